@@ -1,0 +1,275 @@
+//! What can be said of a chain before it runs: every tool exists, and every source can resolve.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use super::path::{Key, Path, Segment};
+use super::run;
+use super::source::Condition;
+use super::step::ChainStep;
+use super::{ChainSpec, Semantics};
+use crate::call::Invoker;
+use crate::entry::ToolEntry;
+use crate::validation::{ValidationResult, Violation};
+
+/// How many items of a list one step may work on at a time.
+pub(super) const MAX_CONCURRENCY: usize = 64;
+/// How many steps a chain may have.
+const MAX_STEPS: usize = 1_000;
+
+/// The verdict on a chain, for any input or for the one at hand.
+pub(super) fn verdict(spec: &ChainSpec, tools: &dyn Invoker, input: Option<&Value>) -> ValidationResult {
+    let n_steps = spec.steps.len();
+    if n_steps == 0 {
+        return ValidationResult::of(vec![Violation::plain("Chain has no steps.")]);
+    }
+    if n_steps > MAX_STEPS {
+        let text = format!("Chain has {n_steps} steps; at most {MAX_STEPS} are allowed.");
+        return ValidationResult::of(vec![Violation::plain(text)]);
+    }
+    let mut found = Vec::new();
+    if let Some(input) = input {
+        found.extend(spec.input_schema.check(input).errors);
+    }
+    let entries: Vec<_> = spec.steps.iter().map(|step| tools.find(&step.tool_name)).collect();
+    for (index, (step, entry)) in spec.steps.iter().zip(&entries).enumerate() {
+        if step.tool_name.is_empty() {
+            found.push(Violation::plain(format!("Step {index}: tool_name is empty.")));
+        } else if entry.is_none() {
+            found.push(Violation::plain(format!(
+                "Step {index}: tool '{}' not found in registry.",
+                step.tool_name
+            )));
+        }
+    }
+    if spec.semantics == Semantics::Full {
+        let mut check = Check { spec, known: Known::at_start(spec, input), found };
+        check.steps(&entries);
+        found = check.found;
+    }
+    ValidationResult::of(found)
+}
+
+struct Check<'c> {
+    spec: &'c ChainSpec,
+    known: Known<'c>,
+    found: Vec<Violation>,
+}
+
+impl<'c> Check<'c> {
+    fn steps(&mut self, entries: &'c [Option<Arc<ToolEntry>>]) {
+        let mut labels = HashSet::new();
+        let mut index = 0;
+        for group in run::groups(&self.spec.steps) {
+            if let Some(label) = &group[0].parallel
+                && !labels.insert(label)
+            {
+                self.report(index, &format!("the steps of the group '{label}' must follow one another"));
+            }
+            let tools = &entries[index..index + group.len()];
+            for (offset, (step, entry)) in group.iter().zip(tools).enumerate() {
+                self.step(index + offset, step, entry.as_deref());
+            }
+            // Steps of one group do not see each other's outputs, so those become known afterwards.
+            for (step, entry) in group.iter().zip(tools) {
+                self.known.learn(step, entry.as_deref());
+            }
+            index += group.len();
+        }
+    }
+
+    fn step(&mut self, index: usize, step: &ChainStep, entry: Option<&ToolEntry>) {
+        for path in step.when.iter().map(Condition::path).chain(&step.for_each) {
+            if let Some(problem) = path.problem() {
+                self.report(index, &format!("'{}' is no path: {problem}", path.as_str()));
+            }
+        }
+        if let Some(list) = &step.for_each
+            && !self.known.may_have(list)
+        {
+            self.report(index, &format!("'{}' for for_each can never be in the context", list.as_str()));
+        }
+        if step.concurrency.is_some_and(|n_items| n_items == 0 || n_items > MAX_CONCURRENCY) {
+            self.report(index, &format!("concurrency must be from 1 to {MAX_CONCURRENCY}"));
+        }
+        for (name, source) in &step.input_mapping {
+            if let Some(problem) = source.problem() {
+                self.report(index, &format!("source of '{name}': {problem}"));
+            }
+            for path in source.needed_paths() {
+                let is_item = step.for_each.is_some() && path.is_about_item();
+                if !is_item && !self.known.may_have(path) {
+                    self.report(
+                        index,
+                        &format!("'{}' for '{name}' can never be in the context", path.as_str()),
+                    );
+                }
+            }
+        }
+        if let Some(entry) = entry.filter(|_| !step.input_mapping.is_empty()) {
+            self.inputs(index, step, entry);
+        }
+    }
+
+    /// A mapping gives a tool exactly what it names, so what is missing or too much is known now.
+    fn inputs(&mut self, index: usize, step: &ChainStep, entry: &ToolEntry) {
+        let schema = entry.input_schema().as_json();
+        let required = schema["required"].as_array().into_iter().flatten().filter_map(Value::as_str);
+        for name in required.filter(|name| !step.input_mapping.contains_key(*name)) {
+            self.report(
+                index,
+                &format!("tool '{}' needs '{name}', which the mapping does not give", step.tool_name),
+            );
+        }
+        if is_open(schema) {
+            return;
+        }
+        for name in step.input_mapping.keys().filter(|name| schema["properties"].get(name.as_str()).is_none())
+        {
+            self.report(index, &format!("tool '{}' does not take '{name}'", step.tool_name));
+        }
+    }
+
+    fn report(&mut self, index: usize, problem: &str) {
+        self.found.push(Violation::plain(format!("Step {index}: {problem}.")));
+    }
+}
+
+/// What can be known of the context at one point of the chain.
+struct Known<'c> {
+    keys: HashMap<&'c str, Shape<'c>>,
+    /// Whether there may be keys that nobody named.
+    is_open: bool,
+}
+
+/// What can be known of one value.
+#[derive(Clone, Copy)]
+enum Shape<'c> {
+    Anything,
+    /// The value itself.
+    Value(&'c Value),
+    /// What a schema describes.
+    Described(&'c Value),
+    /// A list of what a schema describes.
+    ListOf(&'c Value),
+}
+
+impl<'c> Known<'c> {
+    fn at_start(spec: &'c ChainSpec, input: Option<&'c Value>) -> Self {
+        if let Some(members) = input.and_then(Value::as_object) {
+            let keys = members.iter().map(|(name, value)| (name.as_str(), Shape::Value(value))).collect();
+            return Self { keys, is_open: false };
+        }
+        let mut known = Self { keys: HashMap::new(), is_open: false };
+        known.merge(spec.input_schema.as_json());
+        known
+    }
+
+    /// What the context may hold after a step.
+    fn learn(&mut self, step: &'c ChainStep, entry: Option<&'c ToolEntry>) {
+        let schema = entry.map_or(&Value::Null, |entry| entry.output_schema().as_json());
+        let shape = if step.for_each.is_some() { Shape::ListOf(schema) } else { Shape::Described(schema) };
+        if !step.output_key.is_empty() {
+            // A step that may not run leaves what was there before.
+            let is_replaced = step.when.is_none() || !self.may_have_key(&step.output_key);
+            self.keys.insert(&step.output_key, if is_replaced { shape } else { Shape::Anything });
+        } else if step.for_each.is_none() {
+            self.merge(schema);
+        }
+    }
+
+    /// The keys of an object that a schema describes may be there from now on.
+    fn merge(&mut self, schema: &'c Value) {
+        if !may_be(schema, "object") {
+            return;
+        }
+        for (name, property) in schema["properties"].as_object().into_iter().flatten() {
+            let shape = if self.may_have_key(name) { Shape::Anything } else { Shape::Described(property) };
+            self.keys.insert(name, shape);
+        }
+        if is_open(schema) {
+            // Any key may have come, and any that was there may have been replaced.
+            self.is_open = true;
+            self.keys.clear();
+        }
+    }
+
+    fn may_have_key(&self, key: &str) -> bool {
+        self.is_open || self.keys.contains_key(key)
+    }
+
+    fn may_have(&self, path: &Path) -> bool {
+        let Some(segments) = path.segments() else { return true };
+        let mut heads = path
+            .literal_heads(segments)
+            .filter_map(|(key, rest)| Some((self.keys.get(key)?, rest)))
+            .peekable();
+        // Where the first name is known, nobody means a key with a dot in it that nobody has named.
+        match heads.peek() {
+            None => self.is_open,
+            Some(_) => heads.any(|(shape, rest)| shape.may_have(path, rest)),
+        }
+    }
+}
+
+impl Shape<'_> {
+    fn may_have(self, path: &Path, segments: &[Segment]) -> bool {
+        match self {
+            Self::Anything => true,
+            Self::Value(value) => path.in_value(value, segments).is_some(),
+            Self::Described(schema) => schema_may_have(schema, path, segments),
+            Self::ListOf(schema) => match segments.split_first() {
+                None => true,
+                Some((first, rest)) => first.is_index() && schema_may_have(schema, path, rest),
+            },
+        }
+    }
+}
+
+fn schema_may_have(schema: &Value, path: &Path, segments: &[Segment]) -> bool {
+    let Some((first, rest)) = segments.split_first() else { return true };
+    if is_composed(schema) {
+        return true;
+    }
+    let in_array = first.is_index()
+        && may_be(schema, "array")
+        && (!schema["items"].is_object() || schema_may_have(&schema["items"], path, rest));
+    let in_object = !matches!(first.key, Key::Index(_))
+        && may_be(schema, "object")
+        && (is_open(schema)
+            || path.literal_heads(segments).any(|(key, rest)| {
+                schema["properties"].get(key).is_some_and(|property| schema_may_have(property, path, rest))
+            }));
+    in_array || in_object
+}
+
+/// Whether an object may have properties that its schema does not name.
+fn is_open(schema: &Value) -> bool {
+    is_composed(schema) || schema["additionalProperties"] != Value::Bool(false)
+}
+
+/// Whether a schema says more than its own `type`, `properties` and `items`.
+fn is_composed(schema: &Value) -> bool {
+    const COMPOSING: [&str; 9] = [
+        "$ref",
+        "$dynamicRef",
+        "allOf",
+        "anyOf",
+        "oneOf",
+        "if",
+        "patternProperties",
+        "dependentSchemas",
+        "prefixItems",
+    ];
+    COMPOSING.iter().any(|keyword| schema.get(keyword).is_some())
+}
+
+fn may_be(schema: &Value, kind: &str) -> bool {
+    match &schema["type"] {
+        Value::String(name) => name == kind,
+        Value::Array(names) => names.iter().any(|name| name == kind),
+        _ => true,
+    }
+}

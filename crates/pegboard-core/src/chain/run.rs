@@ -1,0 +1,291 @@
+//! How a chain is carried out.
+
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use futures_util::future::join_all;
+use futures_util::stream;
+use serde_json::{Map, Value, json};
+use tokio::time::{self, Instant};
+
+use super::path::Path;
+use super::source::{Absent, Source};
+use super::step::{ChainStep, OnPartial};
+use super::{ChainResult, ChainSpec, ExecuteOptions, Semantics, check};
+use crate::call::{Call, Ended, Invoker};
+use crate::error::{CallError, ErrorKind};
+use crate::outcome::{Outcome, Status};
+
+/// How many items one step may work through.
+const MAX_ITEMS: usize = 10_000;
+
+pub(super) async fn execute(
+    spec: &ChainSpec,
+    tools: &dyn Invoker,
+    input: Value,
+    options: ExecuteOptions,
+) -> ChainResult {
+    let started = Instant::now();
+    let (input, problem) = match input {
+        Value::Null => (Value::Object(Map::new()), None),
+        Value::Object(_) => (input, None),
+        other => {
+            (Value::Object(Map::new()), Some(format!("The input of a chain is an object, not {other}.")))
+        }
+    };
+    let mut run = Run { spec, tools, options, context: input, outcomes: Vec::new(), errors: Vec::new() };
+    run.errors.extend(problem);
+    if run.errors.is_empty() && options.validate_tools {
+        let verdict = check::verdict(spec, tools, Some(&run.context));
+        run.errors.extend(verdict.errors.iter().map(|violation| violation.text().to_owned()));
+    }
+    if run.errors.is_empty() {
+        run.steps().await;
+    }
+    ChainResult {
+        success: run.errors.is_empty(),
+        context: match run.context {
+            Value::Object(context) => context,
+            _ => Map::new(),
+        },
+        step_results: run.outcomes,
+        errors: run.errors,
+        duration: started.elapsed(),
+    }
+}
+
+/// Steps that run together: neighbours of one label, or a step alone.
+pub(super) fn groups(steps: &[ChainStep]) -> impl Iterator<Item = &[ChainStep]> {
+    steps.chunk_by(|a, b| a.parallel.is_some() && a.parallel == b.parallel)
+}
+
+struct Run<'r> {
+    spec: &'r ChainSpec,
+    tools: &'r dyn Invoker,
+    options: ExecuteOptions,
+    /// Always an object.
+    context: Value,
+    outcomes: Vec<Outcome>,
+    errors: Vec<String>,
+}
+
+impl Run<'_> {
+    async fn steps(&mut self) {
+        for group in groups(&self.spec.steps) {
+            let outcomes = match group {
+                [step] => vec![self.step(step).await],
+                several => join_all(several.iter().map(|step| self.step(step))).await,
+            };
+            for (step, outcome) in group.iter().zip(outcomes) {
+                self.take(step, outcome);
+            }
+            if self.options.stop_on_failure && !self.errors.is_empty() {
+                return;
+            }
+        }
+    }
+
+    /// Adds what a step gave to the context, or what went wrong to the errors.
+    fn take(&mut self, step: &ChainStep, outcome: Outcome) {
+        let index = self.outcomes.len();
+        let is_good = match outcome.status {
+            Status::Success => true,
+            Status::Partial => step.on_partial == OnPartial::Accept,
+            Status::Skipped | Status::Failure | Status::Timeout => false,
+        };
+        if is_good {
+            self.store(step, &outcome.data);
+        } else if outcome.status != Status::Skipped {
+            self.errors.extend_from_slice(&outcome.errors);
+            self.errors.push(format!("Step {index} ('{}') failed: {}", step.tool_name, outcome.message));
+        }
+        self.outcomes.push(outcome);
+    }
+
+    fn store(&mut self, step: &ChainStep, data: &Value) {
+        let Some(context) = self.context.as_object_mut() else { return };
+        if !step.output_key.is_empty() {
+            context.insert(step.output_key.clone(), data.clone());
+        } else if let Value::Object(members) = data {
+            context.extend(members.clone());
+        }
+    }
+
+    async fn step(&self, step: &ChainStep) -> Outcome {
+        let place = Place { context: &self.context, item: None, semantics: self.spec.semantics };
+        if let Some(condition) = &step.when
+            && !condition.holds(place.find(condition.path()))
+        {
+            let message = format!("Tool '{}' was skipped: its condition does not hold.", step.tool_name);
+            return Outcome { status: Status::Skipped, message, ..Outcome::default() };
+        }
+        match &step.for_each {
+            None => self.call(step, &place).await,
+            Some(list) => self.each(step, list, &place).await,
+        }
+    }
+
+    /// Calls the tool once for each item, in order, a few at a time.
+    async fn each(&self, step: &ChainStep, list: &Path, place: &Place<'_>) -> Outcome {
+        let items = match place.find(list) {
+            Some(Value::Array(items)) if items.len() <= MAX_ITEMS => items,
+            Some(Value::Array(items)) => {
+                return refused(format!(
+                    "'{}' has {} items; a step takes at most {MAX_ITEMS}",
+                    list.as_str(),
+                    items.len()
+                ));
+            }
+            Some(_) => return refused(format!("'{}' is no list", list.as_str())),
+            None => return refused(format!("'{}' is not in the context", list.as_str())),
+        };
+        let started = Instant::now();
+        let items: Vec<Value> =
+            items.iter().enumerate().map(|(index, item)| json!({"item": item, "index": index})).collect();
+        let mut calls = stream::iter(&items)
+            .map(|item| async move { self.call(step, &Place { item: Some(item), ..*place }).await })
+            .buffered(step.concurrency.unwrap_or(1).clamp(1, check::MAX_CONCURRENCY));
+        let mut ends = Ends::default();
+        while let Some(outcome) = calls.next().await {
+            let failed = ends.add(step, outcome);
+            if failed && self.options.stop_on_failure {
+                break;
+            }
+        }
+        ends.into_outcome(step, items.len(), started.elapsed())
+    }
+
+    async fn call(&self, step: &ChainStep, place: &Place<'_>) -> Outcome {
+        let arguments = match place.input_of(step) {
+            Ok(arguments) => arguments,
+            Err(missing) => return refused(missing),
+        };
+        let mut call = Call::new(step.tool_name.as_str(), arguments);
+        let limit = step.timeout.map(Duration::from);
+        call.context.deadline = limit.and_then(|limit| Instant::now().checked_add(limit));
+        let running = self.tools.start(call);
+        let ended = match limit {
+            None => running.await,
+            // Dropping the call cancels it.
+            Some(limit) => time::timeout(limit, running).await.unwrap_or_else(|_| Ended {
+                result: Err(CallError::TimedOut { limit }),
+                duration: Some(limit),
+                warnings: Vec::new(),
+            }),
+        };
+        Outcome::of(&step.tool_name, ended)
+    }
+}
+
+/// A step that could not be begun.
+fn refused(problem: String) -> Outcome {
+    Outcome {
+        status: Status::Failure,
+        message: format!("{problem}."),
+        errors: vec![problem],
+        error_kind: Some(ErrorKind::InvalidParameters),
+        ..Outcome::default()
+    }
+}
+
+/// What a step can see.
+#[derive(Clone, Copy)]
+struct Place<'p> {
+    context: &'p Value,
+    /// The item at hand and its index, in a step that goes through a list.
+    item: Option<&'p Value>,
+    semantics: Semantics,
+}
+
+impl<'p> Place<'p> {
+    fn find(&self, path: &Path) -> Option<&'p Value> {
+        match self.semantics {
+            Semantics::Compat => path.resolve_compat(self.context),
+            Semantics::Full => {
+                self.item.and_then(|item| path.resolve_named(item)).or_else(|| path.resolve(self.context))
+            }
+        }
+    }
+
+    /// What the tool is given, or which source is missing.
+    fn input_of(&self, step: &ChainStep) -> Result<Value, String> {
+        if step.input_mapping.is_empty() {
+            return Ok(self.item.map_or(self.context, |item| &item["item"]).clone());
+        }
+        let mut input = Map::new();
+        for (name, source) in &step.input_mapping {
+            let missing = |path: &Path| format!("'{}' for '{name}' is not in the context", path.as_str());
+            let value = match source {
+                Source::Constant(value) => Some(value.clone()),
+                Source::Template(template) => {
+                    Some(template.render(|path| self.find(path).cloned()).map_err(missing)?.into())
+                }
+                Source::Path(path, absent) => match (self.find(path), absent, self.semantics) {
+                    (Some(value), _, _) | (None, Absent::Default(value), _) => Some(value.clone()),
+                    (None, Absent::Omit, _) => None,
+                    (None, Absent::Fail, Semantics::Compat) => Some(Value::Null),
+                    (None, Absent::Fail, Semantics::Full) => return Err(missing(path)),
+                },
+            };
+            input.extend(value.map(|value| (name.clone(), value)));
+        }
+        Ok(input.into())
+    }
+}
+
+/// The ends of the calls of one step, as one.
+#[derive(Default)]
+struct Ends {
+    data: Vec<Value>,
+    errors: Vec<String>,
+    n_failed: usize,
+    first_failure: Option<Outcome>,
+}
+
+impl Ends {
+    /// Adds an outcome; `true` if it is a failure.
+    fn add(&mut self, step: &ChainStep, outcome: Outcome) -> bool {
+        let index = self.data.len();
+        let is_good =
+            outcome.is_ok() || (outcome.status == Status::Partial && step.on_partial == OnPartial::Accept);
+        if is_good {
+            self.data.push(outcome.data);
+            return false;
+        }
+        self.data.push(Value::Null);
+        self.n_failed += 1;
+        self.errors.extend(outcome.errors.iter().map(|error| format!("item {index}: {error}")));
+        self.first_failure.get_or_insert(outcome);
+        true
+    }
+
+    fn into_outcome(self, step: &ChainStep, n_items: usize, duration: Duration) -> Outcome {
+        let name = &step.tool_name;
+        let n_done = self.data.len();
+        let mut outcome = Outcome {
+            data: self.data.into(),
+            errors: self.errors,
+            duration: Some(duration),
+            metadata: Map::from_iter([("items".to_owned(), n_items.into())]),
+            ..Outcome::default()
+        };
+        match self.first_failure {
+            None => {
+                outcome.status = Status::Success;
+                outcome.message = format!("Tool '{name}' executed successfully for {n_items} items.");
+            }
+            Some(first) => {
+                outcome.status = first.status;
+                outcome.error_kind = first.error_kind;
+                let not_begun = if n_done < n_items {
+                    format!("; {} not begun", n_items - n_done)
+                } else {
+                    String::new()
+                };
+                outcome.message =
+                    format!("{} of {n_items} items failed{not_begun}. {}", self.n_failed, first.message);
+            }
+        }
+        outcome
+    }
+}

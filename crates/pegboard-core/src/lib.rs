@@ -1,0 +1,27 @@
+//! What a tool, a call and an answer are.
+//!
+//! The rooms of this crate, in the order a call meets them:
+//!
+//! - [`registry`]: tools by name, [`search`](registry::Search), and how one is invoked;
+//! - [`entry`]: one tool: its name, words, schemas, tags and handler;
+//! - [`handler`]: the code behind a tool, written by hand or as a typed function;
+//! - [`schema`]: JSON Schema, compiled once, with the messages a person or a model can act on;
+//! - [`validation`]: the verdict on one value;
+//! - [`call`]: a call from request to end, and the [`Invoker`](call::Invoker) seam that chains call through;
+//! - [`outcome`]: how a call went, in six fields;
+//! - [`error`]: why there is no answer;
+//! - [`chain`]: several tools, one after another or side by side, over one shared context;
+//! - [`duration`]: durations as people write them.
+//!
+//! Nothing in here knows a socket, a file, a process or the environment.
+
+pub mod call;
+pub mod chain;
+pub mod duration;
+pub mod entry;
+pub mod error;
+pub mod handler;
+pub mod outcome;
+pub mod registry;
+pub mod schema;
+pub mod validation;

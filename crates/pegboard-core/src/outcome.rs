@@ -1,0 +1,142 @@
+//! How a call went, in the six fields that callers and chains look at.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde_json::{Map, Value};
+
+use crate::call::Ended;
+use crate::error::{CallError, ErrorKind};
+use crate::validation::Violation;
+
+/// How a call went.
+///
+/// On the wire it has exactly six keys: `status`, `data`, `message`, `errors`, `metadata`, `duration_ms`.
+///
+/// ```
+/// use pegboard_core::outcome::{Outcome, Status};
+///
+/// let outcome: Outcome = serde_json::from_str(r#"{"status": "success", "data": 7}"#).unwrap();
+/// assert!(outcome.is_ok());
+/// assert_eq!(
+///     serde_json::to_string(&outcome).unwrap(),
+///     r#"{"status":"success","data":7,"message":"","errors":[],"metadata":{},"duration_ms":null}"#
+/// );
+/// ```
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Outcome {
+    /// Whether it went well.
+    #[serde(default)]
+    pub status: Status,
+    /// What the tool gave back.
+    #[serde(default)]
+    pub data: Value,
+    /// One sentence for a person.
+    #[serde(default)]
+    pub message: String,
+    /// Everything that went wrong.
+    #[serde(default)]
+    pub errors: Vec<String>,
+    /// What else there is to know.
+    #[serde(default)]
+    pub metadata: Map<String, Value>,
+    /// How long the tool ran; `None` if it did not.
+    #[serde(default, rename = "duration_ms", serialize_with = "as_millis", deserialize_with = "from_millis")]
+    pub duration: Option<Duration>,
+    /// Why there is no answer, as a word. It does not travel.
+    #[serde(skip)]
+    pub error_kind: Option<ErrorKind>,
+}
+
+/// Whether a call went well.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Status {
+    /// The tool answered.
+    Success,
+    /// There is no answer.
+    #[default]
+    Failure,
+    /// The tool answered, but not as its output schema says.
+    Partial,
+    /// The tool was not called, by intention.
+    Skipped,
+    /// The tool did not answer in time.
+    Timeout,
+}
+
+impl Outcome {
+    /// Whether the call succeeded.
+    pub fn is_ok(&self) -> bool {
+        self.status == Status::Success
+    }
+
+    /// The outcome of a call of the tool `name` that has ended.
+    pub fn of(name: &str, ended: Ended) -> Self {
+        let mut outcome = match ended.result {
+            Ok(output) if output.mismatches.is_empty() => Self {
+                status: Status::Success,
+                data: output.data,
+                message: format!("Tool '{name}' executed successfully."),
+                ..Self::default()
+            },
+            Ok(output) => Self {
+                status: Status::Partial,
+                data: output.data,
+                message: format!("Output validation failed for tool '{name}'."),
+                errors: texts(&output.mismatches),
+                ..Self::default()
+            },
+            Err(error) => Self::of_error(name, &error),
+        };
+        outcome.duration = ended.duration;
+        if !ended.warnings.is_empty() {
+            outcome.metadata.insert("warnings".to_owned(), ended.warnings.into());
+        }
+        outcome
+    }
+
+    fn of_error(name: &str, error: &CallError) -> Self {
+        let (message, errors) = match error {
+            CallError::UnknownTool { .. } => {
+                (format!("Tool '{name}' not found in registry."), vec![error.to_string()])
+            }
+            CallError::InvalidParameters { violations } => {
+                (format!("Input validation failed for tool '{name}'."), texts(violations))
+            }
+            CallError::TimedOut { limit } => {
+                (format!("Tool '{name}' did not finish within {limit:?}."), vec![error.to_string()])
+            }
+            CallError::Failed(cause) => {
+                (format!("Tool '{name}' raised an exception: {cause}"), vec![cause.to_string()])
+            }
+            CallError::Panicked { message } => {
+                (format!("Tool '{name}' panicked: {message}"), vec![message.clone()])
+            }
+        };
+        let status = match error {
+            CallError::TimedOut { .. } => Status::Timeout,
+            CallError::UnknownTool { .. }
+            | CallError::InvalidParameters { .. }
+            | CallError::Failed(_)
+            | CallError::Panicked { .. } => Status::Failure,
+        };
+        Self { status, message, errors, error_kind: Some(error.kind()), ..Self::default() }
+    }
+}
+
+fn texts(violations: &[Violation]) -> Vec<String> {
+    violations.iter().map(|violation| violation.text().to_owned()).collect()
+}
+
+#[expect(clippy::ref_option, reason = "the shape that serde asks for")]
+fn as_millis<S: Serializer>(duration: &Option<Duration>, serializer: S) -> Result<S::Ok, S::Error> {
+    duration.map(|duration| duration.as_secs_f64() * 1_000.0).serialize(serializer)
+}
+
+fn from_millis<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Duration>, D::Error> {
+    let Some(millis) = Option::<f64>::deserialize(deserializer)? else { return Ok(None) };
+    Duration::try_from_secs_f64(millis / 1_000.0)
+        .map(Some)
+        .map_err(|_| serde::de::Error::custom("duration_ms must be a number of milliseconds, zero or more"))
+}

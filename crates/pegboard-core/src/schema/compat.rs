@@ -1,0 +1,180 @@
+//! The loose rules: twelve keywords, Python's idea of types, Python's way to print a value.
+
+use std::fmt::Display;
+
+use serde_json::{Map, Value};
+
+use super::literal::{Literal, literal, literal_list};
+use super::report;
+use crate::validation::Violation;
+
+/// Everything that is wrong with `data`, in the order the rules are tried.
+pub(super) fn violations(data: &Value, schema: &Value) -> Vec<Violation> {
+    let mut check = Check::default();
+    check.value(data, schema, "$");
+    check.found
+}
+
+#[derive(Default)]
+struct Check {
+    found: Vec<Violation>,
+}
+
+impl Check {
+    fn value(&mut self, data: &Value, schema: &Value, path: &str) {
+        if self.found.len() >= report::MAX_VIOLATIONS {
+            return;
+        }
+        let Some(keywords) = schema.as_object() else { return };
+        if let Some(expected) = keywords.get("type")
+            && !has_type(data, expected)
+        {
+            let expected = match expected.as_str() {
+                Some(name) => name.to_owned(),
+                None => literal(expected, Literal::Python),
+            };
+            return self.report(path, format!("expected type {expected}, got {}", python_type(data)));
+        }
+        if let Some(options) = keywords.get("enum").and_then(Value::as_array)
+            && !options.iter().any(|option| python_equal(option, data))
+        {
+            let options = literal_list(options, Literal::Python);
+            let value = literal(data, Literal::Python);
+            self.found.push(Violation::new(
+                format!("{path}: value {value} not in enum {options}"),
+                format!("{path}: value not in enum {options}"),
+            ));
+        }
+        match data {
+            Value::String(text) => self.length(text.chars().count(), ("string", "Length"), keywords, path),
+            Value::Number(_) => self.limits(data, keywords, path),
+            Value::Array(items) => {
+                self.length(items.len(), ("array", "Items"), keywords, path);
+                if let Some(schema) = keywords.get("items") {
+                    for (index, item) in items.iter().enumerate() {
+                        self.value(item, schema, &format!("{path}[{index}]"));
+                    }
+                }
+            }
+            Value::Object(members) => self.members(members, keywords, path),
+            Value::Null | Value::Bool(_) => {}
+        }
+    }
+
+    fn length(&mut self, n: usize, (kind, unit): (&str, &str), keywords: &Map<String, Value>, path: &str) {
+        if let Some(min) = keywords.get(&format!("min{unit}")).and_then(Value::as_u64)
+            && (n as u64) < min
+        {
+            self.report(path, format!("{kind} length {n} < min{unit} {min}"));
+        }
+        if let Some(max) = keywords.get(&format!("max{unit}")).and_then(Value::as_u64)
+            && n as u64 > max
+        {
+            self.report(path, format!("{kind} length {n} > max{unit} {max}"));
+        }
+    }
+
+    fn limits(&mut self, data: &Value, keywords: &Map<String, Value>, path: &str) {
+        let Some(number) = data.as_f64() else { return };
+        let mut limit = |keyword: &str, sign: &str, is_broken: fn(f64, f64) -> bool| {
+            if let Some(bound) = keywords.get(keyword)
+                && bound.as_f64().is_some_and(|bound| is_broken(number, bound))
+            {
+                self.found.push(Violation::new(
+                    format!("{path}: value {data} {sign} {keyword} {bound}"),
+                    format!("{path}: value {sign} {keyword} {bound}"),
+                ));
+            }
+        };
+        limit("minimum", "<", |number, bound| number < bound);
+        limit("maximum", ">", |number, bound| number > bound);
+    }
+
+    fn members(&mut self, members: &Map<String, Value>, keywords: &Map<String, Value>, path: &str) {
+        let required = keywords.get("required").and_then(Value::as_array);
+        for name in required.into_iter().flatten().filter_map(Value::as_str) {
+            if !members.contains_key(name) {
+                self.report(&format!("{path}.{name}"), "required field missing");
+            }
+        }
+        let properties = keywords.get("properties").and_then(Value::as_object);
+        for (name, schema) in properties.into_iter().flatten() {
+            if let Some(member) = members.get(name) {
+                self.value(member, schema, &format!("{path}.{name}"));
+            }
+        }
+        if keywords.get("additionalProperties") == Some(&Value::Bool(false)) {
+            let is_declared = |name: &&String| properties.is_some_and(|map| map.contains_key(name.as_str()));
+            let mut extras: Vec<&String> = members.keys().filter(|name| !is_declared(name)).collect();
+            extras.sort();
+            for name in extras {
+                self.found.push(Violation::new(
+                    format!("{path}.{name}: additional property not allowed"),
+                    format!("{path}.*: additional property not allowed"),
+                ));
+            }
+        }
+    }
+
+    fn report(&mut self, path: &str, problem: impl Display) {
+        self.found.push(Violation::plain(format!("{path}: {problem}")));
+    }
+}
+
+/// Whether the value has one of the named types. Unknown names are passed over; if all are, so is the check.
+fn has_type(data: &Value, expected: &Value) -> bool {
+    let names: Vec<&str> = match expected {
+        Value::String(name) => vec![name],
+        Value::Array(names) => names.iter().filter_map(Value::as_str).collect(),
+        _ => return true,
+    };
+    let mut verdicts = names.into_iter().filter_map(|name| is_of_type(data, name)).peekable();
+    verdicts.peek().is_none() || verdicts.any(|verdict| verdict)
+}
+
+fn is_of_type(data: &Value, name: &str) -> Option<bool> {
+    Some(match name {
+        "string" => data.is_string(),
+        "integer" => data.is_i64() || data.is_u64() || data.is_boolean(),
+        "number" => data.is_number() || data.is_boolean(),
+        "boolean" => data.is_boolean(),
+        "array" => data.is_array(),
+        "object" => data.is_object(),
+        "null" => data.is_null(),
+        _ => return None,
+    })
+}
+
+fn python_type(data: &Value) -> &'static str {
+    match data {
+        Value::Null => "NoneType",
+        Value::Bool(_) => "bool",
+        Value::Number(number) if number.is_f64() => "float",
+        Value::Number(_) => "int",
+        Value::String(_) => "str",
+        Value::Array(_) => "list",
+        Value::Object(_) => "dict",
+    }
+}
+
+/// Equality as Python sees it: `1`, `1.0` and `True` are the same.
+fn python_equal(a: &Value, b: &Value) -> bool {
+    let as_number = |value: &Value| match value {
+        Value::Bool(flag) => Some(f64::from(u8::from(*flag))),
+        Value::Number(number) => number.as_f64(),
+        _ => None,
+    };
+    match (a, b) {
+        (Value::Array(a), Value::Array(b)) => {
+            a.len() == b.len() && a.iter().zip(b).all(|(a, b)| python_equal(a, b))
+        }
+        (Value::Object(a), Value::Object(b)) => {
+            a.len() == b.len() && a.iter().all(|(name, a)| b.get(name).is_some_and(|b| python_equal(a, b)))
+        }
+        _ => match (as_number(a), as_number(b)) {
+            #[expect(clippy::float_cmp, reason = "Python compares exactly, too")]
+            (Some(a), Some(b)) => a == b,
+            _ => a == b,
+        },
+    }
+}

@@ -1,0 +1,385 @@
+//! What is wrong with a value, in the words and the order that a reader of the schema expects.
+//!
+//! The order is that of a walk through the schema: at each place the type, then the value's own limits, then
+//! its parts, required ones first. Where the type is wrong nothing else is said of that place.
+
+use std::fmt::Write as _;
+
+use jsonschema::error::{TypeKind, ValidationErrorKind};
+use jsonschema::paths::LocationSegment;
+use jsonschema::{JsonType, ValidationError};
+use serde_json::Value;
+
+use super::budget::percent_decoded;
+use super::literal::{Literal, literal, literal_list};
+use crate::validation::Violation;
+
+/// How many violations one value is told.
+pub(super) const MAX_VIOLATIONS: usize = 1_000;
+
+/// The order in which keywords speak at one place.
+const ORDER: &[&str] = &[
+    "$ref",
+    "$dynamicRef",
+    "$recursiveRef",
+    "type",
+    "enum",
+    "const",
+    "minLength",
+    "maxLength",
+    "pattern",
+    "format",
+    "contentEncoding",
+    "contentMediaType",
+    "minimum",
+    "exclusiveMinimum",
+    "maximum",
+    "exclusiveMaximum",
+    "multipleOf",
+    "minItems",
+    "maxItems",
+    "uniqueItems",
+    "prefixItems",
+    "items",
+    "additionalItems",
+    "contains",
+    "required",
+    "minProperties",
+    "maxProperties",
+    "propertyNames",
+    "properties",
+    "patternProperties",
+    "additionalProperties",
+    "dependentRequired",
+    "dependentSchemas",
+    "dependencies",
+    "allOf",
+    "anyOf",
+];
+
+/// Turns what the validator found into violations.
+pub(super) fn violations<'a>(
+    errors: impl Iterator<Item = ValidationError<'a>>,
+    schema: &Value,
+) -> Vec<Violation> {
+    let mut findings: Vec<Finding<'_, '_>> =
+        errors.take(MAX_VIOLATIONS + 1).map(|error| Finding::of(error, schema)).collect();
+    let overflow = findings.len() > MAX_VIOLATIONS;
+    findings.truncate(MAX_VIOLATIONS);
+    drop_what_a_wrong_type_explains(&mut findings);
+    // The sort is stable: what the walk cannot tell apart stays as the validator found it.
+    findings.sort_by(|a, b| a.rank.cmp(&b.rank));
+    let mut found: Vec<Violation> = findings.iter().flat_map(Finding::violations).collect();
+    if overflow {
+        found.push(Violation::plain(format!("$: only the first {MAX_VIOLATIONS} violations are listed")));
+    }
+    found
+}
+
+/// One complaint of the validator, with its place in the walk.
+struct Finding<'a, 's> {
+    error: ValidationError<'a>,
+    /// What stands behind the keyword that was broken.
+    rule: Option<&'s Value>,
+    place: Place,
+    rank: Vec<usize>,
+}
+
+/// Where in the value: once as it is, once with the names that only the value knows left out.
+struct Place {
+    full: String,
+    masked: String,
+}
+
+fn drop_what_a_wrong_type_explains(findings: &mut Vec<Finding<'_, '_>>) {
+    let parent = |location: &str| location.rsplit_once('/').map_or("", |(parent, _)| parent).to_owned();
+    let mistyped: Vec<(String, String)> = findings
+        .iter()
+        .filter(|finding| matches!(finding.error.kind(), ValidationErrorKind::Type { .. }))
+        .map(|finding| (parent(finding.error.evaluation_path().as_str()), finding.place.full.clone()))
+        .collect();
+    if mistyped.is_empty() {
+        return;
+    }
+    findings.retain(|finding| {
+        let keyword = finding.error.evaluation_path().as_str();
+        let is_explained_by = |(node, place): &(String, String)| {
+            let below = keyword.strip_prefix(node.as_str());
+            below.is_some_and(|rest| rest.starts_with('/') && rest != "/type")
+                && finding.place.full.starts_with(place.as_str())
+        };
+        !mistyped.iter().any(is_explained_by)
+    });
+}
+
+impl<'a, 's> Finding<'a, 's> {
+    fn of(error: ValidationError<'a>, schema: &'s Value) -> Self {
+        let mut walk = Walk { root: schema, node: Some(schema), rank: Vec::new(), place: Place::root() };
+        walk.follow(&error);
+        Self { rule: walk.node, place: walk.place, rank: walk.rank, error }
+    }
+
+    fn violations(&self) -> Vec<Violation> {
+        let value = self.error.instance();
+        match self.error.kind() {
+            ValidationErrorKind::Required { property } => {
+                let name = property.as_str().unwrap_or_default();
+                vec![self.at(&format!(".{name}"), &format!(".{name}"), "required field missing")]
+            }
+            ValidationErrorKind::AdditionalProperties { unexpected }
+            | ValidationErrorKind::UnevaluatedProperties { unexpected } => {
+                let mut names = unexpected.clone();
+                names.sort();
+                names
+                    .iter()
+                    .map(|name| self.at(&format!(".{name}"), ".*", "additional property not allowed"))
+                    .collect()
+            }
+            ValidationErrorKind::Enum { options } => {
+                let options = literal_list(options.as_array().map_or(&[], Vec::as_slice), Literal::Json);
+                vec![self.quoting(value, &format!("not in enum {options}"))]
+            }
+            ValidationErrorKind::Minimum { limit } => {
+                vec![self.quoting(value, &format!("< minimum {limit}"))]
+            }
+            ValidationErrorKind::Maximum { limit } => {
+                vec![self.quoting(value, &format!("> maximum {limit}"))]
+            }
+            ValidationErrorKind::ExclusiveMinimum { limit } => {
+                vec![self.quoting(value, &format!("<= exclusiveMinimum {limit}"))]
+            }
+            ValidationErrorKind::ExclusiveMaximum { limit } => {
+                vec![self.quoting(value, &format!(">= exclusiveMaximum {limit}"))]
+            }
+            ValidationErrorKind::MultipleOf { multiple_of } => {
+                vec![self.quoting(value, &format!("is not a multiple of {multiple_of}"))]
+            }
+            // The validator keeps a list of types as a set; the schema has it in its author's order.
+            ValidationErrorKind::Type { .. } if self.rule.is_some_and(Value::is_array) => {
+                let types = literal_list(
+                    self.rule.and_then(Value::as_array).map_or(&[], Vec::as_slice),
+                    Literal::Json,
+                );
+                vec![self.at("", "", &format!("expected type {types}, got {}", json_type(value)))]
+            }
+            kind => vec![self.at("", "", &problem(kind, value))],
+        }
+    }
+
+    fn at(&self, part: &str, masked_part: &str, problem: &str) -> Violation {
+        Violation::new(
+            format!("{}{part}: {problem}", self.place.full),
+            format!("{}{masked_part}: {problem}", self.place.masked),
+        )
+    }
+
+    fn quoting(&self, value: &Value, problem: &str) -> Violation {
+        Violation::new(
+            format!("{}: value {} {problem}", self.place.full, literal(value, Literal::Json)),
+            format!("{}: value {problem}", self.place.masked),
+        )
+    }
+}
+
+/// What is wrong, in words that do not quote the value.
+fn problem(kind: &ValidationErrorKind, value: &Value) -> String {
+    use ValidationErrorKind as Kind;
+    let n_chars = || value.as_str().map_or(0, |text| text.chars().count());
+    let n_items = || value.as_array().map_or(0, Vec::len);
+    let n_properties = || value.as_object().map_or(0, serde_json::Map::len);
+    match kind {
+        Kind::Type { kind } => format!("expected type {}, got {}", type_names(kind), json_type(value)),
+        Kind::MinLength { limit } => format!("string length {} < minLength {limit}", n_chars()),
+        Kind::MaxLength { limit } => format!("string length {} > maxLength {limit}", n_chars()),
+        Kind::MinItems { limit } => format!("array length {} < minItems {limit}", n_items()),
+        Kind::MaxItems { limit } => format!("array length {} > maxItems {limit}", n_items()),
+        Kind::MinProperties { limit } => format!("property count {} < minProperties {limit}", n_properties()),
+        Kind::MaxProperties { limit } => format!("property count {} > maxProperties {limit}", n_properties()),
+        Kind::AdditionalItems { limit } => format!("array length {} > {limit}", n_items()),
+        Kind::UnevaluatedItems { .. } => "additional item not allowed".to_owned(),
+        Kind::UniqueItems => "array items are not unique".to_owned(),
+        Kind::Contains => "no array item matches contains".to_owned(),
+        Kind::Constant { expected_value } => {
+            format!("expected the constant {}", literal(expected_value, Literal::Json))
+        }
+        Kind::Pattern { pattern } => format!("string does not match pattern '{pattern}'"),
+        Kind::Format { format } => format!("string is not a valid {format}"),
+        Kind::ContentEncoding { content_encoding } => format!("string is not valid {content_encoding}"),
+        Kind::ContentMediaType { content_media_type } => format!("string is not valid {content_media_type}"),
+        Kind::FalseSchema => "no value is allowed here".to_owned(),
+        Kind::Not { .. } => "value is of a kind that is not allowed".to_owned(),
+        Kind::AnyOf { context } => format!("value matches none of the anyOf schemas{}", reasons(context)),
+        Kind::OneOfNotValid { context } => {
+            format!("value matches none of the oneOf schemas{}", reasons(context))
+        }
+        Kind::OneOfMultipleValid { .. } => "value matches more than one of the oneOf schemas".to_owned(),
+        Kind::PropertyNames { .. } => "a property name is not allowed".to_owned(),
+        Kind::BacktrackLimitExceeded { .. } | Kind::RegexEngineFailure { .. } => {
+            "the pattern could not be matched".to_owned()
+        }
+        Kind::Custom { keyword, .. } => format!("value breaks '{keyword}'"),
+        Kind::FromUtf8 { .. } => "string does not decode to text".to_owned(),
+        Kind::Referencing(_) => "the schema refers to something that is not there".to_owned(),
+        Kind::Required { .. }
+        | Kind::AdditionalProperties { .. }
+        | Kind::UnevaluatedProperties { .. }
+        | Kind::Enum { .. }
+        | Kind::Minimum { .. }
+        | Kind::Maximum { .. }
+        | Kind::ExclusiveMinimum { .. }
+        | Kind::ExclusiveMaximum { .. }
+        | Kind::MultipleOf { .. } => "value does not match its schema".to_owned(),
+    }
+}
+
+/// Why each branch was refused, as far as that can be said without quoting the value.
+fn reasons(branches: &[Vec<ValidationError<'static>>]) -> String {
+    const MAX_BRANCHES: usize = 5;
+    let mut text = String::new();
+    for (index, first) in branches.iter().filter_map(|branch| branch.first()).take(MAX_BRANCHES).enumerate() {
+        text.push_str(if index == 0 { " (" } else { " | " });
+        match first.kind() {
+            ValidationErrorKind::Required { property } => {
+                let _ = write!(text, "{}: required field missing", property.as_str().unwrap_or_default());
+            }
+            kind => text.push_str(&problem(kind, first.instance())),
+        }
+    }
+    if !text.is_empty() {
+        text.push(')');
+    }
+    text
+}
+
+impl Place {
+    fn root() -> Self {
+        Self { full: "$".to_owned(), masked: "$".to_owned() }
+    }
+
+    fn enter(&mut self, segment: &LocationSegment<'_>, is_declared: bool) {
+        let name = match segment {
+            LocationSegment::Property(name) => format!(".{name}"),
+            LocationSegment::Index(index) => format!("[{index}]"),
+        };
+        let hidden = matches!(segment, LocationSegment::Property(_)) && !is_declared;
+        self.masked.push_str(if hidden { ".*" } else { &name });
+        self.full.push_str(&name);
+    }
+}
+
+/// A walk down the schema along one error, in step with the value.
+struct Walk<'s> {
+    root: &'s Value,
+    /// `None` once the walk has left what it understands.
+    node: Option<&'s Value>,
+    rank: Vec<usize>,
+    place: Place,
+}
+
+impl<'s> Walk<'s> {
+    fn follow(&mut self, error: &ValidationError<'_>) {
+        let mut parts = error.instance_path().segments();
+        let mut steps = error.evaluation_path().segments();
+        while let Some(LocationSegment::Property(keyword)) = steps.next() {
+            let order = ORDER.iter().position(|known| *known == keyword).unwrap_or(ORDER.len());
+            let value = self.node.and_then(|node| node.get(&*keyword));
+            self.rank.push(order);
+            match &*keyword {
+                "properties" => {
+                    let Some(LocationSegment::Property(name)) = steps.next() else { break };
+                    let declared = value.and_then(Value::as_object);
+                    self.rank.push(ordinal(declared, &name));
+                    self.node = declared.and_then(|map| map.get(&*name));
+                    self.enter(parts.next(), true);
+                }
+                "patternProperties" => {
+                    self.node = steps.next().and_then(|step| child(value, &step));
+                    self.enter(parts.next(), false);
+                }
+                "additionalProperties" | "unevaluatedProperties" => {
+                    self.node = value;
+                    self.enter(parts.next(), false);
+                }
+                "items" | "additionalItems" | "unevaluatedItems" | "contains" => {
+                    // An array of schemas, as the older drafts have it, names the one that applied.
+                    self.node = match value {
+                        Some(Value::Array(_)) => steps.next().and_then(|step| child(value, &step)),
+                        other => other,
+                    };
+                    self.enter(parts.next(), false);
+                }
+                "prefixItems" => {
+                    self.node = steps.next().and_then(|step| child(value, &step));
+                    self.enter(parts.next(), false);
+                }
+                "allOf" | "anyOf" | "oneOf" | "dependentSchemas" | "dependencies" => {
+                    let Some(step) = steps.next() else { break };
+                    if let LocationSegment::Index(index) = step {
+                        self.rank.push(index);
+                    }
+                    self.node = child(value, &step);
+                }
+                "$ref" | "$dynamicRef" | "$recursiveRef" => {
+                    self.node = value.and_then(Value::as_str).and_then(|target| self.resolve(target));
+                }
+                "required" => self.rank.push(position_in_required(value, error)),
+                _ => self.node = value,
+            }
+        }
+        // What the schema walk did not account for still belongs to the place.
+        for part in parts {
+            self.enter(Some(part), false);
+        }
+    }
+
+    fn enter(&mut self, part: Option<LocationSegment<'_>>, is_declared: bool) {
+        let Some(part) = part else { return };
+        if let LocationSegment::Index(index) = part {
+            self.rank.push(index);
+        }
+        self.place.enter(&part, is_declared);
+    }
+
+    fn resolve(&self, reference: &str) -> Option<&'s Value> {
+        self.root.pointer(&percent_decoded(reference.strip_prefix('#')?))
+    }
+}
+
+fn position_in_required(required: Option<&Value>, error: &ValidationError<'_>) -> usize {
+    let ValidationErrorKind::Required { property } = error.kind() else { return 0 };
+    let names = required.and_then(Value::as_array);
+    names.and_then(|names| names.iter().position(|name| name == property)).unwrap_or(usize::MAX)
+}
+
+fn ordinal(map: Option<&serde_json::Map<String, Value>>, name: &str) -> usize {
+    map.and_then(|map| map.keys().position(|key| key == name)).unwrap_or(usize::MAX)
+}
+
+fn child<'s>(value: Option<&'s Value>, step: &LocationSegment<'_>) -> Option<&'s Value> {
+    match step {
+        LocationSegment::Property(name) => value?.get(&**name),
+        LocationSegment::Index(index) => value?.get(*index),
+    }
+}
+
+fn type_names(kind: &TypeKind) -> String {
+    match kind {
+        TypeKind::Single(name) => name.to_string(),
+        TypeKind::Multiple(names) => {
+            let names: Vec<String> = names.iter().map(|name: JsonType| format!("'{name}'")).collect();
+            format!("[{}]", names.join(", "))
+        }
+    }
+}
+
+fn json_type(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "boolean",
+        Value::Number(number) if number.is_f64() => "number",
+        Value::Number(_) => "integer",
+        Value::String(_) => "string",
+        Value::Array(_) => "array",
+        Value::Object(_) => "object",
+    }
+}

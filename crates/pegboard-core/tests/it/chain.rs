@@ -1,0 +1,236 @@
+//! Steps, their inputs and outputs, and what happens when one fails.
+
+use pegboard_core::chain::{ChainResult, ChainStep, ExecuteOptions, Semantics, Source, ToolChain};
+use pegboard_core::entry::ToolEntry;
+use pegboard_core::error::ToolError;
+use pegboard_core::outcome::Status;
+use pegboard_core::registry::ToolRegistry;
+use serde_json::{Value, json};
+
+use crate::registry::echo;
+
+/// Tools that double, add, extract, shout, fail and answer what they should not.
+pub(crate) fn tools() -> ToolRegistry {
+    let number = |value: &Value| value["value"].as_i64().unwrap_or_default();
+    ToolRegistry::new()
+        .with([
+            ToolEntry::from_fn("double", "", move |it: Value| async move {
+                Ok(json!({"value": number(&it) * 2}))
+            }),
+            ToolEntry::from_fn("add_ten", "", move |it: Value| async move {
+                Ok(json!({"value": number(&it) + 10}))
+            }),
+            ToolEntry::from_fn("extract", "", |it: Value| async move {
+                Ok(json!({"content": format!("Extracted: {}", it["url"].as_str().unwrap_or("nothing"))}))
+            }),
+            ToolEntry::from_fn("upper", "", |it: Value| async move {
+                Ok(json!({"text": it["text"].as_str().unwrap_or_default().to_uppercase()}))
+            }),
+            ToolEntry::from_fn("fail", "", |_: Value| async { Err::<Value, _>(ToolError::new("boom")) }),
+            ToolEntry::from_fn("list", "", |_: Value| async { Ok(json!([1, 2])) }),
+            echo("typed").with_output_schema(json!({"type": "string"})),
+            echo("echo"),
+        ])
+        .unwrap()
+}
+
+pub(crate) async fn run(steps: impl IntoIterator<Item = ChainStep>, input: Value) -> ChainResult {
+    chain_of(&tools(), steps).execute(input).await
+}
+
+pub(crate) fn chain_of(tools: &ToolRegistry, steps: impl IntoIterator<Item = ChainStep>) -> ToolChain<'_> {
+    steps.into_iter().fold(ToolChain::new(tools), ToolChain::add_step)
+}
+
+const KEEP_GOING: ExecuteOptions = ExecuteOptions { stop_on_failure: false, validate_tools: true };
+
+#[tokio::test]
+async fn an_output_is_merged_into_the_context_for_the_next_step() {
+    let run = run(["double".into(), "add_ten".into()], json!({"value": 5})).await;
+    assert!(run.success, "{run:?}");
+    assert_eq!(Value::from(run.context), json!({"value": 20}));
+    assert_eq!(run.step_results.len(), 2);
+}
+
+#[tokio::test]
+async fn an_output_key_keeps_the_output_apart() {
+    let run = run([ChainStep::new("double").output_key("doubled")], json!({"value": 7})).await;
+    assert_eq!(Value::from(run.context), json!({"value": 7, "doubled": {"value": 14}}));
+}
+
+#[tokio::test]
+async fn a_chain_without_steps_is_refused_unless_nobody_looks() {
+    let tools = tools();
+    let chain = ToolChain::new(&tools);
+    assert_eq!(chain.validate().errors, ["Chain has no steps."]);
+    let run = chain.execute(json!({"a": 1})).await;
+    assert_eq!((run.success, run.errors), (false, vec!["Chain has no steps.".to_owned()]));
+    assert_eq!(Value::from(run.context), json!({"a": 1}));
+    let unlooked = ExecuteOptions { validate_tools: false, ..ExecuteOptions::default() };
+    assert!(chain.execute_with(Value::Null, unlooked).await.success);
+}
+
+#[tokio::test]
+async fn an_unknown_tool_is_found_before_anything_runs() {
+    let tools = tools();
+    let chain = chain_of(&tools, ["double".into(), "".into(), "nonexistent".into(), "double".into()]);
+    let expected = ["Step 1: tool_name is empty.", "Step 2: tool 'nonexistent' not found in registry."];
+    assert_eq!(chain.validate().errors, expected);
+    let run = chain.execute(json!({"value": 1})).await;
+    assert_eq!(run.errors, expected);
+    assert!(!run.success && run.step_results.is_empty());
+    assert_eq!(Value::from(run.context), json!({"value": 1}));
+}
+
+#[tokio::test]
+async fn an_unknown_tool_fails_its_step_when_nobody_looked() {
+    let tools = tools();
+    let unlooked = ExecuteOptions { validate_tools: false, ..ExecuteOptions::default() };
+    let run = chain_of(&tools, ["nope".into()]).execute_with(json!({}), unlooked).await;
+    assert_eq!(
+        run.errors,
+        ["Unknown tool: nope", "Step 0 ('nope') failed: Tool 'nope' not found in registry."]
+    );
+}
+
+#[tokio::test]
+async fn a_failure_stops_the_chain_unless_told_to_go_on() {
+    let tools = tools();
+    let chain = chain_of(&tools, ["fail".into(), "double".into()]);
+    let stopped = chain.execute(json!({"value": 1})).await;
+    assert_eq!((stopped.success, stopped.step_results.len()), (false, 1));
+    let finished = chain.execute_with(json!({"value": 1}), KEEP_GOING).await;
+    assert_eq!((finished.success, finished.step_results.len()), (false, 2));
+    assert_eq!(Value::from(finished.context), json!({"value": 2}));
+}
+
+#[tokio::test]
+async fn a_mapping_gives_the_tool_just_what_it_names() {
+    let steps = [
+        ChainStep::new("extract").map("url", "site").output_key("raw"),
+        ChainStep::new("upper").map("text", "raw.content").output_key("loud"),
+        ChainStep::new("echo").map("only", "site").output_key("seen"),
+    ];
+    let run = run(steps, json!({"site": "test.com", "other": 1})).await;
+    assert_eq!(run.context["loud"], json!({"text": "EXTRACTED: TEST.COM"}));
+    assert_eq!(run.context["seen"], json!({"only": "test.com"}));
+}
+
+#[tokio::test]
+async fn a_source_that_is_not_there_is_an_error_unless_it_is_optional() {
+    let tools = tools();
+    let step = |source: Source| [ChainStep::new("echo").map("text", source).output_key("out")];
+    let input = json!({"a": {}});
+    let unlooked = ExecuteOptions { validate_tools: false, ..ExecuteOptions::default() };
+    let run = chain_of(&tools, step("a.b".into())).execute_with(input.clone(), unlooked).await;
+    assert_eq!(
+        run.errors,
+        [
+            "'a.b' for 'text' is not in the context",
+            "Step 0 ('echo') failed: 'a.b' for 'text' is not in the context."
+        ]
+    );
+    let optional = chain_of(&tools, step(Source::optional("a.b"))).execute(input.clone()).await;
+    assert_eq!(optional.context["out"], json!({}));
+    let default = chain_of(&tools, step(Source::or("a.b", 7))).execute(input.clone()).await;
+    assert_eq!(default.context["out"], json!({"text": 7}));
+    let compat = chain_of(&tools, step("a.b".into())).semantics(Semantics::Compat).execute(input).await;
+    assert_eq!(compat.context["out"], json!({"text": null}));
+}
+
+#[tokio::test]
+async fn a_dotted_path_leads_all_the_way_except_in_compat() {
+    let tools = tools();
+    let chain =
+        chain_of(&tools, [ChainStep::new("echo").map("x", Source::or("a.b.c", "none")).output_key("out")]);
+    let compat = chain.clone().semantics(Semantics::Compat);
+    let literal = json!({"a": {"b.c": 7}});
+    let nested = json!({"a": {"b": {"c": 5}}});
+    assert_eq!(chain.execute(literal.clone()).await.context["out"]["x"], 7);
+    assert_eq!(chain.execute(nested.clone()).await.context["out"]["x"], 5);
+    assert_eq!(compat.execute(literal).await.context["out"]["x"], 7);
+    assert_eq!(compat.execute(nested).await.context["out"]["x"], "none");
+    let top_level = json!({"a.b.c": 3});
+    assert_eq!(chain.execute(top_level.clone()).await.context["out"]["x"], 3);
+    assert_eq!(compat.execute(top_level).await.context["out"]["x"], "none");
+}
+
+#[tokio::test]
+async fn an_output_that_is_no_object_is_dropped_without_a_key() {
+    let run = run(["list".into()], json!({"a": 1})).await;
+    assert!(run.success);
+    assert_eq!(Value::from(run.context), json!({"a": 1}));
+    assert_eq!(run.step_results[0].data, json!([1, 2]));
+}
+
+#[tokio::test]
+async fn an_output_that_breaks_its_schema_fails_the_step() {
+    let run = run([ChainStep::new("typed").map("n", "n").output_key("out")], json!({"n": 1})).await;
+    assert!(!run.success);
+    assert_eq!(run.step_results[0].status, Status::Partial);
+    assert_eq!(
+        run.errors,
+        [
+            "$: expected type string, got object",
+            "Step 0 ('typed') failed: Output validation failed for tool 'typed'."
+        ]
+    );
+    assert!(!run.context.contains_key("out"));
+}
+
+#[tokio::test]
+async fn the_callers_input_is_not_changed() {
+    let input = json!({"value": 5, "nested": {"list": [1]}});
+    let run = run(["double".into()], input.clone()).await;
+    assert_eq!(run.context["value"], 10);
+    assert_eq!(input, json!({"value": 5, "nested": {"list": [1]}}));
+}
+
+#[tokio::test]
+async fn errors_of_a_result_come_before_the_line_of_its_step() {
+    let tools = tools();
+    let chain = chain_of(&tools, ["fail".into(), ChainStep::new("typed").map("n", "n")]);
+    let run = chain.execute_with(json!({"n": 1}), KEEP_GOING).await;
+    assert_eq!(
+        run.errors,
+        [
+            "boom",
+            "Step 0 ('fail') failed: Tool 'fail' raised an exception: boom",
+            "$: expected type string, got object",
+            "Step 1 ('typed') failed: Output validation failed for tool 'typed'.",
+        ]
+    );
+}
+
+#[test]
+fn steps_are_added_fluently_copied_and_cleared() {
+    let tools = tools();
+    let mut chain = ToolChain::new(&tools).add_step("double".into()).add_step("add_ten".into());
+    assert_eq!(chain.len(), 2);
+    assert_eq!(format!("{chain:?}"), r#"ToolChain(steps=["double", "add_ten"])"#);
+    let mut copy = chain.steps();
+    copy.pop();
+    assert_eq!((copy.len(), chain.len()), (1, 2));
+    chain.clear();
+    assert!(chain.is_empty());
+}
+
+#[tokio::test]
+async fn a_chain_takes_an_object_or_nothing() {
+    let nothing = run([ChainStep::new("echo").output_key("out")], Value::Null).await;
+    assert_eq!(nothing.context["out"], json!({}));
+    let list = run([ChainStep::new("echo")], json!([1])).await;
+    assert_eq!(
+        (list.success, list.errors),
+        (false, vec!["The input of a chain is an object, not [1].".to_owned()])
+    );
+}
+
+#[tokio::test]
+async fn a_result_is_five_keys_on_the_wire() {
+    let run = run([ChainStep::new("echo").output_key("out")], json!({})).await;
+    let written = serde_json::to_value(&run).unwrap();
+    let keys: Vec<&str> = written.as_object().unwrap().keys().map(String::as_str).collect();
+    assert_eq!(keys, ["success", "context", "step_results", "errors", "duration_ms"]);
+    assert!(written["duration_ms"].as_f64().unwrap() >= 0.0);
+}

@@ -1,0 +1,326 @@
+//! Timeouts, conditions, lists and groups in chains, and what is refused before they run.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use pegboard_core::chain::{ChainStep, Condition, ExecuteOptions, OnPartial, Source};
+use pegboard_core::entry::ToolEntry;
+use pegboard_core::outcome::Status;
+use pegboard_core::registry::ToolRegistry;
+use serde_json::{Value, json};
+use tokio::time::{self, Instant};
+
+use crate::chain::{chain_of, run, tools};
+use crate::registry::echo;
+
+const KEEP_GOING: ExecuteOptions = ExecuteOptions { stop_on_failure: false, validate_tools: true };
+
+/// A tool that sleeps for the milliseconds it is given, and counts how many sleep at once.
+fn sleeper(busiest: &Arc<AtomicUsize>) -> ToolEntry {
+    let (asleep, busiest) = (Arc::new(AtomicUsize::new(0)), Arc::clone(busiest));
+    ToolEntry::from_fn("sleep", "", move |it: Value| {
+        let (asleep, busiest) = (Arc::clone(&asleep), Arc::clone(&busiest));
+        async move {
+            busiest.fetch_max(asleep.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+            time::sleep(Duration::from_millis(it["ms"].as_u64().unwrap_or(1))).await;
+            asleep.fetch_sub(1, Ordering::SeqCst);
+            Ok(it)
+        }
+    })
+}
+
+#[tokio::test]
+async fn constants_and_templates_need_no_context() {
+    let step = ChainStep::new("echo")
+        .map("limit", Source::constant(10))
+        .map("text", Source::template("{user.name} is {user.age}, {{really}}"))
+        .output_key("out");
+    let run = run([step], json!({"user": {"name": "Ada", "age": 36}})).await;
+    assert_eq!(run.context["out"], json!({"limit": 10, "text": "Ada is 36, {really}"}));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_step_past_its_limit_is_given_up() {
+    let tools = ToolRegistry::new().with([sleeper(&Arc::default())]).unwrap();
+    let step = ChainStep::new("sleep").map("ms", "ms").timeout(Duration::from_millis(30));
+    let chain = chain_of(&tools, [step]);
+    assert!(chain.execute(json!({"ms": 29})).await.success);
+    let late = chain.execute(json!({"ms": 31})).await;
+    assert_eq!(late.step_results[0].status, Status::Timeout);
+    assert_eq!(
+        late.errors,
+        ["Tool execution timed out", "Step 0 ('sleep') failed: Tool 'sleep' did not finish within 30ms."]
+    );
+}
+
+#[tokio::test]
+async fn a_step_runs_only_when_its_condition_holds() {
+    async fn check(condition: Condition, input: Value, expected: Status) {
+        let run =
+            run([ChainStep::new("echo").when(condition.clone()).output_key("out")], input.clone()).await;
+        assert!(run.success, "{run:?}");
+        assert_eq!(run.step_results[0].status, expected, "{condition:?} on {input}");
+        assert_eq!(run.context.contains_key("out"), expected == Status::Success);
+    }
+    check("user".into(), json!({"user": "x"}), Status::Success).await;
+    check("user.admin".into(), json!({"user": {"admin": true}}), Status::Success).await;
+    for nothing in [
+        json!({}),
+        json!({"user": null}),
+        json!({"user": ""}),
+        json!({"user": 0}),
+        json!({"user": []}),
+        json!({"user": {}}),
+        json!({"user": false}),
+    ] {
+        check("user".into(), nothing, Status::Skipped).await;
+    }
+    let enough = Condition::is("score", json!({"minimum": 5}));
+    check(enough.clone(), json!({"score": 5}), Status::Success).await;
+    check(enough.clone(), json!({"score": 4}), Status::Skipped).await;
+    check(enough, json!({}), Status::Skipped).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_list_is_worked_through_in_order_a_few_at_a_time() {
+    let busiest = Arc::default();
+    let tools = ToolRegistry::new().with([sleeper(&busiest)]).unwrap();
+    let step =
+        ChainStep::new("sleep").for_each("waits").map("ms", "item").map("at", "index").output_key("slept");
+    let input = json!({"waits": [50, 10, 30, 20]});
+    let started = Instant::now();
+    let one_by_one = chain_of(&tools, [step.clone()]).execute(input.clone()).await;
+    assert_eq!((started.elapsed().as_millis(), busiest.load(Ordering::SeqCst)), (110, 1));
+    let expected =
+        json!([{"ms": 50, "at": 0}, {"ms": 10, "at": 1}, {"ms": 30, "at": 2}, {"ms": 20, "at": 3}]);
+    assert_eq!(one_by_one.context["slept"], expected);
+    let two_by_two = chain_of(&tools, [step.concurrency(2)]).execute(input).await;
+    assert_eq!(busiest.load(Ordering::SeqCst), 2);
+    assert_eq!(two_by_two.context["slept"], expected);
+    assert_eq!(two_by_two.step_results[0].metadata["items"], 4);
+}
+
+#[tokio::test]
+async fn an_item_is_the_input_where_there_is_no_mapping() {
+    let run = run(
+        [ChainStep::new("double").for_each("numbers").output_key("out")],
+        json!({"numbers": [{"value": 1}, {"value": 4}]}),
+    )
+    .await;
+    assert_eq!(run.context["out"], json!([{"value": 2}, {"value": 8}]));
+}
+
+#[tokio::test]
+async fn a_failing_item_fails_the_step_and_says_which() {
+    let tools = ToolRegistry::new()
+        .with([echo("positive").with_input_schema(json!({"properties": {"n": {"minimum": 0}}}))])
+        .unwrap();
+    let chain =
+        chain_of(&tools, [ChainStep::new("positive").for_each("list").map("n", "item").output_key("out")]);
+    let input = json!({"list": [1, -2, 3, -4]});
+    let stopped = chain.execute(input.clone()).await;
+    assert_eq!(
+        stopped.errors,
+        [
+            "item 1: $.n: value -2 < minimum 0",
+            "Step 0 ('positive') failed: 1 of 4 items failed; 2 not begun. Input validation failed for tool 'positive'.",
+        ]
+    );
+    let finished = chain.execute_with(input, KEEP_GOING).await;
+    assert_eq!(finished.step_results[0].data, json!([{"n": 1}, null, {"n": 3}, null]));
+    assert_eq!(finished.errors.len(), 3);
+    let no_list = chain.execute(json!({"list": 7})).await;
+    assert_eq!(no_list.errors[0], "'list' is no list");
+    let many = chain.execute(json!({"list": vec![1; 10_001]})).await;
+    assert_eq!(many.errors[0], "'list' has 10001 items; a step takes at most 10000");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_group_runs_side_by_side_and_its_outputs_meet_afterwards() {
+    let busiest = Arc::default();
+    let tools = ToolRegistry::new().with([sleeper(&busiest), echo("echo")]).unwrap();
+    let sleep = |ms: u64, key: &str| {
+        ChainStep::new("sleep").map("ms", Source::constant(ms)).output_key(key).parallel("naps")
+    };
+    let steps = [
+        sleep(40, "a"),
+        sleep(30, "b"),
+        sleep(20, "c"),
+        ChainStep::new("echo").map("first", "a.ms").map("last", "c.ms").output_key("seen"),
+    ];
+    let started = Instant::now();
+    let run = chain_of(&tools, steps).execute(json!({})).await;
+    assert!(run.success, "{run:?}");
+    assert_eq!((started.elapsed().as_millis(), busiest.load(Ordering::SeqCst)), (40, 3));
+    assert_eq!(run.context["seen"], json!({"first": 40, "last": 20}));
+    assert_eq!(
+        run.step_results.iter().map(|outcome| outcome.data["ms"].clone()).collect::<Vec<_>>(),
+        [40, 30, 20, 0].map(|ms| if ms == 0 { Value::Null } else { ms.into() })
+    );
+}
+
+#[tokio::test]
+async fn a_failure_in_a_group_lets_its_neighbours_finish_and_stops_the_chain() {
+    let steps = [
+        ChainStep::new("fail").parallel("g"),
+        ChainStep::new("double").parallel("g").output_key("doubled"),
+        ChainStep::new("add_ten"),
+    ];
+    let run = run(steps, json!({"value": 1})).await;
+    assert_eq!(run.step_results.len(), 2);
+    assert_eq!(run.context["doubled"], json!({"value": 2}));
+    assert_eq!(run.errors, ["boom", "Step 0 ('fail') failed: Tool 'fail' raised an exception: boom"]);
+}
+
+#[tokio::test]
+async fn an_output_that_breaks_its_schema_can_be_accepted() {
+    let step = ChainStep::new("typed").map("n", "n").output_key("out").on_partial(OnPartial::Accept);
+    let run = run([step], json!({"n": 1})).await;
+    assert!(run.success);
+    assert_eq!((run.step_results[0].status, &run.context["out"]), (Status::Partial, &json!({"n": 1})));
+}
+
+/// The verdict on a chain over these tools: what `validate` says, whatever the input.
+fn check(
+    entries: impl IntoIterator<Item = ToolEntry>,
+    steps: impl IntoIterator<Item = ChainStep>,
+    expected: &[&str],
+) {
+    let tools = tools().with(entries).unwrap();
+    assert_eq!(chain_of(&tools, steps).validate().errors, expected);
+}
+
+fn closed(name: &str, output: Value) -> ToolEntry {
+    echo(name)
+        .with_output_schema(json!({"type": "object", "properties": output, "additionalProperties": false}))
+}
+
+#[test]
+fn a_source_that_no_output_can_hold_is_refused() {
+    let fetch = || {
+        closed(
+            "fetch",
+            json!({"body": {"type": "string"}, "links": {"type": "array", "items": {"type": "string"}}}),
+        )
+    };
+    let check = |source: &str, expected: &[&str]| {
+        check(
+            [fetch()],
+            [ChainStep::new("fetch").output_key("page"), ChainStep::new("echo").map("x", source)],
+            expected,
+        );
+    };
+    check("page.body", &[]);
+    check("page.links[3]", &[]);
+    check("page.links.3", &[]);
+    check("anything.else", &[]);
+    check("page.bodyy", &["Step 1: 'page.bodyy' for 'x' can never be in the context."]);
+    check("page.body.text", &["Step 1: 'page.body.text' for 'x' can never be in the context."]);
+    check("page.links.first", &["Step 1: 'page.links.first' for 'x' can never be in the context."]);
+    check("page[0]", &["Step 1: 'page[0]' for 'x' can never be in the context."]);
+    check("page.bodyy?", &[]);
+}
+
+#[test]
+fn a_list_of_outputs_is_known_as_a_list() {
+    let steps = |source: &str| {
+        [
+            ChainStep::new("fetch").for_each("urls").output_key("pages"),
+            ChainStep::new("echo").map("x", source),
+        ]
+    };
+    let fetch = || closed("fetch", json!({"body": {}}));
+    check([fetch()], steps("pages[0].body"), &[]);
+    check([fetch()], steps("pages.body"), &["Step 1: 'pages.body' for 'x' can never be in the context."]);
+    check(
+        [fetch()],
+        steps("pages[0].title"),
+        &["Step 1: 'pages[0].title' for 'x' can never be in the context."],
+    );
+}
+
+#[test]
+fn steps_of_a_group_do_not_see_each_other() {
+    let tools = tools().with([closed("fetch", json!({"body": {}}))]).unwrap();
+    let steps = [
+        ChainStep::new("fetch").output_key("page").parallel("g"),
+        ChainStep::new("echo").map("x", "page").output_key("copy").parallel("g"),
+    ];
+    let mut spec = chain_of(&tools, steps).spec().clone();
+    spec.input_schema =
+        json!({"type": "object", "properties": {"url": {}}, "additionalProperties": false}).into();
+    let verdict = pegboard_core::chain::ToolChain::from_spec(spec, &tools).validate();
+    assert_eq!(verdict.errors, ["Step 1: 'page' for 'x' can never be in the context."]);
+}
+
+#[tokio::test]
+async fn what_the_input_at_hand_lacks_is_found_before_anything_runs() {
+    let run = run(
+        [ChainStep::new("double").output_key("d"), ChainStep::new("echo").map("x", "missing.key")],
+        json!({"value": 1}),
+    )
+    .await;
+    assert_eq!(run.errors, ["Step 1: 'missing.key' for 'x' can never be in the context."]);
+    assert!(run.step_results.is_empty());
+}
+
+#[tokio::test]
+async fn the_input_is_held_against_the_chains_own_schema() {
+    let tools = tools();
+    let mut spec = chain_of(&tools, ["echo".into()]).spec().clone();
+    spec.input_schema = json!({"required": ["url"]}).into();
+    let run = pegboard_core::chain::ToolChain::from_spec(spec, &tools).execute(json!({})).await;
+    assert_eq!(run.errors, ["$.url: required field missing"]);
+}
+
+#[test]
+fn a_mapping_that_the_tool_can_only_refuse_is_refused() {
+    let strict = || {
+        echo("strict").with_input_schema(
+            json!({"properties": {"text": {}}, "required": ["text"], "additionalProperties": false}),
+        )
+    };
+    check(
+        [strict()],
+        [ChainStep::new("strict").map("txt", "a")],
+        &[
+            "Step 0: tool 'strict' needs 'text', which the mapping does not give.",
+            "Step 0: tool 'strict' does not take 'txt'.",
+        ],
+    );
+    check([strict()], [ChainStep::new("strict").map("text", "a")], &[]);
+    check([strict()], ["strict".into()], &[]);
+}
+
+#[test]
+fn what_is_no_path_is_refused_with_the_reason() {
+    check(
+        [],
+        [ChainStep::new("echo").map("x", "a..b").map("y", "a[b]").map("z", Source::template("{a"))],
+        &[
+            "Step 0: source of 'x': 'a..b' is no path: a part of it is empty.",
+            "Step 0: source of 'y': 'a[b]' is no path: a bracket must hold an index or a quoted name, like [0] or [\"name\"].",
+            "Step 0: source of 'z': the template '{a' has a brace without a partner (a brace itself is {{ or }}).",
+        ],
+    );
+    check(
+        [],
+        [ChainStep::new("echo").for_each("").concurrency(65)],
+        &["Step 0: '' is no path: a part of it is empty.", "Step 0: concurrency must be from 1 to 64."],
+    );
+}
+
+#[test]
+fn a_group_that_is_torn_apart_is_refused() {
+    let step = |label: Option<&str>| {
+        label.map_or(ChainStep::new("echo"), |label| ChainStep::new("echo").parallel(label))
+    };
+    check(
+        [],
+        [step(Some("g")), step(None), step(Some("g"))],
+        &["Step 2: the steps of the group 'g' must follow one another."],
+    );
+    let many = (0..1_001).map(|_| ChainStep::new("echo"));
+    check([], many, &["Chain has 1001 steps; at most 1000 are allowed."]);
+}
