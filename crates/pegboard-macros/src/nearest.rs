@@ -1,0 +1,54 @@
+//! The known word that a misspelt one was most likely meant to be.
+
+/// The word of `known` that is a few letters away from `word`, or that `word` is a part of.
+pub(crate) fn nearest<'a>(word: &str, known: &[&'a str]) -> Option<&'a str> {
+    let (distance, closest) = known.iter().map(|candidate| (distance(word, candidate), *candidate)).min()?;
+    if distance <= 2 && distance < word.chars().count() {
+        return Some(closest);
+    }
+    known.iter().copied().find(|candidate| word.len() >= 3 && candidate.contains(word))
+}
+
+/// How many letters must be added, dropped or changed to get from one word to the other.
+fn distance(from: &str, to: &str) -> usize {
+    let to: Vec<char> = to.chars().collect();
+    let mut row: Vec<usize> = (0..=to.len()).collect();
+    for (above, letter) in from.chars().enumerate() {
+        let mut diagonal = above;
+        row[0] = above + 1;
+        for (column, other) in to.iter().enumerate() {
+            let changed = diagonal + usize::from(letter != *other);
+            diagonal = row[column + 1];
+            row[column + 1] = changed.min(diagonal + 1).min(row[column] + 1);
+        }
+    }
+    row[to.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(word: &str, expected: Option<&str>) {
+        assert_eq!(nearest(word, &["name", "tags", "description", "read_only", "output_schema"]), expected);
+    }
+
+    #[test]
+    fn a_misspelt_word_is_recognised() {
+        check("tag", Some("tags"));
+        check("nmae", Some("name"));
+        check("readOnly", Some("read_only"));
+    }
+
+    #[test]
+    fn a_part_of_a_word_is_recognised() {
+        check("desc", Some("description"));
+        check("schema", Some("output_schema"));
+    }
+
+    #[test]
+    fn a_word_unlike_any_other_is_left_alone() {
+        check("retries", None);
+        check("x", None);
+    }
+}
