@@ -1,0 +1,83 @@
+//! The tool runtime and gateway for AI agents, as a library.
+//!
+//! ```
+//! use pegboard::prelude::*;
+//!
+//! /// Convert a temperature to Fahrenheit.
+//! #[tool(tags("units"), read_only)]
+//! async fn fahrenheit(
+//!     /// Degrees Celsius
+//!     celsius: f64,
+//! ) -> Result<f64> {
+//!     Ok(celsius * 9.0 / 5.0 + 32.0)
+//! }
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<()> {
+//! let registry = ToolRegistry::new().with(tools![fahrenheit])?;
+//! let outcome = registry.invoke("fahrenheit", json!({"celsius": 100})).await;
+//! assert_eq!(outcome.data, 212.0);
+//! # Ok(())
+//! # }
+//! ```
+
+mod chain_file;
+
+pub use chain_file::{ChainFileError, read_chain};
+pub use pegboard_core::{
+    call, chain, duration, entry, error, error::Result, handler, outcome, registry, schema, validation,
+};
+pub use pegboard_macros::tool;
+pub use schemars;
+pub use serde;
+pub use serde_json;
+
+/// What most programs need: `use pegboard::prelude::*`.
+pub mod prelude {
+    pub use crate::chain::{ChainResult, ChainStep, ToolChain};
+    pub use crate::entry::{Annotations, ToolDefinition, ToolEntry};
+    pub use crate::error::{Result, ToolError};
+    pub use crate::outcome::{Outcome, Status};
+    pub use crate::registry::{Search, ToolRegistry};
+    pub use crate::schema::{Rules, Schema};
+    pub use crate::validation::{ValidationResult, validate_input, validate_output};
+    pub use crate::{tool, tools};
+    pub use schemars::JsonSchema;
+    pub use serde::{Deserialize, Serialize};
+    pub use serde_json::{Value, json};
+}
+
+/// The entries of functions that carry `#[tool]`, ready to be registered.
+///
+/// ```
+/// use pegboard::prelude::*;
+///
+/// /// The sum of two numbers.
+/// #[tool]
+/// fn add(a: i64, b: i64) -> i64 {
+///     a + b
+/// }
+///
+/// assert_eq!(tools![add].map(|entry| entry.name().to_owned()), ["add"]);
+/// ```
+#[macro_export]
+macro_rules! tools {
+    ($($function:path),* $(,)?) => {
+        [$(<$function>::tool_entry()),*]
+    };
+}
+
+/// The programs of the README compile.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct Readme;
+
+/// The programs of the documentation compile and do what they say.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/tools.md")]
+struct ToolsPage;
+
+/// The programs of the documentation compile and do what they say.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/chains.md")]
+struct ChainsPage;

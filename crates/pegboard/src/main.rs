@@ -1,0 +1,40 @@
+//! The `pegboard` command.
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+mod demo;
+
+/// The tool runtime and gateway for AI agents.
+#[derive(Parser)]
+#[command(version, arg_required_else_help = true)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Try everything there is, on embedded tools, without network or files
+    Demo {
+        /// Print the report as JSON
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> ExitCode {
+    match Arguments::parse().command {
+        Command::Demo { json } => {
+            let report = demo::run().await;
+            if json {
+                report.print_json();
+            } else {
+                report.print();
+            }
+            report.exit_code()
+        }
+    }
+}
