@@ -1,12 +1,14 @@
 //! A call from request to end, and the seam through which chains, batches and agents make calls.
 
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
-use serde_json::Value;
+use serde_json::{Map, Value};
 use tokio::time::Instant;
 
 use crate::entry::ToolEntry;
@@ -23,8 +25,8 @@ pub trait Invoker: Send + Sync {
     fn start(&self, call: Call) -> Running;
 }
 
-/// A request to carry out a tool.
-#[derive(Clone, Debug)]
+/// A request to carry out a tool. `Debug` leaves the arguments out, so that they do not reach a log.
+#[derive(Clone)]
 pub struct Call {
     /// The name of the tool, as the caller spells it.
     pub tool: String,
@@ -61,8 +63,16 @@ pub enum Checks {
     None,
 }
 
-/// A call that may be carried out: the tool exists and takes these arguments.
-#[derive(Debug)]
+impl fmt::Debug for Call {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Call")
+            .field("tool", &self.tool)
+            .field("context", &self.context)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A call that may be carried out: the tool exists and takes these arguments. `Debug` leaves them out.
 pub struct ValidCall {
     entry: Arc<ToolEntry>,
     arguments: Value,
@@ -79,6 +89,11 @@ impl ValidCall {
         checks: Checks,
     ) -> Result<Self, CallError> {
         let mut warnings = Vec::new();
+        // No arguments for a tool that takes an object are an empty object.
+        let arguments = match arguments {
+            Value::Null if entry.input_schema().as_json()["type"] == "object" => Value::Object(Map::new()),
+            given => given,
+        };
         if checks == Checks::All {
             let verdict = entry.input_schema().check(&arguments);
             if !verdict.valid {
@@ -105,6 +120,15 @@ impl ValidCall {
     }
 }
 
+impl fmt::Debug for ValidCall {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ValidCall")
+            .field("entry", &self.entry)
+            .field("context", &self.context)
+            .finish_non_exhaustive()
+    }
+}
+
 /// What a tool answered.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Output {
@@ -122,12 +146,12 @@ impl Output {
 }
 
 /// A call under way. Awaiting it gives its end; dropping it cancels the call.
-pub struct Running(BoxFuture<'static, Ended>);
+pub struct Running(Option<BoxFuture<'static, Ended>>);
 
 impl Running {
     /// A call that `work` carries out.
     pub fn new(work: impl Future<Output = Ended> + Send + 'static) -> Self {
-        Self(Box::pin(work))
+        Self(Some(Box::pin(work)))
     }
 }
 
@@ -135,7 +159,15 @@ impl Future for Running {
     type Output = Ended;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Ended> {
-        self.0.as_mut().poll(context)
+        self.0.as_mut().expect("the work is there until it is dropped").as_mut().poll(context)
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let work = self.0.take();
+        // A guard of the tool that panics while the call is cancelled must not take the caller down.
+        let _ = catch_unwind(AssertUnwindSafe(|| drop(work)));
     }
 }
 

@@ -92,8 +92,10 @@ impl fmt::Display for HumanDuration {
 }
 
 impl From<Duration> for HumanDuration {
+    /// Whole milliseconds, rounded up, since that is what can be written.
     fn from(duration: Duration) -> Self {
-        Self(duration)
+        let millis = duration.as_nanos().div_ceil(1_000_000);
+        Self(Duration::from_millis(u64::try_from(millis).unwrap_or(u64::MAX)))
     }
 }
 

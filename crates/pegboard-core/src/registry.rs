@@ -78,7 +78,18 @@ impl ToolRegistry {
     /// # Ok::<(), pegboard_core::registry::RegisterError>(())
     /// ```
     pub fn with(self, entries: impl IntoIterator<Item = ToolEntry>) -> Result<Self, RegisterError> {
-        entries.into_iter().try_for_each(|entry| self.register(entry))?;
+        let mut added: Vec<String> = Vec::new();
+        for entry in entries {
+            let name = entry.name().to_owned();
+            if let Err(error) = self.register(entry) {
+                // Clones share their tools: all of these, or none.
+                for name in &added {
+                    self.unregister(name);
+                }
+                return Err(error);
+            }
+            added.push(name);
+        }
         Ok(self)
     }
 
@@ -99,8 +110,11 @@ impl ToolRegistry {
     /// Takes a tool away; `false` if there was none. Calls of it that are under way finish.
     pub fn unregister(&self, name: &str) -> bool {
         let mut tools = self.write();
-        tools.index.take();
-        tools.by_name.remove(name).is_some()
+        let is_gone = tools.by_name.remove(name).is_some();
+        if is_gone {
+            tools.index.take();
+        }
+        is_gone
     }
 
     /// The tool of exactly this name.

@@ -2,7 +2,6 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::hash::{BuildHasher, RandomState};
 use std::sync::{Arc, LazyLock, Mutex, OnceLock, PoisonError};
 
 use schemars::JsonSchema;
@@ -10,6 +9,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;
 
 use crate::validation::{ValidationResult, Violation};
+use budget::TooCostly;
 
 mod budget;
 mod compat;
@@ -179,7 +179,7 @@ impl Schema {
             Compiled::Anything | Compiled::Skipped(_) => true,
             Compiled::Refused(_) => false,
             Compiled::Compat => compat::violations(data, &self.0.json).is_empty(),
-            Compiled::Full(validator, _) => validator.accepts(data).unwrap_or(true),
+            Compiled::Full(validator, _) => validator.accepts(data, &self.0.json).unwrap_or(false),
         }
     }
 
@@ -193,14 +193,24 @@ impl Schema {
             }
             Compiled::Refused(why) => ValidationResult::of(vec![Violation::plain(format!("$: {why}"))]),
             Compiled::Full(validator, remarks) => {
-                let mut verdict = match validator.accepts(data) {
+                let mut verdict = match validator.accepts(data, &self.0.json) {
                     Ok(true) => ValidationResult::ok(),
                     Ok(false) => ValidationResult::of(validator.violations(data, &self.0.json)),
-                    Err(skipped) => ValidationResult { warnings: vec![skipped], ..ValidationResult::ok() },
+                    Err(TooCostly) => ValidationResult::of(vec![Violation::plain(
+                        "$: the value is too large or nests too deep to be checked against its schema",
+                    )]),
                 };
                 verdict.warnings.extend_from_slice(remarks);
                 verdict
             }
+        }
+    }
+
+    /// Why nothing is checked against this schema, if nothing is.
+    pub fn problem(&self) -> Option<&str> {
+        match self.compiled() {
+            Compiled::Skipped(why) | Compiled::Refused(why) => Some(why),
+            Compiled::Anything | Compiled::Compat | Compiled::Full(..) => None,
         }
     }
 
@@ -272,27 +282,23 @@ pub(crate) fn remembered(json: &Value, rules: Rules) -> Schema {
     RECENT.lock().unwrap_or_else(PoisonError::into_inner).get(json, rules)
 }
 
-/// Compiled schemas by their content: two generations, so that what is in use survives and the rest goes.
+/// Compiled schemas by their text, since the order of keywords counts: two generations, so that what is in use
+/// survives and the rest goes.
 #[derive(Default)]
 struct Recent {
-    hasher: RandomState,
-    young: HashMap<u64, Schema>,
-    old: HashMap<u64, Schema>,
+    young: HashMap<(String, Rules), Schema>,
+    old: HashMap<(String, Rules), Schema>,
 }
 
 impl Recent {
     const GENERATION: usize = 512;
 
     fn get(&mut self, json: &Value, rules: Rules) -> Schema {
-        let key = self.hasher.hash_one((json, rules));
-        let is_this = |schema: &&Schema| schema.0.json == *json && schema.0.rules == rules;
-        if let Some(schema) = self.young.get(&key).filter(is_this) {
+        let key = (json.to_string(), rules);
+        if let Some(schema) = self.young.get(&key) {
             return schema.clone();
         }
-        let schema = match self.old.get(&key).filter(is_this) {
-            Some(schema) => schema.clone(),
-            None => Schema::with_rules(json.clone(), rules),
-        };
+        let schema = self.old.remove(&key).unwrap_or_else(|| Schema::with_rules(json.clone(), rules));
         if self.young.len() >= Self::GENERATION {
             self.old = std::mem::take(&mut self.young);
         }

@@ -8,10 +8,11 @@ use serde_json::Value;
 use super::path::{Key, Path, Segment};
 use super::run;
 use super::source::Condition;
-use super::step::ChainStep;
-use super::{ChainSpec, Semantics};
+use super::step::{ChainStep, OnPartial};
+use super::{ChainSpec, ExecuteOptions, Semantics};
 use crate::call::Invoker;
 use crate::entry::ToolEntry;
+use crate::schema::Schema;
 use crate::validation::{ValidationResult, Violation};
 
 /// How many items of a list one step may work on at a time.
@@ -20,7 +21,11 @@ pub(super) const MAX_CONCURRENCY: usize = 64;
 const MAX_STEPS: usize = 1_000;
 
 /// The verdict on a chain, for any input or for the one at hand.
-pub(super) fn verdict(spec: &ChainSpec, tools: &dyn Invoker, input: Option<&Value>) -> ValidationResult {
+pub(super) fn verdict(
+    spec: &ChainSpec,
+    tools: &dyn Invoker,
+    at_hand: Option<(&Value, ExecuteOptions)>,
+) -> ValidationResult {
     let n_steps = spec.steps.len();
     if n_steps == 0 {
         return ValidationResult::of(vec![Violation::plain("Chain has no steps.")]);
@@ -29,6 +34,7 @@ pub(super) fn verdict(spec: &ChainSpec, tools: &dyn Invoker, input: Option<&Valu
         let text = format!("Chain has {n_steps} steps; at most {MAX_STEPS} are allowed.");
         return ValidationResult::of(vec![Violation::plain(text)]);
     }
+    let (input, options) = at_hand.unzip();
     let mut found = Vec::new();
     if let Some(input) = input {
         found.extend(spec.input_schema.check(input).errors);
@@ -45,11 +51,13 @@ pub(super) fn verdict(spec: &ChainSpec, tools: &dyn Invoker, input: Option<&Valu
         }
     }
     if spec.semantics == Semantics::Full {
-        let mut check = Check { spec, known: Known::at_start(spec, input), found };
+        let keeps_going = options.is_some_and(|options| !options.stop_on_failure);
+        let mut check = Check { spec, known: Known::at_start(spec, input, keeps_going), found };
         check.steps(&entries);
         found = check.found;
     }
-    ValidationResult::of(found)
+    let warnings = spec.input_schema.problem().map(str::to_owned).into_iter().collect();
+    ValidationResult { warnings, ..ValidationResult::of(found) }
 }
 
 struct Check<'c> {
@@ -86,10 +94,15 @@ impl<'c> Check<'c> {
                 self.report(index, &format!("'{}' is no path: {problem}", path.as_str()));
             }
         }
-        if let Some(list) = &step.for_each
-            && !self.known.may_have(list)
-        {
-            self.report(index, &format!("'{}' for for_each can never be in the context", list.as_str()));
+        if let Some(problem) = step.when.as_ref().and_then(Condition::problem) {
+            self.report(index, &format!("the condition says nothing: {problem}"));
+        }
+        if let Some(list) = &step.for_each {
+            if !self.known.may_have(list, Wanted::Anything) {
+                self.report(index, &format!("'{}' for for_each can never be in the context", list.as_str()));
+            } else if !self.known.may_have(list, Wanted::List) {
+                self.report(index, &format!("'{}' for for_each can never be a list", list.as_str()));
+            }
         }
         if step.concurrency.is_some_and(|n_items| n_items == 0 || n_items > MAX_CONCURRENCY) {
             self.report(index, &format!("concurrency must be from 1 to {MAX_CONCURRENCY}"));
@@ -100,7 +113,7 @@ impl<'c> Check<'c> {
             }
             for path in source.needed_paths() {
                 let is_item = step.for_each.is_some() && path.is_about_item();
-                if !is_item && !self.known.may_have(path) {
+                if !is_item && !self.known.may_have(path, Wanted::Anything) {
                     self.report(
                         index,
                         &format!("'{}' for '{name}' can never be in the context", path.as_str()),
@@ -142,6 +155,15 @@ struct Known<'c> {
     keys: HashMap<&'c str, Shape<'c>>,
     /// Whether there may be keys that nobody named.
     is_open: bool,
+    /// Whether a step that fails leaves what was there before.
+    keeps_going: bool,
+}
+
+/// What a path must lead to.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Wanted {
+    Anything,
+    List,
 }
 
 /// What can be known of one value.
@@ -157,23 +179,29 @@ enum Shape<'c> {
 }
 
 impl<'c> Known<'c> {
-    fn at_start(spec: &'c ChainSpec, input: Option<&'c Value>) -> Self {
+    fn at_start(spec: &'c ChainSpec, input: Option<&'c Value>, keeps_going: bool) -> Self {
         if let Some(members) = input.and_then(Value::as_object) {
             let keys = members.iter().map(|(name, value)| (name.as_str(), Shape::Value(value))).collect();
-            return Self { keys, is_open: false };
+            return Self { keys, is_open: false, keeps_going };
         }
-        let mut known = Self { keys: HashMap::new(), is_open: false };
-        known.merge(spec.input_schema.as_json());
+        let mut known = Self { keys: HashMap::new(), is_open: false, keeps_going };
+        let schema = spec.input_schema.problem().map_or(spec.input_schema.as_json(), |_| &Value::Null);
+        known.merge(schema);
         known
     }
 
     /// What the context may hold after a step.
     fn learn(&mut self, step: &'c ChainStep, entry: Option<&'c ToolEntry>) {
-        let schema = entry.map_or(&Value::Null, |entry| entry.output_schema().as_json());
+        // An output that nobody holds against the schema may be anything.
+        let binding = entry
+            .map(ToolEntry::output_schema)
+            .filter(|schema| step.on_partial == OnPartial::Fail && schema.problem().is_none());
+        let schema = binding.map_or(&Value::Null, Schema::as_json);
         let shape = if step.for_each.is_some() { Shape::ListOf(schema) } else { Shape::Described(schema) };
         if !step.output_key.is_empty() {
             // A step that may not run leaves what was there before.
-            let is_replaced = step.when.is_none() || !self.may_have_key(&step.output_key);
+            let may_not_run = step.when.is_some() || self.keeps_going;
+            let is_replaced = !may_not_run || !self.may_have_key(&step.output_key);
             self.keys.insert(&step.output_key, if is_replaced { shape } else { Shape::Anything });
         } else if step.for_each.is_none() {
             self.merge(schema);
@@ -200,7 +228,7 @@ impl<'c> Known<'c> {
         self.is_open || self.keys.contains_key(key)
     }
 
-    fn may_have(&self, path: &Path) -> bool {
+    fn may_have(&self, path: &Path, wanted: Wanted) -> bool {
         let Some(segments) = path.segments() else { return true };
         let mut heads = path
             .literal_heads(segments)
@@ -209,44 +237,48 @@ impl<'c> Known<'c> {
         // Where the first name is known, nobody means a key with a dot in it that nobody has named.
         match heads.peek() {
             None => self.is_open,
-            Some(_) => heads.any(|(shape, rest)| shape.may_have(path, rest)),
+            Some(_) => heads.any(|(shape, rest)| shape.may_have(path, rest, wanted)),
         }
     }
 }
 
 impl Shape<'_> {
-    fn may_have(self, path: &Path, segments: &[Segment]) -> bool {
+    fn may_have(self, path: &Path, segments: &[Segment], wanted: Wanted) -> bool {
         match self {
             Self::Anything => true,
-            Self::Value(value) => path.in_value(value, segments).is_some(),
-            Self::Described(schema) => schema_may_have(schema, path, segments),
+            Self::Value(value) => path
+                .in_value(value, segments)
+                .is_some_and(|found| wanted == Wanted::Anything || found.is_array()),
+            Self::Described(schema) => schema_may_have(schema, path, segments, wanted),
             Self::ListOf(schema) => match segments.split_first() {
                 None => true,
-                Some((first, rest)) => first.is_index() && schema_may_have(schema, path, rest),
+                Some((first, rest)) => first.index().is_some() && schema_may_have(schema, path, rest, wanted),
             },
         }
     }
 }
 
-fn schema_may_have(schema: &Value, path: &Path, segments: &[Segment]) -> bool {
-    let Some((first, rest)) = segments.split_first() else { return true };
+fn schema_may_have(schema: &Value, path: &Path, segments: &[Segment], wanted: Wanted) -> bool {
     if is_composed(schema) {
         return true;
     }
-    let in_array = first.is_index()
+    let Some((first, rest)) = segments.split_first() else {
+        return wanted == Wanted::Anything || may_be(schema, "array");
+    };
+    let in_array = first.index().is_some()
         && may_be(schema, "array")
-        && (!schema["items"].is_object() || schema_may_have(&schema["items"], path, rest));
+        && (!schema["items"].is_object() || schema_may_have(&schema["items"], path, rest, wanted));
     let in_object = !matches!(first.key, Key::Index(_))
         && may_be(schema, "object")
-        && (is_open(schema)
-            || path.literal_heads(segments).any(|(key, rest)| {
-                schema["properties"].get(key).is_some_and(|property| schema_may_have(property, path, rest))
-            }));
+        && path.literal_heads(segments).any(|(key, rest)| match schema["properties"].get(key) {
+            Some(property) => schema_may_have(property, path, rest, wanted),
+            None => is_open(schema),
+        });
     in_array || in_object
 }
 
 /// Whether an object may have properties that its schema does not name.
-fn is_open(schema: &Value) -> bool {
+pub(super) fn is_open(schema: &Value) -> bool {
     is_composed(schema) || schema["additionalProperties"] != Value::Bool(false)
 }
 

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 /// A place in the context.
 ///
-/// `a.b[0].c` goes down names and indexes, `["odd.name"]` quotes a name, `/a/b/0` is a JSON pointer and `$` is
+/// `a.b[0].c` goes down names and indexes (`$.a.b[0].c` does too), `["odd.name"]` quotes a name, `/a/b/0` is a JSON pointer and `$` is
 /// the whole context. A key that contains the dots literally is found before the way through them.
 ///
 /// ```
@@ -34,23 +34,28 @@ pub enum InvalidPath {
     /// Two dots follow each other, or one stands at an end.
     #[error("a part of it is empty")]
     EmptyPart,
+    /// It is longer than a path needs to be.
+    #[error("it is longer than {MAX_BYTES} bytes")]
+    TooLong,
     /// A bracket holds neither a number nor a quoted name, or is not closed.
     #[error("a bracket must hold an index or a quoted name, like [0] or [\"name\"]")]
     BadBracket,
 }
 
+/// How long a path may be; looking for literal keys takes time that grows with its square.
+const MAX_BYTES: usize = 1_024;
+
 #[derive(Clone, Debug, PartialEq)]
 enum Way {
     Whole,
-    Pointer,
     Segments(Vec<Segment>),
 }
 
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Segment {
     pub(super) key: Key,
-    /// Where it stands in the text, so that several segments can be read as one literal key.
-    at: Range<usize>,
+    /// Where it stands in the text, so that several segments can be read as one literal key; nowhere in a pointer.
+    at: Option<Range<usize>>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -60,11 +65,12 @@ pub(super) enum Key {
 }
 
 impl Segment {
-    /// Whether it can lead into a list.
-    pub(super) fn is_index(&self) -> bool {
+    /// Where it leads in a list, if it can.
+    pub(super) fn index(&self) -> Option<usize> {
         match &self.key {
-            Key::Index(_) => true,
-            Key::Name(name) => name.parse::<usize>().is_ok(),
+            Key::Index(index) => Some(*index),
+            Key::Name(name) if name.len() > 1 && name.starts_with(['0', '+']) => None,
+            Key::Name(name) => name.parse().ok(),
         }
     }
 }
@@ -91,7 +97,6 @@ impl Path {
     pub fn resolve<'c>(&self, context: &'c Value) -> Option<&'c Value> {
         match self.parsed.as_ref().ok()? {
             Way::Whole => context.get(&self.text).or(Some(context)),
-            Way::Pointer => context.pointer(&self.text),
             Way::Segments(segments) => self.in_value(context, segments),
         }
     }
@@ -104,11 +109,6 @@ impl Path {
         }
     }
 
-    /// What is at this place, if the path begins with a name that `scope` has.
-    pub(super) fn resolve_named<'c>(&self, scope: &'c Value) -> Option<&'c Value> {
-        self.in_value(scope, self.segments()?)
-    }
-
     /// Whether this path can be about the item that a step has at hand.
     pub(super) fn is_about_item(&self) -> bool {
         let first = self.segments().and_then(<[Segment]>::first).map(|segment| &segment.key);
@@ -119,7 +119,7 @@ impl Path {
     pub(super) fn segments(&self) -> Option<&[Segment]> {
         match self.parsed.as_ref().ok()? {
             Way::Segments(segments) => Some(segments),
-            Way::Whole | Way::Pointer => None,
+            Way::Whole => None,
         }
     }
 
@@ -132,7 +132,7 @@ impl Path {
             let (head, rest) = segments.split_at(n);
             let key = match head {
                 [Segment { key: Key::Name(name), .. }] => name.as_str(),
-                [first, .., last] => &self.text[first.at.start..last.at.end],
+                [first, .., last] => &self.text[first.at.as_ref()?.start..last.at.as_ref()?.end],
                 _ => return None,
             };
             Some((key, rest))
@@ -145,13 +145,7 @@ impl Path {
             Value::Object(members) => {
                 self.literal_heads(segments).find_map(|(key, rest)| self.in_value(members.get(key)?, rest))
             }
-            Value::Array(items) => {
-                let index = match &first.key {
-                    Key::Index(index) => *index,
-                    Key::Name(name) => name.parse().ok()?,
-                };
-                self.in_value(items.get(index)?, rest)
-            }
+            Value::Array(items) => self.in_value(items.get(first.index()?)?, rest),
             Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => None,
         }
     }
@@ -179,15 +173,22 @@ fn parse(text: &str) -> Result<Way, InvalidPath> {
     if text == "$" {
         return Ok(Way::Whole);
     }
-    if text.starts_with('/') {
-        return Ok(Way::Pointer);
+    if text.len() > MAX_BYTES {
+        return Err(InvalidPath::TooLong);
+    }
+    if let Some(pointer) = text.strip_prefix('/') {
+        let name = |part: &str| Key::Name(part.replace("~1", "/").replace("~0", "~"));
+        return Ok(Way::Segments(
+            pointer.split('/').map(|part| Segment { key: name(part), at: None }).collect(),
+        ));
     }
     let mut segments = Vec::new();
-    let mut at = 0;
+    // The messages of validation begin their paths like this.
+    let mut at = if text.starts_with("$.") { 2 } else { 0 };
     loop {
         let rest = &text[at..];
         let (key, len) = if rest.starts_with('[') { bracket(rest)? } else { name(rest)? };
-        segments.push(Segment { key, at: at..at + len });
+        segments.push(Segment { key, at: Some(at..at + len) });
         at += len;
         match text[at..].chars().next() {
             None => return Ok(Way::Segments(segments)),

@@ -1,5 +1,6 @@
 //! How a chain is carried out.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use futures_util::StreamExt;
@@ -9,15 +10,18 @@ use serde_json::{Map, Value, json};
 use tokio::time::{self, Instant};
 
 use super::path::Path;
-use super::source::{Absent, Source};
+use super::source::{Absent, Source, not_there};
 use super::step::{ChainStep, OnPartial};
 use super::{ChainResult, ChainSpec, ExecuteOptions, Semantics, check};
 use crate::call::{Call, Ended, Invoker};
+use crate::entry::ToolEntry;
 use crate::error::{CallError, ErrorKind};
 use crate::outcome::{Outcome, Status};
 
 /// How many items one step may work through.
 const MAX_ITEMS: usize = 10_000;
+/// How large the input of one call may be. Without a bound a context that is given whole doubles with every step.
+const MAX_INPUT_BYTES: usize = 64 << 20;
 
 pub(super) async fn execute(
     spec: &ChainSpec,
@@ -29,14 +33,15 @@ pub(super) async fn execute(
     let (input, problem) = match input {
         Value::Null => (Value::Object(Map::new()), None),
         Value::Object(_) => (input, None),
-        other => {
-            (Value::Object(Map::new()), Some(format!("The input of a chain is an object, not {other}.")))
-        }
+        Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => (
+            Value::Object(Map::new()),
+            Some("The input of a chain is an object, or null for none.".to_owned()),
+        ),
     };
     let mut run = Run { spec, tools, options, context: input, outcomes: Vec::new(), errors: Vec::new() };
     run.errors.extend(problem);
     if run.errors.is_empty() && options.validate_tools {
-        let verdict = check::verdict(spec, tools, Some(&run.context));
+        let verdict = check::verdict(spec, tools, Some((&run.context, options)));
         run.errors.extend(verdict.errors.iter().map(|violation| violation.text().to_owned()));
     }
     if run.errors.is_empty() {
@@ -137,13 +142,17 @@ impl Run<'_> {
                 ));
             }
             Some(_) => return refused(format!("'{}' is no list", list.as_str())),
-            None => return refused(format!("'{}' is not in the context", list.as_str())),
+            None => return refused(not_there(list)),
         };
         let started = Instant::now();
         let items: Vec<Value> =
             items.iter().enumerate().map(|(index, item)| json!({"item": item, "index": index})).collect();
+        let n_begun = AtomicUsize::new(0);
         let mut calls = stream::iter(&items)
-            .map(|item| async move { self.call(step, &Place { item: Some(item), ..*place }).await })
+            .map(|item| {
+                n_begun.fetch_add(1, Ordering::Relaxed);
+                async move { self.call(step, &Place { item: Some(item), ..*place }).await }
+            })
             .buffered(step.concurrency.unwrap_or(1).clamp(1, check::MAX_CONCURRENCY));
         let mut ends = Ends::default();
         while let Some(outcome) = calls.next().await {
@@ -152,13 +161,15 @@ impl Run<'_> {
                 break;
             }
         }
-        ends.into_outcome(step, items.len(), started.elapsed())
+        let n_begun = n_begun.load(Ordering::Relaxed);
+        ends.into_outcome(step, (n_begun, items.len()), started.elapsed())
     }
 
     async fn call(&self, step: &ChainStep, place: &Place<'_>) -> Outcome {
-        let arguments = match place.input_of(step) {
-            Ok(arguments) => arguments,
-            Err(missing) => return refused(missing),
+        let arguments = match place.input_of(step, self.tools) {
+            Ok(arguments) if size(&arguments) <= MAX_INPUT_BYTES => arguments,
+            Ok(_) => return refused(format!("the input is larger than {MAX_INPUT_BYTES} bytes")),
+            Err(problem) => return refused(problem),
         };
         let mut call = Call::new(step.tool_name.as_str(), arguments);
         let limit = step.timeout.map(Duration::from);
@@ -174,6 +185,18 @@ impl Run<'_> {
             }),
         };
         Outcome::of(&step.tool_name, ended)
+    }
+}
+
+/// How much memory a value takes, roughly.
+fn size(value: &Value) -> usize {
+    match value {
+        Value::Null | Value::Bool(_) | Value::Number(_) => 8,
+        Value::String(text) => 8 + text.len(),
+        Value::Array(items) => 8 + items.iter().map(size).sum::<usize>(),
+        Value::Object(members) => {
+            8 + members.iter().map(|(name, member)| name.len() + size(member)).sum::<usize>()
+        }
     }
 }
 
@@ -199,37 +222,55 @@ struct Place<'p> {
 
 impl<'p> Place<'p> {
     fn find(&self, path: &Path) -> Option<&'p Value> {
+        let scope = match self.item {
+            Some(item) if path.is_about_item() => item,
+            _ => self.context,
+        };
         match self.semantics {
-            Semantics::Compat => path.resolve_compat(self.context),
-            Semantics::Full => {
-                self.item.and_then(|item| path.resolve_named(item)).or_else(|| path.resolve(self.context))
-            }
+            Semantics::Compat => path.resolve_compat(scope),
+            Semantics::Full => path.resolve(scope),
         }
     }
 
-    /// What the tool is given, or which source is missing.
-    fn input_of(&self, step: &ChainStep) -> Result<Value, String> {
+    /// What the tool is given, or why there is nothing to give.
+    fn input_of(&self, step: &ChainStep, tools: &dyn Invoker) -> Result<Value, String> {
         if step.input_mapping.is_empty() {
-            return Ok(self.item.map_or(self.context, |item| &item["item"]).clone());
+            return Ok(match self.item {
+                Some(item) => item["item"].clone(),
+                None => self.what_fits(tools.find(&step.tool_name).as_deref()),
+            });
         }
         let mut input = Map::new();
         for (name, source) in &step.input_mapping {
-            let missing = |path: &Path| format!("'{}' for '{name}' is not in the context", path.as_str());
             let value = match source {
                 Source::Constant(value) => Some(value.clone()),
                 Source::Template(template) => {
-                    Some(template.render(|path| self.find(path).cloned()).map_err(missing)?.into())
+                    let text = template.render(|path| self.find(path).cloned());
+                    Some(text.map_err(|problem| format!("{problem} (for '{name}')"))?.into())
                 }
                 Source::Path(path, absent) => match (self.find(path), absent, self.semantics) {
                     (Some(value), _, _) | (None, Absent::Default(value), _) => Some(value.clone()),
                     (None, Absent::Omit, _) => None,
                     (None, Absent::Fail, Semantics::Compat) => Some(Value::Null),
-                    (None, Absent::Fail, Semantics::Full) => return Err(missing(path)),
+                    (None, Absent::Fail, Semantics::Full) => {
+                        return Err(format!("{} (for '{name}')", not_there(path)));
+                    }
                 },
             };
             input.extend(value.map(|value| (name.clone(), value)));
         }
         Ok(input.into())
+    }
+
+    /// The context, or of it just what a tool that takes nothing else can take.
+    fn what_fits(&self, entry: Option<&ToolEntry>) -> Value {
+        let schema = entry.map_or(&Value::Null, |entry| entry.input_schema().as_json());
+        if self.semantics == Semantics::Compat || check::is_open(schema) {
+            return self.context.clone();
+        }
+        let takes = |name: &str| schema["properties"].get(name).is_some();
+        let members = self.context.as_object().into_iter().flatten().filter(|(name, _)| takes(name));
+        members.map(|(name, value)| (name.clone(), value.clone())).collect()
     }
 }
 
@@ -259,7 +300,12 @@ impl Ends {
         true
     }
 
-    fn into_outcome(self, step: &ChainStep, n_items: usize, duration: Duration) -> Outcome {
+    fn into_outcome(
+        self,
+        step: &ChainStep,
+        (n_begun, n_items): (usize, usize),
+        duration: Duration,
+    ) -> Outcome {
         let name = &step.tool_name;
         let n_done = self.data.len();
         let mut outcome = Outcome {
@@ -277,13 +323,14 @@ impl Ends {
             Some(first) => {
                 outcome.status = first.status;
                 outcome.error_kind = first.error_kind;
-                let not_begun = if n_done < n_items {
-                    format!("; {} not begun", n_items - n_done)
-                } else {
-                    String::new()
-                };
-                outcome.message =
-                    format!("{} of {n_items} items failed{not_begun}. {}", self.n_failed, first.message);
+                let mut parts = vec![format!("{} of {n_items} items failed", self.n_failed)];
+                if n_begun > n_done {
+                    parts.push(format!("{} were begun and given up", n_begun - n_done));
+                }
+                if n_items > n_begun {
+                    parts.push(format!("{} were not begun", n_items - n_begun));
+                }
+                outcome.message = format!("{}. {}", parts.join(", "), first.message);
             }
         }
         outcome

@@ -65,7 +65,9 @@ impl Source {
 
     /// What is at `path`, or `value` if there is nothing.
     pub fn or(path: impl Into<String>, value: impl Into<Value>) -> Self {
-        Self::Path(Path::new(path), Absent::Default(value.into()))
+        // A default makes it optional already.
+        let path = path.into();
+        Self::Path(Path::new(path.strip_suffix('?').unwrap_or(&path)), Absent::Default(value.into()))
     }
 
     /// A text with `{paths}` in it; `{{` and `}}` are braces.
@@ -193,13 +195,16 @@ impl Template {
         })
     }
 
-    /// The text with every place filled in, or the path that leads nowhere.
-    pub(super) fn render(&self, find: impl Fn(&Path) -> Option<Value>) -> Result<String, &Path> {
+    /// The text with every place filled in, or why that cannot be.
+    pub(super) fn render(&self, find: impl Fn(&Path) -> Option<Value>) -> Result<String, String> {
+        if let Some(problem) = self.problem() {
+            return Err(problem);
+        }
         let mut text = String::new();
         for piece in self.pieces.iter().flatten() {
             match piece {
                 Piece::Text(literal) => text.push_str(literal),
-                Piece::Place(path) => match find(path).ok_or(path)? {
+                Piece::Place(path) => match find(path).ok_or_else(|| not_there(path))? {
                     Value::String(string) => text.push_str(&string),
                     other => {
                         let _ = write!(text, "{other}");
@@ -209,6 +214,11 @@ impl Template {
         }
         Ok(text)
     }
+}
+
+/// What is said of a path that leads nowhere.
+pub(super) fn not_there(path: &Path) -> String {
+    format!("'{}' is not in the context", path.as_str())
 }
 
 fn pieces(text: &str) -> Option<Vec<Piece>> {
@@ -252,6 +262,11 @@ impl Condition {
     /// The place that is looked at.
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// Why the condition says nothing, if its schema cannot be used.
+    pub(super) fn problem(&self) -> Option<&str> {
+        self.schema.as_ref().and_then(Schema::problem)
     }
 
     /// Whether the step runs, given what is at the place.

@@ -1,13 +1,16 @@
-//! What a schema may cost: hostile ones are refused before they are compiled.
+//! What a schema may cost: bombs are refused before they are compiled, and costly pairs of schema and value
+//! before they are checked.
 
 use std::collections::HashMap;
 use std::ptr;
 
 use serde_json::{Map, Value};
 
+use super::vocabulary;
+
 /// Nesting of the schema itself.
 const MAX_DEPTH: usize = 128;
-/// Objects in the schema.
+/// Subschemas.
 const MAX_NODES: usize = 100_000;
 /// Patterns, each of which may take a megabyte when compiled.
 const MAX_PATTERNS: usize = 200;
@@ -15,42 +18,33 @@ const MAX_PATTERNS: usize = 200;
 const MAX_APPLIED: u64 = 10_000;
 /// References that lead to references, at one place of the value.
 const MAX_HOPS: usize = 100;
-/// Steps that one validation may take, as an order of magnitude.
-const MAX_STEPS: f64 = 1e8;
-/// Nesting of a value under a schema that may call itself; beyond it the stack is at risk.
-const MAX_VALUE_DEPTH: usize = 256;
+/// How often `unevaluated…` makes its neighbours be looked at.
+const UNEVALUATED_FACTOR: u64 = 3;
 
 /// What is known of a schema's cost before it meets a value.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Budget {
-    /// How deep a value may nest. `None` where the schema's own shape bounds the work.
-    pub(super) max_value_depth: Option<usize>,
+    /// Whether the cost depends on the value in ways that only a trial tells.
+    pub(super) needs_trial: bool,
+    /// Where the names that references use lead, as JSON pointers.
+    names: HashMap<String, String>,
 }
 
-/// Looks a schema over, or says why it is too costly.
+/// Looks a schema over, or says why it is too costly or cannot be followed.
 pub(super) fn examine(schema: &Value) -> Result<Budget, String> {
-    let mut survey = Survey::of(schema);
-    survey.walk(schema, 0)?;
-    let mut branching = 0;
-    for node in std::mem::take(&mut survey.nodes) {
-        branching = branching.max(survey.cost(node, 0)?.branching);
+    if is_deeper_than(schema, MAX_DEPTH) {
+        return Err(format!("it nests deeper than {MAX_DEPTH} levels"));
     }
-    Ok(Budget { max_value_depth: survey.has_references.then(|| depth_that_bounds(branching)) })
-}
-
-/// The depth at which work that grows by `branching` per level is still bounded.
-fn depth_that_bounds(branching: u64) -> usize {
-    (1..MAX_VALUE_DEPTH)
-        .take_while(|&depth| {
-            let depth = i32::try_from(depth).unwrap_or(i32::MAX);
-            f64::from(u32::try_from(branching).unwrap_or(u32::MAX)).powi(depth) <= MAX_STEPS
-        })
-        .last()
-        .unwrap_or(1)
+    let mut survey = Survey::of(schema);
+    survey.walk(schema, &mut String::new(), true)?;
+    while let Some(node) = survey.to_cost.pop() {
+        survey.cost(node)?;
+    }
+    Ok(survey.budget)
 }
 
 /// Whether a value nests deeper than `limit` levels.
-pub(super) fn is_deeper_than(value: &Value, limit: usize) -> bool {
+fn is_deeper_than(value: &Value, limit: usize) -> bool {
     let Some(rest) = limit.checked_sub(1) else { return value.is_array() || value.is_object() };
     match value {
         Value::Array(items) => items.iter().any(|item| is_deeper_than(item, rest)),
@@ -59,14 +53,31 @@ pub(super) fn is_deeper_than(value: &Value, limit: usize) -> bool {
     }
 }
 
+impl Budget {
+    /// Where a reference leads inside the schema; `None` for the drafts' own schemas.
+    pub(super) fn target<'s>(&self, root: &'s Value, reference: &str) -> Option<&'s Value> {
+        let (base, fragment) = reference.split_once('#').unwrap_or((reference, ""));
+        let is_here = base.is_empty()
+            || root.get("$id").and_then(Value::as_str).is_some_and(|id| id.trim_end_matches('#') == base);
+        match fragment {
+            _ if !is_here => None,
+            "" => Some(root),
+            pointer if pointer.starts_with('/') => root.pointer(&percent_decoded(pointer)),
+            name => root.pointer(self.names.get(name)?),
+        }
+    }
+}
+
 struct Survey<'s> {
     root: &'s Value,
-    nodes: Vec<&'s Value>,
-    /// Subschemas by `$anchor`, `$dynamicAnchor` and `$id`.
-    named: HashMap<&'s str, &'s Value>,
-    patterns: usize,
-    has_references: bool,
+    budget: Budget,
+    n_nodes: usize,
+    n_patterns: usize,
+    /// Subschemas whose cost is still to be found.
+    to_cost: Vec<&'s Value>,
     costs: HashMap<*const Value, State>,
+    /// How many subschemas are being looked at, one inside the other.
+    n_open: usize,
 }
 
 #[derive(Clone, Copy)]
@@ -76,128 +87,301 @@ enum State {
 }
 
 /// What one place of the value costs.
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Copy)]
 struct Cost {
     /// Subschemas applied to that place.
     applied: u64,
-    /// Those of them that look further into the value: the factor by which work may grow per level.
-    branching: u64,
+    /// The longest chain of them.
+    height: usize,
 }
 
 impl<'s> Survey<'s> {
     fn of(root: &'s Value) -> Self {
         Self {
             root,
-            nodes: Vec::new(),
-            named: HashMap::new(),
-            patterns: 0,
-            has_references: false,
+            budget: Budget::default(),
+            n_nodes: 0,
+            n_patterns: 0,
+            to_cost: vec![root],
             costs: HashMap::new(),
+            n_open: 0,
         }
     }
 
-    fn walk(&mut self, value: &'s Value, depth: usize) -> Result<(), String> {
-        if depth > MAX_DEPTH {
-            return Err(format!("it nests deeper than {MAX_DEPTH} levels"));
-        }
-        match value {
-            Value::Object(keywords) => {
-                self.note(value, keywords)?;
-                keywords.values().try_for_each(|inner| self.walk(inner, depth + 1))
-            }
-            Value::Array(items) => items.iter().try_for_each(|inner| self.walk(inner, depth + 1)),
-            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => Ok(()),
-        }
-    }
-
-    fn note(&mut self, node: &'s Value, keywords: &'s Map<String, Value>) -> Result<(), String> {
-        self.nodes.push(node);
-        if self.nodes.len() > MAX_NODES {
+    /// Counts the subschemas below one, and notes their names.
+    fn walk(&mut self, node: &'s Value, place: &mut String, is_root: bool) -> Result<(), String> {
+        let Some(keywords) = node.as_object() else { return Ok(()) };
+        self.n_nodes += 1;
+        if self.n_nodes > MAX_NODES {
             return Err(format!("it has more than {MAX_NODES} parts"));
         }
-        self.patterns += usize::from(keywords.contains_key("pattern"));
-        self.patterns += keywords.get("patternProperties").and_then(Value::as_object).map_or(0, Map::len);
-        if self.patterns > MAX_PATTERNS {
-            return Err(format!("it has more than {MAX_PATTERNS} patterns"));
-        }
-        for naming in ["$anchor", "$dynamicAnchor", "$id"] {
-            if let Some(name) = keywords.get(naming).and_then(Value::as_str) {
-                self.named.entry(name).or_insert(node);
+        self.note(keywords, place, is_root)?;
+        for (keyword, value) in keywords {
+            for (name, inner) in vocabulary::subschemas(keyword, value) {
+                let length = place.len();
+                for part in [Some(keyword.as_str()), name.as_deref()].into_iter().flatten() {
+                    place.push('/');
+                    place.push_str(&part.replace('~', "~0").replace('/', "~1"));
+                }
+                self.walk(inner, place, false)?;
+                place.truncate(length);
             }
         }
         Ok(())
     }
 
-    fn cost(&mut self, node: &'s Value, hops: usize) -> Result<Cost, String> {
-        let Some(keywords) = node.as_object() else { return Ok(Cost { applied: 1, branching: 0 }) };
+    fn note(&mut self, keywords: &Map<String, Value>, place: &str, is_root: bool) -> Result<(), String> {
+        self.n_patterns += usize::from(keywords.contains_key("pattern"));
+        self.n_patterns += keywords.get("patternProperties").and_then(Value::as_object).map_or(0, Map::len);
+        if self.n_patterns > MAX_PATTERNS {
+            return Err(format!("it has more than {MAX_PATTERNS} patterns"));
+        }
+        for naming in ["$anchor", "$dynamicAnchor", "$id"] {
+            let Some(name) = keywords.get(naming).and_then(Value::as_str) else { continue };
+            let anchor = match (naming, name.strip_prefix('#')) {
+                ("$id", Some(anchor)) => anchor,
+                ("$id", None) if is_root => continue,
+                ("$id", None) => return Err(format!("it has a part with an '$id' of its own (at {place})")),
+                (_, _) => name,
+            };
+            self.budget.names.insert(anchor.to_owned(), place.to_owned());
+        }
+        self.budget.needs_trial |= is_unevaluated(keywords);
+        Ok(())
+    }
+
+    fn cost(&mut self, node: &'s Value) -> Result<Cost, String> {
+        let Some(keywords) = node.as_object() else { return Ok(Cost { applied: 1, height: 0 }) };
         match self.costs.get(&ptr::from_ref(node)) {
             Some(State::Known(cost)) => return Ok(*cost),
             Some(State::Open) => return Err("it refers to itself without an end".to_owned()),
             None => {}
         }
-        if hops > MAX_HOPS {
-            return Err(format!("more than {MAX_HOPS} references lead to one another"));
-        }
         self.costs.insert(node, State::Open);
-        let looks_inside = keywords.keys().any(|keyword| LOOK_INSIDE.contains(&keyword.as_str()));
-        let mut cost = Cost { applied: 1, branching: u64::from(looks_inside) };
+        self.n_open += 1;
+        if self.n_open > MAX_DEPTH + MAX_HOPS {
+            return Err(too_long());
+        }
+        let mut cost = Cost { applied: 1, height: 0 };
         for (keyword, value) in keywords {
-            for applied in self.applied_in_place(keyword, value) {
-                let inner = self.cost(applied, hops + 1)?;
+            for applied in self.applied_in_place(keyword, value)? {
+                let inner = self.cost(applied)?;
                 cost.applied = cost.applied.saturating_add(inner.applied);
-                cost.branching = cost.branching.saturating_add(inner.branching);
+                cost.height = cost.height.max(inner.height + 1);
             }
+            self.to_cost.extend(vocabulary::subschemas(keyword, value).into_iter().map(|(_, inner)| inner));
+        }
+        if is_unevaluated(keywords) {
+            cost.applied = cost.applied.saturating_mul(UNEVALUATED_FACTOR);
         }
         if cost.applied > MAX_APPLIED {
             return Err(format!("more than {MAX_APPLIED} of its parts apply to one value"));
         }
+        if cost.height > MAX_HOPS {
+            return Err(too_long());
+        }
+        self.n_open -= 1;
         self.costs.insert(node, State::Known(cost));
         Ok(cost)
     }
 
     /// The subschemas that a keyword applies to the same value, not to a part of it.
-    fn applied_in_place(&mut self, keyword: &str, value: &'s Value) -> Vec<&'s Value> {
-        match keyword {
-            "allOf" | "anyOf" | "oneOf" => value.as_array().into_iter().flatten().collect(),
-            "not" | "if" | "then" | "else" => vec![value],
-            "dependentSchemas" | "dependencies" => {
-                value.as_object().into_iter().flat_map(Map::values).collect()
-            }
-            "$ref" | "$dynamicRef" | "$recursiveRef" => {
-                self.has_references = true;
-                value.as_str().and_then(|reference| self.target(reference)).into_iter().collect()
-            }
-            _ => Vec::new(),
+    fn applied_in_place(&mut self, keyword: &str, value: &'s Value) -> Result<Vec<&'s Value>, String> {
+        if !is_reference(keyword) {
+            return Ok(in_place(keyword, value).collect());
         }
-    }
-
-    /// Where a reference leads inside this schema. One that leads elsewhere is left to the compiler.
-    fn target(&self, reference: &str) -> Option<&'s Value> {
-        let (base, fragment) = reference.split_once('#').unwrap_or((reference, ""));
-        let document = if base.is_empty() { self.root } else { self.named.get(base).copied()? };
-        if fragment.is_empty() || fragment.starts_with('/') {
-            return document.pointer(&percent_decoded(fragment));
+        self.budget.needs_trial = true;
+        let Some(reference) = value.as_str() else { return Ok(Vec::new()) };
+        match self.budget.target(self.root, reference) {
+            Some(target) => Ok(vec![target]),
+            None if is_known_draft(reference) => Ok(Vec::new()),
+            None => Err(format!("it refers to '{reference}', which is not in it")),
         }
-        self.named.get(fragment).copied()
     }
 }
 
-/// The keywords whose subschemas apply to parts of the value.
-const LOOK_INSIDE: [&str; 10] = [
-    "properties",
-    "patternProperties",
-    "additionalProperties",
-    "unevaluatedProperties",
-    "propertyNames",
-    "items",
-    "prefixItems",
-    "additionalItems",
-    "unevaluatedItems",
-    "contains",
-];
+fn too_long() -> String {
+    format!("more than {MAX_HOPS} of its parts lead to one another")
+}
+
+fn is_reference(keyword: &str) -> bool {
+    matches!(keyword, "$ref" | "$dynamicRef" | "$recursiveRef")
+}
+
+fn is_unevaluated(keywords: &Map<String, Value>) -> bool {
+    keywords.contains_key("unevaluatedProperties") || keywords.contains_key("unevaluatedItems")
+}
+
+/// The drafts' own schemas, which come with the validator.
+fn is_known_draft(reference: &str) -> bool {
+    reference.starts_with("http://json-schema.org/draft-")
+        || reference.starts_with("https://json-schema.org/draft/")
+}
+
+/// The subschemas, references apart, that a keyword applies to the same value.
+fn in_place<'s>(keyword: &str, value: &'s Value) -> impl Iterator<Item = &'s Value> + use<'s> {
+    let applies = matches!(
+        keyword,
+        "allOf" | "anyOf" | "oneOf" | "not" | "if" | "then" | "else" | "dependentSchemas" | "dependencies"
+    );
+    applies.then(|| vocabulary::subschemas(keyword, value)).into_iter().flatten().map(|(_, inner)| inner)
+}
+
+/// A check of a value against its schema that only counts: what the real one could cost at worst.
+pub(super) struct Trial<'s> {
+    root: &'s Value,
+    budget: &'s Budget,
+    fuel: u64,
+    /// How deep the real one may go.
+    pub(super) frames: usize,
+    purpose: Purpose,
+}
+
+/// What the real check is for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Purpose {
+    /// A yes or no.
+    Verdict,
+    /// The list of what is wrong, for which branches keep copies of the value.
+    Report,
+}
+
+/// The real check could take too long.
+pub(super) struct TooCostly;
+
+impl<'s> Trial<'s> {
+    /// Steps of a verdict, which takes well under a second for that many.
+    const VERDICT_FUEL: u64 = 2_000_000;
+    /// Steps and kilobytes of a report.
+    const REPORT_FUEL: u64 = 100_000;
+    const MAX_FRAMES: usize = 1_000;
+
+    /// How deep the real check may go, if it does not cost too much.
+    pub(super) fn run(
+        root: &'s Value,
+        budget: &'s Budget,
+        value: &Value,
+        purpose: Purpose,
+    ) -> Result<usize, TooCostly> {
+        let fuel = match purpose {
+            Purpose::Verdict => Self::VERDICT_FUEL,
+            Purpose::Report => Self::REPORT_FUEL,
+        };
+        let mut trial = Self { root, budget, fuel, frames: 0, purpose };
+        trial.visit(root, value, 0)?;
+        Ok(trial.frames)
+    }
+
+    fn spend(&mut self, steps: u64) -> Result<(), TooCostly> {
+        self.fuel = self.fuel.checked_sub(steps).ok_or(TooCostly)?;
+        Ok(())
+    }
+
+    fn visit(&mut self, schema: &'s Value, value: &Value, depth: usize) -> Result<(), TooCostly> {
+        self.spend(1)?;
+        self.frames = self.frames.max(depth);
+        if depth > Self::MAX_FRAMES {
+            return Err(TooCostly);
+        }
+        let Some(keywords) = schema.as_object() else { return Ok(()) };
+        let times = if is_unevaluated(keywords) { UNEVALUATED_FACTOR } else { 1 };
+        for (keyword, subschemas) in keywords {
+            for _ in 0..times {
+                self.in_place(keyword, subschemas, value, depth)?;
+            }
+            match value {
+                Value::Object(members) => self.members(keyword, subschemas, members, depth)?,
+                Value::Array(items) => self.items(keyword, subschemas, items, depth)?,
+                Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn in_place(
+        &mut self,
+        keyword: &str,
+        value: &'s Value,
+        data: &Value,
+        depth: usize,
+    ) -> Result<(), TooCostly> {
+        if is_reference(keyword) {
+            let target = value.as_str().and_then(|reference| self.budget.target(self.root, reference));
+            return target.map_or(Ok(()), |target| self.visit(target, data, depth + 1));
+        }
+        if self.purpose == Purpose::Report
+            && let ("anyOf" | "oneOf", Some(branches)) = (keyword, value.as_array())
+        {
+            let copies = u64::try_from(branches.len()).unwrap_or(u64::MAX);
+            self.spend(copies.saturating_mul(kilobytes(data)))?;
+        }
+        in_place(keyword, value).try_for_each(|applied| self.visit(applied, data, depth + 1))
+    }
+
+    fn members(
+        &mut self,
+        keyword: &str,
+        value: &'s Value,
+        members: &Map<String, Value>,
+        depth: usize,
+    ) -> Result<(), TooCostly> {
+        match (keyword, value) {
+            ("properties", Value::Object(properties)) => {
+                for (name, member) in members {
+                    if let Some(schema) = properties.get(name) {
+                        self.visit(schema, member, depth + 1)?;
+                    }
+                }
+            }
+            ("patternProperties", Value::Object(patterns)) => {
+                for schema in patterns.values() {
+                    members.values().try_for_each(|member| self.visit(schema, member, depth + 1))?;
+                }
+            }
+            ("additionalProperties" | "unevaluatedProperties", schema) => {
+                members.values().try_for_each(|member| self.visit(schema, member, depth + 1))?;
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn items(
+        &mut self,
+        keyword: &str,
+        value: &'s Value,
+        items: &[Value],
+        depth: usize,
+    ) -> Result<(), TooCostly> {
+        match (keyword, value) {
+            ("items" | "prefixItems", Value::Array(schemas)) => {
+                schemas.iter().zip(items).try_for_each(|(schema, item)| self.visit(schema, item, depth + 1))
+            }
+            ("items" | "additionalItems" | "unevaluatedItems" | "contains", schema) => {
+                items.iter().try_for_each(|item| self.visit(schema, item, depth + 1))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// The size of a value, roughly, and never nothing.
+fn kilobytes(value: &Value) -> u64 {
+    fn bytes(value: &Value) -> usize {
+        match value {
+            Value::String(text) => 32 + text.len(),
+            Value::Array(items) => 32 + items.iter().map(bytes).sum::<usize>(),
+            Value::Object(members) => {
+                32 + members.iter().map(|(name, member)| 32 + name.len() + bytes(member)).sum::<usize>()
+            }
+            Value::Null | Value::Bool(_) | Value::Number(_) => 32,
+        }
+    }
+    1 + bytes(value) as u64 / 1_024
+}
 
 /// A URI fragment as the JSON pointer it stands for.
-pub(super) fn percent_decoded(text: &str) -> String {
+fn percent_decoded(text: &str) -> String {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
     while let Some((&byte, after)) = rest.split_first() {

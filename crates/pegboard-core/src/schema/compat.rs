@@ -12,7 +12,7 @@ use crate::validation::Violation;
 pub(super) fn violations(data: &Value, schema: &Value) -> Vec<Violation> {
     let mut check = Check::default();
     check.value(data, schema, "$");
-    check.found
+    report::capped(check.found, false)
 }
 
 #[derive(Default)]
@@ -22,7 +22,7 @@ struct Check {
 
 impl Check {
     fn value(&mut self, data: &Value, schema: &Value, path: &str) {
-        if self.found.len() >= report::MAX_VIOLATIONS {
+        if self.found.len() > report::MAX_VIOLATIONS {
             return;
         }
         let Some(keywords) = schema.as_object() else { return };
@@ -62,13 +62,16 @@ impl Check {
     }
 
     fn length(&mut self, n: usize, (kind, unit): (&str, &str), keywords: &Map<String, Value>, path: &str) {
-        if let Some(min) = keywords.get(&format!("min{unit}")).and_then(Value::as_u64)
-            && (n as u64) < min
+        #[expect(clippy::cast_precision_loss, reason = "no text or list is longer than f64 counts exactly")]
+        let length = n as f64;
+        let limit = |end: &str| keywords.get(&format!("{end}{unit}")).filter(|limit| limit.is_number());
+        if let Some(min) = limit("min")
+            && min.as_f64().is_some_and(|min| length < min)
         {
             self.report(path, format!("{kind} length {n} < min{unit} {min}"));
         }
-        if let Some(max) = keywords.get(&format!("max{unit}")).and_then(Value::as_u64)
-            && n as u64 > max
+        if let Some(max) = limit("max")
+            && max.as_f64().is_some_and(|max| length > max)
         {
             self.report(path, format!("{kind} length {n} > max{unit} {max}"));
         }
@@ -159,11 +162,13 @@ fn python_type(data: &Value) -> &'static str {
 
 /// Equality as Python sees it: `1`, `1.0` and `True` are the same.
 fn python_equal(a: &Value, b: &Value) -> bool {
-    let as_number = |value: &Value| match value {
-        Value::Bool(flag) => Some(f64::from(u8::from(*flag))),
-        Value::Number(number) => number.as_f64(),
+    let as_integer = |value: &Value| match value {
+        Value::Bool(flag) => Some(i128::from(*flag)),
+        Value::Number(number) => number.as_i64().map(i128::from).or_else(|| number.as_u64().map(i128::from)),
         _ => None,
     };
+    let as_float =
+        |value: &Value| value.as_f64().or_else(|| value.as_bool().map(|flag| f64::from(u8::from(flag))));
     match (a, b) {
         (Value::Array(a), Value::Array(b)) => {
             a.len() == b.len() && a.iter().zip(b).all(|(a, b)| python_equal(a, b))
@@ -171,9 +176,10 @@ fn python_equal(a: &Value, b: &Value) -> bool {
         (Value::Object(a), Value::Object(b)) => {
             a.len() == b.len() && a.iter().all(|(name, a)| b.get(name).is_some_and(|b| python_equal(a, b)))
         }
-        _ => match (as_number(a), as_number(b)) {
+        _ => match (as_integer(a), as_integer(b), as_float(a), as_float(b)) {
+            (Some(a), Some(b), _, _) => a == b,
             #[expect(clippy::float_cmp, reason = "Python compares exactly, too")]
-            (Some(a), Some(b)) => a == b,
+            (_, _, Some(a), Some(b)) => a == b,
             _ => a == b,
         },
     }

@@ -1,11 +1,12 @@
 //! Full JSON Schema. The only file that names the `jsonschema` crate's compiler.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::thread;
 
 use jsonschema::{PatternOptions, ValidationError};
 use serde_json::Value;
 
-use super::budget::{self, Budget};
+use super::budget::{Budget, Purpose, TooCostly, Trial};
 use super::{Formats, Rules, Strictness, report, vocabulary};
 use crate::validation::Violation;
 
@@ -19,6 +20,11 @@ pub(super) struct Validator {
 const MAX_DROPPED_PATTERNS: usize = 32;
 /// The size of one compiled pattern.
 const MAX_PATTERN_BYTES: usize = 1 << 20;
+
+/// How deep a check may go on the stack it is called on.
+const MAX_FRAMES_IN_PLACE: usize = 100;
+/// The stack of a check that goes deeper.
+const DEEP_STACK_BYTES: usize = 64 << 20;
 
 /// Compiles a schema, with a remark for each part that had to be left out, or says why it cannot be.
 pub(super) fn compile(
@@ -37,8 +43,10 @@ pub(super) fn compile(
             Err(error) => error,
         };
         let place = error.instance_path().as_str();
-        let may_drop = rules.strictness == Strictness::Lenient && remarks.len() < MAX_DROPPED_PATTERNS;
-        if !(may_drop && drop_pattern(&mut schema, place)) {
+        let may_drop = rules.strictness == Strictness::Lenient
+            && remarks.len() < MAX_DROPPED_PATTERNS
+            && vocabulary::is_pattern_that_may_go(&schema, place);
+        if !(may_drop && remove(&mut schema, place)) {
             return Err(format!(
                 "{} (at {})",
                 error.masked(),
@@ -46,29 +54,48 @@ pub(super) fn compile(
             ));
         }
         remarks.push(format!(
-            "the pattern at {place} is not checked: only patterns without look-around and back-references are"
+            "the pattern at {place} is not checked: it is wrong, too large, or uses look-around or back-references"
         ));
     }
 }
 
 impl Validator {
-    /// Whether the value is valid, or why that could not be found out.
-    pub(super) fn accepts(&self, data: &Value) -> Result<bool, String> {
-        if let Some(limit) = self.budget.max_value_depth
-            && budget::is_deeper_than(data, limit)
-        {
-            return Err(format!(
-                "the value nests deeper than {limit} levels, which this schema would take too long to check"
-            ));
-        }
-        guarded(|| self.inner.is_valid(data))
+    /// Whether the value is valid.
+    pub(super) fn accepts(&self, data: &Value, schema: &Value) -> Result<bool, TooCostly> {
+        let frames = if self.budget.needs_trial {
+            Trial::run(schema, &self.budget, data, Purpose::Verdict)?
+        } else {
+            0
+        };
+        on_enough_stack(frames, || guarded(|| self.inner.is_valid(data)).map_err(|_| TooCostly))
     }
 
     /// Everything that is wrong with an invalid value.
     pub(super) fn violations(&self, data: &Value, schema: &Value) -> Vec<Violation> {
-        guarded(|| report::violations(self.inner.iter_errors(data), schema))
-            .unwrap_or_else(|_| vec![Violation::plain("$: the value does not match its schema")])
+        let listed = Trial::run(schema, &self.budget, data, Purpose::Report).and_then(|frames| {
+            on_enough_stack(frames, || {
+                guarded(|| report::violations(self.inner.iter_errors(data), data, schema, &self.budget))
+                    .map_err(|_| TooCostly)
+            })
+        });
+        listed.unwrap_or_else(|_| {
+            vec![Violation::plain("$: the value does not match its schema; it is too large to say where")]
+        })
     }
+}
+
+/// Does the work here, or on a stack of its own if it may go deep.
+fn on_enough_stack<T: Send>(
+    frames: usize,
+    work: impl FnOnce() -> Result<T, TooCostly> + Send,
+) -> Result<T, TooCostly> {
+    if frames <= MAX_FRAMES_IN_PLACE {
+        return work();
+    }
+    thread::scope(|scope| {
+        let deep = thread::Builder::new().stack_size(DEEP_STACK_BYTES).spawn_scoped(scope, work);
+        deep.map_err(|_| TooCostly)?.join().map_err(|_| TooCostly)?
+    })
 }
 
 fn build(
@@ -92,12 +119,9 @@ fn guarded<T>(work: impl FnOnce() -> T) -> Result<T, String> {
     catch_unwind(AssertUnwindSafe(work)).map_err(|_| "the validator stumbled over it".to_owned())
 }
 
-/// Takes the pattern out that the compiler complained of.
-fn drop_pattern(schema: &mut Value, place: &str) -> bool {
+/// Takes out what is at `place`.
+fn remove(schema: &mut Value, place: &str) -> bool {
     let Some((parent, name)) = place.rsplit_once('/') else { return false };
-    let is_pattern =
-        name == "pattern" || parent.ends_with("/patternProperties") || parent == "/patternProperties";
     let Some(Value::Object(parent)) = schema.pointer_mut(parent) else { return false };
-    let name = name.replace("~1", "/").replace("~0", "~");
-    is_pattern && parent.shift_remove(&name).is_some()
+    parent.shift_remove(&name.replace("~1", "/").replace("~0", "~")).is_some()
 }

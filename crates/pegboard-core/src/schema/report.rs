@@ -10,7 +10,7 @@ use jsonschema::paths::LocationSegment;
 use jsonschema::{JsonType, ValidationError};
 use serde_json::Value;
 
-use super::budget::percent_decoded;
+use super::budget::Budget;
 use super::literal::{Literal, literal, literal_list};
 use crate::validation::Violation;
 
@@ -60,17 +60,23 @@ const ORDER: &[&str] = &[
 /// Turns what the validator found into violations.
 pub(super) fn violations<'a>(
     errors: impl Iterator<Item = ValidationError<'a>>,
+    data: &Value,
     schema: &Value,
+    budget: &Budget,
 ) -> Vec<Violation> {
     let mut findings: Vec<Finding<'_, '_>> =
-        errors.take(MAX_VIOLATIONS + 1).map(|error| Finding::of(error, schema)).collect();
-    let overflow = findings.len() > MAX_VIOLATIONS;
-    findings.truncate(MAX_VIOLATIONS);
+        errors.take(MAX_VIOLATIONS + 1).map(|error| Finding::of(error, data, schema, budget)).collect();
+    let is_cut = findings.len() > MAX_VIOLATIONS;
     drop_what_a_wrong_type_explains(&mut findings);
     // The sort is stable: what the walk cannot tell apart stays as the validator found it.
     findings.sort_by(|a, b| a.rank.cmp(&b.rank));
-    let mut found: Vec<Violation> = findings.iter().flat_map(Finding::violations).collect();
-    if overflow {
+    capped(findings.iter().flat_map(Finding::violations).take(MAX_VIOLATIONS + 1).collect(), is_cut)
+}
+
+/// No more violations than a reader can use, with a last line that says so.
+pub(super) fn capped(mut found: Vec<Violation>, is_cut: bool) -> Vec<Violation> {
+    if is_cut || found.len() > MAX_VIOLATIONS {
+        found.truncate(MAX_VIOLATIONS);
         found.push(Violation::plain(format!("$: only the first {MAX_VIOLATIONS} violations are listed")));
     }
     found
@@ -81,6 +87,8 @@ struct Finding<'a, 's> {
     error: ValidationError<'a>,
     /// What stands behind the keyword that was broken.
     rule: Option<&'s Value>,
+    /// The part of the value that breaks it.
+    data: Option<&'s Value>,
     place: Place,
     rank: Vec<usize>,
 }
@@ -96,7 +104,10 @@ fn drop_what_a_wrong_type_explains(findings: &mut Vec<Finding<'_, '_>>) {
     let mistyped: Vec<(String, String)> = findings
         .iter()
         .filter(|finding| matches!(finding.error.kind(), ValidationErrorKind::Type { .. }))
-        .map(|finding| (parent(finding.error.evaluation_path().as_str()), finding.place.full.clone()))
+        .map(|finding| {
+            let place = finding.error.instance_path().as_str().to_owned();
+            (parent(finding.error.evaluation_path().as_str()), place)
+        })
         .collect();
     if mistyped.is_empty() {
         return;
@@ -105,18 +116,26 @@ fn drop_what_a_wrong_type_explains(findings: &mut Vec<Finding<'_, '_>>) {
         let keyword = finding.error.evaluation_path().as_str();
         let is_explained_by = |(node, place): &(String, String)| {
             let below = keyword.strip_prefix(node.as_str());
+            let inside = finding.error.instance_path().as_str().strip_prefix(place.as_str());
             below.is_some_and(|rest| rest.starts_with('/') && rest != "/type")
-                && finding.place.full.starts_with(place.as_str())
+                && inside.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
         };
         !mistyped.iter().any(is_explained_by)
     });
 }
 
 impl<'a, 's> Finding<'a, 's> {
-    fn of(error: ValidationError<'a>, schema: &'s Value) -> Self {
-        let mut walk = Walk { root: schema, node: Some(schema), rank: Vec::new(), place: Place::root() };
+    fn of(error: ValidationError<'a>, data: &'s Value, schema: &'s Value, budget: &'s Budget) -> Self {
+        let mut walk = Walk {
+            root: schema,
+            budget,
+            node: Some(schema),
+            data: Some(data),
+            rank: Vec::new(),
+            place: Place::root(),
+        };
         walk.follow(&error);
-        Self { rule: walk.node, place: walk.place, rank: walk.rank, error }
+        Self { rule: walk.node, data: walk.data, place: walk.place, rank: walk.rank, error }
     }
 
     fn violations(&self) -> Vec<Violation> {
@@ -134,6 +153,24 @@ impl<'a, 's> Finding<'a, 's> {
                     .iter()
                     .map(|name| self.at(&format!(".{name}"), ".*", "additional property not allowed"))
                     .collect()
+            }
+            // A schema that closes an object and names no properties.
+            ValidationErrorKind::FalseSchema if self.closes_an_object() => {
+                let members = self.data.and_then(Value::as_object);
+                let mut names: Vec<&String> = members.into_iter().flat_map(serde_json::Map::keys).collect();
+                names.sort();
+                names
+                    .iter()
+                    .map(|name| self.at(&format!(".{name}"), ".*", "additional property not allowed"))
+                    .collect()
+            }
+            ValidationErrorKind::PropertyNames { error } => {
+                let problem = problem(error.kind(), error.instance());
+                let name = literal(error.instance(), Literal::Json);
+                vec![Violation::new(
+                    format!("{}: property name {name} is not allowed: {problem}", self.place.full),
+                    format!("{}: a property name is not allowed: {problem}", self.place.masked),
+                )]
             }
             ValidationErrorKind::Enum { options } => {
                 let options = literal_list(options.as_array().map_or(&[], Vec::as_slice), Literal::Json);
@@ -164,6 +201,11 @@ impl<'a, 's> Finding<'a, 's> {
             }
             kind => vec![self.at("", "", &problem(kind, value))],
         }
+    }
+
+    fn closes_an_object(&self) -> bool {
+        let keyword = self.error.evaluation_path().as_str();
+        self.data.is_some_and(Value::is_object) && keyword.ends_with("/additionalProperties")
     }
 
     fn at(&self, part: &str, masked_part: &str, problem: &str) -> Violation {
@@ -214,6 +256,10 @@ fn problem(kind: &ValidationErrorKind, value: &Value) -> String {
         }
         Kind::OneOfMultipleValid { .. } => "value matches more than one of the oneOf schemas".to_owned(),
         Kind::PropertyNames { .. } => "a property name is not allowed".to_owned(),
+        Kind::Enum { options } => {
+            let options = literal_list(options.as_array().map_or(&[], Vec::as_slice), Literal::Json);
+            format!("value not in enum {options}")
+        }
         Kind::BacktrackLimitExceeded { .. } | Kind::RegexEngineFailure { .. } => {
             "the pattern could not be matched".to_owned()
         }
@@ -223,7 +269,6 @@ fn problem(kind: &ValidationErrorKind, value: &Value) -> String {
         Kind::Required { .. }
         | Kind::AdditionalProperties { .. }
         | Kind::UnevaluatedProperties { .. }
-        | Kind::Enum { .. }
         | Kind::Minimum { .. }
         | Kind::Maximum { .. }
         | Kind::ExclusiveMinimum { .. }
@@ -241,6 +286,10 @@ fn reasons(branches: &[Vec<ValidationError<'static>>]) -> String {
         match first.kind() {
             ValidationErrorKind::Required { property } => {
                 let _ = write!(text, "{}: required field missing", property.as_str().unwrap_or_default());
+            }
+            // One level of reasons is enough; more would grow with every level of the value.
+            ValidationErrorKind::AnyOf { .. } | ValidationErrorKind::OneOfNotValid { .. } => {
+                text.push_str("value matches none of several schemas");
             }
             kind => text.push_str(&problem(kind, first.instance())),
         }
@@ -270,13 +319,16 @@ impl Place {
 /// A walk down the schema along one error, in step with the value.
 struct Walk<'s> {
     root: &'s Value,
+    budget: &'s Budget,
+    /// The part of the value at hand.
+    data: Option<&'s Value>,
     /// `None` once the walk has left what it understands.
     node: Option<&'s Value>,
     rank: Vec<usize>,
     place: Place,
 }
 
-impl<'s> Walk<'s> {
+impl Walk<'_> {
     fn follow(&mut self, error: &ValidationError<'_>) {
         let mut parts = error.instance_path().segments();
         let mut steps = error.evaluation_path().segments();
@@ -320,7 +372,8 @@ impl<'s> Walk<'s> {
                     self.node = child(value, &step);
                 }
                 "$ref" | "$dynamicRef" | "$recursiveRef" => {
-                    self.node = value.and_then(Value::as_str).and_then(|target| self.resolve(target));
+                    self.node =
+                        value.and_then(Value::as_str).and_then(|name| self.budget.target(self.root, name));
                 }
                 "required" => self.rank.push(position_in_required(value, error)),
                 _ => self.node = value,
@@ -334,14 +387,15 @@ impl<'s> Walk<'s> {
 
     fn enter(&mut self, part: Option<LocationSegment<'_>>, is_declared: bool) {
         let Some(part) = part else { return };
-        if let LocationSegment::Index(index) = part {
-            self.rank.push(index);
+        let members = self.data.and_then(Value::as_object);
+        match &part {
+            LocationSegment::Index(index) => self.rank.push(*index),
+            // What the schema does not name comes in the order of the value.
+            LocationSegment::Property(name) if !is_declared => self.rank.push(ordinal(members, name)),
+            LocationSegment::Property(_) => {}
         }
+        self.data = child(self.data, &part);
         self.place.enter(&part, is_declared);
-    }
-
-    fn resolve(&self, reference: &str) -> Option<&'s Value> {
-        self.root.pointer(&percent_decoded(reference.strip_prefix('#')?))
     }
 }
 

@@ -126,8 +126,8 @@ async fn a_source_that_is_not_there_is_an_error_unless_it_is_optional() {
     assert_eq!(
         run.errors,
         [
-            "'a.b' for 'text' is not in the context",
-            "Step 0 ('echo') failed: 'a.b' for 'text' is not in the context."
+            "'a.b' is not in the context (for 'text')",
+            "Step 0 ('echo') failed: 'a.b' is not in the context (for 'text')."
         ]
     );
     let optional = chain_of(&tools, step(Source::optional("a.b"))).execute(input.clone()).await;
@@ -179,6 +179,51 @@ async fn an_output_that_breaks_its_schema_fails_the_step() {
 }
 
 #[tokio::test]
+async fn a_compat_path_that_leads_nowhere_is_null() {
+    let tools = tools();
+    let chain = chain_of(&tools, [ChainStep::new("echo").map("x", "a.b.c").output_key("out")])
+        .semantics(Semantics::Compat);
+    assert_eq!(chain.execute(json!({"a": {"b": {"c": 5}}})).await.context["out"], json!({"x": null}));
+    assert_eq!(chain.execute(json!({"a": {"b.c": 7}})).await.context["out"], json!({"x": 7}));
+}
+
+#[tokio::test]
+async fn a_tool_that_takes_nothing_else_gets_just_what_it_takes() {
+    #[derive(serde::Deserialize, schemars::JsonSchema)]
+    #[serde(deny_unknown_fields)]
+    struct Nothing {}
+    #[derive(serde::Deserialize, schemars::JsonSchema)]
+    #[serde(deny_unknown_fields)]
+    struct City {
+        city: String,
+    }
+    let tools = ToolRegistry::new()
+        .with([
+            ToolEntry::new("now", "", |_: Nothing| async { Ok(7) }),
+            ToolEntry::new("shout", "", |it: City| async move { Ok(it.city.to_uppercase()) }),
+        ])
+        .unwrap();
+    let chain = chain_of(
+        &tools,
+        [ChainStep::new("now").output_key("time"), ChainStep::new("shout").output_key("loud")],
+    );
+    let run = chain.execute(json!({"city": "Oslo", "other": 1})).await;
+    assert_eq!(
+        (&run.errors, &run.context["time"], &run.context["loud"]),
+        (&vec![], &json!(7), &json!("OSLO"))
+    );
+    assert!(tools.invoke("now", Value::Null).await.is_ok(), "no arguments are an empty object");
+}
+
+#[tokio::test]
+async fn a_context_that_is_given_whole_does_not_grow_without_end() {
+    let tools = tools();
+    let steps = (0..60).map(|n| ChainStep::new("echo").output_key(format!("k{n}")));
+    let run = chain_of(&tools, steps).execute(json!({"a": "x".repeat(1 << 20)})).await;
+    assert_eq!(run.errors[0], "the input is larger than 67108864 bytes");
+}
+
+#[tokio::test]
 async fn the_callers_input_is_not_changed() {
     let input = json!({"value": 5, "nested": {"list": [1]}});
     let run = run(["double".into()], input.clone()).await;
@@ -220,10 +265,8 @@ async fn a_chain_takes_an_object_or_nothing() {
     let nothing = run([ChainStep::new("echo").output_key("out")], Value::Null).await;
     assert_eq!(nothing.context["out"], json!({}));
     let list = run([ChainStep::new("echo")], json!([1])).await;
-    assert_eq!(
-        (list.success, list.errors),
-        (false, vec!["The input of a chain is an object, not [1].".to_owned()])
-    );
+    let expected = "The input of a chain is an object, or null for none.";
+    assert_eq!((list.success, list.errors), (false, vec![expected.to_owned()]));
 }
 
 #[tokio::test]

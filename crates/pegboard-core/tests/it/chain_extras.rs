@@ -124,16 +124,63 @@ async fn a_failing_item_fails_the_step_and_says_which() {
         stopped.errors,
         [
             "item 1: $.n: value -2 < minimum 0",
-            "Step 0 ('positive') failed: 1 of 4 items failed; 2 not begun. Input validation failed for tool 'positive'.",
+            "Step 0 ('positive') failed: 1 of 4 items failed, 2 were not begun. Input validation failed for tool 'positive'.",
         ]
     );
     let finished = chain.execute_with(input, KEEP_GOING).await;
     assert_eq!(finished.step_results[0].data, json!([{"n": 1}, null, {"n": 3}, null]));
     assert_eq!(finished.errors.len(), 3);
     let no_list = chain.execute(json!({"list": 7})).await;
+    assert_eq!(no_list.errors[0], "Step 0: 'list' for for_each can never be a list.");
+    let unlooked = ExecuteOptions { validate_tools: false, ..ExecuteOptions::default() };
+    let no_list = chain.execute_with(json!({"list": 7}), unlooked).await;
     assert_eq!(no_list.errors[0], "'list' is no list");
     let many = chain.execute(json!({"list": vec![1; 10_001]})).await;
     assert_eq!(many.errors[0], "'list' has 10001 items; a step takes at most 10000");
+}
+
+#[tokio::test(start_paused = true)]
+async fn items_that_were_begun_and_given_up_are_told_apart() {
+    let tools = ToolRegistry::new()
+        .with([ToolEntry::from_fn("nap", "", |it: Value| async move {
+            time::sleep(Duration::from_millis(5)).await;
+            if it["n"] == 0 { Err(pegboard_core::error::ToolError::new("tired")) } else { Ok(it) }
+        })])
+        .unwrap();
+    let step = ChainStep::new("nap").for_each("list").map("n", "item").concurrency(3);
+    let run = chain_of(&tools, [step]).execute(json!({"list": [0, 1, 2, 3, 4]})).await;
+    insta::assert_snapshot!(run.errors[1], @"Step 0 ('nap') failed: 1 of 5 items failed, 2 were begun and given up, 2 were not begun. Tool 'nap' raised an exception: tired");
+}
+
+#[tokio::test]
+async fn an_item_is_never_taken_for_something_in_the_context() {
+    let step = ChainStep::new("echo").for_each("l").map("w", "item.k?").output_key("out");
+    let input = json!({"l": [{"k": 1}, {"z": 1}], "item": {"k": "not this"}});
+    assert_eq!(run([step.clone()], input.clone()).await.context["out"], json!([{"w": 1}, {}]));
+    let tools = tools();
+    let compat =
+        chain_of(&tools, [step]).semantics(pegboard_core::chain::Semantics::Compat).execute(input).await;
+    assert_eq!(compat.context["out"], json!([{"w": 1}, {}]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_tool_that_panics_while_it_is_cancelled_harms_nobody() {
+    struct Bomb;
+    impl Drop for Bomb {
+        fn drop(&mut self) {
+            panic!("dropped");
+        }
+    }
+    let tools = ToolRegistry::new()
+        .with([ToolEntry::from_fn("bomb", "", |_: Value| async {
+            let _bomb = Bomb;
+            time::sleep(Duration::MAX).await;
+            Ok(Value::Null)
+        })])
+        .unwrap();
+    let run =
+        chain_of(&tools, [ChainStep::new("bomb").timeout(Duration::from_millis(5))]).execute(json!({})).await;
+    assert_eq!(run.step_results[0].status, Status::Timeout);
 }
 
 #[tokio::test(start_paused = true)]
@@ -220,6 +267,48 @@ fn a_source_that_no_output_can_hold_is_refused() {
     check("page.links.first", &["Step 1: 'page.links.first' for 'x' can never be in the context."]);
     check("page[0]", &["Step 1: 'page[0]' for 'x' can never be in the context."]);
     check("page.bodyy?", &[]);
+    check("/page/body", &[]);
+    check("$.page.body", &[]);
+    check("/page/bodyy", &["Step 1: '/page/bodyy' for 'x' can never be in the context."]);
+}
+
+#[test]
+fn what_can_never_be_a_list_is_not_gone_through() {
+    let count = || echo("count").with_output_schema(json!({"type": "integer"}));
+    let steps = |list: &str| {
+        [ChainStep::new("count").output_key("n"), ChainStep::new("echo").for_each(list).output_key("out")]
+    };
+    check([count()], steps("n"), &["Step 1: 'n' for for_each can never be a list."]);
+    check([count()], steps("other"), &[]);
+}
+
+#[test]
+fn a_condition_that_says_nothing_is_refused() {
+    let tools = tools();
+    let step = ChainStep::new("echo").when(Condition::is("a", json!({"type": "strin"})));
+    let verdict = chain_of(&tools, [step]).validate();
+    assert!(
+        verdict.errors[0].text().starts_with("Step 0: the condition says nothing: the schema cannot be used"),
+        "{verdict:?}"
+    );
+}
+
+#[tokio::test]
+async fn what_may_be_there_after_all_is_not_refused() {
+    let tools = tools()
+        .with([closed("part", json!({"body": {}})), echo("odd").with_output_schema(json!({"type": "dict"}))])
+        .unwrap();
+    let read = |path: &str| ChainStep::new("echo").map("x", path).output_key("seen");
+    let accepting = ChainStep::new("part").map("extra", "n").output_key("p").on_partial(OnPartial::Accept);
+    let run = chain_of(&tools, [accepting, read("p.extra")]).execute(json!({"n": 7})).await;
+    assert_eq!((&run.errors, &run.context["seen"]), (&vec![], &json!({"x": 7})));
+    let unusable = ChainStep::new("odd").map("a", "n").output_key("p");
+    assert!(chain_of(&tools, [unusable, read("p.a")]).execute(json!({"n": 7})).await.success);
+    let failing = ChainStep::new("fail").output_key("page");
+    let kept = chain_of(&tools, [failing, read("page.body")])
+        .execute_with(json!({"page": {"body": 1}}), KEEP_GOING)
+        .await;
+    assert_eq!(kept.context["seen"], json!({"x": 1}));
 }
 
 #[test]

@@ -46,6 +46,7 @@ fn names_can_be_quoted_and_pointers_written() {
     check(r#"a["b.d"]"#, Some(json!(6)));
     check("/a/b/c", Some(json!(5)));
     check("/list/0/id", Some(json!(7)));
+    check("$.a.b.c", Some(json!(5)));
     check("$", Some(json!(0)));
     assert_eq!(Path::new("$").resolve(&json!({"a": 1})), Some(&json!({"a": 1})));
 }
@@ -69,6 +70,10 @@ fn what_is_no_path_leads_nowhere() {
         assert!(Path::new(wrong).problem().is_some(), "{wrong}");
         check(wrong, None);
     }
+    assert_eq!(
+        Path::new("a.".repeat(600) + "a").problem().unwrap().to_string(),
+        "it is longer than 1024 bytes"
+    );
 }
 
 /// Every place of a value, as a path that quotes its names and as a JSON pointer.

@@ -46,6 +46,12 @@ fn what_is_no_duration_is_refused() {
 }
 
 #[test]
+fn a_fraction_of_a_millisecond_is_a_whole_one() {
+    assert_eq!(HumanDuration::from(Duration::from_micros(500)).to_string(), "1ms");
+    assert_eq!(HumanDuration::from(Duration::MAX).to_string().parse::<HumanDuration>().map(|_| ()), Ok(()));
+}
+
+#[test]
 fn a_duration_is_written_so_that_it_reads_back() {
     for (millis, text) in
         [(0, "0s"), (1, "1ms"), (61_500, "1m1s500ms"), (90_000, "1m30s"), (172_800_000, "2d")]

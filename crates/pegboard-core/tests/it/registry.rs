@@ -40,6 +40,13 @@ fn a_name_that_cannot_be_one_is_refused_with_the_reason() {
 }
 
 #[test]
+fn tools_are_added_together_or_not_at_all() {
+    let registry = registry_of([echo("b")]);
+    assert!(registry.clone().with([echo("a"), echo("b"), echo("c")]).is_err());
+    assert_eq!(registry.list_names(), ["b"]);
+}
+
+#[test]
 fn unregistering_tells_whether_there_was_something() {
     let registry = registry_of([echo("echo")]);
     assert!(registry.unregister("echo"));
@@ -235,5 +242,7 @@ fn an_error_text_does_not_quote_the_arguments() {
     let verdict = pegboard_core::validation::validate_input(&json!("hunter2"), &json!({"enum": ["a"]}));
     let error = pegboard_core::error::CallError::InvalidParameters { violations: verdict.errors };
     assert!(!format!("{error} {error:?}").contains("hunter2"));
+    let call = pegboard_core::call::Call::new("echo", json!({"password": "hunter2"}));
+    assert_eq!(format!("{call:?}"), r#"Call { tool: "echo", context: CallContext { deadline: None }, .. }"#);
     insta::assert_snapshot!(error, @"Invalid arguments: $: value not in enum ['a']");
 }

@@ -101,6 +101,11 @@ fn an_enum_is_by_json_equality_except_in_the_loose_dialect() {
     check(json!(1.0), json!({"enum": [1]}), &[]);
     check(json!(true), json!({"enum": [1]}), &["$: value true not in enum [1]"]);
     check_compat(json!(true), json!({"enum": [1]}), &[]);
+    check_compat(
+        json!(9_007_199_254_740_993_i64),
+        json!({"enum": [9_007_199_254_740_992_i64]}),
+        &["$: value 9007199254740993 not in enum [9007199254740992]"],
+    );
     check_compat(json!([true, {"a": 1.0}]), json!({"enum": [[1, {"a": true}]]}), &[]);
 }
 
@@ -203,6 +208,57 @@ fn additional_properties_are_sorted() {
 }
 
 #[test]
+fn an_object_without_properties_can_be_closed() {
+    let expected = ["$.b: additional property not allowed", "$.z: additional property not allowed"];
+    check(json!({"z": 1, "b": 2}), json!({"additionalProperties": false}), &expected);
+    check(
+        json!({"o": {"x": 1}}),
+        json!({"properties": {"o": {"additionalProperties": false}}}),
+        &["$.o.x: additional property not allowed"],
+    );
+}
+
+#[test]
+fn neighbours_with_alike_names_are_told_apart() {
+    let schema = json!({"additionalProperties": {"type": "string", "minLength": 3}});
+    check(
+        json!({"a": 1, "ab": "x", "A": 2}),
+        schema,
+        &[
+            "$.a: expected type string, got integer",
+            "$.ab: string length 1 < minLength 3",
+            "$.A: expected type string, got integer",
+        ],
+    );
+}
+
+#[test]
+fn the_order_is_that_of_the_schema_at_hand() {
+    let part =
+        |names: [&str; 2]| json!({"properties": {names[0]: {"type": "null"}, names[1]: {"type": "null"}}});
+    let data = json!({"p1": 1, "p2": 2});
+    check(
+        data.clone(),
+        part(["p1", "p2"]),
+        &["$.p1: expected type null, got integer", "$.p2: expected type null, got integer"],
+    );
+    check(
+        data.clone(),
+        part(["p2", "p1"]),
+        &["$.p2: expected type null, got integer", "$.p1: expected type null, got integer"],
+    );
+    let anchored = json!({
+        "$defs": {"x": {"$anchor": "here", "properties": {"p2": {"type": ["string", "null"]}, "p1": {"type": "null"}}}},
+        "$ref": "#here",
+    });
+    check(
+        data,
+        anchored,
+        &["$.p2: expected type ['string', 'null'], got integer", "$.p1: expected type null, got integer"],
+    );
+}
+
+#[test]
 fn every_broken_rule_is_told_with_the_enum_first() {
     let schema = json!({"minLength": 3, "enum": ["abc"]});
     let expected = ["$: value 'a' not in enum ['abc']", "$: string length 1 < minLength 3"];
@@ -290,7 +346,7 @@ fn the_rest_of_json_schema_speaks_the_same_language() {
     check(
         json!({"x": 1}),
         json!({"propertyNames": {"maxLength": 0}}),
-        &["$: a property name is not allowed"],
+        &["$: property name 'x' is not allowed: string length 1 > maxLength 0"],
     );
 }
 
@@ -350,7 +406,7 @@ fn a_schema_that_cannot_be_used_is_a_warning() {
     check_skipped(json!({"minLength": "x"}), "(at /minLength)");
     check_skipped(json!("not a schema"), "(at its root)");
     check_skipped(json!([]), "(at its root)");
-    check_skipped(json!({"$ref": "#/nowhere"}), "nowhere");
+    check_skipped(json!({"$ref": "#/nowhere"}), "it refers to '#/nowhere', which is not in it");
 }
 
 #[test]
@@ -382,8 +438,34 @@ fn a_hostile_schema_is_a_warning() {
         deep = json!({"properties": {"a": deep}});
     }
     check_skipped(deep, "nests deeper than 128 levels");
+    let unevaluated =
+        nested(30, json!({}), |inner| json!({"allOf": [inner], "unevaluatedProperties": false}));
+    check_skipped(unevaluated, "apply to one value");
+    check_skipped(
+        json!({"$id": "http://e.test/x", "$ref": "x#/$defs/a", "$defs": {"a": {}}}),
+        "which is not in it",
+    );
+    check_skipped(
+        json!({"$defs": {"a": {"$id": "http://e.test/a", "$ref": "#/$defs/b"}}, "$ref": "#/$defs/a"}),
+        "'$id' of its own",
+    );
     let patterns: Vec<Value> = (0..300).map(|i| json!({"pattern": format!("a{i}")})).collect();
     check_skipped(json!({"anyOf": patterns}), "more than 200 patterns");
+}
+
+/// A value that nests `n` levels deep, each wrapped by `wrap`.
+fn nested(n: usize, leaf: Value, wrap: impl Fn(Value) -> Value) -> Value {
+    (0..n).fold(leaf, |inner, _| wrap(inner))
+}
+
+/// The value is refused at once, however long the check would take.
+fn check_too_costly(data: &Value, schema: &Value) {
+    let verdict = validate_input(data, schema);
+    assert_eq!(
+        verdict.errors,
+        ["$: the value is too large or nests too deep to be checked against its schema"]
+    );
+    assert!(!verdict.valid);
 }
 
 #[test]
@@ -392,14 +474,80 @@ fn work_that_doubles_with_every_level_of_the_value_is_not_begun() {
         {"properties": {"c": {"$ref": "#"}}, "required": ["x"]},
         {"properties": {"c": {"$ref": "#"}}, "required": ["y"]},
     ]});
-    let mut value = json!({});
-    for _ in 0..100 {
-        value = json!({"c": value});
-    }
-    let verdict = validate_input(&value, &schema);
-    assert!(verdict.valid);
-    assert!(verdict.warnings[0].contains("nests deeper than"), "{verdict:?}");
+    check_too_costly(&nested(100, json!({}), |inner| json!({"c": inner})), &schema);
     assert!(!validate_input(&json!({"c": {}}), &schema).valid);
+    let patterns: Value = (0..8).map(|n| (format!("^a{{0,{n}}}"), json!({"$ref": "#"}))).collect();
+    let schema = json!({"type": "object", "patternProperties": patterns});
+    check_too_costly(&nested(20, json!(1), |inner| json!({"a": inner})), &schema);
+}
+
+#[test]
+fn a_chain_of_references_under_a_deep_value_does_not_exhaust_the_stack() {
+    let mut definitions: serde_json::Map<String, Value> =
+        (0..98).map(|n| (format!("d{n}"), json!({"$ref": format!("#/$defs/d{}", n + 1)}))).collect();
+    definitions
+        .insert("d98".to_owned(), json!({"type": "object", "properties": {"a": {"$ref": "#/$defs/d0"}}}));
+    let schema = json!({"$defs": definitions, "$ref": "#/$defs/d0"});
+    check_too_costly(&nested(125, json!(1), |inner| json!({"a": inner})), &schema);
+    check(json!({"a": {"a": 1}}), schema, &["$.a.a: expected type object, got integer"]);
+    // However the definitions are ordered, a chain has a longest length.
+    let mut long: serde_json::Map<String, Value> =
+        json!({"d1000": {"type": "object"}}).as_object().unwrap().clone();
+    for n in (0..1_000).rev() {
+        long.insert(format!("d{n}"), json!({"allOf": [{"$ref": format!("#/$defs/d{}", n + 1)}]}));
+    }
+    check_skipped(json!({"$defs": long, "properties": {"a": {"$ref": "#/$defs/d0"}}}), "lead to one another");
+}
+
+#[test]
+fn a_deep_value_under_a_recursive_schema_is_checked_to_its_end() {
+    let tree = json!({"type": "object", "properties": {"a": {"$ref": "#"}}});
+    check(nested(120, json!({}), |inner| json!({"a": inner})), tree.clone(), &[]);
+    let verdict = validate_input(&nested(120, json!(7), |inner| json!({"a": inner})), &tree);
+    assert!(verdict.errors[0].text().ends_with(".a.a: expected type object, got integer"), "{verdict:?}");
+    let branches: Vec<Value> = ["and", "or", "not", "leaf"]
+        .map(|name| json!({"type": "object", "required": [name], "properties": {name: {"$ref": "#"}}}))
+        .to_vec();
+    let expression = json!({"oneOf": [{"type": "integer"}, {"anyOf": branches}]});
+    let deep = |leaf: Value| nested(8, leaf, |inner| json!({"and": inner}));
+    assert!(validate_input(&deep(json!(1)), &expression).valid);
+    assert!(
+        !validate_input(&deep(json!("x")), &expression).valid,
+        "a wrong leaf is found, not waved through"
+    );
+}
+
+#[test]
+fn a_value_cannot_switch_its_own_check_off() {
+    let shape = json!({"anyOf": [{"$ref": "#/$defs/a"}, {"$ref": "#/$defs/b"}, {"$ref": "#/$defs/c"}]});
+    let part = |name: &str| json!({"properties": {name: {"type": "string"}}});
+    let schema = json!({
+        "$defs": {"a": part("a"), "b": part("b"), "c": part("c")},
+        "properties": {"n": {"type": "integer"}, "shape": shape},
+        "additionalProperties": false,
+    });
+    let junk = nested(60, json!(1), |inner| json!([inner]));
+    check(
+        json!({"n": "bad", "junk": junk}),
+        schema,
+        &["$.n: expected type integer, got string", "$.junk: additional property not allowed"],
+    );
+}
+
+#[test]
+fn a_list_of_reasons_does_not_outgrow_the_value() {
+    let schema = json!({"anyOf": [
+        {"type": "array", "items": {"$ref": "#"}},
+        {"type": "array", "minItems": 1, "items": {"$ref": "#"}},
+    ]});
+    let verdict = validate_input(&nested(17, json!("x"), |inner| json!([inner])), &schema);
+    assert_eq!(verdict.errors, ["$: the value does not match its schema; it is too large to say where"]);
+    let verdict = validate_input(&nested(3, json!("x"), |inner| json!([inner])), &schema);
+    assert!(verdict.errors[0].text().len() < 300, "{verdict:?}");
+    let options: Vec<Value> =
+        (0..1_000).map(|n| json!({"properties": {"k": {"const": n}}, "required": ["k"]})).collect();
+    let verdict = validate_input(&json!({"big": "x".repeat(1 << 20)}), &json!({"anyOf": options}));
+    assert_eq!(verdict.errors, ["$: the value does not match its schema; it is too large to say where"]);
 }
 
 #[test]
@@ -420,9 +568,43 @@ fn only_the_pattern_that_cannot_be_checked_is_left_out() {
         verdict.errors,
         ["$.a: string length 1 < minLength 2", "$.b: string does not match pattern '^b'"]
     );
-    insta::assert_snapshot!(verdict.warnings.join("\n"), @"the pattern at /properties/a/pattern is not checked: only patterns without look-around and back-references are");
+    insta::assert_snapshot!(verdict.warnings.join("\n"), @"the pattern at /properties/a/pattern is not checked: it is wrong, too large, or uses look-around or back-references");
     let names = json!({"patternProperties": {"^(?!x)/": {"type": "string"}}, "required": ["k"]});
     assert_eq!(validate_input(&json!({"y/": 1}), &names).errors, ["$.k: required field missing"]);
+}
+
+#[test]
+fn a_pattern_is_not_left_out_where_that_would_refuse_good_values() {
+    check_skipped(
+        json!({"patternProperties": {"^(?!_)": {"type": "string"}}, "additionalProperties": false}),
+        "patternProperties",
+    );
+    check_skipped(json!({"not": {"pattern": "^(?=x)x"}}), "/not/pattern");
+    check_skipped(json!({"oneOf": [{"pattern": "^(?=a)"}, {"pattern": "^(?=b)"}]}), "/oneOf/0/pattern");
+    check_skipped(json!({"if": {"pattern": "^(?=b)"}, "then": {"minLength": 10}}), "/if/pattern");
+    check_skipped(
+        json!({"$defs": {"p": {"pattern": "(?=a)"}}, "not": {"$ref": "#/$defs/p"}}),
+        "/$defs/p/pattern",
+    );
+    check_skipped(json!({"properties": {"pattern": {"type": "strin"}}}), "(at /properties/pattern/type)");
+    check_skipped(
+        json!({"properties": {"patternProperties": {"type": "strin"}}}),
+        "(at /properties/patternProperties/type)",
+    );
+}
+
+#[test]
+fn properties_named_like_keywords_are_properties() {
+    let many: Value =
+        (0..250).map(|n| (format!("p{n}"), json!({"properties": {"pattern": {"type": "string"}}}))).collect();
+    check(
+        json!({"p7": {"pattern": 1}}),
+        json!({"properties": many}),
+        &["$.p7.pattern: expected type string, got integer"],
+    );
+    let data =
+        json!({"default": {"$ref": "#/default"}, "examples": [{"$ref": "#"}], "const": {"$ref": "#/const"}});
+    check(json!({"$ref": "#/const"}), data, &[]);
 }
 
 #[test]
@@ -485,6 +667,10 @@ fn messages_stay_short_however_long_the_value() {
     let verdict = validate_input(&json!(vec!["x"; 5_000]), &json!({"items": {"type": "null"}}));
     assert_eq!(verdict.errors.len(), 1_001);
     insta::assert_snapshot!(verdict.errors[1_000].text(), @"$: only the first 1000 violations are listed");
+    let extras: Value = (0..5_000).map(|n| (format!("k{n}"), json!(1))).collect();
+    let closed = json!({"properties": {"a": {}}, "additionalProperties": false});
+    assert_eq!(validate_input(&extras, &closed).errors.len(), 1_001);
+    assert_eq!(Schema::with_rules(closed, Rules::COMPAT).check(&extras).errors.len(), 1_001);
 }
 
 #[test]
