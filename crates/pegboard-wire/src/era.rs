@@ -1,0 +1,122 @@
+//! The revisions of the protocol, and the keys that the stateless ones carry in `_meta`.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::Serialize;
+
+use crate::message::{RpcError, code};
+use crate::raw::RawJson;
+
+/// A revision of the protocol.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Revision {
+    /// 2024-11-05: sessions, HTTP+SSE.
+    V2024_11_05,
+    /// 2025-03-26: streamable HTTP, batches.
+    V2025_03_26,
+    /// 2025-06-18: structured output, elicitation.
+    V2025_06_18,
+    /// 2025-11-25: the last one with sessions.
+    V2025_11_25,
+    /// 2026-07-28: stateless.
+    V2026_07_28,
+}
+
+impl Revision {
+    /// All revisions, oldest first.
+    pub const ALL: [Self; 5] =
+        [Self::V2024_11_05, Self::V2025_03_26, Self::V2025_06_18, Self::V2025_11_25, Self::V2026_07_28];
+    /// The newest revision with sessions.
+    pub const NEWEST_WITH_SESSIONS: Self = Self::V2025_11_25;
+    /// The newest stateless revision.
+    pub const NEWEST_STATELESS: Self = Self::V2026_07_28;
+
+    /// The name on the wire.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::V2024_11_05 => "2024-11-05",
+            Self::V2025_03_26 => "2025-03-26",
+            Self::V2025_06_18 => "2025-06-18",
+            Self::V2025_11_25 => "2025-11-25",
+            Self::V2026_07_28 => "2026-07-28",
+        }
+    }
+
+    /// Whether every request stands alone, without a handshake.
+    pub fn is_stateless(self) -> bool {
+        self >= Self::V2026_07_28
+    }
+}
+
+impl fmt::Display for Revision {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// A text that names no revision.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("not a revision of the protocol")]
+pub struct UnknownRevision;
+
+impl FromStr for Revision {
+    type Err = UnknownRevision;
+
+    fn from_str(text: &str) -> Result<Self, UnknownRevision> {
+        Self::ALL.into_iter().find(|revision| revision.as_str() == text).ok_or(UnknownRevision)
+    }
+}
+
+impl Serialize for Revision {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.as_str())
+    }
+}
+
+/// The protocol's own keys in `_meta`.
+pub mod meta {
+    /// The revision that a request is written in.
+    pub const PROTOCOL_VERSION: &str = "io.modelcontextprotocol/protocolVersion";
+    /// Who sends a request.
+    pub const CLIENT_INFO: &str = "io.modelcontextprotocol/clientInfo";
+    /// What the sender of a request can do.
+    pub const CLIENT_CAPABILITIES: &str = "io.modelcontextprotocol/clientCapabilities";
+    /// Who sends a result.
+    pub const SERVER_INFO: &str = "io.modelcontextprotocol/serverInfo";
+    /// Which log messages a request wants.
+    pub const LOG_LEVEL: &str = "io.modelcontextprotocol/logLevel";
+    /// The subscription that a notification belongs to.
+    pub const SUBSCRIPTION_ID: &str = "io.modelcontextprotocol/subscriptionId";
+}
+
+/// The revision that a request claims in its `_meta`, if it claims one.
+pub fn claimed_revision(params: Option<&RawJson>) -> Option<RawJson> {
+    params?.get("_meta")?.get(meta::PROTOCOL_VERSION)
+}
+
+/// The error that answers a revision which is not served.
+pub fn unsupported_version(requested: &str) -> RpcError {
+    #[derive(Serialize)]
+    struct Data<'d> {
+        supported: [Revision; 1],
+        requested: &'d str,
+    }
+    let data = RawJson::of(&Data { supported: [Revision::NEWEST_STATELESS], requested });
+    RpcError::new(code::UNSUPPORTED_VERSION, "Unsupported protocol version").with_data(data)
+}
+
+/// How severe a log message is, mildest first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
+#[expect(missing_docs, reason = "the words of syslog speak for themselves")]
+pub enum LogLevel {
+    Debug,
+    Info,
+    Notice,
+    Warning,
+    Error,
+    Critical,
+    Alert,
+    Emergency,
+}

@@ -1,0 +1,218 @@
+//! The server role over HTTP: one endpoint for clients of both eras.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::{Request as HttpRequest, State};
+use axum::response::Response;
+use axum::routing::any;
+use bytes::Bytes;
+use futures_util::StreamExt;
+use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
+
+use crate::era::{Revision, claimed_revision};
+use crate::http::headers;
+use crate::message::{Frame, Id, Message, Request, RpcError, Unreadable, code};
+use crate::server::Server;
+
+mod channel;
+mod guard;
+mod sessions;
+mod stateless;
+
+use sessions::Sessions;
+
+/// How an endpoint behaves.
+#[derive(Clone, Debug)]
+pub struct HttpServerOptions {
+    /// The hosts that a request may name, without ports. A web page that rebinds its name to this machine names
+    /// another.
+    pub allowed_hosts: Vec<String>,
+    /// The origins that a browser may come from, besides the allowed hosts themselves.
+    pub allowed_origins: Vec<String>,
+    /// The largest body.
+    pub max_body: usize,
+    /// The deepest nesting of JSON.
+    pub max_depth: usize,
+    /// How often a quiet stream shows that it is alive.
+    pub keep_alive: Duration,
+    /// How many sessions there may be.
+    pub max_sessions: usize,
+    /// How long a session may be idle.
+    pub session_idle: Duration,
+}
+
+impl Default for HttpServerOptions {
+    fn default() -> Self {
+        Self {
+            allowed_hosts: ["localhost", "127.0.0.1", "[::1]"].map(str::to_owned).to_vec(),
+            allowed_origins: Vec::new(),
+            max_body: crate::MAX_MESSAGE_BYTES,
+            max_depth: crate::MAX_DEPTH,
+            keep_alive: Duration::from_secs(15),
+            max_sessions: 10_000,
+            session_idle: Duration::from_hours(1),
+        }
+    }
+}
+
+/// An endpoint that serves `server`, to be mounted at any path.
+pub fn endpoint(server: Server, options: HttpServerOptions) -> Router {
+    let sessions = Sessions::new(server.clone(), options.clone());
+    let endpoint = Arc::new(Endpoint { server, options, sessions });
+    Router::new().fallback(any(handle)).with_state(endpoint)
+}
+
+struct Endpoint {
+    server: Server,
+    options: HttpServerOptions,
+    sessions: Sessions,
+}
+
+async fn handle(State(endpoint): State<Arc<Endpoint>>, request: HttpRequest) -> Response {
+    if let Err(refusal) = guard::check(request.headers(), &endpoint.options) {
+        return refusal.into();
+    }
+    let (parts, body) = request.into_parts();
+    match parts.method {
+        Method::POST => endpoint.post(parts.headers, body).await,
+        Method::GET => endpoint.sessions.get(&parts.headers),
+        Method::DELETE => endpoint.sessions.delete(&parts.headers),
+        _ => not_allowed(),
+    }
+}
+
+impl Endpoint {
+    async fn post(&self, headers: HeaderMap, body: Body) -> Response {
+        let body = match read_json(&headers, body, self.options.max_body).await {
+            Ok(body) => body,
+            Err(refusal) => return refusal,
+        };
+        let frame = match Message::decode(body, self.options.max_depth) {
+            Ok(frame) => frame,
+            Err(Unreadable { id, error }) => return error_response(StatusCode::BAD_REQUEST, id, error),
+        };
+        match frame {
+            Frame::One(Message::Request(request)) if is_stateless(&headers, &request) => {
+                stateless::answer(&self.server, request, headers, self.options.keep_alive).await
+            }
+            Frame::One(message) => self.sessions.post(&headers, vec![message]).await,
+            Frame::Batch(messages) => match messages.into_iter().collect::<Result<Vec<_>, _>>() {
+                Ok(messages) => self.sessions.post(&headers, messages).await,
+                Err(Unreadable { id, error }) => error_response(StatusCode::BAD_REQUEST, id, error),
+            },
+        }
+    }
+}
+
+/// Whether a request is of the stateless era: its body says so, or nothing but its header says anything.
+fn is_stateless(headers: &HeaderMap, request: &Request) -> bool {
+    if claimed_revision(request.params.as_ref()).is_some() {
+        return true;
+    }
+    let named = headers.get(headers::PROTOCOL_VERSION).and_then(|version| version.to_str().ok());
+    let named = named.and_then(|version| version.parse::<Revision>().ok());
+    &*request.method != "initialize"
+        && !headers.contains_key(headers::SESSION_ID)
+        && named.is_some_and(Revision::is_stateless)
+}
+
+/// Refuses a request that names another host, or that a foreign web page sent.
+#[expect(clippy::result_large_err, reason = "the refusal is the answer, and rare")]
+pub(crate) fn check_sender(headers: &HeaderMap, options: &HttpServerOptions) -> Result<(), Response> {
+    guard::check(headers, options).map_err(Response::from)
+}
+
+/// Reads a body that claims to be JSON.
+pub(crate) async fn read_json(headers: &HeaderMap, body: Body, max_bytes: usize) -> Result<Bytes, Response> {
+    if !guard::is_json(headers) {
+        return Err(plain(StatusCode::UNSUPPORTED_MEDIA_TYPE, "the body must be application/json"));
+    }
+    read(body, max_bytes).await.map_err(Response::from)
+}
+
+/// Reads a body, no further than it may be long.
+async fn read(body: Body, max_bytes: usize) -> Result<Bytes, Refusal> {
+    let mut stream = body.into_data_stream();
+    let mut chunks: Vec<Bytes> = Vec::new();
+    let mut n_bytes = 0;
+    while let Some(chunk) = stream.next().await {
+        let chunk = chunk.map_err(|_| Refusal(StatusCode::BAD_REQUEST, "the body ended early"))?;
+        n_bytes += chunk.len();
+        if n_bytes > max_bytes {
+            return Err(Refusal(StatusCode::PAYLOAD_TOO_LARGE, "the body is too large"));
+        }
+        chunks.push(chunk);
+    }
+    Ok(match chunks.as_slice() {
+        [only] => only.clone(),
+        _ => chunks.concat().into(),
+    })
+}
+
+/// A request that is not even looked at, and why.
+struct Refusal(StatusCode, &'static str);
+
+impl From<Refusal> for Response {
+    fn from(Refusal(status, text): Refusal) -> Self {
+        let mut response = plain(status, text);
+        if status == StatusCode::SERVICE_UNAVAILABLE {
+            response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("30"));
+        }
+        response
+    }
+}
+
+/// An answer in words, for those who do not speak the protocol.
+pub(crate) fn answer_in_words(status: StatusCode, text: &'static str) -> Response {
+    plain(status, text)
+}
+
+fn plain(status: StatusCode, text: &'static str) -> Response {
+    respond(status, "text/plain; charset=utf-8", Body::from(text))
+}
+
+fn not_allowed() -> Response {
+    let mut response =
+        plain(StatusCode::METHOD_NOT_ALLOWED, "this endpoint takes POST, and GET and DELETE with a session");
+    response.headers_mut().insert(header::ALLOW, HeaderValue::from_static("POST, GET, DELETE"));
+    response
+}
+
+/// A JSON-RPC error as the whole answer.
+fn error_response(status: StatusCode, id: Option<Id>, error: RpcError) -> Response {
+    json(status, Message::response(id, Err(error)).encode())
+}
+
+fn json(status: StatusCode, body: Bytes) -> Response {
+    respond(status, "application/json", Body::from(body))
+}
+
+/// A stream of events.
+pub(crate) fn events(body: Body) -> Response {
+    let mut response = respond(StatusCode::OK, "text/event-stream", body);
+    let headers = response.headers_mut();
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache, no-transform"));
+    headers.insert("x-accel-buffering", HeaderValue::from_static("no"));
+    response
+}
+
+fn respond(status: StatusCode, content_type: &'static str, body: Body) -> Response {
+    let mut response = Response::new(body);
+    *response.status_mut() = status;
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
+    response
+}
+
+/// The status that goes with an error of the stateless era.
+fn status_of(error: &RpcError) -> StatusCode {
+    match error.code {
+        code::METHOD_NOT_FOUND => StatusCode::NOT_FOUND,
+        code::HEADER_MISMATCH | code::MISSING_CAPABILITY | code::UNSUPPORTED_VERSION => {
+            StatusCode::BAD_REQUEST
+        }
+        _ => StatusCode::OK,
+    }
+}

@@ -1,0 +1,332 @@
+//! Sessions: clients that opened with `initialize`, each with its streams.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use axum::body::Body;
+use axum::response::Response;
+use futures_util::stream;
+use http::{HeaderMap, HeaderValue, StatusCode, header};
+use tokio::sync::mpsc;
+use tokio::time::{self, Instant};
+
+use super::channel::{Channel, Next, Reader, parse_event_id};
+use super::{HttpServerOptions, Refusal, error_response, events, json, plain, respond};
+use crate::connection::{Connection, cancelled};
+use crate::era::Revision;
+use crate::http::headers;
+use crate::link::{Arrival, Letter, Port, link};
+use crate::message::{Id, Message, RpcError, code};
+use crate::server::Server;
+
+/// How many streams that have ended a session keeps for a client that comes back.
+const MAX_ENDED_STREAMS: usize = 32;
+
+/// All sessions of one endpoint.
+pub(super) struct Sessions {
+    server: Server,
+    options: HttpServerOptions,
+    table: Arc<Mutex<HashMap<String, Arc<Session>>>>,
+}
+
+/// One client.
+struct Session {
+    /// Keeps the serving side alive; it ends with the session.
+    _connection: Connection,
+    arrivals: mpsc::Sender<Arrival>,
+    streams: Arc<Mutex<Streams>>,
+    last_seen: Mutex<Instant>,
+    n_channels: AtomicU64,
+}
+
+/// Where letters go.
+struct Streams {
+    /// What belongs to no request of the client.
+    general: Arc<Channel>,
+    /// The stream of each request under way.
+    by_request: HashMap<Id, Arc<Channel>>,
+    /// How many requests under way answer on a channel.
+    n_open: HashMap<u64, usize>,
+    ended: VecDeque<Arc<Channel>>,
+}
+
+impl Sessions {
+    pub(super) fn new(server: Server, options: HttpServerOptions) -> Self {
+        Self { server, options, table: Arc::default() }
+    }
+
+    pub(super) async fn post(&self, headers: &HeaderMap, messages: Vec<Message>) -> Response {
+        let is_initialize = |message: &Message| matches!(message, Message::Request(request) if &*request.method == "initialize");
+        let opens = messages.iter().any(is_initialize);
+        let (session, id) = match self.find(headers) {
+            Found::Session(session, _) if !opens => (session, None),
+            Found::Session(..) => return plain(StatusCode::BAD_REQUEST, "the session has begun already"),
+            Found::Unknown => return plain(StatusCode::NOT_FOUND, "there is no such session"),
+            Found::Unnamed if opens => match self.open() {
+                Ok((session, id)) => (session, Some(id)),
+                Err(refusal) => return refusal.into(),
+            },
+            Found::Unnamed => return no_session(&messages),
+        };
+        if let Err(refusal) = check_version(headers) {
+            return refusal.into();
+        }
+        let mut response = session.take(messages, self.options.keep_alive).await;
+        if let Some(id) = id.and_then(|id| HeaderValue::from_str(&id).ok()) {
+            response.headers_mut().insert(headers::SESSION_ID, id);
+        }
+        response
+    }
+
+    pub(super) fn get(&self, headers: &HeaderMap) -> Response {
+        let Found::Session(session, _) = self.find(headers) else { return self.without_session(headers) };
+        let accepts = headers.get(header::ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or_default();
+        if !(accepts.contains("text/event-stream") || accepts.contains("*/*")) {
+            return plain(StatusCode::NOT_ACCEPTABLE, "a GET must accept text/event-stream");
+        }
+        let last =
+            headers.get(headers::LAST_EVENT_ID).and_then(|id| id.to_str().ok()).and_then(parse_event_id);
+        match session.reader_after(last) {
+            Some(reader) => stream_of(reader, self.options.keep_alive),
+            None => plain(StatusCode::NOT_FOUND, "there is no such stream any more"),
+        }
+    }
+
+    pub(super) fn delete(&self, headers: &HeaderMap) -> Response {
+        let Found::Session(_, id) = self.find(headers) else { return self.without_session(headers) };
+        self.table().remove(&id);
+        respond(StatusCode::NO_CONTENT, "text/plain", Body::empty())
+    }
+
+    fn without_session(&self, headers: &HeaderMap) -> Response {
+        match self.find(headers) {
+            Found::Unknown => plain(StatusCode::NOT_FOUND, "there is no such session"),
+            Found::Unnamed | Found::Session(..) => super::not_allowed(),
+        }
+    }
+
+    fn find(&self, headers: &HeaderMap) -> Found {
+        let Some(id) = headers.get(headers::SESSION_ID) else { return Found::Unnamed };
+        let id = id.to_str().unwrap_or_default();
+        match self.table().get(id) {
+            Some(session) => {
+                session.touch();
+                Found::Session(Arc::clone(session), id.to_owned())
+            }
+            None => Found::Unknown,
+        }
+    }
+
+    fn open(&self) -> Result<(Arc<Session>, String), Refusal> {
+        let mut table = self.table();
+        if table.len() >= self.options.max_sessions {
+            return Err(Refusal(StatusCode::SERVICE_UNAVAILABLE, "there are too many sessions"));
+        }
+        let id = format!("{:032x}", rand::random::<u128>());
+        let session = Arc::new(Session::open(&self.server));
+        table.insert(id.clone(), Arc::clone(&session));
+        self.watch(id.clone(), &session);
+        Ok((session, id))
+    }
+
+    /// Ends a session that is idle for too long.
+    fn watch(&self, id: String, session: &Arc<Session>) {
+        let idle = self.options.session_idle;
+        let (table, session) = (Arc::downgrade(&self.table), Arc::downgrade(session));
+        tokio::spawn(async move {
+            loop {
+                let Some(last_seen) = session.upgrade().map(|session| session.last_seen()) else { return };
+                if last_seen.elapsed() >= idle {
+                    if let Some(table) = table.upgrade() {
+                        lock(&table).remove(&id);
+                    }
+                    return;
+                }
+                time::sleep_until(last_seen + idle).await;
+            }
+        });
+    }
+
+    fn table(&self) -> MutexGuard<'_, HashMap<String, Arc<Session>>> {
+        lock(&self.table)
+    }
+}
+
+/// Every change under these locks is whole by itself, so a panic cannot leave it half-made.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+enum Found {
+    Session(Arc<Session>, String),
+    /// The request names a session that is not there.
+    Unknown,
+    /// The request names none.
+    Unnamed,
+}
+
+fn no_session(messages: &[Message]) -> Response {
+    let id = messages.iter().find_map(|message| match message {
+        Message::Request(request) => Some(request.id.clone()),
+        Message::Notification(_) | Message::Response(_) => None,
+    });
+    let error = RpcError::new(
+        code::INVALID_REQUEST,
+        "Invalid request: open a session with initialize, or send _meta with every request",
+    );
+    error_response(StatusCode::BAD_REQUEST, id, error)
+}
+
+/// A revision that a header names must be one there is.
+fn check_version(headers: &HeaderMap) -> Result<(), Refusal> {
+    let Some(version) = headers.get(headers::PROTOCOL_VERSION) else { return Ok(()) };
+    let is_known = version
+        .to_str()
+        .is_ok_and(|version| version.parse::<Revision>().is_ok_and(|version| !version.is_stateless()));
+    if is_known { Ok(()) } else { Err(Refusal(StatusCode::BAD_REQUEST, "the protocol version is not known")) }
+}
+
+impl Session {
+    fn open(server: &Server) -> Self {
+        let (link, port) = link();
+        let connection = server.open(link);
+        let Port { letters, mut cancels, arrivals } = port;
+        let streams = Arc::new(Mutex::new(Streams {
+            general: Arc::new(Channel::new(0)),
+            by_request: HashMap::new(),
+            n_open: HashMap::new(),
+            ended: VecDeque::new(),
+        }));
+        let routed = Arc::clone(&streams);
+        let mut letters = letters;
+        // It ends when the connection is dropped with its session.
+        tokio::spawn(async move {
+            loop {
+                tokio::select! {
+                    letter = letters.recv() => match letter {
+                        Some(letter) => lock(&routed).route(&letter),
+                        None => break,
+                    },
+                    Some(cancel) = cancels.recv() => lock(&routed).route(&Letter::new(cancelled(&cancel))),
+                }
+            }
+            lock(&routed).close_all();
+        });
+        let last_seen = Mutex::new(Instant::now());
+        Self { _connection: connection, arrivals, streams, last_seen, n_channels: AtomicU64::new(1) }
+    }
+
+    fn touch(&self) {
+        *lock(&self.last_seen) = Instant::now();
+    }
+
+    fn last_seen(&self) -> Instant {
+        *lock(&self.last_seen)
+    }
+
+    /// Hands messages to the serving side, and answers with what it says to the requests among them.
+    async fn take(&self, messages: Vec<Message>, keep_alive: std::time::Duration) -> Response {
+        let requests: Vec<Id> = messages
+            .iter()
+            .filter_map(|message| match message {
+                Message::Request(request) => Some(request.id.clone()),
+                Message::Notification(_) | Message::Response(_) => None,
+            })
+            .collect();
+        let channel = Arc::new(Channel::new(self.n_channels.fetch_add(1, Ordering::Relaxed)));
+        if !lock(&self.streams).expect_answers(&requests, &channel) {
+            let error =
+                RpcError::new(code::INVALID_REQUEST, "Invalid request: a request with this id is under way");
+            return error_response(StatusCode::BAD_REQUEST, requests.into_iter().next(), error);
+        }
+        for message in messages {
+            if self.arrivals.send(Arrival::message(message)).await.is_err() {
+                return plain(StatusCode::NOT_FOUND, "the session has ended");
+            }
+        }
+        if requests.is_empty() {
+            return respond(StatusCode::ACCEPTED, "text/plain", Body::empty());
+        }
+        channel.begun().await;
+        match channel.only_message() {
+            Some(message) => json(StatusCode::OK, message),
+            None => stream_of(channel.reader(0), keep_alive),
+        }
+    }
+
+    /// A reader of the stream that the client last read, or of what belongs to no request.
+    fn reader_after(&self, last: Option<(u64, u64)>) -> Option<Reader> {
+        let streams = lock(&self.streams);
+        let Some((number, n_seen)) = last else { return Some(streams.general.reader(0)) };
+        let channel = streams
+            .by_request
+            .values()
+            .chain(&streams.ended)
+            .chain([&streams.general])
+            .find(|channel| channel.number() == number)?;
+        Some(channel.reader(n_seen))
+    }
+}
+
+impl Streams {
+    fn expect_answers(&mut self, requests: &[Id], channel: &Arc<Channel>) -> bool {
+        if requests.iter().any(|id| self.by_request.contains_key(id)) {
+            return false;
+        }
+        self.n_open.insert(channel.number(), requests.len());
+        for id in requests {
+            self.by_request.insert(id.clone(), Arc::clone(channel));
+        }
+        true
+    }
+
+    fn route(&mut self, letter: &Letter) {
+        let channel = letter.about.as_ref().and_then(|id| self.by_request.get(id)).unwrap_or(&self.general);
+        let channel = Arc::clone(channel);
+        channel.send(letter.message.encode());
+        if let Some(retry) = letter.hang_up {
+            channel.hang_up(retry);
+        }
+        if let Message::Response(response) = &letter.message
+            && let Some(id) = &response.id
+        {
+            self.end(id);
+        }
+    }
+
+    /// The answer to a request is out; its stream ends with the last answer it waits for.
+    fn end(&mut self, id: &Id) {
+        let Some(channel) = self.by_request.remove(id) else { return };
+        let n_open = self.n_open.entry(channel.number()).or_default();
+        *n_open = n_open.saturating_sub(1);
+        if *n_open == 0 {
+            self.n_open.remove(&channel.number());
+            channel.close();
+            self.ended.push_back(channel);
+            if self.ended.len() > MAX_ENDED_STREAMS {
+                self.ended.pop_front();
+            }
+        }
+    }
+
+    fn close_all(&mut self) {
+        self.general.close();
+        self.by_request.drain().for_each(|(_, channel)| channel.close());
+    }
+}
+
+fn stream_of(reader: Reader, keep_alive: std::time::Duration) -> Response {
+    let first = Some(reader.priming());
+    events(Body::from_stream(stream::unfold((reader, first), move |(mut reader, first)| async move {
+        let chunk = match first {
+            Some(priming) => priming,
+            None => match reader.next(keep_alive).await {
+                Next::Event(event) => event,
+                Next::Silence => bytes::Bytes::from_static(b":\n\n"),
+                Next::End => return None,
+            },
+        };
+        Some((Ok::<_, std::convert::Infallible>(chunk), (reader, None)))
+    })))
+}

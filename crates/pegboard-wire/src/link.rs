@@ -1,0 +1,157 @@
+//! The seam between a connection and its transport: letters go out, arrivals come in.
+//!
+//! A transport is whatever moves them: it takes the [`Port`] of a link, writes each letter to its peer and sends
+//! what the peer says to `arrivals`, in order. It ends when the letters end, and ends the connection by dropping
+//! its port.
+
+use std::fmt;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::HeaderMap;
+use tokio::sync::mpsc;
+
+use crate::message::{Id, Message, Unreadable};
+
+/// How many letters or arrivals wait before the sender does.
+const CAPACITY: usize = 256;
+
+/// A message on its way out.
+#[derive(Clone, Debug)]
+pub struct Letter {
+    /// What is said.
+    pub message: Message,
+    /// The peer's request that it is about, for transports that keep a stream for each request.
+    pub about: Option<Id>,
+    /// Headers for transports that have them.
+    pub headers: HeaderMap,
+    /// After this letter the stream it goes on may be closed; the peer comes back for the rest after so long.
+    pub hang_up: Option<Duration>,
+}
+
+impl Letter {
+    /// A letter about nothing in particular.
+    pub fn new(message: Message) -> Self {
+        Self { message, about: None, headers: HeaderMap::new(), hang_up: None }
+    }
+
+    /// The letter about a request of the peer.
+    #[must_use]
+    pub fn about(mut self, id: Option<Id>) -> Self {
+        self.about = id;
+        self
+    }
+}
+
+/// A request of ours whose answer nobody waits for any more.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cancel {
+    /// The id of the request.
+    pub id: Id,
+}
+
+/// Something that came in.
+#[derive(Debug)]
+pub struct Arrival {
+    /// What came.
+    pub event: Event,
+    /// Our request whose stream it came on, for transports that keep a stream for each request.
+    pub about: Option<Id>,
+}
+
+impl Arrival {
+    /// A message that came on a stream that all requests share.
+    pub fn message(message: Message) -> Self {
+        Self { event: Event::Message(message), about: None }
+    }
+}
+
+/// What came in.
+#[derive(Debug)]
+pub enum Event {
+    /// A message.
+    Message(Message),
+    /// Input that is no message.
+    Garbage(Unreadable),
+    /// The answer to one request of ours will not come.
+    Lost {
+        /// The id of the request.
+        id: Id,
+        /// Why.
+        error: TransportError,
+    },
+    /// Nothing more will come.
+    Closed(TransportError),
+}
+
+/// Why a transport could not do its work.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum TransportError {
+    /// The peer ended the connection.
+    #[error("the connection was closed")]
+    Closed,
+    /// The operating system or the network refused.
+    #[error("{what}")]
+    Failed {
+        /// What happened.
+        what: String,
+    },
+    /// The peer answered with an HTTP status that carries no JSON-RPC answer.
+    #[error("the server answered with HTTP status {status}")]
+    Status {
+        /// The status.
+        status: u16,
+        /// The beginning of the body.
+        body: Bytes,
+        /// What the server asks for with a 401 or 403.
+        authenticate: Option<String>,
+    },
+    /// The peer broke the rules of the transport.
+    #[error("the peer broke the protocol: {what}")]
+    Protocol {
+        /// How.
+        what: String,
+    },
+}
+
+impl TransportError {
+    /// A refusal of the operating system or the network.
+    pub fn failed(what: impl fmt::Display) -> Self {
+        Self::Failed { what: what.to_string() }
+    }
+
+    /// A breach of the transport's rules.
+    pub fn protocol(what: impl fmt::Display) -> Self {
+        Self::Protocol { what: what.to_string() }
+    }
+}
+
+/// The connection's end of a link.
+#[derive(Debug)]
+pub struct Link {
+    pub(crate) letters: mpsc::Sender<Letter>,
+    pub(crate) cancels: mpsc::UnboundedSender<Cancel>,
+    pub(crate) arrivals: mpsc::Receiver<Arrival>,
+}
+
+/// The transport's end of a link.
+#[derive(Debug)]
+pub struct Port {
+    /// What is to be written. It ends when the connection is given up.
+    pub letters: mpsc::Receiver<Letter>,
+    /// What is to be cancelled. There are never more than requests under way, so it needs no bound of its own.
+    pub cancels: mpsc::UnboundedReceiver<Cancel>,
+    /// Where to put what comes in.
+    pub arrivals: mpsc::Sender<Arrival>,
+}
+
+/// A new link: an end for the connection and one for the transport.
+pub fn link() -> (Link, Port) {
+    let (letters, letters_out) = mpsc::channel(CAPACITY);
+    let (cancels, cancels_out) = mpsc::unbounded_channel();
+    let (arrivals_in, arrivals) = mpsc::channel(CAPACITY);
+    (
+        Link { letters, cancels, arrivals },
+        Port { letters: letters_out, cancels: cancels_out, arrivals: arrivals_in },
+    )
+}

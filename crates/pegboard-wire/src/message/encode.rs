@@ -1,0 +1,169 @@
+//! From messages to bytes: written once, into exactly the room it takes.
+
+use super::{Id, Message, RpcError};
+use crate::raw::RawJson;
+
+/// Where text goes.
+pub(super) trait Sink {
+    /// Adds text.
+    fn put(&mut self, text: &[u8]);
+}
+
+impl Sink for Vec<u8> {
+    fn put(&mut self, text: &[u8]) {
+        for part in text.chunks(PART) {
+            self.extend_from_slice(part);
+        }
+    }
+}
+
+/// How much is copied at once.
+///
+/// For more than 2 KB the C library uses `rep movsb`, which Zen 3 is slow at if the target lies a little further
+/// in its page than the source: 215 KB then took 73 µs in one piece, and 5 µs in parts.
+const PART: usize = 1024;
+
+/// Only counts.
+struct Length(usize);
+
+impl Sink for Length {
+    fn put(&mut self, text: &[u8]) {
+        self.0 += text.len();
+    }
+}
+
+/// Writes line breaks as spaces.
+pub(super) struct Line<'a>(pub(super) &'a mut Vec<u8>);
+
+impl Sink for Line<'_> {
+    fn put(&mut self, text: &[u8]) {
+        let space = |&byte: &u8| if byte == b'\n' || byte == b'\r' { b' ' } else { byte };
+        self.0.extend(text.iter().map(space));
+    }
+}
+
+/// How many bytes the message takes.
+pub(super) fn length(message: &Message) -> usize {
+    let mut length = Length(0);
+    self::message(message, &mut length);
+    length.0
+}
+
+/// Writes one message.
+pub(super) fn message(message: &Message, sink: &mut impl Sink) {
+    sink.put(br#"{"jsonrpc":"2.0""#);
+    let others = match message {
+        Message::Request(request) => {
+            id(Some(&request.id), sink);
+            call(&request.method, request.params.as_ref(), sink);
+            &request.others
+        }
+        Message::Notification(notification) => {
+            call(&notification.method, notification.params.as_ref(), sink);
+            &notification.others
+        }
+        Message::Response(response) => {
+            id(response.id.as_ref(), sink);
+            match &response.result {
+                Ok(result) => {
+                    sink.put(br#","result":"#);
+                    sink.put(result.as_bytes());
+                }
+                Err(problem) => {
+                    sink.put(br#","error":"#);
+                    error(problem, sink);
+                }
+            }
+            &response.others
+        }
+    };
+    sink.put(&others.0);
+    sink.put(b"}");
+}
+
+/// Writes several messages as one array.
+pub(super) fn batch(messages: &[Message], sink: &mut impl Sink) {
+    sink.put(b"[");
+    for (place, message) in messages.iter().enumerate() {
+        if place > 0 {
+            sink.put(b",");
+        }
+        self::message(message, sink);
+    }
+    sink.put(b"]");
+}
+
+/// Writes an error object.
+pub(super) fn error(error: &RpcError, sink: &mut impl Sink) {
+    if let Some(raw) = error.as_it_came() {
+        return sink.put(raw.as_bytes());
+    }
+    sink.put(br#"{"code":"#);
+    number(error.code, sink);
+    sink.put(br#","message":"#);
+    string(&error.message, sink);
+    if let Some(data) = &error.data {
+        sink.put(br#","data":"#);
+        sink.put(data.as_bytes());
+    }
+    sink.put(b"}");
+}
+
+fn id(id: Option<&Id>, sink: &mut impl Sink) {
+    sink.put(br#","id":"#);
+    match id {
+        None => sink.put(b"null"),
+        Some(Id::Number(id)) => number(*id, sink),
+        Some(Id::Text(id)) => string(id, sink),
+    }
+}
+
+fn call(method: &str, params: Option<&RawJson>, sink: &mut impl Sink) {
+    sink.put(br#","method":"#);
+    string(method, sink);
+    if let Some(params) = params {
+        sink.put(br#","params":"#);
+        sink.put(params.as_bytes());
+    }
+}
+
+fn number(number: i64, sink: &mut impl Sink) {
+    if number < 0 {
+        sink.put(b"-");
+    }
+    let mut digits = [0; 20];
+    let mut first = digits.len();
+    let mut rest = number.unsigned_abs();
+    loop {
+        first -= 1;
+        digits[first] = b"0123456789"[(rest % 10) as usize];
+        rest /= 10;
+        if rest == 0 {
+            return sink.put(&digits[first..]);
+        }
+    }
+}
+
+fn string(text: &str, sink: &mut impl Sink) {
+    sink.put(b"\"");
+    let mut rest = text.as_bytes();
+    while let Some(at) = rest.iter().position(|byte| matches!(byte, b'"' | b'\\' | ..0x20)) {
+        sink.put(&rest[..at]);
+        escape(rest[at], sink);
+        rest = &rest[at + 1..];
+    }
+    sink.put(rest);
+    sink.put(b"\"");
+}
+
+fn escape(byte: u8, sink: &mut impl Sink) {
+    let hex = |nibble: u8| b"0123456789abcdef"[usize::from(nibble)];
+    match byte {
+        b'"' => sink.put(br#"\""#),
+        b'\\' => sink.put(br"\\"),
+        b'\n' => sink.put(br"\n"),
+        b'\r' => sink.put(br"\r"),
+        b'\t' => sink.put(br"\t"),
+        _ => sink.put(&[b'\\', b'u', b'0', b'0', hex(byte >> 4), hex(byte & 0xf)]),
+    }
+}

@@ -1,0 +1,79 @@
+//! What a JSON string says, written down only if it must be.
+
+use std::borrow::Cow;
+
+/// What a JSON string (with its quotes) says; `None` if `string` is none, or has half of a surrogate pair.
+pub(crate) fn said(string: &[u8]) -> Option<Cow<'_, str>> {
+    let inner = inner(string)?;
+    if inner.contains(&b'\\') {
+        serde_json::from_slice(string).ok().map(Cow::Owned)
+    } else {
+        std::str::from_utf8(inner).ok().map(Cow::Borrowed)
+    }
+}
+
+/// Whether a JSON string (with its quotes) says `text`, in whatever spelling.
+pub(crate) fn spells(string: &[u8], text: &str) -> bool {
+    let Some(inner) = inner(string) else { return false };
+    let text = text.as_bytes();
+    // No spelling is shorter than what it says, escapes make it longer, and none of them takes more than six
+    // bytes for one.
+    match inner.len().checked_sub(text.len()) {
+        None => false,
+        Some(0) => inner == text && !inner.contains(&b'\\'),
+        Some(_) => inner.len() <= 6 * text.len() && inner.contains(&b'\\') && says(inner, text),
+    }
+}
+
+/// What is between the quotes.
+fn inner(string: &[u8]) -> Option<&[u8]> {
+    string.strip_prefix(b"\"")?.strip_suffix(b"\"")
+}
+
+fn says(mut inner: &[u8], mut text: &[u8]) -> bool {
+    while let Some((&byte, rest)) = inner.split_first() {
+        let mut buffer = [byte, 0, 0, 0];
+        let said = if byte == b'\\' {
+            let Some((character, behind)) = unescape(rest) else { return false };
+            inner = behind;
+            character.encode_utf8(&mut buffer).as_bytes()
+        } else {
+            inner = rest;
+            &buffer[..1]
+        };
+        match text.strip_prefix(said) {
+            Some(behind) => text = behind,
+            None => return false,
+        }
+    }
+    text.is_empty()
+}
+
+/// What the escape behind a backslash stands for, and what follows it; `None` for half of a surrogate pair.
+fn unescape(escape: &[u8]) -> Option<(char, &[u8])> {
+    let (kind, rest) = escape.split_first()?;
+    let character = match kind {
+        b'b' => '\u{8}',
+        b'f' => '\u{c}',
+        b'n' => '\n',
+        b'r' => '\r',
+        b't' => '\t',
+        b'u' => {
+            let (unit, rest) = unit(rest)?;
+            if let Some(character) = char::from_u32(u32::from(unit)) {
+                return Some((character, rest));
+            }
+            let (low, rest) = self::unit(rest.strip_prefix(b"\\u")?)?;
+            let character = char::decode_utf16([unit, low]).next()?.ok()?;
+            return Some((character, rest));
+        }
+        other => char::from(*other),
+    };
+    Some((character, rest))
+}
+
+fn unit(hex: &[u8]) -> Option<(u16, &[u8])> {
+    let (digits, rest) = hex.split_at_checked(4)?;
+    let unit = u16::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()?;
+    Some((unit, rest))
+}

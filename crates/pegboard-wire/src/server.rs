@@ -1,0 +1,173 @@
+//! The server role: one service, served to clients of both eras.
+//!
+//! A [`Service`] answers requests and knows nothing of eras. [`session`] serves it to clients that open with
+//! `initialize`, [`stateless`] to those whose every request stands alone; both may come over one connection.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::future::BoxFuture;
+use http::HeaderMap;
+use tokio::sync::broadcast;
+
+use crate::connection::{Connection, Limits};
+use crate::era::{LogLevel, Revision};
+use crate::http::headers::HeaderParameter;
+use crate::link::{Link, TransportError};
+use crate::message::{Notification, RpcError};
+use crate::raw::RawJson;
+use crate::seal::Seal;
+
+mod peer;
+mod round;
+pub(crate) mod session;
+pub(crate) mod stateless;
+mod subscription;
+
+pub use peer::Peer;
+
+/// What answers requests, whatever the era and the transport.
+pub trait Service: Send + Sync + 'static {
+    /// Who it is and what it can do, in the words of a revision.
+    fn describe(&self, revision: Revision) -> Description;
+
+    /// Answers a request. Dropping the future cancels the work.
+    fn call(&self, request: ServerRequest) -> BoxFuture<'static, Result<Reply, RpcError>>;
+
+    /// Hears a notification of a client with a session.
+    fn notified(&self, _notification: Notification) {}
+
+    /// What changes, for those who listen.
+    fn changes(&self) -> Option<broadcast::Receiver<Change>> {
+        None
+    }
+
+    /// The arguments of a tool that must stand in headers as well.
+    fn header_parameters(&self, _tool: &str) -> Vec<HeaderParameter> {
+        Vec::new()
+    }
+}
+
+/// Who a service is and what it can do.
+#[derive(Clone, Debug)]
+pub struct Description {
+    /// Name, version and what else there is: an `Implementation`.
+    pub info: RawJson,
+    /// The capabilities, as the revision spells them.
+    pub capabilities: RawJson,
+    /// What a model should know.
+    pub instructions: Option<String>,
+}
+
+/// A request to a service.
+#[derive(Debug)]
+pub struct ServerRequest {
+    /// What is asked for.
+    pub method: Arc<str>,
+    /// With what; `{}` if nothing was given.
+    pub params: RawJson,
+    /// The revision that the client speaks.
+    pub revision: Revision,
+    /// Who asks.
+    pub client: ClientDescription,
+    /// What the client answered to an earlier [`Reply::InputRequired`], by name.
+    pub answers: Option<RawJson>,
+    /// The state that went out with an earlier [`Reply::InputRequired`].
+    pub state: Option<Bytes>,
+    /// The headers it came with, where the transport has them.
+    pub headers: HeaderMap,
+    /// The way back to the client while the request is under way.
+    pub peer: Peer,
+}
+
+/// Who asks.
+#[derive(Clone, Debug)]
+pub struct ClientDescription {
+    /// Name, version and what else there is, if the client said so.
+    pub info: Option<RawJson>,
+    /// What it can do.
+    pub capabilities: RawJson,
+}
+
+/// What a service answers.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Reply {
+    /// The result.
+    Result(RawJson),
+    /// Questions for the client, by name, after which the request is made again with the answers.
+    InputRequired {
+        /// The questions: requests like `elicitation/create`, as `{"name": {"method": …, "params": …}}`.
+        questions: RawJson,
+        /// What the service wants back with the answers. No client can read or forge it unnoticed.
+        state: Option<Bytes>,
+    },
+}
+
+impl From<RawJson> for Reply {
+    fn from(result: RawJson) -> Self {
+        Self::Result(result)
+    }
+}
+
+/// Something that changed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// The list of tools.
+    Tools,
+    /// The list of prompts.
+    Prompts,
+    /// The list of resources.
+    Resources,
+    /// The content of one resource.
+    Resource {
+        /// Its address.
+        uri: String,
+    },
+    /// The status of one task.
+    Task {
+        /// Its id.
+        id: String,
+        /// The task as it is now, in the words of the client that it was made for.
+        state: RawJson,
+    },
+}
+
+/// A service, ready to be served.
+#[derive(Clone)]
+pub struct Server {
+    pub(crate) service: Arc<dyn Service>,
+    pub(crate) seal: Seal,
+    pub(crate) limits: Limits,
+}
+
+impl Server {
+    /// How long a client may take to answer questions in the stateless era.
+    const STATE_LIFETIME: Duration = Duration::from_hours(1);
+
+    /// Serves `service`, with a seal of its own.
+    pub fn new(service: Arc<dyn Service>) -> Self {
+        let limits = Limits { linger: Duration::from_secs(5), ..Limits::default() };
+        Self { service, seal: Seal::random(Self::STATE_LIFETIME), limits }
+    }
+
+    /// Serves with a seal that other processes share.
+    #[must_use]
+    pub fn with_seal(mut self, seal: Seal) -> Self {
+        self.seal = seal;
+        self
+    }
+
+    /// Serves one client until the connection ends.
+    pub async fn serve(&self, link: Link) -> TransportError {
+        session::open(self, link).closed().await
+    }
+
+    /// A connection that serves one client for as long as it lives.
+    pub fn open(&self, link: Link) -> Connection {
+        session::open(self, link)
+    }
+}
+
+/// The default level below which logs are not sent to a client with a session that has set none.
+const DEFAULT_LOG_LEVEL: LogLevel = LogLevel::Info;

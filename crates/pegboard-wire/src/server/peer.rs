@@ -1,0 +1,130 @@
+//! The way back to a client while its request is under way.
+
+use std::time::Duration;
+
+use serde::Serialize;
+use tokio::sync::mpsc;
+
+use crate::connection::Connection;
+use crate::era::LogLevel;
+use crate::exchange::Failure;
+use crate::link::TransportError;
+use crate::message::{Id, Notification};
+use crate::raw::RawJson;
+
+/// The way back to a client while its request is under way.
+#[derive(Clone, Debug)]
+pub struct Peer {
+    way: Way,
+    /// The token under which the client wants to hear of progress.
+    token: Option<RawJson>,
+    /// The mildest log message that the client wants.
+    log_level: Option<LogLevel>,
+}
+
+#[derive(Clone, Debug)]
+enum Way {
+    /// A connection that carries requests both ways.
+    Session { connection: Connection, about: Id },
+    /// A connection that carries requests one way.
+    NoAnswers { connection: Connection, about: Id },
+    /// The response stream of one HTTP request.
+    Stream(mpsc::Sender<Notification>),
+}
+
+impl Peer {
+    pub(super) fn session(connection: Connection, about: Id) -> Self {
+        Self { way: Way::Session { connection, about }, token: None, log_level: None }
+    }
+
+    pub(super) fn one_way(connection: Connection, about: Id) -> Self {
+        Self { way: Way::NoAnswers { connection, about }, token: None, log_level: None }
+    }
+
+    pub(crate) fn stream(stream: mpsc::Sender<Notification>) -> Self {
+        Self { way: Way::Stream(stream), token: None, log_level: None }
+    }
+
+    pub(super) fn with_wishes(mut self, token: Option<RawJson>, log_level: Option<LogLevel>) -> Self {
+        self.token = token;
+        self.log_level = log_level;
+        self
+    }
+
+    /// Tells how far the request has come, if the client wants to know.
+    pub async fn progress(&self, progress: f64, total: Option<f64>, message: Option<&str>) {
+        #[derive(Serialize)]
+        #[serde(rename_all = "camelCase")]
+        struct Params<'p> {
+            progress_token: serde_json::Value,
+            progress: f64,
+            #[serde(skip_serializing_if = "Option::is_none")]
+            total: Option<f64>,
+            #[serde(skip_serializing_if = "Option::is_none")]
+            message: Option<&'p str>,
+        }
+        if let Some(token) = &self.token {
+            let params = Params { progress_token: token.to_value(), progress, total, message };
+            self.notify("notifications/progress", RawJson::of(&params)).await;
+        }
+    }
+
+    /// Sends a log message, if the client wants those of this level.
+    pub async fn log(&self, level: LogLevel, logger: &str, data: &RawJson) {
+        #[derive(Serialize)]
+        struct Params<'p> {
+            level: LogLevel,
+            logger: &'p str,
+        }
+        if self.log_level.is_some_and(|wanted| level >= wanted) {
+            let params = RawJson::of(&Params { level, logger }).with("data", data);
+            self.notify("notifications/message", params).await;
+        }
+    }
+
+    /// Sends a notification that belongs to the request. A client that is gone does not hear it.
+    pub async fn notify(&self, method: &str, params: RawJson) {
+        let notification = Notification::new(method, Some(params));
+        let sent: Result<(), TransportError> = match &self.way {
+            Way::Session { connection, about } | Way::NoAnswers { connection, about } => {
+                connection.notify(notification, Some(about.clone())).await
+            }
+            Way::Stream(stream) => stream.send(notification).await.map_err(|_| TransportError::Closed),
+        };
+        if sent.is_err() {
+            tracing::debug!(method, "A notification found no client.");
+        }
+    }
+
+    /// Sends a notification and lets go of the client's stream, if it has one of its own for this request; the client
+    /// comes back after `retry` for what is said later.
+    pub async fn notify_and_hang_up(&self, method: &str, params: RawJson, retry: Duration) {
+        match &self.way {
+            Way::Session { connection, about } => {
+                let notification = Notification::new(method, Some(params));
+                let _ = connection.notify_and_hang_up(notification, about.clone(), retry).await;
+            }
+            Way::NoAnswers { .. } | Way::Stream(_) => self.notify(method, params).await,
+        }
+    }
+
+    /// Asks a client with a session, in the middle of its request.
+    pub async fn ask(&self, method: &str, params: Option<RawJson>) -> Result<RawJson, Failure> {
+        match &self.way {
+            Way::Session { connection, about } => {
+                let about = Some(about.clone());
+                let exchange = connection.request_with(method, params, about, http::HeaderMap::new()).await?;
+                exchange.answer().await
+            }
+            Way::NoAnswers { .. } | Way::Stream(_) => Err(TransportError::protocol(
+                "a client without a session cannot be asked; reply with questions",
+            )
+            .into()),
+        }
+    }
+
+    /// Whether the client can be asked in the middle of its request.
+    pub fn can_be_asked(&self) -> bool {
+        matches!(self.way, Way::Session { .. })
+    }
+}

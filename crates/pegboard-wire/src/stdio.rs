@@ -1,0 +1,220 @@
+//! Messages as lines, over any two byte streams: the stdio transport of both roles.
+
+use std::pin::pin;
+
+use bytes::{Buf, Bytes, BytesMut};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+
+use crate::connection::cancelled;
+use crate::link::{Arrival, Cancel, Event, Letter, Link, Port, TransportError, link};
+use crate::message::{Frame, Message, RpcError, Unreadable, code};
+
+/// What a line may be.
+#[derive(Clone, Copy, Debug)]
+pub struct LineLimits {
+    /// The longest line, in bytes.
+    pub max_line: usize,
+    /// The deepest nesting of JSON.
+    pub max_depth: usize,
+    /// What happens to a line that is no message.
+    pub garbage: Garbage,
+}
+
+/// What happens to a line that is no message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Garbage {
+    /// It is answered with an error, as a server should.
+    Answer,
+    /// It is passed over, as a client should: servers print banners.
+    Skip,
+}
+
+impl LineLimits {
+    /// The limits of a server, which answers what it cannot read.
+    pub fn server() -> Self {
+        Self { max_line: crate::MAX_MESSAGE_BYTES, max_depth: crate::MAX_DEPTH, garbage: Garbage::Answer }
+    }
+
+    /// The limits of a client, which passes over what it cannot read.
+    pub fn client() -> Self {
+        Self { garbage: Garbage::Skip, ..Self::server() }
+    }
+}
+
+/// A link over two byte streams, one message a line, and the task that moves the lines.
+///
+/// The task ends when writing fails, or when the link is dropped and everything is written.
+pub fn lines<R, W>(reader: R, writer: W, limits: LineLimits) -> (Link, JoinHandle<()>)
+where
+    R: AsyncRead + Send + Unpin + 'static,
+    W: AsyncWrite + Send + Unpin + 'static,
+{
+    let (link, Port { letters, cancels, arrivals }) = link();
+    let pump = tokio::spawn(async move {
+        let mut writing = pin!(write(writer, letters, cancels));
+        tokio::select! {
+            () = read(reader, arrivals, limits) => {}
+            () = &mut writing => return,
+        }
+        // The peer has said all; there may still be answers for it.
+        writing.await;
+    });
+    (link, pump)
+}
+
+async fn read(mut reader: impl AsyncRead + Unpin, arrivals: mpsc::Sender<Arrival>, limits: LineLimits) {
+    let mut lines = Lines::new(limits.max_line);
+    let reason = loop {
+        while let Some(line) = lines.next() {
+            if !deliver(line, &arrivals, limits).await {
+                return;
+            }
+        }
+        match reader.read_buf(&mut lines.buffer).await {
+            Ok(0) => {
+                // The last line may lack its end.
+                if let Some(line) = lines.rest() {
+                    deliver(line, &arrivals, limits).await;
+                }
+                break TransportError::Closed;
+            }
+            Ok(_) => {}
+            Err(error) => break TransportError::failed(error),
+        }
+    };
+    let _ = arrivals.send(Arrival { event: Event::Closed(reason), about: None }).await;
+}
+
+/// Hands on what a line holds; `false` if nobody takes it any more.
+async fn deliver(line: Line, arrivals: &mpsc::Sender<Arrival>, limits: LineLimits) -> bool {
+    let frame = match line {
+        Line::Whole(bytes) => Message::decode(bytes, limits.max_depth),
+        Line::TooLong => Err(Unreadable {
+            id: None,
+            error: RpcError::new(
+                code::INVALID_REQUEST,
+                format!("Invalid request: a line is longer than {} bytes", limits.max_line),
+            ),
+        }),
+    };
+    let messages = match frame {
+        Ok(Frame::One(message)) => vec![Ok(message)],
+        Ok(Frame::Batch(messages)) => messages,
+        Err(garbage) => vec![Err(garbage)],
+    };
+    for message in messages {
+        let event = match (message, limits.garbage) {
+            (Ok(message), _) => Event::Message(message),
+            (Err(garbage), Garbage::Answer) => Event::Garbage(garbage),
+            (Err(garbage), Garbage::Skip) => {
+                tracing::debug!(problem = %garbage, "A line that is no message was passed over.");
+                continue;
+            }
+        };
+        if arrivals.send(Arrival { event, about: None }).await.is_err() {
+            return false;
+        }
+    }
+    true
+}
+
+async fn write(
+    mut writer: impl AsyncWrite + Unpin,
+    mut letters: mpsc::Receiver<Letter>,
+    mut cancels: mpsc::UnboundedReceiver<Cancel>,
+) {
+    /// Above this the lines so far are written before more are taken.
+    const FLUSH_BYTES: usize = 64 * 1024;
+    let mut text = Vec::new();
+    loop {
+        tokio::select! {
+            letter = letters.recv() => match letter {
+                Some(letter) => letter.message.encode_line(&mut text),
+                None => break,
+            },
+            Some(cancel) = cancels.recv() => cancelled(&cancel).encode_line(&mut text),
+        }
+        while text.len() < FLUSH_BYTES
+            && let Ok(letter) = letters.try_recv()
+        {
+            letter.message.encode_line(&mut text);
+        }
+        let written = async {
+            writer.write_all(&text).await?;
+            writer.flush().await
+        };
+        if written.await.is_err() {
+            return;
+        }
+        text.clear();
+        text.shrink_to(FLUSH_BYTES);
+    }
+    let _ = writer.shutdown().await;
+}
+
+/// Bytes cut into lines, with bounded memory whatever comes.
+struct Lines {
+    buffer: BytesMut,
+    /// How much of the buffer is known to hold no line end.
+    searched: usize,
+    max_line: usize,
+    /// Whether the rest of a line that was too long is being thrown away.
+    skipping: bool,
+}
+
+enum Line {
+    Whole(Bytes),
+    TooLong,
+}
+
+impl Lines {
+    fn new(max_line: usize) -> Self {
+        Self { buffer: BytesMut::with_capacity(8 * 1024), searched: 0, max_line, skipping: false }
+    }
+
+    /// The next line that is complete. Empty lines are none.
+    fn next(&mut self) -> Option<Line> {
+        loop {
+            let Some(end) = memchr::memchr(b'\n', &self.buffer[self.searched..]) else {
+                self.searched = self.buffer.len();
+                return self.drop_what_is_too_long();
+            };
+            let line = self.buffer.split_to(self.searched + end).freeze();
+            self.buffer.advance(1);
+            self.searched = 0;
+            if std::mem::take(&mut self.skipping) {
+                continue;
+            }
+            if line.len() > self.max_line {
+                return Some(Line::TooLong);
+            }
+            if let Some(line) = trimmed(&line) {
+                return Some(Line::Whole(line));
+            }
+        }
+    }
+
+    fn drop_what_is_too_long(&mut self) -> Option<Line> {
+        if !self.skipping && self.buffer.len() <= self.max_line {
+            return None;
+        }
+        self.buffer.clear();
+        self.searched = 0;
+        let is_news = !std::mem::replace(&mut self.skipping, true);
+        is_news.then_some(Line::TooLong)
+    }
+
+    /// What stands after the last line end.
+    fn rest(&mut self) -> Option<Line> {
+        let rest = self.buffer.split().freeze();
+        if self.skipping { None } else { trimmed(&rest).map(Line::Whole) }
+    }
+}
+
+/// The line without white space and byte-order mark around it; `None` if nothing is left.
+fn trimmed(line: &Bytes) -> Option<Bytes> {
+    let text = line.strip_prefix(b"\xef\xbb\xbf").unwrap_or(line).trim_ascii();
+    (!text.is_empty()).then(|| line.slice_ref(text))
+}

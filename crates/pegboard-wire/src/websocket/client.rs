@@ -1,0 +1,96 @@
+//! WebSocket as a client: one text message each way for each message, subprotocol `mcp`.
+
+use std::future;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::{SinkExt, StreamExt};
+use http::HeaderMap;
+use http::header::{HeaderValue, SEC_WEBSOCKET_PROTOCOL, WWW_AUTHENTICATE};
+use reqwest::Url;
+use tokio::time;
+use tokio_tungstenite::connect_async_with_config;
+use tokio_tungstenite::tungstenite::client::IntoClientRequest;
+use tokio_tungstenite::tungstenite::handshake::client::Response;
+use tokio_tungstenite::tungstenite::protocol::WebSocketConfig;
+use tokio_tungstenite::tungstenite::{self, Utf8Bytes};
+
+pub use crate::websocket::pump::SocketLimits;
+
+use crate::link::{Link, TransportError, link};
+use crate::websocket::pump::pump;
+
+/// How long it may take to reach the server and shake hands.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// A link to a server at a `ws://` or `wss://` address.
+///
+/// The task behind it ends when the server closes the connection, or when the link is dropped.
+pub async fn connect(url: &Url, headers: HeaderMap, limits: SocketLimits) -> Result<Link, TransportError> {
+    let mut request = url.as_str().into_client_request().map_err(|error| error_of(error, limits))?;
+    request.headers_mut().extend(headers);
+    request.headers_mut().insert(SEC_WEBSOCKET_PROTOCOL, HeaderValue::from_static("mcp"));
+    let config = WebSocketConfig::default()
+        .max_message_size(Some(limits.max_message))
+        .max_frame_size(Some(limits.max_message));
+    // Small messages go out at once.
+    let connecting = Box::pin(connect_async_with_config(request, Some(config), true));
+    let (socket, _response) = match time::timeout(CONNECT_TIMEOUT, connecting).await {
+        Ok(connected) => connected.map_err(|error| error_of(error, limits))?,
+        Err(_elapsed) => {
+            let what = format!("the server did not shake hands within {} s", CONNECT_TIMEOUT.as_secs());
+            return Err(TransportError::failed(what));
+        }
+    };
+    let socket = socket
+        .filter_map(move |message| future::ready(received(message, limits)))
+        .sink_map_err(move |error| error_of(error, limits))
+        .with(|bytes| future::ready(text(bytes)));
+    let (link, port) = link();
+    tokio::spawn(pump(socket, port, limits));
+    Ok(link)
+}
+
+type Received = Result<tungstenite::Message, tungstenite::Error>;
+
+/// What the peer said. Pings are answered below us, and after a close comes the end.
+fn received(message: Received, limits: SocketLimits) -> Option<Result<Bytes, TransportError>> {
+    match message {
+        Ok(tungstenite::Message::Text(text)) => Some(Ok(text.into())),
+        Ok(tungstenite::Message::Binary(bytes)) => Some(Ok(bytes)),
+        Ok(
+            tungstenite::Message::Ping(_)
+            | tungstenite::Message::Pong(_)
+            | tungstenite::Message::Close(_)
+            | tungstenite::Message::Frame(_),
+        ) => None,
+        Err(error) => Some(Err(error_of(error, limits))),
+    }
+}
+
+fn text(bytes: Bytes) -> Result<tungstenite::Message, TransportError> {
+    let text = Utf8Bytes::try_from(bytes).map_err(TransportError::failed)?;
+    Ok(tungstenite::Message::Text(text))
+}
+
+fn error_of(error: tungstenite::Error, limits: SocketLimits) -> TransportError {
+    match error {
+        tungstenite::Error::ConnectionClosed | tungstenite::Error::AlreadyClosed => TransportError::Closed,
+        tungstenite::Error::Http(response) => status_of(&response),
+        tungstenite::Error::Capacity(_) => {
+            TransportError::protocol(format!("a message is larger than {} bytes", limits.max_message))
+        }
+        tungstenite::Error::Protocol(problem) => TransportError::protocol(problem),
+        tungstenite::Error::Utf8(problem) => TransportError::protocol(problem),
+        other => TransportError::failed(other),
+    }
+}
+
+fn status_of(response: &Response) -> TransportError {
+    let authenticate = response.headers().get(WWW_AUTHENTICATE);
+    TransportError::Status {
+        status: response.status().as_u16(),
+        body: response.body().clone().unwrap_or_default().into(),
+        authenticate: authenticate.map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned()),
+    }
+}

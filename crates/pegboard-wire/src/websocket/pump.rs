@@ -1,0 +1,200 @@
+//! Messages over any socket that keeps them apart: what both roles of the WebSocket transport share.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::{Sink, SinkExt, Stream, StreamExt};
+use tokio::sync::mpsc;
+use tokio::time;
+
+use crate::connection::cancelled;
+use crate::link::{Arrival, Cancel, Event, Letter, Port, TransportError};
+use crate::message::{Frame, Message};
+use crate::stdio::Garbage;
+
+/// How long it may take to say good-bye.
+const LEAVE_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// How many letters may wait to be written before those before them are.
+const MAX_UNFLUSHED: usize = 64;
+
+/// What a message may be.
+#[derive(Clone, Copy, Debug)]
+pub struct SocketLimits {
+    /// The largest message, in bytes.
+    pub max_message: usize,
+    /// The deepest nesting of JSON.
+    pub max_depth: usize,
+    /// What happens to input that is no message.
+    pub garbage: Garbage,
+}
+
+impl SocketLimits {
+    /// The limits of a server, which answers what it cannot read.
+    pub fn server() -> Self {
+        Self { max_message: crate::MAX_MESSAGE_BYTES, max_depth: crate::MAX_DEPTH, garbage: Garbage::Answer }
+    }
+
+    /// The limits of a client, which passes over what it cannot read.
+    pub fn client() -> Self {
+        Self { garbage: Garbage::Skip, ..Self::server() }
+    }
+}
+
+/// Moves letters and arrivals over a socket until it or the link ends.
+///
+/// The stream yields what the peer sent, a message at a time, and ends when the peer closes; pings are none of its
+/// business. The sink takes a message at a time, and closing it says good-bye.
+pub(crate) async fn pump<S>(socket: S, port: Port, limits: SocketLimits)
+where
+    S: Stream<Item = Result<Bytes, TransportError>> + Sink<Bytes, Error = TransportError>,
+{
+    let Port { letters, cancels, arrivals } = port;
+    let (sink, stream) = socket.split();
+    let (relay, relayed) = mpsc::unbounded_channel();
+    let reason = tokio::select! {
+        reason = read(stream, &arrivals, limits) => reason,
+        reason = write(sink, letters, relayed) => reason,
+        () = outlast(cancels, relay) => TransportError::Closed,
+    };
+    let _ = arrivals.send(Arrival { event: Event::Closed(reason), about: None }).await;
+}
+
+/// Passes on what is to be cancelled, and ends some time after the link has: a peer that does not read must not keep
+/// us for ever.
+async fn outlast(mut cancels: mpsc::UnboundedReceiver<Cancel>, relay: mpsc::UnboundedSender<Cancel>) {
+    while let Some(cancel) = cancels.recv().await {
+        // If nobody takes it the socket has ended, and this with it.
+        let _ = relay.send(cancel);
+    }
+    drop(relay);
+    time::sleep(LEAVE_TIMEOUT).await;
+}
+
+async fn read<R>(mut stream: R, arrivals: &mpsc::Sender<Arrival>, limits: SocketLimits) -> TransportError
+where
+    R: Stream<Item = Result<Bytes, TransportError>> + Unpin,
+{
+    while let Some(bytes) = stream.next().await {
+        let frame = match bytes {
+            Ok(bytes) => Message::decode(bytes, limits.max_depth),
+            Err(error) => return error,
+        };
+        let messages = match frame {
+            Ok(Frame::One(message)) => vec![Ok(message)],
+            Ok(Frame::Batch(messages)) => messages,
+            Err(garbage) => vec![Err(garbage)],
+        };
+        for message in messages {
+            let event = match (message, limits.garbage) {
+                (Ok(message), _) => Event::Message(message),
+                (Err(garbage), Garbage::Answer) => Event::Garbage(garbage),
+                (Err(garbage), Garbage::Skip) => {
+                    tracing::debug!(problem = %garbage, "Something that is no message was passed over.");
+                    continue;
+                }
+            };
+            if arrivals.send(Arrival { event, about: None }).await.is_err() {
+                return TransportError::Closed;
+            }
+        }
+    }
+    TransportError::Closed
+}
+
+async fn write<W>(
+    mut sink: W,
+    mut letters: mpsc::Receiver<Letter>,
+    mut cancels: mpsc::UnboundedReceiver<Cancel>,
+) -> TransportError
+where
+    W: Sink<Bytes, Error = TransportError> + Unpin,
+{
+    loop {
+        let message = tokio::select! {
+            // A request is cancelled after it was sent, so letters come first.
+            biased;
+            letter = letters.recv() => match letter {
+                Some(letter) => letter.message,
+                None => break,
+            },
+            Some(cancel) = cancels.recv() => cancelled(&cancel),
+        };
+        if let Err(error) = write_burst(&mut sink, message, &mut letters).await {
+            return error;
+        }
+    }
+    while let Some(cancel) = cancels.recv().await {
+        if let Err(error) = sink.feed(cancelled(&cancel).encode()).await {
+            return error;
+        }
+    }
+    sink.close().await.err().unwrap_or(TransportError::Closed)
+}
+
+/// Writes a message and those that wait behind it, then flushes once.
+async fn write_burst<W>(
+    sink: &mut W,
+    first: Message,
+    letters: &mut mpsc::Receiver<Letter>,
+) -> Result<(), TransportError>
+where
+    W: Sink<Bytes, Error = TransportError> + Unpin,
+{
+    sink.feed(first.encode()).await?;
+    for _ in 1..MAX_UNFLUSHED {
+        let Ok(letter) = letters.try_recv() else { break };
+        sink.feed(letter.message.encode()).await?;
+    }
+    sink.flush().await
+}
+
+#[cfg(test)]
+mod tests {
+    use std::pin::Pin;
+    use std::task::{Context, Poll};
+
+    use super::*;
+    use crate::link::link;
+
+    /// A socket whose peer neither speaks nor reads.
+    struct Stuck;
+
+    impl Stream for Stuck {
+        type Item = Result<Bytes, TransportError>;
+
+        fn poll_next(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+            Poll::Pending
+        }
+    }
+
+    impl Sink<Bytes> for Stuck {
+        type Error = TransportError;
+
+        fn poll_ready(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Result<(), TransportError>> {
+            Poll::Pending
+        }
+
+        fn start_send(self: Pin<&mut Self>, _: Bytes) -> Result<(), TransportError> {
+            Ok(())
+        }
+
+        fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Result<(), TransportError>> {
+            Poll::Pending
+        }
+
+        fn poll_close(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Result<(), TransportError>> {
+            Poll::Pending
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_peer_that_does_not_read_does_not_keep_the_pump() {
+        let (link, port) = link();
+        link.letters.send(Letter::new(Message::notification("a", None))).await.unwrap();
+        let pumping = tokio::spawn(pump(Stuck, port, SocketLimits::client()));
+        tokio::task::yield_now().await;
+        drop(link);
+        time::timeout(2 * LEAVE_TIMEOUT, pumping).await.unwrap().unwrap();
+    }
+}

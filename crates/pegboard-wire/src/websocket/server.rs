@@ -1,0 +1,68 @@
+//! WebSocket as a server: an endpoint to be mounted at any path.
+
+use std::future;
+use std::sync::Arc;
+
+use axum::Router;
+use axum::extract::State;
+use axum::extract::ws::{Message as Frame, Utf8Bytes, WebSocket, WebSocketUpgrade};
+use axum::response::Response;
+use axum::routing::any;
+use bytes::Bytes;
+use futures_util::{SinkExt, StreamExt};
+use http::HeaderMap;
+
+use crate::http::server::{HttpServerOptions, check_sender};
+use crate::link::{TransportError, link};
+use crate::server::Server;
+use crate::websocket::pump::{SocketLimits, pump};
+
+/// An endpoint that serves `server` to clients that upgrade to WebSocket. Hosts and origins are checked as for HTTP.
+pub fn endpoint(server: Server, options: HttpServerOptions) -> Router {
+    Router::new().fallback(any(upgrade)).with_state(Arc::new((server, options)))
+}
+
+async fn upgrade(
+    State(endpoint): State<Arc<(Server, HttpServerOptions)>>,
+    headers: HeaderMap,
+    upgrade: WebSocketUpgrade,
+) -> Response {
+    let (server, options) = &*endpoint;
+    if let Err(refusal) = check_sender(&headers, options) {
+        return refusal;
+    }
+    let limits = SocketLimits {
+        max_message: options.max_body,
+        max_depth: options.max_depth,
+        ..SocketLimits::server()
+    };
+    let server = server.clone();
+    upgrade
+        .protocols(["mcp"])
+        .max_message_size(limits.max_message)
+        .max_frame_size(limits.max_message)
+        .on_upgrade(move |socket| serve(server, socket, limits))
+}
+
+async fn serve(server: Server, socket: WebSocket, limits: SocketLimits) {
+    let socket = socket
+        .filter_map(|frame| future::ready(received(frame)))
+        .sink_map_err(TransportError::failed)
+        .with(|bytes: Bytes| future::ready(text(bytes)));
+    let (link, port) = link();
+    tokio::join!(server.serve(link), pump(socket, port, limits));
+}
+
+/// What the peer said. Pings are answered below us, and after a close comes the end.
+fn received(frame: Result<Frame, axum::Error>) -> Option<Result<Bytes, TransportError>> {
+    match frame {
+        Ok(Frame::Text(text)) => Some(Ok(text.into())),
+        Ok(Frame::Binary(bytes)) => Some(Ok(bytes)),
+        Ok(Frame::Ping(_) | Frame::Pong(_) | Frame::Close(_)) => None,
+        Err(error) => Some(Err(TransportError::failed(error))),
+    }
+}
+
+fn text(bytes: Bytes) -> Result<Frame, TransportError> {
+    Utf8Bytes::try_from(bytes).map(Frame::Text).map_err(TransportError::failed)
+}
