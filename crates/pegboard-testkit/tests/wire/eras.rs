@@ -1,0 +1,127 @@
+//! Both eras over every transport: the same calls, the same answers.
+
+use pegboard_wire::client::{Client, Era, RequestOptions};
+use pegboard_wire::link::Link;
+use pegboard_wire::{Failure, Happening, RawJson, code};
+use serde_json::json;
+
+use crate::support::{call, connect, http, legacy, pipe, websocket};
+
+const ERAS: [Era; 2] = [Era::Session, Era::Stateless];
+
+#[tokio::test]
+async fn a_server_that_speaks_both_eras_is_spoken_to_in_the_newer() {
+    for link in [pipe(), http().await, websocket().await] {
+        let (client, _) = connect(link, None).await;
+        assert_eq!(client.era(), Era::Stateless);
+        assert_eq!(client.server().info.as_ref().unwrap().to_value()["name"], "pegboard-fixture");
+        assert_eq!(client.server().instructions.as_deref(), Some("A server for tests."));
+    }
+}
+
+async fn every_link() -> Vec<(Link, Era)> {
+    let mut links = Vec::new();
+    for era in ERAS {
+        links.push((pipe(), era));
+        links.push((http().await, era));
+        links.push((websocket().await, era));
+    }
+    // The oldest transport has no stateless form.
+    links.push((legacy().await, Era::Session));
+    links
+}
+
+#[tokio::test]
+async fn tools_answer_in_both_eras_over_every_transport() {
+    for (link, era) in every_link().await {
+        let (client, _) = connect(link, Some(era)).await;
+        assert_eq!(client.era(), era);
+        let text = call(&client, "test_simple_text", json!({})).await;
+        assert_eq!(text, "This is a simple text response for testing.");
+        let unknown = client.call("no/such/method", None).await.unwrap_err();
+        assert!(
+            matches!(unknown, Failure::Refused(ref error) if error.code == code::METHOD_NOT_FOUND),
+            "{unknown:?}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn questions_in_the_middle_of_a_call_are_answered_in_both_eras() {
+    for (link, era) in every_link().await {
+        let (client, receiver) = connect(link, Some(era)).await;
+        assert_eq!(call(&client, "test_input_required_result_elicitation", json!({})).await, "Hello, Ada!");
+        assert_eq!(call(&client, "test_sampling", json!({"prompt": "?"})).await, "LLM response: Paris");
+        assert_eq!(
+            call(&client, "test_input_required_result_multi_round", json!({})).await,
+            "Your favorite color is green."
+        );
+        assert_eq!(
+            call(&client, "test_input_required_result_multiple_inputs", json!({})).await,
+            "All answers are here."
+        );
+        assert_eq!(call(&client, "test_input_required_result_request_state", json!({})).await, "state-ok");
+        let asked = receiver.asked.lock().unwrap().clone();
+        assert_eq!(asked.iter().filter(|method| *method == "elicitation/create").count(), 5, "{asked:?}");
+    }
+}
+
+#[tokio::test]
+async fn arguments_that_are_repeated_in_headers_are_repeated() {
+    let (client, _) = connect(http().await, Some(Era::Stateless)).await;
+    let arguments = json!({"region": "Größe 😀"});
+    let params = RawJson::from(json!({"name": "test_header_parameter", "arguments": arguments}));
+    let refused = client.call("tools/call", Some(params.clone())).await.unwrap_err();
+    assert!(
+        matches!(refused, Failure::Refused(ref error) if error.code == code::HEADER_MISMATCH),
+        "{refused:?}"
+    );
+    let list = client.call("tools/list", None).await.unwrap();
+    let (good, refused) = client.take_tools(&list);
+    assert!(good.len() > 20 && refused.is_empty(), "{refused:?}");
+    assert_eq!(call(&client, "test_header_parameter", arguments).await, r#"Region: "Größe 😀""#);
+}
+
+/// Waits until a change is heard, in whichever form.
+async fn hears_of_tools(client: &Client, receiver: &crate::support::Answering) {
+    let trigger = RawJson::from(json!({"name": "test_trigger_tool_change"}));
+    match client.era() {
+        Era::Session => {
+            client.call("tools/call", Some(trigger)).await.unwrap();
+            while !receiver.heard.lock().unwrap().contains(&"notifications/tools/list_changed".to_owned()) {
+                tokio::task::yield_now().await;
+            }
+        }
+        Era::Stateless => {
+            let filter = RawJson::from(json!({"notifications": {"toolsListChanged": true}}));
+            let mut listening = client
+                .request("subscriptions/listen", Some(filter), RequestOptions::default())
+                .await
+                .unwrap();
+            let id = listening.id();
+            let Happening::Notice(first) = listening.next().await else { panic!("the subscription ended") };
+            assert_eq!(&*first.method, "notifications/subscriptions/acknowledged");
+            client.call("tools/call", Some(trigger)).await.unwrap();
+            let Happening::Notice(second) = listening.next().await else { panic!("the subscription ended") };
+            assert_eq!(&*second.method, "notifications/tools/list_changed");
+            let tagged = second.params.unwrap().at(&["_meta", "io.modelcontextprotocol/subscriptionId"]);
+            assert_eq!(tagged, Some(RawJson::of(&id)));
+        }
+    }
+}
+
+#[tokio::test]
+async fn changes_are_heard_in_the_form_of_each_era_over_http() {
+    for era in ERAS {
+        let (client, receiver) = connect(http().await, Some(era)).await;
+        hears_of_tools(&client, &receiver).await;
+    }
+}
+
+#[tokio::test]
+async fn changes_are_heard_by_a_session_over_every_other_transport() {
+    for link in [pipe(), websocket().await, legacy().await] {
+        let (client, receiver) = connect(link, Some(Era::Session)).await;
+        hears_of_tools(&client, &receiver).await;
+    }
+}

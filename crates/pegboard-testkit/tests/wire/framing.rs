@@ -1,0 +1,107 @@
+//! Lines as they come: split, garbled, too long, in batches.
+
+use std::sync::Arc;
+
+use pegboard_testkit::fixture::Fixture;
+use pegboard_wire::server::Server;
+use pegboard_wire::stdio::{LineLimits, lines};
+use proptest::prelude::*;
+use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+/// What a server answers to these bytes, written in pieces of this size, as the input ends.
+async fn answers(input: &[u8], piece: usize, limits: LineLimits) -> Vec<Value> {
+    let (mut near, far) = tokio::io::duplex(256 * 1024);
+    let (reader, writer) = tokio::io::split(far);
+    let (link, pump) = lines(reader, writer, limits);
+    let server = Server::new(Arc::new(Fixture::new()));
+    let serving = tokio::spawn(async move { server.serve(link).await });
+    for piece in input.chunks(piece.max(1)) {
+        near.write_all(piece).await.unwrap();
+    }
+    near.shutdown().await.unwrap();
+    let mut output = String::new();
+    near.read_to_string(&mut output).await.unwrap();
+    serving.await.unwrap();
+    pump.await.unwrap();
+    output.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+const PING: &str = r#"{"jsonrpc":"2.0","id":7,"method":"ping"}"#;
+
+async fn check(input: &[u8], expected: &[Value]) {
+    for piece in [1, 3, 1_000_000] {
+        let got = answers(input, piece, LineLimits::server()).await;
+        let codes: Vec<Value> =
+            got.iter().map(|answer| json!([answer["id"], answer["error"]["code"]])).collect();
+        assert_eq!(codes, expected, "{:?} in pieces of {piece}", String::from_utf8_lossy(input));
+    }
+}
+
+#[tokio::test]
+async fn valid_but_odd_framing_works() {
+    check(format!("{PING}\n").as_bytes(), &[json!([7, null])]).await;
+    check(format!("\u{feff}{PING}\r\n\r\n  \n").as_bytes(), &[json!([7, null])]).await;
+    check(PING.as_bytes(), &[json!([7, null])]).await;
+    check(
+        format!("  {PING}  \n{}\n", PING.replace('7', r#""seven""#)).as_bytes(),
+        &[json!([7, null]), json!(["seven", null])],
+    )
+    .await;
+    check(format!("[{PING},{}]\n", PING.replace('7', "8")).as_bytes(), &[json!([7, null]), json!([8, null])])
+        .await;
+}
+
+#[tokio::test]
+async fn garbage_is_answered_with_the_right_code_and_the_rest_goes_on() {
+    check(format!("hello\n{PING}\n").as_bytes(), &[json!([null, -32700]), json!([7, null])]).await;
+    check(b"{\"jsonrpc\":\"2.0\",\"id\":1}\n", &[json!([1, -32600])]).await;
+    check(b"{\"jsonrpc\":\"2.0\",\"id\":1,\"id\":2,\"method\":\"ping\"}\n", &[json!([null, -32600])]).await;
+    check(b"{\"jsonrpc\":\"2.0\",\"id\":null,\"method\":\"ping\"}\n", &[json!([null, -32600])]).await;
+    check(b"[]\n", &[json!([null, -32600])]).await;
+    check(b"\xff\xfe{\x00\n", &[json!([null, -32700])]).await;
+    check(b"{\"jsonrpc\":\"2.0\",\"id\":3,\"method\":\"tools/list\"}\n", &[json!([3, -32600])]).await;
+    let deep = format!(
+        r#"{{"jsonrpc":"2.0","id":1,"method":"ping","params":{{"a":{}1{}}}}}"#,
+        "[".repeat(500),
+        "]".repeat(500)
+    );
+    check(format!("{deep}\n{PING}\n").as_bytes(), &[json!([1, -32600]), json!([7, null])]).await;
+}
+
+#[tokio::test]
+async fn a_line_that_is_too_long_is_refused_and_the_next_one_read() {
+    let limits = LineLimits { max_line: 100, ..LineLimits::server() };
+    let long = format!("{}\n{PING}\n", "x".repeat(100_000));
+    for piece in [7, 1_000_000] {
+        let got = answers(long.as_bytes(), piece, limits).await;
+        assert_eq!(got.len(), 2, "{got:?}");
+        assert_eq!((&got[0]["error"]["code"], &got[1]["id"]), (&json!(-32600), &json!(7)));
+    }
+}
+
+#[tokio::test]
+async fn a_request_that_came_before_the_end_of_input_is_still_answered() {
+    let initialize = r#"{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{}}}"#;
+    let slow = r#"{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"test_tool_with_logging"}}"#;
+    let got = answers(format!("{initialize}\n{slow}\n").as_bytes(), 1_000, LineLimits::server()).await;
+    let last = got.last().unwrap();
+    assert_eq!(
+        (&last["id"], got[0]["result"]["protocolVersion"].as_str()),
+        (&json!(2), Some("2025-06-18")),
+        "{got:?}"
+    );
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+    #[test]
+    fn whatever_comes_the_server_ends_with_its_input(input in prop::collection::vec(any::<u8>(), 0..400), piece in 1_usize..50) {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let mut input = input;
+        input.extend_from_slice(b"\n");
+        input.extend_from_slice(PING.as_bytes());
+        let got = runtime.block_on(answers(&input, piece, LineLimits::server()));
+        prop_assert_eq!(&got.last().unwrap()["id"], &json!(7));
+    }
+}

@@ -1,0 +1,152 @@
+//! The endpoint as any HTTP client meets it.
+
+use std::time::Duration;
+
+use pegboard_wire::http::server::HttpServerOptions;
+use reqwest::{Client, RequestBuilder, Response, StatusCode};
+use serde_json::{Value, json};
+
+use crate::support::serve_http;
+
+const INITIALIZE: &str = r#"{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"t","version":"1"}}}"#;
+
+fn post(url: &str, body: impl Into<String>) -> RequestBuilder {
+    let body: String = body.into();
+    Client::new()
+        .post(url)
+        .header("content-type", "application/json")
+        .header("accept", "application/json, text/event-stream")
+        .body(body)
+}
+
+async fn open_session(url: &str) -> String {
+    let response = post(url, INITIALIZE).send().await.unwrap();
+    assert_eq!(response.status(), StatusCode::OK);
+    response.headers()["mcp-session-id"].to_str().unwrap().to_owned()
+}
+
+async fn json_of(response: Response) -> Value {
+    serde_json::from_slice(&response.bytes().await.unwrap()).unwrap()
+}
+
+#[tokio::test]
+async fn who_may_not_speak_is_told_so() {
+    let url = serve_http(HttpServerOptions::default()).await;
+    let status = |request: RequestBuilder| async move { request.send().await.unwrap().status() };
+    assert_eq!(
+        status(post(&url, INITIALIZE).header("origin", "https://evil.example")).await,
+        StatusCode::FORBIDDEN
+    );
+    assert_eq!(status(post(&url, INITIALIZE).header("host", "evil.example")).await, StatusCode::FORBIDDEN);
+    assert_eq!(status(post(&url, INITIALIZE).header("origin", "null")).await, StatusCode::FORBIDDEN);
+    assert_eq!(
+        status(post(&url, INITIALIZE).header("origin", "http://localhost:5173")).await,
+        StatusCode::OK
+    );
+    let plain = Client::new().post(&url).header("content-type", "text/plain").body(INITIALIZE);
+    assert_eq!(status(plain).await, StatusCode::UNSUPPORTED_MEDIA_TYPE);
+    assert_eq!(status(Client::new().put(&url)).await, StatusCode::METHOD_NOT_ALLOWED);
+    assert_eq!(status(Client::new().get(&url)).await, StatusCode::METHOD_NOT_ALLOWED);
+}
+
+#[tokio::test]
+async fn a_body_is_read_no_further_than_it_may_be_long() {
+    let url = serve_http(HttpServerOptions { max_body: 1_000, ..HttpServerOptions::default() }).await;
+    let response = post(&url, "x".repeat(100_000)).send().await.unwrap();
+    assert_eq!(response.status(), StatusCode::PAYLOAD_TOO_LARGE);
+}
+
+#[tokio::test]
+async fn garbage_is_answered_with_the_right_code() {
+    let url = serve_http(HttpServerOptions::default()).await;
+    for (body, code) in [
+        ("{", -32700),
+        ("[]", -32600),
+        ("{}", -32600),
+        (r#"{"jsonrpc":"2.0","id":1,"method":"tools/list"}"#, -32600),
+    ] {
+        let response = post(&url, body).send().await.unwrap();
+        assert_eq!(response.status(), StatusCode::BAD_REQUEST, "{body}");
+        assert_eq!(json_of(response).await["error"]["code"], code, "{body}");
+    }
+}
+
+#[tokio::test]
+async fn a_session_lives_from_initialize_to_delete() {
+    let url = serve_http(HttpServerOptions::default()).await;
+    let session = open_session(&url).await;
+    let ping =
+        || post(&url, r#"{"jsonrpc":"2.0","id":2,"method":"ping"}"#).header("mcp-session-id", &session);
+    assert_eq!(json_of(ping().send().await.unwrap()).await, json!({"jsonrpc": "2.0", "id": 2, "result": {}}));
+    let told = post(&url, r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#)
+        .header("mcp-session-id", &session);
+    assert_eq!(told.send().await.unwrap().status(), StatusCode::ACCEPTED);
+    let unknown_version = ping().header("mcp-protocol-version", "1999-01-01").send().await.unwrap();
+    assert_eq!(unknown_version.status(), StatusCode::BAD_REQUEST);
+    let deleted = Client::new().delete(&url).header("mcp-session-id", &session).send().await.unwrap();
+    assert_eq!(deleted.status(), StatusCode::NO_CONTENT);
+    assert_eq!(ping().send().await.unwrap().status(), StatusCode::NOT_FOUND);
+}
+
+#[tokio::test]
+async fn a_batch_is_answered_on_one_stream() {
+    let url = serve_http(HttpServerOptions::default()).await;
+    let session = open_session(&url).await;
+    let batch =
+        r#"[{"jsonrpc":"2.0","id":2,"method":"ping"},{"jsonrpc":"2.0","id":"b","method":"tools/list"}]"#;
+    let response = post(&url, batch).header("mcp-session-id", &session).send().await.unwrap();
+    let text = response.text().await.unwrap();
+    assert!(
+        text.contains(r#""id":2,"result":{}"#) && text.contains(r#""id":"b","result":{"tools""#),
+        "{text}"
+    );
+}
+
+#[tokio::test]
+async fn a_lost_stream_is_read_on_from_where_it_was() {
+    let url = serve_http(HttpServerOptions::default()).await;
+    let session = open_session(&url).await;
+    let call = r#"{"jsonrpc":"2.0","id":9,"method":"tools/call","params":{"name":"test_reconnection"}}"#;
+    let response = post(&url, call).header("mcp-session-id", &session).send().await.unwrap();
+    let text = response.text().await.unwrap();
+    assert!(
+        text.contains("retry: 200") && !text.contains(r#""id":9"#),
+        "the stream ends before the answer: {text}"
+    );
+    let last = text.lines().rev().find_map(|line| line.strip_prefix("id: ")).unwrap().to_owned();
+    let again = Client::new()
+        .get(&url)
+        .header("mcp-session-id", &session)
+        .header("accept", "text/event-stream")
+        .header("last-event-id", last)
+        .send()
+        .await
+        .unwrap();
+    assert!(again.text().await.unwrap().contains("The client came back."));
+}
+
+#[tokio::test]
+async fn there_are_only_so_many_sessions() {
+    let url = serve_http(HttpServerOptions { max_sessions: 2, ..HttpServerOptions::default() }).await;
+    let first = open_session(&url).await;
+    open_session(&url).await;
+    let third = post(&url, INITIALIZE).send().await.unwrap();
+    assert_eq!(third.status(), StatusCode::SERVICE_UNAVAILABLE);
+    assert!(third.headers().contains_key("retry-after"));
+    Client::new().delete(&url).header("mcp-session-id", &first).send().await.unwrap();
+    open_session(&url).await;
+}
+
+#[tokio::test]
+async fn an_idle_session_ends_by_itself() {
+    let url = serve_http(HttpServerOptions {
+        session_idle: Duration::from_millis(20),
+        ..HttpServerOptions::default()
+    })
+    .await;
+    let session = open_session(&url).await;
+    // Asking would keep it alive, so the question is put once it must be over.
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    let late = post(&url, r#"{"jsonrpc":"2.0","id":2,"method":"ping"}"#).header("mcp-session-id", &session);
+    assert_eq!(late.send().await.unwrap().status(), StatusCode::NOT_FOUND);
+}
