@@ -4,14 +4,16 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use ::http::HeaderMap;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
-use http::HeaderMap;
 use tokio::time;
 
 use crate::connection::{Connection, Inbound, Limits, Receiver};
 use crate::era::{LogLevel, Revision, meta};
 use crate::exchange::{Exchange, Failure};
+use crate::http;
+use crate::http::client::HttpOptions;
 use crate::http::headers::{self, HeaderParameter};
 use crate::link::{Link, TransportError};
 use crate::message::{Id, Notification, RpcError};
@@ -116,6 +118,22 @@ impl Client {
             server: Arc::new(server),
             header_parameters: Arc::default(),
         })
+    }
+
+    /// Connects to a server behind a URL: by streamable HTTP, or by HTTP+SSE if the server is that old.
+    pub async fn connect_http(
+        http: HttpOptions,
+        receiver: Arc<dyn Receiver>,
+        options: ClientOptions,
+    ) -> Result<Self, ConnectError> {
+        let link = http::client::connect(http.clone())?;
+        match Self::connect(link, Arc::clone(&receiver), options.clone()).await {
+            Err(ConnectError::Transport(TransportError::Status { status: 400 | 404 | 405, .. })) => {
+                let options = ClientOptions { era: Some(Era::Session), ..options };
+                Self::connect(http::legacy_client::connect(http)?, receiver, options).await
+            }
+            connected => connected,
+        }
     }
 
     /// What the server says of itself.

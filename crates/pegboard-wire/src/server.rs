@@ -69,6 +69,8 @@ pub struct ServerRequest {
     pub params: RawJson,
     /// The revision that the client speaks.
     pub revision: Revision,
+    /// The session it belongs to; none in the stateless era.
+    pub session: Option<SessionId>,
     /// Who asks.
     pub client: ClientDescription,
     /// What the client answered to an earlier [`Reply::InputRequired`], by name.
@@ -79,6 +81,21 @@ pub struct ServerRequest {
     pub headers: HeaderMap,
     /// The way back to the client while the request is under way.
     pub peer: Peer,
+}
+
+/// One session of one client. It names, and never authenticates.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct SessionId(Arc<str>);
+
+impl SessionId {
+    pub(crate) fn random() -> Self {
+        Self(format!("{:032x}", rand::random::<u128>()).into())
+    }
+
+    /// The id as text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
 }
 
 /// Who asks.

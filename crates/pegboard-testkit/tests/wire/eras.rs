@@ -19,6 +19,20 @@ async fn a_server_that_speaks_both_eras_is_spoken_to_in_the_newer() {
     }
 }
 
+#[tokio::test]
+async fn a_server_that_only_knows_the_oldest_transport_is_found() {
+    let url = crate::support::serve_http(pegboard_wire::http::server::HttpServerOptions::default()).await;
+    let http =
+        pegboard_wire::http::client::HttpOptions::new(url.replace("/mcp", "/legacy/sse").parse().unwrap());
+    let receiver = std::sync::Arc::new(crate::support::Answering::default());
+    let client = Client::connect_http(http, receiver, crate::support::options(None)).await.unwrap();
+    assert_eq!(client.era(), Era::Session);
+    assert_eq!(
+        call(&client, "test_simple_text", json!({})).await,
+        "This is a simple text response for testing."
+    );
+}
+
 async fn every_link() -> Vec<(Link, Era)> {
     let mut links = Vec::new();
     for era in ERAS {
@@ -124,4 +138,23 @@ async fn changes_are_heard_by_a_session_over_every_other_transport() {
         let (client, receiver) = connect(link, Some(Era::Session)).await;
         hears_of_tools(&client, &receiver).await;
     }
+}
+
+#[tokio::test]
+async fn a_task_belongs_to_the_session_that_made_it() {
+    let url = crate::support::serve_http(pegboard_wire::http::server::HttpServerOptions::default()).await;
+    let link = || {
+        let http = pegboard_wire::http::client::HttpOptions::new(url.parse().unwrap());
+        pegboard_wire::http::client::connect(http).unwrap()
+    };
+    let (mine, _) = connect(link(), Some(Era::Session)).await;
+    let (other, _) = connect(link(), Some(Era::Session)).await;
+    let params = json!({"name": "slow_compute", "arguments": {"seconds": 60}, "task": {}});
+    let created = mine.call("tools/call", Some(RawJson::from(params))).await.unwrap().to_value();
+    let id = RawJson::from(json!({"taskId": created["task"]["taskId"]}));
+    let got = mine.call("tasks/get", Some(id.clone())).await.unwrap().to_value();
+    assert_eq!(got["status"], "working");
+    assert!(other.call("tasks/get", Some(id.clone())).await.is_err());
+    assert_eq!(other.call("tasks/list", None).await.unwrap().to_value()["tasks"], json!([]));
+    assert_eq!(mine.call("tasks/cancel", Some(id)).await.unwrap().to_value()["status"], "cancelled");
 }

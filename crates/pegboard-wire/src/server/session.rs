@@ -10,7 +10,9 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::broadcast::error::RecvError;
 
 use super::round::{ask_all, check_capabilities};
-use super::{Change, ClientDescription, DEFAULT_LOG_LEVEL, Peer, Reply, Server, ServerRequest, stateless};
+use super::{
+    Change, ClientDescription, DEFAULT_LOG_LEVEL, Peer, Reply, Server, ServerRequest, SessionId, stateless,
+};
 use crate::connection::{Connection, Inbound, Receiver};
 use crate::era::{self, LogLevel, Revision};
 use crate::link::Link;
@@ -25,7 +27,8 @@ const MAX_TASKS: usize = 10_000;
 
 /// Serves one client over a link, in whichever era it speaks.
 pub(crate) fn open(server: &Server, link: Link) -> Connection {
-    let session = Arc::new(Session { server: server.clone(), state: Arc::default() });
+    let session =
+        Arc::new(Session { id: SessionId::random(), server: server.clone(), state: Arc::default() });
     let connection = Connection::open(link, session.clone(), server.limits);
     forward_changes(&session, &connection);
     connection
@@ -33,6 +36,7 @@ pub(crate) fn open(server: &Server, link: Link) -> Connection {
 
 /// What is known of one client.
 struct Session {
+    id: SessionId,
     server: Server,
     state: Arc<Mutex<State>>,
 }
@@ -126,7 +130,7 @@ impl Session {
             Peer::session(connection, request.id).with_wishes(token, log_level.or(Some(DEFAULT_LOG_LEVEL)));
         let service = Arc::clone(&self.server.service);
         let known = Arc::clone(&self.state);
-        let method = request.method;
+        let (id, method) = (self.id.clone(), request.method);
         async move {
             let (mut answers, mut state) = (None, None);
             for _ in 0..MAX_ROUNDS {
@@ -134,6 +138,7 @@ impl Session {
                     method: Arc::clone(&method),
                     params: params.clone(),
                     revision,
+                    session: Some(id.clone()),
                     client: client.clone(),
                     answers: answers.take(),
                     state: state.take(),

@@ -60,6 +60,7 @@ async fn answer(
             let server_request = ServerRequest {
                 method: Arc::clone(&request.method),
                 revision: claims.revision,
+                session: None,
                 client: claims.client.clone(),
                 answers: params.get("inputResponses").filter(RawJson::is_object),
                 state: opened_state(&server, &purpose, &params)?,

@@ -54,7 +54,17 @@ impl Channel {
 
     /// Adds a message.
     pub(super) fn send(&self, message: Bytes) {
+        self.add(message, false);
+    }
+
+    /// Adds the last message, so that whoever waits for the first one knows at once whether it is the only one.
+    pub(super) fn send_last(&self, message: Bytes) {
+        self.add(message, true);
+    }
+
+    fn add(&self, message: Bytes, is_last: bool) {
         let mut state = self.state();
+        state.is_closed |= is_last;
         if state.kept.len() >= MAX_EVENTS {
             state.kept.pop_front();
         }

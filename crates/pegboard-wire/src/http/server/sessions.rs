@@ -3,9 +3,11 @@
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use axum::body::Body;
 use axum::response::Response;
+use bytes::Bytes;
 use futures_util::stream;
 use http::{HeaderMap, HeaderValue, StatusCode, header};
 use tokio::sync::mpsc;
@@ -16,6 +18,7 @@ use super::{HttpServerOptions, Refusal, error_response, events, json, plain, res
 use crate::connection::{Connection, cancelled};
 use crate::era::Revision;
 use crate::http::headers;
+use crate::http::sse::KEEP_ALIVE;
 use crate::link::{Arrival, Letter, Port, link};
 use crate::message::{Id, Message, RpcError, code};
 use crate::server::Server;
@@ -72,7 +75,8 @@ impl Sessions {
         if let Err(refusal) = check_version(headers) {
             return refusal.into();
         }
-        let mut response = session.take(messages, self.options.keep_alive).await;
+        let form = if prefers_stream(headers) { Form::Stream } else { Form::Whole };
+        let mut response = session.take(messages, form, self.options.keep_alive).await;
         if let Some(id) = id.and_then(|id| HeaderValue::from_str(&id).ok()) {
             response.headers_mut().insert(headers::SESSION_ID, id);
         }
@@ -166,6 +170,24 @@ enum Found {
     Unnamed,
 }
 
+/// How a client wants an answer that could be had either way.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Form {
+    Whole,
+    Stream,
+}
+
+/// Whether a client names the stream before the whole.
+fn prefers_stream(headers: &HeaderMap) -> bool {
+    let accepts = headers.get(header::ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or_default();
+    let place = |kind: &str| accepts.find(kind);
+    match (place("text/event-stream"), place("application/json")) {
+        (Some(stream), Some(whole)) => stream < whole,
+        (Some(_), None) => true,
+        (None, _) => false,
+    }
+}
+
 fn no_session(messages: &[Message]) -> Response {
     let id = messages.iter().find_map(|message| match message {
         Message::Request(request) => Some(request.id.clone()),
@@ -226,7 +248,7 @@ impl Session {
     }
 
     /// Hands messages to the serving side, and answers with what it says to the requests among them.
-    async fn take(&self, messages: Vec<Message>, keep_alive: std::time::Duration) -> Response {
+    async fn take(&self, messages: Vec<Message>, form: Form, keep_alive: Duration) -> Response {
         let requests: Vec<Id> = messages
             .iter()
             .filter_map(|message| match message {
@@ -247,6 +269,9 @@ impl Session {
         }
         if requests.is_empty() {
             return respond(StatusCode::ACCEPTED, "text/plain", Body::empty());
+        }
+        if form == Form::Stream {
+            return stream_of(channel.reader(0), keep_alive);
         }
         channel.begun().await;
         match channel.only_message() {
@@ -282,31 +307,31 @@ impl Streams {
     }
 
     fn route(&mut self, letter: &Letter) {
+        let message = letter.message.encode();
+        if let Message::Response(response) = &letter.message
+            && let Some(channel) = response.id.as_ref().and_then(|id| self.by_request.remove(id))
+        {
+            return self.send_answer(channel, message);
+        }
         let channel = letter.about.as_ref().and_then(|id| self.by_request.get(id)).unwrap_or(&self.general);
-        let channel = Arc::clone(channel);
-        channel.send(letter.message.encode());
+        channel.send(message);
         if let Some(retry) = letter.hang_up {
             channel.hang_up(retry);
         }
-        if let Message::Response(response) = &letter.message
-            && let Some(id) = &response.id
-        {
-            self.end(id);
-        }
     }
 
-    /// The answer to a request is out; its stream ends with the last answer it waits for.
-    fn end(&mut self, id: &Id) {
-        let Some(channel) = self.by_request.remove(id) else { return };
+    /// A stream ends with the last answer it waits for.
+    fn send_answer(&mut self, channel: Arc<Channel>, answer: Bytes) {
         let n_open = self.n_open.entry(channel.number()).or_default();
         *n_open = n_open.saturating_sub(1);
-        if *n_open == 0 {
-            self.n_open.remove(&channel.number());
-            channel.close();
-            self.ended.push_back(channel);
-            if self.ended.len() > MAX_ENDED_STREAMS {
-                self.ended.pop_front();
-            }
+        if *n_open > 0 {
+            return channel.send(answer);
+        }
+        self.n_open.remove(&channel.number());
+        channel.send_last(answer);
+        self.ended.push_back(channel);
+        if self.ended.len() > MAX_ENDED_STREAMS {
+            self.ended.pop_front();
         }
     }
 
@@ -316,14 +341,14 @@ impl Streams {
     }
 }
 
-fn stream_of(reader: Reader, keep_alive: std::time::Duration) -> Response {
+fn stream_of(reader: Reader, keep_alive: Duration) -> Response {
     let first = Some(reader.priming());
     events(Body::from_stream(stream::unfold((reader, first), move |(mut reader, first)| async move {
         let chunk = match first {
             Some(priming) => priming,
             None => match reader.next(keep_alive).await {
                 Next::Event(event) => event,
-                Next::Silence => bytes::Bytes::from_static(b":\n\n"),
+                Next::Silence => Bytes::from_static(KEEP_ALIVE),
                 Next::End => return None,
             },
         };

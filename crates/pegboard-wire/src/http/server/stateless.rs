@@ -117,7 +117,7 @@ impl Call {
 
     fn event(&self, said: Said) -> Bytes {
         let message = match said {
-            Said::Nothing => return Bytes::from_static(b":\n\n"),
+            Said::Nothing => return Bytes::from_static(sse::KEEP_ALIVE),
             Said::Notice(notification) => Message::Notification(notification),
             Said::Answer(result) => Message::response(Some(self.id.clone()), result),
         };
