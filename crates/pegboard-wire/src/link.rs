@@ -10,8 +10,9 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::HeaderMap;
 use tokio::sync::mpsc;
+use tokio::time;
 
-use crate::message::{Id, Message, Unreadable};
+use crate::message::{Frame, Id, Message, Unreadable};
 
 /// How many letters or arrivals wait before the sender does.
 const CAPACITY: usize = 256;
@@ -124,6 +125,50 @@ impl TransportError {
     pub fn protocol(what: impl fmt::Display) -> Self {
         Self::Protocol { what: what.to_string() }
     }
+}
+
+/// What happens to input that is no message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Garbage {
+    /// It is answered with an error, as a server should.
+    Answer,
+    /// It is passed over, as a client should: servers print banners.
+    Skip,
+}
+
+/// What a piece of input brings, on transports where all requests share a stream.
+pub(crate) fn events_of(frame: Result<Frame, Unreadable>, garbage: Garbage) -> Vec<Event> {
+    let messages = match frame {
+        Ok(Frame::One(message)) => vec![Ok(message)],
+        Ok(Frame::Batch(messages)) => messages,
+        Err(problem) => vec![Err(problem)],
+    };
+    let event = |message: Result<Message, Unreadable>| match (message, garbage) {
+        (Ok(message), _) => Some(Event::Message(message)),
+        (Err(problem), Garbage::Answer) => Some(Event::Garbage(problem)),
+        (Err(problem), Garbage::Skip) => {
+            tracing::debug!(%problem, "Input that is no message was passed over.");
+            None
+        }
+    };
+    messages.into_iter().filter_map(event).collect()
+}
+
+/// How long a transport may take to say good-bye.
+pub(crate) const LEAVE_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// Passes on what is to be cancelled, and ends some time after the link has: a peer that does not read must not keep
+/// a transport for ever.
+pub(crate) async fn outlast(
+    mut cancels: mpsc::UnboundedReceiver<Cancel>,
+    relay: mpsc::UnboundedSender<Cancel>,
+) {
+    while let Some(cancel) = cancels.recv().await {
+        // If nobody takes it the transport has ended, and this with it.
+        let _ = relay.send(cancel);
+    }
+    drop(relay);
+    time::sleep(LEAVE_TIMEOUT).await;
 }
 
 /// The connection's end of a link.

@@ -1,7 +1,7 @@
 //! The server role: one service, served to clients of both eras.
 //!
-//! A [`Service`] answers requests and knows nothing of eras. [`session`] serves it to clients that open with
-//! `initialize`, [`stateless`] to those whose every request stands alone; both may come over one connection.
+//! A [`Service`] answers requests and knows nothing of eras. `session` serves it to clients that open with
+//! `initialize`, `stateless` to those whose every request stands alone; both may come over one connection.
 
 use std::sync::Arc;
 use std::time::Duration;

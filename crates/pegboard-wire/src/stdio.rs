@@ -8,8 +8,10 @@ use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
 use crate::connection::cancelled;
-use crate::link::{Arrival, Cancel, Event, Letter, Link, Port, TransportError, link};
-use crate::message::{Frame, Message, RpcError, Unreadable, code};
+use crate::link::{
+    Arrival, Cancel, Event, Garbage, Letter, Link, Port, TransportError, events_of, link, outlast,
+};
+use crate::message::{Message, RpcError, Unreadable, code};
 
 /// What a line may be.
 #[derive(Clone, Copy, Debug)]
@@ -20,15 +22,6 @@ pub struct LineLimits {
     pub max_depth: usize,
     /// What happens to a line that is no message.
     pub garbage: Garbage,
-}
-
-/// What happens to a line that is no message.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Garbage {
-    /// It is answered with an error, as a server should.
-    Answer,
-    /// It is passed over, as a client should: servers print banners.
-    Skip,
 }
 
 impl LineLimits {
@@ -45,7 +38,7 @@ impl LineLimits {
 
 /// A link over two byte streams, one message a line, and the task that moves the lines.
 ///
-/// The task ends when writing fails, or when the link is dropped and everything is written.
+/// The task ends when writing fails, or when the link is dropped and everything is written or will not be.
 pub fn lines<R, W>(reader: R, writer: W, limits: LineLimits) -> (Link, JoinHandle<()>)
 where
     R: AsyncRead + Send + Unpin + 'static,
@@ -53,13 +46,19 @@ where
 {
     let (link, Port { letters, cancels, arrivals }) = link();
     let pump = tokio::spawn(async move {
-        let mut writing = pin!(write(writer, letters, cancels));
+        let (relay, relayed) = mpsc::unbounded_channel();
+        let mut writing = pin!(write(writer, letters, relayed));
+        let mut outlasting = pin!(outlast(cancels, relay));
         tokio::select! {
             () = read(reader, arrivals, limits) => {}
             () = &mut writing => return,
+            () = &mut outlasting => return,
         }
         // The peer has said all; there may still be answers for it.
-        writing.await;
+        tokio::select! {
+            () = writing => {}
+            () = outlasting => {}
+        }
     });
     (link, pump)
 }
@@ -99,20 +98,7 @@ async fn deliver(line: Line, arrivals: &mpsc::Sender<Arrival>, limits: LineLimit
             ),
         }),
     };
-    let messages = match frame {
-        Ok(Frame::One(message)) => vec![Ok(message)],
-        Ok(Frame::Batch(messages)) => messages,
-        Err(garbage) => vec![Err(garbage)],
-    };
-    for message in messages {
-        let event = match (message, limits.garbage) {
-            (Ok(message), _) => Event::Message(message),
-            (Err(garbage), Garbage::Answer) => Event::Garbage(garbage),
-            (Err(garbage), Garbage::Skip) => {
-                tracing::debug!(problem = %garbage, "A line that is no message was passed over.");
-                continue;
-            }
-        };
+    for event in events_of(frame, limits.garbage) {
         if arrivals.send(Arrival { event, about: None }).await.is_err() {
             return false;
         }

@@ -126,3 +126,16 @@ async fn a_connection_that_ends_ends_every_request() {
     }
     assert!(client.connection().is_closed());
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_peer_that_does_not_read_is_left_all_the_same() {
+    let (near, _far_that_never_reads) = tokio::io::duplex(16);
+    let (reader, writer) = tokio::io::split(near);
+    let (link, pump) =
+        pegboard_wire::stdio::lines(reader, writer, pegboard_wire::stdio::LineLimits::client());
+    let receiver = Arc::new(crate::support::Answering::default());
+    let connection = pegboard_wire::Connection::open(link, receiver, pegboard_wire::Limits::default());
+    let exchange = connection.request("tools/call", Some(RawJson::of(&"x".repeat(1_000)))).await.unwrap();
+    drop((exchange, connection));
+    pump.await.unwrap();
+}

@@ -1,19 +1,12 @@
 //! Messages over any socket that keeps them apart: what both roles of the WebSocket transport share.
 
-use std::time::Duration;
-
 use bytes::Bytes;
 use futures_util::{Sink, SinkExt, Stream, StreamExt};
 use tokio::sync::mpsc;
-use tokio::time;
 
 use crate::connection::cancelled;
-use crate::link::{Arrival, Cancel, Event, Letter, Port, TransportError};
-use crate::message::{Frame, Message};
-use crate::stdio::Garbage;
-
-/// How long it may take to say good-bye.
-const LEAVE_TIMEOUT: Duration = Duration::from_secs(2);
+use crate::link::{Arrival, Cancel, Event, Garbage, Letter, Port, TransportError, events_of, outlast};
+use crate::message::Message;
 
 /// How many letters may wait to be written before those before them are.
 const MAX_UNFLUSHED: usize = 64;
@@ -60,17 +53,6 @@ where
     let _ = arrivals.send(Arrival { event: Event::Closed(reason), about: None }).await;
 }
 
-/// Passes on what is to be cancelled, and ends some time after the link has: a peer that does not read must not keep
-/// us for ever.
-async fn outlast(mut cancels: mpsc::UnboundedReceiver<Cancel>, relay: mpsc::UnboundedSender<Cancel>) {
-    while let Some(cancel) = cancels.recv().await {
-        // If nobody takes it the socket has ended, and this with it.
-        let _ = relay.send(cancel);
-    }
-    drop(relay);
-    time::sleep(LEAVE_TIMEOUT).await;
-}
-
 async fn read<R>(mut stream: R, arrivals: &mpsc::Sender<Arrival>, limits: SocketLimits) -> TransportError
 where
     R: Stream<Item = Result<Bytes, TransportError>> + Unpin,
@@ -80,20 +62,7 @@ where
             Ok(bytes) => Message::decode(bytes, limits.max_depth),
             Err(error) => return error,
         };
-        let messages = match frame {
-            Ok(Frame::One(message)) => vec![Ok(message)],
-            Ok(Frame::Batch(messages)) => messages,
-            Err(garbage) => vec![Err(garbage)],
-        };
-        for message in messages {
-            let event = match (message, limits.garbage) {
-                (Ok(message), _) => Event::Message(message),
-                (Err(garbage), Garbage::Answer) => Event::Garbage(garbage),
-                (Err(garbage), Garbage::Skip) => {
-                    tracing::debug!(problem = %garbage, "Something that is no message was passed over.");
-                    continue;
-                }
-            };
+        for event in events_of(frame, limits.garbage) {
             if arrivals.send(Arrival { event, about: None }).await.is_err() {
                 return TransportError::Closed;
             }
@@ -195,6 +164,6 @@ mod tests {
         let pumping = tokio::spawn(pump(Stuck, port, SocketLimits::client()));
         tokio::task::yield_now().await;
         drop(link);
-        time::timeout(2 * LEAVE_TIMEOUT, pumping).await.unwrap().unwrap();
+        tokio::time::timeout(2 * crate::link::LEAVE_TIMEOUT, pumping).await.unwrap().unwrap();
     }
 }
