@@ -7,12 +7,14 @@ use anstream::println;
 use pegboard::prelude::*;
 
 mod library;
+mod wire;
 
 /// Runs all checks, one after another.
 pub(crate) async fn run() -> Report {
     let started = Instant::now();
     let mut checks = Checks::default();
     library::run(&mut checks).await;
+    wire::run(&mut checks).await;
     Report { checks: checks.0, duration: started.elapsed() }
 }
 
