@@ -19,6 +19,9 @@ use crate::link::Link;
 use crate::message::{Id, Notification, Request, RpcError, code};
 use crate::raw::RawJson;
 
+/// How many resources one client may subscribe to.
+const MAX_SUBSCRIPTIONS: usize = 10_000;
+
 /// How often one request may come back with questions.
 const MAX_ROUNDS: usize = 20;
 
@@ -173,8 +176,13 @@ impl Session {
                 None => return Some(RpcError::invalid_params("level must be a log level, such as info")),
             },
             "resources/subscribe" => {
+                let mut state = self.state();
+                if state.subscriptions.len() >= MAX_SUBSCRIPTIONS {
+                    let problem = format!("at most {MAX_SUBSCRIPTIONS} resources can be subscribed");
+                    return Some(RpcError::invalid_params(problem));
+                }
                 if let Some(uri) = member("uri").and_then(|uri| uri.read::<String>().ok()) {
-                    self.state().subscriptions.insert(uri);
+                    state.subscriptions.insert(uri);
                 }
             }
             "resources/unsubscribe" => {

@@ -10,8 +10,9 @@ use tokio::time;
 
 use crate::http::sse::{self, SseEvent};
 
-/// How many events a channel keeps for a client that comes back.
+/// How many events a channel keeps for a client that is slow or comes back, and how many bytes of them.
 const MAX_EVENTS: usize = 1_024;
+const MAX_BYTES: usize = 32 << 20;
 
 /// The events of one stream, numbered, with the newest kept.
 #[derive(Debug)]
@@ -25,6 +26,7 @@ pub(super) struct Channel {
 struct State {
     /// The newest events; the last one has the number `n_sent - 1`.
     kept: VecDeque<Bytes>,
+    n_bytes: usize,
     n_sent: u64,
     is_closed: bool,
     /// Who reads: a newer reader takes the place of an older one.
@@ -65,10 +67,12 @@ impl Channel {
     fn add(&self, message: Bytes, is_last: bool) {
         let mut state = self.state();
         state.is_closed |= is_last;
-        if state.kept.len() >= MAX_EVENTS {
-            state.kept.pop_front();
-        }
+        state.n_bytes += message.len();
         state.kept.push_back(message);
+        while state.kept.len() > MAX_EVENTS || (state.n_bytes > MAX_BYTES && state.kept.len() > 1) {
+            let oldest = state.kept.pop_front().map_or(0, |oldest| oldest.len());
+            state.n_bytes -= oldest;
+        }
         state.n_sent += 1;
         drop(state);
         self.changed.notify_waiters();

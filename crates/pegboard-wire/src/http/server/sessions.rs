@@ -92,14 +92,15 @@ impl Sessions {
         let last =
             headers.get(headers::LAST_EVENT_ID).and_then(|id| id.to_str().ok()).and_then(parse_event_id);
         match session.reader_after(last) {
-            Some(reader) => stream_of(reader, self.options.keep_alive),
+            Some(reader) => stream_of(&session, reader, self.options.keep_alive),
             None => plain(StatusCode::NOT_FOUND, "there is no such stream any more"),
         }
     }
 
     pub(super) fn delete(&self, headers: &HeaderMap) -> Response {
-        let Found::Session(_, id) = self.find(headers) else { return self.without_session(headers) };
+        let Found::Session(session, id) = self.find(headers) else { return self.without_session(headers) };
         self.table().remove(&id);
+        session.end();
         respond(StatusCode::NO_CONTENT, "text/plain", Body::empty())
     }
 
@@ -137,16 +138,19 @@ impl Sessions {
     /// Ends a session that is idle for too long.
     fn watch(&self, id: String, session: &Arc<Session>) {
         let idle = self.options.session_idle;
-        let (table, session) = (Arc::downgrade(&self.table), Arc::downgrade(session));
+        let (table, weak) = (Arc::downgrade(&self.table), Arc::downgrade(session));
         tokio::spawn(async move {
             loop {
-                let Some(last_seen) = session.upgrade().map(|session| session.last_seen()) else { return };
+                let Some(session) = weak.upgrade() else { return };
+                let last_seen = session.last_seen();
                 if last_seen.elapsed() >= idle {
+                    session.end();
                     if let Some(table) = table.upgrade() {
                         lock(&table).remove(&id);
                     }
                     return;
                 }
+                drop(session);
                 time::sleep_until(last_seen + idle).await;
             }
         });
@@ -239,6 +243,11 @@ impl Session {
         Self { _connection: connection, arrivals, streams, last_seen, n_channels: AtomicU64::new(1) }
     }
 
+    /// Ends every stream, so that nothing holds the session any more.
+    fn end(&self) {
+        lock(&self.streams).close_all();
+    }
+
     fn touch(&self) {
         *lock(&self.last_seen) = Instant::now();
     }
@@ -248,7 +257,7 @@ impl Session {
     }
 
     /// Hands messages to the serving side, and answers with what it says to the requests among them.
-    async fn take(&self, messages: Vec<Message>, form: Form, keep_alive: Duration) -> Response {
+    async fn take(self: &Arc<Self>, messages: Vec<Message>, form: Form, keep_alive: Duration) -> Response {
         let requests: Vec<Id> = messages
             .iter()
             .filter_map(|message| match message {
@@ -271,12 +280,12 @@ impl Session {
             return respond(StatusCode::ACCEPTED, "text/plain", Body::empty());
         }
         if form == Form::Stream {
-            return stream_of(channel.reader(0), keep_alive);
+            return stream_of(self, channel.reader(0), keep_alive);
         }
         channel.begun().await;
         match channel.only_message() {
             Some(message) => json(StatusCode::OK, message),
-            None => stream_of(channel.reader(0), keep_alive),
+            None => stream_of(self, channel.reader(0), keep_alive),
         }
     }
 
@@ -341,9 +350,12 @@ impl Streams {
     }
 }
 
-fn stream_of(reader: Reader, keep_alive: Duration) -> Response {
+/// What a reader finds, as it comes. A session that is listened to is not idle.
+fn stream_of(session: &Arc<Session>, reader: Reader, keep_alive: Duration) -> Response {
     let first = Some(reader.priming());
-    events(Body::from_stream(stream::unfold((reader, first), move |(mut reader, first)| async move {
+    let state = (Arc::clone(session), reader, first);
+    events(Body::from_stream(stream::unfold(state, move |(session, mut reader, first)| async move {
+        session.touch();
         let chunk = match first {
             Some(priming) => priming,
             None => match reader.next(keep_alive).await {
@@ -352,6 +364,6 @@ fn stream_of(reader: Reader, keep_alive: Duration) -> Response {
                 Next::End => return None,
             },
         };
-        Some((Ok::<_, std::convert::Infallible>(chunk), (reader, None)))
+        Some((Ok::<_, std::convert::Infallible>(chunk), (session, reader, None)))
     })))
 }
