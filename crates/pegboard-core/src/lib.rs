@@ -3,6 +3,7 @@
 //! The rooms of this crate, in the order a call meets them:
 //!
 //! - [`registry`]: tools by name, [`search`](registry::Search), and how one is invoked;
+//! - [`id`]: what a tool is called, for good;
 //! - [`entry`]: one tool: its name, words, schemas, tags and handler;
 //! - [`handler`]: the code behind a tool, written by hand or as a typed function;
 //! - [`schema`]: JSON Schema, compiled once, with the messages a person or a model can act on;
@@ -21,6 +22,7 @@ pub mod duration;
 pub mod entry;
 pub mod error;
 pub mod handler;
+pub mod id;
 pub mod outcome;
 pub mod registry;
 pub mod schema;

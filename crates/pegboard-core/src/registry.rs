@@ -10,6 +10,7 @@ use serde_json::Value;
 use crate::call::{self, Call, CallContext, Checks, Ended, Invoker, Running};
 use crate::entry::ToolEntry;
 use crate::error::CallError;
+use crate::id::{InvalidName, ToolName};
 use crate::outcome::Outcome;
 
 mod index;
@@ -38,7 +39,7 @@ pub struct ToolRegistry(Arc<RwLock<Tools>>);
 
 #[derive(Default)]
 struct Tools {
-    by_name: HashMap<Arc<str>, Arc<ToolEntry>>,
+    by_name: HashMap<ToolName, Arc<ToolEntry>>,
     /// Built at the first list or search after a change, so that registering stays cheap.
     index: OnceLock<Index>,
 }
@@ -53,13 +54,8 @@ pub enum RegisterError {
         name: String,
     },
     /// The name cannot be one.
-    #[error("Tool name {name:?} {problem}.")]
-    InvalidName {
-        /// The name.
-        name: String,
-        /// What is wrong with it.
-        problem: &'static str,
-    },
+    #[error(transparent)]
+    InvalidName(#[from] InvalidName),
 }
 
 impl ToolRegistry {
@@ -95,11 +91,9 @@ impl ToolRegistry {
 
     /// Adds a tool, unless its name is taken.
     pub fn register(&self, entry: ToolEntry) -> Result<(), RegisterError> {
-        if let Some(problem) = problem_with(entry.name()) {
-            return Err(RegisterError::InvalidName { name: entry.name().to_owned(), problem });
-        }
+        let name = ToolName::new(entry.name())?;
         let mut tools = self.write();
-        match tools.by_name.entry(entry.name().into()) {
+        match tools.by_name.entry(name) {
             Entry::Occupied(taken) => return Err(RegisterError::Duplicate { name: taken.key().to_string() }),
             Entry::Vacant(free) => free.insert(Arc::new(entry)),
         };
@@ -206,19 +200,6 @@ impl fmt::Debug for ToolRegistry {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let names: Vec<String> = self.list_names().iter().map(|name| format!("'{name}'")).collect();
         write!(f, "ToolRegistry(tools=[{}])", names.join(", "))
-    }
-}
-
-fn problem_with(name: &str) -> Option<&'static str> {
-    const MAX_BYTES: usize = 256;
-    if name.is_empty() {
-        Some("must not be empty")
-    } else if name.len() > MAX_BYTES {
-        Some("is longer than 256 bytes")
-    } else if name.chars().any(char::is_control) {
-        Some("must not contain control characters")
-    } else {
-        None
     }
 }
 

@@ -25,7 +25,7 @@ mod chain_file;
 
 pub use chain_file::{ChainFileError, read_chain};
 pub use pegboard_core::{
-    call, chain, duration, entry, error, error::Result, handler, outcome, registry, schema, validation,
+    call, chain, duration, entry, error, error::Result, handler, id, outcome, registry, schema, validation,
 };
 pub use pegboard_macros::tool;
 pub use schemars;
