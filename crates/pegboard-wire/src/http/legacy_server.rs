@@ -18,7 +18,7 @@ use tokio::sync::mpsc;
 use tokio::time;
 
 use crate::connection::{Connection, cancelled};
-use crate::http::server::{HttpServerOptions, answer_in_words, check_sender, events, read_json};
+use crate::http::server::{HttpServerOptions, check_sender, events, plain, read_json};
 use crate::http::sse::{self, SseEvent};
 use crate::link::{Arrival, Cancel, Event, Letter, Port, link};
 use crate::message::{Frame, Message};
@@ -67,7 +67,7 @@ async fn open(State(endpoint): State<Arc<Endpoint>>, request: Request) -> Respon
     {
         let mut sessions = endpoint.sessions();
         if sessions.len() >= endpoint.options.max_sessions {
-            return answer_in_words(StatusCode::SERVICE_UNAVAILABLE, "there are too many sessions");
+            return plain(StatusCode::SERVICE_UNAVAILABLE, "there are too many sessions");
         }
         sessions.insert(id.clone(), arrivals);
     }
@@ -125,7 +125,7 @@ async fn take(State(endpoint): State<Arc<Endpoint>>, address: Query<Address>, re
         return refusal;
     }
     let Some(arrivals) = endpoint.sessions().get(&address.session).cloned() else {
-        return answer_in_words(StatusCode::NOT_FOUND, "there is no such session");
+        return plain(StatusCode::NOT_FOUND, "there is no such session");
     };
     let (parts, body) = request.into_parts();
     let body = match read_json(&parts.headers, body, endpoint.options.max_body).await {
@@ -141,8 +141,8 @@ async fn take(State(endpoint): State<Arc<Endpoint>>, address: Query<Address>, re
     };
     for event in said {
         if arrivals.send(Arrival { event, about: None }).await.is_err() {
-            return answer_in_words(StatusCode::NOT_FOUND, "the session has ended");
+            return plain(StatusCode::NOT_FOUND, "the session has ended");
         }
     }
-    answer_in_words(StatusCode::ACCEPTED, "Accepted")
+    plain(StatusCode::ACCEPTED, "Accepted")
 }

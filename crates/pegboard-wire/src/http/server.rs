@@ -11,6 +11,7 @@ use axum::routing::any;
 use bytes::Bytes;
 use futures_util::StreamExt;
 use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
+use tokio::time;
 
 use crate::era::{Revision, claimed_revision};
 use crate::http::headers;
@@ -23,6 +24,9 @@ mod sessions;
 mod stateless;
 
 use sessions::Sessions;
+
+/// How long a client may take to send a body.
+const BODY_TIMEOUT: Duration = Duration::from_mins(1);
 
 /// How an endpoint behaves.
 #[derive(Clone, Debug)]
@@ -130,7 +134,10 @@ pub(crate) async fn read_json(headers: &HeaderMap, body: Body, max_bytes: usize)
     if !guard::is_json(headers) {
         return Err(plain(StatusCode::UNSUPPORTED_MEDIA_TYPE, "the body must be application/json"));
     }
-    read(body, max_bytes).await.map_err(Response::from)
+    let reading = time::timeout(BODY_TIMEOUT, read(body, max_bytes)).await;
+    reading
+        .unwrap_or(Err(Refusal(StatusCode::REQUEST_TIMEOUT, "the body took too long")))
+        .map_err(Response::from)
 }
 
 /// Reads a body, no further than it may be long.
@@ -166,11 +173,7 @@ impl From<Refusal> for Response {
 }
 
 /// An answer in words, for those who do not speak the protocol.
-pub(crate) fn answer_in_words(status: StatusCode, text: &'static str) -> Response {
-    plain(status, text)
-}
-
-fn plain(status: StatusCode, text: &'static str) -> Response {
+pub(crate) fn plain(status: StatusCode, text: &'static str) -> Response {
     respond(status, "text/plain; charset=utf-8", Body::from(text))
 }
 
