@@ -1,5 +1,9 @@
 //! How calls are carried out.
 //!
+//! - [`names`]: the names that models and clients see;
+//! - [`filter`]: which tools of a server may be seen and called;
 //! - [`queue`]: how many calls run at once, and who goes next.
 
+pub mod filter;
+pub mod names;
 pub mod queue;

@@ -1,0 +1,181 @@
+//! The names that models and clients see, printed from ids and looked up whole.
+//!
+//! A flat name is `{server}__{tool}`, with the toolbox before it where two toolboxes have a server of that name. It has
+//! only characters that every model's interface takes, and is cut to a limit around a tag of its hash. Two tools that
+//! come out the same are told apart by `_2`, `_3` and so on, by their place in the configuration and not by who came
+//! first.
+
+use std::collections::{HashMap, HashSet};
+
+use pegboard_core::id::{ServerName, ToolId, ToolboxName};
+use sha2::{Digest, Sha256};
+
+/// How long an exposed name may be if nobody says otherwise.
+pub const DEFAULT_LIMIT: usize = 64;
+
+/// What stands between the parts of a flat name.
+const SEPARATOR: &str = "__";
+/// How long the tag of a name that was cut is.
+const TAG_CHARS: usize = 8;
+/// What a name without a usable character becomes.
+const NAMELESS: &str = "tool_call";
+
+/// A name with only letters, digits, `_` and `-`, beginning with a letter or digit.
+///
+/// What models leave behind of their own markup is dropped, and everything else that cannot be is replaced.
+///
+/// ```
+/// use pegboard_runtime::names::sanitised;
+///
+/// assert_eq!(sanitised("<|channel|>github__search"), "github__search");
+/// assert_eq!(sanitised("foo.bar baz!"), "foo_bar_baz");
+/// assert_eq!(sanitised(""), "tool_call");
+/// ```
+pub fn sanitised(name: &str) -> String {
+    let mut clean = String::with_capacity(name.len());
+    for character in without_markup(name).trim().chars() {
+        if character.is_ascii_alphanumeric() || matches!(character, '_' | '-') {
+            clean.push(character);
+        } else if !clean.ends_with('_') {
+            clean.push('_');
+        }
+    }
+    let from = clean.find(|first: char| first.is_ascii_alphanumeric()).unwrap_or(clean.len());
+    let replaced_end =
+        if name.trim_end().ends_with('_') { clean.len() } else { clean.trim_end_matches('_').len() };
+    match clean.get(from..replaced_end.max(from)) {
+        Some(usable) if !usable.is_empty() => usable.to_owned(),
+        _ => NAMELESS.to_owned(),
+    }
+}
+
+/// The text without every `<|…|>` in it.
+fn without_markup(text: &str) -> String {
+    let mut rest = text;
+    let mut kept = String::with_capacity(text.len());
+    while let Some((before, after)) = rest.split_once("<|") {
+        let Some((_, after)) = after.split_once("|>") else { break };
+        kept.push_str(before);
+        rest = after;
+    }
+    kept.push_str(rest);
+    kept
+}
+
+/// The flat names of tools that are given in the order of the configuration, one for each.
+///
+/// ```
+/// use pegboard_core::id::{ServerName, ToolId, ToolName, ToolboxName};
+/// use pegboard_runtime::names::{DEFAULT_LIMIT, flat_names};
+///
+/// let id = |server: &str, name: &str| ToolId {
+///     toolbox: ToolboxName::new("dev").unwrap(),
+///     server: ServerName::new(server).unwrap(),
+///     name: ToolName::new(name).unwrap(),
+/// };
+/// let names = flat_names(&[id("github", "search.code"), id("github", "search code")], DEFAULT_LIMIT);
+/// assert_eq!(names, ["github__search_code", "github__search_code_2"]);
+/// ```
+pub fn flat_names(ids: &[ToolId], limit: usize) -> Vec<String> {
+    let shared = servers_in_several_toolboxes(ids);
+    let wanted = ids.iter().map(|id| {
+        let server = if shared.contains(&id.server) {
+            format!("{}{SEPARATOR}{}", sanitised(id.toolbox.as_str()), id.server)
+        } else {
+            id.server.to_string()
+        };
+        fitted(&format!("{server}{SEPARATOR}"), &sanitised(id.name.as_str()), limit)
+    });
+    told_apart(wanted, limit)
+}
+
+/// The `agent_mode` names of tools that are given in the order of the configuration: `{server}_{tool}`.
+pub fn agent_mode_names(ids: &[ToolId], limit: usize) -> Vec<String> {
+    let wanted = ids.iter().map(|id| fitted(&format!("{}_", id.server), &sanitised(id.name.as_str()), limit));
+    told_apart(wanted, limit)
+}
+
+fn servers_in_several_toolboxes(ids: &[ToolId]) -> HashSet<&ServerName> {
+    let mut first_toolbox: HashMap<&ServerName, &ToolboxName> = HashMap::new();
+    ids.iter()
+        .filter(|id| **first_toolbox.entry(&id.server).or_insert(&id.toolbox) != id.toolbox)
+        .map(|id| &id.server)
+        .collect()
+}
+
+/// `head` and `tail` together, or as much of both as fits around a tag of the whole.
+fn fitted(head: &str, tail: &str, limit: usize) -> String {
+    let whole = format!("{head}{tail}");
+    if whole.len() <= limit {
+        return whole;
+    }
+    let tag = tag(&whole);
+    let room = limit.saturating_sub(TAG_CHARS + 1);
+    // The server says where a tool comes from, and the end of a name says more than its beginning.
+    let head: String = head.chars().take(room.saturating_sub(1)).collect();
+    let tail_room = room - head.len();
+    let tail = &tail[tail.len() - tail_room.min(tail.len())..];
+    format!("{head}{tag}_{tail}").chars().take(limit).collect()
+}
+
+/// Eight characters that stand for a text.
+fn tag(text: &str) -> String {
+    const ALPHABET: &[u8; 32] = b"abcdefghijklmnopqrstuvwxyz234567";
+    let hash = Sha256::digest(text.as_bytes());
+    hash.iter().take(TAG_CHARS).map(|byte| char::from(ALPHABET[usize::from(byte % 32)])).collect()
+}
+
+/// The wanted names, with a number on each that is taken by one before it.
+fn told_apart(wanted: impl Iterator<Item = String>, limit: usize) -> Vec<String> {
+    let wanted: Vec<String> = wanted.collect();
+    let mut taken: HashSet<String> = HashSet::with_capacity(wanted.len());
+    let mut next_number: HashMap<&str, usize> = HashMap::new();
+    // Who is alone with a name keeps it, even if a number would make another come out the same.
+    let mut n_wanting: HashMap<&str, usize> = HashMap::new();
+    for name in &wanted {
+        *n_wanting.entry(name).or_default() += 1;
+    }
+    taken.extend(n_wanting.keys().map(|name| (*name).to_owned()));
+    let mut seen: HashSet<&str> = HashSet::new();
+    let mut names = Vec::with_capacity(wanted.len());
+    for name in &wanted {
+        if seen.insert(name) {
+            names.push(name.clone());
+            continue;
+        }
+        let number = next_number.entry(name).or_insert(2);
+        let numbered = loop {
+            let suffix = format!("_{number}");
+            *number += 1;
+            let base: String = name.chars().take(limit.saturating_sub(suffix.len())).collect();
+            let numbered = base + &suffix;
+            if taken.insert(numbered.clone()) {
+                break numbered;
+            }
+        };
+        names.push(numbered);
+    }
+    names
+}
+
+/// The names nearest to one that is not there, best first, none that is far.
+///
+/// ```
+/// use pegboard_runtime::names::nearest;
+///
+/// assert_eq!(nearest("read_fil", ["write_file", "read_file", "list"], 3), ["read_file", "write_file"]);
+/// ```
+pub fn nearest<'n>(name: &str, candidates: impl IntoIterator<Item = &'n str>, n_most: usize) -> Vec<&'n str> {
+    /// How alike two names must be to be worth a mention.
+    const LIKENESS: f64 = 0.5;
+    let lower = name.to_lowercase();
+    let mut scored: Vec<(f64, &str)> = candidates
+        .into_iter()
+        .map(|candidate| {
+            (strsim::normalized_damerau_levenshtein(&lower, &candidate.to_lowercase()), candidate)
+        })
+        .filter(|(likeness, _)| *likeness >= LIKENESS)
+        .collect();
+    scored.sort_by(|a, b| b.0.total_cmp(&a.0).then_with(|| a.1.cmp(b.1)));
+    scored.into_iter().take(n_most).map(|(_, candidate)| candidate).collect()
+}
