@@ -1,20 +1,42 @@
-//! Runs the fixture (`stdio`, `http PORT`) or the explorer (`client URL`).
+//! Runs the fixture (`stdio`, `http PORT`) or the explorer (`client…`).
 
+use std::io::{Error, Result};
 use std::net::Ipv4Addr;
+use std::process::ExitCode;
 use std::sync::Arc;
 
+use pegboard_testkit::explorer::{Plan, Target};
 use pegboard_testkit::fixture::Fixture;
 use pegboard_testkit::{explorer, serve};
+use pegboard_wire::RawJson;
+use pegboard_wire::client::Era;
 use pegboard_wire::http::server::HttpServerOptions;
 use pegboard_wire::server::Server;
 use pegboard_wire::stdio::{LineLimits, lines};
 use tokio::net::TcpListener;
 
+const USAGE: &str = "usage: pegboard-testkit stdio | http PORT | client-scenarios
+     | client URL | client-sse URL | client-ws URL | client-stdio PROGRAM ARGUMENT…
+Between the word `client…` and what follows there may be:
+  --era session|stateless   do not find out which it is
+  --call TOOL ARGUMENTS     make this call, with JSON arguments; may be repeated";
+
 #[tokio::main]
-async fn main() -> std::io::Result<()> {
+async fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    match run(&arguments).await {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("{error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn run(arguments: &[&str]) -> Result<()> {
     let server = Server::new(Arc::new(Fixture::new()));
-    match arguments.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
+    match arguments {
         ["stdio"] => {
             let (link, pump) = lines(tokio::io::stdin(), tokio::io::stdout(), LineLimits::server());
             server.serve(link).await;
@@ -22,15 +44,10 @@ async fn main() -> std::io::Result<()> {
             Ok(())
         }
         ["http", port] => {
-            let port = port.parse().map_err(std::io::Error::other)?;
+            let port = port.parse().map_err(Error::other)?;
             let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).await?;
             println!("http://{}/mcp", listener.local_addr()?);
             axum::serve(listener, serve::everywhere(&server, &HttpServerOptions::default())).await
-        }
-        ["client", url] => {
-            let context = std::env::var("MCP_CONFORMANCE_CONTEXT").unwrap_or_default();
-            let context = serde_json::from_str(&context).unwrap_or_default();
-            explorer::explore(url, &context).await.map_err(std::io::Error::other)
         }
         ["client-scenarios"] => {
             for scenario in explorer::SCENARIOS {
@@ -38,6 +55,46 @@ async fn main() -> std::io::Result<()> {
             }
             Ok(())
         }
-        _ => Err(std::io::Error::other("usage: stdio | http PORT | client URL | client-scenarios")),
+        [mode, rest @ ..] if mode.starts_with("client") => explore(mode, rest).await,
+        _ => Err(Error::other(USAGE)),
     }
+}
+
+async fn explore(mode: &str, mut rest: &[&str]) -> Result<()> {
+    let (mut era, mut calls) = (None, Vec::new());
+    loop {
+        rest = match rest {
+            ["--era", "session", rest @ ..] => {
+                era = Some(Era::Session);
+                rest
+            }
+            ["--era", "stateless", rest @ ..] => {
+                era = Some(Era::Stateless);
+                rest
+            }
+            ["--call", tool, arguments, rest @ ..] => {
+                let arguments = arguments.as_bytes().to_vec().into();
+                calls.push(((*tool).to_owned(), RawJson::parse(arguments).map_err(Error::other)?));
+                rest
+            }
+            _ => break,
+        };
+    }
+    let target = match (mode, rest) {
+        ("client", [url]) => Target::Http((*url).to_owned()),
+        ("client-sse", [url]) => Target::Sse((*url).to_owned()),
+        ("client-ws", [url]) => Target::WebSocket((*url).to_owned()),
+        ("client-stdio", [program, arguments @ ..]) => {
+            Target::Stdio((*program).to_owned(), arguments.iter().copied().map(str::to_owned).collect())
+        }
+        _ => return Err(Error::other(USAGE)),
+    };
+    let plan = if calls.is_empty() { Plan::Everything(conformance_context()) } else { Plan::Calls(calls) };
+    explorer::explore(&target, era, plan).await.map_err(Error::other)
+}
+
+/// What the conformance suite wants of this run, if it is the one that asks.
+fn conformance_context() -> serde_json::Value {
+    let context = std::env::var("MCP_CONFORMANCE_CONTEXT").unwrap_or_default();
+    serde_json::from_str(&context).unwrap_or_default()
 }

@@ -145,14 +145,19 @@ impl Connection {
         let exchange = Exchange { id, slot, shared: Arc::clone(&self.0) };
         let message = Message::request(Id::Number(id), method, params);
         let letter = Letter { headers, ..Letter::new(message).about(about) };
-        self.0.letters.send(letter).await.map_err(|_| self.0.why_closed())?;
+        if self.0.letters.send(letter).await.is_err() {
+            return Err(self.why_not_sent().await.into());
+        }
         Ok(exchange)
     }
 
     /// Sends a notification; `about` is the peer's request that it belongs to.
     pub async fn notify(&self, notification: Notification, about: Option<Id>) -> Result<(), TransportError> {
         let letter = Letter::new(Message::Notification(notification)).about(about);
-        self.0.letters.send(letter).await.map_err(|_| self.0.why_closed())
+        match self.0.letters.send(letter).await {
+            Ok(()) => Ok(()),
+            Err(_) => Err(self.why_not_sent().await),
+        }
     }
 
     /// Sends a notification after which the transport may close the stream of the peer's request `about`; the peer
@@ -165,7 +170,22 @@ impl Connection {
     ) -> Result<(), TransportError> {
         let letter = Letter::new(Message::Notification(notification)).about(Some(about));
         let letter = Letter { hang_up: Some(retry), ..letter };
-        self.0.letters.send(letter).await.map_err(|_| self.0.why_closed())
+        match self.0.letters.send(letter).await {
+            Ok(()) => Ok(()),
+            Err(_) => Err(self.why_not_sent().await),
+        }
+    }
+
+    /// Why the transport takes no more letters. It may have ended a moment before the dispatcher hears the reason; the
+    /// serving side does not wait for that, since what it serves may be what the dispatcher waits for.
+    async fn why_not_sent(&self) -> TransportError {
+        const SOON: Duration = Duration::from_secs(1);
+        if self.0.limits.linger.is_zero()
+            && let Ok(reason) = time::timeout(SOON, self.closed()).await
+        {
+            return reason;
+        }
+        self.0.why_closed()
     }
 
     /// Waits until the connection has ended, and says why.

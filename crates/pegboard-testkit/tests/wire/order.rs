@@ -139,3 +139,21 @@ async fn a_peer_that_does_not_read_is_left_all_the_same() {
     drop((exchange, connection));
     pump.await.unwrap();
 }
+
+#[tokio::test]
+async fn the_reason_why_a_connection_failed_is_not_lost() {
+    for _ in 0..50 {
+        let (link, port) = pegboard_wire::link::link();
+        let receiver = Arc::new(crate::support::Answering::default());
+        let connection = pegboard_wire::Connection::open(link, receiver, pegboard_wire::Limits::default());
+        let reason = pegboard_wire::link::TransportError::failed("the server cannot be reached");
+        let closed = pegboard_wire::link::Arrival {
+            event: pegboard_wire::link::Event::Closed(reason.clone()),
+            about: None,
+        };
+        port.arrivals.send(closed).await.unwrap();
+        drop(port);
+        let failure = connection.request("ping", None).await.unwrap_err();
+        assert_eq!(failure, pegboard_wire::Failure::Lost(reason));
+    }
+}

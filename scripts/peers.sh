@@ -1,0 +1,169 @@
+#!/usr/bin/env bash
+# Our client against servers, and our server against clients, that others have written: both eras, every transport.
+# Needs Node 20 with npm, and Python 3.10; installs the peers under target/.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+node_peers=(
+    @modelcontextprotocol/server-everything@2026.8.31
+    @modelcontextprotocol/sdk@1.32.2
+    @modelcontextprotocol/client@2.4.0
+    supergateway@4.0.0
+    ws@8
+)
+python_peers=(mcp==2.3.0)
+
+home=$PWD/target/peers
+mkdir -p "$home/node" "$home/log"
+installed=$(printf '%s\n' "${node_peers[@]}" "${python_peers[@]}")
+if [ "$(cat "$home/installed" 2>/dev/null)" != "$installed" ]; then
+    echo "Installing ${node_peers[*]} ${python_peers[*]} …"
+    rm -f "$home/installed"
+    (cd "$home/node" && echo '{"private":true}' >package.json &&
+        npm install --silent --no-audit --no-fund "${node_peers[@]}")
+    python3 -m venv --clear "$home/python"
+    "$home/python/bin/pip" install --quiet --disable-pip-version-check "${python_peers[@]}"
+    echo "$installed" >"$home/installed"
+fi
+# A script finds its packages only from where they are.
+cp scripts/peers/*.mjs "$home/node/"
+everything=$home/node/node_modules/@modelcontextprotocol/server-everything/dist/index.js
+supergateway=$home/node/node_modules/supergateway/dist/index.js
+python=$home/python/bin/python
+
+cargo build --quiet -p pegboard-testkit
+fixture=$(realpath "${CARGO_TARGET_DIR:-target}")/debug/pegboard-testkit
+
+started=()
+stop_all() {
+    kill "${started[@]}" 2>/dev/null || true
+    for _ in $(seq 50); do
+        kill -0 "${started[@]}" 2>/dev/null || return 0
+        sleep 0.1
+    done
+    kill -KILL "${started[@]}" 2>/dev/null || true
+}
+trap stop_all EXIT
+
+# start LOG COMMAND…: runs it in the background until the end of this script.
+start() {
+    : >"$home/log/$1"
+    "${@:2}" >>"$home/log/$1" 2>&1 </dev/null &
+    started+=($!)
+}
+
+# Ports that nobody listens on, as many as asked for: all are held until each is known.
+free_ports() {
+    node -e 'const held = Array.from({ length: process.argv[1] }, () => require("net").createServer().listen(0))
+        Promise.all(held.map((server) => require("events").once(server, "listening"))).then(() => {
+            console.log(...held.map((server) => server.address().port))
+            held.forEach((server) => server.close())
+        })' "$1"
+}
+
+# wait_for TEST…: until the test holds, for half a minute.
+wait_for() {
+    for _ in $(seq 300); do
+        "$@" 2>/dev/null && return
+        sleep 0.1
+    done
+    echo "peer: '$*' did not come true within 30 s"
+    exit 1
+}
+listens() { (exec 3<>"/dev/tcp/127.0.0.1/$1"); }
+says_address() { grep -q '^http://.*/mcp$' "$home/log/$1"; }
+address() { grep -m1 '^http://.*/mcp$' "$home/log/$1"; }
+
+failed=0
+# peer NAME EXPECTED… -- COMMAND…: the command succeeds, and what it prints holds what is expected, in this order.
+peer() {
+    local name=$1 expected=() log problem='' rest
+    shift
+    while [ "$1" != -- ]; do
+        expected+=("$1")
+        shift
+    done
+    shift
+    log="$home/log/${name//[^a-zA-Z0-9]/-}"
+    timeout 60 "$@" >"$log" 2>"$log.err" </dev/null || problem="exit code $?"
+    rest=$(<"$log")
+    for part in "${expected[@]}"; do
+        if [[ $rest != *"$part"* ]]; then
+            problem="${problem:+$problem; }'$part' is missing"
+            break
+        fi
+        rest=${rest#*"$part"}
+    done
+    if [ -z "$problem" ]; then
+        echo "peer: $name passed"
+    else
+        echo "peer: $name FAILED: $problem"
+        tail -n 15 "$log" "$log.err"
+        failed=1
+    fi
+}
+
+# What our client should see of server-everything, however it gets there.
+everything_calls=(
+    --call echo '{"message": "Grüße"}'
+    --call trigger-long-running-operation '{"duration": 0.3, "steps": 3}'
+)
+everything_seen=(
+    'connected: session 2025-11-25, server mcp-servers/everything,'
+    'echo: {"content":[{"type":"text","text":"Echo: Grüße"}]}'
+    'notifications/progress {"progress":1,"total":3,' 'notifications/progress {"progress":2,"total":3,'
+    'notifications/progress {"progress":3,"total":3,' 'Long running operation completed.'
+)
+asked_calls=("${everything_calls[@]}" --call trigger-elicitation-request '{}')
+asked_seen=("${everything_seen[@]}" 'User provided the requested information!')
+read -r http_port sse_port ws_port <<<"$(free_ports 3)"
+start everything-http env PORT="$http_port" node "$everything" streamableHttp
+start everything-sse env PORT="$sse_port" node "$everything" sse
+start supergateway node "$supergateway" --stdio "node $everything stdio" --outputTransport ws --port "$ws_port"
+start python-http "$python" scripts/peers/server.py http
+start fixture-http "$fixture" http 0
+
+peer 'our client, server-everything over stdio' "${asked_seen[@]}" -- \
+    "$fixture" client-stdio "${asked_calls[@]}" node "$everything" stdio
+wait_for listens "$http_port"
+peer 'our client, server-everything over streamable HTTP' "${asked_seen[@]}" -- \
+    "$fixture" client "${asked_calls[@]}" "http://127.0.0.1:$http_port/mcp"
+wait_for listens "$sse_port"
+peer 'our client, server-everything over HTTP+SSE' "${asked_seen[@]}" -- \
+    "$fixture" client-sse "${asked_calls[@]}" "http://127.0.0.1:$sse_port/sse"
+wait_for listens "$ws_port"
+# Supergateway changes the id of every answer to a question, so the server cannot ask over it.
+peer 'our client, server-everything over WebSocket (supergateway)' "${everything_seen[@]}" -- \
+    "$fixture" client-ws "${everything_calls[@]}" "ws://127.0.0.1:$ws_port/message"
+
+# What our client should see of our own server on the Python SDK.
+python_calls=(--call echo '{"message": "hello"}' --call count '{}' --call greet '{}')
+python_seen=(
+    'server python-peer, 3 tools' '"Echo: hello"'
+    '"progress":1,"total":3' '"progress":2,"total":3' '"progress":3,"total":3' 'Counted to three.'
+    'Hello, test!'
+)
+wait_for says_address python-http
+python_url=$(address python-http)
+for era in stateless session; do
+    # The era is found out, which is stateless, or it is what we say.
+    case $era in
+    stateless) revision=2026-07-28 forced=() ;;
+    session) revision=2025-11-25 forced=(--era session) ;;
+    esac
+    seen=("connected: $era $revision, " "${python_seen[@]}")
+    peer "our client, Python server over stdio, $era" "${seen[@]}" -- \
+        "$fixture" client-stdio "${forced[@]}" "${python_calls[@]}" "$python" scripts/peers/server.py stdio
+    peer "our client, Python server over streamable HTTP, $era" "${seen[@]}" -- \
+        "$fixture" client "${forced[@]}" "${python_calls[@]}" "$python_url"
+done
+
+wait_for says_address fixture-http
+fixture_url=$(address fixture-http)
+peer 'our server, Python client' 'ok stdio, session' 'ok stdio, stateless' 'ok http, session' 'ok http, stateless' \
+    'ok sse, session: an error' -- "$python" scripts/peers/client.py "$fixture" "$fixture_url"
+peer 'our server, TypeScript SDK v1 client' 'ok stdio:' 'ok http:' 'ok sse:' 'ok websocket: an error' -- \
+    node "$home/node/client-v1.mjs" "$fixture" "$fixture_url"
+peer 'our server, TypeScript SDK v2 client' 'ok stdio, 2025-11-25' 'ok stdio, 2026-07-28' 'ok http, 2025-11-25' \
+    'ok http, 2026-07-28: an error' -- node "$home/node/client-v2.mjs" "$fixture" "$fixture_url"
+exit "$failed"

@@ -1,0 +1,60 @@
+"""A server on the Python SDK for our client: server.py stdio | http. With http it prints its address first."""
+
+import asyncio
+import socket
+import sys
+from typing import Annotated
+
+import uvicorn
+from mcp.server.mcpserver import Context, Elicit, MCPServer, Resolve
+from pydantic import BaseModel
+
+server = MCPServer("python-peer")
+
+
+@server.tool()
+def echo(message: str) -> str:
+    return f"Echo: {message}"
+
+
+@server.tool()
+async def count(context: Context) -> str:
+    for done in (1, 2, 3):
+        await context.report_progress(done, 3)
+    return "Counted to three."
+
+
+class Visitor(BaseModel):
+    name: str
+
+
+def ask_name() -> Elicit[Visitor]:
+    return Elicit("What is your name?", Visitor)
+
+
+@server.tool()
+def greet(visitor: Annotated[Visitor, Resolve(ask_name)]) -> str:
+    return f"Hello, {visitor.name}!"
+
+
+@server.resource("peer://text")
+def text() -> str:
+    return "A text of the Python peer."
+
+
+@server.prompt()
+def hello() -> str:
+    return "Say hello."
+
+
+def serve_http():
+    listener = socket.create_server(("127.0.0.1", 0))
+    print(f"http://127.0.0.1:{listener.getsockname()[1]}/mcp", flush=True)
+    config = uvicorn.Config(server.streamable_http_app(), log_level="warning")
+    asyncio.run(uvicorn.Server(config).serve(sockets=[listener]))
+
+
+if sys.argv[1:] == ["http"]:
+    serve_http()
+else:
+    server.run("stdio")
