@@ -2,10 +2,12 @@
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use http::HeaderMap;
 use serde::Serialize;
@@ -15,7 +17,7 @@ use tokio::time;
 
 use crate::exchange::{Exchange, Failure, Slot};
 use crate::link::{Arrival, Cancel, Event, Letter, Link, TransportError};
-use crate::message::{Id, Message, Notification, Request, Response, RpcError, Unreadable};
+use crate::message::{Id, Message, Notification, Request, Response, RpcError};
 use crate::raw::RawJson;
 
 /// The code of our own for a peer that asks too much at once.
@@ -37,8 +39,8 @@ pub struct Inbound {
     pub request: Request,
     /// Our request that it belongs to, where the transport can tell.
     pub about: Option<Id>,
-    /// The way back to the peer.
-    pub connection: Connection,
+    /// The way back to the peer. It does not keep the connection alive: whoever made the connection does.
+    pub connection: WeakConnection,
 }
 
 /// What may grow on a connection, and how far.
@@ -103,6 +105,8 @@ struct Pending {
     slot: Arc<Slot>,
     /// The caller's own progress token, which ours stands in for on the wire.
     token: Option<RawJson>,
+    /// Whether the peer is told when nobody waits any more. What opens a connection is never cancelled.
+    is_cancellable: bool,
 }
 
 impl Connection {
@@ -140,7 +144,8 @@ impl Connection {
     ) -> Result<Exchange, Failure> {
         let id = self.0.next_id.fetch_add(1, Ordering::Relaxed);
         let (params, token) = with_own_token(params, id);
-        let slot = self.0.expect_answer(id, token)?;
+        let is_cancellable = !matches!(method, "initialize" | "server/discover");
+        let slot = self.0.expect_answer(id, token, is_cancellable)?;
         // From here on dropping this future gives the request up.
         let exchange = Exchange { id, slot, shared: Arc::clone(&self.0) };
         let message = Message::request(Id::Number(id), method, params);
@@ -256,24 +261,40 @@ fn with_own_token(params: Option<RawJson>, id: i64) -> (Option<RawJson>, Option<
 
 async fn dispatch(shared: Weak<Shared>, mut arrivals: mpsc::Receiver<Arrival>, receiver: Arc<dyn Receiver>) {
     let mut reason = TransportError::Closed;
+    let mut has_ended = false;
     while let Some(arrival) = arrivals.recv().await {
-        let Some(shared) = shared.upgrade() else { return };
+        let Some(strong) = shared.upgrade() else { return };
+        // Nothing that waits for the peer may hold the connection: it could not be given up any more.
+        let letters = strong.letters.clone();
         match arrival.event {
-            Event::Message(Message::Response(response)) => shared.take_answer(response),
+            Event::Message(Message::Response(response)) => strong.take_answer(response),
             Event::Message(Message::Notification(notification)) => {
-                shared.take_notice(notification, arrival.about, &*receiver);
+                strong.take_notice(notification, arrival.about, &*receiver);
             }
             Event::Message(Message::Request(request)) => {
-                shared.serve(request, arrival.about, &receiver).await;
+                let refused = strong.serve(request, arrival.about, &receiver);
+                drop(strong);
+                if let Some(refusal) = refused {
+                    let _ = letters.send(refusal).await;
+                }
             }
-            Event::Garbage(garbage) => shared.refuse(garbage).await,
-            Event::Lost { id, error } => shared.finish(&id, Err(error.into())),
+            Event::Garbage(garbage) => {
+                count(&strong.garbage);
+                drop(strong);
+                let _ = letters.send(Letter::new(Message::response(garbage.id, Err(garbage.error)))).await;
+            }
+            Event::Skipped => count(&strong.garbage),
+            Event::Lost { id, error } => strong.finish(&id, Err(error.into())),
+            Event::Ended => has_ended = true,
             Event::Closed(error) => reason = error,
         }
     }
     if let Some(shared) = shared.upgrade() {
-        let mut n_serving = shared.n_serving.subscribe();
-        let _ = time::timeout(shared.limits.linger, n_serving.wait_for(|n_serving| *n_serving == 0)).await;
+        // Answers are of use only to a peer that still reads.
+        if has_ended {
+            let (linger, mut n_serving) = (shared.limits.linger, shared.n_serving.subscribe());
+            let _ = time::timeout(linger, n_serving.wait_for(|n_serving| *n_serving == 0)).await;
+        }
         shared.close(reason);
     }
 }
@@ -288,7 +309,12 @@ impl Shared {
         self.table().closed.clone().unwrap_or(TransportError::Closed)
     }
 
-    fn expect_answer(&self, id: i64, token: Option<RawJson>) -> Result<Arc<Slot>, Failure> {
+    fn expect_answer(
+        &self,
+        id: i64,
+        token: Option<RawJson>,
+        is_cancellable: bool,
+    ) -> Result<Arc<Slot>, Failure> {
         let mut table = self.table();
         if let Some(reason) = &table.closed {
             return Err(reason.clone().into());
@@ -297,13 +323,14 @@ impl Shared {
             return Err(Failure::Overloaded);
         }
         let slot = Arc::new(Slot::default());
-        table.pending.insert(id, Pending { slot: Arc::clone(&slot), token });
+        table.pending.insert(id, Pending { slot: Arc::clone(&slot), token, is_cancellable });
         Ok(slot)
     }
 
     /// Nobody waits for this answer any more.
     pub(crate) fn give_up(&self, id: i64) {
-        if self.table().pending.remove(&id).is_some() {
+        let given_up = self.table().pending.remove(&id);
+        if given_up.is_some_and(|pending| pending.is_cancellable) {
             // A transport that is gone has nothing to cancel.
             let _ = self.cancels.send(Cancel { id: Id::Number(id) });
         }
@@ -379,34 +406,42 @@ impl Shared {
         }
     }
 
-    /// Starts to answer a request of the peer.
-    async fn serve(self: Arc<Self>, request: Request, about: Option<Id>, receiver: &Arc<dyn Receiver>) {
+    /// Starts to answer a request of the peer, or gives the letter that refuses it.
+    fn serve(
+        self: &Arc<Self>,
+        request: Request,
+        about: Option<Id>,
+        receiver: &Arc<dyn Receiver>,
+    ) -> Option<Letter> {
         let id = request.id.clone();
+        let answer =
+            |id: Id, result| Letter::new(Message::response(Some(id.clone()), result)).about(Some(id));
         if let Some(refusal) = self.refusal_of(&id) {
-            let _ = self
-                .letters
-                .send(Letter::new(Message::response(Some(id.clone()), Err(refusal))).about(Some(id)))
-                .await;
-            return;
+            return Some(answer(id, Err(refusal)));
         }
-        let inbound = Inbound { request, about, connection: Connection(Arc::clone(&self)) };
-        let work = receiver.request(inbound);
-        let shared = Arc::downgrade(&self);
+        let inbound = Inbound { request, about, connection: Connection(Arc::clone(self)).downgrade() };
+        // A bug in the receiver costs this request and nothing else.
+        let work = match catch_unwind(AssertUnwindSafe(|| receiver.request(inbound))) {
+            Ok(work) => work,
+            Err(_panic) => return Some(answer(id, Err(RpcError::bug()))),
+        };
+        let (shared, letters) = (Arc::downgrade(self), self.letters.clone());
         let mut table = self.table();
-        let Entry::Vacant(free) = table.serving.entry(id.clone()) else { return };
+        let Entry::Vacant(free) = table.serving.entry(id.clone()) else { return None };
         // It ends with the work, or is aborted when the peer cancels or the connection ends.
         let task = tokio::spawn(async move {
-            let result = work.await;
-            let Some(shared) = shared.upgrade() else { return };
-            // Once it is not in the table any more nobody can cancel it: the answer goes out.
-            if shared.table().serving.remove(&id).is_some() {
-                let letter = Letter::new(Message::response(Some(id.clone()), result)).about(Some(id));
-                let _ = shared.letters.send(letter).await;
+            let result = AssertUnwindSafe(work).catch_unwind().await.unwrap_or_else(|_| Err(RpcError::bug()));
+            // The place is kept until the answer is out, so that answers nobody reads are bounded, too.
+            let _ = letters.send(answer(id.clone(), result)).await;
+            if let Some(shared) = shared.upgrade()
+                && shared.table().serving.remove(&id).is_some()
+            {
                 shared.n_serving.send_modify(|n_serving| *n_serving -= 1);
             }
         });
         free.insert(task.abort_handle());
         self.n_serving.send_modify(|n_serving| *n_serving += 1);
+        None
     }
 
     fn refusal_of(&self, id: &Id) -> Option<RpcError> {
@@ -419,12 +454,6 @@ impl Shared {
         }
         let is_full = table.serving.len() >= self.limits.max_serving;
         is_full.then(|| RpcError::new(OVERLOADED, "Too many requests are under way"))
-    }
-
-    /// Answers input that is no message, as far as there is somebody to answer.
-    async fn refuse(&self, garbage: Unreadable) {
-        count(&self.garbage);
-        let _ = self.letters.send(Letter::new(Message::response(garbage.id, Err(garbage.error)))).await;
     }
 
     /// The connection is over: every request ends, every answer stops.

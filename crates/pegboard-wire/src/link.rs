@@ -81,6 +81,10 @@ pub enum Event {
         /// Why.
         error: TransportError,
     },
+    /// Input that is no message, and was passed over.
+    Skipped,
+    /// The peer has said all, but may still listen.
+    Ended,
     /// Nothing more will come.
     Closed(TransportError),
 }
@@ -144,14 +148,14 @@ pub(crate) fn events_of(frame: Result<Frame, Unreadable>, garbage: Garbage) -> V
         Err(problem) => vec![Err(problem)],
     };
     let event = |message: Result<Message, Unreadable>| match (message, garbage) {
-        (Ok(message), _) => Some(Event::Message(message)),
-        (Err(problem), Garbage::Answer) => Some(Event::Garbage(problem)),
+        (Ok(message), _) => Event::Message(message),
+        (Err(problem), Garbage::Answer) => Event::Garbage(problem),
         (Err(problem), Garbage::Skip) => {
             tracing::debug!(%problem, "Input that is no message was passed over.");
-            None
+            Event::Skipped
         }
     };
-    messages.into_iter().filter_map(event).collect()
+    messages.into_iter().map(event).collect()
 }
 
 /// How long a transport may take to say good-bye.

@@ -116,7 +116,8 @@ pub enum Reply {
     InputRequired {
         /// The questions: requests like `elicitation/create`, as `{"name": {"method": …, "params": …}}`.
         questions: RawJson,
-        /// What the service wants back with the answers. No client can read or forge it unnoticed.
+        /// What the service wants back with the answers. No client can forge it unnoticed, but it can be read: put no
+        /// secret in it.
         state: Option<Bytes>,
     },
 }

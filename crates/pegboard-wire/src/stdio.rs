@@ -11,7 +11,7 @@ use crate::connection::cancelled;
 use crate::link::{
     Arrival, Cancel, Event, Garbage, Letter, Link, Port, TransportError, events_of, link, outlast,
 };
-use crate::message::{Message, RpcError, Unreadable, code};
+use crate::message::{Id, Message, RpcError, Unreadable, code};
 
 /// What a line may be.
 #[derive(Clone, Copy, Debug)]
@@ -77,6 +77,7 @@ async fn read(mut reader: impl AsyncRead + Unpin, arrivals: mpsc::Sender<Arrival
                 if let Some(line) = lines.rest() {
                     deliver(line, &arrivals, limits).await;
                 }
+                let _ = arrivals.send(Arrival { event: Event::Ended, about: None }).await;
                 break TransportError::Closed;
             }
             Ok(_) => {}
@@ -90,7 +91,14 @@ async fn read(mut reader: impl AsyncRead + Unpin, arrivals: mpsc::Sender<Arrival
 async fn deliver(line: Line, arrivals: &mpsc::Sender<Arrival>, limits: LineLimits) -> bool {
     let frame = match line {
         Line::Whole(bytes) => Message::decode(bytes, limits.max_depth),
-        Line::TooLong => Err(Unreadable {
+        Line::TooLong { head } if limits.garbage == Garbage::Skip => {
+            // Whoever waits for it is told, if it says early enough whom it answers.
+            let error =
+                TransportError::protocol(format!("an answer is longer than {} bytes", limits.max_line));
+            let event = id_in(&head).map_or(Event::Skipped, |id| Event::Lost { id, error });
+            return arrivals.send(Arrival { event, about: None }).await.is_ok();
+        }
+        Line::TooLong { .. } => Err(Unreadable {
             id: None,
             error: RpcError::new(
                 code::INVALID_REQUEST,
@@ -116,6 +124,8 @@ async fn write(
     let mut text = Vec::new();
     loop {
         tokio::select! {
+            // A request is cancelled after it was sent, so letters come first.
+            biased;
             letter = letters.recv() => match letter {
                 Some(letter) => letter.message.encode_line(&mut text),
                 None => break,
@@ -152,7 +162,21 @@ struct Lines {
 
 enum Line {
     Whole(Bytes),
-    TooLong,
+    TooLong {
+        /// How it begins.
+        head: Bytes,
+    },
+}
+
+/// How much of a line that is too long is looked at.
+const HEAD_BYTES: usize = 256;
+
+/// The number behind the first `"id":` of a text.
+fn id_in(head: &[u8]) -> Option<Id> {
+    let at = memchr::memmem::find(head, br#""id":"#)? + br#""id":"#.len();
+    let digits = head[at..].trim_ascii_start();
+    let n_digits = digits.iter().take_while(|byte| byte.is_ascii_digit()).count();
+    std::str::from_utf8(&digits[..n_digits]).ok()?.parse().ok().map(Id::Number)
 }
 
 impl Lines {
@@ -174,7 +198,7 @@ impl Lines {
                 continue;
             }
             if line.len() > self.max_line {
-                return Some(Line::TooLong);
+                return Some(Line::TooLong { head: line.slice(..HEAD_BYTES.min(line.len())) });
             }
             if let Some(line) = trimmed(&line) {
                 return Some(Line::Whole(line));
@@ -186,10 +210,11 @@ impl Lines {
         if !self.skipping && self.buffer.len() <= self.max_line {
             return None;
         }
+        let head = Bytes::copy_from_slice(&self.buffer[..HEAD_BYTES.min(self.buffer.len())]);
         self.buffer.clear();
         self.searched = 0;
         let is_news = !std::mem::replace(&mut self.skipping, true);
-        is_news.then_some(Line::TooLong)
+        is_news.then_some(Line::TooLong { head })
     }
 
     /// What stands after the last line end.

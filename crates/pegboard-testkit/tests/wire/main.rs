@@ -4,6 +4,7 @@
 
 mod eras;
 mod framing;
+mod hostile;
 mod http_server;
 mod order;
 mod support;

@@ -71,11 +71,8 @@ async fn probe(connection: &Connection, options: &ClientOptions) -> Result<Serve
             let mut initializing = Box::pin(initialize(connection, options));
             tokio::select! {
                 session = &mut initializing => match session {
-                    Ok(server) => {
-                        // Giving the first question up now would cancel it, which an old server may not expect.
-                        tokio::spawn(discovering);
-                        Ok(server)
-                    }
+                    // What opens a connection is never cancelled: the first question is just not waited for.
+                    Ok(server) => Ok(server),
                     Err(error) => match discovering.await {
                         answer @ Ok(_) => discovered(connection, options, answer).await,
                         Err(_) => Err(error),

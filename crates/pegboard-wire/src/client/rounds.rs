@@ -47,6 +47,6 @@ async fn answer(client: &Client, questions: &RawJson, name: &str, about: &Id) ->
     let question = questions.get(name)?;
     let method = question.get("method")?.text()?.into_owned();
     let request = Request::new(Id::Text(name.into()), method, question.get("params"));
-    let inbound = Inbound { request, about: Some(about.clone()), connection: client.connection.clone() };
+    let inbound = Inbound { request, about: Some(about.clone()), connection: client.connection.downgrade() };
     client.receiver.request(inbound).await.ok()
 }

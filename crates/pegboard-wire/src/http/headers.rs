@@ -44,7 +44,7 @@ const SENTINEL_START: &str = "=?base64?";
 const SENTINEL_END: &str = "?=";
 
 /// The part of a body that a method's `Mcp-Name` repeats.
-fn name_member(method: &str) -> Option<&'static str> {
+pub(crate) fn name_member(method: &str) -> Option<&'static str> {
     match method {
         "tools/call" | "prompts/get" => Some("name"),
         "resources/read" => Some("uri"),
@@ -68,7 +68,7 @@ pub fn for_request(
         headers.insert(NAME, encoded(&name));
     }
     for parameter in parameters {
-        if let (Some(name), Some(value)) = (parameter.name(), argument(params, &parameter.path)) {
+        if let (Some(name), Some((value, _))) = (parameter.name(), argument(params, &parameter.path)) {
             headers.insert(name, encoded(&value));
         }
     }
@@ -77,25 +77,42 @@ pub fn for_request(
 
 /// Refuses a request of the stateless era whose headers say something else than its body.
 pub fn check(headers: &HeaderMap, request: &Request, parameters: &[HeaderParameter]) -> Result<(), RpcError> {
+    if let Some(name) = twice_in(request.params.as_ref(), parameters) {
+        return Err(RpcError::new(
+            code::HEADER_MISMATCH,
+            format!("Header mismatch: the body has '{name}' twice"),
+        ));
+    }
     let version = claimed_revision(request.params.as_ref());
     let version = version.as_ref().and_then(RawJson::text).unwrap_or_default();
-    expect(headers, &PROTOCOL_VERSION, Some(&version))?;
-    expect(headers, &METHOD, Some(&request.method))?;
+    expect(headers, &PROTOCOL_VERSION, Some(&version), Reading::Text)?;
+    expect(headers, &METHOD, Some(&request.method), Reading::Text)?;
     if let Some(member) = name_member(&request.method) {
         let name = request.params.as_ref().and_then(|params| params.get(member));
         if let Some(name) = name.as_ref().and_then(RawJson::text) {
-            expect(headers, &NAME, Some(&name))?;
+            expect(headers, &NAME, Some(&name), Reading::Text)?;
         }
     }
     for parameter in parameters {
         if let Some(name) = parameter.name() {
-            expect(headers, &name, argument(request.params.as_ref(), &parameter.path).as_deref())?;
+            let value = argument(request.params.as_ref(), &parameter.path);
+            let reading = if value.as_ref().is_some_and(|(_, reading)| *reading == Reading::Number) {
+                Reading::Number
+            } else {
+                Reading::Text
+            };
+            expect(headers, &name, value.as_ref().map(|(text, _)| text.as_str()), reading)?;
         }
     }
     Ok(())
 }
 
-fn expect(headers: &HeaderMap, name: &HeaderName, expected: Option<&str>) -> Result<(), RpcError> {
+fn expect(
+    headers: &HeaderMap,
+    name: &HeaderName,
+    expected: Option<&str>,
+    reading: Reading,
+) -> Result<(), RpcError> {
     let mismatch =
         |problem: String| RpcError::new(code::HEADER_MISMATCH, format!("Header mismatch: {problem}"));
     let mut values = headers.get_all(name).iter();
@@ -108,25 +125,68 @@ fn expect(headers: &HeaderMap, name: &HeaderName, expected: Option<&str>) -> Res
         (Some(_), None) => Err(mismatch(format!("{name} is given, but the body has no such value"))),
         (Some(found), Some(expected)) => {
             let found = decoded(found).ok_or_else(|| mismatch(format!("{name} cannot be read")))?;
-            let is_same = found == expected || is_same_number(&found, expected);
-            if is_same { Ok(()) } else { Err(mismatch(format!("{name} does not say what the body says"))) }
+            // `42.0` in a header means 42, where the body has a number.
+            let number = found.parse::<f64>().ok().filter(|_| reading == Reading::Number);
+            let found = number.and_then(whole_number).unwrap_or(found);
+            if found == expected {
+                Ok(())
+            } else {
+                Err(mismatch(format!("{name} does not say what the body says")))
+            }
         }
     }
 }
 
-fn is_same_number(a: &str, b: &str) -> bool {
-    matches!((a.parse::<f64>(), b.parse::<f64>()), (Ok(a), Ok(b)) if (a - b).abs() < f64::EPSILON)
+/// A member that two readers of the body could read differently.
+fn twice_in(params: Option<&RawJson>, parameters: &[HeaderParameter]) -> Option<String> {
+    let twice =
+        |object: &RawJson, name: &str| object.names().iter().filter(|member| *member == name).count() > 1;
+    let params = params?;
+    let members = ["_meta", "name", "uri", "taskId", "arguments"];
+    if let Some(name) = members.into_iter().find(|name| twice(params, name)) {
+        return Some(name.to_owned());
+    }
+    let arguments = params.get("arguments")?;
+    parameters.iter().find_map(|parameter| {
+        let mut object = arguments.clone();
+        for name in &parameter.path {
+            if twice(&object, name) {
+                return Some(name.clone());
+            }
+            object = object.get(name)?;
+        }
+        None
+    })
+}
+
+/// How a header's value is compared.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Reading {
+    Text,
+    Number,
 }
 
 /// The value of an argument as a header spells it; `None` if it is not there or `null`.
-fn argument(params: Option<&RawJson>, path: &[String]) -> Option<String> {
+fn argument(params: Option<&RawJson>, path: &[String]) -> Option<(String, Reading)> {
     let start = params?.get("arguments")?;
     let value = path.iter().try_fold(start, |value, name| value.get(name))?;
-    match value.text() {
-        Some(text) => Some(text.into_owned()),
-        None if value.as_str() == "null" => None,
-        None => Some(value.as_str().to_owned()),
+    if let Some(text) = value.text() {
+        return Some((text.into_owned(), Reading::Text));
     }
+    // However an integer is spelt, a header spells it in one way.
+    match value.read::<f64>() {
+        Ok(number) => {
+            Some((whole_number(number).unwrap_or_else(|| value.as_str().to_owned()), Reading::Number))
+        }
+        Err(_) if value.as_str() == "null" => None,
+        Err(_) => Some((value.as_str().to_owned(), Reading::Text)),
+    }
+}
+
+/// The decimal digits of a number without a fraction, within what every reader holds exactly.
+fn whole_number(number: f64) -> Option<String> {
+    const MAX_SAFE: f64 = 9_007_199_254_740_991.0;
+    (number.fract() == 0.0 && number.abs() <= MAX_SAFE).then(|| format!("{number:.0}"))
 }
 
 /// A value as a header may carry it: as it is if that is safe, and in Base64 otherwise.

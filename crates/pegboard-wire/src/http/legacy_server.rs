@@ -59,7 +59,7 @@ impl Drop for Open {
 }
 
 async fn open(State(endpoint): State<Arc<Endpoint>>, request: Request) -> Response {
-    if let Err(refusal) = check_sender(request.headers(), &endpoint.options) {
+    if let Err(refusal) = check_sender(request.headers(), request.uri(), &endpoint.options) {
         return refusal;
     }
     let (link, Port { letters, cancels, arrivals }) = link();
@@ -106,6 +106,7 @@ struct Reading {
 impl Reading {
     async fn next(&mut self) -> Option<Bytes> {
         let message = tokio::select! {
+            biased;
             letter = self.letters.recv() => letter?.message,
             Some(cancel) = self.cancels.recv() => cancelled(&cancel),
             () = time::sleep(self.keep_alive) => return Some(Bytes::from_static(sse::KEEP_ALIVE)),
@@ -121,7 +122,7 @@ struct Address {
 }
 
 async fn take(State(endpoint): State<Arc<Endpoint>>, address: Query<Address>, request: Request) -> Response {
-    if let Err(refusal) = check_sender(request.headers(), &endpoint.options) {
+    if let Err(refusal) = check_sender(request.headers(), request.uri(), &endpoint.options) {
         return refusal;
     }
     let Some(arrivals) = endpoint.sessions().get(&address.session).cloned() else {

@@ -8,9 +8,9 @@ use axum::body::Body;
 use axum::extract::{Request as HttpRequest, State};
 use axum::response::Response;
 use axum::routing::any;
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use futures_util::StreamExt;
-use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
+use http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, header};
 use tokio::time;
 
 use crate::era::{Revision, claimed_revision};
@@ -76,7 +76,7 @@ struct Endpoint {
 }
 
 async fn handle(State(endpoint): State<Arc<Endpoint>>, request: HttpRequest) -> Response {
-    if let Err(refusal) = guard::check(request.headers(), &endpoint.options) {
+    if let Err(refusal) = guard::check(request.headers(), request.uri(), &endpoint.options) {
         return refusal.into();
     }
     let (parts, body) = request.into_parts();
@@ -104,11 +104,20 @@ impl Endpoint {
             }
             Frame::One(message) => self.sessions.post(&headers, vec![message]).await,
             Frame::Batch(messages) => match messages.into_iter().collect::<Result<Vec<_>, _>>() {
+                Ok(messages) if messages.iter().any(claims_stateless) => {
+                    let error =
+                        RpcError::new(code::INVALID_REQUEST, "Invalid request: this revision has no batches");
+                    error_response(StatusCode::BAD_REQUEST, None, error)
+                }
                 Ok(messages) => self.sessions.post(&headers, messages).await,
                 Err(Unreadable { id, error }) => error_response(StatusCode::BAD_REQUEST, id, error),
             },
         }
     }
+}
+
+fn claims_stateless(message: &Message) -> bool {
+    matches!(message, Message::Request(request) if claimed_revision(request.params.as_ref()).is_some())
 }
 
 /// Whether a request is of the stateless era: its body says so, or nothing but its header says anything.
@@ -125,8 +134,12 @@ fn is_stateless(headers: &HeaderMap, request: &Request) -> bool {
 
 /// Refuses a request that names another host, or that a foreign web page sent.
 #[expect(clippy::result_large_err, reason = "the refusal is the answer, and rare")]
-pub(crate) fn check_sender(headers: &HeaderMap, options: &HttpServerOptions) -> Result<(), Response> {
-    guard::check(headers, options).map_err(Response::from)
+pub(crate) fn check_sender(
+    headers: &HeaderMap,
+    uri: &Uri,
+    options: &HttpServerOptions,
+) -> Result<(), Response> {
+    guard::check(headers, uri, options).map_err(Response::from)
 }
 
 /// Reads a body that claims to be JSON.
@@ -143,20 +156,23 @@ pub(crate) async fn read_json(headers: &HeaderMap, body: Body, max_bytes: usize)
 /// Reads a body, no further than it may be long.
 async fn read(body: Body, max_bytes: usize) -> Result<Bytes, Refusal> {
     let mut stream = body.into_data_stream();
-    let mut chunks: Vec<Bytes> = Vec::new();
-    let mut n_bytes = 0;
+    let mut first: Option<Bytes> = None;
+    let mut whole = BytesMut::new();
     while let Some(chunk) = stream.next().await {
         let chunk = chunk.map_err(|_| Refusal(StatusCode::BAD_REQUEST, "the body ended early"))?;
-        n_bytes += chunk.len();
+        let n_bytes = first.as_ref().map_or(whole.len(), Bytes::len) + chunk.len();
         if n_bytes > max_bytes {
             return Err(Refusal(StatusCode::PAYLOAD_TOO_LARGE, "the body is too large"));
         }
-        chunks.push(chunk);
+        // A body in one piece, as most are, is not copied.
+        if whole.is_empty() && first.is_none() {
+            first = Some(chunk);
+        } else {
+            whole.extend_from_slice(&first.take().unwrap_or_default());
+            whole.extend_from_slice(&chunk);
+        }
     }
-    Ok(match chunks.as_slice() {
-        [only] => only.clone(),
-        _ => chunks.concat().into(),
-    })
+    Ok(first.unwrap_or_else(|| whole.freeze()))
 }
 
 /// A request that is not even looked at, and why.

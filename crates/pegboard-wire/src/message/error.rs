@@ -83,6 +83,11 @@ impl RpcError {
         self
     }
 
+    /// A bug on this side, which the peer can do nothing about.
+    pub(crate) fn bug() -> Self {
+        Self::new(code::INTERNAL_ERROR, "Internal error: the request ran into a bug")
+    }
+
     /// There is no such method.
     pub fn method_not_found(method: &str) -> Self {
         Self::new(code::METHOD_NOT_FOUND, format!("Method not found: {method}"))

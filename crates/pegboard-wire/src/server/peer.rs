@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde::Serialize;
 use tokio::sync::mpsc;
 
-use crate::connection::Connection;
+use crate::connection::WeakConnection;
 use crate::era::LogLevel;
 use crate::exchange::Failure;
 use crate::link::TransportError;
@@ -25,19 +25,19 @@ pub struct Peer {
 #[derive(Clone, Debug)]
 enum Way {
     /// A connection that carries requests both ways.
-    Session { connection: Connection, about: Id },
+    Session { connection: WeakConnection, about: Id },
     /// A connection that carries requests one way.
-    NoAnswers { connection: Connection, about: Id },
+    NoAnswers { connection: WeakConnection, about: Id },
     /// The response stream of one HTTP request.
     Stream(mpsc::Sender<Notification>),
 }
 
 impl Peer {
-    pub(super) fn session(connection: Connection, about: Id) -> Self {
+    pub(super) fn session(connection: WeakConnection, about: Id) -> Self {
         Self { way: Way::Session { connection, about }, token: None, log_level: None }
     }
 
-    pub(super) fn one_way(connection: Connection, about: Id) -> Self {
+    pub(super) fn one_way(connection: WeakConnection, about: Id) -> Self {
         Self { way: Way::NoAnswers { connection, about }, token: None, log_level: None }
     }
 
@@ -54,9 +54,7 @@ impl Peer {
     /// Tells how far the request has come, if the client wants to know.
     pub async fn progress(&self, progress: f64, total: Option<f64>, message: Option<&str>) {
         #[derive(Serialize)]
-        #[serde(rename_all = "camelCase")]
         struct Params<'p> {
-            progress_token: serde_json::Value,
             progress: f64,
             #[serde(skip_serializing_if = "Option::is_none")]
             total: Option<f64>,
@@ -64,8 +62,8 @@ impl Peer {
             message: Option<&'p str>,
         }
         if let Some(token) = &self.token {
-            let params = Params { progress_token: token.to_value(), progress, total, message };
-            self.notify("notifications/progress", RawJson::of(&params)).await;
+            let params = RawJson::of(&Params { progress, total, message }).with("progressToken", token);
+            self.notify("notifications/progress", params).await;
         }
     }
 
@@ -87,7 +85,10 @@ impl Peer {
         let notification = Notification::new(method, Some(params));
         let sent: Result<(), TransportError> = match &self.way {
             Way::Session { connection, about } | Way::NoAnswers { connection, about } => {
-                connection.notify(notification, Some(about.clone())).await
+                match connection.upgrade() {
+                    Some(connection) => connection.notify(notification, Some(about.clone())).await,
+                    None => Err(TransportError::Closed),
+                }
             }
             Way::Stream(stream) => stream.send(notification).await.map_err(|_| TransportError::Closed),
         };
@@ -102,7 +103,9 @@ impl Peer {
         match &self.way {
             Way::Session { connection, about } => {
                 let notification = Notification::new(method, Some(params));
-                let _ = connection.notify_and_hang_up(notification, about.clone(), retry).await;
+                if let Some(connection) = connection.upgrade() {
+                    let _ = connection.notify_and_hang_up(notification, about.clone(), retry).await;
+                }
             }
             Way::NoAnswers { .. } | Way::Stream(_) => self.notify(method, params).await,
         }
@@ -113,6 +116,7 @@ impl Peer {
         match &self.way {
             Way::Session { connection, about } => {
                 let about = Some(about.clone());
+                let connection = connection.upgrade().ok_or(TransportError::Closed)?;
                 let exchange = connection.request_with(method, params, about, http::HeaderMap::new()).await?;
                 exchange.answer().await
             }

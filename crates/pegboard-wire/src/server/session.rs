@@ -13,7 +13,7 @@ use super::round::{ask_all, check_capabilities};
 use super::{
     Change, ClientDescription, DEFAULT_LOG_LEVEL, Peer, Reply, Server, ServerRequest, SessionId, stateless,
 };
-use crate::connection::{Connection, Inbound, Receiver};
+use crate::connection::{Connection, Inbound, Receiver, WeakConnection};
 use crate::era::{self, LogLevel, Revision};
 use crate::link::Link;
 use crate::message::{Id, Notification, Request, RpcError, code};
@@ -21,6 +21,8 @@ use crate::raw::RawJson;
 
 /// How many resources one client may subscribe to.
 const MAX_SUBSCRIPTIONS: usize = 10_000;
+/// How long the address of one may be.
+const MAX_URI_BYTES: usize = 8 * 1024;
 
 /// How often one request may come back with questions.
 const MAX_ROUNDS: usize = 20;
@@ -113,7 +115,7 @@ impl Session {
     fn call(
         &self,
         request: Request,
-        connection: Connection,
+        connection: WeakConnection,
     ) -> BoxFuture<'static, Result<RawJson, RpcError>> {
         let (client, log_level) = {
             let state = self.state();
@@ -150,8 +152,11 @@ impl Session {
                 };
                 match service.call(request).await? {
                     Reply::Result(result) => {
-                        if &*method == "tools/call" {
-                            locked(&known).remember_task(&result);
+                        match &*method {
+                            "tools/call" => locked(&known).remember_task(&result),
+                            // The service has agreed to it.
+                            "resources/subscribe" => locked(&known).subscribe(&params),
+                            _ => {}
                         }
                         return Ok(plain(&result));
                     }
@@ -176,13 +181,14 @@ impl Session {
                 None => return Some(RpcError::invalid_params("level must be a log level, such as info")),
             },
             "resources/subscribe" => {
-                let mut state = self.state();
-                if state.subscriptions.len() >= MAX_SUBSCRIPTIONS {
+                if self.state().subscriptions.len() >= MAX_SUBSCRIPTIONS {
                     let problem = format!("at most {MAX_SUBSCRIPTIONS} resources can be subscribed");
                     return Some(RpcError::invalid_params(problem));
                 }
-                if let Some(uri) = member("uri").and_then(|uri| uri.read::<String>().ok()) {
-                    state.subscriptions.insert(uri);
+                if member("uri").is_some_and(|uri| uri.as_bytes().len() > MAX_URI_BYTES) {
+                    return Some(RpcError::invalid_params(format!(
+                        "a uri has at most {MAX_URI_BYTES} bytes"
+                    )));
                 }
             }
             "resources/unsubscribe" => {
@@ -222,6 +228,12 @@ impl Session {
 }
 
 impl State {
+    fn subscribe(&mut self, params: &RawJson) {
+        if let Some(uri) = params.get("uri").and_then(|uri| uri.read::<String>().ok()) {
+            self.subscriptions.insert(uri);
+        }
+    }
+
     /// Notes the task that a result announces, if it does.
     fn remember_task(&mut self, result: &RawJson) {
         let id = result.at(&["task", "taskId"]);
@@ -260,9 +272,13 @@ fn forward_changes(session: &Arc<Session>, connection: &Connection) {
                         let _ = connection.notify(notification, None).await;
                     }
                 }
-                // Too slow for every change: the lists, at least, are to be read anew.
+                // Too slow for every change: everything is to be read anew.
                 Err(RecvError::Lagged(_)) => {
-                    for change in [Change::Tools, Change::Prompts, Change::Resources] {
+                    let subscribed: Vec<String> = session.state().subscriptions.iter().cloned().collect();
+                    let updated = subscribed.into_iter().map(|uri| Change::Resource { uri });
+                    for change in
+                        [Change::Tools, Change::Prompts, Change::Resources].into_iter().chain(updated)
+                    {
                         if let Some(notification) = session.words_for(&change) {
                             let _ = connection.notify(notification, None).await;
                         }

@@ -2,9 +2,12 @@
 
 use std::sync::Arc;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use bytes::Bytes;
 use http::HeaderMap;
 use serde::Serialize;
+use sha2::{Digest, Sha256};
 
 use super::round::check_capabilities;
 use super::{ClientDescription, Peer, Reply, Server, ServerRequest, subscription};
@@ -126,10 +129,13 @@ fn missing(key: &str) -> RpcError {
     RpcError::invalid_params(format_args!("_meta must carry '{key}'"))
 }
 
-/// What state is sealed for: the request it belongs to, as far as the client may not change it.
+/// What state is sealed for: the method, and everything the client may not change between the rounds.
 fn purpose(method: &str, params: &RawJson) -> String {
-    let subject = params.get("name").or_else(|| params.get("uri"));
-    format!("{method} {}", subject.as_ref().map_or("", RawJson::as_str))
+    let fixed = params.without("inputResponses").without("requestState").without("_meta");
+    let mut fixed = fixed.to_value();
+    // A client may write the same members in another order.
+    fixed.sort_all_objects();
+    format!("{method} {}", URL_SAFE_NO_PAD.encode(Sha256::digest(fixed.to_string())))
 }
 
 fn opened_state(server: &Server, purpose: &str, params: &RawJson) -> Result<Option<Bytes>, RpcError> {

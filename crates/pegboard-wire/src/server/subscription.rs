@@ -56,8 +56,12 @@ pub(super) async fn listen(
         loop {
             let news = match changes.recv().await {
                 Ok(change) => vec![change],
-                // Too slow for every change: the lists, at least, are to be read anew.
-                Err(RecvError::Lagged(_)) => vec![Change::Tools, Change::Prompts, Change::Resources],
+                // Too slow for every change: everything is to be read anew.
+                Err(RecvError::Lagged(_)) => {
+                    let updated =
+                        filter.resource_subscriptions.iter().map(|uri| Change::Resource { uri: uri.clone() });
+                    [Change::Tools, Change::Prompts, Change::Resources].into_iter().chain(updated).collect()
+                }
                 Err(RecvError::Closed) => break,
             };
             for change in news.iter().filter(|change| filter.wants(change)) {

@@ -10,7 +10,7 @@ use axum::response::Response;
 use axum::routing::any;
 use bytes::Bytes;
 use futures_util::{SinkExt, StreamExt};
-use http::HeaderMap;
+use http::{HeaderMap, Uri};
 
 use crate::http::server::{HttpServerOptions, check_sender};
 use crate::link::{TransportError, link};
@@ -24,11 +24,12 @@ pub fn endpoint(server: Server, options: HttpServerOptions) -> Router {
 
 async fn upgrade(
     State(endpoint): State<Arc<(Server, HttpServerOptions)>>,
+    uri: Uri,
     headers: HeaderMap,
     upgrade: WebSocketUpgrade,
 ) -> Response {
     let (server, options) = &*endpoint;
-    if let Err(refusal) = check_sender(&headers, options) {
+    if let Err(refusal) = check_sender(&headers, &uri, options) {
         return refusal;
     }
     let limits = SocketLimits {

@@ -11,7 +11,7 @@ use tokio::time;
 use crate::http::sse::{self, SseEvent};
 
 /// How many events a channel keeps for a client that is slow or comes back, and how many bytes of them.
-const MAX_EVENTS: usize = 1_024;
+const MAX_EVENTS: usize = 100_000;
 const MAX_BYTES: usize = 32 << 20;
 
 /// The events of one stream, numbered, with the newest kept.
@@ -28,6 +28,8 @@ struct State {
     kept: VecDeque<Bytes>,
     n_bytes: usize,
     n_sent: u64,
+    /// How many were read by somebody.
+    n_read: u64,
     is_closed: bool,
     /// Who reads: a newer reader takes the place of an older one.
     reader: u64,
@@ -113,6 +115,15 @@ impl Channel {
         }
     }
 
+    /// A reader of what nobody has read yet.
+    pub(super) fn reader_of_news(self: &std::sync::Arc<Self>) -> Reader {
+        let from = {
+            let state = self.state();
+            state.n_read.max(state.n_sent - state.kept.len() as u64)
+        };
+        self.reader(from)
+    }
+
     /// A reader of the events from number `from` on.
     pub(super) fn reader(self: &std::sync::Arc<Self>, from: u64) -> Reader {
         let mut state = self.state();
@@ -151,15 +162,17 @@ impl Reader {
         loop {
             let changed = self.channel.changed.notified();
             {
-                let state = self.channel.state();
+                let mut state = self.channel.state();
                 if state.reader != self.turn {
                     return Next::End;
                 }
                 let first_kept = state.n_sent - state.kept.len() as u64;
-                let next = self.next.max(first_kept);
-                let position = usize::try_from(next - first_kept).unwrap_or(usize::MAX);
-                if let Some(message) = state.kept.get(position) {
-                    self.next = next + 1;
+                // What a reader has missed it cannot be given any more, and it must not believe that it has all.
+                let Some(behind) = self.next.checked_sub(first_kept) else { return Next::End };
+                let position = usize::try_from(behind).unwrap_or(usize::MAX);
+                if let Some(message) = state.kept.get(position).cloned() {
+                    self.next += 1;
+                    state.n_read = state.n_read.max(self.next);
                     let id = event_id(self.channel.number, self.next);
                     return Next::Event(sse::encode(&SseEvent {
                         id: Some(id),

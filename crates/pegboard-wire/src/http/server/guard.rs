@@ -4,20 +4,23 @@ use http::{HeaderMap, StatusCode, Uri, header};
 
 use super::{HttpServerOptions, Refusal};
 
-/// Refuses a request that names another host, or that a foreign web page sent.
-pub(super) fn check(headers: &HeaderMap, options: &HttpServerOptions) -> Result<(), Refusal> {
-    let host = headers.get(header::HOST).map(|host| host.to_str().unwrap_or_default());
-    if let Some(host) = host
-        && !is_allowed_host(host, options)
-    {
+/// Refuses a request that does not name one allowed host, or that a foreign web page sent.
+pub(super) fn check(headers: &HeaderMap, uri: &Uri, options: &HttpServerOptions) -> Result<(), Refusal> {
+    let mut hosts = headers.get_all(header::HOST).iter().map(|host| host.to_str().unwrap_or_default());
+    // HTTP/2 names the host in the request itself.
+    let named: Vec<&str> = hosts.by_ref().chain(uri.authority().map(http::uri::Authority::as_str)).collect();
+    if headers.get_all(header::HOST).iter().count() > 1 {
+        return Err(Refusal(StatusCode::BAD_REQUEST, "a request names one host"));
+    }
+    if named.is_empty() || !named.iter().all(|host| is_allowed_host(host, options)) {
         return Err(Refusal(StatusCode::FORBIDDEN, "this host is not served here"));
     }
-    let origin = headers.get(header::ORIGIN).map(|origin| origin.to_str().unwrap_or_default());
-    match origin {
-        Some(origin) if !is_allowed_origin(origin, options) => {
-            Err(Refusal(StatusCode::FORBIDDEN, "this origin is not allowed"))
-        }
-        _ => Ok(()),
+    let mut origins =
+        headers.get_all(header::ORIGIN).iter().map(|origin| origin.to_str().unwrap_or_default());
+    if origins.all(|origin| is_allowed_origin(origin, options)) {
+        Ok(())
+    } else {
+        Err(Refusal(StatusCode::FORBIDDEN, "this origin is not allowed"))
     }
 }
 

@@ -1,6 +1,6 @@
 //! Sessions: clients that opened with `initialize`, each with its streams.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -62,6 +62,9 @@ impl Sessions {
     pub(super) async fn post(&self, headers: &HeaderMap, messages: Vec<Message>) -> Response {
         let is_initialize = |message: &Message| matches!(message, Message::Request(request) if &*request.method == "initialize");
         let opens = messages.iter().any(is_initialize);
+        if let Err(refusal) = check_version(headers) {
+            return refusal.into();
+        }
         let (session, id) = match self.find(headers) {
             Found::Session(session, _) if !opens => (session, None),
             Found::Session(..) => return plain(StatusCode::BAD_REQUEST, "the session has begun already"),
@@ -72,9 +75,6 @@ impl Sessions {
             },
             Found::Unnamed => return no_session(&messages),
         };
-        if let Err(refusal) = check_version(headers) {
-            return refusal.into();
-        }
         let form = if prefers_stream(headers) { Form::Stream } else { Form::Whole };
         let mut response = session.take(messages, form, self.options.keep_alive).await;
         if let Some(id) = id.and_then(|id| HeaderValue::from_str(&id).ok()) {
@@ -143,15 +143,19 @@ impl Sessions {
             loop {
                 let Some(session) = weak.upgrade() else { return };
                 let last_seen = session.last_seen();
-                if last_seen.elapsed() >= idle {
+                let is_busy = !lock(&session.streams).by_request.is_empty();
+                if is_busy {
+                    session.touch();
+                } else if last_seen.elapsed() >= idle {
                     session.end();
                     if let Some(table) = table.upgrade() {
                         lock(&table).remove(&id);
                     }
                     return;
                 }
+                let until = session.last_seen() + idle;
                 drop(session);
-                time::sleep_until(last_seen + idle).await;
+                time::sleep_until(until).await;
             }
         });
     }
@@ -172,6 +176,16 @@ enum Found {
     Unknown,
     /// The request names none.
     Unnamed,
+}
+
+/// The request that a message cancels, if it does.
+fn cancelled_by(message: &Message) -> Option<Id> {
+    match message {
+        Message::Notification(notification) if &*notification.method == "notifications/cancelled" => {
+            notification.params.as_ref()?.get("requestId")?.read().ok()
+        }
+        Message::Notification(_) | Message::Request(_) | Message::Response(_) => None,
+    }
 }
 
 /// How a client wants an answer that could be had either way.
@@ -230,6 +244,7 @@ impl Session {
         tokio::spawn(async move {
             loop {
                 tokio::select! {
+                    biased;
                     letter = letters.recv() => match letter {
                         Some(letter) => lock(&routed).route(&letter),
                         None => break,
@@ -272,8 +287,13 @@ impl Session {
             return error_response(StatusCode::BAD_REQUEST, requests.into_iter().next(), error);
         }
         for message in messages {
+            let cancelled = cancelled_by(&message);
             if self.arrivals.send(Arrival::message(message)).await.is_err() {
                 return plain(StatusCode::NOT_FOUND, "the session has ended");
+            }
+            // No answer will come, so the stream that waits for it ends.
+            if let Some(id) = cancelled {
+                lock(&self.streams).give_up(&id);
             }
         }
         if requests.is_empty() {
@@ -284,7 +304,11 @@ impl Session {
         }
         channel.begun().await;
         match channel.only_message() {
-            Some(message) => json(StatusCode::OK, message),
+            Some(message) => {
+                // Without an event id nobody can come back for it.
+                lock(&self.streams).ended.retain(|ended| ended.number() != channel.number());
+                json(StatusCode::OK, message)
+            }
             None => stream_of(self, channel.reader(0), keep_alive),
         }
     }
@@ -292,7 +316,7 @@ impl Session {
     /// A reader of the stream that the client last read, or of what belongs to no request.
     fn reader_after(&self, last: Option<(u64, u64)>) -> Option<Reader> {
         let streams = lock(&self.streams);
-        let Some((number, n_seen)) = last else { return Some(streams.general.reader(0)) };
+        let Some((number, n_seen)) = last else { return Some(streams.general.reader_of_news()) };
         let channel = streams
             .by_request
             .values()
@@ -305,10 +329,13 @@ impl Session {
 
 impl Streams {
     fn expect_answers(&mut self, requests: &[Id], channel: &Arc<Channel>) -> bool {
-        if requests.iter().any(|id| self.by_request.contains_key(id)) {
+        let distinct: HashSet<&Id> = requests.iter().collect();
+        if distinct.len() < requests.len() || requests.iter().any(|id| self.by_request.contains_key(id)) {
             return false;
         }
-        self.n_open.insert(channel.number(), requests.len());
+        if !requests.is_empty() {
+            self.n_open.insert(channel.number(), requests.len());
+        }
         for id in requests {
             self.by_request.insert(id.clone(), Arc::clone(channel));
         }
@@ -341,6 +368,17 @@ impl Streams {
         self.ended.push_back(channel);
         if self.ended.len() > MAX_ENDED_STREAMS {
             self.ended.pop_front();
+        }
+    }
+
+    /// A request that was cancelled gets no answer.
+    fn give_up(&mut self, id: &Id) {
+        let Some(channel) = self.by_request.remove(id) else { return };
+        let n_open = self.n_open.entry(channel.number()).or_default();
+        *n_open = n_open.saturating_sub(1);
+        if *n_open == 0 {
+            self.n_open.remove(&channel.number());
+            channel.close();
         }
     }
 
