@@ -159,7 +159,10 @@ impl Client {
         options: RequestOptions,
     ) -> Result<Exchange, Failure> {
         match self.era() {
-            Era::Session => self.connection.request_with(method, params, None, options.headers).await,
+            Era::Session => {
+                let params = params.map(|params| without_stateless_meta(&params));
+                self.connection.request_with(method, params, None, options.headers).await
+            }
             Era::Stateless => {
                 let params = self.with_meta(params, &options);
                 let repeated = self.repeated_parameters(method, &params);
@@ -222,6 +225,16 @@ impl Client {
         let known = self.header_parameters.lock().unwrap_or_else(PoisonError::into_inner);
         tool.as_ref().and_then(RawJson::text).and_then(|name| known.get(&*name).cloned()).unwrap_or_default()
     }
+}
+
+/// Parameters without what would make a server of both eras take the request for a stateless one.
+fn without_stateless_meta(params: &RawJson) -> RawJson {
+    let Some(own) = params.get("_meta") else { return params.clone() };
+    let keys = [meta::PROTOCOL_VERSION, meta::CLIENT_INFO, meta::CLIENT_CAPABILITIES, meta::LOG_LEVEL];
+    if keys.iter().all(|key| own.get(key).is_none()) {
+        return params.clone();
+    }
+    params.with("_meta", &keys.iter().fold(own, |own, key| own.without(key)))
 }
 
 /// Answers pings, and leaves the rest to the receiver.

@@ -39,6 +39,8 @@ pub struct Inbound {
     pub request: Request,
     /// Our request that it belongs to, where the transport can tell.
     pub about: Option<Id>,
+    /// The headers it came with, where the transport has them.
+    pub headers: HeaderMap,
     /// The way back to the peer. It does not keep the connection alive: whoever made the connection does.
     pub connection: WeakConnection,
 }
@@ -272,7 +274,8 @@ async fn dispatch(shared: Weak<Shared>, mut arrivals: mpsc::Receiver<Arrival>, r
                 strong.take_notice(notification, arrival.about, &*receiver);
             }
             Event::Message(Message::Request(request)) => {
-                let refused = strong.serve(request, arrival.about, &receiver);
+                let from = (arrival.about, arrival.headers);
+                let refused = strong.serve(request, from, &receiver);
                 drop(strong);
                 if let Some(refusal) = refused {
                     let _ = letters.send(refusal).await;
@@ -410,7 +413,7 @@ impl Shared {
     fn serve(
         self: &Arc<Self>,
         request: Request,
-        about: Option<Id>,
+        (about, headers): (Option<Id>, HeaderMap),
         receiver: &Arc<dyn Receiver>,
     ) -> Option<Letter> {
         let id = request.id.clone();
@@ -419,7 +422,8 @@ impl Shared {
         if let Some(refusal) = self.refusal_of(&id) {
             return Some(answer(id, Err(refusal)));
         }
-        let inbound = Inbound { request, about, connection: Connection(Arc::clone(self)).downgrade() };
+        let connection = Connection(Arc::clone(self)).downgrade();
+        let inbound = Inbound { request, about, headers, connection };
         // A bug in the receiver costs this request and nothing else.
         let work = match catch_unwind(AssertUnwindSafe(|| receiver.request(inbound))) {
             Ok(work) => work,

@@ -58,12 +58,33 @@ pub struct Arrival {
     pub event: Event,
     /// Our request whose stream it came on, for transports that keep a stream for each request.
     pub about: Option<Id>,
+    /// The headers it came with, for transports that have them.
+    pub headers: HeaderMap,
 }
 
 impl Arrival {
+    /// What came on a stream that all requests share.
+    pub fn new(event: Event) -> Self {
+        Self { event, about: None, headers: HeaderMap::new() }
+    }
+
     /// A message that came on a stream that all requests share.
     pub fn message(message: Message) -> Self {
-        Self { event: Event::Message(message), about: None }
+        Self::new(Event::Message(message))
+    }
+
+    /// The arrival on the stream of a request of ours.
+    #[must_use]
+    pub fn about(mut self, id: Option<Id>) -> Self {
+        self.about = id;
+        self
+    }
+
+    /// The arrival with the headers it came with.
+    #[must_use]
+    pub fn with_headers(mut self, headers: HeaderMap) -> Self {
+        self.headers = headers;
+        self
     }
 }
 

@@ -36,7 +36,7 @@ pub trait Service: Send + Sync + 'static {
     fn call(&self, request: ServerRequest) -> BoxFuture<'static, Result<Reply, RpcError>>;
 
     /// Hears a notification of a client with a session.
-    fn notified(&self, _notification: Notification) {}
+    fn notified(&self, _session: &SessionId, _notification: Notification) {}
 
     /// What changes, for those who listen.
     fn changes(&self) -> Option<broadcast::Receiver<Change>> {

@@ -77,14 +77,14 @@ async fn read(mut reader: impl AsyncRead + Unpin, arrivals: mpsc::Sender<Arrival
                 if let Some(line) = lines.rest() {
                     deliver(line, &arrivals, limits).await;
                 }
-                let _ = arrivals.send(Arrival { event: Event::Ended, about: None }).await;
+                let _ = arrivals.send(Arrival::new(Event::Ended)).await;
                 break TransportError::Closed;
             }
             Ok(_) => {}
             Err(error) => break TransportError::failed(error),
         }
     };
-    let _ = arrivals.send(Arrival { event: Event::Closed(reason), about: None }).await;
+    let _ = arrivals.send(Arrival::new(Event::Closed(reason))).await;
 }
 
 /// Hands on what a line holds; `false` if nobody takes it any more.
@@ -96,7 +96,7 @@ async fn deliver(line: Line, arrivals: &mpsc::Sender<Arrival>, limits: LineLimit
             let error =
                 TransportError::protocol(format!("an answer is longer than {} bytes", limits.max_line));
             let event = id_in(&head).map_or(Event::Skipped, |id| Event::Lost { id, error });
-            return arrivals.send(Arrival { event, about: None }).await.is_ok();
+            return arrivals.send(Arrival::new(event)).await.is_ok();
         }
         Line::TooLong { .. } => Err(Unreadable {
             id: None,
@@ -107,7 +107,7 @@ async fn deliver(line: Line, arrivals: &mpsc::Sender<Arrival>, limits: LineLimit
         }),
     };
     for event in events_of(frame, limits.garbage) {
-        if arrivals.send(Arrival { event, about: None }).await.is_err() {
+        if arrivals.send(Arrival::new(event)).await.is_err() {
             return false;
         }
     }

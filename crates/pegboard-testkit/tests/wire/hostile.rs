@@ -169,8 +169,8 @@ impl Service for Breaking {
 async fn a_bug_in_a_service_costs_one_request() {
     let (client, _) = connect(pipe_to(Server::new(Arc::new(Breaking))), Some(Era::Session)).await;
     for method in ["early", "late", "server/discover"] {
-        let failure =
-            client.call(method, (method == "server/discover").then(stateless_meta)).await.unwrap_err();
+        let params = (method == "server/discover").then(stateless_meta);
+        let failure = client.connection().request(method, params).await.unwrap().answer().await.unwrap_err();
         assert!(
             matches!(failure, Failure::Refused(ref error) if error.code == code::INTERNAL_ERROR),
             "{failure:?}"
@@ -258,7 +258,7 @@ async fn state_is_good_for_the_request_it_was_given_for() {
 #[tokio::test]
 async fn a_cancelled_request_ends_its_stream_and_frees_its_id() {
     let url = serve_http(HttpServerOptions::default()).await;
-    let initialize = json!({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {"protocolVersion": "2025-11-25", "capabilities": {}}});
+    let initialize = json!({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {"protocolVersion": "2025-03-26", "capabilities": {}}});
     let opened = post(&url, &initialize, &[]).send().await.unwrap();
     let session = opened.headers()["mcp-session-id"].to_str().unwrap().to_owned();
     let slow = json!({"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": {"name": "slow_compute", "arguments": {"seconds": 200}}});
@@ -323,4 +323,12 @@ async fn a_client_that_hears_a_late_answer_is_still_of_one_mind() {
     let options = ClientOptions { probe_time: Duration::from_millis(20), ..ClientOptions::new("test", "1") };
     let client = Client::connect(link, Arc::new(Answering::default()), options).await.unwrap();
     assert_eq!(client.era(), Era::Stateless);
+}
+
+#[tokio::test]
+async fn a_request_with_another_eras_meta_stays_in_its_session() {
+    let (client, _) = connect(crate::support::http().await, Some(Era::Session)).await;
+    let params = stateless_meta().with("name", &RawJson::of("test_simple_text"));
+    let result = client.call("tools/call", Some(params)).await.unwrap();
+    assert!(result.get("resultType").is_none(), "the answer is one of the session era: {result:?}");
 }

@@ -20,7 +20,11 @@ fn post(url: &str, body: impl Into<String>) -> RequestBuilder {
 }
 
 async fn open_session(url: &str) -> String {
-    let response = post(url, INITIALIZE).send().await.unwrap();
+    open_session_of(url, "2025-11-25").await
+}
+
+async fn open_session_of(url: &str, revision: &str) -> String {
+    let response = post(url, INITIALIZE.replace("2025-11-25", revision)).send().await.unwrap();
     assert_eq!(response.status(), StatusCode::OK);
     response.headers()["mcp-session-id"].to_str().unwrap().to_owned()
 }
@@ -91,7 +95,7 @@ async fn a_session_lives_from_initialize_to_delete() {
 #[tokio::test]
 async fn a_batch_is_answered_on_one_stream() {
     let url = serve_http(HttpServerOptions::default()).await;
-    let session = open_session(&url).await;
+    let session = open_session_of(&url, "2025-03-26").await;
     let batch =
         r#"[{"jsonrpc":"2.0","id":2,"method":"ping"},{"jsonrpc":"2.0","id":"b","method":"tools/list"}]"#;
     let response = post(&url, batch).header("mcp-session-id", &session).send().await.unwrap();
@@ -168,4 +172,51 @@ async fn a_session_that_is_listened_to_is_not_idle_and_its_stream_ends_with_it()
     assert_eq!(ping.send().await.unwrap().status(), StatusCode::OK);
     Client::new().delete(&url).header("mcp-session-id", &session).send().await.unwrap();
     assert!(stream.text().await.unwrap().starts_with("id: 0-0"), "the stream has ended");
+}
+
+/// Answers with a header of the request.
+struct EchoHeader;
+
+impl pegboard_wire::server::Service for EchoHeader {
+    fn describe(&self, _revision: pegboard_wire::era::Revision) -> pegboard_wire::server::Description {
+        let info = pegboard_wire::RawJson::from(json!({"name": "e", "version": "1"}));
+        let capabilities = pegboard_wire::RawJson::empty_object();
+        pegboard_wire::server::Description { info, capabilities, instructions: None }
+    }
+
+    fn call(
+        &self,
+        request: pegboard_wire::server::ServerRequest,
+    ) -> futures_util::future::BoxFuture<'static, Result<pegboard_wire::server::Reply, pegboard_wire::RpcError>>
+    {
+        let user =
+            request.headers.get("x-user").and_then(|user| user.to_str().ok()).unwrap_or("nobody").to_owned();
+        let reply = pegboard_wire::RawJson::from(json!({"user": user})).into();
+        Box::pin(std::future::ready(Ok(reply)))
+    }
+}
+
+#[tokio::test]
+async fn a_service_sees_the_headers_of_each_request() {
+    use pegboard_wire::client::{Client, Era, RequestOptions};
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}/mcp", listener.local_addr().unwrap());
+    let server = pegboard_wire::server::Server::new(std::sync::Arc::new(EchoHeader));
+    let app = pegboard_testkit::serve::everywhere(&server, &HttpServerOptions::default());
+    tokio::spawn(async move { axum::serve(listener, app).await });
+    for (path, era) in [("/mcp", Era::Session), ("/mcp", Era::Stateless), ("/legacy/sse", Era::Session)] {
+        let http = pegboard_wire::http::client::HttpOptions::new(url.replace("/mcp", path).parse().unwrap());
+        let link = match path {
+            "/mcp" => pegboard_wire::http::client::connect(http).unwrap(),
+            _ => pegboard_wire::http::legacy_client::connect(http).unwrap(),
+        };
+        let receiver = std::sync::Arc::new(crate::support::Answering::default());
+        let client = Client::connect(link, receiver, crate::support::options(Some(era))).await.unwrap();
+        for user in ["ada", "grace"] {
+            let headers = [("x-user".parse().unwrap(), user.parse().unwrap())].into_iter().collect();
+            let options = RequestOptions { headers, ..RequestOptions::default() };
+            let answer = client.request("who/am/i", None, options).await.unwrap().answer().await.unwrap();
+            assert_eq!(answer.to_value()["user"], user, "{path} {era:?}");
+        }
+    }
 }

@@ -147,10 +147,7 @@ async fn the_reason_why_a_connection_failed_is_not_lost() {
         let receiver = Arc::new(crate::support::Answering::default());
         let connection = pegboard_wire::Connection::open(link, receiver, pegboard_wire::Limits::default());
         let reason = pegboard_wire::link::TransportError::failed("the server cannot be reached");
-        let closed = pegboard_wire::link::Arrival {
-            event: pegboard_wire::link::Event::Closed(reason.clone()),
-            about: None,
-        };
+        let closed = pegboard_wire::link::Arrival::new(pegboard_wire::link::Event::Closed(reason.clone()));
         port.arrivals.send(closed).await.unwrap();
         drop(port);
         let failure = connection.request("ping", None).await.unwrap_err();

@@ -1,5 +1,6 @@
 //! Requests that come back with questions: they are answered, and the request is made again.
 
+use ::http::HeaderMap;
 use futures_util::future::join_all;
 
 use super::{Client, RequestOptions};
@@ -22,7 +23,12 @@ pub(super) async fn call(client: &Client, method: &str, params: Option<RawJson>)
         let kind = result.get("resultType");
         match kind.as_ref().and_then(RawJson::text).as_deref() {
             Some("input_required") => asked_with = with_answers(client, &params, &result, &id).await,
-            _ => return Ok(result),
+            // What a task gives is told by its own methods.
+            None | Some("complete" | "task") => return Ok(result),
+            Some(unknown) => {
+                let what = format!("a result of the unknown kind '{unknown}'");
+                return Err(TransportError::protocol(what).into());
+            }
         }
     }
     Err(TransportError::protocol("the server kept asking without an end").into())
@@ -47,6 +53,7 @@ async fn answer(client: &Client, questions: &RawJson, name: &str, about: &Id) ->
     let question = questions.get(name)?;
     let method = question.get("method")?.text()?.into_owned();
     let request = Request::new(Id::Text(name.into()), method, question.get("params"));
-    let inbound = Inbound { request, about: Some(about.clone()), connection: client.connection.downgrade() };
+    let connection = client.connection.downgrade();
+    let inbound = Inbound { request, about: Some(about.clone()), headers: HeaderMap::new(), connection };
     client.receiver.request(inbound).await.ok()
 }

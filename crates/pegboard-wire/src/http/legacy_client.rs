@@ -42,7 +42,7 @@ pub fn connect(options: HttpOptions) -> Result<Link, TransportError> {
                 () = Outbox::new(target, arrivals.clone()).run(letters, cancels) => TransportError::Closed,
             },
         };
-        let _ = arrivals.send(Arrival { event: Event::Closed(reason), about: None }).await;
+        let _ = arrivals.send(Arrival::new(Event::Closed(reason))).await;
     });
     Ok(link)
 }
@@ -156,7 +156,7 @@ impl Outbox {
                     if let Err(error) = ask(&target, headers, body).await {
                         let about = Some(request.id.clone());
                         let _ = arrivals
-                            .send(Arrival { event: Event::Lost { id: request.id, error }, about })
+                            .send(Arrival::new(Event::Lost { id: request.id, error }).about(about))
                             .await;
                     }
                 });

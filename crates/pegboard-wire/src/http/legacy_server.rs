@@ -141,7 +141,7 @@ async fn take(State(endpoint): State<Arc<Endpoint>>, address: Query<Address>, re
         Err(garbage) => vec![Event::Garbage(garbage)],
     };
     for event in said {
-        if arrivals.send(Arrival { event, about: None }).await.is_err() {
+        if arrivals.send(Arrival::new(event).with_headers(parts.headers.clone())).await.is_err() {
             return plain(StatusCode::NOT_FOUND, "the session has ended");
         }
     }

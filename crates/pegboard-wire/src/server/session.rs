@@ -57,20 +57,20 @@ struct State {
 
 impl Receiver for Session {
     fn request(&self, inbound: Inbound) -> BoxFuture<'static, Result<RawJson, RpcError>> {
-        let Inbound { request, connection, .. } = inbound;
+        let Inbound { request, headers, connection, .. } = inbound;
         if era::claimed_revision(request.params.as_ref()).is_some() {
             let peer = Peer::one_way(connection, request.id.clone());
-            return stateless::call(&self.server, request, HeaderMap::new(), peer).boxed();
+            return stateless::call(&self.server, request, headers, peer).boxed();
         }
         match &*request.method {
             "initialize" => std::future::ready(self.initialize(&request)).boxed(),
             "ping" => std::future::ready(Ok(RawJson::empty_object())).boxed(),
-            _ => self.call(request, connection),
+            _ => self.call(request, headers, connection),
         }
     }
 
     fn notification(&self, notification: Notification, _about: Option<Id>) {
-        self.server.service.notified(notification);
+        self.server.service.notified(&self.id, notification);
     }
 }
 
@@ -115,6 +115,7 @@ impl Session {
     fn call(
         &self,
         request: Request,
+        headers: HeaderMap,
         connection: WeakConnection,
     ) -> BoxFuture<'static, Result<RawJson, RpcError>> {
         let (client, log_level) = {
@@ -147,7 +148,7 @@ impl Session {
                     client: client.clone(),
                     answers: answers.take(),
                     state: state.take(),
-                    headers: HeaderMap::new(),
+                    headers: headers.clone(),
                     peer: peer.clone(),
                 };
                 match service.call(request).await? {

@@ -50,7 +50,7 @@ where
         reason = write(sink, letters, relayed) => reason,
         () = outlast(cancels, relay) => TransportError::Closed,
     };
-    let _ = arrivals.send(Arrival { event: Event::Closed(reason), about: None }).await;
+    let _ = arrivals.send(Arrival::new(Event::Closed(reason))).await;
 }
 
 async fn read<R>(mut stream: R, arrivals: &mpsc::Sender<Arrival>, limits: SocketLimits) -> TransportError
@@ -63,7 +63,7 @@ where
             Err(error) => return error,
         };
         for event in events_of(frame, limits.garbage) {
-            if arrivals.send(Arrival { event, about: None }).await.is_err() {
+            if arrivals.send(Arrival::new(event)).await.is_err() {
                 return TransportError::Closed;
             }
         }

@@ -237,6 +237,6 @@ impl Call {
     }
 
     async fn arrive(&self, event: Event) {
-        self.server.arrive(Arrival { event, about: Some(self.request.id.clone()) }).await;
+        self.server.arrive(Arrival::new(event).about(Some(self.request.id.clone()))).await;
     }
 }

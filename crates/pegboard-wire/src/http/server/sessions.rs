@@ -52,6 +52,8 @@ struct Streams {
     /// How many requests under way answer on a channel.
     n_open: HashMap<u64, usize>,
     ended: VecDeque<Arc<Channel>>,
+    /// The revision that was agreed on.
+    revision: Option<Revision>,
 }
 
 impl Sessions {
@@ -75,8 +77,12 @@ impl Sessions {
             },
             Found::Unnamed => return no_session(&messages),
         };
+        if messages.len() > 1 && !lock(&session.streams).has_batches() {
+            let error = RpcError::new(code::INVALID_REQUEST, "Invalid request: this revision has no batches");
+            return error_response(StatusCode::BAD_REQUEST, None, error);
+        }
         let form = if prefers_stream(headers) { Form::Stream } else { Form::Whole };
-        let mut response = session.take(messages, form, self.options.keep_alive).await;
+        let mut response = session.take(messages, headers, form, self.options.keep_alive).await;
         if let Some(id) = id.and_then(|id| HeaderValue::from_str(&id).ok()) {
             response.headers_mut().insert(headers::SESSION_ID, id);
         }
@@ -237,6 +243,7 @@ impl Session {
             by_request: HashMap::new(),
             n_open: HashMap::new(),
             ended: VecDeque::new(),
+            revision: None,
         }));
         let routed = Arc::clone(&streams);
         let mut letters = letters;
@@ -272,7 +279,13 @@ impl Session {
     }
 
     /// Hands messages to the serving side, and answers with what it says to the requests among them.
-    async fn take(self: &Arc<Self>, messages: Vec<Message>, form: Form, keep_alive: Duration) -> Response {
+    async fn take(
+        self: &Arc<Self>,
+        messages: Vec<Message>,
+        headers: &HeaderMap,
+        form: Form,
+        keep_alive: Duration,
+    ) -> Response {
         let requests: Vec<Id> = messages
             .iter()
             .filter_map(|message| match message {
@@ -288,7 +301,7 @@ impl Session {
         }
         for message in messages {
             let cancelled = cancelled_by(&message);
-            if self.arrivals.send(Arrival::message(message)).await.is_err() {
+            if self.arrivals.send(Arrival::message(message).with_headers(headers.clone())).await.is_err() {
                 return plain(StatusCode::NOT_FOUND, "the session has ended");
             }
             // No answer will come, so the stream that waits for it ends.
@@ -347,6 +360,11 @@ impl Streams {
         if let Message::Response(response) = &letter.message
             && let Some(channel) = response.id.as_ref().and_then(|id| self.by_request.remove(id))
         {
+            if self.revision.is_none() {
+                // The first answer is that to `initialize`.
+                let version = response.result.as_ref().ok().and_then(|result| result.get("protocolVersion"));
+                self.revision = version.and_then(|version| version.text()?.parse().ok());
+            }
             return self.send_answer(channel, message);
         }
         let channel = letter.about.as_ref().and_then(|id| self.by_request.get(id)).unwrap_or(&self.general);
@@ -369,6 +387,11 @@ impl Streams {
         if self.ended.len() > MAX_ENDED_STREAMS {
             self.ended.pop_front();
         }
+    }
+
+    /// Whether several messages may come at once. Only one revision ever had that.
+    fn has_batches(&self) -> bool {
+        self.revision == Some(Revision::V2025_03_26)
     }
 
     /// A request that was cancelled gets no answer.
