@@ -10,6 +10,7 @@ use pegboard_testkit::fixture::Fixture;
 use pegboard_testkit::{explorer, serve};
 use pegboard_wire::RawJson;
 use pegboard_wire::client::Era;
+use pegboard_wire::http;
 use pegboard_wire::http::server::HttpServerOptions;
 use pegboard_wire::server::Server;
 use pegboard_wire::stdio::{LineLimits, lines};
@@ -47,7 +48,7 @@ async fn run(arguments: &[&str]) -> Result<()> {
             let port = port.parse().map_err(Error::other)?;
             let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).await?;
             println!("http://{}/mcp", listener.local_addr()?);
-            axum::serve(listener, serve::everywhere(&server, &HttpServerOptions::default())).await
+            http::server::serve(listener, serve::everywhere(&server, &HttpServerOptions::default())).await
         }
         ["client-scenarios"] => {
             for scenario in explorer::SCENARIOS {

@@ -13,6 +13,66 @@
 //! - [`client`]: the client role, for servers of both eras.
 //!
 //! Nothing in here knows tools, toolboxes, configuration or policy.
+//!
+//! A server and a client of it, over a pipe:
+//!
+//! ```
+//! use std::sync::Arc;
+//!
+//! use pegboard_wire::client::{Client, ClientOptions};
+//! use pegboard_wire::era::Revision;
+//! use pegboard_wire::server::{Description, Reply, Server, ServerRequest, Service};
+//! use pegboard_wire::stdio::{LineLimits, lines};
+//! use pegboard_wire::{Id, Inbound, Notification, RawJson, Receiver, RpcError};
+//! use futures_util::future::{BoxFuture, FutureExt, ready};
+//! use serde_json::json;
+//!
+//! struct Clock;
+//!
+//! impl Service for Clock {
+//!     fn describe(&self, _revision: Revision) -> Description {
+//!         Description {
+//!             info: RawJson::from(json!({"name": "clock", "version": "1"})),
+//!             capabilities: RawJson::from(json!({"tools": {}})),
+//!             instructions: None,
+//!         }
+//!     }
+//!
+//!     fn call(&self, request: ServerRequest) -> BoxFuture<'static, Result<Reply, RpcError>> {
+//!         ready(match &*request.method {
+//!             "tools/call" => Ok(RawJson::from(json!({"content": [{"type": "text", "text": "noon"}]})).into()),
+//!             method => Err(RpcError::method_not_found(method)),
+//!         })
+//!         .boxed()
+//!     }
+//! }
+//!
+//! /// A client that nobody may ask anything.
+//! struct Silent;
+//!
+//! impl Receiver for Silent {
+//!     fn request(&self, inbound: Inbound) -> BoxFuture<'static, Result<RawJson, RpcError>> {
+//!         ready(Err(RpcError::method_not_found(&inbound.request.method))).boxed()
+//!     }
+//!
+//!     fn notification(&self, _notification: Notification, _about: Option<Id>) {}
+//! }
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let (near, far) = tokio::io::duplex(4096);
+//! let (reader, writer) = tokio::io::split(far);
+//! let (link, _) = lines(reader, writer, LineLimits::server());
+//! tokio::spawn(async move { Server::new(Arc::new(Clock)).serve(link).await });
+//!
+//! let (reader, writer) = tokio::io::split(near);
+//! let (link, _) = lines(reader, writer, LineLimits::client());
+//! let client = Client::connect(link, Arc::new(Silent), ClientOptions::new("example", "1")).await?;
+//! let answer = client.call("tools/call", Some(RawJson::from(json!({"name": "now"})))).await?;
+//! assert_eq!(answer.to_value()["content"][0]["text"], "noon");
+//! # Ok(())
+//! # }
+//! ```
 
 pub mod client;
 mod connection;

@@ -8,9 +8,11 @@ use axum::body::Body;
 use axum::extract::{Request as HttpRequest, State};
 use axum::response::Response;
 use axum::routing::any;
+use axum::serve::ListenerExt;
 use bytes::{Bytes, BytesMut};
 use futures_util::StreamExt;
 use http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, header};
+use tokio::net::TcpListener;
 use tokio::time;
 
 use crate::era::{Revision, claimed_revision};
@@ -67,6 +69,15 @@ pub fn endpoint(server: Server, options: HttpServerOptions) -> Router {
     let sessions = Sessions::new(server.clone(), options.clone());
     let endpoint = Arc::new(Endpoint { server, options, sessions });
     Router::new().fallback(any(handle)).with_state(endpoint)
+}
+
+/// Serves an application on a listener, each connection without delay, until the listener fails.
+pub async fn serve(listener: TcpListener, application: Router) -> std::io::Result<()> {
+    let prompt = listener.tap_io(|stream| {
+        // A connection that cannot be prompt is served all the same.
+        let _ = stream.set_nodelay(true);
+    });
+    axum::serve(prompt, application).await
 }
 
 struct Endpoint {
