@@ -105,3 +105,54 @@ proptest! {
         prop_assert_eq!(&got.last().unwrap()["id"], &json!(7));
     }
 }
+
+/// Bytes that are almost a message: one that was cut, had bytes changed, or never was one.
+fn almost_a_message() -> impl Strategy<Value = Vec<u8>> {
+    let whole = prop_oneof![
+        Just(PING.as_bytes().to_vec()),
+        Just(br#"{"jsonrpc":"2.0","id":"x","method":"tools/call","params":{"_meta":{"a":[1,2,{"b":"\u00e9"}]}}}"#.to_vec()),
+        Just(format!("[{PING},{PING}]\r\n").into_bytes()),
+        prop::collection::vec(any::<u8>(), 0..200),
+    ];
+    (whole, any::<prop::sample::Index>(), any::<u8>(), 0..3_u8).prop_map(|(mut bytes, at, byte, change)| {
+        if !bytes.is_empty() {
+            let at = at.index(bytes.len());
+            match change {
+                0 => bytes.truncate(at),
+                1 => bytes[at] = byte,
+                _ => {}
+            }
+        }
+        bytes
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+    #[test]
+    fn whatever_is_sent_over_http_or_websocket_the_next_client_is_served(inputs in prop::collection::vec(almost_a_message(), 1..8)) {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let url = crate::support::serve_http(pegboard_wire::http::server::HttpServerOptions::default()).await;
+            let client = reqwest::Client::new();
+            let socket_url = url.replace("http://", "ws://").replace("/mcp", "/ws");
+            for input in &inputs {
+                let posted = client.post(&url).header("content-type", "application/json").body(input.clone());
+                posted.send().await.unwrap().bytes().await.unwrap();
+                send_and_leave(&socket_url, input).await;
+            }
+            let http = pegboard_wire::http::client::HttpOptions::new(url.parse().unwrap());
+            let (client, _) = crate::support::connect(pegboard_wire::http::client::connect(http).unwrap(), None).await;
+            client.call("tools/list", None).await.unwrap();
+        });
+    }
+}
+
+/// Sends bytes as one message, waits for one answer at most, and goes without a word.
+async fn send_and_leave(url: &str, bytes: &[u8]) {
+    use futures_util::{SinkExt, StreamExt};
+    use tokio_tungstenite::tungstenite::Message;
+    let (mut socket, _) = tokio_tungstenite::connect_async(url).await.unwrap();
+    socket.send(Message::Binary(bytes.to_vec().into())).await.unwrap();
+    let _ = tokio::time::timeout(std::time::Duration::from_millis(5), socket.next()).await;
+}
