@@ -435,12 +435,15 @@ impl Shared {
         // It ends with the work, or is aborted when the peer cancels or the connection ends.
         let task = tokio::spawn(async move {
             let result = AssertUnwindSafe(work).catch_unwind().await.unwrap_or_else(|_| Err(RpcError::bug()));
-            // The place is kept until the answer is out, so that answers nobody reads are bounded, too.
-            let _ = letters.send(answer(id.clone(), result)).await;
-            if let Some(shared) = shared.upgrade()
-                && shared.table().serving.remove(&id).is_some()
-            {
-                shared.n_serving.send_modify(|n_serving| *n_serving -= 1);
+            // From here on nobody can cancel it, and its id is free; its place is not, so that answers which nobody
+            // reads are bounded, too.
+            let is_wanted =
+                shared.upgrade().is_some_and(|shared| shared.table().serving.remove(&id).is_some());
+            if is_wanted {
+                let _ = letters.send(answer(id, result)).await;
+                if let Some(shared) = shared.upgrade() {
+                    shared.n_serving.send_modify(|n_serving| *n_serving -= 1);
+                }
             }
         });
         free.insert(task.abort_handle());
@@ -456,7 +459,7 @@ impl Shared {
                 "Invalid request: a request with this id is under way",
             ));
         }
-        let is_full = table.serving.len() >= self.limits.max_serving;
+        let is_full = *self.n_serving.borrow() >= self.limits.max_serving;
         is_full.then(|| RpcError::new(OVERLOADED, "Too many requests are under way"))
     }
 
