@@ -55,7 +55,7 @@ impl Report {
                 Ok(line) => ("\u{1b}[32m✓\u{1b}[0m", line.clone()),
                 Err(problem) => ("\u{1b}[31m✗\u{1b}[0m", problem.to_string()),
             };
-            println!("{mark} {line:<72} {:>8}", millis(check.duration));
+            println!("{mark} {line:<78} {:>8}", millis(check.duration));
         }
         let (n_checks, n_failed) = (self.checks.len(), self.n_failed());
         match n_failed {
