@@ -158,8 +158,8 @@ async fn an_idle_session_ends_by_itself() {
 #[tokio::test]
 async fn a_session_that_is_listened_to_is_not_idle_and_its_stream_ends_with_it() {
     let options = HttpServerOptions {
-        session_idle: Duration::from_millis(100),
-        keep_alive: Duration::from_millis(10),
+        session_idle: Duration::from_secs(1),
+        keep_alive: Duration::from_millis(50),
         ..HttpServerOptions::default()
     };
     let url = serve_http(options).await;
@@ -167,7 +167,7 @@ async fn a_session_that_is_listened_to_is_not_idle_and_its_stream_ends_with_it()
     let listening =
         Client::new().get(&url).header("mcp-session-id", &session).header("accept", "text/event-stream");
     let stream = listening.send().await.unwrap();
-    tokio::time::sleep(Duration::from_millis(300)).await;
+    tokio::time::sleep(Duration::from_millis(2_500)).await;
     let ping = post(&url, r#"{"jsonrpc":"2.0","id":2,"method":"ping"}"#).header("mcp-session-id", &session);
     assert_eq!(ping.send().await.unwrap().status(), StatusCode::OK);
     Client::new().delete(&url).header("mcp-session-id", &session).send().await.unwrap();
