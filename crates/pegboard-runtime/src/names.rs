@@ -33,20 +33,19 @@ const NAMELESS: &str = "tool_call";
 /// ```
 pub fn sanitised(name: &str) -> String {
     let mut clean = String::with_capacity(name.len());
+    let mut has_gap = false;
     for character in without_markup(name).trim().chars() {
-        if character.is_ascii_alphanumeric() || matches!(character, '_' | '-') {
-            clean.push(character);
-        } else if !clean.ends_with('_') {
+        if !(character.is_ascii_alphanumeric() || matches!(character, '_' | '-')) {
+            has_gap = true;
+            continue;
+        }
+        if std::mem::take(&mut has_gap) && !clean.ends_with('_') {
             clean.push('_');
         }
+        clean.push(character);
     }
-    let from = clean.find(|first: char| first.is_ascii_alphanumeric()).unwrap_or(clean.len());
-    let replaced_end =
-        if name.trim_end().ends_with('_') { clean.len() } else { clean.trim_end_matches('_').len() };
-    match clean.get(from..replaced_end.max(from)) {
-        Some(usable) if !usable.is_empty() => usable.to_owned(),
-        _ => NAMELESS.to_owned(),
-    }
+    let usable = clean.trim_start_matches(|first: char| !first.is_ascii_alphanumeric());
+    if usable.is_empty() { NAMELESS.to_owned() } else { usable.to_owned() }
 }
 
 /// The text without every `<|…|>` in it.
