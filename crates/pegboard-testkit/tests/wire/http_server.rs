@@ -142,6 +142,20 @@ async fn there_are_only_so_many_sessions() {
 }
 
 #[tokio::test]
+async fn a_client_that_does_not_get_in_takes_no_place() {
+    let url = serve_http(HttpServerOptions { max_sessions: 1, ..HttpServerOptions::default() }).await;
+    let refused = [
+        r#"{"jsonrpc":"2.0","id":1,"method":"initialize","params":{}}"#.to_owned(),
+        format!(r#"[{INITIALIZE},{{"jsonrpc":"2.0","id":2,"method":"ping"}}]"#),
+    ];
+    for body in refused {
+        let response = post(&url, body).send().await.unwrap();
+        assert!(!response.headers().contains_key("mcp-session-id"));
+    }
+    open_session(&url).await;
+}
+
+#[tokio::test]
 async fn an_idle_session_ends_by_itself() {
     let url = serve_http(HttpServerOptions {
         session_idle: Duration::from_millis(20),

@@ -67,6 +67,9 @@ impl Sessions {
         if let Err(refusal) = check_version(headers) {
             return refusal.into();
         }
+        if opens && messages.len() > 1 {
+            return plain(StatusCode::BAD_REQUEST, "initialize comes alone");
+        }
         let (session, id) = match self.find(headers) {
             Found::Session(session, _) if !opens => (session, None),
             Found::Session(..) => return plain(StatusCode::BAD_REQUEST, "the session has begun already"),
@@ -83,8 +86,14 @@ impl Sessions {
         }
         let form = if prefers_stream(headers) { Form::Stream } else { Form::Whole };
         let mut response = session.take(messages, headers, form, self.options.keep_alive).await;
-        if let Some(id) = id.and_then(|id| HeaderValue::from_str(&id).ok()) {
-            response.headers_mut().insert(headers::SESSION_ID, id);
+        if let Some(id) = id {
+            // A client that was refused has no session to come back to.
+            if form == Form::Whole && lock(&session.streams).revision.is_none() {
+                self.table().remove(&id);
+                session.end();
+            } else if let Ok(id) = HeaderValue::from_str(&id) {
+                response.headers_mut().insert(headers::SESSION_ID, id);
+            }
         }
         response
     }
