@@ -7,9 +7,9 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use pegboard_wire::client::{Client, ClientOptions, ConnectError, Era, RequestOptions};
 use pegboard_wire::http::client::HttpOptions;
+use pegboard_wire::link::InputLimits;
 use pegboard_wire::link::{Link, TransportError};
-use pegboard_wire::stdio::{LineLimits, lines};
-use pegboard_wire::websocket::client::SocketLimits;
+use pegboard_wire::stdio::lines;
 use pegboard_wire::{
     Failure, Happening, Id, Inbound, Notification, RawJson, Receiver, RpcError, http, websocket,
 };
@@ -92,7 +92,7 @@ async fn link_to(target: &Target) -> Result<(Link, Option<Child>), ConnectError>
         Target::Sse(url) => http::legacy_client::connect(HttpOptions::new(parsed(url)?))?,
         Target::WebSocket(url) => {
             let options = HttpOptions::new(parsed(url)?);
-            websocket::client::connect(&options.url, options.headers, SocketLimits::client()).await?
+            websocket::client::connect(&options.url, options.headers, InputLimits::client()).await?
         }
         Target::Stdio(program, arguments) => {
             let mut child = Command::new(program)
@@ -104,7 +104,7 @@ async fn link_to(target: &Target) -> Result<(Link, Option<Child>), ConnectError>
                 .map_err(|error| TransportError::failed(format!("{program} does not start: {error}")))?;
             let pipes = child.stdout.take().zip(child.stdin.take());
             let (stdout, stdin) = pipes.expect("both are piped");
-            return Ok((lines(stdout, stdin, LineLimits::client()).0, Some(child)));
+            return Ok((lines(stdout, stdin, InputLimits::client()).0, Some(child)));
         }
     };
     Ok((link, None))

@@ -12,8 +12,9 @@ use pegboard_wire::RawJson;
 use pegboard_wire::client::Era;
 use pegboard_wire::http;
 use pegboard_wire::http::server::HttpServerOptions;
+use pegboard_wire::link::InputLimits;
 use pegboard_wire::server::Server;
-use pegboard_wire::stdio::{LineLimits, lines};
+use pegboard_wire::stdio::lines;
 use tokio::net::TcpListener;
 
 const USAGE: &str = "usage: pegboard-testkit stdio | http PORT | client-scenarios
@@ -39,7 +40,7 @@ async fn run(arguments: &[&str]) -> Result<()> {
     let server = Server::new(Arc::new(Fixture::new()));
     match arguments {
         ["stdio"] => {
-            let (link, pump) = lines(tokio::io::stdin(), tokio::io::stdout(), LineLimits::server());
+            let (link, pump) = lines(tokio::io::stdin(), tokio::io::stdout(), InputLimits::server());
             server.serve(link).await;
             let _ = pump.await;
             Ok(())

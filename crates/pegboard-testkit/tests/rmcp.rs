@@ -8,8 +8,9 @@ use std::sync::{Arc, Mutex};
 use pegboard_testkit::fixture::Fixture;
 use pegboard_testkit::serve;
 use pegboard_wire::http::server::HttpServerOptions;
+use pegboard_wire::link::InputLimits;
 use pegboard_wire::server::Server;
-use pegboard_wire::stdio::{LineLimits, lines};
+use pegboard_wire::stdio::lines;
 use rmcp::model::{
     CallToolRequestParams, ClientCapabilities, ClientConfig, ElicitRequestParams, ElicitResult,
     ElicitationAction, Implementation, ProgressNotificationParam, ProtocolVersion, ReadResourceRequestParams,
@@ -92,7 +93,7 @@ fn by_itself() -> ClientLifecycleMode {
 fn pipe() -> DuplexStream {
     let (near, far) = tokio::io::duplex(64 * 1024);
     let (reader, writer) = tokio::io::split(far);
-    let (link, _) = lines(reader, writer, LineLimits::server());
+    let (link, _) = lines(reader, writer, InputLimits::server());
     let server = Server::new(Arc::new(Fixture::new()));
     tokio::spawn(async move { server.serve(link).await });
     near

@@ -22,7 +22,8 @@
 //! use pegboard_wire::client::{Client, ClientOptions};
 //! use pegboard_wire::era::Revision;
 //! use pegboard_wire::server::{Description, Reply, Server, ServerRequest, Service};
-//! use pegboard_wire::stdio::{LineLimits, lines};
+//! use pegboard_wire::link::InputLimits;
+//! use pegboard_wire::stdio::lines;
 //! use pegboard_wire::{Id, Inbound, Notification, RawJson, Receiver, RpcError};
 //! use futures_util::future::{BoxFuture, FutureExt, ready};
 //! use serde_json::json;
@@ -62,11 +63,11 @@
 //! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let (near, far) = tokio::io::duplex(4096);
 //! let (reader, writer) = tokio::io::split(far);
-//! let (link, _) = lines(reader, writer, LineLimits::server());
+//! let (link, _) = lines(reader, writer, InputLimits::server());
 //! tokio::spawn(async move { Server::new(Arc::new(Clock)).serve(link).await });
 //!
 //! let (reader, writer) = tokio::io::split(near);
-//! let (link, _) = lines(reader, writer, LineLimits::client());
+//! let (link, _) = lines(reader, writer, InputLimits::client());
 //! let client = Client::connect(link, Arc::new(Silent), ClientOptions::new("example", "1")).await?;
 //! let answer = client.call("tools/call", Some(RawJson::from(json!({"name": "now"})))).await?;
 //! assert_eq!(answer.to_value()["content"][0]["text"], "noon");

@@ -161,6 +161,29 @@ pub enum Garbage {
     Skip,
 }
 
+/// What one piece of input may be: a line, or a message of a socket.
+#[derive(Clone, Copy, Debug)]
+pub struct InputLimits {
+    /// The longest, in bytes.
+    pub max_bytes: usize,
+    /// The deepest nesting of JSON.
+    pub max_depth: usize,
+    /// What happens to one that is no message.
+    pub garbage: Garbage,
+}
+
+impl InputLimits {
+    /// The limits of a server, which answers what it cannot read.
+    pub fn server() -> Self {
+        Self { max_bytes: crate::MAX_MESSAGE_BYTES, max_depth: crate::MAX_DEPTH, garbage: Garbage::Answer }
+    }
+
+    /// The limits of a client, which passes over what it cannot read.
+    pub fn client() -> Self {
+        Self { garbage: Garbage::Skip, ..Self::server() }
+    }
+}
+
 /// What a piece of input brings, on transports where all requests share a stream.
 pub(crate) fn events_of(frame: Result<Frame, Unreadable>, garbage: Garbage) -> Vec<Event> {
     let messages = match frame {

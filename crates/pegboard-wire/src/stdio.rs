@@ -9,37 +9,15 @@ use tokio::task::JoinHandle;
 
 use crate::connection::cancelled;
 use crate::link::{
-    Arrival, Cancel, Event, Garbage, Letter, Link, Port, TransportError, events_of, link, outlast,
+    Arrival, Cancel, Event, Garbage, InputLimits, Letter, Link, Port, TransportError, events_of, link,
+    outlast,
 };
 use crate::message::{Id, Message, RpcError, Unreadable, code};
-
-/// What a line may be.
-#[derive(Clone, Copy, Debug)]
-pub struct LineLimits {
-    /// The longest line, in bytes.
-    pub max_line: usize,
-    /// The deepest nesting of JSON.
-    pub max_depth: usize,
-    /// What happens to a line that is no message.
-    pub garbage: Garbage,
-}
-
-impl LineLimits {
-    /// The limits of a server, which answers what it cannot read.
-    pub fn server() -> Self {
-        Self { max_line: crate::MAX_MESSAGE_BYTES, max_depth: crate::MAX_DEPTH, garbage: Garbage::Answer }
-    }
-
-    /// The limits of a client, which passes over what it cannot read.
-    pub fn client() -> Self {
-        Self { garbage: Garbage::Skip, ..Self::server() }
-    }
-}
 
 /// A link over two byte streams, one message a line, and the task that moves the lines.
 ///
 /// The task ends when writing fails, or when the link is dropped and everything is written or will not be.
-pub fn lines<R, W>(reader: R, writer: W, limits: LineLimits) -> (Link, JoinHandle<()>)
+pub fn lines<R, W>(reader: R, writer: W, limits: InputLimits) -> (Link, JoinHandle<()>)
 where
     R: AsyncRead + Send + Unpin + 'static,
     W: AsyncWrite + Send + Unpin + 'static,
@@ -63,8 +41,8 @@ where
     (link, pump)
 }
 
-async fn read(mut reader: impl AsyncRead + Unpin, arrivals: mpsc::Sender<Arrival>, limits: LineLimits) {
-    let mut lines = Lines::new(limits.max_line);
+async fn read(mut reader: impl AsyncRead + Unpin, arrivals: mpsc::Sender<Arrival>, limits: InputLimits) {
+    let mut lines = Lines::new(limits.max_bytes);
     let reason = loop {
         while let Some(line) = lines.next() {
             if !deliver(line, &arrivals, limits).await {
@@ -88,13 +66,13 @@ async fn read(mut reader: impl AsyncRead + Unpin, arrivals: mpsc::Sender<Arrival
 }
 
 /// Hands on what a line holds; `false` if nobody takes it any more.
-async fn deliver(line: Line, arrivals: &mpsc::Sender<Arrival>, limits: LineLimits) -> bool {
+async fn deliver(line: Line, arrivals: &mpsc::Sender<Arrival>, limits: InputLimits) -> bool {
     let frame = match line {
         Line::Whole(bytes) => Message::decode(bytes, limits.max_depth),
         Line::TooLong { head } if limits.garbage == Garbage::Skip => {
             // Whoever waits for it is told, if it says early enough whom it answers.
             let error =
-                TransportError::protocol(format!("an answer is longer than {} bytes", limits.max_line));
+                TransportError::protocol(format!("an answer is longer than {} bytes", limits.max_bytes));
             let event = id_in(&head).map_or(Event::Skipped, |id| Event::Lost { id, error });
             return arrivals.send(Arrival::new(event)).await.is_ok();
         }
@@ -102,7 +80,7 @@ async fn deliver(line: Line, arrivals: &mpsc::Sender<Arrival>, limits: LineLimit
             id: None,
             error: RpcError::new(
                 code::INVALID_REQUEST,
-                format!("Invalid request: a line is longer than {} bytes", limits.max_line),
+                format!("Invalid request: a line is longer than {} bytes", limits.max_bytes),
             ),
         }),
     };

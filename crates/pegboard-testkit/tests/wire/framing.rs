@@ -3,14 +3,15 @@
 use std::sync::Arc;
 
 use pegboard_testkit::fixture::Fixture;
+use pegboard_wire::link::InputLimits;
 use pegboard_wire::server::Server;
-use pegboard_wire::stdio::{LineLimits, lines};
+use pegboard_wire::stdio::lines;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 /// What a server answers to these bytes, written in pieces of this size, as the input ends.
-async fn answers(input: &[u8], piece: usize, limits: LineLimits) -> Vec<Value> {
+async fn answers(input: &[u8], piece: usize, limits: InputLimits) -> Vec<Value> {
     let (mut near, far) = tokio::io::duplex(256 * 1024);
     let (reader, writer) = tokio::io::split(far);
     let (link, pump) = lines(reader, writer, limits);
@@ -31,7 +32,7 @@ const PING: &str = r#"{"jsonrpc":"2.0","id":7,"method":"ping"}"#;
 
 async fn check(input: &[u8], expected: &[Value]) {
     for piece in [1, 3, 1_000_000] {
-        let got = answers(input, piece, LineLimits::server()).await;
+        let got = answers(input, piece, InputLimits::server()).await;
         let codes: Vec<Value> =
             got.iter().map(|answer| json!([answer["id"], answer["error"]["code"]])).collect();
         assert_eq!(codes, expected, "{:?} in pieces of {piece}", String::from_utf8_lossy(input));
@@ -71,7 +72,7 @@ async fn garbage_is_answered_with_the_right_code_and_the_rest_goes_on() {
 
 #[tokio::test]
 async fn a_line_that_is_too_long_is_refused_and_the_next_one_read() {
-    let limits = LineLimits { max_line: 100, ..LineLimits::server() };
+    let limits = InputLimits { max_bytes: 100, ..InputLimits::server() };
     let long = format!("{}\n{PING}\n", "x".repeat(100_000));
     for piece in [7, 1_000_000] {
         let got = answers(long.as_bytes(), piece, limits).await;
@@ -84,7 +85,7 @@ async fn a_line_that_is_too_long_is_refused_and_the_next_one_read() {
 async fn a_request_that_came_before_the_end_of_input_is_still_answered() {
     let initialize = r#"{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{}}}"#;
     let slow = r#"{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"test_tool_with_logging"}}"#;
-    let got = answers(format!("{initialize}\n{slow}\n").as_bytes(), 1_000, LineLimits::server()).await;
+    let got = answers(format!("{initialize}\n{slow}\n").as_bytes(), 1_000, InputLimits::server()).await;
     let last = got.last().unwrap();
     assert_eq!(
         (&last["id"], got[0]["result"]["protocolVersion"].as_str()),
@@ -101,7 +102,7 @@ proptest! {
         let mut input = input;
         input.extend_from_slice(b"\n");
         input.extend_from_slice(PING.as_bytes());
-        let got = runtime.block_on(answers(&input, piece, LineLimits::server()));
+        let got = runtime.block_on(answers(&input, piece, InputLimits::server()));
         prop_assert_eq!(&got.last().unwrap()["id"], &json!(7));
     }
 }

@@ -8,8 +8,9 @@ use futures_util::future::BoxFuture;
 use pegboard_wire::client::{Client, ClientOptions, Era, RequestOptions};
 use pegboard_wire::era::Revision;
 use pegboard_wire::http::server::HttpServerOptions;
+use pegboard_wire::link::InputLimits;
 use pegboard_wire::server::{Description, Reply, Server, ServerRequest, Service};
-use pegboard_wire::stdio::{LineLimits, lines};
+use pegboard_wire::stdio::lines;
 use pegboard_wire::{
     Connection, Failure, Id, Inbound, Limits, Notification, RawJson, Receiver, RpcError, code,
 };
@@ -27,7 +28,7 @@ async fn ends(pump: tokio::task::JoinHandle<()>) {
 fn client_over(far_buffer: usize) -> (Connection, tokio::task::JoinHandle<()>, DuplexStream) {
     let (near, far) = tokio::io::duplex(far_buffer);
     let (reader, writer) = tokio::io::split(near);
-    let (link, pump) = lines(reader, writer, LineLimits::client());
+    let (link, pump) = lines(reader, writer, InputLimits::client());
     (Connection::open(link, Arc::new(Pending), Limits::default()), pump, far)
 }
 
@@ -46,7 +47,7 @@ impl Receiver for Pending {
 async fn a_client_that_floods_and_never_reads_is_bounded_and_left() {
     let (mut near, far) = tokio::io::duplex(4 * 1024);
     let (reader, writer) = tokio::io::split(far);
-    let (link, pump) = lines(reader, writer, LineLimits::server());
+    let (link, pump) = lines(reader, writer, InputLimits::server());
     let server = Server::new(Arc::new(Breaking));
     let serving = tokio::spawn(async move { server.serve(link).await });
     let flood = async {
@@ -86,7 +87,7 @@ async fn a_question_that_stays_open_does_not_keep_the_connection() {
 async fn a_server_that_never_answers_the_probe_is_left_when_the_client_is() {
     let (near, far) = tokio::io::duplex(16 * 1024);
     let (reader, writer) = tokio::io::split(near);
-    let (link, pump) = lines(reader, writer, LineLimits::client());
+    let (link, pump) = lines(reader, writer, InputLimits::client());
     let server = tokio::spawn(async move {
         let (reader, mut writer) = tokio::io::split(far);
         let mut methods = Vec::new();
@@ -133,7 +134,7 @@ async fn a_request_goes_out_before_its_cancellation() {
 async fn an_answer_that_is_too_long_ends_its_request() {
     let (near, mut far) = tokio::io::duplex(64 * 1024);
     let (reader, writer) = tokio::io::split(near);
-    let (link, _pump) = lines(reader, writer, LineLimits { max_line: 1_000, ..LineLimits::client() });
+    let (link, _pump) = lines(reader, writer, InputLimits { max_bytes: 1_000, ..InputLimits::client() });
     let connection = Connection::open(link, Arc::new(Pending), Limits::default());
     let exchange = connection.request("tools/list", None).await.unwrap();
     let long = format!("{{\"jsonrpc\":\"2.0\",\"id\":1,\"result\":\"{}\"}}\nbanner\n", "x".repeat(10_000));
@@ -306,7 +307,7 @@ async fn a_client_that_hears_a_late_answer_is_still_of_one_mind() {
     // Both questions of the probe are open when the first is answered.
     let (near, far) = tokio::io::duplex(16 * 1024);
     let (reader, writer) = tokio::io::split(near);
-    let (link, _pump) = lines(reader, writer, LineLimits::client());
+    let (link, _pump) = lines(reader, writer, InputLimits::client());
     tokio::spawn(async move {
         let (reader, mut writer) = tokio::io::split(far);
         let mut lines = BufReader::new(reader).lines();

@@ -109,10 +109,10 @@ async fn a_connection_that_ends_ends_every_request() {
     let service = Arc::new(Waiting::default());
     let (near, far) = tokio::io::duplex(1024);
     let (reader, writer) = tokio::io::split(near);
-    let link = pegboard_wire::stdio::lines(reader, writer, pegboard_wire::stdio::LineLimits::client()).0;
+    let link = pegboard_wire::stdio::lines(reader, writer, pegboard_wire::link::InputLimits::client()).0;
     let (far_reader, far_writer) = tokio::io::split(far);
     let (far_link, pump) =
-        pegboard_wire::stdio::lines(far_reader, far_writer, pegboard_wire::stdio::LineLimits::server());
+        pegboard_wire::stdio::lines(far_reader, far_writer, pegboard_wire::link::InputLimits::server());
     let server = Server::new(service.clone());
     let serving = tokio::spawn(async move { server.serve(far_link).await });
     let (client, _) = connect(link, Some(Era::Session)).await;
@@ -132,7 +132,7 @@ async fn a_peer_that_does_not_read_is_left_all_the_same() {
     let (near, _far_that_never_reads) = tokio::io::duplex(16);
     let (reader, writer) = tokio::io::split(near);
     let (link, pump) =
-        pegboard_wire::stdio::lines(reader, writer, pegboard_wire::stdio::LineLimits::client());
+        pegboard_wire::stdio::lines(reader, writer, pegboard_wire::link::InputLimits::client());
     let receiver = Arc::new(crate::support::Answering::default());
     let connection = pegboard_wire::Connection::open(link, receiver, pegboard_wire::Limits::default());
     let exchange = connection.request("tools/call", Some(RawJson::of(&"x".repeat(1_000)))).await.unwrap();

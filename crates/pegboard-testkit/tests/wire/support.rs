@@ -10,9 +10,10 @@ use pegboard_testkit::serve;
 use pegboard_wire::client::{Client, ClientOptions, Era};
 use pegboard_wire::http::client::HttpOptions;
 use pegboard_wire::http::server::HttpServerOptions;
+use pegboard_wire::link::InputLimits;
 use pegboard_wire::link::Link;
 use pegboard_wire::server::Server;
-use pegboard_wire::stdio::{LineLimits, lines};
+use pegboard_wire::stdio::lines;
 use pegboard_wire::{Id, Inbound, Notification, RawJson, Receiver, RpcError};
 use reqwest::header::HeaderMap;
 use serde_json::{Value, json};
@@ -60,10 +61,10 @@ pub(crate) fn pipe() -> Link {
 pub(crate) fn pipe_to(server: Server) -> Link {
     let (near, far) = tokio::io::duplex(64 * 1024);
     let (far_reader, far_writer) = tokio::io::split(far);
-    let (far_link, _) = lines(far_reader, far_writer, LineLimits::server());
+    let (far_link, _) = lines(far_reader, far_writer, InputLimits::server());
     tokio::spawn(async move { server.serve(far_link).await });
     let (reader, writer) = tokio::io::split(near);
-    lines(reader, writer, LineLimits::client()).0
+    lines(reader, writer, InputLimits::client()).0
 }
 
 /// The address of a fixture behind HTTP.
@@ -85,7 +86,7 @@ pub(crate) async fn http() -> Link {
 pub(crate) async fn websocket() -> Link {
     let url =
         serve_http(HttpServerOptions::default()).await.replace("http://", "ws://").replace("/mcp", "/ws");
-    let limits = pegboard_wire::websocket::client::SocketLimits::client();
+    let limits = pegboard_wire::link::InputLimits::client();
     pegboard_wire::websocket::client::connect(&url.parse().unwrap(), HeaderMap::new(), limits).await.unwrap()
 }
 

@@ -25,7 +25,7 @@ use crate::http::client::call::{Call, Era};
 use crate::http::client::endpoint::Endpoint;
 use crate::http::client::order::Order;
 use crate::http::client::session::{Session, without_own_headers};
-use crate::link::{Arrival, Cancel, Letter, Link, Port, TransportError, link};
+use crate::link::{Arrival, Cancel, LEAVE_TIMEOUT, Letter, Link, Port, TransportError, link};
 use crate::message::{Id, Message};
 
 /// Requests whose answers may be under way at the same time; more wait their turn.
@@ -33,9 +33,6 @@ const MAX_IN_FLIGHT: usize = 1_000;
 
 /// Letters that may wait or be under way; above that no more are taken.
 const MAX_TASKS: usize = 16_384;
-
-/// How long it may take to say good-bye.
-const LEAVE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Where a server is, and what to expect of it.
 #[derive(Clone, Debug)]

@@ -1,7 +1,5 @@
 //! HTTP+SSE of revision 2024-11-05 as a client: one stream for all that the server says, a POST for each letter.
 
-use std::time::Duration;
-
 use bytes::Bytes;
 use http::HeaderMap;
 use tokio::sync::mpsc;
@@ -12,11 +10,8 @@ use crate::connection::cancelled;
 use crate::http::client::HttpOptions;
 use crate::http::client::endpoint::{self, Endpoint, Events, Format, NoEvent};
 use crate::http::client::order::Order;
-use crate::link::{Arrival, Cancel, Event, Letter, Link, Port, TransportError, link};
+use crate::link::{Arrival, Cancel, Event, LEAVE_TIMEOUT, Letter, Link, Port, TransportError, link};
 use crate::message::Message;
-
-/// How long it may take to say good-bye.
-const LEAVE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Letters that may be under way at the same time; above that no more are taken.
 const MAX_TASKS: usize = 16_384;

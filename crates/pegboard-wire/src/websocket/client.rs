@@ -15,9 +15,7 @@ use tokio_tungstenite::tungstenite::handshake::client::Response;
 use tokio_tungstenite::tungstenite::protocol::WebSocketConfig;
 use tokio_tungstenite::tungstenite::{self, Utf8Bytes};
 
-pub use crate::websocket::pump::SocketLimits;
-
-use crate::link::{Link, TransportError, link};
+use crate::link::{InputLimits, Link, TransportError, link};
 use crate::websocket::pump::pump;
 
 /// How long it may take to reach the server and shake hands.
@@ -26,13 +24,13 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// A link to a server at a `ws://` or `wss://` address.
 ///
 /// The task behind it ends when the server closes the connection, or when the link is dropped.
-pub async fn connect(url: &Url, headers: HeaderMap, limits: SocketLimits) -> Result<Link, TransportError> {
+pub async fn connect(url: &Url, headers: HeaderMap, limits: InputLimits) -> Result<Link, TransportError> {
     let mut request = url.as_str().into_client_request().map_err(|error| error_of(error, limits))?;
     request.headers_mut().extend(headers);
     request.headers_mut().insert(SEC_WEBSOCKET_PROTOCOL, HeaderValue::from_static("mcp"));
     let config = WebSocketConfig::default()
-        .max_message_size(Some(limits.max_message))
-        .max_frame_size(Some(limits.max_message));
+        .max_message_size(Some(limits.max_bytes))
+        .max_frame_size(Some(limits.max_bytes));
     // Small messages go out at once.
     let connecting = Box::pin(connect_async_with_config(request, Some(config), true));
     let (socket, _response) = match time::timeout(CONNECT_TIMEOUT, connecting).await {
@@ -54,7 +52,7 @@ pub async fn connect(url: &Url, headers: HeaderMap, limits: SocketLimits) -> Res
 type Received = Result<tungstenite::Message, tungstenite::Error>;
 
 /// What the peer said. Pings are answered below us, and after a close comes the end.
-fn received(message: Received, limits: SocketLimits) -> Option<Result<Bytes, TransportError>> {
+fn received(message: Received, limits: InputLimits) -> Option<Result<Bytes, TransportError>> {
     match message {
         Ok(tungstenite::Message::Text(text)) => Some(Ok(text.into())),
         Ok(tungstenite::Message::Binary(bytes)) => Some(Ok(bytes)),
@@ -73,12 +71,12 @@ fn text(bytes: Bytes) -> Result<tungstenite::Message, TransportError> {
     Ok(tungstenite::Message::Text(text))
 }
 
-fn error_of(error: tungstenite::Error, limits: SocketLimits) -> TransportError {
+fn error_of(error: tungstenite::Error, limits: InputLimits) -> TransportError {
     match error {
         tungstenite::Error::ConnectionClosed | tungstenite::Error::AlreadyClosed => TransportError::Closed,
         tungstenite::Error::Http(response) => status_of(&response),
         tungstenite::Error::Capacity(_) => {
-            TransportError::protocol(format!("a message is larger than {} bytes", limits.max_message))
+            TransportError::protocol(format!("a message is larger than {} bytes", limits.max_bytes))
         }
         tungstenite::Error::Protocol(problem) => TransportError::protocol(problem),
         tungstenite::Error::Utf8(problem) => TransportError::protocol(problem),

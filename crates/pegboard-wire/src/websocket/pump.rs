@@ -5,40 +5,17 @@ use futures_util::{Sink, SinkExt, Stream, StreamExt};
 use tokio::sync::mpsc;
 
 use crate::connection::cancelled;
-use crate::link::{Arrival, Cancel, Event, Garbage, Letter, Port, TransportError, events_of, outlast};
+use crate::link::{Arrival, Cancel, Event, InputLimits, Letter, Port, TransportError, events_of, outlast};
 use crate::message::Message;
 
 /// How many letters may wait to be written before those before them are.
 const MAX_UNFLUSHED: usize = 64;
 
-/// What a message may be.
-#[derive(Clone, Copy, Debug)]
-pub struct SocketLimits {
-    /// The largest message, in bytes.
-    pub max_message: usize,
-    /// The deepest nesting of JSON.
-    pub max_depth: usize,
-    /// What happens to input that is no message.
-    pub garbage: Garbage,
-}
-
-impl SocketLimits {
-    /// The limits of a server, which answers what it cannot read.
-    pub fn server() -> Self {
-        Self { max_message: crate::MAX_MESSAGE_BYTES, max_depth: crate::MAX_DEPTH, garbage: Garbage::Answer }
-    }
-
-    /// The limits of a client, which passes over what it cannot read.
-    pub fn client() -> Self {
-        Self { garbage: Garbage::Skip, ..Self::server() }
-    }
-}
-
 /// Moves letters and arrivals over a socket until it or the link ends.
 ///
 /// The stream yields what the peer sent, a message at a time, and ends when the peer closes; pings are none of its
 /// business. The sink takes a message at a time, and closing it says good-bye.
-pub(crate) async fn pump<S>(socket: S, port: Port, limits: SocketLimits)
+pub(crate) async fn pump<S>(socket: S, port: Port, limits: InputLimits)
 where
     S: Stream<Item = Result<Bytes, TransportError>> + Sink<Bytes, Error = TransportError>,
 {
@@ -53,7 +30,7 @@ where
     let _ = arrivals.send(Arrival::new(Event::Closed(reason))).await;
 }
 
-async fn read<R>(mut stream: R, arrivals: &mpsc::Sender<Arrival>, limits: SocketLimits) -> TransportError
+async fn read<R>(mut stream: R, arrivals: &mpsc::Sender<Arrival>, limits: InputLimits) -> TransportError
 where
     R: Stream<Item = Result<Bytes, TransportError>> + Unpin,
 {
@@ -161,7 +138,7 @@ mod tests {
     async fn a_peer_that_does_not_read_does_not_keep_the_pump() {
         let (link, port) = link();
         link.letters.send(Letter::new(Message::notification("a", None))).await.unwrap();
-        let pumping = tokio::spawn(pump(Stuck, port, SocketLimits::client()));
+        let pumping = tokio::spawn(pump(Stuck, port, InputLimits::client()));
         tokio::task::yield_now().await;
         drop(link);
         tokio::time::timeout(2 * crate::link::LEAVE_TIMEOUT, pumping).await.unwrap().unwrap();

@@ -13,9 +13,9 @@ use futures_util::{SinkExt, StreamExt};
 use http::{HeaderMap, Uri};
 
 use crate::http::server::{HttpServerOptions, check_sender};
-use crate::link::{TransportError, link};
+use crate::link::{InputLimits, TransportError, link};
 use crate::server::Server;
-use crate::websocket::pump::{SocketLimits, pump};
+use crate::websocket::pump::pump;
 
 /// An endpoint that serves `server` to clients that upgrade to WebSocket. Hosts and origins are checked as for HTTP.
 pub fn endpoint(server: Server, options: HttpServerOptions) -> Router {
@@ -32,20 +32,17 @@ async fn upgrade(
     if let Err(refusal) = check_sender(&headers, &uri, options) {
         return refusal;
     }
-    let limits = SocketLimits {
-        max_message: options.max_body,
-        max_depth: options.max_depth,
-        ..SocketLimits::server()
-    };
+    let limits =
+        InputLimits { max_bytes: options.max_body, max_depth: options.max_depth, ..InputLimits::server() };
     let server = server.clone();
     upgrade
         .protocols(["mcp"])
-        .max_message_size(limits.max_message)
-        .max_frame_size(limits.max_message)
+        .max_message_size(limits.max_bytes)
+        .max_frame_size(limits.max_bytes)
         .on_upgrade(move |socket| serve(server, socket, limits))
 }
 
-async fn serve(server: Server, socket: WebSocket, limits: SocketLimits) {
+async fn serve(server: Server, socket: WebSocket, limits: InputLimits) {
     let socket = socket
         .filter_map(|frame| future::ready(received(frame)))
         .sink_map_err(TransportError::failed)

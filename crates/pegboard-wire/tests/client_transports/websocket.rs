@@ -7,8 +7,9 @@ use axum::extract::WebSocketUpgrade;
 use axum::extract::ws::{CloseFrame, Message, WebSocket};
 use axum::routing::get;
 use http::{HeaderMap, HeaderValue};
+use pegboard_wire::link::InputLimits;
 use pegboard_wire::link::TransportError;
-use pegboard_wire::websocket::client::{SocketLimits, connect};
+use pegboard_wire::websocket::client::connect;
 use pegboard_wire::{Connection, Failure};
 use reqwest::Url;
 use serde_json::{Value, json};
@@ -31,7 +32,7 @@ where
 }
 
 async fn dial(url: &Url) -> Connection {
-    open(soon(connect(url, HeaderMap::new(), SocketLimits::client())).await.unwrap()).0
+    open(soon(connect(url, HeaderMap::new(), InputLimits::client())).await.unwrap()).0
 }
 
 /// The next message of the client, as JSON.
@@ -116,7 +117,7 @@ async fn a_message_may_not_be_larger_than_the_limit() {
         let _ = socket.send(Message::text("x".repeat(2000))).await;
     })
     .await;
-    let limits = SocketLimits { max_message: 1000, ..SocketLimits::client() };
+    let limits = InputLimits { max_bytes: 1000, ..InputLimits::client() };
     let (connection, _told) = open(connect(&url, HeaderMap::new(), limits).await.unwrap());
     let error = loss(&connection, "ping", json!({})).await.to_string();
     assert_eq!(error, "the peer broke the protocol: a message is larger than 1000 bytes");
@@ -136,7 +137,7 @@ async fn headers_go_with_the_handshake() {
     };
     tokio::spawn(async move { axum::serve(listener, Router::new().route("/", get(upgrade))).await });
     let me = HeaderMap::from_iter([("authorization".parse().unwrap(), HeaderValue::from_static("me"))]);
-    let (connection, _told) = open(connect(&url, me, SocketLimits::client()).await.unwrap());
+    let (connection, _told) = open(connect(&url, me, InputLimits::client()).await.unwrap());
     assert_eq!(ask(&connection, "ping", json!({})).await, Ok::<_, Failure>(json!("me")));
 }
 
@@ -145,7 +146,7 @@ async fn a_server_that_does_not_shake_hands_says_why() {
     let mut url =
         canned("HTTP/1.1 401 Unauthorized\r\nwww-authenticate: Bearer\r\ncontent-length: 2\r\n\r\nno").await;
     url.set_scheme("ws").unwrap();
-    let error = soon(connect(&url, HeaderMap::new(), SocketLimits::client())).await.unwrap_err();
+    let error = soon(connect(&url, HeaderMap::new(), InputLimits::client())).await.unwrap_err();
     let authenticate = Some("Bearer".to_owned());
     assert_eq!(error, TransportError::Status { status: 401, body: "no".into(), authenticate });
 }
@@ -154,6 +155,6 @@ async fn a_server_that_does_not_shake_hands_says_why() {
 async fn tls_needs_no_preparation() {
     let mut url = canned("HTTP/1.1 400 Bad Request\r\n\r\n").await;
     url.set_scheme("wss").unwrap();
-    let error = soon(connect(&url, HeaderMap::new(), SocketLimits::client())).await.unwrap_err();
+    let error = soon(connect(&url, HeaderMap::new(), InputLimits::client())).await.unwrap_err();
     assert!(matches!(error, TransportError::Failed { .. }), "{error:?}");
 }

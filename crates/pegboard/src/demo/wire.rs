@@ -5,8 +5,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use pegboard::prelude::*;
 use pegboard_wire::client::{Client, ClientOptions, Era, RequestOptions};
 use pegboard_wire::era::Revision;
+use pegboard_wire::link::InputLimits;
 use pegboard_wire::server::{Description, Reply, Server, ServerRequest, Service};
-use pegboard_wire::stdio::{LineLimits, lines};
+use pegboard_wire::stdio::lines;
 use pegboard_wire::{Happening, Id, Inbound, Notification, RawJson, Receiver, RpcError};
 
 use super::{Checks, expect};
@@ -57,10 +58,10 @@ async fn pass_bytes() -> Result<String> {
 async fn connect(era: Option<Era>) -> Result<(Client, Arc<Answering>)> {
     let (near, far) = tokio::io::duplex(64 * 1024);
     let (reader, writer) = tokio::io::split(far);
-    let (link, _) = lines(reader, writer, LineLimits::server());
+    let (link, _) = lines(reader, writer, InputLimits::server());
     tokio::spawn(async move { Server::new(Arc::new(Greeter)).serve(link).await });
     let (reader, writer) = tokio::io::split(near);
-    let (link, _) = lines(reader, writer, LineLimits::client());
+    let (link, _) = lines(reader, writer, InputLimits::client());
     let answering = Arc::new(Answering::default());
     let capabilities = RawJson::from(json!({"elicitation": {}}));
     let options =
