@@ -12,6 +12,7 @@
 //! - [`outcome`]: how a call went, in six fields;
 //! - [`error`]: why there is no answer;
 //! - [`chain`]: several tools, one after another or side by side, over one shared context;
+//! - [`store`]: where state lives that outlasts a request;
 //! - [`duration`]: durations as people write them.
 //!
 //! Nothing in here knows a socket, a file, a process or the environment.
@@ -26,4 +27,5 @@ pub mod id;
 pub mod outcome;
 pub mod registry;
 pub mod schema;
+pub mod store;
 pub mod validation;

@@ -17,7 +17,7 @@ use crate::http::client::HttpOptions;
 use crate::http::headers::{self, HeaderParameter};
 use crate::link::{Link, TransportError};
 use crate::message::{Id, Notification, RpcError};
-use crate::raw::RawJson;
+use pegboard_json::RawJson;
 
 mod negotiation;
 mod rounds;

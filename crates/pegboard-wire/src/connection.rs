@@ -18,7 +18,7 @@ use tokio::time;
 use crate::exchange::{Exchange, Failure, Slot};
 use crate::link::{Arrival, Cancel, Event, Letter, Link, TransportError};
 use crate::message::{Id, Message, Notification, Request, Response, RpcError};
-use crate::raw::RawJson;
+use pegboard_json::RawJson;
 
 /// The code of our own for a peer that asks too much at once.
 const OVERLOADED: i64 = -32_000;

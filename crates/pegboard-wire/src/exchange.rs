@@ -8,7 +8,7 @@ use std::task::{Poll, Waker};
 use crate::connection::Shared;
 use crate::link::TransportError;
 use crate::message::{Id, Notification, RpcError};
-use crate::raw::RawJson;
+use pegboard_json::RawJson;
 
 /// Why a request has no result.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]

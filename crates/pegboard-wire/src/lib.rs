@@ -82,8 +82,6 @@ mod exchange;
 pub mod http;
 pub mod link;
 mod message;
-mod raw;
-mod scan;
 mod seal;
 pub mod server;
 pub mod stdio;
@@ -92,8 +90,7 @@ pub mod websocket;
 pub use connection::{Connection, Inbound, Limits, Oddities, Receiver, WeakConnection};
 pub use exchange::{Exchange, Failure, Happening};
 pub use message::{Frame, Id, Message, Notification, Request, Response, RpcError, Unreadable, code};
-pub use raw::RawJson;
-pub use scan::{MAX_DEPTH, Malformed};
+pub use pegboard_json::{MAX_DEPTH, Malformed, RawJson};
 pub use seal::{BrokenSeal, Seal};
 
 /// The largest message, in bytes, if nobody says otherwise.

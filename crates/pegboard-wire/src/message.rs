@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use crate::raw::RawJson;
+use pegboard_json::RawJson;
 
 pub use error::{RpcError, Unreadable, code};
 pub use id::Id;

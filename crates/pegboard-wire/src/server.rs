@@ -16,8 +16,8 @@ use crate::era::{LogLevel, Revision};
 use crate::http::headers::HeaderParameter;
 use crate::link::{Link, TransportError};
 use crate::message::{Notification, RpcError};
-use crate::raw::RawJson;
 use crate::seal::Seal;
+use pegboard_json::RawJson;
 
 mod peer;
 mod round;

@@ -15,7 +15,7 @@ use crate::exchange::{Exchange, Failure};
 use crate::http::headers;
 use crate::link::TransportError;
 use crate::message::{Notification, RpcError, code};
-use crate::raw::RawJson;
+use pegboard_json::RawJson;
 
 /// Why there is no connection to a server.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]

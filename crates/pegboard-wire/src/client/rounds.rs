@@ -8,7 +8,7 @@ use crate::connection::Inbound;
 use crate::exchange::Failure;
 use crate::link::TransportError;
 use crate::message::{Id, Request};
-use crate::raw::RawJson;
+use pegboard_json::RawJson;
 
 /// How often one request may come back with questions.
 const MAX_ROUNDS: usize = 20;

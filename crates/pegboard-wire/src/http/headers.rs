@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::era::{Revision, claimed_revision};
 use crate::message::{Request, RpcError, code};
-use crate::raw::RawJson;
+use pegboard_json::RawJson;
 
 /// The revision that a request is written in.
 pub const PROTOCOL_VERSION: HeaderName = HeaderName::from_static("mcp-protocol-version");

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::{Frame, Id, Message, Notification, Others, Request, Response, RpcError, Unreadable};
-use crate::raw::RawJson;
-use crate::scan::{self, Malformed, Scanner};
+use pegboard_json::RawJson;
+use pegboard_json::scan::{self, Malformed, Scanner};
 
 /// How many messages a batch may have: every one of them, however small, costs an error that answers it.
 const MAX_BATCH: usize = 1000;

@@ -1,7 +1,7 @@
 //! From messages to bytes: written once, into exactly the room it takes.
 
 use super::{Id, Message, RpcError};
-use crate::raw::RawJson;
+use pegboard_json::RawJson;
 
 /// Where text goes.
 pub(super) trait Sink {

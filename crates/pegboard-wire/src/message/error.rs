@@ -7,8 +7,8 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::encode;
 use super::id::{Id, integer};
-use crate::raw::RawJson;
-use crate::scan::Malformed;
+use pegboard_json::Malformed;
+use pegboard_json::RawJson;
 
 /// An error that a peer answers with.
 ///

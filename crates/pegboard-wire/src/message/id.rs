@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde::de::{Error, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use crate::scan;
+use pegboard_json::scan;
 
 /// The id of a request: a string or an integer.
 ///

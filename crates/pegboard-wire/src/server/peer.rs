@@ -10,7 +10,7 @@ use crate::era::LogLevel;
 use crate::exchange::Failure;
 use crate::link::TransportError;
 use crate::message::{Id, Notification};
-use crate::raw::RawJson;
+use pegboard_json::RawJson;
 
 /// The way back to a client while its request is under way.
 #[derive(Clone, Debug)]

@@ -6,7 +6,7 @@ use serde::Serialize;
 use super::{ClientDescription, Peer};
 use crate::exchange::Failure;
 use crate::message::{RpcError, code};
-use crate::raw::RawJson;
+use pegboard_json::RawJson;
 
 /// Refuses questions that the client did not say it can answer.
 pub(super) fn check_capabilities(client: &ClientDescription, questions: &RawJson) -> Result<(), RpcError> {

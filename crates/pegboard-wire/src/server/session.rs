@@ -17,7 +17,7 @@ use crate::connection::{Connection, Inbound, Receiver, WeakConnection};
 use crate::era::{self, LogLevel, Revision};
 use crate::link::Link;
 use crate::message::{Id, Notification, Request, RpcError, code};
-use crate::raw::RawJson;
+use pegboard_json::RawJson;
 
 /// How many resources one client may subscribe to.
 const MAX_SUBSCRIPTIONS: usize = 10_000;

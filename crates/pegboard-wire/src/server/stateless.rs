@@ -13,7 +13,7 @@ use super::round::check_capabilities;
 use super::{ClientDescription, Peer, Reply, Server, ServerRequest, subscription};
 use crate::era::{self, LogLevel, Revision, meta};
 use crate::message::{Request, RpcError, code};
-use crate::raw::RawJson;
+use pegboard_json::RawJson;
 
 /// The methods whose results say how long they may be kept.
 const CACHEABLE: [&str; 6] = [

@@ -6,7 +6,7 @@ use tokio::sync::broadcast::error::RecvError;
 use super::{Change, Description, Peer, Server};
 use crate::era::meta;
 use crate::message::{Id, Request, RpcError, code};
-use crate::raw::RawJson;
+use pegboard_json::RawJson;
 
 /// What a client wants to hear of.
 #[derive(Debug, Default, Deserialize, Serialize)]

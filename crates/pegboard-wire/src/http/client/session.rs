@@ -4,7 +4,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 
-use crate::raw::RawJson;
+use pegboard_json::RawJson;
 
 /// The header that names the session.
 pub(crate) const SESSION_ID: HeaderName = HeaderName::from_static("mcp-session-id");

@@ -16,8 +16,8 @@ use crate::era::claimed_revision;
 use crate::http::headers;
 use crate::http::sse::{self, SseEvent};
 use crate::message::{Id, Message, Notification, Request, RpcError, code};
-use crate::raw::RawJson;
 use crate::server::{Peer, Server, stateless};
+use pegboard_json::RawJson;
 
 /// Answers a request. Whoever drops the answer cancels the request.
 pub(super) async fn answer(

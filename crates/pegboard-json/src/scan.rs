@@ -6,8 +6,8 @@ mod token;
 
 use std::ops::Range;
 
-pub(crate) use skip::{items, members, next};
-pub(crate) use text::{said, spells};
+pub use skip::{items, members, next};
+pub use text::{said, spells};
 
 /// How deep a message may nest if nobody says otherwise.
 pub const MAX_DEPTH: usize = 128;
@@ -33,7 +33,7 @@ pub enum Malformed {
 }
 
 /// Where the one value of `bytes` is, if there is exactly one and it is well-formed.
-pub(crate) fn whole(bytes: &[u8], max_depth: usize) -> Result<Range<usize>, Malformed> {
+pub fn whole(bytes: &[u8], max_depth: usize) -> Result<Range<usize>, Malformed> {
     let mut scanner = Scanner::new(bytes, max_depth)?;
     let span = scanner.value()?;
     scanner.finish()?;
@@ -41,7 +41,7 @@ pub(crate) fn whole(bytes: &[u8], max_depth: usize) -> Result<Range<usize>, Malf
 }
 
 /// Walks over bytes that nobody has checked yet, and checks what it passes.
-pub(crate) struct Scanner<'a> {
+pub struct Scanner<'a> {
     bytes: &'a [u8],
     at: usize,
     open: Open,
@@ -49,29 +49,26 @@ pub(crate) struct Scanner<'a> {
 
 impl<'a> Scanner<'a> {
     /// Stands before the first value of `bytes`, which must be UTF-8.
-    pub(crate) fn new(bytes: &'a [u8], max_depth: usize) -> Result<Self, Malformed> {
+    pub fn new(bytes: &'a [u8], max_depth: usize) -> Result<Self, Malformed> {
         std::str::from_utf8(bytes).map_err(|_| Malformed::NotText)?;
         let open = Open { innermost: 0, outer: Vec::new(), depth: 0, limit: max_depth };
         Ok(Self { bytes, at: token::space(bytes, 0), open })
     }
 
     /// The byte that it stands before.
-    pub(crate) fn peek(&self) -> Option<u8> {
+    pub fn peek(&self) -> Option<u8> {
         self.bytes.get(self.at).copied()
     }
 
     /// Passes one value and the white space before it.
-    pub(crate) fn value(&mut self) -> Result<Range<usize>, Malformed> {
+    pub fn value(&mut self) -> Result<Range<usize>, Malformed> {
         let start = token::space(self.bytes, self.at);
         self.at = self.value_end(start).map_err(|problem| self.open.malformed(problem))?;
         Ok(start..self.at)
     }
 
     /// Passes the object that it stands before, and hands over where each key (with its quotes) and value is.
-    pub(crate) fn object(
-        &mut self,
-        mut member: impl FnMut(Range<usize>, Range<usize>),
-    ) -> Result<(), Malformed> {
+    pub fn object(&mut self, mut member: impl FnMut(Range<usize>, Range<usize>)) -> Result<(), Malformed> {
         let mut walk = || {
             let mut at = match self.enter(self.at)? {
                 Entered::Closed(end) => return Ok(end),
@@ -97,7 +94,7 @@ impl<'a> Scanner<'a> {
     }
 
     /// Makes sure that nothing but white space is left.
-    pub(crate) fn finish(self) -> Result<(), Malformed> {
+    pub fn finish(self) -> Result<(), Malformed> {
         let end = token::space(self.bytes, self.at);
         if end == self.bytes.len() { Ok(()) } else { Err(Malformed::NotJson { at: end }) }
     }

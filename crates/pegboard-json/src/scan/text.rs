@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 /// What a JSON string (with its quotes) says; `None` if `string` is none, or has half of a surrogate pair.
-pub(crate) fn said(string: &[u8]) -> Option<Cow<'_, str>> {
+pub fn said(string: &[u8]) -> Option<Cow<'_, str>> {
     let inner = inner(string)?;
     if inner.contains(&b'\\') {
         serde_json::from_slice(string).ok().map(Cow::Owned)
@@ -13,7 +13,7 @@ pub(crate) fn said(string: &[u8]) -> Option<Cow<'_, str>> {
 }
 
 /// Whether a JSON string (with its quotes) says `text`, in whatever spelling.
-pub(crate) fn spells(string: &[u8], text: &str) -> bool {
+pub fn spells(string: &[u8], text: &str) -> bool {
     let Some(inner) = inner(string) else { return false };
     let text = text.as_bytes();
     // No spelling is shorter than what it says, escapes make it longer, and none of them takes more than six

@@ -16,7 +16,7 @@ use crate::scan::{self, Malformed};
 /// One JSON value as the bytes it was written in. Clones share the bytes.
 ///
 /// ```
-/// use pegboard_wire::RawJson;
+/// use pegboard_json::RawJson;
 ///
 /// let raw = RawJson::parse(r#" {"b": 1e2, "a": "x"} "#.into()).unwrap();
 /// assert_eq!(raw.as_str(), r#"{"b": 1e2, "a": "x"}"#);
@@ -51,7 +51,7 @@ impl RawJson {
     }
 
     /// Bytes that are known to be one JSON value.
-    pub(crate) fn trusted(bytes: Bytes) -> Self {
+    pub fn trusted(bytes: Bytes) -> Self {
         Self(bytes)
     }
 

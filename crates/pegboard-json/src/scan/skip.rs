@@ -7,7 +7,7 @@ use std::ops::Range;
 use super::token;
 
 /// The members of an object: where each key (with its quotes) and value is.
-pub(crate) fn members(object: &[u8]) -> impl Iterator<Item = (Range<usize>, Range<usize>)> {
+pub fn members(object: &[u8]) -> impl Iterator<Item = (Range<usize>, Range<usize>)> {
     let mut at = if object.first() == Some(&b'{') { 1 } else { object.len() };
     std::iter::from_fn(move || {
         at = next(object, at);
@@ -22,7 +22,7 @@ pub(crate) fn members(object: &[u8]) -> impl Iterator<Item = (Range<usize>, Rang
 }
 
 /// The items of an array.
-pub(crate) fn items(array: &[u8]) -> impl Iterator<Item = Range<usize>> {
+pub fn items(array: &[u8]) -> impl Iterator<Item = Range<usize>> {
     let mut at = if array.first() == Some(&b'[') { 1 } else { array.len() };
     std::iter::from_fn(move || {
         let start = next(array, at);
@@ -35,7 +35,7 @@ pub(crate) fn items(array: &[u8]) -> impl Iterator<Item = Range<usize>> {
 }
 
 /// Where the next member or item begins, behind the comma if there is one.
-pub(crate) fn next(bytes: &[u8], at: usize) -> usize {
+pub fn next(bytes: &[u8], at: usize) -> usize {
     let at = token::space(bytes, at);
     if bytes.get(at) == Some(&b',') { token::space(bytes, at + 1) } else { at }
 }

@@ -1,0 +1,13 @@
+//! JSON that passes through as it came: checked once, then only looked into.
+//!
+//! - [`RawJson`]: one value as the bytes it was written in;
+//! - [`canonical`]: one spelling for values that mean the same;
+//! - [`scan`]: how text is walked through without building a tree.
+
+mod canonical;
+mod raw;
+pub mod scan;
+
+pub use canonical::canonical;
+pub use raw::RawJson;
+pub use scan::{MAX_DEPTH, Malformed};

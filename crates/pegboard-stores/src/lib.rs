@@ -1,0 +1,1 @@
+//! Where state lives: memory, and SQLite on disk.
