@@ -8,12 +8,19 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
-use serde_json::{Map, Value};
+use pegboard_json::RawJson;
+use serde_json::Value;
 use tokio::time::Instant;
 
+use crate::arguments::Arguments;
+use crate::client::{Client, NoClient};
 use crate::entry::ToolEntry;
-use crate::error::CallError;
+use crate::error::{CallError, Executed};
 use crate::handler;
+use crate::id::ToolId;
+use crate::output::Output;
+use crate::store::OutputHandle;
+use crate::trace::TraceParent;
 use crate::validation::Violation;
 
 /// Something that finds tools and carries out calls. Whatever calls tools calls them through this.
@@ -26,12 +33,12 @@ pub trait Invoker: Send + Sync {
 }
 
 /// A request to carry out a tool. `Debug` leaves the arguments out, so that they do not reach a log.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct Call {
-    /// The name of the tool, as the caller spells it.
-    pub tool: String,
+    /// Which tool.
+    pub tool: ToolRef,
     /// What the tool is given.
-    pub arguments: Value,
+    pub arguments: Arguments,
     /// Who asks, and until when.
     pub context: CallContext,
     /// What is checked on the way.
@@ -40,17 +47,130 @@ pub struct Call {
 
 impl Call {
     /// A call with every check, from nowhere in particular.
-    pub fn new(tool: impl Into<String>, arguments: Value) -> Self {
-        Self { tool: tool.into(), arguments, context: CallContext::default(), checks: Checks::default() }
+    pub fn new(tool: impl Into<ToolRef>, arguments: impl Into<Arguments>) -> Self {
+        Self {
+            tool: tool.into(),
+            arguments: arguments.into(),
+            context: CallContext::default(),
+            checks: Checks::default(),
+        }
+    }
+}
+
+/// Which tool is meant: a name as the caller spells it, or the tool's identity.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ToolRef {
+    /// A name, to be looked up.
+    Name(String),
+    /// The tool itself.
+    Id(ToolId),
+}
+
+impl fmt::Display for ToolRef {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Name(name) => f.write_str(name),
+            Self::Id(id) => fmt::Display::fmt(id, f),
+        }
+    }
+}
+
+impl From<&str> for ToolRef {
+    fn from(name: &str) -> Self {
+        Self::Name(name.to_owned())
+    }
+}
+
+impl From<String> for ToolRef {
+    fn from(name: String) -> Self {
+        Self::Name(name)
+    }
+}
+
+impl From<ToolId> for ToolRef {
+    fn from(id: ToolId) -> Self {
+        Self::Id(id)
     }
 }
 
 /// The circumstances of a call.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Default)]
 #[non_exhaustive]
 pub struct CallContext {
     /// When the caller stops waiting. A tool that can finish sooner with less should.
     pub deadline: Option<Instant>,
+    /// Where the call comes from.
+    pub origin: Origin,
+    /// Whoever made the call, if it can be spoken to.
+    pub client: Option<Arc<dyn Client>>,
+    /// The span that made the call, in a trace that began elsewhere.
+    pub trace_parent: Option<TraceParent>,
+    /// What the caller wants done differently.
+    pub options: CallOptions,
+    /// Where the call stands among all others, if somebody keeps count.
+    pub place: Option<Arc<Place>>,
+    /// What the tool can call tools through.
+    pub tools: Option<Arc<dyn Invoker>>,
+}
+
+impl CallContext {
+    /// Whoever made the call; nobody in particular if it cannot be spoken to.
+    pub fn client(&self) -> &dyn Client {
+        self.client.as_deref().unwrap_or(&NoClient)
+    }
+}
+
+impl fmt::Debug for CallContext {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CallContext")
+            .field("deadline", &self.deadline)
+            .field("origin", &self.origin)
+            .field("place", &self.place)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Where a call comes from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Origin {
+    /// The program itself, a chain or a batch.
+    #[default]
+    Program,
+    /// A client of the protocol.
+    Client,
+    /// An agent, whose model reads what comes back.
+    Agent,
+}
+
+/// What a caller wants done differently for one call.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct CallOptions {
+    /// How long the tool may run, instead of what is configured.
+    pub timeout: Option<Duration>,
+    /// How urgent the call is, instead of what is configured; from −10 to 10.
+    pub priority: Option<i8>,
+    /// The call takes no slot of a queue.
+    pub bypass_concurrency: bool,
+    /// The configured time-out does not count; a `timeout` given here still does.
+    pub disable_global_timeout: bool,
+    /// What the tool is given and answers is written to the trace.
+    pub trace: bool,
+}
+
+/// Where a call stands among all others.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// The label of its operation, as `1-2` or `1-2.1-1`.
+    pub path: String,
+    /// The agents and tools above it, by name.
+    pub call_path: String,
+    /// The session it was made in.
+    pub session: String,
+    /// The transaction that made it, and the one that all began with.
+    pub parent_transaction: String,
+    /// The transaction that all began with.
+    pub origin_transaction: String,
 }
 
 /// Whether a call's arguments and answer are held against the tool's schemas.
@@ -63,19 +183,11 @@ pub enum Checks {
     None,
 }
 
-impl fmt::Debug for Call {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Call")
-            .field("tool", &self.tool)
-            .field("context", &self.context)
-            .finish_non_exhaustive()
-    }
-}
-
 /// A call that may be carried out: the tool exists and takes these arguments. `Debug` leaves them out.
+#[derive(Debug)]
 pub struct ValidCall {
     entry: Arc<ToolEntry>,
-    arguments: Value,
+    arguments: Arguments,
     context: CallContext,
     warnings: Vec<String>,
 }
@@ -84,24 +196,28 @@ impl ValidCall {
     /// Admits a call of `entry`, or lists everything that is wrong with its arguments.
     pub fn admit(
         entry: Arc<ToolEntry>,
-        arguments: Value,
+        arguments: Arguments,
         context: CallContext,
         checks: Checks,
     ) -> Result<Self, CallError> {
-        let mut warnings = Vec::new();
-        // No arguments for a tool that takes an object are an empty object.
-        let arguments = match arguments {
-            Value::Null if entry.input_schema().as_json()["type"] == "object" => Value::Object(Map::new()),
-            given => given,
-        };
-        if checks == Checks::All {
-            let verdict = entry.input_schema().check(&arguments);
-            if !verdict.valid {
-                return Err(CallError::InvalidParameters { violations: verdict.errors });
-            }
-            warnings = verdict.warnings;
+        if checks == Checks::None {
+            return Ok(Self { entry, arguments, context, warnings: Vec::new() });
         }
-        Ok(Self { entry, arguments, context, warnings })
+        // No arguments for a tool that takes an object are an empty object.
+        let takes_object = entry.input_schema().as_json()["type"] == "object";
+        let arguments =
+            if takes_object && arguments.value().is_null() { Arguments::default() } else { arguments };
+        // Readers differ in which of two they take, so what is checked might not be what is read.
+        if let Some(name) = arguments.as_written().and_then(pegboard_json::twin_name) {
+            let text = format!("$: the member '{name}' is there twice");
+            let violations = vec![Violation::new(text, "$: a member is there twice")];
+            return Err(CallError::InvalidParameters { violations });
+        }
+        let verdict = entry.input_schema().check(arguments.value());
+        if !verdict.valid {
+            return Err(CallError::InvalidParameters { violations: verdict.errors });
+        }
+        Ok(Self { entry, arguments, context, warnings: verdict.warnings })
     }
 
     /// The tool that is called.
@@ -111,37 +227,27 @@ impl ValidCall {
 
     /// What the tool is given.
     pub fn arguments(&self) -> &Value {
-        &self.arguments
+        self.arguments.value()
+    }
+
+    /// What the tool is given, as the caller wrote it.
+    pub fn raw_arguments(&self) -> &RawJson {
+        self.arguments.raw()
     }
 
     /// The circumstances of the call.
     pub fn context(&self) -> &CallContext {
         &self.context
     }
-}
 
-impl fmt::Debug for ValidCall {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ValidCall")
-            .field("entry", &self.entry)
-            .field("context", &self.context)
-            .finish_non_exhaustive()
+    /// What could not be checked, and why.
+    pub fn warnings(&self) -> &[String] {
+        &self.warnings
     }
-}
 
-/// What a tool answered.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Output {
-    /// The answer itself.
-    pub data: Value,
-    /// Where the answer breaks the tool's output schema. The answer stands all the same.
-    pub mismatches: Vec<Violation>,
-}
-
-impl Output {
-    /// An answer that nobody has held against a schema yet.
-    pub fn new(data: Value) -> Self {
-        Self { data, mismatches: Vec::new() }
+    /// Carries the call out, so that a panic of the tool is an error of the call and of nothing else.
+    pub async fn run(&self) -> Result<Output, CallError> {
+        handler::call_guarded(self.entry.handler(), self).await
     }
 }
 
@@ -180,12 +286,29 @@ pub struct Ended {
     pub duration: Option<Duration>,
     /// What could not be checked and why.
     pub warnings: Vec<String>,
+    /// What became of the call on its way.
+    pub journey: Journey,
+}
+
+/// What became of a call on its way.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Journey {
+    /// The label of its operation.
+    pub path: Option<String>,
+    /// The answer had been given before.
+    pub is_cached: bool,
+    /// How long it waited for a slot; `None` if it did not.
+    pub waited: Option<Duration>,
+    /// What the caller had called the tool, if that was not quite its name.
+    pub corrected_from: Option<String>,
+    /// Where the whole answer is kept, if it was too large to hand over.
+    pub stored: Option<OutputHandle>,
 }
 
 impl Ended {
     /// The end of a call whose tool did not run.
     pub fn refused(error: CallError) -> Self {
-        Self { result: Err(error), duration: None, warnings: Vec::new() }
+        Self { result: Err(error), duration: None, warnings: Vec::new(), journey: Journey::default() }
     }
 }
 
@@ -196,17 +319,15 @@ pub(crate) async fn carry_out(entry: Arc<ToolEntry>, call: Call) -> Ended {
         Err(error) => return Ended::refused(error),
     };
     let started = Instant::now();
-    let mut result = handler::call_guarded(valid.entry.handler(), &valid).await;
+    let mut result = valid.run().await;
     let duration = match &result {
         // The arguments did not fit the function's parameters: it never ran.
-        Err(error) if !error.kind().has_executed() => None,
+        Err(error) if error.executed() == Executed::No => None,
         _ => Some(started.elapsed()),
     };
     let mut warnings = valid.warnings;
     if let (Ok(output), Checks::All) = (&mut result, call.checks) {
-        let verdict = valid.entry.output_schema().check(&output.data);
-        output.mismatches = verdict.errors;
-        warnings.extend(verdict.warnings);
+        warnings.extend(output.check(valid.entry.output_schema()));
     }
-    Ended { result, duration, warnings }
+    Ended { result, duration, warnings, journey: Journey::default() }
 }

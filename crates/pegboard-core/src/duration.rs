@@ -143,6 +143,74 @@ impl<'de> Deserialize<'de> for HumanDuration {
     }
 }
 
+/// How long an answer may be given again: a duration, or `off`.
+///
+/// ```
+/// use pegboard_core::duration::Ttl;
+/// use std::time::Duration;
+///
+/// assert_eq!("2m".parse::<Ttl>().unwrap().as_duration(), Some(Duration::from_secs(120)));
+/// assert_eq!("off".parse::<Ttl>().unwrap().as_duration(), None);
+/// assert_eq!("0".parse::<Ttl>().unwrap().as_duration(), None);
+/// assert!("sometimes".parse::<Ttl>().is_err());
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ttl(Option<Duration>);
+
+/// A text that is no time to live.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("cache duration must be 'off', a millisecond number, or a duration like 5m/2h/1d, not '{text}'")]
+pub struct InvalidTtl {
+    text: String,
+}
+
+impl Ttl {
+    /// The time; `None` if nothing is kept.
+    pub fn as_duration(self) -> Option<Duration> {
+        self.0
+    }
+}
+
+impl From<Duration> for Ttl {
+    fn from(duration: Duration) -> Self {
+        Self(Some(duration).filter(|duration| !duration.is_zero()))
+    }
+}
+
+impl FromStr for Ttl {
+    type Err = InvalidTtl;
+
+    fn from_str(text: &str) -> Result<Self, InvalidTtl> {
+        let trimmed = text.trim();
+        // What counts back is as good as nothing.
+        let is_off = trimmed.eq_ignore_ascii_case("off")
+            || trimmed.parse::<f64>().is_ok_and(|millis| millis.is_finite() && millis <= 0.0);
+        if is_off {
+            return Ok(Self(None));
+        }
+        let read = trimmed.parse::<HumanDuration>().map_err(|_| InvalidTtl { text: text.to_owned() })?;
+        Ok(Duration::from(read).into())
+    }
+}
+
+impl Serialize for Ttl {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self.0 {
+            Some(duration) => HumanDuration(duration).serialize(serializer),
+            None => serializer.serialize_str("off"),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Ttl {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        match serde_json::Value::deserialize(deserializer)? {
+            serde_json::Value::String(text) => text.parse().map_err(serde::de::Error::custom),
+            other => other.to_string().parse().map_err(serde::de::Error::custom),
+        }
+    }
+}
+
 /// Writes a duration as a number of milliseconds.
 pub(crate) fn serialize_millis<S: Serializer>(duration: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_f64(duration.as_secs_f64() * 1_000.0)

@@ -1,12 +1,15 @@
 //! One tool: its name, its words, its schemas, its tags and the code behind it.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 
+use pegboard_json::RawJson;
 use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
 use serde::ser::SerializeStruct;
 use serde::{Deserialize, Serialize, Serializer};
+use serde_json::{Value, json};
 
 use crate::error::ToolError;
 use crate::handler::{Function, Handler};
@@ -38,6 +41,9 @@ pub struct ToolEntry {
     output_schema: Schema,
     tags: Vec<String>,
     annotations: Annotations,
+    instructions: Option<String>,
+    queue: Option<String>,
+    definition: Option<RawJson>,
     handler: Arc<dyn Handler>,
 }
 
@@ -95,6 +101,9 @@ impl ToolEntry {
             output_schema: Schema::default(),
             tags: Vec::new(),
             annotations: Annotations::default(),
+            instructions: None,
+            queue: None,
+            definition: None,
             handler,
         }
     }
@@ -124,6 +133,27 @@ impl ToolEntry {
     #[must_use]
     pub fn with_annotations(mut self, annotations: Annotations) -> Self {
         self.annotations = annotations;
+        self
+    }
+
+    /// The tool with words for a model about how to use it.
+    #[must_use]
+    pub fn with_instructions(mut self, instructions: impl Into<String>) -> Self {
+        self.instructions = Some(instructions.into());
+        self
+    }
+
+    /// The tool with a queue that its calls go through.
+    #[must_use]
+    pub fn with_queue(mut self, queue: impl Into<String>) -> Self {
+        self.queue = Some(queue.into());
+        self
+    }
+
+    /// The tool with its definition as a server wrote it.
+    #[must_use]
+    pub fn with_definition(mut self, definition: RawJson) -> Self {
+        self.definition = Some(definition);
         self
     }
 
@@ -176,6 +206,37 @@ impl ToolEntry {
         &self.annotations
     }
 
+    /// Words for a model about how to use it.
+    pub fn instructions(&self) -> Option<&str> {
+        self.instructions.as_deref()
+    }
+
+    /// The queue that its calls go through, if it names one.
+    pub fn queue(&self) -> Option<&str> {
+        self.queue.as_deref()
+    }
+
+    /// The tool as a server's list has it: what a server wrote, or the same made here.
+    ///
+    /// ```
+    /// # use pegboard_core::entry::ToolEntry;
+    /// let entry = ToolEntry::new("now", "The time", |(): ()| async { Ok(7) }).with_title("Clock");
+    /// assert_eq!(entry.definition().get("title").unwrap().as_str(), "\"Clock\"");
+    /// ```
+    pub fn definition(&self) -> RawJson {
+        self.definition.clone().unwrap_or_else(|| {
+            RawJson::of(&Listed {
+                name: &self.name,
+                title: self.title.as_deref(),
+                description: &self.description,
+                input_schema: object_schema(&self.input_schema),
+                output_schema: Some(self.output_schema.as_json()).filter(|schema| schema["type"] == "object"),
+                annotations: Some(&self.annotations)
+                    .filter(|annotations| **annotations != Annotations::default()),
+            })
+        })
+    }
+
     /// The code behind it.
     pub fn handler(&self) -> &dyn Handler {
         &*self.handler
@@ -220,6 +281,35 @@ impl Serialize for ToolEntry {
         fields.serialize_field("output_schema", &self.output_schema)?;
         fields.serialize_field("tags", &self.tags)?;
         fields.end()
+    }
+}
+
+/// A tool as the lists of the protocol have it.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Listed<'e> {
+    name: &'e str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    title: Option<&'e str>,
+    description: &'e str,
+    input_schema: Cow<'e, Value>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    output_schema: Option<&'e Value>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    annotations: Option<&'e Annotations>,
+}
+
+/// The schema, which in a list must be one of an object.
+fn object_schema(schema: &Schema) -> Cow<'_, Value> {
+    match schema.as_json() {
+        json @ Value::Object(members) if members.get("type").is_some_and(|kind| kind == "object") => {
+            Cow::Borrowed(json)
+        }
+        Value::Object(members) if !members.contains_key("type") => {
+            let kind = std::iter::once(("type".to_owned(), "object".into()));
+            Cow::Owned(kind.chain(members.clone()).collect())
+        }
+        _ => Cow::Owned(json!({"type": "object"})),
     }
 }
 

@@ -9,8 +9,9 @@ use futures_util::future::BoxFuture;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::call::{Output, ValidCall};
+use crate::call::ValidCall;
 use crate::error::{CallError, ToolError};
+use crate::output::Output;
 use crate::validation::Violation;
 
 /// Carries out calls of one tool. Most tools are typed functions and need not implement this.

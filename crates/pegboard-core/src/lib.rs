@@ -9,23 +9,34 @@
 //! - [`schema`]: JSON Schema, compiled once, with the messages a person or a model can act on;
 //! - [`validation`]: the verdict on one value;
 //! - [`call`]: a call from request to end, and the [`Invoker`](call::Invoker) seam that chains call through;
+//! - [`arguments`] and [`output`]: what a tool is given and what it answers, as it came;
+//! - [`client`]: whoever made a call, as far as the tool can speak to it;
 //! - [`outcome`]: how a call went, in six fields;
 //! - [`error`]: why there is no answer;
 //! - [`chain`]: several tools, one after another or side by side, over one shared context;
+//! - [`provider`]: where tools come from;
+//! - [`settings`]: what the operator may set, as plain data;
+//! - [`trace`]: the place of a call in a trace that began elsewhere;
 //! - [`store`]: where state lives that outlasts a request;
 //! - [`duration`]: durations as people write them.
 //!
 //! Nothing in here knows a socket, a file, a process or the environment.
 
+pub mod arguments;
 pub mod call;
 pub mod chain;
+pub mod client;
 pub mod duration;
 pub mod entry;
 pub mod error;
 pub mod handler;
 pub mod id;
 pub mod outcome;
+pub mod output;
+pub mod provider;
 pub mod registry;
 pub mod schema;
+pub mod settings;
 pub mod store;
+pub mod trace;
 pub mod validation;

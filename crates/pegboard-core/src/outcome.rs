@@ -6,7 +6,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::{Map, Value};
 
 use crate::call::Ended;
-use crate::error::{CallError, ErrorKind};
+use crate::error::{CallError, ErrorKind, Executed};
 use crate::validation::Violation;
 
 /// How a call went.
@@ -74,17 +74,27 @@ impl Outcome {
     /// The outcome of a call of the tool `name` that has ended.
     pub fn of(name: &str, ended: Ended) -> Self {
         let mut outcome = match ended.result {
+            Ok(output) if output.is_error() => {
+                let text = output.text().into_owned();
+                Self {
+                    message: format!("Tool '{name}' answered that it failed: {text}"),
+                    errors: vec![text],
+                    data: output.into_data(),
+                    error_kind: Some(ErrorKind::ExecutionError),
+                    ..Self::default()
+                }
+            }
             Ok(output) if output.mismatches.is_empty() => Self {
                 status: Status::Success,
-                data: output.data,
+                data: output.into_data(),
                 message: format!("Tool '{name}' executed successfully."),
                 ..Self::default()
             },
             Ok(output) => Self {
                 status: Status::Partial,
-                data: output.data,
                 message: format!("Output validation failed for tool '{name}'."),
                 errors: texts(&output.mismatches),
+                data: output.into_data(),
                 ..Self::default()
             },
             Err(error) => Self::of_error(name, &error),
@@ -97,29 +107,28 @@ impl Outcome {
     }
 
     fn of_error(name: &str, error: &CallError) -> Self {
-        let (message, errors) = match error {
-            CallError::UnknownTool { .. } => {
-                (format!("Tool '{name}' not found in registry."), vec![error.to_string()])
-            }
-            CallError::InvalidParameters { violations } => {
-                (format!("Input validation failed for tool '{name}'."), texts(violations))
-            }
-            CallError::TimedOut { limit } => {
-                (format!("Tool '{name}' did not finish within {limit:?}."), vec![error.to_string()])
-            }
-            CallError::Failed(cause) => {
-                (format!("Tool '{name}' raised an exception: {cause}"), vec![cause.to_string()])
-            }
-            CallError::Panicked { message } => {
-                (format!("Tool '{name}' panicked: {message}"), vec![message.clone()])
-            }
+        let message = match error {
+            CallError::NotFound(_) => format!("Tool '{name}' not found in registry."),
+            CallError::InvalidParameters { .. } => format!("Input validation failed for tool '{name}'."),
+            CallError::OutputInvalid { .. } => format!("Output validation failed for tool '{name}'."),
+            CallError::TimedOut { limit } => format!("Tool '{name}' did not finish within {limit:?}."),
+            CallError::Failed(cause) => format!("Tool '{name}' raised an exception: {cause}"),
+            CallError::Panicked { message } => format!("Tool '{name}' panicked: {message}"),
+            CallError::NotPermitted { .. }
+            | CallError::LimitExceeded { .. }
+            | CallError::Canceled { .. }
+            | CallError::QueueTimeout { .. }
+            | CallError::DeadlinePassed { .. }
+            | CallError::CircuitOpen { .. }
+            | CallError::AuthRequired { .. }
+            | CallError::ServerUnavailable { .. }
+            | CallError::Transport { .. } => format!("Tool '{name}' gave no answer: {error}"),
         };
-        let status = match error {
-            CallError::TimedOut { .. } => Status::Timeout,
-            CallError::UnknownTool { .. }
-            | CallError::InvalidParameters { .. }
-            | CallError::Failed(_)
-            | CallError::Panicked { .. } => Status::Failure,
+        let errors = error.texts();
+        let status = match (error.kind(), error.executed()) {
+            (ErrorKind::Timeout, _) => Status::Timeout,
+            (ErrorKind::Canceled, Executed::No) => Status::Skipped,
+            _ => Status::Failure,
         };
         Self { status, message, errors, error_kind: Some(error.kind()), ..Self::default() }
     }

@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWrite
 
 use serde_json::Value;
 
-use crate::call::{self, Call, CallContext, Checks, Ended, Invoker, Running};
+use crate::call::{self, Call, Checks, Ended, Invoker, Running, ToolRef};
 use crate::entry::ToolEntry;
 use crate::error::CallError;
 use crate::id::{InvalidName, ToolName};
@@ -160,7 +160,7 @@ impl ToolRegistry {
     }
 
     async fn invoke_with(&self, name: &str, arguments: Value, checks: Checks) -> Outcome {
-        let call = Call { tool: name.to_owned(), arguments, context: CallContext::default(), checks };
+        let call = Call { checks, ..Call::new(name, arguments) };
         Outcome::of(name, self.start(call).await)
     }
 
@@ -186,11 +186,15 @@ impl Invoker for ToolRegistry {
     }
 
     fn start(&self, call: Call) -> Running {
-        let entry = self.get(&call.tool);
+        // A registry is one shelf: whatever toolbox and server somebody means, the name is what counts.
+        let entry = match &call.tool {
+            ToolRef::Name(name) => self.get(name),
+            ToolRef::Id(id) => self.get(id.name.as_str()),
+        };
         Running::new(async move {
             match entry {
                 Some(entry) => call::carry_out(entry, call).await,
-                None => Ended::refused(CallError::UnknownTool { name: call.tool }),
+                None => Ended::refused(CallError::unknown_tool(call.tool.to_string())),
             }
         })
     }

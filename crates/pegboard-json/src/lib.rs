@@ -2,12 +2,15 @@
 //!
 //! - [`RawJson`]: one value as the bytes it was written in;
 //! - [`canonical`]: one spelling for values that mean the same;
+//! - [`twin_name`]: members that share a name;
 //! - [`scan`]: how text is walked through without building a tree.
 
 mod canonical;
 mod raw;
 pub mod scan;
+mod twins;
 
 pub use canonical::canonical;
 pub use raw::RawJson;
 pub use scan::{MAX_DEPTH, Malformed};
+pub use twins::twin_name;

@@ -179,9 +179,8 @@ impl Run<'_> {
             None => running.await,
             // Dropping the call cancels it.
             Some(limit) => time::timeout(limit, running).await.unwrap_or_else(|_| Ended {
-                result: Err(CallError::TimedOut { limit }),
                 duration: Some(limit),
-                warnings: Vec::new(),
+                ..Ended::refused(CallError::TimedOut { limit })
             }),
         };
         Outcome::of(&step.tool_name, ended)

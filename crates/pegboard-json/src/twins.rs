@@ -1,0 +1,53 @@
+//! Members that share a name.
+
+use std::borrow::Cow;
+use std::collections::HashSet;
+
+use crate::raw::RawJson;
+use crate::scan;
+
+/// How many members are compared with each other; more go through a set.
+const FEW: usize = 16;
+
+/// A name that an object anywhere in the value has twice, if there is one.
+///
+/// ```
+/// use pegboard_json::{RawJson, twin_name};
+///
+/// let read = |text: &'static str| twin_name(&RawJson::parse(text.into()).unwrap());
+/// assert_eq!(read(r#"{"a": [{"b": 1, "\u0062": 2}]}"#).as_deref(), Some("b"));
+/// assert_eq!(read(r#"{"a": {"a": 1}}"#), None);
+/// ```
+pub fn twin_name(value: &RawJson) -> Option<String> {
+    find(value.as_bytes())
+}
+
+fn find(value: &[u8]) -> Option<String> {
+    match value.first() {
+        Some(b'{') => {
+            let members: Vec<_> = scan::members(value).collect();
+            let names: Vec<&[u8]> = members.iter().map(|(name, _)| &value[name.clone()]).collect();
+            twin(&names).or_else(|| members.iter().find_map(|(_, member)| find(&value[member.clone()])))
+        }
+        Some(b'[') => scan::items(value).find_map(|item| find(&value[item])),
+        _ => None,
+    }
+}
+
+/// A name that is there twice, whatever escapes it is spelled with.
+fn twin(names: &[&[u8]]) -> Option<String> {
+    let is_plain = names.iter().all(|name| !name.contains(&b'\\'));
+    if is_plain && names.len() <= FEW {
+        let mut rest = names;
+        while let [first, others @ ..] = rest {
+            if others.contains(first) {
+                return scan::said(first).map(Cow::into_owned);
+            }
+            rest = others;
+        }
+        return None;
+    }
+    let mut seen = HashSet::with_capacity(names.len());
+    let said = names.iter().map(|name| scan::said(name).unwrap_or_else(|| String::from_utf8_lossy(name)));
+    said.map(Cow::into_owned).find(|name| !seen.insert(name.clone()))
+}
