@@ -1,9 +1,11 @@
 //! How calls are carried out.
 //!
+//! - [`event`]: everything that happens, as one stream;
 //! - [`names`]: the names that models and clients see;
 //! - [`filter`]: which tools of a server may be seen and called;
 //! - [`queue`]: how many calls run at once, and who goes next.
 
+pub mod event;
 pub mod filter;
 pub mod names;
 pub mod queue;

@@ -243,6 +243,6 @@ fn an_error_text_does_not_quote_the_arguments() {
     let error = pegboard_core::error::CallError::InvalidParameters { violations: verdict.errors };
     assert!(!format!("{error} {error:?}").contains("hunter2"));
     let call = pegboard_core::call::Call::new("echo", json!({"password": "hunter2"}));
-    assert_eq!(format!("{call:?}"), r#"Call { tool: "echo", context: CallContext { deadline: None }, .. }"#);
+    assert!(!format!("{call:?}").contains("hunter2"));
     insta::assert_snapshot!(error, @"Invalid arguments: $: value not in enum ['a']");
 }
