@@ -3,9 +3,11 @@
 //! - [`event`]: everything that happens, as one stream;
 //! - [`names`]: the names that models and clients see;
 //! - [`filter`]: which tools of a server may be seen and called;
-//! - [`queue`]: how many calls run at once, and who goes next.
+//! - [`queue`]: how many calls run at once, and who goes next;
+//! - [`redact`]: what is blotted out before anybody reads it.
 
 pub mod event;
 pub mod filter;
 pub mod names;
 pub mod queue;
+pub mod redact;

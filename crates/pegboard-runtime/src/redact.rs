@@ -1,0 +1,187 @@
+//! What is blotted out before anybody reads it: values under names that sound secret, and secrets that are known.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use aho_corasick::AhoCorasick;
+use serde_json::{Map, Value};
+
+/// What stands where a secret stood.
+pub const REDACTED: &str = "[redacted]";
+
+/// What stands where a value is nested deeper than anybody reads.
+const TOO_DEEP: &str = "[too deep]";
+/// How deep a value is looked into.
+const MAX_DEPTH: usize = 64;
+/// A known value that is shorter would be found in innocent text.
+const MIN_CHARACTERS: usize = 8;
+
+/// Words that make a name sound secret, alone or put together from two neighbours.
+const SECRET_WORDS: [&str; 29] = [
+    "accesskey",
+    "apikey",
+    "apitoken",
+    "auth",
+    "authkey",
+    "authorization",
+    "authtoken",
+    "accesstoken",
+    "bearer",
+    "clientsecret",
+    "cookie",
+    "cookies",
+    "credential",
+    "credentials",
+    "encryptionkey",
+    "jwt",
+    "passphrase",
+    "passwd",
+    "password",
+    "passwords",
+    "privatekey",
+    "pwd",
+    "refreshtoken",
+    "secret",
+    "secretkey",
+    "secrets",
+    "sessiontoken",
+    "signingkey",
+    "token",
+];
+
+/// Whether the value under this name is probably a secret.
+///
+/// A name is read in words, however they are joined and in any case, and only whole words count.
+///
+/// ```
+/// use pegboard_runtime::redact::is_secret_name;
+///
+/// assert!(is_secret_name("X-Api-Key") && is_secret_name("dbPassword") && is_secret_name("ACCESS_TOKEN"));
+/// assert!(!is_secret_name("tokenizer") && !is_secret_name("max_tokens") && !is_secret_name("key"));
+/// ```
+pub fn is_secret_name(name: &str) -> bool {
+    let words = words(name);
+    let sounds_secret = |word: &str| SECRET_WORDS.contains(&word);
+    words.iter().any(|word| sounds_secret(word)) || words.windows(2).any(|pair| sounds_secret(&pair.concat()))
+}
+
+/// The words of a name in lower case: `dbAPIKey_2` is `db`, `api`, `key`.
+fn words(name: &str) -> Vec<String> {
+    let characters: Vec<char> = name.chars().collect();
+    let mut words = Vec::new();
+    let mut word = String::new();
+    for (at, &character) in characters.iter().enumerate() {
+        let before = at.checked_sub(1).map(|before| characters[before]);
+        let is_after_lower = before.is_some_and(char::is_lowercase);
+        // The last capital of several begins the next word: `APIKey`.
+        let is_before_lower = characters.get(at + 1).is_some_and(|next| next.is_lowercase());
+        let begins = character.is_uppercase() && (is_after_lower || is_before_lower);
+        if begins || !character.is_alphabetic() {
+            words.push(std::mem::take(&mut word));
+        }
+        if character.is_alphabetic() {
+            word.extend(character.to_lowercase());
+        }
+    }
+    words.push(word);
+    words.retain(|word| !word.is_empty());
+    words
+}
+
+/// The value with everything blotted out that stands under a name that sounds secret.
+///
+/// `true`, `false` and `null` stay: they say whether there is a secret, not which.
+///
+/// ```
+/// use pegboard_runtime::redact::redacted;
+/// use serde_json::json;
+///
+/// let sent = json!({"user": "ann", "login": {"password": "hunter2", "hasToken": true}});
+/// assert_eq!(
+///     redacted(&sent),
+///     json!({"user": "ann", "login": {"password": "[redacted]", "hasToken": true}})
+/// );
+/// ```
+pub fn redacted(value: &Value) -> Value {
+    redacted_to(value, MAX_DEPTH)
+}
+
+/// The members of an object, redacted like the whole.
+pub(crate) fn redacted_members<'a>(
+    members: impl Iterator<Item = (&'a String, &'a Value)>,
+) -> Map<String, Value> {
+    members_to(members, MAX_DEPTH)
+}
+
+fn redacted_to(value: &Value, depth: usize) -> Value {
+    let Some(deeper) = depth.checked_sub(1) else { return TOO_DEEP.into() };
+    match value {
+        Value::Object(members) => Value::Object(members_to(members.iter(), deeper)),
+        Value::Array(items) => Value::Array(items.iter().map(|item| redacted_to(item, deeper)).collect()),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => value.clone(),
+    }
+}
+
+fn members_to<'a>(
+    members: impl Iterator<Item = (&'a String, &'a Value)>,
+    depth: usize,
+) -> Map<String, Value> {
+    let member = |(name, value): (&String, &Value)| {
+        let says_little = matches!(value, Value::Null | Value::Bool(_));
+        let is_secret = !says_little && is_secret_name(name);
+        (name.clone(), if is_secret { REDACTED.into() } else { redacted_to(value, depth) })
+    };
+    members.map(member).collect()
+}
+
+/// Blots known secrets out of texts, in time that grows with the text and not with the number of secrets.
+///
+/// ```
+/// use pegboard_runtime::redact::Redactor;
+///
+/// let redactor = Redactor::new(["correct-horse", "short"]);
+/// assert_eq!(redactor.text("the key correct-horse is short"), "the key [redacted] is short");
+/// ```
+#[derive(Clone)]
+pub struct Redactor(AhoCorasick);
+
+impl Redactor {
+    /// One that knows these values. Those of fewer than eight characters are left out.
+    #[expect(clippy::missing_panics_doc, reason = "only gigabytes of secrets would make it panic")]
+    pub fn new(known: impl IntoIterator<Item = impl AsRef<str>>) -> Self {
+        let known: Vec<String> = known
+            .into_iter()
+            .filter(|value| value.as_ref().chars().nth(MIN_CHARACTERS - 1).is_some())
+            .map(|value| value.as_ref().to_owned())
+            .collect();
+        Self(AhoCorasick::new(known).expect("there are fewer than two billion bytes of secrets"))
+    }
+
+    /// The text with every known secret blotted out.
+    pub fn text<'t>(&self, text: &'t str) -> Cow<'t, str> {
+        if !self.0.is_match(text) {
+            return Cow::Borrowed(text);
+        }
+        let mut found: Vec<(usize, usize)> =
+            self.0.find_overlapping_iter(text).map(|found| (found.start(), found.end())).collect();
+        found.sort_unstable();
+        let mut clean = String::with_capacity(text.len());
+        let mut done = 0;
+        for (start, end) in found {
+            // Secrets that share a part go together, so that no end of one is left over.
+            if start >= done {
+                clean.push_str(&text[done..start]);
+                clean.push_str(REDACTED);
+            }
+            done = done.max(end);
+        }
+        clean.push_str(&text[done..]);
+        Cow::Owned(clean)
+    }
+}
+
+impl fmt::Debug for Redactor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Redactor({} secrets)", self.0.patterns_len())
+    }
+}
