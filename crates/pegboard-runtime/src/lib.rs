@@ -4,6 +4,7 @@
 //! - [`names`]: the names that models and clients see;
 //! - [`filter`]: which tools of a server may be seen and called;
 //! - [`queue`]: how many calls run at once, and who goes next;
+//! - [`sessions`]: which session and workspace a call belongs to;
 //! - [`redact`]: what is blotted out before anybody reads it.
 
 pub mod event;
@@ -11,3 +12,4 @@ pub mod filter;
 pub mod names;
 pub mod queue;
 pub mod redact;
+pub mod sessions;

@@ -1,0 +1,63 @@
+//! The ids of sessions: `s-20260102030405`, with `-9f3c` behind it where two began in the same second.
+
+use std::fmt;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use jiff::Timestamp;
+use serde::Serialize;
+use uuid::Uuid;
+
+const PREFIX: &str = "s-";
+const STAMP_DIGITS: usize = 14;
+const TAG_DIGITS: usize = 4;
+
+/// The id of a session. It always has the standard form: `s-`, fourteen digits, and perhaps a tag of four.
+///
+/// ```
+/// use pegboard_runtime::sessions::SessionId;
+///
+/// assert!(SessionId::parse("s-20260102030405").is_some());
+/// assert!(SessionId::parse("s-20260102030405-9f3c").is_some());
+/// assert!(SessionId::parse("budget work").is_none());
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(transparent)]
+pub struct SessionId(String);
+
+impl SessionId {
+    /// The id that a text is, if it has the standard form.
+    pub fn parse(text: &str) -> Option<Self> {
+        let rest = text.strip_prefix(PREFIX)?;
+        let (stamp, tag) = rest.split_once('-').map_or((rest, None), |(stamp, tag)| (stamp, Some(tag)));
+        let is_stamp = stamp.len() == STAMP_DIGITS && stamp.bytes().all(|byte| byte.is_ascii_digit());
+        let is_tag = |tag: &str| {
+            tag.len() == TAG_DIGITS && tag.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
+        };
+        (is_stamp && tag.is_none_or(is_tag)).then(|| Self(text.to_owned()))
+    }
+
+    /// The id of a session that begins now, if it is the only one to begin in this second.
+    pub(super) fn at(now: SystemTime) -> Self {
+        // Years before 1970 and after 9999 would not have four digits.
+        let stamp = Timestamp::try_from(now.max(UNIX_EPOCH)).unwrap_or(Timestamp::MAX);
+        Self(format!("{PREFIX}{}", stamp.strftime("%Y%m%d%H%M%S")))
+    }
+
+    /// The id of a session that begins now among others.
+    pub(super) fn tagged_at(now: SystemTime) -> Self {
+        let Self(stamp) = Self::at(now);
+        let random = Uuid::new_v4().simple().to_string();
+        Self(format!("{stamp}-{}", &random[..TAG_DIGITS]))
+    }
+
+    /// The id.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for SessionId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
