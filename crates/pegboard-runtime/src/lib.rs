@@ -5,6 +5,7 @@
 //! - [`filter`]: which tools of a server may be seen and called;
 //! - [`queue`]: how many calls run at once, and who goes next;
 //! - [`sessions`]: which session and workspace a call belongs to;
+//! - [`trace`]: what was done, written down for later;
 //! - [`redact`]: what is blotted out before anybody reads it.
 
 pub mod event;
@@ -13,3 +14,4 @@ pub mod names;
 pub mod queue;
 pub mod redact;
 pub mod sessions;
+pub mod trace;
