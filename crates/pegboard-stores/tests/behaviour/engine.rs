@@ -1,0 +1,62 @@
+//! The engines that behave alike, and a clock that tests set.
+
+use std::time::{Duration, SystemTime};
+
+use pegboard_core::store::{CacheStore, OutputStore, SessionStore, SlotStore, TraceStore};
+use pegboard_stores::limits::{CacheLimits, OutputLimits, SessionLimits, SlotLimits, TraceLimits};
+use pegboard_stores::memory;
+
+/// An engine. What it makes is empty.
+pub(crate) enum Engine {
+    Memory,
+}
+
+impl Engine {
+    pub(crate) fn cache(&self, limits: CacheLimits) -> Box<dyn CacheStore> {
+        match self {
+            Self::Memory => Box::new(memory::Cache::new(limits)),
+        }
+    }
+
+    pub(crate) fn outputs(&self, limits: OutputLimits) -> Box<dyn OutputStore> {
+        match self {
+            Self::Memory => Box::new(memory::Outputs::new(limits)),
+        }
+    }
+
+    pub(crate) fn sessions(&self, limits: SessionLimits) -> Box<dyn SessionStore> {
+        match self {
+            Self::Memory => Box::new(memory::Sessions::new(limits)),
+        }
+    }
+
+    pub(crate) fn traces(&self, limits: TraceLimits) -> Box<dyn TraceStore> {
+        match self {
+            Self::Memory => Box::new(memory::Traces::new(limits)),
+        }
+    }
+
+    pub(crate) fn slots(&self, limits: SlotLimits) -> Box<dyn SlotStore> {
+        match self {
+            Self::Memory => Box::new(memory::Slots::new(limits)),
+        }
+    }
+}
+
+/// So many seconds into the test.
+pub(crate) fn at(seconds: u64) -> SystemTime {
+    SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000 + seconds)
+}
+
+/// Runs each behaviour on each engine.
+macro_rules! on_every_engine {
+    ($($behaviour:ident),+ $(,)?) => {
+        mod memory {
+            $(#[tokio::test]
+            async fn $behaviour() {
+                super::$behaviour($crate::engine::Engine::Memory).await;
+            })+
+        }
+    };
+}
+pub(crate) use on_every_engine;

@@ -1,0 +1,10 @@
+//! What every engine does alike.
+
+#![expect(clippy::unwrap_used, reason = "a test says what it expects by failing")]
+
+mod cache;
+mod engine;
+mod outputs;
+mod sessions;
+mod slots;
+mod traces;

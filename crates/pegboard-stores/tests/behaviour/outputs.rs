@@ -1,0 +1,137 @@
+//! Outputs that were too large to hand over.
+
+use bytes::Bytes;
+use pegboard_core::store::{OutputHandle, OutputStore, StoreError, StoredOutput, Usage};
+use pegboard_stores::limits::OutputLimits;
+
+use crate::engine::{Engine, at, on_every_engine};
+
+on_every_engine!(
+    an_output_is_there_until_the_moment_it_expires,
+    an_output_comes_back_as_it_was,
+    a_full_store_refuses_and_keeps_what_it_has,
+    what_has_expired_makes_room,
+    a_replaced_output_gives_its_room_to_the_new_one,
+    a_refused_replacement_leaves_the_output_as_it_was,
+    removing_a_session_removes_all_its_outputs_and_no_others,
+);
+
+fn handle(name: &str) -> OutputHandle {
+    OutputHandle(name.to_owned())
+}
+
+/// An output that counts for as many bytes as its body has.
+fn output(session: &str, n_bytes: usize, expires: u64) -> StoredOutput {
+    StoredOutput {
+        body: Bytes::from(vec![b'x'; n_bytes]),
+        content_type: String::new(),
+        tool: String::new(),
+        session: session.to_owned(),
+        principal: String::new(),
+        made: at(0),
+        expires: at(expires),
+    }
+}
+
+/// The handles under which there is something.
+async fn present(outputs: &dyn OutputStore, handles: &str, now: u64) -> String {
+    let mut present = Vec::new();
+    for name in handles.split(' ') {
+        if outputs.get(handle(name), at(now)).await.unwrap().is_some() {
+            present.push(name);
+        }
+    }
+    present.join(" ")
+}
+
+fn reason(result: Result<(), StoreError>) -> String {
+    match result {
+        Ok(()) => "kept".to_owned(),
+        Err(StoreError::Full { reason }) => reason,
+        Err(StoreError::Unusable { reason, .. } | StoreError::Failed { reason }) => panic!("{reason}"),
+    }
+}
+
+async fn an_output_is_there_until_the_moment_it_expires(engine: Engine) {
+    let outputs = engine.outputs(OutputLimits::default());
+    outputs.put(handle("a"), output("s", 1, 10), at(0)).await.unwrap();
+    for (now, expected) in [(0, "a"), (9, "a"), (10, ""), (11, "")] {
+        assert_eq!(present(&*outputs, "a", now).await, expected, "at {now}");
+    }
+}
+
+async fn an_output_comes_back_as_it_was(engine: Engine) {
+    let outputs = engine.outputs(OutputLimits::default());
+    let bodies: [&[u8]; 3] = [b"", b"\x00\xff\xfe", &vec![7; 3_000_000]];
+    for body in bodies {
+        let kept = StoredOutput {
+            body: Bytes::copy_from_slice(body),
+            content_type: "text/plain; charset=utf-8".to_owned(),
+            tool: "名前\u{0}".to_owned(),
+            principal: "'; DROP TABLE outputs; --".to_owned(),
+            ..output("s", 0, 10)
+        };
+        outputs.put(handle("../../etc/passwd"), kept.clone(), at(0)).await.unwrap();
+        assert_eq!(outputs.get(handle("../../etc/passwd"), at(0)).await.unwrap(), Some(kept));
+    }
+    assert_eq!(outputs.usage().await.unwrap().n_kept, 1);
+}
+
+async fn a_full_store_refuses_and_keeps_what_it_has(engine: Engine) {
+    let outputs = engine.outputs(OutputLimits { max_entries: 4, max_bytes: 100, max_session_bytes: 60 });
+    for (name, session, n_bytes, expected) in [
+        ("a", "s", 61, "the session keeps 0 of at most 60 bytes of outputs, and this one is 61 bytes"),
+        ("a", "s", 60, "kept"),
+        ("b", "s", 1, "the session keeps 60 of at most 60 bytes of outputs, and this one is 1 bytes"),
+        ("b", "t", 41, "outputs take 60 of at most 100 bytes, and this one is 41 bytes"),
+        ("b", "t", 40, "kept"),
+        ("c", "s", 0, "kept"),
+        ("d", "u", 0, "kept"),
+        ("e", "u", 0, "4 outputs are kept, and no more may be"),
+    ] {
+        let result = outputs.put(handle(name), output(session, n_bytes, 10), at(0)).await;
+        assert_eq!(reason(result), expected, "{name} of {session}, {n_bytes} bytes");
+    }
+    assert_eq!(present(&*outputs, "a b c d e", 0).await, "a b c d");
+    assert_eq!(outputs.usage().await.unwrap(), Usage { n_kept: 4, n_bytes: 100 });
+}
+
+async fn what_has_expired_makes_room(engine: Engine) {
+    let outputs = engine.outputs(OutputLimits { max_entries: 2, max_bytes: 100, max_session_bytes: 60 });
+    outputs.put(handle("a"), output("s", 60, 5), at(0)).await.unwrap();
+    outputs.put(handle("b"), output("t", 40, 9), at(0)).await.unwrap();
+    assert!(outputs.put(handle("c"), output("s", 60, 20), at(4)).await.is_err());
+    outputs.put(handle("c"), output("s", 60, 20), at(5)).await.unwrap();
+    assert_eq!(present(&*outputs, "a b c", 5).await, "b c");
+    assert_eq!(outputs.usage().await.unwrap(), Usage { n_kept: 2, n_bytes: 100 });
+}
+
+async fn a_replaced_output_gives_its_room_to_the_new_one(engine: Engine) {
+    let outputs = engine.outputs(OutputLimits { max_entries: 1, max_bytes: 70, max_session_bytes: 60 });
+    for (session, n_bytes) in [("s", 60), ("s", 50), ("t", 60), ("s", 60)] {
+        outputs.put(handle("a"), output(session, n_bytes, 10), at(0)).await.unwrap();
+        let expected = Usage { n_kept: 1, n_bytes: u64::try_from(n_bytes).unwrap() };
+        assert_eq!(outputs.usage().await.unwrap(), expected);
+    }
+    outputs.remove_session("t".to_owned()).await.unwrap();
+    assert_eq!(present(&*outputs, "a", 0).await, "a", "it belongs to another session now");
+}
+
+async fn a_refused_replacement_leaves_the_output_as_it_was(engine: Engine) {
+    let outputs = engine.outputs(OutputLimits { max_session_bytes: 60, ..OutputLimits::default() });
+    outputs.put(handle("a"), output("s", 60, 10), at(0)).await.unwrap();
+    assert!(outputs.put(handle("a"), output("s", 61, 10), at(0)).await.is_err());
+    assert_eq!(outputs.get(handle("a"), at(0)).await.unwrap(), Some(output("s", 60, 10)));
+}
+
+async fn removing_a_session_removes_all_its_outputs_and_no_others(engine: Engine) {
+    let outputs = engine.outputs(OutputLimits { max_session_bytes: 60, ..OutputLimits::default() });
+    for (name, session, n_bytes) in [("a", "s", 20), ("b", "s", 40), ("c", "t", 10)] {
+        outputs.put(handle(name), output(session, n_bytes, 10), at(0)).await.unwrap();
+    }
+    outputs.remove_session("s".to_owned()).await.unwrap();
+    outputs.remove_session("unknown".to_owned()).await.unwrap();
+    assert_eq!(present(&*outputs, "a b c", 0).await, "c");
+    assert_eq!(outputs.usage().await.unwrap(), Usage { n_kept: 1, n_bytes: 10 });
+    outputs.put(handle("d"), output("s", 60, 10), at(0)).await.unwrap();
+}
