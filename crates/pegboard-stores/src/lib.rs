@@ -1,15 +1,17 @@
 //! Where state lives: memory, and SQLite on disk.
 //!
-//! The traits are in [`pegboard_core::store`]:
+//! The traits are in [`pegboard_core::store`]; each has two implementations that behave alike:
 //!
 //! - [`memory`]: gone with the process, one type for each trait;
-//! - [`limits`]: how much a store may keep.
+//! - [`sqlite`]: a file that several processes may share, one [`Database`](sqlite::Database) for all five traits;
+//! - [`limits`]: how much a store may keep, the same for both.
 //!
 //! What has expired is gone for readers at once, and leaves the store at its next write. Nothing in here reads a
 //! clock: whoever asks says what time it is.
 
 pub mod limits;
 pub mod memory;
+pub mod sqlite;
 mod trace_text;
 
 use pegboard_core::store::StoreError;

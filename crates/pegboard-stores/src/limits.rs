@@ -1,6 +1,6 @@
 //! How much a store may keep.
 
-use pegboard_core::store::{StoreError, Usage};
+use pegboard_core::store::{StoreError, StoredOutput, Usage};
 
 const MIB: u64 = 1024 * 1024;
 
@@ -169,4 +169,9 @@ pub struct DatabaseLimits {
 /// How many bytes some texts and a body count for.
 pub(crate) fn total_len<const N: usize>(parts: [usize; N]) -> u64 {
     parts.into_iter().map(|part| u64::try_from(part).unwrap_or(u64::MAX)).fold(0, u64::saturating_add)
+}
+
+/// How many bytes an output counts for.
+pub(crate) fn output_len(output: &StoredOutput) -> u64 {
+    total_len([output.body.len(), output.content_type.len(), output.tool.len(), output.principal.len()])
 }

@@ -10,7 +10,7 @@ use pegboard_core::store::{OutputHandle, OutputStore, StoreError, Stored, Stored
 
 use super::lock;
 use super::shelf::{Shelf, Thing};
-use crate::limits::{OutputLimits, total_len};
+use crate::limits::{OutputLimits, output_len};
 
 /// Outputs in memory.
 ///
@@ -58,11 +58,9 @@ impl Outputs {
         state.drop_expired(now);
         state.admit(self.limits, &handle, &output)?;
         state.take(&handle);
-        if output.expires > now {
-            // A slice would keep alive the whole that it was cut from.
-            output.body = Bytes::copy_from_slice(&output.body);
-            state.put(handle, output);
-        }
+        // A slice would keep alive the whole that it was cut from.
+        output.body = Bytes::copy_from_slice(&output.body);
+        state.put(handle, output);
         Ok(())
     }
 }
@@ -84,7 +82,7 @@ impl State {
                 session.n_bytes -= replaced.n_bytes;
             }
         }
-        limits.admit(all, session, n_bytes(output))
+        limits.admit(all, session, output_len(output))
     }
 
     fn session_usage(&self, session: &str) -> Usage {
@@ -95,7 +93,7 @@ impl State {
     }
 
     fn put(&mut self, handle: OutputHandle, output: StoredOutput) {
-        let n_bytes = n_bytes(&output);
+        let n_bytes = output_len(&output);
         let session = self.sessions.entry(output.session.clone()).or_default();
         session.handles.insert(handle.clone());
         session.n_bytes += n_bytes;
@@ -119,15 +117,11 @@ impl State {
     fn forget(&mut self, handle: &OutputHandle, output: &StoredOutput) {
         let Some(session) = self.sessions.get_mut(&output.session) else { return };
         session.handles.remove(handle);
-        session.n_bytes -= n_bytes(output);
+        session.n_bytes -= output_len(output);
         if session.handles.is_empty() {
             self.sessions.remove(&output.session);
         }
     }
-}
-
-fn n_bytes(output: &StoredOutput) -> u64 {
-    total_len([output.body.len(), output.content_type.len(), output.tool.len(), output.principal.len()])
 }
 
 impl OutputStore for Outputs {

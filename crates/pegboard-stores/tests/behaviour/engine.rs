@@ -3,44 +3,78 @@
 use std::time::{Duration, SystemTime};
 
 use pegboard_core::store::{CacheStore, OutputStore, SessionStore, SlotStore, TraceStore};
-use pegboard_stores::limits::{CacheLimits, OutputLimits, SessionLimits, SlotLimits, TraceLimits};
+use pegboard_stores::limits::{
+    CacheLimits, DatabaseLimits, OutputLimits, SessionLimits, SlotLimits, TraceLimits,
+};
 use pegboard_stores::memory;
+use pegboard_stores::sqlite::Database;
+use tempfile::TempDir;
 
 /// An engine. What it makes is empty.
 pub(crate) enum Engine {
     Memory,
+    /// One that keeps its file here.
+    Sqlite(TempDir),
 }
 
 impl Engine {
+    pub(crate) fn sqlite() -> Self {
+        Self::Sqlite(tempfile::tempdir().unwrap())
+    }
+
     pub(crate) fn cache(&self, limits: CacheLimits) -> Box<dyn CacheStore> {
         match self {
             Self::Memory => Box::new(memory::Cache::new(limits)),
+            Self::Sqlite(directory) => {
+                let limits = DatabaseLimits { cache: limits, ..DatabaseLimits::default() };
+                Box::new(open(directory, limits))
+            }
         }
     }
 
     pub(crate) fn outputs(&self, limits: OutputLimits) -> Box<dyn OutputStore> {
         match self {
             Self::Memory => Box::new(memory::Outputs::new(limits)),
+            Self::Sqlite(directory) => {
+                let limits = DatabaseLimits { outputs: limits, ..DatabaseLimits::default() };
+                Box::new(open(directory, limits))
+            }
         }
     }
 
     pub(crate) fn sessions(&self, limits: SessionLimits) -> Box<dyn SessionStore> {
         match self {
             Self::Memory => Box::new(memory::Sessions::new(limits)),
+            Self::Sqlite(directory) => {
+                let limits = DatabaseLimits { sessions: limits, ..DatabaseLimits::default() };
+                Box::new(open(directory, limits))
+            }
         }
     }
 
     pub(crate) fn traces(&self, limits: TraceLimits) -> Box<dyn TraceStore> {
         match self {
             Self::Memory => Box::new(memory::Traces::new(limits)),
+            Self::Sqlite(directory) => {
+                let limits = DatabaseLimits { traces: limits, ..DatabaseLimits::default() };
+                Box::new(open(directory, limits))
+            }
         }
     }
 
     pub(crate) fn slots(&self, limits: SlotLimits) -> Box<dyn SlotStore> {
         match self {
             Self::Memory => Box::new(memory::Slots::new(limits)),
+            Self::Sqlite(directory) => {
+                let limits = DatabaseLimits { slots: limits, ..DatabaseLimits::default() };
+                Box::new(open(directory, limits))
+            }
         }
     }
+}
+
+fn open(directory: &TempDir, limits: DatabaseLimits) -> Database {
+    Database::open_with(&directory.path().join("state.db"), limits).unwrap()
 }
 
 /// So many seconds into the test.
@@ -55,6 +89,13 @@ macro_rules! on_every_engine {
             $(#[tokio::test]
             async fn $behaviour() {
                 super::$behaviour($crate::engine::Engine::Memory).await;
+            })+
+        }
+
+        mod sqlite {
+            $(#[tokio::test]
+            async fn $behaviour() {
+                super::$behaviour($crate::engine::Engine::sqlite()).await;
             })+
         }
     };

@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test says what it expects by failing")]
 
+mod agreement;
 mod cache;
 mod engine;
 mod outputs;

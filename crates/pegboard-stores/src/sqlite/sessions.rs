@@ -1,0 +1,170 @@
+//! Sessions that somebody may come back to.
+
+use std::time::SystemTime;
+
+use pegboard_core::store::{SessionHandle, SessionRecord, SessionStore, Stored};
+use rusqlite::{Connection, OptionalExtension, Row, Transaction};
+
+use super::tally::Tally;
+use super::time::{millis, moment};
+use super::{Answer, Database, Outlives, begin, limit};
+use crate::limits::SessionLimits;
+use crate::no_such_session;
+
+impl SessionStore for Database {
+    fn get(&self, id: String, now: SystemTime) -> Stored<'_, Option<SessionRecord>> {
+        self.ask(move |connection| {
+            let mut select = connection.prepare_cached(
+                "SELECT id, name, principal, workspace, created_at, used_at, expires_at FROM sessions \
+                 WHERE id = ?1 AND expires_at > ?2",
+            )?;
+            Ok(select.query_row((&id, millis(now)), session).optional()?)
+        })
+    }
+
+    fn put(&self, session: SessionRecord, now: SystemTime) -> Stored<'_, ()> {
+        let limits = self.limits.sessions;
+        self.tell(move |connection| {
+            // Sessions are put each time they are used; to forget the last use is no harm.
+            let change = begin(connection, Outlives::Process)?;
+            drop_expired(&change, now)?;
+            keep(&change, limits, &session)?;
+            Ok(change.commit()?)
+        })
+    }
+
+    fn create(&self, session: SessionRecord, now: SystemTime) -> Stored<'_, bool> {
+        let limits = self.limits.sessions;
+        self.tell(move |connection| {
+            let change = begin(connection, Outlives::PowerLoss)?;
+            drop_expired(&change, now)?;
+            let is_new = !is_there(&change, &session.id)?;
+            if is_new {
+                keep(&change, limits, &session)?;
+            }
+            change.commit()?;
+            Ok(is_new)
+        })
+    }
+
+    fn find(&self, handle: SessionHandle, now: SystemTime) -> Stored<'_, Option<SessionRecord>> {
+        self.ask(move |connection| {
+            let mut select = connection.prepare_cached(
+                "SELECT s.id, s.name, s.principal, s.workspace, s.created_at, s.used_at, s.expires_at \
+                 FROM session_handles h JOIN sessions s ON s.id = h.session_id \
+                 WHERE h.principal = ?1 AND h.workspace = ?2 AND h.name = ?3 AND s.expires_at > ?4",
+            )?;
+            let key = (&handle.principal, &handle.workspace, &handle.name, millis(now));
+            Ok(select.query_row(key, session).optional()?)
+        })
+    }
+
+    fn bind(&self, handle: SessionHandle, id: String, now: SystemTime) -> Stored<'_, String> {
+        let limits = self.limits.sessions;
+        self.tell(move |connection| {
+            let change = begin(connection, Outlives::PowerLoss)?;
+            drop_expired(&change, now)?;
+            let answer = bound(&change, limits, &handle, id);
+            // What has expired goes even if the handle is refused.
+            change.commit()?;
+            answer
+        })
+    }
+
+    fn remove(&self, id: String) -> Stored<'_, bool> {
+        self.tell(move |connection| {
+            let change = begin(connection, Outlives::PowerLoss)?;
+            let n_removed = change.prepare_cached("DELETE FROM sessions WHERE id = ?1")?.execute([&id])?;
+            change.commit()?;
+            Ok(n_removed > 0)
+        })
+    }
+
+    fn list(&self, n_most: usize, now: SystemTime) -> Stored<'_, Vec<SessionRecord>> {
+        self.ask(move |connection| {
+            let mut select = connection.prepare_cached(
+                "SELECT id, name, principal, workspace, created_at, used_at, expires_at FROM sessions \
+                 WHERE expires_at > ?1 ORDER BY used_at DESC, id DESC LIMIT ?2",
+            )?;
+            let found = select.query_map((millis(now), limit(n_most)), session)?;
+            Ok(found.collect::<Result<_, _>>()?)
+        })
+    }
+}
+
+fn session(row: &Row<'_>) -> rusqlite::Result<SessionRecord> {
+    Ok(SessionRecord {
+        id: row.get(0)?,
+        name: row.get(1)?,
+        principal: row.get(2)?,
+        workspace: row.get(3)?,
+        created: moment(row.get(4)?),
+        used: moment(row.get(5)?),
+        expires: moment(row.get(6)?),
+    })
+}
+
+fn is_there(connection: &Connection, id: &str) -> rusqlite::Result<bool> {
+    connection.prepare_cached("SELECT 1 FROM sessions WHERE id = ?1")?.exists([id])
+}
+
+/// Forgets what has expired. Handles go with their sessions.
+fn drop_expired(change: &Transaction<'_>, now: SystemTime) -> rusqlite::Result<()> {
+    change.prepare_cached("DELETE FROM sessions WHERE expires_at <= ?1")?.execute([millis(now)])?;
+    Ok(())
+}
+
+/// Keeps a session; its handles stay.
+fn keep(change: &Transaction<'_>, limits: SessionLimits, session: &SessionRecord) -> rusqlite::Result<()> {
+    change
+        .prepare_cached(
+            "INSERT INTO sessions (id, name, principal, workspace, created_at, used_at, expires_at) \
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7) \
+             ON CONFLICT (id) DO UPDATE SET name = excluded.name, principal = excluded.principal, \
+             workspace = excluded.workspace, created_at = excluded.created_at, used_at = excluded.used_at, \
+             expires_at = excluded.expires_at",
+        )?
+        .execute((
+            &session.id,
+            &session.name,
+            &session.principal,
+            &session.workspace,
+            millis(session.created),
+            millis(session.used),
+            millis(session.expires),
+        ))?;
+    let mut drop_oldest = change.prepare_cached(
+        "DELETE FROM sessions WHERE id = (SELECT id FROM sessions ORDER BY used_at, id LIMIT 1)",
+    )?;
+    while Tally::Sessions.usage(change)?.n_kept > limits.max_sessions && drop_oldest.execute(())? > 0 {}
+    Ok(())
+}
+
+/// The id that a handle stands for, which is `id` unless it stands for another already.
+fn bound(
+    change: &Transaction<'_>,
+    limits: SessionLimits,
+    handle: &SessionHandle,
+    id: String,
+) -> Answer<String> {
+    let key = (&handle.principal, &handle.workspace, &handle.name);
+    let mut select = change.prepare_cached(
+        "SELECT session_id FROM session_handles WHERE principal = ?1 AND workspace = ?2 AND name = ?3",
+    )?;
+    if let Some(bound) = select.query_row(key, |row| row.get(0)).optional()? {
+        return Ok(bound);
+    }
+    if !is_there(change, &id)? {
+        return Err(no_such_session().into());
+    }
+    let n_handles: i64 = change
+        .prepare_cached("SELECT count(*) FROM session_handles WHERE session_id = ?1")?
+        .query_row([&id], |row| row.get(0))?;
+    limits.admit_handle(u64::try_from(n_handles).unwrap_or_default())?;
+    change
+        .prepare_cached(
+            "INSERT INTO session_handles (principal, workspace, name, session_id) VALUES (?1, ?2, ?3, ?4)",
+        )?
+        .execute((key.0, key.1, key.2, &id))?;
+    Ok(id)
+}

@@ -1,0 +1,37 @@
+//! How much there is of something, without counting it.
+
+use pegboard_core::store::Usage;
+use rusqlite::{Connection, OptionalExtension};
+
+/// What is tallied. Triggers of the schema keep the tallies.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Tally<'a> {
+    Cache,
+    Outputs,
+    OutputsOfSession(&'a str),
+    Sessions,
+    Traces,
+    Leases,
+    LeasesOfQueue(&'a str),
+}
+
+impl Tally<'_> {
+    /// How much there is, expired or not.
+    pub(super) fn usage(self, connection: &Connection) -> rusqlite::Result<Usage> {
+        let (subject, part) = match self {
+            Self::Cache => ("cache", ""),
+            Self::Outputs => ("outputs", ""),
+            Self::OutputsOfSession(session) => ("outputs of session", session),
+            Self::Sessions => ("sessions", ""),
+            Self::Traces => ("traces", ""),
+            Self::Leases => ("leases", ""),
+            Self::LeasesOfQueue(queue) => ("leases of queue", queue),
+        };
+        let mut select = connection
+            .prepare_cached("SELECT n_kept, n_bytes FROM tallies WHERE subject = ?1 AND part = ?2")?;
+        let tally = select.query_row((subject, part), |row| Ok((row.get(0)?, row.get(1)?))).optional()?;
+        let (n_kept, n_bytes): (i64, i64) = tally.unwrap_or_default();
+        let number = |number: i64| u64::try_from(number).unwrap_or_default();
+        Ok(Usage { n_kept: number(n_kept), n_bytes: number(n_bytes) })
+    }
+}

@@ -1,0 +1,381 @@
+//! What only a file can do: outlive a process, be shared, and be broken.
+
+#![expect(clippy::unwrap_used, reason = "a test says what it expects by failing")]
+
+use std::fs;
+use std::io::{BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use bytes::Bytes;
+use futures_util::FutureExt;
+use pegboard_core::store::{
+    CacheKey, CacheStore, CachedAnswer, OutputHandle, OutputStore, SessionHandle, SessionRecord,
+    SessionStore, SlotStore, StoreError, StoredOutput, TraceQuery, TraceRecord, TraceStore, Usage,
+};
+use pegboard_stores::limits::{DatabaseLimits, OutputLimits};
+use pegboard_stores::sqlite::Database;
+use rusqlite::Connection;
+use serde_json::json;
+use tempfile::TempDir;
+
+/// So many seconds into the test.
+fn at(seconds: u64) -> SystemTime {
+    SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000 + seconds)
+}
+
+fn place() -> (TempDir, PathBuf) {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("state.db");
+    (directory, path)
+}
+
+fn answer(body: &'static str) -> CachedAnswer {
+    CachedAnswer {
+        body: Bytes::from_static(body.as_bytes()),
+        tool: "add".to_owned(),
+        made: at(0),
+        expires: at(10),
+    }
+}
+
+fn output(body: Vec<u8>) -> StoredOutput {
+    StoredOutput {
+        body: body.into(),
+        content_type: "text/plain".to_owned(),
+        tool: "read".to_owned(),
+        session: "s".to_owned(),
+        principal: String::new(),
+        made: at(0),
+        expires: at(10),
+    }
+}
+
+fn session(id: &str) -> SessionRecord {
+    SessionRecord {
+        id: id.to_owned(),
+        name: "Default Session".to_owned(),
+        principal: String::new(),
+        workspace: None,
+        created: at(0),
+        used: at(0),
+        expires: at(10),
+    }
+}
+
+fn record() -> TraceRecord {
+    TraceRecord {
+        workspace_id: "default".to_owned(),
+        session_id: "a".to_owned(),
+        kind: "tool_call".to_owned(),
+        content: "Successfully executed files.read".to_owned(),
+        timestamp: 5,
+        metadata: json!({"schemaVersion": 1}),
+    }
+}
+
+fn session_handle(name: &str) -> SessionHandle {
+    SessionHandle { principal: String::new(), workspace: "default".to_owned(), name: name.to_owned() }
+}
+
+fn output_handle(number: usize) -> OutputHandle {
+    OutputHandle(format!("session-s/{number}"))
+}
+
+fn reason(path: &Path) -> String {
+    match Database::open(path) {
+        Ok(_) => "opened".to_owned(),
+        Err(StoreError::Unusable { place, reason }) => {
+            assert_eq!(place, path.display().to_string());
+            reason
+        }
+        Err(StoreError::Full { reason } | StoreError::Failed { reason }) => panic!("{reason}"),
+    }
+}
+
+async fn put_one_of_each(database: &Database) {
+    CacheStore::put(database, CacheKey([1; 32]), answer("42"), at(0)).await.unwrap();
+    OutputStore::put(database, output_handle(1), output(b"text".to_vec()), at(0)).await.unwrap();
+    assert!(database.create(session("a"), at(0)).await.unwrap());
+    assert_eq!(database.bind(session_handle("it"), "a".to_owned(), at(0)).await.unwrap(), "a");
+    database.append(record()).await.unwrap();
+    assert!(database.lease("browser".to_owned(), 1, at(0), at(10)).await.unwrap().is_some());
+}
+
+async fn expect_one_of_each(database: &Database) {
+    let cached = CacheStore::get(database, CacheKey([1; 32]), at(1)).await.unwrap();
+    assert_eq!(cached, Some(answer("42")));
+    let kept = OutputStore::get(database, output_handle(1), at(1)).await.unwrap();
+    assert_eq!(kept, Some(output(b"text".to_vec())));
+    assert_eq!(database.usage().await.unwrap().n_kept, 1);
+    assert_eq!(SessionStore::get(database, "a".to_owned(), at(1)).await.unwrap(), Some(session("a")));
+    let found = SessionStore::find(database, session_handle("it"), at(1)).await.unwrap();
+    assert_eq!(found, Some(session("a")));
+    let query = TraceQuery { n_most: 10, ..TraceQuery::default() };
+    assert_eq!(TraceStore::find(database, query).await.unwrap(), [record()]);
+    assert_eq!(database.lease("browser".to_owned(), 1, at(1), at(10)).await.unwrap(), None);
+}
+
+#[tokio::test]
+async fn everything_is_there_when_the_file_is_opened_again() {
+    let (_directory, path) = place();
+    let database = Database::open(&path).unwrap();
+    put_one_of_each(&database).await;
+    drop(database);
+    expect_one_of_each(&Database::open(&path).unwrap()).await;
+}
+
+#[tokio::test]
+async fn two_databases_on_one_file_see_each_others_writes() {
+    let (_directory, path) = place();
+    let (one, other) = (Database::open(&path).unwrap(), Database::open(&path).unwrap());
+    put_one_of_each(&one).await;
+    expect_one_of_each(&other).await;
+    assert!(!other.create(session("a"), at(1)).await.unwrap());
+    assert!(other.create(session("b"), at(1)).await.unwrap());
+    assert_eq!(other.bind(session_handle("it"), "b".to_owned(), at(1)).await.unwrap(), "a");
+}
+
+#[tokio::test]
+async fn databases_on_one_file_never_lease_more_than_there_is() {
+    let (_directory, path) = place();
+    let databases: Vec<Database> = (0..4).map(|_| Database::open(&path).unwrap()).collect();
+    let wanting = databases.iter().flat_map(|database| {
+        (0..10).map(|_| {
+            let database = database.clone();
+            tokio::spawn(async move { database.lease("q".to_owned(), 7, at(0), at(10)).await.unwrap() })
+        })
+    });
+    let leases = futures_util::future::join_all(wanting.collect::<Vec<_>>()).await;
+    let had: Vec<_> = leases.into_iter().filter_map(Result::unwrap).collect();
+    assert_eq!(had.len(), 7);
+    databases[0].release(had[3].clone()).await.unwrap();
+    assert!(databases[3].lease("q".to_owned(), 7, at(1), at(10)).await.unwrap().is_some());
+    assert_eq!(databases[1].lease("q".to_owned(), 7, at(1), at(10)).await.unwrap(), None);
+}
+
+#[tokio::test]
+async fn a_new_file_can_be_opened_by_many_at_once() {
+    for _ in 0..5 {
+        let (_directory, path) = place();
+        let opening: Vec<_> = (0..6)
+            .map(|_| {
+                let path = path.clone();
+                std::thread::spawn(move || Database::open(&path))
+            })
+            .collect();
+        for opened in opening {
+            let database = opened.join().unwrap().unwrap();
+            assert_eq!(database.usage().await.unwrap(), Usage::default());
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_write_that_was_begun_is_done_though_nobody_waits_and_the_last_clone_is_gone() {
+    let (_directory, path) = place();
+    let database = Database::open(&path).unwrap();
+    for number in 0..20 {
+        // Asked once, a future has handed its job over; then it is dropped.
+        assert_eq!(SessionStore::put(&database, session(&format!("s{number}")), at(0)).now_or_never(), None);
+    }
+    drop(database);
+    let database = Database::open(&path).unwrap();
+    // The other thread needs its time, but not for ever.
+    let all_there = async {
+        while database.list(100, at(0)).await.unwrap().len() < 20 {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(Duration::from_mins(1), all_there).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_quota_holds_across_processes() {
+    let (_directory, path) = place();
+    let outputs = OutputLimits { max_bytes: 100, ..OutputLimits::default() };
+    let limits = DatabaseLimits { outputs, ..DatabaseLimits::default() };
+    let one = Database::open_with(&path, limits).unwrap();
+    let other = Database::open_with(&path, limits).unwrap();
+    OutputStore::put(&one, output_handle(1), output(vec![0; 60]), at(0)).await.unwrap();
+    let refused = OutputStore::put(&other, output_handle(2), output(vec![0; 60]), at(0)).await;
+    assert!(matches!(refused, Err(StoreError::Full { .. })), "{refused:?}");
+}
+
+#[tokio::test]
+async fn an_output_of_tens_of_megabytes_comes_back_whole() {
+    let (_directory, path) = place();
+    let database = Arc::new(Database::open(&path).unwrap());
+    let body = patterned(3, 40 * 1024 * 1024);
+    OutputStore::put(&*database, output_handle(1), output(body.clone()), at(0)).await.unwrap();
+    let kept = OutputStore::get(&*database, output_handle(1), at(0)).await.unwrap().unwrap();
+    assert!(kept.body == body, "{} bytes came back", kept.body.len());
+}
+
+/// Where a child process keeps its outputs, and the number of its first one.
+const CHILD_PATH: &str = "PEGBOARD_STORES_CHILD_PATH";
+const CHILD_FIRST: &str = "PEGBOARD_STORES_CHILD_FIRST";
+/// How many outputs a child writes if nobody stops it.
+const N_WRITES: usize = 1_000;
+
+/// A body that says by every byte which output it belongs to.
+fn patterned(number: usize, n_bytes: usize) -> Vec<u8> {
+    (0..n_bytes).map(|place| u8::try_from((number * 31 + place / 512) % 251).unwrap()).collect()
+}
+
+fn child_body(number: usize) -> Vec<u8> {
+    patterned(number, 2_000 + number * 37 % 30_000)
+}
+
+#[tokio::test]
+#[ignore = "the child process of the test below"]
+async fn writes_outputs_until_it_is_killed() {
+    let (Ok(path), Ok(first)) = (std::env::var(CHILD_PATH), std::env::var(CHILD_FIRST)) else { return };
+    let database = Database::open(Path::new(&path)).unwrap();
+    let first: usize = first.parse().unwrap();
+    for number in first..first + N_WRITES {
+        OutputStore::put(&database, output_handle(number), output(child_body(number)), at(0)).await.unwrap();
+        println!("written {number}");
+    }
+    // A child that is quick waits to be killed, or for its parent to go.
+    std::io::stdin().read_to_end(&mut Vec::new()).unwrap();
+}
+
+/// Kills a child once it said that it wrote so many outputs; answers the number of the last it spoke of.
+fn write_and_kill(path: &Path, first: usize, n_writes: usize) -> usize {
+    let mut child = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "writes_outputs_until_it_is_killed", "--ignored", "--nocapture"])
+        .env(CHILD_PATH, path)
+        .env(CHILD_FIRST, first.to_string())
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let numbers = lines.filter_map(|line| line.unwrap().strip_prefix("written ")?.parse::<usize>().ok());
+    let last = numbers.take(n_writes).last().unwrap();
+    child.kill().unwrap();
+    assert!(!child.wait().unwrap().success(), "the child was killed in the middle of its work");
+    last
+}
+
+#[tokio::test]
+async fn a_writer_that_is_killed_leaves_whole_outputs_and_all_that_it_was_sure_of() {
+    let (_directory, path) = place();
+    for (round, n_writes) in [1, 40, 97].into_iter().enumerate() {
+        let first = round * N_WRITES;
+        let last = write_and_kill(&path, first, n_writes);
+        assert_eq!(last, first + n_writes - 1);
+        let database = Database::open(&path).unwrap();
+        for number in first..first + N_WRITES {
+            let kept = OutputStore::get(&database, output_handle(number), at(1)).await.unwrap();
+            match kept {
+                Some(kept) => assert!(kept.body == child_body(number), "output {number} is whole"),
+                None => assert!(number > last, "output {number} was written"),
+            }
+        }
+    }
+    let counted: (u64, u64) = Connection::open(&path)
+        .unwrap()
+        .query_row("SELECT count(*), sum(n_bytes) FROM outputs", (), |row| {
+            Ok((row.get::<_, i64>(0)?.unsigned_abs(), row.get::<_, i64>(1)?.unsigned_abs()))
+        })
+        .unwrap();
+    let usage = Database::open(&path).unwrap().usage().await.unwrap();
+    assert_eq!((usage.n_kept, usage.n_bytes), counted);
+}
+
+#[test]
+fn a_file_that_is_no_database_is_refused_and_stays_as_it_is() {
+    let (_directory, path) = place();
+    let long = b"A diary. ".repeat(5_000);
+    for contents in [&b"x"[..], b"SQLite format 3\0", &long] {
+        fs::write(&path, contents).unwrap();
+        assert_eq!(reason(&path), "file is not a database");
+        assert_eq!(fs::read(&path).unwrap(), contents);
+    }
+}
+
+#[tokio::test]
+async fn a_damaged_file_is_refused_and_stays_as_it_is() {
+    let (directory, path) = place();
+    let database = Database::open(&path).unwrap();
+    for number in 0..20 {
+        OutputStore::put(&database, output_handle(number), output(child_body(number)), at(0)).await.unwrap();
+    }
+    let path = path.with_file_name("copy.db");
+    let copy = Connection::open(directory.path().join("state.db")).unwrap();
+    copy.execute("VACUUM INTO ?1", [path.to_str()]).unwrap();
+    let whole = fs::read(&path).unwrap();
+
+    let mut scribbled = whole.clone();
+    scribbled[4_096..60_000].fill(0xff);
+    let truncated = whole[..whole.len() / 2].to_vec();
+    for damaged in [scribbled, truncated] {
+        fs::write(&path, &damaged).unwrap();
+        let reason = reason(&path);
+        assert!(reason.contains("damaged") || reason.contains("malformed"), "{reason}");
+        assert!(fs::read(&path).unwrap() == damaged, "nothing was written");
+    }
+    fs::write(&path, &whole).unwrap();
+    assert_eq!(Database::open(&path).unwrap().usage().await.unwrap().n_kept, 20);
+}
+
+#[test]
+fn a_file_of_a_newer_version_or_of_another_program_is_refused() {
+    let (_directory, path) = place();
+    drop(Database::open(&path).unwrap());
+    Connection::open(&path).unwrap().pragma_update(None, "user_version", 2).unwrap();
+    assert_eq!(
+        reason(&path),
+        "it was written by a newer version of this program (layout 2, this one knows 1); use that version, or \
+         another file"
+    );
+
+    let others = path.with_file_name("others.db");
+    Connection::open(&others).unwrap().execute_batch("CREATE TABLE notes (text TEXT)").unwrap();
+    let before = fs::read(&others).unwrap();
+    assert_eq!(reason(&others), "it is the database of another program; use another file");
+    assert_eq!(fs::read(&others).unwrap(), before);
+}
+
+#[test]
+fn a_place_that_cannot_be_made_gives_the_reason() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("file");
+    fs::write(&file, "").unwrap();
+    for (path, expected) in [
+        (file.join("state.db"), "the directory"),
+        (file.join("deep").join("state.db"), "the directory"),
+        (directory.path().to_owned(), "it is not a file"),
+        (PathBuf::new(), "cannot make an empty path absolute"),
+    ] {
+        let reason = reason(&path);
+        assert!(reason.contains(expected), "{}: {reason}", path.display());
+    }
+}
+
+#[cfg(unix)]
+#[tokio::test]
+async fn nobody_else_may_read_what_is_kept() {
+    use std::os::unix::fs::PermissionsExt;
+
+    let directory = tempfile::tempdir().unwrap();
+    let (outer, inner) = (directory.path().join("outer"), directory.path().join("outer/inner"));
+    let path = inner.join(":memory:");
+    let database = Database::open(&path).unwrap();
+    put_one_of_each(&database).await;
+    let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    for (path, expected) in [
+        (outer, 0o700),
+        (inner.clone(), 0o700),
+        (path, 0o600),
+        (inner.join(":memory:-wal"), 0o600),
+        (inner.join(":memory:-shm"), 0o600),
+    ] {
+        assert_eq!(mode(&path), expected, "{}", path.display());
+    }
+}
