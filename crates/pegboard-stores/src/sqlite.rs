@@ -28,8 +28,8 @@ const MAX_WAITING: usize = 64;
 /// A database on disk that keeps everything there is to keep. Clones are the same database.
 ///
 /// A moment is kept to the millisecond, from 1970 to the year 9999; what lies outside counts as the nearest of these.
-/// A write that was begun is done even if nobody waits for it any more, also when the last clone goes; a read, a
-/// lease and an output that nobody waits for are left.
+/// A write that was begun is done even if nobody waits for it any more and the last clone is gone, as long as the
+/// process lives; a read, a lease and an output that nobody waits for are left.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {

@@ -43,15 +43,18 @@ impl Cache {
 
     fn keep(&self, key: CacheKey, mut answer: CachedAnswer, now: SystemTime) {
         let n_bytes = total_len([answer.body.len(), answer.tool.len()]);
+        let is_kept = n_bytes <= self.limits.max_entry_bytes && answer.expires > now;
+        if is_kept {
+            // A slice would keep alive the whole that it was cut from.
+            answer.body = Bytes::copy_from_slice(&answer.body);
+        }
         let mut answers = lock(&self.answers);
         while answers.take_expired(now).is_some() {}
         // Even if the new answer is not kept, the one before it is no longer true.
         answers.take(&key);
-        if n_bytes > self.limits.max_entry_bytes || answer.expires <= now {
+        if !is_kept {
             return;
         }
-        // A slice would keep alive the whole that it was cut from.
-        answer.body = Bytes::copy_from_slice(&answer.body);
         let (since, expires) = (answer.made, answer.expires);
         answers.put(key, Thing { value: answer, since, expires, n_bytes });
         while self.limits.are_exceeded_by(answers.usage()) && answers.take_oldest().is_some() {}

@@ -54,12 +54,12 @@ impl Outputs {
         mut output: StoredOutput,
         now: SystemTime,
     ) -> Result<(), StoreError> {
+        // A slice would keep alive the whole that it was cut from.
+        output.body = Bytes::copy_from_slice(&output.body);
         let mut state = lock(&self.state);
         state.drop_expired(now);
         state.admit(self.limits, &handle, &output)?;
         state.take(&handle);
-        // A slice would keep alive the whole that it was cut from.
-        output.body = Bytes::copy_from_slice(&output.body);
         state.put(handle, output);
         Ok(())
     }
