@@ -7,10 +7,13 @@
 //! - [`sessions`]: which session and workspace a call belongs to;
 //! - [`trace`]: what was done, written down for later;
 //! - [`redact`]: what is blotted out before anybody reads it.
+//! - [`optree`]: what happened in a session, and what it used;
+//! - [`queue`]: how many calls run at once, and who goes next.
 
 pub mod event;
 pub mod filter;
 pub mod names;
+pub mod optree;
 pub mod queue;
 pub mod redact;
 pub mod sessions;
