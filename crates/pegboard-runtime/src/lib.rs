@@ -9,6 +9,7 @@
 //! - [`redact`]: what is blotted out before anybody reads it.
 //! - [`optree`]: what happened in a session, and what it used;
 //! - [`queue`]: how many calls run at once, and who goes next.
+//! - [`reading`]: stored outputs, read piece by piece.
 
 pub mod event;
 pub mod filter;
@@ -18,3 +19,4 @@ pub mod queue;
 pub mod redact;
 pub mod sessions;
 pub mod trace;
+pub mod reading;

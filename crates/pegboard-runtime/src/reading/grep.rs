@@ -1,0 +1,246 @@
+//! The lines that match a pattern, with the lines around them.
+
+use std::collections::VecDeque;
+
+use regex::{Regex, RegexBuilder};
+
+use super::cursor::{Cursor, Place};
+use super::page::{Reading, excerpt, newlines, room};
+
+/// How long a pattern may be.
+const MAX_PATTERN_BYTES: usize = 512;
+/// How much memory a compiled pattern may take; it bounds the time for each byte of the text, too.
+const MAX_COMPILED_BYTES: usize = 1 << 20;
+/// How deeply the groups of a pattern may nest.
+const MAX_NESTING: u32 = 50;
+/// A longer line is shown in parts.
+const MAX_LINE_BYTES: usize = 1_000;
+/// How many parts of one line a page shows. Each may take a walk to the end of the line.
+const MAX_PARTS: usize = 50;
+/// What a line number and its sign may take.
+const LINE_NUMBER_BYTES: usize = 32;
+
+/// What to look for, and how much of it to show.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Grep {
+    /// What a line must match.
+    pub pattern: Pattern,
+    /// How many lines are shown before and after a match.
+    pub context: usize,
+    /// How many matches a page shows.
+    pub max_matches: usize,
+}
+
+impl Grep {
+    /// How many lines of context there may be.
+    pub const MAX_CONTEXT: usize = 50;
+    /// How many matches a page may show.
+    pub const MAX_MATCHES: usize = 1_000;
+
+    /// A search with the nearest numbers that are allowed.
+    pub fn new(pattern: Pattern, context: usize, max_matches: usize) -> Self {
+        Self {
+            pattern,
+            context: context.min(Self::MAX_CONTEXT),
+            max_matches: max_matches.clamp(1, Self::MAX_MATCHES),
+        }
+    }
+}
+
+/// Whether `A` is `a`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Case {
+    /// It is not.
+    #[default]
+    Matters,
+    /// It is.
+    Ignored,
+}
+
+/// A regular expression that takes linear time.
+#[derive(Clone, Debug)]
+pub struct Pattern {
+    regex: Regex,
+    case: Case,
+}
+
+/// A text that is no pattern.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BadPattern {
+    /// It is longer than a pattern needs to be.
+    #[error("`pattern` is longer than {MAX_PATTERN_BYTES} bytes")]
+    TooLong,
+    /// It is not a regular expression, or one that takes too much memory.
+    #[error("`pattern` is not a regular expression that can be used: {0}")]
+    Refused(String),
+}
+
+impl Pattern {
+    /// The pattern that a text spells.
+    pub fn new(text: &str, case: Case) -> Result<Self, BadPattern> {
+        if text.len() > MAX_PATTERN_BYTES {
+            return Err(BadPattern::TooLong);
+        }
+        RegexBuilder::new(text)
+            .case_insensitive(case == Case::Ignored)
+            .size_limit(MAX_COMPILED_BYTES)
+            .dfa_size_limit(MAX_COMPILED_BYTES)
+            .nest_limit(MAX_NESTING)
+            .build()
+            .map(|regex| Self { regex, case })
+            .map_err(|error| BadPattern::Refused(error.to_string()))
+    }
+
+    /// How it is spelled.
+    pub fn as_str(&self) -> &str {
+        self.regex.as_str()
+    }
+
+    /// Whether case matters.
+    pub fn case(&self) -> Case {
+        self.case
+    }
+}
+
+impl PartialEq for Pattern {
+    fn eq(&self, other: &Self) -> bool {
+        self.as_str() == other.as_str() && self.case == other.case
+    }
+}
+
+impl Eq for Pattern {}
+
+/// The matches from the byte `at` on; `n_after` lines are shown before the first, as context of one on the page before.
+pub(super) fn page(text: &str, grep: &Grep, (at, n_after): (usize, usize), max_bytes: usize) -> Reading {
+    let widest = Place::Grep { grep: grep.clone(), at: text.len(), n_after };
+    let room = room(max_bytes, &Cursor(widest));
+    let limit = MAX_LINE_BYTES.min(room - LINE_NUMBER_BYTES);
+    let mut page = Page { grep, room, limit, content: String::new(), n_matches: 0, last: None };
+    match page.fill(text, at, n_after) {
+        Filled::Full { at, n_after } => {
+            let next = Cursor(Place::Grep { grep: grep.clone(), at, n_after });
+            Reading::cut(page.content, "more matches follow", next, max_bytes)
+        }
+        Filled::Done if page.content.is_empty() && at > 0 => {
+            Reading::nothing("No more lines match the pattern.")
+        }
+        Filled::Done if page.content.is_empty() => Reading::nothing("No line matches the pattern."),
+        Filled::Done => Reading::whole(page.content),
+    }
+}
+
+/// How the filling of a page ended.
+enum Filled {
+    /// All of the text was searched.
+    Done,
+    /// There is more, from here.
+    Full { at: usize, n_after: usize },
+}
+
+/// Why a line was not taken: the page is full.
+struct PageIsFull;
+
+#[derive(Clone, Copy)]
+struct Line<'text> {
+    number: usize,
+    start: usize,
+    text: &'text str,
+}
+
+struct Page<'grep> {
+    grep: &'grep Grep,
+    room: usize,
+    limit: usize,
+    content: String,
+    n_matches: usize,
+    /// The number of the line that was shown last.
+    last: Option<usize>,
+}
+
+impl Page<'_> {
+    fn fill(&mut self, text: &str, at: usize, mut n_after: usize) -> Filled {
+        let at = text.floor_char_boundary(at);
+        let mut before: VecDeque<Line<'_>> = VecDeque::new();
+        for line in lines_from(text, at) {
+            // Only a line that was begun on the page before has a part that is not searched again.
+            let from = at.saturating_sub(line.start).min(line.text.len());
+            if self.grep.pattern.regex.find_at(line.text, from).is_some() {
+                if self.n_matches == self.grep.max_matches {
+                    let at = before.front().map_or(line.start, |first| first.start);
+                    return Filled::Full { at, n_after: 0 };
+                }
+                for context in before.drain(..) {
+                    if self.show(context, '-', 0..0).is_err() {
+                        return Filled::Full { at: context.start, n_after: 0 };
+                    }
+                }
+                if let Err(within) = self.show_matches(line, from) {
+                    return Filled::Full { at: line.start + within, n_after: 0 };
+                }
+                n_after = self.grep.context;
+            } else if n_after > 0 {
+                if self.show(line, '-', 0..0).is_err() {
+                    return Filled::Full { at: line.start, n_after };
+                }
+                n_after -= 1;
+            } else if self.grep.context > 0 {
+                if before.len() == self.grep.context {
+                    before.pop_front();
+                }
+                before.push_back(line);
+            }
+        }
+        Filled::Done
+    }
+
+    /// Shows a line that matches, or the parts of a long one. If the page is full, says from where the line goes on.
+    fn show_matches(&mut self, line: Line<'_>, mut from: usize) -> Result<(), usize> {
+        let mut n_parts = 0;
+        while let Some(found) = self.grep.pattern.regex.find_at(line.text, from) {
+            if n_parts == MAX_PARTS || self.n_matches == self.grep.max_matches {
+                return Err(from);
+            }
+            let shown_to = self.show(line, ':', found.range()).map_err(|PageIsFull| from)?;
+            self.n_matches += 1;
+            n_parts += 1;
+            from = shown_to.max(found.end());
+            if from >= line.text.len() {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Adds a line if there is room for it, and says up to where it was shown.
+    fn show(
+        &mut self,
+        line: Line<'_>,
+        sign: char,
+        found: std::ops::Range<usize>,
+    ) -> Result<usize, PageIsFull> {
+        let (text, shown_to) = excerpt(line.text, found, self.limit);
+        let has_gap = self.grep.context > 0 && self.last.is_some_and(|last| last + 1 < line.number);
+        let gap = if has_gap { "--\n" } else { "" };
+        let shown = format!("{gap}{}{sign} {text}\n", line.number);
+        if self.content.len() + shown.len() > self.room {
+            return Err(PageIsFull);
+        }
+        self.content += &shown;
+        self.last = Some(line.number);
+        Ok(shown_to)
+    }
+}
+
+/// The lines of a text from the one that holds the byte `at`. A newline at the very end begins no line.
+fn lines_from(text: &str, at: usize) -> impl Iterator<Item = Line<'_>> {
+    let mut start = text[..at].rfind('\n').map_or(0, |newline| newline + 1);
+    let n_before = newlines(&text[..start]);
+    text[start..].lines().zip(n_before + 1..).map(move |(line, number)| {
+        let line = Line { number, start, text: line };
+        // The newline, and the carriage return that is not part of the line.
+        let rest = &text[start + line.text.len()..];
+        start += line.text.len() + rest.find('\n').map_or(rest.len(), |newline| newline + 1);
+        line
+    })
+}

@@ -1,0 +1,819 @@
+//! Stored outputs, read piece by piece.
+
+#![expect(clippy::unwrap_used, reason = "a test says what it expects by failing")]
+
+use pegboard_runtime::reading::{
+    BadRequest, Case, Cursor, Grep, JsonPath, Pattern, ReadError, Reading, Request, Stats, View, Words,
+    chunks, read, select, select_one, truncated,
+};
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+fn page(body: impl AsRef<[u8]>, view: &View, max_bytes: usize) -> Reading {
+    read(body.as_ref(), "text/plain", view, max_bytes).unwrap()
+}
+
+fn text(body: impl AsRef<[u8]>, view: &View) -> String {
+    page(body, view, 4_096).text
+}
+
+/// Every page of a view, each checked to keep the limit.
+fn pages(body: &[u8], view: View, max_bytes: usize) -> Vec<Reading> {
+    let mut pages = Vec::new();
+    let mut view = Some(view);
+    while let Some(wanted) = view {
+        let page = read(body, "text/plain", &wanted, max_bytes).unwrap();
+        assert!(page.text.len() <= max_bytes, "{} bytes", page.text.len());
+        // A cursor goes through the hands of a model, as a text.
+        view = page.next.as_ref().map(|cursor| View::Next(cursor.to_string().parse().unwrap()));
+        pages.push(page);
+        assert!(pages.len() <= body.len() + 1, "reading on must come to an end");
+    }
+    pages
+}
+
+fn contents(body: &[u8], view: View, max_bytes: usize) -> String {
+    pages(body, view, max_bytes).iter().map(Reading::content).collect()
+}
+
+fn grep(pattern: &str, context: usize, max_matches: usize) -> View {
+    View::Grep(Grep::new(Pattern::new(pattern, Case::Matters).unwrap(), context, max_matches))
+}
+
+fn search(query: &str) -> View {
+    View::Search(Words::new(query).unwrap())
+}
+
+fn json_path(path: &str) -> View {
+    View::JsonPath(JsonPath::parse(path).unwrap())
+}
+
+const EVERYTHING: View = View::Lines { from: 1, to: None };
+
+fn numbered(n_lines: usize) -> String {
+    (1..=n_lines).flat_map(|number| ["line ".to_owned(), number.to_string(), "\n".to_owned()]).collect()
+}
+
+// The size.
+
+#[test]
+fn an_output_is_counted_in_bytes_lines_and_tokens() {
+    for (body, n_bytes, n_lines, n_tokens) in [
+        (&b""[..], 0, 0, 0),
+        (b"a", 1, 1, 1),
+        (b"a\n", 2, 2, 1),
+        (b"a\nbcd", 5, 2, 2),
+        ("éééé".as_bytes(), 8, 1, 1),
+        (b"\xff\xfe\xfd\xfc\n", 5, 2, 2),
+    ] {
+        assert_eq!(Stats::of(body), Stats { n_bytes, n_lines, n_tokens }, "{body:?}");
+    }
+    assert_eq!(Stats::of(b"").average_line_bytes(), 0);
+    assert_eq!(Stats::of(b"1234\n1234\n12").average_line_bytes(), 4);
+}
+
+#[test]
+fn the_stats_say_what_there_is_and_how_to_go_on() {
+    let check = |body: &[u8], content_type| read(body, content_type, &View::Stats, 4_096).unwrap().text;
+    insta::assert_snapshot!(check(b"one\ntwo", "text/plain"), @r#"7 bytes, 2 lines, about 2 tokens, content type "text/plain""#);
+    insta::assert_snapshot!(check(br#"{"items": [1, 2], "total": 2, "more": {"a": null}, "ok": true, "s": "x"}"#, "application/json"), @r#"
+    72 bytes, 1 line, about 18 tokens, content type "application/json"
+    JSON object with 5 keys: "items" (array of 2), "total" (number), "more" (object, 1 key), "ok" (boolean), "s" (string)
+    Read parts of it with {"mode":"jsonpath","path":"$.items"}
+    "#);
+    insta::assert_snapshot!(check(br#" [{"a": 1}, 2]"#, "application/json"), @r#"
+    14 bytes, 1 line, about 4 tokens, content type "application/json"
+    JSON array with 2 items, the first one: object, 1 key
+    Read parts of it with {"mode":"jsonpath","path":"$[0]"}
+    "#);
+    insta::assert_snapshot!(check(b"[]", "application/json"), @r#"
+    2 bytes, 1 line, about 1 token, content type "application/json"
+    JSON array with 0 items
+    "#);
+    insta::assert_snapshot!(check(br#"{"odd key": 1}"#, "application/json"), @r#"
+    14 bytes, 1 line, about 4 tokens, content type "application/json"
+    JSON object with 1 key: "odd key" (number)
+    Read parts of it with {"mode":"jsonpath","path":"$[*]"}
+    "#);
+    insta::assert_snapshot!(check(b"\x89PNG\xff", "image/png"), @r#"
+    5 bytes, 1 line, about 2 tokens, content type "image/png"
+    It is not UTF-8 text, so it cannot be read by lines.
+    "#);
+    insta::assert_snapshot!(check(&[b'x'; 5_000], "text/plain"), @r#"
+    5000 bytes, 1 line, about 1250 tokens, content type "text/plain"
+    A line has 5000 bytes on average.
+    "#);
+}
+
+#[test]
+fn the_keys_of_a_wide_object_are_not_all_listed() {
+    let members: Vec<String> = (0..60).map(|number| format!("\"k{number}\":0")).collect();
+    let body = format!("{{{}}}", members.join(","));
+    let stats = text(&body, &View::Stats);
+    assert!(stats.contains("JSON object with 60 keys") && stats.contains("\"k49\" (number), …"), "{stats}");
+    assert!(!stats.contains("k50"));
+    assert!(page(&body, &View::Stats, 512).text.len() <= 512);
+}
+
+#[test]
+fn a_shape_takes_no_stack_however_deep_it_is() {
+    let body = "[".repeat(200_000) + &"]".repeat(200_000);
+    assert!(text(&body, &View::Stats).contains("JSON array with 1 item"));
+}
+
+// Lines.
+
+#[test]
+fn lines_are_picked_from_either_end_and_from_the_middle() {
+    let check = |body: &str, view: View, expected: &str| {
+        assert_eq!(page(body, &view, 512).content(), expected, "{view:?} of {body:?}");
+    };
+    let lines = |from, to| View::Lines { from, to };
+    let body = "a\nb\nc\n";
+    check(body, View::Head { n_lines: 2 }, "a\nb\n");
+    check(body, View::Head { n_lines: 0 }, "");
+    check(body, View::Head { n_lines: usize::MAX }, body);
+    check(body, View::Tail { n_lines: 1 }, "c\n");
+    check(body, View::Tail { n_lines: 2 }, "b\nc\n");
+    check(body, View::Tail { n_lines: 0 }, "");
+    check(body, View::Tail { n_lines: usize::MAX }, body);
+    check("a\nb", View::Tail { n_lines: 1 }, "b");
+    check("\n\n", View::Tail { n_lines: 1 }, "\n");
+    check(body, lines(2, Some(2)), "b\n");
+    check(body, lines(2, None), "b\nc\n");
+    check(body, lines(0, Some(1)), "a\n");
+    check(body, lines(3, Some(1)), "");
+    check(body, lines(9, Some(usize::MAX)), "");
+    check("", EVERYTHING, "");
+    check("é\r\nü", lines(2, None), "ü");
+}
+
+#[test]
+fn an_answer_without_content_says_so() {
+    let empty = page("a\n", &View::Lines { from: 7, to: None }, 512);
+    let note = "There is nothing to read here; the output has 2 lines.";
+    assert_eq!((empty.text.as_str(), empty.content()), (note, ""));
+}
+
+#[test]
+fn a_page_ends_with_what_is_left_and_how_to_get_it() {
+    let page = page(numbered(100), &EVERYTHING, 512);
+    insta::assert_snapshot!(page.text.lines().rev().take(2).collect::<Vec<_>>().join("\n"), @r#"
+    … 57 more lines; continue with {"mode":"next","cursor":"bytes:335-792"} and the same handle
+    line 43
+    "#);
+}
+
+#[test]
+fn a_line_that_does_not_fit_goes_on_on_the_next_page() {
+    let body = format!("{}\nlast\n", "é".repeat(400));
+    let pages = pages(body.as_bytes(), EVERYTHING, 512);
+    insta::assert_snapshot!(pages[0].text.lines().last().unwrap(), @r#"… line 1 goes on, then 1 more line; continue with {"mode":"next","cursor":"bytes:340-806"} and the same handle"#);
+    assert_eq!(pages.iter().map(Reading::content).collect::<String>(), body);
+    let page = page("x".repeat(2_000), &EVERYTHING, 512);
+    insta::assert_snapshot!(page.text.lines().last().unwrap(), @r#"… line 1 goes on; continue with {"mode":"next","cursor":"bytes:339-2000"} and the same handle"#);
+}
+
+#[test]
+fn the_last_line_that_is_left_is_one_line() {
+    let body = "x".repeat(300) + "\n" + &"y".repeat(300);
+    assert!(page(body, &EVERYTHING, 512).text.contains("… 1 more line; "));
+}
+
+#[test]
+fn a_text_that_just_fits_is_not_cut() {
+    let body = "x".repeat(512);
+    let page = page(&body, &EVERYTHING, 512);
+    assert_eq!((page.text, page.next), (body, None));
+}
+
+#[test]
+fn what_is_no_text_has_no_lines() {
+    let body = b"\xff\xd8\xff\xe0";
+    for view in [EVERYTHING, View::Head { n_lines: 1 }, View::Truncate, grep("x", 0, 1), search("x")] {
+        let error = read(body, "image/jpeg", &view, 512).unwrap_err();
+        let expected =
+            "the output is not UTF-8 text: 4 bytes of content type \"image/jpeg\"; only stats can be read";
+        assert_eq!(error.to_string(), expected);
+    }
+}
+
+#[test]
+fn a_view_that_needs_a_model_is_not_read_here() {
+    let view = View::ReadGrep { extract: "the price".to_owned() };
+    let error = read(b"", "text/plain", &view, 512).unwrap_err();
+    assert_eq!(error, ReadError::NeedsModel { mode: "read-grep" });
+}
+
+#[test]
+fn a_truncated_view_keeps_both_ends() {
+    let text = page(numbered(1_000), &View::Truncate, 600).text;
+    assert!(text.len() <= 600 && text.starts_with("line 1\n") && text.ends_with("line 1000\n"), "{text}");
+}
+
+// Grep.
+
+const LOG: &str = "start\nopen a\nERROR a\nclose a\nidle\nidle\nidle\nopen b\nerror b\nend\n";
+
+#[test]
+fn matches_come_with_their_numbers_and_context() {
+    insta::assert_snapshot!(text(LOG, &grep("ERROR|error", 0, 10)), @"
+    3: ERROR a
+    9: error b
+    ");
+    insta::assert_snapshot!(text(LOG, &grep("ERROR|error", 1, 10)), @"
+    2- open a
+    3: ERROR a
+    4- close a
+    --
+    8- open b
+    9: error b
+    10- end
+    ");
+    insta::assert_snapshot!(text(LOG, &grep("open|ERROR", 2, 10)), @"
+    1- start
+    2: open a
+    3: ERROR a
+    4- close a
+    5- idle
+    6- idle
+    7- idle
+    8: open b
+    9- error b
+    10- end
+    ");
+    insta::assert_snapshot!(text(LOG, &grep("^$", 0, 10)), @"No line matches the pattern.");
+    let pattern = Pattern::new("error [b-z]", Case::Ignored).unwrap();
+    insta::assert_snapshot!(text(LOG, &View::Grep(Grep::new(pattern, 0, 1))), @"9: error b");
+}
+
+#[test]
+fn more_matches_than_wanted_are_on_the_next_page() {
+    let found = page(LOG, &grep("idle", 1, 2), 512);
+    insta::assert_snapshot!(found.text, @r#"
+    4- close a
+    5: idle
+    6: idle
+    … more matches follow; continue with {"mode":"next","cursor":"grep:39:0:1:2:case:idle"} and the same handle
+    "#);
+    insta::assert_snapshot!(text(LOG, &View::Next(found.next.unwrap())), @"
+    7: idle
+    8- open b
+    ");
+    assert_eq!(page(LOG, &grep("idle", 0, 3), 512).next, None);
+}
+
+#[test]
+fn a_line_end_of_two_characters_does_not_hide_a_match() {
+    assert_eq!(page("a\r\nb\r\n", &grep("^b$", 0, 1), 512).content(), "2: b\n");
+}
+
+#[test]
+fn every_match_in_a_giant_line_is_shown_with_what_is_around_it() {
+    let body = format!("{}needle one{}needle two{}", "é".repeat(3_000), "ü".repeat(3_000), "x".repeat(3_000));
+    let found = page(&body, &grep("needle (one|two)", 0, 10), 4_096);
+    let lines: Vec<&str> = found.content().lines().collect();
+    assert_eq!(lines.len(), 2);
+    for (line, needle) in lines.iter().zip(["éneedle oneü", "üneedle two"]) {
+        assert!(line.starts_with("1: …") && line.ends_with('…') && line.contains(needle), "{line}");
+        assert!(line.chars().count() < 450);
+    }
+}
+
+#[test]
+fn a_match_that_is_the_whole_giant_line_is_shown_once() {
+    let found = page("x".repeat(100_000), &grep(".*", 0, 10), 4_096);
+    assert!(found.content().len() < 1_000 && found.content().lines().count() == 1);
+    assert_eq!(found.next, None);
+}
+
+#[test]
+fn many_matches_in_a_giant_line_are_all_seen_on_some_page() {
+    let gap = ".".repeat(700);
+    let body: String = (0..300).flat_map(|number| [format!("<{number}>"), gap.clone()]).collect();
+    let seen = contents(body.as_bytes(), grep("<\\d+>", 0, 1_000), 2_048);
+    for number in 0..300 {
+        assert!(seen.contains(&format!("<{number}>")), "{number}");
+    }
+}
+
+#[test]
+fn a_pattern_that_is_none_is_explained() {
+    let refused = |pattern: &str| Pattern::new(pattern, Case::Matters).unwrap_err().to_string();
+    insta::assert_snapshot!(refused("a(b"), @"
+    `pattern` is not a regular expression that can be used: regex parse error:
+        a(b
+         ^
+    error: unclosed group
+    ");
+    insta::assert_snapshot!(refused("(a{1000}){1000}"), @"`pattern` is not a regular expression that can be used: Compiled regex exceeds size limit of 1048576 bytes.");
+    let nested = refused(&("(".repeat(99) + &")".repeat(99)));
+    assert!(nested.contains("exceed the maximum number of nested parentheses/brackets"), "{nested}");
+    insta::assert_snapshot!(refused(&"a".repeat(513)), @"`pattern` is longer than 512 bytes");
+}
+
+#[test]
+fn a_page_that_cannot_hold_its_cursor_says_so() {
+    let pattern = format!("line|{}", "\"".repeat(400));
+    let found = page(numbered(500), &grep(&pattern, 0, 1_000), 512);
+    assert!(found.text.len() <= 512 && found.next.is_some());
+    assert!(found.text.ends_with("… more matches follow; ask for something narrower"), "{}", found.text);
+}
+
+// Search.
+
+#[test]
+fn the_line_with_the_rarest_and_most_words_comes_first() {
+    let body = "the cat\nthe dog\nthe bird and the cat\nnothing\nThe DOG and the bird\n";
+    insta::assert_snapshot!(text(body, &search("the dog bird")), @"
+    5: The DOG and the bird
+    2: the dog
+    3: the bird and the cat
+    1: the cat
+    ");
+    insta::assert_snapshot!(text(body, &search("CAT")), @"
+    1: the cat
+    3: the bird and the cat
+    ");
+    insta::assert_snapshot!(text(body, &search("fish (")), @"No lines have any of these words.");
+}
+
+#[test]
+fn a_search_goes_on_where_it_was() {
+    let body = numbered(200);
+    let seen = contents(body.as_bytes(), search("line"), 512);
+    assert_eq!(seen.lines().count(), 200);
+    assert!(seen.starts_with("1: line 1\n2: line 2\n") && seen.ends_with("200: line 200\n"));
+    let first = page(&body, &search("line"), 512);
+    insta::assert_snapshot!(first.text.lines().last().unwrap(), @r#"… 171 more lines; continue with {"mode":"next","cursor":"search:29:line"} and the same handle"#);
+}
+
+#[test]
+fn words_are_found_within_a_giant_line() {
+    let body = format!("{} needle {}", "hay ".repeat(5_000), "hay ".repeat(5_000));
+    let found = page(&body, &search("needle"), 512);
+    assert!(found.content().starts_with("1: …") && found.content().contains("needle"), "{}", found.text);
+}
+
+#[test]
+fn a_query_has_words_but_not_too_many() {
+    assert_eq!(Words::new(" \n").unwrap_err().to_string(), "`query` has no words");
+    let many: Vec<String> = (0..17).map(|number| number.to_string()).collect();
+    let expected = "`query` is longer than 256 bytes or has more than 16 words";
+    assert_eq!(Words::new(&many.join(" ")).unwrap_err().to_string(), expected);
+    assert_eq!(Words::new(&"x".repeat(257)).unwrap_err().to_string(), expected);
+    assert!(Words::new(&"same ".repeat(20)).is_ok());
+}
+
+// JSON paths.
+
+#[test]
+fn a_path_selects_values_in_their_order() {
+    let document = json!({
+        "items": [{"id": 1, "tags": ["x"]}, {"id": 2}, {"id": 3, "deep": {"id": 4}}],
+        "odd.name": "dotted", "it's": "quoted", "é😀": "accented", "$": "dollar", "@type": "typed"
+    });
+    let body = document.to_string();
+    let check = |path: &str, expected: Value| {
+        let found = match select(body.as_bytes(), &JsonPath::parse(path).unwrap()) {
+            Err(ReadError::NoMatch { .. }) => Vec::new(),
+            found => found.unwrap(),
+        };
+        assert_eq!(Value::Array(found), expected, "{path}");
+    };
+    check("$", json!([document]));
+    check("$.items[0].id", json!([1]));
+    check("items[0].id", json!([1]));
+    check(".items[0].id", json!([1]));
+    check("$['items'][0][\"id\"]", json!([1]));
+    check("$.items[-1].id", json!([3]));
+    check("$.items[-4]", json!([]));
+    check("$.items[3]", json!([]));
+    check("$.items[*].id", json!([1, 2, 3]));
+    check("$.items.*.id", json!([1, 2, 3]));
+    check("$.items[1:].id", json!([2, 3]));
+    check("$.items[:-1].id", json!([1, 2]));
+    check("$.items[::2].id", json!([1, 3]));
+    check("$.items[::-1].id", json!([3, 2, 1]));
+    check("$.items[1::-1].id", json!([2, 1]));
+    check("$.items[:0:-1].id", json!([3, 2]));
+    check("$.items[-1:-3:-1].id", json!([3, 2]));
+    check("$.items[-9:9].id", json!([1, 2, 3]));
+    check("$.items[2:1]", json!([]));
+    check("$.items[::0]", json!([]));
+    check("$.items[ 0 , 2 ].id", json!([1, 3]));
+    check("$..id", json!([1, 2, 3, 4]));
+    check("$..[0]", json!([{"id": 1, "tags": ["x"]}, "x"]));
+    check("$.items..id", json!([1, 2, 3, 4]));
+    check("..deep", json!([{"id": 4}]));
+    check("$['odd.name', 'it\\'s']", json!(["dotted", "quoted"]));
+    check("$['\\u00e9\\ud83d\\ude00']", json!(["accented"]));
+    check("é😀", json!(["accented"]));
+    check("$['$']", json!(["dollar"]));
+    check("@type", json!(["typed"]));
+    check("$.items.0", json!([]));
+    check("$.nothing", json!([]));
+    check(".", json!([document]));
+}
+
+#[test]
+fn a_path_that_is_none_is_explained() {
+    let check = |path: &str, expected: &str| {
+        assert_eq!(JsonPath::parse(path).unwrap_err().to_string(), expected, "{path}");
+    };
+    let at = |at: usize, problem: &str| format!("the path is wrong at byte {at}: {problem}");
+    let name = "a name or * must follow, as in .name; a name with other characters is written ['like this']";
+    let selector = "a bracket holds an index, a slice, * or a quoted name, as in [0], [1:3], [*] or ['name']";
+    let escape = "after a backslash one of \\ / ' \" b f n r t or u with four hex digits must follow";
+    check("", &at(0, name));
+    check("$.", &at(2, name));
+    check("$...a", &at(3, name));
+    check("$.a b", &at(4, "a step must follow, as in .name or [0]"));
+    check("$[", &at(2, selector));
+    check("$[]", &at(2, selector));
+    check("$[-]", &at(2, selector));
+    check("$[a]", &at(2, selector));
+    check("$[0", &at(3, "a comma or ] must follow"));
+    check("$['a", &at(4, "the quoted name does not end"));
+    check("$['\\x']", &at(4, escape));
+    check("$['\\u12']", &at(4, escape));
+    check("$['\\ud800']", &at(9, escape));
+    check("$['\\ué😀']", &at(4, escape));
+    check("$[99999999999999999999]", &at(2, "this number is too large"));
+    check("$[?@.a == 1]", &at(2, "filters are not supported; select more, or use grep"));
+    check(&".a".repeat(300), "the path is longer than 512 bytes");
+}
+
+#[test]
+fn one_match_is_itself_and_several_are_a_list() {
+    let body = br#"{"a": [1, 2], "b": 12345678901234567890}"#;
+    let one = |path: &str| select_one(body, &JsonPath::parse(path).unwrap());
+    assert_eq!(one("a").unwrap(), json!([1, 2]));
+    assert_eq!(one("a[*]").unwrap(), json!([1, 2]));
+    assert_eq!(one("a[0]").unwrap(), json!(1));
+    assert_eq!(one("b").unwrap(), json!(12_345_678_901_234_567_890_u64));
+    let error = one("$.c").unwrap_err().to_string();
+    assert_eq!(error, "nothing in the output is at the path \"$.c\"; stats lists what there is");
+}
+
+#[test]
+fn a_path_into_what_is_no_json_is_refused() {
+    let refused =
+        |body: &str| read(body.as_bytes(), "text/plain", &json_path("$"), 512).unwrap_err().to_string();
+    insta::assert_snapshot!(refused("plain text"), @"the output is not a JSON document: expected value at line 1 column 1; read it with lines, grep or search");
+    insta::assert_snapshot!(refused(&"[".repeat(100_000)), @"the output is not a JSON document: recursion limit exceeded at line 1 column 128; read it with lines, grep or search");
+    insta::assert_snapshot!(refused(""), @"the output is not a JSON document: EOF while parsing a value at line 1 column 0; read it with lines, grep or search");
+}
+
+#[test]
+fn a_path_that_multiplies_what_it_finds_is_stopped() {
+    let body = "[".repeat(120) + &"[1],".repeat(5_000) + "1" + &"]".repeat(120);
+    for path in ["$..*..*..*..*..*", "$..[*,*,*,*]..[*,*,*,*]", "$..*"] {
+        let error = select(body.as_bytes(), &JsonPath::parse(path).unwrap()).unwrap_err();
+        assert_eq!(error, ReadError::TooMuch { path: format!("{path:?}") });
+    }
+}
+
+#[test]
+fn values_are_laid_out_to_be_read() {
+    let body = json!({"items": [{"a": 1}, [2]], "text": "two\nlines", "none": {}, "n": 1.5}).to_string();
+    insta::assert_snapshot!(text(&body, &json_path("$")), @r#"
+    {
+    "items": [{"a":1},[2]],
+    "text": "two\nlines",
+    "none": {},
+    "n": 1.5
+    }
+    "#);
+    insta::assert_snapshot!(text(&body, &json_path("$.items")), @r#"
+    [
+    {"a":1},
+    [2]
+    ]
+    "#);
+    insta::assert_snapshot!(text(&body, &json_path("$.items[*]")), @r#"
+    {"a":1}
+    [2]
+    "#);
+    insta::assert_snapshot!(text(&body, &json_path("$.text")), @"
+    two
+    lines
+    ");
+    insta::assert_snapshot!(text(&body, &json_path("$.none")), @"{}");
+}
+
+#[test]
+fn values_that_do_not_fit_go_on_on_the_next_page() {
+    let items: Vec<Value> = (0..200).map(|id| json!({"id": id, "name": "é".repeat(id % 7)})).collect();
+    let long = "x".repeat(3_000);
+    let body = json!({"items": items, "long": [long, long]}).to_string();
+    let read_all = |path: &str| contents(body.as_bytes(), json_path(path), 512);
+    assert_eq!(serde_json::from_str::<Value>(&read_all("$.items")).unwrap(), json!(items));
+    let lines = read_all("$.items[*]");
+    assert!(lines.lines().map(|line| serde_json::from_str::<Value>(line).unwrap()).eq(items));
+    assert_eq!(read_all("$.long[0]"), long);
+    assert_eq!(read_all("$.long[*]"), format!("{long:?}\n{long:?}\n"));
+    insta::assert_snapshot!(page(&body, &json_path("$.items[*]"), 512).text.lines().last().unwrap(), @r#"… 187 more values; continue with {"mode":"next","cursor":"jsonpath:13:0:$.items[*]"} and the same handle"#);
+    insta::assert_snapshot!(page(&body, &json_path("$.long[*]"), 512).text.lines().last().unwrap(), @r#"… the value goes on, then 1 more value; continue with {"mode":"next","cursor":"jsonpath:0:328:$.long[*]"} and the same handle"#);
+}
+
+// Requests.
+
+#[test]
+fn a_request_says_which_output_and_what_of_it() {
+    let check = |mut arguments: Value, view: View| {
+        arguments["handle"] = json!("h");
+        let expected = Request { handle: "h".to_owned(), view };
+        assert_eq!(Request::parse(&arguments), Ok(expected), "{arguments}");
+    };
+    let extract = || "the price".to_owned();
+    check(json!({"extract": "the price"}), View::Auto { extract: extract() });
+    check(json!({"extract": "the price", "mode": "full-chunked"}), View::FullChunked { extract: extract() });
+    check(json!({"extract": "the price", "mode": "read-grep"}), View::ReadGrep { extract: extract() });
+    check(json!({"mode": "truncate", "extract": "ignored"}), View::Truncate);
+    check(json!({"mode": "stats", "lines": null, "extract": null}), View::Stats);
+    check(json!({"mode": "head", "lines": 3}), View::Head { n_lines: 3 });
+    check(json!({"mode": "tail", "lines": 3.0}), View::Tail { n_lines: 3 });
+    check(json!({"mode": "lines", "from": 2}), View::Lines { from: 2, to: None });
+    check(json!({"mode": "lines", "from": 2, "to": 2}), View::Lines { from: 2, to: Some(2) });
+    check(json!({"mode": "grep", "pattern": "a.b"}), grep("a.b", 0, 100));
+    let pattern = Pattern::new("a", Case::Ignored).unwrap();
+    check(
+        json!({"mode": "grep", "pattern": "a", "ignoreCase": true, "context": 2, "maxMatches": 5}),
+        View::Grep(Grep::new(pattern, 2, 5)),
+    );
+    check(json!({"mode": "search", "query": "a b"}), search("a b"));
+    check(json!({"mode": "jsonpath", "path": "a[0]"}), json_path("a[0]"));
+    check(json!({"mode": "next", "cursor": "bytes:1-2"}), View::Next("bytes:1-2".parse().unwrap()));
+}
+
+#[test]
+fn a_request_without_handle_or_sentence_is_refused_in_known_words() {
+    for arguments in [
+        json!({}),
+        json!(null),
+        json!([]),
+        json!({"handle": "h"}),
+        json!({"handle": "h", "extract": " "}),
+        json!({"handle": "h", "extract": 1, "mode": "read-grep"}),
+        json!({"handle": "", "extract": "e"}),
+        json!({"extract": "e"}),
+        json!({"mode": "stats"}),
+    ] {
+        let error = Request::parse(&arguments).unwrap_err();
+        assert_eq!(error, BadRequest::HandleAndExtract, "{arguments}");
+        assert_eq!(error.to_string(), "Invalid tool_output parameters: handle and extract are required.");
+    }
+}
+
+#[test]
+fn a_bad_request_says_what_to_do() {
+    let refusals: Vec<String> = [
+        json!({"mode": "first"}),
+        json!({"mode": 1}),
+        json!({"mode": "stats", "n".repeat(200): 1}),
+        json!({"mode": "head", "pattern": "x"}),
+        json!({"mode": "head"}),
+        json!({"mode": "head", "lines": 0}),
+        json!({"mode": "head", "lines": -1}),
+        json!({"mode": "head", "lines": "ten"}),
+        json!({"mode": "lines"}),
+        json!({"mode": "lines", "from": 3, "to": 2}),
+        json!({"mode": "grep"}),
+        json!({"mode": "grep", "pattern": 3}),
+        json!({"mode": "grep", "pattern": "[", "context": 1}),
+        json!({"mode": "grep", "pattern": "x", "context": 51}),
+        json!({"mode": "grep", "pattern": "x", "ignoreCase": "yes"}),
+        json!({"mode": "search", "query": ""}),
+        json!({"mode": "jsonpath", "path": "$["}),
+        json!({"mode": "next"}),
+        json!({"mode": "next", "cursor": "2"}),
+    ]
+    .into_iter()
+    .map(|mut arguments| {
+        arguments["handle"] = json!("h");
+        Request::parse(&arguments).unwrap_err().to_string()
+    })
+    .collect();
+    insta::assert_snapshot!(refusals.join("\n"), @r#"
+    Invalid tool_output parameters: there is no mode "first"; use auto, full-chunked, read-grep, truncate, head, tail, lines, grep, search, jsonpath, stats, next.
+    Invalid tool_output parameters: `mode` must be a string.
+    Invalid tool_output parameters: there is no "nnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnn…"; use handle, extract, mode, lines, from, to, pattern, ignoreCase, context, maxMatches, query, path, cursor.
+    Invalid tool_output parameters: mode head does not take `pattern`; it takes handle, lines.
+    Invalid tool_output parameters: mode head needs `lines`.
+    Invalid tool_output parameters: `lines` must be a whole number, 1 or more.
+    Invalid tool_output parameters: `lines` must be a whole number, 1 or more.
+    Invalid tool_output parameters: `lines` must be a whole number, 1 or more.
+    Invalid tool_output parameters: mode lines needs `from`.
+    Invalid tool_output parameters: `to` must be no less than `from`.
+    Invalid tool_output parameters: mode grep needs `pattern`.
+    Invalid tool_output parameters: `pattern` must be a string.
+    Invalid tool_output parameters: `pattern` is not a regular expression that can be used: regex parse error:
+        [
+        ^
+    error: unclosed character class
+    Invalid tool_output parameters: `context` must be a whole number from 0 to 50.
+    Invalid tool_output parameters: `ignoreCase` must be true or false.
+    Invalid tool_output parameters: `query` has no words.
+    Invalid tool_output parameters: the path is wrong at byte 2: a bracket holds an index, a slice, * or a quoted name, as in [0], [1:3], [*] or ['name'].
+    Invalid tool_output parameters: mode next needs `cursor`.
+    Invalid tool_output parameters: `cursor` must be copied as it stood at the end of the page before.
+    "#);
+}
+
+#[test]
+fn the_schema_of_a_request_names_every_parameter() {
+    let schema = Request::input_schema();
+    assert_eq!(schema["required"], json!(["handle"]));
+    assert_eq!(schema["additionalProperties"], json!(false));
+    let properties: Vec<&String> = schema["properties"].as_object().unwrap().keys().collect();
+    insta::assert_snapshot!(format!("{properties:?} {}", schema["properties"]["mode"]), @r#"["handle", "extract", "mode", "lines", "from", "to", "pattern", "ignoreCase", "context", "maxMatches", "query", "path", "cursor"] {"type":"string","enum":["auto","full-chunked","read-grep","truncate","head","tail","lines","grep","search","jsonpath","stats","next"],"default":"auto","description":"How to read. stats: size and shape. head, tail: the first or last `lines`. lines: `from` to `to`. grep: lines that match `pattern`. search: the best lines for `query`. jsonpath: the values at `path`. next: the page after `cursor`. truncate: beginning and end. auto, full-chunked, read-grep: a model finds `extract`."}"#);
+}
+
+// Cursors.
+
+#[test]
+fn a_cursor_reads_back_as_it_was_written() {
+    for text in [
+        "bytes:0-18",
+        "grep:12:1:2:100:case:a:b|c",
+        "grep:0:0:0:1:nocase:",
+        "search:10:two words: here",
+        "jsonpath:0:512:$['a:b']",
+    ] {
+        assert_eq!(text.parse::<Cursor>().unwrap().to_string(), text);
+    }
+}
+
+#[test]
+fn a_text_that_is_no_cursor_is_refused() {
+    for text in [
+        "",
+        ":",
+        "bytes",
+        "bytes:",
+        "bytes:1",
+        "bytes:-1-2",
+        "bytes:1-99999999999999999999999",
+        "lines:3",
+        "grep:1:2:3",
+        "grep:0:0:0:1:maybe:x",
+        "grep:0:0:0:1:case:(",
+        "search:1:",
+        "search:x:y",
+        "jsonpath:0:0:$[",
+    ] {
+        assert!(text.parse::<Cursor>().is_err(), "{text}");
+    }
+    assert!(format!("search:1:{}", "x ".repeat(10_000)).parse::<Cursor>().is_err());
+}
+
+#[test]
+fn a_cursor_from_nowhere_reads_some_part_or_nothing() {
+    let body = "é😀\n".repeat(50) + "needle";
+    let most = usize::MAX;
+    for cursor in [
+        format!("bytes:{most}-{most}"),
+        format!("bytes:0-{most}"),
+        "bytes:9-3".to_owned(),
+        "bytes:1-5".to_owned(),
+        format!("grep:{most}:{most}:{most}:{most}:case:needle"),
+        "grep:1:0:0:0:case:needle".to_owned(),
+        format!("search:{most}:needle"),
+    ] {
+        let reading = page(&body, &View::Next(cursor.parse().unwrap()), 512);
+        assert!(reading.text.len() <= 512 && body.len() >= reading.content().len(), "{cursor}");
+    }
+    let past = format!("jsonpath:{most}:{most}:$").parse().unwrap();
+    assert_eq!(page("[1]", &View::Next(past), 512).text, "There is nothing more to read.");
+}
+
+// Cutting.
+
+#[test]
+fn a_truncated_text_keeps_its_two_ends() {
+    let check = |text: &str, target: usize, expected: &str| assert_eq!(truncated(text, target), expected);
+    let marked = |half: &str, n_missing: usize| format!("{half}[···TRUNCATED {n_missing} bytes···]{half}");
+    check("short", 600, "short");
+    check(&"x".repeat(600), 600, &"x".repeat(600));
+    check(&"x".repeat(1_000), 600, &marked(&"x".repeat(275), 450));
+    check(&"é".repeat(600), 600, &marked(&"é".repeat(137), 1_200 - 4 * 137));
+    check(&"x".repeat(400), 300, &"x".repeat(300));
+    check(&"é".repeat(200), 301, &"é".repeat(150));
+    check(&"x".repeat(1_000), 51, &"x".repeat(51));
+    check(&"x".repeat(1_000), 0, "");
+    assert_eq!(truncated(&"x".repeat(1_000), 600).len(), 583);
+}
+
+#[test]
+fn chunks_overlap_and_the_last_one_brings_something_new() {
+    let check = |text: &str, size: usize, overlap: u8, expected: &[&str]| {
+        assert_eq!(chunks(text, size, overlap).collect::<Vec<_>>(), expected, "{text:?} {size} {overlap}");
+    };
+    check("abcdefghij", 4, 25, &["abcd", "defg", "ghij"]);
+    check("abcdefghij", 4, 0, &["abcd", "efgh", "ij"]);
+    check("abcdef", 4, 100, &["abcd", "cdef"]);
+    check("abcd", 4, 50, &["abcd"]);
+    check("abc", 0, 10, &["a", "b", "c"]);
+    check("", 4, 25, &[]);
+    check("éé", 1, 50, &["é", "é"]);
+    check("aa😀b", 4, 25, &["aa", "😀", "b"]);
+    check("abc", usize::MAX, 50, &["abc"]);
+}
+
+// Whatever comes.
+
+/// Texts of short and long lines, with characters of every width.
+fn any_text() -> impl Strategy<Value = String> {
+    let piece = prop_oneof![
+        4 => "[a-z é😀\r]{0,40}",
+        1 => (1_usize..900).prop_map(|n| "x".repeat(n)),
+        1 => (1_usize..300).prop_map(|n| "😀".repeat(n)),
+        4 => Just("\n".to_owned()),
+    ];
+    prop::collection::vec(piece, 0..40).prop_map(|pieces| pieces.concat())
+}
+
+proptest! {
+    #[test]
+    fn the_pages_of_a_text_are_the_text(text in any_text(), max_bytes in 512_usize..2_000) {
+        prop_assert_eq!(contents(text.as_bytes(), EVERYTHING, max_bytes), text.as_str());
+        prop_assert_eq!(contents(text.as_bytes(), View::Tail { n_lines: usize::MAX }, max_bytes), text);
+    }
+
+    #[test]
+    fn every_line_that_matches_is_on_some_page(
+        text in any_text(),
+        context in 0_usize..4,
+        max_matches in 1_usize..5,
+        max_bytes in 512_usize..2_000,
+    ) {
+        let seen = contents(text.as_bytes(), grep("[aé]", context, max_matches), max_bytes);
+        for (line, number) in text.lines().zip(1..) {
+            let is_seen = seen.lines().any(|shown| shown.starts_with(&format!("{number}: ")));
+            prop_assert_eq!(is_seen, line.contains(['a', 'é']), "line {}", number);
+        }
+    }
+
+    #[test]
+    fn context_is_the_same_on_one_page_as_on_many(lines in prop::collection::vec("[abc]{1,3}", 0..60)) {
+        let body = lines.join("\n");
+        let on_one = contents(body.as_bytes(), grep("a", 2, 1_000), 100_000);
+        let on_many = contents(body.as_bytes(), grep("a", 2, 3), 512);
+        let without_gaps = |text: &str| text.lines().filter(|line| *line != "--").map(str::to_owned).collect::<Vec<_>>();
+        prop_assert_eq!(without_gaps(&on_one), without_gaps(&on_many));
+    }
+
+    #[test]
+    fn every_line_with_a_word_is_found(text in any_text(), max_bytes in 512_usize..2_000) {
+        let seen = contents(text.as_bytes(), search("a é"), max_bytes);
+        for (line, number) in text.lines().zip(1..) {
+            let is_seen = seen.lines().any(|shown| shown.starts_with(&format!("{number}: ")));
+            prop_assert_eq!(is_seen, line.contains(['a', 'é']), "line {}", number);
+        }
+    }
+
+    #[test]
+    fn a_truncated_text_is_never_longer_than_its_target(text in any_text(), target in 0_usize..3_000) {
+        let short = truncated(&text, target);
+        prop_assert!(short.len() <= target);
+        prop_assert!(text.len() > target || short == text);
+    }
+
+    #[test]
+    fn chunks_cover_the_text_and_keep_their_size(text in "[a-zé😀]{0,60}", size in 0_usize..12, overlap in 0_u8..=60) {
+        let mut reached = 0;
+        for chunk in chunks(&text, size, overlap) {
+            let start = chunk.as_ptr() as usize - text.as_ptr() as usize;
+            let end = start + chunk.len();
+            prop_assert!(start <= reached && end > reached, "{start}..{end} after {reached}");
+            prop_assert!(chunk.len() <= size || chunk.chars().count() == 1);
+            reached = end;
+        }
+        prop_assert_eq!(reached, text.len());
+    }
+
+    #[test]
+    fn no_request_panics(handle in ".{0,5}", mode in "auto|head|lines|grep|search|jsonpath|next|stats|.{0,5}", argument in ".{0,40}") {
+        for key in ["lines", "from", "pattern", "query", "path", "cursor"] {
+            let arguments = json!({"handle": handle.as_str(), "mode": mode.as_str(), key: argument.as_str()});
+            if let Ok(request) = Request::parse(&arguments) {
+                drop(read(argument.as_bytes(), &handle, &request.view, 0));
+            }
+        }
+    }
+
+    #[test]
+    fn no_path_panics(path in "[$.\\[\\]*'\"a0:,\\\\u-]{0,20}") {
+        if let Ok(path) = JsonPath::parse(&path) {
+            drop(select(br#"{"a": [0, {"a": [[1]]}], "u": {"0": null}}"#, &path));
+        }
+    }
+
+    #[test]
+    fn no_cursor_panics(kind in "bytes|grep|search|jsonpath", rest in "[0-9:\\-a.$\\[]{0,30}|(\\d{1,4}:){1,5}(case:)?a") {
+        if let Ok(cursor) = format!("{kind}:{rest}").parse() {
+            drop(read("[\"é😀a\"]\na".as_bytes(), "text/plain", &View::Next(cursor), 0));
+        }
+    }
+}
