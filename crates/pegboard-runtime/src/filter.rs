@@ -1,5 +1,7 @@
 //! Which tools of a server may be seen and called.
 
+use std::collections::HashSet;
+
 /// Lists of names and globs. What is denied is out, whatever else says otherwise.
 ///
 /// A name matches in any case, but where a tool has exactly the spelling of an entry, the entry means that tool and
@@ -39,24 +41,80 @@ impl ToolFilter {
 
     /// The tools that pass, in their order.
     pub fn permitted<'t>(&self, tools: &[&'t str]) -> Vec<&'t str> {
-        tools.iter().copied().filter(|tool| self.permits(tool, tools)).collect()
+        let filter = self.among(tools.iter().copied());
+        tools.iter().copied().filter(|tool| filter.permits(tool)).collect()
     }
 
-    /// Whether a tool passes, among all tools of its server.
-    pub fn permits(&self, tool: &str, all: &[&str]) -> bool {
-        let is_on = |list: &[String]| list.iter().any(|entry| matches(entry, tool, all));
-        self.allowed.as_deref().is_none_or(is_on) && !is_on(&self.denied)
+    /// The filter made ready for all tools of a server, so that each of them is looked up.
+    ///
+    /// ```
+    /// use pegboard_runtime::filter::ToolFilter;
+    ///
+    /// let filter = ToolFilter::allowing(["Read"]);
+    /// assert!(filter.among(["read", "write"]).permits("read"));
+    /// assert!(!filter.among(["read", "Read"]).permits("read"));
+    /// ```
+    pub fn among<'t>(&self, all: impl IntoIterator<Item = &'t str>) -> ReadyFilter<'_> {
+        let all: HashSet<&str> = all.into_iter().collect();
+        ReadyFilter {
+            allowed: self.allowed.as_deref().map(|names| ReadyList::new(names, &all)),
+            denied: ReadyList::new(&self.denied, &all),
+        }
     }
 }
 
-fn matches(entry: &str, tool: &str, all: &[&str]) -> bool {
-    if entry == "*" || entry.eq_ignore_ascii_case("any") || entry == tool {
-        return true;
+/// A filter made ready for all tools of a server.
+#[derive(Debug)]
+pub struct ReadyFilter<'f> {
+    allowed: Option<ReadyList<'f>>,
+    denied: ReadyList<'f>,
+}
+
+impl ReadyFilter<'_> {
+    /// Whether a tool of the server passes.
+    pub fn permits(&self, tool: &str) -> bool {
+        self.allowed.as_ref().is_none_or(|list| list.has(tool)) && !self.denied.has(tool)
     }
-    if entry.contains(['*', '?']) {
-        return glob(entry.to_lowercase().as_bytes(), tool.to_lowercase().as_bytes());
+}
+
+/// The entries of a list, by how they match.
+#[derive(Debug, Default)]
+struct ReadyList<'f> {
+    has_everything: bool,
+    exact: HashSet<&'f str>,
+    /// In lower case: the entries that no tool is spelled like.
+    any_case: HashSet<String>,
+    /// In lower case.
+    globs: Vec<String>,
+}
+
+impl<'f> ReadyList<'f> {
+    fn new(entries: &'f [String], all: &HashSet<&str>) -> Self {
+        let mut list = Self::default();
+        for entry in entries {
+            list.exact.insert(entry);
+            if entry == "*" || entry.eq_ignore_ascii_case("any") {
+                list.has_everything = true;
+            } else if entry.contains(['*', '?']) {
+                list.globs.push(entry.to_lowercase());
+            } else if !all.contains(entry.as_str()) {
+                list.any_case.insert(entry.to_lowercase());
+            }
+        }
+        list
     }
-    entry.to_lowercase() == tool.to_lowercase() && !all.contains(&entry)
+
+    fn has(&self, tool: &str) -> bool {
+        if self.has_everything || self.exact.contains(tool) {
+            return true;
+        }
+        if self.any_case.is_empty() && self.globs.is_empty() {
+            return false;
+        }
+        let lower = tool.to_lowercase();
+        self.any_case.contains(&lower)
+            || self.globs.iter().any(|pattern| glob(pattern.as_bytes(), lower.as_bytes()))
+    }
 }
 
 /// Whether a text matches a pattern of `*` and `?`, in time that grows with their product at most.

@@ -1,6 +1,7 @@
 //! How calls are carried out.
 //!
 //! - [`event`]: everything that happens, as one stream;
+//! - [`catalogue`]: which tools there are, and how one is found;
 //! - [`names`]: the names that models and clients see;
 //! - [`filter`]: which tools of a server may be seen and called;
 //! - [`queue`]: how many calls run at once, and who goes next;
@@ -12,6 +13,7 @@
 //! - [`reading`]: stored outputs, read piece by piece.
 
 pub mod event;
+pub mod catalogue;
 pub mod filter;
 pub mod names;
 pub mod optree;

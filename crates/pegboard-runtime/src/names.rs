@@ -32,6 +32,11 @@ const NAMELESS: &str = "tool_call";
 /// assert_eq!(sanitised(""), "tool_call");
 /// ```
 pub fn sanitised(name: &str) -> String {
+    usable(name).unwrap_or_else(|| NAMELESS.to_owned())
+}
+
+/// The same; `None` if there is no character that could be used.
+pub(crate) fn usable(name: &str) -> Option<String> {
     let mut clean = String::with_capacity(name.len());
     let mut has_gap = false;
     for character in without_markup(name).trim().chars() {
@@ -45,7 +50,7 @@ pub fn sanitised(name: &str) -> String {
         clean.push(character);
     }
     let usable = clean.trim_start_matches(|first: char| !first.is_ascii_alphanumeric());
-    if usable.is_empty() { NAMELESS.to_owned() } else { usable.to_owned() }
+    (!usable.is_empty()).then(|| usable.to_owned())
 }
 
 /// The text without every `<|…|>` in it.
@@ -76,30 +81,57 @@ fn without_markup(text: &str) -> String {
 /// assert_eq!(names, ["github__search_code", "github__search_code_2"]);
 /// ```
 pub fn flat_names(ids: &[ToolId], limit: usize) -> Vec<String> {
-    let shared = servers_in_several_toolboxes(ids);
-    let wanted = ids.iter().map(|id| {
-        let server = if shared.contains(&id.server) {
-            format!("{}{SEPARATOR}{}", sanitised(id.toolbox.as_str()), id.server)
-        } else {
-            id.server.to_string()
-        };
-        fitted(&format!("{server}{SEPARATOR}"), &sanitised(id.name.as_str()), limit)
-    });
-    told_apart(wanted, limit)
+    let labels = labels(ids.iter().map(|id| (&id.toolbox, &id.server)));
+    let given = flat_names_under(labels.iter().map(String::as_str).zip(ids), limit);
+    given.into_iter().map(|given| given.name).collect()
 }
 
 /// The `agent_mode` names of tools that are given in the order of the configuration: `{server}_{tool}`.
 pub fn agent_mode_names(ids: &[ToolId], limit: usize) -> Vec<String> {
-    let wanted = ids.iter().map(|id| fitted(&format!("{}_", id.server), &sanitised(id.name.as_str()), limit));
+    agent_mode_names_of(ids.iter(), limit).into_iter().map(|given| given.name).collect()
+}
+
+/// A name, and the one that was wanted if that was taken.
+#[derive(Debug)]
+pub(crate) struct Given {
+    pub(crate) name: String,
+    pub(crate) wanted: Option<String>,
+}
+
+/// How each server is called in flat names: with its toolbox where two toolboxes have a server of that name.
+pub(crate) fn labels<'n>(
+    servers: impl Iterator<Item = (&'n ToolboxName, &'n ServerName)> + Clone,
+) -> Vec<String> {
+    let mut first_toolbox: HashMap<&ServerName, &ToolboxName> = HashMap::new();
+    let shared: HashSet<&ServerName> = servers
+        .clone()
+        .filter(|&(toolbox, server)| *first_toolbox.entry(server).or_insert(toolbox) != toolbox)
+        .map(|(_, server)| server)
+        .collect();
+    let label = |(toolbox, server): (&ToolboxName, &ServerName)| {
+        if shared.contains(server) {
+            format!("{}{SEPARATOR}{server}", sanitised(toolbox.as_str()))
+        } else {
+            server.to_string()
+        }
+    };
+    servers.map(label).collect()
+}
+
+/// The flat names of tools under the labels of their servers.
+pub(crate) fn flat_names_under<'n>(
+    tools: impl Iterator<Item = (&'n str, &'n ToolId)>,
+    limit: usize,
+) -> Vec<Given> {
+    let wanted =
+        tools.map(|(label, id)| fitted(&format!("{label}{SEPARATOR}"), &sanitised(id.name.as_str()), limit));
     told_apart(wanted, limit)
 }
 
-fn servers_in_several_toolboxes(ids: &[ToolId]) -> HashSet<&ServerName> {
-    let mut first_toolbox: HashMap<&ServerName, &ToolboxName> = HashMap::new();
-    ids.iter()
-        .filter(|id| **first_toolbox.entry(&id.server).or_insert(&id.toolbox) != id.toolbox)
-        .map(|id| &id.server)
-        .collect()
+/// The `agent_mode` names of tools.
+pub(crate) fn agent_mode_names_of<'n>(ids: impl Iterator<Item = &'n ToolId>, limit: usize) -> Vec<Given> {
+    let wanted = ids.map(|id| fitted(&format!("{}_", id.server), &sanitised(id.name.as_str()), limit));
+    told_apart(wanted, limit)
 }
 
 /// `head` and `tail` together, or as much of both as fits around a tag of the whole.
@@ -125,7 +157,7 @@ fn tag(text: &str) -> String {
 }
 
 /// The wanted names, with a number on each that is taken by one before it.
-fn told_apart(wanted: impl Iterator<Item = String>, limit: usize) -> Vec<String> {
+fn told_apart(wanted: impl Iterator<Item = String>, limit: usize) -> Vec<Given> {
     let wanted: Vec<String> = wanted.collect();
     let mut taken: HashSet<String> = HashSet::with_capacity(wanted.len());
     let mut next_number: HashMap<&str, usize> = HashMap::new();
@@ -139,7 +171,7 @@ fn told_apart(wanted: impl Iterator<Item = String>, limit: usize) -> Vec<String>
     let mut names = Vec::with_capacity(wanted.len());
     for name in &wanted {
         if seen.insert(name) {
-            names.push(name.clone());
+            names.push(Given { name: name.clone(), wanted: None });
             continue;
         }
         let number = next_number.entry(name).or_insert(2);
@@ -152,7 +184,7 @@ fn told_apart(wanted: impl Iterator<Item = String>, limit: usize) -> Vec<String>
                 break numbered;
             }
         };
-        names.push(numbered);
+        names.push(Given { name: numbered, wanted: Some(name.clone()) });
     }
     names
 }
@@ -165,16 +197,18 @@ fn told_apart(wanted: impl Iterator<Item = String>, limit: usize) -> Vec<String>
 /// assert_eq!(nearest("read_fil", ["write_file", "read_file", "list"], 3), ["read_file", "write_file"]);
 /// ```
 pub fn nearest<'n>(name: &str, candidates: impl IntoIterator<Item = &'n str>, n_most: usize) -> Vec<&'n str> {
-    /// How alike two names must be to be worth a mention.
-    const LIKENESS: f64 = 0.5;
     let lower = name.to_lowercase();
     let mut scored: Vec<(f64, &str)> = candidates
         .into_iter()
-        .map(|candidate| {
-            (strsim::normalized_damerau_levenshtein(&lower, &candidate.to_lowercase()), candidate)
-        })
-        .filter(|(likeness, _)| *likeness >= LIKENESS)
+        .filter_map(|candidate| Some((likeness(&lower, candidate)?, candidate)))
         .collect();
     scored.sort_by(|a, b| b.0.total_cmp(&a.0).then_with(|| a.1.cmp(b.1)));
     scored.into_iter().take(n_most).map(|(_, candidate)| candidate).collect()
+}
+
+/// How alike a name in lower case and another are, from 0 to 1; `None` if too little to be worth a mention.
+pub(crate) fn likeness(lower: &str, candidate: &str) -> Option<f64> {
+    const ENOUGH: f64 = 0.5;
+    let likeness = strsim::normalized_damerau_levenshtein(lower, &candidate.to_lowercase());
+    (likeness >= ENOUGH).then_some(likeness)
 }
