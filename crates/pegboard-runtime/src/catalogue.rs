@@ -5,7 +5,7 @@
 
 use std::collections::HashMap;
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
@@ -17,11 +17,16 @@ use pegboard_core::provider::{Offer, ToolKind};
 use pegboard_core::settings::{CacheScope, Judge, OutputRule, ServerSettings};
 
 use crate::queue::Priority;
+use crate::search::Index;
+use list::Lists;
 use resolve::Names;
 
+pub use list::{Form, OutputSchemas, View};
 pub use resolve::{Resolved, Scope};
 
 mod build;
+mod instructions;
+mod list;
 mod resolve;
 mod rules;
 
@@ -159,11 +164,21 @@ pub struct Snapshot {
     /// In the order of the configuration, those of one server together.
     tools: Vec<Arc<Tool>>,
     stands: Vec<Stand>,
-    /// Positions in `stands`.
-    toolboxes: IndexMap<ToolboxName, IndexMap<ServerName, usize>>,
+    toolboxes: IndexMap<ToolboxName, Toolbox>,
     names: Names,
     collisions: Vec<Collision>,
     warnings: Vec<Warning>,
+    lists: Lists,
+    /// Made at the first search.
+    index: OnceLock<Index>,
+}
+
+/// The servers that stand together.
+#[derive(Debug, Default)]
+struct Toolbox {
+    /// Positions in the stands.
+    servers: IndexMap<ServerName, usize>,
+    lists: Lists,
 }
 
 /// A shelf in its place.
@@ -189,7 +204,7 @@ impl Snapshot {
     pub fn lookup(&self, id: &ToolId) -> Result<&Arc<Tool>, CallError> {
         let missing = |what| Err(CallError::NotFound(what));
         let toolbox = id.toolbox.to_string();
-        let Some(servers) = self.toolboxes.get(&id.toolbox) else {
+        let Some(Toolbox { servers, .. }) = self.toolboxes.get(&id.toolbox) else {
             return missing(NotFound::Toolbox { toolbox, available: texts(self.toolboxes()) });
         };
         let server = id.server.to_string();
@@ -235,7 +250,7 @@ impl Snapshot {
 
     /// The servers of a toolbox, in order; none if there is no such toolbox.
     pub fn servers(&self, toolbox: &ToolboxName) -> impl Iterator<Item = &ServerName> {
-        self.toolboxes.get(toolbox).into_iter().flat_map(IndexMap::keys)
+        self.toolboxes.get(toolbox).into_iter().flat_map(|toolbox| toolbox.servers.keys())
     }
 
     /// All tools, in order.
@@ -245,7 +260,7 @@ impl Snapshot {
 
     /// The tools of a toolbox, in order.
     pub fn tools_of(&self, toolbox: &ToolboxName) -> impl Iterator<Item = &Arc<Tool>> {
-        let servers = self.toolboxes.get(toolbox).into_iter().flat_map(IndexMap::values);
+        let servers = self.toolboxes.get(toolbox).into_iter().flat_map(|toolbox| toolbox.servers.values());
         servers.flat_map(|at| &self.tools[self.stands[*at].span.clone()])
     }
 
@@ -259,13 +274,17 @@ impl Snapshot {
         &self.collisions
     }
 
-    /// What a person should look at, in the order of the servers.
+    /// What a person should look at.
     pub fn warnings(&self) -> &[Warning] {
         &self.warnings
     }
 
+    pub(crate) fn index(&self) -> &Index {
+        self.index.get_or_init(|| Index::of(&self.tools))
+    }
+
     fn stand(&self, toolbox: &ToolboxName, server: &ServerName) -> Option<&Stand> {
-        self.toolboxes.get(toolbox)?.get(server).map(|at| &self.stands[*at])
+        self.toolboxes.get(toolbox)?.servers.get(server).map(|at| &self.stands[*at])
     }
 }
 

@@ -11,6 +11,7 @@
 //! - [`optree`]: what happened in a session, and what it used;
 //! - [`queue`]: how many calls run at once, and who goes next.
 //! - [`reading`]: stored outputs, read piece by piece.
+//! - [`search`]: tools by what they are about.
 
 pub mod event;
 pub mod catalogue;
@@ -22,3 +23,4 @@ pub mod redact;
 pub mod sessions;
 pub mod trace;
 pub mod reading;
+pub mod search;

@@ -5,6 +5,7 @@
 //! come out the same are told apart by `_2`, `_3` and so on, by their place in the configuration and not by who came
 //! first.
 
+use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 
 use pegboard_core::id::{ServerName, ToolId, ToolboxName};
@@ -211,4 +212,14 @@ pub(crate) fn likeness(lower: &str, candidate: &str) -> Option<f64> {
     const ENOUGH: f64 = 0.5;
     let likeness = strsim::normalized_damerau_levenshtein(lower, &candidate.to_lowercase());
     (likeness >= ENOUGH).then_some(likeness)
+}
+
+/// The beginning of a text, so many bytes at most.
+pub(crate) fn clip(text: &str, max_bytes: usize) -> &str {
+    &text[..text.floor_char_boundary(max_bytes)]
+}
+
+/// The text, or its beginning with a mark that there was more.
+pub(crate) fn clipped(text: &str, max_bytes: usize) -> Cow<'_, str> {
+    if text.len() <= max_bytes { text.into() } else { format!("{}…", clip(text, max_bytes)).into() }
 }

@@ -48,7 +48,7 @@ impl Snapshot {
     }
 
     fn add(&mut self, new: &Shelf, label: String, stock: Stock) {
-        let servers = self.toolboxes.entry(new.toolbox.clone()).or_default();
+        let servers = &mut self.toolboxes.entry(new.toolbox.clone()).or_default().servers;
         let Entry::Vacant(place) = servers.entry(new.server.clone()) else {
             self.warnings.push(warning(new, "the toolbox has this server twice; the first is used"));
             return;

@@ -6,10 +6,10 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use pegboard_core::error::NotFound;
-use pegboard_core::id::ToolboxName;
+use pegboard_core::id::{ToolId, ToolboxName};
 
 use super::{Stand, Tool, Warning};
-use crate::names::{likeness, sanitised, usable};
+use crate::names::{clipped, likeness, sanitised, usable};
 
 /// How long a text may be to be taken for the name of a tool.
 const MAX_ASKED_BYTES: usize = 1024;
@@ -108,18 +108,20 @@ impl Names {
     }
 
     fn add_aliases(&mut self, tools: &[Arc<Tool>], at: usize, warnings: &mut Vec<Warning>) {
-        let tool = &tools[at];
-        for alias in &tool.aliases {
+        let ToolId { toolbox, server, name } = &tools[at].id;
+        let mut warn =
+            |text| warnings.push(Warning { toolbox: toolbox.clone(), server: server.clone(), text });
+        for alias in &tools[at].aliases {
+            if alias.trim().is_empty() {
+                warn(format!("an alias of tool '{name}' is empty"));
+                continue;
+            }
             match self.flat.get(alias).or_else(|| self.aliases.get(alias)) {
                 Some(holder) if *holder == at => {}
-                Some(holder) => warnings.push(Warning {
-                    toolbox: tool.id.toolbox.clone(),
-                    server: tool.id.server.clone(),
-                    text: format!(
-                        "the alias '{alias}' of tool '{}' is a name of {} already; give it another",
-                        tool.id.name, tools[*holder].id
-                    ),
-                }),
+                Some(holder) => warn(format!(
+                    "the alias '{alias}' of tool '{name}' is a name of {} already; give it another",
+                    tools[*holder].id
+                )),
                 None => drop(self.aliases.insert(Arc::clone(alias), at)),
             }
         }
@@ -191,7 +193,7 @@ impl Names {
         scope: Scope<'_>,
         spans: impl Iterator<Item = &'s Range<usize>>,
     ) -> NotFound {
-        let name = clipped(asked);
+        let name = clipped(asked, MAX_SAID_BYTES).into_owned();
         if asked.starts_with("agent__") {
             return NotFound::Agent { name };
         }
@@ -265,13 +267,6 @@ fn first<'t, const N: usize>(
 ) -> Option<&'t Arc<Tool>> {
     let found = places.into_iter().filter_map(|(table, name)| table.get(name));
     found.map(|at| &tools[*at]).find(|tool| scope.has(&tool.id.toolbox))
-}
-
-fn clipped(text: &str) -> String {
-    if text.len() <= MAX_SAID_BYTES {
-        return text.to_owned();
-    }
-    format!("{}…", &text[..text.floor_char_boundary(MAX_SAID_BYTES)])
 }
 
 /// Which name of a tool is compared.
