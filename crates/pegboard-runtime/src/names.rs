@@ -51,11 +51,18 @@ pub(crate) fn usable(name: &str) -> Option<String> {
         clean.push(character);
     }
     let usable = clean.trim_start_matches(|first: char| !first.is_ascii_alphanumeric());
-    (!usable.is_empty()).then(|| usable.to_owned())
+    match usable.len() {
+        0 => None,
+        n_bytes if n_bytes == clean.len() => Some(clean),
+        _ => Some(usable.to_owned()),
+    }
 }
 
 /// The text without every `<|…|>` in it.
-fn without_markup(text: &str) -> String {
+fn without_markup(text: &str) -> Cow<'_, str> {
+    if !text.contains("<|") {
+        return text.into();
+    }
     let mut rest = text;
     let mut kept = String::with_capacity(text.len());
     while let Some((before, after)) = rest.split_once("<|") {
@@ -64,7 +71,7 @@ fn without_markup(text: &str) -> String {
         rest = after;
     }
     kept.push_str(rest);
-    kept
+    kept.into()
 }
 
 /// The flat names of tools that are given in the order of the configuration, one for each.
@@ -160,28 +167,26 @@ fn tag(text: &str) -> String {
 /// The wanted names, with a number on each that is taken by one before it.
 fn told_apart(wanted: impl Iterator<Item = String>, limit: usize) -> Vec<Given> {
     let wanted: Vec<String> = wanted.collect();
-    let mut taken: HashSet<String> = HashSet::with_capacity(wanted.len());
-    let mut next_number: HashMap<&str, usize> = HashMap::new();
     // Who is alone with a name keeps it, even if a number would make another come out the same.
-    let mut n_wanting: HashMap<&str, usize> = HashMap::new();
-    for name in &wanted {
-        *n_wanting.entry(name).or_default() += 1;
+    let all: HashSet<&str> = wanted.iter().map(String::as_str).collect();
+    if all.len() == wanted.len() {
+        return wanted.into_iter().map(|name| Given { name, wanted: None }).collect();
     }
-    taken.extend(n_wanting.keys().map(|name| (*name).to_owned()));
-    let mut seen: HashSet<&str> = HashSet::new();
+    let mut next_number: HashMap<&str, usize> = HashMap::new();
+    let mut taken: HashSet<String> = HashSet::new();
     let mut names = Vec::with_capacity(wanted.len());
     for name in &wanted {
-        if seen.insert(name) {
+        let Some(number) = next_number.get_mut(name.as_str()) else {
+            next_number.insert(name, 2);
             names.push(Given { name: name.clone(), wanted: None });
             continue;
-        }
-        let number = next_number.entry(name).or_insert(2);
+        };
         let numbered = loop {
             let suffix = format!("_{number}");
             *number += 1;
             let base: String = name.chars().take(limit.saturating_sub(suffix.len())).collect();
             let numbered = base + &suffix;
-            if taken.insert(numbered.clone()) {
+            if !all.contains(numbered.as_str()) && taken.insert(numbered.clone()) {
                 break numbered;
             }
         };

@@ -17,6 +17,8 @@ const MAX_ASKED_BYTES: usize = 1024;
 const MAX_SAID_BYTES: usize = 256;
 /// How many tools may share a plain name for arguments to decide between them.
 const MAX_NAMESAKES: usize = 64;
+/// How much of two names' outlines must be the same, in a thousand, for the names to be compared.
+const MIN_LIKENESS: u32 = 350;
 /// How many names are compared letter by letter with one that is not there.
 const MAX_COMPARED: usize = 32;
 /// How many names are offered in place of one that is not there.
@@ -236,7 +238,7 @@ impl Names {
             (faces.iter().map(likeness).max().unwrap_or_default(), at)
         };
         let mut candidates: Vec<(u32, usize)> =
-            among.map(likely).filter(|(likeness, _)| *likeness > 0).collect();
+            among.map(likely).filter(|(likeness, _)| *likeness >= MIN_LIKENESS).collect();
         let best_first = |a: &(u32, usize), b: &(u32, usize)| b.0.cmp(&a.0).then(a.1.cmp(&b.1));
         if candidates.len() > MAX_COMPARED {
             candidates.select_nth_unstable_by(MAX_COMPARED, best_first);
@@ -289,6 +291,7 @@ impl Face {
 #[derive(Clone, Copy, Debug)]
 struct Outline {
     bits: u128,
+    n_bits: u32,
     n_bytes: usize,
 }
 
@@ -303,13 +306,13 @@ impl Outline {
                 bits |= 1 << (N_LETTERS + (last * 31 + byte) % (u128::BITS - N_LETTERS));
             }
         }
-        Self { bits, n_bytes: name.len() }
+        Self { bits, n_bits: bits.count_ones(), n_bytes: name.len() }
     }
 
     /// From 0 to 1000. Names of which one is more than twice as long as the other are not alike.
     fn likeness(&self, other: &Self) -> u32 {
         let (short, long) = (self.n_bytes.min(other.n_bytes), self.n_bytes.max(other.n_bytes));
-        let n_bits = self.bits.count_ones() + other.bits.count_ones();
+        let n_bits = self.n_bits + other.n_bits;
         if short * 2 < long || n_bits == 0 {
             return 0;
         }
