@@ -12,10 +12,13 @@
 //! - [`queue`]: how many calls run at once, and who goes next.
 //! - [`reading`]: stored outputs, read piece by piece.
 //! - [`search`]: tools by what they are about.
+//! - [`metrics`], [`log`] and [`spans`]: what happened, in numbers, in words, and as part of a trace.
 
 pub mod event;
 pub mod catalogue;
 pub mod filter;
+pub mod log;
+pub mod metrics;
 pub mod names;
 pub mod optree;
 pub mod queue;
@@ -24,3 +27,4 @@ pub mod sessions;
 pub mod trace;
 pub mod reading;
 pub mod search;
+pub mod spans;
