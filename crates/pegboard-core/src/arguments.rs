@@ -6,6 +6,8 @@ use std::sync::{Arc, OnceLock};
 use pegboard_json::RawJson;
 use serde_json::{Map, Value};
 
+use crate::output;
+
 /// What a tool is given. Clones share it; `Debug` leaves it out, so that it does not reach a log.
 ///
 /// ```
@@ -38,9 +40,42 @@ impl Arguments {
         self.0.raw.get_or_init(|| RawJson::of(self.value()))
     }
 
+    /// How long they are when written down.
+    pub fn n_bytes(&self) -> usize {
+        self.0.raw.get().map_or_else(|| output::n_json_bytes(self.value()), |raw| raw.as_bytes().len())
+    }
+
+    /// Whether they are an object.
+    pub fn is_object(&self) -> bool {
+        self.0.raw.get().map_or_else(|| self.value().is_object(), RawJson::is_object)
+    }
+
+    /// Whether a member of that name may be in them somewhere. Looking at what was written is much cheaper than a
+    /// tree, and may find the name in a text.
+    pub fn may_mention(&self, name: &str) -> bool {
+        match self.0.raw.get() {
+            // A name spelled with escapes counts as well, and every escape has a backslash.
+            Some(raw) => {
+                let text = raw.as_bytes();
+                memchr::memmem::find(text, name.as_bytes()).is_some() || memchr::memchr(b'\\', text).is_some()
+            }
+            None => mentions(self.value(), name),
+        }
+    }
+
     /// The arguments as they were written, if they came that way.
     pub(crate) fn as_written(&self) -> Option<&RawJson> {
         self.0.raw.get()
+    }
+}
+
+fn mentions(value: &Value, name: &str) -> bool {
+    match value {
+        Value::Object(members) => {
+            members.contains_key(name) || members.values().any(|member| mentions(member, name))
+        }
+        Value::Array(items) => items.iter().any(|item| mentions(item, name)),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => false,
     }
 }
 

@@ -30,6 +30,11 @@ pub trait Invoker: Send + Sync {
 
     /// Starts a call. A call that is refused is a call that has ended at once.
     fn start(&self, call: Call) -> Running;
+
+    /// Where calls made through this stand among all others, if somebody keeps count.
+    fn place(&self) -> Option<Place> {
+        None
+    }
 }
 
 /// A request to carry out a tool. `Debug` leaves the arguments out, so that they do not reach a log.
@@ -107,8 +112,6 @@ pub struct CallContext {
     pub trace_parent: Option<TraceParent>,
     /// What the caller wants done differently.
     pub options: CallOptions,
-    /// Where the call stands among all others, if somebody keeps count.
-    pub place: Option<Arc<Place>>,
     /// What the tool can call tools through.
     pub tools: Option<Arc<dyn Invoker>>,
 }
@@ -125,7 +128,6 @@ impl fmt::Debug for CallContext {
         f.debug_struct("CallContext")
             .field("deadline", &self.deadline)
             .field("origin", &self.origin)
-            .field("place", &self.place)
             .finish_non_exhaustive()
     }
 }
@@ -145,6 +147,7 @@ pub enum Origin {
 /// What a caller wants done differently for one call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
+#[expect(clippy::struct_excessive_bools, reason = "each is a switch of its own, and off by default")]
 pub struct CallOptions {
     /// How long the tool may run, instead of what is configured.
     pub timeout: Option<Duration>,
@@ -156,18 +159,21 @@ pub struct CallOptions {
     pub disable_global_timeout: bool,
     /// What the tool is given and answers is written to the trace.
     pub trace: bool,
+    /// The arguments name a session and workspace in `context`, `workspaceContext` and `sessionId`, which are for the
+    /// runtime and not for the tool.
+    pub reads_context: bool,
 }
 
-/// Where a call stands among all others.
+/// Where calls stand among all others.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Place {
-    /// The label of its operation, as `1-2` or `1-2.1-1`.
+    /// The label of the operation that makes them, as `1-2` or `1-2.1-1`.
     pub path: String,
-    /// The agents and tools above it, by name.
+    /// The agents and tools above them, by name.
     pub call_path: String,
-    /// The session it was made in.
+    /// The session they are made in.
     pub session: String,
-    /// The transaction that made it, and the one that all began with.
+    /// The transaction that makes them.
     pub parent_transaction: String,
     /// The transaction that all began with.
     pub origin_transaction: String,
@@ -303,6 +309,19 @@ pub struct Journey {
     pub corrected_from: Option<String>,
     /// Where the whole answer is kept, if it was too large to hand over.
     pub stored: Option<OutputHandle>,
+    /// The session that its arguments named, or that it was given.
+    pub session: Option<SessionNote>,
+}
+
+/// The session and workspace that a call was made in.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SessionNote {
+    /// The session.
+    pub id: String,
+    /// The workspace.
+    pub workspace: String,
+    /// One line for the caller, when there is something to know.
+    pub notice: Option<String>,
 }
 
 impl Ended {

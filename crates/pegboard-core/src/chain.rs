@@ -17,10 +17,12 @@ mod path;
 mod run;
 mod source;
 mod step;
+mod tool;
 
 pub use path::{InvalidPath, Path};
 pub use source::{Absent, Condition, InvalidSource, Source, Template};
 pub use step::{ChainStep, OnPartial};
+pub use tool::{Find, Plan, PlannedStep};
 
 /// Steps and the tools they call. What a step gives back is there for every later step.
 ///
@@ -176,6 +178,9 @@ pub struct ChainSpec {
     /// What its input must look like.
     #[serde(default, skip_serializing_if = "Schema::is_empty")]
     pub input_schema: Schema,
+    /// What of the context it gives back as a tool; all of it if not given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub output: Option<Path>,
     /// The rules it is read by.
     #[serde(default, skip_serializing_if = "Semantics::is_full")]
     pub semantics: Semantics,

@@ -43,6 +43,7 @@ pub struct ToolEntry {
     annotations: Annotations,
     instructions: Option<String>,
     queue: Option<String>,
+    is_managed: bool,
     definition: Option<RawJson>,
     handler: Arc<dyn Handler>,
 }
@@ -103,6 +104,7 @@ impl ToolEntry {
             annotations: Annotations::default(),
             instructions: None,
             queue: None,
+            is_managed: true,
             definition: None,
             handler,
         }
@@ -147,6 +149,14 @@ impl ToolEntry {
     #[must_use]
     pub fn with_queue(mut self, queue: impl Into<String>) -> Self {
         self.queue = Some(queue.into());
+        self
+    }
+
+    /// The tool as one that does its work by calling other tools: it holds no slot, is not cached, has no time-out
+    /// and its answer is handed over whole. The calls that it makes are managed, each by itself.
+    #[must_use]
+    pub fn unmanaged(mut self) -> Self {
+        self.is_managed = false;
         self
     }
 
@@ -214,6 +224,11 @@ impl ToolEntry {
     /// The queue that its calls go through, if it names one.
     pub fn queue(&self) -> Option<&str> {
         self.queue.as_deref()
+    }
+
+    /// Whether slots, the cache, time-outs and caps apply to its calls.
+    pub fn is_managed(&self) -> bool {
+        self.is_managed
     }
 
     /// The tool as a server's list has it: what a server wrote, or the same made here.

@@ -43,7 +43,7 @@ pub enum CallError {
         executed: Executed,
     },
     /// No slot of the tool's queue became free in time, or too many wait already.
-    #[error("Queue '{queue}': {reason}")]
+    #[error("Queue '{queue}' {reason}")]
     QueueTimeout {
         /// The queue.
         queue: String,

@@ -13,6 +13,7 @@
 //! - [`client`]: whoever made a call, as far as the tool can speak to it;
 //! - [`outcome`]: how a call went, in six fields;
 //! - [`error`]: why there is no answer;
+//! - [`projection`]: how a call went, in the shapes that different callers expect;
 //! - [`chain`]: several tools, one after another or side by side, over one shared context;
 //! - [`provider`]: where tools come from;
 //! - [`settings`]: what the operator may set, as plain data;
@@ -33,6 +34,7 @@ pub mod handler;
 pub mod id;
 pub mod outcome;
 pub mod output;
+pub mod projection;
 pub mod provider;
 pub mod registry;
 pub mod schema;

@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::io;
 
+use bytes::Bytes;
 use pegboard_json::RawJson;
 use serde_json::{Map, Value, json};
 
@@ -147,17 +148,40 @@ impl Output {
         verdict.warnings
     }
 
+    /// The answer as bytes that can be kept; where it breaks a schema is not kept.
+    pub fn to_bytes(&self) -> Bytes {
+        let (tag, body) = match &self.body {
+            Body::Made(data) => (if self.is_error { b'F' } else { b'M' }, RawJson::of(data)),
+            Body::Result(raw) => (b'R', raw.clone()),
+        };
+        [&[tag], body.as_bytes()].concat().into()
+    }
+
+    /// The answer that was kept as these bytes; `None` if they are no such thing.
+    pub fn from_bytes(bytes: &Bytes) -> Option<Self> {
+        let raw = RawJson::parse(bytes.slice(1.min(bytes.len())..)).ok()?;
+        match bytes.first()? {
+            b'M' => Some(Self::new(raw.read().ok()?)),
+            b'F' => Some(Self { is_error: true, ..Self::new(raw.read().ok()?) }),
+            b'R' => Some(Self::result(raw)),
+            _ => None,
+        }
+    }
+
     /// How much a caller is handed: the bytes of the whole result, or of the value.
     pub fn n_bytes(&self) -> usize {
         match &self.body {
             Body::Result(raw) => raw.as_bytes().len(),
             Body::Made(Value::String(text)) => text.len(),
-            Body::Made(data) => {
-                let mut counter = Counter(0);
-                serde_json::to_writer(&mut counter, data).map_or(0, |()| counter.0)
-            }
+            Body::Made(data) => n_json_bytes(data),
         }
     }
+}
+
+/// How long a value is when written down.
+pub(crate) fn n_json_bytes(value: &Value) -> usize {
+    let mut counter = Counter(0);
+    serde_json::to_writer(&mut counter, value).map_or(0, |()| counter.0)
 }
 
 /// Counts what is written.

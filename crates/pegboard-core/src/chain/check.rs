@@ -50,6 +50,9 @@ pub(super) fn verdict(
             )));
         }
     }
+    if let Some(problem) = spec.output.as_ref().and_then(Path::problem) {
+        found.push(Violation::plain(format!("output: {problem}")));
+    }
     if spec.semantics == Semantics::Full {
         let keeps_going = options.is_some_and(|options| !options.stop_on_failure);
         let mut check = Check { spec, known: Known::at_start(spec, input, keeps_going), found };

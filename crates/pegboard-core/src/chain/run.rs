@@ -148,10 +148,12 @@ impl Run<'_> {
         let items: Vec<Value> =
             items.iter().enumerate().map(|(index, item)| json!({"item": item, "index": index})).collect();
         let n_begun = AtomicUsize::new(0);
-        let mut calls = stream::iter(&items)
-            .map(|item| {
+        // By index: a closure over borrowed items would tie the whole run to their lifetime.
+        let (items, n_begun) = (&items, &n_begun);
+        let mut calls = stream::iter(0..items.len())
+            .map(|index| {
                 n_begun.fetch_add(1, Ordering::Relaxed);
-                async move { self.call(step, &Place { item: Some(item), ..*place }).await }
+                async move { self.call(step, &Place { item: items.get(index), ..*place }).await }
             })
             .buffered(step.concurrency.unwrap_or(1).clamp(1, check::MAX_CONCURRENCY));
         let mut ends = Ends::default();

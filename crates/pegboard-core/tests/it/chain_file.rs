@@ -1,6 +1,6 @@
 //! Chains as data, in JSON and YAML.
 
-use pegboard_core::chain::{ChainSpec, ChainStep, Condition, OnPartial, Semantics, Source};
+use pegboard_core::chain::{ChainSpec, ChainStep, Condition, OnPartial, Path, Semantics, Source};
 use serde_json::json;
 use std::time::Duration;
 
@@ -9,6 +9,7 @@ fn everything() -> ChainSpec {
         name: Some("research".to_owned()),
         description: Some("Looks a thing up".to_owned()),
         input_schema: json!({"required": ["url"]}).into(),
+        output: Some(Path::new("page")),
         semantics: Semantics::Compat,
         steps: vec![
             ChainStep::new("fetch")
@@ -37,7 +38,7 @@ fn everything_a_chain_can_say_is_written_and_read_back() {
     assert_eq!(serde_json::from_str::<ChainSpec>(&as_json).unwrap(), spec);
     let as_yaml = serde_saphyr::to_string(&spec).unwrap();
     assert_eq!(serde_saphyr::from_str::<ChainSpec>(&as_yaml).unwrap(), spec, "{as_yaml}");
-    insta::assert_snapshot!(as_json, @r#"{"chain":"research","description":"Looks a thing up","input_schema":{"required":["url"]},"semantics":"compat","steps":[{"tool_name":"fetch","input_mapping":{"url":"url","depth":{"$const":2}},"output_key":"page","timeout":"1m30s"},{"tool_name":"tell","input_mapping":{"text":{"$template":"about {page.title}"},"tone":{"$path":"tone","default":"kind"},"to":"user?"},"output_key":"","when":{"path":"page.size","is":{"minimum":1}},"for_each":"page.links","concurrency":4,"parallel":"g","on_partial":"accept"},{"tool_name":"end","input_mapping":{},"output_key":"","when":"page","parallel":"g"}]}"#);
+    insta::assert_snapshot!(as_json, @r#"{"chain":"research","description":"Looks a thing up","input_schema":{"required":["url"]},"output":"page","semantics":"compat","steps":[{"tool_name":"fetch","input_mapping":{"url":"url","depth":{"$const":2}},"output_key":"page","timeout":"1m30s"},{"tool_name":"tell","input_mapping":{"text":{"$template":"about {page.title}"},"tone":{"$path":"tone","default":"kind"},"to":"user?"},"output_key":"","when":{"path":"page.size","is":{"minimum":1}},"for_each":"page.links","concurrency":4,"parallel":"g","on_partial":"accept"},{"tool_name":"end","input_mapping":{},"output_key":"","when":"page","parallel":"g"}]}"#);
 }
 
 #[test]
