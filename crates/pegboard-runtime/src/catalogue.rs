@@ -67,6 +67,26 @@ pub struct Tool {
 }
 
 impl Tool {
+    /// A tool on its own, outside every catalogue.
+    pub(crate) fn lone(server: &str, entry: Arc<ToolEntry>, kind: ToolKind, fingerprint: &str) -> Arc<Self> {
+        let flat_name = format!("{server}__{}", entry.name());
+        let id = ToolId {
+            toolbox: ToolboxName::new("default").expect("it is neither empty nor long"),
+            server: ServerName::new(server).expect("the servers of lone tools are well named"),
+            name: ToolName::new(entry.name()).expect("lone tools are well named"),
+        };
+        Arc::new(Self {
+            agent_mode_name: format!("{server}_{}", entry.name()).into(),
+            flat_name: flat_name.into(),
+            id,
+            entry,
+            kind,
+            aliases: Vec::new(),
+            rules: Rules::default(),
+            fingerprint: fingerprint.into(),
+        })
+    }
+
     /// What a model should know about using it.
     pub fn instructions(&self) -> Option<&str> {
         self.entry.instructions()

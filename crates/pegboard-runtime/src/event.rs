@@ -119,7 +119,7 @@ pub enum Event {
 }
 
 /// What a call is about.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Subject {
     /// The session it was made in.
     pub session: Arc<str>,

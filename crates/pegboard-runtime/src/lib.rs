@@ -1,30 +1,51 @@
 //! How calls are carried out.
 //!
-//! - [`event`]: everything that happens, as one stream;
-//! - [`catalogue`]: which tools there are, and how one is found;
-//! - [`names`]: the names that models and clients see;
-//! - [`filter`]: which tools of a server may be seen and called;
-//! - [`queue`]: how many calls run at once, and who goes next;
+//! A [`Runtime`] has every tool there is; a [`Caller`] makes calls. From the outside in:
+//!
+//! - [`catalogue`]: which tools there are, and how one is found; [`names`], [`filter`] and [`search`] serve it;
+//! - [`toolbox`]: servers under one name, opened together;
+//! - `carry`: one call from its start to its end: record, admit, then the rings of `pipeline`:
+//!   cap, cache, queue, timeout, execute;
+//! - [`queue`] and [`queues`]: how many calls run at once, and who goes next;
+//! - [`reading`]: answers that were too large to hand over, read back piece by piece;
+//! - [`park`]: calls that go on while nobody waits for them;
 //! - [`sessions`]: which session and workspace a call belongs to;
 //! - [`trace`]: what was done, written down for later;
+//! - [`optree`]: all that happened in a session;
+//! - [`event`]: everything that happens, as one stream, which [`log`], [`metrics`] and [`spans`] read;
 //! - [`redact`]: what is blotted out before anybody reads it.
-//! - [`optree`]: what happened in a session, and what it used;
-//! - [`queue`]: how many calls run at once, and who goes next.
-//! - [`reading`]: stored outputs, read piece by piece.
-//! - [`search`]: tools by what they are about.
-//! - [`metrics`], [`log`] and [`spans`]: what happened, in numbers, in words, and as part of a trace.
 
-pub mod event;
+mod batch;
+mod caller;
+mod callers;
+mod calls;
+mod carry;
 pub mod catalogue;
+mod chains;
+mod clock;
+mod contract;
+pub mod event;
 pub mod filter;
+mod flight;
 pub mod log;
 pub mod metrics;
 pub mod names;
 pub mod optree;
+mod outputs;
+pub mod park;
+mod pipeline;
 pub mod queue;
-pub mod redact;
-pub mod sessions;
-pub mod trace;
+pub mod queues;
 pub mod reading;
+pub mod redact;
+mod runtime;
 pub mod search;
+pub mod sessions;
 pub mod spans;
+pub mod toolbox;
+pub mod trace;
+pub mod wall;
+
+pub use caller::{Caller, CallerOptions, Memory};
+pub use calls::{CallId, CallStatus, MAX_CALLS};
+pub use runtime::{Builder, Runtime, StartError};

@@ -93,6 +93,7 @@ async fn visit(queue: Queue, session: u64, running: Arc<AtomicUsize>, seen: Arc<
     for _ in 0..N_ROUNDS {
         let priority = Priority::new(thread_rng().gen_range(-1..=1));
         let mut acquire = queue.acquire(SessionKey(session), priority);
+        assert!(acquire.place().is_none_or(|place| (1..=N_TASKS).contains(&place)));
         // Some stay until the end, so that a wake-up that is lost is noticed.
         let got = match thread_rng().gen_range(0..10) {
             0 => Some(acquire.await),

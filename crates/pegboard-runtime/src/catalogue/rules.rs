@@ -4,11 +4,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use pegboard_core::duration::{HumanDuration, Ttl};
-use pegboard_core::entry::ToolEntry;
+use pegboard_core::entry::{Annotations, ToolEntry};
 use pegboard_core::settings::{ServerSettings, ToolSettings};
 
 use super::{Rules, TimeLimit};
 use crate::queue::Priority;
+
+/// Whether a tool says of itself that calling it again is not the same as calling it once.
+fn says_it_changes_things(says: &Annotations) -> bool {
+    let writes = says.read_only == Some(false) || says.destructive == Some(true);
+    writes && says.read_only != Some(true) && says.idempotent != Some(true)
+}
 
 impl TimeLimit {
     fn set(limit: Option<HumanDuration>) -> Self {
@@ -38,6 +44,10 @@ impl Rules {
     /// What holds for one tool of the server with these rules.
     pub(super) fn for_tool(&self, entry: &ToolEntry, server: &ServerSettings) -> Self {
         let mut rules = self.clone();
+        // What holds for a whole server is not meant for tools that say they change things.
+        if says_it_changes_things(entry.annotations()) {
+            rules.cache = None;
+        }
         if let Some(ttl) = server.tools_cache.get(entry.name()) {
             rules.cache = ttl.as_duration();
         }

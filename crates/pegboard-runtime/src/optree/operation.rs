@@ -32,6 +32,16 @@ pub struct Operation {
 }
 
 impl Operation {
+    /// What it runs.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The tree that it is in.
+    pub fn tree(&self) -> &OpTree {
+        &self.tree
+    }
+
     /// Where it stands in the tree.
     pub fn path(&self) -> OpPath {
         OpPath { above: self.tree.0.above.clone(), last: self.at }
@@ -72,7 +82,11 @@ impl Operation {
         let tally = Tally::new(Some(Arc::clone(&session.tally)));
         let child = OpTree::rooted(about, session.limits, Some(self.path().segments().collect()), tally);
         session.state().change(self.number, |record| record.child = Some(child.clone()));
-        session.tally.add(&Totals { agents_run: 1, ..Totals::default() });
+        match self.kind {
+            OpKind::Session => session.tally.add(&Totals { agents_run: 1, ..Totals::default() }),
+            // A batch or a chain holds other calls, and is no agent for that.
+            OpKind::Llm | OpKind::Tool | OpKind::System => {}
+        }
         child
     }
 

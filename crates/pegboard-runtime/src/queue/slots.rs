@@ -40,8 +40,8 @@ impl Queue {
         let entered = state.enter(session, priority);
         drop(state);
         Acquire(Some(match entered {
-            Ok((ticket, limit)) => {
-                let mut waiting = Waiting { shared: Arc::clone(&self.0), ticket, limit: None };
+            Ok((ticket, place, limit)) => {
+                let mut waiting = Waiting { shared: Arc::clone(&self.0), ticket, place, limit: None };
                 // Outside a runtime this panics, and gives the place up again.
                 waiting.limit = limit.map(|limit| (limit, Box::pin(sleep(limit))));
                 Acquiring::Waiting(waiting)
@@ -115,7 +115,18 @@ enum Acquiring {
 struct Waiting {
     shared: Arc<Shared>,
     ticket: Ticket,
+    place: usize,
     limit: Option<(Duration, Pin<Box<Sleep>>)>,
+}
+
+impl Acquire {
+    /// The place in the queue at the beginning, from 1; `None` if there is nothing to wait for.
+    pub fn place(&self) -> Option<usize> {
+        match &self.0 {
+            Some(Acquiring::Waiting(waiting)) => Some(waiting.place),
+            Some(Acquiring::Had(_) | Acquiring::Refused(_)) | None => None,
+        }
+    }
 }
 
 impl Future for Acquire {

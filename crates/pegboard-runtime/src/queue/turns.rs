@@ -77,17 +77,18 @@ impl State {
         &mut self,
         session: SessionKey,
         priority: Priority,
-    ) -> Result<(Ticket, Option<Duration>), QueueError> {
+    ) -> Result<(Ticket, usize, Option<Duration>), QueueError> {
         let waiting = self.waiting.len();
         if waiting >= self.settings.max_waiting {
             return Err(QueueError::Full { waiting });
         }
         let ticket = Ticket { session, priority, number: self.n_arrived };
         self.n_arrived += 1;
-        self.waiting.insert(ticket, Waiter { since: Instant::now(), place: waiting + 1, waker: None });
+        let place = waiting + 1;
+        self.waiting.insert(ticket, Waiter { since: Instant::now(), place, waker: None });
         self.fronts.entry(priority).or_default();
         self.line_up(ticket);
-        Ok((ticket, self.settings.wait_timeout))
+        Ok((ticket, place, self.settings.wait_timeout))
     }
 
     /// Takes the slot that was given to a ticket, if it was.

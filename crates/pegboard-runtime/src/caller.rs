@@ -1,0 +1,300 @@
+//! Whoever makes calls: what is open for it, what it did, and what it may still use.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+
+use pegboard_core::call::{Call, Invoker, Running};
+use pegboard_core::entry::ToolEntry;
+use pegboard_core::error::{CallError, NotFound};
+use pegboard_core::id::ToolboxName;
+use pegboard_core::outcome::Outcome;
+use pegboard_core::settings::AutoOpen;
+use uuid::Uuid;
+
+use crate::carry;
+use crate::catalogue::Scope;
+use crate::event::StoreReason;
+use crate::optree::{About, OpTree};
+use crate::queue::SessionKey;
+use crate::runtime::{Runtime, Shared};
+use crate::sessions::SessionId;
+use crate::toolbox::Opened;
+
+/// Who is to make calls.
+#[derive(Clone, Debug, Default)]
+pub struct CallerOptions {
+    /// Who it is; empty if nobody in particular.
+    pub principal: String,
+    /// For whom it works; empty if nobody in particular.
+    pub tenant: String,
+    /// Whether it is remembered between its calls.
+    pub memory: Memory,
+    /// The toolboxes that exist for it; `None` for all.
+    pub toolboxes: Option<BTreeSet<ToolboxName>>,
+    /// How many calls it may make in one turn.
+    pub max_calls_per_turn: Option<u32>,
+}
+
+/// Whether a caller is remembered between its calls.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Memory {
+    /// It is, so it opens the toolboxes that it wants.
+    Session,
+    /// It is not.
+    Stateless,
+    /// It sees every toolbox as open.
+    #[default]
+    Everything,
+}
+
+/// Somebody who makes calls. Clones are the same one; when the last is gone, so is what was kept for it.
+#[derive(Clone)]
+pub struct Caller(Arc<Inner>);
+
+struct Inner {
+    shared: Arc<Shared>,
+    id: Arc<str>,
+    key: SessionKey,
+    options: CallerOptions,
+    open: Mutex<BTreeSet<ToolboxName>>,
+    tree: OpTree,
+    /// The session that calls without a name of one belong to.
+    bound: OnceLock<SessionId>,
+    n_tokens: AtomicU64,
+    n_calls: AtomicU32,
+    has_stored: AtomicBool,
+}
+
+impl Caller {
+    pub(crate) fn new(shared: Arc<Shared>, options: CallerOptions) -> Self {
+        let id: Arc<str> = format!("session-{}", Uuid::new_v4()).into();
+        let about = About::new(&id, shared.wall.now());
+        let key = SessionKey(shared.next_key());
+        let caller = Self(Arc::new(Inner {
+            shared,
+            id,
+            key,
+            options,
+            open: Mutex::default(),
+            tree: OpTree::new(about),
+            bound: OnceLock::new(),
+            n_tokens: AtomicU64::new(0),
+            n_calls: AtomicU32::new(0),
+            has_stored: AtomicBool::new(false),
+        }));
+        caller.shared().callers.add(&caller);
+        caller
+    }
+
+    /// Its id: `session-<uuid>`.
+    pub fn id(&self) -> &str {
+        &self.0.id
+    }
+
+    /// Who it is.
+    pub fn principal(&self) -> &str {
+        &self.0.options.principal
+    }
+
+    /// For whom it works: its tenant, or itself.
+    pub fn tenant(&self) -> &str {
+        let options = &self.0.options;
+        if options.tenant.is_empty() { &options.principal } else { &options.tenant }
+    }
+
+    /// All that it did.
+    pub fn tree(&self) -> &OpTree {
+        &self.0.tree
+    }
+
+    /// Begins another turn.
+    pub fn next_turn(&self) {
+        self.0.n_calls.store(0, Ordering::Relaxed);
+        self.0.tree.next_turn();
+    }
+
+    /// The runtime that carries its calls out.
+    pub fn runtime(&self) -> Runtime {
+        Runtime::of(Arc::clone(&self.0.shared))
+    }
+
+    /// Whether an answer was stored for it, so that there is something to read back.
+    pub fn has_stored_output(&self) -> bool {
+        self.0.has_stored.load(Ordering::Relaxed)
+    }
+
+    /// Makes a call and waits for its outcome.
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
+    /// use pegboard_core::call::Call;
+    /// use pegboard_core::entry::ToolEntry;
+    /// use pegboard_core::provider::Local;
+    /// use pegboard_runtime::{CallerOptions, Runtime};
+    /// use serde_json::json;
+    ///
+    /// let echo = ToolEntry::from_fn("echo", "Its argument again", |value: serde_json::Value| async move { Ok(value) });
+    /// let runtime = Runtime::builder().provide("text", Local::new([echo])).start().unwrap();
+    /// let caller = runtime.caller(CallerOptions::default());
+    /// let outcome = caller.invoke(Call::new("text__echo", json!({"a": 1}))).await;
+    /// assert_eq!(outcome.data, json!({"a": 1}));
+    /// # });
+    /// ```
+    pub async fn invoke(&self, call: Call) -> Outcome {
+        let name = call.tool.to_string();
+        Outcome::of(&name, self.start(call).await)
+    }
+
+    /// Opens a toolbox: its servers are made ready, and its tools can be called.
+    ///
+    /// A toolbox that is open already stays so. Servers that cannot be used are named; if none can, nothing is open.
+    pub async fn open(&self, toolbox: &str) -> Result<Opened, CallError> {
+        let (name, opened) = self.shared().toolboxes.open(self.shared(), toolbox, self.allowed()).await?;
+        self.opened().insert(name);
+        Ok(opened)
+    }
+
+    /// Whether a toolbox is open for it.
+    pub fn has_open(&self, toolbox: &ToolboxName) -> bool {
+        self.may_see(toolbox)
+            && match (self.0.options.memory, self.shared().settings.auto_open) {
+                (Memory::Everything, _)
+                | (Memory::Stateless, AutoOpen::Stateless | AutoOpen::Always)
+                | (Memory::Session, AutoOpen::Always) => true,
+                (Memory::Stateless | Memory::Session, AutoOpen::Never)
+                | (Memory::Session, AutoOpen::Stateless) => self.opened().contains(toolbox),
+            }
+    }
+
+    /// Refuses a toolbox that is not there, or not open.
+    pub(crate) fn permit(&self, toolbox: &ToolboxName) -> Result<(), CallError> {
+        let toolboxes = &self.shared().toolboxes;
+        if !self.may_see(toolbox) || !toolboxes.contains(toolbox) {
+            return Err(CallError::NotFound(NotFound::Toolbox {
+                toolbox: toolbox.to_string(),
+                available: toolboxes.names(self.allowed()),
+            }));
+        }
+        if self.has_open(toolbox) {
+            return Ok(());
+        }
+        Err(CallError::NotFound(NotFound::NotOpen { toolbox: toolbox.to_string() }))
+    }
+
+    /// Counts a call of this turn, unless there were enough already.
+    pub(crate) fn count(&self) -> Result<(), CallError> {
+        let Some(most) = self.0.options.max_calls_per_turn else { return Ok(()) };
+        if self.0.n_calls.fetch_add(1, Ordering::Relaxed) < most {
+            return Ok(());
+        }
+        Err(CallError::LimitExceeded {
+            reason: format!(
+                "tool_calls_per_turn_limit_exceeded: at most {most} tool calls are made in one turn"
+            ),
+        })
+    }
+
+    /// Takes tokens from the session's budget, or says why it cannot.
+    pub(crate) fn spend(&self, n_tokens: u64, budget: u64) -> Result<(), StoreReason> {
+        let used = self.0.n_tokens.load(Ordering::Relaxed);
+        if used.saturating_add(n_tokens) > budget {
+            return Err(StoreReason::TokenBudget);
+        }
+        let reserve = |used: u64| Some(used.saturating_add(n_tokens)).filter(|used| *used <= budget);
+        // Another call may have taken them in the meantime.
+        self.0
+            .n_tokens
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, reserve)
+            .map_or(Err(StoreReason::ReserveFailed), |_| Ok(()))
+    }
+
+    /// The session that calls without a name of one belong to.
+    pub(crate) fn bound_session(&self) -> Option<SessionId> {
+        self.0.bound.get().cloned()
+    }
+
+    /// The first session that a caller enters is the one it is in when it names none.
+    pub(crate) fn bind_session(&self, session: &SessionId) {
+        self.0.bound.get_or_init(|| session.clone());
+    }
+
+    /// Ends it: its calls are called off, and what was stored for it is forgotten.
+    pub async fn end(self) {
+        self.cancel_all();
+        self.shared().outputs.forget(self.id().to_owned()).await;
+    }
+
+    /// Calls off all calls that it makes; gives their number.
+    pub fn cancel_all(&self) -> usize {
+        self.shared().calls.cancel_where(|track| Arc::ptr_eq(&track.caller.0, &self.0))
+    }
+
+    pub(crate) fn note_stored(&self) {
+        self.0.has_stored.store(true, Ordering::Relaxed);
+    }
+
+    pub(crate) fn key(&self) -> SessionKey {
+        self.0.key
+    }
+
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
+        &self.0.shared
+    }
+
+    /// What a name may mean for it.
+    pub(crate) fn with_scope<T>(&self, look: impl FnOnce(Scope<'_>) -> T) -> T {
+        if self.0.options.memory == Memory::Everything && self.0.options.toolboxes.is_none() {
+            return look(Scope::All);
+        }
+        look(Scope::Only(&|toolbox| self.has_open(toolbox)))
+    }
+
+    fn may_see(&self, toolbox: &ToolboxName) -> bool {
+        self.allowed().is_none_or(|allowed| allowed.contains(toolbox))
+    }
+
+    fn allowed(&self) -> Option<&BTreeSet<ToolboxName>> {
+        self.0.options.toolboxes.as_ref()
+    }
+
+    fn opened(&self) -> MutexGuard<'_, BTreeSet<ToolboxName>> {
+        self.0.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn downgrade(&self) -> WeakCaller {
+        WeakCaller(Arc::downgrade(&self.0))
+    }
+}
+
+impl Invoker for Caller {
+    fn find(&self, name: &str) -> Option<Arc<ToolEntry>> {
+        self.shared().find(self, name).map(|tool| Arc::clone(&tool.entry))
+    }
+
+    fn start(&self, call: Call) -> Running {
+        carry::start(self.clone(), self.0.tree.clone(), 0, call)
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        self.shared.callers.remove(&self.id);
+    }
+}
+
+impl fmt::Debug for Caller {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Caller").field("id", &self.0.id).finish_non_exhaustive()
+    }
+}
+
+/// A caller that may be gone.
+pub(crate) struct WeakCaller(Weak<Inner>);
+
+impl WeakCaller {
+    pub(crate) fn upgrade(&self) -> Option<Caller> {
+        self.0.upgrade().map(Caller)
+    }
+}

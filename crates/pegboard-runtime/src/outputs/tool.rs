@@ -1,0 +1,98 @@
+//! The tool that reads stored outputs back.
+
+use std::sync::{Arc, Weak};
+
+use pegboard_core::call::ValidCall;
+use pegboard_core::entry::{Annotations, ToolEntry};
+use pegboard_core::error::CallError;
+use pegboard_core::handler::Handler;
+use pegboard_core::output::Output;
+use pegboard_core::settings::OutputSettings;
+
+use super::{Answering, answering};
+use crate::reading::{self, ReadError, Request, Stats, View, chunks};
+use crate::runtime::Shared;
+
+/// How many bytes of a stored output are handed over at once if nobody says otherwise.
+const PAGE_BYTES: usize = 12_288;
+
+/// The tool that reads stored outputs back.
+pub(crate) fn tool_output(shared: Weak<Shared>) -> ToolEntry {
+    let read_only = Annotations {
+        read_only: Some(true),
+        idempotent: Some(true),
+        open_world: Some(false),
+        ..Annotations::default()
+    };
+    ToolEntry::from_handler(
+        "tool_output",
+        include_str!("tool_output.md").trim_end(),
+        Arc::new(Reader(shared)),
+    )
+    .with_title("Read a stored output")
+    .with_input_schema(Request::input_schema())
+    .with_annotations(read_only)
+    .unmanaged()
+}
+
+struct Reader(Weak<Shared>);
+
+impl Handler for Reader {
+    fn call<'a>(&'a self, call: &'a ValidCall) -> Answering<'a> {
+        answering(self.read(call))
+    }
+}
+
+impl Reader {
+    async fn read(&self, call: &ValidCall) -> Result<Output, CallError> {
+        let request = match Request::parse(call.arguments()) {
+            Ok(request) => request,
+            Err(error) => return Ok(Output::failure(error.to_string())),
+        };
+        let place = call.context().tools.as_ref().and_then(|tools| tools.place());
+        let caller =
+            self.0.upgrade().zip(place).and_then(|(shared, place)| shared.callers.get(&place.session));
+        let Some(caller) = caller else {
+            return Ok(Output::failure("Stored outputs belong to a session, and this call has none."));
+        };
+        let shared = caller.shared();
+        let output = match shared.outputs.fetch(&caller, &request.handle).await {
+            Ok(output) => output,
+            Err(error) => return Ok(Output::failure(format!("{error}."))),
+        };
+        let max_bytes = shared.settings.tool_response_max_bytes.unwrap_or(PAGE_BYTES);
+        let settings = &shared.settings.tool_output;
+        Ok(match reading::read(&output.body, &output.content_type, &request.view, max_bytes) {
+            Ok(reading) => Output::new(reading.text.into()),
+            Err(ReadError::NeedsModel { .. }) => {
+                without_model(&output.body, &request.view, settings, max_bytes)
+            }
+            Err(error) => Output::failure(format!("{error}.")),
+        })
+    }
+}
+
+/// What can be said without a model: the beginning and the end, and how to find the rest.
+fn without_model(body: &[u8], view: &View, settings: &OutputSettings, max_bytes: usize) -> Output {
+    let Ok(text) = std::str::from_utf8(body) else {
+        let stats = Stats::of(body);
+        return Output::failure(format!("The output is no text: {stats}. Only its stats can be read."));
+    };
+    let mode = match view {
+        View::FullChunked { .. } => "full-chunked",
+        View::ReadGrep { .. } => "read-grep",
+        // A text of few chunks or of long lines is read whole; in others one searches.
+        _ if Stats::of(body).average_line_bytes() >= settings.avg_line_bytes_threshold
+            || chunks(text, max_bytes.max(1), settings.overlap_percent).count() <= settings.max_chunks =>
+        {
+            "full-chunked"
+        }
+        _ => "read-grep",
+    };
+    let note = format!(
+        "No model is there to carry out mode {mode}, so this is the beginning and the end of the output. To find \
+         something in between use mode grep, search, jsonpath or lines.\n\n"
+    );
+    let rest = max_bytes.saturating_sub(note.len()).max(reading::MIN_PAGE_BYTES);
+    Output::new((note + &reading::truncated(text, rest)).into())
+}

@@ -1,0 +1,58 @@
+//! A tool may not run longer than its limit.
+
+use std::time::Duration;
+
+use pegboard_core::error::CallError;
+use pegboard_core::output::Output;
+use tokio::time::Instant;
+
+use super::Ring;
+use crate::catalogue::TimeLimit;
+use crate::clock::Elapsed;
+use crate::flight::Flight;
+
+/// Gives up on a tool that runs longer than its limit. Time during which the caller is asked does not count.
+pub(crate) struct Timeout<R>(pub(crate) R);
+
+impl<R: Ring> Ring for Timeout<R> {
+    async fn call(&self, flight: &Flight) -> Result<Output, CallError> {
+        let Some(limit) = limit(flight) else { return self.0.call(flight).await };
+        let clock = &flight.track.clock;
+        let (started, before) = (Instant::now(), clock.elapsed().stopped);
+        let extends_up_to = flight.runtime().settings.progress.extends_up_to.map(Duration::from);
+        let due = |elapsed: Elapsed| {
+            let stopped = elapsed.stopped.saturating_sub(before);
+            let due = match (elapsed.progress, extends_up_to) {
+                (Some(progress), Some(most)) => (progress + limit).min(started + most.max(limit) + stopped),
+                _ => started + limit + stopped,
+            };
+            due.max(started + limit + stopped)
+        };
+        tokio::select! {
+            biased;
+            result = self.0.call(flight) => result,
+            () = clock.passes(due) => Err(CallError::TimedOut { limit }),
+        }
+    }
+}
+
+/// How long the tool may run: what the caller says, then the tool, its server, its queue and everything.
+fn limit(flight: &Flight) -> Option<Duration> {
+    let options = &flight.call.context().options;
+    let configured = || {
+        if options.disable_global_timeout || !flight.call.entry().is_managed() {
+            return None;
+        }
+        match flight.tool.rules.time_limit {
+            TimeLimit::After(limit) => Some(limit),
+            TimeLimit::Never => None,
+            TimeLimit::Unset => {
+                let of_queue = flight.runtime().queues.of(flight).and_then(|queue| queue.default_timeout);
+                Some(of_queue.unwrap_or_else(|| flight.runtime().settings.tool_timeout.into()))
+            }
+        }
+    };
+    // What is longer than a year is no limit, and adding it to a time might overflow.
+    let is_one = |limit: &Duration| !limit.is_zero() && *limit < Duration::from_hours(24 * 365);
+    options.timeout.or_else(configured).filter(is_one)
+}

@@ -1,0 +1,116 @@
+//! The queues by name, and which of them a call goes through.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use indexmap::IndexMap;
+use pegboard_core::error::CallError;
+use pegboard_core::provider::ToolKind;
+use pegboard_core::settings::QueueSettings;
+
+use crate::event::Event;
+use crate::flight::Flight;
+use crate::queue::{Queue, Settings};
+
+/// The queue of tools that name none.
+pub const DEFAULT_QUEUE: &str = "default";
+
+/// A queue and what it is called.
+#[derive(Clone, Debug)]
+pub(crate) struct NamedQueue {
+    pub(crate) name: Arc<str>,
+    pub(crate) queue: Queue,
+    /// How long a call in it may run.
+    pub(crate) default_timeout: Option<Duration>,
+}
+
+impl NamedQueue {
+    pub(crate) fn depth(&self) -> Event {
+        let depth = self.queue.depth();
+        Event::QueueDepth {
+            queue: Arc::clone(&self.name),
+            capacity: depth.capacity,
+            in_use: depth.in_use,
+            waiting: depth.waiting,
+        }
+    }
+}
+
+/// The queues there are.
+#[derive(Debug, Default)]
+pub(crate) struct Queues(ArcSwap<HashMap<Arc<str>, NamedQueue>>);
+
+impl Queues {
+    pub(crate) fn new(settings: &IndexMap<String, QueueSettings>) -> Self {
+        let queues = Self::default();
+        queues.configure(settings);
+        queues
+    }
+
+    /// Changes the queues while they are in use: those that stay keep whoever waits in them.
+    pub(crate) fn configure(&self, settings: &IndexMap<String, QueueSettings>) {
+        let before = self.0.load_full();
+        let now = settings.iter().map(|(name, settings)| {
+            let name: Arc<str> = name.as_str().into();
+            let queue =
+                before.get(&name).map_or_else(|| Queue::new(of(settings)), |before| before.queue.clone());
+            queue.resize(of(settings));
+            let default_timeout = settings.default_timeout_ms.map(Duration::from);
+            (Arc::clone(&name), NamedQueue { name, queue, default_timeout })
+        });
+        self.0.store(Arc::new(now.collect()));
+    }
+
+    /// Whether there is a queue of this name.
+    pub(crate) fn contains(&self, name: &str) -> bool {
+        name == DEFAULT_QUEUE || self.0.load().contains_key(name)
+    }
+
+    /// The queue that a call goes through, if it goes through one that is there.
+    pub(crate) fn of(&self, flight: &Flight) -> Option<NamedQueue> {
+        self.0.load().get(name(flight)?).cloned()
+    }
+
+    /// The queue that a call goes through, or why it cannot.
+    pub(crate) fn wanted(&self, flight: &Flight) -> Result<Option<NamedQueue>, CallError> {
+        let Some(name) = name(flight) else { return Ok(None) };
+        match self.0.load().get(name) {
+            Some(queue) => Ok(Some(queue.clone())),
+            // Without a configuration this one has no limit.
+            None if name == DEFAULT_QUEUE => Ok(None),
+            None => Err(CallError::QueueTimeout {
+                queue: name.to_owned(),
+                reason: "is not configured. Add it under queues".to_owned(),
+            }),
+        }
+    }
+
+    /// How busy every queue is, by name.
+    pub(crate) fn depths(&self) -> Vec<Event> {
+        let queues = self.0.load();
+        let mut queues: Vec<_> = queues.values().collect();
+        queues.sort_by(|a, b| a.name.cmp(&b.name));
+        queues.into_iter().map(NamedQueue::depth).collect()
+    }
+}
+
+/// The name of the queue that a call goes through.
+fn name(flight: &Flight) -> Option<&str> {
+    let by_default = match flight.tool.kind {
+        ToolKind::Mcp | ToolKind::Rest => Some(DEFAULT_QUEUE),
+        // Tools of this program wait for nobody unless somebody says so.
+        ToolKind::Agent => None,
+    };
+    flight.tool.rules.queue.as_deref().or(by_default)
+}
+
+fn of(settings: &QueueSettings) -> Settings {
+    Settings {
+        max_concurrency: settings.max_concurrency,
+        max_waiting: settings.max_waiting,
+        wait_timeout: settings.wait_timeout_ms.map(Duration::from).filter(|limit| !limit.is_zero()),
+        ageing: settings.ageing.into(),
+    }
+}

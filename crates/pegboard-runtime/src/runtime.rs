@@ -1,0 +1,278 @@
+//! The runtime: every tool there is, and how its calls are carried out.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use indexmap::IndexMap;
+use pegboard_core::call::{Call, ToolRef};
+use pegboard_core::error::CallError;
+use pegboard_core::settings::{QueueSettings, RuntimeSettings};
+use pegboard_core::store::CacheStore;
+use serde_json::Value;
+use tokio::time;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::caller::{Caller, CallerOptions};
+use crate::callers::Callers;
+use crate::calls::{CallId, CallStatus, Calls};
+use crate::catalogue::{Catalogue, Shelf, Snapshot, Tool};
+use crate::chains::PublishedChains;
+use crate::event::{Event, Events};
+use crate::outputs::Outputs;
+use crate::park::Parking;
+use crate::pipeline::{Flights, Pipeline};
+use crate::queues::Queues;
+use crate::redact::{self, Redactor};
+use crate::sessions::Sessions;
+use crate::spans::Spans;
+use crate::toolbox::Toolboxes;
+use crate::trace::Traces;
+use crate::wall::WallClock;
+
+mod builder;
+
+pub use builder::{Builder, StartError};
+
+/// How long providers may take to end.
+const PROVIDER_FAREWELL: Duration = Duration::from_secs(10);
+
+/// Every tool there is, and how its calls are carried out. Clones are the same runtime.
+///
+/// ```
+/// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
+/// use pegboard_core::call::Call;
+/// use pegboard_core::entry::ToolEntry;
+/// use pegboard_core::provider::Local;
+/// use pegboard_runtime::{CallerOptions, Runtime};
+/// use serde_json::json;
+///
+/// let double = ToolEntry::new("double", "Twice a number", |n: i64| async move { Ok(n * 2) });
+/// let runtime = Runtime::builder().provide("math", Local::new([double])).start().await?;
+/// let caller = runtime.caller(CallerOptions::default());
+///
+/// assert_eq!(caller.invoke(Call::new("math__double", json!(21))).await.data, 42);
+/// println!("{}", caller.tree().snapshot());
+/// runtime.shut_down(std::time::Duration::from_secs(1)).await;
+/// # Ok::<(), pegboard_runtime::StartError>(())
+/// # }).unwrap();
+/// ```
+#[derive(Clone)]
+pub struct Runtime(Arc<Shared>);
+
+/// What everybody who carries out calls shares.
+pub(crate) struct Shared {
+    pub(crate) settings: RuntimeSettings,
+    pub(crate) catalogue: Catalogue,
+    pub(crate) toolboxes: Toolboxes,
+    pub(crate) builtins: HashMap<&'static str, Arc<Tool>>,
+    pub(crate) queues: Queues,
+    pub(crate) cache: Option<Arc<dyn CacheStore>>,
+    pub(crate) flights: Flights,
+    pub(crate) outputs: Outputs,
+    pub(crate) sessions: Option<Sessions>,
+    pub(crate) traces: Option<Traces>,
+    chains: Vec<PublishedChains>,
+    pub(crate) events: Events,
+    pub(crate) spans: Option<Arc<dyn Spans>>,
+    pub(crate) calls: Arc<Calls>,
+    pub(crate) callers: Callers,
+    pub(crate) parking: Parking,
+    pub(crate) pipeline: Pipeline,
+    pub(crate) wall: WallClock,
+    pub(crate) tasks: TaskTracker,
+    pub(crate) closing: CancellationToken,
+    redactor: Redactor,
+    /// What the catalogue was last made from.
+    shelves: Mutex<Vec<Shelf>>,
+    n_callers: AtomicU64,
+}
+
+/// A tool that was found.
+pub(crate) struct Found {
+    pub(crate) tool: Arc<Tool>,
+    pub(crate) corrected_from: Option<String>,
+}
+
+impl Runtime {
+    /// A runtime to be put together.
+    pub fn builder() -> Builder {
+        Builder::default()
+    }
+
+    pub(crate) fn of(shared: Arc<Shared>) -> Self {
+        Self(shared)
+    }
+
+    /// Somebody who makes calls.
+    pub fn caller(&self, options: CallerOptions) -> Caller {
+        Caller::new(Arc::clone(&self.0), options)
+    }
+
+    /// The caller of this id, if it is still there.
+    pub fn find_caller(&self, id: &str) -> Option<Caller> {
+        self.0.callers.get(id)
+    }
+
+    /// The callers there are, in the order they came.
+    pub fn callers(&self) -> Vec<Caller> {
+        self.0.callers.list()
+    }
+
+    /// The tools there are now.
+    pub fn catalogue(&self) -> Arc<Snapshot> {
+        self.0.catalogue.load()
+    }
+
+    /// Everything that happens.
+    pub fn events(&self) -> &Events {
+        &self.0.events
+    }
+
+    /// The calls that are under way, the oldest first.
+    pub fn calls(&self) -> Vec<CallStatus> {
+        self.0.calls.list()
+    }
+
+    /// Calls one call off; `false` if it is not under way.
+    pub fn cancel(&self, call: CallId) -> bool {
+        self.0.calls.cancel(call)
+    }
+
+    /// Calls every call off; gives their number.
+    pub fn cancel_all(&self) -> usize {
+        self.0.calls.cancel_where(|_| true)
+    }
+
+    /// Calls that go on while nobody waits for them.
+    pub fn parking(&self) -> &Parking {
+        &self.0.parking
+    }
+
+    /// Changes the queues while they are in use.
+    pub fn configure_queues(&self, queues: &IndexMap<String, QueueSettings>) {
+        self.0.queues.configure(queues);
+    }
+
+    /// How busy every queue is.
+    pub fn queues(&self) -> Vec<Event> {
+        self.0.queues.depths()
+    }
+
+    /// The settings it was started with.
+    pub fn settings(&self) -> &RuntimeSettings {
+        &self.0.settings
+    }
+
+    /// Ends everything: new calls are refused, those under way may take `grace` to end and are called off then, and
+    /// every provider is ended. Gives the number of calls that were called off.
+    pub async fn shut_down(&self, grace: Duration) -> usize {
+        let shared = &self.0;
+        let n_canceled = shared.calls.close(grace).await;
+        shared.parking.clear();
+        shared.closing.cancel();
+        let servers = shared.toolboxes.0.values().flat_map(|toolbox| toolbox.servers.values());
+        let ending = join_all(servers.map(|server| server.provider.shut_down()));
+        let _ = time::timeout(PROVIDER_FAREWELL, ending).await;
+        if let Some(traces) = &shared.traces {
+            // What is left unwritten after its own limit is lost.
+            let _ = traces.flush().await;
+        }
+        shared.tasks.close();
+        // They all end when `closing` is cancelled.
+        let _ = time::timeout(PROVIDER_FAREWELL, shared.tasks.wait()).await;
+        n_canceled
+    }
+}
+
+impl fmt::Debug for Runtime {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Runtime").field("n_tools", &self.catalogue().tools().len()).finish_non_exhaustive()
+    }
+}
+
+impl Shared {
+    /// The tool that a call means for this caller.
+    pub(crate) fn resolve(&self, caller: &Caller, call: &Call) -> Result<Found, CallError> {
+        match &call.tool {
+            ToolRef::Id(id) => {
+                caller.permit(&id.toolbox)?;
+                let tool = Arc::clone(self.catalogue.load().lookup(id)?);
+                Ok(Found { tool, corrected_from: None })
+            }
+            ToolRef::Name(name) => self.resolve_name(caller, name, call.arguments.value()),
+        }
+    }
+
+    fn resolve_name(&self, caller: &Caller, name: &str, arguments: &Value) -> Result<Found, CallError> {
+        if let Some(tool) = self.builtins.get(name) {
+            return Ok(Found { tool: Arc::clone(tool), corrected_from: None });
+        }
+        let snapshot = self.catalogue.load();
+        let accepts = |tool: &Tool| tool.entry.input_schema().check(arguments).valid;
+        caller.with_scope(|scope| {
+            let found = snapshot.resolve(name, scope, &accepts)?;
+            Ok(Found { tool: Arc::clone(found.tool), corrected_from: found.corrected_from })
+        })
+    }
+
+    /// The tool of exactly this name.
+    pub(crate) fn find(&self, caller: &Caller, name: &str) -> Option<Arc<Tool>> {
+        // Without arguments nothing can be guessed from them.
+        self.resolve_name(caller, name, &Value::Null)
+            .ok()
+            .filter(|found| found.corrected_from.is_none())
+            .map(|found| found.tool)
+    }
+
+    /// The tool that a call means, after its server was asked what it has; `None` if that would change nothing.
+    pub(crate) async fn resolve_after_opening(
+        &self,
+        caller: &Caller,
+        call: &Call,
+    ) -> Option<Result<Found, CallError>> {
+        let ToolRef::Id(id) = &call.tool else { return None };
+        caller.permit(&id.toolbox).ok()?;
+        match self.toolboxes.open_server_of(id).await {
+            Ok(false) => None,
+            Ok(true) => {
+                self.refresh();
+                Some(self.resolve(caller, call))
+            }
+            Err(error) => Some(Err(error)),
+        }
+    }
+
+    /// Makes the catalogue anew if a server offers something else than when it was last made.
+    pub(crate) fn refresh(&self) {
+        let mut built = self.shelves.lock().unwrap_or_else(PoisonError::into_inner);
+        let shelves = self.toolboxes.shelves();
+        let is_same = built.len() == shelves.len()
+            && built.iter().zip(&shelves).all(|(before, now)| Arc::ptr_eq(&before.offer, &now.offer));
+        if is_same {
+            return;
+        }
+        let snapshot = self.catalogue.load().rebuild(&shelves, self.settings.tool_name_max_length);
+        let n_tools = snapshot.tools().len();
+        self.catalogue.publish(snapshot);
+        *built = shelves;
+        drop(built);
+        // Their tools may say other things of themselves than before.
+        let snapshot = self.catalogue.load();
+        self.chains.iter().for_each(|chains| chains.follow(&snapshot));
+        self.events.emit(|| Event::Catalogue { n_tools });
+    }
+
+    /// A value as it may be written down.
+    pub(crate) fn redacted(&self, value: &Value) -> String {
+        self.redactor.text(&redact::redacted(value).to_string()).into_owned()
+    }
+
+    pub(crate) fn next_key(&self) -> u64 {
+        self.n_callers.fetch_add(1, Ordering::Relaxed)
+    }
+}

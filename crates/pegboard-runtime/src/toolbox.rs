@@ -1,0 +1,194 @@
+//! Toolboxes: servers under one name, opened together.
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use futures_util::future::join_all;
+use indexmap::IndexMap;
+use pegboard_core::error::{CallError, NotFound};
+use pegboard_core::id::{ServerName, ToolId, ToolboxName};
+use pegboard_core::provider::{Offer, Provider, ServerState};
+use pegboard_core::settings::ServerSettings;
+use pegboard_json::RawJson;
+use serde::Serialize;
+use tokio::sync::watch;
+
+use crate::catalogue::{Form, Scope, Shelf, View};
+use crate::runtime::Shared;
+
+/// The toolboxes there are, in the order of the configuration.
+#[derive(Default)]
+pub(crate) struct Toolboxes(pub(crate) IndexMap<ToolboxName, Toolbox>);
+
+/// Servers under one name.
+#[derive(Default)]
+pub(crate) struct Toolbox {
+    pub(crate) description: String,
+    pub(crate) servers: IndexMap<ServerName, Server>,
+}
+
+/// A server in a toolbox.
+pub(crate) struct Server {
+    pub(crate) provider: Arc<dyn Provider>,
+    pub(crate) settings: Arc<ServerSettings>,
+    pub(crate) offer: watch::Receiver<Arc<Offer>>,
+    pub(crate) state: watch::Receiver<ServerState>,
+    opening: Opening,
+}
+
+/// What came of opening a toolbox.
+#[derive(Clone, Debug, Serialize)]
+pub struct Opened {
+    /// The toolbox.
+    pub toolbox: ToolboxName,
+    /// What it is for.
+    pub description: String,
+    /// How many of its servers are ready.
+    pub servers_connected: usize,
+    /// Those that are not.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub servers_failed: Vec<FailedServer>,
+    /// Its tools, each as its server describes it, with `server` and `toolbox`.
+    pub tools: RawJson,
+}
+
+/// A server that cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct FailedServer {
+    /// The server.
+    pub server: ServerName,
+    /// Why it cannot.
+    pub error: String,
+}
+
+impl Toolboxes {
+    pub(crate) fn contains(&self, toolbox: &ToolboxName) -> bool {
+        self.0.contains_key(toolbox)
+    }
+
+    /// The names of all toolboxes that are allowed, in order.
+    pub(crate) fn names(&self, allowed: Option<&BTreeSet<ToolboxName>>) -> Vec<String> {
+        let is_allowed = |name: &&ToolboxName| allowed.is_none_or(|allowed| allowed.contains(*name));
+        self.0.keys().filter(is_allowed).map(ToString::to_string).collect()
+    }
+
+    /// What every server offers now, in order.
+    pub(crate) fn shelves(&self) -> Vec<Shelf> {
+        let mut shelves = Vec::new();
+        for (toolbox, contents) in &self.0 {
+            for (name, server) in &contents.servers {
+                shelves.push(Shelf {
+                    toolbox: toolbox.clone(),
+                    server: name.clone(),
+                    kind: server.provider.kind(),
+                    settings: Arc::clone(&server.settings),
+                    offer: Arc::clone(&server.offer.borrow()),
+                });
+            }
+        }
+        shelves
+    }
+
+    /// Makes all servers of a toolbox ready, at the same time.
+    pub(crate) async fn open(
+        &self,
+        shared: &Shared,
+        toolbox: &str,
+        allowed: Option<&BTreeSet<ToolboxName>>,
+    ) -> Result<(ToolboxName, Opened), CallError> {
+        let is_allowed = |name: &ToolboxName| allowed.is_none_or(|allowed| allowed.contains(name));
+        let Some((name, contents)) = self.0.get_key_value(toolbox).filter(|(name, _)| is_allowed(name))
+        else {
+            let available = self.names(allowed);
+            return Err(CallError::NotFound(NotFound::Toolbox { toolbox: toolbox.to_owned(), available }));
+        };
+        let opening =
+            contents.servers.iter().map(|(name, server)| async move { (name, server.open().await) });
+        let mut servers_failed = Vec::new();
+        for (server, result) in join_all(opening).await {
+            if let Err(error) = result {
+                servers_failed.push(FailedServer { server: server.clone(), error: error.text() });
+            }
+        }
+        let servers_connected = contents.servers.len() - servers_failed.len();
+        if servers_connected == 0 && !servers_failed.is_empty() {
+            let each = servers_failed.iter().map(|failed| {
+                format!("Failed to connect to MCP server '{}': {}", failed.server, failed.error)
+            });
+            let reason = format!("Error opening toolbox '{name}': {}", each.collect::<Vec<_>>().join("; "));
+            return Err(CallError::ServerUnavailable { reason });
+        }
+        shared.refresh();
+        let opened = Opened {
+            toolbox: name.clone(),
+            description: contents.description.clone(),
+            servers_connected,
+            servers_failed,
+            tools: shared.catalogue.load().list(
+                View { form: Form::Toolbox, ..View::default() },
+                Scope::Only(&|toolbox| toolbox == name),
+            ),
+        };
+        Ok((name.clone(), opened))
+    }
+
+    /// Makes the server of a tool ready if it is there and is not; `false` if there was nothing to do.
+    pub(crate) async fn open_server_of(&self, tool: &ToolId) -> Result<bool, CallError> {
+        let server = self.0.get(&tool.toolbox).and_then(|contents| contents.servers.get(&tool.server));
+        match server {
+            Some(server) if !server.is_ready() => server.open().await.map(|()| true),
+            Some(_) | None => Ok(false),
+        }
+    }
+}
+
+impl Server {
+    pub(crate) fn new(provider: Arc<dyn Provider>, settings: ServerSettings) -> Self {
+        let (offer, state) = (provider.offer(), provider.state());
+        Self { provider, settings: Arc::new(settings), offer, state, opening: Opening::default() }
+    }
+
+    fn is_ready(&self) -> bool {
+        *self.state.borrow() == ServerState::Ready
+    }
+
+    /// Makes it ready. Whoever comes while somebody is at it gets the same answer.
+    async fn open(&self) -> Result<(), CallError> {
+        let seen = self.opening.n_done();
+        let turn = self.opening.turn.lock().await;
+        if self.is_ready() {
+            return Ok(());
+        }
+        if let Some(result) = self.opening.since(seen) {
+            return result;
+        }
+        let result = self.provider.open().await;
+        self.opening.note(&result);
+        drop(turn);
+        result
+    }
+}
+
+/// Attempts to open a server, one at a time.
+#[derive(Default)]
+struct Opening {
+    turn: tokio::sync::Mutex<()>,
+    last: Mutex<(u64, Option<Result<(), CallError>>)>,
+}
+
+impl Opening {
+    fn n_done(&self) -> u64 {
+        self.last.lock().unwrap_or_else(PoisonError::into_inner).0
+    }
+
+    /// The result of an attempt that ended after `seen` had.
+    fn since(&self, seen: u64) -> Option<Result<(), CallError>> {
+        let last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        if last.0 > seen { last.1.clone() } else { None }
+    }
+
+    fn note(&self, result: &Result<(), CallError>) {
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        *last = (last.0 + 1, Some(result.clone()));
+    }
+}

@@ -1,0 +1,105 @@
+//! Calls whose arguments name their session and workspace.
+
+use std::sync::Arc;
+
+use pegboard_core::call::{Call, Ended, Invoker};
+use pegboard_core::store::{TraceQuery, TraceStore};
+use pegboard_runtime::{Caller, Runtime};
+use pegboard_stores::limits::{SessionLimits, TraceLimits};
+use pegboard_stores::memory;
+use serde_json::{Value, json};
+
+use crate::board::{Log, builder, caller, line};
+
+async fn with_sessions() -> (Runtime, Arc<memory::Traces>) {
+    let traces = Arc::new(memory::Traces::new(TraceLimits::default()));
+    let runtime = builder(&Log::default(), json!({}), json!({}))
+        .sessions(Arc::new(memory::Sessions::new(SessionLimits::default())))
+        .traces(Arc::clone(&traces) as _)
+        .start()
+        .await
+        .unwrap();
+    (runtime, traces)
+}
+
+async fn in_context(caller: &Caller, tool: &str, arguments: Value) -> Ended {
+    let mut call = Call::new(tool, arguments);
+    call.context.options.reads_context = true;
+    caller.start(call).await
+}
+
+#[tokio::test]
+async fn a_call_without_a_session_gets_one_and_is_told_once() {
+    let (runtime, _) = with_sessions().await;
+    let caller = caller(&runtime);
+    let first = in_context(&caller, "t__echo", json!({"a": 1})).await.journey.session.unwrap();
+    let second = in_context(&caller, "t__echo", json!({"a": 1})).await.journey.session.unwrap();
+    assert_eq!(first.id, second.id);
+    assert!(first.id.starts_with("s-") && first.workspace == "default");
+    assert_eq!((first.notice.is_some(), second.notice.is_some()), (true, false));
+}
+
+#[tokio::test]
+async fn what_is_said_to_the_runtime_does_not_reach_the_tool() {
+    let (runtime, _) = with_sessions().await;
+    let arguments =
+        json!({"a": 1, "sessionId": "x", "context": {"sessionId": "budget work", "workspaceId": "w"}});
+    let ended = in_context(&caller(&runtime), "t__echo", arguments.clone()).await;
+    assert_eq!(line(&ended), r#"{"a":1}"#);
+    // Unless nobody said that it is for the runtime.
+    let ended = caller(&runtime).start(Call::new("t__echo", arguments.clone())).await;
+    assert_eq!(ended.result.unwrap().into_data(), arguments);
+    assert_eq!(ended.journey.session, None);
+}
+
+#[tokio::test]
+async fn a_workspace_stays_with_its_session_once_a_call_in_it_went_well() {
+    let (runtime, _) = with_sessions().await;
+    let caller = caller(&runtime);
+    let cases = [
+        ("t__fail", Some("lost"), "lost"),
+        ("t__echo", None, "default"),
+        ("t__echo", Some("kept"), "kept"),
+        ("t__echo", None, "kept"),
+    ];
+    for (tool, said, expected) in cases {
+        let mut context = json!({"primaryGoal": "save"});
+        if let Some(workspace) = said {
+            context["workspaceId"] = workspace.into();
+        }
+        let ended = in_context(&caller, tool, json!({"context": context})).await;
+        assert_eq!(ended.journey.session.unwrap().workspace, expected, "{tool} {said:?}");
+    }
+}
+
+#[tokio::test]
+async fn what_was_done_is_written_down() {
+    let (runtime, traces) = with_sessions().await;
+    let caller = caller(&runtime);
+    let context = json!({"sessionId": "budget work", "primaryGoal": "save", "workspaceId": "w"});
+    in_context(&caller, "t__echo", json!({"filePath": "a.md", "token": "s3cr3t-value", "context": context}))
+        .await;
+    in_context(&caller, "t__fail", json!({"query": "x", "context": context})).await;
+    runtime.shut_down(std::time::Duration::from_secs(1)).await;
+    let query = TraceQuery { workspace: Some("w".to_owned()), session: None, n_most: 10 };
+    let records = traces.find(query).await.unwrap();
+    let contents: Vec<&str> = records.iter().map(|record| record.content.as_str()).collect();
+    assert_eq!(
+        contents,
+        [r#"Failed to execute t.fail with query: "x""#, "Successfully executed t.echo on file: a.md"]
+    );
+    let metadata = &records[1].metadata;
+    assert_eq!(metadata["tool"], json!({"id": "t.echo", "agent": "t", "mode": "echo"}));
+    assert_eq!(metadata["context"]["primaryGoal"], "save");
+    assert_eq!(metadata["input"]["arguments"], json!({"filePath": "a.md", "token": "[redacted]"}));
+    assert_eq!(records[0].metadata["outcome"]["error"]["message"], "boom");
+}
+
+#[tokio::test]
+async fn a_name_that_cannot_be_a_session_is_refused() {
+    let (runtime, _) = with_sessions().await;
+    let ended =
+        in_context(&caller(&runtime), "t__echo", json!({"context": {"sessionId": "x".repeat(200)}})).await;
+    let text = ended.result.unwrap_err().text();
+    assert!(text.starts_with("Invalid arguments: $.context.sessionId:"), "{text}");
+}

@@ -1,0 +1,16 @@
+//! What a runtime does with calls, driven from the outside, with time that stands still unless somebody waits.
+
+#![expect(clippy::unwrap_used, reason = "a test says what it expects by failing")]
+
+mod board;
+
+mod batches;
+mod caches;
+mod chains;
+mod contracts;
+mod lives;
+mod queues;
+mod records;
+mod sizes;
+mod times;
+mod toolboxes;
