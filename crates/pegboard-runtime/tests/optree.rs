@@ -406,10 +406,10 @@ async fn what_finds_no_place_is_counted_all_the_same() {
     … session s-1 “Fix the build” (planner)
     ├─ 1 operation not kept
     └─ 1-1 ✓ tool github/kept, 0s, 12 in
-    3 tools, 1 agent, 7 tokens in
+    3 tools, 0 agents, 7 tokens in
     ");
     let Totals { tokens_in, tools_run, agents_run, .. } = tree.totals();
-    assert_eq!((tokens_in, tools_run, agents_run), (7, 3, 1));
+    assert_eq!((tokens_in, tools_run, agents_run), (7, 3, 0));
 }
 
 #[test]
