@@ -22,6 +22,7 @@
 //! ```
 
 mod chain_file;
+pub mod telemetry;
 
 pub use chain_file::{ChainFileError, read_chain};
 pub use pegboard_core::{

@@ -2,7 +2,9 @@
 
 use std::process::ExitCode;
 
+use anstream::eprintln;
 use clap::{Parser, Subcommand};
+use pegboard::telemetry::{Options, Telemetry};
 
 mod demo;
 
@@ -26,7 +28,21 @@ enum Command {
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> ExitCode {
-    match Arguments::parse().command {
+    let arguments = Arguments::parse();
+    let telemetry = match Options::from_environment().and_then(Telemetry::start) {
+        Ok(telemetry) => telemetry,
+        Err(error) => {
+            eprintln!("error: {error}");
+            return ExitCode::from(2);
+        }
+    };
+    let code = run(arguments.command).await;
+    telemetry.shutdown();
+    code
+}
+
+async fn run(command: Command) -> ExitCode {
+    match command {
         Command::Demo { json } => {
             let report = demo::run().await;
             if json {

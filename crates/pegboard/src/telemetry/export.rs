@@ -1,0 +1,187 @@
+//! Spans on their way to a collector.
+
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use opentelemetry::Context;
+use opentelemetry::trace::{
+    SpanContext, SpanId, TraceContextExt, TraceFlags, TraceId, TraceState, TracerProvider,
+};
+use opentelemetry_otlp::{Protocol, SpanExporter, WithExportConfig};
+use opentelemetry_sdk::Resource;
+use opentelemetry_sdk::error::OTelSdkResult;
+use opentelemetry_sdk::trace::{
+    BatchConfigBuilder, BatchSpanProcessor, SdkTracerProvider, SpanData, SpanExporter as Export,
+};
+use pegboard_core::trace::TraceParent;
+use pegboard_runtime::spans::{self, Spans};
+use tokio::time::Instant;
+use tracing::Span;
+use tracing::level_filters::LevelFilter;
+use tracing_opentelemetry::OpenTelemetrySpanExt;
+use tracing_subscriber::Registry;
+use tracing_subscriber::filter::filter_fn;
+use tracing_subscriber::layer::Layer;
+
+use super::Error;
+
+/// How often spans are sent.
+const INTERVAL: Duration = Duration::from_secs(5);
+/// How long sending may take, at the end too.
+const TIMEOUT: Duration = Duration::from_secs(5);
+/// How often it is said that they cannot be sent.
+const WARNING_INTERVAL: Duration = Duration::from_mins(1);
+
+/// Sends the spans of calls to a collector, in batches, from a thread of its own.
+pub(super) struct Exporter(SdkTracerProvider);
+
+impl Exporter {
+    pub(super) fn new(endpoint: &str, service_name: String) -> Result<Self, Error> {
+        if !(endpoint.starts_with("http://") || endpoint.starts_with("https://")) {
+            let reason = "the address of a collector begins with http:// or https://".to_owned();
+            return Err(Error::Endpoint { reason });
+        }
+        let sender = SpanExporter::builder()
+            .with_http()
+            .with_protocol(Protocol::HttpBinary)
+            .with_endpoint(endpoint)
+            .with_timeout(TIMEOUT)
+            .build()
+            // The cause would quote the address.
+            .map_err(|_| Error::Endpoint {
+                reason: "this is no address that spans can be sent to".to_owned(),
+            })?;
+        let batches = BatchConfigBuilder::default().with_scheduled_delay(INTERVAL).build();
+        let processor = BatchSpanProcessor::builder(Calm { sender, lost: Mutex::default() })
+            .with_batch_config(batches)
+            .build();
+        let resource = Resource::builder().with_service_name(service_name).build();
+        Ok(Self(SdkTracerProvider::builder().with_span_processor(processor).with_resource(resource).build()))
+    }
+
+    /// Collects the spans of calls, and nothing else: no messages, and no spans of other crates.
+    pub(super) fn layer(&self) -> Box<dyn Layer<Registry> + Send + Sync> {
+        let is_call = filter_fn(|metadata| metadata.is_span() && metadata.target() == spans::TARGET)
+            .with_max_level_hint(LevelFilter::INFO);
+        tracing_opentelemetry::layer()
+            .with_tracer(self.0.tracer("pegboard"))
+            .with_location(false)
+            .with_threads(false)
+            .with_level(false)
+            .with_target(false)
+            .with_tracked_inactivity(false)
+            .with_filter(is_call)
+            .boxed()
+    }
+}
+
+impl Drop for Exporter {
+    fn drop(&mut self) {
+        // What could not be sent has been said already.
+        let _ = self.0.shutdown_with_timeout(TIMEOUT);
+    }
+}
+
+/// Joins the spans of calls with the traces of their callers and servers.
+pub(super) struct Joined;
+
+impl Spans for Joined {
+    fn begin(&self, span: &Span, parent: Option<TraceParent>) -> Option<TraceParent> {
+        if let Some(parent) = parent {
+            // A span that is not collected has no parent either.
+            let _ = span.set_parent(Context::new().with_remote_span_context(remote(parent)));
+        }
+        let context = span.context();
+        let own = context.span().span_context().clone();
+        if !own.is_valid() {
+            return parent;
+        }
+        Some(TraceParent {
+            trace_id: u128::from_be_bytes(own.trace_id().to_bytes()),
+            span_id: u64::from_be_bytes(own.span_id().to_bytes()),
+            flags: own.trace_flags().to_u8(),
+        })
+    }
+}
+
+fn remote(parent: TraceParent) -> SpanContext {
+    let TraceParent { trace_id, span_id, flags } = parent;
+    let (trace_id, span_id) = (trace_id.to_be_bytes(), span_id.to_be_bytes());
+    SpanContext::new(
+        TraceId::from_bytes(trace_id),
+        SpanId::from_bytes(span_id),
+        TraceFlags::new(flags),
+        true,
+        TraceState::default(),
+    )
+}
+
+/// Sends spans, and complains seldom when that does not work.
+#[derive(Debug)]
+struct Calm {
+    sender: SpanExporter,
+    lost: Mutex<Lost>,
+}
+
+impl Export for Calm {
+    async fn export(&self, batch: Vec<SpanData>) -> OTelSdkResult {
+        let n_spans = batch.len();
+        let result = self.sender.export(batch).await;
+        if let Err(error) = &result {
+            let n_lost =
+                self.lost.lock().unwrap_or_else(PoisonError::into_inner).add(n_spans, Instant::now());
+            if let Some(n_lost) = n_lost {
+                tracing::warn!(target: "pegboard::telemetry", n_lost, "spans cannot be sent to the collector: {error}");
+            }
+        }
+        result
+    }
+
+    fn shutdown_with_timeout(&self, timeout: Duration) -> OTelSdkResult {
+        self.sender.shutdown_with_timeout(timeout)
+    }
+
+    fn force_flush(&self) -> OTelSdkResult {
+        self.sender.force_flush()
+    }
+
+    fn set_resource(&mut self, resource: &Resource) {
+        self.sender.set_resource(resource);
+    }
+}
+
+/// How many spans were lost since that was last said.
+#[derive(Debug, Default)]
+struct Lost {
+    n_spans: usize,
+    said: Option<Instant>,
+}
+
+impl Lost {
+    /// Counts spans that were lost; gives how many there are if it is time to say so.
+    fn add(&mut self, n_spans: usize, now: Instant) -> Option<usize> {
+        self.n_spans = self.n_spans.saturating_add(n_spans);
+        if self.said.is_some_and(|said| now.duration_since(said) < WARNING_INTERVAL) {
+            return None;
+        }
+        self.said = Some(now);
+        Some(std::mem::take(&mut self.n_spans))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lost_spans_are_mentioned_once_a_minute() {
+        let begin = Instant::now();
+        let mut lost = Lost::default();
+        for (seconds, expected) in
+            [(0, Some(2)), (5, None), (59, None), (60, Some(6)), (61, None), (1_000, Some(4))]
+        {
+            let now = begin + Duration::from_secs(seconds);
+            assert_eq!(lost.add(2, now), expected, "after {seconds} s");
+        }
+    }
+}
