@@ -60,7 +60,11 @@ async fn everything_on(n_tools: usize) -> Runtime {
         .settings(settings)
         .cache(Arc::new(memory::Cache::new(CacheLimits::default())))
         .outputs(Arc::new(memory::Outputs::new(OutputLimits::default())))
-        .provide_with("s", Arc::new(Local::new(std::iter::once(tool("noop")).chain(others)).of_kind(ToolKind::Mcp)), server)
+        .provide_with(
+            "s",
+            Arc::new(Local::new(std::iter::once(tool("noop")).chain(others)).of_kind(ToolKind::Mcp)),
+            server,
+        )
         .start()
         .await
         .unwrap()
@@ -70,7 +74,12 @@ async fn everything_off() -> Runtime {
     let settings: RuntimeSettings = serde_json::from_value(json!({"toolTimeout": 0})).unwrap();
     let server: ServerSettings = serde_json::from_value(json!({"validateArguments": "server"})).unwrap();
     let bare = ToolEntry::from_fn("noop", "", |_: Value| async { Ok(json!({"ok": true})) });
-    Runtime::builder().settings(settings).provide_with("s", Arc::new(Local::new([bare])), server).start().await.unwrap()
+    Runtime::builder()
+        .settings(settings)
+        .provide_with("s", Arc::new(Local::new([bare])), server)
+        .start()
+        .await
+        .unwrap()
 }
 
 /// So many calls, each with arguments that nobody gave before.
@@ -118,8 +127,11 @@ async fn compare() {
     let few = everything_on(1).await;
     let many = everything_on(100_000).await;
     let off = everything_off().await;
-    let (few_caller, many_caller, off_caller) =
-        (few.caller(CallerOptions::default()), many.caller(CallerOptions::default()), off.caller(CallerOptions::default()));
+    let (few_caller, many_caller, off_caller) = (
+        few.caller(CallerOptions::default()),
+        many.caller(CallerOptions::default()),
+        off.caller(CallerOptions::default()),
+    );
     let mut times: [Vec<f64>; 4] = Default::default();
     for round in 0..N_ROUNDS {
         // One listener, which reads all that happens.

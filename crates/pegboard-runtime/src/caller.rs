@@ -136,7 +136,7 @@ impl Caller {
     /// use serde_json::json;
     ///
     /// let echo = ToolEntry::from_fn("echo", "Its argument again", |value: serde_json::Value| async move { Ok(value) });
-    /// let runtime = Runtime::builder().provide("text", Local::new([echo])).start().unwrap();
+    /// let runtime = Runtime::builder().provide("text", Local::new([echo])).start().await.unwrap();
     /// let caller = runtime.caller(CallerOptions::default());
     /// let outcome = caller.invoke(Call::new("text__echo", json!({"a": 1}))).await;
     /// assert_eq!(outcome.data, json!({"a": 1}));

@@ -1,5 +1,6 @@
 //! One call from its start to its end: record around everything, admit, then the rings.
 
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 
 use pegboard_core::call::{Call, Checks, Ended, Origin, Running, ValidCall};
@@ -37,8 +38,9 @@ async fn carry_out(caller: Caller, tree: OpTree, depth: usize, call: Call) -> En
         Ok(pass) => pass,
         Err(error) => return record.end(Err(error)),
     };
-    let span = record.span.clone();
-    let result = limited(&track, answer(&track, found, call)).instrument(span).await;
+    // Pinned here, because the work is large and every move would copy it.
+    let work = pin!(answer(&track, found, call));
+    let result = limited(&track, work).instrument(record.span.clone()).await;
     drop::<Pass>(pass);
     record.end(result)
 }
@@ -46,7 +48,7 @@ async fn carry_out(caller: Caller, tree: OpTree, depth: usize, call: Call) -> En
 /// The work, unless it is called off or the caller's deadline passes. While the caller is asked, its deadline waits.
 async fn limited(
     track: &Track,
-    work: impl Future<Output = Result<Output, CallError>>,
+    work: Pin<&mut impl Future<Output = Result<Output, CallError>>>,
 ) -> Result<Output, CallError> {
     let deadline_passes = async {
         match track.deadline() {
@@ -69,7 +71,7 @@ async fn limited(
 async fn answer(
     track: &Arc<Track>,
     found: Result<Found, CallError>,
-    call: Call,
+    mut call: Call,
 ) -> Result<Output, CallError> {
     let shared = track.caller.shared();
     track.caller.count()?;
@@ -84,21 +86,16 @@ async fn answer(
             .emit(|| Event::Corrected { asked: asked.clone(), tool: Arc::clone(&found.tool.flat_name) });
         track.journey().corrected_from = Some(asked);
     }
-    let mut call = call;
-    let Some(contract) = Contract::enter(track, &found.tool, &mut call).await? else {
-        return admitted(track, found.tool, call).await;
-    };
+    let contract = Contract::enter(track, &found.tool, &mut call).await?;
     let tool = Arc::clone(&found.tool);
-    let result = admitted(track, found.tool, call).await;
-    contract.leave(track, &tool, &result).await;
+    let result = match admit(track, found.tool, call).await {
+        Ok(flight) => shared.pipeline.call(&flight).await,
+        Err(error) => Err(error),
+    };
+    if let Some(contract) = contract {
+        contract.leave(track, &tool, &result).await;
+    }
     result
-}
-
-/// Admits the call and sends it through the rings.
-async fn admitted(track: &Arc<Track>, tool: Arc<Tool>, call: Call) -> Result<Output, CallError> {
-    let flight = admit(track, tool, call).await?;
-    track.warn(flight.call.warnings().iter().cloned());
-    track.caller.shared().pipeline.call(&flight).await
 }
 
 /// Lets the call in if the tool takes what it is given.
@@ -126,6 +123,7 @@ async fn admit(track: &Arc<Track>, tool: Arc<Tool>, call: Call) -> Result<Flight
     context.trace_parent = track.trace_parent();
     context.tools = Some(Arc::clone(track) as _);
     let call = ValidCall::admit(Arc::clone(&tool.entry), arguments, context, input_checks)?;
+    track.warn(call.warnings().iter().cloned());
     Ok(Flight { track: Arc::clone(track), tool, call, checks })
 }
 

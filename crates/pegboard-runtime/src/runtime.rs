@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use indexmap::IndexMap;
+use pegboard_core::arguments::Arguments;
 use pegboard_core::call::{Call, ToolRef};
 use pegboard_core::error::CallError;
 use pegboard_core::settings::{QueueSettings, RuntimeSettings};
@@ -204,16 +205,22 @@ impl Shared {
                 let tool = Arc::clone(self.catalogue.load().lookup(id)?);
                 Ok(Found { tool, corrected_from: None })
             }
-            ToolRef::Name(name) => self.resolve_name(caller, name, call.arguments.value()),
+            ToolRef::Name(name) => self.resolve_name(caller, name, Some(&call.arguments)),
         }
     }
 
-    fn resolve_name(&self, caller: &Caller, name: &str, arguments: &Value) -> Result<Found, CallError> {
+    fn resolve_name(
+        &self,
+        caller: &Caller,
+        name: &str,
+        arguments: Option<&Arguments>,
+    ) -> Result<Found, CallError> {
         if let Some(tool) = self.builtins.get(name) {
             return Ok(Found { tool: Arc::clone(tool), corrected_from: None });
         }
         let snapshot = self.catalogue.load();
-        let accepts = |tool: &Tool| tool.entry.input_schema().check(arguments).valid;
+        let accepts =
+            |tool: &Tool| arguments.is_some_and(|given| tool.entry.input_schema().check(given.value()).valid);
         caller.with_scope(|scope| {
             let found = snapshot.resolve(name, scope, &accepts)?;
             Ok(Found { tool: Arc::clone(found.tool), corrected_from: found.corrected_from })
@@ -223,7 +230,7 @@ impl Shared {
     /// The tool of exactly this name.
     pub(crate) fn find(&self, caller: &Caller, name: &str) -> Option<Arc<Tool>> {
         // Without arguments nothing can be guessed from them.
-        self.resolve_name(caller, name, &Value::Null)
+        self.resolve_name(caller, name, None)
             .ok()
             .filter(|found| found.corrected_from.is_none())
             .map(|found| found.tool)

@@ -5,15 +5,18 @@ use std::time::{Duration, Instant};
 
 use anstream::println;
 use pegboard::prelude::*;
+use pegboard::telemetry::Telemetry;
 
 mod library;
+mod runtime;
 mod wire;
 
 /// Runs all checks, one after another.
-pub(crate) async fn run() -> Report {
+pub(crate) async fn run(telemetry: &Telemetry) -> Report {
     let started = Instant::now();
     let mut checks = Checks::default();
     library::run(&mut checks).await;
+    runtime::run(&mut checks, telemetry).await;
     wire::run(&mut checks).await;
     Report { checks: checks.0, duration: started.elapsed() }
 }
@@ -25,6 +28,8 @@ struct Checks(Vec<Check>);
 /// One check: what it shows if it holds, or what went wrong.
 struct Check {
     result: Result<String>,
+    /// What belongs below the line.
+    drawing: String,
     duration: Duration,
 }
 
@@ -33,7 +38,17 @@ impl Checks {
     async fn add(&mut self, work: impl Future<Output = Result<String>>) {
         let started = Instant::now();
         let result = work.await;
-        self.0.push(Check { result, duration: started.elapsed() });
+        self.0.push(Check { result, drawing: String::new(), duration: started.elapsed() });
+    }
+
+    /// Adds a check whose line has a drawing below it.
+    async fn add_drawn(&mut self, work: impl Future<Output = Result<(String, String)>>) {
+        let started = Instant::now();
+        let (result, drawing) = match work.await {
+            Ok((line, drawing)) => (Ok(line), drawing),
+            Err(problem) => (Err(problem), String::new()),
+        };
+        self.0.push(Check { result, drawing, duration: started.elapsed() });
     }
 }
 
@@ -56,6 +71,9 @@ impl Report {
                 Err(problem) => ("\u{1b}[31m✗\u{1b}[0m", problem.to_string()),
             };
             println!("{mark} {line:<78} {:>8}", millis(check.duration));
+            for line in check.drawing.lines() {
+                println!("  {line}");
+            }
         }
         let (n_checks, n_failed) = (self.checks.len(), self.n_failed());
         match n_failed {
@@ -70,7 +88,12 @@ impl Report {
             .iter()
             .map(|check| {
                 let line = check.result.clone().unwrap_or_else(|problem| problem.to_string());
-                json!({"ok": check.result.is_ok(), "line": line, "duration_ms": as_millis(check.duration)})
+                let mut report =
+                    json!({"ok": check.result.is_ok(), "line": line, "duration_ms": as_millis(check.duration)});
+                if !check.drawing.is_empty() {
+                    report["drawing"] = check.drawing.as_str().into();
+                }
+                report
             })
             .collect();
         let report =

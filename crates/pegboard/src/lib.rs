@@ -26,9 +26,13 @@ pub mod telemetry;
 
 pub use chain_file::{ChainFileError, read_chain};
 pub use pegboard_core::{
-    call, chain, duration, entry, error, error::Result, handler, id, outcome, registry, schema, validation,
+    arguments, call, chain, client, duration, entry, error, error::Result, handler, id, outcome, output,
+    projection, provider, registry, schema, settings, store, trace, validation,
 };
+pub use pegboard_json as json;
 pub use pegboard_macros::tool;
+pub use pegboard_runtime as runtime;
+pub use pegboard_stores as stores;
 pub use schemars;
 pub use serde;
 pub use serde_json;
@@ -82,3 +86,8 @@ struct ToolsPage;
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/chains.md")]
 struct ChainsPage;
+
+/// The programs of the documentation compile and do what they say.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/runtime.md")]
+struct RuntimePage;

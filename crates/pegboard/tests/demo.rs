@@ -15,7 +15,10 @@ fn every_check_of_the_demo_passes() {
     let output = demo(&[]);
     let text = String::from_utf8_lossy(&output.stdout);
     let lines: Vec<&str> = text.lines().collect();
-    let (summary, checks) = lines.split_last().expect("the demo prints a summary");
+    let (summary, lines) = lines.split_last().expect("the demo prints a summary");
+    // What is drawn below a check is indented.
+    let (drawn, checks): (Vec<&str>, Vec<&str>) = lines.iter().partition(|line| line.starts_with("  "));
+    assert!(drawn.iter().any(|line| line.contains("chain/chain__forecast")), "{text}");
     assert!(checks.iter().all(|line| line.starts_with('✓') && line.ends_with(" ms")), "{text}");
     assert!(summary.starts_with(&format!("All {} checks passed in ", checks.len())), "{text}");
     assert!(output.status.success());
