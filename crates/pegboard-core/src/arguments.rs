@@ -40,6 +40,11 @@ impl Arguments {
         self.0.raw.get_or_init(|| RawJson::of(self.value()))
     }
 
+    /// Whether they were written in a way that no tree can hold.
+    pub(crate) fn is_beyond_reading(&self) -> bool {
+        self.value().is_null() && self.0.raw.get().is_some_and(|raw| raw.as_str() != "null")
+    }
+
     /// How long they are when written down.
     pub fn n_bytes(&self) -> usize {
         self.0.raw.get().map_or_else(|| output::n_json_bytes(self.value()), |raw| raw.as_bytes().len())

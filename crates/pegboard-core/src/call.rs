@@ -10,7 +10,7 @@ use std::time::Duration;
 use futures_util::future::BoxFuture;
 use pegboard_json::RawJson;
 use serde_json::Value;
-use tokio::time::Instant;
+use tokio::time::{self, Instant};
 
 use crate::arguments::Arguments;
 use crate::client::{Client, NoClient};
@@ -209,6 +209,12 @@ impl ValidCall {
         if checks == Checks::None {
             return Ok(Self { entry, arguments, context, warnings: Vec::new() });
         }
+        if arguments.is_beyond_reading() {
+            let text = "$: the arguments have a number or a text that cannot be read, such as 1e999";
+            return Err(CallError::InvalidParameters {
+                violations: vec![Violation::new(text.to_owned(), text)],
+            });
+        }
         // No arguments for a tool that takes an object are an empty object.
         let takes_object = entry.input_schema().as_json()["type"] == "object";
         let arguments =
@@ -303,6 +309,8 @@ pub struct Journey {
     pub path: Option<String>,
     /// The answer had been given before.
     pub is_cached: bool,
+    /// The same call was under way already, and its answer was taken.
+    pub is_joined: bool,
     /// How long it waited for a slot; `None` if it did not.
     pub waited: Option<Duration>,
     /// What the caller had called the tool, if that was not quite its name.
@@ -338,7 +346,12 @@ pub(crate) async fn carry_out(entry: Arc<ToolEntry>, call: Call) -> Ended {
         Err(error) => return Ended::refused(error),
     };
     let started = Instant::now();
-    let mut result = valid.run().await;
+    let mut result = match valid.context.deadline {
+        None => valid.run().await,
+        Some(deadline) => time::timeout_at(deadline, valid.run())
+            .await
+            .unwrap_or(Err(CallError::DeadlinePassed { executed: Executed::Yes })),
+    };
     let duration = match &result {
         // The arguments did not fit the function's parameters: it never ran.
         Err(error) if error.executed() == Executed::No => None,

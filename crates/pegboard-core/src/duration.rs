@@ -172,8 +172,10 @@ impl Ttl {
 }
 
 impl From<Duration> for Ttl {
+    /// What is longer than a hundred years is a hundred years, so that adding it to a time cannot overflow.
     fn from(duration: Duration) -> Self {
-        Self(Some(duration).filter(|duration| !duration.is_zero()))
+        const MOST: Duration = Duration::from_hours(100 * 365 * 24);
+        Self(Some(duration.min(MOST)).filter(|duration| !duration.is_zero()))
     }
 }
 

@@ -2,9 +2,10 @@
 
 use std::any::Any;
 use std::marker::PhantomData;
-use std::panic::AssertUnwindSafe;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
+use std::task::{Context, Poll};
 
-use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -64,11 +65,38 @@ fn misfit(error: serde_json::Error) -> CallError {
 
 /// Carries out a call so that a panic of the tool is an error of the call and of nothing else.
 pub(crate) async fn call_guarded(handler: &dyn Handler, call: &ValidCall) -> Result<Output, CallError> {
-    // The inner block makes the call to `call` itself part of what is guarded.
-    AssertUnwindSafe(async { handler.call(call).await })
-        .catch_unwind()
-        .await
-        .unwrap_or_else(|panic| Err(CallError::Panicked { message: panic_text(&*panic) }))
+    match catch_unwind(AssertUnwindSafe(|| handler.call(call))) {
+        Ok(work) => Guarded(Some(work)).await,
+        Err(panic) => Err(panicked(&*panic)),
+    }
+}
+
+/// The work of a tool. Neither polling nor dropping it lets a panic out.
+struct Guarded<'w>(Option<BoxFuture<'w, Result<Output, CallError>>>);
+
+impl Future for Guarded<'_> {
+    type Output = Result<Output, CallError>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let work = self.0.as_mut().expect("the work is there until it has ended");
+        match catch_unwind(AssertUnwindSafe(|| work.as_mut().poll(context))) {
+            Ok(Poll::Pending) => Poll::Pending,
+            Ok(Poll::Ready(result)) => Poll::Ready(result),
+            Err(panic) => Poll::Ready(Err(panicked(&*panic))),
+        }
+    }
+}
+
+impl Drop for Guarded<'_> {
+    fn drop(&mut self) {
+        let work = self.0.take();
+        // A guard of the tool that panics while the call is given up must not take the caller down.
+        let _ = catch_unwind(AssertUnwindSafe(|| drop(work)));
+    }
+}
+
+fn panicked(panic: &(dyn Any + Send)) -> CallError {
+    CallError::Panicked { message: panic_text(panic) }
 }
 
 fn panic_text(panic: &(dyn Any + Send)) -> String {

@@ -8,6 +8,7 @@
 mod canonical;
 mod raw;
 pub mod scan;
+mod splice;
 mod twins;
 
 pub use canonical::canonical;

@@ -2,15 +2,16 @@
 
 use std::collections::BTreeSet;
 use std::fmt;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
 use pegboard_core::call::{Call, Invoker, Running};
 use pegboard_core::entry::ToolEntry;
-use pegboard_core::error::{CallError, NotFound};
+use pegboard_core::error::{CallError, Executed, NotFound};
 use pegboard_core::id::ToolboxName;
 use pegboard_core::outcome::Outcome;
 use pegboard_core::settings::AutoOpen;
+use tokio::runtime::Handle;
 use uuid::Uuid;
 
 use crate::carry;
@@ -57,6 +58,7 @@ struct Inner {
     shared: Arc<Shared>,
     id: Arc<str>,
     key: SessionKey,
+    owner: String,
     options: CallerOptions,
     open: Mutex<BTreeSet<ToolboxName>>,
     tree: OpTree,
@@ -65,17 +67,30 @@ struct Inner {
     n_tokens: AtomicU64,
     n_calls: AtomicU32,
     has_stored: AtomicBool,
+    has_ended: AtomicBool,
+    n_under_way: AtomicUsize,
+}
+
+/// A principal within its tenant. The length tells where the one ends and the other begins.
+fn owner(CallerOptions { tenant, principal, .. }: &CallerOptions) -> String {
+    format!("{}:{tenant}:{principal}", tenant.len())
 }
 
 impl Caller {
     pub(crate) fn new(shared: Arc<Shared>, options: CallerOptions) -> Self {
-        let id: Arc<str> = format!("session-{}", Uuid::new_v4()).into();
+        let owner = owner(&options);
+        let (id, key) = match options.memory {
+            // It comes back without a word of having been here: whose it is, is who it is.
+            Memory::Stateless => shared.stateless_identity(&owner),
+            Memory::Session | Memory::Everything => (Uuid::new_v4(), shared.next_key()),
+        };
+        let (id, key): (Arc<str>, _) = (format!("session-{id}").into(), SessionKey(key));
         let about = About::new(&id, shared.wall.now());
-        let key = SessionKey(shared.next_key());
         let caller = Self(Arc::new(Inner {
             shared,
             id,
             key,
+            owner,
             options,
             open: Mutex::default(),
             tree: OpTree::new(about),
@@ -83,6 +98,8 @@ impl Caller {
             n_tokens: AtomicU64::new(0),
             n_calls: AtomicU32::new(0),
             has_stored: AtomicBool::new(false),
+            has_ended: AtomicBool::new(false),
+            n_under_way: AtomicUsize::new(0),
         }));
         caller.shared().callers.add(&caller);
         caller
@@ -98,10 +115,14 @@ impl Caller {
         &self.0.options.principal
     }
 
-    /// For whom it works: its tenant, or itself.
+    /// For whom it works.
     pub fn tenant(&self) -> &str {
-        let options = &self.0.options;
-        if options.tenant.is_empty() { &options.principal } else { &options.tenant }
+        &self.0.options.tenant
+    }
+
+    /// Whose things are its own: the principal within its tenant, as one text.
+    pub fn owner(&self) -> &str {
+        &self.0.owner
     }
 
     /// All that it did.
@@ -185,6 +206,10 @@ impl Caller {
 
     /// Counts a call of this turn, unless there were enough already.
     pub(crate) fn count(&self) -> Result<(), CallError> {
+        if self.0.has_ended.load(Ordering::Relaxed) {
+            let reason = "the session has ended".to_owned();
+            return Err(CallError::Canceled { reason, executed: Executed::No });
+        }
         let Some(most) = self.0.options.max_calls_per_turn else { return Ok(()) };
         if self.0.n_calls.fetch_add(1, Ordering::Relaxed) < most {
             return Ok(());
@@ -220,8 +245,14 @@ impl Caller {
         self.0.bound.get_or_init(|| session.clone());
     }
 
-    /// Ends it: its calls are called off, and what was stored for it is forgotten.
+    /// The number of its calls that are under way.
+    pub(crate) fn n_under_way(&self) -> &AtomicUsize {
+        &self.0.n_under_way
+    }
+
+    /// Ends it: its calls are called off, new ones are refused, and what was stored for it is forgotten.
     pub async fn end(self) {
+        self.0.has_ended.store(true, Ordering::Relaxed);
         self.cancel_all();
         self.shared().outputs.forget(self.id().to_owned()).await;
     }
@@ -274,13 +305,22 @@ impl Invoker for Caller {
     }
 
     fn start(&self, call: Call) -> Running {
-        carry::start(self.clone(), self.0.tree.clone(), 0, call)
+        carry::start(self.clone(), self.0.tree.clone(), None, call)
     }
 }
 
 impl Drop for Inner {
     fn drop(&mut self) {
         self.shared.callers.remove(&self.id);
+        let is_left = match self.options.memory {
+            // It may come back.
+            Memory::Stateless => false,
+            Memory::Session | Memory::Everything => *self.has_stored.get_mut() && !*self.has_ended.get_mut(),
+        };
+        if is_left && let Ok(handle) = Handle::try_current() {
+            let (shared, id) = (Arc::clone(&self.shared), self.id.to_string());
+            self.shared.tasks.spawn_on(async move { shared.outputs.forget(id).await }, &handle);
+        }
     }
 }
 
@@ -294,6 +334,11 @@ impl fmt::Debug for Caller {
 pub(crate) struct WeakCaller(Weak<Inner>);
 
 impl WeakCaller {
+    /// Whether somebody still holds it.
+    pub(crate) fn is_there(&self) -> bool {
+        self.0.strong_count() > 0
+    }
+
     pub(crate) fn upgrade(&self) -> Option<Caller> {
         self.0.upgrade().map(Caller)
     }

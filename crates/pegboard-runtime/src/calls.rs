@@ -16,6 +16,9 @@ use crate::flight::Track;
 /// How many calls may be under way at once.
 pub const MAX_CALLS: usize = 10_000;
 
+/// How many of them one caller may have.
+pub const MAX_CALLS_EACH: usize = 2_000;
+
 /// The calls that are under way.
 pub(crate) struct Calls {
     under_way: Mutex<HashMap<CallId, Entry>>,
@@ -59,9 +62,19 @@ impl Calls {
             let reason = "Pegboard is shutting down".to_owned();
             return Err(CallError::Canceled { reason, executed: Executed::No });
         }
+        let of_caller = track.caller.n_under_way();
+        if of_caller.fetch_add(1, Ordering::Relaxed) >= MAX_CALLS_EACH {
+            of_caller.fetch_sub(1, Ordering::Relaxed);
+            return Err(CallError::LimitExceeded {
+                reason: format!(
+                    "{MAX_CALLS_EACH} calls of this session are under way; try again when some have ended"
+                ),
+            });
+        }
         let id = CallId(self.next.fetch_add(1, Ordering::Relaxed));
         let mut under_way = self.under_way();
         if under_way.len() >= MAX_CALLS {
+            of_caller.fetch_sub(1, Ordering::Relaxed);
             return Err(CallError::LimitExceeded {
                 reason: format!("{MAX_CALLS} calls are under way already; try again when some have ended"),
             });
@@ -133,6 +146,9 @@ pub(crate) struct Pass {
 impl Drop for Pass {
     fn drop(&mut self) {
         let entry = self.calls.under_way().remove(&self.id);
+        if let Some(entry) = &entry {
+            entry.track.caller.n_under_way().fetch_sub(1, Ordering::Relaxed);
+        }
         // Outside the lock: this may be the last one who holds the caller.
         drop(entry);
     }

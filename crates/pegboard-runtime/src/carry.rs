@@ -4,7 +4,6 @@ use std::pin::{Pin, pin};
 use std::sync::Arc;
 
 use pegboard_core::call::{Call, Checks, Ended, Origin, Running, ValidCall};
-use pegboard_core::client::Client;
 use pegboard_core::error::{CallError, ErrorKind, Executed};
 use pegboard_core::output::Output;
 use pegboard_core::provider::ToolKind;
@@ -14,25 +13,30 @@ use tokio::time::Instant;
 use tracing::Instrument;
 
 use crate::caller::Caller;
-use crate::calls::Pass;
 use crate::catalogue::Tool;
 use crate::contract::Contract;
 use crate::event::{End, Event, Subject};
 use crate::flight::{Flight, Track};
+use crate::names::clipped;
 use crate::optree::{self, OpError, OpKind, OpTree, Payload, Start};
 use crate::pipeline::Ring;
 use crate::runtime::Found;
 use crate::spans;
 
+/// How much of a name that no tool has is written down.
+const MAX_NAME_BYTES: usize = 256;
+/// How much of what went wrong is written down.
+const MAX_MESSAGE_BYTES: usize = 2_048;
+
 /// Starts a call. Nothing happens before it is awaited, and dropping it cancels it.
-pub(crate) fn start(caller: Caller, tree: OpTree, depth: usize, call: Call) -> Running {
-    Running::new(carry_out(caller, tree, depth, call))
+pub(crate) fn start(caller: Caller, tree: OpTree, parent: Option<Arc<Track>>, call: Call) -> Running {
+    Running::new(carry_out(caller, tree, parent, call))
 }
 
-async fn carry_out(caller: Caller, tree: OpTree, depth: usize, call: Call) -> Ended {
+async fn carry_out(caller: Caller, tree: OpTree, parent: Option<Arc<Track>>, call: Call) -> Ended {
     let shared = Arc::clone(caller.shared());
     let found = shared.resolve(&caller, &call);
-    let record = Record::begin(caller, &tree, depth, &call, found.as_ref().ok());
+    let record = Record::begin(caller, &tree, parent, &call, found.as_ref().ok());
     let track = Arc::clone(&record.track);
     let pass = match shared.calls.enter(&track) {
         Ok(pass) => pass,
@@ -41,7 +45,7 @@ async fn carry_out(caller: Caller, tree: OpTree, depth: usize, call: Call) -> En
     // Pinned here, because the work is large and every move would copy it.
     let work = pin!(answer(&track, found, call));
     let result = limited(&track, work).instrument(record.span.clone()).await;
-    drop::<Pass>(pass);
+    drop(pass);
     record.end(result)
 }
 
@@ -52,7 +56,10 @@ async fn limited(
 ) -> Result<Output, CallError> {
     let deadline_passes = async {
         match track.deadline() {
-            Some(deadline) => track.clock.passes(|elapsed| deadline + elapsed.stopped).await,
+            Some(deadline) => {
+                let due = |stopped| deadline.checked_add(stopped).unwrap_or(deadline);
+                track.clock.passes(|elapsed| due(elapsed.stopped)).await;
+            }
             // The work ends by itself, by its time-out or by being called off.
             None => std::future::pending().await,
         }
@@ -60,7 +67,7 @@ async fn limited(
     tokio::select! {
         biased;
         () = track.canceled.cancelled() => {
-            Err(CallError::Canceled { reason: "canceled".to_owned(), executed: track.executed() })
+            Err(CallError::Canceled { reason: "the call was called off".to_owned(), executed: track.executed() })
         }
         result = work => result,
         () = deadline_passes => Err(CallError::DeadlinePassed { executed: track.executed() }),
@@ -77,25 +84,45 @@ async fn answer(
     track.caller.count()?;
     let found = match found {
         Ok(found) => found,
-        // The server may not have been asked yet what it has.
-        Err(error) => shared.resolve_after_opening(&track.caller, &call).await.unwrap_or(Err(error))?,
+        // Servers may not have been asked yet what they have.
+        Err(error) => {
+            let found = shared.resolve_after_opening(&track.caller, &call).await.unwrap_or(Err(error))?;
+            rename(track, &found.tool);
+            found
+        }
     };
     if let Some(asked) = found.corrected_from {
+        let asked = clipped(&asked, MAX_NAME_BYTES).into_owned();
         shared
             .events
             .emit(|| Event::Corrected { asked: asked.clone(), tool: Arc::clone(&found.tool.flat_name) });
+        track.with_operation(|operation| operation.set_attribute("corrected_from", &asked));
         track.journey().corrected_from = Some(asked);
     }
     let contract = Contract::enter(track, &found.tool, &mut call).await?;
-    let tool = Arc::clone(&found.tool);
     let result = match admit(track, found.tool, call).await {
         Ok(flight) => shared.pipeline.call(&flight).await,
         Err(error) => Err(error),
     };
     if let Some(contract) = contract {
-        contract.leave(track, &tool, &result).await;
+        contract.leave(&result).await;
     }
     result
+}
+
+/// Says what the call is of, when that has come out only after it began.
+fn rename(track: &Track, tool: &Tool) {
+    track.with_operation(|operation| {
+        operation.rename(Arc::clone(&tool.flat_name), Some(tool.id.server.shared()));
+    });
+    if let Some(subject) = track.announced() {
+        track.describe(Arc::new(Subject {
+            tool: Arc::clone(&tool.flat_name),
+            server: tool.id.server.to_string(),
+            kind: tool.kind,
+            ..Subject::clone(&subject)
+        }));
+    }
 }
 
 /// Lets the call in if the tool takes what it is given.
@@ -117,9 +144,7 @@ async fn admit(track: &Arc<Track>, tool: Arc<Tool>, call: Call) -> Result<Flight
         }
         Judge::Pegboard => checks,
     };
-    if track.has_client() {
-        context.client = Some(Arc::clone(track) as Arc<dyn Client>);
-    }
+    context.client = track.as_client();
     context.trace_parent = track.trace_parent();
     context.tools = Some(Arc::clone(track) as _);
     let call = ValidCall::admit(Arc::clone(&tool.entry), arguments, context, input_checks)?;
@@ -137,87 +162,107 @@ struct Record {
 }
 
 impl Record {
-    fn begin(caller: Caller, tree: &OpTree, depth: usize, call: &Call, found: Option<&Found>) -> Self {
+    fn begin(
+        caller: Caller,
+        tree: &OpTree,
+        parent: Option<Arc<Track>>,
+        call: &Call,
+        found: Option<&Found>,
+    ) -> Self {
         let shared = Arc::clone(caller.shared());
         let with_payload = call.context.options.trace || shared.settings.trace_payloads;
         let n_bytes_in = call.arguments.n_bytes();
         let tool = found.map(|found| &found.tool);
+        let name = tool.map_or_else(
+            || clipped(&call.tool.to_string(), MAX_NAME_BYTES).into(),
+            |tool| Arc::clone(&tool.flat_name),
+        );
         let operation = tree.begin(Start {
             kind: OpKind::Tool,
-            name: tool.map_or_else(|| call.tool.to_string().into(), |tool| Arc::clone(&tool.flat_name)),
+            name: Arc::clone(&name),
             server: tool.map(|tool| tool.id.server.shared()),
             size: n_bytes_in as u64,
             payload: with_payload.then(|| Payload::of(&shared.redacted(call.arguments.value()))),
             started: shared.wall.now(),
         });
-        let track = Arc::new(Track::new(caller, call, depth, operation));
+        let track = Track::new(caller, call, parent, operation);
         let mut record =
             Self { track, span: tracing::Span::none(), started: Instant::now(), with_payload, is_open: true };
-        record.announce(call, tool, n_bytes_in);
+        let is_traced =
+            shared.spans.is_some() || tracing::span_enabled!(target: spans::TARGET, tracing::Level::INFO);
+        if is_traced || shared.events.is_heard() {
+            record.announce(name, tool, n_bytes_in);
+        }
+        if is_traced {
+            record.trace(call);
+        }
         record
     }
 
     /// Tells whoever wants to know that the call begins.
-    fn announce(&mut self, call: &Call, tool: Option<&Arc<Tool>>, n_bytes_in: usize) {
+    fn announce(&self, name: Arc<str>, tool: Option<&Arc<Tool>>, n_bytes_in: usize) {
         let track = &self.track;
-        let shared = track.caller.shared();
-        let is_traced =
-            tracing::span_enabled!(target: spans::TARGET, tracing::Level::INFO) || shared.spans.is_some();
-        if !shared.events.is_heard() && !is_traced {
-            return;
-        }
-        track.describe(|| Subject {
+        track.describe(Arc::new(Subject {
             session: track.caller.id().into(),
             operation: track.with_operation(|operation| operation.path().to_string()).unwrap_or_default(),
-            tool: tool.map_or_else(|| call.tool.to_string().into(), |tool| Arc::clone(&tool.flat_name)),
+            tool: name,
             server: tool.map(|tool| tool.id.server.to_string()).unwrap_or_default(),
             kind: tool.map(|tool| tool.kind).unwrap_or_default(),
             n_bytes_in,
-        });
-        if is_traced {
-            self.span = spans::call_span(&track.subject());
-            if let Some(spans) = &shared.spans
-                && let Some(parent) = spans.begin(&self.span, call.context.trace_parent)
-            {
-                track.set_span(parent);
-            }
+        }));
+        track.caller.shared().events.emit(|| Event::ToolStarted { call: track.subject() });
+    }
+
+    /// Gives the call a span.
+    fn trace(&mut self, call: &Call) {
+        self.span = spans::call_span(&self.track.subject());
+        if let Some(spans) = &self.track.caller.shared().spans
+            && let Some(parent) = spans.begin(&self.span, call.context.trace_parent)
+        {
+            self.track.set_span(parent);
         }
-        shared.events.emit(|| Event::ToolStarted { call: track.subject() });
     }
 
     fn end(mut self, result: Result<Output, CallError>) -> Ended {
         self.is_open = false;
         self.write_down(&result);
-        let duration = match self.track.executed() {
-            // The arguments did not fit the function's parameters: it never ran.
-            Executed::Yes if !matches!(&result, Err(error) if error.executed() == Executed::No) => {
-                Some(self.started.elapsed())
-            }
-            Executed::Yes | Executed::No => None,
-        };
+        let has_run = !matches!(&result, Err(error) if error.executed() == Executed::No);
+        let duration = self.track.begun().filter(|_| has_run).map(|begun| begun.elapsed());
         let journey = std::mem::take(&mut *self.track.journey());
-        Ended { result, duration, warnings: self.track.take_warnings(), journey }
+        let warnings = std::mem::take(&mut *self.track.warnings());
+        Ended { result, duration, warnings, journey }
     }
 
     /// Ends the operation, and tells whoever wants to know.
     fn write_down(&self, result: &Result<Output, CallError>) {
         let track = &self.track;
         let Some(operation) = track.take_operation() else { return };
+        track.end_children();
         let shared = track.caller.shared();
         let error = match result {
             Ok(output) if output.is_error() => {
                 Some((ErrorKind::ExecutionError, "the tool answered that it failed".to_owned()))
             }
             Ok(_) => None,
-            Err(error) => Some((error.kind(), error.to_string())),
+            Err(error) => {
+                let text = error.to_string();
+                let text = shared.redactor.text(&text);
+                Some((error.kind(), clipped(&text, MAX_MESSAGE_BYTES).into_owned()))
+            }
         };
         let n_bytes_out = result.as_ref().map_or(0, Output::n_bytes);
+        for warning in &*track.warnings() {
+            operation.log(&shared.redactor.text(warning));
+        }
         let (is_cached, waited) = {
             let mut journey = track.journey();
             journey.path = Some(operation.path().to_string());
+            if journey.is_joined {
+                operation.set_attribute("joined", "true");
+            }
             (journey.is_cached, journey.waited.unwrap_or_default())
         };
-        let end = optree::End {
+        operation.end(optree::End {
             result: error.as_ref().map_or(Ok(()), |(kind, text)| Err(OpError::new(kind.as_str(), text))),
             size: n_bytes_out as u64,
             payload: result
@@ -228,9 +273,8 @@ impl Record {
             cached: is_cached,
             waited,
             ..optree::End::ok()
-        };
-        operation.end(end);
-        if let Some(subject) = track.announced() {
+        });
+        if let Some(call) = track.announced() {
             let end = End {
                 error: error.as_ref().map(|(kind, _)| *kind),
                 message: error.map(|(_, text)| text),
@@ -239,7 +283,7 @@ impl Record {
                 is_cached,
             };
             spans::end_span(&self.span, &end);
-            shared.events.emit(|| Event::ToolFinished { call: subject, end });
+            shared.events.emit(|| Event::ToolFinished { call, end });
         }
     }
 }

@@ -14,6 +14,8 @@ use pegboard_core::entry::ToolEntry;
 use pegboard_core::error::{CallError, NotFound};
 use pegboard_core::id::{ServerName, ToolId, ToolName, ToolboxName};
 use pegboard_core::provider::{Offer, ToolKind};
+use sha2::{Digest, Sha256};
+
 use pegboard_core::settings::{CacheScope, Judge, OutputRule, ServerSettings};
 
 use crate::queue::Priority;
@@ -85,6 +87,12 @@ impl Tool {
             rules: Rules::default(),
             fingerprint: fingerprint.into(),
         })
+    }
+
+    /// What tells its input schema from every other.
+    pub(crate) fn schema_digest(&self) -> String {
+        let digest = Sha256::digest(self.entry.input_schema().as_json().to_string());
+        digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect::<Vec<_>>().concat()
     }
 
     /// What a model should know about using it.

@@ -1,7 +1,8 @@
 //! One call under way: what the rings, the tool and its caller share.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::time::Duration;
 
 use futures_util::future::{BoxFuture, FutureExt};
 use pegboard_core::call::{Call, Checks, Ended, Invoker, Journey, Origin, Place, Running, ValidCall};
@@ -18,6 +19,7 @@ use crate::carry;
 use crate::catalogue::Tool;
 use crate::clock::Clock;
 use crate::event::{Event, Subject};
+use crate::names::clipped;
 use crate::optree::{OpTree, Operation};
 use crate::runtime::Shared;
 
@@ -25,6 +27,10 @@ use crate::runtime::Shared;
 const MAX_DEPTH: usize = 16;
 /// How many warnings one call may have.
 const MAX_WARNINGS: usize = 100;
+/// How long a caller may be asked things in the course of one call, in all.
+const MAX_ASKED: Duration = Duration::from_hours(1);
+/// How much of what a tool says about its progress is told.
+const MAX_PROGRESS_BYTES: usize = 512;
 
 /// A call that was admitted, on its way through the rings.
 pub(crate) struct Flight {
@@ -50,49 +56,90 @@ pub(crate) struct Track {
     pub(crate) caller: Caller,
     pub(crate) clock: Clock,
     pub(crate) canceled: CancellationToken,
-    /// The client, deadline and trace that calls of this call inherit.
+    this: Weak<Track>,
+    /// The call that makes this call.
+    parent: Option<Arc<Track>>,
     origin: Origin,
     client: Option<Arc<dyn Client>>,
     deadline: Option<Instant>,
     trace_parent: Option<TraceParent>,
     /// The span of this call, if somebody keeps spans.
     own_span: OnceLock<TraceParent>,
-    depth: usize,
     operation: Mutex<Option<Operation>>,
-    subject: OnceLock<Arc<Subject>>,
-    has_begun: AtomicBool,
+    subject: Mutex<Option<Arc<Subject>>>,
+    /// When the tool began to run.
+    begun: OnceLock<Instant>,
+    /// The queue of which this call holds a slot.
+    held: OnceLock<Arc<str>>,
+    has_children: AtomicBool,
     journey: Mutex<Journey>,
     warnings: Mutex<Vec<String>>,
 }
 
 impl Track {
-    pub(crate) fn new(caller: Caller, call: &Call, depth: usize, operation: Operation) -> Self {
-        Self {
+    pub(crate) fn new(
+        caller: Caller,
+        call: &Call,
+        parent: Option<Arc<Self>>,
+        operation: Operation,
+    ) -> Arc<Self> {
+        // A call by a call ends with it, even if somebody holds on to it.
+        let canceled =
+            parent.as_ref().map_or_else(CancellationToken::new, |parent| parent.canceled.child_token());
+        Arc::new_cyclic(|this| Self {
             caller,
             clock: Clock::default(),
-            canceled: CancellationToken::new(),
+            canceled,
+            this: Weak::clone(this),
+            parent,
             origin: call.context.origin,
             client: call.context.client.clone(),
             deadline: call.context.deadline,
             trace_parent: call.context.trace_parent,
             own_span: OnceLock::new(),
-            depth,
             operation: Mutex::new(Some(operation)),
-            subject: OnceLock::new(),
-            has_begun: AtomicBool::new(false),
+            subject: Mutex::default(),
+            begun: OnceLock::new(),
+            held: OnceLock::new(),
+            has_children: AtomicBool::new(false),
             journey: Mutex::new(Journey::default()),
             warnings: Mutex::default(),
-        }
+        })
     }
 
-    /// Notes that the tool runs from here on.
+    /// Notes that the tool runs from here on, for this call or for one that it has joined.
     pub(crate) fn begin(&self) {
-        self.has_begun.store(true, Ordering::Relaxed);
+        self.begun.get_or_init(Instant::now);
+    }
+
+    /// When the tool began to run, if it has.
+    pub(crate) fn begun(&self) -> Option<Instant> {
+        self.begun.get().copied()
     }
 
     /// Whether the tool may have done something.
     pub(crate) fn executed(&self) -> Executed {
-        if self.has_begun.load(Ordering::Relaxed) { Executed::Yes } else { Executed::No }
+        if self.begun.get().is_some() { Executed::Yes } else { Executed::No }
+    }
+
+    /// Notes that the call holds a slot.
+    pub(crate) fn hold(&self, queue: &Arc<str>) {
+        self.held.get_or_init(|| Arc::clone(queue));
+    }
+
+    /// Whether a call above this one holds a slot of the queue. Waiting for it would be waiting for oneself.
+    pub(crate) fn is_held_above(&self, queue: &str) -> bool {
+        self.above().any(|track| track.held.get().is_some_and(|held| **held == *queue))
+    }
+
+    /// Whether this call was made by that one, or by one that was.
+    pub(crate) fn is_below(&self, other: &Arc<Self>) -> bool {
+        self.above().any(|track| Arc::ptr_eq(track, other))
+    }
+
+    /// The calls that made this one, the nearest first.
+    fn above(&self) -> impl Iterator<Item = &Arc<Self>> {
+        std::iter::successors(self.parent.as_ref(), |track| track.parent.as_ref())
     }
 
     pub(crate) fn journey(&self) -> MutexGuard<'_, Journey> {
@@ -102,31 +149,39 @@ impl Track {
     pub(crate) fn warn(&self, more: impl IntoIterator<Item = String>) {
         let mut more = more.into_iter().peekable();
         if more.peek().is_some() {
-            let mut warnings = self.warnings.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut warnings = self.warnings();
             let n_left = MAX_WARNINGS.saturating_sub(warnings.len());
             warnings.extend(more.take(n_left));
         }
     }
 
-    pub(crate) fn take_warnings(&self) -> Vec<String> {
-        std::mem::take(&mut *self.warnings.lock().unwrap_or_else(PoisonError::into_inner))
+    pub(crate) fn warnings(&self) -> MutexGuard<'_, Vec<String>> {
+        self.warnings.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What events say of the call; made when the first of them is wanted.
+    /// What events say of the call.
     pub(crate) fn subject(&self) -> Arc<Subject> {
-        Arc::clone(self.subject.get_or_init(|| {
+        self.announced().unwrap_or_else(|| {
             // Somebody began to listen in the middle of the call.
-            Arc::new(Subject { session: self.caller.id().into(), ..Subject::default() })
-        }))
-    }
-
-    pub(crate) fn describe(&self, subject: impl FnOnce() -> Subject) {
-        self.subject.get_or_init(|| Arc::new(subject()));
+            let subject = self.with_operation(|operation| Subject {
+                session: self.caller.id().into(),
+                operation: operation.path().to_string(),
+                tool: operation.name().into(),
+                ..Subject::default()
+            });
+            let subject = Arc::new(subject.unwrap_or_default());
+            self.describe(Arc::clone(&subject));
+            subject
+        })
     }
 
     /// What events say of the call, if it was announced.
     pub(crate) fn announced(&self) -> Option<Arc<Subject>> {
-        self.subject.get().cloned()
+        self.subject.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub(crate) fn describe(&self, subject: Arc<Subject>) {
+        *self.subject.lock().unwrap_or_else(PoisonError::into_inner) = Some(subject);
     }
 
     /// The call has a span of its own from now on.
@@ -143,22 +198,35 @@ impl Track {
         self.deadline
     }
 
-    pub(crate) fn has_client(&self) -> bool {
-        self.client.is_some()
+    /// The client that the tool speaks to: this call itself, if there is anybody behind it.
+    pub(crate) fn as_client(&self) -> Option<Arc<dyn Client>> {
+        self.client.as_ref()?;
+        self.this.upgrade().map(|this| this as Arc<dyn Client>)
     }
 
-    pub(crate) fn with_operation<T>(&self, look: impl FnOnce(&Operation) -> T) -> Option<T> {
-        self.operation.lock().unwrap_or_else(PoisonError::into_inner).as_ref().map(look)
+    pub(crate) fn with_operation<T>(&self, look: impl FnOnce(&mut Operation) -> T) -> Option<T> {
+        self.operation.lock().unwrap_or_else(PoisonError::into_inner).as_mut().map(look)
     }
 
     pub(crate) fn take_operation(&self) -> Option<Operation> {
         self.operation.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
+    /// Ends the calls that this call has made, if any are left.
+    pub(crate) fn end_children(&self) {
+        if self.has_children.load(Ordering::Relaxed) {
+            self.canceled.cancel();
+        }
+    }
+
+    fn has_ended(&self) -> bool {
+        self.operation.lock().unwrap_or_else(PoisonError::into_inner).is_none()
+    }
+
     /// The part of the op tree that calls made by this call belong to.
     fn tree(&self) -> Result<OpTree, CallError> {
         let too_deep = |reason: String| CallError::LimitExceeded { reason };
-        if self.depth >= MAX_DEPTH {
+        if self.above().count() >= MAX_DEPTH {
             return Err(too_deep(format!("calls may call calls at most {MAX_DEPTH} deep")));
         }
         match self.with_operation(|operation| operation.child("")) {
@@ -177,13 +245,19 @@ impl Track {
 
 impl Client for Track {
     fn notify(&self, notice: Notice) {
+        if self.has_ended() {
+            return;
+        }
         if let Notice::Progress(progress) = &notice {
             self.clock.progress();
             self.caller.shared().events.emit(|| Event::Progress {
                 call: self.subject(),
                 done: progress.done,
                 total: progress.total,
-                message: progress.message.clone(),
+                message: progress
+                    .message
+                    .as_deref()
+                    .map(|said| clipped(said, MAX_PROGRESS_BYTES).into_owned()),
             });
         }
         self.client().notify(notice);
@@ -191,7 +265,12 @@ impl Client for Track {
 
     fn ask(&self, questions: Questions) -> BoxFuture<'_, Result<Answers, AskError>> {
         async move {
-            let limit = self.caller.shared().settings.question_timeout.into();
+            if self.has_ended() {
+                return Err(AskError::Gone);
+            }
+            // Time stands still for whoever asks, so asking must come to an end, too.
+            let left = MAX_ASKED.saturating_sub(self.clock.elapsed().stopped);
+            let limit = left.min(self.caller.shared().settings.question_timeout.into());
             let _stopped = self.clock.stop();
             time::timeout(limit, self.client().ask(questions)).await.unwrap_or(Err(AskError::TimedOut(limit)))
         }
@@ -211,14 +290,15 @@ impl Invoker for Track {
             Err(error) => return Running::new(std::future::ready(Ended::refused(error))),
         };
         let context = &mut call.context;
-        context.deadline = [context.deadline, self.deadline].into_iter().flatten().min();
-        context.client = context.client.take().or_else(|| self.client.clone());
+        // Through this call, so that its time stands still, too. Its deadline ends both.
+        context.client = context.client.take().or_else(|| self.as_client());
         context.trace_parent = context.trace_parent.or_else(|| self.trace_parent());
         // What an agent's batch hands on is read by the agent's model.
         if self.origin == Origin::Agent {
             context.origin = Origin::Agent;
         }
-        let running = carry::start(self.caller.clone(), tree, self.depth + 1, call);
+        self.has_children.store(true, Ordering::Relaxed);
+        let running = carry::start(self.caller.clone(), tree, self.this.upgrade(), call);
         let tasks = self.caller.shared().tasks.clone();
         // On a task of its own, so that calls in calls in calls do not pile up on one stack.
         Running::new(async move {

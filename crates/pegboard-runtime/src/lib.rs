@@ -47,5 +47,5 @@ pub mod trace;
 pub mod wall;
 
 pub use caller::{Caller, CallerOptions, Memory};
-pub use calls::{CallId, CallStatus, MAX_CALLS};
+pub use calls::{CallId, CallStatus, MAX_CALLS, MAX_CALLS_EACH};
 pub use runtime::{Builder, Runtime, StartError};

@@ -1,7 +1,6 @@
 //! Answers that are too large to hand over: stored, read back, and fed to other tools by their handles.
 
 use std::borrow::Cow;
-use std::fmt::Write as _;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -31,6 +30,8 @@ const REFERENCE: &str = "$output";
 const MAX_REFERENCES: usize = 32;
 /// How many bytes of stored outputs one call may be given in all.
 const MAX_FILLED_BYTES: usize = 16 << 20;
+/// How much a server may say beside its answer.
+const MAX_META_BYTES: usize = 4_096;
 /// The least that is left of an answer when it has to be cut.
 const MIN_CUT_BYTES: usize = 256;
 
@@ -62,6 +63,11 @@ impl Body {
         };
         let is_json = is_json || looks_like_json(&bytes);
         Self { bytes, content_type: if is_json { "application/json" } else { "text/plain" } }
+    }
+
+    /// The whole answer, with everything beside its text.
+    pub(crate) fn whole(output: &Output) -> Self {
+        Self { bytes: output.to_result().into_bytes(), content_type: "application/json" }
     }
 
     /// How many tokens it is, roughly.
@@ -110,9 +116,9 @@ impl Outputs {
             content_type: body.content_type.to_owned(),
             tool: flight.tool.flat_name.to_string(),
             session: caller.id().to_owned(),
-            principal: caller.principal().to_owned(),
+            principal: caller.owner().to_owned(),
             made: now,
-            expires: now + std::time::Duration::from(shared.settings.tool_output.expires_after),
+            expires: now.checked_add(shared.settings.tool_output.expires_after.into()).unwrap_or(now),
         };
         store.put(handle.clone(), output, now).await?;
         caller.note_stored();
@@ -127,7 +133,7 @@ impl Outputs {
         let output = store.get(OutputHandle(handle.to_owned()), now).await.map_err(FetchError::Store)?;
         // Whether there is one for somebody else is nobody's business.
         output
-            .filter(|output| output.session == caller.id() && output.principal == caller.principal())
+            .filter(|output| output.session == caller.id() && output.principal == caller.owner())
             .ok_or_else(missing)
     }
 
@@ -145,9 +151,8 @@ impl Outputs {
         if !self.is_on() || !arguments.may_mention(REFERENCE) {
             return Ok(arguments);
         }
-        let mut value = arguments.value().clone();
-        let mut references = Vec::new();
-        collect(&value, &mut String::new(), &mut references);
+        let raw = arguments.raw();
+        let references = raw.objects(&|object| reference_in(object).is_some());
         if references.is_empty() {
             return Ok(arguments);
         }
@@ -156,37 +161,38 @@ impl Outputs {
                 "$: at most {MAX_REFERENCES} stored outputs can be given to one call"
             )));
         }
+        let mut parts = Vec::with_capacity(references.len());
         let mut n_bytes = 0;
-        for (pointer, reference) in references {
-            let filled = self
-                .resolve(caller, &reference)
-                .await
-                .map_err(|problem| refused(format!("${}: {problem}", pointer.replace('/', "."))))?;
-            n_bytes += filled.to_string().len();
+        for span in references {
+            let reference = reference_in(&raw.part(span.clone())).unwrap_or_default();
+            let filled = self.resolve(caller, &reference).await;
+            let filled =
+                filled.map_err(|problem| refused(format!("{{\"$output\": \"{reference}\"}}: {problem}")))?;
+            n_bytes += filled.as_bytes().len();
             if n_bytes > MAX_FILLED_BYTES {
-                return Err(refused(format!(
+                let most = format!(
                     "$: stored outputs of more than {MAX_FILLED_BYTES} bytes are too much for one call"
-                )));
+                );
+                return Err(refused(most));
             }
-            if let Some(place) = value.pointer_mut(&pointer) {
-                *place = filled;
-            }
+            parts.push((span, filled));
         }
-        Ok(Arguments::from(value))
+        Ok(Arguments::from(raw.spliced(&parts)))
     }
 
-    async fn resolve(&self, caller: &Caller, reference: &str) -> Result<Value, String> {
+    async fn resolve(&self, caller: &Caller, reference: &str) -> Result<RawJson, String> {
         let (handle, path) = reference.split_once('#').unwrap_or((reference, ""));
         let output = self.fetch(caller, handle).await.map_err(|error| error.to_string())?;
         if path.is_empty() {
             // The whole of it: data if it is JSON, else text.
-            return match serde_json::from_slice(&output.body) {
-                Ok(value) if output.content_type == "application/json" => Ok(value),
-                _ => Ok(String::from_utf8_lossy(&output.body).into_owned().into()),
-            };
+            let data = Some(&output.body).filter(|_| output.content_type == "application/json");
+            return Ok(match data.and_then(|body| RawJson::parse(body.clone()).ok()) {
+                Some(data) => data,
+                None => RawJson::of(&String::from_utf8_lossy(&output.body)),
+            });
         }
         let path = JsonPath::parse(path).map_err(|error| error.to_string())?;
-        reading::select_one(&output.body, &path).map_err(|error| error.to_string())
+        reading::select_one(&output.body, &path).map(RawJson::from).map_err(|error| error.to_string())
     }
 }
 
@@ -195,33 +201,13 @@ fn refused(text: String) -> CallError {
     CallError::InvalidParameters { violations }
 }
 
-/// Finds what stands for stored outputs, each with the JSON pointer to it.
-fn collect(value: &Value, pointer: &mut String, found: &mut Vec<(String, String)>) {
-    if found.len() > MAX_REFERENCES {
-        return;
+/// What an object stands for, if it stands for a stored output.
+fn reference_in(object: &RawJson) -> Option<String> {
+    let reference = object.get(REFERENCE)?;
+    if object.names().len() != 1 {
+        return None;
     }
-    let length = pointer.len();
-    match value {
-        Value::Object(members) => {
-            if let (1, Some(Value::String(reference))) = (members.len(), members.get(REFERENCE)) {
-                found.push((pointer.clone(), reference.clone()));
-                return;
-            }
-            for (name, member) in members {
-                let _ = write!(pointer, "/{}", name.replace('~', "~0").replace('/', "~1"));
-                collect(member, pointer, found);
-                pointer.truncate(length);
-            }
-        }
-        Value::Array(items) => {
-            for (index, item) in items.iter().enumerate() {
-                let _ = write!(pointer, "/{index}");
-                collect(item, pointer, found);
-                pointer.truncate(length);
-            }
-        }
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
-    }
+    reference.text().map(Cow::into_owned)
 }
 
 /// Why a stored output cannot be read.
@@ -290,10 +276,11 @@ fn cut(text: &str, target: usize, reason: StoreReason) -> Cow<'_, str> {
     }
 }
 
-/// What a server says beside its answer goes along.
+/// What a server says beside its answer goes along, unless that is large, too.
 fn keep_meta(output: &Output, result: &mut Map<String, Value>) {
     if output.is_from_server()
         && let Some(meta) = output.to_result().get("_meta")
+        && meta.as_bytes().len() <= MAX_META_BYTES
     {
         result.insert("_meta".to_owned(), meta.to_value());
     }

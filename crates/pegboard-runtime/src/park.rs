@@ -5,7 +5,7 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use pegboard_core::call::{Ended, Running};
@@ -90,14 +90,11 @@ impl Parking {
         if parked.len() >= MAX_PARKED {
             return Err(ParkError::Full);
         }
-        let (table, mine) = (Arc::downgrade(&self.0), ticket.clone());
+        let entry = Entry { table: Arc::downgrade(&self.0), ticket: ticket.clone() };
         let work = tokio::spawn(async move {
+            let _entry = entry;
             // Ended, resumed or expired, whatever comes first; only the last of them ends the call early.
             drive(running, sender, back, expires_after).await;
-            if let Some(table) = table.upgrade() {
-                let gone = table.lock().unwrap_or_else(PoisonError::into_inner).remove(&mine);
-                drop(gone);
-            }
         });
         let work = AbortOnDropHandle::new(work);
         parked.insert(ticket.clone(), Parked { principal: principal.to_owned(), resumed, end, work });
@@ -142,6 +139,21 @@ impl Parking {
 
     fn parked(&self) -> MutexGuard<'_, HashMap<Ticket, Parked>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A place in the table, which is free again when the work is over, however it ends.
+struct Entry {
+    table: Weak<Mutex<HashMap<Ticket, Parked>>>,
+    ticket: Ticket,
+}
+
+impl Drop for Entry {
+    fn drop(&mut self) {
+        if let Some(table) = self.table.upgrade() {
+            let gone = table.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.ticket);
+            drop(gone);
+        }
     }
 }
 

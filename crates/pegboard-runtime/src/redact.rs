@@ -118,7 +118,17 @@ fn redacted_to(value: &Value, depth: usize) -> Value {
     match value {
         Value::Object(members) => Value::Object(members_to(members.iter(), deeper)),
         Value::Array(items) => Value::Array(items.iter().map(|item| redacted_to(item, deeper)).collect()),
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => value.clone(),
+        Value::String(text) => redacted_text(text, deeper).into(),
+        Value::Null | Value::Bool(_) | Value::Number(_) => value.clone(),
+    }
+}
+
+/// A text; if it is JSON itself, which is how many servers answer, it is read like the rest.
+fn redacted_text(text: &str, depth: usize) -> String {
+    let is_one = text.trim_start().starts_with(['{', '[']);
+    match serde_json::from_str::<Value>(text).ok().filter(|_| is_one) {
+        Some(inner) => redacted_to(&inner, depth).to_string(),
+        None => text.to_owned(),
     }
 }
 
@@ -155,6 +165,19 @@ impl Redactor {
             .map(|value| value.as_ref().to_owned())
             .collect();
         Self(AhoCorasick::new(known).expect("there are fewer than two billion bytes of secrets"))
+    }
+
+    /// The value with every known secret blotted out of its texts and names.
+    pub fn value(&self, value: &Value) -> Value {
+        match value {
+            Value::String(text) => self.text(text).into(),
+            Value::Array(items) => items.iter().map(|item| self.value(item)).collect(),
+            Value::Object(members) => members
+                .iter()
+                .map(|(name, member)| (self.text(name).into_owned(), self.value(member)))
+                .collect(),
+            Value::Null | Value::Bool(_) | Value::Number(_) => value.clone(),
+        }
     }
 
     /// The text with every known secret blotted out.

@@ -11,12 +11,15 @@ use indexmap::IndexMap;
 use pegboard_core::arguments::Arguments;
 use pegboard_core::call::{Call, ToolRef};
 use pegboard_core::error::CallError;
+use pegboard_core::provider::ServerState;
 use pegboard_core::settings::{QueueSettings, RuntimeSettings};
 use pegboard_core::store::CacheStore;
 use serde_json::Value;
+use sha2::{Digest, Sha256};
 use tokio::time;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
+use uuid::Uuid;
 
 use crate::caller::{Caller, CallerOptions};
 use crate::callers::Callers;
@@ -39,6 +42,8 @@ mod builder;
 
 pub use builder::{Builder, StartError};
 
+/// The toolbox of servers that name none.
+pub(crate) const DEFAULT_TOOLBOX: &str = "default";
 /// How long providers may take to end.
 const PROVIDER_FAREWELL: Duration = Duration::from_secs(10);
 
@@ -87,10 +92,11 @@ pub(crate) struct Shared {
     pub(crate) wall: WallClock,
     pub(crate) tasks: TaskTracker,
     pub(crate) closing: CancellationToken,
-    redactor: Redactor,
+    pub(crate) redactor: Redactor,
     /// What the catalogue was last made from.
     shelves: Mutex<Vec<Shelf>>,
     n_callers: AtomicU64,
+    salt: [u8; 16],
 }
 
 /// A tool that was found.
@@ -242,16 +248,21 @@ impl Shared {
         caller: &Caller,
         call: &Call,
     ) -> Option<Result<Found, CallError>> {
-        let ToolRef::Id(id) = &call.tool else { return None };
-        caller.permit(&id.toolbox).ok()?;
-        match self.toolboxes.open_server_of(id).await {
-            Ok(false) => None,
-            Ok(true) => {
-                self.refresh();
-                Some(self.resolve(caller, call))
+        let is_changed = match &call.tool {
+            ToolRef::Id(id) => {
+                caller.permit(&id.toolbox).ok()?;
+                match self.toolboxes.open_server_of(id).await {
+                    Ok(is_changed) => is_changed,
+                    Err(error) => return Some(Err(error)),
+                }
             }
-            Err(error) => Some(Err(error)),
+            ToolRef::Name(_) => self.toolboxes.open_idle(|toolbox| caller.has_open(toolbox)).await,
+        };
+        if !is_changed {
+            return None;
         }
+        self.refresh();
+        Some(self.resolve(caller, call))
     }
 
     /// Makes the catalogue anew if a server offers something else than when it was last made.
@@ -276,10 +287,36 @@ impl Shared {
 
     /// A value as it may be written down.
     pub(crate) fn redacted(&self, value: &Value) -> String {
-        self.redactor.text(&redact::redacted(value).to_string()).into_owned()
+        // Value by value: in the text of the whole a secret may be spelled with escapes.
+        self.redactor.value(&redact::redacted(value)).to_string()
+    }
+
+    /// A state as it may be told.
+    pub(crate) fn without_secrets(&self, state: &ServerState) -> ServerState {
+        let clean = |text: &str| self.redactor.text(text).into_owned();
+        match state {
+            ServerState::Failed { why, fix } => ServerState::Failed { why: clean(why), fix: clean(fix) },
+            ServerState::NeedsLogin { fix } => ServerState::NeedsLogin { fix: clean(fix) },
+            ServerState::Idle
+            | ServerState::Starting
+            | ServerState::Ready
+            | ServerState::Restarting { .. }
+            | ServerState::Stopped => state.clone(),
+        }
     }
 
     pub(crate) fn next_key(&self) -> u64 {
         self.n_callers.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// The identity of a caller that is not remembered: the same for the same owner, and not to be guessed.
+    pub(crate) fn stateless_identity(&self, owner: &str) -> (Uuid, u64) {
+        let digest = Sha256::new().chain_update(self.salt).chain_update(owner).finalize();
+        let mut id = [0; 16];
+        id.copy_from_slice(&digest[..16]);
+        let mut key = [0; 8];
+        key.copy_from_slice(&digest[16..24]);
+        // The highest bit keeps it apart from keys that are counted.
+        (Uuid::from_bytes(id), u64::from_le_bytes(key) | 1 << 63)
     }
 }

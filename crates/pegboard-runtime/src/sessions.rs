@@ -16,7 +16,7 @@ use tokio::time;
 
 pub use self::id::SessionId;
 use self::said::workspace_in;
-pub use self::said::{DEFAULT_WORKSPACE, Purpose, Said, Workspace, WorkspaceSource, stripped};
+pub use self::said::{DEFAULT_WORKSPACE, Purpose, Said, Workspace, WorkspaceSource, for_the_runtime};
 pub(crate) use self::said::{text, without_context};
 
 /// How long a name for a session may be, in characters.

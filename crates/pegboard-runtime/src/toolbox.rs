@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use futures_util::future::join_all;
 use indexmap::IndexMap;
@@ -12,9 +13,13 @@ use pegboard_core::settings::ServerSettings;
 use pegboard_json::RawJson;
 use serde::Serialize;
 use tokio::sync::watch;
+use tokio::time;
 
 use crate::catalogue::{Form, Scope, Shelf, View};
 use crate::runtime::Shared;
+
+/// How long a server may take to be ready.
+const OPEN_TIMEOUT: Duration = Duration::from_mins(1);
 
 /// The toolboxes there are, in the order of the configuration.
 #[derive(Default)]
@@ -132,6 +137,18 @@ impl Toolboxes {
         Ok((name.clone(), opened))
     }
 
+    /// Makes those servers ready that nobody has used yet, in toolboxes of which `is_meant` is true; `false` if there
+    /// were none.
+    pub(crate) async fn open_idle(&self, is_meant: impl Fn(&ToolboxName) -> bool) -> bool {
+        let meant = self.0.iter().filter(|(name, _)| is_meant(name));
+        let servers = meant.flat_map(|(_, contents)| contents.servers.values());
+        let idle: Vec<&Server> =
+            servers.filter(|server| *server.state.borrow() == ServerState::Idle).collect();
+        // Which of them fail shows when somebody asks for their tools by name.
+        join_all(idle.iter().map(|server| server.open())).await;
+        !idle.is_empty()
+    }
+
     /// Makes the server of a tool ready if it is there and is not; `false` if there was nothing to do.
     pub(crate) async fn open_server_of(&self, tool: &ToolId) -> Result<bool, CallError> {
         let server = self.0.get(&tool.toolbox).and_then(|contents| contents.servers.get(&tool.server));
@@ -162,7 +179,10 @@ impl Server {
         if let Some(result) = self.opening.since(seen) {
             return result;
         }
-        let result = self.provider.open().await;
+        let result = time::timeout(OPEN_TIMEOUT, self.provider.open()).await.unwrap_or_else(|_| {
+            let reason = format!("initialization timed out after {}s", OPEN_TIMEOUT.as_secs());
+            Err(CallError::ServerUnavailable { reason })
+        });
         self.opening.note(&result);
         drop(turn);
         result

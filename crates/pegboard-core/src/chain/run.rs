@@ -7,13 +7,13 @@ use futures_util::StreamExt;
 use futures_util::future::join_all;
 use futures_util::stream;
 use serde_json::{Map, Value, json};
-use tokio::time::{self, Instant};
+use tokio::time::Instant;
 
 use super::path::Path;
 use super::source::{Absent, Source, not_there};
 use super::step::{ChainStep, OnPartial};
 use super::{ChainResult, ChainSpec, ExecuteOptions, Semantics, check};
-use crate::call::{Call, Ended, Invoker};
+use crate::call::{Call, Invoker};
 use crate::entry::ToolEntry;
 use crate::error::{CallError, ErrorKind};
 use crate::outcome::{Outcome, Status};
@@ -176,15 +176,10 @@ impl Run<'_> {
         let mut call = Call::new(step.tool_name.as_str(), arguments);
         let limit = step.timeout.map(Duration::from);
         call.context.deadline = limit.and_then(|limit| Instant::now().checked_add(limit));
-        let running = self.tools.start(call);
-        let ended = match limit {
-            None => running.await,
-            // Dropping the call cancels it.
-            Some(limit) => time::timeout(limit, running).await.unwrap_or_else(|_| Ended {
-                duration: Some(limit),
-                ..Ended::refused(CallError::TimedOut { limit })
-            }),
-        };
+        let mut ended = self.tools.start(call).await;
+        if let (Err(CallError::DeadlinePassed { .. }), Some(limit)) = (&ended.result, limit) {
+            ended.result = Err(CallError::TimedOut { limit });
+        }
         Outcome::of(&step.tool_name, ended)
     }
 }

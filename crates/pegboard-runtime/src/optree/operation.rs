@@ -37,6 +37,15 @@ impl Operation {
         &self.name
     }
 
+    /// Says what it runs, when that has come out only after it began.
+    pub fn rename(&mut self, name: Arc<str>, server: Option<Arc<str>>) {
+        self.name = Arc::clone(&name);
+        self.tree.0.state().change(self.number, |record| {
+            record.name = name;
+            record.server = server;
+        });
+    }
+
     /// The tree that it is in.
     pub fn tree(&self) -> &OpTree {
         &self.tree

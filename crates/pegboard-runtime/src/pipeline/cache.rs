@@ -8,15 +8,16 @@ use pegboard_core::error::{CallError, Executed};
 use pegboard_core::output::Output;
 use pegboard_core::settings::CacheScope;
 use pegboard_core::store::{CacheKey, CacheStore, CachedAnswer};
-use pegboard_json::{RawJson, canonical};
+use pegboard_json::{RawJson, canonical, twin_name};
 use sha2::{Digest, Sha256};
 use tokio::sync::watch;
 use tracing::warn;
 
-use super::Ring;
+use super::{Ring, timeout};
 use crate::catalogue::Tool;
 use crate::event::{CacheResult, Event};
 use crate::flight::{Flight, Track};
+use crate::runtime::DEFAULT_TOOLBOX;
 
 /// Gives an answer that is fresh enough, or joins a call that is under way, before it asks the tool.
 pub(crate) struct Cache<R>(pub(crate) R);
@@ -37,14 +38,28 @@ impl<R: Ring> Ring for Cache<R> {
                     return result;
                 }
                 Join::Follow(follow) => {
-                    if let Some(result) = follow.end().await {
+                    if let Some(result) = followed(flight, follow).await {
                         tell(flight, CacheResult::Joined);
+                        flight.track.journey().is_joined = true;
                         return result;
                     }
-                    // Whoever led is gone or has questions of its own: somebody else leads.
+                    // Whoever led is gone, or its end is its own affair: somebody else leads.
                 }
+                Join::Alone => return self.0.call(flight).await,
             }
         }
+    }
+}
+
+/// The end of a call that was joined, within the limit that this caller has.
+async fn followed(flight: &Flight, follow: Follow) -> Shared {
+    // The tool runs for this call as well.
+    flight.track.begin();
+    let Some(limit) = timeout::limit(flight) else { return follow.end().await };
+    tokio::select! {
+        biased;
+        end = follow.end() => end,
+        () = timeout::passes(flight, limit) => Some(Err(CallError::TimedOut { limit })),
     }
 }
 
@@ -59,16 +74,19 @@ impl<'f> Cached<'f> {
     fn of(flight: &'f Flight) -> Option<Self> {
         let store = flight.runtime().cache.as_deref()?;
         let time_to_live = flight.tool.rules.cache?;
-        if !flight.call.entry().is_managed() {
+        let arguments = flight.call.raw_arguments();
+        // Readers differ in which of two members they take, so what is asked for is not known.
+        if !flight.call.entry().is_managed() || twin_name(arguments).is_some() {
             return None;
         }
-        let session = &flight.track.caller;
+        let caller = &flight.track.caller;
         let scope = match flight.tool.rules.cache_scope {
             CacheScope::Global => None,
-            CacheScope::Tenant => Some(("tenant", session.tenant())),
-            CacheScope::Session => Some(("session", session.id())),
+            CacheScope::Tenant if caller.tenant().is_empty() => Some(("principal", caller.principal())),
+            CacheScope::Tenant => Some(("tenant", caller.tenant())),
+            CacheScope::Session => Some(("session", caller.id())),
         };
-        let key = key(&flight.tool, scope, flight.call.raw_arguments());
+        let key = key(&flight.tool, scope, arguments);
         Some(Self { store, key, time_to_live })
     }
 
@@ -103,7 +121,7 @@ impl<'f> Cached<'f> {
             body: output.to_bytes(),
             tool: flight.tool.flat_name.to_string(),
             made: now,
-            expires: now + self.time_to_live,
+            expires: now.checked_add(self.time_to_live).unwrap_or(now),
         };
         match self.store.put(self.key, answer, now).await {
             Ok(()) => tell(flight, CacheResult::Stored),
@@ -127,8 +145,15 @@ fn key(tool: &Tool, scope: Option<(&str, &str)>, arguments: &RawJson) -> CacheKe
     }
     say("\"kind\":\"tool\",\"parameters\":");
     say(canonical(arguments).as_str());
+    let schema = tool.entry.input_schema();
+    if !schema.is_empty() {
+        say(&format!(",\"schema\":\"{}\"", tool.schema_digest()));
+    }
     if let Some((kind, id)) = scope {
         say(&format!(",\"scope\":[{},{}]", quoted(kind).as_str(), quoted(id).as_str()));
+    }
+    if tool.id.toolbox.as_str() != DEFAULT_TOOLBOX {
+        say(&format!(",\"toolbox\":{}", quoted(tool.id.toolbox.as_str()).as_str()));
     }
     let (name, namespace) = (quoted(tool.id.name.as_str()), quoted(tool.id.server.as_str()));
     let kind = tool.kind.as_str();
@@ -154,12 +179,15 @@ struct UnderWay {
 enum Join<'f> {
     Lead(Lead<'f>),
     Follow(Follow),
+    /// The one who leads waits for this call, so it cannot wait for that one.
+    Alone,
 }
 
 impl Flights {
     fn join(&self, key: CacheKey, track: &Arc<Track>) -> Join<'_> {
         let mut under_way = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         match under_way.get(&key) {
+            Some(other) if track.is_below(&other.leader) => Join::Alone,
             // A leader that has asked its caller something has an answer that is not for others.
             Some(other) if !other.leader.clock.was_stopped() && !Arc::ptr_eq(&other.leader, track) => {
                 Join::Follow(Follow { end: other.end.clone(), leader: Arc::clone(&other.leader) })
@@ -187,7 +215,12 @@ impl Lead<'_> {
         let is_private = flight.track.clock.was_stopped()
             || match result {
                 Ok(_) => false,
-                Err(CallError::Canceled { .. } | CallError::DeadlinePassed { .. }) => true,
+                // Its own limits, which others need not have.
+                Err(
+                    CallError::Canceled { .. }
+                    | CallError::DeadlinePassed { .. }
+                    | CallError::TimedOut { .. },
+                ) => true,
                 Err(error) => error.executed() == Executed::No,
             };
         if !is_private {
@@ -224,6 +257,7 @@ impl Follow {
 #[cfg(test)]
 mod tests {
     use pegboard_core::entry::ToolEntry;
+    use pegboard_core::id::ToolboxName;
     use pegboard_core::provider::ToolKind;
 
     use super::*;
@@ -253,6 +287,19 @@ mod tests {
             key(&tool(""), Some(("tenant", "t")), &read(r#"{"a":1}"#)),
             key(&tool(""), Some(("session", "t")), &read(r#"{"a":1}"#)),
         ];
+        let elsewhere = {
+            let mut tool = tool("");
+            Arc::make_mut(&mut tool).id.toolbox = ToolboxName::new("prod").unwrap();
+            key(&tool, None, &read(r#"{"a":1}"#))
+        };
+        let other_schema = {
+            let mut tool = tool("");
+            let entry =
+                ToolEntry::clone(&tool.entry).with_input_schema(serde_json::json!({"type": "object"}));
+            Arc::make_mut(&mut tool).entry = Arc::new(entry);
+            key(&tool, None, &read(r#"{"a":1}"#))
+        };
+        let keys = [&keys[..], &[elsewhere, other_schema]].concat();
         let different: std::collections::HashSet<_> = keys.iter().collect();
         assert_eq!(different.len(), keys.len());
     }

@@ -12,6 +12,9 @@ use crate::outputs::{self, Body};
 /// How many bytes of an answer an agent's model is handed if nobody says otherwise.
 const AGENT_MAX_BYTES: usize = 12_288;
 
+/// How much may stand beside a text that is small enough.
+const SLACK_BYTES: usize = 4_096;
+
 /// Hands over what is small enough, and stores the rest.
 pub(crate) struct Cap<R>(pub(crate) R);
 
@@ -26,7 +29,13 @@ impl<R: Ring> Ring for Cap<R> {
         if output.n_bytes() <= max_bytes && budget.is_none() {
             return Ok(output);
         }
-        let body = Body::of(&output);
+        let mut body = Body::of(&output);
+        // What stands beside the text is handed over too, so it must not be much more than that.
+        if body.bytes.len() <= max_bytes
+            && output.n_bytes() > max_bytes.saturating_mul(2).saturating_add(SLACK_BYTES)
+        {
+            body = Body::whole(&output);
+        }
         let reason = if body.bytes.len() > max_bytes {
             StoreReason::SizeCap
         } else if let Some(budget) = budget {

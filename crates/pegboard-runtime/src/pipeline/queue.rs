@@ -21,6 +21,8 @@ impl<R: Ring> Ring for Queue<R> {
             return self.0.call(flight).await;
         }
         let slot = match flight.runtime().queues.wanted(flight)? {
+            // A call above this one has a slot already, and ends only after this one.
+            Some(queue) if flight.track.is_held_above(&queue.name) => None,
             Some(queue) => Some(acquire(flight, &queue).await?),
             None => None,
         };
@@ -44,6 +46,7 @@ async fn acquire(flight: &Flight, queue: &NamedQueue) -> Result<Held, CallError>
         events.emit(|| Event::Dequeued { call: flight.subject(), queue: Arc::clone(&queue.name), waited });
         depth(flight, queue);
     }
+    flight.track.hold(&queue.name);
     Ok(Held { slot: Some(slot), queue: queue.clone(), events: events.clone() })
 }
 

@@ -17,27 +17,34 @@ pub(crate) struct Timeout<R>(pub(crate) R);
 impl<R: Ring> Ring for Timeout<R> {
     async fn call(&self, flight: &Flight) -> Result<Output, CallError> {
         let Some(limit) = limit(flight) else { return self.0.call(flight).await };
-        let clock = &flight.track.clock;
-        let (started, before) = (Instant::now(), clock.elapsed().stopped);
-        let extends_up_to = flight.runtime().settings.progress.extends_up_to.map(Duration::from);
-        let due = |elapsed: Elapsed| {
-            let stopped = elapsed.stopped.saturating_sub(before);
-            let due = match (elapsed.progress, extends_up_to) {
-                (Some(progress), Some(most)) => (progress + limit).min(started + most.max(limit) + stopped),
-                _ => started + limit + stopped,
-            };
-            due.max(started + limit + stopped)
-        };
         tokio::select! {
             biased;
             result = self.0.call(flight) => result,
-            () = clock.passes(due) => Err(CallError::TimedOut { limit }),
+            () = passes(flight, limit) => Err(CallError::TimedOut { limit }),
         }
     }
 }
 
+/// Waits until the tool has had its time from now on. Progress may give it its time again, up to a total.
+pub(super) async fn passes(flight: &Flight, limit: Duration) {
+    let clock = &flight.track.clock;
+    let (started, before) = (Instant::now(), clock.elapsed().stopped);
+    let extends_up_to = flight.runtime().settings.progress.extends_up_to.map(Duration::from);
+    let due = |elapsed: Elapsed| {
+        let stopped = elapsed.stopped.saturating_sub(before);
+        let by_itself = started + limit + stopped;
+        match (elapsed.progress, extends_up_to.filter(is_limit)) {
+            (Some(progress), Some(most)) => {
+                (progress + limit).min(started + most.max(limit) + stopped).max(by_itself)
+            }
+            _ => by_itself,
+        }
+    };
+    clock.passes(due).await;
+}
+
 /// How long the tool may run: what the caller says, then the tool, its server, its queue and everything.
-fn limit(flight: &Flight) -> Option<Duration> {
+pub(super) fn limit(flight: &Flight) -> Option<Duration> {
     let options = &flight.call.context().options;
     let configured = || {
         if options.disable_global_timeout || !flight.call.entry().is_managed() {
@@ -52,7 +59,10 @@ fn limit(flight: &Flight) -> Option<Duration> {
             }
         }
     };
-    // What is longer than a year is no limit, and adding it to a time might overflow.
-    let is_one = |limit: &Duration| !limit.is_zero() && *limit < Duration::from_hours(24 * 365);
-    options.timeout.or_else(configured).filter(is_one)
+    options.timeout.or_else(configured).filter(is_limit)
+}
+
+/// What is longer than a year is no limit, and adding it to a time might overflow.
+fn is_limit(limit: &Duration) -> bool {
+    !limit.is_zero() && *limit < Duration::from_hours(24 * 365)
 }

@@ -16,8 +16,9 @@ use pegboard_core::store::{CacheStore, OutputStore, SessionStore, StoreError, Tr
 use tokio::time;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
+use uuid::Uuid;
 
-use super::{Runtime, Shared};
+use super::{DEFAULT_TOOLBOX, Runtime, Shared};
 use crate::batch;
 use crate::calls::Calls;
 use crate::catalogue::{Catalogue, Tool};
@@ -34,8 +35,6 @@ use crate::toolbox::{Server, Toolbox, Toolboxes};
 use crate::trace::Traces;
 use crate::wall::WallClock;
 
-/// The toolbox of servers that name none.
-const DEFAULT_TOOLBOX: &str = "default";
 /// The server of chains.
 const CHAINS: &str = "chain";
 /// How long a server's changes are gathered before the catalogue is made anew.
@@ -245,6 +244,7 @@ impl Builder {
             redactor: Redactor::new(self.secrets),
             shelves: Mutex::default(),
             n_callers: AtomicU64::new(1),
+            salt: *Uuid::new_v4().as_bytes(),
             settings: RuntimeSettings { tool_name_max_length: name_limit.clamp(20, 200), ..self.settings },
         });
         shared.refresh();
@@ -337,7 +337,7 @@ fn watch_servers(shared: &Arc<Shared>) {
                         // A server that changes its mind all the time costs one catalogue in a while.
                         time::sleep(GATHERING).await;
                     } else {
-                        let state = state.borrow_and_update().clone();
+                        let state = shared.without_secrets(&state.borrow_and_update());
                         let (toolbox, server) = (toolbox.clone(), server.clone());
                         shared.events.emit(|| Event::Server { toolbox, server, state });
                     }

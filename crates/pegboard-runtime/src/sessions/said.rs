@@ -129,33 +129,20 @@ impl WorkspaceSource {
     }
 }
 
-/// The arguments as the tool gets them: without what was said to us alone.
-///
-/// `context`, `workspaceContext` and `sessionId` go, unless the tool's own schema declares them.
+/// The names under which arguments say things to the runtime, and not to the tool: `context`, `workspaceContext` and
+/// `sessionId`, unless the tool's own schema declares them.
 ///
 /// ```
-/// use pegboard_runtime::sessions::stripped;
+/// use pegboard_runtime::sessions::for_the_runtime;
 /// use serde_json::json;
 ///
-/// let arguments = json!({"path": "a.md", "context": {"sessionId": "budget work"}});
-/// let schema = json!({"properties": {"path": {"type": "string"}}});
-/// let forwarded = stripped(arguments.as_object().unwrap(), &schema);
-/// assert_eq!(serde_json::to_value(&*forwarded).unwrap(), json!({"path": "a.md"}));
+/// let schema = json!({"properties": {"path": {"type": "string"}, "context": {"type": "string"}}});
+/// assert_eq!(for_the_runtime(&schema).collect::<Vec<_>>(), ["workspaceContext", "sessionId"]);
 /// ```
-pub fn stripped<'a>(arguments: &'a Map<String, Value>, schema: &Value) -> Cow<'a, Map<String, Value>> {
-    let properties = schema.get("properties").and_then(Value::as_object);
-    let is_ours = |key: &str| {
-        matches!(key, CONTEXT | WORKSPACE_CONTEXT | SESSION_ID)
-            && !properties.is_some_and(|properties| properties.contains_key(key))
-    };
-    if ![CONTEXT, WORKSPACE_CONTEXT, SESSION_ID]
-        .iter()
-        .any(|key| arguments.contains_key(*key) && is_ours(key))
-    {
-        return Cow::Borrowed(arguments);
-    }
-    let kept = arguments.iter().filter(|(key, _)| !is_ours(key));
-    Cow::Owned(kept.map(|(key, value)| (key.clone(), value.clone())).collect())
+pub fn for_the_runtime(schema: &Value) -> impl Iterator<Item = &'static str> {
+    let is_declared =
+        |name: &str| schema.get("properties").is_some_and(|declared| declared.get(name).is_some());
+    [CONTEXT, WORKSPACE_CONTEXT, SESSION_ID].into_iter().filter(move |name| !is_declared(name))
 }
 
 /// The arguments without `context` and `workspaceContext`, whatever the tool declares.

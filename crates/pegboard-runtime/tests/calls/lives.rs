@@ -103,7 +103,7 @@ async fn shutting_down_waits_for_what_runs_and_calls_off_the_rest() {
     assert_eq!(closing.await.unwrap(), 1);
     assert_eq!(started.elapsed(), Duration::from_secs(2));
     assert_eq!(line(&quick.await.unwrap()), "rested");
-    assert_eq!(line(&endless.await.unwrap()), "canceled: canceled");
+    assert_eq!(line(&endless.await.unwrap()), "canceled: the call was called off");
     assert_eq!(runtime.shut_down(Duration::from_secs(1)).await, 0, "once more does no harm");
 }
 

@@ -8,6 +8,7 @@ mod batches;
 mod caches;
 mod chains;
 mod contracts;
+mod hostile;
 mod lives;
 mod queues;
 mod records;

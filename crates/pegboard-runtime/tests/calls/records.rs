@@ -224,3 +224,11 @@ async fn what_was_given_is_written_down_only_when_asked_for_and_without_secrets(
         assert!(!tree.contains("hunter2") && !tree.contains("abcdefgh"), "{tree}");
     }
 }
+
+#[tokio::test]
+async fn arguments_that_cannot_be_read_are_refused_where_they_are_checked() {
+    let runtime = board(&Log::default(), json!({}), json!({})).await;
+    let raw = pegboard_json::RawJson::parse(r#"{"n": 1e999, "keep": 1}"#.into()).unwrap();
+    let ended = caller(&runtime).start(Call::new("t__echo", raw)).await;
+    insta::assert_snapshot!(line(&ended), @"invalid_parameters: Invalid arguments: $: the arguments have a number or a text that cannot be read, such as 1e999");
+}

@@ -239,7 +239,7 @@ async fn a_stored_output_can_be_given_to_another_tool() {
     }
     let ended = call(&caller, "s__echo", json!({"x": {"$output": format!("{handle}#$.nowhere")}})).await;
     let text = ended.result.unwrap_err().text();
-    assert!(text.contains("$.x: nothing in the output is at the path"), "{text}");
+    assert!(text.contains("#$.nowhere\"}: nothing in the output is at the path"), "{text}");
 }
 
 #[tokio::test]

@@ -1,0 +1,615 @@
+//! Tools, callers and arguments that mean no good, or are merely unlucky.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use futures_util::future::{BoxFuture, FutureExt};
+use pegboard_core::call::{Call, CallContext, Ended, Invoker, ValidCall};
+use pegboard_core::client::{Answers, AskError, Client, Notice, Progress, Question, Questions};
+use pegboard_core::entry::ToolEntry;
+use pegboard_core::error::{CallError, ToolError};
+use pegboard_core::handler::Handler;
+use pegboard_core::output::Output;
+use pegboard_core::provider::{Local, Offer, Provider, ServerState, ToolKind};
+use pegboard_core::settings::ServerSettings;
+use pegboard_json::RawJson;
+use pegboard_runtime::event::Event;
+use pegboard_runtime::{Builder, Caller, CallerOptions, Memory, Runtime};
+use pegboard_stores::limits::{CacheLimits, OutputLimits, SessionLimits, TraceLimits};
+use pegboard_stores::memory;
+use serde_json::{Value, json};
+use tokio::sync::watch;
+use tokio::time::{self, Instant};
+
+use crate::board::{Log, board, builder, call, caller, line, settle};
+
+/// A tool whose work is a function of its call.
+struct Does<F>(F);
+
+impl<F> Handler for Does<F>
+where
+    F: for<'a> Fn(&'a ValidCall) -> BoxFuture<'a, Result<Output, CallError>> + Send + Sync + 'static,
+{
+    fn call<'a>(&'a self, call: &'a ValidCall) -> BoxFuture<'a, Result<Output, CallError>> {
+        (self.0)(call)
+    }
+}
+
+fn does<F>(name: &'static str, work: F) -> ToolEntry
+where
+    F: for<'a> Fn(&'a ValidCall) -> BoxFuture<'a, Result<Output, CallError>> + Send + Sync + 'static,
+{
+    ToolEntry::from_handler(name, "", Arc::new(Does(work)))
+}
+
+/// A runtime with the server `s` of these tools.
+fn with(tools: impl IntoIterator<Item = ToolEntry>, settings: Value, server: Value) -> Builder {
+    let server: ServerSettings = serde_json::from_value(server).unwrap();
+    Runtime::builder()
+        .settings(serde_json::from_value(settings).unwrap())
+        .cache(Arc::new(memory::Cache::new(CacheLimits::default())))
+        .outputs(Arc::new(memory::Outputs::new(OutputLimits::default())))
+        .provide_with("s", Arc::new(Local::new(tools).of_kind(ToolKind::Mcp)), server)
+}
+
+/// A client that takes a while to answer with its name.
+struct Person(&'static str, Duration);
+
+impl Client for Person {
+    fn notify(&self, _: Notice) {}
+
+    fn ask(&self, _: Questions) -> BoxFuture<'_, Result<Answers, AskError>> {
+        async move {
+            time::sleep(self.1).await;
+            Ok(Answers::from_iter([("name".to_owned(), RawJson::of(self.0))]))
+        }
+        .boxed()
+    }
+}
+
+fn asked_by(person: Person, tool: &str, arguments: Value) -> Call {
+    let mut call = Call::new(tool, arguments);
+    call.context.client = Some(Arc::new(person));
+    call
+}
+
+async fn ask(context: &CallContext) -> Result<Output, CallError> {
+    let question = Question { method: "elicitation/create".to_owned(), params: RawJson::empty_object() };
+    let answers = context.client().ask(Questions::from_iter([("name".to_owned(), question)])).await;
+    let answers = answers.map_err(|error| CallError::Failed(ToolError::from(error)))?;
+    Ok(Output::new(answers["name"].to_value()))
+}
+
+/// Asks its caller.
+fn asks() -> ToolEntry {
+    does("asks", |call| ask(call.context()).boxed())
+}
+
+/// Calls another tool and answers what that answers.
+fn calls(name: &'static str, other: &'static str) -> ToolEntry {
+    does(name, move |call| {
+        let running = call.context().tools.as_ref().unwrap().start(Call::new(other, json!({})));
+        async move { running.await.result }.boxed()
+    })
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_panic_while_a_tool_is_given_up_does_not_leave_the_call() {
+    struct Bomb;
+    impl Drop for Bomb {
+        fn drop(&mut self) {
+            std::panic::resume_unwind(Box::new("a bomb in the tool"));
+        }
+    }
+    let bomb = does("bomb", |_| {
+        async {
+            let _bomb = Bomb;
+            time::sleep(Duration::from_hours(1)).await;
+            Ok(Output::new(Value::Null))
+        }
+        .boxed()
+    });
+    let runtime = with([bomb], json!({"toolTimeout": 10}), json!({})).start().await.unwrap();
+    let caller = caller(&runtime);
+    assert_eq!(line(&call(&caller, "s__bomb", json!({})).await), "timeout: Tool execution timed out");
+    let ticket = runtime
+        .parking()
+        .park(caller.start(Call::new("s__bomb", json!({}))), "", Duration::from_mins(1))
+        .unwrap();
+    drop(runtime.parking().resume(&ticket, "").unwrap());
+    let _ = runtime
+        .parking()
+        .park(caller.start(Call::new("s__bomb", json!({}))), "", Duration::from_millis(1))
+        .unwrap();
+    time::sleep(Duration::from_secs(1)).await;
+    assert_eq!((runtime.parking().len(), runtime.calls().len()), (0, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_call_below_was_told_by_its_caller_is_kept_for_nobody_else() {
+    let runtime =
+        with([asks(), calls("outer", "s__asks")], json!({}), json!({"toolsCache": {"outer": "1h"}}))
+            .start()
+            .await
+            .unwrap();
+    for name in ["ann", "eve"] {
+        let ended = caller(&runtime)
+            .start(asked_by(Person(name, Duration::from_secs(1)), "s__outer", json!({})))
+            .await;
+        assert_eq!(line(&ended), name);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn time_stands_still_for_all_calls_above_the_one_that_asks() {
+    let tools = [asks(), calls("outer", "s__asks")];
+    let chain = json!({"chain": "c", "steps": [{"tool": "s__asks", "as": "name", "timeout": "1s"}], "output": "name"});
+    let runtime = with(tools, json!({"toolTimeout": 500}), json!({}))
+        .chain(serde_json::from_value(chain).unwrap())
+        .start()
+        .await
+        .unwrap();
+    let batch = json!({"calls": [{"tool": "s__asks"}]});
+    for (tool, arguments) in [("s__outer", json!({})), ("chain__c", json!({})), ("batch", batch)] {
+        let mut call = asked_by(Person("ann", Duration::from_mins(1)), tool, arguments);
+        call.context.deadline = Some(Instant::now() + Duration::from_millis(500));
+        let ended = caller(&runtime).start(call).await;
+        assert!(line(&ended).contains("ann"), "{tool}: {}", line(&ended));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_tool_that_never_stops_asking_comes_to_an_end() {
+    let nags = does("nags", |call| {
+        async move {
+            loop {
+                let _ = ask(call.context()).await;
+                time::sleep(Duration::from_millis(1)).await;
+            }
+        }
+        .boxed()
+    });
+    let runtime = with([nags], json!({"toolTimeout": 1000}), json!({})).start().await.unwrap();
+    let started = Instant::now();
+    let ended =
+        caller(&runtime).start(asked_by(Person("ann", Duration::from_mins(4)), "s__nags", json!({}))).await;
+    assert_eq!(line(&ended), "timeout: Tool execution timed out");
+    assert!(started.elapsed() < Duration::from_hours(2), "{:?}", started.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cached_tool_that_calls_itself_does_not_wait_for_itself() {
+    let runtime = with([calls("loops", "s__loops")], json!({"toolTimeout": 0}), json!({"cache": "1h"}))
+        .start()
+        .await
+        .unwrap();
+    let ended =
+        time::timeout(Duration::from_mins(1), call(&caller(&runtime), "s__loops", json!({}))).await.unwrap();
+    assert_eq!(line(&ended), "limit_exceeded: calls may call calls at most 16 deep");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_does_not_wait_for_a_slot_that_the_call_above_it_holds() {
+    let inner = ToolEntry::from_fn("inner", "", |_: Value| async { Ok("done") });
+    let settings = json!({"toolTimeout": 0, "queues": {"q": {"maxConcurrency": 1}}});
+    let runtime =
+        with([inner, calls("outer", "s__inner")], settings, json!({"queue": "q"})).start().await.unwrap();
+    let ended =
+        time::timeout(Duration::from_mins(1), call(&caller(&runtime), "s__outer", json!({}))).await.unwrap();
+    assert_eq!(line(&ended), "done");
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_caller_who_joins_keeps_its_own_limits() {
+    let log = Log::default();
+    let runtime = board(&log, json!({}), json!({"toolsCache": {"nap": "1m"}})).await;
+    let caller = caller(&runtime);
+    let within = |millis: Option<u64>| {
+        let mut call = Call::new("t__nap", json!({"ms": 1000}));
+        call.context.options.timeout = millis.map(Duration::from_millis);
+        caller.start(call)
+    };
+    let started = Instant::now();
+    let (hasty, patient, hasty_too) = tokio::join!(within(Some(10)), within(None), async {
+        let ended = within(Some(50)).await;
+        (ended, started.elapsed())
+    });
+    assert_eq!(line(&hasty), "timeout: Tool execution timed out");
+    assert_eq!(line(&patient), "rested");
+    assert_eq!(
+        (line(&hasty_too.0).as_str(), hasty_too.1.as_millis() <= 60),
+        ("timeout: Tool execution timed out", true)
+    );
+}
+
+#[tokio::test]
+async fn answers_of_one_toolbox_never_pass_for_those_of_another() {
+    let says = |text: &'static str| {
+        Arc::new(Local::new([ToolEntry::from_fn("get", "", move |_: Value| async move { Ok(text) })]))
+    };
+    let cached = || serde_json::from_value::<ServerSettings>(json!({"cache": "1h"})).unwrap();
+    let runtime = Runtime::builder()
+        .cache(Arc::new(memory::Cache::new(CacheLimits::default())))
+        .toolbox("prod", "")
+        .provide_with("db", says("PROD"), cached())
+        .toolbox("test", "")
+        .provide_with("db", says("TEST"), cached())
+        .start()
+        .await
+        .unwrap();
+    let caller = caller(&runtime);
+    for (tool, expected) in [("prod__db__get", "PROD"), ("test__db__get", "TEST"), ("prod__db__get", "PROD")]
+    {
+        assert_eq!(line(&call(&caller, tool, json!({})).await), expected);
+    }
+}
+
+#[tokio::test]
+async fn arguments_that_can_be_read_in_two_ways_are_not_cached() {
+    let log = Log::default();
+    let runtime = board(&log, json!({}), json!({"cache": "1h", "validateArguments": "server"})).await;
+    let caller = caller(&runtime);
+    for text in [r#"{"id":6,"id":1}"#, r#"{"id":1}"#] {
+        let ended = caller.start(Call::new("t__echo", RawJson::parse(text.into()).unwrap())).await;
+        assert!(!ended.journey.is_cached, "{text}");
+    }
+    let checked = board(&log, json!({}), json!({})).await;
+    let twice = Call::new("t__echo", RawJson::parse(r#"{"id":6,"id":1}"#.into()).unwrap());
+    let refused = crate::board::caller(&checked).start(twice).await;
+    assert_eq!(refused.result.unwrap_err().text(), "Invalid arguments: $: the member 'id' is there twice");
+}
+
+fn of(runtime: &Runtime, principal: &str, tenant: &str, memory: Memory) -> Caller {
+    let (principal, tenant) = (principal.to_owned(), tenant.to_owned());
+    runtime.caller(CallerOptions { principal, tenant, memory, ..CallerOptions::default() })
+}
+
+#[tokio::test]
+async fn a_principal_is_not_a_tenant_of_the_same_name() {
+    let runtime = board(&Log::default(), json!({}), json!({"cache": "1h", "cacheScope": "tenant"})).await;
+    let hits = |caller: Caller| async move { call(&caller, "t__echo", json!({})).await.journey.is_cached };
+    assert!(!hits(of(&runtime, "ann", "acme", Memory::Everything)).await);
+    assert!(!hits(of(&runtime, "acme", "", Memory::Everything)).await);
+    assert!(hits(of(&runtime, "bob", "acme", Memory::Everything)).await);
+}
+
+#[tokio::test]
+async fn sessions_of_two_tenants_are_two_even_if_their_people_have_one_name() {
+    let runtime = builder(&Log::default(), json!({}), json!({}))
+        .sessions(Arc::new(memory::Sessions::new(SessionLimits::default())))
+        .start()
+        .await
+        .unwrap();
+    let enter = |tenant: &'static str| {
+        let caller = of(&runtime, "ann", tenant, Memory::Everything);
+        async move {
+            let mut call = Call::new("t__echo", json!({"context": {"sessionId": "w"}}));
+            call.context.options.reads_context = true;
+            caller.start(call).await.journey.session.unwrap().id
+        }
+    };
+    assert_ne!(enter("a").await, enter("b").await);
+    assert_eq!(enter("a").await, enter("a").await);
+}
+
+#[tokio::test]
+async fn a_caller_without_a_session_reads_what_was_stored_for_it_before() {
+    let runtime = board(&Log::default(), json!({"toolResponseMaxBytes": 100}), json!({})).await;
+    let big = call(&of(&runtime, "ann", "", Memory::Stateless), "t__big", json!({"bytes": 500})).await;
+    let handle = big.journey.stored.unwrap().to_string();
+    for (principal, is_there) in [("ann", true), ("eve", false)] {
+        let caller = of(&runtime, principal, "", Memory::Stateless);
+        let read = call(&caller, "tool_output", json!({"handle": handle, "mode": "stats"})).await;
+        assert_eq!(!read.result.unwrap().is_error(), is_there, "{principal}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_who_makes_many_calls_without_a_session_does_not_hold_up_others() {
+    let runtime =
+        board(&Log::default(), json!({"queues": {"q": {"maxConcurrency": 1}}}), json!({"queue": "q"})).await;
+    let nap = |who: &str| {
+        tokio::spawn(of(&runtime, who, "", Memory::Stateless).start(Call::new("t__nap", json!({"ms": 100}))))
+    };
+    let many: Vec<_> = (0..50).map(|_| nap("eve")).collect();
+    settle().await;
+    let waited = nap("ann").await.unwrap().journey.waited.unwrap();
+    assert!(waited <= Duration::from_millis(300), "{waited:?}");
+    for one in many {
+        one.abort();
+    }
+}
+
+#[tokio::test]
+async fn secrets_are_written_down_nowhere() {
+    let leaks = ToolEntry::from_fn("leaks", "", |_: Value| async {
+        Err::<Value, _>(ToolError::new("GET https://x/?key=correct-\"horse\"-battery: 403"))
+    });
+    let says = ToolEntry::from_fn("says", "", |_: Value| async { Ok(r#"{"password": "hunter2hunter2"}"#) });
+    let runtime = with([leaks, says], json!({"tracePayloads": true}), json!({}))
+        .secrets(["correct-\"horse\"-battery".to_owned()])
+        .start()
+        .await
+        .unwrap();
+    let caller = caller(&runtime);
+    let mut events = runtime.events().subscribe();
+    call(&caller, "s__leaks", json!({"a": "correct-\"horse\"-battery"})).await;
+    call(&caller, "s__says", json!({"text": "{\"token\": \"abcdefghij\"}"})).await;
+    let mut told = serde_json::to_string(&caller.tree().snapshot()).unwrap();
+    told += &serde_json::to_string(&caller.tree().accounting(pegboard_runtime::optree::Scope::Tree)).unwrap();
+    while let Ok(event) = events.try_recv() {
+        told += &serde_json::to_string(&event).unwrap();
+    }
+    for secret in ["horse", "hunter2", "abcdefghij"] {
+        assert!(!told.contains(secret), "{secret}: {told}");
+    }
+    assert!(told.contains("[redacted]: 403"), "{told}");
+}
+
+#[tokio::test]
+async fn what_stands_beside_a_small_text_is_capped_too() {
+    let long = "x".repeat(100_000);
+    let result = json!({"content": [{"type": "text", "text": "small", "annotations": {"a": long}}], "_meta": {"m": long}});
+    let raw = does("raw", move |_| {
+        let output = Output::result(RawJson::from(result.clone()));
+        async { Ok(output) }.boxed()
+    });
+    let runtime = with([raw], json!({"toolResponseMaxBytes": 1000}), json!({})).start().await.unwrap();
+    let ended = call(&caller(&runtime), "s__raw", json!({})).await;
+    assert!(ended.journey.stored.is_some());
+    assert!(ended.result.unwrap().n_bytes() < 2_000);
+}
+
+/// A server that is ready once it was opened, if it ever is.
+struct Lazy {
+    is_stuck: bool,
+    offer: watch::Sender<Arc<Offer>>,
+    state: watch::Sender<ServerState>,
+}
+
+impl Lazy {
+    fn new(is_stuck: bool) -> Self {
+        Self { is_stuck, offer: watch::Sender::default(), state: watch::Sender::default() }
+    }
+}
+
+impl Provider for Lazy {
+    fn kind(&self) -> ToolKind {
+        ToolKind::Mcp
+    }
+
+    fn offer(&self) -> watch::Receiver<Arc<Offer>> {
+        self.offer.subscribe()
+    }
+
+    fn state(&self) -> watch::Receiver<ServerState> {
+        self.state.subscribe()
+    }
+
+    fn open(&self) -> BoxFuture<'_, Result<(), CallError>> {
+        async move {
+            if self.is_stuck {
+                std::future::pending::<()>().await;
+            }
+            let tool = ToolEntry::from_fn("tool", "", |_: Value| async { Ok("here") });
+            self.offer.send_replace(Arc::new(Offer { tools: vec![Arc::new(tool)], ..Offer::default() }));
+            self.state.send_replace(ServerState::Ready);
+            Ok(())
+        }
+        .boxed()
+    }
+
+    fn shut_down(&self) -> BoxFuture<'_, ()> {
+        std::future::ready(()).boxed()
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_is_never_ready_is_named_in_time_and_the_others_work() {
+    let runtime = Runtime::builder()
+        .toolbox("dev", "")
+        .provide("stuck", Lazy::new(true))
+        .provide("good", Lazy::new(false))
+        .start()
+        .await
+        .unwrap();
+    let caller = of(&runtime, "", "", Memory::Session);
+    let opened = serde_json::to_value(caller.open("dev").await.unwrap()).unwrap();
+    assert_eq!(
+        opened["servers_failed"],
+        json!([{"server": "stuck", "error": "initialization timed out after 60s"}])
+    );
+    assert_eq!(line(&call(&caller, "good__tool", json!({})).await), "here");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_by_name_makes_idle_servers_ready_and_is_recorded_as_what_it_is() {
+    let runtime =
+        Runtime::builder().toolbox("dev", "").provide("lazy", Lazy::new(false)).start().await.unwrap();
+    let caller = of(&runtime, "", "", Memory::Stateless);
+    let mut events = runtime.events().subscribe();
+    let ended = call(&caller, "lazy__tool", json!({})).await;
+    assert_eq!(line(&ended), "here");
+    let finished = std::iter::from_fn(|| events.try_recv().ok()).find_map(|event| match event {
+        Event::ToolFinished { call, .. } => Some((call.tool.to_string(), call.server.clone(), call.kind)),
+        _ => None,
+    });
+    assert_eq!(finished, Some(("lazy__tool".to_owned(), "lazy".to_owned(), ToolKind::Mcp)));
+    assert!(caller.tree().snapshot().to_string().contains("lazy/lazy__tool"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_past_its_deadline_is_in_the_trace_as_well() {
+    use pegboard_core::store::{TraceQuery, TraceStore};
+    let traces = Arc::new(memory::Traces::new(TraceLimits::default()));
+    let runtime = builder(&Log::default(), json!({}), json!({}))
+        .sessions(Arc::new(memory::Sessions::new(SessionLimits::default())))
+        .traces(Arc::clone(&traces) as _)
+        .start()
+        .await
+        .unwrap();
+    let mut call = Call::new("t__gate", json!({"filePath": "a.md"}));
+    call.context.options.reads_context = true;
+    call.context.deadline = Some(Instant::now() + Duration::from_millis(10));
+    caller(&runtime).start(call).await;
+    runtime.shut_down(Duration::from_secs(1)).await;
+    let records = traces.find(TraceQuery { n_most: 10, ..TraceQuery::default() }).await.unwrap();
+    assert_eq!(records[0].content, "Failed to execute t.gate on file: a.md");
+}
+
+#[tokio::test]
+async fn what_an_answer_breaks_of_its_schema_is_in_the_tree() {
+    let raw = does("raw", |_| {
+        let result = RawJson::from(json!({"content": [], "structuredContent": {"n": "three"}}));
+        async { Ok(Output::result(result)) }.boxed()
+    })
+    .with_output_schema(json!({"type": "object", "properties": {"n": {"type": "integer"}}}));
+    let runtime = with([raw], json!({}), json!({})).start().await.unwrap();
+    let caller = caller(&runtime);
+    let ended = call(&caller, "s__raw", json!({})).await;
+    assert_eq!(ended.warnings, ["$.n: expected type integer, got string"]);
+    assert!(ended.result.unwrap().mismatches.is_empty(), "the answer of a server stands");
+    let tree = serde_json::to_string(&caller.tree().snapshot()).unwrap();
+    assert!(tree.contains("$.n: expected type integer, got string"), "{tree}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn numbers_and_spellings_survive_what_the_runtime_takes_out_and_puts_in() {
+    let echo = does("raw", |call| {
+        let text = call.raw_arguments().as_str().to_owned();
+        async move { Ok(Output::new(text.into())) }.boxed()
+    });
+    let raw = with([echo], json!({}), json!({"validateArguments": "server"}))
+        .sessions(Arc::new(memory::Sessions::new(SessionLimits::default())))
+        .start()
+        .await
+        .unwrap();
+    let text = r#"{"n": 12345678901234567890123, "x": 1e999, "context": {"sessionId": "secret plan"}}"#;
+    let mut call = Call::new("s__raw", RawJson::parse(text.into()).unwrap());
+    call.context.options.reads_context = true;
+    let ended = caller(&raw).start(call).await;
+    assert_eq!(line(&ended), r#"{"n": 12345678901234567890123, "x": 1e999}"#);
+    assert!(ended.journey.session.unwrap().notice.is_some());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_session_that_has_ended_makes_no_more_calls_and_leaves_nothing() {
+    let runtime = board(&Log::default(), json!({"toolResponseMaxBytes": 100}), json!({})).await;
+    let caller = caller(&runtime);
+    let other = caller.clone();
+    caller.end().await;
+    assert_eq!(line(&call(&other, "t__echo", json!({})).await), "canceled: the session has ended");
+}
+
+#[tokio::test(start_paused = true)]
+async fn nobody_can_be_asked_after_the_end_and_no_call_outlives_the_one_above_it() {
+    let late: Arc<std::sync::Mutex<Option<CallContext>>> = Arc::default();
+    let kept = Arc::clone(&late);
+    let n_dropped = Arc::new(AtomicUsize::new(0));
+    let endless = {
+        struct Count(Arc<AtomicUsize>);
+        impl Drop for Count {
+            fn drop(&mut self) {
+                self.0.fetch_add(1, Ordering::SeqCst);
+            }
+        }
+        let n_dropped = Arc::clone(&n_dropped);
+        does("endless", move |_| {
+            let count = Count(Arc::clone(&n_dropped));
+            async move {
+                let _count = count;
+                std::future::pending().await
+            }
+            .boxed()
+        })
+    };
+    let sly = does("sly", move |call| {
+        *kept.lock().unwrap() = Some(call.context().clone());
+        let detached = call.context().tools.as_ref().unwrap().start(Call::new("s__endless", json!({})));
+        tokio::spawn(detached);
+        async {
+            settle().await;
+            Ok(Output::new(json!("bye")))
+        }
+        .boxed()
+    });
+    let runtime = with([endless, sly], json!({"toolTimeout": 0}), json!({})).start().await.unwrap();
+    let ended = caller(&runtime).start(asked_by(Person("ann", Duration::ZERO), "s__sly", json!({}))).await;
+    assert_eq!(line(&ended), "bye");
+    settle().await;
+    assert_eq!(n_dropped.load(Ordering::SeqCst), 1);
+    let context = late.lock().unwrap().take().unwrap();
+    let error = ask(&context).await.unwrap_err();
+    assert_eq!(error.to_string(), "the caller is gone");
+    let late_call = context.tools.unwrap().start(Call::new("s__endless", json!({}))).await;
+    assert_eq!(line(&late_call), "canceled: the call that makes this call has ended");
+}
+
+#[tokio::test]
+async fn no_text_in_an_event_is_longer_than_it_need_be() {
+    let long = "x".repeat(1 << 20);
+    let fails = {
+        let long = long.clone();
+        does("fails", move |call| {
+            let progress = Progress { done: 1.0, total: None, message: Some(long.clone()) };
+            call.context().client().notify(Notice::Progress(progress));
+            let error = CallError::Failed(ToolError::new(&long));
+            async { Err(error) }.boxed()
+        })
+    };
+    let runtime = with([fails], json!({}), json!({})).start().await.unwrap();
+    let mut events = runtime.events().subscribe();
+    caller(&runtime).start(asked_by(Person("ann", Duration::ZERO), "s__fails", json!({}))).await;
+    call(&caller(&runtime), &long, json!({})).await;
+    let mut n_events = 0;
+    while let Ok(event) = events.try_recv() {
+        n_events += 1;
+        assert!(serde_json::to_string(&event).unwrap().len() < 4_000, "{event:?}");
+    }
+    assert!(n_events >= 5);
+}
+
+#[tokio::test(start_paused = true)]
+async fn waiting_is_not_running() {
+    let runtime =
+        board(&Log::default(), json!({"queues": {"q": {"maxConcurrency": 1}}}), json!({"queue": "q"})).await;
+    let caller = caller(&runtime);
+    let nap = || call(&caller, "t__nap", json!({"ms": 100}));
+    let (_, second): (Ended, Ended) = tokio::join!(nap(), nap());
+    assert_eq!(
+        (second.journey.waited, second.duration),
+        (Some(Duration::from_millis(100)), Some(Duration::from_millis(100)))
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_caller_does_not_use_up_the_calls_of_all() {
+    let runtime = board(&Log::default(), json!({"toolTimeout": 0}), json!({})).await;
+    let greedy = caller(&runtime);
+    let many: Vec<_> = (0..=pegboard_runtime::MAX_CALLS_EACH)
+        .map(|_| tokio::spawn(greedy.start(Call::new("t__gate", json!({})))))
+        .collect();
+    settle().await;
+    let over = call(&greedy, "t__echo", json!({})).await;
+    assert!(
+        line(&over).starts_with("limit_exceeded: 2000 calls of this session are under way"),
+        "{}",
+        line(&over)
+    );
+    assert_eq!(line(&call(&caller(&runtime), "t__echo", json!({})).await), "{}");
+    for one in many {
+        one.abort();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_end_of_time_is_no_problem() {
+    let runtime = board(&Log::default(), json!({}), json!({"toolsCache": {"echo": "10000y"}})).await;
+    let caller = caller(&runtime);
+    let mut far = Call::new("t__echo", json!({}));
+    far.context.deadline = Instant::now().checked_add(Duration::from_hours(24 * 365 * 50));
+    far.context.options.timeout = Some(Duration::MAX);
+    assert_eq!(line(&caller.start(far).await), "{}");
+    assert_eq!(line(&call(&caller, "t__echo", json!({})).await), "{}");
+}
