@@ -2,7 +2,7 @@
 //!
 //! - [`RawJson`]: one value as the bytes it was written in;
 //! - [`canonical`]: one spelling for values that mean the same;
-//! - [`twin_name`]: members that share a name;
+//! - [`twin_name`], [`twin_member`]: members that share a name;
 //! - [`scan`]: how text is walked through without building a tree.
 
 mod canonical;
@@ -14,4 +14,4 @@ mod twins;
 pub use canonical::canonical;
 pub use raw::RawJson;
 pub use scan::{MAX_DEPTH, Malformed};
-pub use twins::twin_name;
+pub use twins::{twin_member, twin_name};

@@ -35,11 +35,28 @@ impl RawJson {
     /// The value that these bytes spell, without the white space around it.
     ///
     /// It may nest as deep as what a message carries: one level less than [`MAX_DEPTH`](crate::MAX_DEPTH).
-    pub fn parse(mut bytes: Bytes) -> Result<Self, Malformed> {
+    pub fn parse(bytes: Bytes) -> Result<Self, Malformed> {
         let span = scan::whole(&bytes, scan::MAX_DEPTH - 1)?;
+        Ok(Self::cut_out(bytes, span))
+    }
+
+    /// The value that these bytes begin with, whatever follows it.
+    ///
+    /// ```
+    /// use pegboard_json::RawJson;
+    ///
+    /// let first = RawJson::parse_first("[1, 2] and that is all".into()).unwrap();
+    /// assert_eq!(first.as_str(), "[1, 2]");
+    /// ```
+    pub fn parse_first(bytes: Bytes) -> Result<Self, Malformed> {
+        let span = scan::Scanner::new(&bytes, scan::MAX_DEPTH - 1)?.value()?;
+        Ok(Self::cut_out(bytes, span))
+    }
+
+    fn cut_out(mut bytes: Bytes, span: Range<usize>) -> Self {
         bytes.truncate(span.end);
         bytes.advance(span.start);
-        Ok(Self(bytes))
+        Self(bytes)
     }
 
     /// A value made here.

@@ -22,6 +22,21 @@ pub fn twin_name(value: &RawJson) -> Option<String> {
     find(value.as_bytes())
 }
 
+/// A name that the object itself has twice, if there is one; what its members hold is not looked at.
+///
+/// ```
+/// use pegboard_json::{RawJson, twin_member};
+///
+/// let read = |text: &'static str| twin_member(&RawJson::parse(text.into()).unwrap());
+/// assert_eq!(read(r#"{"a": 1, "\u0061": 2}"#).as_deref(), Some("a"));
+/// assert_eq!(read(r#"{"a": {"b": 1, "b": 2}}"#), None);
+/// ```
+pub fn twin_member(object: &RawJson) -> Option<String> {
+    let object = object.as_bytes();
+    let names: Vec<&[u8]> = scan::members(object).map(|(name, _)| &object[name]).collect();
+    twin(&names)
+}
+
 fn find(value: &[u8]) -> Option<String> {
     match value.first() {
         Some(b'{') => {

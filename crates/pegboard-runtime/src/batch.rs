@@ -5,19 +5,19 @@ use std::sync::Arc;
 use futures_util::StreamExt;
 use futures_util::future::{BoxFuture, FutureExt};
 use futures_util::stream;
-use pegboard_core::call::{Call, Ended, Invoker, ToolRef, ValidCall};
+use pegboard_core::call::{Call, Invoker, ValidCall};
 use pegboard_core::entry::ToolEntry;
-use pegboard_core::error::{CallError, ErrorKind};
+use pegboard_core::error::CallError;
 use pegboard_core::handler::Handler;
-use pegboard_core::id::ToolId;
 use pegboard_core::output::Output;
-use serde::Serialize;
-use serde_json::{Map, Value, json};
+use serde_json::json;
 use tokio::time::Instant;
 
 mod parse;
+mod result;
 
 use parse::Item;
+use result::ItemResult;
 
 /// The names that a batch is called by.
 pub(crate) const NAMES: [&str; 2] = ["agent__batch", "batch"];
@@ -61,7 +61,7 @@ struct Batch;
 impl Handler for Batch {
     fn call<'a>(&'a self, call: &'a ValidCall) -> BoxFuture<'a, Result<Output, CallError>> {
         async move {
-            let request = match parse::read(call.arguments()) {
+            let request = match parse::read(call.raw_arguments()) {
                 Ok(request) => request,
                 Err(problem) => return Ok(Output::failure(problem)),
             };
@@ -72,7 +72,7 @@ impl Handler for Batch {
                 Order::Parallel => parallel(tools, request.items).await,
                 Order::Sequential { stop_on_error } => sequential(tools, request.items, stop_on_error).await,
             };
-            Ok(Output::new(json!({"results": results})))
+            Ok(result::envelope(&results))
         }
         .boxed()
     }
@@ -103,96 +103,10 @@ async fn one(tools: &dyn Invoker, item: Item) -> ItemResult {
     let started = Instant::now();
     let name = item.tool.to_string();
     if NOT_ALLOWED.contains(&name.as_str()) {
-        let message = format!("'{name}' cannot be called in a batch");
-        return ItemResult::failed(item.id, name, "INTERNAL_NOT_ALLOWED", message);
+        return ItemResult::not_allowed(item.id, name);
     }
     let ended = tools.start(Call::new(item.tool, item.arguments)).await;
     let mut result = ItemResult::of(item.id, name, ended);
     result.elapsed_ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
     result
-}
-
-/// What came of one call.
-#[derive(Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
-struct ItemResult {
-    id: Value,
-    tool: String,
-    ok: bool,
-    elapsed_ms: u64,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    output: Option<Value>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    error: Option<ItemError>,
-}
-
-#[derive(Debug, Serialize)]
-struct ItemError {
-    code: &'static str,
-    kind: Option<ErrorKind>,
-    message: String,
-}
-
-impl ItemResult {
-    fn of(id: Value, tool: String, ended: Ended) -> Self {
-        match ended.result {
-            Ok(output) if output.is_error() => {
-                let message = output.text().into_owned();
-                let failed = Self::failed(id, tool, "EXECUTION_ERROR", message);
-                Self { output: Some(output.into_data()), ..failed }
-            }
-            Ok(output) => {
-                Self { id, tool, ok: true, elapsed_ms: 0, output: Some(output.into_data()), error: None }
-            }
-            Err(error) => {
-                let code = match error.kind() {
-                    ErrorKind::UnknownTool | ErrorKind::UnknownToolbox | ErrorKind::UnknownServer => {
-                        "UNKNOWN_TOOL"
-                    }
-                    ErrorKind::InvalidParameters => "BAD_REQUEST",
-                    ErrorKind::NotPermitted => "INTERNAL_NOT_ALLOWED",
-                    ErrorKind::LimitExceeded
-                    | ErrorKind::Canceled
-                    | ErrorKind::QueueTimeout
-                    | ErrorKind::Timeout
-                    | ErrorKind::CircuitOpen
-                    | ErrorKind::AuthRequired
-                    | ErrorKind::ServerUnavailable
-                    | ErrorKind::TransportError
-                    | ErrorKind::ExecutionError
-                    | ErrorKind::OutputInvalid
-                    | ErrorKind::InternalError => "EXECUTION_ERROR",
-                };
-                let mut failed = Self::failed(id, tool, code, error.text());
-                if let Some(item) = &mut failed.error {
-                    item.kind = Some(error.kind());
-                }
-                failed
-            }
-        }
-    }
-
-    fn failed(id: Value, tool: String, code: &'static str, message: String) -> Self {
-        let error = Some(ItemError { code, kind: None, message });
-        Self { id, tool, ok: false, elapsed_ms: 0, output: None, error }
-    }
-
-    fn skipped(item: Item) -> Self {
-        let message = "not called, because a call before it failed".to_owned();
-        Self::failed(item.id, item.tool.to_string(), "SKIPPED", message)
-    }
-}
-
-/// A tool as a batch names it: its name, or its identity.
-fn tool_ref(value: &Value) -> Option<ToolRef> {
-    match value {
-        Value::String(name) if !name.trim().is_empty() => Some(ToolRef::Name(name.trim().to_owned())),
-        Value::Object(_) => serde_json::from_value::<ToolId>(value.clone()).ok().map(ToolRef::Id),
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => None,
-    }
-}
-
-/// No arguments are an empty object.
-fn no_arguments() -> Value {
-    Value::Object(Map::new())
 }

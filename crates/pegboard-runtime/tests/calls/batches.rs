@@ -1,12 +1,20 @@
 //! Several calls in one.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use pegboard_core::call::{Call, Invoker};
+use futures_util::future::BoxFuture;
+use pegboard_core::call::{Call, Invoker, ValidCall};
+use pegboard_core::entry::ToolEntry;
+use pegboard_core::error::CallError;
+use pegboard_core::handler::Handler;
+use pegboard_core::output::Output;
+use pegboard_core::provider::{Local, ToolKind};
+use pegboard_json::RawJson;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use crate::board::{Log, board, call, caller, line};
+use crate::board::{Log, board, builder, call, caller, line};
 
 async fn batch(settings: Value, server: Value, arguments: Value) -> Value {
     let runtime = board(&Log::default(), settings, server).await;
@@ -25,6 +33,168 @@ fn lines(results: &Value) -> Vec<String> {
         format!("{} {} {rest}", result["id"], result["tool"].as_str().unwrap())
     };
     results["results"].as_array().unwrap_or_else(|| panic!("{results}")).iter().map(one).collect()
+}
+
+/// A tool of a server, which gets its arguments and gives its answer as they are written.
+struct Raw(fn(&RawJson) -> Output);
+
+impl Handler for Raw {
+    fn call<'a>(&'a self, call: &'a ValidCall) -> BoxFuture<'a, Result<Output, CallError>> {
+        Box::pin(std::future::ready(Ok(self.0(call.raw_arguments()))))
+    }
+}
+
+/// A batch as it is written, and the whole result of it. The server `s` has `spell`, which answers how its arguments
+/// are spelled, and `answer`, whose arguments are the result that it gives.
+async fn written(arguments: &str) -> Output {
+    let tools = [
+        ToolEntry::from_handler(
+            "spell",
+            "",
+            Arc::new(Raw(|arguments| {
+                let part = json!({"type": "text", "text": arguments.as_str()});
+                Output::result(json!({"content": [part]}).into())
+            })),
+        ),
+        ToolEntry::from_handler("answer", "", Arc::new(Raw(|arguments| Output::result(arguments.clone())))),
+    ];
+    let server = serde_json::from_value(json!({"validateArguments": "server"})).unwrap();
+    let runtime = builder(&Log::default(), json!({}), json!({}))
+        .provide_with("s", Arc::new(Local::new(tools).of_kind(ToolKind::Mcp)), server)
+        .start()
+        .await
+        .unwrap();
+    let arguments = RawJson::parse(arguments.to_owned().into()).unwrap();
+    caller(&runtime).start(Call::new("batch", arguments)).await.result.unwrap()
+}
+
+/// The results of a batch as they are written.
+fn items(output: &Output) -> Vec<RawJson> {
+    let results = output.to_result().at(&["structuredContent", "results"]);
+    results.unwrap_or_else(|| panic!("{}", output.text())).items().collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn arguments_reach_the_tool_as_they_are_written() {
+    let spellings = [
+        r#"{"n":12345678901234567890123}"#,
+        r#"{"n": 1e999, "a":1.0 , "A":-0}"#,
+        r#"{"z":1,"a":{"y":2,"b":[3, 4]}}"#,
+        r#"{"text":"\u0041\/\ud800"}"#,
+        r#"{"twice":1,"twice":2}"#,
+    ];
+    for spelling in spellings {
+        let quoted = serde_json::to_string(spelling).unwrap();
+        let calls = format!(r#"[{{"tool":"s__spell","parameters":{spelling}}}]"#);
+        let batches = [
+            format!(r#"{{"calls":{calls}}}"#),
+            format!(r#"{{"calls":[{{"tool":"s__spell","params":{quoted}}}]}}"#),
+            format!(r#"{{"calls":{}}}"#, serde_json::to_string(&calls).unwrap()),
+            format!(r#"{{"calls":{}}}"#, serde_json::to_string(&format!("{calls}] done")).unwrap()),
+        ];
+        for batch in batches {
+            let items = items(&written(&batch).await);
+            assert_eq!(items[0].get("output").unwrap().text().unwrap(), spelling, "{batch}");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_id_comes_back_as_it_was_spelled() {
+    let cases = [
+        ("7", "7"),
+        ("1.50", "1.50"),
+        ("-1E2", "-1E2"),
+        ("12345678901234567890123", "12345678901234567890123"),
+        (r#"" a ""#, r#""a""#),
+        ("null", r#""call_0""#),
+    ];
+    for (id, expected) in cases {
+        let batch = format!(r#"{{"calls":[{{"id":{id},"tool":"s__spell"}}]}}"#);
+        assert_eq!(items(&written(&batch).await)[0].get("id").unwrap().as_str(), expected);
+    }
+    let blank = "invalid_batch_input: each call requires non-empty id and tool";
+    for id in ["true", "{}", "[1]", r#""""#] {
+        let batch = format!(r#"{{"calls":[{{"id":{id},"tool":"s__spell"}}]}}"#);
+        assert_eq!(written(&batch).await.text(), blank, "{id}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_member_that_is_there_twice_is_refused() {
+    let cases = [
+        (
+            r#"{"calls":[{"tool":"s__spell"},{"tool":"s__spell","t\u006fol":"s__answer"}]}"#,
+            "invalid_batch_input: call 1 has 'tool' twice; give it once",
+        ),
+        (
+            r#"{"calls":"[{\"id\":1,\"tool\":\"s__spell\",\"id\":1}]"}"#,
+            "invalid_batch_input: call 0 has 'id' twice; give it once",
+        ),
+        (
+            r#"{"calls":[{"tool":"s__spell"}],"calls":[]}"#,
+            "invalid_batch_input: the batch has 'calls' twice; give it once",
+        ),
+        (
+            r#"{"calls":[{"tool":{"toolbox":"default","server":"s","name":"spell","name":"spell"}}]}"#,
+            "invalid_batch_input: each call requires non-empty id and tool",
+        ),
+    ];
+    for (batch, expected) in cases {
+        let output = written(batch).await;
+        assert_eq!((output.is_error(), output.text().as_ref()), (true, expected));
+    }
+    // What a tool of Pegboard is given is judged where it is called.
+    let twins = r#"{"calls":[{"tool":"t__echo","parameters":{"a":1,"a":2}}]}"#;
+    assert_eq!(lines(&written(twins).await.data()), [r#""call_0" t__echo "BAD_REQUEST""#]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn answers_come_back_whole() {
+    let see = r#"{"type":"text","text":"see"}"#;
+    let image = r#"{"type":"image","data":"AA==","mimeType":"image/png"}"#;
+    let result = |parts: &str, rest: &str| format!(r#"{{"content":[{parts}]{rest}}}"#);
+    let structured = r#"{"z":12345678901234567890123,"a": 1.0}"#;
+    let with_structured = format!(r#","structuredContent":{structured}"#);
+    let deep = |n: usize| format!(r#"{{"structuredContent":{}{}}}"#, "[".repeat(n), "]".repeat(n));
+    let pictured = result(&format!("{see},{image}"), &with_structured);
+    let linked = result(r#"{"type":"resource_link","uri":"a:b","name":"b"}"#, r#","_meta":{"n": 1e2}"#);
+    let odd = result(r#"{"type":"text"}"#, "");
+    let cases = [
+        (result(see, ""), r#""see""#.to_owned()),
+        (result(&format!("{see},{see}"), r#","structuredContent":null"#), r#""seesee""#.to_owned()),
+        (r#"{"content":"see"}"#.to_owned(), r#""see""#.to_owned()),
+        (result(see, &with_structured), structured.to_owned()),
+        (format!(r#"{{"structuredContent":{structured}}}"#), structured.to_owned()),
+        (pictured.clone(), pictured),
+        (linked.clone(), linked),
+        (odd.clone(), odd),
+        (result("", ""), result("", "")),
+        ("{}".to_owned(), "{}".to_owned()),
+        // One answer that cannot be read does not take the others along.
+        (r#"{"structuredContent":[1e999]}"#.to_owned(), r#""[1e999]""#.to_owned()),
+        (deep(122), format!("{}{}", "[".repeat(122), "]".repeat(122))),
+        (deep(123), format!(r#""{}{}""#, "[".repeat(123), "]".repeat(123))),
+    ];
+    for (answer, expected) in cases {
+        let parameters = serde_json::to_string(&answer).unwrap();
+        let batch = format!(r#"{{"calls":[{{"tool":"s__answer","parameters":{parameters}}}]}}"#);
+        let output = written(&batch).await;
+        assert_eq!(items(&output)[0].get("output").unwrap().as_str(), expected, "{answer}");
+        // Whoever reads texts and whoever reads data get the same.
+        let result = output.to_result();
+        assert_eq!(output.text(), result.get("structuredContent").unwrap().as_str());
+        assert_eq!(output.data()["results"][0]["ok"], true, "{answer}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_i_failed_comes_back_whole_as_well() {
+    let answer = r#"{"content":[{"type":"text","text":"no"},{"type":"audio","data":"AA=="}],"isError":true}"#;
+    let batch = format!(r#"{{"calls":[{{"id":1,"tool":"s__answer","parameters":{answer}}}]}}"#);
+    let output = written(&batch).await;
+    assert!(!output.is_error());
+    insta::assert_snapshot!(output.text(), @r#"{"results":[{"id":1,"tool":"s__answer","ok":false,"elapsedMs":0,"output":{"content":[{"type":"text","text":"no"},{"type":"audio","data":"AA=="}],"isError":true},"error":{"code":"EXECUTION_ERROR","message":"no"}}]}"#);
 }
 
 #[tokio::test(start_paused = true)]
@@ -185,9 +355,13 @@ async fn a_large_item_is_stored_and_the_batch_itself_is_not() {
         json!({"calls": [{"tool": "t__big", "parameters": {"bytes": 1000}}, {"tool": "t__big", "parameters": {"bytes": 250}}]}),
     )
     .await;
-    let text = results["results"][0]["output"].as_str().unwrap();
+    let (large, small) = (&results["results"][0], &results["results"][1]);
+    let text = large["output"].as_str().unwrap();
     assert!(text.starts_with("The output is too large to show"), "{text}");
-    assert_eq!(results["results"][1]["output"].as_str().unwrap().len(), 250);
+    assert!(text.contains(large["stored"].as_str().unwrap()), "{large}");
+    assert_eq!(large["tokens"], text.chars().count().div_ceil(4));
+    assert_eq!(small["output"].as_str().unwrap().len(), 250);
+    assert_eq!((small.get("stored"), small.get("tokens")), (None, None));
     assert!(
         !line(
             &call(
@@ -199,4 +373,51 @@ async fn a_large_item_is_stored_and_the_batch_itself_is_not() {
         )
         .is_empty()
     );
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_could_not_be_checked_is_said_and_what_there_is_not_is_left_out() {
+    let loose = ToolEntry::from_fn("loose", "", |_: Value| async { Ok(json!("done")) })
+        .with_input_schema(json!({"type": "object", "properties": {"a": {"pattern": "(?=b)"}}}));
+    let runtime =
+        pegboard_runtime::Runtime::builder().provide("l", Local::new([loose])).start().await.unwrap();
+    let calls = json!([{"tool": "l__loose", "parameters": {}}, {"tool": "l__none"}, {"tool": "batch"}]);
+    let ended = call(&caller(&runtime), "batch", json!({"calls": calls})).await;
+    insta::assert_snapshot!(format!("{:#}", ended.result.unwrap().data()), @r#"
+    {
+      "results": [
+        {
+          "id": "call_0",
+          "tool": "l__loose",
+          "ok": true,
+          "elapsedMs": 0,
+          "output": "done",
+          "warnings": [
+            "the pattern at /properties/a/pattern is not checked: it is wrong, too large, or uses look-around or back-references"
+          ]
+        },
+        {
+          "id": "call_1",
+          "tool": "l__none",
+          "ok": false,
+          "elapsedMs": 0,
+          "error": {
+            "code": "UNKNOWN_TOOL",
+            "kind": "unknown_tool",
+            "message": "Unknown tool: l__none. Did you mean 'l__loose'?"
+          }
+        },
+        {
+          "id": "call_2",
+          "tool": "batch",
+          "ok": false,
+          "elapsedMs": 0,
+          "error": {
+            "code": "INTERNAL_NOT_ALLOWED",
+            "message": "'batch' cannot be called in a batch"
+          }
+        }
+      ]
+    }
+    "#);
 }
