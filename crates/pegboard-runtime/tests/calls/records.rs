@@ -34,7 +34,7 @@ async fn the_tree_shows_all_that_happened() {
     ├─ 2-1 ✓ tool t/t__echo, 0s, 2 in, 2 out, cached
     ├─ 2-2 ✗ tool t/t__nap, 100ms, 10 in: timeout: Tool execution timed out
     ├─ 2-3 ✗ tool t__nothing, 0s, 2 in: unknown_tool: Unknown tool: t__nothing. Did you mean 't__big'?
-    └─ 2-4 ✓ tool agent/agent__batch, 0s, 49 in, 217 out
+    └─ 2-4 ✓ tool agent/agent__batch, 0s, 49 in, 536 out
        └─ ✓ session … (agent__batch)
           ├─ 2-4.1-1 ✓ tool t/t__echo, 0s, 2 in, 2 out, cached
           └─ 2-4.1-2 ✗ tool t/t__fail, 0s, 2 in: execution_error: boom
