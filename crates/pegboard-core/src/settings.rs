@@ -127,6 +127,8 @@ pub struct QueueSettings {
     /// How long a call in this queue may run.
     #[serde(alias = "defaultTimeout")]
     pub default_timeout_ms: Option<HumanDuration>,
+    /// Whether its slots are shared by all processes that have the same store.
+    pub shared: bool,
     /// After how long a call that waits counts as one priority higher; 0 for never.
     pub ageing: HumanDuration,
 }
@@ -138,6 +140,7 @@ impl Default for QueueSettings {
             max_waiting: 10_000,
             wait_timeout_ms: None,
             default_timeout_ms: None,
+            shared: false,
             ageing: Duration::from_secs(5).into(),
         }
     }

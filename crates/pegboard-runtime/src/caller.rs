@@ -81,7 +81,7 @@ impl Caller {
         let owner = owner(&options);
         let (id, key) = match options.memory {
             // It comes back without a word of having been here: whose it is, is who it is.
-            Memory::Stateless => shared.stateless_identity(&owner),
+            Memory::Stateless => Shared::stateless_identity(&owner),
             Memory::Session | Memory::Everything => (Uuid::new_v4(), shared.next_key()),
         };
         let (id, key): (Arc<str>, _) = (format!("session-{id}").into(), SessionKey(key));

@@ -27,6 +27,7 @@ mod contract;
 pub mod event;
 pub mod filter;
 mod flight;
+mod lease;
 pub mod log;
 pub mod metrics;
 pub mod names;

@@ -24,6 +24,10 @@ pub(crate) struct NamedQueue {
     pub(crate) queue: Queue,
     /// How long a call in it may run.
     pub(crate) default_timeout: Option<Duration>,
+    /// How long a call may wait for a slot.
+    pub(crate) wait_timeout: Option<Duration>,
+    /// How many slots all processes share, if they do.
+    pub(crate) shared_slots: Option<usize>,
 }
 
 impl NamedQueue {
@@ -57,8 +61,14 @@ impl Queues {
             let queue =
                 before.get(&name).map_or_else(|| Queue::new(of(settings)), |before| before.queue.clone());
             queue.resize(of(settings));
-            let default_timeout = settings.default_timeout_ms.map(Duration::from);
-            (Arc::clone(&name), NamedQueue { name, queue, default_timeout })
+            let named = NamedQueue {
+                name: Arc::clone(&name),
+                queue,
+                default_timeout: settings.default_timeout_ms.map(Duration::from),
+                wait_timeout: of(settings).wait_timeout,
+                shared_slots: settings.max_concurrency.filter(|_| settings.shared),
+            };
+            (name, named)
         });
         self.0.store(Arc::new(now.collect()));
     }

@@ -13,7 +13,7 @@ use pegboard_core::call::{Call, ToolRef};
 use pegboard_core::error::CallError;
 use pegboard_core::provider::ServerState;
 use pegboard_core::settings::{QueueSettings, RuntimeSettings};
-use pegboard_core::store::CacheStore;
+use pegboard_core::store::{CacheStore, SlotStore};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 use tokio::time;
@@ -79,6 +79,7 @@ pub(crate) struct Shared {
     pub(crate) queues: Queues,
     pub(crate) cache: Option<Arc<dyn CacheStore>>,
     pub(crate) flights: Flights,
+    pub(crate) slots: Option<Arc<dyn SlotStore>>,
     pub(crate) outputs: Outputs,
     pub(crate) sessions: Option<Sessions>,
     pub(crate) traces: Option<Traces>,
@@ -96,7 +97,6 @@ pub(crate) struct Shared {
     /// What the catalogue was last made from.
     shelves: Mutex<Vec<Shelf>>,
     n_callers: AtomicU64,
-    salt: [u8; 16],
 }
 
 /// A tool that was found.
@@ -309,9 +309,10 @@ impl Shared {
         self.n_callers.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// The identity of a caller that is not remembered: the same for the same owner, and not to be guessed.
-    pub(crate) fn stateless_identity(&self, owner: &str) -> (Uuid, u64) {
-        let digest = Sha256::new().chain_update(self.salt).chain_update(owner).finalize();
+    /// The identity of a caller that is not remembered: the same for the same owner, in every process. It opens no
+    /// door: what is kept under it is given to its owner alone.
+    pub(crate) fn stateless_identity(owner: &str) -> (Uuid, u64) {
+        let digest = Sha256::digest(format!("stateless {owner}"));
         let mut id = [0; 16];
         id.copy_from_slice(&digest[..16]);
         let mut key = [0; 8];

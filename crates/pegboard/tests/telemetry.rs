@@ -309,3 +309,23 @@ fn a_collector_that_is_not_there_is_mentioned_once() {
     assert_eq!(complaints.len(), 1, "{text}");
     assert!(complaints[0].contains("spans cannot be sent to the collector"), "{text}");
 }
+
+#[test]
+fn the_calls_of_the_demo_reach_a_collector_and_its_log() {
+    let (address, received) = collector();
+    let output = Command::new(env!("CARGO_BIN_EXE_pegboard"))
+        .arg("demo")
+        .env("OTEL_EXPORTER_OTLP_ENDPOINT", format!("http://{address}"))
+        .env("PEGBOARD_LOG", "pegboard::tool=debug")
+        .output()
+        .expect("the binary was just built");
+    assert!(output.status.success());
+    let (_, body) = received.recv_timeout(Duration::from_secs(30)).expect("spans are sent at the end");
+    for part in ["execute_tool city__weather", "gen_ai.tool.name", "execute_tool agent__batch", "error.type"]
+    {
+        assert!(contains(&body, part.as_bytes()), "{part}");
+    }
+    let log = String::from_utf8_lossy(&output.stderr);
+    assert!(log.contains("started direction=\"request\" type=\"tool\""), "{log}");
+    assert!(log.contains("error city__sleep_in: Tool execution timed out"), "{log}");
+}

@@ -4,10 +4,12 @@ use std::sync::Arc;
 
 use pegboard_core::error::CallError;
 use pegboard_core::output::Output;
+use tokio::time::{self, Instant};
 
 use super::Ring;
 use crate::event::Event;
 use crate::flight::Flight;
+use crate::lease::Lease;
 use crate::queue::{Priority, QueueError, Slot};
 use crate::queues::NamedQueue;
 
@@ -46,8 +48,31 @@ async fn acquire(flight: &Flight, queue: &NamedQueue) -> Result<Held, CallError>
         events.emit(|| Event::Dequeued { call: flight.subject(), queue: Arc::clone(&queue.name), waited });
         depth(flight, queue);
     }
+    let lease = match queue.shared_slots {
+        None => None,
+        Some(capacity) => lease(flight, queue, capacity).await?,
+    };
     flight.track.hold(&queue.name);
-    Ok(Held { slot: Some(slot), queue: queue.clone(), events: events.clone() })
+    Ok(Held { lease, slot: Some(slot), queue: queue.clone(), events: events.clone() })
+}
+
+/// A slot of all processes that share the queue.
+async fn lease(flight: &Flight, queue: &NamedQueue, capacity: usize) -> Result<Option<Lease>, CallError> {
+    let started = Instant::now();
+    let leasing = Lease::of(flight.runtime(), &queue.name, capacity);
+    let lease = match queue.wait_timeout {
+        // The caller's deadline or its going away ends the wait.
+        None => leasing.await,
+        Some(limit) => match time::timeout(limit, leasing).await {
+            Ok(lease) => lease,
+            Err(_) => return Err(refused(queue, QueueError::TimedOut(limit))),
+        },
+    };
+    let waited = started.elapsed();
+    if !waited.is_zero() {
+        *flight.track.journey().waited.get_or_insert_default() += waited;
+    }
+    Ok(lease)
 }
 
 fn depth(flight: &Flight, queue: &NamedQueue) {
@@ -64,6 +89,7 @@ fn refused(queue: &NamedQueue, error: QueueError) -> CallError {
 
 /// A slot that tells everybody when it is given back.
 struct Held {
+    lease: Option<Lease>,
     slot: Option<Slot>,
     queue: NamedQueue,
     events: crate::event::Events,
@@ -71,6 +97,7 @@ struct Held {
 
 impl Drop for Held {
     fn drop(&mut self) {
+        drop(self.lease.take());
         drop(self.slot.take());
         self.events.emit(|| self.queue.depth());
     }

@@ -12,11 +12,10 @@ use pegboard_core::entry::ToolEntry;
 use pegboard_core::id::{InvalidName, ServerName, ToolboxName};
 use pegboard_core::provider::{Provider, ToolKind};
 use pegboard_core::settings::{Judge, RuntimeSettings, ServerSettings};
-use pegboard_core::store::{CacheStore, OutputStore, SessionStore, StoreError, TraceStore};
+use pegboard_core::store::{CacheStore, OutputStore, SessionStore, SlotStore, StoreError, TraceStore};
 use tokio::time;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-use uuid::Uuid;
 
 use super::{DEFAULT_TOOLBOX, Runtime, Shared};
 use crate::batch;
@@ -48,6 +47,7 @@ pub struct Builder {
     current: Option<ToolboxName>,
     cache: Option<Arc<dyn CacheStore>>,
     outputs: Option<Arc<dyn OutputStore>>,
+    slots: Option<Arc<dyn SlotStore>>,
     sessions: Option<Arc<dyn SessionStore>>,
     traces: Option<Arc<dyn TraceStore>>,
     chains: IndexMap<ToolboxName, PublishedChains>,
@@ -152,6 +152,13 @@ impl Builder {
         self
     }
 
+    /// With a place for slots that several processes share, for queues that are set to.
+    #[must_use]
+    pub fn slots(mut self, store: Arc<dyn SlotStore>) -> Self {
+        self.slots = Some(store);
+        self
+    }
+
     /// With a place for sessions that callers name.
     #[must_use]
     pub fn sessions(mut self, store: Arc<dyn SessionStore>) -> Self {
@@ -228,6 +235,7 @@ impl Builder {
             queues,
             cache: self.cache,
             flights: Flights::default(),
+            slots: self.slots,
             outputs: Outputs::new(self.outputs),
             sessions: self.sessions.map(|store| Sessions::new(store, SessionSettings::default())),
             traces: self.traces.map(Traces::new),
@@ -244,7 +252,6 @@ impl Builder {
             redactor: Redactor::new(self.secrets),
             shelves: Mutex::default(),
             n_callers: AtomicU64::new(1),
-            salt: *Uuid::new_v4().as_bytes(),
             settings: RuntimeSettings { tool_name_max_length: name_limit.clamp(20, 200), ..self.settings },
         });
         shared.refresh();

@@ -275,3 +275,23 @@ fn times_to_live_read_as_people_write_them() {
     let error = "5x".parse::<Ttl>().unwrap_err();
     insta::assert_snapshot!(error, @"cache duration must be 'off', a millisecond number, or a duration like 5m/2h/1d, not '5x'");
 }
+
+#[tokio::test]
+async fn a_tool_that_answers_that_it_failed_is_asked_again() {
+    let n_calls = Arc::new(AtomicUsize::new(0));
+    struct Fails(Arc<AtomicUsize>);
+    impl Handler for Fails {
+        fn call<'a>(&'a self, _: &'a ValidCall) -> BoxFuture<'a, Result<Output, CallError>> {
+            self.0.fetch_add(1, Ordering::SeqCst);
+            let result = json!({"content": [{"type": "text", "text": "not today"}], "isError": true});
+            std::future::ready(Ok(Output::result(RawJson::from(result)))).boxed()
+        }
+    }
+    let entry = ToolEntry::from_handler("tool", "", Arc::new(Fails(Arc::clone(&n_calls))));
+    let runtime = with_cache(entry, json!({"cache": "1h"})).await;
+    for _ in 0..2 {
+        let ended = call(&caller(&runtime), "t__tool", json!({})).await;
+        assert_eq!((line(&ended).as_str(), ended.journey.is_cached), ("isError: not today", false));
+    }
+    assert_eq!(n_calls.load(Ordering::SeqCst), 2);
+}

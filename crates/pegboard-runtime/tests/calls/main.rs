@@ -13,5 +13,6 @@ mod lives;
 mod queues;
 mod records;
 mod sizes;
+mod stores;
 mod times;
 mod toolboxes;

@@ -232,3 +232,13 @@ async fn arguments_that_cannot_be_read_are_refused_where_they_are_checked() {
     let ended = caller(&runtime).start(Call::new("t__echo", raw)).await;
     insta::assert_snapshot!(line(&ended), @"invalid_parameters: Invalid arguments: $: the arguments have a number or a text that cannot be read, such as 1e999");
 }
+
+#[tokio::test]
+async fn a_schema_that_cannot_be_used_is_a_warning_and_the_tool_is_called() {
+    let entry = ToolEntry::from_fn("tool", "", |value: Value| async move { Ok(value) })
+        .with_input_schema(json!({"type": "object", "properties": {"a": {"$ref": "#/nowhere"}}}));
+    let runtime = Runtime::builder().provide("s", Local::new([entry])).start().await.unwrap();
+    let ended = call(&caller(&runtime), "s__tool", json!({"a": 1})).await;
+    assert_eq!(line(&ended), r#"{"a":1}"#);
+    assert_eq!(ended.warnings.len(), 1, "{:?}", ended.warnings);
+}

@@ -1,0 +1,101 @@
+//! Runtimes over one database: what outlasts a process, and what several share.
+
+use std::sync::Arc;
+
+use pegboard_core::call::{Call, Invoker};
+use pegboard_core::settings::ServerSettings;
+use pegboard_runtime::{Builder, CallerOptions, Memory, Runtime};
+use pegboard_stores::sqlite::Database;
+use serde_json::json;
+
+use crate::board::{Log, call, caller, line, settle, tools};
+
+fn over(database: &Database, log: &Log, settings: serde_json::Value, server: serde_json::Value) -> Builder {
+    let server: ServerSettings = serde_json::from_value(server).unwrap();
+    Runtime::builder()
+        .settings(serde_json::from_value(settings).unwrap())
+        .cache(Arc::new(database.clone()))
+        .outputs(Arc::new(database.clone()))
+        .sessions(Arc::new(database.clone()))
+        .traces(Arc::new(database.clone()))
+        .slots(Arc::new(database.clone()))
+        .provide_with("t", Arc::new(pegboard_core::provider::Local::new(tools(log))), server)
+}
+
+#[tokio::test]
+async fn the_cache_and_sessions_outlast_a_restart() {
+    let folder = tempfile::tempdir().unwrap();
+    let log = Log::default();
+    let mut sessions = Vec::new();
+    for is_cached in [false, true] {
+        let database = Database::open(&folder.path().join("board.db")).unwrap();
+        let runtime = over(&database, &log, json!({}), json!({"cache": "1h"})).start().await.unwrap();
+        let caller = caller(&runtime);
+        let ended = call(&caller, "t__echo", json!({"a": 1})).await;
+        assert_eq!((line(&ended).as_str(), ended.journey.is_cached), (r#"{"a":1}"#, is_cached));
+        let mut named = Call::new("t__fail", json!({"context": {"sessionId": "budget work"}}));
+        named.context.options.reads_context = true;
+        sessions.push(caller.start(named).await.journey.session.unwrap().id);
+        runtime.shut_down(std::time::Duration::from_secs(5)).await;
+    }
+    assert_eq!(sessions[0], sessions[1]);
+    assert_eq!(log.n_begun(), 3);
+}
+
+#[tokio::test]
+async fn a_stored_output_outlasts_a_restart_for_who_comes_back() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut handles = Vec::new();
+    for is_first in [true, false] {
+        let database = Database::open(&folder.path().join("board.db")).unwrap();
+        let settings = json!({"toolResponseMaxBytes": 100});
+        let runtime = over(&database, &Log::default(), settings, json!({})).start().await.unwrap();
+        for (memory, comes_back) in [(Memory::Stateless, true), (Memory::Session, false)] {
+            let caller = runtime.caller(CallerOptions { memory, ..CallerOptions::default() });
+            caller.open("default").await.unwrap();
+            if is_first {
+                let ended = call(&caller, "t__big", json!({"bytes": 500})).await;
+                handles.push(ended.journey.stored.unwrap().to_string());
+            }
+            let handle = &handles[usize::from(!comes_back)];
+            let read =
+                call(&caller, "tool_output", json!({"handle": handle, "mode": "head", "lines": 1})).await;
+            let is_there = line(&read).starts_with("a line");
+            assert_eq!(is_there, is_first || comes_back, "{memory:?}: {}", line(&read));
+        }
+        runtime.shut_down(std::time::Duration::from_secs(5)).await;
+    }
+}
+
+#[tokio::test]
+async fn two_runtimes_share_the_slots_of_a_queue() {
+    let folder = tempfile::tempdir().unwrap();
+    let log = Log::default();
+    let open = || async {
+        let database = Database::open(&folder.path().join("board.db")).unwrap();
+        let settings = json!({"queues": {"q": {"maxConcurrency": 1, "shared": true}}});
+        over(&database, &log, settings, json!({"queue": "q"})).start().await.unwrap()
+    };
+    let (here, there) = (open().await, open().await);
+    let first = tokio::spawn(caller(&here).start(Call::new("t__gate", json!({}))));
+    while log.n_begun() == 0 {
+        tokio::task::yield_now().await;
+    }
+    let second = tokio::spawn(caller(&there).start(Call::new("t__echo", json!({}))));
+    settle().await;
+    assert_eq!(log.n_begun(), 1, "the other runtime has the only slot");
+    log.let_one_go();
+    assert_eq!(line(&first.await.unwrap()), "through");
+    let second = second.await.unwrap();
+    assert_eq!(line(&second), "{}");
+    assert!(second.journey.waited.is_some());
+}
+
+#[tokio::test]
+async fn a_store_that_cannot_be_used_is_told_at_the_start() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("board.db");
+    std::fs::write(&path, "this is no database, and is long enough to be taken for something else").unwrap();
+    let error = Database::open(&path).unwrap_err().to_string();
+    assert!(error.contains("cannot be opened"), "{error}");
+}
