@@ -278,7 +278,6 @@ fn times_to_live_read_as_people_write_them() {
 
 #[tokio::test]
 async fn a_tool_that_answers_that_it_failed_is_asked_again() {
-    let n_calls = Arc::new(AtomicUsize::new(0));
     struct Fails(Arc<AtomicUsize>);
     impl Handler for Fails {
         fn call<'a>(&'a self, _: &'a ValidCall) -> BoxFuture<'a, Result<Output, CallError>> {
@@ -287,6 +286,7 @@ async fn a_tool_that_answers_that_it_failed_is_asked_again() {
             std::future::ready(Ok(Output::result(RawJson::from(result)))).boxed()
         }
     }
+    let n_calls = Arc::new(AtomicUsize::new(0));
     let entry = ToolEntry::from_handler("tool", "", Arc::new(Fails(Arc::clone(&n_calls))));
     let runtime = with_cache(entry, json!({"cache": "1h"})).await;
     for _ in 0..2 {
