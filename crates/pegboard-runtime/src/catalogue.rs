@@ -66,6 +66,7 @@ pub struct Tool {
     pub rules: Rules,
     /// Tells its server's configuration from every other.
     pub fingerprint: Arc<str>,
+    schema_digest: OnceLock<String>,
 }
 
 impl Tool {
@@ -86,13 +87,16 @@ impl Tool {
             aliases: Vec::new(),
             rules: Rules::default(),
             fingerprint: fingerprint.into(),
+            schema_digest: OnceLock::new(),
         })
     }
 
-    /// What tells its input schema from every other.
-    pub(crate) fn schema_digest(&self) -> String {
-        let digest = Sha256::digest(self.entry.input_schema().as_json().to_string());
-        digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect::<Vec<_>>().concat()
+    /// What tells its input schema from every other; made when it is first wanted.
+    pub(crate) fn schema_digest(&self) -> &str {
+        self.schema_digest.get_or_init(|| {
+            let digest = Sha256::digest(self.entry.input_schema().as_json().to_string());
+            digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect::<Vec<_>>().concat()
+        })
     }
 
     /// What a model should know about using it.
@@ -161,7 +165,7 @@ pub struct Warning {
 /// All tools there are at one time.
 ///
 /// ```
-/// use std::sync::Arc;
+/// use std::sync::{Arc, OnceLock};
 ///
 /// use pegboard_core::entry::ToolEntry;
 /// use pegboard_core::id::{ServerName, ToolboxName};

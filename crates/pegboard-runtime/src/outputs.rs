@@ -192,7 +192,9 @@ impl Outputs {
             });
         }
         let path = JsonPath::parse(path).map_err(|error| error.to_string())?;
-        reading::select_one(&output.body, &path).map(RawJson::from).map_err(|error| error.to_string())
+        let found = tool::aside(move |_| reading::select_one(&output.body, &path)).await;
+        let found = found.map_err(|error| error.to_string())?;
+        found.map(RawJson::from).map_err(|error| error.to_string())
     }
 }
 

@@ -7,6 +7,7 @@
 
 mod cursor;
 mod cut;
+mod effort;
 mod grep;
 mod json_path;
 mod page;
@@ -16,6 +17,7 @@ mod stats;
 
 pub use cursor::{BadCursor, Cursor};
 pub use cut::{chunks, truncated};
+pub use effort::{Effort, GiveUp};
 pub use grep::{BadPattern, Case, Grep, Pattern};
 pub use json_path::{BadPath, JsonPath, select, select_one};
 pub use page::Reading;
@@ -81,6 +83,17 @@ pub enum ReadError {
 /// assert!(read(body.as_bytes(), "text/plain", &next, 512).unwrap().text.starts_with("a line\n"));
 /// ```
 pub fn read(body: &[u8], content_type: &str, view: &View, max_bytes: usize) -> Result<Reading, ReadError> {
+    read_within(body, content_type, view, max_bytes, &Effort::unlimited())
+}
+
+/// One page of an output, of which a part is given when it takes more than the effort.
+pub fn read_within(
+    body: &[u8],
+    content_type: &str,
+    view: &View,
+    max_bytes: usize,
+    effort: &Effort,
+) -> Result<Reading, ReadError> {
     let max_bytes = max_bytes.max(MIN_PAGE_BYTES);
     let text = || {
         let not_text = |_| ReadError::NotText { content_type: quoted(content_type), n_bytes: body.len() };
@@ -105,13 +118,15 @@ pub fn read(body: &[u8], content_type: &str, view: &View, max_bytes: usize) -> R
             let end = to.map_or(text.len(), |to| page::end_of_line(text, to));
             Ok(page::lines(text, start..end, max_bytes))
         }
-        View::Grep(grep) => Ok(grep::page(text()?, grep, (0, 0), max_bytes)),
+        View::Grep(grep) => Ok(grep::page(text()?, grep, (0, 0), max_bytes, effort)),
         View::Search(words) => Ok(search::page(text()?, words, 0, max_bytes)),
         View::JsonPath(path) => json_path::page(body, path, (0, 0), max_bytes),
         View::Stats => Ok(Reading::whole(stats::summary(body, content_type, max_bytes))),
         View::Next(Cursor(place)) => match place {
             Place::Bytes(range) => Ok(page::lines(text()?, range.clone(), max_bytes)),
-            Place::Grep { grep, at, n_after } => Ok(grep::page(text()?, grep, (*at, *n_after), max_bytes)),
+            Place::Grep { grep, at, n_after } => {
+                Ok(grep::page(text()?, grep, (*at, *n_after), max_bytes, effort))
+            }
             Place::Search { words, n_shown } => Ok(search::page(text()?, words, *n_shown, max_bytes)),
             Place::JsonPath { path, n_shown, offset } => {
                 json_path::page(body, path, (*n_shown, *offset), max_bytes)

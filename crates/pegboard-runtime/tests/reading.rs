@@ -3,8 +3,8 @@
 #![expect(clippy::unwrap_used, reason = "a test says what it expects by failing")]
 
 use pegboard_runtime::reading::{
-    BadRequest, Case, Cursor, Grep, JsonPath, Pattern, ReadError, Reading, Request, Stats, View, Words,
-    chunks, read, select, select_one, truncated,
+    BadRequest, Case, Cursor, Effort, Grep, JsonPath, Pattern, ReadError, Reading, Request, Stats, View,
+    Words, chunks, read, read_within, select, select_one, truncated,
 };
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -306,7 +306,7 @@ fn a_pattern_that_is_none_is_explained() {
          ^
     error: unclosed group
     ");
-    insta::assert_snapshot!(refused("(a{1000}){1000}"), @"`pattern` is not a regular expression that can be used: Compiled regex exceeds size limit of 1048576 bytes.");
+    insta::assert_snapshot!(refused("(a{1000}){1000}"), @"`pattern` is too large once its repetitions are counted out; use a simpler one");
     let nested = refused(&("(".repeat(99) + &")".repeat(99)));
     assert!(nested.contains("exceed the maximum number of nested parentheses/brackets"), "{nested}");
     insta::assert_snapshot!(refused(&"a".repeat(513)), @"`pattern` is longer than 512 bytes");
@@ -816,4 +816,94 @@ proptest! {
             drop(read("[\"é😀a\"]\na".as_bytes(), "text/plain", &View::Next(cursor), 0));
         }
     }
+}
+
+#[test]
+fn ordinary_patterns_are_taken_and_huge_ones_are_refused() {
+    let ordinary = [
+        r"ERROR|WARN|fatal",
+        r"\bfoo\d+\b",
+        r"(?i)error.*timeout",
+        r"\w+@\w+\.\w+",
+        r"^\s*at .*:\d+$",
+        r"[A-Za-z_][A-Za-z0-9_]*\(",
+        r"\d{4}-\d{2}-\d{2}T\d{2}:\d{2}",
+        "é+",
+        r"(a|b|c){1,20}",
+    ];
+    for pattern in ordinary {
+        assert!(Pattern::new(pattern, Case::Matters).is_ok(), "{pattern}");
+        assert!(Pattern::new(pattern, Case::Ignored).is_ok(), "{pattern}");
+    }
+    for pattern in [r"(?:[ab]{1,200}){1,200}c", r"[ab]*a[ab]{90000}c", r"(?:\w{1,50}){1,50}"] {
+        assert_eq!(
+            Pattern::new(pattern, Case::Matters).unwrap_err().to_string(),
+            "`pattern` is too large once its repetitions are counted out; use a simpler one"
+        );
+    }
+}
+
+#[test]
+fn matches_are_found_wherever_they_are_in_a_line_of_any_length() {
+    let check = |pattern: &str, text: &str, expected: usize| {
+        let grep = Grep::new(Pattern::new(pattern, Case::Matters).unwrap(), 0, 1_000);
+        let mut view = View::Grep(grep);
+        let mut n_found = 0;
+        loop {
+            let page = read(text.as_bytes(), "text/plain", &view, 4_000).unwrap();
+            n_found += page.content().matches("needle").count();
+            match page.next {
+                Some(next) => view = View::Next(next),
+                None => break,
+            }
+        }
+        assert_eq!(n_found, expected, "{pattern} in {} bytes", text.len());
+    };
+    for n_before in [0, 1, 16_380, 16_384, 16_390, 20_000, 100_000] {
+        let text = format!("{}needle{}", "x".repeat(n_before), "y".repeat(50_000));
+        check("needle", &text, 1);
+        check("x?needley{20}", &text, 1);
+        check("^needle", &text, usize::from(n_before == 0));
+        check("needle$", &text, 0);
+        check("xneedle$", &text[..n_before + 6], usize::from(n_before > 0));
+    }
+    let everywhere = "é".repeat(9_000) + "needle" + &"é".repeat(9_000) + "needle";
+    check("needle", &everywhere, 2);
+}
+
+#[test]
+fn a_search_that_takes_too_long_goes_on_from_where_it_was() {
+    let text = "no match here\n".repeat(10_000) + "needle\n";
+    let effort = Effort::within(std::time::Duration::ZERO);
+    let grep = Grep::new(Pattern::new("needle", Case::Matters).unwrap(), 0, 10);
+    let mut view = View::Grep(grep);
+    let mut n_pages = 0;
+    loop {
+        let page = read_within(text.as_bytes(), "text/plain", &view, 1_000, &effort).unwrap();
+        n_pages += 1;
+        let Some(next) = page.next else {
+            assert!(page.text.contains("10001: needle"), "{}", page.text);
+            break;
+        };
+        assert!(n_pages > 1 || page.text.contains("bytes so far; continue with"), "{}", page.text);
+        view = View::Next(next);
+    }
+    assert!(n_pages > 100);
+    // Whoever does not wait any more stops the work.
+    let effort = Effort::unlimited();
+    drop(effort.guard());
+    let first = View::Grep(Grep::new(Pattern::new("needle", Case::Matters).unwrap(), 0, 10));
+    assert!(read_within(text.as_bytes(), "text/plain", &first, 1_000, &effort).unwrap().next.is_some());
+}
+
+#[test]
+fn a_document_too_large_for_a_tree_is_read_in_other_ways() {
+    let body = format!("[{}1]", "1,".repeat(9 << 20));
+    let path = JsonPath::parse("$[0]").unwrap();
+    let error = select_one(body.as_bytes(), &path).unwrap_err().to_string();
+    assert!(
+        error.contains("larger than the 16777216 bytes")
+            && error.ends_with("read it with lines, grep or search"),
+        "{error}"
+    );
 }

@@ -1,7 +1,7 @@
 //! How a snapshot is made from what the servers offer.
 
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use indexmap::IndexSet;
 use indexmap::map::Entry;
@@ -157,6 +157,7 @@ impl Stock {
                 agent_mode_name: Arc::clone(&unnamed),
                 aliases: aliases(settings.tools.get(entry.name())),
                 fingerprint: Arc::clone(&fingerprint),
+                schema_digest: OnceLock::new(),
             }));
         }
         warnings.extend(strangers(settings, &offered));

@@ -1,6 +1,7 @@
 //! The tool that reads stored outputs back.
 
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use pegboard_core::call::ValidCall;
 use pegboard_core::entry::{Annotations, ToolEntry};
@@ -8,13 +9,20 @@ use pegboard_core::error::CallError;
 use pegboard_core::handler::Handler;
 use pegboard_core::output::Output;
 use pegboard_core::settings::OutputSettings;
+use pegboard_core::store::StoredOutput;
+use tokio::sync::Semaphore;
 
 use super::{Answering, answering};
-use crate::reading::{self, ReadError, Request, Stats, View, chunks};
+use crate::reading::{self, Effort, ReadError, Request, Stats, View, chunks};
 use crate::runtime::Shared;
 
 /// How many bytes of a stored output are handed over at once if nobody says otherwise.
 const PAGE_BYTES: usize = 12_288;
+
+/// How long one page may be worked on.
+const PAGE_EFFORT: Duration = Duration::from_secs(1);
+/// How many pages are worked on at the same time.
+const MAX_READERS: usize = 4;
 
 /// The tool that reads stored outputs back.
 pub(crate) fn tool_output(shared: Weak<Shared>) -> ToolEntry {
@@ -62,14 +70,33 @@ impl Reader {
         };
         let max_bytes = shared.settings.tool_response_max_bytes.unwrap_or(PAGE_BYTES);
         let settings = &shared.settings.tool_output;
-        Ok(match reading::read(&output.body, &output.content_type, &request.view, max_bytes) {
-            Ok(reading) => Output::new(reading.text.into()),
-            Err(ReadError::NeedsModel { .. }) => {
-                without_model(&output.body, &request.view, settings, max_bytes)
+        let settings = settings.clone();
+        aside(move |effort| {
+            let StoredOutput { body, content_type, .. } = &output;
+            match reading::read_within(body, content_type, &request.view, max_bytes, effort) {
+                Ok(reading) => Output::new(reading.text.into()),
+                Err(ReadError::NeedsModel { .. }) => without_model(body, &request.view, &settings, max_bytes),
+                Err(error) => Output::failure(format!("{error}.")),
             }
-            Err(error) => Output::failure(format!("{error}.")),
         })
+        .await
     }
+}
+
+/// Does work that takes a while on a thread of its own, a few at a time. Whoever stops waiting stops the work.
+pub(super) async fn aside<T: Send + 'static>(
+    work: impl FnOnce(&Effort) -> T + Send + 'static,
+) -> Result<T, CallError> {
+    static READERS: Semaphore = Semaphore::const_new(MAX_READERS);
+    // The deadline of the call ends the wait.
+    let permit = READERS.acquire().await;
+    let effort = Effort::within(PAGE_EFFORT);
+    let _waiting = effort.guard();
+    let done = tokio::task::spawn_blocking(move || {
+        let _permit = permit;
+        work(&effort)
+    });
+    done.await.map_err(|error| CallError::Panicked { message: error.to_string() })
 }
 
 /// What can be said without a model: the beginning and the end, and how to find the rest.

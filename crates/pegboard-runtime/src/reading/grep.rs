@@ -1,16 +1,24 @@
 //! The lines that match a pattern, with the lines around them.
 
 use std::collections::VecDeque;
+use std::ops::Range;
 
 use regex::{Regex, RegexBuilder};
 
 use super::cursor::{Cursor, Place};
+use super::effort::Effort;
 use super::page::{Reading, excerpt, newlines, room};
 
 /// How long a pattern may be.
 const MAX_PATTERN_BYTES: usize = 512;
 /// How much memory a compiled pattern may take; it bounds the time for each byte of the text, too.
-const MAX_COMPILED_BYTES: usize = 1 << 20;
+const MAX_COMPILED_BYTES: usize = 512 << 10;
+/// How much memory the matcher may use to be fast.
+const MAX_CACHE_BYTES: usize = 1 << 20;
+/// A longer line is searched window by window, so that the search can stop in between.
+const WINDOW_BYTES: usize = 8 << 10;
+/// How much of a window the next one repeats: in a longer line than a window, a longer match may be missed.
+const OVERLAP_BYTES: usize = 2 << 10;
 /// How deeply the groups of a pattern may nest.
 const MAX_NESTING: u32 = 50;
 /// A longer line is shown in parts.
@@ -71,7 +79,10 @@ pub enum BadPattern {
     /// It is longer than a pattern needs to be.
     #[error("`pattern` is longer than {MAX_PATTERN_BYTES} bytes")]
     TooLong,
-    /// It is not a regular expression, or one that takes too much memory.
+    /// Matching it would take too long; counted repetitions make a pattern large.
+    #[error("`pattern` is too large once its repetitions are counted out; use a simpler one")]
+    TooLarge,
+    /// It is not a regular expression.
     #[error("`pattern` is not a regular expression that can be used: {0}")]
     Refused(String),
 }
@@ -85,11 +96,14 @@ impl Pattern {
         RegexBuilder::new(text)
             .case_insensitive(case == Case::Ignored)
             .size_limit(MAX_COMPILED_BYTES)
-            .dfa_size_limit(MAX_COMPILED_BYTES)
+            .dfa_size_limit(MAX_CACHE_BYTES)
             .nest_limit(MAX_NESTING)
             .build()
             .map(|regex| Self { regex, case })
-            .map_err(|error| BadPattern::Refused(error.to_string()))
+            .map_err(|error| match error {
+                regex::Error::CompiledTooBig(_) => BadPattern::TooLarge,
+                error => BadPattern::Refused(error.to_string()),
+            })
     }
 
     /// How it is spelled.
@@ -112,15 +126,26 @@ impl PartialEq for Pattern {
 impl Eq for Pattern {}
 
 /// The matches from the byte `at` on; `n_after` lines are shown before the first, as context of one on the page before.
-pub(super) fn page(text: &str, grep: &Grep, (at, n_after): (usize, usize), max_bytes: usize) -> Reading {
+pub(super) fn page(
+    text: &str,
+    grep: &Grep,
+    (at, n_after): (usize, usize),
+    max_bytes: usize,
+    effort: &Effort,
+) -> Reading {
     let widest = Place::Grep { grep: grep.clone(), at: text.len(), n_after };
     let room = room(max_bytes, &Cursor(widest));
     let limit = MAX_LINE_BYTES.min(room - LINE_NUMBER_BYTES);
-    let mut page = Page { grep, room, limit, content: String::new(), n_matches: 0, last: None };
+    let mut page = Page { grep, effort, room, limit, content: String::new(), n_matches: 0, last: None };
     match page.fill(text, at, n_after) {
         Filled::Full { at, n_after } => {
             let next = Cursor(Place::Grep { grep: grep.clone(), at, n_after });
             Reading::cut(page.content, "more matches follow", next, max_bytes)
+        }
+        Filled::Stopped { at } => {
+            let next = Cursor(Place::Grep { grep: grep.clone(), at, n_after: 0 });
+            let left = format!("searched {at} of {} bytes so far", text.len());
+            Reading::cut(page.content, &left, next, max_bytes)
         }
         Filled::Done if page.content.is_empty() && at > 0 => {
             Reading::nothing("No more lines match the pattern.")
@@ -136,10 +161,26 @@ enum Filled {
     Done,
     /// There is more, from here.
     Full { at: usize, n_after: usize },
+    /// It took too long; the search goes on from here.
+    Stopped { at: usize },
 }
 
 /// Why a line was not taken: the page is full.
 struct PageIsFull;
+
+/// How far a search came.
+struct Stopped {
+    at: usize,
+}
+
+/// How much of a line was shown.
+enum Shown {
+    All,
+    /// The page is full, and the line goes on from here.
+    UpTo(usize),
+    /// It took too long, and the search goes on from here.
+    Stopped(usize),
+}
 
 #[derive(Clone, Copy)]
 struct Line<'text> {
@@ -150,6 +191,7 @@ struct Line<'text> {
 
 struct Page<'grep> {
     grep: &'grep Grep,
+    effort: &'grep Effort,
     room: usize,
     limit: usize,
     content: String,
@@ -163,9 +205,17 @@ impl Page<'_> {
         let at = text.floor_char_boundary(at);
         let mut before: VecDeque<Line<'_>> = VecDeque::new();
         for line in lines_from(text, at) {
+            if line.start > at && self.effort.is_over() {
+                return Filled::Stopped { at: line.start };
+            }
             // Only a line that was begun on the page before has a part that is not searched again.
             let from = at.saturating_sub(line.start).min(line.text.len());
-            if self.grep.pattern.regex.find_at(line.text, from).is_some() {
+            let found = match self.find(line.text, from) {
+                Ok(found) => found,
+                // At least a window was searched, so the next page begins later than this one.
+                Err(Stopped { at }) => return Filled::Stopped { at: line.start + at },
+            };
+            if found.is_some() {
                 if self.n_matches == self.grep.max_matches {
                     let at = before.front().map_or(line.start, |first| first.start);
                     return Filled::Full { at, n_after: 0 };
@@ -175,8 +225,10 @@ impl Page<'_> {
                         return Filled::Full { at: context.start, n_after: 0 };
                     }
                 }
-                if let Err(within) = self.show_matches(line, from) {
-                    return Filled::Full { at: line.start + within, n_after: 0 };
+                match self.show_matches(line, from) {
+                    Shown::All => {}
+                    Shown::UpTo(within) => return Filled::Full { at: line.start + within, n_after: 0 },
+                    Shown::Stopped(within) => return Filled::Stopped { at: line.start + within },
                 }
                 n_after = self.grep.context;
             } else if n_after > 0 {
@@ -194,31 +246,59 @@ impl Page<'_> {
         Filled::Done
     }
 
-    /// Shows a line that matches, or the parts of a long one. If the page is full, says from where the line goes on.
-    fn show_matches(&mut self, line: Line<'_>, mut from: usize) -> Result<(), usize> {
+    /// Shows a line that matches, or the parts of a long one.
+    fn show_matches(&mut self, line: Line<'_>, mut from: usize) -> Shown {
         let mut n_parts = 0;
-        while let Some(found) = self.grep.pattern.regex.find_at(line.text, from) {
+        loop {
+            let found = match self.find(line.text, from) {
+                Ok(Some(found)) => found,
+                Ok(None) => return Shown::All,
+                Err(Stopped { at }) => return Shown::Stopped(at),
+            };
             if n_parts == MAX_PARTS || self.n_matches == self.grep.max_matches {
-                return Err(from);
+                return Shown::UpTo(from);
             }
-            let shown_to = self.show(line, ':', found.range()).map_err(|PageIsFull| from)?;
+            let Ok(shown_to) = self.show(line, ':', found.clone()) else { return Shown::UpTo(from) };
             self.n_matches += 1;
             n_parts += 1;
-            from = shown_to.max(found.end());
+            from = shown_to.max(found.end);
             if from >= line.text.len() {
-                break;
+                return Shown::All;
             }
         }
-        Ok(())
+    }
+
+    /// The first match from `from` on, window by window; or how far the search came before it had to stop.
+    fn find(&self, line: &str, mut from: usize) -> Result<Option<Range<usize>>, Stopped> {
+        let regex = &self.grep.pattern.regex;
+        let mut end = line.floor_char_boundary(from.saturating_add(WINDOW_BYTES));
+        loop {
+            if line.len() - from <= WINDOW_BYTES {
+                end = line.len();
+            }
+            match regex.find_at(&line[..end], from) {
+                // At the edge of a window a match may be longer than it looks, or none at all. The window doubles,
+                // so that looking again costs no more than looking once.
+                Some(found) if found.end() == end && end < line.len() && !self.effort.is_over() => {
+                    end = line.floor_char_boundary(end.saturating_add(end - from));
+                    continue;
+                }
+                Some(found) => return Ok(Some(found.range())),
+                None if end == line.len() => return Ok(None),
+                None => {
+                    from = line.floor_char_boundary(end - OVERLAP_BYTES).max(from + 1);
+                    from = line.ceil_char_boundary(from);
+                    end = line.floor_char_boundary(from.saturating_add(WINDOW_BYTES));
+                }
+            }
+            if end < line.len() && self.effort.is_over() {
+                return Err(Stopped { at: from });
+            }
+        }
     }
 
     /// Adds a line if there is room for it, and says up to where it was shown.
-    fn show(
-        &mut self,
-        line: Line<'_>,
-        sign: char,
-        found: std::ops::Range<usize>,
-    ) -> Result<usize, PageIsFull> {
+    fn show(&mut self, line: Line<'_>, sign: char, found: Range<usize>) -> Result<usize, PageIsFull> {
         let (text, shown_to) = excerpt(line.text, found, self.limit);
         let has_gap = self.grep.context > 0 && self.last.is_some_and(|last| last + 1 < line.number);
         let gap = if has_gap { "--\n" } else { "" };

@@ -206,6 +206,10 @@ pub fn select_one(body: &[u8], path: &JsonPath) -> Result<Value, ReadError> {
 
 /// The document. Nothing is nested so deep that following it takes too much stack: the parser refuses it.
 fn parsed(body: &[u8]) -> Result<Value, ReadError> {
+    if body.len() > MAX_DOCUMENT_BYTES {
+        let problem = format!("it is larger than the {MAX_DOCUMENT_BYTES} bytes that paths are followed in");
+        return Err(ReadError::NotJson { problem });
+    }
     serde_json::from_slice(body).map_err(|error| ReadError::NotJson { problem: error.to_string() })
 }
 
@@ -263,6 +267,8 @@ pub(super) fn page(
     })
 }
 
+/// How large a document may be to be read as a whole; as a tree it takes several times as much.
+const MAX_DOCUMENT_BYTES: usize = 16 << 20;
 /// One value to be read: a text as it is, and each member or item of anything else on its own line.
 fn spread_out(value: &Value) -> String {
     match value {

@@ -296,3 +296,18 @@ async fn a_session_that_ends_takes_its_outputs_along() {
     caller.end().await;
     assert!(store_is_empty(&runtime));
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn a_slow_reading_holds_up_neither_its_caller_nor_anybody_else() {
+    let one_line = "ab".repeat(1 << 20);
+    let (_runtime, caller) = answering(json!({"content": [{"type": "text", "text": one_line}]}), 100).await;
+    let handle = handle(&call(&caller, "s__raw", json!({})).await);
+    let mut slow = Call::new(
+        "tool_output",
+        json!({"handle": handle, "mode": "grep", "pattern": "(?:[ab]{1,150}){1,20}c"}),
+    );
+    slow.context.deadline = Some(tokio::time::Instant::now() + std::time::Duration::from_millis(50));
+    let (slow, quick) = tokio::join!(caller.start(slow), call(&caller, "s__echo", json!({"a": 1})));
+    assert_eq!(line(&slow), "timeout: The caller's deadline passed before the tool answered");
+    assert_eq!(line(&quick), r#"{"a":1}"#);
+}
