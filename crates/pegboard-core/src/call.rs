@@ -285,7 +285,9 @@ impl Drop for Running {
     fn drop(&mut self) {
         let work = self.0.take();
         // A guard of the tool that panics while the call is cancelled must not take the caller down.
-        let _ = catch_unwind(AssertUnwindSafe(|| drop(work)));
+        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| drop(work))) {
+            handler::panicked(panic);
+        }
     }
 }
 

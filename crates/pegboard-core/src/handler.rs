@@ -67,7 +67,7 @@ fn misfit(error: serde_json::Error) -> CallError {
 pub(crate) async fn call_guarded(handler: &dyn Handler, call: &ValidCall) -> Result<Output, CallError> {
     match catch_unwind(AssertUnwindSafe(|| handler.call(call))) {
         Ok(work) => Guarded(Some(work)).await,
-        Err(panic) => Err(panicked(&*panic)),
+        Err(panic) => Err(panicked(panic)),
     }
 }
 
@@ -82,7 +82,7 @@ impl Future for Guarded<'_> {
         match catch_unwind(AssertUnwindSafe(|| work.as_mut().poll(context))) {
             Ok(Poll::Pending) => Poll::Pending,
             Ok(Poll::Ready(result)) => Poll::Ready(result),
-            Err(panic) => Poll::Ready(Err(panicked(&*panic))),
+            Err(panic) => Poll::Ready(Err(panicked(panic))),
         }
     }
 }
@@ -91,12 +91,20 @@ impl Drop for Guarded<'_> {
     fn drop(&mut self) {
         let work = self.0.take();
         // A guard of the tool that panics while the call is given up must not take the caller down.
-        let _ = catch_unwind(AssertUnwindSafe(|| drop(work)));
+        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| drop(work))) {
+            panicked(panic);
+        }
     }
 }
 
-fn panicked(panic: &(dyn Any + Send)) -> CallError {
-    CallError::Panicked { message: panic_text(panic) }
+/// What a panic said. What it carried is dropped as carefully as everything else of a tool.
+pub(crate) fn panicked(panic: Box<dyn Any + Send>) -> CallError {
+    let message = panic_text(&*panic);
+    if let Err(another) = catch_unwind(AssertUnwindSafe(|| drop(panic))) {
+        // One that panics even now is let be.
+        std::mem::forget(another);
+    }
+    CallError::Panicked { message }
 }
 
 fn panic_text(panic: &(dyn Any + Send)) -> String {

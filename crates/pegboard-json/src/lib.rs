@@ -10,6 +10,7 @@ mod raw;
 pub mod scan;
 mod splice;
 mod twins;
+mod walk;
 
 pub use canonical::canonical;
 pub use raw::RawJson;

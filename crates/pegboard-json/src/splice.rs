@@ -4,41 +4,24 @@ use std::ops::Range;
 
 use crate::raw::RawJson;
 use crate::scan;
+use crate::walk::Walk;
 
 impl RawJson {
-    /// Where the objects are that `is_meant` says so of, in order. What is inside of one is not looked at.
+    /// Where the objects are whose only member has this name and is a text, in order, each with the text.
     ///
     /// ```
     /// use pegboard_json::RawJson;
     ///
-    /// let raw = RawJson::parse(r#"{"a": [{"$ref": 1}], "n": 1e999}"#.into()).unwrap();
-    /// let found = raw.objects(&|object| object.get("$ref").is_some());
-    /// let spliced = raw.spliced(&[(found[0].clone(), RawJson::of("here"))]);
-    /// assert_eq!(spliced.as_str(), r#"{"a": ["here"], "n": 1e999}"#);
+    /// let raw = RawJson::parse(r#"{"a": [{"$ref": "x"}], "b": {"$ref": "y", "c": 1}, "n": 1e999}"#.into()).unwrap();
+    /// let found = raw.lone_texts("$ref");
+    /// assert_eq!(found, [(7..20, "x".to_owned())]);
+    /// let spliced = raw.spliced(&[(found[0].0.clone(), RawJson::of("here"))]);
+    /// assert_eq!(spliced.as_str(), r#"{"a": ["here"], "b": {"$ref": "y", "c": 1}, "n": 1e999}"#);
     /// ```
-    pub fn objects(&self, is_meant: &dyn Fn(&Self) -> bool) -> Vec<Range<usize>> {
+    pub fn lone_texts(&self, name: &str) -> Vec<(Range<usize>, String)> {
         let mut found = Vec::new();
-        self.collect(0..self.as_bytes().len(), is_meant, &mut found);
+        collect(&mut Walk::of(self.as_bytes()), name, &mut found);
         found
-    }
-
-    fn collect(&self, span: Range<usize>, is_meant: &dyn Fn(&Self) -> bool, found: &mut Vec<Range<usize>>) {
-        let text = &self.as_bytes()[span.clone()];
-        let within = |inner: Range<usize>| span.start + inner.start..span.start + inner.end;
-        match text.first() {
-            Some(b'{') if is_meant(&self.part(span.clone())) => found.push(span),
-            Some(b'{') => {
-                for (_, member) in scan::members(text) {
-                    self.collect(within(member), is_meant, found);
-                }
-            }
-            Some(b'[') => {
-                for item in scan::items(text) {
-                    self.collect(within(item), is_meant, found);
-                }
-            }
-            _ => {}
-        }
     }
 
     /// The value with other values in place of these parts, which are given in order and do not overlap.
@@ -54,10 +37,40 @@ impl RawJson {
         text.extend_from_slice(&self.as_bytes()[done..]);
         Self::trusted(text.into())
     }
+}
 
-    /// The value that a part of this one is.
-    #[must_use]
-    pub fn part(&self, span: Range<usize>) -> Self {
-        Self::trusted(self.clone().into_bytes().slice(span))
+fn collect(walk: &mut Walk<'_>, name: &str, found: &mut Vec<(Range<usize>, String)>) {
+    match walk.peek() {
+        b'{' => {
+            let start = walk.at;
+            walk.at += 1;
+            let mut lone = None;
+            let mut n_members = 0;
+            while walk.peek() == b'"' {
+                n_members += 1;
+                let is_named = scan::spells(&walk.text[walk.string()], name);
+                walk.skip(b':');
+                if is_named && walk.peek() == b'"' {
+                    lone = scan::said(&walk.text[walk.string()]);
+                } else {
+                    collect(walk, name, found);
+                }
+                walk.skip(b',');
+            }
+            walk.skip(b'}');
+            if let (1, Some(text)) = (n_members, lone) {
+                found.push((start..walk.at, text.into_owned()));
+            }
+        }
+        b'[' => {
+            walk.at += 1;
+            while !matches!(walk.peek(), b']' | 0) {
+                collect(walk, name, found);
+                walk.skip(b',');
+            }
+            walk.skip(b']');
+        }
+        b'"' => drop(walk.string()),
+        _ => drop(walk.scalar()),
     }
 }

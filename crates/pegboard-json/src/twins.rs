@@ -5,6 +5,7 @@ use std::collections::HashSet;
 
 use crate::raw::RawJson;
 use crate::scan;
+use crate::walk::Walk;
 
 /// How many members are compared with each other; more go through a set.
 const FEW: usize = 16;
@@ -19,7 +20,7 @@ const FEW: usize = 16;
 /// assert_eq!(read(r#"{"a": {"a": 1}}"#), None);
 /// ```
 pub fn twin_name(value: &RawJson) -> Option<String> {
-    find(value.as_bytes())
+    find(&mut Walk::of(value.as_bytes()))
 }
 
 /// A name that the object itself has twice, if there is one; what its members hold is not looked at.
@@ -37,16 +38,36 @@ pub fn twin_member(object: &RawJson) -> Option<String> {
     twin(&names)
 }
 
-fn find(value: &[u8]) -> Option<String> {
-    match value.first() {
-        Some(b'{') => {
-            let members: Vec<_> = scan::members(value).collect();
-            let names: Vec<&[u8]> = members.iter().map(|(name, _)| &value[name.clone()]).collect();
-            twin(&names).or_else(|| members.iter().find_map(|(_, member)| find(&value[member.clone()])))
+fn find(walk: &mut Walk<'_>) -> Option<String> {
+    match walk.peek() {
+        b'{' => {
+            walk.at += 1;
+            let mut names = Vec::new();
+            while walk.peek() == b'"' {
+                names.push(&walk.text[walk.string()]);
+                walk.skip(b':');
+                if let Some(found) = find(walk) {
+                    return Some(found);
+                }
+                walk.skip(b',');
+            }
+            walk.skip(b'}');
+            return twin(&names);
         }
-        Some(b'[') => scan::items(value).find_map(|item| find(&value[item])),
-        _ => None,
+        b'[' => {
+            walk.at += 1;
+            while !matches!(walk.peek(), b']' | 0) {
+                if let Some(found) = find(walk) {
+                    return Some(found);
+                }
+                walk.skip(b',');
+            }
+            walk.skip(b']');
+        }
+        b'"' => drop(walk.string()),
+        _ => drop(walk.scalar()),
     }
+    None
 }
 
 /// A name that is there twice, whatever escapes it is spelled with.

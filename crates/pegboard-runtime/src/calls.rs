@@ -58,7 +58,8 @@ impl Calls {
 
     /// Lets a call in, unless there are too many already or it is too late.
     pub(crate) fn enter(self: &Arc<Self>, track: &Arc<Track>) -> Result<Pass, CallError> {
-        if self.tracker.is_closed() {
+        // What runs already may go on to its end, with the calls that this takes.
+        if self.tracker.is_closed() && !track.has_parent() {
             let reason = "Pegboard is shutting down".to_owned();
             return Err(CallError::Canceled { reason, executed: Executed::No });
         }

@@ -63,9 +63,11 @@ impl Clock {
         }
     }
 
-    /// What has happened to the time so far.
+    /// What has happened to the time so far, with how long it stands still already.
     pub(crate) fn elapsed(&self) -> Elapsed {
-        self.state().elapsed
+        let state = self.state();
+        let so_far = state.stopped_since.map(|since| since.elapsed()).unwrap_or_default();
+        Elapsed { stopped: state.elapsed.stopped + so_far, ..state.elapsed }
     }
 
     /// Waits until it is later than `due` says, which is asked again whenever the time stood still.
@@ -104,7 +106,12 @@ impl Drop for Stopped<'_> {
         if state.n_open == 0
             && let Some(since) = state.stopped_since.take()
         {
-            state.elapsed.stopped += since.elapsed();
+            let now = Instant::now();
+            state.elapsed.stopped += now - since;
+            // The time that a notice gave did not run either.
+            if let Some(progress) = &mut state.elapsed.progress {
+                *progress += now - since.max(*progress);
+            }
             drop(state);
             self.0.resumed.notify_waiters();
         }

@@ -10,6 +10,7 @@ use pegboard_core::client::{Answers, AskError, Client, NoClient, Notice, Questio
 use pegboard_core::entry::ToolEntry;
 use pegboard_core::error::{CallError, Executed};
 use pegboard_core::trace::TraceParent;
+use tokio::sync::{Notify, Semaphore};
 use tokio::time::{self, Instant};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
@@ -69,11 +70,18 @@ pub(crate) struct Track {
     subject: Mutex<Option<Arc<Subject>>>,
     /// When the tool began to run.
     begun: OnceLock<Instant>,
-    /// The queue of which this call holds a slot.
-    held: OnceLock<Arc<str>>,
+    runs: Notify,
+    held: OnceLock<Held>,
+    leads: AtomicBool,
     has_children: AtomicBool,
     journey: Mutex<Journey>,
     warnings: Mutex<Vec<String>>,
+}
+
+/// A slot that a call holds, and may lend to the calls that it makes.
+struct Held {
+    queue: Arc<str>,
+    lent: Arc<Semaphore>,
 }
 
 impl Track {
@@ -100,7 +108,9 @@ impl Track {
             operation: Mutex::new(Some(operation)),
             subject: Mutex::default(),
             begun: OnceLock::new(),
+            runs: Notify::new(),
             held: OnceLock::new(),
+            leads: AtomicBool::new(false),
             has_children: AtomicBool::new(false),
             journey: Mutex::new(Journey::default()),
             warnings: Mutex::default(),
@@ -110,6 +120,15 @@ impl Track {
     /// Notes that the tool runs from here on, for this call or for one that it has joined.
     pub(crate) fn begin(&self) {
         self.begun.get_or_init(Instant::now);
+        self.runs.notify_waiters();
+    }
+
+    /// Waits until the tool runs. Ends with the call at the latest, whose end is waited for beside it.
+    pub(crate) async fn runs(&self) {
+        let runs = self.runs.notified();
+        if self.begun.get().is_none() {
+            runs.await;
+        }
     }
 
     /// When the tool began to run, if it has.
@@ -122,19 +141,31 @@ impl Track {
         if self.begun.get().is_some() { Executed::Yes } else { Executed::No }
     }
 
-    /// Notes that the call holds a slot.
+    /// Notes that the call holds a slot, of its own or lent by a call above it.
     pub(crate) fn hold(&self, queue: &Arc<str>) {
-        self.held.get_or_init(|| Arc::clone(queue));
+        self.held.get_or_init(|| Held { queue: Arc::clone(queue), lent: Arc::new(Semaphore::new(1)) });
     }
 
-    /// Whether a call above this one holds a slot of the queue. Waiting for it would be waiting for oneself.
-    pub(crate) fn is_held_above(&self, queue: &str) -> bool {
-        self.above().any(|track| track.held.get().is_some_and(|held| **held == *queue))
+    /// What the nearest call above this one that holds a slot of the queue lends it by, to one call at a time. Waiting
+    /// for another slot would be waiting for oneself.
+    pub(crate) fn lender(&self, queue: &str) -> Option<Arc<Semaphore>> {
+        let mut held = self.above().filter_map(|track| track.held.get());
+        held.find(|held| *held.queue == *queue).map(|held| Arc::clone(&held.lent))
     }
 
-    /// Whether this call was made by that one, or by one that was.
-    pub(crate) fn is_below(&self, other: &Arc<Self>) -> bool {
-        self.above().any(|track| Arc::ptr_eq(track, other))
+    /// Notes that others wait for the end of this call.
+    pub(crate) fn lead(&self) {
+        self.leads.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether a call above this one has something that others wait for: whoever waits for them might wait for itself.
+    pub(crate) fn is_waited_for(&self) -> bool {
+        self.above().any(|track| track.held.get().is_some() || track.leads.load(Ordering::Relaxed))
+    }
+
+    /// Whether a call has made this one.
+    pub(crate) fn has_parent(&self) -> bool {
+        self.parent.is_some()
     }
 
     /// The calls that made this one, the nearest first.
@@ -229,7 +260,12 @@ impl Track {
         if self.above().count() >= MAX_DEPTH {
             return Err(too_deep(format!("calls may call calls at most {MAX_DEPTH} deep")));
         }
-        match self.with_operation(|operation| operation.child("")) {
+        let child = |operation: &mut Operation| {
+            // Before anybody can end this call: its end ends what it has begun.
+            self.has_children.store(true, Ordering::Relaxed);
+            operation.child("")
+        };
+        match self.with_operation(child) {
             Some(tree) => tree.map_err(|error| too_deep(error.to_string())),
             None => Err(CallError::Canceled {
                 reason: "the call that makes this call has ended".to_owned(),
@@ -271,6 +307,9 @@ impl Client for Track {
             // Time stands still for whoever asks, so asking must come to an end, too.
             let left = MAX_ASKED.saturating_sub(self.clock.elapsed().stopped);
             let limit = left.min(self.caller.shared().settings.question_timeout.into());
+            if limit.is_zero() {
+                return Err(AskError::TimedOut(MAX_ASKED));
+            }
             let _stopped = self.clock.stop();
             time::timeout(limit, self.client().ask(questions)).await.unwrap_or(Err(AskError::TimedOut(limit)))
         }
@@ -297,7 +336,6 @@ impl Invoker for Track {
         if self.origin == Origin::Agent {
             context.origin = Origin::Agent;
         }
-        self.has_children.store(true, Ordering::Relaxed);
         let running = carry::start(self.caller.clone(), tree, self.this.upgrade(), call);
         let tasks = self.caller.shared().tasks.clone();
         // On a task of its own, so that calls in calls in calls do not pile up on one stack.

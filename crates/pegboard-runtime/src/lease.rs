@@ -36,6 +36,7 @@ impl Lease {
         loop {
             let now = shared.wall.now();
             match store.lease(queue.to_owned(), capacity, now, now + GOOD_FOR).await {
+                // Nothing is awaited from here to the lease: what was had is held, and given back.
                 Ok(Some(id)) => return Some(Self::hold(shared, store, id)),
                 Ok(None) => time::sleep(pause).await,
                 Err(error) => {
@@ -54,7 +55,7 @@ impl Lease {
                 time::sleep(GOOD_FOR / 3).await;
                 let now = wall.now();
                 // One that has ended cannot be had back; the call that holds it is not stopped for that.
-                if !matches!(renewing.renew(held.clone(), now, now + GOOD_FOR).await, Ok(true)) {
+                if let Ok(false) = renewing.renew(held.clone(), now, now + GOOD_FOR).await {
                     return;
                 }
             }

@@ -18,6 +18,7 @@ use uuid::Uuid;
 use crate::caller::Caller;
 use crate::event::{Event, StoreReason};
 use crate::flight::Flight;
+use crate::names::clipped;
 use crate::reading::{self, JsonPath, Stats};
 
 mod tool;
@@ -30,6 +31,8 @@ const REFERENCE: &str = "$output";
 const MAX_REFERENCES: usize = 32;
 /// How many bytes of stored outputs one call may be given in all.
 const MAX_FILLED_BYTES: usize = 16 << 20;
+/// How much of a reference that leads nowhere is said again.
+const MAX_SAID_BYTES: usize = 256;
 /// How much a server may say beside its answer.
 const MAX_META_BYTES: usize = 4_096;
 /// The least that is left of an answer when it has to be cut.
@@ -152,7 +155,7 @@ impl Outputs {
             return Ok(arguments);
         }
         let raw = arguments.raw();
-        let references = raw.objects(&|object| reference_in(object).is_some());
+        let references = raw.lone_texts(REFERENCE);
         if references.is_empty() {
             return Ok(arguments);
         }
@@ -163,11 +166,11 @@ impl Outputs {
         }
         let mut parts = Vec::with_capacity(references.len());
         let mut n_bytes = 0;
-        for span in references {
-            let reference = reference_in(&raw.part(span.clone())).unwrap_or_default();
+        for (span, reference) in references {
             let filled = self.resolve(caller, &reference).await;
-            let filled =
-                filled.map_err(|problem| refused(format!("{{\"$output\": \"{reference}\"}}: {problem}")))?;
+            let filled = filled.map_err(|problem| {
+                refused(format!("{{\"$output\": \"{}\"}}: {problem}", clipped(&reference, MAX_SAID_BYTES)))
+            })?;
             n_bytes += filled.as_bytes().len();
             if n_bytes > MAX_FILLED_BYTES {
                 let most = format!(
@@ -201,15 +204,6 @@ impl Outputs {
 fn refused(text: String) -> CallError {
     let violations = vec![Violation::new(text, "$: a stored output cannot be filled in")];
     CallError::InvalidParameters { violations }
-}
-
-/// What an object stands for, if it stands for a stored output.
-fn reference_in(object: &RawJson) -> Option<String> {
-    let reference = object.get(REFERENCE)?;
-    if object.names().len() != 1 {
-        return None;
-    }
-    reference.text().map(Cow::into_owned)
 }
 
 /// Why a stored output cannot be read.

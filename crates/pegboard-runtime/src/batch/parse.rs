@@ -114,7 +114,7 @@ fn unwrapped(arguments: RawJson) -> RawJson {
 
 /// What is under one of several names for the same thing; if under two, it must be the same. Null is nothing.
 fn one_of(call: &RawJson, names: &[&str]) -> Result<Option<RawJson>, String> {
-    let mut given = names.iter().filter_map(|name| call.get(name));
+    let mut given = names.iter().filter_map(|name| member(call, name));
     let Some(first) = given.next() else { return Ok(None) };
     if given.any(|other| canonical(&other) != canonical(&first)) {
         return Err(format!(
@@ -122,7 +122,7 @@ fn one_of(call: &RawJson, names: &[&str]) -> Result<Option<RawJson>, String> {
             names.join(" and ")
         ));
     }
-    Ok(Some(first).filter(is_given))
+    Ok(Some(first))
 }
 
 /// A member that is there and not null.

@@ -1,9 +1,11 @@
 //! The same question need not be asked twice.
 
 use std::collections::HashMap;
+use std::pin::pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use pegboard_core::call::Checks;
 use pegboard_core::error::{CallError, Executed};
 use pegboard_core::output::Output;
 use pegboard_core::settings::CacheScope;
@@ -32,6 +34,7 @@ impl<R: Ring> Ring for Cache<R> {
             match flight.runtime().flights.join(cached.key, &flight.track) {
                 Join::Lead(lead) => {
                     tell(flight, CacheResult::Miss);
+                    flight.track.lead();
                     let result = self.0.call(flight).await;
                     cached.keep(flight, &result).await;
                     lead.share(flight, &result);
@@ -45,7 +48,11 @@ impl<R: Ring> Ring for Cache<R> {
                     }
                     // Whoever led is gone, or its end is its own affair: somebody else leads.
                 }
-                Join::Alone => return self.0.call(flight).await,
+                Join::Alone => {
+                    let result = self.0.call(flight).await;
+                    cached.keep(flight, &result).await;
+                    return result;
+                }
             }
         }
     }
@@ -53,13 +60,20 @@ impl<R: Ring> Ring for Cache<R> {
 
 /// The end of a call that was joined, within the limit that this caller has.
 async fn followed(flight: &Flight, follow: Follow) -> Shared {
-    // The tool runs for this call as well.
-    flight.track.begin();
-    let Some(limit) = timeout::limit(flight) else { return follow.end().await };
+    let leader = Arc::clone(&follow.leader);
+    let mut end = pin!(follow.end());
     tokio::select! {
         biased;
-        end = follow.end() => end,
-        () = timeout::passes(flight, limit) => Some(Err(CallError::TimedOut { limit })),
+        end = &mut end => return end,
+        () = leader.runs() => {}
+    }
+    // The tool runs for this call as well, and this call's time with it.
+    flight.track.begin();
+    let Some(limit) = timeout::limit(flight) else { return end.await };
+    tokio::select! {
+        biased;
+        end = end => end,
+        () = timeout::passes(flight, limit, &leader) => Some(Err(CallError::TimedOut { limit })),
     }
 }
 
@@ -76,7 +90,8 @@ impl<'f> Cached<'f> {
         let time_to_live = flight.tool.rules.cache?;
         let arguments = flight.call.raw_arguments();
         // Readers differ in which of two members they take, so what is asked for is not known.
-        if !flight.call.entry().is_managed() || twin_name(arguments).is_some() {
+        let is_kept = flight.call.entry().is_managed() && flight.checks == Checks::All;
+        if !is_kept || twin_name(arguments).is_some() {
             return None;
         }
         let caller = &flight.track.caller;
@@ -179,7 +194,7 @@ struct UnderWay {
 enum Join<'f> {
     Lead(Lead<'f>),
     Follow(Follow),
-    /// The one who leads waits for this call, so it cannot wait for that one.
+    /// Others wait for a call above this one, so it must not wait for them.
     Alone,
 }
 
@@ -187,7 +202,7 @@ impl Flights {
     fn join(&self, key: CacheKey, track: &Arc<Track>) -> Join<'_> {
         let mut under_way = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         match under_way.get(&key) {
-            Some(other) if track.is_below(&other.leader) => Join::Alone,
+            Some(_) if track.is_waited_for() => Join::Alone,
             // A leader that has asked its caller something has an answer that is not for others.
             Some(other) if !other.leader.clock.was_stopped() && !Arc::ptr_eq(&other.leader, track) => {
                 Join::Follow(Follow { end: other.end.clone(), leader: Arc::clone(&other.leader) })

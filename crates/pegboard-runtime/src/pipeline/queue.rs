@@ -22,12 +22,16 @@ impl<R: Ring> Ring for Queue<R> {
         if options.bypass_concurrency || !flight.call.entry().is_managed() {
             return self.0.call(flight).await;
         }
-        let slot = match flight.runtime().queues.wanted(flight)? {
-            // A call above this one has a slot already, and ends only after this one.
-            Some(queue) if flight.track.is_held_above(&queue.name) => None,
-            Some(queue) => Some(acquire(flight, &queue).await?),
-            None => None,
-        };
+        let Some(queue) = flight.runtime().queues.wanted(flight)? else { return self.0.call(flight).await };
+        if let Some(lender) = flight.track.lender(&queue.name) {
+            // A call above this one has a slot already, and ends only after this one. The lender is never closed.
+            let lent = lender.acquire_owned().await;
+            flight.track.hold(&queue.name);
+            let result = self.0.call(flight).await;
+            drop(lent);
+            return result;
+        }
+        let slot = acquire(flight, &queue).await?;
         let result = self.0.call(flight).await;
         drop(slot);
         result

@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use super::Ring;
 use crate::catalogue::TimeLimit;
 use crate::clock::Elapsed;
-use crate::flight::Flight;
+use crate::flight::{Flight, Track};
 
 /// Gives up on a tool that runs longer than its limit. Time during which the caller is asked does not count.
 pub(crate) struct Timeout<R>(pub(crate) R);
@@ -20,20 +20,23 @@ impl<R: Ring> Ring for Timeout<R> {
         tokio::select! {
             biased;
             result = self.0.call(flight) => result,
-            () = passes(flight, limit) => Err(CallError::TimedOut { limit }),
+            () = passes(flight, limit, &flight.track) => Err(CallError::TimedOut { limit }),
         }
     }
 }
 
-/// Waits until the tool has had its time from now on. Progress may give it its time again, up to a total.
-pub(super) async fn passes(flight: &Flight, limit: Duration) {
+/// Waits until the tool has had its time, from when it began for this call. Progress of whoever runs it may give it its
+/// time again, up to a total.
+pub(super) async fn passes(flight: &Flight, limit: Duration, runner: &Track) {
     let clock = &flight.track.clock;
-    let (started, before) = (Instant::now(), clock.elapsed().stopped);
+    // Before the tool has begun it begins now.
+    let started = flight.track.begun().unwrap_or_else(Instant::now);
+    let before = clock.elapsed().stopped;
     let extends_up_to = flight.runtime().settings.progress.extends_up_to.map(Duration::from);
     let due = |elapsed: Elapsed| {
         let stopped = elapsed.stopped.saturating_sub(before);
         let by_itself = started + limit + stopped;
-        match (elapsed.progress, extends_up_to.filter(is_limit)) {
+        match (runner.clock.elapsed().progress, extends_up_to.filter(is_limit)) {
             (Some(progress), Some(most)) => {
                 (progress + limit).min(started + most.max(limit) + stopped).max(by_itself)
             }

@@ -269,7 +269,8 @@ impl Page<'_> {
     }
 
     /// The first match from `from` on, window by window; or how far the search came before it had to stop.
-    fn find(&self, line: &str, mut from: usize) -> Result<Option<Range<usize>>, Stopped> {
+    fn find(&self, line: &str, first: usize) -> Result<Option<Range<usize>>, Stopped> {
+        let mut from = first;
         let regex = &self.grep.pattern.regex;
         let mut end = line.floor_char_boundary(from.saturating_add(WINDOW_BYTES));
         loop {
@@ -279,7 +280,10 @@ impl Page<'_> {
             match regex.find_at(&line[..end], from) {
                 // At the edge of a window a match may be longer than it looks, or none at all. The window doubles,
                 // so that looking again costs no more than looking once.
-                Some(found) if found.end() == end && end < line.len() && !self.effort.is_over() => {
+                Some(found) if found.end() == end && end < line.len() => {
+                    if from > first && self.effort.is_over() {
+                        return Err(Stopped { at: from });
+                    }
                     end = line.floor_char_boundary(end.saturating_add(end - from));
                     continue;
                 }

@@ -613,3 +613,165 @@ async fn the_end_of_time_is_no_problem() {
     assert_eq!(line(&caller.start(far).await), "{}");
     assert_eq!(line(&call(&caller, "t__echo", json!({})).await), "{}");
 }
+
+#[tokio::test(start_paused = true)]
+async fn the_limits_of_those_who_join_do_not_add_up() {
+    let runtime =
+        board(&Log::default(), json!({"toolTimeout": "10s"}), json!({"toolsCache": {"gate": "1h"}})).await;
+    let callers = [(); 20].map(|()| caller(&runtime));
+    let started = Instant::now();
+    let ends =
+        futures_util::future::join_all(callers.iter().map(|caller| call(caller, "t__gate", json!({})))).await;
+    assert!(ends.iter().all(|ended| line(ended) == "timeout: Tool execution timed out"));
+    assert!(started.elapsed() <= Duration::from_secs(11), "{:?}", started.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_joins_a_call_that_waits_waits_with_it() {
+    let settings = json!({"toolTimeout": "5s", "queues": {"q": {"maxConcurrency": 1}}});
+    let server = json!({"queue": "q", "toolsCache": {"nap": "1h"}, "tools": {"gate": {"timeout": 0}}});
+    let log = Log::default();
+    let runtime = board(&log, settings, server).await;
+    let caller = caller(&runtime);
+    let holder = tokio::spawn(caller.start(Call::new("t__gate", json!({}))));
+    settle().await;
+    let naps = [(); 2].map(|()| tokio::spawn(caller.start(Call::new("t__nap", json!({"ms": 1})))));
+    time::sleep(Duration::from_secs(20)).await;
+    log.let_one_go();
+    for nap in naps {
+        assert_eq!(line(&nap.await.unwrap()), "rested");
+    }
+    holder.await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn whoever_holds_something_waits_for_nobody_who_wants_it() {
+    let naps = does("inner", |_| {
+        async {
+            time::sleep(Duration::from_secs(1)).await;
+            Ok(Output::new(json!("done")))
+        }
+        .boxed()
+    });
+    let slow_outer = does("outer", |call| {
+        let tools = Arc::clone(call.context().tools.as_ref().unwrap());
+        async move {
+            time::sleep(Duration::from_secs(1)).await;
+            tools.start(Call::new("s__inner", json!({}))).await.result
+        }
+        .boxed()
+    });
+    let settings = json!({"toolTimeout": 0, "queues": {"q": {"maxConcurrency": 1}}});
+    let runtime = with([naps, slow_outer], settings, json!({"queue": "q", "toolsCache": {"inner": "1h"}}))
+        .start()
+        .await
+        .unwrap();
+    let (one, two) = (caller(&runtime), caller(&runtime));
+    let both = async {
+        tokio::join!(call(&one, "s__outer", json!({})), async {
+            settle().await;
+            call(&two, "s__inner", json!({})).await
+        })
+    };
+    let (outer, inner) = time::timeout(Duration::from_mins(1), both).await.expect("nobody waits for itself");
+    assert_eq!((line(&outer).as_str(), line(&inner).as_str()), ("done", "done"));
+
+    let crossed = |name, other| {
+        does(name, move |call| {
+            let tools = Arc::clone(call.context().tools.as_ref().unwrap());
+            async move {
+                time::sleep(Duration::from_secs(1)).await;
+                tools.start(Call::new(other, json!({}))).await.result
+            }
+            .boxed()
+        })
+    };
+    let tools = [crossed("a", "s__b"), crossed("b", "s__a")];
+    let runtime = with(tools, json!({"toolTimeout": 0}), json!({"cache": "1h"})).start().await.unwrap();
+    let (one, two) = (caller(&runtime), caller(&runtime));
+    let both = async { tokio::join!(call(&one, "s__a", json!({})), call(&two, "s__b", json!({}))) };
+    assert!(time::timeout(Duration::from_mins(10), both).await.is_ok());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_slot_is_lent_to_one_call_at_a_time() {
+    let n_running = Arc::new((AtomicUsize::new(0), AtomicUsize::new(0)));
+    let counted = {
+        let n_running = Arc::clone(&n_running);
+        does("counted", move |_| {
+            let n_running = Arc::clone(&n_running);
+            async move {
+                let now = n_running.0.fetch_add(1, Ordering::SeqCst) + 1;
+                n_running.1.fetch_max(now, Ordering::SeqCst);
+                time::sleep(Duration::from_millis(1)).await;
+                n_running.0.fetch_sub(1, Ordering::SeqCst);
+                Ok(Output::new(json!("ok")))
+            }
+            .boxed()
+        })
+    };
+    let many = does("many", |call| {
+        let tools = Arc::clone(call.context().tools.as_ref().unwrap());
+        async move {
+            let calls = (0..50).map(|_| tools.start(Call::new("s__counted", json!({}))));
+            let ends = futures_util::future::join_all(calls).await;
+            Ok(Output::new(json!(ends.iter().filter(|ended| ended.result.is_ok()).count())))
+        }
+        .boxed()
+    });
+    let settings = json!({"queues": {"q": {"maxConcurrency": 1}}});
+    let runtime = with([counted, many], settings, json!({"queue": "q"})).start().await.unwrap();
+    assert_eq!(line(&call(&caller(&runtime), "s__many", json!({})).await), "50");
+    assert_eq!(n_running.1.load(Ordering::SeqCst), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_runs_at_the_end_may_make_the_calls_that_it_takes() {
+    let steps = json!({"chain": "c", "steps": [
+        {"tool": "t__nap", "with": {"ms": {"$const": 100}}, "as": "a"}, {"tool": "t__nap", "with": {"ms": {"$const": 100}}, "as": "b"}
+    ], "output": "b"});
+    let runtime = builder(&Log::default(), json!({}), json!({}))
+        .chain(serde_json::from_value(steps).unwrap())
+        .start()
+        .await
+        .unwrap();
+    let running = tokio::spawn(caller(&runtime).start(Call::new("chain__c", json!({}))));
+    settle().await;
+    assert_eq!(runtime.shut_down(Duration::from_secs(10)).await, 0);
+    assert_eq!(line(&running.await.unwrap()), "rested");
+}
+
+#[tokio::test(start_paused = true)]
+async fn questions_that_overlap_come_to_an_end_as_well() {
+    let nags = does("nags", |call| {
+        async move {
+            let nag = || async {
+                for _ in 0..1_000 {
+                    let _ = ask(call.context()).await;
+                    time::sleep(Duration::from_secs(1)).await;
+                }
+            };
+            tokio::join!(nag(), async {
+                time::sleep(Duration::from_mins(2)).await;
+                nag().await;
+            });
+            Ok(Output::new(Value::Null))
+        }
+        .boxed()
+    });
+    let runtime = with([nags], json!({"toolTimeout": 1000}), json!({})).start().await.unwrap();
+    let started = Instant::now();
+    caller(&runtime).start(asked_by(Person("ann", Duration::from_mins(4)), "s__nags", json!({}))).await;
+    assert!(started.elapsed() < Duration::from_hours(2), "{:?}", started.elapsed());
+}
+
+#[tokio::test]
+async fn an_answer_that_nobody_checked_is_kept_for_nobody() {
+    let wrong = ToolEntry::from_fn("wrong", "", |_: Value| async { Ok(42) })
+        .with_output_schema(json!({"type": "object"}));
+    let runtime = with([wrong], json!({}), json!({"cache": "1h", "output": "strict"})).start().await.unwrap();
+    let caller = caller(&runtime);
+    let unchecked = Call { checks: pegboard_core::call::Checks::None, ..Call::new("s__wrong", json!({})) };
+    assert_eq!(line(&caller.start(unchecked).await), "42");
+    assert!(line(&call(&caller, "s__wrong", json!({})).await).starts_with("output_invalid"));
+}
