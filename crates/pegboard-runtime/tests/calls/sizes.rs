@@ -304,7 +304,7 @@ async fn a_slow_reading_holds_up_neither_its_caller_nor_anybody_else() {
     let handle = handle(&call(&caller, "s__raw", json!({})).await);
     let mut slow = Call::new(
         "tool_output",
-        json!({"handle": handle, "mode": "grep", "pattern": "(?:[ab]{1,150}){1,20}c"}),
+        json!({"handle": handle, "mode": "grep", "pattern": "(?:[ab]{1,30}){1,10}c"}),
     );
     slow.context.deadline = Some(tokio::time::Instant::now() + std::time::Duration::from_millis(50));
     let (slow, quick) = tokio::join!(caller.start(slow), call(&caller, "s__echo", json!({"a": 1})));
