@@ -6,13 +6,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use pegboard_core::store::{LeaseId, SlotStore};
+use pegboard_core::store::{LeaseId, SlotStore, StoreError};
 use tokio::runtime::Handle;
 use tokio::time;
 use tokio_util::task::{AbortOnDropHandle, TaskTracker};
 use tracing::warn;
 
 use crate::runtime::Shared;
+use crate::wall::WallClock;
 
 /// How long a lease is good for if it is not renewed.
 const GOOD_FOR: Duration = Duration::from_secs(30);
@@ -34,10 +35,17 @@ impl Lease {
         let store = shared.slots.as_ref()?;
         let mut pause = PAUSES.0;
         loop {
-            let now = shared.wall.now();
-            match store.lease(queue.to_owned(), capacity, now, now + GOOD_FOR).await {
-                // Nothing is awaited from here to the lease: what was had is held, and given back.
-                Ok(Some(id)) => return Some(Self::hold(shared, store, id)),
+            let (asked, queue_name, tasks, wall) =
+                (Arc::clone(store), queue.to_owned(), shared.tasks.clone(), shared.wall);
+            // On a task of its own: what the store gives out is given back even if nobody waits for it any more.
+            let leasing = shared.tasks.spawn(async move {
+                let now = wall.now();
+                let id = asked.lease(queue_name, capacity, now, now + GOOD_FOR).await?;
+                Ok::<_, StoreError>(id.map(|id| Self::hold(asked, id, tasks, wall)))
+            });
+            // The task neither panics nor is it ever aborted.
+            match leasing.await.unwrap_or(Ok(None)) {
+                Ok(Some(lease)) => return Some(lease),
                 Ok(None) => time::sleep(pause).await,
                 Err(error) => {
                     warn!(%error, queue, "Shared slots cannot be had; this process goes by its own.");
@@ -48,9 +56,9 @@ impl Lease {
         }
     }
 
-    fn hold(shared: &Shared, store: &Arc<dyn SlotStore>, id: LeaseId) -> Self {
-        let (renewing, held, wall) = (Arc::clone(store), id.clone(), shared.wall);
-        let renewing = shared.tasks.spawn(async move {
+    fn hold(store: Arc<dyn SlotStore>, id: LeaseId, tasks: TaskTracker, wall: WallClock) -> Self {
+        let (renewing, held) = (Arc::clone(&store), id.clone());
+        let renewing = tasks.spawn(async move {
             loop {
                 time::sleep(GOOD_FOR / 3).await;
                 let now = wall.now();
@@ -60,7 +68,6 @@ impl Lease {
                 }
             }
         });
-        let (store, tasks) = (Arc::clone(store), shared.tasks.clone());
         Self { store, id, tasks, _renewing: AbortOnDropHandle::new(renewing) }
     }
 }

@@ -119,7 +119,7 @@ pub fn read_within(
             Ok(page::lines(text, start..end, max_bytes))
         }
         View::Grep(grep) => Ok(grep::page(text()?, grep, (0, 0), max_bytes, effort)),
-        View::Search(words) => Ok(search::page(text()?, words, 0, max_bytes)),
+        View::Search(words) => Ok(search::page(text()?, words, 0, max_bytes, effort)),
         View::JsonPath(path) => json_path::page(body, path, (0, 0), max_bytes),
         View::Stats => Ok(Reading::whole(stats::summary(body, content_type, max_bytes))),
         View::Next(Cursor(place)) => match place {
@@ -127,7 +127,7 @@ pub fn read_within(
             Place::Grep { grep, at, n_after } => {
                 Ok(grep::page(text()?, grep, (*at, *n_after), max_bytes, effort))
             }
-            Place::Search { words, n_shown } => Ok(search::page(text()?, words, *n_shown, max_bytes)),
+            Place::Search { words, n_shown } => Ok(search::page(text()?, words, *n_shown, max_bytes, effort)),
             Place::JsonPath { path, n_shown, offset } => {
                 json_path::page(body, path, (*n_shown, *offset), max_bytes)
             }

@@ -5,6 +5,7 @@ use std::cmp::Reverse;
 use regex::{Regex, RegexBuilder, RegexSet, RegexSetBuilder};
 
 use super::cursor::{Cursor, Place};
+use super::effort::Effort;
 use super::page::{Reading, counted_more, excerpt, room};
 
 /// How long a query may be.
@@ -73,8 +74,11 @@ impl PartialEq for Words {
 impl Eq for Words {}
 
 /// The best lines, without the first `n_shown` of them.
-pub(super) fn page(text: &str, words: &Words, n_shown: usize, max_bytes: usize) -> Reading {
-    let hits = hits(text, words);
+pub(super) fn page(text: &str, words: &Words, n_shown: usize, max_bytes: usize, effort: &Effort) -> Reading {
+    let hits = hits(text, words, effort);
+    if effort.is_over() {
+        return Reading::nothing("The output is too large to be searched by words in time; use grep.");
+    }
     if n_shown >= hits.len() {
         let more = if n_shown > 0 { "more " } else { "" };
         return Reading::nothing(&format!("No {more}lines have any of these words."));
@@ -112,10 +116,10 @@ struct Hit<'text> {
 }
 
 /// The pieces that have a word, best first and otherwise in their order.
-fn hits<'text>(text: &'text str, words: &Words) -> Vec<Hit<'text>> {
-    let weights = weights(text, words);
+fn hits<'text>(text: &'text str, words: &Words, effort: &Effort) -> Vec<Hit<'text>> {
+    let weights = weights(text, words, effort);
     let mut hits = Vec::new();
-    for (place, piece) in pieces(text).enumerate() {
+    for (place, piece) in pieces(text).take_while(|_| !effort.is_over()).enumerate() {
         let score: u32 = words.each.matches(piece.text).iter().map(|word| weights[word]).sum();
         if score > 0 {
             hits.push(Hit { score, place, piece });
@@ -134,10 +138,10 @@ fn keep_best(hits: &mut Vec<Hit<'_>>) {
 }
 
 /// What each word counts: the rarer the more.
-fn weights(text: &str, words: &Words) -> Vec<u32> {
+fn weights(text: &str, words: &Words, effort: &Effort) -> Vec<u32> {
     let mut n_with = vec![0_usize; words.each.len()];
     let mut n_pieces = 0_usize;
-    for piece in pieces(text) {
+    for piece in pieces(text).take_while(|_| !effort.is_over()) {
         n_pieces += 1;
         for word in &words.each.matches(piece.text) {
             n_with[word] += 1;

@@ -99,3 +99,57 @@ async fn a_store_that_cannot_be_used_is_told_at_the_start() {
     let error = Database::open(&path).unwrap_err().to_string();
     assert!(error.contains("cannot be opened"), "{error}");
 }
+
+#[tokio::test]
+async fn a_lease_that_nobody_waits_for_any_more_is_given_back() {
+    use pegboard_core::store::{LeaseId, SlotStore, Stored};
+    use pegboard_stores::limits::SlotLimits;
+    use std::time::SystemTime;
+
+    /// Gives out a slot only after a while.
+    struct Slow(pegboard_stores::memory::Slots);
+
+    impl SlotStore for Slow {
+        fn lease(
+            &self,
+            queue: String,
+            capacity: usize,
+            now: SystemTime,
+            expires: SystemTime,
+        ) -> Stored<'_, Option<LeaseId>> {
+            Box::pin(async move {
+                settle().await;
+                self.0.lease(queue, capacity, now, expires).await
+            })
+        }
+
+        fn renew(&self, lease: LeaseId, now: SystemTime, expires: SystemTime) -> Stored<'_, bool> {
+            self.0.renew(lease, now, expires)
+        }
+
+        fn release(&self, lease: LeaseId) -> Stored<'_, ()> {
+            self.0.release(lease)
+        }
+    }
+
+    let log = Log::default();
+    let settings = json!({"queues": {"q": {"maxConcurrency": 1, "shared": true}}});
+    let server: ServerSettings = serde_json::from_value(json!({"queue": "q"})).unwrap();
+    let runtime = Runtime::builder()
+        .settings(serde_json::from_value(settings).unwrap())
+        .slots(Arc::new(Slow(pegboard_stores::memory::Slots::new(SlotLimits::default()))))
+        .provide_with("t", Arc::new(pegboard_core::provider::Local::new(tools(&log))), server)
+        .start()
+        .await
+        .unwrap();
+    let caller = caller(&runtime);
+    let given_up = tokio::spawn(caller.start(Call::new("t__echo", json!({}))));
+    tokio::task::yield_now().await;
+    tokio::task::yield_now().await;
+    given_up.abort();
+    settle().await;
+    settle().await;
+    let ended =
+        tokio::time::timeout(std::time::Duration::from_secs(10), call(&caller, "t__echo", json!({}))).await;
+    assert_eq!(line(&ended.expect("the slot is free again")), "{}");
+}
