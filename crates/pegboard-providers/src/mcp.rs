@@ -1,0 +1,151 @@
+//! MCP servers as providers of tools.
+//!
+//! A [`Server`] is one server and one task that keeps it: it is started when somebody uses it, watched, started again
+//! when it goes away, and ended. How it is reached is a [`Connect`]; the ways there are [`Http`], [`Sse`],
+//! [`WebSocket`] and [`Pipe`].
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use futures_util::future::{BoxFuture, FutureExt};
+use pegboard_core::error::CallError;
+use pegboard_core::provider::{Offer, Provider, ServerState, ToolKind};
+use tokio::sync::watch;
+use tokio::time;
+use tokio_util::sync::DropGuard;
+
+pub use connect::{Backing, Connect, ConnectError, Connected, Introduction};
+pub use pipe::Pipe;
+pub use remote::{Http, Sse, WebSocket};
+pub use settings::{
+    Address, HealthProbe, InvalidSettings, Kind, McpServerSettings, Program, Revival, Secret, Settings,
+    Target,
+};
+
+use call::Calls;
+use keeper::Keeper;
+use life::{End, Life, Phase};
+use shelf::Shelf;
+
+mod call;
+mod clip;
+mod connect;
+mod keeper;
+mod life;
+mod list;
+mod patience;
+mod pipe;
+mod probe;
+mod remote;
+mod settings;
+mod shelf;
+mod traffic;
+
+/// How long ending a server may take.
+const SHUT_DOWN_TIMEOUT: Duration = Duration::from_secs(12);
+
+/// One MCP server. Dropping it ends the server without waiting.
+///
+/// ```
+/// use std::sync::Arc;
+///
+/// use pegboard_core::id::ServerName;
+/// use pegboard_core::provider::{Provider, ServerState};
+/// use pegboard_providers::mcp::{Address, Http, Server, Settings, Target};
+///
+/// let address = Address::new("https://example.org/mcp");
+/// let settings = Settings::new(ServerName::new("example").unwrap(), Target::Http(address.clone()));
+/// let server = Server::new(settings, Arc::new(Http::new(&address).unwrap()));
+/// assert_eq!(*server.state().borrow(), ServerState::Idle);
+/// ```
+pub struct Server {
+    life: Arc<Life>,
+    offer: watch::Sender<Arc<Offer>>,
+    /// There until the server is used for the first time.
+    keeper: Mutex<Option<Keeper>>,
+    _stop: DropGuard,
+}
+
+/// What a probe found out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Health {
+    /// The server answers.
+    Answers,
+    /// It does not answer, and is started again.
+    Silent,
+    /// It does not run.
+    Absent,
+}
+
+impl Server {
+    /// A server that is reached like this. It is started when somebody uses it.
+    pub fn new(settings: Settings, connect: Arc<dyn Connect>) -> Self {
+        let offer = Offer { fingerprint: settings.fingerprint(), ..Offer::default() };
+        let offer = watch::Sender::new(Arc::new(offer));
+        let life = Arc::new(Life::new(settings));
+        let handler = Arc::new(Calls(Arc::clone(&life)));
+        let Settings { name, start_timeout, .. } = &life.settings;
+        let shelf = Shelf::new(name.clone(), *start_timeout, handler, offer.clone());
+        let keeper = Keeper::new(Arc::clone(&life), connect, shelf);
+        let stop = life.stop.clone().drop_guard();
+        Self { life, offer, keeper: Mutex::new(Some(keeper)), _stop: stop }
+    }
+
+    /// The settings it was made with.
+    pub fn settings(&self) -> &Settings {
+        &self.life.settings
+    }
+
+    /// Finds out whether the server still answers. One that does not is started again.
+    pub async fn probe(&self) -> Health {
+        let Some(live) = self.life.live() else { return Health::Absent };
+        if probe::answers(live.client(), self.life.settings.health_probe).await {
+            return Health::Answers;
+        }
+        live.give_up(End::Silent);
+        Health::Silent
+    }
+
+    fn take_keeper(&self) -> Option<Keeper> {
+        self.keeper.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+}
+
+impl Provider for Server {
+    fn kind(&self) -> ToolKind {
+        ToolKind::Mcp
+    }
+
+    fn offer(&self) -> watch::Receiver<Arc<Offer>> {
+        self.offer.subscribe()
+    }
+
+    fn state(&self) -> watch::Receiver<ServerState> {
+        self.life.state()
+    }
+
+    fn open(&self) -> BoxFuture<'_, Result<(), CallError>> {
+        async move {
+            if let Some(keeper) = self.take_keeper() {
+                // It ends when the server is dropped or shut down.
+                tokio::spawn(keeper.run());
+            }
+            self.life.ready().await.map(drop)
+        }
+        .boxed()
+    }
+
+    fn shut_down(&self) -> BoxFuture<'_, ()> {
+        async move {
+            self.life.stop.cancel();
+            if self.take_keeper().is_some() {
+                self.life.publish(Phase::Stopped);
+                return;
+            }
+            if time::timeout(SHUT_DOWN_TIMEOUT, self.life.ended.cancelled()).await.is_err() {
+                tracing::warn!(server = %self.life.settings.name, "MCP server did not end in time");
+            }
+        }
+        .boxed()
+    }
+}

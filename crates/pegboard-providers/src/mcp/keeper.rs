@@ -1,0 +1,288 @@
+//! The one task that starts a server, watches it, starts it again and ends it.
+
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use pegboard_json::RawJson;
+use pegboard_wire::Failure;
+use pegboard_wire::client::{ClientOptions, Era};
+use serde_json::json;
+use tokio::sync::mpsc;
+use tokio::time::{self, Instant};
+
+use super::clip::{MAX_WHY_BYTES, clipped};
+use super::connect::{Backing, Connect, ConnectError, Connected, Introduction, login};
+use super::life::{Cause, Down, End, Life, Live, Phase, Trouble};
+use super::list::Listed;
+use super::patience::Patience;
+use super::probe::answers;
+use super::settings::{HealthProbe, Revival, Settings};
+use super::shelf::Shelf;
+use super::traffic::Traffic;
+
+/// How long what is behind a connection may take to end.
+const END_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long at least until a login is tried again.
+const LOGIN_GAP: Duration = Duration::from_secs(1);
+
+/// Keeps one server.
+pub(super) struct Keeper {
+    life: Arc<Life>,
+    connect: Arc<dyn Connect>,
+    shelf: Shelf,
+    patience: Patience,
+    /// How the server was spoken to the last time.
+    era: Option<Era>,
+    n_started: u64,
+    current: Option<Current>,
+}
+
+/// A server that runs.
+struct Current {
+    live: Live,
+    backing: Option<Box<dyn Backing>>,
+    ends: mpsc::Receiver<End>,
+    since: Instant,
+}
+
+/// Why a start came to nothing.
+enum NoStart {
+    NeedsLogin { fix: String },
+    Trouble(Trouble),
+}
+
+impl Keeper {
+    pub(super) fn new(life: Arc<Life>, connect: Arc<dyn Connect>, shelf: Shelf) -> Self {
+        let patience = Patience::default();
+        Self { life, connect, shelf, patience, era: None, n_started: 0, current: None }
+    }
+
+    /// Keeps the server until it is to be ended for good.
+    pub(super) async fn run(mut self) {
+        let life = Arc::clone(&self.life);
+        let _ended = life.ended.clone().drop_guard();
+        // A way to a server that panics must not leave those waiting who want to use it.
+        let keeping = AssertUnwindSafe(self.keep()).catch_unwind();
+        if let Some(Err(_panic)) = life.stop.run_until_cancelled(keeping).await {
+            tracing::error!(server = %life.settings.name, "The keeper of an MCP server panicked.");
+        }
+        life.publish(Phase::Stopped);
+        self.close("it was shut down").await;
+    }
+
+    async fn keep(&mut self) {
+        loop {
+            self.life.wish().await;
+            let mut cause = Some(Cause::Use);
+            self.life.publish(Phase::Starting);
+            let mut attempt = 1;
+            while let Some(why) = cause {
+                cause = match self.start().await {
+                    Ok(()) => {
+                        attempt = 1;
+                        let end = self.watch().await;
+                        self.part(end).await
+                    }
+                    Err(NoStart::NeedsLogin { fix }) => Some(self.wait_for_login(fix).await),
+                    Err(NoStart::Trouble(trouble)) => {
+                        attempt += 1;
+                        self.wait_to_retry(why, attempt, trouble).await;
+                        Some(why)
+                    }
+                };
+            }
+        }
+    }
+
+    /// Starts the server.
+    async fn start(&mut self) -> Result<(), NoStart> {
+        let traffic = Traffic::default();
+        let (Connected { client, backing }, listed) = match self.reach(&traffic).await {
+            Ok(started) => started,
+            Err(problem) => {
+                // It may have been replaced by one that speaks otherwise.
+                self.era = None;
+                return Err(problem);
+            }
+        };
+        self.patience.started();
+        self.era = Some(client.era());
+        self.n_started += 1;
+        let (live, ends) = Live::new(self.n_started, client, traffic);
+        self.shelf.put(&live, listed);
+        self.current = Some(Current { live: live.clone(), backing, ends, since: Instant::now() });
+        self.life.publish(Phase::Ready(live));
+        Ok(())
+    }
+
+    /// Reaches the server and reads its list, both within its time.
+    async fn reach(&mut self, traffic: &Traffic) -> Result<(Connected, Listed), NoStart> {
+        let Settings { name, start_timeout, .. } = &self.life.settings;
+        let introduction = Introduction { receiver: Arc::new(traffic.clone()), options: self.options() };
+        let reaching = async {
+            let connected = self.connect.connect(introduction).await?;
+            let listed = self.shelf.read(&connected.client).await;
+            listed.map(|listed| (connected, listed)).map_err(unlisted)
+        };
+        match time::timeout(*start_timeout, reaching).await {
+            Ok(Ok(reached)) => Ok(reached),
+            Ok(Err(ConnectError::NeedsLogin { fix })) => Err(NoStart::NeedsLogin { fix }),
+            Ok(Err(ConnectError::Unavailable { why, fix })) => {
+                let why = format!("MCP server '{name}' did not start: {}", clipped(&why, MAX_WHY_BYTES));
+                Err(NoStart::Trouble(Trouble { why, fix }))
+            }
+            Err(_elapsed) => {
+                let seconds = start_timeout.as_secs();
+                let why = format!("MCP server '{name}' initialization timed out after {seconds}s");
+                let fix = "Give it more time with `startTimeout`, or look at its log.".to_owned();
+                Err(NoStart::Trouble(Trouble { why, fix }))
+            }
+        }
+    }
+
+    fn options(&self) -> ClientOptions {
+        ClientOptions {
+            // What callers can do differs from caller to caller. One that cannot is found out when it is asked.
+            capabilities: RawJson::from(json!({"elicitation": {}, "sampling": {}, "roots": {}})),
+            era: self.era,
+            // The start as a whole has a limit, with words of its own.
+            start_time: self.life.settings.start_timeout.saturating_mul(2),
+            ..ClientOptions::new("pegboard", env!("CARGO_PKG_VERSION"))
+        }
+    }
+
+    /// Looks after a server that runs, until there is a reason to give it up.
+    async fn watch(&mut self) -> End {
+        let Some(Current { live, backing, ends, .. }) = &mut self.current else { return End::Unused };
+        let settings = &self.life.settings;
+        tokio::select! {
+            Some(end) = ends.recv() => end,
+            reason = live.client().connection().closed() => End::Lost { why: reason.to_string() },
+            why = gone(backing.as_mut()) => End::Lost { why },
+            () = silence(live, settings.health_probe) => End::Silent,
+            () = disuse(live, settings.idle_stop) => End::Unused,
+            // It goes on for as long as the server does.
+            () = self.shelf.follow(live) => End::Unused,
+        }
+    }
+
+    /// Parts from a server; why it is to be started again, if it is.
+    async fn part(&mut self, end: End) -> Option<Cause> {
+        let name = self.life.settings.name.clone();
+        let (why, is_lost) = match end {
+            End::Unused => {
+                self.life.rest(Phase::Idle);
+                self.close("nobody used it").await;
+                return None;
+            }
+            End::NeedsLogin { fix } => return Some(self.wait_for_login(fix).await),
+            End::Lost { why } => (why, true),
+            End::Silent => ("it does not answer any more".to_owned(), false),
+            End::Expired => ("it has forgotten the session".to_owned(), false),
+        };
+        tracing::warn!(server = %name, "MCP server went away: {}", clipped(&why, MAX_WHY_BYTES));
+        let (is_unused, uptime) = self.current.as_ref().map_or((true, Duration::ZERO), |current| {
+            (current.live.traffic().is_idle(), current.since.elapsed())
+        });
+        if is_lost && is_unused && self.life.settings.revival == Revival::WhenUsed {
+            self.life.rest(Phase::Idle);
+            self.close(&why).await;
+            return None;
+        }
+        let delay = self.patience.lost(uptime);
+        let trouble = Trouble {
+            why: format!("MCP server '{name}' went away: {}", clipped(&why, MAX_WHY_BYTES)),
+            fix: "Look at its log.".to_owned(),
+        };
+        let down = Down {
+            cause: Cause::Loss,
+            attempt: 1,
+            n_failed: 0,
+            trouble,
+            since: Instant::now(),
+            next: Some(Instant::now() + delay),
+        };
+        self.wait_down(down, &why).await;
+        Some(Cause::Loss)
+    }
+
+    async fn wait_to_retry(&mut self, cause: Cause, attempt: u32, trouble: Trouble) {
+        tracing::warn!("{}", trouble.why);
+        let next = Instant::now() + self.patience.failed();
+        let n_failed = self.patience.n_failed();
+        let down = Down { cause, attempt, n_failed, trouble, since: Instant::now(), next: Some(next) };
+        self.wait_down(down, "it did not start").await;
+    }
+
+    /// Says that the server is down, ends what is left of it, and waits until it is to be tried again.
+    async fn wait_down(&mut self, mut down: Down, why: &str) {
+        let next = down.next.take();
+        self.life.publish(Phase::Down(Down { next, ..down.clone() }));
+        self.close(why).await;
+        if let Some(next) = next {
+            time::sleep_until(next).await;
+        }
+        self.life.publish(Phase::Down(down));
+    }
+
+    /// Waits until somebody uses the server again, who may have logged in.
+    async fn wait_for_login(&mut self, fix: String) -> Cause {
+        let not_before = Instant::now() + self.patience.failed().max(LOGIN_GAP);
+        self.life.rest(Phase::NeedsLogin { fix, not_before });
+        self.close("it wants a login").await;
+        self.life.wish().await;
+        self.life.publish(Phase::Starting);
+        Cause::Use
+    }
+
+    /// Ends what is left of a server, in bounded time.
+    async fn close(&mut self, why: &str) {
+        let Some(Current { live, backing, .. }) = self.current.take() else { return };
+        live.close(why);
+        drop(live);
+        if let Some(backing) = backing
+            && time::timeout(END_TIMEOUT, backing.end()).await.is_err()
+        {
+            tracing::warn!(server = %self.life.settings.name, "What was behind an MCP server did not end in time.");
+        }
+    }
+}
+
+/// Why a server whose list cannot be read cannot be used.
+fn unlisted(failure: Failure) -> ConnectError {
+    match failure {
+        Failure::Lost(error) if login(&error).is_some() => error.into(),
+        Failure::Refused(_) | Failure::Lost(_) | Failure::Overloaded => ConnectError::Unavailable {
+            why: format!("it does not list its tools: {failure}"),
+            fix: "Look at the server's log.".to_owned(),
+        },
+    }
+}
+
+/// Waits until what is behind a connection is gone; for ever if there is nothing.
+async fn gone(backing: Option<&mut Box<dyn Backing>>) -> String {
+    match backing {
+        Some(backing) => backing.gone().await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Waits until a server that is in doubt does not answer.
+async fn silence(live: &Live, probe: HealthProbe) {
+    loop {
+        live.traffic().doubt().await;
+        if !answers(live.client(), probe).await {
+            return;
+        }
+    }
+}
+
+/// Waits until nobody has used the server for so long; for ever if that does not matter.
+async fn disuse(live: &Live, limit: Option<Duration>) {
+    match limit {
+        Some(limit) => live.traffic().idle_for(limit).await,
+        None => std::future::pending().await,
+    }
+}

@@ -1,0 +1,268 @@
+//! What goes to and fro on one connection beside the calls themselves: who is under way, and what the server says
+//! and asks on its own account.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use futures_util::future::{BoxFuture, FutureExt, ready};
+use pegboard_core::client::{AskError, Client, Notice, Progress, Question, Questions};
+use pegboard_json::RawJson;
+use pegboard_wire::{Id, Inbound, Notification, Receiver, RpcError, code};
+use tokio::sync::{Notify, watch};
+use tokio::time;
+use tokio_util::sync::CancellationToken;
+
+/// How long a question waits for the call that it names: the answer to a call can overtake the note of its id.
+const SOON: Duration = Duration::from_secs(1);
+
+/// What a person should know when a server's question could not be put to anybody.
+pub(super) const CROSSED: &str = "the server asked a caller something while calls of several callers were under way; nobody \
+     can tell whom it meant, so it was refused. Give each session a server of its own with `shared: false`";
+
+/// The traffic of one connection. Clones are the same.
+#[derive(Clone, Default)]
+pub(super) struct Traffic(Arc<State>);
+
+#[derive(Default)]
+struct State {
+    calls: watch::Sender<Calls>,
+    changed: Notify,
+    doubt: Notify,
+    crossed: Notify,
+    has_crossed: AtomicBool,
+}
+
+/// The calls under way, by a number of our own.
+#[derive(Default)]
+struct Calls {
+    next: u64,
+    /// Nobody may enter any more.
+    is_closed: bool,
+    under_way: HashMap<u64, UnderWay>,
+}
+
+#[derive(Clone)]
+struct UnderWay {
+    client: Option<Arc<dyn Client>>,
+    /// The id of its request, once it is known.
+    id: Option<Id>,
+    over: CancellationToken,
+}
+
+/// A call under way, for as long as this lives.
+pub(super) struct Ticket {
+    traffic: Traffic,
+    number: u64,
+    over: CancellationToken,
+}
+
+impl Ticket {
+    /// Notes the id of the call's request on the wire.
+    pub(super) fn is_request(&self, id: Id) {
+        self.traffic.0.calls.send_modify(|calls| {
+            if let Some(call) = calls.under_way.get_mut(&self.number) {
+                call.id = Some(id);
+            }
+        });
+    }
+}
+
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        self.over.cancel();
+        self.traffic.0.calls.send_modify(|calls| {
+            calls.under_way.remove(&self.number);
+        });
+    }
+}
+
+/// Whom a question of the server is for.
+enum Asked {
+    One(UnderWay),
+    Nobody,
+    Several,
+}
+
+impl Traffic {
+    /// Notes a call that is about to be made; `None` if the connection takes no more.
+    pub(super) fn enter(&self, client: Option<Arc<dyn Client>>) -> Option<Ticket> {
+        let over = CancellationToken::new();
+        let mut number = 0;
+        let has_entered = self.0.calls.send_if_modified(|calls| {
+            if !calls.is_closed {
+                number = calls.next;
+                calls.next += 1;
+                calls.under_way.insert(number, UnderWay { client, id: None, over: over.clone() });
+            }
+            !calls.is_closed
+        });
+        has_entered.then(|| Ticket { traffic: self.clone(), number, over })
+    }
+
+    /// Whether no call is under way.
+    pub(super) fn is_idle(&self) -> bool {
+        self.0.calls.borrow().under_way.is_empty()
+    }
+
+    /// Waits until no call has been under way for so long. From then on the connection takes no more.
+    pub(super) async fn idle_for(&self, time: Duration) {
+        let mut calls = self.0.calls.subscribe();
+        loop {
+            // The sender lives as long as this does.
+            let _ = calls.wait_for(|calls| calls.under_way.is_empty()).await;
+            if time::timeout(time, calls.changed()).await.is_err() && self.close_if_idle() {
+                return;
+            }
+        }
+    }
+
+    fn close_if_idle(&self) -> bool {
+        self.0.calls.send_if_modified(|calls| {
+            calls.is_closed = calls.under_way.is_empty();
+            calls.is_closed
+        })
+    }
+
+    /// Notes that the list of tools is not what it was.
+    pub(super) fn note_change(&self) {
+        self.0.changed.notify_one();
+    }
+
+    /// Waits until the list of tools is not what it was; once, however often that was said.
+    pub(super) async fn change(&self) {
+        self.0.changed.notified().await;
+    }
+
+    /// Notes that the server may not answer any more.
+    pub(super) fn note_doubt(&self) {
+        self.0.doubt.notify_one();
+    }
+
+    /// Waits until the server may not answer any more.
+    pub(super) async fn doubt(&self) {
+        self.0.doubt.notified().await;
+    }
+
+    /// Waits until a question could not be put to anybody for the first time.
+    pub(super) async fn crossing(&self) {
+        self.0.crossed.notified().await;
+    }
+
+    /// Whether a question could not be put to anybody.
+    pub(super) fn has_crossed(&self) -> bool {
+        self.0.has_crossed.load(Ordering::Relaxed)
+    }
+
+    /// Whom something is for that the server says about a request, or about none in particular.
+    fn meant(&self, about: Option<&Id>) -> Asked {
+        let calls = self.0.calls.borrow();
+        if let Some(call) = calls.under_way.values().find(|call| about.is_some() && call.id.as_ref() == about)
+        {
+            return Asked::One(call.clone());
+        }
+        let mut listening = calls.under_way.values().filter(|call| call.client.is_some());
+        match (listening.next(), listening.next()) {
+            (None, _) => Asked::Nobody,
+            (Some(only), None) => Asked::One(only.clone()),
+            (Some(_), Some(_)) => Asked::Several,
+        }
+    }
+
+    /// Waits a moment for the call that has this request.
+    async fn known(&self, about: Option<&Id>) {
+        if about.is_some() {
+            let mut calls = self.0.calls.subscribe();
+            let has_id = |calls: &Calls| calls.under_way.values().any(|call| call.id.as_ref() == about);
+            // If it does not come the question is for whoever else it can be for.
+            let _ = time::timeout(SOON, calls.wait_for(has_id)).await;
+        }
+    }
+
+    async fn ask(self, inbound: Inbound) -> Result<RawJson, RpcError> {
+        let Inbound { request, about, .. } = inbound;
+        self.known(about.as_ref()).await;
+        let is_roots = &*request.method == "roots/list";
+        match self.meant(about.as_ref()) {
+            Asked::One(call) => {
+                let params = request.params.unwrap_or_else(RawJson::empty_object);
+                let question = Question { method: request.method.to_string(), params };
+                match put(&call, question).await {
+                    // Who cannot be asked has no folders to show, either.
+                    Err(AskError::Nobody) if is_roots => Ok(no_roots()),
+                    answer => answer.map_err(|error| refusal(&error.to_string())),
+                }
+            }
+            Asked::Nobody if is_roots => Ok(no_roots()),
+            Asked::Nobody => Err(refusal("no call is under way that somebody could be asked about")),
+            Asked::Several => {
+                if !self.0.has_crossed.swap(true, Ordering::Relaxed) {
+                    self.0.crossed.notify_one();
+                }
+                Err(refusal(
+                    "calls of several callers are under way, and nobody can tell whom the question is for",
+                ))
+            }
+        }
+    }
+}
+
+/// Puts one question to the caller, as long as its call is under way.
+async fn put(call: &UnderWay, question: Question) -> Result<RawJson, AskError> {
+    let client = call.client.as_ref().ok_or(AskError::Nobody)?;
+    let name = question.method.clone();
+    let questions = Questions::from_iter([(name.clone(), question)]);
+    let mut answers = call.over.run_until_cancelled(client.ask(questions)).await.ok_or(AskError::Gone)??;
+    answers.swap_remove(&name).ok_or_else(|| AskError::Refused("it left the question out".to_owned()))
+}
+
+fn no_roots() -> RawJson {
+    RawJson::of(&serde_json::json!({"roots": []}))
+}
+
+fn refusal(why: &str) -> RpcError {
+    RpcError::new(code::INTERNAL_ERROR, format!("The question has no answer: {why}"))
+}
+
+impl Receiver for Traffic {
+    fn request(&self, inbound: Inbound) -> BoxFuture<'static, Result<RawJson, RpcError>> {
+        match &*inbound.request.method {
+            "elicitation/create" | "sampling/createMessage" | "roots/list" => {
+                self.clone().ask(inbound).boxed()
+            }
+            unknown => ready(Err(RpcError::method_not_found(unknown))).boxed(),
+        }
+    }
+
+    fn notification(&self, notification: Notification, about: Option<Id>) {
+        if &*notification.method == LIST_CHANGED {
+            self.note_change();
+            return;
+        }
+        // It may overtake progress that the call has not yet read; where each call has a stream of its own it does not
+        // come here.
+        if let Asked::One(UnderWay { client: Some(client), .. }) = self.meant(about.as_ref()) {
+            tell(&*client, notification);
+        }
+    }
+}
+
+/// The notification that the list of tools is not what it was.
+pub(super) const LIST_CHANGED: &str = "notifications/tools/list_changed";
+
+/// Tells the caller what the server says about its call.
+pub(super) fn tell(client: &dyn Client, notification: Notification) {
+    let Some(params) = notification.params else { return };
+    match &*notification.method {
+        "notifications/progress" => {
+            let number = |name: &str| params.get(name).and_then(|number| number.read::<f64>().ok());
+            if let Some(done) = number("progress") {
+                let message = params.get("message").and_then(|message| message.read().ok());
+                client.notify(Notice::Progress(Progress { done, total: number("total"), message }));
+            }
+        }
+        "notifications/message" => client.notify(Notice::Log(params)),
+        _ => {}
+    }
+}

@@ -1,0 +1,13 @@
+//! MCP servers as providers, against servers of this process.
+
+#![expect(clippy::unwrap_used, reason = "a test says what it expects by failing")]
+
+mod stage;
+
+mod calls;
+mod lists;
+mod lives;
+mod questions;
+mod remote;
+mod settings;
+mod whole;
