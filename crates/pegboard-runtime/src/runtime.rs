@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use futures_util::StreamExt;
 use futures_util::future::join_all;
 use indexmap::IndexMap;
 use pegboard_core::arguments::Arguments;
@@ -256,7 +257,16 @@ impl Shared {
                     Err(error) => return Some(Err(error)),
                 }
             }
-            ToolRef::Name(_) => self.toolboxes.open_idle(|toolbox| caller.has_open(toolbox)).await,
+            ToolRef::Name(_) => {
+                let mut opening = self.toolboxes.open_idle(|toolbox| caller.has_open(toolbox));
+                while opening.next().await.is_some() {
+                    self.refresh();
+                    if let Ok(found) = self.resolve(caller, call) {
+                        return Some(Ok(found));
+                    }
+                }
+                return None;
+            }
         };
         if !is_changed {
             return None;

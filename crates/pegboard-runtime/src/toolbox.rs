@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use futures_util::future::join_all;
+use futures_util::stream::FuturesUnordered;
 use indexmap::IndexMap;
 use pegboard_core::error::{CallError, NotFound};
 use pegboard_core::id::{ServerName, ToolId, ToolboxName};
@@ -137,16 +138,15 @@ impl Toolboxes {
         Ok((name.clone(), opened))
     }
 
-    /// Makes those servers ready that nobody has used yet, in toolboxes of which `is_meant` is true; `false` if there
-    /// were none.
-    pub(crate) async fn open_idle(&self, is_meant: impl Fn(&ToolboxName) -> bool) -> bool {
+    /// Makes those servers ready that nobody has used yet, in toolboxes of which `is_meant` is true. Each is told of as
+    /// it is done, so that nobody waits for one that hangs.
+    pub(crate) fn open_idle(
+        &self,
+        is_meant: impl Fn(&ToolboxName) -> bool,
+    ) -> FuturesUnordered<impl Future<Output = Result<(), CallError>>> {
         let meant = self.0.iter().filter(|(name, _)| is_meant(name));
         let servers = meant.flat_map(|(_, contents)| contents.servers.values());
-        let idle: Vec<&Server> =
-            servers.filter(|server| *server.state.borrow() == ServerState::Idle).collect();
-        // Which of them fail shows when somebody asks for their tools by name.
-        join_all(idle.iter().map(|server| server.open())).await;
-        !idle.is_empty()
+        servers.filter(|server| *server.state.borrow() == ServerState::Idle).map(Server::open).collect()
     }
 
     /// Makes the server of a tool ready if it is there and is not; `false` if there was nothing to do.

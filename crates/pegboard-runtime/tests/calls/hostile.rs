@@ -424,6 +424,20 @@ async fn a_server_that_is_never_ready_is_named_in_time_and_the_others_work() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_call_by_name_waits_for_no_server_that_hangs() {
+    let runtime = Runtime::builder()
+        .toolbox("dev", "")
+        .provide("stuck", Lazy::new(true))
+        .provide("good", Lazy::new(false))
+        .start()
+        .await
+        .unwrap();
+    let started = Instant::now();
+    assert_eq!(line(&call(&caller(&runtime), "good__tool", json!({})).await), "here");
+    assert_eq!(started.elapsed(), Duration::ZERO);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_call_by_name_makes_idle_servers_ready_and_is_recorded_as_what_it_is() {
     let runtime =
         Runtime::builder().toolbox("dev", "").provide("lazy", Lazy::new(false)).start().await.unwrap();
