@@ -19,6 +19,7 @@
 //! - [`settings`]: what the operator may set, as plain data;
 //! - [`trace`]: the place of a call in a trace that began elsewhere;
 //! - [`store`]: where state lives that outlasts a request;
+//! - [`text`]: texts of others, cut to a length;
 //! - [`duration`]: durations as people write them.
 //!
 //! Nothing in here knows a socket, a file, a process or the environment.
@@ -40,5 +41,6 @@ pub mod registry;
 pub mod schema;
 pub mod settings;
 pub mod store;
+pub mod text;
 pub mod trace;
 pub mod validation;

@@ -28,7 +28,6 @@ use life::{End, Life, Phase};
 use shelf::Shelf;
 
 mod call;
-mod clip;
 mod connect;
 mod keeper;
 mod life;
@@ -40,6 +39,9 @@ mod remote;
 mod settings;
 mod shelf;
 mod traffic;
+
+/// How much of what a server says is told when it cannot be used.
+const MAX_WHY_BYTES: usize = 2_000;
 
 /// How long ending a server may take.
 const SHUT_DOWN_TIMEOUT: Duration = Duration::from_secs(12);

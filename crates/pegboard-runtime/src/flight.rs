@@ -9,6 +9,7 @@ use pegboard_core::call::{Call, Checks, Ended, Invoker, Journey, Origin, Place, 
 use pegboard_core::client::{Answers, AskError, Client, NoClient, Notice, Questions};
 use pegboard_core::entry::ToolEntry;
 use pegboard_core::error::{CallError, Executed};
+use pegboard_core::text::clipped;
 use pegboard_core::trace::TraceParent;
 use tokio::sync::{Notify, Semaphore};
 use tokio::time::{self, Instant};
@@ -20,7 +21,6 @@ use crate::carry;
 use crate::catalogue::Tool;
 use crate::clock::Clock;
 use crate::event::{Event, Subject};
-use crate::names::clipped;
 use crate::optree::{OpTree, Operation};
 use crate::runtime::Shared;
 

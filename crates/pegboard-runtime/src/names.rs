@@ -218,13 +218,3 @@ pub(crate) fn likeness(lower: &str, candidate: &str) -> Option<f64> {
     let likeness = strsim::normalized_damerau_levenshtein(lower, &candidate.to_lowercase());
     (likeness >= ENOUGH).then_some(likeness)
 }
-
-/// The beginning of a text, so many bytes at most.
-pub(crate) fn clip(text: &str, max_bytes: usize) -> &str {
-    &text[..text.floor_char_boundary(max_bytes)]
-}
-
-/// The text, or its beginning with a mark that there was more.
-pub(crate) fn clipped(text: &str, max_bytes: usize) -> Cow<'_, str> {
-    if text.len() <= max_bytes { text.into() } else { format!("{}…", clip(text, max_bytes)).into() }
-}

@@ -4,11 +4,11 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use futures_util::future::{BoxFuture, FutureExt};
 use pegboard_core::arguments::Arguments;
 use pegboard_core::error::CallError;
 use pegboard_core::output::Output;
 use pegboard_core::store::{OutputHandle, OutputStore, StoreError, StoredOutput};
+use pegboard_core::text::clipped;
 use pegboard_core::validation::Violation;
 use pegboard_json::RawJson;
 use serde_json::{Map, Value, json};
@@ -18,7 +18,6 @@ use uuid::Uuid;
 use crate::caller::Caller;
 use crate::event::{Event, StoreReason};
 use crate::flight::Flight;
-use crate::names::clipped;
 use crate::reading::{self, JsonPath, Stats};
 
 mod tool;
@@ -300,11 +299,4 @@ fn handed(handle: &OutputHandle, stats: &Stats, content_type: &str, tool: &str) 
             "size": stats.n_bytes,
         },
     ]})
-}
-
-/// An answer later, for handlers.
-type Answering<'a> = BoxFuture<'a, Result<Output, CallError>>;
-
-fn answering<'a>(work: impl Future<Output = Result<Output, CallError>> + Send + 'a) -> Answering<'a> {
-    work.boxed()
 }

@@ -7,9 +7,9 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use pegboard_core::id::ServerName;
+use pegboard_core::text::clip;
 
 use crate::catalogue::{Scope, Snapshot, Tool};
-use crate::names::clip;
 use words::{for_each_word, joined_word};
 
 mod words;

@@ -8,13 +8,13 @@ use pegboard_core::client::{Question, Questions};
 use pegboard_core::error::{CallError, ToolError};
 use pegboard_core::handler::Handler;
 use pegboard_core::output::Output;
+use pegboard_core::text::clipped;
 use pegboard_json::RawJson;
 use pegboard_wire::client::{Era, RequestOptions};
 use pegboard_wire::era::{LogLevel, meta};
 use pegboard_wire::link::TransportError;
 use pegboard_wire::{Exchange, Failure, Happening};
 
-use super::clip::clipped;
 use super::connect::login;
 use super::life::{End, Life, Live};
 use super::traffic::{Ticket, tell};

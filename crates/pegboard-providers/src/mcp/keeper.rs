@@ -12,7 +12,9 @@ use serde_json::json;
 use tokio::sync::mpsc;
 use tokio::time::{self, Instant};
 
-use super::clip::{MAX_WHY_BYTES, clipped};
+use pegboard_core::text::clipped;
+
+use super::MAX_WHY_BYTES;
 use super::connect::{Backing, Connect, ConnectError, Connected, Introduction, login};
 use super::life::{Cause, Down, End, Life, Live, Phase, Trouble};
 use super::list::Listed;

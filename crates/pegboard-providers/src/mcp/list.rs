@@ -6,12 +6,11 @@ use std::sync::Arc;
 use pegboard_core::entry::{Annotations, ToolEntry};
 use pegboard_core::handler::Handler;
 use pegboard_core::id::ToolName;
+use pegboard_core::text::clipped;
 use pegboard_json::RawJson;
 use pegboard_wire::client::{Client, Era, RequestOptions};
 use pegboard_wire::{Failure, code};
 use serde_json::{Value, json};
-
-use super::clip::clipped;
 
 /// How many pages are read.
 const MAX_PAGES: usize = 1_000;

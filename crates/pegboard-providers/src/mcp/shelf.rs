@@ -7,6 +7,7 @@ use pegboard_core::entry::ToolEntry;
 use pegboard_core::handler::Handler;
 use pegboard_core::id::ServerName;
 use pegboard_core::provider::Offer;
+use pegboard_core::text::clipped;
 use pegboard_json::RawJson;
 use pegboard_wire::client::{Client, Era, RequestOptions};
 use pegboard_wire::{Failure, Happening, code};
@@ -14,7 +15,7 @@ use serde_json::json;
 use tokio::sync::watch;
 use tokio::time;
 
-use super::clip::{MAX_WHY_BYTES, clipped};
+use super::MAX_WHY_BYTES;
 use super::life::Live;
 use super::list::{self, Listed};
 use super::traffic::{CROSSED, LIST_CHANGED, Traffic};

@@ -1,9 +1,9 @@
 //! What a model should know about using the tools, in one text.
 
 use pegboard_core::provider::ToolKind;
+use pegboard_core::text::clipped;
 
 use super::{Scope, Snapshot, Stand};
-use crate::names::clipped;
 
 /// How much of what a server says is passed on.
 const MAX_SERVER_BYTES: usize = 16 * 1024;

@@ -7,9 +7,10 @@ use std::sync::Arc;
 
 use pegboard_core::error::NotFound;
 use pegboard_core::id::{ToolId, ToolboxName};
+use pegboard_core::text::clipped;
 
 use super::{Stand, Tool, Warning};
-use crate::names::{clipped, likeness, sanitised, usable};
+use crate::names::{likeness, sanitised, usable};
 
 /// How long a text may be to be taken for the name of a tool.
 const MAX_ASKED_BYTES: usize = 1024;

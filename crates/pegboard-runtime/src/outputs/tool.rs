@@ -3,6 +3,7 @@
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use futures_util::future::{BoxFuture, FutureExt};
 use pegboard_core::call::ValidCall;
 use pegboard_core::entry::{Annotations, ToolEntry};
 use pegboard_core::error::CallError;
@@ -12,7 +13,6 @@ use pegboard_core::settings::OutputSettings;
 use pegboard_core::store::StoredOutput;
 use tokio::sync::Semaphore;
 
-use super::{Answering, answering};
 use crate::reading::{self, Effort, ReadError, Request, Stats, View, chunks};
 use crate::runtime::Shared;
 
@@ -46,8 +46,8 @@ pub(crate) fn tool_output(shared: Weak<Shared>) -> ToolEntry {
 struct Reader(Weak<Shared>);
 
 impl Handler for Reader {
-    fn call<'a>(&'a self, call: &'a ValidCall) -> Answering<'a> {
-        answering(self.read(call))
+    fn call<'a>(&'a self, call: &'a ValidCall) -> BoxFuture<'a, Result<Output, CallError>> {
+        self.read(call).boxed()
     }
 }
 
