@@ -4,16 +4,17 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use futures_util::future::{BoxFuture, FutureExt};
 use pegboard_core::call::{Call, Ended, Invoker};
 use pegboard_core::entry::{Annotations, ToolEntry};
-use pegboard_core::error::ToolError;
-use pegboard_core::provider::{Local, ToolKind};
+use pegboard_core::error::{CallError, ToolError};
+use pegboard_core::provider::{Local, Offer, Provider, ServerState, ToolKind};
 use pegboard_core::settings::{RuntimeSettings, ServerSettings};
 use pegboard_runtime::{Builder, Caller, CallerOptions, Runtime};
 use pegboard_stores::limits::{CacheLimits, OutputLimits};
 use pegboard_stores::memory;
 use serde_json::{Value, json};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 use tokio::time;
 
 /// What the tools of a test have done.
@@ -127,6 +128,80 @@ pub(crate) fn tools(log: &Log) -> Vec<ToolEntry> {
 }
 
 type Work = std::pin::Pin<Box<dyn Future<Output = Result<Value, ToolError>> + Send>>;
+
+/// A server that takes a while to be ready, or never is.
+pub(crate) struct Slow {
+    takes: Duration,
+    fails_with: Option<&'static str>,
+    n_opened: Arc<AtomicUsize>,
+    names: Vec<&'static str>,
+    offer: watch::Sender<Arc<Offer>>,
+    state: watch::Sender<ServerState>,
+}
+
+impl Slow {
+    pub(crate) fn new(names: &[&'static str], fails_with: Option<&'static str>) -> (Self, Arc<AtomicUsize>) {
+        let n_opened = Arc::new(AtomicUsize::new(0));
+        let slow = Self {
+            takes: Duration::from_secs(1),
+            fails_with,
+            n_opened: Arc::clone(&n_opened),
+            names: names.to_vec(),
+            offer: watch::Sender::default(),
+            state: watch::Sender::default(),
+        };
+        (slow, n_opened)
+    }
+
+    /// One that is ready at once when it is opened.
+    pub(crate) fn at_once(names: &[&'static str]) -> Self {
+        Self { takes: Duration::ZERO, ..Self::new(names, None).0 }
+    }
+
+    /// One that is never ready.
+    pub(crate) fn stuck() -> Self {
+        Self { takes: Duration::MAX, ..Self::new(&[], None).0 }
+    }
+}
+
+impl Provider for Slow {
+    fn kind(&self) -> ToolKind {
+        ToolKind::Mcp
+    }
+
+    fn offer(&self) -> watch::Receiver<Arc<Offer>> {
+        self.offer.subscribe()
+    }
+
+    fn state(&self) -> watch::Receiver<ServerState> {
+        self.state.subscribe()
+    }
+
+    fn open(&self) -> BoxFuture<'_, Result<(), CallError>> {
+        async move {
+            self.n_opened.fetch_add(1, Ordering::SeqCst);
+            time::sleep(self.takes).await;
+            if let Some(why) = self.fails_with {
+                return Err(CallError::ServerUnavailable { reason: why.to_owned() });
+            }
+            let tools = self.names.iter().map(|name| Arc::new(says(name))).collect();
+            self.offer.send_replace(Arc::new(Offer { tools, ..Offer::default() }));
+            self.state.send_replace(ServerState::Ready);
+            Ok(())
+        }
+        .boxed()
+    }
+
+    fn shut_down(&self) -> BoxFuture<'_, ()> {
+        self.state.send_replace(ServerState::Stopped);
+        std::future::ready(()).boxed()
+    }
+}
+
+/// A tool that answers its own name.
+pub(crate) fn says(name: &'static str) -> ToolEntry {
+    ToolEntry::from_fn(name, "", move |_: Value| async move { Ok(name) })
+}
 
 /// A runtime with the server `t` of the tools above, with a cache and stored outputs.
 pub(crate) async fn board(log: &Log, settings: Value, server: Value) -> Runtime {

@@ -11,7 +11,7 @@ use pegboard_core::entry::ToolEntry;
 use pegboard_core::error::{CallError, ToolError};
 use pegboard_core::handler::Handler;
 use pegboard_core::output::Output;
-use pegboard_core::provider::{Local, Offer, Provider, ServerState, ToolKind};
+use pegboard_core::provider::{Local, ToolKind};
 use pegboard_core::settings::ServerSettings;
 use pegboard_json::RawJson;
 use pegboard_runtime::event::Event;
@@ -19,10 +19,9 @@ use pegboard_runtime::{Builder, Caller, CallerOptions, Memory, Runtime};
 use pegboard_stores::limits::{CacheLimits, OutputLimits, SessionLimits, TraceLimits};
 use pegboard_stores::memory;
 use serde_json::{Value, json};
-use tokio::sync::watch;
 use tokio::time::{self, Instant};
 
-use crate::board::{Log, board, builder, call, caller, line, settle};
+use crate::board::{Log, Slow, board, builder, call, caller, line, settle};
 
 /// A tool whose work is a function of its call.
 struct Does<F>(F);
@@ -361,56 +360,12 @@ async fn what_stands_beside_a_small_text_is_capped_too() {
     assert!(ended.result.unwrap().n_bytes() < 2_000);
 }
 
-/// A server that is ready once it was opened, if it ever is.
-struct Lazy {
-    is_stuck: bool,
-    offer: watch::Sender<Arc<Offer>>,
-    state: watch::Sender<ServerState>,
-}
-
-impl Lazy {
-    fn new(is_stuck: bool) -> Self {
-        Self { is_stuck, offer: watch::Sender::default(), state: watch::Sender::default() }
-    }
-}
-
-impl Provider for Lazy {
-    fn kind(&self) -> ToolKind {
-        ToolKind::Mcp
-    }
-
-    fn offer(&self) -> watch::Receiver<Arc<Offer>> {
-        self.offer.subscribe()
-    }
-
-    fn state(&self) -> watch::Receiver<ServerState> {
-        self.state.subscribe()
-    }
-
-    fn open(&self) -> BoxFuture<'_, Result<(), CallError>> {
-        async move {
-            if self.is_stuck {
-                std::future::pending::<()>().await;
-            }
-            let tool = ToolEntry::from_fn("tool", "", |_: Value| async { Ok("here") });
-            self.offer.send_replace(Arc::new(Offer { tools: vec![Arc::new(tool)], ..Offer::default() }));
-            self.state.send_replace(ServerState::Ready);
-            Ok(())
-        }
-        .boxed()
-    }
-
-    fn shut_down(&self) -> BoxFuture<'_, ()> {
-        std::future::ready(()).boxed()
-    }
-}
-
 #[tokio::test(start_paused = true)]
 async fn a_server_that_is_never_ready_is_named_in_time_and_the_others_work() {
     let runtime = Runtime::builder()
         .toolbox("dev", "")
-        .provide("stuck", Lazy::new(true))
-        .provide("good", Lazy::new(false))
+        .provide("stuck", Slow::stuck())
+        .provide("good", Slow::at_once(&["tool"]))
         .start()
         .await
         .unwrap();
@@ -420,31 +375,35 @@ async fn a_server_that_is_never_ready_is_named_in_time_and_the_others_work() {
         opened["servers_failed"],
         json!([{"server": "stuck", "error": "initialization timed out after 60s"}])
     );
-    assert_eq!(line(&call(&caller, "good__tool", json!({})).await), "here");
+    assert_eq!(line(&call(&caller, "good__tool", json!({})).await), "tool");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_call_by_name_waits_for_no_server_that_hangs() {
     let runtime = Runtime::builder()
         .toolbox("dev", "")
-        .provide("stuck", Lazy::new(true))
-        .provide("good", Lazy::new(false))
+        .provide("stuck", Slow::stuck())
+        .provide("good", Slow::at_once(&["tool"]))
         .start()
         .await
         .unwrap();
     let started = Instant::now();
-    assert_eq!(line(&call(&caller(&runtime), "good__tool", json!({})).await), "here");
+    assert_eq!(line(&call(&caller(&runtime), "good__tool", json!({})).await), "tool");
     assert_eq!(started.elapsed(), Duration::ZERO);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_call_by_name_makes_idle_servers_ready_and_is_recorded_as_what_it_is() {
-    let runtime =
-        Runtime::builder().toolbox("dev", "").provide("lazy", Lazy::new(false)).start().await.unwrap();
+    let runtime = Runtime::builder()
+        .toolbox("dev", "")
+        .provide("lazy", Slow::at_once(&["tool"]))
+        .start()
+        .await
+        .unwrap();
     let caller = of(&runtime, "", "", Memory::Stateless);
     let mut events = runtime.events().subscribe();
     let ended = call(&caller, "lazy__tool", json!({})).await;
-    assert_eq!(line(&ended), "here");
+    assert_eq!(line(&ended), "tool");
     let finished = std::iter::from_fn(|| events.try_recv().ok()).find_map(|event| match event {
         Event::ToolFinished { call, .. } => Some((call.tool.to_string(), call.server.clone(), call.kind)),
         _ => None,

@@ -1,86 +1,19 @@
 //! Toolboxes: opening, what is open for whom, and what is said when it is not.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use futures_util::future::{BoxFuture, FutureExt, join_all};
+use futures_util::future::join_all;
 use pegboard_core::call::{Call, Invoker};
-use pegboard_core::entry::ToolEntry;
-use pegboard_core::error::CallError;
 use pegboard_core::id::{ServerName, ToolId, ToolName, ToolboxName};
-use pegboard_core::provider::{Local, Offer, Provider, ServerState, ToolKind};
+use pegboard_core::provider::{Local, Offer};
 use pegboard_core::settings::{RuntimeSettings, ServerSettings};
 use pegboard_runtime::{Caller, CallerOptions, Memory, Runtime};
-use serde_json::{Value, json};
-use tokio::sync::watch;
+use serde_json::json;
 use tokio::time;
 
-use crate::board::line;
-
-/// A server that takes a while to be ready, or never is.
-struct Slow {
-    takes: Duration,
-    fails_with: Option<&'static str>,
-    n_opened: Arc<AtomicUsize>,
-    names: Vec<&'static str>,
-    offer: watch::Sender<Arc<Offer>>,
-    state: watch::Sender<ServerState>,
-}
-
-impl Slow {
-    fn new(names: &[&'static str], fails_with: Option<&'static str>) -> (Self, Arc<AtomicUsize>) {
-        let n_opened = Arc::new(AtomicUsize::new(0));
-        let slow = Self {
-            takes: Duration::from_secs(1),
-            fails_with,
-            n_opened: Arc::clone(&n_opened),
-            names: names.to_vec(),
-            offer: watch::Sender::default(),
-            state: watch::Sender::default(),
-        };
-        (slow, n_opened)
-    }
-}
-
-impl Provider for Slow {
-    fn kind(&self) -> ToolKind {
-        ToolKind::Mcp
-    }
-
-    fn offer(&self) -> watch::Receiver<Arc<Offer>> {
-        self.offer.subscribe()
-    }
-
-    fn state(&self) -> watch::Receiver<ServerState> {
-        self.state.subscribe()
-    }
-
-    fn open(&self) -> BoxFuture<'_, Result<(), CallError>> {
-        async move {
-            self.n_opened.fetch_add(1, Ordering::SeqCst);
-            time::sleep(self.takes).await;
-            if let Some(why) = self.fails_with {
-                return Err(CallError::ServerUnavailable { reason: why.to_owned() });
-            }
-            let tools = self.names.iter().map(|name| Arc::new(says(name))).collect();
-            self.offer.send_replace(Arc::new(Offer { tools, ..Offer::default() }));
-            self.state.send_replace(ServerState::Ready);
-            Ok(())
-        }
-        .boxed()
-    }
-
-    fn shut_down(&self) -> BoxFuture<'_, ()> {
-        self.state.send_replace(ServerState::Stopped);
-        std::future::ready(()).boxed()
-    }
-}
-
-/// A tool that answers its own name.
-fn says(name: &'static str) -> ToolEntry {
-    ToolEntry::from_fn(name, "", move |_: Value| async move { Ok(name) })
-}
+use crate::board::{Slow, line, says};
 
 fn id(toolbox: &str, server: &str, name: &str) -> ToolId {
     ToolId {
