@@ -13,6 +13,7 @@ use serde_json::Value;
 use tokio::time::{self, Instant};
 
 use crate::arguments::Arguments;
+use crate::attachment::Attachments;
 use crate::client::{Client, NoClient};
 use crate::entry::ToolEntry;
 use crate::error::{CallError, Executed};
@@ -33,6 +34,16 @@ pub trait Invoker: Send + Sync {
 
     /// Where calls made through this stand among all others, if somebody keeps count.
     fn place(&self) -> Option<Place> {
+        None
+    }
+
+    /// Whether the call that makes calls through this has used up its time, which is why it is given up.
+    fn is_overdue(&self) -> bool {
+        false
+    }
+
+    /// What is kept for the session that the calls belong to, if there is one that lasts.
+    fn attachments(&self) -> Option<&Attachments> {
         None
     }
 }

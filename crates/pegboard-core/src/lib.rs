@@ -16,6 +16,7 @@
 //! - [`projection`]: how a call went, in the shapes that different callers expect;
 //! - [`chain`]: several tools, one after another or side by side, over one shared context;
 //! - [`provider`]: where tools come from;
+//! - [`attachment`]: what providers keep for one session;
 //! - [`settings`]: what the operator may set, as plain data;
 //! - [`trace`]: the place of a call in a trace that began elsewhere;
 //! - [`store`]: where state lives that outlasts a request;
@@ -25,6 +26,7 @@
 //! Nothing in here knows a socket, a file, a process or the environment.
 
 pub mod arguments;
+pub mod attachment;
 pub mod call;
 pub mod chain;
 pub mod client;

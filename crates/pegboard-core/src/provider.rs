@@ -3,11 +3,13 @@
 use std::sync::Arc;
 
 use futures_util::future::{BoxFuture, FutureExt, ready};
+use pegboard_json::RawJson;
 use serde::{Deserialize, Serialize};
-use tokio::sync::watch;
+use tokio::sync::{broadcast, watch};
 
+use crate::call::CallContext;
 use crate::entry::ToolEntry;
-use crate::error::CallError;
+use crate::error::{CallError, ToolError};
 
 /// Something that offers tools: an MCP server, a REST service, the tools of this program.
 ///
@@ -25,8 +27,73 @@ pub trait Provider: Send + Sync + 'static {
     /// Makes it ready for use. One that is ready already has nothing to do.
     fn open(&self) -> BoxFuture<'_, Result<(), CallError>>;
 
+    /// Does something that is no call of a tool.
+    fn request<'a>(
+        &'a self,
+        request: &'a Request,
+        context: &'a CallContext,
+    ) -> BoxFuture<'a, Result<RawJson, CallError>> {
+        let _ = context;
+        let problem = format!("{} is not offered here", request.method.as_str());
+        ready(Err(CallError::Failed(ToolError::new(problem)))).boxed()
+    }
+
+    /// What it says that belongs to no call.
+    fn updates(&self) -> broadcast::Receiver<Update> {
+        broadcast::channel(1).1
+    }
+
     /// Ends it. Calls of it that are under way fail.
     fn shut_down(&self) -> BoxFuture<'_, ()>;
+}
+
+/// Something that is wanted of a provider, and is no call of a tool.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Request {
+    /// What is wanted.
+    pub method: Method,
+    /// The particulars, as the protocol has them.
+    pub params: RawJson,
+}
+
+/// What can be wanted of a provider beside calls of its tools.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Method {
+    /// A prompt, with its blanks filled in.
+    GetPrompt,
+    /// What a resource holds.
+    ReadResource,
+    /// How what somebody types could go on.
+    Complete,
+    /// To be told when a resource changes.
+    Subscribe,
+    /// Not to be told any more.
+    Unsubscribe,
+    /// From which level on log lines are wanted.
+    SetLogLevel,
+}
+
+impl Method {
+    /// What the protocol calls it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::GetPrompt => "prompts/get",
+            Self::ReadResource => "resources/read",
+            Self::Complete => "completion/complete",
+            Self::Subscribe => "resources/subscribe",
+            Self::Unsubscribe => "resources/unsubscribe",
+            Self::SetLogLevel => "logging/setLevel",
+        }
+    }
+}
+
+/// Something that a provider says and that belongs to no call.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Update {
+    /// A resource is not what it was; the particulars as the protocol has them.
+    Resource(RawJson),
+    /// A line of its log.
+    Log(RawJson),
 }
 
 /// What sort of tool it is, for logs, accounts and the cache.
@@ -58,12 +125,33 @@ impl ToolKind {
 pub struct Offer {
     /// Its tools, in its own order.
     pub tools: Vec<Arc<ToolEntry>>,
-    /// How to use them, for a model.
+    /// Its prompts, as it describes them.
+    pub prompts: Vec<RawJson>,
+    /// Its resources, as it describes them.
+    pub resources: Vec<RawJson>,
+    /// Its templates of resources, as it describes them.
+    pub templates: Vec<RawJson>,
+    /// What else it can do.
+    pub features: Features,
+    /// How to use its tools, for a model.
     pub instructions: Option<String>,
     /// Tells its configuration from every other, so that answers of another never pass for its own.
     pub fingerprint: String,
     /// What is wrong with parts of what it offers, for people.
     pub warnings: Vec<String>,
+    /// Whether this is what it offered when it was last there, and it has not been asked since.
+    pub is_stale: bool,
+}
+
+/// What a provider can do beside what it lists.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Features {
+    /// Say how what somebody types could go on.
+    pub completions: bool,
+    /// Tell when a resource changes.
+    pub subscriptions: bool,
+    /// Tell its log.
+    pub logging: bool,
 }
 
 /// How a provider is.

@@ -8,6 +8,8 @@ use serde_json::Value;
 
 use crate::duration::{HumanDuration, Ttl};
 
+pub mod mcp;
+
 /// What holds for every call unless a server or a tool says otherwise.
 ///
 /// ```
@@ -37,6 +39,10 @@ pub struct RuntimeSettings {
     pub queues: IndexMap<String, QueueSettings>,
     /// When a toolbox opens by itself.
     pub auto_open: AutoOpen,
+    /// When servers are started that do not say so themselves.
+    pub start: StartRule,
+    /// How many servers are started at once when many are to be started; without it, all.
+    pub mcp_init_concurrency: Option<usize>,
     /// How long the names that clients see may be.
     pub tool_name_max_length: usize,
     /// Whether what tools are given and answer is written to the trace.
@@ -53,6 +59,8 @@ impl Default for RuntimeSettings {
             tool_output: OutputSettings::default(),
             queues: IndexMap::new(),
             auto_open: AutoOpen::default(),
+            start: StartRule::default(),
+            mcp_init_concurrency: None,
             tool_name_max_length: 64,
             trace_payloads: false,
         }
@@ -79,6 +87,17 @@ pub enum AutoOpen {
     Stateless,
     /// Always.
     Always,
+}
+
+/// When a server is started.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum StartRule {
+    /// When somebody uses it.
+    #[default]
+    Lazy,
+    /// With everything else.
+    Eager,
 }
 
 /// What becomes of answers that are too large.
@@ -188,6 +207,8 @@ pub struct ServerSettings {
     pub validate_arguments: Option<Judge>,
     /// What an answer that breaks the output schema is.
     pub output: OutputRule,
+    /// When it is started, if not like the others.
+    pub start: Option<StartRule>,
     /// Schemas that stand in for the tools' own.
     pub tool_schemas: IndexMap<String, Value>,
     /// What holds for single tools.

@@ -10,6 +10,7 @@ use std::time::Duration;
 use futures_util::future::{BoxFuture, FutureExt};
 use pegboard_core::error::CallError;
 use pegboard_core::provider::{Offer, Provider, ServerState, ToolKind};
+use pegboard_core::settings::mcp::Settings;
 use tokio::sync::watch;
 use tokio::time;
 use tokio_util::sync::DropGuard;
@@ -17,10 +18,6 @@ use tokio_util::sync::DropGuard;
 pub use connect::{Backing, Connect, ConnectError, Connected, Introduction};
 pub use pipe::Pipe;
 pub use remote::{Http, Sse, WebSocket};
-pub use settings::{
-    Address, HealthProbe, InvalidSettings, Kind, McpServerSettings, Program, Revival, Secret, Settings,
-    Target,
-};
 
 use call::Calls;
 use keeper::Keeper;
@@ -36,7 +33,6 @@ mod patience;
 mod pipe;
 mod probe;
 mod remote;
-mod settings;
 mod shelf;
 mod traffic;
 
@@ -53,7 +49,8 @@ const SHUT_DOWN_TIMEOUT: Duration = Duration::from_secs(12);
 ///
 /// use pegboard_core::id::ServerName;
 /// use pegboard_core::provider::{Provider, ServerState};
-/// use pegboard_providers::mcp::{Address, Http, Server, Settings, Target};
+/// use pegboard_core::settings::mcp::{Address, Settings, Target};
+/// use pegboard_providers::mcp::{Http, Server};
 ///
 /// let address = Address::new("https://example.org/mcp");
 /// let settings = Settings::new(ServerName::new("example").unwrap(), Target::Http(address.clone()));

@@ -5,6 +5,7 @@ use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
+use pegboard_core::attachment::Attachments;
 use pegboard_core::call::{Call, Invoker, Running};
 use pegboard_core::entry::ToolEntry;
 use pegboard_core::error::{CallError, Executed, NotFound};
@@ -69,6 +70,7 @@ struct Inner {
     has_stored: AtomicBool,
     has_ended: AtomicBool,
     n_under_way: AtomicUsize,
+    attachments: Attachments,
 }
 
 /// A principal within its tenant. The length tells where the one ends and the other begins.
@@ -100,6 +102,7 @@ impl Caller {
             has_stored: AtomicBool::new(false),
             has_ended: AtomicBool::new(false),
             n_under_way: AtomicUsize::new(0),
+            attachments: Attachments::default(),
         }));
         caller.shared().callers.add(&caller);
         caller
@@ -123,6 +126,14 @@ impl Caller {
     /// Whose things are its own: the principal within its tenant, as one text.
     pub fn owner(&self) -> &str {
         &self.0.owner
+    }
+
+    /// What providers keep for it; `None` if it is not remembered.
+    pub(crate) fn attachments(&self) -> Option<&Attachments> {
+        match self.0.options.memory {
+            Memory::Session | Memory::Everything => Some(&self.0.attachments),
+            Memory::Stateless => None,
+        }
     }
 
     /// All that it did.

@@ -59,6 +59,7 @@ async fn limited(
             Some(deadline) => {
                 let due = |stopped| deadline.checked_add(stopped).unwrap_or(deadline);
                 track.clock.passes(|elapsed| due(elapsed.stopped)).await;
+                track.note_overdue();
             }
             // The work ends by itself, by its time-out or by being called off.
             None => std::future::pending().await,

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
 use futures_util::future::{BoxFuture, FutureExt};
+use pegboard_core::attachment::Attachments;
 use pegboard_core::call::{Call, Checks, Ended, Invoker, Journey, Origin, Place, Running, ValidCall};
 use pegboard_core::client::{Answers, AskError, Client, NoClient, Notice, Questions};
 use pegboard_core::entry::ToolEntry;
@@ -73,6 +74,7 @@ pub(crate) struct Track {
     runs: Notify,
     held: OnceLock<Held>,
     leads: AtomicBool,
+    is_overdue: AtomicBool,
     has_children: AtomicBool,
     journey: Mutex<Journey>,
     warnings: Mutex<Vec<String>>,
@@ -111,6 +113,7 @@ impl Track {
             runs: Notify::new(),
             held: OnceLock::new(),
             leads: AtomicBool::new(false),
+            is_overdue: AtomicBool::new(false),
             has_children: AtomicBool::new(false),
             journey: Mutex::new(Journey::default()),
             warnings: Mutex::default(),
@@ -223,6 +226,11 @@ impl Track {
     /// The span that servers and calls of this call are told of.
     pub(crate) fn trace_parent(&self) -> Option<TraceParent> {
         self.own_span.get().copied().or(self.trace_parent)
+    }
+
+    /// The time of the call is used up, so it will be given up.
+    pub(crate) fn note_overdue(&self) {
+        self.is_overdue.store(true, Ordering::Relaxed);
     }
 
     pub(crate) fn deadline(&self) -> Option<Instant> {
@@ -345,6 +353,14 @@ impl Invoker for Track {
                 Ended::refused(CallError::Canceled { reason, executed: Executed::Yes })
             })
         })
+    }
+
+    fn is_overdue(&self) -> bool {
+        self.is_overdue.load(Ordering::Relaxed)
+    }
+
+    fn attachments(&self) -> Option<&Attachments> {
+        self.caller.attachments()
     }
 
     fn place(&self) -> Option<Place> {

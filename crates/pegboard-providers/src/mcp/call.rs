@@ -55,15 +55,15 @@ enum Stop {
     Error(CallError),
 }
 
-/// Puts a server in doubt if its call is given up before the end.
+/// Puts a server in doubt if its call is given up because it took too long.
 struct Doubt<'l> {
     live: &'l Live,
-    is_over: bool,
+    context: &'l CallContext,
 }
 
 impl Drop for Doubt<'_> {
     fn drop(&mut self) {
-        if !self.is_over {
+        if self.context.tools.as_ref().is_some_and(|tools| tools.is_overdue()) {
             self.live.traffic().note_doubt();
         }
     }
@@ -75,15 +75,13 @@ impl Calls {
         let Some(ticket) = live.traffic().enter(call.context().client.clone()) else {
             return Err(Stop::NotTaken { end: End::Unused });
         };
-        let mut doubt = Doubt { live, is_over: false };
-        let result = tokio::select! {
+        let _doubt = Doubt { live, context: call.context() };
+        tokio::select! {
             // An answer that has come counts, whatever else happened.
             biased;
             result = self.rounds(live, call, &ticket) => result,
             why = live.over() => Err(Stop::Failed(TransportError::failed(why).into())),
-        };
-        doubt.is_over = true;
-        result
+        }
     }
 
     /// Makes the call, and again with answers for as long as it comes back with questions.

@@ -20,9 +20,9 @@ use super::life::{Cause, Down, End, Life, Live, Phase, Trouble};
 use super::list::Listed;
 use super::patience::Patience;
 use super::probe::answers;
-use super::settings::{HealthProbe, Revival, Settings};
 use super::shelf::Shelf;
 use super::traffic::Traffic;
+use pegboard_core::settings::mcp::{HealthProbe, Revival, Settings};
 
 /// How long what is behind a connection may take to end.
 const END_TIMEOUT: Duration = Duration::from_secs(10);

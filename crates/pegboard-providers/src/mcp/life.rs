@@ -12,8 +12,8 @@ use tokio::time::{self, Instant};
 use tokio_util::sync::CancellationToken;
 
 use super::patience::MAX_FAILED;
-use super::settings::Settings;
 use super::traffic::Traffic;
+use pegboard_core::settings::mcp::Settings;
 
 /// What the keeper of a server, its calls and its owner share.
 pub(super) struct Life {

@@ -7,7 +7,7 @@ use pegboard_wire::client::{Client, Era, RequestOptions};
 use tokio::time;
 
 use super::list;
-use super::settings::HealthProbe;
+use pegboard_core::settings::mcp::HealthProbe;
 
 /// How long a server has to answer.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(3);

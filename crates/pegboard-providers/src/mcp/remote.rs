@@ -13,7 +13,7 @@ use pegboard_wire::{client, websocket};
 use reqwest::Url;
 
 use super::connect::{Connect, ConnectError, Connected, Introduction};
-use super::settings::{Address, InvalidSettings};
+use pegboard_core::settings::mcp::{Address, InvalidSettings};
 
 /// How long it may take to reach a server.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -21,7 +21,8 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// A server behind streamable HTTP, or behind HTTP+SSE if it is that old.
 ///
 /// ```
-/// use pegboard_providers::mcp::{Address, Http};
+/// use pegboard_core::settings::mcp::Address;
+/// use pegboard_providers::mcp::Http;
 ///
 /// assert!(Http::new(&Address::new("https://example.org/mcp")).is_ok());
 /// assert!(Http::new(&Address::new("example.org")).is_err());
@@ -69,7 +70,8 @@ impl Connect for Http {
 /// A server behind HTTP+SSE; the address is that of its stream.
 ///
 /// ```
-/// use pegboard_providers::mcp::{Address, Sse};
+/// use pegboard_core::settings::mcp::Address;
+/// use pegboard_providers::mcp::Sse;
 ///
 /// assert!(Sse::new(&Address::new("http://127.0.0.1:8000/sse")).is_ok());
 /// ```
@@ -92,7 +94,8 @@ impl Connect for Sse {
 /// A server at the other end of a WebSocket.
 ///
 /// ```
-/// use pegboard_providers::mcp::{Address, WebSocket};
+/// use pegboard_core::settings::mcp::Address;
+/// use pegboard_providers::mcp::WebSocket;
 ///
 /// assert!(WebSocket::new(&Address::new("wss://example.org/mcp")).is_ok());
 /// assert!(WebSocket::new(&Address::new("https://example.org/mcp")).is_err());

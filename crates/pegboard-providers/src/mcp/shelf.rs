@@ -98,7 +98,13 @@ impl Shelf {
             {
                 return false;
             }
-            *old = Arc::new(Offer { tools, instructions, warnings, fingerprint: old.fingerprint.clone() });
+            *old = Arc::new(Offer {
+                tools,
+                instructions,
+                warnings,
+                fingerprint: old.fingerprint.clone(),
+                ..Offer::default()
+            });
             true
         });
     }

@@ -4,14 +4,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::{BoxFuture, FutureExt, join_all};
-use pegboard_core::call::CallContext;
+use pegboard_core::call::{Call, CallContext, Invoker, Running};
+use pegboard_core::entry::ToolEntry;
 use pegboard_core::error::CallError;
 use pegboard_core::id::ServerName;
 use pegboard_core::provider::{Provider, ServerState};
-use pegboard_providers::mcp::{
-    Backing, Connect, ConnectError, Connected, Health, HealthProbe, Introduction, Revival, Server, Settings,
-    Target,
-};
+use pegboard_core::settings::mcp::{HealthProbe, Revival, Settings, Target};
+use pegboard_providers::mcp::{Backing, Connect, ConnectError, Connected, Health, Introduction, Server};
 use pegboard_wire::WeakConnection;
 use pegboard_wire::client::Era;
 use serde_json::json;
@@ -136,18 +135,14 @@ async fn a_server_that_keeps_failing_is_not_asked() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_that_is_given_up_restarts_only_a_server_that_does_not_answer() {
+async fn a_call_that_takes_too_long_restarts_only_a_server_that_does_not_answer() {
     for era in ERAS {
         for probe in [HealthProbe::Ping, HealthProbe::ListTools] {
             let stage = Stage::new();
             let server = stage.provider_with(era, |settings| settings.health_probe = probe);
             server.open().await.unwrap();
-            let hang = || {
-                time::timeout(
-                    Duration::from_secs(5),
-                    call(&server, "hang", json!({}), CallContext::default()),
-                )
-            };
+            let hang =
+                || time::timeout(Duration::from_secs(5), call(&server, "hang", json!({}), out_of_time()));
             assert!(hang().await.is_err());
             time::sleep(Duration::from_secs(10)).await;
             assert_eq!((stage.n_started(), server.probe().await), (1, Health::Answers), "{era:?} {probe:?}");
@@ -161,6 +156,41 @@ async fn a_call_that_is_given_up_restarts_only_a_server_that_does_not_answer() {
             assert_eq!((stage.n_started(), line(&server, "echo").await.as_str()), (2, "{}"));
         }
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_that_is_called_off_says_nothing_about_the_server() {
+    let stage = Stage::new();
+    let server = stage.provider(Era::Session);
+    server.open().await.unwrap();
+    stage.freeze();
+    let hang = call(&server, "hang", json!({}), CallContext::default());
+    assert!(time::timeout(Duration::from_secs(5), hang).await.is_err());
+    time::sleep(Duration::from_secs(30)).await;
+    assert_eq!((stage.n_started(), &*server.state().borrow()), (1, &ServerState::Ready));
+}
+
+/// The context of a call whose time is used up when it is given up.
+fn out_of_time() -> CallContext {
+    struct OutOfTime;
+
+    impl Invoker for OutOfTime {
+        fn find(&self, _: &str) -> Option<Arc<ToolEntry>> {
+            None
+        }
+
+        fn start(&self, _: Call) -> Running {
+            unreachable!("the tools of servers make no calls")
+        }
+
+        fn is_overdue(&self) -> bool {
+            true
+        }
+    }
+
+    let mut context = CallContext::default();
+    context.tools = Some(Arc::new(OutOfTime));
+    context
 }
 
 #[tokio::test(start_paused = true)]

@@ -9,5 +9,4 @@ mod lists;
 mod lives;
 mod questions;
 mod remote;
-mod settings;
 mod whole;

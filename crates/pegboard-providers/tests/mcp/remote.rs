@@ -12,7 +12,8 @@ use axum::response::{IntoResponse, Response};
 use pegboard_core::call::CallContext;
 use pegboard_core::id::ServerName;
 use pegboard_core::provider::{Provider, ServerState};
-use pegboard_providers::mcp::{Address, Connect, Http, Secret, Server, Settings, Sse, Target, WebSocket};
+use pegboard_core::settings::mcp::{Address, Secret, Settings, Target};
+use pegboard_providers::mcp::{Connect, Http, Server, Sse, WebSocket};
 use pegboard_testkit::fixture::Fixture;
 use pegboard_testkit::serve::everywhere;
 use pegboard_wire::client::Era;
@@ -246,4 +247,21 @@ async fn nobody_at_an_address_is_a_failure_with_a_fix() {
         let ServerState::Failed { fix, .. } = state else { panic!("{state:?}") };
         assert_eq!(fix, "Check that the server runs and that its address is right.");
     }
+}
+
+#[test]
+fn what_cannot_be_an_address_or_a_header_is_told_without_its_value() {
+    let mut address = Address::new("http://h");
+    address.headers.insert("Authorization".to_owned(), Secret::new("Bearer hush"));
+    let printed = format!("{:?}", Http::new(&address).unwrap());
+    assert!(!printed.contains("hush"), "{printed}");
+    address.headers.insert("X".to_owned(), Secret::new("hush\nhush"));
+    insta::assert_snapshot!(
+        Http::new(&address).unwrap_err(),
+        @"the header 'X' cannot be sent: its value has characters that no header may have. Check it for line breaks"
+    );
+    insta::assert_snapshot!(
+        Http::new(&Address::new("file:///etc/passwd")).unwrap_err(),
+        @"the address of the server is none: it must begin with http:// or https://. Write one like https://example.org/mcp"
+    );
 }

@@ -14,9 +14,8 @@ use pegboard_core::error::CallError;
 use pegboard_core::id::ServerName;
 use pegboard_core::output::Output;
 use pegboard_core::provider::{Offer, Provider, ServerState};
-use pegboard_providers::mcp::{
-    Connect, ConnectError, Connected, Introduction, Pipe, Server, Settings, Target,
-};
+use pegboard_core::settings::mcp::{Settings, Target};
+use pegboard_providers::mcp::{Connect, ConnectError, Connected, Introduction, Pipe, Server};
 use pegboard_wire::client::Era;
 use pegboard_wire::era::{LogLevel, Revision};
 use pegboard_wire::link::InputLimits;

@@ -17,10 +17,15 @@ pub(crate) struct Timeout<R>(pub(crate) R);
 impl<R: Ring> Ring for Timeout<R> {
     async fn call(&self, flight: &Flight) -> Result<Output, CallError> {
         let Some(limit) = limit(flight) else { return self.0.call(flight).await };
+        let passes = async {
+            passes(flight, limit, &flight.track).await;
+            // Before the tool is given up, so that it knows why.
+            flight.track.note_overdue();
+        };
         tokio::select! {
             biased;
             result = self.0.call(flight) => result,
-            () = passes(flight, limit, &flight.track) => Err(CallError::TimedOut { limit }),
+            () = passes => Err(CallError::TimedOut { limit }),
         }
     }
 }

@@ -1,11 +1,16 @@
 //! How people describe servers.
 
+use std::time::Duration;
+
 use pegboard_core::id::ServerName;
-use pegboard_providers::mcp::{Address, Http, McpServerSettings, Settings, Target};
+use pegboard_core::settings::mcp::{
+    HealthProbe, McpServerEntry, McpServerSettings, Revival, Settings, Target,
+};
 
 fn read(text: &str) -> Result<Settings, String> {
-    let written: McpServerSettings = serde_json::from_str(text).map_err(|error| error.to_string())?;
-    written.normalise(ServerName::new("x").unwrap()).map_err(|error| error.to_string())
+    let written: McpServerEntry = serde_json::from_str(text).map_err(|error| error.to_string())?;
+    let whole = written.normalise(ServerName::new("x").unwrap()).map_err(|error| error.to_string())?;
+    Ok(whole.0)
 }
 
 /// What settings come to, in a line.
@@ -68,11 +73,11 @@ fn what_cannot_be_read_is_named() {
         r#"{"command": "a", "healthProbe": "knock"}"#,
     ];
     insta::assert_snapshot!(cases.map(|text| read(text).unwrap_err()).join("\n"), @"
-    unknown field `comand`, expected one of `type`, `command`, `args`, `url`, `headers`, `env`, `environment`, `enabled`, `disabled`, `cwd`, `shared`, `healthProbe`, `startTimeout`, `idleStop`, `lazy` at line 1 column 9
-    unknown variant `carrier pigeon`, expected one of `local`, `stdio`, `websocket`, `ws`, `http`, `streamable-http`, `streamableHttp`, `streamable_http`, `sse`, `remote` at line 1 column 25
-    invalid type: integer `5`, expected a command, or a list of a command and its arguments at line 1 column 13
-    duration must be a millisecond number, or a duration like 5m/2h/1d, not 'soon' at line 1 column 39
-    unknown variant `knock`, expected `ping` or `listTools` at line 1 column 39
+    unknown field `comand`, expected one of `toolsAllowed`, `toolFilters`, `toolsDenied`, `queue`, `priority`, `cache`, `toolsCache`, `cacheScope`, `requestTimeoutMs`, `toolResponseMaxBytes`, `validateArguments`, `output`, `start`, `toolSchemas`, `tools`
+    unknown variant `carrier pigeon`, expected one of `local`, `stdio`, `websocket`, `ws`, `http`, `streamable-http`, `streamableHttp`, `streamable_http`, `sse`, `remote`
+    invalid type: integer `5`, expected a command, or a list of a command and its arguments
+    duration must be a millisecond number, or a duration like 5m/2h/1d, not 'soon'
+    unknown variant `knock`, expected `ping` or `listTools`
     ");
 }
 
@@ -91,19 +96,44 @@ fn what_was_left_open_is_filled_in() {
 #[test]
 fn secrets_are_not_printed() {
     let settings = read(r#"{"url": "http://h", "headers": {"Authorization": "Bearer hush"}}"#).unwrap();
-    let Target::Http(address) = &settings.target else { panic!("no address") };
-    let printed = format!("{settings:?} {:?}", Http::new(address).unwrap());
+    let printed = format!("{settings:?}");
     assert!(!printed.contains("hush"), "{printed}");
-    let mut address = Address::new("http://h");
-    address.headers.insert("X".to_owned(), pegboard_providers::mcp::Secret::new("hush\nhush"));
-    insta::assert_snapshot!(
-        Http::new(&address).unwrap_err(),
-        @"the header 'X' cannot be sent: its value has characters that no header may have. Check it for line breaks"
+}
+
+/// All that the type of the configuration file has.
+#[test]
+fn one_entry_says_how_a_server_is_reached_and_what_holds_for_its_tools() {
+    let entry: McpServerEntry = serde_json::from_str(
+        r#"{
+            "type": "stdio", "command": "npx", "args": ["-y", "github"], "url": "http://unused", "headers": {"A": "b"},
+            "env": {"TOKEN": "hush"}, "enabled": true, "toolSchemas": {"search": {"type": "object"}},
+            "toolsAllowed": ["search"], "toolsDenied": ["delete"], "cache": "5m", "toolsCache": {"search": 1000},
+            "queue": "slow", "shared": false, "healthProbe": "listTools", "requestTimeoutMs": "30s", "start": "lazy",
+            "startTimeout": "20s", "idleStop": "5m", "healthInterval": 0, "cwd": "/tmp"
+        }"#,
+    )
+    .unwrap();
+    let (settings, tools) = entry.normalise(ServerName::new("github").unwrap()).unwrap();
+    assert!(!settings.is_shared && settings.is_enabled);
+    assert_eq!(settings.health_probe, HealthProbe::ListTools);
+    assert_eq!((settings.health_interval, settings.revival), (None, Revival::WhenUsed));
+    assert_eq!((settings.start_timeout.as_secs(), settings.idle_stop.unwrap().as_secs()), (20, 300));
+    assert_eq!(tools.queue.as_deref(), Some("slow"));
+    assert_eq!(tools.request_timeout_ms.map(Duration::from), Some(Duration::from_secs(30)));
+    assert_eq!(
+        (tools.tools_allowed, tools.tools_denied),
+        (Some(vec!["search".into()]), vec!["delete".into()])
     );
-    insta::assert_snapshot!(
-        Http::new(&Address::new("file:///etc/passwd")).unwrap_err(),
-        @"the address of the server is none: it must begin with http:// or https://. Write one like https://example.org/mcp"
-    );
+}
+
+#[test]
+fn every_name_of_a_setting_is_known() {
+    for field in McpServerSettings::FIELDS {
+        let written = serde_json::json!({ field: null }).to_string();
+        let problem =
+            serde_json::from_str::<McpServerSettings>(&written).err().map(|error| error.to_string());
+        assert!(problem.is_none_or(|problem| !problem.contains("unknown field")), "{field}");
+    }
 }
 
 #[test]

@@ -6,17 +6,62 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use indexmap::IndexMap;
-use pegboard_core::duration::HumanDuration;
-use pegboard_core::id::ServerName;
-use serde::de::{SeqAccess, Visitor};
+use serde::de::{self, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
+use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
+
+use super::{ServerSettings, StartRule};
+use crate::duration::HumanDuration;
+use crate::id::ServerName;
+
+/// Everything that a person writes about one MCP server: how it is reached, and what holds for its tools.
+///
+/// ```
+/// use pegboard_core::settings::mcp::McpServerEntry;
+///
+/// let entry: McpServerEntry =
+///     serde_json::from_str(r#"{"command": "some-server", "toolsDenied": ["delete"]}"#).unwrap();
+/// assert_eq!(entry.connection.command.unwrap(), ["some-server"]);
+/// assert_eq!(entry.tools.tools_denied, ["delete"]);
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct McpServerEntry {
+    /// How it is reached.
+    pub connection: McpServerSettings,
+    /// What holds for its tools.
+    pub tools: ServerSettings,
+}
+
+impl McpServerEntry {
+    /// What the entry comes to: how the server is reached, with everything filled in, and what holds for its tools.
+    pub fn normalise(self, name: ServerName) -> Result<(Settings, ServerSettings), InvalidSettings> {
+        let mut settings = self.connection.normalise(name)?;
+        if self.tools.start == Some(StartRule::Lazy) {
+            settings.revival = Revival::WhenUsed;
+        }
+        Ok((settings, self.tools))
+    }
+}
+
+impl<'de> Deserialize<'de> for McpServerEntry {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let written = Map::<String, Value>::deserialize(deserializer)?;
+        let (connection, tools): (Map<_, _>, Map<_, _>) =
+            written.into_iter().partition(|(name, _)| McpServerSettings::FIELDS.contains(&name.as_str()));
+        Ok(Self {
+            connection: McpServerSettings::deserialize(Value::Object(connection))
+                .map_err(de::Error::custom)?,
+            tools: ServerSettings::deserialize(Value::Object(tools)).map_err(de::Error::custom)?,
+        })
+    }
+}
 
 /// An MCP server as a person writes it down.
 ///
 /// ```
 /// use pegboard_core::id::ServerName;
-/// use pegboard_providers::mcp::{McpServerSettings, Target};
+/// use pegboard_core::settings::mcp::{McpServerSettings, Target};
 ///
 /// let written: McpServerSettings =
 ///     serde_json::from_str(r#"{"command": ["npx", "-y"], "args": ["some-server"]}"#).unwrap();
@@ -28,7 +73,7 @@ use sha2::{Digest, Sha256};
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct McpServerSettings {
     /// How it is reached; without it, what else is there tells.
-    #[serde(rename = "type")]
+    #[serde(rename = "type", alias = "transport")]
     pub kind: Option<Kind>,
     /// The program, or the program and its first arguments.
     #[serde(deserialize_with = "words")]
@@ -56,11 +101,31 @@ pub struct McpServerSettings {
     pub start_timeout: Option<HumanDuration>,
     /// After how long without a call it is stopped until the next one.
     pub idle_stop: Option<HumanDuration>,
-    /// Whether one that went away while nobody used it stays away until somebody does.
-    pub lazy: bool,
+    /// How often one that nobody uses is asked whether it still answers; 0 for never.
+    pub health_interval: Option<HumanDuration>,
 }
 
 impl McpServerSettings {
+    /// What the settings are called where a person writes them.
+    pub const FIELDS: [&str; 16] = [
+        "type",
+        "command",
+        "args",
+        "url",
+        "headers",
+        "env",
+        "environment",
+        "enabled",
+        "disabled",
+        "cwd",
+        "shared",
+        "healthProbe",
+        "healthInterval",
+        "startTimeout",
+        "idleStop",
+        "transport",
+    ];
+
     /// What the settings come to, with everything filled in that was left open.
     pub fn normalise(self, name: ServerName) -> Result<Settings, InvalidSettings> {
         let target = match self.kind_of_target() {
@@ -75,7 +140,10 @@ impl McpServerSettings {
             health_probe: self.health_probe,
             start_timeout: longer_than_none(self.start_timeout).unwrap_or(Settings::START_TIMEOUT),
             idle_stop: longer_than_none(self.idle_stop),
-            revival: if self.lazy { Revival::WhenUsed } else { Revival::AtOnce },
+            health_interval: match self.health_interval {
+                None => Some(Settings::HEALTH_INTERVAL),
+                given => longer_than_none(given),
+            },
             ..Settings::new(name, target)
         })
     }
@@ -212,6 +280,8 @@ pub struct Settings {
     pub start_timeout: Duration,
     /// After how long without a call it is stopped until the next one.
     pub idle_stop: Option<Duration>,
+    /// How often one that nobody uses is asked whether it still answers.
+    pub health_interval: Option<Duration>,
     /// When it is started again after it went away while nobody used it.
     pub revival: Revival,
 }
@@ -219,6 +289,9 @@ pub struct Settings {
 impl Settings {
     /// How long a server may take to start if nobody says otherwise.
     pub const START_TIMEOUT: Duration = Duration::from_mins(1);
+
+    /// How often a server is asked whether it still answers if nobody says otherwise.
+    pub const HEALTH_INTERVAL: Duration = Duration::from_mins(1);
 
     /// A server with the usual settings.
     pub fn new(name: ServerName, target: Target) -> Self {
@@ -230,6 +303,7 @@ impl Settings {
             health_probe: HealthProbe::default(),
             start_timeout: Self::START_TIMEOUT,
             idle_stop: None,
+            health_interval: Some(Self::HEALTH_INTERVAL),
             revival: Revival::default(),
         }
     }
