@@ -20,6 +20,7 @@
 //! - [`settings`]: what the operator may set, as plain data;
 //! - [`trace`]: the place of a call in a trace that began elsewhere;
 //! - [`store`]: where state lives that outlasts a request;
+//! - [`redact`]: what is blotted out before anybody reads it;
 //! - [`text`]: texts of others, cut to a length;
 //! - [`duration`]: durations as people write them.
 //!
@@ -39,6 +40,7 @@ pub mod outcome;
 pub mod output;
 pub mod projection;
 pub mod provider;
+pub mod redact;
 pub mod registry;
 pub mod schema;
 pub mod settings;

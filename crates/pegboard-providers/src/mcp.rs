@@ -1,14 +1,15 @@
 //! MCP servers as providers of tools.
 //!
 //! A [`Server`] is one server and one task that keeps it: it is started when somebody uses it, watched, started again
-//! when it goes away, and ended. How it is reached is a [`Connect`]; the ways there are [`Http`], [`Sse`],
-//! [`WebSocket`] and [`Pipe`].
+//! when it goes away, and ended. How it is reached is a [`Connect`]; the ways there are [`Stdio`], [`Http`], [`Sse`],
+//! [`WebSocket`] and [`Pipe`]. A [`Pool`] makes servers from settings, and has those shared that can be.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use futures_util::future::{BoxFuture, FutureExt};
 use pegboard_core::error::CallError;
+use pegboard_core::handler::Handler;
 use pegboard_core::provider::{Offer, Provider, ServerState, ToolKind};
 use pegboard_core::settings::mcp::Settings;
 use tokio::sync::watch;
@@ -17,23 +18,29 @@ use tokio_util::sync::DropGuard;
 
 pub use connect::{Backing, Connect, ConnectError, Connected, Introduction};
 pub use pipe::Pipe;
+pub use pool::{Lease, Pool, PoolOptions};
 pub use remote::{Http, Sse, WebSocket};
+pub use stdio::Stdio;
 
 use call::Calls;
+use homes::Homes;
 use keeper::Keeper;
 use life::{End, Life, Phase};
 use shelf::Shelf;
 
 mod call;
 mod connect;
+mod homes;
 mod keeper;
 mod life;
 mod list;
 mod patience;
 mod pipe;
+mod pool;
 mod probe;
 mod remote;
 mod shelf;
+mod stdio;
 mod traffic;
 
 /// How much of what a server says is told when it cannot be used.
@@ -62,6 +69,8 @@ pub struct Server {
     offer: watch::Sender<Arc<Offer>>,
     /// There until the server is used for the first time.
     keeper: Mutex<Option<Keeper>>,
+    /// Where the calls of sessions go; `None` for a server of one session.
+    homes: Option<Arc<Homes>>,
     _stop: DropGuard,
 }
 
@@ -79,15 +88,27 @@ pub enum Health {
 impl Server {
     /// A server that is reached like this. It is started when somebody uses it.
     pub fn new(settings: Settings, connect: Arc<dyn Connect>) -> Self {
-        let offer = Offer { fingerprint: settings.fingerprint(), ..Offer::default() };
-        let offer = watch::Sender::new(Arc::new(offer));
+        let life = Arc::new(Life::new(settings));
+        let homes = Arc::new(Homes::new(Arc::clone(&life), Arc::clone(&connect)));
+        let handler = Arc::clone(&homes) as Arc<dyn Handler>;
+        Self { homes: Some(homes), ..Self::kept(life, connect, handler) }
+    }
+
+    /// A server that serves one session.
+    fn alone(settings: Settings, connect: Arc<dyn Connect>) -> Self {
         let life = Arc::new(Life::new(settings));
         let handler = Arc::new(Calls(Arc::clone(&life)));
+        Self::kept(life, connect, handler)
+    }
+
+    fn kept(life: Arc<Life>, connect: Arc<dyn Connect>, handler: Arc<dyn Handler>) -> Self {
         let Settings { name, start_timeout, .. } = &life.settings;
+        let offer = Offer { fingerprint: life.settings.fingerprint(), ..Offer::default() };
+        let offer = watch::Sender::new(Arc::new(offer));
         let shelf = Shelf::new(name.clone(), *start_timeout, handler, offer.clone());
         let keeper = Keeper::new(Arc::clone(&life), connect, shelf);
         let stop = life.stop.clone().drop_guard();
-        Self { life, offer, keeper: Mutex::new(Some(keeper)), _stop: stop }
+        Self { life, offer, keeper: Mutex::new(Some(keeper)), homes: None, _stop: stop }
     }
 
     /// The settings it was made with.
@@ -103,6 +124,14 @@ impl Server {
         }
         live.give_up(End::Silent);
         Health::Silent
+    }
+
+    /// Has somebody who keeps it from now on.
+    fn wake(&self) {
+        if let Some(keeper) = self.take_keeper() {
+            // It ends when the server is dropped or shut down.
+            tokio::spawn(keeper.run());
+        }
     }
 
     fn take_keeper(&self) -> Option<Keeper> {
@@ -125,10 +154,7 @@ impl Provider for Server {
 
     fn open(&self) -> BoxFuture<'_, Result<(), CallError>> {
         async move {
-            if let Some(keeper) = self.take_keeper() {
-                // It ends when the server is dropped or shut down.
-                tokio::spawn(keeper.run());
-            }
+            self.wake();
             self.life.ready().await.map(drop)
         }
         .boxed()
@@ -137,11 +163,17 @@ impl Provider for Server {
     fn shut_down(&self) -> BoxFuture<'_, ()> {
         async move {
             self.life.stop.cancel();
+            let homes = async {
+                if let Some(homes) = &self.homes {
+                    homes.shut_down().await;
+                }
+            };
             if self.take_keeper().is_some() {
                 self.life.publish(Phase::Stopped);
-                return;
+                return homes.await;
             }
-            if time::timeout(SHUT_DOWN_TIMEOUT, self.life.ended.cancelled()).await.is_err() {
+            let ended = async { tokio::join!(self.life.ended.cancelled(), homes) };
+            if time::timeout(SHUT_DOWN_TIMEOUT, ended).await.is_err() {
                 tracing::warn!(server = %self.life.settings.name, "MCP server did not end in time");
             }
         }

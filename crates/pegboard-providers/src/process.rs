@@ -59,6 +59,18 @@ pub struct Process {
     ended: oneshot::Receiver<Ended>,
 }
 
+/// The end of what a program wrote to its standard error.
+#[derive(Clone, Debug)]
+pub struct LastWords(Arc<Mutex<Tail>>);
+
+impl LastWords {
+    /// The last lines, fit to be shown: characters that would do something instead of being seen are replaced by their
+    /// pictures or codes.
+    pub fn text(&self) -> String {
+        tail::lock(&self.0).text()
+    }
+}
+
 /// How an ending went.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[must_use]
@@ -109,10 +121,13 @@ impl Process {
     }
 
     /// The end of what the program wrote to its standard error, fit to be shown.
-    ///
-    /// Characters that would do something instead of being seen are replaced by their pictures or codes.
     pub fn stderr_tail(&self) -> String {
-        tail::lock(&self.tail).text()
+        self.last_words().text()
+    }
+
+    /// What the program writes to its standard error, for whoever wants to read it after the end.
+    pub fn last_words(&self) -> LastWords {
+        LastWords(Arc::clone(&self.tail))
     }
 
     /// The id of the program's process; `None` while the supervisor has not started it yet.

@@ -13,7 +13,6 @@
 //! - [`trace`]: what was done, written down for later;
 //! - [`optree`]: all that happened in a session;
 //! - [`event`]: everything that happens, as one stream, which [`log`], [`metrics`] and [`spans`] read;
-//! - [`redact`]: what is blotted out before anybody reads it.
 
 mod batch;
 mod caller;
@@ -38,7 +37,6 @@ mod pipeline;
 pub mod queue;
 pub mod queues;
 pub mod reading;
-pub mod redact;
 mod runtime;
 pub mod search;
 pub mod sessions;

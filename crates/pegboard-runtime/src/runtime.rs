@@ -32,12 +32,12 @@ use crate::outputs::Outputs;
 use crate::park::Parking;
 use crate::pipeline::{Flights, Pipeline};
 use crate::queues::Queues;
-use crate::redact::{self, Redactor};
 use crate::sessions::Sessions;
 use crate::spans::Spans;
 use crate::toolbox::Toolboxes;
 use crate::trace::Traces;
 use crate::wall::WallClock;
+use pegboard_core::redact::{self, Redactor};
 
 mod builder;
 

@@ -14,8 +14,8 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::{self, Instant};
 use tokio_util::task::AbortOnDropHandle;
 
-use crate::redact::{redacted, redacted_members};
 use crate::sessions::{Purpose, text, without_context};
+use pegboard_core::redact::{redacted, redacted_members};
 
 /// How large the arguments of a record may be, in bytes of JSON; larger ones are left out.
 const MAX_ARGUMENTS: usize = 16 * 1024;

@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex, Once};
 use std::time::{Duration, UNIX_EPOCH};
 
 use futures_util::FutureExt;
+use pegboard_core::redact::{Redactor, is_secret_name, redacted};
 use pegboard_core::store::{StoreError, Stored, TraceQuery, TraceRecord, TraceStore};
-use pegboard_runtime::redact::{Redactor, is_secret_name, redacted};
 use pegboard_runtime::sessions::Said;
 use pegboard_runtime::trace::{Facts, Failure, TraceCounts, Traces, Unwritten};
 use proptest::prelude::*;

@@ -204,6 +204,12 @@ pub enum InvalidSettings {
         /// The server.
         server: ServerName,
     },
+    /// A server in this very program was to be made from settings alone.
+    #[error("MCP server '{server}' is part of this program and cannot be made from settings")]
+    Embedded {
+        /// The server.
+        server: ServerName,
+    },
     /// The address is none.
     #[error("the address of the server is none: {problem}. Write one like {example}")]
     BadUrl {
@@ -373,6 +379,13 @@ pub struct Program {
     pub env: IndexMap<String, Secret>,
     /// The folder that it runs in.
     pub cwd: Option<PathBuf>,
+}
+
+impl Program {
+    /// A program without arguments.
+    pub fn new(command: impl Into<String>) -> Self {
+        Self { command: command.into(), args: Vec::new(), env: IndexMap::new(), cwd: None }
+    }
 }
 
 /// The address of a server, and what to show at the door.

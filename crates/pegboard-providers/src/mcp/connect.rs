@@ -14,6 +14,12 @@ use pegboard_wire::link::{Link, TransportError};
 pub trait Connect: Send + Sync + 'static {
     /// Reaches the server and finds out how it is spoken to.
     fn connect(&self, introduction: Introduction) -> BoxFuture<'_, Result<Connected, ConnectError>>;
+
+    /// What the server said beside the protocol since it was last started, for a person who wants to know what is
+    /// wrong with it. No secret is in it.
+    fn last_words(&self) -> Option<String> {
+        None
+    }
 }
 
 /// How we introduce ourselves to a server.

@@ -12,7 +12,7 @@ use serde_json::json;
 use tokio::sync::mpsc;
 use tokio::time::{self, Instant};
 
-use pegboard_core::text::clipped;
+use pegboard_core::text::{clipped, ending};
 
 use super::MAX_WHY_BYTES;
 use super::connect::{Backing, Connect, ConnectError, Connected, Introduction, login};
@@ -22,10 +22,12 @@ use super::patience::Patience;
 use super::probe::answers;
 use super::shelf::Shelf;
 use super::traffic::Traffic;
-use pegboard_core::settings::mcp::{HealthProbe, Revival, Settings};
+use pegboard_core::settings::mcp::{Revival, Settings};
 
 /// How long what is behind a connection may take to end.
 const END_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long the end of what is behind a connection is waited for once the connection has ended.
+const SOON: Duration = Duration::from_millis(500);
 /// How long at least until a login is tried again.
 const LOGIN_GAP: Duration = Duration::from_secs(1);
 
@@ -100,7 +102,7 @@ impl Keeper {
 
     /// Starts the server.
     async fn start(&mut self) -> Result<(), NoStart> {
-        let traffic = Traffic::default();
+        let traffic = Traffic::noting(Arc::clone(&self.life.asks));
         let (Connected { client, backing }, listed) = match self.reach(&traffic).await {
             Ok(started) => started,
             Err(problem) => {
@@ -133,11 +135,13 @@ impl Keeper {
             Ok(Err(ConnectError::NeedsLogin { fix })) => Err(NoStart::NeedsLogin { fix }),
             Ok(Err(ConnectError::Unavailable { why, fix })) => {
                 let why = format!("MCP server '{name}' did not start: {}", clipped(&why, MAX_WHY_BYTES));
+                let why = self.with_last_words(why);
                 Err(NoStart::Trouble(Trouble { why, fix }))
             }
             Err(_elapsed) => {
                 let seconds = start_timeout.as_secs();
                 let why = format!("MCP server '{name}' initialization timed out after {seconds}s");
+                let why = self.with_last_words(why);
                 let fix = "Give it more time with `startTimeout`, or look at its log.".to_owned();
                 Err(NoStart::Trouble(Trouble { why, fix }))
             }
@@ -155,19 +159,33 @@ impl Keeper {
         }
     }
 
+    /// What is wrong with a server, and what it said last.
+    fn with_last_words(&self, why: String) -> String {
+        match self.connect.last_words() {
+            Some(words) => format!("{why}. It wrote: {}", ending(&words, MAX_WHY_BYTES)),
+            None => why,
+        }
+    }
+
     /// Looks after a server that runs, until there is a reason to give it up.
     async fn watch(&mut self) -> End {
         let Some(Current { live, backing, ends, .. }) = &mut self.current else { return End::Unused };
         let settings = &self.life.settings;
-        tokio::select! {
-            Some(end) = ends.recv() => end,
-            reason = live.client().connection().closed() => End::Lost { why: reason.to_string() },
-            why = gone(backing.as_mut()) => End::Lost { why },
-            () = silence(live, settings.health_probe) => End::Silent,
-            () = disuse(live, settings.idle_stop) => End::Unused,
+        let reason = tokio::select! {
+            Some(end) = ends.recv() => return end,
+            why = gone(backing.as_mut()) => return End::Lost { why },
+            () = silence(live, settings) => return End::Silent,
+            () = disuse(live, settings.idle_stop) => return End::Unused,
             // It goes on for as long as the server does.
-            () = self.shelf.follow(live) => End::Unused,
-        }
+            () = self.shelf.follow(live) => return End::Unused,
+            reason = live.client().connection().closed() => reason,
+        };
+        // What is behind the connection may say more in a moment.
+        let why = match backing {
+            Some(backing) => time::timeout(SOON, backing.gone()).await.ok(),
+            None => None,
+        };
+        End::Lost { why: why.unwrap_or_else(|| reason.to_string()) }
     }
 
     /// Parts from a server; why it is to be started again, if it is.
@@ -184,7 +202,8 @@ impl Keeper {
             End::Silent => ("it does not answer any more".to_owned(), false),
             End::Expired => ("it has forgotten the session".to_owned(), false),
         };
-        tracing::warn!(server = %name, "MCP server went away: {}", clipped(&why, MAX_WHY_BYTES));
+        let why_in_full = self.with_last_words(clipped(&why, MAX_WHY_BYTES).into_owned());
+        tracing::warn!(server = %name, "MCP server went away: {why_in_full}");
         let (is_unused, uptime) = self.current.as_ref().map_or((true, Duration::ZERO), |current| {
             (current.live.traffic().is_idle(), current.since.elapsed())
         });
@@ -195,7 +214,7 @@ impl Keeper {
         }
         let delay = self.patience.lost(uptime);
         let trouble = Trouble {
-            why: format!("MCP server '{name}' went away: {}", clipped(&why, MAX_WHY_BYTES)),
+            why: format!("MCP server '{name}' went away: {why_in_full}"),
             fix: "Look at its log.".to_owned(),
         };
         let down = Down {
@@ -271,13 +290,29 @@ async fn gone(backing: Option<&mut Box<dyn Backing>>) -> String {
     }
 }
 
-/// Waits until a server that is in doubt does not answer.
-async fn silence(live: &Live, probe: HealthProbe) {
+/// Waits until a server does not answer that is in doubt, or that nobody has used for a while.
+async fn silence(live: &Live, settings: &Settings) {
+    let traffic = live.traffic();
     loop {
-        live.traffic().doubt().await;
-        if !answers(live.client(), probe).await {
+        let in_doubt = tokio::select! {
+            () = traffic.doubt() => true,
+            () = passes(settings.health_interval) => false,
+        };
+        // A server may be too busy with its calls to answer; they have limits of their own, and doubt comes with them.
+        if !in_doubt && !traffic.is_idle() {
+            continue;
+        }
+        if !answers(live.client(), settings.health_probe).await && (in_doubt || traffic.is_idle()) {
             return;
         }
+    }
+}
+
+/// Waits for so long; for ever if nobody says how long.
+async fn passes(time: Option<Duration>) {
+    match time {
+        Some(time) => time::sleep(time).await,
+        None => std::future::pending().await,
     }
 }
 

@@ -1,5 +1,6 @@
 //! How a server is, as everybody who uses it sees it.
 
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -22,6 +23,8 @@ pub(super) struct Life {
     state: watch::Sender<ServerState>,
     /// Somebody wants to use a server that is not running.
     wanted: Notify,
+    /// The server asks its callers things without saying whom it means.
+    pub(super) asks: Arc<AtomicBool>,
     /// The server is to be ended for good.
     pub(super) stop: CancellationToken,
     /// The keeper has ended.
@@ -157,6 +160,7 @@ impl Life {
             phase: watch::Sender::new(Phase::Idle),
             state: watch::Sender::new(ServerState::Idle),
             wanted: Notify::new(),
+            asks: Arc::default(),
             stop: CancellationToken::new(),
             ended: CancellationToken::new(),
         }

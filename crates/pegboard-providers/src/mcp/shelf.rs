@@ -18,7 +18,7 @@ use tokio::time;
 use super::MAX_WHY_BYTES;
 use super::life::Live;
 use super::list::{self, Listed};
-use super::traffic::{CROSSED, LIST_CHANGED, Traffic};
+use super::traffic::{ASKS, LIST_CHANGED, Traffic};
 
 /// How long at least between two readings of the list.
 const MIN_GAP: Duration = Duration::from_millis(100);
@@ -56,7 +56,7 @@ impl Shelf {
 
     /// Keeps what is offered up to date. Never ends.
     pub(super) async fn follow(&self, live: &Live) {
-        tokio::join!(self.follow_list(live), self.note_crossing(live), listen(live));
+        tokio::join!(self.follow_list(live), self.note_asking(live), listen(live));
     }
 
     /// Reads the list again whenever it is not what it was: one reading at a time, at most one to come.
@@ -88,8 +88,8 @@ impl Shelf {
     /// Offers what was listed, if that is news.
     pub(super) fn put(&self, live: &Live, listed: Listed) {
         let Listed { tools, mut warnings } = listed;
-        if live.traffic().has_crossed() {
-            warnings.push(CROSSED.to_owned());
+        if live.traffic().has_asked() {
+            warnings.push(ASKS.to_owned());
         }
         let instructions = live.client().server().instructions.as_deref();
         let instructions = instructions.map(|text| clipped(text, MAX_INSTRUCTIONS_BYTES).into_owned());
@@ -109,10 +109,10 @@ impl Shelf {
         });
     }
 
-    async fn note_crossing(&self, live: &Live) {
+    async fn note_asking(&self, live: &Live) {
         loop {
-            live.traffic().crossing().await;
-            self.warn(CROSSED.to_owned());
+            live.traffic().asked().await;
+            self.warn(ASKS.to_owned());
         }
     }
 

@@ -17,9 +17,9 @@ use tokio_util::sync::CancellationToken;
 /// How long a question waits for the call that it names: the answer to a call can overtake the note of its id.
 const SOON: Duration = Duration::from_secs(1);
 
-/// What a person should know when a server's question could not be put to anybody.
-pub(super) const CROSSED: &str = "the server asked a caller something while calls of several callers were under way; nobody \
-     can tell whom it meant, so it was refused. Give each session a server of its own with `shared: false`";
+/// What a person should know about a server whose questions cannot be told apart.
+pub(super) const ASKS: &str = "the server asks its callers things and does not say which of them it means, so each \
+                               session has a server of its own";
 
 /// The traffic of one connection. Clones are the same.
 #[derive(Clone, Default)]
@@ -30,8 +30,8 @@ struct State {
     calls: watch::Sender<Calls>,
     changed: Notify,
     doubt: Notify,
-    crossed: Notify,
-    has_crossed: AtomicBool,
+    asked: Notify,
+    asks: Arc<AtomicBool>,
 }
 
 /// The calls under way, by a number of our own.
@@ -86,6 +86,11 @@ enum Asked {
 }
 
 impl Traffic {
+    /// The traffic of a connection; notes there whether the server asks its callers things without saying whom it means.
+    pub(super) fn noting(asks: Arc<AtomicBool>) -> Self {
+        Self(Arc::new(State { asks, ..State::default() }))
+    }
+
     /// Notes a call that is about to be made; `None` if the connection takes no more.
     pub(super) fn enter(&self, client: Option<Arc<dyn Client>>) -> Option<Ticket> {
         let over = CancellationToken::new();
@@ -145,14 +150,14 @@ impl Traffic {
         self.0.doubt.notified().await;
     }
 
-    /// Waits until a question could not be put to anybody for the first time.
-    pub(super) async fn crossing(&self) {
-        self.0.crossed.notified().await;
+    /// Waits until the server asks something without saying whom it means, for the first time.
+    pub(super) async fn asked(&self) {
+        self.0.asked.notified().await;
     }
 
-    /// Whether a question could not be put to anybody.
-    pub(super) fn has_crossed(&self) -> bool {
-        self.0.has_crossed.load(Ordering::Relaxed)
+    /// Whether the server has asked something without saying whom it meant.
+    pub(super) fn has_asked(&self) -> bool {
+        self.0.asks.load(Ordering::Relaxed)
     }
 
     /// Whom something is for that the server says about a request, or about none in particular.
@@ -184,6 +189,9 @@ impl Traffic {
         let Inbound { request, about, .. } = inbound;
         self.known(about.as_ref()).await;
         let is_roots = &*request.method == "roots/list";
+        if about.is_none() && !is_roots && !self.0.asks.swap(true, Ordering::Relaxed) {
+            self.0.asked.notify_one();
+        }
         match self.meant(about.as_ref()) {
             Asked::One(call) => {
                 let params = request.params.unwrap_or_else(RawJson::empty_object);
@@ -196,14 +204,9 @@ impl Traffic {
             }
             Asked::Nobody if is_roots => Ok(no_roots()),
             Asked::Nobody => Err(refusal("no call is under way that somebody could be asked about")),
-            Asked::Several => {
-                if !self.0.has_crossed.swap(true, Ordering::Relaxed) {
-                    self.0.crossed.notify_one();
-                }
-                Err(refusal(
-                    "calls of several callers are under way, and nobody can tell whom the question is for",
-                ))
-            }
+            Asked::Several => Err(refusal(
+                "calls of several callers are under way, and nobody can tell whom the question is for",
+            )),
         }
     }
 }

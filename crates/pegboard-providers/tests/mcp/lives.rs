@@ -170,6 +170,31 @@ async fn a_call_that_is_called_off_says_nothing_about_the_server() {
     assert_eq!((stage.n_started(), &*server.state().borrow()), (1, &ServerState::Ready));
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_server_that_nobody_uses_is_asked_now_and_then_whether_it_answers() {
+    let stage = Stage::new();
+    let server = stage.provider(Era::Session);
+    server.open().await.unwrap();
+    stage.freeze();
+    let begun = Instant::now();
+    stage.starts(2).await;
+    assert_eq!(begun.elapsed(), Duration::from_secs(63), "once a minute, and it has 3 s to answer");
+    until(&server, &ServerState::Ready).await;
+
+    // One that is busy may have no time to answer.
+    let hanging = call(&server, "hang", json!({}), CallContext::default());
+    let waiting = async {
+        stage.hanging(1).await;
+        stage.freeze();
+        time::sleep(Duration::from_mins(5)).await;
+    };
+    tokio::select! {
+        result = hanging => panic!("{result:?}"),
+        () = waiting => {}
+    }
+    assert_eq!(stage.n_started(), 2);
+}
+
 /// The context of a call whose time is used up when it is given up.
 fn out_of_time() -> CallContext {
     struct OutOfTime;

@@ -7,6 +7,8 @@ mod stage;
 mod calls;
 mod lists;
 mod lives;
+mod programs;
 mod questions;
 mod remote;
+mod sessions;
 mod whole;

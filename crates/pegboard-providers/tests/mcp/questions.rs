@@ -72,7 +72,7 @@ async fn with_several_callers_a_question_without_a_name_is_refused_and_noted() {
          nobody can tell whom the question is for"
     );
     become_true(server.offer(), |offer| !offer.warnings.is_empty()).await;
-    insta::assert_snapshot!(offer.borrow().warnings.join("\n"), @"the server asked a caller something while calls of several callers were under way; nobody can tell whom it meant, so it was refused. Give each session a server of its own with `shared: false`");
+    insta::assert_snapshot!(offer.borrow().warnings.join("\n"), @"the server asks its callers things and does not say which of them it means, so each session has a server of its own");
     // Without the other one there is no doubt.
     assert_eq!(said(&call(&server, "ask", json!({}), ann.context()).await), "Hello, Ann!");
     assert_eq!((ann.heard().len(), bob.heard().len()), (1, 0));

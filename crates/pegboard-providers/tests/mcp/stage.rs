@@ -57,6 +57,8 @@ pub(crate) struct Script {
     starts: Mutex<VecDeque<Start>>,
     /// When it was started.
     pub(crate) started: watch::Sender<Vec<Instant>>,
+    /// How many of it run.
+    n_running: watch::Sender<usize>,
     wire: Mutex<Option<(AbortHandle, CancellationToken)>>,
 }
 
@@ -79,6 +81,7 @@ impl Stage {
             n_hanging: watch::Sender::new(0),
             starts: Mutex::default(),
             started: watch::Sender::default(),
+            n_running: watch::Sender::default(),
             wire: Mutex::default(),
         }));
         stage.list(&names);
@@ -108,6 +111,15 @@ impl Stage {
 
     pub(crate) fn n_started(&self) -> usize {
         self.started.borrow().len()
+    }
+
+    pub(crate) fn n_running(&self) -> usize {
+        *self.n_running.borrow()
+    }
+
+    /// Waits until so many of it run.
+    pub(crate) async fn running(&self, n_running: usize) {
+        become_true(self.n_running.subscribe(), |n| *n == n_running).await;
     }
 
     /// Breaks the connection.
@@ -161,7 +173,12 @@ impl Stage {
         let (reader, writer) = tokio::io::split(far);
         let (link, _) = lines(reader, writer, InputLimits::server());
         let serving = server::Server::new(Arc::new(self.clone()));
-        tokio::spawn(async move { serving.serve(link).await });
+        let n_running = self.n_running.clone();
+        n_running.send_modify(|n_running| *n_running += 1);
+        tokio::spawn(async move {
+            serving.serve(link).await;
+            n_running.send_modify(|n_running| *n_running -= 1);
+        });
         Ok(near)
     }
 

@@ -27,12 +27,12 @@ use crate::outputs::{self, Outputs};
 use crate::park::Parking;
 use crate::pipeline::{self, Flights};
 use crate::queues::Queues;
-use crate::redact::Redactor;
 use crate::sessions::{SessionSettings, Sessions};
 use crate::spans::Spans;
 use crate::toolbox::{Server, Toolbox, Toolboxes};
 use crate::trace::Traces;
 use crate::wall::WallClock;
+use pegboard_core::redact::Redactor;
 
 /// The server of chains.
 const CHAINS: &str = "chain";

@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use arc_swap::ArcSwapOption;
-use pegboard_runtime::redact::Redactor;
+use pegboard_core::redact::Redactor;
 use tracing_subscriber::fmt::MakeWriter;
 
 /// Where log lines go. Clones are the same place.

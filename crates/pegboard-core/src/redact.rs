@@ -54,7 +54,7 @@ const SECRET_WORDS: [&str; 29] = [
 /// A name is read in words, however they are joined and in any case, and only whole words count.
 ///
 /// ```
-/// use pegboard_runtime::redact::is_secret_name;
+/// use pegboard_core::redact::is_secret_name;
 ///
 /// assert!(is_secret_name("X-Api-Key") && is_secret_name("dbPassword") && is_secret_name("ACCESS_TOKEN"));
 /// assert!(!is_secret_name("tokenizer") && !is_secret_name("max_tokens") && !is_secret_name("key"));
@@ -93,7 +93,7 @@ fn words(name: &str) -> Vec<String> {
 /// `true`, `false` and `null` stay: they say whether there is a secret, not which.
 ///
 /// ```
-/// use pegboard_runtime::redact::redacted;
+/// use pegboard_core::redact::redacted;
 /// use serde_json::json;
 ///
 /// let sent = json!({"user": "ann", "login": {"password": "hunter2", "hasToken": true}});
@@ -107,9 +107,7 @@ pub fn redacted(value: &Value) -> Value {
 }
 
 /// The members of an object, redacted like the whole.
-pub(crate) fn redacted_members<'a>(
-    members: impl Iterator<Item = (&'a String, &'a Value)>,
-) -> Map<String, Value> {
+pub fn redacted_members<'a>(members: impl Iterator<Item = (&'a String, &'a Value)>) -> Map<String, Value> {
     members_to(members, MAX_DEPTH)
 }
 
@@ -144,10 +142,27 @@ fn members_to<'a>(
     members.map(member).collect()
 }
 
+/// Whether the value of this variable or header may be a secret: its name sounds like one, or the value looks like
+/// one. Words, numbers and paths do not.
+///
+/// ```
+/// use pegboard_core::redact::may_be_secret;
+///
+/// assert!(may_be_secret("API_KEY", "anything") && may_be_secret("PAT", "ghp_16C7e42F292c69"));
+/// assert!(!may_be_secret("NODE_ENV", "production") && !may_be_secret("DATA_DIR", "/srv/data1"));
+/// ```
+pub fn may_be_secret(name: &str, value: &str) -> bool {
+    let has = |is: fn(char) -> bool| value.contains(is);
+    let is_plain = has(char::is_whitespace) || value.contains(['/', '\\']);
+    let looks_random = has(|c| c.is_ascii_digit()) && has(char::is_alphabetic) && !is_plain;
+    let has_user = value.contains("://") && value.contains('@');
+    is_secret_name(name) || looks_random || has_user
+}
+
 /// Blots known secrets out of texts, in time that grows with the text and not with the number of secrets.
 ///
 /// ```
-/// use pegboard_runtime::redact::Redactor;
+/// use pegboard_core::redact::Redactor;
 ///
 /// let redactor = Redactor::new(["correct-horse", "short"]);
 /// assert_eq!(redactor.text("the key correct-horse is short"), "the key [redacted] is short");

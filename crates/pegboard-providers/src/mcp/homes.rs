@@ -1,0 +1,154 @@
+//! Where the calls of each session go: to the server that all share, or to one of the session's own.
+
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use futures_util::future::{BoxFuture, FutureExt, join_all};
+use pegboard_core::attachment::Slot;
+use pegboard_core::call::{CallContext, ValidCall};
+use pegboard_core::error::CallError;
+use pegboard_core::handler::Handler;
+use pegboard_core::output::Output;
+use pegboard_core::provider::Provider;
+
+use super::Server;
+use super::call::Calls;
+use super::connect::Connect;
+use super::life::{End, Life};
+
+/// How many servers of their own the sessions of one server may have at once.
+const MAX_OWN: usize = 100;
+
+/// What carries out the calls of a server's tools, for every session in its place.
+///
+/// Sessions share a server unless the operator says otherwise, or the server turns out to ask its callers things and
+/// cannot say whom it means. Then the first session keeps the server that is there, and every other gets one of its
+/// own, which ends with the session.
+pub(super) struct Homes {
+    /// The server that is there for everybody.
+    base: Arc<Life>,
+    connect: Arc<dyn Connect>,
+    slot: Slot,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    /// The session that has the base to itself.
+    tenant: Weak<Home>,
+    /// Whether a session has had the base to itself.
+    has_had_tenant: bool,
+    own: Vec<Weak<Home>>,
+}
+
+/// Where the calls of one session go.
+pub(super) enum Home {
+    /// To the base, which this session has to itself.
+    Base(Arc<Life>),
+    /// To a server of its own.
+    Own(Server),
+}
+
+impl Drop for Home {
+    fn drop(&mut self) {
+        if let Self::Base(life) = self
+            && !life.settings.is_shared
+            && let Some(live) = life.live()
+        {
+            // Nobody will use it again, except to see what it offers.
+            live.give_up(End::Unused);
+        }
+    }
+}
+
+impl Homes {
+    pub(super) fn new(base: Arc<Life>, connect: Arc<dyn Connect>) -> Self {
+        Self { base, connect, slot: Slot::new(), state: Mutex::default() }
+    }
+
+    /// Whose calls are to be kept apart.
+    fn are_apart(&self) -> bool {
+        !self.base.settings.is_shared || self.base.asks.load(Ordering::Relaxed)
+    }
+
+    /// Where a call goes; what is given with it must live as long as the call does.
+    pub(super) fn of(&self, context: &CallContext) -> Result<(Arc<Life>, Option<Arc<Home>>), CallError> {
+        if !self.are_apart() {
+            return Ok((Arc::clone(&self.base), None));
+        }
+        let home = match context.tools.as_ref().and_then(|tools| tools.attachments()) {
+            Some(session) => {
+                let found: Arc<Mutex<Option<Arc<Home>>>> = session.get_or_attach(self.slot, Mutex::default);
+                let mut found = found.lock().unwrap_or_else(PoisonError::into_inner);
+                match &*found {
+                    Some(home) => Arc::clone(home),
+                    None => Arc::clone(found.insert(self.settle()?)),
+                }
+            }
+            // Nobody remembers it, so what it left behind would be found by somebody else.
+            None if !self.base.settings.is_shared => self.build(&mut self.state())?,
+            None => return Ok((Arc::clone(&self.base), None)),
+        };
+        let life = match &*home {
+            Home::Base(life) => Arc::clone(life),
+            Home::Own(server) => {
+                server.wake();
+                Arc::clone(&server.life)
+            }
+        };
+        Ok((life, Some(home)))
+    }
+
+    /// A place for a session that has none: the base if it is free. Where sessions must not meet, the next one must not
+    /// find what the last one left behind.
+    fn settle(&self) -> Result<Arc<Home>, CallError> {
+        let mut state = self.state();
+        let is_used = !self.base.settings.is_shared && state.has_had_tenant;
+        if is_used || state.tenant.strong_count() > 0 {
+            return self.build(&mut state);
+        }
+        let home = Arc::new(Home::Base(Arc::clone(&self.base)));
+        state.tenant = Arc::downgrade(&home);
+        state.has_had_tenant = true;
+        Ok(home)
+    }
+
+    fn build(&self, state: &mut State) -> Result<Arc<Home>, CallError> {
+        state.own.retain(|home| home.strong_count() > 0);
+        let name = &self.base.settings.name;
+        if state.own.len() >= MAX_OWN || self.base.stop.is_cancelled() {
+            let reason = format!(
+                "MCP server '{name}' cannot be started for one more session: {MAX_OWN} have their own"
+            );
+            return Err(CallError::ServerUnavailable { reason });
+        }
+        let home = Arc::new(Home::Own(Server::alone(self.base.settings.clone(), Arc::clone(&self.connect))));
+        state.own.push(Arc::downgrade(&home));
+        Ok(home)
+    }
+
+    /// Ends every server of a session's own.
+    pub(super) async fn shut_down(&self) {
+        let own: Vec<Arc<Home>> = self.state().own.iter().filter_map(Weak::upgrade).collect();
+        join_all(own.iter().map(|home| async move {
+            if let Home::Own(server) = &**home {
+                server.shut_down().await;
+            }
+        }))
+        .await;
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Handler for Homes {
+    fn call<'a>(&'a self, call: &'a ValidCall) -> BoxFuture<'a, Result<Output, CallError>> {
+        async move {
+            let (life, _home) = self.of(call.context())?;
+            Calls(life).call(call).await
+        }
+        .boxed()
+    }
+}

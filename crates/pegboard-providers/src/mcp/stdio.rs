@@ -1,0 +1,118 @@
+//! A way to servers that are programs.
+
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use futures_util::future::{BoxFuture, FutureExt};
+use pegboard_core::redact::{Redactor, may_be_secret};
+use pegboard_core::settings::mcp::Program;
+use pegboard_wire::link::InputLimits;
+use pegboard_wire::stdio::lines;
+use tokio::time;
+
+use super::connect::{Backing, Connect, ConnectError, Connected, Introduction};
+use crate::process::{Ended, LastWords, Launch, LaunchError, Process, Supervisor};
+
+/// How long the end of a program is waited for once it has closed its output: the one mostly follows the other, and
+/// says more.
+const SOON: Duration = Duration::from_millis(500);
+
+/// A server that is a program, spoken to over its input and output. Each start is a process of its own.
+///
+/// ```
+/// use pegboard_core::settings::mcp::Program;
+/// use pegboard_providers::mcp::Stdio;
+///
+/// let way = Stdio::new(&Program { args: vec!["-y".into(), "some-server".into()], ..Program::new("npx") });
+/// # let _ = way;
+/// ```
+pub struct Stdio {
+    launch: Launch,
+    redactor: Redactor,
+    /// What the process that was started last writes beside the protocol.
+    last_words: Mutex<Option<LastWords>>,
+}
+
+impl Stdio {
+    /// The way to a program that this process watches itself.
+    pub fn new(program: &Program) -> Self {
+        let Program { command, args, env, cwd } = program;
+        let secrets = env.iter().filter(|(name, value)| may_be_secret(name, value.reveal()));
+        let redactor = Redactor::new(secrets.map(|(_, value)| value.reveal()));
+        let env = env.iter().map(|(name, value)| (name.clone(), value.reveal().to_owned())).collect();
+        let launch = Launch { args: args.clone(), env, cwd: cwd.clone(), ..Launch::new(command) };
+        Self { launch, redactor, last_words: Mutex::default() }
+    }
+
+    /// The same with somebody else who watches the program.
+    #[must_use]
+    pub fn supervised_by(mut self, supervisor: Supervisor) -> Self {
+        self.launch.supervisor = Some(supervisor);
+        self
+    }
+
+    async fn start(&self, introduction: Introduction) -> Result<Connected, ConnectError> {
+        let (process, stdin, stdout) = Process::start(&self.launch)?;
+        *self.last_words.lock().unwrap_or_else(PoisonError::into_inner) = Some(process.last_words());
+        let mut running = Running(process);
+        // The task that moves the lines ends with the link.
+        let (link, _pump) = lines(stdout, stdin, InputLimits::client());
+        let introduced = tokio::select! {
+            introduced = introduction.over(link) => introduced,
+            why = running.gone() => return Err(ended(why)),
+        };
+        match introduced {
+            Ok(client) => Ok(Connected { client, backing: Some(Box::new(running)) }),
+            Err(error) => match time::timeout(SOON, running.gone()).await {
+                Ok(why) => Err(ended(why)),
+                Err(_elapsed) => Err(error),
+            },
+        }
+    }
+}
+
+impl Connect for Stdio {
+    fn connect(&self, introduction: Introduction) -> BoxFuture<'_, Result<Connected, ConnectError>> {
+        self.start(introduction).boxed()
+    }
+
+    fn last_words(&self) -> Option<String> {
+        let last_words = self.last_words.lock().unwrap_or_else(PoisonError::into_inner).clone()?;
+        let text = self.redactor.text(&last_words.text()).into_owned();
+        Some(text).filter(|text| !text.trim().is_empty())
+    }
+}
+
+/// The process behind a connection.
+struct Running(Process);
+
+impl Backing for Running {
+    fn gone(&mut self) -> BoxFuture<'_, String> {
+        let mut exited = self.0.exited();
+        async move {
+            let exit = exited.wait_for(Option::is_some).await.ok().and_then(|exit| *exit);
+            exit.map_or_else(|| "the program is gone".to_owned(), |exit| format!("the program {exit}"))
+        }
+        .boxed()
+    }
+
+    fn end(self: Box<Self>) -> BoxFuture<'static, ()> {
+        async move {
+            let Ended { left_running, .. } = self.0.end().await;
+            if !left_running.is_empty() {
+                tracing::warn!(pids = ?left_running, "Processes of an MCP server run on.");
+            }
+        }
+        .boxed()
+    }
+}
+
+fn ended(why: String) -> ConnectError {
+    ConnectError::Unavailable { why, fix: "Run its command by hand to see what it says.".to_owned() }
+}
+
+impl From<LaunchError> for ConnectError {
+    fn from(error: LaunchError) -> Self {
+        Self::Unavailable { why: error.to_string(), fix: "Correct its `command`.".to_owned() }
+    }
+}
