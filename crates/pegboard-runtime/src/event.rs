@@ -111,11 +111,29 @@ pub enum Event {
         /// How it is now.
         state: ServerState,
     },
+    /// The servers that start with the runtime were started, or will not start.
+    Started {
+        /// All of them, the slowest first.
+        servers: Vec<Start>,
+    },
     /// There are other tools than before.
     Catalogue {
         /// How many there are now.
         n_tools: usize,
     },
+}
+
+/// How the start of a server went.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Start {
+    /// The toolbox.
+    pub toolbox: String,
+    /// The server.
+    pub server: String,
+    /// How long it took.
+    pub took: Duration,
+    /// Why it cannot be used.
+    pub error: Option<String>,
 }
 
 /// What a call is about.

@@ -9,7 +9,7 @@ use std::fmt::{self, Write};
 use pegboard_core::provider::ServerState;
 use pegboard_core::store::OutputHandle;
 
-use crate::event::{CacheResult, End, Event, Observer, StoreReason, Subject};
+use crate::event::{CacheResult, End, Event, Observer, Start, StoreReason, Subject};
 use crate::spans::millis;
 
 /// How much is shown of a text that came from elsewhere, in characters.
@@ -81,6 +81,7 @@ impl Observer for Log {
                 Plain(tool),
             ),
             Event::Server { toolbox, server, state } => server_state(toolbox, server, state),
+            Event::Started { servers } => started(servers),
             Event::Catalogue { n_tools } => {
                 tracing::info!(target: "pegboard::catalogue", n_tools, "catalogue changed");
             }
@@ -171,6 +172,21 @@ fn server_state(toolbox: &str, server: &str, state: &ServerState) {
         }
         ServerState::Stopped => say!(info, "server has stopped"),
     }
+}
+
+/// How the start of all servers went, in one line.
+fn started(servers: &[Start]) {
+    let n_ready = servers.iter().filter(|start| start.error.is_none()).count();
+    let each = servers.iter().map(|Start { server, took, error, .. }| match error {
+        None => format!("{} {}ms", Plain(server), millis(*took)),
+        Some(error) => format!("{} failed after {}ms ({})", Plain(server), millis(*took), Plain(error)),
+    });
+    tracing::info!(
+        target: "pegboard::server",
+        "{n_ready} of {} servers are ready: {}",
+        servers.len(),
+        each.collect::<Vec<_>>().join(", ")
+    );
 }
 
 /// Where a call goes: `mcp:github:search`.

@@ -172,6 +172,7 @@ impl Observer for Metrics {
             Event::ToolStarted { .. }
             | Event::Progress { .. }
             | Event::Queued { .. }
+            | Event::Started { .. }
             | Event::Corrected { .. } => {}
         }
     }

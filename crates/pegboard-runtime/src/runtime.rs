@@ -34,7 +34,7 @@ use crate::pipeline::{Flights, Pipeline};
 use crate::queues::Queues;
 use crate::sessions::Sessions;
 use crate::spans::Spans;
-use crate::toolbox::Toolboxes;
+use crate::toolbox::{ServerStatus, Toolboxes};
 use crate::trace::Traces;
 use crate::wall::WallClock;
 use pegboard_core::redact::{self, Redactor};
@@ -134,6 +134,11 @@ impl Runtime {
     /// The tools there are now.
     pub fn catalogue(&self) -> Arc<Snapshot> {
         self.0.catalogue.load()
+    }
+
+    /// How every server is, in the order of the configuration.
+    pub fn servers(&self) -> Vec<ServerStatus> {
+        self.0.toolboxes.status(&self.0)
     }
 
     /// Everything that happens.
@@ -293,6 +298,11 @@ impl Shared {
         let snapshot = self.catalogue.load();
         self.chains.iter().for_each(|chains| chains.follow(&snapshot));
         self.events.emit(|| Event::Catalogue { n_tools });
+    }
+
+    /// How many servers are started at once when many are.
+    pub(crate) fn n_starts_at_once(&self) -> usize {
+        self.settings.mcp_init_concurrency.unwrap_or(usize::MAX).max(1)
     }
 
     /// A value as it may be written down.

@@ -1,22 +1,24 @@
 //! Toolboxes: servers under one name, opened together.
 
+use std::cmp::Reverse;
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use futures_util::future::join_all;
-use futures_util::stream::FuturesUnordered;
+use futures_util::StreamExt;
+use futures_util::stream::{self, FuturesUnordered};
 use indexmap::IndexMap;
 use pegboard_core::error::{CallError, NotFound};
 use pegboard_core::id::{ServerName, ToolId, ToolboxName};
-use pegboard_core::provider::{Offer, Provider, ServerState};
-use pegboard_core::settings::ServerSettings;
+use pegboard_core::provider::{Offer, Provider, ServerState, ToolKind};
+use pegboard_core::settings::{ServerSettings, StartRule};
 use pegboard_json::RawJson;
 use serde::Serialize;
 use tokio::sync::watch;
-use tokio::time;
+use tokio::time::{self, Instant};
 
 use crate::catalogue::{Form, Scope, Shelf, View};
+use crate::event::Start;
 use crate::runtime::Shared;
 
 /// How long a server may take to be ready.
@@ -58,6 +60,26 @@ pub struct Opened {
     pub tools: RawJson,
 }
 
+/// How a server is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct ServerStatus {
+    /// The toolbox it is in.
+    pub toolbox: ToolboxName,
+    /// What it is called.
+    pub server: ServerName,
+    /// What sort of server it is.
+    pub kind: ToolKind,
+    /// How it is.
+    #[serde(flatten)]
+    pub state: ServerState,
+    /// How many tools it offers, before the operator's filters.
+    pub n_tools: usize,
+    /// Whether that is what it offered when it was last there, and it has not been asked since.
+    pub is_stale: bool,
+    /// What a person should look at.
+    pub warnings: Vec<String>,
+}
+
 /// A server that cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct FailedServer {
@@ -95,6 +117,26 @@ impl Toolboxes {
         shelves
     }
 
+    /// How every server is, in order.
+    pub(crate) fn status(&self, shared: &Shared) -> Vec<ServerStatus> {
+        let mut all = Vec::new();
+        for (toolbox, contents) in &self.0 {
+            for (name, server) in &contents.servers {
+                let offer = server.offer.borrow();
+                all.push(ServerStatus {
+                    toolbox: toolbox.clone(),
+                    server: name.clone(),
+                    kind: server.provider.kind(),
+                    state: shared.without_secrets(&server.state.borrow()),
+                    n_tools: offer.tools.len(),
+                    is_stale: offer.is_stale,
+                    warnings: offer.warnings.clone(),
+                });
+            }
+        }
+        all
+    }
+
     /// Makes all servers of a toolbox ready, at the same time.
     pub(crate) async fn open(
         &self,
@@ -108,10 +150,14 @@ impl Toolboxes {
             let available = self.names(allowed);
             return Err(CallError::NotFound(NotFound::Toolbox { toolbox: toolbox.to_owned(), available }));
         };
-        let opening =
-            contents.servers.iter().map(|(name, server)| async move { (name, server.open().await) });
+        let opening: Vec<_> = contents
+            .servers
+            .iter()
+            .map(|(name, server)| async move { (name, server.open().await) })
+            .collect();
         let mut servers_failed = Vec::new();
-        for (server, result) in join_all(opening).await {
+        let mut opening = stream::iter(opening).buffered(shared.n_starts_at_once());
+        while let Some((server, result)) = opening.next().await {
             if let Err(error) = result {
                 servers_failed.push(FailedServer { server: server.clone(), error: error.text() });
             }
@@ -136,6 +182,21 @@ impl Toolboxes {
             ),
         };
         Ok((name.clone(), opened))
+    }
+
+    /// Starts the servers that start with everything else; how that went, the slowest first.
+    pub(crate) async fn start_eager(&self, usual: StartRule, n_at_once: usize) -> Vec<Start> {
+        let mut starting = Vec::new();
+        for (toolbox, contents) in &self.0 {
+            for (name, server) in &contents.servers {
+                if server.settings.start.unwrap_or(usual) == StartRule::Eager {
+                    starting.push(server.started(toolbox, name));
+                }
+            }
+        }
+        let mut starts: Vec<Start> = stream::iter(starting).buffer_unordered(n_at_once).collect().await;
+        starts.sort_by_key(|start| Reverse(start.took));
+        starts
     }
 
     /// Makes those servers ready that nobody has used yet, in toolboxes of which `is_meant` is true. Each is told of as
@@ -167,6 +228,12 @@ impl Server {
 
     fn is_ready(&self) -> bool {
         *self.state.borrow() == ServerState::Ready
+    }
+
+    async fn started(&self, toolbox: &ToolboxName, name: &ServerName) -> Start {
+        let begun = Instant::now();
+        let error = self.open().await.err().map(|error| error.text());
+        Start { toolbox: toolbox.to_string(), server: name.to_string(), took: begun.elapsed(), error }
     }
 
     /// Makes it ready. Whoever comes while somebody is at it gets the same answer.

@@ -9,7 +9,7 @@ use std::time::Duration;
 use pegboard_core::error::ErrorKind;
 use pegboard_core::provider::{ServerState, ToolKind};
 use pegboard_core::store::OutputHandle;
-use pegboard_runtime::event::{CacheResult, End, Event, Observer, StoreReason, Subject};
+use pegboard_runtime::event::{CacheResult, End, Event, Observer, Start, StoreReason, Subject};
 use pegboard_runtime::log::Log;
 use pegboard_runtime::spans::{call_span, end_span};
 use tracing::Level;
@@ -89,8 +89,24 @@ fn every_event() -> Vec<Event> {
         server(ServerState::Restarting { attempt: 2 }),
         server(ServerState::NeedsLogin { fix: "run pegboard login github".to_owned() }),
         server(ServerState::Failed { why: "no such program".to_owned(), fix: "install it".to_owned() }),
+        Event::Started {
+            servers: vec![
+                start("github", 1200, Some("no such program")),
+                start("files", 80, None),
+                start("time", 7, None),
+            ],
+        },
         Event::Catalogue { n_tools: 12 },
     ]
+}
+
+fn start(server: &str, millis: u64, error: Option<&str>) -> Start {
+    Start {
+        toolbox: "dev".to_owned(),
+        server: server.to_owned(),
+        took: Duration::from_millis(millis),
+        error: error.map(str::to_owned),
+    }
 }
 
 #[test]
@@ -116,6 +132,7 @@ fn every_happening_is_one_line() {
      WARN pegboard::server: server went away and is started again toolbox=dev server=github attempt=2
      WARN pegboard::server: server needs a login: run pegboard login github toolbox=dev server=github
      WARN pegboard::server: server cannot be used: no such program: install it toolbox=dev server=github
+     INFO pegboard::server: 2 of 3 servers are ready: github failed after 1200ms (no such program), files 80ms, time 7ms
      INFO pegboard::catalogue: catalogue changed n_tools=12
     "#);
 }

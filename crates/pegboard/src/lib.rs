@@ -31,6 +31,7 @@ pub use pegboard_core::{
 };
 pub use pegboard_json as json;
 pub use pegboard_macros::tool;
+pub use pegboard_providers as providers;
 pub use pegboard_runtime as runtime;
 pub use pegboard_stores as stores;
 pub use schemars;

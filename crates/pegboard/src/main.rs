@@ -1,5 +1,6 @@
 //! The `pegboard` command.
 
+use std::ffi::OsString;
 use std::process::ExitCode;
 
 use anstream::eprintln;
@@ -24,42 +25,20 @@ enum Command {
         #[arg(long)]
         json: bool,
     },
+    /// Watch one program and end everything it started; for Pegboard itself
+    #[cfg(unix)]
+    #[command(hide = true)]
+    Supervise {
+        /// The program and its arguments
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        program: Vec<OsString>,
+    },
 }
 
-impl Command {
-    /// The options with a log that suits the command, unless somebody asked for another.
-    fn quiet(&self, options: Options) -> Options {
-        match self {
-            // It provokes failures on purpose, and what it prints is the report.
-            Self::Demo { .. } if std::env::var_os("PEGBOARD_LOG").is_none() => {
-                Options { filter: "error".to_owned(), ..options }
-            }
-            Self::Demo { .. } => options,
-        }
-    }
-}
-
-#[tokio::main(flavor = "current_thread")]
-async fn main() -> ExitCode {
-    let arguments = Arguments::parse();
-    let telemetry = match Options::from_environment()
-        .map(|options| arguments.command.quiet(options))
-        .and_then(Telemetry::start)
-    {
-        Ok(telemetry) => telemetry,
-        Err(error) => {
-            eprintln!("error: {error}");
-            return ExitCode::from(2);
-        }
-    };
-    let code = run(arguments.command, &telemetry).await;
-    telemetry.shutdown();
-    code
-}
-
-async fn run(command: Command, telemetry: &Telemetry) -> ExitCode {
-    match command {
-        Command::Demo { json } => {
+fn main() -> ExitCode {
+    match Arguments::parse().command {
+        // It provokes failures on purpose, and what it prints is the report.
+        Command::Demo { json } => observed("error", async |telemetry| {
             let report = demo::run(telemetry).await;
             if json {
                 report.print_json();
@@ -67,6 +46,33 @@ async fn run(command: Command, telemetry: &Telemetry) -> ExitCode {
                 report.print();
             }
             report.exit_code()
-        }
+        }),
+        // It is one of many, and what it prints is what the program says: no log, no event loop but its own.
+        #[cfg(unix)]
+        Command::Supervise { program } => pegboard::providers::process::supervise(program),
     }
+}
+
+/// Does something with a log, metrics and spans. What is logged if nobody says otherwise is `usually`.
+fn observed(usually: &str, work: impl AsyncFnOnce(&Telemetry) -> ExitCode) -> ExitCode {
+    let options = Options::from_environment().map(|options| match std::env::var_os("PEGBOARD_LOG") {
+        Some(_) => options,
+        None => Options { filter: usually.to_owned(), ..options },
+    });
+    let telemetry = match options.and_then(Telemetry::start) {
+        Ok(telemetry) => telemetry,
+        Err(error) => {
+            eprintln!("error: {error}");
+            return ExitCode::from(2);
+        }
+    };
+    let code = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+        Ok(runtime) => runtime.block_on(work(&telemetry)),
+        Err(error) => {
+            eprintln!("error: the system gives no event loop: {error}");
+            ExitCode::FAILURE
+        }
+    };
+    telemetry.shutdown();
+    code
 }

@@ -11,7 +11,7 @@ use pegboard_core::chain::ChainSpec;
 use pegboard_core::entry::ToolEntry;
 use pegboard_core::id::{InvalidName, ServerName, ToolboxName};
 use pegboard_core::provider::{Provider, ToolKind};
-use pegboard_core::settings::{Judge, RuntimeSettings, ServerSettings};
+use pegboard_core::settings::{Judge, RuntimeSettings, ServerSettings, StartRule};
 use pegboard_core::store::{CacheStore, OutputStore, SessionStore, SlotStore, StoreError, TraceStore};
 use tokio::time;
 use tokio_util::sync::CancellationToken;
@@ -216,7 +216,8 @@ impl Builder {
         self
     }
 
-    /// Starts it. Servers are made ready when somebody opens their toolbox or calls one of their tools.
+    /// Starts it. Servers are made ready when somebody opens their toolbox or calls one of their tools, and those that
+    /// start with everything else in the background.
     pub async fn start(self) -> Result<Runtime, StartError> {
         if let Some(problem) = self.problem {
             return Err(problem);
@@ -256,6 +257,7 @@ impl Builder {
         });
         shared.refresh();
         watch_servers(&shared);
+        start_eager(&shared);
         Ok(Runtime(shared))
     }
 
@@ -321,6 +323,25 @@ fn builtin(entry: ToolEntry) -> Arc<Tool> {
     let mut tool = Tool::lone("agent", Arc::new(entry), ToolKind::Agent, "");
     Arc::make_mut(&mut tool).rules.judge = Some(Judge::Server);
     tool
+}
+
+/// Starts the servers that start with the runtime. Nobody waits for them.
+fn start_eager(shared: &Arc<Shared>) {
+    let usual = shared.settings.start;
+    let servers = shared.toolboxes.0.values().flat_map(|toolbox| toolbox.servers.values());
+    if !servers.map(|server| server.settings.start.unwrap_or(usual)).any(|rule| rule == StartRule::Eager) {
+        return;
+    }
+    let (starting, closing) = (Arc::clone(shared), shared.closing.clone());
+    shared.tasks.spawn(async move {
+        let starts = starting.toolboxes.start_eager(usual, starting.n_starts_at_once());
+        if let Some(mut servers) = closing.run_until_cancelled(starts).await {
+            for error in servers.iter_mut().filter_map(|start| start.error.as_mut()) {
+                *error = starting.redactor.text(error).into_owned();
+            }
+            starting.events.emit(|| Event::Started { servers });
+        }
+    });
 }
 
 /// Follows what every server offers and how it is, until the runtime ends.

@@ -8,10 +8,11 @@ use futures_util::future::join_all;
 use pegboard_core::call::{Call, Invoker};
 use pegboard_core::id::{ServerName, ToolId, ToolName, ToolboxName};
 use pegboard_core::provider::{Local, Offer};
-use pegboard_core::settings::{RuntimeSettings, ServerSettings};
+use pegboard_core::settings::{RuntimeSettings, ServerSettings, StartRule};
+use pegboard_runtime::event::Event;
 use pegboard_runtime::{Caller, CallerOptions, Memory, Runtime};
 use serde_json::json;
-use tokio::time;
+use tokio::time::{self, Instant};
 
 use crate::board::{Slow, line, says};
 
@@ -274,4 +275,38 @@ async fn names_that_cannot_be_and_names_given_twice_are_refused_at_the_start() {
     for (builder, expected) in cases {
         assert_eq!(builder.start().await.unwrap_err().to_string(), expected);
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn servers_that_start_with_the_runtime_start_a_few_at_a_time_and_nobody_waits() {
+    let settings = |rule: &str, n_at_once: usize| {
+        serde_json::from_value::<RuntimeSettings>(json!({"start": rule, "mcpInitConcurrency": n_at_once}))
+            .unwrap()
+    };
+    let lazy = || ServerSettings { start: Some(StartRule::Lazy), ..ServerSettings::default() };
+    let begun = Instant::now();
+    let (slept, n_slept) = Slow::new(&["x"], None);
+    let (bad, _) = Slow::new(&[], Some("spawn x ENOENT"));
+    let mut builder = Runtime::builder().settings(settings("eager", 2)).provide("bad", bad);
+    for name in ["a", "b", "c", "d"] {
+        builder = builder.provide(name, Slow::new(&["x"], None).0);
+    }
+    let runtime = builder.provide_with("lazy", Arc::new(slept), lazy()).start().await.unwrap();
+    let mut events = runtime.events().subscribe();
+    assert_eq!(begun.elapsed(), Duration::ZERO);
+    // A call does not stand in line with the others.
+    let caller = runtime.caller(CallerOptions::default());
+    let said = use_tool(&caller, id("default", "d", "x")).await;
+    assert_eq!((said.is_empty(), begun.elapsed()), (false, Duration::from_secs(1)), "{said}");
+    let servers = loop {
+        if let Event::Started { servers } = events.recv().await.unwrap() {
+            break servers;
+        }
+    };
+    assert_eq!(begun.elapsed(), Duration::from_secs(2), "two at a time, and one was there already");
+    let failed: Vec<_> =
+        servers.iter().filter(|start| start.error.is_some()).map(|start| start.server.as_str()).collect();
+    assert_eq!((servers.len(), failed), (5, vec!["bad"]));
+    assert_eq!(n_slept.load(Ordering::SeqCst), 0);
+    assert_eq!(runtime.servers().iter().map(|status| status.n_tools).collect::<Vec<_>>(), [0, 1, 1, 1, 1, 0]);
 }
