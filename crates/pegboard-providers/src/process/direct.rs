@@ -34,7 +34,7 @@ pub(super) fn start(plan: &Plan<'_>) -> Result<Started, LaunchError> {
         stdout: child.stdout.take().expect("it was asked for"),
         stderr: child.stderr.take().expect("it was asked for"),
         pid: Arc::new(OnceLock::from(pid)),
-        kept: Kept::Direct(Direct { child, tree: Tree::of(pid), is_clear: false }),
+        kept: Kept::Direct(Direct { tree: Tree::of_child(pid, &child), child, is_clear: false }),
     })
 }
 

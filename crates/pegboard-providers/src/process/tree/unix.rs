@@ -4,6 +4,7 @@ use std::collections::HashSet;
 
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, getpgrp, getpid, kill_process_group, test_kill_process_group};
+use tokio::process::Child;
 
 use super::table::{self, Row};
 
@@ -22,6 +23,11 @@ pub(in crate::process) struct Tree {
 }
 
 impl Tree {
+    /// A child of this process and everything below it. Its number is all that is needed here.
+    pub(in crate::process) fn of_child(program: u32, _child: &Child) -> Self {
+        Self::of(program)
+    }
+
     /// A program that leads a process group, and everything below it.
     pub(in crate::process) fn of(program: u32) -> Self {
         Self {
