@@ -92,3 +92,8 @@ struct ChainsPage;
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/runtime.md")]
 struct RuntimePage;
+
+/// The programs of the documentation compile and do what they say.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/servers.md")]
+struct ServersPage;
