@@ -3,6 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -166,7 +167,7 @@ impl fmt::Debug for ToolChain<'_> {
 }
 
 /// A chain as data: what a file holds.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ChainSpec {
     /// The name of the chain.
@@ -177,9 +178,11 @@ pub struct ChainSpec {
     pub description: Option<String>,
     /// What its input must look like.
     #[serde(default, skip_serializing_if = "Schema::is_empty")]
+    #[schemars(with = "Value")]
     pub input_schema: Schema,
     /// What of the context it gives back as a tool; all of it if not given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<String>")]
     pub output: Option<Path>,
     /// The rules it is read by.
     #[serde(default, skip_serializing_if = "Semantics::is_full")]
@@ -189,7 +192,7 @@ pub struct ChainSpec {
 }
 
 /// The rules a chain is read by.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Semantics {
     /// A path leads as deep as it says, and a source that is not there is an error.

@@ -1,9 +1,11 @@
 //! Durations as people write them: `30s`, `1.5h`, `1h30m`, or a plain number of milliseconds.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
+use schemars::{JsonSchema, SchemaGenerator, json_schema};
 use serde::de::Visitor;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
@@ -105,6 +107,21 @@ impl From<HumanDuration> for Duration {
     }
 }
 
+impl JsonSchema for HumanDuration {
+    fn schema_name() -> Cow<'static, str> {
+        "Duration".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> schemars::Schema {
+        json_schema!({
+            "description": "A duration like 30s or 1h30m, or a number of milliseconds.",
+            "type": ["string", "number"],
+            "minimum": 0,
+            "examples": ["30s", "1h30m", 250],
+        })
+    }
+}
+
 impl Serialize for HumanDuration {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_str(self)
@@ -192,6 +209,20 @@ impl FromStr for Ttl {
         }
         let read = trimmed.parse::<HumanDuration>().map_err(|_| InvalidTtl { text: text.to_owned() })?;
         Ok(Duration::from(read).into())
+    }
+}
+
+impl JsonSchema for Ttl {
+    fn schema_name() -> Cow<'static, str> {
+        "CacheDuration".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> schemars::Schema {
+        json_schema!({
+            "description": "A duration like 5m, a number of milliseconds, or off.",
+            "type": ["string", "number"],
+            "examples": ["5m", "off"],
+        })
     }
 }
 

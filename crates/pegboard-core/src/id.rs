@@ -1,9 +1,10 @@
 //! What a tool is called, for good: the toolbox, the server and the name that the server gave it.
 
-use std::borrow::Borrow;
+use std::borrow::{Borrow, Cow};
 use std::fmt;
 use std::sync::Arc;
 
+use schemars::{JsonSchema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize};
 
 /// The one identity of a tool. Every other name is printed from it and looked up whole; none is taken apart.
@@ -130,6 +131,16 @@ macro_rules! name {
         impl Borrow<str> for $type {
             fn borrow(&self) -> &str {
                 &self.0
+            }
+        }
+
+        impl JsonSchema for $type {
+            fn schema_name() -> Cow<'static, str> {
+                stringify!($type).into()
+            }
+
+            fn json_schema(_: &mut SchemaGenerator) -> schemars::Schema {
+                json_schema!({"type": "string", "minLength": 1, "maxLength": MAX_BYTES})
             }
         }
 

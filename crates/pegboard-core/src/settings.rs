@@ -3,11 +3,13 @@
 use std::time::Duration;
 
 use indexmap::IndexMap;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::duration::{HumanDuration, Ttl};
 
+pub mod gateway;
 pub mod mcp;
 
 /// What holds for every call unless a server or a tool says otherwise.
@@ -21,7 +23,7 @@ pub mod mcp;
 /// assert_eq!(settings.queues["slow"].max_concurrency, Some(2));
 /// assert_eq!(settings.tool_response_max_bytes, None);
 /// ```
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct RuntimeSettings {
     /// How long a tool may run; 0 for as long as it wants.
@@ -44,6 +46,7 @@ pub struct RuntimeSettings {
     /// How many servers are started at once when many are to be started; without it, all.
     pub mcp_init_concurrency: Option<usize>,
     /// How long the names that clients see may be.
+    #[schemars(range(min = 20, max = 200))]
     pub tool_name_max_length: usize,
     /// Whether what tools are given and answer is written to the trace.
     pub trace_payloads: bool,
@@ -68,7 +71,7 @@ impl Default for RuntimeSettings {
 }
 
 /// What a progress notice does to a tool's time.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct ProgressRule {
     /// Up to how long a tool may run in all if every notice gives it its whole time again; without it, a notice
@@ -77,7 +80,7 @@ pub struct ProgressRule {
 }
 
 /// When a toolbox opens by itself.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum AutoOpen {
     /// Never.
@@ -90,7 +93,7 @@ pub enum AutoOpen {
 }
 
 /// When a server is started.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum StartRule {
     /// When somebody uses it.
@@ -101,7 +104,7 @@ pub enum StartRule {
 }
 
 /// What becomes of answers that are too large.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct OutputSettings {
     /// Whether they are stored; otherwise they are cut.
@@ -113,6 +116,7 @@ pub struct OutputSettings {
     /// How many chunks may be given to a model whole.
     pub max_chunks: usize,
     /// How much of a chunk the next one repeats, in percent.
+    #[schemars(range(max = 50))]
     pub overlap_percent: u8,
     /// From which average length of a line on a text is read in chunks rather than searched.
     pub avg_line_bytes_threshold: usize,
@@ -132,11 +136,12 @@ impl Default for OutputSettings {
 }
 
 /// How a queue behaves.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct QueueSettings {
     /// How many calls run at once; without it, as many as come.
     #[serde(alias = "concurrent", deserialize_with = "slots")]
+    #[schemars(with = "Option<f64>", range(min = 0))]
     pub max_concurrency: Option<usize>,
     /// How many may wait; more are refused at once.
     pub max_waiting: usize,
@@ -180,7 +185,7 @@ fn slots<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<usi
 }
 
 /// What holds for the tools of one server.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct ServerSettings {
     /// Which tools there are: names and globs. Without it, or empty, all.
@@ -192,6 +197,7 @@ pub struct ServerSettings {
     /// The queue their calls go through.
     pub queue: Option<String>,
     /// How urgent their calls are, from −10 to 10.
+    #[schemars(range(min = -10, max = 10))]
     pub priority: i8,
     /// How long their answers may be given again.
     pub cache: Option<Ttl>,
@@ -216,7 +222,7 @@ pub struct ServerSettings {
 }
 
 /// What holds for one tool.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct ToolSettings {
     /// Other names it can be called by.
@@ -224,6 +230,7 @@ pub struct ToolSettings {
     /// The queue its calls go through.
     pub queue: Option<String>,
     /// How urgent its calls are, from −10 to 10.
+    #[schemars(range(min = -10, max = 10))]
     pub priority: Option<i8>,
     /// How long its answers may be given again.
     pub cache: Option<Ttl>,
@@ -240,7 +247,7 @@ pub struct ToolSettings {
 }
 
 /// Who may be given an answer again.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum CacheScope {
     /// Everybody.
@@ -253,7 +260,7 @@ pub enum CacheScope {
 }
 
 /// Who judges arguments.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Judge {
     /// The server: what is no object is refused, everything else is passed on.
@@ -263,7 +270,7 @@ pub enum Judge {
 }
 
 /// What an answer that breaks its tool's output schema is.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum OutputRule {
     /// An answer with a warning.

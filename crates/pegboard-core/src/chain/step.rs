@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use indexmap::IndexMap;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use super::path::Path;
 use super::source::{Condition, Source};
@@ -24,7 +26,7 @@ use crate::duration::HumanDuration;
 /// let short = r#"{"tool": "summarise", "with": {"text": "page.body"}, "as": "summary"}"#;
 /// assert_eq!(serde_json::from_str::<ChainStep>(short).unwrap(), step);
 /// ```
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ChainStep {
     /// The tool it calls.
@@ -32,6 +34,7 @@ pub struct ChainStep {
     pub tool_name: String,
     /// Where each input comes from. Without one the tool gets the whole context.
     #[serde(alias = "with", default)]
+    #[schemars(with = "IndexMap<String, Value>")]
     pub input_mapping: IndexMap<String, Source>,
     /// Where the output goes in the context. Without one an object is merged into it.
     #[serde(alias = "as", default)]
@@ -41,9 +44,11 @@ pub struct ChainStep {
     pub timeout: Option<HumanDuration>,
     /// Runs only if this holds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Value")]
     pub when: Option<Condition>,
     /// Runs once for each item of this list, which the mapping knows as `item`, with its `index`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<String>")]
     pub for_each: Option<Path>,
     /// How many items are worked on at a time; one if not given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -57,7 +62,7 @@ pub struct ChainStep {
 }
 
 /// What an output that breaks the tool's schema means for the chain.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum OnPartial {
     /// The step has failed.

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use indexmap::IndexMap;
+use schemars::{JsonSchema, SchemaGenerator, json_schema};
 use serde::de::{self, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value};
@@ -69,7 +70,7 @@ impl<'de> Deserialize<'de> for McpServerEntry {
 /// let Target::Program(program) = &settings.target else { panic!("no program") };
 /// assert_eq!((program.command.as_str(), program.args.len()), ("npx", 2));
 /// ```
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct McpServerSettings {
     /// How it is reached; without it, what else is there tells.
@@ -77,6 +78,7 @@ pub struct McpServerSettings {
     pub kind: Option<Kind>,
     /// The program, or the program and its first arguments.
     #[serde(deserialize_with = "words")]
+    #[schemars(schema_with = "words_schema")]
     pub command: Option<Vec<String>>,
     /// The program's arguments, behind those of `command`.
     pub args: Vec<String>,
@@ -232,7 +234,7 @@ pub enum InvalidSettings {
 }
 
 /// How a server is reached, in a person's words.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Kind {
     /// A program that is started, and spoken to over its input and output.
@@ -259,7 +261,7 @@ enum Place {
 }
 
 /// How it is found out whether a server still answers.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum HealthProbe {
     /// By the cheapest question there is.
@@ -420,7 +422,7 @@ fn add_secrets(secrets: &IndexMap<String, Secret>, add: &mut impl FnMut(&[u8])) 
 }
 
 /// A text that must not be seen. It cannot be printed, only revealed.
-#[derive(Clone, PartialEq, Eq, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(transparent)]
 pub struct Secret(String);
 
@@ -445,6 +447,11 @@ impl fmt::Debug for Secret {
 /// A time, if it is one: 0 means that nobody said.
 fn longer_than_none(time: Option<HumanDuration>) -> Option<Duration> {
     time.map(Duration::from).filter(|time| !time.is_zero())
+}
+
+/// What `words` reads.
+fn words_schema(_: &mut SchemaGenerator) -> schemars::Schema {
+    json_schema!({"type": ["string", "array", "null"], "items": {"type": "string"}})
 }
 
 /// Reads a text, or a list of texts.
