@@ -1,0 +1,103 @@
+//! What a file comes to.
+
+use std::fmt;
+
+use indexmap::IndexMap;
+use pegboard_core::chain::ChainSpec;
+use pegboard_core::id::{ServerName, ToolboxName};
+use pegboard_core::settings::gateway::GatewaySettings;
+use pegboard_core::settings::mcp::{Secret, Settings, Target};
+use pegboard_core::settings::{RuntimeSettings, ServerSettings};
+
+use crate::problem::{Problem, Severity};
+use crate::source::Source;
+
+/// What somebody wrote, with nothing left open: variables are filled in, and names are checked.
+#[derive(Debug, Default)]
+pub struct Configuration {
+    /// What holds for every call.
+    pub settings: RuntimeSettings,
+    /// How clients see the tools.
+    pub gateway: GatewaySettings,
+    /// The toolboxes, in the order of the file.
+    pub toolboxes: IndexMap<ToolboxName, Toolbox>,
+    /// The files it comes from.
+    pub sources: Vec<Source>,
+    /// What is wrong with single servers and chains, which are left out for it, and what is worth a warning; in the
+    /// order of the file.
+    pub problems: Vec<Problem>,
+    /// What nobody should see: what came from variables and files, and the values of `env` and `headers`. The longest
+    /// come first, so that none hides a part of another.
+    pub secrets: Vec<Secret>,
+}
+
+/// Servers and chains that belong together.
+#[derive(Debug, Default)]
+pub struct Toolbox {
+    /// What it is for.
+    pub description: String,
+    /// Its servers, in the order of the file.
+    pub servers: IndexMap<ServerName, Server>,
+    /// Its chains, by name. One whose description is wrong is not among them.
+    pub chains: IndexMap<String, ChainSpec>,
+}
+
+/// A server that somebody described.
+#[derive(Clone)]
+pub enum Server {
+    /// It can be used, unless it is switched off.
+    Mcp {
+        /// How it is reached.
+        connection: Box<Settings>,
+        /// What holds for its tools.
+        tools: Box<ServerSettings>,
+    },
+    /// Its description is wrong.
+    Unusable {
+        /// Variables that must be set before it can be used.
+        needs: Vec<String>,
+        /// All that is wrong with it.
+        problems: Vec<Problem>,
+    },
+}
+
+impl Server {
+    /// Why it cannot be used, in a few words: `needs: GITHUB_TOKEN`. `None` if it can.
+    pub fn obstacle(&self) -> Option<String> {
+        match self {
+            Self::Mcp { .. } => None,
+            Self::Unusable { needs, .. } if !needs.is_empty() => Some(format!("needs: {}", needs.join(", "))),
+            Self::Unusable { problems, .. } => {
+                let is_error = |problem: &&Problem| problem.severity == Severity::Error;
+                let told =
+                    problems.iter().find(is_error).map(|first| format!("{}: {}", first.path, first.message));
+                Some(told.unwrap_or_else(|| "its description is wrong".to_owned()))
+            }
+        }
+    }
+}
+
+/// Says what it is and where, but nothing that may hold a secret: arguments and addresses may.
+impl fmt::Debug for Server {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Mcp { connection, tools } => {
+                let kind = match connection.target {
+                    Target::Program(_) => "program",
+                    Target::WebSocket(_) => "websocket",
+                    Target::Http(_) => "http",
+                    Target::Sse(_) => "sse",
+                    Target::Embedded => "embedded",
+                };
+                f.debug_struct("Mcp")
+                    .field("kind", &kind)
+                    .field("is_enabled", &connection.is_enabled)
+                    .field("tools", tools)
+                    .finish_non_exhaustive()
+            }
+            Self::Unusable { needs, problems } => {
+                f.debug_struct("Unusable").field("needs", needs).field("problems", problems).finish()
+            }
+        }
+    }
+}

@@ -1,0 +1,239 @@
+//! Our own dialect: `toolboxes`, `mcpServers` and `chains`, and beside them what holds for all.
+
+use pegboard_core::chain::ChainSpec;
+use pegboard_core::id::{ToolName, ToolboxName};
+use pegboard_core::settings::RuntimeSettings;
+use pegboard_core::settings::gateway::GatewaySettings;
+
+use super::server;
+use crate::configuration::{Configuration, Toolbox};
+use crate::near::near;
+use crate::path::{Path, Step};
+use crate::read::{Missing, Reader, Strictness, field_names};
+use crate::tree::{Entry, Node, Span, Value};
+
+/// The version of the file that this program reads.
+const VERSION: u64 = 1;
+/// The toolbox of what stands at the root.
+const DEFAULT: &str = "default";
+/// What may hold servers and chains.
+const SECTIONS: [&str; 2] = ["mcpServers", "chains"];
+
+/// What may stand at the root, beside the settings of the runtime and of the gateway.
+const OWN: [&str; 5] = ["$schema", "pegboard", "toolboxes", "mcpServers", "chains"];
+/// What may stand in a toolbox.
+const IN_TOOLBOX: [&str; 3] = ["description", "mcpServers", "chains"];
+
+/// Every name that may stand at the root.
+pub(crate) fn root_names() -> Vec<&'static str> {
+    let settings = field_names::<RuntimeSettings>().iter().chain(field_names::<GatewaySettings>());
+    OWN.iter().chain(settings).copied().collect()
+}
+
+/// Every name that may stand in a toolbox.
+pub(crate) fn toolbox_names() -> &'static [&'static str] {
+    &IN_TOOLBOX
+}
+
+pub(super) fn read(reader: &mut Reader<'_>, root: &Node, configuration: &mut Configuration) {
+    if !is_configuration(reader, root) {
+        return;
+    }
+    check_root(reader, root);
+    let way = reader.root.clone();
+    let settings = subset(root, field_names::<RuntimeSettings>());
+    configuration.settings = read_filled(reader, &settings, &way);
+    check_settings(reader, &settings, &way);
+
+    if SECTIONS.iter().any(|section| root.get(section).is_some()) {
+        let mut toolbox = Toolbox { description: "Default toolbox".to_owned(), ..Toolbox::default() };
+        read_sections(reader, root, &way, &mut toolbox, configuration);
+        let name = ToolboxName::new(DEFAULT).expect("it is a short word");
+        configuration.toolboxes.insert(name, toolbox);
+    }
+    if let Some(toolboxes) = root.get("toolboxes") {
+        let way = way.key("toolboxes");
+        for entry in entries(reader, toolboxes, &way) {
+            read_toolbox(reader, entry, &way, configuration);
+        }
+    }
+
+    let gateway = subset(root, field_names::<GatewaySettings>());
+    configuration.gateway = read_filled(reader, &gateway, &way);
+    check_profiles(reader, &gateway, &way, configuration);
+}
+
+/// Whether there is anything in the file that makes it a configuration, as far as it does not say that it is one.
+fn is_configuration(reader: &mut Reader<'_>, root: &Node) -> bool {
+    let is_one = reader.strictness == Strictness::Strict
+        || SECTIONS.iter().chain(&["toolboxes"]).any(|section| root.get(section).is_some());
+    if !is_one {
+        let message = "this is no configuration: it has no mcpServers, no toolboxes and no chains";
+        let help = "name it pegboard.*, or write pegboard: 1 into it, if it is one all the same";
+        let span = Span::new(root.span.start, root.span.start + 1);
+        reader.error(span, &Path::default(), message, Some(help.to_owned()));
+    }
+    is_one
+}
+
+/// What of the root nobody knows, and whether it is of our version.
+fn check_root(reader: &mut Reader<'_>, root: &Node) {
+    let way = reader.root.clone();
+    let names = root_names();
+    for entry in root.entries().unwrap_or_default() {
+        if !names.contains(&entry.key.as_str()) {
+            reader.unknown_key(&entry.key, entry.key_span, &way.key(&entry.key), &names);
+        }
+    }
+    let version = root.get("pegboard");
+    if let Some(found) = version
+        && !matches!(&found.value, Value::Number(number) if number.as_u64() == Some(VERSION))
+    {
+        let message = format!("this program reads version {VERSION} of the file");
+        reader.error(found.span, &way.key("pegboard"), message, Some(format!("write pegboard: {VERSION}")));
+    }
+}
+
+fn read_toolbox(reader: &mut Reader<'_>, entry: &Entry, way: &Path, configuration: &mut Configuration) {
+    let way = way.key(&entry.key);
+    let (name, _) = reader.fill_text(&entry.key, entry.key_span, &way, Missing::Told);
+    let name = match ToolboxName::new(&name) {
+        Ok(name) => name,
+        Err(invalid) => return reader.error(entry.key_span, &way, invalid.to_string(), None),
+    };
+    for inner in entries(reader, &entry.value, &way) {
+        if !IN_TOOLBOX.contains(&inner.key.as_str()) {
+            reader.unknown_key(&inner.key, inner.key_span, &way.key(&inner.key), &IN_TOOLBOX);
+        }
+    }
+    let mut toolbox = configuration.toolboxes.shift_remove(&name).unwrap_or_default();
+    if let Some(description) = entry.value.get("description") {
+        let way = way.key("description");
+        let mut description = description.clone();
+        reader.fill(&mut description, &way, Missing::Told);
+        toolbox.description = reader.read(&description, &way, &[]).unwrap_or_default();
+    }
+    read_sections(reader, &entry.value, &way, &mut toolbox, configuration);
+    configuration.toolboxes.insert(name, toolbox);
+}
+
+/// Reads the servers and chains that stand at the root or in a toolbox.
+pub(super) fn read_sections(
+    reader: &mut Reader<'_>,
+    parent: &Node,
+    way: &Path,
+    toolbox: &mut Toolbox,
+    configuration: &Configuration,
+) {
+    if let Some(servers) = parent.get("mcpServers") {
+        let way = way.key("mcpServers");
+        for entry in entries(reader, servers, &way) {
+            server::read(reader, entry, &way, toolbox, &configuration.settings.queues);
+        }
+    }
+    if let Some(chains) = parent.get("chains") {
+        let way = way.key("chains");
+        for entry in entries(reader, chains, &way) {
+            read_chain(reader, entry, &way, toolbox);
+        }
+    }
+}
+
+/// Reads one chain. Its paths and templates are a language of their own, so variables are left as they are.
+fn read_chain(reader: &mut Reader<'_>, entry: &Entry, way: &Path, toolbox: &mut Toolbox) {
+    let way = way.key(&entry.key);
+    reader.begin_part();
+    if let Err(invalid) = ToolName::new(&entry.key) {
+        reader.error(entry.key_span, &way, invalid.to_string(), None);
+    }
+    let spec = reader.read::<ChainSpec>(&entry.value, &way, &[]);
+    if let Some(other) = spec.as_ref().and_then(|spec| spec.name.as_ref()).filter(|name| **name != entry.key)
+    {
+        let message = format!("the chain is called '{}' here and '{other}' inside", entry.key);
+        reader.error(entry.key_span, &way, message, Some("take one of the names away".to_owned()));
+    }
+    if toolbox.chains.contains_key(&entry.key) {
+        reader.error(entry.key_span, &way, "the toolbox has a chain of this name", None);
+    }
+    let part = reader.end_part(whole(entry));
+    if let Some(spec) = spec.filter(|_| !part.is_wrong) {
+        toolbox.chains.insert(entry.key.clone(), ChainSpec { name: Some(entry.key.clone()), ..spec });
+    }
+}
+
+/// Reads settings, or the usual ones where they cannot be read.
+fn read_filled<T: serde::de::DeserializeOwned + Default>(
+    reader: &mut Reader<'_>,
+    node: &Node,
+    way: &Path,
+) -> T {
+    let mut node = node.clone();
+    reader.fill(&mut node, way, Missing::Told);
+    reader.read(&node, way, &[]).unwrap_or_default()
+}
+
+fn check_settings(reader: &mut Reader<'_>, settings: &Node, way: &Path) {
+    check_range(reader, settings, way, "toolNameMaxLength", (20, 200));
+    if let Some(output) = settings.get("toolOutput") {
+        check_range(reader, output, &way.key("toolOutput"), "overlapPercent", (0, 50));
+    }
+}
+
+/// Whether a number is between two others, both included.
+pub(super) fn check_range(
+    reader: &mut Reader<'_>,
+    node: &Node,
+    way: &Path,
+    key: &str,
+    (least, most): (i64, i64),
+) {
+    let Some(found) = node.get(key) else { return };
+    let Value::Number(number) = &found.value else { return };
+    if !number.as_i64().is_some_and(|number| (least..=most).contains(&number)) {
+        let message = format!("expected a number from {least} to {most}, not {number}");
+        reader.error(found.span, &way.key(key), message, None);
+    }
+}
+
+/// Whether every toolbox that a profile names is there.
+fn check_profiles(reader: &mut Reader<'_>, gateway: &Node, way: &Path, configuration: &Configuration) {
+    let way = way.key("profiles");
+    for profile in gateway.get("profiles").and_then(Node::entries).unwrap_or_default() {
+        let Some(Value::List(toolboxes)) = profile.value.get("toolboxes").map(|list| &list.value) else {
+            continue;
+        };
+        for (index, toolbox) in toolboxes.iter().enumerate() {
+            let Value::Text(name) = &toolbox.value else { continue };
+            if !configuration.toolboxes.contains_key(name.as_str()) {
+                let way = way.key(&profile.key).key("toolboxes").step(Step::Index(index));
+                let names = configuration.toolboxes.keys().map(ToolboxName::as_str);
+                let help = near(name, names).map(|meant| format!("did you mean {meant}?"));
+                reader.error(toolbox.span, &way, format!("there is no toolbox '{name}'"), help);
+            }
+        }
+    }
+}
+
+/// The entries of what should be an object.
+fn entries<'n>(reader: &mut Reader<'_>, node: &'n Node, way: &Path) -> &'n [Entry] {
+    // A section with nothing in it is what remains when its last entry is remarked out.
+    if matches!(node.value, Value::Null) {
+        return &[];
+    }
+    node.entries().unwrap_or_else(|| {
+        reader.error(node.span, way, format!("expected an object, not {}", node.kind()), None);
+        &[]
+    })
+}
+
+/// Those entries of an object that have one of these keys.
+pub(super) fn subset(node: &Node, keys: &[&str]) -> Node {
+    let is_wanted = |entry: &&Entry| keys.contains(&entry.key.as_str());
+    let kept = node.entries().unwrap_or_default().iter().filter(is_wanted).cloned().collect();
+    Node { value: Value::Map(kept), ..node.clone() }
+}
+
+/// Where an entry stands, from its key to the end of its value.
+pub(super) fn whole(entry: &Entry) -> Span {
+    Span::new(entry.key_span.start.min(entry.value.span.start), entry.value.span.end.max(entry.key_span.end))
+}

@@ -1,0 +1,85 @@
+//! What the user wrote, turned into what we run with.
+//!
+//! [`load`] reads one file: the notation by its name, the [`Dialect`] by what is in it, the variables from an
+//! environment that the caller hands in. What is wrong with one server leaves out that server; what is wrong with the
+//! file refuses it; either way every [`Problem`] is told at once, with its place.
+//!
+//! ```
+//! # let folder = tempfile::tempdir()?;
+//! # let path = folder.path().join("pegboard.yaml");
+//! std::fs::write(&path, "
+//! toolTimeout: 30s
+//! mcpServers:
+//!   files: {command: my-server, args: ['${ROOT:-/srv}']}
+//!   github: {url: https://example.com/mcp, headers: {Authorization: 'Bearer ${GITHUB_TOKEN}'}}
+//! ")?;
+//! let configuration = pegboard_config::load(&path, &|_| None)?;
+//! let servers = &configuration.toolboxes["default"].servers;
+//! assert_eq!(servers["files"].obstacle(), None);
+//! assert_eq!(servers["github"].obstacle().unwrap(), "needs: GITHUB_TOKEN");
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! The way of a file: [`source`] reads its text, `tree` makes a tree of it in which every value knows its place,
+//! `dialect` says what the tree means, `variables` are filled in part by part, and `read` turns values into settings.
+
+use std::path::Path;
+
+pub mod configuration;
+pub mod dialect;
+pub mod error;
+mod find;
+mod near;
+mod path;
+pub mod problem;
+mod read;
+mod schema;
+pub mod source;
+mod tree;
+mod variables;
+
+pub use configuration::{Configuration, Server, Toolbox};
+pub use dialect::Dialect;
+pub use error::ConfigurationError;
+pub use find::find;
+pub use problem::{Problem, Severity};
+pub use schema::native_schema;
+pub use source::{Format, Source};
+
+use problem::Snippet;
+use source::Text;
+use variables::Surroundings;
+
+/// Reads a configuration from a file.
+///
+/// Variables come from `environment` alone; the process's own is not looked at.
+pub fn load(
+    path: &Path,
+    environment: &dyn Fn(&str) -> Option<String>,
+) -> Result<Configuration, ConfigurationError> {
+    let mut text = Text::read(path)?;
+    let format = Format::of(path, &text.body);
+    let parsed = tree::parse(&text.body, format).map_err(|error| refusal(&text, error))?;
+    let parsed = parsed.ok_or_else(|| ConfigurationError::Empty { path: path.to_owned() })?;
+    text.veil(&parsed.root);
+    let folder = path.parent().filter(|folder| *folder != Path::new("")).unwrap_or(Path::new(".")).to_owned();
+    let folder = std::path::absolute(&folder).unwrap_or(folder);
+    let source = |dialect| Source { path: path.to_owned(), format, dialect };
+    dialect::understand(&text, &parsed, Surroundings { environment, folder }, source)
+}
+
+/// The refusal of a text that is no tree.
+fn refusal(text: &Text, error: tree::SyntaxError) -> ConfigurationError {
+    let snippet: Snippet = text.snippet(error.span);
+    let problem = Problem {
+        severity: Severity::Error,
+        file: text.path.clone(),
+        line: snippet.line,
+        column: snippet.column,
+        path: String::new(),
+        message: error.message,
+        help: error.help,
+        snippet,
+    };
+    ConfigurationError::Invalid { problems: vec![problem] }
+}

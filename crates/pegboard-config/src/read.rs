@@ -1,0 +1,411 @@
+//! Turns values of a file into what they mean, and collects all that is wrong with them.
+
+use pegboard_core::settings::mcp::Secret;
+use serde::de::DeserializeOwned;
+
+use crate::near::near;
+use crate::path::{Path, Step};
+use crate::problem::{Problem, Severity};
+use crate::source::Text;
+use crate::tree::{Node, Origin, Parsed, Span, Twin, Value};
+use crate::variables::Surroundings;
+
+mod deserializer;
+mod fault;
+
+use deserializer::Reading;
+pub(crate) use deserializer::field_names;
+use fault::{Fault, What};
+
+/// How many problems of a file are told.
+const MAX_PROBLEMS: usize = 100;
+/// How many names are listed to somebody who wrote another one.
+const MAX_LISTED: usize = 10;
+/// A secret that is shorter would be found in innocent text.
+const MIN_SECRET_CHARACTERS: usize = 4;
+
+/// Somebody who reads a file from its root to its last value.
+pub(crate) struct Reader<'r> {
+    pub(crate) text: &'r Text,
+    pub(crate) strictness: Strictness,
+    /// What the root is called in a path.
+    pub(crate) root: Path,
+    surroundings: Surroundings<'r>,
+    /// Keys that are there twice, and the way to them.
+    twins: Vec<(Twin, Path)>,
+    /// Problems of the whole file, and those of parts that are left out because of them.
+    of_file: Vec<Problem>,
+    of_parts: Vec<Problem>,
+    /// The part that is being read, if one is.
+    part: Option<Part>,
+    secrets: Vec<String>,
+}
+
+/// What becomes of a key that nobody knows.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Strictness {
+    /// It is an error: the file is ours.
+    Strict,
+    /// It is a warning: somebody else may know it.
+    Lenient,
+}
+
+/// What is wrong with a part of a file that can be left out, such as a server.
+#[derive(Default)]
+pub(crate) struct Part {
+    pub(crate) problems: Vec<Problem>,
+    /// Variables that are missing.
+    pub(crate) needs: Vec<String>,
+    /// Whether it must be left out. Of very many problems not all are told, but all count.
+    pub(crate) is_wrong: bool,
+}
+
+/// What becomes of variables that are not set.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Missing {
+    /// It is told.
+    Told,
+    /// Nobody needs them: what they stand in is switched off.
+    Ignored,
+}
+
+/// What was found wrong in a file.
+pub(crate) struct Findings {
+    pub(crate) of_file: Vec<Problem>,
+    pub(crate) of_parts: Vec<Problem>,
+    pub(crate) secrets: Vec<Secret>,
+}
+
+impl<'r> Reader<'r> {
+    pub(crate) fn new(
+        text: &'r Text,
+        strictness: Strictness,
+        surroundings: Surroundings<'r>,
+        parsed: &Parsed,
+    ) -> Self {
+        let way = |(n_before, twin): (usize, &Twin)| {
+            // Nobody sees the ways to more, and finding one takes a walk through the whole file.
+            let way = (n_before < MAX_PROBLEMS).then(|| way_to(&parsed.root, twin.first)).flatten();
+            (twin.clone(), way.unwrap_or_default())
+        };
+        let twins = parsed.twins.iter().enumerate().map(way).collect();
+        Self {
+            text,
+            strictness,
+            root: Path::default(),
+            surroundings,
+            twins,
+            of_file: Vec::new(),
+            of_parts: Vec::new(),
+            part: None,
+            secrets: Vec::new(),
+        }
+    }
+
+    /// Tells an error.
+    pub(crate) fn error(
+        &mut self,
+        span: Span,
+        path: &Path,
+        message: impl Into<String>,
+        help: Option<String>,
+    ) {
+        if let Some(part) = &mut self.part {
+            part.is_wrong = true;
+            self.tell_part(Severity::Error, (span, path), message.into(), help);
+        } else {
+            self.error_of_file(span, path, message.into(), help);
+        }
+    }
+
+    /// Tells an error that no part of the file can be left out for.
+    pub(crate) fn error_of_file(&mut self, span: Span, path: &Path, message: String, help: Option<String>) {
+        if self.of_file.len() < MAX_PROBLEMS {
+            let problem = self.problem(Severity::Error, (span, path), message, help);
+            self.of_file.push(problem);
+        }
+    }
+
+    /// Tells a warning.
+    pub(crate) fn warn(&mut self, span: Span, path: &Path, message: impl Into<String>, help: Option<String>) {
+        self.tell_part(Severity::Warning, (span, path), message.into(), help);
+    }
+
+    /// Tells a key that nobody knows, with the one that was probably meant. Remarks may stand anywhere.
+    pub(crate) fn unknown_key(&mut self, key: &str, span: Span, path: &Path, known: &[&str]) {
+        if key.starts_with('_') || key == "$schema" {
+            return;
+        }
+        let help = match near(key, known.iter().copied()) {
+            Some(meant) => Some(format!("did you mean {meant}?")),
+            None if known.len() <= MAX_LISTED => Some(format!("there are {}", known.join(", "))),
+            None => None,
+        };
+        match self.strictness {
+            Strictness::Strict => self.error(span, path, "unknown setting", help),
+            Strictness::Lenient => self.warn(span, path, "unknown setting, which is left alone", help),
+        }
+    }
+
+    /// Begins a part that can be left out.
+    pub(crate) fn begin_part(&mut self) {
+        self.part = Some(Part::default());
+    }
+
+    /// Whether something is wrong with the part that is being read.
+    pub(crate) fn is_part_wrong(&self) -> bool {
+        self.part.as_ref().is_some_and(|part| part.is_wrong)
+    }
+
+    /// Ends the part, and says what is wrong with it: also keys that are there twice inside it.
+    pub(crate) fn end_part(&mut self, span: Span) -> Part {
+        let is_inside = |(twin, _): &(Twin, _)| span.start <= twin.span.start && twin.span.end <= span.end;
+        let (inside, others) = std::mem::take(&mut self.twins).into_iter().partition(is_inside);
+        self.twins = others;
+        self.tell_twins(inside);
+        let mut part = self.part.take().unwrap_or_default();
+        for problem in &mut part.problems {
+            mask(problem, &self.secrets);
+        }
+        self.of_parts.extend(part.problems.iter().cloned());
+        part
+    }
+
+    /// All that was found wrong, in the order of the file.
+    pub(crate) fn finish(mut self) -> Findings {
+        let twins = std::mem::take(&mut self.twins);
+        self.tell_twins(twins);
+        self.secrets.sort_by_key(|secret| std::cmp::Reverse(secret.len()));
+        self.secrets.dedup();
+        for problems in [&mut self.of_file, &mut self.of_parts] {
+            for problem in &mut *problems {
+                mask(problem, &self.secrets);
+            }
+            problems.sort_by_key(|problem| (problem.line, problem.column));
+        }
+        let secrets = self.secrets.into_iter().map(Secret::new).collect();
+        Findings { of_file: self.of_file, of_parts: self.of_parts, secrets }
+    }
+
+    /// Remembers a text that nobody should see.
+    pub(crate) fn keep_secret(&mut self, text: &str) {
+        if text.chars().count() >= MIN_SECRET_CHARACTERS {
+            self.secrets.push(text.to_owned());
+        }
+    }
+
+    /// Fills in all variables of a value, keys too.
+    pub(crate) fn fill(&mut self, node: &mut Node, path: &Path, missing: Missing) {
+        let span = node.span;
+        match &mut node.value {
+            Value::Text(text) => {
+                let (filled, origin) = self.fill_text(text, span, path, missing);
+                *text = filled;
+                if origin == Origin::Secret {
+                    node.origin = origin;
+                }
+            }
+            Value::List(items) => {
+                for (index, item) in items.iter_mut().enumerate() {
+                    self.fill(item, &path.step(Step::Index(index)), missing);
+                }
+            }
+            Value::Map(entries) => {
+                for entry in entries {
+                    let path = path.key(&entry.key);
+                    entry.key = self.fill_text(&entry.key, entry.key_span, &path, missing).0;
+                    self.fill(&mut entry.value, &path, missing);
+                }
+            }
+            Value::Null | Value::Bool(_) | Value::Number(_) => {}
+        }
+    }
+
+    /// Fills in all variables of a text, and says whether something came from elsewhere.
+    pub(crate) fn fill_text(
+        &mut self,
+        text: &str,
+        span: Span,
+        path: &Path,
+        missing: Missing,
+    ) -> (String, Origin) {
+        let filled = self.surroundings.fill(text);
+        let origin = if filled.secrets.is_empty() { Origin::Written } else { Origin::Secret };
+        filled.secrets.iter().for_each(|secret| self.keep_secret(secret));
+        for fault in filled.faults {
+            if missing == Missing::Ignored && fault.needs.is_some() {
+                continue;
+            }
+            if let (Some(part), Some(name)) = (&mut self.part, &fault.needs)
+                && !part.needs.contains(name)
+            {
+                part.needs.push(name.clone());
+            }
+            // Where the reference itself was written, unless an escape hides it.
+            let written = self.text.slice(span);
+            let place = written
+                .find(&text[fault.range.clone()])
+                .map_or(span, |at| Span::new(span.start + at, span.start + at + fault.range.len()));
+            self.error(place, path, fault.message, Some(fault.help));
+        }
+        (filled.text, origin)
+    }
+
+    /// Reads a value as what it should be. Whatever is wrong in it is told and left out, so that all is told at once.
+    ///
+    /// `beside` are keys that are known here too.
+    pub(crate) fn read<T: DeserializeOwned>(
+        &mut self,
+        node: &Node,
+        path: &Path,
+        beside: &[&str],
+    ) -> Option<T> {
+        let mut node = node.clone();
+        let mut pruned: Vec<Vec<Step>> = Vec::new();
+        for _ in 0..MAX_PROBLEMS {
+            let fault = match T::deserialize(Reading(&node)) {
+                Ok(read) => return Some(read),
+                Err(fault) => fault,
+            };
+            let steps = fault.steps();
+            // What was taken away is probably what is missing now.
+            let is_known = matches!(fault.what, What::Missing { .. }) && pruned.contains(&steps);
+            if !is_known {
+                self.tell_fault(&fault, &node, path, beside);
+            }
+            if !prune(&mut node, &steps) {
+                return None;
+            }
+            pruned.push(steps[..steps.len() - 1].to_vec());
+        }
+        None
+    }
+
+    fn tell_fault(&mut self, fault: &Fault, node: &Node, path: &Path, beside: &[&str]) {
+        let steps = fault.steps();
+        let place = path.then(&steps);
+        let (value, key_span) = find(node, &steps);
+        let span = if fault.is_of_key() { key_span.unwrap_or(value.span) } else { value.span };
+        let help = match &fault.what {
+            What::UnknownKey { key, known } => {
+                let known: Vec<&str> = known.iter().copied().chain(beside.iter().copied()).collect();
+                return self.unknown_key(key, span, &place, &known);
+            }
+            What::UnknownWord { word, known } => {
+                near(word, known.iter().copied()).map(|meant| format!("did you mean {meant}?"))
+            }
+            What::Missing { .. } | What::Twice { .. } | What::Wrong { .. } => None,
+        };
+        let mut message = fault.to_string();
+        if let (Value::Text(text), Origin::Secret) = (&value.value, value.origin)
+            && !text.is_empty()
+        {
+            message = message.replace(text.as_str(), "***");
+        }
+        self.error(span, &place, message, help);
+    }
+
+    fn tell_twins(&mut self, twins: Vec<(Twin, Path)>) {
+        for (twin, way) in twins {
+            let first = self.text.line(twin.first);
+            let message = format!("'{}' is here twice, first in line {first}", twin.key);
+            self.error(twin.span, &self.root.join(&way), message, Some("take one of them away".to_owned()));
+        }
+    }
+
+    fn tell_part(&mut self, severity: Severity, at: (Span, &Path), message: String, help: Option<String>) {
+        let n_told = self.of_parts.len() + self.part.as_ref().map_or(0, |part| part.problems.len());
+        if n_told < MAX_PROBLEMS {
+            let problem = self.problem(severity, at, message, help);
+            self.part.as_mut().map_or(&mut self.of_parts, |part| &mut part.problems).push(problem);
+        }
+    }
+
+    fn problem(
+        &self,
+        severity: Severity,
+        (span, path): (Span, &Path),
+        message: String,
+        help: Option<String>,
+    ) -> Problem {
+        let snippet = self.text.snippet(span);
+        Problem {
+            severity,
+            file: self.text.path.clone(),
+            line: snippet.line,
+            column: snippet.column,
+            path: path.to_string(),
+            message,
+            help,
+            snippet,
+        }
+    }
+}
+
+/// Stars for secrets, should one have got into a message.
+fn mask(problem: &mut Problem, secrets: &[String]) {
+    let texts = [Some(&mut problem.message), problem.help.as_mut(), Some(&mut problem.path)];
+    for text in texts.into_iter().flatten() {
+        for secret in secrets.iter().filter(|secret| text.contains(secret.as_str())).collect::<Vec<_>>() {
+            *text = text.replace(secret.as_str(), "***");
+        }
+    }
+}
+
+/// The value at the end of a way, or as far as the way leads, and where its key is.
+fn find<'n>(node: &'n Node, steps: &[Step]) -> (&'n Node, Option<Span>) {
+    let mut found = (node, None);
+    for step in steps {
+        found = match (step, &found.0.value) {
+            (Step::Key(key), Value::Map(entries)) => match entries.iter().find(|entry| entry.key == *key) {
+                Some(entry) => (&entry.value, Some(entry.key_span)),
+                None => return found,
+            },
+            (Step::Index(index), Value::List(items)) => match items.get(*index) {
+                Some(item) => (item, None),
+                None => return found,
+            },
+            _ => return found,
+        };
+    }
+    found
+}
+
+/// The way to the key that was written at a place.
+fn way_to(node: &Node, key_span: Span) -> Option<Path> {
+    match &node.value {
+        Value::List(items) => items.iter().enumerate().find_map(|(index, item)| {
+            way_to(item, key_span).map(|way| Path::default().step(Step::Index(index)).join(&way))
+        }),
+        Value::Map(entries) => entries.iter().find_map(|entry| {
+            let here = Path::default().key(&entry.key);
+            if entry.key_span == key_span {
+                return Some(here);
+            }
+            way_to(&entry.value, key_span).map(|way| here.join(&way))
+        }),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::Text(_) => None,
+    }
+}
+
+/// Takes away the value at the end of a way. `false` if there is none.
+fn prune(node: &mut Node, steps: &[Step]) -> bool {
+    match (steps, &mut node.value) {
+        ([Step::Key(key)], Value::Map(entries)) => {
+            let n_before = entries.len();
+            entries.retain(|entry| entry.key != *key);
+            entries.len() < n_before
+        }
+        ([Step::Index(index)], Value::List(items)) => items
+            .get_mut(*index)
+            .is_some_and(|item| std::mem::replace(&mut item.origin, Origin::LeftOut) != Origin::LeftOut),
+        ([Step::Key(key), rest @ ..], Value::Map(entries)) => entries
+            .iter_mut()
+            .find(|entry| entry.key == *key)
+            .is_some_and(|entry| prune(&mut entry.value, rest)),
+        ([Step::Index(index), rest @ ..], Value::List(items)) => {
+            items.get_mut(*index).is_some_and(|item| prune(item, rest))
+        }
+        _ => false,
+    }
+}

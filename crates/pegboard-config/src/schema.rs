@@ -1,0 +1,134 @@
+//! The JSON Schema of the native file, for editors.
+
+use indexmap::IndexMap;
+use pegboard_core::chain::ChainSpec;
+use pegboard_core::settings::gateway::GatewaySettings;
+use pegboard_core::settings::mcp::McpServerSettings;
+use pegboard_core::settings::{RuntimeSettings, ServerSettings};
+use schemars::generate::SchemaSettings;
+use schemars::{JsonSchema, SchemaGenerator};
+use serde_json::{Map, Value, json};
+
+use crate::dialect::{root_names, toolbox_names};
+
+/// Settings that have a second name.
+const ALIASES: [(&str, &str); 9] = [
+    ("type", "transport"),
+    ("env", "environment"),
+    ("maxConcurrency", "concurrent"),
+    ("waitTimeoutMs", "waitTimeout"),
+    ("defaultTimeoutMs", "defaultTimeout"),
+    ("chain", "name"),
+    ("tool_name", "tool"),
+    ("input_mapping", "with"),
+    ("output_key", "as"),
+];
+
+/// The JSON Schema of a native file: every setting there is, under all of its names, with what it does.
+///
+/// ```
+/// let schema = pegboard_config::native_schema();
+/// assert_eq!(schema["properties"]["toolTimeout"]["default"], "5m");
+/// ```
+pub fn native_schema() -> Value {
+    let mut generator = SchemaSettings::draft2020_12().into_generator();
+    let mut properties = Map::new();
+    properties.insert("$schema".into(), json!({"description": "Where this schema is.", "type": "string"}));
+    properties.insert("pegboard".into(), json!({"description": "The version of the file.", "const": 1}));
+    let sections = sections(&mut generator);
+    properties.extend(sections.clone());
+    let description = json!({"description": "What it is for. Models choose by it.", "type": "string"});
+    let mut toolbox = Map::from_iter([("description".to_owned(), description)]);
+    toolbox.extend(sections);
+    toolbox.retain(|name, _| toolbox_names().contains(&name.as_str()));
+    properties.insert(
+        "toolboxes".into(),
+        json!({
+            "description": "Servers and chains that belong together, by name.",
+            "type": "object",
+            "additionalProperties": object(&toolbox),
+        }),
+    );
+    for (name, schema) in
+        properties_of::<RuntimeSettings>(&mut generator)
+            .into_iter()
+            .chain(properties_of::<GatewaySettings>(&mut generator))
+    {
+        properties.insert(name, schema);
+    }
+    properties.retain(|name, _| root_names().contains(&name.as_str()));
+    let mut definitions = generator.take_definitions(true);
+    add_aliases_to_definitions(&mut definitions);
+    let mut schema = object(&properties);
+    schema["$schema"] = json!("https://json-schema.org/draft/2020-12/schema");
+    schema["title"] = json!("Pegboard configuration");
+    schema["$defs"] = Value::Object(definitions);
+    schema
+}
+
+/// What may stand at the root and in every toolbox.
+fn sections(generator: &mut SchemaGenerator) -> Map<String, Value> {
+    let mut server = properties_of::<McpServerSettings>(generator);
+    server.extend(properties_of::<ServerSettings>(generator));
+    for name in ["env", "environment", "headers"] {
+        // Numbers and words are the texts that they are written as.
+        server[name]["additionalProperties"] = json!({"type": ["string", "number", "boolean"]});
+    }
+    server["args"]["items"] = json!({"type": ["string", "number", "boolean"]});
+    let chains = generator.subschema_for::<IndexMap<String, ChainSpec>>();
+    let mut chains = chains.to_value();
+    chains["description"] = json!("Chains of tools, by name.");
+    Map::from_iter([
+        (
+            "mcpServers".to_owned(),
+            json!({
+                "description": "MCP servers, by name.",
+                "type": "object",
+                "additionalProperties": object(&server),
+            }),
+        ),
+        ("chains".to_owned(), chains),
+    ])
+}
+
+/// An object with these properties, and remarks.
+fn object(properties: &Map<String, Value>) -> Value {
+    json!({
+        "type": "object",
+        "properties": properties,
+        "patternProperties": {"^_": true},
+        "additionalProperties": false,
+    })
+}
+
+/// The properties of a type, under all of their names.
+fn properties_of<T: JsonSchema>(generator: &mut SchemaGenerator) -> Map<String, Value> {
+    let mut schema = T::json_schema(generator).to_value();
+    let mut properties = match schema["properties"].take() {
+        Value::Object(properties) => properties,
+        _ => Map::new(),
+    };
+    add_aliases(&mut properties);
+    properties
+}
+
+/// Adds the second names of properties, which a schema is made without.
+fn add_aliases(properties: &mut Map<String, Value>) {
+    for (name, alias) in ALIASES {
+        if let Some(schema) = properties.get(name).cloned() {
+            properties.insert(alias.to_owned(), schema);
+        }
+    }
+}
+
+/// The same for definitions. One of two names will do, which a list of what must be there cannot say.
+fn add_aliases_to_definitions(definitions: &mut Map<String, Value>) {
+    for schema in definitions.values_mut() {
+        if let Some(properties) = schema.get_mut("properties").and_then(Value::as_object_mut) {
+            add_aliases(properties);
+        }
+        if let Some(required) = schema.get_mut("required").and_then(Value::as_array_mut) {
+            required.retain(|name| !ALIASES.iter().any(|(main, _)| name == main));
+        }
+    }
+}

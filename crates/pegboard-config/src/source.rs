@@ -1,0 +1,233 @@
+//! The files that a configuration comes from.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+
+use crate::dialect::Dialect;
+use crate::error::ConfigurationError;
+use crate::problem::Snippet;
+use crate::tree::{Node, Span, Value};
+
+/// How large a file may be.
+pub(crate) const MAX_BYTES: u64 = 4 * 1024 * 1024;
+
+/// A file that a configuration came from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Source {
+    /// Where it is.
+    pub path: PathBuf,
+    /// The notation that it is written in.
+    pub format: Format,
+    /// Whose words it uses.
+    pub dialect: Dialect,
+}
+
+/// The notation of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Format {
+    /// JSON, with comments and trailing commas if somebody wrote them.
+    Json,
+    /// YAML.
+    Yaml,
+    /// TOML.
+    Toml,
+}
+
+impl Format {
+    /// The notation of a file: by the end of its name, or else by how it begins.
+    pub(crate) fn of(path: &Path, text: &str) -> Self {
+        let extension = path.extension().and_then(|extension| extension.to_str()).unwrap_or_default();
+        match extension.to_ascii_lowercase().as_str() {
+            "json" | "jsonc" | "json5" => Self::Json,
+            "yaml" | "yml" => Self::Yaml,
+            "toml" => Self::Toml,
+            _ => Self::guess(text),
+        }
+    }
+
+    fn guess(text: &str) -> Self {
+        let says_something = |line: &&str| !line.is_empty() && !line.starts_with('#');
+        let first = text.lines().map(str::trim).find(says_something).unwrap_or_default();
+        let before_colon = first.split(':').next().unwrap_or_default();
+        if first.starts_with('{') || first.starts_with("//") || first.starts_with("/*") {
+            Self::Json
+        } else if first.starts_with('[') || before_colon.contains('=') {
+            Self::Toml
+        } else {
+            Self::Yaml
+        }
+    }
+}
+
+/// The text of a file, and what of it nobody should see.
+pub(crate) struct Text {
+    pub(crate) path: PathBuf,
+    pub(crate) body: String,
+    /// Where the lines begin.
+    lines: Vec<usize>,
+    /// Values that nobody should see. `None` if it is not known which they are: then all are.
+    veils: Option<Vec<Span>>,
+}
+
+impl Text {
+    /// Reads a file, as long as it can be a configuration at all.
+    pub(crate) fn read(path: &Path) -> Result<Self, ConfigurationError> {
+        let unreadable = |error: io::Error| ConfigurationError::unreadable(path, error);
+        let file = File::open(path).map_err(unreadable)?;
+        let metadata = file.metadata().map_err(unreadable)?;
+        if metadata.is_dir() {
+            return Err(ConfigurationError::Folder { path: path.to_owned() });
+        }
+        let mut bytes = Vec::new();
+        // What is no plain file has no size, so the reading itself has the limit.
+        file.take(MAX_BYTES + 1).read_to_end(&mut bytes).map_err(unreadable)?;
+        if bytes.len() as u64 > MAX_BYTES {
+            return Err(ConfigurationError::TooLarge { path: path.to_owned() });
+        }
+        let body = String::from_utf8(bytes).map_err(|error| ConfigurationError::NotText {
+            path: path.to_owned(),
+            offset: error.utf8_error().valid_up_to(),
+        })?;
+        Ok(Self::new(path, body))
+    }
+
+    pub(crate) fn new(path: &Path, body: String) -> Self {
+        // The mark that some editors put first is no part of what somebody wrote.
+        let body = body.strip_prefix('\u{feff}').map(str::to_owned).unwrap_or(body);
+        let ends = body.bytes().enumerate().filter(|(_, byte)| *byte == b'\n');
+        let lines = std::iter::once(0).chain(ends.map(|(at, _)| at + 1)).collect();
+        Self { path: path.to_owned(), body, lines, veils: None }
+    }
+
+    /// Learns from the tree what nobody should see: the values of `env` and `headers`, wherever they are.
+    pub(crate) fn veil(&mut self, root: &Node) {
+        let mut veils = Vec::new();
+        find_veiled(root, &mut veils);
+        self.veils = Some(veils);
+    }
+
+    /// What was written at a place.
+    pub(crate) fn slice(&self, span: Span) -> &str {
+        self.body.get(span.start..span.end).unwrap_or_default()
+    }
+
+    /// The number of the line of a place, from 1.
+    pub(crate) fn line(&self, span: Span) -> usize {
+        self.lines.partition_point(|start| *start <= span.start)
+    }
+
+    /// The line of a place, to be shown.
+    pub(crate) fn snippet(&self, span: Span) -> Snippet {
+        let start = floor(&self.body, span.start);
+        let line_start = self.body[..start].rfind('\n').map_or(0, |end| end + 1);
+        let line_end = self.body[start..].find('\n').map_or(self.body.len(), |end| start + end);
+        let shown = match &self.veils {
+            Some(veils) => {
+                // No more of a line is shown, and a line may be as long as the file.
+                let is_near = |veil: &&Span| veil.start < start + 1024 && start < veil.end + 1024;
+                let veils: Vec<Span> = veils.iter().filter(is_near).copied().collect();
+                veiled(&self.body[line_start..line_end], line_start, &veils)
+            }
+            None => without_values(&self.body[line_start..line_end]),
+        };
+        let end = floor(&self.body, span.end).clamp(start, line_end);
+        Snippet::new(
+            self.line(span),
+            shown.trim_end_matches('\r'),
+            self.body[line_start..start].chars().count(),
+            self.body[start..end].chars().count(),
+        )
+    }
+}
+
+/// The nearest place before `at` where a character begins.
+fn floor(text: &str, at: usize) -> usize {
+    (0..=at.min(text.len())).rev().find(|&at| text.is_char_boundary(at)).unwrap_or(0)
+}
+
+/// Whether the values under this key are secret until somebody says otherwise.
+pub(crate) fn is_veiling(key: &str) -> bool {
+    matches!(key, "env" | "environment" | "headers")
+}
+
+fn find_veiled(node: &Node, veils: &mut Vec<Span>) {
+    match &node.value {
+        Value::List(items) => items.iter().for_each(|item| find_veiled(item, veils)),
+        Value::Map(entries) => {
+            for entry in entries {
+                if is_veiling(&entry.key) {
+                    add_scalars(&entry.value, veils);
+                } else {
+                    find_veiled(&entry.value, veils);
+                }
+            }
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::Text(_) => {}
+    }
+}
+
+fn add_scalars(node: &Node, veils: &mut Vec<Span>) {
+    match &node.value {
+        Value::List(items) => items.iter().for_each(|item| add_scalars(item, veils)),
+        Value::Map(entries) => entries.iter().for_each(|entry| add_scalars(&entry.value, veils)),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::Text(_) => veils.push(node.span),
+    }
+}
+
+/// A line with stars for what nobody should see. The names of variables stay.
+fn veiled(line: &str, line_start: usize, veils: &[Span]) -> String {
+    let mut shown = String::with_capacity(line.len());
+    let mut name = 0;
+    for (at, character) in line.char_indices() {
+        let place = line_start + at;
+        let is_veiled = veils.iter().any(|veil| veil.start <= place && place < veil.end);
+        if line[at..].starts_with("${") {
+            name = line[at..].find([':', '}']).map_or(0, |end| at + end);
+        }
+        let is_shown = !is_veiled || at < name || !character.is_alphanumeric();
+        shown.push(if is_shown { character } else { '*' });
+    }
+    shown
+}
+
+/// A line with stars for all that may be a value: what is no key, before a `:` or `=`.
+fn without_values(line: &str) -> String {
+    let mut shown = String::with_capacity(line.len());
+    let mut rest = line;
+    while let Some(first) = rest.chars().next() {
+        let n_bytes = word_length(rest, first);
+        let (word, after) = rest.split_at(n_bytes);
+        let next = after.trim_start();
+        let is_key = next.starts_with('=')
+            || next.strip_prefix(':').is_some_and(|value| {
+                matches!(first, '"' | '\'') || value.is_empty() || value.starts_with(char::is_whitespace)
+            });
+        if is_key {
+            shown.push_str(word);
+        } else {
+            shown.extend(word.chars().map(|each| if each.is_alphanumeric() { '*' } else { each }));
+        }
+        rest = after;
+    }
+    shown
+}
+
+/// How long the word is that a text begins with: one in quotes, a run of letters and the like, or one character.
+fn word_length(text: &str, first: char) -> usize {
+    let is_part = |each: char| each.is_alphanumeric() || matches!(each, '-' | '_' | '.' | '$');
+    match first {
+        '"' | '\'' => {
+            let mut is_escaped = false;
+            for (at, each) in text.char_indices().skip(1) {
+                if each == first && !is_escaped {
+                    return at + each.len_utf8();
+                }
+                is_escaped = each == '\\' && !is_escaped;
+            }
+            text.len()
+        }
+        first if is_part(first) => text.find(|each| !is_part(each)).unwrap_or(text.len()),
+        first => first.len_utf8(),
+    }
+}

@@ -1,0 +1,88 @@
+//! Files that are right.
+
+use insta::assert_snapshot;
+
+use super::told;
+
+#[test]
+fn a_workbench_file_is_read_as_its_users_know_it() {
+    assert_snapshot!(told("good/workbench-config.json"), @r#"
+    workbench-config.json Json Workbench
+    dev: Development tools: files, memory and the API
+      filesystem: npx ["-y", "@modelcontextprotocol/server-filesystem", "/srv/work"] [] toolFilters=["read_file","write_file","list_directory"]
+      memory: npx ["-y", "@modelcontextprotocol/server-memory"] [] toolFilters=["*"]
+      api: node ["api.js"] ["API_KEY=key-of-the-api", "STAGE=development"]
+    prod: Production: look, do not touch
+      api: http https://api.example.com/mcp {"Authorization": ***} toolFilters=["get_users"]
+      database: db-server [] [] toolFilters=[]
+    "#);
+}
+
+#[test]
+fn a_file_of_other_clients_is_the_default_toolbox() {
+    assert_snapshot!(told("good/mcp.json"), @r#"
+    mcp.json Json Native
+    default: Default toolbox
+      github: http https://api.example.com/mcp/ {"Authorization": ***}
+      search: uvx ["search-server"] ["SEARCH_KEY="] (off)
+      files: npx ["-y", "files-server", "/home/ada/notes"] []
+    warning: mcp.json:11:87  mcpServers.files.alwaysAllow
+      11 | …"npx", "args": ["-y", "files-server", "${userHome}/notes"], "alwaysAllow": ["read_file"] },
+         |                                                              ^^^^^^^^^^^^^ unknown setting, which is left alone
+    "#);
+}
+
+#[test]
+fn every_setting_of_a_native_file_arrives() {
+    assert_snapshot!(told("good/pegboard.yaml"), @r#"
+    pegboard.yaml Yaml Native
+    toolTimeout="1m30s"
+    progress={"extendsUpTo":"10m"}
+    questionTimeout="2m"
+    toolResponseMaxBytes=12288
+    toolOutput={"enabled":true,"expiresAfter":"1h","sessionTokenBudget":null,"maxChunks":1,"overlapPercent":20,"avgLineBytesThreshold":1000}
+    queues={"web":{"maxConcurrency":4,"maxWaiting":10000,"waitTimeoutMs":"30s","defaultTimeoutMs":null,"shared":false,"ageing":"5s"},"slow":{"maxConcurrency":1,"maxWaiting":10,"waitTimeoutMs":null,"defaultTimeoutMs":"1m","shared":false,"ageing":"0s"}}
+    autoOpen="always"
+    start="eager"
+    mcpInitConcurrency=4
+    toolNameMaxLength=60
+    expose="hybrid"
+    pinned=["github__search_*"]
+    profiles={"editor":{"expose":"flat","toolboxes":["dev"],"pinned":[],"transparent":true},"helper":{"expose":"agent","toolboxes":null,"pinned":[],"transparent":false}}
+    default: Default toolbox
+      notes: notes-server ["--quiet", "--port", "8080"] []
+      chain digest: 2 steps
+    dev: Code and issues
+      github: http https://example.com/mcp {"Authorization": ***} toolsDenied=["delete_*"] queue="web" priority=-2 cache="5m" toolsCache={"create_issue":"off"} tools={"search_code":{"aliases":["find"],"queue":null,"priority":null,"cache":null,"timeout":"10s","toolResponseMaxBytes":null,"validateArguments":null,"instructions":null,"tags":["code"]}}
+      legacy: sse https://example.com/sse {"Authorization": ***} (off) toolsDenied=["delete_*"] queue="web" priority=-2 cache="5m" toolsCache={"create_issue":"off"} tools={"search_code":{"aliases":["find"],"queue":null,"priority":null,"cache":null,"timeout":"10s","toolResponseMaxBytes":null,"validateArguments":null,"instructions":null,"tags":["code"]}}
+      database: HERE/bin/db [] ["PGPORT=5432", "PGSSLMODE=no", "VERSION=1.10"] cacheScope="session" requestTimeoutMs="5s" validateArguments="pegboard" output="strict" start="lazy" toolSchemas={"query":{"type":"object","properties":{"sql":{"type":"string","pattern":"^${"}}}}
+    "#);
+}
+
+#[test]
+fn toml_keeps_the_order_of_the_file() {
+    assert_snapshot!(told("good/pegboard.toml"), @r#"
+    pegboard.toml Toml Native
+    toolTimeout="45s"
+    queues={"web":{"maxConcurrency":2,"maxWaiting":10000,"waitTimeoutMs":null,"defaultTimeoutMs":null,"shared":false,"ageing":"5s"}}
+    expose="flat"
+    default: Default toolbox
+      files: files-server ["--root", "/srv"] [] queue="web"
+      search: (needs: SEARCH_KEY)
+    extra: More of them
+      clock: clock [] []
+    error[config_invalid]: pegboard.toml:15:10  mcpServers.search.headers.X-Key
+      15 | X-Key = "${SEARCH_KEY}"
+         |          ^^^^^^^^^^^^^ the variable SEARCH_KEY is not set
+      help: export SEARCH_KEY=…   or give a default: ${SEARCH_KEY:-}
+    "#);
+}
+
+#[test]
+fn a_file_without_an_ending_is_read_by_how_it_begins() {
+    assert_snapshot!(told("good/plain"), @r#"
+    plain Yaml Native
+    default: Default toolbox
+      clock: clock [] [] cache="off"
+    "#);
+}

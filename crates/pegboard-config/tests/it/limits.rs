@@ -1,0 +1,86 @@
+//! Files that are too much of something.
+
+use std::fmt::Write;
+
+use pegboard_config::ConfigurationError;
+use proptest::prelude::*;
+
+use super::load_text;
+
+/// Whether a text is refused, and says this.
+fn check_refused(name: &str, text: &str, expected: &str) {
+    let error = load_text(name, text).unwrap_err().to_string();
+    assert!(error.contains(expected), "{error}");
+}
+
+#[test]
+fn values_may_be_nested_only_so_deep() {
+    let lists = |n: usize| format!("{}{}", "[".repeat(n), "]".repeat(n));
+    check_refused("a.json", &lists(100_000), "nested deeper than 64 levels");
+    check_refused(
+        "a.json",
+        &format!("{{\"a\": {}", "{\"a\":".repeat(100_000)),
+        "nested deeper than 64 levels",
+    );
+    check_refused("a.yaml", &lists(100_000), "Invalid YAML");
+    check_refused("a.toml", &format!("a = {}", lists(10_000)), "Invalid TOML");
+    let brackets_in_texts =
+        format!(r#"{{"pegboard": 1, "_": "{}" /* {} */}}"#, "[".repeat(100), "{".repeat(100));
+    load_text("a.json", &brackets_in_texts).unwrap();
+}
+
+#[test]
+fn aliases_count_as_if_they_were_written_out() {
+    let mut bomb = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n".to_owned();
+    for level in 1..12 {
+        let before = format!("*a{}", level - 1);
+        let _ = writeln!(bomb, "a{level}: &a{level} [{}]", [before.as_str(); 10].join(", "));
+    }
+    check_refused("a.yaml", &bomb, "more than 200000 values");
+
+    let mut ladder = "a0: &a0 x\n".to_owned();
+    for level in 1..200 {
+        let _ = writeln!(ladder, "a{level}: &a{level} [*a{}]", level - 1);
+    }
+    check_refused("a.yaml", &ladder, "nested deeper than 64 levels");
+    check_refused("a.yaml", "a: &a [*a]", "inside what it names");
+}
+
+#[test]
+fn a_file_may_be_only_so_large() {
+    let large = format!("{{\"_\": \"{}\"}}", "x".repeat(5 * 1024 * 1024));
+    assert!(matches!(load_text("a.json", &large), Err(ConfigurationError::TooLarge { .. })));
+}
+
+#[test]
+fn only_the_first_problems_are_told() {
+    let many: Vec<String> = (0..1_000).map(|n| format!("\"key{n}\": 1")).collect();
+    let error = load_text("pegboard.json", &format!("{{{}}}", many.join(", "))).unwrap_err();
+    assert_eq!(error.problems().len(), 100);
+    assert!(error.problems().iter().all(|problem| problem.render().len() < 2_000));
+}
+
+#[test]
+fn a_mark_of_an_editor_changes_nothing() {
+    let told = load_text("pegboard.json", "\u{feff}{\"x\": 1}").unwrap_err();
+    assert_eq!((told.problems()[0].line, told.problems()[0].column), (1, 2));
+}
+
+#[test]
+fn columns_count_characters() {
+    let told = load_text("pegboard.yaml", "expose: meta\nprofiles: {\"ünï\": {expos: flat}}").unwrap_err();
+    assert_eq!((told.problems()[0].line, told.problems()[0].column), (2, 20));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn no_text_brings_the_reader_down(text in "([\\[\\]{}\":,#&*$<>|!'\\\\\n\t =-]|mcpServers|toolboxes|command|env|\\PC){0,60}") {
+        for name in ["pegboard.json", "pegboard.yaml", "pegboard.toml", "workbench.json"] {
+            if let Err(error) = load_text(name, &text) {
+                prop_assert!(!error.to_string().is_empty());
+            }
+        }
+    }
+}

@@ -1,0 +1,103 @@
+//! What files come to, and what is told about those that are wrong.
+
+#![expect(clippy::unwrap_used, reason = "a test says what it expects by failing")]
+
+use std::path::Path;
+
+use pegboard_config::{Configuration, ConfigurationError, Problem, Server};
+use pegboard_core::settings::RuntimeSettings;
+use pegboard_core::settings::gateway::GatewaySettings;
+use pegboard_core::settings::mcp::Target;
+use serde_json::{Map, Value, json};
+
+mod bad;
+mod found;
+mod good;
+mod limits;
+mod schema;
+mod secrets;
+mod variables;
+
+/// The environment of all tests.
+fn environment(name: &str) -> Option<String> {
+    let value = match name {
+        "A" => "1",
+        "API_KEY" => "key-of-the-api",
+        "EMPTY" => "",
+        "GITHUB_TOKEN" => "ghp_0123456789",
+        "HOME" => "/home/ada",
+        "KEY" => "sk-from-outside",
+        _ => return None,
+    };
+    Some(value.to_owned())
+}
+
+/// Reads one of the files beside the tests.
+fn load(name: &str) -> Result<Configuration, ConfigurationError> {
+    pegboard_config::load(&Path::new("tests/files").join(name), &environment)
+}
+
+/// Reads a text as if it were a file of this name.
+fn load_text(name: &str, text: &str) -> Result<Configuration, ConfigurationError> {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join(name);
+    std::fs::write(&path, text).unwrap();
+    pegboard_config::load(&path, &environment)
+}
+
+/// What a file comes to, or why it comes to nothing, without the folder it is in.
+fn told(name: &str) -> String {
+    let text = load(name).map_or_else(|error| error.to_string(), |configuration| summary(&configuration));
+    text.replace("tests/files/good/", "").replace("tests/files/bad/", "")
+}
+
+/// A configuration in a few lines.
+fn summary(configuration: &Configuration) -> String {
+    let mut lines = Vec::new();
+    for source in &configuration.sources {
+        lines.push(format!("{} {:?} {:?}", source.path.display(), source.format, source.dialect));
+    }
+    let settings = json!(configuration.settings);
+    let gateway = json!(configuration.gateway);
+    lines.extend(changes(&settings, &json!(RuntimeSettings::default())));
+    lines.extend(changes(&gateway, &json!(GatewaySettings::default())));
+    for (name, toolbox) in &configuration.toolboxes {
+        lines.push(format!("{name}: {}", toolbox.description));
+        for (name, server) in &toolbox.servers {
+            lines.push(format!("  {name}: {}", server_line(server)));
+        }
+        for (name, chain) in &toolbox.chains {
+            lines.push(format!("  chain {name}: {} steps", chain.steps.len()));
+        }
+    }
+    lines.extend(configuration.problems.iter().map(Problem::render));
+    lines.join("\n").replace(&std::env::current_dir().unwrap().display().to_string(), "HERE")
+}
+
+fn server_line(server: &Server) -> String {
+    let Server::Mcp { connection, tools } = server else {
+        return format!("({})", server.obstacle().unwrap());
+    };
+    let target = match &connection.target {
+        Target::Program(program) => {
+            let env: Vec<String> =
+                program.env.iter().map(|(name, value)| format!("{name}={}", value.reveal())).collect();
+            format!("{} {:?} {env:?}", program.command, program.args)
+        }
+        Target::WebSocket(address) => format!("websocket {} {:?}", address.url, address.headers),
+        Target::Http(address) => format!("http {} {:?}", address.url, address.headers),
+        Target::Sse(address) => format!("sse {} {:?}", address.url, address.headers),
+        Target::Embedded => "embedded".to_owned(),
+    };
+    let state = if connection.is_enabled { "" } else { " (off)" };
+    let changed = changes(&json!(**tools), &json!(pegboard_core::settings::ServerSettings::default()));
+    format!("{target}{state} {}", changed.join(" ")).trim_end().to_owned()
+}
+
+/// What differs from the usual.
+fn changes(settings: &Value, usual: &Value) -> Vec<String> {
+    let empty = Map::new();
+    let settings = settings.as_object().unwrap_or(&empty);
+    let differs = |(name, value): &(&String, &Value)| usual[name.as_str()] != **value;
+    settings.iter().filter(differs).map(|(name, value)| format!("{name}={value}")).collect()
+}

@@ -1,0 +1,80 @@
+//! The schema of the native file.
+
+use std::path::Path;
+
+use pegboard_config::native_schema;
+use pegboard_core::chain::{ChainSpec, ChainStep};
+use pegboard_core::settings::gateway::{GatewaySettings, Profile};
+use pegboard_core::settings::mcp::McpServerSettings;
+use pegboard_core::settings::{
+    OutputSettings, ProgressRule, QueueSettings, RuntimeSettings, ServerSettings, ToolSettings,
+};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::load_text;
+
+/// The names that a type takes, as its own error lists them.
+fn names_of<T: for<'de> Deserialize<'de>>() -> Vec<String> {
+    let error = serde_json::from_value::<T>(json!({"\u{0}": 0})).err().unwrap().to_string();
+    error.split('`').skip(3).step_by(2).map(str::to_owned).collect()
+}
+
+fn check_names<T: for<'de> Deserialize<'de>>(schema: &Value) {
+    let names = names_of::<T>();
+    assert!(!names.is_empty());
+    for name in names {
+        assert!(schema["properties"].get(&name).is_some(), "{name} is not in {schema:#}");
+    }
+}
+
+#[test]
+fn every_name_of_every_setting_is_in_the_schema() {
+    let schema = native_schema();
+    let server = &schema["properties"]["mcpServers"]["additionalProperties"];
+    check_names::<RuntimeSettings>(&schema);
+    check_names::<GatewaySettings>(&schema);
+    check_names::<McpServerSettings>(server);
+    check_names::<ServerSettings>(server);
+    check_names::<QueueSettings>(&schema["$defs"]["QueueSettings"]);
+    check_names::<OutputSettings>(&schema["$defs"]["OutputSettings"]);
+    check_names::<ProgressRule>(&schema["$defs"]["ProgressRule"]);
+    check_names::<ToolSettings>(&schema["$defs"]["ToolSettings"]);
+    check_names::<Profile>(&schema["$defs"]["Profile"]);
+    check_names::<ChainSpec>(&schema["$defs"]["ChainSpec"]);
+    check_names::<ChainStep>(&schema["$defs"]["ChainStep"]);
+    for section in ["mcpServers", "chains"] {
+        let toolbox = &schema["properties"]["toolboxes"]["additionalProperties"];
+        assert_eq!(toolbox["properties"][section], schema["properties"][section]);
+    }
+}
+
+#[test]
+fn every_name_in_the_schema_is_read() {
+    let schema = native_schema();
+    for name in schema["properties"].as_object().unwrap().keys() {
+        let text = json!({name: "no value that any setting takes: {", "pegboard": 1}).to_string();
+        let told = load_text("a.json", &text).map_or_else(|error| error.to_string(), |_| String::new());
+        assert!(!told.contains("unknown setting"), "{told}");
+    }
+}
+
+#[test]
+fn what_is_read_is_valid_and_what_is_not_is_not() {
+    let validator = jsonschema::validator_for(&native_schema()).unwrap();
+    let check = |name: &str| -> Vec<String> {
+        let text = std::fs::read_to_string(Path::new("tests/files").join(name)).unwrap();
+        let file: Value = if name.ends_with("toml") {
+            toml::from_str(&text).unwrap()
+        } else {
+            serde_saphyr::from_str(&text).unwrap()
+        };
+        validator.iter_errors(&file).map(|error| format!("{}: {error}", error.instance_path())).collect()
+    };
+    for name in ["good/pegboard.yaml", "good/pegboard.toml", "good/workbench-config.json"] {
+        assert_eq!(check(name), Vec::<String>::new(), "{name}");
+    }
+    for name in ["bad/pegboard.unknown.yaml", "bad/secrets.json", "bad/version.json"] {
+        assert!(!check(name).is_empty(), "{name}");
+    }
+}

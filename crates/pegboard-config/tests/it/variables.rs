@@ -1,0 +1,64 @@
+//! Variables in files.
+
+use pegboard_config::Server;
+use pegboard_core::settings::mcp::Target;
+
+use super::load_text;
+
+#[test]
+fn a_variable_that_is_not_set_disables_its_server_alone() {
+    let text = r#"{"mcpServers": {
+        "a": {"command": "x", "env": {"K": "${UNSET} ${UNSET} ${OTHER}"}},
+        "b": {"command": "x"},
+        "c": {"command": "x", "env": {"K": "${UNSET}"}, "enabled": false}
+    }}"#;
+    let configuration = load_text("pegboard.json", text).unwrap();
+    let servers = &configuration.toolboxes["default"].servers;
+    assert_eq!(servers["a"].obstacle().unwrap(), "needs: UNSET, OTHER");
+    assert_eq!(servers["b"].obstacle(), None);
+    assert_eq!(servers["c"].obstacle(), None);
+}
+
+#[test]
+fn a_variable_that_a_description_needs_refuses_the_file() {
+    for (name, path) in [
+        ("pegboard.json", "toolboxes.t.description"),
+        ("workbench-config.json", "config.toolboxes.t.description"),
+    ] {
+        let text =
+            r#"{"toolboxes": {"t": {"description": "${UNSET}", "mcpServers": {"a": {"command": "x"}}}}}"#;
+        let error = load_text(name, text).unwrap_err();
+        let problem = &error.problems()[0];
+        assert_eq!(
+            (problem.path.as_str(), problem.message.as_str()),
+            (path, "the variable UNSET is not set")
+        );
+    }
+}
+
+#[test]
+fn keys_are_filled_in_and_numbers_left_alone() {
+    let text =
+        r#"{"mcpServers": {"${A}k": {"command": "x", "env": {"${A}k": 5, "T": true}, "priority": 3}}}"#;
+    let configuration = load_text("pegboard.json", text).unwrap();
+    let Server::Mcp { connection, tools } = &configuration.toolboxes["default"].servers["1k"] else {
+        panic!("the server is not usable")
+    };
+    let Target::Program(program) = &connection.target else { panic!("the server is no program") };
+    let env: Vec<(&str, &str)> =
+        program.env.iter().map(|(name, value)| (name.as_str(), value.reveal())).collect();
+    assert_eq!((env, tools.priority), (vec![("1k", "5"), ("T", "true")], 3));
+}
+
+#[test]
+fn a_file_beside_the_file_may_hold_a_secret() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("token"), "from-a-file\n").unwrap();
+    let path = folder.path().join("pegboard.yaml");
+    std::fs::write(&path, "mcpServers: {a: {command: x, args: ['${file:token}', '${file:gone}']}}").unwrap();
+    let configuration = pegboard_config::load(&path, &|_| None).unwrap();
+    assert_eq!(configuration.secrets[0].reveal(), "from-a-file");
+    let [problem] = configuration.problems.as_slice() else { panic!("{:?}", configuration.problems) };
+    assert_eq!(problem.path, "mcpServers.a.args[1]");
+    assert!(problem.message.contains("cannot be filled in"), "{}", problem.message);
+}
