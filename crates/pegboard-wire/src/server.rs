@@ -32,11 +32,24 @@ pub trait Service: Send + Sync + 'static {
     /// Who it is and what it can do, in the words of a revision.
     fn describe(&self, revision: Revision) -> Description;
 
+    /// The same, to one client; for services that are not the same to all.
+    fn describe_to(&self, revision: Revision, _client: &ClientDescription) -> Description {
+        self.describe(revision)
+    }
+
+    /// What else a client is told in the `_meta` of the answer that introduces the service.
+    fn remarks(&self, _client: &ClientDescription) -> Option<RawJson> {
+        None
+    }
+
     /// Answers a request. Dropping the future cancels the work.
     fn call(&self, request: ServerRequest) -> BoxFuture<'static, Result<Reply, RpcError>>;
 
     /// Hears a notification of a client with a session.
     fn notified(&self, _session: &SessionId, _notification: Notification) {}
+
+    /// Hears that a session is over: its connection has ended, and no request of it is under way.
+    fn ended(&self, _session: &SessionId) {}
 
     /// What changes, for those who listen.
     fn changes(&self) -> Option<broadcast::Receiver<Change>> {

@@ -11,7 +11,8 @@ use tokio::sync::broadcast::error::RecvError;
 
 use super::round::{ask_all, check_capabilities};
 use super::{
-    Change, ClientDescription, DEFAULT_LOG_LEVEL, Peer, Reply, Server, ServerRequest, SessionId, stateless,
+    Change, ClientDescription, DEFAULT_LOG_LEVEL, Peer, Reply, Server, ServerRequest, Service, SessionId,
+    stateless,
 };
 use crate::connection::{Connection, Inbound, Receiver, WeakConnection};
 use crate::era::{self, LogLevel, Revision};
@@ -32,8 +33,8 @@ const MAX_TASKS: usize = 10_000;
 
 /// Serves one client over a link, in whichever era it speaks.
 pub(crate) fn open(server: &Server, link: Link) -> Connection {
-    let session =
-        Arc::new(Session { id: SessionId::random(), server: server.clone(), state: Arc::default() });
+    let life = Arc::new(Life { id: SessionId::random(), service: Arc::clone(&server.service) });
+    let session = Arc::new(Session { life, server: server.clone(), state: Arc::default() });
     let connection = Connection::open(link, session.clone(), server.limits);
     forward_changes(&session, &connection);
     connection
@@ -41,9 +42,21 @@ pub(crate) fn open(server: &Server, link: Link) -> Connection {
 
 /// What is known of one client.
 struct Session {
-    id: SessionId,
+    life: Arc<Life>,
     server: Server,
     state: Arc<Mutex<State>>,
+}
+
+/// How long a session lasts: as long as its connection, and as every request of it.
+struct Life {
+    id: SessionId,
+    service: Arc<dyn Service>,
+}
+
+impl Drop for Life {
+    fn drop(&mut self) {
+        self.service.ended(&self.id);
+    }
 }
 
 #[derive(Default)]
@@ -70,7 +83,7 @@ impl Receiver for Session {
     }
 
     fn notification(&self, notification: Notification, _about: Option<Id>) {
-        self.server.service.notified(&self.id, notification);
+        self.server.service.notified(&self.life.id, notification);
     }
 }
 
@@ -100,16 +113,21 @@ impl Session {
         let asked =
             params.protocol_version.parse::<Revision>().ok().filter(|revision| !revision.is_stateless());
         let revision = asked.unwrap_or(Revision::NEWEST_WITH_SESSIONS);
-        let description = self.server.service.describe(revision);
         let client = ClientDescription {
             info: params.client_info.map(RawJson::from),
             capabilities: RawJson::from(params.capabilities),
         };
+        let description = self.server.service.describe_to(revision, &client);
+        let remarks = self.server.service.remarks(&client);
         self.state().client = Some((revision, client));
         let result = Result_ { protocol_version: revision, instructions: description.instructions };
-        Ok(RawJson::of(&result)
+        let result = RawJson::of(&result)
             .with("capabilities", &description.capabilities)
-            .with("serverInfo", &description.info))
+            .with("serverInfo", &description.info);
+        Ok(match remarks {
+            Some(remarks) => result.with("_meta", &remarks),
+            None => result,
+        })
     }
 
     fn call(
@@ -134,9 +152,8 @@ impl Session {
         let token = params.at(&["_meta", "progressToken"]);
         let peer =
             Peer::session(connection, request.id).with_wishes(token, log_level.or(Some(DEFAULT_LOG_LEVEL)));
-        let service = Arc::clone(&self.server.service);
-        let known = Arc::clone(&self.state);
-        let (id, method) = (self.id.clone(), request.method);
+        let (known, life) = (Arc::clone(&self.state), Arc::clone(&self.life));
+        let method = request.method;
         async move {
             let (mut answers, mut state) = (None, None);
             for _ in 0..MAX_ROUNDS {
@@ -144,14 +161,14 @@ impl Session {
                     method: Arc::clone(&method),
                     params: params.clone(),
                     revision,
-                    session: Some(id.clone()),
+                    session: Some(life.id.clone()),
                     client: client.clone(),
                     answers: answers.take(),
                     state: state.take(),
                     headers: headers.clone(),
                     peer: peer.clone(),
                 };
-                match service.call(request).await? {
+                match life.service.call(request).await? {
                     Reply::Result(result) => {
                         match &*method {
                             "tools/call" => locked(&known).remember_task(&result),

@@ -54,9 +54,15 @@ async fn answer(
         return Err(RpcError::method_not_found(&request.method));
     }
     let peer = peer.with_wishes(params.at(&["_meta", "progressToken"]), claims.log_level);
-    let description = server.service.describe(claims.revision);
+    let description = server.service.describe_to(claims.revision, &claims.client);
     match &*request.method {
-        "server/discover" => Ok(finished(&discovered(&description), &request.method, &description.info)),
+        "server/discover" => {
+            let mut discovered = discovered(&description);
+            if let Some(remarks) = server.service.remarks(&claims.client) {
+                discovered = discovered.with("_meta", &remarks);
+            }
+            Ok(finished(&discovered, &request.method, &description.info))
+        }
         "subscriptions/listen" => subscription::listen(&server, &request, &description, &peer).await,
         _ => {
             let purpose = purpose(&request.method, &params);
