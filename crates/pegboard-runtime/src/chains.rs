@@ -10,6 +10,10 @@ use pegboard_core::provider::{Local, Offer, Provider};
 use crate::catalogue::{Scope, Snapshot};
 use crate::runtime::StartError;
 
+mod run;
+
+pub(crate) use run::{NAME as RUN_CHAIN, entry as run_chain};
+
 /// The chains of one toolbox. What each says of its effects follows what its tools say.
 pub(crate) struct PublishedChains {
     provider: Arc<Local>,

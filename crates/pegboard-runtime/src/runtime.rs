@@ -17,6 +17,7 @@ use pegboard_core::settings::{QueueSettings, RuntimeSettings};
 use pegboard_core::store::{CacheStore, SlotStore};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
+use tokio::sync::watch;
 use tokio::time;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -34,7 +35,7 @@ use crate::pipeline::{Flights, Pipeline};
 use crate::queues::Queues;
 use crate::sessions::Sessions;
 use crate::spans::Spans;
-use crate::toolbox::{ServerStatus, Toolboxes};
+use crate::toolbox::{ConfiguredToolbox, ServerStatus, Toolboxes};
 use crate::trace::Traces;
 use crate::wall::WallClock;
 use pegboard_core::redact::{self, Redactor};
@@ -97,6 +98,8 @@ pub(crate) struct Shared {
     pub(crate) redactor: Redactor,
     /// What the catalogue was last made from.
     shelves: Mutex<Vec<Shelf>>,
+    /// How often the catalogue was made.
+    n_catalogues: watch::Sender<u64>,
     n_callers: AtomicU64,
 }
 
@@ -139,6 +142,25 @@ impl Runtime {
     /// How every server is, in the order of the configuration.
     pub fn servers(&self) -> Vec<ServerStatus> {
         self.0.toolboxes.status(&self.0)
+    }
+
+    /// Tells when the catalogue has changed; the value is how often it has.
+    pub fn catalogue_changes(&self) -> watch::Receiver<u64> {
+        self.0.n_catalogues.subscribe()
+    }
+
+    /// The toolboxes as they are configured, open or not, in order.
+    pub fn toolboxes(&self) -> Vec<ConfiguredToolbox> {
+        self.0.toolboxes.configured()
+    }
+
+    /// Whether an answer to a client may be stored and not handed over, so that there may be something to read back.
+    pub fn may_store_outputs(&self) -> bool {
+        let Shared { settings, outputs, toolboxes, .. } = &*self.0;
+        let has_limit = settings.tool_response_max_bytes.is_some()
+            || settings.tool_output.session_token_budget.is_some()
+            || toolboxes.has_caps();
+        outputs.is_on() && settings.tool_output.enabled && has_limit
     }
 
     /// Everything that happens.
@@ -297,6 +319,7 @@ impl Shared {
         // Their tools may say other things of themselves than before.
         let snapshot = self.catalogue.load();
         self.chains.iter().for_each(|chains| chains.follow(&snapshot));
+        self.n_catalogues.send_modify(|n_catalogues| *n_catalogues += 1);
         self.events.emit(|| Event::Catalogue { n_tools });
     }
 

@@ -44,6 +44,17 @@ pub(crate) struct Server {
     opening: Opening,
 }
 
+/// A toolbox as it is configured, open or not.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct ConfiguredToolbox {
+    /// The toolbox.
+    pub name: ToolboxName,
+    /// What it is for.
+    pub description: String,
+    /// Its servers, in order.
+    pub servers: Vec<ServerName>,
+}
+
 /// What came of opening a toolbox.
 #[derive(Clone, Debug, Serialize)]
 pub struct Opened {
@@ -98,6 +109,27 @@ impl Toolboxes {
     pub(crate) fn names(&self, allowed: Option<&BTreeSet<ToolboxName>>) -> Vec<String> {
         let is_allowed = |name: &&ToolboxName| allowed.is_none_or(|allowed| allowed.contains(*name));
         self.0.keys().filter(is_allowed).map(ToString::to_string).collect()
+    }
+
+    /// Every toolbox as it is configured, in order.
+    pub(crate) fn configured(&self) -> Vec<ConfiguredToolbox> {
+        let of = |(name, contents): (&ToolboxName, &Toolbox)| ConfiguredToolbox {
+            name: name.clone(),
+            description: contents.description.clone(),
+            servers: contents.servers.keys().cloned().collect(),
+        };
+        self.0.iter().map(of).collect()
+    }
+
+    /// Whether somebody set how much of an answer a caller is handed, for a server or for one of its tools.
+    pub(crate) fn has_caps(&self) -> bool {
+        let has_cap = |server: &Server| {
+            let settings = &server.settings;
+            let mut tools = settings.tools.values();
+            settings.tool_response_max_bytes.is_some()
+                || tools.any(|tool| tool.tool_response_max_bytes.is_some())
+        };
+        self.0.values().flat_map(|toolbox| toolbox.servers.values()).any(has_cap)
     }
 
     /// What every server offers now, in order.

@@ -13,6 +13,7 @@ use pegboard_core::id::{InvalidName, ServerName, ToolboxName};
 use pegboard_core::provider::{Provider, ToolKind};
 use pegboard_core::settings::{Judge, RuntimeSettings, ServerSettings, StartRule};
 use pegboard_core::store::{CacheStore, OutputStore, SessionStore, SlotStore, StoreError, TraceStore};
+use tokio::sync::watch;
 use tokio::time;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -21,7 +22,7 @@ use super::{DEFAULT_TOOLBOX, Runtime, Shared};
 use crate::batch;
 use crate::calls::Calls;
 use crate::catalogue::{Catalogue, Tool};
-use crate::chains::PublishedChains;
+use crate::chains::{self, PublishedChains};
 use crate::event::{Event, Events, Observer};
 use crate::outputs::{self, Outputs};
 use crate::park::Parking;
@@ -252,6 +253,7 @@ impl Builder {
             closing: CancellationToken::new(),
             redactor: Redactor::new(self.secrets),
             shelves: Mutex::default(),
+            n_catalogues: watch::Sender::default(),
             n_callers: AtomicU64::new(1),
             settings: RuntimeSettings { tool_name_max_length: name_limit.clamp(20, 200), ..self.settings },
         });
@@ -308,6 +310,7 @@ fn builtins(shared: &Weak<Shared>, has_outputs: bool) -> HashMap<&'static str, A
     let mut tools = HashMap::new();
     let batch = builtin(batch::entry());
     tools.extend(batch::NAMES.map(|name| (name, Arc::clone(&batch))));
+    tools.insert(chains::RUN_CHAIN, builtin(chains::run_chain()));
     if has_outputs {
         let entry = outputs::tool_output(Weak::clone(shared));
         let mut tool = builtin(entry);
