@@ -44,7 +44,7 @@ pub struct Profile {
 }
 
 /// What a list of tools holds.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Expose {
     /// The few tools by which all others are found and used.
@@ -58,4 +58,17 @@ pub enum Expose {
     Hybrid,
     /// What suits the client.
     Auto,
+}
+
+impl Expose {
+    /// The word for it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Meta => "meta",
+            Self::Flat => "flat",
+            Self::Agent => "agent",
+            Self::Hybrid => "hybrid",
+            Self::Auto => "auto",
+        }
+    }
 }

@@ -1,0 +1,206 @@
+//! One profile as a service of the protocol, for clients of both eras.
+
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use futures_util::future::{BoxFuture, FutureExt, join_all, ready};
+use pegboard_core::settings::AutoOpen;
+use pegboard_json::RawJson;
+use pegboard_runtime::{Caller, Memory};
+use pegboard_wire::RpcError;
+use pegboard_wire::era::Revision;
+use pegboard_wire::http::headers::{HeaderParameter, parameters_of};
+use pegboard_wire::server::{Change, Description, Reply, ServerRequest, Service, SessionId};
+use serde_json::json;
+use tokio::sync::{broadcast, watch};
+use tokio::time;
+use tokio_util::task::AbortOnDropHandle;
+
+use crate::profile::Board;
+use crate::sessions::Callers;
+use crate::surface::{Life, Surface, Viewer, surface};
+use crate::visit::Visit;
+use crate::visit::desk::Desk;
+
+/// How many changes a client may be behind before it must read everything anew.
+const MAX_CHANGES: usize = 64;
+/// How long a list waits for servers that are being made ready for the first time.
+const LIST_PATIENCE: Duration = Duration::from_secs(5);
+
+/// One profile as a service of the protocol.
+pub(crate) struct Endpoint {
+    board: Arc<Board>,
+    surface: Arc<dyn Surface>,
+    callers: Callers,
+    desk: Arc<Desk>,
+    changes: broadcast::Sender<Change>,
+    warming: OnceLock<Warming>,
+    _watching: AbortOnDropHandle<()>,
+}
+
+/// Servers that are being made ready.
+struct Warming {
+    is_done: watch::Receiver<bool>,
+    _work: AbortOnDropHandle<()>,
+}
+
+impl Endpoint {
+    /// The service of a board; `None` if nothing shows it in its way.
+    pub(crate) fn new(board: Arc<Board>) -> Option<Arc<Self>> {
+        let surface = surface(&board, board.expose)?;
+        let changes = broadcast::Sender::new(MAX_CHANGES);
+        let watching = tokio::spawn(follow_catalogue(board.clone(), surface.clone(), changes.clone()));
+        Some(Arc::new(Self {
+            board,
+            surface,
+            callers: Callers::default(),
+            desk: Arc::default(),
+            changes,
+            warming: OnceLock::new(),
+            _watching: AbortOnDropHandle::new(watching),
+        }))
+    }
+
+    /// Makes servers ready whose tools are listed by themselves.
+    pub(crate) fn start(&self) {
+        if self.surface.follows_catalogue() {
+            self.warm_up();
+        }
+    }
+
+    /// Makes all servers ready, once.
+    pub(crate) fn warm_up(&self) {
+        self.warming.get_or_init(|| {
+            let (done, is_done) = watch::channel(false);
+            let board = Arc::clone(&self.board);
+            let work = tokio::spawn(async move {
+                let caller = board.caller(Memory::Everything);
+                let toolboxes = board.toolboxes();
+                let opening = toolboxes.iter().map(|toolbox| caller.open(toolbox.name.as_str()));
+                for (toolbox, opened) in toolboxes.iter().zip(join_all(opening).await) {
+                    if let Err(error) = opened {
+                        tracing::warn!(toolbox = %toolbox.name, %error, "A toolbox could not be opened.");
+                    }
+                }
+                done.send_replace(true);
+            });
+            Warming { is_done, _work: AbortOnDropHandle::new(work) }
+        });
+    }
+
+    /// Whoever makes the calls of a request.
+    fn caller(&self, session: Option<&SessionId>) -> Caller {
+        let memory = self.surface.memory();
+        match session {
+            Some(session) => self.callers.of(session, || self.board.caller(memory)),
+            None if memory == Memory::Everything
+                && self.board.runtime.settings().auto_open == AutoOpen::Never =>
+            {
+                // Toolboxes do not open by themselves, and on this surface all are open: so it cannot be known
+                // again for what was stored.
+                self.board.caller(Memory::Everything)
+            }
+            None => self.board.caller(Memory::Stateless),
+        }
+    }
+
+    /// The list for somebody, once the servers have had time to be ready.
+    fn list(&self, caller: Caller, life: Life) -> BoxFuture<'static, Result<Reply, RpcError>> {
+        self.start();
+        let surface = Arc::clone(&self.surface);
+        let waiting = self.warming.get().map(|warming| warming.is_done.clone());
+        async move {
+            if let Some(mut is_done) = waiting {
+                // The list is as good as it can be by then; what comes later is told as a change.
+                let _ = time::timeout(LIST_PATIENCE, is_done.wait_for(|is_done| *is_done)).await;
+            }
+            let tools = surface.list(&Viewer { caller: &caller, life });
+            Ok(Reply::Result(RawJson::empty_object().with("tools", &tools)))
+        }
+        .boxed()
+    }
+
+    fn call_tool(
+        &self,
+        caller: Caller,
+        life: Life,
+        request: ServerRequest,
+    ) -> BoxFuture<'static, Result<Reply, RpcError>> {
+        let name = request.params.get("name");
+        let Some(name) = name.as_ref().and_then(RawJson::text) else {
+            return ready(Err(RpcError::invalid_params("name must be the name of a tool"))).boxed();
+        };
+        let arguments = request.params.get("arguments").unwrap_or_else(RawJson::empty_object);
+        let trace_parent = request.params.at(&["_meta", "traceparent"]);
+        let trace_parent = trace_parent.and_then(|parent| parent.text()?.parse().ok());
+        let visit = Visit {
+            board: Arc::clone(&self.board),
+            caller,
+            life,
+            client: request.client,
+            peer: request.peer,
+            answers: request.answers,
+            state: request.state,
+            trace_parent,
+            desk: Arc::clone(&self.desk),
+            label: None,
+        };
+        self.surface.call(visit, &name, arguments)
+    }
+}
+
+impl Service for Endpoint {
+    fn describe(&self, revision: Revision) -> Description {
+        let mut capabilities = json!({"tools": {"listChanged": true}});
+        if !revision.is_stateless() {
+            capabilities["logging"] = json!({});
+        }
+        let info = json!({"name": "pegboard", "title": "Pegboard", "version": env!("CARGO_PKG_VERSION")});
+        Description {
+            info: RawJson::from(info),
+            capabilities: RawJson::from(capabilities),
+            instructions: self.surface.instructions(),
+        }
+    }
+
+    fn call(&self, request: ServerRequest) -> BoxFuture<'static, Result<Reply, RpcError>> {
+        let life = if request.session.is_some() { Life::Session } else { Life::Stateless };
+        match &*request.method {
+            "tools/list" => self.list(self.caller(request.session.as_ref()), life),
+            "tools/call" => self.call_tool(self.caller(request.session.as_ref()), life, request),
+            // The wire keeps the level for each session.
+            "logging/setLevel" => ready(Ok(Reply::Result(RawJson::empty_object()))).boxed(),
+            method => ready(Err(RpcError::method_not_found(method))).boxed(),
+        }
+    }
+
+    fn ended(&self, session: &SessionId) {
+        self.callers.end(session);
+    }
+
+    fn changes(&self) -> Option<broadcast::Receiver<Change>> {
+        Some(self.changes.subscribe())
+    }
+
+    fn header_parameters(&self, tool: &str) -> Vec<HeaderParameter> {
+        let snapshot = self.board.runtime.catalogue();
+        let schema = self.board.with_scope(|scope| {
+            let found = snapshot.resolve(tool, scope, &|_| false).ok()?;
+            found.tool.entry.definition().get("inputSchema")
+        });
+        // A schema whose marks cannot be used asks for no headers.
+        parameters_of(schema.as_ref()).unwrap_or_default()
+    }
+}
+
+/// Tells clients when other tools are listed than before.
+async fn follow_catalogue(board: Arc<Board>, surface: Arc<dyn Surface>, changes: broadcast::Sender<Change>) {
+    if !surface.follows_catalogue() {
+        return;
+    }
+    let mut catalogues = board.runtime.catalogue_changes();
+    while catalogues.changed().await.is_ok() {
+        // With nobody connected it is simply lost.
+        let _ = changes.send(Change::Tools);
+    }
+}

@@ -1,0 +1,24 @@
+//! How clients see everything: one catalogue, several views of it.
+//!
+//! From the outside in:
+//!
+//! - [`serve`]: a gateway over stdio and over HTTP;
+//! - [`Gateway`]: a runtime and the profiles that clients may choose from;
+//! - `endpoint`: one profile as a service of the protocol, for clients of both eras;
+//! - `surface`: what such a profile lists and what a call of it means, a file for each;
+//! - `meta`: the few tools that find and call all others, a file for each;
+//! - `visit`: one request, from the client's call to the runtime's and back.
+
+mod endpoint;
+mod gateway;
+mod instructions;
+mod meta;
+mod pretty;
+mod profile;
+mod result;
+pub mod serve;
+mod sessions;
+mod surface;
+mod visit;
+
+pub use gateway::{Gateway, ProfileError};

@@ -1,0 +1,29 @@
+//! `batch`: several calls in one.
+
+use futures_util::future::FutureExt;
+use pegboard_core::arguments::Arguments;
+use pegboard_core::call::{Call, Invoker};
+use pegboard_json::RawJson;
+
+use super::MetaTool;
+use crate::result;
+use crate::surface::{Answering, Viewer};
+use crate::visit::Visit;
+
+/// Several calls in one; the runtime carries them out.
+pub(super) struct Batch;
+
+impl MetaTool for Batch {
+    fn name(&self) -> &'static str {
+        "batch"
+    }
+
+    fn listed(&self, viewer: &Viewer<'_>) -> Option<RawJson> {
+        viewer.caller.find("batch").map(|entry| entry.definition())
+    }
+
+    fn call(&self, visit: Visit, arguments: RawJson) -> Answering {
+        async move { visit.call(Call::new("batch", Arguments::from(arguments)), result::of_own_tool).await }
+            .boxed()
+    }
+}

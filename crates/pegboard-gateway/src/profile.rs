@@ -1,0 +1,92 @@
+//! One way to see the tools, and what there is to see by it.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use pegboard_core::id::ToolboxName;
+use pegboard_core::settings::gateway::{Expose, Profile};
+use pegboard_runtime::catalogue::{OutputSchemas, Scope, Snapshot, Tool};
+use pegboard_runtime::toolbox::ConfiguredToolbox;
+use pegboard_runtime::{Caller, CallerOptions, Memory, Runtime};
+
+/// What there is to see for the clients of one profile.
+pub(crate) struct Board {
+    pub(crate) runtime: Runtime,
+    /// What the profile is called.
+    pub(crate) name: String,
+    pub(crate) expose: Expose,
+    /// The toolboxes that exist for its clients; `None` for all.
+    toolboxes: Option<BTreeSet<ToolboxName>>,
+    /// The names of tools that are listed by themselves.
+    pub(crate) pinned: Vec<String>,
+    pub(crate) naming: Naming,
+}
+
+/// What listed tools are called.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Naming {
+    /// By their flat names.
+    Flat,
+    /// By their plain names where no two share one.
+    Transparent,
+}
+
+impl Board {
+    /// The board of a profile, or the toolbox that it names and that is not there.
+    pub(crate) fn new(runtime: &Runtime, name: &str, profile: &Profile) -> Result<Self, ToolboxName> {
+        let configured = runtime.toolboxes();
+        let find = |wanted: &ToolboxName| {
+            let is_there = configured.iter().any(|toolbox| toolbox.name == *wanted);
+            if is_there { Ok(wanted.clone()) } else { Err(wanted.clone()) }
+        };
+        let toolboxes = profile.toolboxes.as_ref();
+        Ok(Self {
+            toolboxes: toolboxes.map(|names| names.iter().map(find).collect()).transpose()?,
+            runtime: runtime.clone(),
+            name: name.to_owned(),
+            expose: profile.expose,
+            pinned: profile.pinned.clone(),
+            naming: if profile.transparent { Naming::Transparent } else { Naming::Flat },
+        })
+    }
+
+    /// Somebody who makes calls here.
+    pub(crate) fn caller(&self, memory: Memory) -> Caller {
+        let toolboxes = self.toolboxes.clone();
+        self.runtime.caller(CallerOptions { memory, toolboxes, ..CallerOptions::default() })
+    }
+
+    /// The toolboxes as they are configured, in order.
+    pub(crate) fn toolboxes(&self) -> Vec<ConfiguredToolbox> {
+        let mut toolboxes = self.runtime.toolboxes();
+        toolboxes.retain(|toolbox| self.has(&toolbox.name));
+        toolboxes
+    }
+
+    /// Whether a toolbox exists here.
+    pub(crate) fn has(&self, toolbox: &ToolboxName) -> bool {
+        self.toolboxes.as_ref().is_none_or(|toolboxes| toolboxes.contains(toolbox))
+    }
+
+    /// Looks at the tools that exist here.
+    pub(crate) fn with_scope<T>(&self, look: impl FnOnce(Scope<'_>) -> T) -> T {
+        match &self.toolboxes {
+            None => look(Scope::All),
+            Some(_) => look(Scope::Only(&|toolbox| self.has(toolbox))),
+        }
+    }
+
+    /// The tools that exist here, in order.
+    pub(crate) fn tools(&self, snapshot: &Snapshot) -> Vec<Arc<Tool>> {
+        snapshot.tools().iter().filter(|tool| self.has(&tool.id.toolbox)).cloned().collect()
+    }
+
+    /// Which listed tools say what their answer looks like. A stored answer does not look like that, and a client
+    /// may refuse it then.
+    pub(crate) fn output_schemas(&self) -> OutputSchemas {
+        let settings = self.runtime.settings();
+        let is_limited =
+            settings.tool_response_max_bytes.is_some() || settings.tool_output.session_token_budget.is_some();
+        if is_limited { OutputSchemas::LeftOut } else { OutputSchemas::LeftOutWhereCapped }
+    }
+}

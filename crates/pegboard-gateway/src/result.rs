@@ -1,0 +1,71 @@
+//! How calls went, as tool results of the protocol.
+
+use pegboard_core::call::Ended;
+use pegboard_core::error::{CallError, ErrorKind, NotFound};
+use pegboard_core::output::Output;
+use pegboard_core::projection::{error_document, mcp_result};
+use pegboard_json::RawJson;
+use serde_json::{Value, json};
+
+/// Where a result says what its tool had been called, if that was not quite its name.
+const CORRECTED_FROM: &str = "pegboard/corrected_from";
+
+/// How the call of a tool went that goes by its own name. What a server answered stays as it is.
+pub(crate) fn of_tool(ended: &Ended) -> RawJson {
+    let result = mcp_result(ended);
+    match &ended.journey.corrected_from {
+        None => result,
+        Some(asked) => {
+            let own = result.get("_meta").unwrap_or_else(RawJson::empty_object);
+            result.with("_meta", &own.with(CORRECTED_FROM, &RawJson::of(asked)))
+        }
+    }
+}
+
+/// How the call of one of the gateway's own tools went.
+pub(crate) fn of_own_tool(ended: &Ended) -> RawJson {
+    match &ended.result {
+        Ok(output) if output.is_error() && !output.is_from_server() => refusal(output),
+        Ok(output) => output.to_result(),
+        Err(error) => failure(&error.text(), error_document(error)),
+    }
+}
+
+fn refusal(output: &Output) -> RawJson {
+    let text = output.text();
+    failure(&text, json!({"kind": ErrorKind::InvalidParameters, "message": text, "executed": false}))
+}
+
+/// An answer in words.
+pub(crate) fn text(text: &str) -> RawJson {
+    RawJson::from(json!({"content": [{"type": "text", "text": text}]}))
+}
+
+/// Why there is no answer, in words and for programs.
+pub(crate) fn failure(text: &str, error: Value) -> RawJson {
+    RawJson::from(json!({
+        "content": [{"type": "text", "text": text}],
+        "isError": true,
+        "structuredContent": {"error": error},
+    }))
+}
+
+/// Why there is no answer, for programs, with what there is in place of what was asked for.
+pub(crate) fn document(error: &CallError) -> Value {
+    let mut document = error_document(error);
+    match error {
+        CallError::NotFound(NotFound::Toolbox { toolbox, available }) => {
+            document["toolbox"] = toolbox.as_str().into();
+            document["available"] = available.clone().into();
+        }
+        CallError::NotFound(NotFound::NotOpen { toolbox }) => document["toolbox"] = toolbox.as_str().into(),
+        CallError::NotFound(NotFound::Server { available, .. }) => {
+            document["available"] = available.clone().into();
+        }
+        CallError::NotFound(NotFound::Tool { nearest, .. } | NotFound::ToolOfServer { nearest, .. }) => {
+            document["nearest"] = nearest.clone().into();
+        }
+        _ => {}
+    }
+    document
+}

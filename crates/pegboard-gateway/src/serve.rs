@@ -1,0 +1,79 @@
+//! A gateway over stdio and over HTTP.
+
+use axum::Router;
+use axum::extract::Path;
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use axum::routing::any;
+use pegboard_wire::http::server::{HttpServerOptions, endpoint};
+use pegboard_wire::http::{self, legacy_server};
+use pegboard_wire::link::InputLimits;
+use pegboard_wire::server::Server;
+use pegboard_wire::stdio::lines;
+use pegboard_wire::websocket;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpListener;
+
+use crate::gateway::{Gateway, ProfileError};
+
+/// Serves the client on the other end of standard input and output, until it leaves.
+pub async fn stdio(gateway: &Gateway, profile: Option<&str>) -> Result<(), ProfileError> {
+    over(gateway, profile, tokio::io::stdin(), tokio::io::stdout()).await
+}
+
+/// Serves the client on the other end of two byte streams, until it leaves.
+pub async fn over<R, W>(
+    gateway: &Gateway,
+    profile: Option<&str>,
+    reader: R,
+    writer: W,
+) -> Result<(), ProfileError>
+where
+    R: AsyncRead + Send + Unpin + 'static,
+    W: AsyncWrite + Send + Unpin + 'static,
+{
+    let server = gateway.server(profile)?;
+    let (link, pump) = lines(reader, writer, InputLimits::server());
+    server.serve(link).await;
+    // What was said last is still on its way out.
+    let _ = pump.await;
+    Ok(())
+}
+
+/// Serves all profiles on a listener, until the listener fails.
+pub async fn http(
+    gateway: &Gateway,
+    listener: TcpListener,
+    options: &HttpServerOptions,
+) -> std::io::Result<()> {
+    let application = router(gateway, options).map_err(std::io::Error::other)?;
+    http::server::serve(listener, application).await
+}
+
+/// All profiles by their paths.
+///
+/// `/mcp` is what a client sees that asks for nothing else, `/mcp/{profile}` each other; beside every one of them are
+/// `…/ws` for WebSocket, and `…/sse` with `…/message` for clients of the first revision.
+pub fn router(gateway: &Gateway, options: &HttpServerOptions) -> Result<Router, ProfileError> {
+    let mut router = transports("/mcp", &gateway.server(None)?, options);
+    for (name, server) in gateway.named_servers() {
+        router = router.merge(transports(&format!("/mcp/{name}"), &server, options));
+    }
+    let gateway = gateway.clone();
+    Ok(router.route(
+        "/mcp/{*profile}",
+        any(async move |Path(profile): Path<String>| -> Response {
+            (StatusCode::NOT_FOUND, gateway.unknown(&profile).to_string()).into_response()
+        }),
+    ))
+}
+
+/// Every transport of one profile.
+fn transports(base: &str, server: &Server, options: &HttpServerOptions) -> Router {
+    let streamable = endpoint(server.clone(), options.clone());
+    let socket = websocket::server::endpoint(server.clone(), options.clone());
+    Router::new()
+        .route_service(base, streamable)
+        .route_service(&format!("{base}/ws"), socket)
+        .nest(base, legacy_server::endpoint(server.clone(), base, options.clone()))
+}

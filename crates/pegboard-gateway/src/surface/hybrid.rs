@@ -1,0 +1,71 @@
+//! The surface `hybrid`: pinned tools by themselves, the rest behind the few.
+
+use std::sync::Arc;
+
+use pegboard_json::RawJson;
+use pegboard_runtime::Memory;
+use pegboard_runtime::catalogue::{Snapshot, Tool};
+
+use super::named::Named;
+use super::{Answering, Derived, Surface, Viewer, by_any_name, followed_by, tool};
+use crate::profile::Board;
+use crate::visit::Visit;
+use crate::{instructions, meta};
+
+/// Pinned tools by themselves, the rest behind the few.
+pub(super) struct Hybrid {
+    board: Arc<Board>,
+    pinned: Derived<Named>,
+}
+
+impl Hybrid {
+    pub(super) fn new(board: Arc<Board>) -> Self {
+        Self { board, pinned: Derived::default() }
+    }
+
+    fn pinned(&self) -> Arc<Named> {
+        let board = &self.board;
+        self.pinned.get(board.runtime.catalogue(), |snapshot| Named::new(board, &pinned(board, snapshot)))
+    }
+}
+
+/// The tools that the profile pins, in its order; those that are not there yet are left out.
+fn pinned(board: &Board, snapshot: &Snapshot) -> Vec<Arc<Tool>> {
+    let mut tools: Vec<Arc<Tool>> = Vec::new();
+    for name in &board.pinned {
+        let found = board.with_scope(|scope| {
+            snapshot.resolve(name, scope, &|_| true).ok().map(|found| Arc::clone(found.tool))
+        });
+        match found {
+            Some(tool) if tools.iter().all(|other| other.id != tool.id) => tools.push(tool),
+            Some(_) => {}
+            None => tracing::debug!(profile = board.name, tool = name, "A pinned tool is not there."),
+        }
+    }
+    tools
+}
+
+impl Surface for Hybrid {
+    fn memory(&self) -> Memory {
+        Memory::Everything
+    }
+
+    fn instructions(&self) -> Option<String> {
+        Some(instructions::of(&self.board.toolboxes()))
+    }
+
+    fn list(&self, viewer: &Viewer<'_>) -> RawJson {
+        followed_by(&self.pinned().list, meta::ALL.iter().filter_map(|tool| tool.listed(viewer)))
+    }
+
+    fn follows_catalogue(&self) -> bool {
+        !self.board.pinned.is_empty()
+    }
+
+    fn call(&self, visit: Visit, name: &str, arguments: RawJson) -> Answering {
+        match self.pinned().find(name) {
+            Some(found) => tool(visit, found, arguments),
+            None => by_any_name(visit, name, arguments),
+        }
+    }
+}

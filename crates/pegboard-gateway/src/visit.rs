@@ -1,0 +1,83 @@
+//! One request of a client, from its call to the runtime's and back.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use pegboard_core::call::{Call, Ended, Origin};
+use pegboard_core::trace::TraceParent;
+use pegboard_json::RawJson;
+use pegboard_runtime::Caller;
+use pegboard_wire::server::{ClientDescription, Peer, Reply};
+use pegboard_wire::{RpcError, code};
+
+use crate::profile::Board;
+use crate::surface::Life;
+use conversation::{Conversation, Turn};
+use desk::Desk;
+
+mod conversation;
+pub(crate) mod desk;
+
+/// How much longer a call waits for its client than its questions wait for answers.
+const AFTER_QUESTIONS: Duration = Duration::from_secs(30);
+
+/// One request of a client that wants a tool called.
+pub(crate) struct Visit {
+    pub(crate) board: Arc<Board>,
+    pub(crate) caller: Caller,
+    pub(crate) life: Life,
+    pub(crate) client: ClientDescription,
+    pub(crate) peer: Peer,
+    /// What the client answered to questions of this call.
+    pub(crate) answers: Option<RawJson>,
+    /// What it was given with the questions.
+    pub(crate) state: Option<Bytes>,
+    pub(crate) trace_parent: Option<TraceParent>,
+    pub(crate) desk: Arc<Desk>,
+    /// What the tool is called to whoever watches, if the client called it by way of another.
+    pub(crate) label: Option<String>,
+}
+
+impl Visit {
+    /// Carries a call out, and puts its end into words. Dropping the future cancels the call.
+    pub(crate) async fn call(
+        self,
+        mut call: Call,
+        words: impl FnOnce(&Ended) -> RawJson,
+    ) -> Result<Reply, RpcError> {
+        let had_stored = self.caller.has_stored_output();
+        let (conversation, running) = match &self.state {
+            Some(state) => {
+                let back = self.desk.resume(&self.caller, state, self.answers.as_ref())?;
+                (back.conversation, back.running)
+            }
+            None => {
+                let conversation = Conversation::begin(&self);
+                call.context.origin = Origin::Client;
+                call.context.client = Some(Arc::clone(&conversation) as _);
+                call.context.trace_parent = self.trace_parent;
+                (conversation, pegboard_core::call::Invoker::start(&self.caller, call))
+            }
+        };
+        match conversation.accompany(running, &self.peer).await {
+            Turn::Ended(ended) => {
+                // From now on there is something to read back, and the tool for it is listed.
+                if self.life == Life::Session && !had_stored && self.caller.has_stored_output() {
+                    self.peer.notify("notifications/tools/list_changed", RawJson::empty_object()).await;
+                }
+                Ok(Reply::Result(words(&ended)))
+            }
+            Turn::Asked(running, round) => {
+                let settings = self.caller.runtime();
+                let patience = Duration::from(settings.settings().question_timeout) + AFTER_QUESTIONS;
+                let questions = round.as_json();
+                let state = self
+                    .desk
+                    .park(&self.caller, running, conversation, round, patience)
+                    .map_err(|error| RpcError::new(code::INTERNAL_ERROR, error.to_string()))?;
+                Ok(Reply::InputRequired { questions, state: Some(state) })
+            }
+        }
+    }
+}

@@ -1,0 +1,229 @@
+//! What a tool says and asks while it runs, on its way to the client.
+
+use std::pin::pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use futures_util::future::{BoxFuture, FutureExt, try_join_all};
+use pegboard_core::call::{Ended, Running};
+use pegboard_core::client::{Answers, AskError, Client, Notice, Question, Questions};
+use pegboard_json::RawJson;
+use pegboard_wire::Failure;
+use pegboard_wire::era::LogLevel;
+use pegboard_wire::server::{ClientDescription, Peer};
+use serde_json::json;
+use tokio::sync::{mpsc, oneshot};
+use tokio::time;
+
+use super::Visit;
+
+/// How many notices may wait for a client that is slow to take them; more are lost.
+const MAX_NOTICES: usize = 1_000;
+/// How long a client may take to hear the last notices before it gets the result.
+const FAREWELL: Duration = Duration::from_secs(5);
+/// How many tools of one call may have questions at a time.
+const MAX_ROUNDS: usize = 64;
+
+/// The client of one call. It may come in several requests, one after another.
+pub(crate) struct Conversation {
+    client: ClientDescription,
+    label: Option<String>,
+    /// Where notices go while the client listens.
+    listener: Mutex<Option<mpsc::Sender<Notice>>>,
+    asking: Asking,
+}
+
+/// How the client is asked.
+enum Asking {
+    /// By requests, in the middle of its own.
+    Directly(Peer),
+    /// In the reply to its request, after which it comes again.
+    InRounds(mpsc::Sender<Round>, Mutex<Option<mpsc::Receiver<Round>>>),
+}
+
+/// Questions that wait for answers.
+pub(crate) struct Round {
+    questions: Questions,
+    answers: oneshot::Sender<Answers>,
+}
+
+/// What came of accompanying a call.
+pub(crate) enum Turn {
+    /// It has ended.
+    Ended(Ended),
+    /// Its client must answer something before it goes on.
+    Asked(Running, Round),
+}
+
+impl Conversation {
+    /// A conversation with the client of a request.
+    pub(super) fn begin(visit: &Visit) -> Arc<Self> {
+        let asking = if visit.peer.can_be_asked() {
+            Asking::Directly(visit.peer.clone())
+        } else {
+            let (sender, receiver) = mpsc::channel(MAX_ROUNDS);
+            Asking::InRounds(sender, Mutex::new(Some(receiver)))
+        };
+        let (client, label) = (visit.client.clone(), visit.label.clone());
+        Arc::new(Self { client, label, listener: Mutex::default(), asking })
+    }
+
+    /// Waits for the end of a call, or for questions that only the next request can answer. What the tool says is
+    /// told in order, and all of it before the end.
+    pub(super) async fn accompany(&self, mut running: Running, peer: &Peer) -> Turn {
+        let (sender, receiver) = mpsc::channel(MAX_NOTICES);
+        self.listen(Some(sender));
+        let mut telling = pin!(self.tell(receiver, peer).fuse());
+        let mut rounds = self.take_rounds();
+        let turn = loop {
+            tokio::select! {
+                biased;
+                ended = &mut running => break Turn::Ended(ended),
+                round = next(&mut rounds) => break Turn::Asked(running, round),
+                () = &mut telling => {}
+            }
+        };
+        self.put_back(rounds);
+        self.listen(None);
+        // A client that does not listen any more must not keep its own result waiting.
+        let _ = time::timeout(FAREWELL, telling).await;
+        turn
+    }
+
+    fn take_rounds(&self) -> Option<mpsc::Receiver<Round>> {
+        match &self.asking {
+            Asking::Directly(_) => None,
+            Asking::InRounds(_, rounds) => rounds.lock().unwrap_or_else(PoisonError::into_inner).take(),
+        }
+    }
+
+    fn put_back(&self, taken: Option<mpsc::Receiver<Round>>) {
+        if let Asking::InRounds(_, rounds) = &self.asking {
+            *rounds.lock().unwrap_or_else(PoisonError::into_inner) = taken;
+        }
+    }
+
+    async fn tell(&self, mut notices: mpsc::Receiver<Notice>, peer: &Peer) {
+        while let Some(notice) = notices.recv().await {
+            match notice {
+                Notice::Progress(progress) => {
+                    let message = self.named(progress.message);
+                    peer.progress(progress.done, progress.total, message.as_deref()).await;
+                }
+                Notice::Log(line) => {
+                    let level = line.get("level").and_then(|level| level.read::<LogLevel>().ok());
+                    let logger = line.get("logger");
+                    let logger = logger.as_ref().and_then(RawJson::text);
+                    let logger = logger.as_deref().or(self.label.as_deref()).unwrap_or_default();
+                    let data = line.get("data").unwrap_or_else(|| RawJson::of(&json!(null)));
+                    peer.log(level.unwrap_or(LogLevel::Info), logger, &data).await;
+                }
+            }
+        }
+    }
+
+    /// What a tool says of its progress, with the tool's name where the client called another.
+    fn named(&self, message: Option<String>) -> Option<String> {
+        match (&self.label, message) {
+            (None, message) => message,
+            (Some(label), None) => Some(label.clone()),
+            (Some(label), Some(message)) => Some(format!("{label}: {message}")),
+        }
+    }
+
+    fn listen(&self, listener: Option<mpsc::Sender<Notice>>) {
+        *self.listener.lock().unwrap_or_else(PoisonError::into_inner) = listener;
+    }
+
+    fn can_answer(&self, question: &Question) -> bool {
+        let capability = match question.method.as_str() {
+            "elicitation/create" => "elicitation",
+            "sampling/createMessage" => "sampling",
+            "roots/list" => "roots",
+            _ => return false,
+        };
+        self.client.capabilities.get(capability).is_some()
+    }
+}
+
+/// The next questions that the client cannot be asked directly.
+async fn next(rounds: &mut Option<mpsc::Receiver<Round>>) -> Round {
+    if let Some(rounds) = rounds
+        && let Some(round) = rounds.recv().await
+    {
+        return round;
+    }
+    // Nobody asks in this way.
+    std::future::pending().await
+}
+
+impl Client for Conversation {
+    fn notify(&self, notice: Notice) {
+        let listener = self.listener.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(listener) = &*listener {
+            // What a slow client has no room for is lost to it.
+            let _ = listener.try_send(notice);
+        }
+    }
+
+    fn ask(&self, questions: Questions) -> BoxFuture<'_, Result<Answers, AskError>> {
+        async move {
+            if !questions.values().all(|question| self.can_answer(question)) {
+                return Err(AskError::Nobody);
+            }
+            match &self.asking {
+                Asking::Directly(peer) => ask_directly(peer, questions).await,
+                Asking::InRounds(rounds, _) => {
+                    let (answers, answered) = oneshot::channel();
+                    let round = Round { questions, answers };
+                    rounds.send(round).await.map_err(|_| AskError::Gone)?;
+                    answered.await.map_err(|_| AskError::Gone)
+                }
+            }
+        }
+        .boxed()
+    }
+}
+
+/// Asks a client with a session everything at once.
+async fn ask_directly(peer: &Peer, questions: Questions) -> Result<Answers, AskError> {
+    let asked = questions.into_iter().map(|(name, question)| async move {
+        let answer = peer.ask(&question.method, Some(question.params)).await;
+        let answer = answer.map_err(|failure| match failure {
+            Failure::Refused(error) => AskError::Refused(error.message),
+            _ => AskError::Gone,
+        })?;
+        Ok((name, answer))
+    });
+    Ok(try_join_all(asked).await?.into_iter().collect())
+}
+
+impl Round {
+    /// The questions as the protocol writes them.
+    pub(super) fn as_json(&self) -> RawJson {
+        self.questions.iter().fold(RawJson::empty_object(), |all, (name, question)| {
+            let asked = RawJson::empty_object()
+                .with("method", &RawJson::of(&question.method))
+                .with("params", &question.params);
+            all.with(name, &asked)
+        })
+    }
+
+    /// The name of a question that has no answer among these.
+    pub(super) fn unanswered(&self, answers: Option<&RawJson>) -> Option<&str> {
+        let is_answered = |name: &String| answers.is_some_and(|answers| answers.get(name).is_some());
+        self.questions.keys().find(|name| !is_answered(name)).map(String::as_str)
+    }
+
+    /// Gives the tool its answers.
+    pub(super) fn answer(self, answers: Option<&RawJson>) {
+        let answer = |name: &String| Some((name.clone(), answers?.get(name)?));
+        // A tool that has given up in the meantime does not hear them.
+        let _ = self.answers.send(self.questions.keys().filter_map(answer).collect());
+    }
+
+    /// Whether nobody waits for the answers any more.
+    pub(super) fn is_over(&self) -> bool {
+        self.answers.is_closed()
+    }
+}

@@ -1,0 +1,7 @@
+//! What clients of both eras see of a gateway, through the real client of the wire.
+
+#![expect(clippy::unwrap_used, reason = "a test says what it expects by failing")]
+
+mod stage;
+
+mod toolboxes;

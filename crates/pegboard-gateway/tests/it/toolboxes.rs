@@ -1,0 +1,325 @@
+//! `open_toolbox` and `use_tool`: what they list, what they answer, and every way in which they refuse.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use futures_util::future::join_all;
+use pegboard_core::output::Output;
+use pegboard_core::settings::ServerSettings;
+use pegboard_gateway::Gateway;
+use pegboard_json::RawJson;
+use pegboard_runtime::Runtime;
+use pegboard_wire::client::Era;
+use serde_json::{Value, json};
+
+use crate::stage::{
+    ERAS, Lazy, call, connect, failed, gateway, listed, mcp, said, scripted, tells, text, use_tool,
+};
+
+/// Two toolboxes: `dev` with the servers `b` and `a`, and `prod` with another `a`.
+async fn workbench() -> Gateway {
+    let filtered: ServerSettings =
+        serde_json::from_value(json!({"toolFilters": ["alpha", "ghost"]})).unwrap();
+    let b = [
+        tells("b", "zeta"),
+        tells("b", "alpha"),
+        tells("b", "echo__x-1.y"),
+        tells("b", "b"),
+        scripted("rpcerr", |_| Err(failed("MCP error -32602: bad args"))),
+        scripted("iserr", |_| {
+            let raw = json!({"content": [{"type": "text", "text": "no"}], "isError": true, "odd": 1});
+            Ok(Output::result(RawJson::from(raw)))
+        }),
+    ];
+    let runtime = Runtime::builder()
+        .toolbox("dev", "For development")
+        .provide("b", Lazy::new(b))
+        .provide_with("a", Arc::new(Lazy::new([tells("a", "alpha"), tells("a", "zeta")])), filtered)
+        .toolbox("prod", "Handle with care")
+        .provide("a", mcp([scripted("alpha", |_| Ok(said("prod")))]))
+        .start()
+        .await
+        .unwrap();
+    gateway(&runtime, json!({}))
+}
+
+#[tokio::test]
+async fn the_instructions_name_every_toolbox_in_order_with_a_right_example() {
+    let gateway = workbench().await;
+    for era in ERAS {
+        let (client, _) = connect(&gateway, None, era).await;
+        // A1
+        insta::allow_duplicates! {
+            insta::assert_snapshot!(client.server().instructions.as_deref().unwrap(), @r#"
+            Tools come in toolboxes:
+            - dev (2 servers: b, a) For development
+            - prod (1 server: a) Handle with care
+
+            1. See the tools of a toolbox: open_toolbox {"toolbox":"dev"}
+            2. Call one of them: use_tool {"tool":{"toolbox":"dev","server":"b","name":"TOOL"},"arguments":{}}
+            "#);
+        }
+    }
+}
+
+#[tokio::test]
+async fn without_toolboxes_the_instructions_say_so() {
+    let runtime = Runtime::builder().start().await.unwrap();
+    let (client, _) = connect(&gateway(&runtime, json!({})), None, Era::Session).await;
+    insta::assert_snapshot!(client.server().instructions.as_deref().unwrap(), @"No toolboxes are configured, so there are no tools to use. Add a toolbox with at least one server to the configuration.");
+}
+
+#[tokio::test]
+async fn the_default_surface_is_small_and_strict() {
+    let gateway = workbench().await;
+    for era in ERAS {
+        let (client, _) = connect(&gateway, None, era).await;
+        assert_eq!(listed(&client).await, ["open_toolbox", "use_tool", "batch", "run_chain"]);
+        let list = client.call("tools/list", None).await.unwrap();
+        let tools = list.get("tools").unwrap();
+        let n_chars = tools.as_str().len() + client.server().instructions.as_deref().unwrap().len();
+        assert!(n_chars / 4 < 900, "{} tokens", n_chars / 4);
+        // A2
+        let list = list.to_value();
+        for tool in list["tools"].as_array().unwrap().iter().take(2) {
+            assert_eq!(tool["inputSchema"]["additionalProperties"], false, "{tool}");
+        }
+        let use_tool = &list["tools"][1]["inputSchema"];
+        assert_eq!(use_tool["required"], json!(["tool"]));
+        assert_eq!(use_tool["properties"]["arguments"]["default"], json!({}));
+        assert_eq!(use_tool["properties"]["tool"]["additionalProperties"], false);
+    }
+}
+
+#[tokio::test]
+async fn opening_lists_the_tools_of_all_servers_in_order_as_the_servers_wrote_them() {
+    let gateway = workbench().await;
+    for era in ERAS {
+        let (client, _) = connect(&gateway, None, era).await;
+        let result = call(&client, "open_toolbox", json!({"toolbox": "dev"})).await;
+        // A3, A9, A15
+        let opened: Value = serde_json::from_str(&text(&result)).unwrap();
+        let tools: Vec<String> =
+            opened["tools"].as_array().unwrap().iter().map(ToString::to_string).collect();
+        assert_eq!((&opened["toolbox"], &opened["servers_connected"]), (&json!("dev"), &json!(2)));
+        insta::allow_duplicates! {
+            insta::assert_snapshot!(tools.join("\n"), @r#"
+            {"name":"zeta","description":"The tool zeta","inputSchema":{"type":"object"},"server":"b","toolbox":"dev"}
+            {"name":"alpha","description":"The tool alpha","inputSchema":{"type":"object"},"server":"b","toolbox":"dev"}
+            {"name":"echo__x-1.y","description":"The tool echo__x-1.y","inputSchema":{"type":"object"},"server":"b","toolbox":"dev"}
+            {"name":"b","description":"The tool b","inputSchema":{"type":"object"},"server":"b","toolbox":"dev"}
+            {"name":"rpcerr","description":"The tool rpcerr","inputSchema":{"type":"object"},"server":"b","toolbox":"dev"}
+            {"name":"iserr","description":"The tool iserr","inputSchema":{"type":"object"},"server":"b","toolbox":"dev"}
+            {"name":"alpha","description":"The tool alpha","inputSchema":{"type":"object"},"server":"a","toolbox":"dev"}
+            "#);
+        }
+        assert!(
+            text(&result).starts_with("{\n  \"toolbox\": \"dev\",\n  \"description\": \"For development\",")
+        );
+    }
+}
+
+#[tokio::test]
+async fn opening_again_and_at_the_same_time_starts_nothing_twice() {
+    let server = Lazy::new([tells("s", "x")]);
+    let n_opened = Arc::clone(&server.n_opened);
+    let runtime = Runtime::builder().toolbox("dev", "").provide("s", server).start().await.unwrap();
+    let gateway = gateway(&runtime, json!({}));
+    let (client, _) = connect(&gateway, None, Era::Session).await;
+    assert_eq!(n_opened.load(Ordering::SeqCst), 0, "nothing starts before it is used");
+    // A8
+    let open = || call(&client, "open_toolbox", json!({"toolbox": "dev"}));
+    let opened = join_all((0..3).map(|_| open())).await;
+    // A4
+    let again = open().await;
+    assert!(opened.iter().all(|opened| *opened == again));
+    assert_eq!(n_opened.load(Ordering::SeqCst), 1);
+}
+
+#[tokio::test]
+async fn a_server_that_fails_does_not_hide_the_others() {
+    let runtime = Runtime::builder()
+        .toolbox("dev", "")
+        .provide("bad", Lazy::broken("spawn x ENOENT"))
+        .provide("good", Lazy::new([tells("good", "x")]))
+        .toolbox("worse", "")
+        .provide("x", Lazy::broken("spawn x ENOENT"))
+        .start()
+        .await
+        .unwrap();
+    let (client, _) = connect(&gateway(&runtime, json!({})), None, Era::Session).await;
+    // A7
+    let opened = call(&client, "open_toolbox", json!({"toolbox": "dev"})).await;
+    let opened: Value = serde_json::from_str(&text(&opened)).unwrap();
+    assert_eq!(opened["servers_connected"], 1);
+    assert_eq!(opened["servers_failed"], json!([{"server": "bad", "error": "spawn x ENOENT"}]));
+    let result = use_tool(&client, ["dev", "good", "x"], json!({})).await;
+    assert_eq!(text(&result), "good/x {}");
+    let result = call(&client, "open_toolbox", json!({"toolbox": "worse"})).await;
+    insta::assert_snapshot!(result, @r#"{"content":[{"type":"text","text":"Error opening toolbox 'worse': Failed to connect to MCP server 'x': spawn x ENOENT"}],"isError":true,"structuredContent":{"error":{"kind":"server_unavailable","message":"Error opening toolbox 'worse': Failed to connect to MCP server 'x': spawn x ENOENT","executed":false,"toolbox":"worse"}}}"#);
+}
+
+#[tokio::test]
+async fn what_cannot_be_opened_is_refused_in_words() {
+    let gateway = workbench().await;
+    let (client, _) = connect(&gateway, None, Era::Session).await;
+    // A5, A6
+    let mut texts = Vec::new();
+    for arguments in [
+        json!({"toolbox": "nope"}),
+        json!({"toolbox": "DEV"}),
+        json!({"toolbox": ""}),
+        json!({"toolbox": 7}),
+        json!({}),
+        json!({"toolbox": "dev", "extra": 1}),
+        json!({"toolbox_name": "dev"}),
+        json!([]),
+    ] {
+        texts.push(text(&call(&client, "open_toolbox", arguments).await));
+    }
+    insta::assert_snapshot!(texts.join("\n"), @r"
+    isError: Error: Toolbox 'nope' not found. Available toolboxes: dev, prod
+    isError: Error: Toolbox 'DEV' not found. Available toolboxes: dev, prod
+    isError: Invalid parameters: toolbox: Toolbox name cannot be empty
+    isError: Invalid parameters: toolbox: Expected string, received number
+    isError: Invalid parameters: toolbox: Required
+    isError: Invalid parameters: Unrecognized key(s) in object: 'extra'
+    isError: Invalid parameters: toolbox: Required; Unrecognized key(s) in object: 'toolbox_name' (did you mean 'toolbox'?)
+    isError: Invalid parameters: Expected object, received array
+    ");
+}
+
+#[tokio::test]
+async fn a_tool_that_cannot_be_used_is_refused_in_words() {
+    let gateway = workbench().await;
+    let (client, _) = connect(&gateway, None, Era::Session).await;
+    let mut texts = vec![text(&use_tool(&client, ["dev", "b", "zeta"], json!({})).await)];
+    call(&client, "open_toolbox", json!({"toolbox": "dev"})).await;
+    // A10 to A13, A19
+    for tool in [
+        ["nope", "b", "zeta"],
+        ["DEV", "b", "zeta"],
+        ["prod", "a", "alpha"],
+        ["dev", "zz", "zeta"],
+        ["dev", "not a name", "zeta"],
+        ["dev", "a", "zeta"],
+        ["dev", "b", "zet"],
+        ["dev", "b", "rpcerr"],
+    ] {
+        texts.push(text(&use_tool(&client, tool, json!({})).await));
+    }
+    insta::assert_snapshot!(texts.join("\n"), @r#"
+    isError: Error executing tool: Toolbox 'dev' is not open. Call open_toolbox with {"toolbox": "dev"} first
+    isError: Error executing tool: Toolbox 'nope' is not open: Toolbox 'nope' not found. Available toolboxes: dev, prod
+    isError: Error executing tool: Toolbox 'DEV' is not open: Toolbox 'DEV' not found. Available toolboxes: dev, prod
+    isError: Error executing tool: Toolbox 'prod' is not open. Call open_toolbox with {"toolbox": "prod"} first
+    isError: Error executing tool: Server 'zz' not found in toolbox 'dev'. Available servers: b, a
+    isError: Error executing tool: Server 'not a name' not found in toolbox 'dev'. Available servers: b, a
+    isError: Error executing tool: Tool 'zeta' not found in server 'a' (toolbox 'dev')
+    isError: Error executing tool: Tool 'zet' not found in server 'b' (toolbox 'dev'). Did you mean 'zeta'?
+    isError: Error executing tool 'rpcerr' in server 'b' (toolbox 'dev'): MCP error -32602: bad args
+    "#);
+}
+
+#[tokio::test]
+async fn errors_are_there_for_programs_too() {
+    let gateway = workbench().await;
+    let (client, _) = connect(&gateway, None, Era::Stateless).await;
+    let mut errors = Vec::new();
+    for tool in [["nope", "b", "zeta"], ["dev", "zz", "zeta"], ["dev", "b", "zet"], ["dev", "b", "rpcerr"]] {
+        let result = use_tool(&client, tool, json!({})).await;
+        let mut error = result["structuredContent"]["error"].clone();
+        assert_eq!(error["message"], result["content"][0]["text"]);
+        error.as_object_mut().unwrap().shift_remove("message");
+        errors.push(error.to_string());
+    }
+    let result = call(&client, "use_tool", json!({})).await;
+    errors.push(result["structuredContent"]["error"].to_string());
+    insta::assert_snapshot!(errors.join("\n"), @r#"
+    {"kind":"unknown_toolbox","executed":false,"toolbox":"nope","available":["dev","prod"],"server":"b","name":"zeta"}
+    {"kind":"unknown_server","executed":false,"available":["b","a"],"toolbox":"dev","server":"zz","name":"zeta"}
+    {"kind":"unknown_tool","executed":false,"nearest":["zeta"],"toolbox":"dev","server":"b","name":"zet"}
+    {"kind":"execution_error","executed":true,"toolbox":"dev","server":"b","name":"rpcerr"}
+    {"kind":"invalid_parameters","message":"Invalid tool invocation parameters: tool: Required","executed":false,"violations":["tool: Required"]}
+    "#);
+}
+
+#[tokio::test]
+async fn an_invocation_that_is_not_right_is_refused_with_everything_that_is_wrong() {
+    let gateway = workbench().await;
+    let (client, _) = connect(&gateway, None, Era::Session).await;
+    let tool = json!({"toolbox": "dev", "server": "b", "name": "zeta"});
+    // A21 to A24
+    let cases = [
+        json!({"tool": {"toolbox": "", "server": "", "name": ""}}),
+        json!({"tool": {"toolbox": "dev", "server": "b", "tool": "zeta"}}),
+        json!({"tool": {"toolbox": "dev", "server": "b", "name": "zeta", "extra": 1}}),
+        json!({"tool": tool, "extra_field": 1}),
+        json!({"tool": tool, "parameters": {}}),
+        json!({"tool": tool, "arguments": "str"}),
+        json!({"tool": tool, "arguments": null}),
+        json!({"tool": "dev/b/zeta"}),
+        json!({"tool": {"toolbox": 1, "server": null, "name": ["zeta"]}}),
+        json!({}),
+        json!("use it"),
+    ];
+    let mut texts = Vec::new();
+    for arguments in cases {
+        texts.push(text(&call(&client, "use_tool", arguments).await));
+    }
+    insta::assert_snapshot!(texts.join("\n"), @r"
+    isError: Invalid tool invocation parameters: tool.toolbox: Toolbox name cannot be empty; tool.server: Server name cannot be empty; tool.name: Tool name cannot be empty
+    isError: Invalid tool invocation parameters: tool.name: Required; tool: Unrecognized key(s) in object: 'tool' (did you mean 'name'?)
+    isError: Invalid tool invocation parameters: tool: Unrecognized key(s) in object: 'extra'
+    isError: Invalid tool invocation parameters: Unrecognized key(s) in object: 'extra_field'
+    isError: Invalid tool invocation parameters: Unrecognized key(s) in object: 'parameters' (did you mean 'arguments'?)
+    isError: Invalid tool invocation parameters: arguments: Expected object, received string
+    isError: Invalid tool invocation parameters: arguments: Expected object, received null
+    isError: Invalid tool invocation parameters: tool: Expected object, received string
+    isError: Invalid tool invocation parameters: tool.toolbox: Expected string, received number; tool.server: Expected string, received null; tool.name: Expected string, received array
+    isError: Invalid tool invocation parameters: tool: Required
+    isError: Invalid tool invocation parameters: Expected object, received string
+    ");
+}
+
+#[tokio::test]
+async fn tools_get_what_they_are_given_and_answer_as_they_do() {
+    let gateway = workbench().await;
+    for era in ERAS {
+        let (client, _) = connect(&gateway, None, era).await;
+        if era == Era::Session {
+            call(&client, "open_toolbox", json!({"toolbox": "dev"})).await;
+            call(&client, "open_toolbox", json!({"toolbox": "prod"})).await;
+        }
+        let identity = json!({"toolbox": "dev", "server": "b", "name": "zeta"});
+        // A14
+        let without = call(&client, "use_tool", json!({"tool": identity})).await;
+        assert_eq!(text(&without), "b/zeta {}");
+        // A14 to A17, A25
+        for (tool, arguments, expected) in [
+            (["dev", "b", "zeta"], json!({}), "b/zeta {}"),
+            (["dev", "b", "echo__x-1.y"], json!({"n": 1}), r#"b/echo__x-1.y {"n":1}"#),
+            (["dev", "b", "alpha"], json!({}), "b/alpha {}"),
+            (["dev", "a", "alpha"], json!({}), "a/alpha {}"),
+            (["prod", "a", "alpha"], json!({}), "prod"),
+            (["dev", "b", "b"], json!({}), "b/b {}"),
+            (["dev", "b", "iserr"], json!({}), "isError: no"),
+        ] {
+            assert_eq!(text(&use_tool(&client, tool, arguments).await), expected);
+        }
+        // A18
+        let result = use_tool(&client, ["dev", "b", "iserr"], json!({})).await;
+        assert_eq!((&result["odd"], result.get("structuredContent")), (&json!(1), None));
+    }
+}
+
+#[tokio::test]
+async fn what_one_session_opens_is_not_open_for_another() {
+    let gateway = workbench().await;
+    let (one, _) = connect(&gateway, None, Era::Session).await;
+    let (other, _) = connect(&gateway, None, Era::Session).await;
+    call(&one, "open_toolbox", json!({"toolbox": "dev"})).await;
+    assert_eq!(text(&use_tool(&one, ["dev", "b", "zeta"], json!({})).await), "b/zeta {}");
+    let refused = text(&use_tool(&other, ["dev", "b", "zeta"], json!({})).await);
+    assert!(refused.starts_with("isError: Error executing tool: Toolbox 'dev' is not open"), "{refused}");
+}
