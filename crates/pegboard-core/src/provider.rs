@@ -186,6 +186,53 @@ pub enum ServerState {
     Stopped,
 }
 
+/// A provider that cannot be used, so that its place is not empty and whoever looks there learns why.
+///
+/// ```
+/// use pegboard_core::provider::{Provider, ServerState, ToolKind, Unusable};
+///
+/// let github = Unusable::new(ToolKind::Mcp, "it needs GITHUB_TOKEN", "Set the variable.");
+/// assert!(matches!(&*github.state().borrow(), ServerState::Failed { .. }));
+/// ```
+pub struct Unusable {
+    kind: ToolKind,
+    why: String,
+    offer: watch::Sender<Arc<Offer>>,
+    state: watch::Sender<ServerState>,
+}
+
+impl Unusable {
+    /// A provider of this kind that cannot be used for this reason, and what to do about it.
+    pub fn new(kind: ToolKind, why: impl Into<String>, fix: impl Into<String>) -> Self {
+        let (why, fix) = (why.into(), fix.into());
+        let state = ServerState::Failed { why: why.clone(), fix };
+        Self { kind, why, offer: watch::Sender::default(), state: watch::Sender::new(state) }
+    }
+}
+
+impl Provider for Unusable {
+    fn kind(&self) -> ToolKind {
+        self.kind
+    }
+
+    fn offer(&self) -> watch::Receiver<Arc<Offer>> {
+        self.offer.subscribe()
+    }
+
+    fn state(&self) -> watch::Receiver<ServerState> {
+        self.state.subscribe()
+    }
+
+    fn open(&self) -> BoxFuture<'_, Result<(), CallError>> {
+        ready(Err(CallError::ServerUnavailable { reason: self.why.clone() })).boxed()
+    }
+
+    fn shut_down(&self) -> BoxFuture<'_, ()> {
+        self.state.send_replace(ServerState::Stopped);
+        ready(()).boxed()
+    }
+}
+
 /// Tools of this program as a provider.
 ///
 /// ```

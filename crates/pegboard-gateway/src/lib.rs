@@ -2,7 +2,7 @@
 //!
 //! From the outside in:
 //!
-//! - [`serve`]: a gateway over stdio and over HTTP;
+//! - [`serve`]: a gateway over stdio and over HTTP; [`token`]: who may come over HTTP;
 //! - [`Gateway`]: a runtime and the profiles that clients may choose from;
 //! - `endpoint`: one profile as a service of the protocol, for clients of both eras;
 //! - `surface`: what such a profile lists and what a call of it means, a file for each;
@@ -19,6 +19,7 @@ mod result;
 pub mod serve;
 mod sessions;
 mod surface;
+pub mod token;
 mod visit;
 
 pub use gateway::{Gateway, ProfileError};

@@ -46,16 +46,20 @@ pub async fn http(
     listener: TcpListener,
     options: &HttpServerOptions,
 ) -> std::io::Result<()> {
-    let application = router(gateway, options).map_err(std::io::Error::other)?;
+    let application = router(gateway, None, options).map_err(std::io::Error::other)?;
     http::server::serve(listener, application).await
 }
 
 /// All profiles by their paths.
 ///
-/// `/mcp` is what a client sees that asks for nothing else, `/mcp/{profile}` each other; beside every one of them are
+/// `/mcp` is the `usual` one, or else what the settings say, and `/mcp/{profile}` each other; beside every one of them are
 /// `…/ws` for WebSocket, and `…/sse` with `…/message` for clients of the first revision.
-pub fn router(gateway: &Gateway, options: &HttpServerOptions) -> Result<Router, ProfileError> {
-    let mut router = transports("/mcp", &gateway.server(None)?, options);
+pub fn router(
+    gateway: &Gateway,
+    usual: Option<&str>,
+    options: &HttpServerOptions,
+) -> Result<Router, ProfileError> {
+    let mut router = transports("/mcp", &gateway.server(usual)?, options);
     for (name, server) in gateway.named_servers() {
         router = router.merge(transports(&format!("/mcp/{name}"), &server, options));
     }

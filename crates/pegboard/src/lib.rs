@@ -23,17 +23,21 @@
 
 mod chain_file;
 pub mod telemetry;
+pub mod wiring;
 
 pub use chain_file::{ChainFileError, read_chain};
+pub use pegboard_config as config;
 pub use pegboard_core::{
     arguments, call, chain, client, duration, entry, error, error::Result, handler, id, outcome, output,
     projection, provider, registry, schema, settings, store, trace, validation,
 };
+pub use pegboard_gateway as gateway;
 pub use pegboard_json as json;
 pub use pegboard_macros::tool;
 pub use pegboard_providers as providers;
 pub use pegboard_runtime as runtime;
 pub use pegboard_stores as stores;
+pub use pegboard_wire as wire;
 pub use schemars;
 pub use serde;
 pub use serde_json;

@@ -8,6 +8,7 @@ use clap::{Parser, Subcommand};
 use pegboard::telemetry::{Options, Telemetry};
 
 mod demo;
+mod serve;
 
 /// The tool runtime and gateway for AI agents.
 #[derive(Parser)]
@@ -25,6 +26,8 @@ enum Command {
         #[arg(long)]
         json: bool,
     },
+    /// Serve every tool of a configuration behind one MCP endpoint
+    Serve(serve::Serve),
     /// Watch one program and end everything it started; for Pegboard itself
     #[cfg(unix)]
     #[command(hide = true)]
@@ -47,6 +50,7 @@ fn main() -> ExitCode {
             }
             report.exit_code()
         }),
+        Command::Serve(serve) => observed("warn", async |telemetry| serve.run(telemetry).await),
         // It is one of many, and what it prints is what the program says: no log, no event loop but its own.
         #[cfg(unix)]
         Command::Supervise { program } => pegboard::providers::process::supervise(program),

@@ -34,7 +34,7 @@ const BODY_TIMEOUT: Duration = Duration::from_mins(1);
 #[derive(Clone, Debug)]
 pub struct HttpServerOptions {
     /// The hosts that a request may name, without ports. A web page that rebinds its name to this machine names
-    /// another.
+    /// another. `*` is any, for endpoints that ask everybody for a token.
     pub allowed_hosts: Vec<String>,
     /// The origins that a browser may come from, besides the allowed hosts themselves.
     pub allowed_origins: Vec<String>,

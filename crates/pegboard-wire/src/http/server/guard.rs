@@ -26,7 +26,7 @@ pub(super) fn check(headers: &HeaderMap, uri: &Uri, options: &HttpServerOptions)
 
 fn is_allowed_host(host: &str, options: &HttpServerOptions) -> bool {
     let name = without_port(host);
-    options.allowed_hosts.iter().any(|allowed| allowed.eq_ignore_ascii_case(name))
+    options.allowed_hosts.iter().any(|allowed| allowed == "*" || allowed.eq_ignore_ascii_case(name))
 }
 
 fn is_allowed_origin(origin: &str, options: &HttpServerOptions) -> bool {

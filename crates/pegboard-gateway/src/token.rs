@@ -1,0 +1,66 @@
+//! A token that everybody must show who comes over HTTP.
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::extract::{Request, State};
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::middleware::{self, Next};
+use axum::response::{IntoResponse, Response};
+use pegboard_core::settings::mcp::Secret;
+use sha2::{Digest, Sha256};
+
+/// The same application for those alone who show the token, as `Authorization: Bearer …`.
+pub fn guarded(application: Router, token: &Secret) -> Router {
+    application.layer(middleware::from_fn_with_state(Arc::new(digest(token.reveal())), check))
+}
+
+async fn check(State(expected): State<Arc<[u8; 32]>>, request: Request, next: Next) -> Response {
+    if shows(request.headers(), &expected) {
+        return next.run(request).await;
+    }
+    let challenge = [(header::WWW_AUTHENTICATE, "Bearer realm=\"pegboard\"")];
+    let words = "Show the gateway's token: send the header 'Authorization: Bearer TOKEN'.\n";
+    (StatusCode::UNAUTHORIZED, challenge, words).into_response()
+}
+
+/// Whether a request shows the token. Digests are compared, so that the time it takes tells nothing of the token.
+fn shows(headers: &HeaderMap, expected: &[u8; 32]) -> bool {
+    let mut shown = headers.get_all(header::AUTHORIZATION).iter();
+    let (Some(only), None) = (shown.next(), shown.next()) else { return false };
+    let Some((scheme, token)) = only.to_str().ok().and_then(|value| value.split_once(' ')) else {
+        return false;
+    };
+    scheme.eq_ignore_ascii_case("bearer") && digest(token.trim()) == *expected
+}
+
+fn digest(token: &str) -> [u8; 32] {
+    Sha256::digest(token).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_one_token_is_let_in() {
+        let expected = digest("correct-horse");
+        let cases: [(&[&str], bool); 8] = [
+            (&[], false),
+            (&["Bearer correct-horse"], true),
+            (&["bearer  correct-horse "], true),
+            (&["Bearer correct-horse-2"], false),
+            (&["Bearer "], false),
+            (&["Basic correct-horse"], false),
+            (&["correct-horse"], false),
+            (&["Bearer correct-horse", "Bearer correct-horse"], false),
+        ];
+        for (shown, is_let_in) in cases {
+            let mut headers = HeaderMap::new();
+            for value in shown {
+                headers.append(header::AUTHORIZATION, value.parse().unwrap());
+            }
+            assert_eq!(shows(&headers, &expected), is_let_in, "{shown:?}");
+        }
+    }
+}

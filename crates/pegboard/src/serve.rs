@@ -1,0 +1,226 @@
+//! `pegboard serve`: a configuration, served to clients.
+
+use std::ffi::OsString;
+use std::future::Future;
+use std::io;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anstream::eprintln;
+use clap::Args;
+use pegboard::config::{self, Configuration};
+use pegboard::gateway::{serve, token};
+use pegboard::providers::mcp::PoolOptions;
+use pegboard::settings::mcp::Secret;
+use pegboard::telemetry::Telemetry;
+use pegboard::wire::http::server::HttpServerOptions;
+use pegboard::wiring::{self, Board, Surroundings};
+use tokio::net::TcpListener;
+
+/// Where clients are waited for if nobody says so.
+const USUAL_ADDRESS: &str = "127.0.0.1:7332";
+/// How long calls may take to end when everything does.
+const GRACE: Duration = Duration::from_secs(5);
+/// A configuration cannot be used.
+const INVALID_CONFIGURATION: u8 = 3;
+/// The command was used in a way that it cannot be.
+const USAGE: u8 = 2;
+
+/// What is served, and where.
+#[derive(Args)]
+pub(crate) struct Serve {
+    /// The configuration; without it the file that WORKBENCH_CONFIG names, or pegboard.yaml and its like in this folder
+    file: Option<PathBuf>,
+    /// Serve the client that started this, over standard input and output
+    #[arg(long, conflicts_with_all = ["http", "token_env"])]
+    stdio: bool,
+    /// Serve clients over HTTP at this address; port 0 takes any that is free
+    #[arg(long, value_name = "ADDRESS", default_value = USUAL_ADDRESS)]
+    http: SocketAddr,
+    /// What clients see who ask for nothing else: meta, flat, agent, hybrid, auto, or one of the configuration
+    #[arg(long, value_name = "NAME")]
+    profile: Option<String>,
+    /// The variable that holds the token which clients over HTTP must show
+    #[arg(long, value_name = "VARIABLE")]
+    token_env: Option<String>,
+    /// Where state is kept; without it $PEGBOARD_STATE, or pegboard in the folder for state of this user
+    #[arg(long, value_name = "FOLDER")]
+    state: Option<PathBuf>,
+}
+
+/// Why nothing is served.
+enum Refusal {
+    Usage(String),
+    Configuration(String),
+    System(String),
+}
+
+impl Serve {
+    pub(crate) async fn run(self, telemetry: &Telemetry) -> ExitCode {
+        let (code, text) = match self.serve(telemetry).await {
+            Ok(()) => return ExitCode::SUCCESS,
+            Err(Refusal::Usage(text)) => (USAGE, text),
+            Err(Refusal::Configuration(text)) => (INVALID_CONFIGURATION, text),
+            Err(Refusal::System(text)) => (1, text),
+        };
+        eprintln!("{text}");
+        ExitCode::from(code)
+    }
+
+    async fn serve(&self, telemetry: &Telemetry) -> Result<(), Refusal> {
+        let token = self.token()?;
+        let configuration = self.configuration()?;
+        for problem in &configuration.problems {
+            eprintln!("{problem}");
+        }
+        let listener = if self.stdio { None } else { Some(self.listen(token.as_ref()).await?) };
+        let surroundings =
+            Surroundings { state: self.state(), servers: PoolOptions { supervisor: supervisor() } };
+        let board = wiring::start(configuration, surroundings, telemetry)
+            .await
+            .map_err(|error| Refusal::Configuration(format!("error[config_invalid]: {error}")))?;
+        let served = until_told(async {
+            match listener {
+                Some(listener) => self.over_http(&board, listener, token).await,
+                None => {
+                    let served = serve::stdio(&board.gateway, self.profile.as_deref()).await;
+                    served.map_err(|error| Refusal::Usage(format!("error: {error}")))
+                }
+            }
+        })
+        .await;
+        board.runtime.shut_down(GRACE).await;
+        served
+    }
+
+    fn configuration(&self) -> Result<Configuration, Refusal> {
+        let environment = |name: &str| std::env::var(name).ok();
+        let path = match &self.file {
+            Some(path) => Ok(path.clone()),
+            None => std::env::current_dir()
+                .map_err(|error| Refusal::System(format!("error: this folder cannot be read: {error}")))
+                .and_then(|folder| config::find(&folder, &environment).map_err(invalid)),
+        }?;
+        config::load(&path, &environment).map_err(invalid)
+    }
+
+    /// The token that clients must show.
+    fn token(&self) -> Result<Option<Secret>, Refusal> {
+        let Some(variable) = &self.token_env else { return Ok(None) };
+        match std::env::var(variable).ok().filter(|token| !token.trim().is_empty()) {
+            Some(token) => Ok(Some(Secret::new(token.trim()))),
+            None => Err(Refusal::Usage(format!(
+                "error: --token-env: the variable {variable} is not set. Set it to the token that clients must show"
+            ))),
+        }
+    }
+
+    async fn listen(&self, token: Option<&Secret>) -> Result<TcpListener, Refusal> {
+        if !self.http.ip().is_loopback() && token.is_none() {
+            return Err(Refusal::Usage(format!(
+                "error: whoever reaches {} could use every tool here. Name the variable of a token with --token-env, or \
+                 bind to 127.0.0.1",
+                self.http
+            )));
+        }
+        TcpListener::bind(self.http).await.map_err(|error| {
+            let hint = match error.kind() {
+                io::ErrorKind::AddrInUse => ": something else listens there; choose another port with --http",
+                _ => "",
+            };
+            Refusal::System(format!("error: nobody can be served at {}: {error}{hint}", self.http))
+        })
+    }
+
+    async fn over_http(
+        &self,
+        board: &Board,
+        listener: TcpListener,
+        token: Option<Secret>,
+    ) -> Result<(), Refusal> {
+        let mut options = HttpServerOptions::default();
+        if token.is_some() {
+            // Who has the token is no web page that found its way here.
+            options.allowed_hosts.push("*".to_owned());
+        }
+        let usage = |error: &dyn std::fmt::Display| Refusal::Usage(format!("error: {error}"));
+        let system = |error: io::Error| Refusal::System(format!("error: {error}"));
+        let mut application = serve::router(&board.gateway, self.profile.as_deref(), &options)
+            .map_err(|error| usage(&error))?;
+        if let Some(token) = &token {
+            application = token::guarded(application, token);
+        }
+        let address = listener.local_addr().map_err(system)?;
+        eprintln!("Ready  MCP http://{address}/mcp");
+        pegboard::wire::http::server::serve(listener, application).await.map_err(system)
+    }
+
+    /// Where state is kept.
+    fn state(&self) -> Option<PathBuf> {
+        let variable =
+            |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+        let of_user = || {
+            if cfg!(windows) {
+                return variable("LOCALAPPDATA");
+            }
+            variable("XDG_STATE_HOME").or_else(|| Some(variable("HOME")?.join(".local").join("state")))
+        };
+        let usual = || Some(of_user()?.join("pegboard"));
+        self.state.clone().or_else(|| variable("PEGBOARD_STATE")).or_else(usual)
+    }
+}
+
+fn invalid(error: config::ConfigurationError) -> Refusal {
+    let text = error.to_string();
+    // What is wrong inside a file comes with its place already.
+    let is_placed = !error.problems().is_empty();
+    Refusal::Configuration(if is_placed { text } else { format!("error[config_invalid]: {text}") })
+}
+
+/// This program as the supervisor of the programs that it starts.
+#[cfg(unix)]
+fn supervisor() -> Option<pegboard::providers::process::Supervisor> {
+    let program = std::env::current_exe().ok()?;
+    Some(pegboard::providers::process::Supervisor { program, arguments: vec![OsString::from("supervise")] })
+}
+
+/// Jobs of the system do it there.
+#[cfg(not(unix))]
+fn supervisor() -> Option<pegboard::providers::process::Supervisor> {
+    None
+}
+
+/// Does something until it ends, or until somebody wants this program to end.
+async fn until_told(work: impl Future<Output = Result<(), Refusal>>) -> Result<(), Refusal> {
+    tokio::select! {
+        result = work => result,
+        () = told() => Ok(()),
+    }
+}
+
+#[cfg(unix)]
+async fn told() {
+    use tokio::signal::unix::{SignalKind, signal};
+
+    let wait = async |kind| match signal(kind) {
+        Ok(mut signal) => {
+            signal.recv().await;
+        }
+        // Then it ends this program as it would any other.
+        Err(_) => std::future::pending().await,
+    };
+    tokio::select! {
+        () = wait(SignalKind::interrupt()) => {}
+        () = wait(SignalKind::terminate()) => {}
+        () = wait(SignalKind::hangup()) => {}
+    }
+}
+
+#[cfg(not(unix))]
+async fn told() {
+    if tokio::signal::ctrl_c().await.is_err() {
+        std::future::pending::<()>().await;
+    }
+}
