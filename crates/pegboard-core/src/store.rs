@@ -1,6 +1,6 @@
 //! Where state lives that outlasts a request.
 //!
-//! Five small traits. Keys are opaque, values are owned, expiry is explicit and the caller says what time it is, so
+//! Six small traits. Keys are opaque, values are owned, expiry is explicit and the caller says what time it is, so
 //! that memory, a local database and a remote engine can all keep them. Whatever a store is given is there whole or
 //! not at all.
 
@@ -235,3 +235,11 @@ pub trait SlotStore: Send + Sync + 'static {
 /// The name of a lease.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct LeaseId(pub String);
+
+/// What servers offered when they were last there.
+pub trait CatalogueStore: Send + Sync + 'static {
+    /// What the server of this fingerprint offered; only who saved it reads it.
+    fn load(&self, fingerprint: String) -> Stored<'_, Option<Bytes>>;
+    /// Keeps what a server offers, in place of what it offered before. A store that is full forgets the oldest.
+    fn save(&self, fingerprint: String, offer: Bytes, now: SystemTime) -> Stored<'_, ()>;
+}

@@ -151,6 +151,28 @@ impl SlotLimits {
     }
 }
 
+/// How much of what servers offered is kept. Beyond it the oldest go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CatalogueLimits {
+    /// Of how many servers.
+    pub max_entries: u64,
+    /// How many bytes it is together.
+    pub max_bytes: u64,
+}
+
+impl Default for CatalogueLimits {
+    fn default() -> Self {
+        Self { max_entries: 1_000, max_bytes: 64 * MIB }
+    }
+}
+
+impl CatalogueLimits {
+    /// Whether a store that keeps this much must let go of something.
+    pub(crate) fn are_exceeded_by(self, usage: Usage) -> bool {
+        usage.n_kept > self.max_entries || usage.n_bytes > self.max_bytes
+    }
+}
+
 /// How much a database keeps, for each kind of thing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DatabaseLimits {
@@ -164,6 +186,8 @@ pub struct DatabaseLimits {
     pub traces: TraceLimits,
     /// Leased slots.
     pub slots: SlotLimits,
+    /// What servers offered.
+    pub catalogue: CatalogueLimits,
 }
 
 /// How many bytes some texts and a body count for.

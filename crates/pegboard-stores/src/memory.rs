@@ -4,6 +4,7 @@
 //! grows with the logarithm of what is kept.
 
 mod cache;
+mod catalogue;
 mod outputs;
 mod sessions;
 mod shelf;
@@ -13,6 +14,7 @@ mod traces;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 pub use self::cache::Cache;
+pub use self::catalogue::Catalogue;
 pub use self::outputs::Outputs;
 pub use self::sessions::Sessions;
 pub use self::slots::Slots;

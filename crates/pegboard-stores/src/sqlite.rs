@@ -4,6 +4,7 @@
 //! disk. Jobs queue in a bounded channel; who finds it full waits for as long as it likes.
 
 mod cache;
+mod catalogue;
 mod file;
 mod outputs;
 mod sessions;

@@ -12,8 +12,9 @@ use std::time::{Duration, SystemTime};
 use bytes::Bytes;
 use futures_util::FutureExt;
 use pegboard_core::store::{
-    CacheKey, CacheStore, CachedAnswer, OutputHandle, OutputStore, SessionHandle, SessionRecord,
-    SessionStore, SlotStore, StoreError, StoredOutput, TraceQuery, TraceRecord, TraceStore, Usage,
+    CacheKey, CacheStore, CachedAnswer, CatalogueStore, OutputHandle, OutputStore, SessionHandle,
+    SessionRecord, SessionStore, SlotStore, StoreError, StoredOutput, TraceQuery, TraceRecord, TraceStore,
+    Usage,
 };
 use pegboard_stores::limits::{DatabaseLimits, OutputLimits};
 use pegboard_stores::sqlite::Database;
@@ -102,6 +103,7 @@ async fn put_one_of_each(database: &Database) {
     assert_eq!(database.bind(session_handle("it"), "a".to_owned(), at(0)).await.unwrap(), "a");
     database.append(record()).await.unwrap();
     assert!(database.lease("browser".to_owned(), 1, at(0), at(10)).await.unwrap().is_some());
+    database.save("f00d".to_owned(), "offer".into(), at(0)).await.unwrap();
 }
 
 async fn expect_one_of_each(database: &Database) {
@@ -116,6 +118,7 @@ async fn expect_one_of_each(database: &Database) {
     let query = TraceQuery { n_most: 10, ..TraceQuery::default() };
     assert_eq!(TraceStore::find(database, query).await.unwrap(), [record()]);
     assert_eq!(database.lease("browser".to_owned(), 1, at(1), at(10)).await.unwrap(), None);
+    assert_eq!(database.load("f00d".to_owned()).await.unwrap(), Some("offer".into()));
 }
 
 #[tokio::test]
@@ -324,14 +327,35 @@ async fn a_damaged_file_is_refused_and_stays_as_it_is() {
     assert_eq!(Database::open(&path).unwrap().usage().await.unwrap().n_kept, 20);
 }
 
+#[tokio::test]
+async fn a_file_of_an_older_version_is_brought_up_to_date() {
+    let (_directory, path) = place();
+    let database = Database::open(&path).unwrap();
+    put_one_of_each(&database).await;
+    drop(database);
+    let before =
+        "DROP TABLE catalogue; DELETE FROM tallies WHERE subject = 'catalogue'; PRAGMA user_version = 1";
+    Connection::open(&path).unwrap().execute_batch(before).unwrap();
+    let opening: Vec<_> = (0..4)
+        .map(|_| {
+            let path = path.clone();
+            std::thread::spawn(move || Database::open(&path))
+        })
+        .collect();
+    let opened: Vec<Database> = opening.into_iter().map(|opened| opened.join().unwrap().unwrap()).collect();
+    assert_eq!(opened[0].load("f00d".to_owned()).await.unwrap(), None);
+    opened[1].save("f00d".to_owned(), "offer".into(), at(0)).await.unwrap();
+    expect_one_of_each(&opened[2]).await;
+}
+
 #[test]
 fn a_file_of_a_newer_version_or_of_another_program_is_refused() {
     let (_directory, path) = place();
     drop(Database::open(&path).unwrap());
-    Connection::open(&path).unwrap().pragma_update(None, "user_version", 2).unwrap();
+    Connection::open(&path).unwrap().pragma_update(None, "user_version", 3).unwrap();
     assert_eq!(
         reason(&path),
-        "it was written by a newer version of this program (layout 2, this one knows 1); use that version, or \
+        "it was written by a newer version of this program (layout 3, this one knows 2); use that version, or \
          another file"
     );
 

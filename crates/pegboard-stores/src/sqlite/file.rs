@@ -13,8 +13,11 @@ use rusqlite::{Connection, ErrorCode, OpenFlags, Transaction, TransactionBehavio
 
 /// What the header of our files says, so that no other program's database is taken for ours.
 const APPLICATION: i64 = 0x5045_4742; // "PEGB"
-/// The layout of the tables. A change of `schema.sql` is a new one, and needs a way here from the one before it.
-const LAYOUT: i64 = 1;
+/// How the tables came to be: each layout is what it adds to the one before it, from layout 1 on. What was written down
+/// here once stays as it is; a change is a new layout.
+const LAYOUTS: [&str; 2] = [include_str!("schema.sql"), include_str!("catalogue.sql")];
+/// The newest layout of the tables.
+const LAYOUT: i64 = 2;
 /// How long one process waits for another that writes.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// How large the log may stay after a large output went through it.
@@ -47,6 +50,10 @@ fn try_open(path: &Path) -> Opened<Connection> {
     let found = contents(&connection.transaction()?)?;
     match found {
         Contents::Ours => look_over(&connection)?,
+        Contents::Older { .. } => {
+            look_over(&connection)?;
+            lay_out(&mut connection)?;
+        }
         Contents::Nothing => lay_out(&mut connection)?,
     }
     connection.pragma_update(None, "foreign_keys", "ON")?;
@@ -107,6 +114,10 @@ fn recognise(path: &Path) -> Opened<()> {
 /// What is in a file that can be used.
 enum Contents {
     Nothing,
+    /// Tables of an earlier version of this program.
+    Older {
+        layout: usize,
+    },
     Ours,
 }
 
@@ -118,6 +129,7 @@ fn contents(reading: &Transaction<'_>) -> Opened<Contents> {
     match (application, layout) {
         (0, 0) if n_tables == 0 => Ok(Contents::Nothing),
         (APPLICATION, LAYOUT) => Ok(Contents::Ours),
+        (APPLICATION, older @ 1..LAYOUT) => Ok(Contents::Older { layout: usize::try_from(older)? }),
         (APPLICATION, newer) if newer > LAYOUT => {
             let reason = format!(
                 "it was written by a newer version of this program (layout {newer}, this one knows {LAYOUT}); \
@@ -139,17 +151,19 @@ fn look_over(connection: &Connection) -> Opened<()> {
     Err(format!("the file is damaged ({damage}); restore it, or move it away to begin anew").into())
 }
 
-/// Makes the tables, all of them or none, unless another process was faster.
+/// Makes the tables that are missing, all of them or none, unless another process was faster.
 fn lay_out(connection: &mut Connection) -> Opened<()> {
     let change = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-    match contents(&change)? {
-        Contents::Ours => {}
-        Contents::Nothing => {
-            change.execute_batch(include_str!("schema.sql"))?;
-            change.pragma_update(None, "application_id", APPLICATION)?;
-            change.pragma_update(None, "user_version", LAYOUT)?;
-        }
+    let n_there = match contents(&change)? {
+        Contents::Nothing => 0,
+        Contents::Older { layout } => layout,
+        Contents::Ours => return Ok(()),
+    };
+    for tables in LAYOUTS.iter().skip(n_there) {
+        change.execute_batch(tables)?;
     }
+    change.pragma_update(None, "application_id", APPLICATION)?;
+    change.pragma_update(None, "user_version", LAYOUT)?;
     Ok(change.commit()?)
 }
 

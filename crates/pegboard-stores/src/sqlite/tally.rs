@@ -13,6 +13,7 @@ pub(super) enum Tally<'a> {
     Traces,
     Leases,
     LeasesOfQueue(&'a str),
+    Catalogue,
 }
 
 impl Tally<'_> {
@@ -26,6 +27,7 @@ impl Tally<'_> {
             Self::Traces => ("traces", ""),
             Self::Leases => ("leases", ""),
             Self::LeasesOfQueue(queue) => ("leases of queue", queue),
+            Self::Catalogue => ("catalogue", ""),
         };
         let mut select = connection
             .prepare_cached("SELECT n_kept, n_bytes FROM tallies WHERE subject = ?1 AND part = ?2")?;

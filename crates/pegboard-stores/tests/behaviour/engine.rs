@@ -2,9 +2,9 @@
 
 use std::time::{Duration, SystemTime};
 
-use pegboard_core::store::{CacheStore, OutputStore, SessionStore, SlotStore, TraceStore};
+use pegboard_core::store::{CacheStore, CatalogueStore, OutputStore, SessionStore, SlotStore, TraceStore};
 use pegboard_stores::limits::{
-    CacheLimits, DatabaseLimits, OutputLimits, SessionLimits, SlotLimits, TraceLimits,
+    CacheLimits, CatalogueLimits, DatabaseLimits, OutputLimits, SessionLimits, SlotLimits, TraceLimits,
 };
 use pegboard_stores::memory;
 use pegboard_stores::sqlite::Database;
@@ -27,6 +27,16 @@ impl Engine {
             Self::Memory => Box::new(memory::Cache::new(limits)),
             Self::Sqlite(directory) => {
                 let limits = DatabaseLimits { cache: limits, ..DatabaseLimits::default() };
+                Box::new(open(directory, limits))
+            }
+        }
+    }
+
+    pub(crate) fn catalogue(&self, limits: CatalogueLimits) -> Box<dyn CatalogueStore> {
+        match self {
+            Self::Memory => Box::new(memory::Catalogue::new(limits)),
+            Self::Sqlite(directory) => {
+                let limits = DatabaseLimits { catalogue: limits, ..DatabaseLimits::default() };
                 Box::new(open(directory, limits))
             }
         }

@@ -4,6 +4,7 @@
 
 mod agreement;
 mod cache;
+mod catalogue;
 mod engine;
 mod outputs;
 mod sessions;
