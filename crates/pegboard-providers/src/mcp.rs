@@ -8,11 +8,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use futures_util::future::{BoxFuture, FutureExt};
+use pegboard_core::call::CallContext;
 use pegboard_core::error::CallError;
 use pegboard_core::handler::Handler;
-use pegboard_core::provider::{Offer, Provider, ServerState, ToolKind};
+use pegboard_core::provider::{Offer, Provider, Request, ServerState, ToolKind, Update};
 use pegboard_core::settings::mcp::Settings;
-use tokio::sync::watch;
+use pegboard_json::RawJson;
+use tokio::sync::{broadcast, watch};
 use tokio::time;
 use tokio_util::sync::DropGuard;
 
@@ -31,17 +33,23 @@ use shelf::Shelf;
 mod call;
 mod connect;
 mod homes;
+mod instructions;
 mod keeper;
 mod life;
 mod list;
+mod listen;
 mod patience;
 mod pipe;
 mod pool;
 mod probe;
 mod remote;
+mod request;
 mod shelf;
 mod stdio;
+mod tool;
 mod traffic;
+mod updates;
+mod wishes;
 
 /// How much of what a server says is told when it cannot be used.
 const MAX_WHY_BYTES: usize = 2_000;
@@ -66,7 +74,7 @@ const SHUT_DOWN_TIMEOUT: Duration = Duration::from_secs(12);
 /// ```
 pub struct Server {
     life: Arc<Life>,
-    offer: watch::Sender<Arc<Offer>>,
+    shelf: Shelf,
     /// There until the server is used for the first time.
     keeper: Mutex<Option<Keeper>>,
     /// Where the calls of sessions go; `None` for a server of one session.
@@ -94,21 +102,20 @@ impl Server {
         Self { homes: Some(homes), ..Self::kept(life, connect, handler) }
     }
 
-    /// A server that serves one session.
-    fn alone(settings: Settings, connect: Arc<dyn Connect>) -> Self {
-        let life = Arc::new(Life::new(settings));
+    /// A server like another that serves one session. What it says that belongs to no call is heard where the other is.
+    fn alone(base: &Life, connect: Arc<dyn Connect>) -> Self {
+        let mut life = Life::new(base.settings.clone());
+        life.updates = base.updates.of_one_session();
+        let life = Arc::new(life);
         let handler = Arc::new(Calls(Arc::clone(&life)));
         Self::kept(life, connect, handler)
     }
 
     fn kept(life: Arc<Life>, connect: Arc<dyn Connect>, handler: Arc<dyn Handler>) -> Self {
-        let Settings { name, start_timeout, .. } = &life.settings;
-        let offer = Offer { fingerprint: life.settings.fingerprint(), ..Offer::default() };
-        let offer = watch::Sender::new(Arc::new(offer));
-        let shelf = Shelf::new(name.clone(), *start_timeout, handler, offer.clone());
-        let keeper = Keeper::new(Arc::clone(&life), connect, shelf);
+        let shelf = Shelf::new(&life, handler);
+        let keeper = Keeper::new(Arc::clone(&life), connect, shelf.clone());
         let stop = life.stop.clone().drop_guard();
-        Self { life, offer, keeper: Mutex::new(Some(keeper)), homes: None, _stop: stop }
+        Self { life, shelf, keeper: Mutex::new(Some(keeper)), homes: None, _stop: stop }
     }
 
     /// The settings it was made with.
@@ -145,7 +152,7 @@ impl Provider for Server {
     }
 
     fn offer(&self) -> watch::Receiver<Arc<Offer>> {
-        self.offer.subscribe()
+        self.shelf.offer()
     }
 
     fn state(&self) -> watch::Receiver<ServerState> {
@@ -158,6 +165,25 @@ impl Provider for Server {
             self.life.ready().await.map(drop)
         }
         .boxed()
+    }
+
+    fn request<'a>(
+        &'a self,
+        request: &'a Request,
+        context: &'a CallContext,
+    ) -> BoxFuture<'a, Result<RawJson, CallError>> {
+        async move {
+            self.wake();
+            match &self.homes {
+                Some(homes) => homes.request(request, context).await,
+                None => Calls(Arc::clone(&self.life)).request(request, context).await,
+            }
+        }
+        .boxed()
+    }
+
+    fn updates(&self) -> broadcast::Receiver<Update> {
+        self.life.updates.hear()
     }
 
     fn shut_down(&self) -> BoxFuture<'_, ()> {

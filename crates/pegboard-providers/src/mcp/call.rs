@@ -1,4 +1,4 @@
-//! Calls of a server's tools.
+//! Calls of a server's tools, and whatever else it is asked to do.
 
 use std::sync::Arc;
 
@@ -8,6 +8,7 @@ use pegboard_core::client::{Question, Questions};
 use pegboard_core::error::{CallError, ToolError};
 use pegboard_core::handler::Handler;
 use pegboard_core::output::Output;
+use pegboard_core::provider::Request;
 use pegboard_core::text::clipped;
 use pegboard_json::RawJson;
 use pegboard_wire::client::{Era, RequestOptions};
@@ -17,32 +18,86 @@ use pegboard_wire::{Exchange, Failure, Happening};
 
 use super::connect::login;
 use super::life::{End, Life, Live};
-use super::traffic::{Ticket, tell};
+use super::probe::answers;
+use super::traffic::{Ticket, tell, without_meta};
 
+/// What the protocol calls a call.
+const CALL: &str = "tools/call";
 /// How often one call may come back with questions.
 const MAX_ROUNDS: usize = 20;
 /// How much of a server's error is told.
 const MAX_ERROR_BYTES: usize = 64 * 1024;
 
-/// Carries out the calls of all tools of one server.
+/// Carries out the calls of all tools of one server, and whatever else it is asked to do.
 pub(super) struct Calls(pub(super) Arc<Life>);
 
 impl Handler for Calls {
     fn call<'a>(&'a self, call: &'a ValidCall) -> BoxFuture<'a, Result<Output, CallError>> {
-        async move {
-            let live = self.0.ready().await?;
-            match self.carry_out(&live, call).await {
-                Err(Stop::NotTaken { end }) => {
-                    // The server never had it, so it may have it now.
-                    live.give_up(end);
-                    let next = self.0.successor(&live).await?;
-                    self.carry_out(&next, call).await.map_err(|stop| self.error(&next, stop))
-                }
-                result => result.map_err(|stop| self.error(&live, stop)),
-            }
-        }
-        .boxed()
+        async move { self.carry_out(&Errand::call(call)).await.map(Output::result) }.boxed()
     }
+}
+
+/// Something that a server is asked to do.
+pub(super) struct Errand<'a> {
+    method: &'static str,
+    params: RawJson,
+    context: &'a CallContext,
+    twice: Twice,
+}
+
+/// What it means to do something twice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Twice {
+    /// It changes nothing, or nothing more than doing it once.
+    Harmless,
+    /// Nobody knows.
+    Risky,
+}
+
+impl<'a> Errand<'a> {
+    /// A call: the server's own name of the tool, and the arguments as the caller wrote them.
+    fn call(call: &'a ValidCall) -> Self {
+        let mut params = RawJson::empty_object().with("name", &RawJson::of(call.entry().name()));
+        let arguments = call.raw_arguments();
+        if let Some(own) = meta_for(call.context(), &RawJson::empty_object()) {
+            params = params.with("_meta", &own);
+        }
+        if arguments.as_str() != "null" {
+            params = params.with("arguments", arguments);
+        }
+        let annotations = call.entry().annotations();
+        let is_harmless = annotations.read_only == Some(true) || annotations.idempotent == Some(true);
+        let twice = if is_harmless { Twice::Harmless } else { Twice::Risky };
+        Self { method: CALL, params, context: call.context(), twice }
+    }
+
+    /// A request that is no call.
+    pub(super) fn request(request: &Request, context: &'a CallContext, twice: Twice) -> Self {
+        let given = request.params.get("_meta").unwrap_or_else(RawJson::empty_object);
+        let params = match meta_for(context, &given) {
+            Some(own) => request.params.with("_meta", &own),
+            None => request.params.without("_meta"),
+        };
+        Self { method: request.method.as_str(), params, context, twice }
+    }
+
+    /// What it is, in words.
+    fn noun(&self) -> &'static str {
+        if self.method == CALL { "call" } else { "request" }
+    }
+}
+
+/// The members of a request that are for the protocol: its own, and those that were there before.
+fn meta_for(context: &CallContext, given: &RawJson) -> Option<RawJson> {
+    // Who cannot hear of progress does not want to.
+    let mut own = given.without("progressToken");
+    if context.client.is_some() {
+        own = own.with("progressToken", &RawJson::of(&0));
+    }
+    if let Some(parent) = &context.trace_parent {
+        own = own.with("traceparent", &RawJson::of(&parent.to_string()));
+    }
+    (!own.names().is_empty()).then_some(own)
 }
 
 /// Why a call has no answer.
@@ -69,28 +124,65 @@ impl Drop for Doubt<'_> {
     }
 }
 
+impl Stop {
+    /// Whether the connection was lost while the server may have been at work.
+    fn is_loss(&self) -> bool {
+        matches!(self, Self::Failed(Failure::Lost(TransportError::Closed | TransportError::Failed { .. })))
+    }
+}
+
 impl Calls {
-    /// Makes a call on one connection, which ends with the connection at the latest.
-    async fn carry_out(&self, live: &Live, call: &ValidCall) -> Result<Output, Stop> {
-        let Some(ticket) = live.traffic().enter(call.context().client.clone()) else {
+    /// Has the server do something. It is asked once more if it never had it, or if its connection was lost and to do
+    /// it twice is harmless.
+    pub(super) async fn carry_out(&self, errand: &Errand<'_>) -> Result<RawJson, CallError> {
+        let live = self.0.ready().await?;
+        let next = match self.attempt(&live, errand).await {
+            Ok(result) => return Ok(result),
+            Err(Stop::NotTaken { end }) => {
+                live.give_up(end);
+                self.0.successor(&live).await?
+            }
+            Err(stop) if stop.is_loss() && errand.twice == Twice::Harmless => {
+                // If there is no next time, what is to be told is that the first one came to nothing.
+                self.after_loss(&live).await.map_err(|_| self.error(&live, errand, stop))?
+            }
+            Err(stop) => return Err(self.error(&live, errand, stop)),
+        };
+        self.attempt(&next, errand).await.map_err(|stop| self.error(&next, errand, stop))
+    }
+
+    /// The connection to use after a loss: the same if only one request of many was lost.
+    async fn after_loss(&self, live: &Live) -> Result<Live, CallError> {
+        let is_over = live.client().connection().is_closed() || live.over().now_or_never().is_some();
+        if !is_over {
+            if answers(live.client(), self.0.settings.health_probe).await {
+                return Ok(live.clone());
+            }
+            live.give_up(End::Silent);
+        }
+        self.0.successor(live).await
+    }
+
+    /// Does it on one connection, at the latest until that ends.
+    async fn attempt(&self, live: &Live, errand: &Errand<'_>) -> Result<RawJson, Stop> {
+        let Some(ticket) = live.traffic().enter(errand.context.client.clone()) else {
             return Err(Stop::NotTaken { end: End::Unused });
         };
-        let _doubt = Doubt { live, context: call.context() };
+        let _doubt = Doubt { live, context: errand.context };
         tokio::select! {
             // An answer that has come counts, whatever else happened.
             biased;
-            result = self.rounds(live, call, &ticket) => result,
+            result = self.rounds(live, errand, &ticket) => result,
             why = live.over() => Err(Stop::Failed(TransportError::failed(why).into())),
         }
     }
 
-    /// Makes the call, and again with answers for as long as it comes back with questions.
-    async fn rounds(&self, live: &Live, call: &ValidCall, ticket: &Ticket) -> Result<Output, Stop> {
-        let (client, context) = (live.client(), call.context());
-        let params = params(call);
-        let mut asked_with = params.clone();
+    /// Asks, and asks again with answers for as long as the server comes back with questions.
+    async fn rounds(&self, live: &Live, errand: &Errand<'_>, ticket: &Ticket) -> Result<RawJson, Stop> {
+        let (client, context) = (live.client(), errand.context);
+        let mut asked_with = errand.params.clone();
         for round in 0..MAX_ROUNDS {
-            let sent = client.request("tools/call", Some(asked_with), options(context)).await;
+            let sent = client.request(errand.method, Some(asked_with), self.options(context)).await;
             let mut exchange = sent.map_err(|failure| match failure {
                 Failure::Lost(error) if round == 0 => {
                     Stop::NotTaken { end: End::Lost { why: error.to_string() } }
@@ -98,7 +190,7 @@ impl Calls {
                 failure => Stop::Failed(failure),
             })?;
             ticket.is_request(exchange.id());
-            let result = match answer(&mut exchange, context).await {
+            let result = match answer(&mut exchange, live, context).await {
                 Err(Failure::Lost(TransportError::Status { status: 400 | 404, .. }))
                     if round == 0 && client.era() == Era::Session =>
                 {
@@ -107,15 +199,15 @@ impl Calls {
                 result => result.map_err(Stop::Failed)?,
             };
             if !result.is_object() {
-                return Err(failed("the server's answer is no tool result"));
+                return Err(failed("the server's answer is no object"));
             }
             if client.era() == Era::Session {
-                return Ok(Output::result(result));
+                return Ok(result);
             }
             let kind = result.get("resultType");
             match kind.as_ref().and_then(RawJson::text).as_deref() {
-                None | Some("complete") => return Ok(Output::result(without_own_members(&result))),
-                Some("input_required") => asked_with = with_answers(context, &params, &result).await?,
+                None | Some("complete") => return Ok(without_own_members(&result)),
+                Some("input_required") => asked_with = with_answers(errand, &result).await?,
                 Some(unknown) => {
                     let unknown = clipped(unknown, 80);
                     return Err(failed(format_args!(
@@ -127,15 +219,24 @@ impl Calls {
         Err(failed("the server kept asking without an end"))
     }
 
+    fn options(&self, context: &CallContext) -> RequestOptions {
+        let can_answer = context.client.is_some();
+        RequestOptions {
+            capabilities: (!can_answer).then(RawJson::empty_object),
+            log_level: can_answer.then(|| self.0.wishes.log_level().unwrap_or(LogLevel::Info)),
+            ..RequestOptions::default()
+        }
+    }
+
     /// What the caller is told. Who looks after the server is told, too.
-    fn error(&self, live: &Live, stop: Stop) -> CallError {
-        let name = &self.0.settings.name;
+    fn error(&self, live: &Live, errand: &Errand<'_>, stop: Stop) -> CallError {
+        let (name, noun) = (&self.0.settings.name, errand.noun());
         let failure = match stop {
             Stop::Error(error) => return error,
             Stop::Failed(failure) => failure,
             Stop::NotTaken { end } => {
                 live.give_up(end);
-                let reason = format!("MCP server '{name}' did not take the call");
+                let reason = format!("MCP server '{name}' did not take the {noun}");
                 return CallError::ServerUnavailable { reason };
             }
         };
@@ -154,13 +255,12 @@ impl Calls {
                     return CallError::AuthRequired { reason };
                 }
                 if let TransportError::Status { status: 400..=499, .. } = error {
-                    let reason = format!("MCP server '{name}' did not take the call: {error}");
+                    let reason = format!("MCP server '{name}' did not take the {noun}: {error}");
                     return CallError::ServerUnavailable { reason };
                 }
                 live.traffic().note_doubt();
-                let reason = format!(
-                    "MCP server '{name}' went away before it answered: {error}. The tool may have run"
-                );
+                let note = if errand.method == CALL { ". The tool may have run" } else { "" };
+                let reason = format!("MCP server '{name}' went away before it answered: {error}{note}");
                 CallError::Transport { reason }
             }
         }
@@ -171,45 +271,22 @@ fn failed(problem: impl std::fmt::Display) -> Stop {
     Stop::Error(CallError::Failed(ToolError::new(problem)))
 }
 
-/// The parameters: the server's own name of the tool, and the arguments as the caller wrote them.
-fn params(call: &ValidCall) -> RawJson {
-    let context = call.context();
-    let mut own = RawJson::empty_object();
-    if context.client.is_some() {
-        own = own.with("progressToken", &RawJson::of(&0));
-    }
-    if let Some(parent) = &context.trace_parent {
-        own = own.with("traceparent", &RawJson::of(&parent.to_string()));
-    }
-    let mut params = RawJson::empty_object().with("name", &RawJson::of(call.entry().name()));
-    if own != RawJson::empty_object() {
-        params = params.with("_meta", &own);
-    }
-    let arguments = call.raw_arguments();
-    if arguments.as_str() == "null" { params } else { params.with("arguments", arguments) }
-}
-
-fn options(context: &CallContext) -> RequestOptions {
-    let can_answer = context.client.is_some();
-    RequestOptions {
-        capabilities: (!can_answer).then(RawJson::empty_object),
-        log_level: can_answer.then_some(LogLevel::Info),
-        ..RequestOptions::default()
-    }
-}
-
 /// The end of a request. What is said before it is told to the caller, in order.
-async fn answer(exchange: &mut Exchange, context: &CallContext) -> Result<RawJson, Failure> {
+async fn answer(exchange: &mut Exchange, live: &Live, context: &CallContext) -> Result<RawJson, Failure> {
     loop {
         match exchange.next().await {
-            Happening::Notice(notice) => tell(context.client(), notice),
+            Happening::Notice(notice) => {
+                if let Some(notice) = live.traffic().hear(notice) {
+                    tell(context.client(), notice);
+                }
+            }
             Happening::End(end) => return end,
         }
     }
 }
 
-/// The call with the caller's answers to the server's questions, and the server's state exactly as it came.
-async fn with_answers(context: &CallContext, params: &RawJson, result: &RawJson) -> Result<RawJson, Stop> {
+/// The parameters with the caller's answers to the server's questions, and the server's state exactly as it came.
+async fn with_answers(errand: &Errand<'_>, result: &RawJson) -> Result<RawJson, Stop> {
     let asked = result.get("inputRequests").unwrap_or_else(RawJson::empty_object);
     let question = |name: &str| {
         let question = asked.get(name)?;
@@ -220,12 +297,12 @@ async fn with_answers(context: &CallContext, params: &RawJson, result: &RawJson)
         asked.names().into_iter().filter_map(|name| Some((name.clone(), question(&name)?))).collect();
     let mut answers = RawJson::empty_object();
     if !questions.is_empty() {
-        let answered = context.client().ask(questions).await;
+        let answered = errand.context.client().ask(questions).await;
         let answered =
-            answered.map_err(|error| failed(format_args!("the tool asked a question, and {error}")))?;
+            answered.map_err(|error| failed(format_args!("the server asked a question, and {error}")))?;
         answers = answered.iter().fold(answers, |all, (name, answer)| all.with(name, answer));
     }
-    let params = params.with("inputResponses", &answers);
+    let params = errand.params.with("inputResponses", &answers);
     Ok(match result.get("requestState") {
         Some(state) => params.with("requestState", &state),
         None => params,
@@ -234,8 +311,5 @@ async fn with_answers(context: &CallContext, params: &RawJson, result: &RawJson)
 
 /// A result without what the protocol adds to every result of the stateless era.
 fn without_own_members(result: &RawJson) -> RawJson {
-    let result = result.without("resultType");
-    let Some(own) = result.get("_meta") else { return result };
-    let rest = own.without(meta::SERVER_INFO);
-    if rest.names().is_empty() { result.without("_meta") } else { result.with("_meta", &rest) }
+    without_meta(&result.without("resultType"), meta::SERVER_INFO)
 }

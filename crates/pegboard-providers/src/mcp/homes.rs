@@ -9,7 +9,8 @@ use pegboard_core::call::{CallContext, ValidCall};
 use pegboard_core::error::CallError;
 use pegboard_core::handler::Handler;
 use pegboard_core::output::Output;
-use pegboard_core::provider::Provider;
+use pegboard_core::provider::{Provider, Request};
+use pegboard_json::RawJson;
 
 use super::Server;
 use super::call::Calls;
@@ -122,9 +123,19 @@ impl Homes {
             );
             return Err(CallError::ServerUnavailable { reason });
         }
-        let home = Arc::new(Home::Own(Server::alone(self.base.settings.clone(), Arc::clone(&self.connect))));
+        let home = Arc::new(Home::Own(Server::alone(&self.base, Arc::clone(&self.connect))));
         state.own.push(Arc::downgrade(&home));
         Ok(home)
+    }
+
+    /// Does something that is no call of a tool, where the calls of the same session go.
+    pub(super) async fn request(
+        &self,
+        request: &Request,
+        context: &CallContext,
+    ) -> Result<RawJson, CallError> {
+        let (life, _home) = self.of(context)?;
+        Calls(life).request(request, context).await
     }
 
     /// Ends every server of a session's own.

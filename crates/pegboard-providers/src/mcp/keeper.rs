@@ -102,7 +102,7 @@ impl Keeper {
 
     /// Starts the server.
     async fn start(&mut self) -> Result<(), NoStart> {
-        let traffic = Traffic::noting(Arc::clone(&self.life.asks));
+        let traffic = Traffic::new(Arc::clone(&self.life.asks), self.life.updates.clone());
         let (Connected { client, backing }, listed) = match self.reach(&traffic).await {
             Ok(started) => started,
             Err(problem) => {

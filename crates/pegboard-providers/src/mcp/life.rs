@@ -14,6 +14,8 @@ use tokio_util::sync::CancellationToken;
 
 use super::patience::MAX_FAILED;
 use super::traffic::Traffic;
+use super::updates::Updates;
+use super::wishes::Wishes;
 use pegboard_core::settings::mcp::Settings;
 
 /// What the keeper of a server, its calls and its owner share.
@@ -25,6 +27,10 @@ pub(super) struct Life {
     wanted: Notify,
     /// The server asks its callers things without saying whom it means.
     pub(super) asks: Arc<AtomicBool>,
+    /// What callers want of the server for longer than one request.
+    pub(super) wishes: Wishes,
+    /// Who hears what the server says that belongs to no call.
+    pub(super) updates: Updates,
     /// The server is to be ended for good.
     pub(super) stop: CancellationToken,
     /// The keeper has ended.
@@ -156,6 +162,8 @@ impl Live {
 impl Life {
     pub(super) fn new(settings: Settings) -> Self {
         Self {
+            wishes: Wishes::default(),
+            updates: Updates::new(&settings),
             settings,
             phase: watch::Sender::new(Phase::Idle),
             state: watch::Sender::new(ServerState::Idle),

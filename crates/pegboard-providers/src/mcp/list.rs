@@ -1,22 +1,22 @@
-//! The tools of a server, as it lists them.
+//! The lists of a server, read page by page.
 
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use pegboard_core::entry::{Annotations, ToolEntry};
+use pegboard_core::entry::ToolEntry;
 use pegboard_core::handler::Handler;
-use pegboard_core::id::ToolName;
 use pegboard_core::text::clipped;
 use pegboard_json::RawJson;
 use pegboard_wire::client::{Client, Era, RequestOptions};
 use pegboard_wire::{Failure, code};
-use serde_json::{Value, json};
+
+use super::tool;
 
 /// How many pages are read.
 const MAX_PAGES: usize = 1_000;
-/// How many tools a server may have.
-const MAX_TOOLS: usize = 20_000;
-/// How long all definitions together may be.
+/// How many entries a list may have.
+const MAX_ITEMS: usize = 20_000;
+/// How long all entries together may be.
 const MAX_BYTES: usize = 16 * 1024 * 1024;
 /// How long a cursor may be.
 const MAX_CURSOR_BYTES: usize = 8 * 1024;
@@ -27,47 +27,230 @@ const MAX_NAME_BYTES: usize = 80;
 /// How much of a warning of the wire is told.
 const MAX_WARNING_BYTES: usize = 300;
 
+/// One of the lists that a server has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum List {
+    Tools,
+    Prompts,
+    Resources,
+    Templates,
+}
+
+impl List {
+    pub(super) const ALL: [Self; 4] = [Self::Tools, Self::Prompts, Self::Resources, Self::Templates];
+
+    /// What it holds, in words.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Tools => "tools",
+            Self::Prompts => "prompts",
+            Self::Resources => "resources",
+            Self::Templates => "templates of resources",
+        }
+    }
+
+    /// The notification that it is not what it was.
+    pub(super) fn change(self) -> &'static str {
+        match self {
+            Self::Tools => "notifications/tools/list_changed",
+            Self::Prompts => "notifications/prompts/list_changed",
+            Self::Resources | Self::Templates => "notifications/resources/list_changed",
+        }
+    }
+
+    /// The capability of a server that has it.
+    pub(super) fn capability(self) -> &'static str {
+        match self {
+            Self::Tools => "tools",
+            Self::Prompts => "prompts",
+            Self::Resources | Self::Templates => "resources",
+        }
+    }
+
+    /// Whether a server says that it has it.
+    pub(super) fn is_offered_by(self, client: &Client) -> bool {
+        let capability = client.server().capabilities.get(self.capability());
+        capability.is_some_and(|capability| capability.is_object())
+    }
+
+    fn method(self) -> &'static str {
+        match self {
+            Self::Tools => "tools/list",
+            Self::Prompts => "prompts/list",
+            Self::Resources => "resources/list",
+            Self::Templates => "resources/templates/list",
+        }
+    }
+
+    /// The member of a page that holds the entries.
+    fn member(self) -> &'static str {
+        match self {
+            Self::Tools => "tools",
+            Self::Prompts => "prompts",
+            Self::Resources => "resources",
+            Self::Templates => "resourceTemplates",
+        }
+    }
+
+    /// The member that tells an entry from all others.
+    fn key(self) -> &'static str {
+        match self {
+            Self::Tools | Self::Prompts => "name",
+            Self::Resources => "uri",
+            Self::Templates => "uriTemplate",
+        }
+    }
+
+    /// What one entry is, in words.
+    fn item(self) -> &'static str {
+        match self {
+            Self::Tools => "tool",
+            Self::Prompts => "prompt",
+            Self::Resources => "resource",
+            Self::Templates => "template",
+        }
+    }
+}
+
 /// What a server lists.
-#[derive(Default)]
-pub(super) struct Listed {
-    pub(super) tools: Vec<Arc<ToolEntry>>,
+pub(super) struct Listed<T = Arc<ToolEntry>> {
+    pub(super) items: Vec<T>,
     /// What was left out, and why.
     pub(super) warnings: Vec<String>,
 }
 
-/// Reads the whole list of tools, page by page.
-pub(super) async fn read(client: &Client, handler: &Arc<dyn Handler>) -> Result<Listed, Failure> {
-    let mut reader = Reader::new(Arc::clone(handler));
-    let mut seen = HashSet::new();
-    let mut params = None;
-    for _ in 0..MAX_PAGES {
-        let page = match ask(client, params).await {
-            Err(Failure::Refused(error)) if error.code == code::METHOD_NOT_FOUND => {
-                if client.server().capabilities.get("tools").is_some() {
-                    reader.warn("the server says that it has tools, and does not list them".to_owned());
-                }
-                return Ok(reader.finish());
-            }
-            page => page?,
-        };
-        reader.take(client, &page);
-        let Some(cursor) = next_cursor(&page) else { return Ok(reader.finish()) };
-        if reader.is_full {
-            return Ok(reader.finish());
-        }
-        if cursor.as_bytes().len() > MAX_CURSOR_BYTES || !seen.insert(cursor.clone()) {
-            reader.warn("the pages of the list lead in a circle; the rest is left out".to_owned());
-            return Ok(reader.finish());
-        }
-        params = Some(RawJson::empty_object().with("cursor", &cursor));
-    }
-    reader.warn(format!("the list has more than {MAX_PAGES} pages; the rest is left out"));
-    Ok(reader.finish())
+/// Reads the whole list of tools.
+pub(super) async fn read_tools(client: &Client, handler: &Arc<dyn Handler>) -> Result<Listed, Failure> {
+    let Pages { items, mut warnings, .. } = Pages::read(client, List::Tools).await?;
+    let items = sift(List::Tools, &items, &mut warnings, |item| tool::entry(item, handler));
+    Ok(Listed { items, warnings: warnings.finish() })
+}
+
+/// Reads the whole of a list whose entries stay as they are written.
+pub(super) async fn read(client: &Client, list: List) -> Result<Listed<RawJson>, Failure> {
+    let Pages { items, mut warnings, .. } = Pages::read(client, list).await?;
+    let items = sift(list, &items, &mut warnings, |item| as_written(list, item));
+    Ok(Listed { items, warnings: warnings.finish() })
 }
 
 /// Asks for one page.
-pub(super) async fn ask(client: &Client, params: Option<RawJson>) -> Result<RawJson, Failure> {
-    client.request("tools/list", params, RequestOptions::default()).await?.answer().await
+pub(super) async fn ask(client: &Client, list: List, params: Option<RawJson>) -> Result<RawJson, Failure> {
+    client.request(list.method(), params, RequestOptions::default()).await?.answer().await
+}
+
+/// An entry that is nobody's business but the caller's, if it has what tells it from others.
+fn as_written(list: List, item: &RawJson) -> Result<RawJson, String> {
+    let has_text =
+        |name: &str| item.get(name).is_some_and(|text| text.text().is_some_and(|text| !text.is_empty()));
+    let names: &[&str] = match list {
+        List::Tools | List::Prompts => &["name"],
+        List::Resources => &["uri"],
+        List::Templates => &["uriTemplate", "name"],
+    };
+    match names.iter().find(|name| !has_text(name)) {
+        Some(missing) => Err(format!("it has no {missing}")),
+        None => Ok(item.clone()),
+    }
+}
+
+/// The entries that make sense. The others are left out, with a word on each.
+fn sift<T>(
+    list: List,
+    items: &[RawJson],
+    warnings: &mut Warnings,
+    read: impl Fn(&RawJson) -> Result<T, String>,
+) -> Vec<T> {
+    let (mut good, mut names) = (Vec::with_capacity(items.len()), HashSet::new());
+    for (number, item) in items.iter().enumerate() {
+        let key = list.key();
+        let name = item.get(key).and_then(|name| name.read::<String>().ok());
+        let sense = match &name {
+            None => Err(format!("it has no {key}, or one that is no text")),
+            Some(name) => read(item).and_then(|entry| {
+                let is_first = names.insert(name.clone());
+                is_first.then_some(entry).ok_or_else(|| format!("one of this {key} comes before it"))
+            }),
+        };
+        match sense {
+            Ok(entry) => good.push(entry),
+            Err(problem) => {
+                let which = match name.filter(|name| !name.is_empty()) {
+                    Some(name) => format!("{} {:?}", list.item(), clipped(&name, MAX_NAME_BYTES)),
+                    None => format!("entry {} of the list of {}", number + 1, list.name()),
+                };
+                warnings.add(format!("{which} is left out: {problem}"));
+            }
+        }
+    }
+    good
+}
+
+/// A list as it comes, page by page.
+struct Pages {
+    list: List,
+    items: Vec<RawJson>,
+    n_bytes: usize,
+    warnings: Warnings,
+    is_full: bool,
+}
+
+impl Pages {
+    async fn read(client: &Client, list: List) -> Result<Self, Failure> {
+        let warnings = Warnings::default();
+        let mut pages = Self { list, items: Vec::new(), n_bytes: 0, warnings, is_full: false };
+        let mut seen = HashSet::new();
+        let mut params = None;
+        for _ in 0..MAX_PAGES {
+            let page = match ask(client, list, params).await {
+                Err(Failure::Refused(error)) if error.code == code::METHOD_NOT_FOUND => {
+                    // Many a server has resources and no templates of them.
+                    if list == List::Tools && list.is_offered_by(client) {
+                        let problem = "the server says that it has tools, and does not list them";
+                        pages.warnings.add(problem.to_owned());
+                    }
+                    return Ok(pages);
+                }
+                page => page?,
+            };
+            pages.take(client, &page);
+            let Some(cursor) = next_cursor(&page).filter(|_| !pages.is_full) else { return Ok(pages) };
+            if cursor.as_bytes().len() > MAX_CURSOR_BYTES || !seen.insert(cursor.clone()) {
+                pages.stop("the pages of the list of", "lead in a circle");
+                return Ok(pages);
+            }
+            params = Some(RawJson::empty_object().with("cursor", &cursor));
+        }
+        pages.stop("the list of", &format!("has more than {MAX_PAGES} pages"));
+        Ok(pages)
+    }
+
+    fn take(&mut self, client: &Client, page: &RawJson) {
+        let items = match (self.list, client.era()) {
+            // Only there can a tool ask for headers, and ask for what cannot be.
+            (List::Tools, Era::Stateless) => {
+                let (good, refused) = client.take_tools(page);
+                for problem in refused {
+                    self.warnings.add(clipped(&problem, MAX_WARNING_BYTES).into_owned());
+                }
+                good
+            }
+            (list, _) => page.get(list.member()).map(|items| items.items().collect()).unwrap_or_default(),
+        };
+        for item in items {
+            self.n_bytes += item.as_bytes().len();
+            if self.items.len() >= MAX_ITEMS || self.n_bytes > MAX_BYTES {
+                self.is_full = true;
+                let n_mib = MAX_BYTES / (1024 * 1024);
+                self.stop("the list of", &format!("has more than {MAX_ITEMS} entries or {n_mib} MiB"));
+                return;
+            }
+            self.items.push(item);
+        }
+    }
+
+    fn stop(&mut self, what: &str, why: &str) {
+        self.warnings.add(format!("{what} {} {why}; the rest is left out", self.list.name()));
+    }
 }
 
 /// Where the list goes on. An empty cursor is none: some servers say so.
@@ -75,129 +258,26 @@ fn next_cursor(page: &RawJson) -> Option<RawJson> {
     page.get("nextCursor").filter(|cursor| cursor.text().is_some_and(|text| !text.is_empty()))
 }
 
-struct Reader {
-    handler: Arc<dyn Handler>,
-    listed: Listed,
-    names: HashSet<String>,
-    n_read: usize,
-    n_bytes: usize,
-    n_warnings: usize,
-    is_full: bool,
+/// What is wrong with a list, for people: the first lines, and how many more there are.
+#[derive(Default)]
+struct Warnings {
+    lines: Vec<String>,
+    n_more: usize,
 }
 
-impl Reader {
-    fn new(handler: Arc<dyn Handler>) -> Self {
-        Self {
-            handler,
-            listed: Listed::default(),
-            names: HashSet::new(),
-            n_read: 0,
-            n_bytes: 0,
-            n_warnings: 0,
-            is_full: false,
+impl Warnings {
+    fn add(&mut self, line: String) {
+        if self.lines.len() < MAX_WARNINGS {
+            self.lines.push(line);
+        } else {
+            self.n_more += 1;
         }
     }
 
-    fn take(&mut self, client: &Client, page: &RawJson) {
-        let tools = match client.era() {
-            // Only there can a tool ask for headers, and ask for what cannot be.
-            Era::Stateless => {
-                let (good, refused) = client.take_tools(page);
-                for problem in refused {
-                    self.warn(clipped(&problem, MAX_WARNING_BYTES).into_owned());
-                }
-                good
-            }
-            Era::Session => page.get("tools").map(|tools| tools.items().collect()).unwrap_or_default(),
-        };
-        for tool in tools {
-            self.n_read += 1;
-            self.n_bytes += tool.as_bytes().len();
-            if self.listed.tools.len() >= MAX_TOOLS || self.n_bytes > MAX_BYTES {
-                self.is_full = true;
-                self.warn(format!(
-                    "the server lists more than {MAX_TOOLS} tools or {} MiB; the rest is left out",
-                    MAX_BYTES / (1024 * 1024)
-                ));
-                return;
-            }
-            match self.entry(&tool) {
-                Ok(entry) => self.listed.tools.push(Arc::new(entry)),
-                Err(problem) => {
-                    let name = tool.get("name");
-                    let name = name.as_ref().and_then(RawJson::text).filter(|name| !name.is_empty());
-                    let which = match name {
-                        Some(name) => format!("tool {:?}", clipped(&name, MAX_NAME_BYTES)),
-                        None => format!("entry {} of the list", self.n_read),
-                    };
-                    self.warn(format!("{which} is left out: {problem}"));
-                }
-            }
+    fn finish(mut self) -> Vec<String> {
+        if self.n_more > 0 {
+            self.lines.push(format!("and {} more", self.n_more));
         }
+        self.lines
     }
-
-    fn entry(&mut self, tool: &RawJson) -> Result<ToolEntry, String> {
-        let text = |name: &str| tool.get(name).and_then(|text| text.read::<String>().ok());
-        let name = text("name").ok_or("it has no name, or one that is no text")?;
-        let name = ToolName::new(name).map_err(|error| error.to_string())?;
-        let input = schema(tool, "inputSchema")?.or(schema(tool, "parameters")?);
-        let output = schema(tool, "outputSchema")?;
-        if !self.names.insert(name.as_str().to_owned()) {
-            return Err("one of this name comes before it".to_owned());
-        }
-        let annotations = tool.get("annotations");
-        let title =
-            text("title").or_else(|| annotations.as_ref()?.get("title").and_then(|title| title.read().ok()));
-        let mut entry = ToolEntry::from_handler(
-            name.shared(),
-            text("description").unwrap_or_default(),
-            Arc::clone(&self.handler),
-        )
-        .with_definition(definition(tool, input.as_ref()))
-        .with_input_schema(input.unwrap_or_else(|| json!({"type": "object"})))
-        .with_annotations(
-            annotations.and_then(|annotations| annotations.read::<Annotations>().ok()).unwrap_or_default(),
-        );
-        if let Some(title) = title {
-            entry = entry.with_title(title);
-        }
-        if let Some(output) = output {
-            entry = entry.with_output_schema(output);
-        }
-        Ok(entry)
-    }
-
-    fn warn(&mut self, warning: String) {
-        self.n_warnings += 1;
-        if self.listed.warnings.len() < MAX_WARNINGS {
-            self.listed.warnings.push(warning);
-        }
-    }
-
-    fn finish(mut self) -> Listed {
-        if let Some(n_more) = self.n_warnings.checked_sub(MAX_WARNINGS).filter(|n_more| *n_more > 0) {
-            self.listed.warnings.push(format!("and {n_more} more"));
-        }
-        self.listed
-    }
-}
-
-/// A schema of a tool, which is an object if it is there.
-fn schema(tool: &RawJson, name: &str) -> Result<Option<Value>, String> {
-    match tool.get(name).filter(|schema| schema.as_str() != "null") {
-        None => Ok(None),
-        Some(schema) => match schema.to_value() {
-            object @ Value::Object(_) => Ok(Some(object)),
-            _ => Err(format!("its `{name}` is no object, or cannot be read")),
-        },
-    }
-}
-
-/// The definition as the server wrote it, with the schema in its place if it was somewhere else.
-fn definition(tool: &RawJson, input: Option<&Value>) -> RawJson {
-    if tool.get("inputSchema").is_some_and(|schema| schema.is_object()) {
-        return tool.clone();
-    }
-    let input = input.map_or_else(|| RawJson::from(json!({"type": "object"})), RawJson::of);
-    tool.without("parameters").with("inputSchema", &input)
 }

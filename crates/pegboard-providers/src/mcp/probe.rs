@@ -6,7 +6,7 @@ use pegboard_wire::Failure;
 use pegboard_wire::client::{Client, Era, RequestOptions};
 use tokio::time;
 
-use super::list;
+use super::list::{self, List};
 use pegboard_core::settings::mcp::HealthProbe;
 
 /// How long a server has to answer.
@@ -16,7 +16,7 @@ const PROBE_TIMEOUT: Duration = Duration::from_secs(3);
 pub(super) async fn answers(client: &Client, probe: HealthProbe) -> bool {
     let asking = async {
         match (probe, client.era()) {
-            (HealthProbe::ListTools, _) => list::ask(client, None).await,
+            (HealthProbe::ListTools, _) => list::ask(client, List::Tools, None).await,
             (HealthProbe::Ping, Era::Session) => ask(client, "ping").await,
             // There are no pings any more.
             (HealthProbe::Ping, Era::Stateless) => ask(client, "server/discover").await,

@@ -1,169 +1,230 @@
 //! What a server offers, kept up to date while it runs.
 
-use std::sync::Arc;
+use std::future::pending;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use futures_util::FutureExt;
+use futures_util::future::join_all;
 use pegboard_core::entry::ToolEntry;
 use pegboard_core::handler::Handler;
 use pegboard_core::id::ServerName;
-use pegboard_core::provider::Offer;
+use pegboard_core::provider::{Features, Offer};
 use pegboard_core::text::clipped;
 use pegboard_json::RawJson;
-use pegboard_wire::client::{Client, Era, RequestOptions};
-use pegboard_wire::{Failure, Happening, code};
-use serde_json::json;
+use pegboard_wire::Failure;
+use pegboard_wire::client::Client;
 use tokio::sync::watch;
 use tokio::time;
 
 use super::MAX_WHY_BYTES;
-use super::life::Live;
-use super::list::{self, Listed};
-use super::traffic::{ASKS, LIST_CHANGED, Traffic};
+use super::instructions::instructions;
+use super::life::{Life, Live};
+use super::list::{self, List, Listed};
+use super::listen::{listen, may_watch};
+use super::traffic::ASKS;
+use super::wishes::Wishes;
 
-/// How long at least between two readings of the list.
+/// How long at least between two readings of a list.
 const MIN_GAP: Duration = Duration::from_millis(100);
 /// How long at most, for a server that says again and again that its list changed, when it did not.
 const MAX_GAP: Duration = Duration::from_secs(10);
-/// How long until a stream of changes that ended is asked for again.
-const LISTEN_GAP: Duration = Duration::from_secs(5);
-/// How much of a server's instructions is kept.
-const MAX_INSTRUCTIONS_BYTES: usize = 64 * 1024;
 
-/// What a server offers.
-pub(super) struct Shelf {
+/// What a server offers. Clones are the same.
+#[derive(Clone)]
+pub(super) struct Shelf(Arc<Inner>);
+
+struct Inner {
     server: ServerName,
     handler: Arc<dyn Handler>,
+    wishes: Wishes,
     offer: watch::Sender<Arc<Offer>>,
-    /// How long the list may take to be read.
+    notes: Mutex<Notes>,
+    /// How long a list may take to be read.
     limit: Duration,
 }
 
+/// What is to be said about the lists, beside what they hold.
+#[derive(Default)]
+struct Notes {
+    /// In the order of [`List::ALL`].
+    lists: [Note; 4],
+    has_asked: bool,
+}
+
+#[derive(Default)]
+struct Note {
+    warnings: Vec<String>,
+    /// Why the list may not be the newest.
+    problem: Option<String>,
+}
+
+impl Notes {
+    fn lines(&self) -> Vec<String> {
+        let lists = self.lists.iter().flat_map(|note| note.warnings.iter().chain(&note.problem));
+        lists.cloned().chain(self.has_asked.then(|| ASKS.to_owned())).collect()
+    }
+}
+
 impl Shelf {
-    /// The shelf of a server whose calls `handler` carries out.
-    pub(super) fn new(
-        server: ServerName,
-        limit: Duration,
-        handler: Arc<dyn Handler>,
-        offer: watch::Sender<Arc<Offer>>,
-    ) -> Self {
-        Self { server, handler, offer, limit }
+    /// The shelf of a server whose calls `handler` carries out. Nothing is on it yet.
+    pub(super) fn new(life: &Life, handler: Arc<dyn Handler>) -> Self {
+        let settings = &life.settings;
+        let offer = Offer { fingerprint: settings.fingerprint(), ..Offer::default() };
+        Self(Arc::new(Inner {
+            server: settings.name.clone(),
+            handler,
+            wishes: life.wishes.clone(),
+            offer: watch::Sender::new(Arc::new(offer)),
+            notes: Mutex::default(),
+            limit: settings.start_timeout,
+        }))
+    }
+
+    /// What is offered, now and after every change.
+    pub(super) fn offer(&self) -> watch::Receiver<Arc<Offer>> {
+        self.0.offer.subscribe()
     }
 
     /// Reads the whole list of tools.
     pub(super) async fn read(&self, client: &Client) -> Result<Listed, Failure> {
-        list::read(client, &self.handler).await
+        list::read_tools(client, &self.0.handler).await
     }
 
     /// Keeps what is offered up to date. Never ends.
     pub(super) async fn follow(&self, live: &Live) {
-        tokio::join!(self.follow_list(live), self.note_asking(live), listen(live));
+        let lists = join_all(List::ALL.map(|list| self.follow_list(live, list)));
+        tokio::join!(lists, self.note_asking(live), listen(live, &self.0.wishes).boxed());
     }
 
-    /// Reads the list again whenever it is not what it was: one reading at a time, at most one to come.
-    async fn follow_list(&self, live: &Live) {
+    /// Reads a list again whenever it is not what it was: one reading at a time, at most one to come.
+    async fn follow_list(&self, live: &Live, list: List) {
+        match list {
+            // It was read when the server was started.
+            List::Tools => live.traffic().change(list).await,
+            List::Prompts | List::Resources | List::Templates if list.is_offered_by(live.client()) => {}
+            List::Prompts | List::Resources | List::Templates => return pending().await,
+        }
         let mut gap = MIN_GAP;
         loop {
-            live.traffic().change().await;
-            let problem = match time::timeout(self.limit, self.read(live.client())).await {
-                Ok(Ok(listed)) => {
+            let problem = match time::timeout(self.0.limit, self.refresh(live, list)).await {
+                Ok(Ok(is_news)) => {
                     // One that cries for nothing is heard less often.
-                    let is_news = !is_same(&listed.tools, &self.offer.borrow().tools);
                     gap = if is_news { MIN_GAP } else { (gap * 2).min(MAX_GAP) };
-                    self.put(live, listed);
                     None
                 }
                 Ok(Err(failure)) => Some(failure.to_string()),
                 Err(_elapsed) => Some("the server took too long".to_owned()),
             };
             if let Some(problem) = problem {
-                let problem = clipped(&problem, MAX_WHY_BYTES);
-                self.warn(format!(
-                    "the list of tools is not the newest; reading it again ended with: {problem}"
-                ));
+                let (name, problem) = (list.name(), clipped(&problem, MAX_WHY_BYTES));
+                let warning =
+                    format!("the list of {name} may not be the newest; reading it ended with: {problem}");
+                tracing::warn!(server = %self.0.server, "{warning}");
+                self.change(|_, notes| notes.lists[list as usize].problem = Some(warning));
             }
             time::sleep(gap).await;
+            live.traffic().change(list).await;
         }
     }
 
-    /// Offers what was listed, if that is news.
-    pub(super) fn put(&self, live: &Live, listed: Listed) {
-        let Listed { tools, mut warnings } = listed;
-        if live.traffic().has_asked() {
-            warnings.push(ASKS.to_owned());
+    /// Reads a list and offers it; whether it is another than before.
+    async fn refresh(&self, live: &Live, list: List) -> Result<bool, Failure> {
+        if list == List::Tools {
+            let listed = self.read(live.client()).await?;
+            let is_news = !is_same(&listed.items, &self.0.offer.borrow().tools);
+            self.put(live, listed);
+            return Ok(is_news);
         }
-        let instructions = live.client().server().instructions.as_deref();
-        let instructions = instructions.map(|text| clipped(text, MAX_INSTRUCTIONS_BYTES).into_owned());
-        self.offer.send_if_modified(|old| {
-            if is_same(&tools, &old.tools) && (&instructions, &warnings) == (&old.instructions, &old.warnings)
-            {
-                return false;
+        let Listed { items, warnings } = list::read(live.client(), list).await?;
+        let mut is_news = false;
+        self.change(|offer, notes| {
+            notes.lists[list as usize] = Note { warnings, problem: None };
+            if let Some(old) = raw(offer, list) {
+                is_news = *old != items;
+                *old = items;
             }
-            *old = Arc::new(Offer {
-                tools,
-                instructions,
-                warnings,
-                fingerprint: old.fingerprint.clone(),
-                ..Offer::default()
-            });
-            true
+            offer.instructions = told(live, offer);
+        });
+        Ok(is_news)
+    }
+
+    /// Offers the tools that a server listed.
+    pub(super) fn put(&self, live: &Live, listed: Listed) {
+        let client = live.client();
+        self.change(|offer, notes| {
+            notes.has_asked = live.traffic().has_asked();
+            notes.lists[List::Tools as usize] = Note { warnings: listed.warnings, problem: None };
+            // What was learnt about a tool stays with its entry.
+            if !is_same(&listed.items, &offer.tools) {
+                offer.tools = listed.items;
+            }
+            for list in List::ALL.into_iter().filter(|list| !list.is_offered_by(client)) {
+                if let Some(items) = raw(offer, list) {
+                    items.clear();
+                    notes.lists[list as usize] = Note::default();
+                }
+            }
+            offer.features = features(client);
+            offer.instructions = told(live, offer);
         });
     }
 
     async fn note_asking(&self, live: &Live) {
         loop {
             live.traffic().asked().await;
-            self.warn(ASKS.to_owned());
+            tracing::warn!(server = %self.0.server, "{ASKS}");
+            self.change(|_, notes| notes.has_asked = true);
         }
     }
 
-    /// Adds a warning to what is offered, unless it is there.
-    fn warn(&self, warning: String) {
-        tracing::warn!(server = %self.server, "{warning}");
-        self.offer.send_if_modified(|offer| {
-            let is_news = !offer.warnings.contains(&warning);
+    /// Changes what is offered, and tells everybody if that is news.
+    fn change(&self, change: impl FnOnce(&mut Offer, &mut Notes)) {
+        // Held until everybody was told, so that changes are told in the order in which they were made.
+        let mut notes = self.0.notes.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut next = Offer::clone(&self.0.offer.borrow());
+        change(&mut next, &mut notes);
+        next.warnings = notes.lines();
+        self.0.offer.send_if_modified(|old| {
+            let is_news = is_news(&next, old);
             if is_news {
-                Arc::make_mut(offer).warnings.push(warning);
+                *old = Arc::new(next);
             }
             is_news
         });
     }
 }
 
+/// The part of an offer that a list fills as it is written; none for the tools, which are more than that.
+fn raw(offer: &mut Offer, list: List) -> Option<&mut Vec<RawJson>> {
+    match list {
+        List::Tools => None,
+        List::Prompts => Some(&mut offer.prompts),
+        List::Resources => Some(&mut offer.resources),
+        List::Templates => Some(&mut offer.templates),
+    }
+}
+
+fn told(live: &Live, offer: &Offer) -> Option<String> {
+    instructions(live.client().server().instructions.as_deref(), &offer.prompts)
+}
+
+fn features(client: &Client) -> Features {
+    let has = |name: &str| client.server().capabilities.get(name).is_some_and(|value| value.is_object());
+    Features { completions: has("completions"), subscriptions: may_watch(client), logging: has("logging") }
+}
+
+fn is_news(new: &Offer, old: &Offer) -> bool {
+    (new.is_stale, new.features) != (old.is_stale, old.features)
+        || !is_same(&new.tools, &old.tools)
+        || (&new.prompts, &new.resources, &new.templates) != (&old.prompts, &old.resources, &old.templates)
+        || (&new.instructions, &new.warnings) != (&old.instructions, &old.warnings)
+}
+
 fn is_same(some: &[Arc<ToolEntry>], others: &[Arc<ToolEntry>]) -> bool {
     some.len() == others.len()
-        && some.iter().zip(others).all(|(one, other)| one.definition() == other.definition())
-}
-
-/// Hears what changes from a server that says so only when asked; never ends.
-async fn listen(live: &Live) {
-    let client = live.client();
-    let tells = client.server().capabilities.at(&["tools", "listChanged"]);
-    if client.era() == Era::Session || tells.is_none_or(|tells| tells.as_str() != "true") {
-        return std::future::pending().await;
-    }
-    loop {
-        match listen_once(client, live.traffic()).await {
-            Err(Failure::Refused(error)) if error.code == code::METHOD_NOT_FOUND => {
-                return std::future::pending().await;
-            }
-            // A stream that breaks off may be the first sign that the server is gone.
-            Err(Failure::Lost(_)) => live.traffic().note_doubt(),
-            Ok(_) | Err(Failure::Refused(_) | Failure::Overloaded) => {}
-        }
-        time::sleep(LISTEN_GAP).await;
-        // Something may have changed while nobody listened.
-        live.traffic().note_change();
-    }
-}
-
-async fn listen_once(client: &Client, traffic: &Traffic) -> Result<RawJson, Failure> {
-    let params = RawJson::from(json!({"notifications": {"toolsListChanged": true}}));
-    let mut stream = client.request("subscriptions/listen", Some(params), RequestOptions::default()).await?;
-    loop {
-        match stream.next().await {
-            Happening::Notice(notice) if &*notice.method == LIST_CHANGED => traffic.note_change(),
-            Happening::Notice(_) => {}
-            Happening::End(end) => return end,
-        }
-    }
+        && some
+            .iter()
+            .zip(others)
+            .all(|(one, other)| Arc::ptr_eq(one, other) || one.definition() == other.definition())
 }

@@ -8,11 +8,16 @@ use std::time::Duration;
 
 use futures_util::future::{BoxFuture, FutureExt, ready};
 use pegboard_core::client::{AskError, Client, Notice, Progress, Question, Questions};
+use pegboard_core::provider::Update;
 use pegboard_json::RawJson;
+use pegboard_wire::era::meta;
 use pegboard_wire::{Id, Inbound, Notification, Receiver, RpcError, code};
 use tokio::sync::{Notify, watch};
 use tokio::time;
 use tokio_util::sync::CancellationToken;
+
+use super::list::List;
+use super::updates::Updates;
 
 /// How long a question waits for the call that it names: the answer to a call can overtake the note of its id.
 const SOON: Duration = Duration::from_secs(1);
@@ -22,13 +27,18 @@ pub(super) const ASKS: &str = "the server asks its callers things and does not s
                                session has a server of its own";
 
 /// The traffic of one connection. Clones are the same.
-#[derive(Clone, Default)]
+#[derive(Clone)]
 pub(super) struct Traffic(Arc<State>);
 
-#[derive(Default)]
 struct State {
     calls: watch::Sender<Calls>,
-    changed: Notify,
+    /// The lists that are not what they were, in the order of [`List::ALL`].
+    changed: [Notify; 4],
+    updates: Updates,
+    /// The subscription that the server acknowledged last.
+    acknowledged: watch::Sender<Option<Id>>,
+    /// Which version of the wishes the server knows.
+    told: watch::Sender<u64>,
     doubt: Notify,
     asked: Notify,
     asks: Arc<AtomicBool>,
@@ -86,9 +96,19 @@ enum Asked {
 }
 
 impl Traffic {
-    /// The traffic of a connection; notes there whether the server asks its callers things without saying whom it means.
-    pub(super) fn noting(asks: Arc<AtomicBool>) -> Self {
-        Self(Arc::new(State { asks, ..State::default() }))
+    /// The traffic of a connection; notes in `asks` whether the server asks its callers things without saying whom it
+    /// means.
+    pub(super) fn new(asks: Arc<AtomicBool>, updates: Updates) -> Self {
+        Self(Arc::new(State {
+            calls: watch::Sender::default(),
+            changed: std::array::from_fn(|_| Notify::new()),
+            updates,
+            acknowledged: watch::Sender::default(),
+            told: watch::Sender::default(),
+            doubt: Notify::new(),
+            asked: Notify::new(),
+            asks,
+        }))
     }
 
     /// Notes a call that is about to be made; `None` if the connection takes no more.
@@ -130,14 +150,65 @@ impl Traffic {
         })
     }
 
-    /// Notes that the list of tools is not what it was.
-    pub(super) fn note_change(&self) {
-        self.0.changed.notify_one();
+    /// Notes that a list is not what it was.
+    pub(super) fn note_change(&self, list: List) {
+        self.0.changed[list as usize].notify_one();
     }
 
-    /// Waits until the list of tools is not what it was; once, however often that was said.
-    pub(super) async fn change(&self) {
-        self.0.changed.notified().await;
+    /// Waits until a list is not what it was; once, however often that was said.
+    pub(super) async fn change(&self, list: List) {
+        self.0.changed[list as usize].notified().await;
+    }
+
+    /// Passes on what belongs to no call.
+    pub(super) fn update(&self, update: Update) {
+        self.0.updates.tell(update);
+    }
+
+    /// Waits until the server has acknowledged a subscription.
+    pub(super) async fn acknowledgement(&self, subscription: &Id) {
+        let mut acknowledged = self.0.acknowledged.subscribe();
+        // The sender lives as long as this does.
+        let _ = acknowledged.wait_for(|last| last.as_ref() == Some(subscription)).await;
+    }
+
+    /// Notes that the server knows the wishes up to this version.
+    pub(super) fn note_told(&self, version: u64) {
+        self.0.told.send_replace(version);
+    }
+
+    /// Waits until the server knows the wishes up to this version.
+    pub(super) async fn told(&self, version: u64) {
+        // The sender lives as long as this does.
+        let _ = self.0.told.subscribe().wait_for(|told| *told >= version).await;
+    }
+
+    /// Hears what is about no call; gives back what may be about one.
+    pub(super) fn hear(&self, notification: Notification) -> Option<Notification> {
+        let method = &*notification.method;
+        match method {
+            "notifications/resources/updated" => {
+                if let Some(params) = &notification.params {
+                    self.update(Update::Resource(without_meta(params, meta::SUBSCRIPTION_ID)));
+                }
+            }
+            "notifications/subscriptions/acknowledged" => {
+                let id = notification.params.as_ref();
+                let id = id.and_then(|params| params.at(&["_meta", meta::SUBSCRIPTION_ID]));
+                self.0.acknowledged.send_replace(id.and_then(|id| id.read().ok()));
+            }
+            _ => {
+                let changed: Vec<List> =
+                    List::ALL.into_iter().filter(|list| list.change() == method).collect();
+                if changed.is_empty() {
+                    return Some(notification);
+                }
+                for list in changed {
+                    self.note_change(list);
+                }
+            }
+        }
+        None
     }
 
     /// Notes that the server may not answer any more.
@@ -239,20 +310,26 @@ impl Receiver for Traffic {
     }
 
     fn notification(&self, notification: Notification, about: Option<Id>) {
-        if &*notification.method == LIST_CHANGED {
-            self.note_change();
-            return;
-        }
+        let Some(notification) = self.hear(notification) else { return };
         // It may overtake progress that the call has not yet read; where each call has a stream of its own it does not
         // come here.
-        if let Asked::One(UnderWay { client: Some(client), .. }) = self.meant(about.as_ref()) {
-            tell(&*client, notification);
+        match (self.meant(about.as_ref()), &*notification.method, notification.params.as_ref()) {
+            (Asked::One(UnderWay { client: Some(client), .. }), ..) => tell(&*client, notification),
+            (Asked::Nobody, "notifications/message", Some(params)) => {
+                self.update(Update::Log(params.clone()));
+            }
+            // A line that may be one caller's is for no other.
+            (Asked::One(_) | Asked::Nobody | Asked::Several, ..) => {}
         }
     }
 }
 
-/// The notification that the list of tools is not what it was.
-pub(super) const LIST_CHANGED: &str = "notifications/tools/list_changed";
+/// An object without one of the protocol's own members.
+pub(super) fn without_meta(object: &RawJson, key: &str) -> RawJson {
+    let Some(own) = object.get("_meta") else { return object.clone() };
+    let rest = own.without(key);
+    if rest.names().is_empty() { object.without("_meta") } else { object.with("_meta", &rest) }
+}
 
 /// Tells the caller what the server says about its call.
 pub(super) fn tell(client: &dyn Client, notification: Notification) {

@@ -54,7 +54,7 @@ async fn pages_that_lead_in_a_circle_end() {
     let server = stage.opened(ERAS[0]).await;
     let offer = server.offer().borrow().clone();
     assert_eq!(names(&offer), ["a", "b", "c"]);
-    assert_eq!(offer.warnings, ["the pages of the list lead in a circle; the rest is left out"]);
+    assert_eq!(offer.warnings, ["the pages of the list of tools lead in a circle; the rest is left out"]);
     assert_eq!(stage.n_lists.load(Ordering::SeqCst), 3);
 }
 
@@ -70,13 +70,16 @@ async fn pages_and_tools_without_an_end_end() {
     assert_eq!(server.offer().borrow().tools.len(), 20_000);
     assert_eq!(
         server.offer().borrow().warnings,
-        ["the server lists more than 20000 tools or 16 MiB; the rest is left out"]
+        ["the list of tools has more than 20000 entries or 16 MiB; the rest is left out"]
     );
 
     let page = |number: usize| json!({"tools": [], "nextCursor": (number + 1).to_string()}).to_string();
     stage.list_pages((0..1_002).map(page).collect());
     let server = stage.opened(ERAS[0]).await;
-    assert_eq!(server.offer().borrow().warnings, ["the list has more than 1000 pages; the rest is left out"]);
+    assert_eq!(
+        server.offer().borrow().warnings,
+        ["the list of tools has more than 1000 pages; the rest is left out"]
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -100,10 +103,10 @@ async fn entries_that_make_no_sense_are_left_out_and_named() {
         );
         insta::allow_duplicates! {
             insta::assert_snapshot!(offer.warnings.join("\n"), @r#"
-            entry 1 of the list is left out: it has no name, or one that is no text
-            entry 2 of the list is left out: it has no name, or one that is no text
-            entry 3 of the list is left out: Tool names must be non-empty strings.
-            entry 4 of the list is left out: it has no name, or one that is no text
+            entry 1 of the list of tools is left out: it has no name, or one that is no text
+            entry 2 of the list of tools is left out: it has no name, or one that is no text
+            entry 3 of the list of tools is left out: Tool names must be non-empty strings.
+            entry 4 of the list of tools is left out: it has no name, or one that is no text
             tool "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx…" is left out: Tool names may have at most 256 bytes, not 300
             tool "a\u{1}b" is left out: Tool names must not contain control characters: "a\u{1}b"
             tool "one" is left out: its `inputSchema` is no object, or cannot be read
@@ -149,7 +152,7 @@ async fn a_list_that_cannot_be_read_again_stays_as_it_was() {
     assert_eq!(names(&offer.borrow()).len(), 9);
     assert_eq!(
         offer.borrow().warnings,
-        ["the list of tools is not the newest; reading it again ended with: out of pages"]
+        ["the list of tools may not be the newest; reading it ended with: out of pages"]
     );
     stage.list(&["new"]);
     stage.change();

@@ -5,10 +5,12 @@
 mod stage;
 
 mod calls;
+mod extras;
 mod lists;
 mod lives;
 mod programs;
 mod questions;
 mod remote;
+mod requests;
 mod sessions;
 mod whole;

@@ -24,7 +24,7 @@ async fn a_question_that_nobody_can_answer_ends_the_call() {
             Era::Session,
             "execution_error: MCP error -32603: The question has no answer: the caller cannot be asked",
         ),
-        (Era::Stateless, "execution_error: the tool asked a question, and the caller cannot be asked"),
+        (Era::Stateless, "execution_error: the server asked a question, and the caller cannot be asked"),
     ];
     for (era, expected) in cases {
         let stage = Stage::new();

@@ -3,6 +3,7 @@
 use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
 
 use axum::Router;
 use axum::extract::Request;
@@ -11,18 +12,19 @@ use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use pegboard_core::call::CallContext;
 use pegboard_core::id::ServerName;
-use pegboard_core::provider::{Provider, ServerState};
+use pegboard_core::provider::{self, Method, Provider, ServerState, Update};
 use pegboard_core::settings::mcp::{Address, Secret, Settings, Target};
 use pegboard_providers::mcp::{Connect, Http, Server, Sse, WebSocket};
 use pegboard_testkit::fixture::Fixture;
 use pegboard_testkit::serve::everywhere;
 use pegboard_wire::client::Era;
 use pegboard_wire::http::server::HttpServerOptions;
-use pegboard_wire::server::{self, Service};
+use pegboard_wire::server::{self, Change, Service};
 use serde_json::json;
 use tokio::net::TcpListener;
+use tokio::time;
 
-use crate::stage::{ERAS, EXACT, Person, Speaking, Stage, become_true, call, line, said, until};
+use crate::stage::{Act, ERAS, EXACT, Person, Speaking, Stage, become_true, call, line, said, until};
 
 /// What stands between the client and the server.
 #[derive(Clone, Default)]
@@ -96,6 +98,24 @@ async fn every_transport_lists_and_calls_byte_for_byte() {
 }
 
 #[tokio::test]
+async fn who_subscribes_is_told_over_streams_of_either_era() {
+    for era in ERAS {
+        let stage = crate::requests::watched();
+        let address = serve(Arc::new(stage.clone()), &Door::default()).await;
+        let server = provider(Arc::new(Speaking(era, http(&format!("http://{address}/mcp")))));
+        let mut updates = server.updates();
+        for uri in ["x:a", "x:b"] {
+            let request = provider::Request { method: Method::Subscribe, params: json!({"uri": uri}).into() };
+            server.request(&request, &CallContext::default()).await.unwrap();
+            stage.tell(Change::Resource { uri: uri.to_owned() });
+            let update = time::timeout(Duration::from_secs(30), updates.recv()).await.unwrap().unwrap();
+            assert_eq!(update, Update::Resource(json!({"uri": uri}).into()));
+        }
+        server.shut_down().await;
+    }
+}
+
+#[tokio::test]
 async fn the_fixture_works_in_both_eras() {
     let address = serve(Arc::new(Fixture::new()), &Door::default()).await;
     for era in ERAS {
@@ -108,6 +128,14 @@ async fn the_fixture_works_in_both_eras() {
         assert_eq!(said(&call(&server, "greet", json!({"name": "Bob"}), ann.context()).await), "Hello, Bob!");
         let region = call(&server, "test_header_parameter", json!({"region": "eu"}), ann.context()).await;
         assert_eq!(said(&region), "Region: \"eu\"");
+        become_true(server.offer(), |offer| {
+            [&offer.prompts, &offer.resources, &offer.templates].iter().all(|list| !list.is_empty())
+        })
+        .await;
+        let params = json!({"name": "test_simple_prompt"}).into();
+        let request = provider::Request { method: Method::GetPrompt, params };
+        let prompt = server.request(&request, &CallContext::default()).await.unwrap();
+        assert_eq!(prompt.to_value()["messages"].as_array().map(Vec::len), Some(1));
     }
 }
 
@@ -228,6 +256,13 @@ async fn a_session_that_the_server_forgot_is_begun_again_unseen() {
     assert!(!door.has_forgotten.load(Ordering::SeqCst));
     assert_eq!(stage.calls.lock().unwrap().len(), 1);
     until(&server, &ServerState::Ready).await;
+
+    stage.on("resources/read", Act::say(&json!({"contents": []})));
+    door.has_forgotten.store(true, Ordering::SeqCst);
+    let request = provider::Request { method: Method::ReadResource, params: json!({"uri": "x:a"}).into() };
+    let answer = server.request(&request, &CallContext::default()).await.unwrap();
+    assert_eq!(answer.as_str(), r#"{"contents":[]}"#);
+    assert_eq!((door.has_forgotten.load(Ordering::SeqCst), stage.n_requests("resources/read")), (false, 1));
 }
 
 #[tokio::test]

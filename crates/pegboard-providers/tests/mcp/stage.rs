@@ -1,6 +1,6 @@
 //! A server that does what a test tells it to, and the way to it.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -41,12 +41,32 @@ pub(crate) enum Start {
     Hang,
 }
 
+/// What becomes of a request that is about no tool.
+#[derive(Clone)]
+pub(crate) enum Act {
+    Say(String),
+    Hang,
+    /// Hangs the first time.
+    HangOnce(String),
+}
+
+impl Act {
+    pub(crate) fn say(answer: &Value) -> Self {
+        Self::Say(answer.to_string())
+    }
+}
+
 /// The server, and everything that happens to it. Clones are the same.
 #[derive(Clone)]
 pub(crate) struct Stage(Arc<Script>);
 
 pub(crate) struct Script {
     changes: broadcast::Sender<Change>,
+    capabilities: Mutex<Value>,
+    /// What becomes of requests that are about no tool.
+    acts: Mutex<HashMap<String, Act>>,
+    /// Those requests that came, with their parameters.
+    pub(crate) requests: Mutex<Vec<(String, RawJson)>>,
     /// The pages of the list, as they are sent.
     pages: Mutex<Vec<String>>,
     pub(crate) n_lists: AtomicUsize,
@@ -75,6 +95,9 @@ impl Stage {
         let names = ["echo", "exact", "fail", "refuse", "count", "hang", "ask", "roots", "storm"];
         let stage = Self(Arc::new(Script {
             changes: broadcast::Sender::new(64),
+            capabilities: Mutex::new(json!({"tools": {"listChanged": true}})),
+            acts: Mutex::default(),
+            requests: Mutex::default(),
             pages: Mutex::default(),
             n_lists: AtomicUsize::new(0),
             calls: Mutex::default(),
@@ -100,9 +123,46 @@ impl Stage {
         *self.pages.lock().unwrap() = pages;
     }
 
-    /// Tells clients that the list changed.
+    /// Tells clients that the list of tools changed.
     pub(crate) fn change(&self) {
-        self.changes.send(Change::Tools).unwrap();
+        self.tell(Change::Tools);
+    }
+
+    /// Tells clients what changed.
+    pub(crate) fn tell(&self, change: Change) {
+        self.changes.send(change).unwrap();
+    }
+
+    /// Says that it can do this, too.
+    pub(crate) fn can(&self, name: &str, how: Value) {
+        self.capabilities.lock().unwrap()[name] = how;
+    }
+
+    /// What becomes of requests of this method from now on.
+    pub(crate) fn on(&self, method: &str, act: Act) {
+        self.acts.lock().unwrap().insert(method.to_owned(), act);
+    }
+
+    /// How often a request of this method came.
+    pub(crate) fn n_requests(&self, method: &str) -> usize {
+        self.requests.lock().unwrap().iter().filter(|(came, _)| came == method).count()
+    }
+
+    async fn do_act(&self, request: &ServerRequest) -> Result<Reply, RpcError> {
+        let method = request.method.to_string();
+        self.requests.lock().unwrap().push((method.clone(), request.params.clone()));
+        let act = self.acts.lock().unwrap().get(&method).cloned();
+        let answer = match act {
+            None => return Err(RpcError::method_not_found(&method)),
+            Some(Act::HangOnce(_)) if self.n_requests(&method) == 1 => None,
+            Some(Act::Hang) => None,
+            Some(Act::Say(answer) | Act::HangOnce(answer)) => Some(answer),
+        };
+        let Some(answer) = answer else {
+            let _hanging = Hanging::new(self);
+            return std::future::pending().await;
+        };
+        Ok(RawJson::parse(answer.into()).unwrap().into())
     }
 
     pub(crate) fn next_starts(&self, starts: impl IntoIterator<Item = Start>) {
@@ -214,7 +274,7 @@ impl Service for Stage {
     fn describe(&self, _revision: Revision) -> Description {
         Description {
             info: RawJson::from(json!({"name": "stage", "version": "1"})),
-            capabilities: RawJson::from(json!({"tools": {"listChanged": true}})),
+            capabilities: RawJson::from(self.capabilities.lock().unwrap().clone()),
             instructions: Some("Break a leg.".to_owned()),
         }
     }
@@ -225,7 +285,12 @@ impl Service for Stage {
             match &*request.method {
                 "tools/list" => stage.page(&request.params),
                 "tools/call" => stage.act(request).await,
-                method => Err(RpcError::method_not_found(method)),
+                "prompts/get"
+                    if request.params.get("name").is_some_and(|name| name.as_str() == "\"ask\"") =>
+                {
+                    stage.act(request).await
+                }
+                _ => stage.do_act(&request).await,
             }
         }
         .boxed()
@@ -244,6 +309,11 @@ impl Stage {
         let pages = self.pages.lock().unwrap();
         let page = pages.get(number).ok_or_else(|| RpcError::new(-32_050, "out of pages"))?;
         Ok(RawJson::parse(page.clone().into()).unwrap().into())
+    }
+
+    pub(crate) fn n_calls(&self, tool: &str) -> usize {
+        let is_it = |call: &&RawJson| call.get("name").unwrap().text().unwrap() == tool;
+        self.calls.lock().unwrap().iter().filter(is_it).count()
     }
 
     async fn act(&self, request: ServerRequest) -> Result<Reply, RpcError> {
@@ -295,6 +365,30 @@ impl Stage {
                     request.peer.notify("notifications/tools/list_changed", RawJson::empty_object()).await;
                 }
                 text("calm")
+            }
+            _ => self.act_oddly(&name, request).await,
+        }
+    }
+
+    async fn act_oddly(&self, tool: &str, request: ServerRequest) -> Result<Reply, RpcError> {
+        let text =
+            |text: &str| Ok(RawJson::from(json!({"content": [{"type": "text", "text": text}]})).into());
+        match tool {
+            // The first call of it never ends.
+            "once" => {
+                if self.n_calls("once") == 1 {
+                    let _hanging = Hanging::new(self);
+                    return std::future::pending().await;
+                }
+                text("done")
+            }
+            "mutter" => {
+                tokio::spawn(async move {
+                    time::sleep(Duration::from_secs(1)).await;
+                    let line = RawJson::from(json!({"level": "info", "data": "by the way"}));
+                    request.peer.notify("notifications/message", line).await;
+                });
+                text("nothing")
             }
             _ => Err(RpcError::invalid_params("there is no such tool")),
         }
