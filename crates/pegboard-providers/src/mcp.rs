@@ -4,8 +4,8 @@
 //! when it goes away, and ended. How it is reached is a [`Connect`]; the ways there are [`Stdio`], [`Http`], [`Sse`],
 //! [`WebSocket`] and [`Pipe`]. A [`Pool`] makes servers from settings, and has those shared that can be.
 
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, SystemTime};
 
 use futures_util::future::{BoxFuture, FutureExt};
 use pegboard_core::call::CallContext;
@@ -13,9 +13,11 @@ use pegboard_core::error::CallError;
 use pegboard_core::handler::Handler;
 use pegboard_core::provider::{Offer, Provider, Request, ServerState, ToolKind, Update};
 use pegboard_core::settings::mcp::Settings;
+use pegboard_core::store::CatalogueStore;
 use pegboard_json::RawJson;
 use tokio::sync::{broadcast, watch};
-use tokio::time;
+use tokio::task::JoinHandle;
+use tokio::time::{self, Instant};
 use tokio_util::sync::DropGuard;
 
 pub use connect::{Backing, Connect, ConnectError, Connected, Introduction};
@@ -28,6 +30,7 @@ use call::Calls;
 use homes::Homes;
 use keeper::Keeper;
 use life::{End, Life, Phase};
+use memory::Memory;
 use shelf::Shelf;
 
 mod call;
@@ -38,6 +41,7 @@ mod keeper;
 mod life;
 mod list;
 mod listen;
+mod memory;
 mod patience;
 mod pipe;
 mod pool;
@@ -56,6 +60,9 @@ const MAX_WHY_BYTES: usize = 2_000;
 
 /// How long ending a server may take.
 const SHUT_DOWN_TIMEOUT: Duration = Duration::from_secs(12);
+
+/// How long saving what it offered may take then.
+const SAVE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// One MCP server. Dropping it ends the server without waiting.
 ///
@@ -79,6 +86,8 @@ pub struct Server {
     keeper: Mutex<Option<Keeper>>,
     /// Where the calls of sessions go; `None` for a server of one session.
     homes: Option<Arc<Homes>>,
+    /// Saves what is offered, if somebody wants that.
+    saver: Mutex<Option<JoinHandle<()>>>,
     _stop: DropGuard,
 }
 
@@ -115,7 +124,31 @@ impl Server {
         let shelf = Shelf::new(&life, handler);
         let keeper = Keeper::new(Arc::clone(&life), connect, shelf.clone());
         let stop = life.stop.clone().drop_guard();
-        Self { life, shelf, keeper: Mutex::new(Some(keeper)), homes: None, _stop: stop }
+        let (keeper, saver) = (Mutex::new(Some(keeper)), Mutex::default());
+        Self { life, shelf, keeper, homes: None, saver, _stop: stop }
+    }
+
+    /// Offers what the server offered when it was last there, as far as the store knows and until the server says
+    /// itself what it offers; from then on that is saved. `now` is the time of day.
+    ///
+    /// The server is not started by this, but by the first use of what is offered.
+    pub async fn recall(&self, store: Arc<dyn CatalogueStore>, now: SystemTime) {
+        self.wake();
+        let Settings { name, .. } = self.settings();
+        let (server, fingerprint) = (name.clone(), self.settings().fingerprint());
+        let memory = Memory { server, fingerprint, store, clock: (now, Instant::now()) };
+        let mut offers = self.shelf.offer();
+        if let Some(last_known) = memory.load(self.shelf.handler()).await {
+            self.shelf.put_stale(last_known);
+        }
+        if self.shelf.is_fresh() {
+            offers.mark_changed();
+        }
+        // It ends when the server is dropped or shut down.
+        let saver = tokio::spawn(memory.save_all(offers, self.life.stop.clone()));
+        if let Some(before) = lock(&self.saver).replace(saver) {
+            before.abort();
+        }
     }
 
     /// The settings it was made with.
@@ -142,8 +175,23 @@ impl Server {
     }
 
     fn take_keeper(&self) -> Option<Keeper> {
-        self.keeper.lock().unwrap_or_else(PoisonError::into_inner).take()
+        lock(&self.keeper).take()
     }
+
+    /// Waits for what is still to be saved, but not for long.
+    async fn finish_saving(&self) {
+        let saver = lock(&self.saver).take();
+        if let Some(saver) = saver
+            && time::timeout(SAVE_TIMEOUT, saver).await.is_err()
+        {
+            tracing::warn!(server = %self.life.settings.name, "What an MCP server offers was not saved in time.");
+        }
+    }
+}
+
+fn lock<T>(state: &Mutex<T>) -> MutexGuard<'_, T> {
+    // Nothing is done while the lock is held but to take or to put.
+    state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Provider for Server {
@@ -189,6 +237,7 @@ impl Provider for Server {
     fn shut_down(&self) -> BoxFuture<'_, ()> {
         async move {
             self.life.stop.cancel();
+            self.finish_saving().await;
             let homes = async {
                 if let Some(homes) = &self.homes {
                     homes.shut_down().await;

@@ -139,7 +139,7 @@ pub(super) async fn ask(client: &Client, list: List, params: Option<RawJson>) ->
 }
 
 /// An entry that is nobody's business but the caller's, if it has what tells it from others.
-fn as_written(list: List, item: &RawJson) -> Result<RawJson, String> {
+pub(super) fn as_written(list: List, item: &RawJson) -> Result<RawJson, String> {
     let has_text =
         |name: &str| item.get(name).is_some_and(|text| text.text().is_some_and(|text| !text.is_empty()));
     let names: &[&str] = match list {
@@ -154,7 +154,7 @@ fn as_written(list: List, item: &RawJson) -> Result<RawJson, String> {
 }
 
 /// The entries that make sense. The others are left out, with a word on each.
-fn sift<T>(
+pub(super) fn sift<T>(
     list: List,
     items: &[RawJson],
     warnings: &mut Warnings,
@@ -260,7 +260,7 @@ fn next_cursor(page: &RawJson) -> Option<RawJson> {
 
 /// What is wrong with a list, for people: the first lines, and how many more there are.
 #[derive(Default)]
-struct Warnings {
+pub(super) struct Warnings {
     lines: Vec<String>,
     n_more: usize,
 }
@@ -274,7 +274,7 @@ impl Warnings {
         }
     }
 
-    fn finish(mut self) -> Vec<String> {
+    pub(super) fn finish(mut self) -> Vec<String> {
         if self.n_more > 0 {
             self.lines.push(format!("and {} more", self.n_more));
         }

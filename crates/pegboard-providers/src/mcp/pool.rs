@@ -3,12 +3,14 @@
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::SystemTime;
 
 use futures_util::future::{BoxFuture, FutureExt};
 use pegboard_core::call::CallContext;
 use pegboard_core::error::CallError;
 use pegboard_core::provider::{Offer, Provider, Request, ServerState, ToolKind, Update};
 use pegboard_core::settings::mcp::{InvalidSettings, Settings, Target};
+use pegboard_core::store::CatalogueStore;
 use pegboard_json::RawJson;
 use tokio::sync::{broadcast, watch};
 
@@ -137,6 +139,12 @@ impl Lease {
     /// Finds out whether the server still answers. One that does not is started again.
     pub async fn probe(&self) -> Health {
         self.shared.server.probe().await
+    }
+
+    /// Offers what the server offered when it was last there, until it says itself what it offers; see
+    /// [`Server::recall`].
+    pub async fn recall(&self, store: Arc<dyn CatalogueStore>, now: SystemTime) {
+        self.shared.server.recall(store, now).await;
     }
 
     /// Gives the lease up; `true` if it was the last one.

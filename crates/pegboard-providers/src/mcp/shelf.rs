@@ -47,6 +47,8 @@ struct Inner {
 /// What is to be said about the lists, beside what they hold.
 #[derive(Default)]
 struct Notes {
+    /// Whether the server itself said what it offers.
+    is_fresh: bool,
     /// In the order of [`List::ALL`].
     lists: [Note; 4],
     has_asked: bool,
@@ -84,6 +86,11 @@ impl Shelf {
     /// What is offered, now and after every change.
     pub(super) fn offer(&self) -> watch::Receiver<Arc<Offer>> {
         self.0.offer.subscribe()
+    }
+
+    /// What carries out the calls of the tools on it.
+    pub(super) fn handler(&self) -> &Arc<dyn Handler> {
+        &self.0.handler
     }
 
     /// Reads the whole list of tools.
@@ -149,10 +156,11 @@ impl Shelf {
         Ok(is_news)
     }
 
-    /// Offers the tools that a server listed.
+    /// Offers the tools that a server listed, in place of what it offered when it was last there.
     pub(super) fn put(&self, live: &Live, listed: Listed) {
         let client = live.client();
         self.change(|offer, notes| {
+            notes.is_fresh = true;
             notes.has_asked = live.traffic().has_asked();
             notes.lists[List::Tools as usize] = Note { warnings: listed.warnings, problem: None };
             // What was learnt about a tool stays with its entry.
@@ -167,7 +175,23 @@ impl Shelf {
             }
             offer.features = features(client);
             offer.instructions = told(live, offer);
+            offer.is_stale = false;
         });
+    }
+
+    /// Offers what a server offered when it was last there, unless it has said itself what it offers.
+    pub(super) fn put_stale(&self, last_known: Offer) {
+        self.change(|offer, notes| {
+            if !notes.is_fresh {
+                let fingerprint = std::mem::take(&mut offer.fingerprint);
+                *offer = Offer { fingerprint, is_stale: true, ..last_known };
+            }
+        });
+    }
+
+    /// Whether the server itself said what it offers.
+    pub(super) fn is_fresh(&self) -> bool {
+        self.0.notes.lock().unwrap_or_else(PoisonError::into_inner).is_fresh
     }
 
     async fn note_asking(&self, live: &Live) {

@@ -10,6 +10,7 @@ mod lists;
 mod lives;
 mod programs;
 mod questions;
+mod recall;
 mod remote;
 mod requests;
 mod sessions;
