@@ -7,13 +7,16 @@ use pegboard_config::{Configuration, Server, Toolbox};
 use pegboard_core::id::{ServerName, ToolboxName};
 use pegboard_core::provider::{Provider, ToolKind, Unusable};
 use pegboard_core::settings::ServerSettings;
-use pegboard_core::settings::mcp::Secret;
-use pegboard_core::store::StoreError;
+use pegboard_core::settings::mcp::{Secret, Settings};
+use pegboard_core::store::{CatalogueStore, StoreError};
 use pegboard_gateway::{Gateway, ProfileError};
 use pegboard_providers::mcp::{Pool, PoolOptions};
 use pegboard_runtime::metrics::{Limits, Metrics};
+use pegboard_runtime::wall::WallClock;
 use pegboard_runtime::{Builder, Runtime, StartError};
-use pegboard_stores::limits::{CacheLimits, OutputLimits, SessionLimits, SlotLimits, TraceLimits};
+use pegboard_stores::limits::{
+    CacheLimits, CatalogueLimits, OutputLimits, SessionLimits, SlotLimits, TraceLimits,
+};
 use pegboard_stores::memory;
 use pegboard_stores::sqlite::Database;
 
@@ -59,71 +62,107 @@ pub async fn start(
     let secrets: Vec<String> = secrets.iter().map(|secret| Secret::reveal(secret).to_owned()).collect();
     telemetry.redact(&secrets);
     let metrics = Arc::new(Metrics::new(Limits::default()));
-    let pool = Pool::new(surroundings.servers);
+    let stores = Stores::open(surroundings.state.as_deref()).await;
+    let workshop = Workshop {
+        pool: Pool::new(surroundings.servers),
+        catalogue: stores.catalogue(),
+        clock: WallClock::start(),
+    };
     let mut builder = Runtime::builder()
         .settings(settings)
         .secrets(secrets)
         .observe(Arc::new(Log))
         .observe(Arc::clone(&metrics) as _)
         .spans(telemetry.spans());
-    builder = with_stores(builder, surroundings.state.as_deref()).await;
+    builder = stores.give_to(builder);
     for (name, toolbox) in toolboxes {
-        builder = with_toolbox(builder, &name, toolbox, &pool);
+        builder = workshop.with_toolbox(builder, &name, toolbox).await;
     }
     let runtime = builder.start().await?;
     let gateway = Gateway::new(&runtime, &gateway)?;
     Ok(Board { runtime, gateway, metrics })
 }
 
-fn with_toolbox(mut builder: Builder, name: &ToolboxName, toolbox: Toolbox, pool: &Pool) -> Builder {
-    builder = builder.toolbox(name.as_str(), toolbox.description);
-    for (server, described) in toolbox.servers {
-        let (provider, tools) = match described {
-            Server::Mcp { connection, .. } if !connection.is_enabled => continue,
-            Server::Mcp { connection, tools } => match pool.server(*connection) {
-                Ok(lease) => (Arc::new(lease) as Arc<dyn Provider>, *tools),
-                Err(error) => unusable(&server, &error.to_string()),
-            },
-            described @ Server::Unusable { .. } => {
-                unusable(&server, &described.obstacle().unwrap_or_default())
-            }
-        };
-        builder = builder.provide_with(server.as_str(), provider, tools);
+/// What servers are made with.
+struct Workshop {
+    pool: Pool,
+    catalogue: Arc<dyn CatalogueStore>,
+    clock: WallClock,
+}
+
+impl Workshop {
+    async fn with_toolbox(&self, mut builder: Builder, name: &ToolboxName, toolbox: Toolbox) -> Builder {
+        builder = builder.toolbox(name.as_str(), toolbox.description);
+        for (server, described) in toolbox.servers {
+            let (provider, tools) = match described {
+                Server::Mcp { connection, .. } if !connection.is_enabled => continue,
+                Server::Mcp { connection, tools } => (self.server(&server, *connection).await, *tools),
+                described @ Server::Unusable { .. } => {
+                    (unusable(&server, &described.obstacle().unwrap_or_default()), ServerSettings::default())
+                }
+            };
+            builder = builder.provide_with(server.as_str(), provider, tools);
+        }
+        toolbox.chains.into_values().fold(builder, Builder::chain)
     }
-    toolbox.chains.into_values().fold(builder, Builder::chain)
+
+    /// A server that offers what it offered last until it answers.
+    async fn server(&self, name: &ServerName, connection: Settings) -> Arc<dyn Provider> {
+        match self.pool.server(connection) {
+            Ok(lease) => {
+                lease.recall(Arc::clone(&self.catalogue), self.clock.now()).await;
+                Arc::new(lease)
+            }
+            Err(error) => unusable(name, &error.to_string()),
+        }
+    }
 }
 
-fn unusable(server: &ServerName, why: &str) -> (Arc<dyn Provider>, ServerSettings) {
+fn unusable(server: &ServerName, why: &str) -> Arc<dyn Provider> {
     let why = format!("MCP server '{server}' cannot be used: {why}");
-    let fix = "Correct its configuration, and start again.";
-    (Arc::new(Unusable::new(ToolKind::Mcp, why, fix)), ServerSettings::default())
+    Arc::new(Unusable::new(ToolKind::Mcp, why, "Correct its configuration, and start again."))
 }
 
-/// With places for state: on disk if there is one, and in memory otherwise.
-async fn with_stores(builder: Builder, state: Option<&Path>) -> Builder {
-    let database = match state {
-        Some(folder) => match open(folder).await {
-            Ok(database) => Some(Arc::new(database)),
+/// Places for state: on disk if there is one, and in memory otherwise.
+enum Stores {
+    Disk(Arc<Database>),
+    Memory,
+}
+
+impl Stores {
+    async fn open(folder: Option<&Path>) -> Self {
+        let Some(folder) = folder else { return Self::Memory };
+        match open(folder).await {
+            Ok(database) => Self::Disk(Arc::new(database)),
             Err(error) => {
                 tracing::warn!("State is kept in memory and lost at the end: {error}");
-                None
+                Self::Memory
             }
-        },
-        None => None,
-    };
-    match database {
-        Some(database) => builder
-            .cache(Arc::clone(&database) as _)
-            .outputs(Arc::clone(&database) as _)
-            .sessions(Arc::clone(&database) as _)
-            .traces(Arc::clone(&database) as _)
-            .slots(database),
-        None => builder
-            .cache(Arc::new(memory::Cache::new(CacheLimits::default())))
-            .outputs(Arc::new(memory::Outputs::new(OutputLimits::default())))
-            .sessions(Arc::new(memory::Sessions::new(SessionLimits::default())))
-            .traces(Arc::new(memory::Traces::new(TraceLimits::default())))
-            .slots(Arc::new(memory::Slots::new(SlotLimits::default()))),
+        }
+    }
+
+    fn catalogue(&self) -> Arc<dyn CatalogueStore> {
+        match self {
+            Self::Disk(database) => Arc::clone(database) as _,
+            Self::Memory => Arc::new(memory::Catalogue::new(CatalogueLimits::default())),
+        }
+    }
+
+    fn give_to(self, builder: Builder) -> Builder {
+        match self {
+            Self::Disk(database) => builder
+                .cache(Arc::clone(&database) as _)
+                .outputs(Arc::clone(&database) as _)
+                .sessions(Arc::clone(&database) as _)
+                .traces(Arc::clone(&database) as _)
+                .slots(database),
+            Self::Memory => builder
+                .cache(Arc::new(memory::Cache::new(CacheLimits::default())))
+                .outputs(Arc::new(memory::Outputs::new(OutputLimits::default())))
+                .sessions(Arc::new(memory::Sessions::new(SessionLimits::default())))
+                .traces(Arc::new(memory::Traces::new(TraceLimits::default())))
+                .slots(Arc::new(memory::Slots::new(SlotLimits::default()))),
+        }
     }
 }
 
