@@ -77,11 +77,11 @@ impl Server {
     }
 }
 
-/// Says what it is and where, but nothing that may hold a secret: arguments and addresses may.
+/// Says what kind it is and nothing that may hold a secret: arguments and addresses may.
 impl fmt::Debug for Server {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Mcp { connection, tools } => {
+            Self::Mcp { connection, .. } => {
                 let kind = match connection.target {
                     Target::Program(_) => "program",
                     Target::WebSocket(_) => "websocket",
@@ -92,7 +92,6 @@ impl fmt::Debug for Server {
                 f.debug_struct("Mcp")
                     .field("kind", &kind)
                     .field("is_enabled", &connection.is_enabled)
-                    .field("tools", tools)
                     .finish_non_exhaustive()
             }
             Self::Unusable { needs, problems } => {

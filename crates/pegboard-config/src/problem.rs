@@ -105,8 +105,8 @@ pub(crate) struct Snippet {
 }
 
 impl Snippet {
-    /// A line with something wrong `n_before` characters from its start, over `n_wrong` characters.
-    pub(crate) fn new(line: usize, text: &str, n_before: usize, n_wrong: usize) -> Self {
+    /// A line, or the part of a long one, with something wrong `n_before` characters from its start, over `n_wrong` characters.
+    pub(crate) fn new(text: &str, n_before: usize, n_wrong: usize) -> Self {
         let n_characters = text.chars().count();
         let n_wrong = n_wrong.min(WINDOW);
         let first = n_before.saturating_sub(WINDOW);
@@ -127,6 +127,6 @@ impl Snippet {
             .chain(middle().take(n_before - first).map(|each| if each == '\t' { '\t' } else { ' ' }))
             .collect();
         let shown = if text.trim().is_empty() { String::new() } else { shown };
-        Self { line, column: n_before + 1, shown, before, n_carets: n_wrong }
+        Self { shown, before, n_carets: n_wrong, ..Self::default() }
     }
 }

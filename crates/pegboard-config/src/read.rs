@@ -136,6 +136,10 @@ impl<'r> Reader<'r> {
         if key.starts_with('_') || key == "$schema" {
             return;
         }
+        if self.is_full() {
+            // Looking for near names takes longest, and nobody would see them.
+            return self.note_unknown_key();
+        }
         let help = match near(key, known.iter().copied()) {
             Some(meant) => Some(format!("did you mean {meant}?")),
             None if known.len() <= MAX_LISTED => Some(format!("there are {}", known.join(", "))),
@@ -175,7 +179,7 @@ impl<'r> Reader<'r> {
     pub(crate) fn finish(mut self) -> Findings {
         let twins = std::mem::take(&mut self.twins);
         self.tell_twins(twins);
-        self.secrets.sort_by_key(|secret| std::cmp::Reverse(secret.len()));
+        self.secrets.sort_by(|one, other| other.len().cmp(&one.len()).then_with(|| one.cmp(other)));
         self.secrets.dedup();
         for problems in [&mut self.of_file, &mut self.of_parts] {
             for problem in &mut *problems {
@@ -310,6 +314,22 @@ impl<'r> Reader<'r> {
             let first = self.text.line(twin.first);
             let message = format!("'{}' is here twice, first in line {first}", twin.key);
             self.error(twin.span, &self.root.join(&way), message, Some("take one of them away".to_owned()));
+        }
+    }
+
+    /// Whether no more problems are told of what is being read.
+    fn is_full(&self) -> bool {
+        let n_of_part = self.part.as_ref().map_or(0, |part| part.problems.len());
+        match self.part {
+            None if self.strictness == Strictness::Strict => self.of_file.len() >= MAX_PROBLEMS,
+            None | Some(_) => self.of_parts.len() + n_of_part >= MAX_PROBLEMS,
+        }
+    }
+
+    /// Leaves out the part that is being read for a key that nobody knows, if that is what it means.
+    fn note_unknown_key(&mut self) {
+        if let (Some(part), Strictness::Strict) = (&mut self.part, self.strictness) {
+            part.is_wrong = true;
         }
     }
 

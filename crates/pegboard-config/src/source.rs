@@ -122,22 +122,26 @@ impl Text {
         let start = floor(&self.body, span.start);
         let line_start = self.body[..start].rfind('\n').map_or(0, |end| end + 1);
         let line_end = self.body[start..].find('\n').map_or(self.body.len(), |end| start + end);
+        // A line may be as long as the file, and no more than this of it is ever shown.
+        let from = floor(&self.body, start.saturating_sub(1024)).max(line_start);
+        let to = floor(&self.body, start + 1024).min(line_end);
         let shown = match &self.veils {
             Some(veils) => {
-                // No more of a line is shown, and a line may be as long as the file.
-                let is_near = |veil: &&Span| veil.start < start + 1024 && start < veil.end + 1024;
+                let is_near = |veil: &&Span| veil.start < to && from < veil.end;
                 let veils: Vec<Span> = veils.iter().filter(is_near).copied().collect();
-                veiled(&self.body[line_start..line_end], line_start, &veils)
+                veiled(&self.body[from..to], from, &veils)
             }
-            None => without_values(&self.body[line_start..line_end]),
+            None => without_values(&self.body[from..to]),
         };
-        let end = floor(&self.body, span.end).clamp(start, line_end);
-        Snippet::new(
-            self.line(span),
+        let end = floor(&self.body, span.end).clamp(start, to.max(start));
+        let mut snippet = Snippet::new(
             shown.trim_end_matches('\r'),
-            self.body[line_start..start].chars().count(),
+            self.body[from..start].chars().count(),
             self.body[start..end].chars().count(),
-        )
+        );
+        snippet.line = self.line(span);
+        snippet.column = self.body[line_start..start].chars().count() + 1;
+        snippet
     }
 }
 
@@ -176,11 +180,11 @@ fn add_scalars(node: &Node, veils: &mut Vec<Span>) {
 }
 
 /// A line with stars for what nobody should see. The names of variables stay.
-fn veiled(line: &str, line_start: usize, veils: &[Span]) -> String {
+fn veiled(line: &str, from: usize, veils: &[Span]) -> String {
     let mut shown = String::with_capacity(line.len());
     let mut name = 0;
     for (at, character) in line.char_indices() {
-        let place = line_start + at;
+        let place = from + at;
         let is_veiled = veils.iter().any(|veil| veil.start <= place && place < veil.end);
         if line[at..].starts_with("${") {
             name = line[at..].find([':', '}']).map_or(0, |end| at + end);

@@ -69,9 +69,14 @@ fn is_configuration(reader: &mut Reader<'_>, root: &Node) -> bool {
         || SECTIONS.iter().chain(&["toolboxes"]).any(|section| root.get(section).is_some());
     if !is_one {
         let message = "this is no configuration: it has no mcpServers, no toolboxes and no chains";
-        let help = "name it pegboard.*, or write pegboard: 1 into it, if it is one all the same";
+        let sections = || SECTIONS.iter().chain(&["toolboxes"]).copied();
+        let meant = root.entries().unwrap_or_default().iter().find_map(|entry| near(&entry.key, sections()));
+        let help = match meant {
+            Some(meant) => format!("did you mean {meant}?"),
+            None => "name it pegboard.*, or write pegboard: 1 into it, if it is one all the same".to_owned(),
+        };
         let span = Span::new(root.span.start, root.span.start + 1);
-        reader.error(span, &Path::default(), message, Some(help.to_owned()));
+        reader.error(span, &Path::default(), message, Some(help));
     }
     is_one
 }

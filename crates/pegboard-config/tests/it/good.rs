@@ -2,7 +2,7 @@
 
 use insta::assert_snapshot;
 
-use super::told;
+use super::{load_text, told};
 
 #[test]
 fn a_workbench_file_is_read_as_its_users_know_it() {
@@ -85,4 +85,31 @@ fn a_file_without_an_ending_is_read_by_how_it_begins() {
     default: Default toolbox
       clock: clock [] [] cache="off"
     "#);
+}
+
+#[test]
+fn a_part_of_a_slot_is_a_slot() {
+    let configuration = load_text("pegboard.yaml", "queues: {one: {concurrent: 0.5}}").unwrap();
+    assert_eq!(configuration.settings.queues["one"].max_concurrency, Some(1));
+}
+
+#[test]
+fn what_is_at_the_root_and_in_a_toolbox_of_that_name_is_one_toolbox() {
+    let text = "
+mcpServers: {a: {command: x}}
+toolboxes:
+  default: {description: All of it, mcpServers: {b: {command: x}, a: {command: y}}}
+";
+    let configuration = load_text("pegboard.yaml", text).unwrap();
+    let toolbox = &configuration.toolboxes["default"];
+    assert_eq!(toolbox.description, "All of it");
+    assert_eq!(toolbox.servers.keys().map(ToString::to_string).collect::<Vec<_>>(), ["a", "b"]);
+    assert_eq!(configuration.problems[0].message, "the toolbox has a server 'a' already");
+}
+
+#[test]
+fn a_section_with_nothing_in_it_is_empty() {
+    let configuration =
+        load_text("pegboard.yaml", "mcpServers:\ntoolboxes:\n  dev:\n    mcpServers:\n").unwrap();
+    assert!(configuration.toolboxes.values().all(|toolbox| toolbox.servers.is_empty()));
 }

@@ -61,6 +61,20 @@ fn only_the_first_problems_are_told() {
 }
 
 #[test]
+fn a_line_as_long_as_the_file_is_shown_in_part() {
+    for text in ["${A".repeat(300_000), "x: ".repeat(300_000), "\"".repeat(300_000), "}".repeat(300_000)] {
+        for (name, text) in [
+            ("pegboard.json", format!("{{\"x\": {}, \"pinned\": 1}}", serde_json::json!(text))),
+            ("pegboard.json", text.clone()),
+            ("pegboard.yaml", text),
+        ] {
+            let error = load_text(name, &text).unwrap_err();
+            assert!(error.problems().iter().all(|problem| problem.render().chars().count() < 600), "{name}");
+        }
+    }
+}
+
+#[test]
 fn a_mark_of_an_editor_changes_nothing() {
     let told = load_text("pegboard.json", "\u{feff}{\"x\": 1}").unwrap_err();
     assert_eq!((told.problems()[0].line, told.problems()[0].column), (1, 2));
