@@ -68,6 +68,11 @@ pub fn load(
     dialect::understand(&text, &parsed, Surroundings { environment, folder }, source)
 }
 
+/// The page about the file, whose example in Rust must work.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/configuration.md")]
+struct Page;
+
 /// The refusal of a text that is no tree.
 fn refusal(text: &Text, error: tree::SyntaxError) -> ConfigurationError {
     let snippet: Snippet = text.snippet(error.span);

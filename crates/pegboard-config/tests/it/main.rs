@@ -11,6 +11,7 @@ use pegboard_core::settings::mcp::Target;
 use serde_json::{Map, Value, json};
 
 mod bad;
+mod docs;
 mod found;
 mod good;
 mod limits;
