@@ -205,9 +205,7 @@ impl<'r> Reader<'r> {
             Value::Text(text) => {
                 let (filled, origin) = self.fill_text(text, span, path, missing);
                 *text = filled;
-                if origin == Origin::Secret {
-                    node.origin = origin;
-                }
+                node.origin = origin;
             }
             Value::List(items) => {
                 for (index, item) in items.iter_mut().enumerate() {
@@ -225,7 +223,7 @@ impl<'r> Reader<'r> {
         }
     }
 
-    /// Fills in all variables of a text, and says whether something came from elsewhere.
+    /// Fills in all variables of a text, and says where it came from then.
     pub(crate) fn fill_text(
         &mut self,
         text: &str,
@@ -234,7 +232,11 @@ impl<'r> Reader<'r> {
         missing: Missing,
     ) -> (String, Origin) {
         let filled = self.surroundings.fill(text);
-        let origin = if filled.secrets.is_empty() { Origin::Written } else { Origin::Secret };
+        let origin = match (filled.secrets.is_empty(), filled.text == text) {
+            (false, _) => Origin::Secret,
+            (true, false) => Origin::Default,
+            (true, true) => Origin::Written,
+        };
         filled.secrets.iter().for_each(|secret| self.keep_secret(secret));
         for fault in filled.faults {
             if missing == Missing::Ignored && fault.needs.is_some() {

@@ -48,7 +48,9 @@ pub(crate) struct Node {
 pub(crate) enum Origin {
     /// From the file.
     Written,
-    /// From the file, but nobody should see it; or from elsewhere.
+    /// From the default of a variable.
+    Default,
+    /// From elsewhere, or nobody should see it for another reason.
     Secret,
     /// From the file, but it is wrong and counts as not being there. Its neighbours keep their places.
     LeftOut,

@@ -41,8 +41,8 @@ pub(super) fn read(reader: &mut Reader<'_>, root: &Node, configuration: &mut Con
     }
     check_root(reader, root);
     let way = reader.root.clone();
-    let settings = subset(root, field_names::<RuntimeSettings>());
-    configuration.settings = read_filled(reader, &settings, &way);
+    let settings = filled_subset(reader, root, field_names::<RuntimeSettings>());
+    configuration.settings = reader.read(&settings, &way, &[]).unwrap_or_default();
     check_settings(reader, &settings, &way);
 
     if SECTIONS.iter().any(|section| root.get(section).is_some()) {
@@ -58,8 +58,8 @@ pub(super) fn read(reader: &mut Reader<'_>, root: &Node, configuration: &mut Con
         }
     }
 
-    let gateway = subset(root, field_names::<GatewaySettings>());
-    configuration.gateway = read_filled(reader, &gateway, &way);
+    let gateway = filled_subset(reader, root, field_names::<GatewaySettings>());
+    configuration.gateway = reader.read(&gateway, &way, &[]).unwrap_or_default();
     check_profiles(reader, &gateway, &way, configuration);
 }
 
@@ -166,15 +166,12 @@ fn read_chain(reader: &mut Reader<'_>, entry: &Entry, way: &Path, toolbox: &mut 
     }
 }
 
-/// Reads settings, or the usual ones where they cannot be read.
-fn read_filled<T: serde::de::DeserializeOwned + Default>(
-    reader: &mut Reader<'_>,
-    node: &Node,
-    way: &Path,
-) -> T {
-    let mut node = node.clone();
-    reader.fill(&mut node, way, Missing::Told);
-    reader.read(&node, way, &[]).unwrap_or_default()
+/// Those settings of the root that have one of these names, with their variables filled in.
+fn filled_subset(reader: &mut Reader<'_>, root: &Node, names: &[&str]) -> Node {
+    let mut settings = subset(root, names);
+    let way = reader.root.clone();
+    reader.fill(&mut settings, &way, Missing::Told);
+    settings
 }
 
 fn check_settings(reader: &mut Reader<'_>, settings: &Node, way: &Path) {

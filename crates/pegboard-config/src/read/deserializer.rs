@@ -9,11 +9,34 @@ use serde::forward_to_deserialize_any;
 
 use super::fault::Fault;
 use crate::path::Step;
+use crate::tree::yaml::plain;
 use crate::tree::{Entry, Node, Origin, Value};
 
 /// A value that is to be read.
 #[derive(Clone, Copy)]
 pub(super) struct Reading<'n>(pub(super) &'n Node);
+
+impl Reading<'_> {
+    /// Reads a number, or true or false. A variable is always a text, so it will do if it looks like one.
+    fn read_plain<'de, V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Fault> {
+        if let (Value::Text(text), Origin::Default | Origin::Secret) = (&self.0.value, self.0.origin) {
+            let meant = Node { value: plain(text.trim()), ..self.0.clone() };
+            if matches!(meant.value, Value::Bool(_) | Value::Number(_)) {
+                return Reading(&meant).deserialize_any(visitor);
+            }
+        }
+        self.deserialize_any(visitor)
+    }
+}
+
+/// Expands to a method for each kind of plain value.
+macro_rules! plain_values {
+    ($($method:ident)*) => {
+        $(fn $method<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Fault> {
+            self.read_plain(visitor)
+        })*
+    };
+}
 
 impl<'de> Deserializer<'de> for Reading<'_> {
     type Error = Fault;
@@ -43,6 +66,11 @@ impl<'de> Deserializer<'de> for Reading<'_> {
                     .map_err(|fault| fault.of_key(access.current.map(|entry| entry.key.as_str())))
             }
         }
+    }
+
+    plain_values! {
+        deserialize_bool deserialize_i8 deserialize_i16 deserialize_i32 deserialize_i64 deserialize_u8
+        deserialize_u16 deserialize_u32 deserialize_u64 deserialize_f32 deserialize_f64
     }
 
     fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Fault> {
@@ -90,8 +118,7 @@ impl<'de> Deserializer<'de> for Reading<'_> {
     }
 
     forward_to_deserialize_any! {
-        bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str string bytes byte_buf unit unit_struct seq
-        tuple tuple_struct map identifier ignored_any
+        i128 u128 char str string bytes byte_buf unit unit_struct seq tuple tuple_struct map identifier ignored_any
     }
 }
 

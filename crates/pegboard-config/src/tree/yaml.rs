@@ -184,7 +184,7 @@ fn merge_into(entries: &mut Entries, merge: Node) {
 }
 
 /// What a text without quotes means, by the core schema of YAML 1.2: `no` and `010` mean what they say.
-fn plain(text: &str) -> Value {
+pub(crate) fn plain(text: &str) -> Value {
     match text {
         "" | "~" | "null" | "Null" | "NULL" => return Value::Null,
         "true" | "True" | "TRUE" => return Value::Bool(true),

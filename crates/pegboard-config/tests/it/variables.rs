@@ -62,3 +62,27 @@ fn a_file_beside_the_file_may_hold_a_secret() {
     assert_eq!(problem.path, "mcpServers.a.args[1]");
     assert!(problem.message.contains("cannot be filled in"), "{}", problem.message);
 }
+
+#[test]
+fn a_variable_may_be_a_number_or_true_or_false() {
+    let text = "
+toolNameMaxLength: ${LENGTH:-40}
+tracePayloads: ${TRACE:-true}
+profiles: {p: {toolboxes: ['${BOX:-default}']}}
+mcpServers:
+  a: {command: x, priority: '${A}', enabled: '${ON:-false}'}
+  b: {command: x, priority: '5'}
+";
+    let configuration = load_text("pegboard.yaml", text).unwrap();
+    assert_eq!(
+        (configuration.settings.tool_name_max_length, configuration.settings.trace_payloads),
+        (40, true)
+    );
+    let servers = &configuration.toolboxes["default"].servers;
+    let Server::Mcp { connection, tools } = &servers["a"] else { panic!("{:?}", configuration.problems) };
+    assert_eq!((connection.is_enabled, tools.priority), (false, 1));
+    assert_eq!(
+        servers["b"].obstacle().unwrap(),
+        "mcpServers.b.priority: expected a whole number, not a text"
+    );
+}
