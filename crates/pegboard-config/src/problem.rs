@@ -4,15 +4,13 @@ use std::fmt;
 use std::fmt::Write;
 use std::path::PathBuf;
 
-use serde::Serialize;
-
 /// How many characters of a long line are shown on each side of what is wrong.
 const WINDOW: usize = 60;
 
 /// One thing that is wrong with a file: what, where, and what to do.
 ///
 /// Nothing in it is secret: values of `env` and `headers` are starred out, and so is what came from a variable.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
     /// How bad it is.
     pub severity: Severity,
@@ -28,13 +26,11 @@ pub struct Problem {
     pub message: String,
     /// What to do.
     pub help: Option<String>,
-    #[serde(skip)]
     pub(crate) snippet: Snippet,
 }
 
 /// How bad a problem is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "lowercase")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Severity {
     /// What it stands in is left out: a server, a chain, or the whole file.
     Error,

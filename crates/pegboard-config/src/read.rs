@@ -83,23 +83,25 @@ impl<'r> Reader<'r> {
         surroundings: Surroundings<'r>,
         parsed: &Parsed,
     ) -> Self {
-        let way = |(n_before, twin): (usize, &Twin)| {
-            // Nobody sees the ways to more, and finding one takes a walk through the whole file.
-            let way = (n_before < MAX_PROBLEMS).then(|| way_to(&parsed.root, twin.first)).flatten();
-            (twin.clone(), way.unwrap_or_default())
-        };
-        let twins = parsed.twins.iter().enumerate().map(way).collect();
-        Self {
+        let with_way = |twin: &Twin| (twin.clone(), way_to(&parsed.root, twin.first).unwrap_or_default());
+        // Finding a way takes a walk through the whole file. Where there are more, there is no saying what the file
+        // means.
+        let mut twins = parsed.twins.iter().map(with_way);
+        let few: Vec<(Twin, Path)> = twins.by_ref().take(MAX_PROBLEMS).collect();
+        let one_more = twins.next();
+        let mut reader = Self {
             text,
             strictness,
             root: Path::default(),
             surroundings,
-            twins,
+            twins: few,
             of_file: Vec::new(),
             of_parts: Vec::new(),
             part: None,
             secrets: Vec::new(),
-        }
+        };
+        reader.tell_twins(one_more.into_iter().collect());
+        reader
     }
 
     /// Tells an error.
@@ -164,7 +166,8 @@ impl<'r> Reader<'r> {
     /// Ends the part, and says what is wrong with it: also keys that are there twice inside it.
     pub(crate) fn end_part(&mut self, span: Span) -> Part {
         let is_inside = |(twin, _): &(Twin, _)| span.start <= twin.span.start && twin.span.end <= span.end;
-        let (inside, others) = std::mem::take(&mut self.twins).into_iter().partition(is_inside);
+        let (inside, others): (Vec<_>, Vec<_>) =
+            std::mem::take(&mut self.twins).into_iter().partition(is_inside);
         self.twins = others;
         self.tell_twins(inside);
         let mut part = self.part.take().unwrap_or_default();

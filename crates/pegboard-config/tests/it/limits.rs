@@ -61,6 +61,17 @@ fn only_the_first_problems_are_told() {
 }
 
 #[test]
+fn too_many_keys_that_are_there_twice_refuse_the_file() {
+    let server = |n_twins: usize| {
+        let twins = "\"command\": \"x\", ".repeat(n_twins);
+        load_text("a.json", &format!("{{\"mcpServers\": {{\"a\": {{{twins}\"command\": \"x\"}}}}}}"))
+    };
+    assert!(server(1).unwrap().toolboxes["default"].servers["a"].obstacle().is_some());
+    assert!(server(100).is_ok());
+    assert!(server(101).is_err());
+}
+
+#[test]
 fn a_line_as_long_as_the_file_is_shown_in_part() {
     for text in ["${A".repeat(300_000), "x: ".repeat(300_000), "\"".repeat(300_000), "}".repeat(300_000)] {
         for (name, text) in [
