@@ -10,7 +10,9 @@ use pegboard_runtime::{Caller, Memory};
 use pegboard_wire::RpcError;
 use pegboard_wire::era::Revision;
 use pegboard_wire::http::headers::{HeaderParameter, parameters_of};
-use pegboard_wire::server::{Change, Description, Reply, ServerRequest, Service, SessionId};
+use pegboard_wire::server::{
+    Change, ClientDescription, Description, Reply, ServerRequest, Service, SessionId,
+};
 use serde_json::json;
 use tokio::sync::{broadcast, watch};
 use tokio::time;
@@ -18,7 +20,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 use crate::profile::Board;
 use crate::sessions::Callers;
-use crate::surface::{Life, Surface, Viewer, surface};
+use crate::surface::{Life, Surface, Surfaces, Viewer};
 use crate::visit::Visit;
 use crate::visit::desk::Desk;
 
@@ -30,12 +32,12 @@ const LIST_PATIENCE: Duration = Duration::from_secs(5);
 /// One profile as a service of the protocol.
 pub(crate) struct Endpoint {
     board: Arc<Board>,
-    surface: Arc<dyn Surface>,
+    surfaces: Surfaces,
     callers: Callers,
     desk: Arc<Desk>,
     changes: broadcast::Sender<Change>,
     warming: OnceLock<Warming>,
-    _watching: AbortOnDropHandle<()>,
+    _watching: Option<AbortOnDropHandle<()>>,
 }
 
 /// Servers that are being made ready.
@@ -47,23 +49,26 @@ struct Warming {
 impl Endpoint {
     /// The service of a board; `None` if nothing shows it in its way.
     pub(crate) fn new(board: Arc<Board>) -> Option<Arc<Self>> {
-        let surface = surface(&board, board.expose)?;
+        let surfaces = Surfaces::of(&board)?;
         let changes = broadcast::Sender::new(MAX_CHANGES);
-        let watching = tokio::spawn(follow_catalogue(board.clone(), surface.clone(), changes.clone()));
+        let watching = surfaces.follow_catalogue().then(|| {
+            let following = follow(board.runtime.catalogue_changes(), changes.clone());
+            AbortOnDropHandle::new(tokio::spawn(following))
+        });
         Some(Arc::new(Self {
             board,
-            surface,
+            surfaces,
             callers: Callers::default(),
             desk: Arc::default(),
             changes,
             warming: OnceLock::new(),
-            _watching: AbortOnDropHandle::new(watching),
+            _watching: watching,
         }))
     }
 
     /// Makes servers ready whose tools are listed by themselves.
     pub(crate) fn start(&self) {
-        if self.surface.follows_catalogue() {
+        if self.surfaces.for_anybody().follows_catalogue() {
             self.warm_up();
         }
     }
@@ -89,8 +94,8 @@ impl Endpoint {
     }
 
     /// Whoever makes the calls of a request.
-    fn caller(&self, session: Option<&SessionId>) -> Caller {
-        let memory = self.surface.memory();
+    fn caller(&self, surface: &dyn Surface, session: Option<&SessionId>) -> Caller {
+        let memory = surface.memory();
         match session {
             Some(session) => self.callers.of(session, || self.board.caller(memory)),
             None if memory == Memory::Everything
@@ -105,10 +110,17 @@ impl Endpoint {
     }
 
     /// The list for somebody, once the servers have had time to be ready.
-    fn list(&self, caller: Caller, life: Life) -> BoxFuture<'static, Result<Reply, RpcError>> {
-        self.start();
-        let surface = Arc::clone(&self.surface);
-        let waiting = self.warming.get().map(|warming| warming.is_done.clone());
+    fn list(
+        &self,
+        surface: Arc<dyn Surface>,
+        caller: Caller,
+        life: Life,
+    ) -> BoxFuture<'static, Result<Reply, RpcError>> {
+        if surface.follows_catalogue() {
+            self.warm_up();
+        }
+        let waiting = self.warming.get().filter(|_| surface.follows_catalogue());
+        let waiting = waiting.map(|warming| warming.is_done.clone());
         async move {
             if let Some(mut is_done) = waiting {
                 // The list is as good as it can be by then; what comes later is told as a change.
@@ -122,6 +134,7 @@ impl Endpoint {
 
     fn call_tool(
         &self,
+        surface: &dyn Surface,
         caller: Caller,
         life: Life,
         request: ServerRequest,
@@ -145,29 +158,41 @@ impl Endpoint {
             desk: Arc::clone(&self.desk),
             label: None,
         };
-        self.surface.call(visit, &name, arguments)
+        surface.call(visit, &name, arguments)
     }
 }
 
 impl Service for Endpoint {
     fn describe(&self, revision: Revision) -> Description {
-        let mut capabilities = json!({"tools": {"listChanged": true}});
-        if !revision.is_stateless() {
-            capabilities["logging"] = json!({});
-        }
-        let info = json!({"name": "pegboard", "title": "Pegboard", "version": env!("CARGO_PKG_VERSION")});
-        Description {
-            info: RawJson::from(info),
-            capabilities: RawJson::from(capabilities),
-            instructions: self.surface.instructions(),
-        }
+        describe(&**self.surfaces.for_anybody(), revision)
+    }
+
+    fn describe_to(&self, revision: Revision, client: &ClientDescription) -> Description {
+        describe(&**self.surfaces.for_client(client), revision)
+    }
+
+    fn remarks(&self, client: &ClientDescription) -> Option<RawJson> {
+        let choice = self.surfaces.choice(client)?;
+        tracing::info!(
+            expose = choice.expose.as_str(),
+            why = choice.why,
+            "A surface was chosen for a client."
+        );
+        Some(choice.as_meta())
     }
 
     fn call(&self, request: ServerRequest) -> BoxFuture<'static, Result<Reply, RpcError>> {
         let life = if request.session.is_some() { Life::Session } else { Life::Stateless };
+        let surface = Arc::clone(self.surfaces.for_client(&request.client));
         match &*request.method {
-            "tools/list" => self.list(self.caller(request.session.as_ref()), life),
-            "tools/call" => self.call_tool(self.caller(request.session.as_ref()), life, request),
+            "tools/list" => {
+                let caller = self.caller(&*surface, request.session.as_ref());
+                self.list(surface, caller, life)
+            }
+            "tools/call" => {
+                let caller = self.caller(&*surface, request.session.as_ref());
+                self.call_tool(&*surface, caller, life, request)
+            }
             // The wire keeps the level for each session.
             "logging/setLevel" => ready(Ok(Reply::Result(RawJson::empty_object()))).boxed(),
             method => ready(Err(RpcError::method_not_found(method))).boxed(),
@@ -193,12 +218,22 @@ impl Service for Endpoint {
     }
 }
 
-/// Tells clients when other tools are listed than before.
-async fn follow_catalogue(board: Arc<Board>, surface: Arc<dyn Surface>, changes: broadcast::Sender<Change>) {
-    if !surface.follows_catalogue() {
-        return;
+/// What a client is told of a surface before it asks for anything.
+fn describe(surface: &dyn Surface, revision: Revision) -> Description {
+    let mut capabilities = json!({"tools": {"listChanged": true}});
+    if !revision.is_stateless() {
+        capabilities["logging"] = json!({});
     }
-    let mut catalogues = board.runtime.catalogue_changes();
+    let info = json!({"name": "pegboard", "title": "Pegboard", "version": env!("CARGO_PKG_VERSION")});
+    Description {
+        info: RawJson::from(info),
+        capabilities: RawJson::from(capabilities),
+        instructions: surface.instructions(),
+    }
+}
+
+/// Tells clients when there are other tools than before.
+async fn follow(mut catalogues: watch::Receiver<u64>, changes: broadcast::Sender<Change>) {
     while catalogues.changed().await.is_ok() {
         // With nobody connected it is simply lost.
         let _ = changes.send(Change::Tools);

@@ -14,7 +14,7 @@ use crate::endpoint::Endpoint;
 use crate::profile::Board;
 
 /// The profiles that are there without being configured.
-const BUILT_IN: [Expose; 3] = [Expose::Meta, Expose::Flat, Expose::Hybrid];
+const BUILT_IN: [Expose; 4] = [Expose::Meta, Expose::Flat, Expose::Hybrid, Expose::Auto];
 /// What stands beside every profile in a path, and so cannot be a profile.
 const RESERVED: [&str; 3] = ["ws", "sse", "message"];
 
@@ -68,7 +68,7 @@ pub enum ProfileError {
         toolbox: ToolboxName,
     },
     /// The view is not offered.
-    #[error("Profile '{profile}' exposes '{}', which is not offered yet. Use meta, flat or hybrid", expose.as_str())]
+    #[error("Profile '{profile}' exposes '{}', which is not offered yet. Use meta, flat, hybrid or auto", expose.as_str())]
     NotOffered {
         /// The profile.
         profile: String,

@@ -1,5 +1,6 @@
 //! What a model is told about the toolboxes there are.
 
+use pegboard_core::id::ServerName;
 use pegboard_core::text::clipped;
 use pegboard_runtime::toolbox::ConfiguredToolbox;
 use serde_json::json;
@@ -27,7 +28,7 @@ pub(crate) fn of(toolboxes: &[ConfiguredToolbox]) -> String {
 }
 
 fn line(toolbox: &ConfiguredToolbox) -> String {
-    let servers: Vec<&str> = toolbox.servers.iter().map(|server| server.as_str()).collect();
+    let servers: Vec<&str> = toolbox.servers.iter().map(ServerName::as_str).collect();
     let (n_servers, s) = (servers.len(), if servers.len() == 1 { "" } else { "s" });
     let description = clipped(toolbox.description.trim(), MAX_DESCRIPTION_BYTES);
     let description = description.split_whitespace().collect::<Vec<_>>().join(" ");

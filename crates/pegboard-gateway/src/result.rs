@@ -27,13 +27,13 @@ pub(crate) fn of_own_tool(ended: &Ended) -> RawJson {
     match &ended.result {
         Ok(output) if output.is_error() && !output.is_from_server() => refusal(output),
         Ok(output) => output.to_result(),
-        Err(error) => failure(&error.text(), error_document(error)),
+        Err(error) => failure(&error.text(), &error_document(error)),
     }
 }
 
 fn refusal(output: &Output) -> RawJson {
     let text = output.text();
-    failure(&text, json!({"kind": ErrorKind::InvalidParameters, "message": text, "executed": false}))
+    failure(&text, &json!({"kind": ErrorKind::ExecutionError, "message": text, "executed": true}))
 }
 
 /// An answer in words.
@@ -42,7 +42,7 @@ pub(crate) fn text(text: &str) -> RawJson {
 }
 
 /// Why there is no answer, in words and for programs.
-pub(crate) fn failure(text: &str, error: Value) -> RawJson {
+pub(crate) fn failure(text: &str, error: &Value) -> RawJson {
     RawJson::from(json!({
         "content": [{"type": "text", "text": text}],
         "isError": true,

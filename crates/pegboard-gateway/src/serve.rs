@@ -4,7 +4,7 @@ use axum::Router;
 use axum::extract::Path;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
-use axum::routing::any;
+use axum::routing::{any, any_service};
 use pegboard_wire::http::server::{HttpServerOptions, endpoint};
 use pegboard_wire::http::{self, legacy_server};
 use pegboard_wire::link::InputLimits;
@@ -77,7 +77,7 @@ fn transports(base: &str, server: &Server, options: &HttpServerOptions) -> Route
     let streamable = endpoint(server.clone(), options.clone());
     let socket = websocket::server::endpoint(server.clone(), options.clone());
     Router::new()
-        .route_service(base, streamable)
-        .route_service(&format!("{base}/ws"), socket)
+        .route(base, any_service(streamable))
+        .route(&format!("{base}/ws"), any_service(socket))
         .nest(base, legacy_server::endpoint(server.clone(), base, options.clone()))
 }

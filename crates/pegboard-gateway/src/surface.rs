@@ -11,13 +11,15 @@ use pegboard_json::RawJson;
 use pegboard_runtime::catalogue::Snapshot;
 use pegboard_runtime::{Caller, Memory};
 use pegboard_wire::RpcError;
-use pegboard_wire::server::Reply;
+use pegboard_wire::server::{ClientDescription, Reply};
 
 use crate::meta;
 use crate::profile::Board;
 use crate::result;
 use crate::visit::Visit;
+use auto::Choice;
 
+mod auto;
 mod flat;
 mod hybrid;
 mod meta_tools;
@@ -61,14 +63,64 @@ pub(crate) enum Life {
     Stateless,
 }
 
-/// The surface that shows a board in this way; `None` if there is none of that kind.
-pub(crate) fn surface(board: &Arc<Board>, expose: Expose) -> Option<Arc<dyn Surface>> {
-    let board = Arc::clone(board);
-    match expose {
-        Expose::Meta => Some(Arc::new(meta_tools::MetaTools::new(board))),
-        Expose::Flat => Some(Arc::new(flat::Flat::new(board))),
-        Expose::Hybrid => Some(Arc::new(hybrid::Hybrid::new(board))),
-        Expose::Agent | Expose::Auto => None,
+/// The surface of every client.
+pub(crate) enum Surfaces {
+    /// The same for all.
+    One(Arc<dyn Surface>),
+    /// The one that suits the client.
+    Auto {
+        /// For clients that take few tools, and for those of which nothing is known.
+        meta: Arc<dyn Surface>,
+        /// For clients that take many.
+        flat: Arc<dyn Surface>,
+    },
+}
+
+impl Surfaces {
+    /// The surfaces that show a board in its way; `None` if there are none of that kind.
+    pub(crate) fn of(board: &Arc<Board>) -> Option<Self> {
+        let meta = || Arc::new(meta_tools::MetaTools::new(Arc::clone(board)));
+        let flat = || Arc::new(flat::Flat::new(Arc::clone(board)));
+        match board.expose {
+            Expose::Meta => Some(Self::One(meta())),
+            Expose::Flat => Some(Self::One(flat())),
+            Expose::Hybrid => Some(Self::One(Arc::new(hybrid::Hybrid::new(Arc::clone(board))))),
+            Expose::Auto => Some(Self::Auto { meta: meta(), flat: flat() }),
+            Expose::Agent => None,
+        }
+    }
+
+    /// The surface of a client.
+    pub(crate) fn for_client(&self, client: &ClientDescription) -> &Arc<dyn Surface> {
+        match self {
+            Self::One(surface) => surface,
+            Self::Auto { meta, flat } => match Choice::of(client).expose {
+                Expose::Flat => flat,
+                Expose::Meta | Expose::Agent | Expose::Hybrid | Expose::Auto => meta,
+            },
+        }
+    }
+
+    /// The surface of clients of which nothing is known.
+    pub(crate) fn for_anybody(&self) -> &Arc<dyn Surface> {
+        match self {
+            Self::One(surface) | Self::Auto { meta: surface, .. } => surface,
+        }
+    }
+
+    /// Why a client sees what it sees, if that was chosen for it.
+    pub(crate) fn choice(&self, client: &ClientDescription) -> Option<Choice> {
+        match self {
+            Self::One(_) => None,
+            Self::Auto { .. } => Some(Choice::of(client)),
+        }
+    }
+
+    /// Whether other tools are listed for somebody when the catalogue has others.
+    pub(crate) fn follow_catalogue(&self) -> bool {
+        match self {
+            Self::One(surface) | Self::Auto { flat: surface, .. } => surface.follows_catalogue(),
+        }
     }
 }
 
@@ -116,13 +168,13 @@ impl<T> Default for Derived<T> {
 impl<T> Derived<T> {
     fn get(&self, snapshot: Arc<Snapshot>, make: impl FnOnce(&Snapshot) -> T) -> Arc<T> {
         let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((of, made)) = &*kept
+        if let Some((of, derived)) = &*kept
             && Arc::ptr_eq(of, &snapshot)
         {
-            return Arc::clone(made);
+            return Arc::clone(derived);
         }
-        let made = Arc::new(make(&snapshot));
-        *kept = Some((snapshot, Arc::clone(&made)));
-        made
+        let derived = Arc::new(make(&snapshot));
+        *kept = Some((snapshot, Arc::clone(&derived)));
+        derived
     }
 }

@@ -1,10 +1,9 @@
 //! One request of a client, from its call to the runtime's and back.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use bytes::Bytes;
-use pegboard_core::call::{Call, Ended, Origin};
+use pegboard_core::call::{Call, Ended, Invoker, Origin};
 use pegboard_core::trace::TraceParent;
 use pegboard_json::RawJson;
 use pegboard_runtime::Caller;
@@ -18,9 +17,6 @@ use desk::Desk;
 
 mod conversation;
 pub(crate) mod desk;
-
-/// How much longer a call waits for its client than its questions wait for answers.
-const AFTER_QUESTIONS: Duration = Duration::from_secs(30);
 
 /// One request of a client that wants a tool called.
 pub(crate) struct Visit {
@@ -47,18 +43,14 @@ impl Visit {
         words: impl FnOnce(&Ended) -> RawJson,
     ) -> Result<Reply, RpcError> {
         let had_stored = self.caller.has_stored_output();
-        let (conversation, running) = match &self.state {
-            Some(state) => {
-                let back = self.desk.resume(&self.caller, state, self.answers.as_ref())?;
-                (back.conversation, back.running)
-            }
-            None => {
-                let conversation = Conversation::begin(&self);
-                call.context.origin = Origin::Client;
-                call.context.client = Some(Arc::clone(&conversation) as _);
-                call.context.trace_parent = self.trace_parent;
-                (conversation, pegboard_core::call::Invoker::start(&self.caller, call))
-            }
+        let (conversation, running) = if let Some(state) = &self.state {
+            self.desk.resume(&self.caller, state, self.answers.as_ref())?
+        } else {
+            let conversation = Conversation::begin(&self);
+            call.context.origin = Origin::Client;
+            call.context.client = Some(Arc::clone(&conversation) as _);
+            call.context.trace_parent = self.trace_parent;
+            (conversation, self.caller.start(call))
         };
         match conversation.accompany(running, &self.peer).await {
             Turn::Ended(ended) => {
@@ -69,12 +61,10 @@ impl Visit {
                 Ok(Reply::Result(words(&ended)))
             }
             Turn::Asked(running, round) => {
-                let settings = self.caller.runtime();
-                let patience = Duration::from(settings.settings().question_timeout) + AFTER_QUESTIONS;
                 let questions = round.as_json();
                 let state = self
                     .desk
-                    .park(&self.caller, running, conversation, round, patience)
+                    .park(&self.caller, running, conversation, round)
                     .map_err(|error| RpcError::new(code::INTERNAL_ERROR, error.to_string()))?;
                 Ok(Reply::InputRequired { questions, state: Some(state) })
             }

@@ -74,7 +74,7 @@ fn toolbox(arguments: RawJson) -> Result<String, RawJson> {
             let kind = ErrorKind::InvalidParameters;
             Err(result::failure(
                 &text,
-                json!({"kind": kind, "message": text, "executed": false, "violations": problems.texts()}),
+                &json!({"kind": kind, "message": text, "executed": false, "violations": problems.texts()}),
             ))
         }
     }
@@ -92,5 +92,5 @@ fn refused(toolbox: &str, error: &CallError) -> RawJson {
     let mut document = result::document(error);
     document["message"] = text.as_str().into();
     document["toolbox"] = toolbox.into();
-    result::failure(&text, document)
+    result::failure(&text, &document)
 }

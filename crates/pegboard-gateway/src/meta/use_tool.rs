@@ -120,7 +120,7 @@ impl Wanted {
                 let kind = ErrorKind::InvalidParameters;
                 Err(result::failure(
                     &text,
-                    json!({"kind": kind, "message": text, "executed": false, "violations": problems.texts()}),
+                    &json!({"kind": kind, "message": text, "executed": false, "violations": problems.texts()}),
                 ))
             }
         }
@@ -178,6 +178,6 @@ impl Wanted {
         for (member, value) in [("toolbox", toolbox), ("server", server), ("name", name)] {
             document[member] = clipped(value, MAX_SAID_BYTES).into();
         }
-        result::failure(&text, document)
+        result::failure(&text, &document)
     }
 }

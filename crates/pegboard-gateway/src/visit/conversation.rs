@@ -50,7 +50,7 @@ pub(crate) struct Round {
 /// What came of accompanying a call.
 pub(crate) enum Turn {
     /// It has ended.
-    Ended(Ended),
+    Ended(Box<Ended>),
     /// Its client must answer something before it goes on.
     Asked(Running, Round),
 }
@@ -78,7 +78,7 @@ impl Conversation {
         let turn = loop {
             tokio::select! {
                 biased;
-                ended = &mut running => break Turn::Ended(ended),
+                ended = &mut running => break Turn::Ended(Box::new(ended)),
                 round = next(&mut rounds) => break Turn::Asked(running, round),
                 () = &mut telling => {}
             }

@@ -13,6 +13,9 @@ use pegboard_wire::RpcError;
 
 use super::conversation::{Conversation, Round};
 
+/// How much longer a call waits for its client than its questions wait for answers.
+const AFTER_QUESTIONS: Duration = Duration::from_secs(30);
+
 /// What is known of the calls that wait. The calls themselves are parked with the runtime.
 #[derive(Default)]
 pub(crate) struct Desk(Mutex<HashMap<Ticket, Waiting>>);
@@ -20,12 +23,6 @@ pub(crate) struct Desk(Mutex<HashMap<Ticket, Waiting>>);
 struct Waiting {
     conversation: Arc<Conversation>,
     round: Round,
-}
-
-/// A call whose client has come back.
-pub(super) struct Back {
-    pub(super) conversation: Arc<Conversation>,
-    pub(super) running: Running,
 }
 
 impl Desk {
@@ -36,9 +33,10 @@ impl Desk {
         running: Running,
         conversation: Arc<Conversation>,
         round: Round,
-        patience: Duration,
     ) -> Result<Bytes, ParkError> {
-        let ticket = caller.runtime().parking().park(running, caller.owner(), patience)?;
+        let runtime = caller.runtime();
+        let patience = Duration::from(runtime.settings().question_timeout) + AFTER_QUESTIONS;
+        let ticket = runtime.parking().park(running, caller.owner(), patience)?;
         let state = RawJson::of(&ticket).into_bytes();
         let mut waiting = self.waiting();
         // Clients that never came back: their calls have been given up.
@@ -53,7 +51,7 @@ impl Desk {
         caller: &Caller,
         state: &Bytes,
         answers: Option<&RawJson>,
-    ) -> Result<Back, RpcError> {
+    ) -> Result<(Arc<Conversation>, Running), RpcError> {
         let ticket: Ticket = RawJson::parse(state.clone())
             .ok()
             .and_then(|state| state.read().ok())
@@ -69,7 +67,7 @@ impl Desk {
         let running = caller.runtime().parking().resume(&ticket, caller.owner());
         let running = running.map_err(RpcError::invalid_params)?;
         waiting.round.answer(answers);
-        Ok(Back { conversation: waiting.conversation, running })
+        Ok((waiting.conversation, running))
     }
 
     fn waiting(&self) -> MutexGuard<'_, HashMap<Ticket, Waiting>> {
