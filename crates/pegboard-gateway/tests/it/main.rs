@@ -4,4 +4,9 @@
 
 mod stage;
 
+mod bytes;
+mod lives;
+mod profiles;
+mod serving;
+mod talk;
 mod toolboxes;

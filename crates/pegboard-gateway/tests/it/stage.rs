@@ -15,11 +15,11 @@ use pegboard_gateway::Gateway;
 use pegboard_json::RawJson;
 use pegboard_runtime::Runtime;
 use pegboard_wire::client::{Client, ClientOptions, Era};
-use pegboard_wire::link::InputLimits;
+use pegboard_wire::link::{InputLimits, Link};
 use pegboard_wire::stdio::lines;
 use pegboard_wire::{Id, Inbound, Notification, Receiver, RpcError};
 use serde_json::{Value, json};
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 
 /// Both ways to speak.
 pub(crate) const ERAS: [Era; 2] = [Era::Session, Era::Stateless];
@@ -27,13 +27,26 @@ pub(crate) const ERAS: [Era; 2] = [Era::Session, Era::Stateless];
 /// A client that answers every form, and remembers what it hears.
 #[derive(Default)]
 pub(crate) struct Ears {
-    heard: Mutex<Vec<(String, Value)>>,
+    heard: Mutex<Vec<String>>,
+    news: Notify,
 }
 
 impl Ears {
-    /// What it heard since it was last asked.
-    pub(crate) fn take(&self) -> Vec<(String, Value)> {
+    /// What it heard since it was last asked; of a log line, all of it.
+    pub(crate) fn take(&self) -> Vec<String> {
         std::mem::take(&mut self.heard.lock().unwrap())
+    }
+
+    /// The next thing that it hears.
+    pub(crate) async fn next(&self) -> String {
+        loop {
+            let news = self.news.notified();
+            let first = self.take().into_iter().next();
+            match first {
+                Some(first) => return first,
+                None => news.await,
+            }
+        }
     }
 }
 
@@ -49,8 +62,11 @@ impl Receiver for Ears {
     }
 
     fn notification(&self, notification: Notification, _about: Option<Id>) {
-        let params = notification.params.map(|params| params.to_value()).unwrap_or_default();
-        self.heard.lock().unwrap().push((notification.method.to_string(), params));
+        let method = &*notification.method;
+        let params = notification.params.filter(|_| method == "notifications/message");
+        let params = params.map(|params| format!(" {}", params.as_str())).unwrap_or_default();
+        self.heard.lock().unwrap().push(format!("{method}{params}"));
+        self.news.notify_one();
     }
 }
 
@@ -60,8 +76,19 @@ pub(crate) fn gateway(runtime: &Runtime, settings: Value) -> Gateway {
     Gateway::new(runtime, &settings).unwrap()
 }
 
-/// A client of a gateway, over a pipe.
+/// A client of a gateway that can fill in forms, over a pipe.
 pub(crate) async fn connect(gateway: &Gateway, profile: Option<&str>, era: Era) -> (Client, Arc<Ears>) {
+    connect_as(gateway, profile, era, "test", json!({"elicitation": {}})).await
+}
+
+/// A client of a gateway, over a pipe.
+pub(crate) async fn connect_as(
+    gateway: &Gateway,
+    profile: Option<&str>,
+    era: Era,
+    name: &str,
+    capabilities: Value,
+) -> (Client, Arc<Ears>) {
     let (near, far) = tokio::io::duplex(64 * 1024);
     let (reader, writer) = tokio::io::split(far);
     let (link, _) = lines(reader, writer, InputLimits::server());
@@ -69,12 +96,18 @@ pub(crate) async fn connect(gateway: &Gateway, profile: Option<&str>, era: Era) 
     tokio::spawn(async move { server.serve(link).await });
     let (reader, writer) = tokio::io::split(near);
     let (link, _) = lines(reader, writer, InputLimits::client());
+    introduce(link, era, name, capabilities).await
+}
+
+/// A client over a link that is there already.
+pub(crate) async fn connect_over(link: Link, era: Era) -> (Client, Arc<Ears>) {
+    introduce(link, era, "test", json!({"elicitation": {}})).await
+}
+
+async fn introduce(link: Link, era: Era, name: &str, capabilities: Value) -> (Client, Arc<Ears>) {
     let ears = Arc::new(Ears::default());
-    let options = ClientOptions {
-        era: Some(era),
-        capabilities: RawJson::from(json!({"elicitation": {}})),
-        ..ClientOptions::new("test", "1")
-    };
+    let capabilities = RawJson::from(capabilities);
+    let options = ClientOptions { era: Some(era), capabilities, ..ClientOptions::new(name, "1") };
     (Client::connect(link, ears.clone(), options).await.unwrap(), ears)
 }
 
