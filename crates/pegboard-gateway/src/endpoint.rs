@@ -18,6 +18,7 @@ use tokio::sync::{broadcast, watch};
 use tokio::time;
 use tokio_util::task::AbortOnDropHandle;
 
+use crate::meta;
 use crate::profile::Board;
 use crate::sessions::Callers;
 use crate::surface::{Life, Surface, Surfaces, Viewer};
@@ -51,8 +52,8 @@ impl Endpoint {
     pub(crate) fn new(board: Arc<Board>) -> Option<Arc<Self>> {
         let surfaces = Surfaces::of(&board)?;
         let changes = broadcast::Sender::new(MAX_CHANGES);
-        let watching = surfaces.follow_catalogue().then(|| {
-            let following = follow(board.runtime.catalogue_changes(), changes.clone());
+        let watching = surfaces.following().map(|surface| {
+            let following = follow(Arc::clone(&board), Arc::clone(surface), changes.clone());
             AbortOnDropHandle::new(tokio::spawn(following))
         });
         Some(Arc::new(Self {
@@ -208,9 +209,13 @@ impl Service for Endpoint {
     }
 
     fn header_parameters(&self, tool: &str) -> Vec<HeaderParameter> {
+        if meta::find(tool).is_some() {
+            return Vec::new();
+        }
         let snapshot = self.board.runtime.catalogue();
         let schema = self.board.with_scope(|scope| {
-            let found = snapshot.resolve(tool, scope, &|_| false).ok()?;
+            // Where prefixes are left out, a plain name is the tool's own.
+            let found = snapshot.resolve(tool, scope, &|_| true).ok()?;
             found.tool.entry.definition().get("inputSchema")
         });
         // A schema whose marks cannot be used asks for no headers.
@@ -232,10 +237,20 @@ fn describe(surface: &dyn Surface, revision: Revision) -> Description {
     }
 }
 
-/// Tells clients when there are other tools than before.
-async fn follow(mut catalogues: watch::Receiver<u64>, changes: broadcast::Sender<Change>) {
+/// Tells clients when other tools are listed than before.
+async fn follow(board: Arc<Board>, surface: Arc<dyn Surface>, changes: broadcast::Sender<Change>) {
+    let list = || {
+        let caller = board.caller(Memory::Stateless);
+        surface.list(&Viewer { caller: &caller, life: Life::Stateless })
+    };
+    let mut catalogues = board.runtime.catalogue_changes();
+    let mut listed = list();
     while catalogues.changed().await.is_ok() {
-        // With nobody connected it is simply lost.
-        let _ = changes.send(Change::Tools);
+        let now = list();
+        if now != listed {
+            listed = now;
+            // With nobody connected it is simply lost.
+            let _ = changes.send(Change::Tools);
+        }
     }
 }

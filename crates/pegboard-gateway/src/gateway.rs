@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use indexmap::IndexMap;
 use pegboard_core::id::ToolboxName;
-use pegboard_core::settings::StartRule;
 use pegboard_core::settings::gateway::{Expose, GatewaySettings, Profile};
 use pegboard_runtime::Runtime;
 use pegboard_wire::server::Server;
@@ -116,9 +115,6 @@ impl Gateway {
                 return Err(ProfileError::Name { profile: name.clone() });
             }
             named.insert(name.clone(), endpoint(name, profile)?);
-        }
-        if runtime.settings().start == StartRule::Eager {
-            default.warm_up();
         }
         Ok(Self(Arc::new(Profiles { default, named })))
     }

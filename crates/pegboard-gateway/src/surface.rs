@@ -116,11 +116,10 @@ impl Surfaces {
         }
     }
 
-    /// Whether other tools are listed for somebody when the catalogue has others.
-    pub(crate) fn follow_catalogue(&self) -> bool {
-        match self {
-            Self::One(surface) | Self::Auto { flat: surface, .. } => surface.follows_catalogue(),
-        }
+    /// The surface on which other tools are listed when the catalogue has others, if there is one.
+    pub(crate) fn following(&self) -> Option<&Arc<dyn Surface>> {
+        let (Self::One(surface) | Self::Auto { flat: surface, .. }) = self;
+        Some(surface).filter(|surface| surface.follows_catalogue())
     }
 }
 

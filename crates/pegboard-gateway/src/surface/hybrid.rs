@@ -2,9 +2,12 @@
 
 use std::sync::Arc;
 
+use indexmap::IndexMap;
+use pegboard_core::id::ToolId;
 use pegboard_json::RawJson;
 use pegboard_runtime::Memory;
 use pegboard_runtime::catalogue::{Snapshot, Tool};
+use pegboard_runtime::filter::ToolFilter;
 
 use super::named::Named;
 use super::{Answering, Derived, Surface, Viewer, by_any_name, followed_by, tool};
@@ -31,18 +34,35 @@ impl Hybrid {
 
 /// The tools that the profile pins, in its order; those that are not there yet are left out.
 fn pinned(board: &Board, snapshot: &Snapshot) -> Vec<Arc<Tool>> {
-    let mut tools: Vec<Arc<Tool>> = Vec::new();
+    let mut tools: IndexMap<ToolId, Arc<Tool>> = IndexMap::new();
     for name in &board.pinned {
-        let found = board.with_scope(|scope| {
-            snapshot.resolve(name, scope, &|_| true).ok().map(|found| Arc::clone(found.tool))
-        });
-        match found {
-            Some(tool) if tools.iter().all(|other| other.id != tool.id) => tools.push(tool),
-            Some(_) => {}
-            None => tracing::debug!(profile = board.name, tool = name, "A pinned tool is not there."),
+        let found =
+            if name.contains('*') { matching(board, snapshot, name) } else { of(board, snapshot, name) };
+        if found.is_empty() {
+            tracing::debug!(profile = board.name, tool = name, "A pinned tool is not there.");
+        }
+        for tool in found {
+            tools.entry(tool.id.clone()).or_insert(tool);
         }
     }
-    tools
+    tools.into_values().collect()
+}
+
+/// The tool of a name, if there is one.
+fn of(board: &Board, snapshot: &Snapshot, name: &str) -> Vec<Arc<Tool>> {
+    let found = board.with_scope(|scope| {
+        let found = snapshot.resolve(name, scope, &|_| true).ok()?;
+        Some(Arc::clone(found.tool))
+    });
+    found.into_iter().collect()
+}
+
+/// The tools whose flat names a glob means.
+fn matching(board: &Board, snapshot: &Snapshot, glob: &str) -> Vec<Arc<Tool>> {
+    let tools = board.tools(snapshot);
+    let filter = ToolFilter::allowing([glob]);
+    let filter = filter.among(tools.iter().map(|tool| &*tool.flat_name));
+    tools.iter().filter(|tool| filter.permits(&tool.flat_name)).cloned().collect()
 }
 
 impl Surface for Hybrid {

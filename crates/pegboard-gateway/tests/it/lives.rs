@@ -10,17 +10,7 @@ use pegboard_wire::client::Era;
 use serde_json::{Value, json};
 use tokio::time::{self, Duration};
 
-use crate::stage::{ERAS, call, connect, gateway, listed, mcp, said, scripted, tells, text, use_tool};
-
-/// Waits until something holds.
-async fn until(holds: impl Fn() -> bool) {
-    let waiting = async {
-        while !holds() {
-            tokio::task::yield_now().await;
-        }
-    };
-    time::timeout(Duration::from_secs(10), waiting).await.unwrap();
-}
+use crate::stage::{ERAS, call, connect, gateway, listed, mcp, said, scripted, tells, text, until, use_tool};
 
 fn storing(settings: Value) -> Builder {
     let settings: RuntimeSettings = serde_json::from_value(settings).unwrap();

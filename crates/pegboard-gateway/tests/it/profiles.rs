@@ -102,7 +102,7 @@ async fn a_transparent_profile_leaves_out_the_prefix_where_no_two_share_a_name()
 #[tokio::test]
 async fn a_hybrid_profile_lists_pinned_tools_beside_the_few() {
     let profiles = json!({"profiles": {"some": {
-        "expose": "hybrid", "pinned": ["my_git_log", "db__query", "nowhere", "my_git__log"],
+        "expose": "hybrid", "pinned": ["my_git_log", "db__q*", "nowhere", "no*where", "my_git__log"],
     }}});
     let gateway = gateway(&board().await, profiles);
     for era in ERAS {
@@ -202,14 +202,19 @@ async fn auto_chooses_by_the_client_and_says_why() {
 async fn clients_of_a_flat_list_are_told_when_it_changes() {
     let local = Arc::new(mcp([tells("s", "old")]));
     let runtime = Runtime::builder()
+        .toolbox("t", "")
         .provide_with("s", Arc::clone(&local) as _, ServerSettings::default())
+        .toolbox("other", "")
         .start()
         .await
         .unwrap();
-    let gateway = gateway(&runtime, json!({}));
+    let gateway =
+        gateway(&runtime, json!({"profiles": {"other": {"expose": "flat", "toolboxes": ["other"]}}}));
     let (flat, heard) = connect(&gateway, Some("flat"), Era::Session).await;
     let (meta, meta_heard) = connect(&gateway, None, Era::Session).await;
+    let (other, other_heard) = connect(&gateway, Some("other"), Era::Session).await;
     assert_eq!(listed(&flat).await, ["s__old"]);
+    assert!(listed(&other).await.is_empty());
     listed(&meta).await;
     heard.take();
     let new: ToolEntry = scripted("new", |_| Ok(said("new")));
@@ -218,5 +223,7 @@ async fn clients_of_a_flat_list_are_told_when_it_changes() {
     assert_eq!(method, "notifications/tools/list_changed");
     assert_eq!(listed(&flat).await, ["s__new"]);
     listed(&meta).await;
-    assert!(meta_heard.take().is_empty(), "its list is the same as before");
+    listed(&other).await;
+    let heard_elsewhere = [meta_heard.take(), other_heard.take()].concat();
+    assert!(heard_elsewhere.is_empty(), "their lists are the same as before: {heard_elsewhere:?}");
 }

@@ -14,7 +14,7 @@ use reqwest::header::HeaderMap;
 use serde_json::json;
 use tokio::net::TcpListener;
 
-use crate::stage::{ERAS, Lazy, call, connect_over, gateway, listed, tells, text, use_tool};
+use crate::stage::{ERAS, Lazy, call, connect_over, gateway, listed, tells, text, until, use_tool};
 
 /// The address of a gateway with one tool, and its runtime.
 async fn served() -> (String, Runtime) {
@@ -57,6 +57,16 @@ async fn a_profile_that_is_not_there_is_not_found() {
     let answer = reqwest::get(format!("http://{address}/mcp/nope")).await.unwrap();
     assert_eq!(answer.status(), 404);
     insta::assert_snapshot!(answer.text().await.unwrap(), @"There is no profile 'nope'. Profiles: meta, flat, hybrid, auto, mine");
+}
+
+#[tokio::test]
+async fn a_session_over_http_is_gone_with_its_client() {
+    let (address, runtime) = served().await;
+    let (client, _) = connect_over(streamable(&format!("http://{address}/mcp")), Era::Session).await;
+    listed(&client).await;
+    assert_eq!(runtime.callers().len(), 1);
+    drop(client);
+    until(|| runtime.callers().is_empty()).await;
 }
 
 #[tokio::test]

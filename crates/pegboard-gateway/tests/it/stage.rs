@@ -20,6 +20,7 @@ use pegboard_wire::stdio::lines;
 use pegboard_wire::{Id, Inbound, Notification, Receiver, RpcError};
 use serde_json::{Value, json};
 use tokio::sync::{Notify, watch};
+use tokio::time::{self, Duration};
 
 /// Both ways to speak.
 pub(crate) const ERAS: [Era; 2] = [Era::Session, Era::Stateless];
@@ -235,4 +236,14 @@ impl Provider for Lazy {
         self.state.send_replace(ServerState::Stopped);
         std::future::ready(()).boxed()
     }
+}
+
+/// Waits until something holds.
+pub(crate) async fn until(holds: impl Fn() -> bool) {
+    let waiting = async {
+        while !holds() {
+            tokio::task::yield_now().await;
+        }
+    };
+    time::timeout(Duration::from_secs(10), waiting).await.unwrap();
 }
