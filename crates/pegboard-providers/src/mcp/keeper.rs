@@ -230,7 +230,8 @@ impl Keeper {
     }
 
     async fn wait_to_retry(&mut self, cause: Cause, attempt: u32, trouble: Trouble) {
-        tracing::warn!("{}", trouble.why);
+        // Whoever follows the state hears of the first time.
+        tracing::debug!("{}", trouble.why);
         let next = Instant::now() + self.patience.failed();
         let n_failed = self.patience.n_failed();
         let down = Down { cause, attempt, n_failed, trouble, since: Instant::now(), next: Some(next) };

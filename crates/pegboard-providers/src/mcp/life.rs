@@ -276,10 +276,11 @@ impl Life {
                     }
                 ),
             },
-            Phase::Down(Down { cause: Cause::Use, since, .. }) => CallError::ServerUnavailable {
+            Phase::Down(Down { cause: Cause::Use, since, trouble, .. }) => CallError::ServerUnavailable {
                 reason: format!(
-                    "MCP server '{name}' is unavailable (initialization failed {}s ago, retrying in background)",
-                    since.elapsed().as_secs()
+                    "MCP server '{name}' is unavailable (initialization failed {}s ago, retrying in background): {}",
+                    since.elapsed().as_secs(),
+                    trouble.why
                 ),
             },
             Phase::Down(Down { cause: Cause::Loss, .. }) => CallError::ServerUnavailable {

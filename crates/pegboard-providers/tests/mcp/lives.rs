@@ -49,7 +49,8 @@ async fn a_start_without_an_end_ends_for_everybody_and_is_tried_again() {
     assert_eq!(
         (error.text(), begun.elapsed()),
         (
-            "MCP server 'stage' is unavailable (initialization failed 0s ago, retrying in background)"
+            "MCP server 'stage' is unavailable (initialization failed 0s ago, retrying in background): MCP server \
+             'stage' initialization timed out after 60s"
                 .to_owned(),
             Duration::from_mins(1)
         )

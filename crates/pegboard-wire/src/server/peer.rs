@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use serde::Serialize;
+use serde_json::Number;
 use tokio::sync::mpsc;
 
 use crate::connection::WeakConnection;
@@ -55,13 +56,14 @@ impl Peer {
     pub async fn progress(&self, progress: f64, total: Option<f64>, message: Option<&str>) {
         #[derive(Serialize)]
         struct Params<'p> {
-            progress: f64,
+            progress: Number,
             #[serde(skip_serializing_if = "Option::is_none")]
-            total: Option<f64>,
+            total: Option<Number>,
             #[serde(skip_serializing_if = "Option::is_none")]
             message: Option<&'p str>,
         }
         if let Some(token) = &self.token {
+            let (progress, total) = (number(progress), total.map(number));
             let params = RawJson::of(&Params { progress, total, message }).with("progressToken", token);
             self.notify("notifications/progress", params).await;
         }
@@ -130,5 +132,26 @@ impl Peer {
     /// Whether the client can be asked in the middle of its request.
     pub fn can_be_asked(&self) -> bool {
         matches!(self.way, Way::Session { .. })
+    }
+}
+
+/// A number as people count: a whole one has no point. What is no number is none.
+fn number(value: f64) -> Number {
+    let is_whole = value.fract() == 0.0 && value.abs() < 1e15;
+    #[expect(clippy::cast_possible_truncation, reason = "a whole number of this size fits")]
+    let whole = if is_whole { Some(Number::from(value as i64)) } else { None };
+    whole.or_else(|| Number::from_f64(value)).unwrap_or_else(|| 0.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_whole_number_has_no_point() {
+        let cases = [(1.0, "1"), (0.5, "0.5"), (-3.0, "-3"), (0.0, "0"), (1e300, "1e+300"), (f64::NAN, "0")];
+        for (value, expected) in cases {
+            assert_eq!(number(value).to_string(), expected);
+        }
     }
 }

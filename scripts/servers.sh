@@ -1,0 +1,92 @@
+#!/usr/bin/env bash
+# Servers that others have written, through Pegboard: started from one configuration, each called by its flat name over
+# stdio and over HTTP, and ended with everything they started.
+# Needs Node 20 with npm, and Python 3.10; installs the servers under target/.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+node_parts=(
+    @modelcontextprotocol/server-everything@2026.8.31
+    @modelcontextprotocol/server-filesystem@2026.8.31
+    @modelcontextprotocol/server-memory@2026.8.31
+)
+python_parts=(mcp-server-time==2026.10.19 mcp-server-git==2026.10.19)
+
+source scripts/parts.sh
+install target/servers
+
+cargo build --quiet -p pegboard -p pegboard-testkit
+built=$(realpath "${CARGO_TARGET_DIR:-target}")/debug
+export PEGBOARD_STATE=$home/state
+rm -rf "$home/state" "$home/files" "$home/repository" "$home/memory.json"
+
+mkdir -p "$home/files"
+echo 'a line of a file' >"$home/files/a.txt"
+git init --quiet "$home/repository"
+git -C "$home/repository" -c user.name=Ann -c user.email=ann@example.org commit --quiet --allow-empty -m 'plant a tree'
+
+cat >"$home/pegboard.json" <<END
+{
+    // Five servers of others, and one that does not start.
+    "mcpServers": {
+        "everything": {"command": "node", "args": ["$home/node/node_modules/@modelcontextprotocol/server-everything/dist/index.js", "stdio"]},
+        "filesystem": {"command": "node", "args": ["$home/node/node_modules/@modelcontextprotocol/server-filesystem/dist/index.js", "$home/files"]},
+        "memory": {
+            "command": "node", "args": ["$home/node/node_modules/@modelcontextprotocol/server-memory/dist/index.js"],
+            "env": {"MEMORY_FILE_PATH": "$home/memory.json"}
+        },
+        "time": {"command": "$home/python/bin/mcp-server-time"},
+        "git": {"command": "$home/python/bin/mcp-server-git"},
+        "broken": {"command": "node", "args": ["-e", "console.error('there is no key'); process.exit(4)"]}
+    }
+}
+END
+
+calls=(
+    --call everything__echo '{"message": "Grüße"}'
+    --call everything__trigger-long-running-operation '{"duration": 0.3, "steps": 3}'
+    --call filesystem__read_text_file "{\"path\": \"$home/files/a.txt\"}"
+    --call filesystem__read_text_file '{"path": "/etc/hostname"}'
+    --call memory__create_entities '{"entities": [{"name": "Ann", "entityType": "person", "observations": ["likes tea"]}]}'
+    --call memory__search_nodes '{"query": "tea"}'
+    --call time__get_current_time '{"timezone": "UTC"}'
+    --call git__git_log "{\"repo_path\": \"$home/repository\"}"
+    --call git__git_status '{"repo_path": 5}'
+)
+seen=(
+    'everything__echo: {"content":[{"type":"text","text":"Echo: Grüße"}]'
+    '"progress":1,"total":3,' '"progress":2,"total":3,' '"progress":3,"total":3,' 'Long running operation completed.'
+    'a line of a file' 'Access denied' 'Ann' 'likes tea' 'is_dst' 'plant a tree' 'git__git_status: {' 'Error executing tool'
+)
+serve=("$built/pegboard" serve "$home/pegboard.json")
+
+for era in session stateless; do
+    peer "servers through Pegboard over stdio, $era" "connected: $era" "${seen[@]}" -- \
+        "$built/pegboard-testkit" client-stdio --era "$era" "${calls[@]}" "${serve[@]}" --stdio --profile flat
+done
+
+start pegboard-http "${serve[@]}" --http 127.0.0.1:0
+says_ready() { grep -q '^Ready ' "$home/log/pegboard-http"; }
+wait_for says_ready
+url=$(grep -om1 'http://[^ ]*/mcp' "$home/log/pegboard-http")
+gateway=${started[-1]}
+peer 'servers through Pegboard over streamable HTTP' 'connected: stateless' "${seen[@]}" -- \
+    "$built/pegboard-testkit" client "${calls[@]}" "$url/flat"
+peer 'servers through Pegboard over HTTP+SSE' "${seen[@]}" -- \
+    "$built/pegboard-testkit" client-sse "${calls[@]}" "$url/flat/sse"
+peer 'servers through Pegboard over WebSocket' "${seen[@]}" -- \
+    "$built/pegboard-testkit" client-ws "${calls[@]}" "ws://${url#http://}/flat/ws"
+peer 'a toolbox opened and its tool used' 'servers_failed' 'Echo: hello' -- \
+    "$built/pegboard-testkit" client --era session --call open_toolbox '{"toolbox": "default"}' \
+    --call use_tool '{"tool": {"toolbox": "default", "server": "everything", "name": "echo"}, "arguments": {"message": "hello"}}' \
+    "$url"
+
+# After a kill that nobody can catch, nothing is left of the servers.
+left() { pgrep -f "$home/(node|python)/" || true; }
+[ -n "$(left)" ] || { echo 'peer: no server ran'; exit 1; }
+kill -KILL "$gateway"
+wait "$gateway" 2>/dev/null || true
+gone() { [ -z "$(left)" ]; }
+wait_for gone
+echo 'peer: nothing is left after a kill passed'
+exit "$failed"
