@@ -1,9 +1,8 @@
 //! One profile as a service of the protocol, for clients of both eras.
 
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
 
-use futures_util::future::{BoxFuture, FutureExt, join_all, ready};
+use futures_util::future::{BoxFuture, FutureExt, ready};
 use pegboard_core::settings::AutoOpen;
 use pegboard_json::RawJson;
 use pegboard_runtime::{Caller, Memory};
@@ -14,8 +13,7 @@ use pegboard_wire::server::{
     Change, ClientDescription, Description, Reply, ServerRequest, Service, SessionId,
 };
 use serde_json::json;
-use tokio::sync::{broadcast, watch};
-use tokio::time;
+use tokio::sync::broadcast;
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::meta;
@@ -24,11 +22,10 @@ use crate::sessions::Callers;
 use crate::surface::{Life, Surface, Surfaces, Viewer};
 use crate::visit::Visit;
 use crate::visit::desk::Desk;
+use crate::warming::Warming;
 
 /// How many changes a client may be behind before it must read everything anew.
 const MAX_CHANGES: usize = 64;
-/// How long a list waits for servers that are being made ready for the first time.
-const LIST_PATIENCE: Duration = Duration::from_secs(5);
 
 /// One profile as a service of the protocol.
 pub(crate) struct Endpoint {
@@ -39,12 +36,6 @@ pub(crate) struct Endpoint {
     changes: broadcast::Sender<Change>,
     warming: OnceLock<Warming>,
     _watching: Option<AbortOnDropHandle<()>>,
-}
-
-/// Servers that are being made ready.
-struct Warming {
-    is_done: watch::Receiver<bool>,
-    _work: AbortOnDropHandle<()>,
 }
 
 impl Endpoint {
@@ -76,22 +67,7 @@ impl Endpoint {
 
     /// Makes all servers ready, once.
     pub(crate) fn warm_up(&self) {
-        self.warming.get_or_init(|| {
-            let (done, is_done) = watch::channel(false);
-            let board = Arc::clone(&self.board);
-            let work = tokio::spawn(async move {
-                let caller = board.caller(Memory::Everything);
-                let toolboxes = board.toolboxes();
-                let opening = toolboxes.iter().map(|toolbox| caller.open(toolbox.name.as_str()));
-                for (toolbox, opened) in toolboxes.iter().zip(join_all(opening).await) {
-                    if let Err(error) = opened {
-                        tracing::warn!(toolbox = %toolbox.name, %error, "A toolbox could not be opened.");
-                    }
-                }
-                done.send_replace(true);
-            });
-            Warming { is_done, _work: AbortOnDropHandle::new(work) }
-        });
+        self.warming.get_or_init(|| Warming::begin(&self.board));
     }
 
     /// Whoever makes the calls of a request.
@@ -121,11 +97,10 @@ impl Endpoint {
             self.warm_up();
         }
         let waiting = self.warming.get().filter(|_| surface.follows_catalogue());
-        let waiting = waiting.map(|warming| warming.is_done.clone());
+        let waiting = waiting.map(|warming| warming.settled(&self.board));
         async move {
-            if let Some(mut is_done) = waiting {
-                // The list is as good as it can be by then; what comes later is told as a change.
-                let _ = time::timeout(LIST_PATIENCE, is_done.wait_for(|is_done| *is_done)).await;
+            if let Some(settled) = waiting {
+                settled.await;
             }
             let tools = surface.list(&Viewer { caller: &caller, life });
             Ok(Reply::Result(RawJson::empty_object().with("tools", &tools)))

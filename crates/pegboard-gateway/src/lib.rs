@@ -21,5 +21,6 @@ mod sessions;
 mod surface;
 pub mod token;
 mod visit;
+mod warming;
 
 pub use gateway::{Gateway, ProfileError};

@@ -10,3 +10,4 @@ mod profiles;
 mod serving;
 mod talk;
 mod toolboxes;
+mod waiting;

@@ -134,8 +134,8 @@ async fn what_a_tool_says_comes_in_order_before_its_answer() {
         assert_eq!(line, r#"notifications/message {"level":"warning","logger":"","data":{"n":1}}"#);
         insta::allow_duplicates! {
             insta::assert_snapshot!(story, @r#"
-            notifications/progress {"progress":1.0,"total":2.0,"message":"half","progressToken":"mine"}
-            notifications/progress {"progress":2.0,"total":2.0,"progressToken":"mine"}
+            notifications/progress {"progress":1,"total":2,"message":"half","progressToken":"mine"}
+            notifications/progress {"progress":2,"total":2,"progressToken":"mine"}
             done
             "#);
         }
@@ -153,8 +153,8 @@ async fn a_tool_that_is_used_by_way_of_another_is_named() {
         assert_eq!(line, r#"notifications/message {"level":"warning","logger":"s__chatty","data":{"n":1}}"#);
         insta::allow_duplicates! {
             insta::assert_snapshot!(story, @r#"
-            notifications/progress {"progress":1.0,"total":2.0,"message":"s__chatty: half","progressToken":"mine"}
-            notifications/progress {"progress":2.0,"total":2.0,"message":"s__chatty","progressToken":"mine"}
+            notifications/progress {"progress":1,"total":2,"message":"s__chatty: half","progressToken":"mine"}
+            notifications/progress {"progress":2,"total":2,"message":"s__chatty","progressToken":"mine"}
             done
             "#);
         }
