@@ -32,7 +32,12 @@ pub trait Service: Send + Sync + 'static {
     /// Who it is and what it can do, in the words of a revision.
     fn describe(&self, revision: Revision) -> Description;
 
-    /// The same, to one client; for services that are not the same to all.
+    /// Who it is alone, which every answer of the stateless era says.
+    fn info(&self) -> RawJson {
+        self.describe(Revision::NEWEST_STATELESS).info
+    }
+
+    /// Who it is and what it can do, to one client; for services that are not the same to all.
     fn describe_to(&self, revision: Revision, _client: &ClientDescription) -> Description {
         self.describe(revision)
     }

@@ -54,16 +54,17 @@ async fn answer(
         return Err(RpcError::method_not_found(&request.method));
     }
     let peer = peer.with_wishes(params.at(&["_meta", "progressToken"]), claims.log_level);
-    let description = server.service.describe_to(claims.revision, &claims.client);
+    let describe = || server.service.describe_to(claims.revision, &claims.client);
     match &*request.method {
         "server/discover" => {
+            let description = describe();
             let mut discovered = discovered(&description);
             if let Some(remarks) = server.service.remarks(&claims.client) {
                 discovered = discovered.with("_meta", &remarks);
             }
             Ok(finished(&discovered, &request.method, &description.info))
         }
-        "subscriptions/listen" => subscription::listen(&server, &request, &description, &peer).await,
+        "subscriptions/listen" => subscription::listen(&server, &request, &describe(), &peer).await,
         _ => {
             let purpose = purpose(&request.method, &params);
             let server_request = ServerRequest {
@@ -90,7 +91,7 @@ async fn answer(
                     input_required(&questions, state.map(|state| server.seal.close(&purpose, &state)))
                 }
             };
-            Ok(finished(&result, &request.method, &description.info))
+            Ok(finished(&result, &request.method, &server.service.info()))
         }
     }
 }
