@@ -1,6 +1,6 @@
 //! One profile as a service of the protocol, for clients of both eras.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, LazyLock, OnceLock};
 
 use futures_util::future::{BoxFuture, FutureExt, ready};
 use pegboard_core::settings::AutoOpen;
@@ -26,6 +26,11 @@ use crate::warming::Warming;
 
 /// How many changes a client may be behind before it must read everything anew.
 const MAX_CHANGES: usize = 64;
+
+/// Who this is.
+static INFO: LazyLock<RawJson> = LazyLock::new(|| {
+    RawJson::from(json!({"name": "pegboard", "title": "Pegboard", "version": env!("CARGO_PKG_VERSION")}))
+});
 
 /// One profile as a service of the protocol.
 pub(crate) struct Endpoint {
@@ -139,6 +144,10 @@ impl Endpoint {
 }
 
 impl Service for Endpoint {
+    fn info(&self) -> RawJson {
+        INFO.clone()
+    }
+
     fn describe(&self, revision: Revision) -> Description {
         describe(&**self.surfaces.for_anybody(), revision)
     }
@@ -204,9 +213,8 @@ fn describe(surface: &dyn Surface, revision: Revision) -> Description {
     if !revision.is_stateless() {
         capabilities["logging"] = json!({});
     }
-    let info = json!({"name": "pegboard", "title": "Pegboard", "version": env!("CARGO_PKG_VERSION")});
     Description {
-        info: RawJson::from(info),
+        info: INFO.clone(),
         capabilities: RawJson::from(capabilities),
         instructions: surface.instructions(),
     }

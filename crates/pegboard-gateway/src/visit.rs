@@ -32,7 +32,7 @@ pub(crate) struct Visit {
     pub(crate) trace_parent: Option<TraceParent>,
     pub(crate) desk: Arc<Desk>,
     /// What the tool is called to whoever watches, if the client called it by way of another.
-    pub(crate) label: Option<String>,
+    pub(crate) label: Option<Arc<str>>,
 }
 
 impl Visit {

@@ -1,6 +1,6 @@
 //! `use_tool`: calls a tool of an open toolbox by its identity.
 
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock};
 
 use futures_util::future::{FutureExt, ready};
 use pegboard_core::arguments::Arguments;
@@ -70,7 +70,7 @@ impl MetaTool for UseTool {
             Ok(id) => id,
             Err(error) => return ready(Ok(wanted.failed(&error).into())).boxed(),
         };
-        visit.label = Some(format!("{}__{}", wanted.server, wanted.name));
+        visit.label = Some(wanted.label(&visit, &id));
         async move { visit.call(Call::new(id, arguments), |ended| wanted.words(ended)).await }.boxed()
     }
 }
@@ -126,34 +126,52 @@ impl Wanted {
         }
     }
 
-    /// The tool's identity. What cannot be a name is not there, and is looked for in the order of the identity.
+    /// The tool's identity, whether it is there or not.
     fn id(&self, visit: &Visit) -> Result<ToolId, CallError> {
+        let names =
+            (ToolboxName::new(&self.toolbox), ServerName::new(&self.server), ToolName::new(&self.name));
+        match names {
+            (Ok(toolbox), Ok(server), Ok(name)) => Ok(ToolId { toolbox, server, name }),
+            _ => Err(self.missing(visit)),
+        }
+    }
+
+    /// What people call the tool.
+    fn label(&self, visit: &Visit, id: &ToolId) -> Arc<str> {
+        match visit.board.runtime.catalogue().by_id(id) {
+            Some(tool) => Arc::clone(&tool.flat_name),
+            // Its server has not been asked yet what it has.
+            None => format!("{}__{}", self.server, self.name).into(),
+        }
+    }
+
+    /// What of an identity is not there, because it cannot be a name: looked for in the order of the identity.
+    fn missing(&self, visit: &Visit) -> CallError {
         let said = |text: &str| clipped(text, MAX_SAID_BYTES).into_owned();
         let toolboxes = visit.board.toolboxes();
         let toolbox = toolboxes.iter().find(|toolbox| toolbox.name.as_str() == self.toolbox);
-        let Some(toolbox) = toolbox else {
-            return Err(CallError::NotFound(NotFound::Toolbox {
+        CallError::NotFound(match toolbox {
+            None => NotFound::Toolbox {
                 toolbox: said(&self.toolbox),
                 available: toolboxes.iter().map(|toolbox| toolbox.name.to_string()).collect(),
-            }));
-        };
-        let name = ToolboxName::clone(&toolbox.name);
-        if !visit.caller.has_open(&name) {
-            return Err(CallError::NotFound(NotFound::NotOpen { toolbox: name.to_string() }));
-        }
-        let server = ServerName::new(&self.server).map_err(|_| NotFound::Server {
-            server: said(&self.server),
-            toolbox: name.to_string(),
-            available: toolbox.servers.iter().map(ToString::to_string).collect(),
-        });
-        let server = server.map_err(CallError::NotFound)?;
-        let tool = ToolName::new(&self.name).map_err(|_| NotFound::ToolOfServer {
-            name: said(&self.name),
-            server: server.to_string(),
-            toolbox: name.to_string(),
-            nearest: Vec::new(),
-        });
-        Ok(ToolId { toolbox: name, server, name: tool.map_err(CallError::NotFound)? })
+            },
+            Some(toolbox) if !visit.caller.has_open(&toolbox.name) => {
+                NotFound::NotOpen { toolbox: toolbox.name.to_string() }
+            }
+            Some(toolbox) if toolbox.servers.iter().all(|server| server.as_str() != self.server) => {
+                NotFound::Server {
+                    server: said(&self.server),
+                    toolbox: toolbox.name.to_string(),
+                    available: toolbox.servers.iter().map(ToString::to_string).collect(),
+                }
+            }
+            Some(toolbox) => NotFound::ToolOfServer {
+                name: said(&self.name),
+                server: self.server.clone(),
+                toolbox: toolbox.name.to_string(),
+                nearest: Vec::new(),
+            },
+        })
     }
 
     /// How the call went. What a server answered stays as it is.

@@ -27,7 +27,7 @@ const MAX_ROUNDS: usize = 64;
 /// The client of one call. It may come in several requests, one after another.
 pub(crate) struct Conversation {
     client: ClientDescription,
-    label: Option<String>,
+    label: Option<Arc<str>>,
     /// Where notices go while the client listens.
     listener: Mutex<Option<mpsc::Sender<Notice>>>,
     asking: Asking,
@@ -126,7 +126,7 @@ impl Conversation {
     fn named(&self, message: Option<String>) -> Option<String> {
         match (&self.label, message) {
             (None, message) => message,
-            (Some(label), None) => Some(label.clone()),
+            (Some(label), None) => Some(label.to_string()),
             (Some(label), Some(message)) => Some(format!("{label}: {message}")),
         }
     }

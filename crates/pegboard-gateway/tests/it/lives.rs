@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use pegboard_core::settings::RuntimeSettings;
+use pegboard_core::chain::ChainSpec;
+use pegboard_core::settings::{RuntimeSettings, ServerSettings};
 use pegboard_runtime::{Builder, Runtime};
 use pegboard_stores::limits::OutputLimits;
 use pegboard_stores::memory;
@@ -96,8 +97,26 @@ async fn stateless_clients_see_the_same_list_before_and_after() {
 }
 
 #[tokio::test]
+async fn a_cap_of_one_tool_is_reason_enough_to_list_the_tool_that_reads_back() {
+    for (server, is_listed) in [
+        (json!({"toolResponseMaxBytes": 300}), true),
+        (json!({"tools": {"big": {"toolResponseMaxBytes": 300}}}), true),
+        (json!({}), false),
+    ] {
+        let server: ServerSettings = serde_json::from_value(server).unwrap();
+        let builder =
+            storing(json!({})).provide_with("capped", Arc::new(mcp([tells("capped", "big")])), server);
+        let runtime = builder.start().await.unwrap();
+        let (client, _) = connect(&gateway(&runtime, json!({})), None, Era::Stateless).await;
+        assert_eq!(listed(&client).await.contains(&"tool_output".to_owned()), is_listed);
+    }
+}
+
+#[tokio::test]
 async fn calls_can_be_batched_and_chained() {
-    let runtime = storing(json!({})).start().await.unwrap();
+    let chain = json!({"chain": "twice", "steps": [{"tool": "s__small", "with": {"n": "n"}, "as": "out"}], "output": "out"});
+    let chain: ChainSpec = serde_json::from_value(chain).unwrap();
+    let runtime = storing(json!({})).chain(chain).start().await.unwrap();
     let gateway = gateway(&runtime, json!({}));
     for era in ERAS {
         let (client, _) = connect(&gateway, None, era).await;
@@ -114,6 +133,8 @@ async fn calls_can_be_batched_and_chained() {
             call(&client, "run_chain", json!({"steps": steps, "input": {"start": 7}, "output": "second"}))
                 .await;
         assert_eq!(text(&chain), r#"s/small {"y":"s/small {\"x\":7}"}"#);
+        let chain = call(&client, "run_chain", json!({"chain": "twice", "input": {"n": 2}})).await;
+        assert_eq!(text(&chain), r#"s/small {"n":2}"#);
         let mut refused = Vec::new();
         for arguments in
             [json!({}), json!({"chain": "nightly"}), json!({"steps": []}), json!({"steps": [], "more": 1})]
@@ -123,7 +144,7 @@ async fn calls_can_be_batched_and_chained() {
         insta::allow_duplicates! {
             insta::assert_snapshot!(refused.join("\n"), @r"
             isError: invalid_chain_input: give the name of a chain, or steps
-            isError: Unknown tool: chain__nightly
+            isError: Unknown tool: chain__nightly. Did you mean 'chain__twice'?
             isError: Chain has no steps.
             isError: invalid_chain_input: 'more' means nothing here; there are chain, steps, input, output
             ");
