@@ -6,9 +6,18 @@ use pegboard_core::text::clipped;
 use pegboard_json::{RawJson, twin_member};
 
 /// How much of a caller's word is said again.
-const MAX_SAID_BYTES: usize = 80;
+const MAX_SAID_BYTES: usize = 256;
 /// How many problems are told.
 const MAX_PROBLEMS: usize = 20;
+
+/// A caller's own word, as it may be said again: not at any length, and with nothing in it that cannot be seen.
+pub(super) fn said(text: &str) -> String {
+    let mut said = String::new();
+    for letter in clipped(text, MAX_SAID_BYTES).chars() {
+        if letter.is_control() { said.extend(letter.escape_debug()) } else { said.push(letter) }
+    }
+    said
+}
 
 /// What is wrong with some input, gathered.
 #[derive(Default)]
@@ -28,7 +37,7 @@ impl Problems {
         match value {
             Some(value) if value.is_object() => {
                 if let Some(name) = twin_member(&value) {
-                    self.note(place, format_args!("'{}' is there twice", clipped(&name, MAX_SAID_BYTES)));
+                    self.note(place, format_args!("'{}' is there twice", said(&name)));
                 }
                 Some(value)
             }
@@ -65,8 +74,7 @@ impl Problems {
             }
             let hint = meant.iter().find(|(wrong, _)| *wrong == name);
             let hint = hint.map(|(_, right)| format!(" (did you mean '{right}'?)")).unwrap_or_default();
-            let name = clipped(&name, MAX_SAID_BYTES);
-            self.note(place, format_args!("Unrecognized key(s) in object: '{name}'{hint}"));
+            self.note(place, format_args!("Unrecognized key(s) in object: '{}'{hint}", said(&name)));
         }
     }
 

@@ -8,7 +8,7 @@ use pegboard_json::RawJson;
 use serde_json::json;
 
 use super::MetaTool;
-use super::input::Problems;
+use super::input::{Problems, said};
 use crate::pretty::pretty;
 use crate::result;
 use crate::surface::{Answering, Viewer};
@@ -82,8 +82,9 @@ fn toolbox(arguments: RawJson) -> Result<String, RawJson> {
 
 /// Why a toolbox cannot be opened, in the words of who wanted to open it.
 fn refused(toolbox: &str, error: &CallError) -> RawJson {
+    let toolbox = said(toolbox);
     let text = match error {
-        CallError::NotFound(NotFound::Toolbox { toolbox, available }) => {
+        CallError::NotFound(NotFound::Toolbox { available, .. }) => {
             let available = if available.is_empty() { "none".to_owned() } else { available.join(", ") };
             format!("Error: Toolbox '{toolbox}' not found. Available toolboxes: {available}")
         }

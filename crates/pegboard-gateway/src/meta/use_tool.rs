@@ -7,12 +7,11 @@ use pegboard_core::arguments::Arguments;
 use pegboard_core::call::{Call, Ended};
 use pegboard_core::error::{CallError, ErrorKind, NotFound};
 use pegboard_core::id::{ServerName, ToolId, ToolName, ToolboxName};
-use pegboard_core::text::clipped;
 use pegboard_json::RawJson;
 use serde_json::json;
 
 use super::MetaTool;
-use super::input::Problems;
+use super::input::{Problems, said};
 use crate::result;
 use crate::surface::{Answering, Viewer};
 use crate::visit::Visit;
@@ -48,9 +47,6 @@ static DEFINITION: LazyLock<RawJson> = LazyLock::new(|| {
         },
     }))
 });
-
-/// How much of a caller's word is said again.
-const MAX_SAID_BYTES: usize = 256;
 
 impl MetaTool for UseTool {
     fn name(&self) -> &'static str {
@@ -147,7 +143,6 @@ impl Wanted {
 
     /// What of an identity is not there, because it cannot be a name: looked for in the order of the identity.
     fn missing(&self, visit: &Visit) -> CallError {
-        let said = |text: &str| clipped(text, MAX_SAID_BYTES).into_owned();
         let toolboxes = visit.board.toolboxes();
         let toolbox = toolboxes.iter().find(|toolbox| toolbox.name.as_str() == self.toolbox);
         CallError::NotFound(match toolbox {
@@ -194,7 +189,7 @@ impl Wanted {
         let mut document = result::document(error);
         document["message"] = text.as_str().into();
         for (member, value) in [("toolbox", toolbox), ("server", server), ("name", name)] {
-            document[member] = clipped(value, MAX_SAID_BYTES).into();
+            document[member] = said(value).into();
         }
         result::failure(&text, &document)
     }

@@ -5,6 +5,7 @@
 mod stage;
 
 mod bytes;
+mod hostile;
 mod lives;
 mod profiles;
 mod serving;

@@ -184,6 +184,7 @@ pub(crate) fn failed(text: &str) -> CallError {
 pub(crate) struct Lazy {
     tools: Vec<Arc<ToolEntry>>,
     fails_with: Option<&'static str>,
+    gate: Option<Arc<Notify>>,
     pub(crate) n_opened: Arc<AtomicUsize>,
     offer: watch::Sender<Arc<Offer>>,
     state: watch::Sender<ServerState>,
@@ -194,10 +195,16 @@ impl Lazy {
         Self {
             tools: tools.into_iter().map(Arc::new).collect(),
             fails_with: None,
+            gate: None,
             n_opened: Arc::default(),
             offer: watch::Sender::default(),
             state: watch::Sender::default(),
         }
+    }
+
+    /// The same, but somebody must let it be ready.
+    pub(crate) fn behind(self, gate: &Arc<Notify>) -> Self {
+        Self { gate: Some(Arc::clone(gate)), ..self }
     }
 
     pub(crate) fn broken(why: &'static str) -> Self {
@@ -222,6 +229,9 @@ impl Provider for Lazy {
         async {
             self.n_opened.fetch_add(1, Ordering::SeqCst);
             tokio::task::yield_now().await;
+            if let Some(gate) = &self.gate {
+                gate.notified().await;
+            }
             if let Some(why) = self.fails_with {
                 return Err(CallError::ServerUnavailable { reason: why.to_owned() });
             }

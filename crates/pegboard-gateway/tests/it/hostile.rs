@@ -1,0 +1,142 @@
+//! Clients that send what nobody should, too much of it, or leave in the middle.
+
+use std::sync::Arc;
+
+use futures_util::future::join_all;
+use pegboard_gateway::Gateway;
+use pegboard_json::RawJson;
+use pegboard_runtime::Runtime;
+use pegboard_wire::client::{Era, RequestOptions};
+use serde_json::{Value, json};
+use tokio::sync::Notify;
+
+use crate::stage::{ERAS, Lazy, call, connect, gateway, mcp, raw_call, tells, text, until, use_tool};
+
+async fn small_gateway() -> (Runtime, Gateway) {
+    let runtime =
+        Runtime::builder().toolbox("t", "").provide("s", mcp([tells("s", "x")])).start().await.unwrap();
+    let gateway = gateway(&runtime, json!({}));
+    (runtime, gateway)
+}
+
+#[tokio::test]
+async fn requests_without_sense_are_refused_and_the_next_one_is_served() {
+    let (_, gateway) = small_gateway().await;
+    for era in ERAS {
+        let (client, _) = connect(&gateway, Some("flat"), era).await;
+        let mut errors = Vec::new();
+        for (method, params) in [
+            ("tools/call", json!({})),
+            ("tools/call", json!({"name": 5})),
+            ("tools/call", json!({"name": null, "arguments": {}})),
+            ("prompts/nonsense", json!({})),
+        ] {
+            errors.push(client.call(method, Some(RawJson::from(params))).await.unwrap_err().to_string());
+        }
+        insta::allow_duplicates! {
+            insta::assert_snapshot!(errors.join("\n"), @r"
+            Invalid params: name must be the name of a tool
+            Invalid params: name must be the name of a tool
+            Invalid params: name must be the name of a tool
+            Method not found: prompts/nonsense
+            ");
+        }
+        assert_eq!(text(&call(&client, "s__x", json!({})).await), "s/x {}");
+    }
+}
+
+#[tokio::test]
+async fn names_and_arguments_without_sense_are_answered_in_words() {
+    let (_, gateway) = small_gateway().await;
+    let (client, _) = connect(&gateway, Some("flat"), Era::Session).await;
+    let long = "n".repeat(1_000_000);
+    let mut texts = Vec::new();
+    for (name, arguments) in [
+        ("", "{}"),
+        (long.as_str(), "{}"),
+        ("s__x", "[1]"),
+        ("s__x", "null"),
+        ("use_tool", r#"{"tool":{"toolbox":"t","server":"s","name":"x"},"tool":{}}"#),
+        ("use_tool", r#"{"tool":{"toolbox":"t","server":"s","name":"x","name":"y"}}"#),
+        ("use_tool", r#"{"tool":{"toolbox":"t","server":"s","name":"\u0000"}}"#),
+        ("use_tool", r#"{"tool":{"toolbox":"\n","server":"s","name":"x"}}"#),
+        ("open_toolbox", r#"{"toolbox":"\u0007"}"#),
+    ] {
+        let arguments = RawJson::parse(arguments.to_owned().into()).unwrap();
+        let said = text(&raw_call(&client, name, arguments).await.to_value());
+        texts.push(said.chars().take(120).collect::<String>());
+    }
+    insta::assert_snapshot!(texts.join("\n"), @r"
+    isError: Unknown tool: 
+    isError: Unknown tool: nnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnn
+    isError: Invalid arguments: $: the arguments of a tool must be a JSON object
+    isError: Invalid arguments: $: the arguments of a tool must be a JSON object
+    isError: Invalid tool invocation parameters: 'tool' is there twice
+    isError: Invalid tool invocation parameters: tool: 'name' is there twice
+    isError: Error executing tool: Tool '\0' not found in server 's' (toolbox 't')
+    isError: Error executing tool: Toolbox '\n' is not open: Toolbox '\n' not found. Available toolboxes: t
+    isError: Error: Toolbox '\u{7}' not found. Available toolboxes: t
+    ");
+    let tool = json!({"toolbox": long, "server": long, "name": long});
+    let refused = raw_call(&client, "use_tool", RawJson::from(json!({"tool": tool}))).await;
+    assert!(refused.as_bytes().len() < 4_000, "what is refused is not said again");
+    let refused = raw_call(&client, "open_toolbox", RawJson::from(json!({"toolbox": long}))).await;
+    assert!(refused.as_bytes().len() < 4_000, "what is refused is not said again");
+}
+
+#[tokio::test]
+async fn arguments_as_deep_as_a_message_may_be_reach_the_tool() {
+    let (_, gateway) = small_gateway().await;
+    let (client, _) = connect(&gateway, Some("flat"), Era::Session).await;
+    let deep = format!(r#"{{"a":{}1{}}}"#, "[".repeat(100), "]".repeat(100));
+    let arguments = RawJson::parse(deep.clone().into()).unwrap();
+    let result = raw_call(&client, "s__x", arguments).await.to_value();
+    assert_eq!(text(&result), format!("s/x {deep}"));
+}
+
+#[tokio::test]
+async fn many_calls_at_once_get_one_answer_each() {
+    let (_, gateway) = small_gateway().await;
+    for era in ERAS {
+        let (client, _) = connect(&gateway, Some("flat"), era).await;
+        let calls = (0..500).map(|n| call(&client, "s__x", json!({"n": n})));
+        for (n, result) in join_all(calls).await.iter().enumerate() {
+            assert_eq!(text(result), format!(r#"s/x {{"n":{n}}}"#));
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_client_that_leaves_while_a_toolbox_opens_spoils_it_for_nobody() {
+    let gate = Arc::new(Notify::new());
+    let server = Lazy::new([tells("s", "x")]).behind(&gate);
+    let runtime = Runtime::builder().toolbox("t", "").provide("s", server).start().await.unwrap();
+    let gateway = gateway(&runtime, json!({}));
+    let (leaving, _) = connect(&gateway, None, Era::Session).await;
+    let (staying, _) = connect(&gateway, None, Era::Session).await;
+    let open =
+        |arguments: Value| Some(RawJson::from(json!({"name": "open_toolbox", "arguments": arguments})));
+    let given_up = leaving
+        .request("tools/call", open(json!({"toolbox": "t"})), RequestOptions::default())
+        .await
+        .unwrap();
+    until(|| runtime.callers().len() == 1).await;
+    drop(given_up);
+    drop(leaving);
+    let waiting = async {
+        call(&staying, "open_toolbox", json!({"toolbox": "t"})).await;
+        text(&use_tool(&staying, ["t", "s", "x"], json!({})).await)
+    };
+    let letting = async {
+        loop {
+            gate.notify_one();
+            tokio::task::yield_now().await;
+        }
+    };
+    let said = tokio::select! {
+        said = waiting => said,
+        () = letting => String::new(),
+    };
+    assert_eq!(said, "s/x {}");
+    until(|| runtime.callers().len() == 1).await;
+}
