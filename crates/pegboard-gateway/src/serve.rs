@@ -17,6 +17,12 @@ use tokio::net::TcpListener;
 use crate::gateway::{Gateway, ProfileError};
 
 /// Serves the client on the other end of standard input and output, until it leaves.
+///
+/// ```no_run
+/// # async fn serve(gateway: pegboard_gateway::Gateway) -> Result<(), pegboard_gateway::ProfileError> {
+/// pegboard_gateway::serve::stdio(&gateway, Some("flat")).await
+/// # }
+/// ```
 pub async fn stdio(gateway: &Gateway, profile: Option<&str>) -> Result<(), ProfileError> {
     over(gateway, profile, tokio::io::stdin(), tokio::io::stdout()).await
 }
@@ -41,6 +47,16 @@ where
 }
 
 /// Serves all profiles on a listener, until the listener fails.
+///
+/// ```no_run
+/// # async fn serve(gateway: pegboard_gateway::Gateway) -> std::io::Result<()> {
+/// use pegboard_gateway::serve;
+/// use pegboard_wire::http::server::HttpServerOptions;
+///
+/// let listener = tokio::net::TcpListener::bind("127.0.0.1:7332").await?;
+/// serve::http(&gateway, listener, &HttpServerOptions::default()).await
+/// # }
+/// ```
 pub async fn http(
     gateway: &Gateway,
     listener: TcpListener,

@@ -221,9 +221,4 @@ impl Round {
         // A tool that has given up in the meantime does not hear them.
         let _ = self.answers.send(self.questions.keys().filter_map(answer).collect());
     }
-
-    /// Whether nobody waits for the answers any more.
-    pub(super) fn is_over(&self) -> bool {
-        self.answers.is_closed()
-    }
 }

@@ -10,6 +10,7 @@ use pegboard_json::RawJson;
 use pegboard_runtime::Caller;
 use pegboard_runtime::park::{ParkError, Ticket};
 use pegboard_wire::RpcError;
+use tokio::time::Instant;
 
 use super::conversation::{Conversation, Round};
 
@@ -23,6 +24,8 @@ pub(crate) struct Desk(Mutex<HashMap<Ticket, Waiting>>);
 struct Waiting {
     conversation: Arc<Conversation>,
     round: Round,
+    /// When the call is given up.
+    until: Instant,
 }
 
 impl Desk {
@@ -37,11 +40,11 @@ impl Desk {
         let runtime = caller.runtime();
         let patience = Duration::from(runtime.settings().question_timeout) + AFTER_QUESTIONS;
         let ticket = runtime.parking().park(running, caller.owner(), patience)?;
-        let state = RawJson::of(&ticket).into_bytes();
+        let (state, now) = (RawJson::of(&ticket).into_bytes(), Instant::now());
         let mut waiting = self.waiting();
         // Clients that never came back: their calls have been given up.
-        waiting.retain(|_, waiting| !waiting.round.is_over());
-        waiting.insert(ticket, Waiting { conversation, round });
+        waiting.retain(|_, waiting| waiting.until > now);
+        waiting.insert(ticket, Waiting { conversation, round, until: now + patience });
         Ok(state)
     }
 

@@ -10,6 +10,7 @@ use pegboard_core::entry::ToolEntry;
 use pegboard_core::error::CallError;
 use pegboard_core::handler::Handler;
 use pegboard_core::output::Output;
+use pegboard_core::settings::RuntimeSettings;
 use pegboard_gateway::Gateway;
 use pegboard_json::RawJson;
 use pegboard_runtime::Runtime;
@@ -92,6 +93,10 @@ impl Handler for Endless {
 }
 
 async fn stage(endless: &Endless) -> (Runtime, Gateway) {
+    stage_with(endless, RuntimeSettings::default()).await
+}
+
+async fn stage_with(endless: &Endless, settings: RuntimeSettings) -> (Runtime, Gateway) {
     let entry = |name: &'static str, handler: Arc<dyn Handler>| {
         ToolEntry::from_handler(name, "", handler).with_input_schema(json!({"type": "object"}))
     };
@@ -100,7 +105,13 @@ async fn stage(endless: &Endless) -> (Runtime, Gateway) {
         entry("curious", Arc::new(Curious)),
         entry("endless", Arc::new(endless.clone())),
     ];
-    let runtime = Runtime::builder().toolbox("t", "").provide("s", mcp(tools)).start().await.unwrap();
+    let runtime = Runtime::builder()
+        .settings(settings)
+        .toolbox("t", "")
+        .provide("s", mcp(tools))
+        .start()
+        .await
+        .unwrap();
     let gateway = gateway(&runtime, json!({"expose": "hybrid"}));
     (runtime, gateway)
 }
@@ -190,6 +201,31 @@ async fn a_tool_may_ask_the_client_in_the_middle_of_its_call() {
         );
     }
     assert!(runtime.parking().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_that_comes_back_too_late_to_answer_still_gets_the_result() {
+    let settings: RuntimeSettings = serde_json::from_value(json!({"questionTimeout": "10s"})).unwrap();
+    let (runtime, gateway) = stage_with(&Endless::default(), settings).await;
+    let (client, _) = connect(&gateway, None, Era::Stateless).await;
+    let round = async |params: Value| {
+        let sent = client.request("tools/call", Some(RawJson::from(params)), RequestOptions::default()).await;
+        sent.unwrap().answer().await
+    };
+    let params = json!({"name": "s__curious", "arguments": {}});
+    let first = round(params.clone()).await.unwrap().to_value();
+    time::sleep(Duration::from_secs(25)).await;
+    // Somebody else comes, and is asked as well.
+    round(params.clone()).await.unwrap();
+    let mut again = params;
+    again["inputResponses"] = json!({"who": {"action": "accept", "content": {"name": "Bob"}}});
+    again["requestState"] = first["requestState"].clone();
+    let end = round(again.clone()).await.unwrap().to_value();
+    assert_eq!(text(&end), "the caller did not answer within 10s, the caller did not answer within 10s");
+    // Who never comes back is not waited for.
+    time::sleep(Duration::from_mins(1)).await;
+    assert!(runtime.parking().is_empty());
+    assert!(round(again).await.unwrap_err().to_string().contains("no call waits under this ticket"));
 }
 
 #[tokio::test]
