@@ -31,7 +31,9 @@ const USAGE: u8 = 2;
 /// What is served, and where.
 #[derive(Args)]
 pub(crate) struct Serve {
-    /// The configuration; without it the file that WORKBENCH_CONFIG names, or pegboard.yaml and its like in this folder
+    #[arg(
+        help = "The configuration; without it the file that WORKBENCH_CONFIG names, or the pegboard.yaml of this folder"
+    )]
     file: Option<PathBuf>,
     /// Serve the client that started this, over standard input and output
     #[arg(long, conflicts_with_all = ["http", "token_env"])]
@@ -45,8 +47,11 @@ pub(crate) struct Serve {
     /// The variable that holds the token which clients over HTTP must show
     #[arg(long, value_name = "VARIABLE")]
     token_env: Option<String>,
-    /// Where state is kept; without it $PEGBOARD_STATE, or pegboard in the folder for state of this user
-    #[arg(long, value_name = "FOLDER")]
+    #[arg(
+        long,
+        value_name = "FOLDER",
+        help = "Where state is kept; without it what PEGBOARD_STATE names, or this user's folder for state"
+    )]
     state: Option<PathBuf>,
 }
 
@@ -82,12 +87,11 @@ impl Serve {
             .await
             .map_err(|error| Refusal::Configuration(format!("error[config_invalid]: {error}")))?;
         let served = until_told(async {
-            match listener {
-                Some(listener) => self.over_http(&board, listener, token).await,
-                None => {
-                    let served = serve::stdio(&board.gateway, self.profile.as_deref()).await;
-                    served.map_err(|error| Refusal::Usage(format!("error: {error}")))
-                }
+            if let Some(listener) = listener {
+                self.over_http(&board, listener, token).await
+            } else {
+                let served = serve::stdio(&board.gateway, self.profile.as_deref()).await;
+                served.map_err(|error| Refusal::Usage(format!("error: {error}")))
             }
         })
         .await;
@@ -101,9 +105,9 @@ impl Serve {
             Some(path) => Ok(path.clone()),
             None => std::env::current_dir()
                 .map_err(|error| Refusal::System(format!("error: this folder cannot be read: {error}")))
-                .and_then(|folder| config::find(&folder, &environment).map_err(invalid)),
+                .and_then(|folder| config::find(&folder, &environment).map_err(|error| invalid(&error))),
         }?;
-        config::load(&path, &environment).map_err(invalid)
+        config::load(&path, &environment).map_err(|error| invalid(&error))
     }
 
     /// The token that clients must show.
@@ -172,7 +176,7 @@ impl Serve {
     }
 }
 
-fn invalid(error: config::ConfigurationError) -> Refusal {
+fn invalid(error: &config::ConfigurationError) -> Refusal {
     let text = error.to_string();
     // What is wrong inside a file comes with its place already.
     let is_placed = !error.problems().is_empty();
