@@ -3,6 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
+use pegboard_json::RawJson;
 use serde::Serialize;
 
 use crate::validation::Violation;
@@ -357,25 +358,51 @@ impl ErrorKind {
 /// assert_eq!(port("").unwrap_err().to_string(), "no port given");
 /// assert_eq!(port("x").unwrap_err().to_string(), "invalid digit found in string");
 /// ```
-#[derive(Clone, PartialEq, Eq)]
-pub struct ToolError(String);
+#[derive(Clone, PartialEq)]
+pub struct ToolError {
+    message: String,
+    protocol: Option<Box<ProtocolError>>,
+}
+
+/// How a server refused, in the words of the protocol that it speaks.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ProtocolError {
+    /// Which kind of error.
+    pub code: i64,
+    /// What went wrong.
+    pub message: String,
+    /// What else there is to know.
+    pub data: Option<RawJson>,
+}
 
 impl ToolError {
     /// A failure in the tool's own words.
     pub fn new(message: impl fmt::Display) -> Self {
-        Self(message.to_string())
+        Self { message: message.to_string(), protocol: None }
+    }
+
+    /// The same with how a server refused, for those who can pass that on as it is.
+    #[must_use]
+    pub fn refused(mut self, protocol: ProtocolError) -> Self {
+        self.protocol = Some(Box::new(protocol));
+        self
+    }
+
+    /// How a server refused, if that is what went wrong.
+    pub fn protocol(&self) -> Option<&ProtocolError> {
+        self.protocol.as_deref()
     }
 }
 
 impl fmt::Display for ToolError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
+        f.write_str(&self.message)
     }
 }
 
 impl fmt::Debug for ToolError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
+        f.write_str(&self.message)
     }
 }
 
@@ -392,7 +419,7 @@ impl<E: std::error::Error> From<E> for ToolError {
             }
             cause = inner.source();
         }
-        Self(text)
+        Self::new(text)
     }
 }
 

@@ -30,12 +30,25 @@ const MAX_MESSAGE_BYTES: usize = 2_048;
 
 /// Starts a call. Nothing happens before it is awaited, and dropping it cancels it.
 pub(crate) fn start(caller: Caller, tree: OpTree, parent: Option<Arc<Track>>, call: Call) -> Running {
-    Running::new(carry_out(caller, tree, parent, call))
+    Running::new(async move {
+        let found = caller.shared().resolve(&caller, &call);
+        carry_out(caller, tree, parent, call, found).await
+    })
 }
 
-async fn carry_out(caller: Caller, tree: OpTree, parent: Option<Arc<Track>>, call: Call) -> Ended {
+/// Starts a call of a tool that need not be found.
+pub(crate) fn start_at(caller: Caller, tree: OpTree, call: Call, found: Found) -> Running {
+    Running::new(carry_out(caller, tree, None, call, Ok(found)))
+}
+
+async fn carry_out(
+    caller: Caller,
+    tree: OpTree,
+    parent: Option<Arc<Track>>,
+    call: Call,
+    found: Result<Found, CallError>,
+) -> Ended {
     let shared = Arc::clone(caller.shared());
-    let found = shared.resolve(&caller, &call);
     let record = Record::begin(caller, &tree, parent, &call, found.as_ref().ok());
     let track = Arc::clone(&record.track);
     let pass = match shared.calls.enter(&track) {

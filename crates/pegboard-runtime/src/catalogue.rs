@@ -301,6 +301,11 @@ impl Snapshot {
         self.stand(toolbox, server).map_or(&[], |stand| &self.tools[stand.span.clone()])
     }
 
+    /// What every server offers, and how its server is called in flat names, in order.
+    pub fn shelves(&self) -> impl Iterator<Item = (&Shelf, &str)> {
+        self.stands.iter().map(|stand| (&stand.shelf, stand.label.as_str()))
+    }
+
     /// The tools whose flat name was taken by one before them.
     pub fn collisions(&self) -> &[Collision] {
         &self.collisions

@@ -8,6 +8,7 @@
 //!   cap, cache, queue, timeout, execute;
 //! - [`queue`] and [`queues`]: how many calls run at once, and who goes next;
 //! - [`reading`]: answers that were too large to hand over, read back piece by piece;
+//! - [`requests`]: what servers do beside calls of their tools;
 //! - [`park`]: calls that go on while nobody waits for them;
 //! - [`sessions`]: which session and workspace a call belongs to;
 //! - [`trace`]: what was done, written down for later;
@@ -37,6 +38,7 @@ mod pipeline;
 pub mod queue;
 pub mod queues;
 pub mod reading;
+pub mod requests;
 mod runtime;
 pub mod search;
 pub mod sessions;

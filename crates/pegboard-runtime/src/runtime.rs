@@ -17,7 +17,7 @@ use pegboard_core::settings::{QueueSettings, RuntimeSettings};
 use pegboard_core::store::{CacheStore, SlotStore};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
-use tokio::sync::watch;
+use tokio::sync::{broadcast, watch};
 use tokio::time;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -33,6 +33,7 @@ use crate::outputs::Outputs;
 use crate::park::Parking;
 use crate::pipeline::{Flights, Pipeline};
 use crate::queues::Queues;
+use crate::requests::ServerUpdate;
 use crate::sessions::Sessions;
 use crate::spans::Spans;
 use crate::toolbox::{ConfiguredToolbox, ServerStatus, Toolboxes};
@@ -96,6 +97,7 @@ pub(crate) struct Shared {
     pub(crate) tasks: TaskTracker,
     pub(crate) closing: CancellationToken,
     pub(crate) redactor: Redactor,
+    pub(crate) updates: broadcast::Sender<ServerUpdate>,
     /// What the catalogue was last made from.
     shelves: Mutex<Vec<Shelf>>,
     /// How often the catalogue was made.
@@ -161,6 +163,11 @@ impl Runtime {
             || settings.tool_output.session_token_budget.is_some()
             || toolboxes.has_caps();
         outputs.is_on() && settings.tool_output.enabled && has_limit
+    }
+
+    /// What servers say that belongs to no call.
+    pub fn updates(&self) -> broadcast::Receiver<ServerUpdate> {
+        self.0.updates.subscribe()
     }
 
     /// Everything that happens.

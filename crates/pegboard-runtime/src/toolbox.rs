@@ -149,6 +149,17 @@ impl Toolboxes {
         shelves
     }
 
+    /// A server of a toolbox.
+    pub(crate) fn server(&self, toolbox: &ToolboxName, server: &ServerName) -> Option<&Server> {
+        self.0.get(toolbox)?.servers.get(server)
+    }
+
+    /// The names of a toolbox's servers, in order.
+    pub(crate) fn servers_of(&self, toolbox: &ToolboxName) -> Vec<String> {
+        let servers = self.0.get(toolbox).into_iter().flat_map(|contents| contents.servers.keys());
+        servers.map(ToString::to_string).collect()
+    }
+
     /// How every server is, in order.
     pub(crate) fn status(&self, shared: &Shared) -> Vec<ServerStatus> {
         let mut all = Vec::new();

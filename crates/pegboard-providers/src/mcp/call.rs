@@ -5,7 +5,7 @@ use std::sync::Arc;
 use futures_util::future::{BoxFuture, FutureExt};
 use pegboard_core::call::{CallContext, ValidCall};
 use pegboard_core::client::{Question, Questions};
-use pegboard_core::error::{CallError, ToolError};
+use pegboard_core::error::{CallError, ProtocolError, ToolError};
 use pegboard_core::handler::Handler;
 use pegboard_core::output::Output;
 use pegboard_core::provider::Request;
@@ -14,7 +14,7 @@ use pegboard_json::RawJson;
 use pegboard_wire::client::{Era, RequestOptions};
 use pegboard_wire::era::{LogLevel, meta};
 use pegboard_wire::link::TransportError;
-use pegboard_wire::{Exchange, Failure, Happening};
+use pegboard_wire::{Exchange, Failure, Happening, RpcError};
 
 use super::connect::login;
 use super::life::{End, Life, Live};
@@ -242,8 +242,10 @@ impl Calls {
         };
         match failure {
             Failure::Refused(error) => {
-                let message = clipped(&error.message, MAX_ERROR_BYTES);
-                CallError::Failed(ToolError::new(format_args!("MCP error {}: {message}", error.code)))
+                let message = clipped(&error.message, MAX_ERROR_BYTES).into_owned();
+                let words = ToolError::new(format_args!("MCP error {}: {message}", error.code));
+                let RpcError { code, data, .. } = error;
+                CallError::Failed(words.refused(ProtocolError { code, message, data }))
             }
             Failure::Overloaded => CallError::ServerUnavailable {
                 reason: format!("MCP server '{name}' has too many calls under way"),

@@ -13,6 +13,8 @@ use pegboard_core::id::{InvalidName, ServerName, ToolboxName};
 use pegboard_core::provider::{Provider, ToolKind};
 use pegboard_core::settings::{Judge, RuntimeSettings, ServerSettings, StartRule};
 use pegboard_core::store::{CacheStore, OutputStore, SessionStore, SlotStore, StoreError, TraceStore};
+use tokio::sync::broadcast;
+use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::watch;
 use tokio::time;
 use tokio_util::sync::CancellationToken;
@@ -28,6 +30,7 @@ use crate::outputs::{self, Outputs};
 use crate::park::Parking;
 use crate::pipeline::{self, Flights};
 use crate::queues::Queues;
+use crate::requests::{ServerId, ServerUpdate};
 use crate::sessions::{SessionSettings, Sessions};
 use crate::spans::Spans;
 use crate::toolbox::{Server, Toolbox, Toolboxes};
@@ -37,6 +40,8 @@ use pegboard_core::redact::Redactor;
 
 /// The server of chains.
 const CHAINS: &str = "chain";
+/// How many updates a listener may be behind.
+const MAX_UPDATES: usize = 1_024;
 /// How long a server's changes are gathered before the catalogue is made anew.
 const GATHERING: Duration = Duration::from_millis(20);
 
@@ -252,6 +257,7 @@ impl Builder {
             tasks: TaskTracker::new(),
             closing: CancellationToken::new(),
             redactor: Redactor::new(self.secrets),
+            updates: broadcast::Sender::new(MAX_UPDATES),
             shelves: Mutex::default(),
             n_catalogues: watch::Sender::default(),
             n_callers: AtomicU64::new(1),
@@ -259,6 +265,7 @@ impl Builder {
         });
         shared.refresh();
         watch_servers(&shared);
+        hear_servers(&shared);
         start_eager(&shared);
         Ok(Runtime(shared))
     }
@@ -326,6 +333,30 @@ fn builtin(entry: ToolEntry) -> Arc<Tool> {
     let mut tool = Tool::lone("agent", Arc::new(entry), ToolKind::Agent, "");
     Arc::make_mut(&mut tool).rules.judge = Some(Judge::Server);
     tool
+}
+
+/// Passes on what servers say, until the runtime ends.
+fn hear_servers(shared: &Arc<Shared>) {
+    for (toolbox, contents) in &shared.toolboxes.0 {
+        for (server, contents) in &contents.servers {
+            let from = ServerId { toolbox: toolbox.clone(), server: server.clone() };
+            let (mut said, heard, closing) =
+                (contents.provider.updates(), shared.updates.clone(), shared.closing.clone());
+            shared.tasks.spawn(async move {
+                let passing_on = async {
+                    loop {
+                        match said.recv().await {
+                            // With nobody listening it is simply lost.
+                            Ok(update) => drop(heard.send(ServerUpdate { from: from.clone(), update })),
+                            Err(RecvError::Lagged(_)) => {}
+                            Err(RecvError::Closed) => return,
+                        }
+                    }
+                };
+                closing.run_until_cancelled(passing_on).await;
+            });
+        }
+    }
 }
 
 /// Starts the servers that start with the runtime. Nobody waits for them.
