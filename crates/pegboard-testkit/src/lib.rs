@@ -2,4 +2,6 @@
 
 pub mod explorer;
 pub mod fixture;
+#[cfg(unix)]
+pub mod hostile;
 pub mod serve;

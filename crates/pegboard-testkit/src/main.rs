@@ -1,4 +1,4 @@
-//! Runs the fixture (`stdio`, `http PORT`) or the explorer (`client…`).
+//! Runs the fixture (`stdio`, `http PORT`), the explorer (`client…`) or a server that misbehaves (`hostile…`).
 
 use std::io::{Error, Result};
 use std::net::Ipv4Addr;
@@ -7,6 +7,8 @@ use std::sync::Arc;
 
 use pegboard_testkit::explorer::{Plan, Target};
 use pegboard_testkit::fixture::Fixture;
+#[cfg(unix)]
+use pegboard_testkit::hostile;
 use pegboard_testkit::{explorer, serve};
 use pegboard_wire::RawJson;
 use pegboard_wire::client::Era;
@@ -19,20 +21,38 @@ use tokio::net::TcpListener;
 
 const USAGE: &str = "usage: pegboard-testkit stdio | http PORT | client-scenarios
      | client URL | client-sse URL | client-ws URL | client-stdio PROGRAM ARGUMENT…
+     | hostile MODE | hostile-http MODE [PORT]
 Between the word `client…` and what follows there may be:
   --era session|stateless   do not find out which it is
   --call TOOL ARGUMENTS     make this call, with JSON arguments; may be repeated";
 
-#[tokio::main]
-async fn main() -> ExitCode {
+fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
-    match run(&arguments).await {
+    match dispatch(&arguments) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("{error}");
             ExitCode::FAILURE
         }
+    }
+}
+
+/// Those who mean no good have no runtime that could get in their way.
+fn dispatch(arguments: &[&str]) -> Result<()> {
+    match arguments {
+        #[cfg(unix)]
+        ["hostile", mode] => hostile::stdio::serve(mode.parse()?),
+        #[cfg(unix)]
+        ["hostile-child", role @ ..] => hostile::stdio::loiter(role),
+        #[cfg(unix)]
+        ["hostile-http", mode] => hostile::http::serve(mode.parse()?, 0, hostile::http::print_address),
+        #[cfg(unix)]
+        ["hostile-http", mode, port] => {
+            let port = port.parse().map_err(Error::other)?;
+            hostile::http::serve(mode.parse()?, port, hostile::http::print_address)
+        }
+        arguments => tokio::runtime::Runtime::new()?.block_on(run(arguments)),
     }
 }
 
