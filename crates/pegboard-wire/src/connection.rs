@@ -284,7 +284,7 @@ async fn dispatch(shared: Weak<Shared>, mut arrivals: mpsc::Receiver<Arrival>, r
             Event::Garbage(garbage) => {
                 count(&strong.garbage);
                 drop(strong);
-                let _ = letters.send(Letter::new(Message::response(garbage.id, Err(garbage.error)))).await;
+                let _ = letters.send(Letter::new(Message::response(garbage.id, Err(*garbage.error)))).await;
             }
             Event::Skipped => count(&strong.garbage),
             Event::Lost { id, error } => strong.finish(&id, Err(error.into())),

@@ -194,6 +194,10 @@ pub(crate) fn events_of(frame: Result<Frame, Unreadable>, garbage: Garbage) -> V
     let event = |message: Result<Message, Unreadable>| match (message, garbage) {
         (Ok(message), _) => Event::Message(message),
         (Err(problem), Garbage::Answer) => Event::Garbage(problem),
+        // Whoever waits for it need not wait any longer.
+        (Err(Unreadable { id: Some(id), has_method: false, error }), Garbage::Skip) => {
+            Event::Lost { id, error: TransportError::protocol(error.message) }
+        }
         (Err(problem), Garbage::Skip) => {
             tracing::debug!(%problem, "Input that is no message was passed over.");
             Event::Skipped

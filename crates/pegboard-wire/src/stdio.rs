@@ -78,10 +78,11 @@ async fn deliver(line: Line, arrivals: &mpsc::Sender<Arrival>, limits: InputLimi
         }
         Line::TooLong { .. } => Err(Unreadable {
             id: None,
-            error: RpcError::new(
+            has_method: false,
+            error: Box::new(RpcError::new(
                 code::INVALID_REQUEST,
                 format!("Invalid request: a line is longer than {} bytes", limits.max_bytes),
-            ),
+            )),
         }),
     };
     for event in events_of(frame, limits.garbage) {

@@ -146,6 +146,22 @@ async fn an_answer_that_is_too_long_ends_its_request() {
     }
 }
 
+#[tokio::test]
+async fn an_answer_without_a_result_or_an_error_ends_its_request_and_a_bad_question_does_not() {
+    let (near, mut far) = tokio::io::duplex(64 * 1024);
+    let (reader, writer) = tokio::io::split(near);
+    let (link, _pump) = lines(reader, writer, InputLimits::client());
+    let connection = Connection::open(link, Arc::new(Pending), Limits::default());
+    let [first, second] = [connection.request("a", None), connection.request("b", None)];
+    let (first, second) = (first.await.unwrap(), second.await.unwrap());
+    let bad = "{\"jsonrpc\":\"2.0\",\"id\":2,\"method\":7}\n{\"jsonrpc\":\"2.0\",\"id\":1}\n";
+    far.write_all(bad.as_bytes()).await.unwrap();
+    let failure = first.answer().await.unwrap_err().to_string();
+    assert_eq!(failure, "the peer broke the protocol: Invalid request: neither a call nor an answer");
+    far.write_all(b"{\"jsonrpc\":\"2.0\",\"id\":2,\"result\":{}}\n").await.unwrap();
+    assert_eq!(second.answer().await.unwrap().as_str(), "{}");
+}
+
 /// A service with bugs.
 struct Breaking;
 

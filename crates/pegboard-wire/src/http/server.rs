@@ -107,7 +107,7 @@ impl Endpoint {
         };
         let frame = match Message::decode(body, self.options.max_depth) {
             Ok(frame) => frame,
-            Err(Unreadable { id, error }) => return error_response(StatusCode::BAD_REQUEST, id, error),
+            Err(Unreadable { id, error, .. }) => return error_response(StatusCode::BAD_REQUEST, id, *error),
         };
         match frame {
             Frame::One(Message::Request(request)) if is_stateless(&headers, &request) => {
@@ -121,7 +121,7 @@ impl Endpoint {
                     error_response(StatusCode::BAD_REQUEST, None, error)
                 }
                 Ok(messages) => self.sessions.post(&headers, messages).await,
-                Err(Unreadable { id, error }) => error_response(StatusCode::BAD_REQUEST, id, error),
+                Err(Unreadable { id, error, .. }) => error_response(StatusCode::BAD_REQUEST, id, *error),
             },
         }
     }

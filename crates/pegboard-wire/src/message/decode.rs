@@ -219,7 +219,7 @@ impl Envelope {
         if is_answer && id.is_some() {
             return Ok(Message::response(id, Err(RpcError::invalid_answer(problem))));
         }
-        Err(Unreadable { id, ..Unreadable::invalid(problem) })
+        Err(Unreadable { id, has_method: self.has(Member::Method), ..Unreadable::invalid(problem) })
     }
 
     fn id(&self, bytes: &[u8]) -> IdMember {

@@ -44,8 +44,10 @@ pub struct RpcError {
 pub struct Unreadable {
     /// The id it carried, if that much could be read.
     pub id: Option<Id>,
+    /// Whether it says what it wants; what has an id and no method can only have been meant as an answer.
+    pub has_method: bool,
     /// What to answer.
-    pub error: RpcError,
+    pub error: Box<RpcError>,
 }
 
 /// The codes of JSON-RPC and of MCP.
@@ -151,7 +153,7 @@ impl Unreadable {
         match problem {
             Malformed::NotText | Malformed::NotJson { .. } => {
                 let error = RpcError::new(code::PARSE_ERROR, format!("Parse error: {problem}"));
-                Self { id: None, error }
+                Self { id: None, has_method: false, error: Box::new(error) }
             }
             Malformed::TooDeep { .. } => Self::invalid(problem),
         }
@@ -159,6 +161,6 @@ impl Unreadable {
 
     pub(super) fn invalid(problem: impl fmt::Display) -> Self {
         let error = RpcError::new(code::INVALID_REQUEST, format!("Invalid request: {problem}"));
-        Self { id: None, error }
+        Self { id: None, has_method: false, error: Box::new(error) }
     }
 }

@@ -39,7 +39,7 @@ proptest! {
         let mut bytes = text.into_bytes();
         apply(&faults, &mut bytes);
         let _ = Message::decode(bytes.clone().into(), max_depth);
-        let answer = |unreadable: Unreadable| Message::response(unreadable.id, Err(unreadable.error));
+        let answer = |unreadable: Unreadable| Message::response(unreadable.id, Err(*unreadable.error));
         let messages = match Message::decode(bytes.into(), MAX_DEPTH) {
             Ok(Frame::One(message)) => vec![message],
             Ok(Frame::Batch(messages)) => {
