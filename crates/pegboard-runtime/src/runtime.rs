@@ -2,12 +2,14 @@
 
 use std::collections::HashMap;
 use std::fmt;
+use std::pin::pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use futures_util::StreamExt;
 use futures_util::future::join_all;
+use futures_util::stream::FuturesUnordered;
 use indexmap::IndexMap;
 use pegboard_core::arguments::Arguments;
 use pegboard_core::call::{Call, ToolRef};
@@ -36,7 +38,7 @@ use crate::queues::Queues;
 use crate::requests::ServerUpdate;
 use crate::sessions::Sessions;
 use crate::spans::Spans;
-use crate::toolbox::{ConfiguredToolbox, ServerStatus, Toolboxes};
+use crate::toolbox::{ConfiguredToolbox, Server, ServerStatus, Toolboxes};
 use crate::trace::Traces;
 use crate::wall::WallClock;
 use pegboard_core::redact::{self, Redactor};
@@ -49,6 +51,8 @@ pub use builder::{Builder, StartError};
 pub(crate) const DEFAULT_TOOLBOX: &str = "default";
 /// How long providers may take to end.
 const PROVIDER_FAREWELL: Duration = Duration::from_secs(10);
+/// How long servers that the name of a tool speaks of are waited for before all others are asked as well.
+const LIKELY_FIRST: Duration = Duration::from_secs(1);
 
 /// Every tool there is, and how its calls are carried out. Clones are the same runtime.
 ///
@@ -291,22 +295,42 @@ impl Shared {
                     Err(error) => return Some(Err(error)),
                 }
             }
-            ToolRef::Name(_) => {
-                let mut opening = self.toolboxes.open_idle(|toolbox| caller.has_open(toolbox));
-                while opening.next().await.is_some() {
-                    self.refresh();
-                    if let Ok(found) = self.resolve(caller, call) {
-                        return Some(Ok(found));
-                    }
-                }
-                return None;
-            }
+            ToolRef::Name(name) => return self.find_by_opening(caller, call, name).await.map(Ok),
         };
         if !is_changed {
             return None;
         }
         self.refresh();
         Some(self.resolve(caller, call))
+    }
+
+    /// The tool that a name means, as soon as one server turns out to have it, so that nobody waits for one that hangs.
+    ///
+    /// Servers that the name speaks of are asked first: a call of one server's tool does not start all others.
+    async fn find_by_opening(&self, caller: &Caller, call: &Call, name: &str) -> Option<Found> {
+        let (likely, mut others) = self.toolboxes.unknown(name, |toolbox| caller.has_open(toolbox));
+        let mut opening: FuturesUnordered<_> = likely.into_iter().map(Server::open).collect();
+        let mut patience = pin!(time::sleep(LIKELY_FIRST));
+        loop {
+            tokio::select! {
+                biased;
+                Some(_opened) = opening.next() => {
+                    self.refresh();
+                    if let Ok(found) = self.resolve(caller, call) {
+                        return Some(found);
+                    }
+                }
+                () = &mut patience, if !opening.is_empty() && !others.is_empty() => {
+                    opening.extend(others.drain(..).map(Server::open));
+                }
+                else => {
+                    if others.is_empty() {
+                        return None;
+                    }
+                    opening.extend(others.drain(..).map(Server::open));
+                }
+            }
+        }
     }
 
     /// Makes the catalogue anew if a server offers something else than when it was last made.

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use futures_util::StreamExt;
-use futures_util::stream::{self, FuturesUnordered};
+use futures_util::stream;
 use indexmap::IndexMap;
 use pegboard_core::error::{CallError, NotFound};
 use pegboard_core::id::{ServerName, ToolId, ToolboxName};
@@ -242,15 +242,20 @@ impl Toolboxes {
         starts
     }
 
-    /// Makes those servers ready that nobody has used yet, in toolboxes of which `is_meant` is true. Each is told of as
-    /// it is done, so that nobody waits for one that hangs.
-    pub(crate) fn open_idle(
+    /// The servers of which nobody knows yet what they have, in toolboxes of which `is_meant` is true: those that `tool`
+    /// may be named after, and the others.
+    pub(crate) fn unknown(
         &self,
+        tool: &str,
         is_meant: impl Fn(&ToolboxName) -> bool,
-    ) -> FuturesUnordered<impl Future<Output = Result<(), CallError>>> {
+    ) -> (Vec<&Server>, Vec<&Server>) {
         let meant = self.0.iter().filter(|(name, _)| is_meant(name));
-        let servers = meant.flat_map(|(_, contents)| contents.servers.values());
-        servers.filter(|server| *server.state.borrow() == ServerState::Idle).map(Server::open).collect()
+        let servers = meant.flat_map(|(_, contents)| &contents.servers);
+        let (mut likely, mut others) = (Vec::new(), Vec::new());
+        for (name, server) in servers.filter(|(_, server)| server.is_unknown()) {
+            if tool.contains(name.as_str()) { likely.push(server) } else { others.push(server) }
+        }
+        (likely, others)
     }
 
     /// Makes the server of a tool ready if it is there and is not; `false` if there was nothing to do.
@@ -279,8 +284,13 @@ impl Server {
         Start { toolbox: toolbox.to_string(), server: name.to_string(), took: begun.elapsed(), error }
     }
 
+    /// Whether it has yet to say what it has.
+    fn is_unknown(&self) -> bool {
+        matches!(*self.state.borrow(), ServerState::Idle | ServerState::Starting)
+    }
+
     /// Makes it ready. Whoever comes while somebody is at it gets the same answer.
-    async fn open(&self) -> Result<(), CallError> {
+    pub(crate) async fn open(&self) -> Result<(), CallError> {
         let seen = self.opening.n_done();
         let turn = self.opening.turn.lock().await;
         if self.is_ready() {

@@ -180,8 +180,10 @@ impl Provider for Slow {
     fn open(&self) -> BoxFuture<'_, Result<(), CallError>> {
         async move {
             self.n_opened.fetch_add(1, Ordering::SeqCst);
+            self.state.send_replace(ServerState::Starting);
             time::sleep(self.takes).await;
             if let Some(why) = self.fails_with {
+                self.state.send_replace(ServerState::Idle);
                 return Err(CallError::ServerUnavailable { reason: why.to_owned() });
             }
             let tools = self.names.iter().map(|name| Arc::new(says(name))).collect();

@@ -393,6 +393,34 @@ async fn a_call_by_name_waits_for_no_server_that_hangs() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_call_by_name_waits_for_its_server_whoever_had_it_started() {
+    let slow = Slow::new(&["tool"], None).0;
+    let runtime = Runtime::builder().toolbox("dev", "").provide("slow", slow).start().await.unwrap();
+    let caller = caller(&runtime);
+    let (first, second) =
+        tokio::join!(call(&caller, "slow__tool", json!({})), call(&caller, "slow__tool", json!({})));
+    assert_eq!([line(&first), line(&second)], ["tool", "tool"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_by_name_starts_no_server_that_it_does_not_speak_of() {
+    let (other, n_opened) = Slow::new(&["tool"], None);
+    let runtime = Runtime::builder()
+        .toolbox("dev", "")
+        .provide("other", other)
+        .provide("good", Slow::at_once(&["tool"]))
+        .start()
+        .await
+        .unwrap();
+    let caller = caller(&runtime);
+    assert_eq!(line(&call(&caller, "good__tool", json!({})).await), "tool");
+    assert_eq!(n_opened.load(Ordering::SeqCst), 0);
+    // One that is not there might be anywhere.
+    assert!(line(&call(&caller, "good__missing", json!({})).await).starts_with("unknown_tool"));
+    assert_eq!(n_opened.load(Ordering::SeqCst), 1);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_call_by_name_makes_idle_servers_ready_and_is_recorded_as_what_it_is() {
     let runtime = Runtime::builder()
         .toolbox("dev", "")
