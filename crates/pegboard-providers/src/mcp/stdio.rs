@@ -6,6 +6,7 @@ use std::time::Duration;
 use futures_util::future::{BoxFuture, FutureExt};
 use pegboard_core::redact::{Redactor, may_be_secret};
 use pegboard_core::settings::mcp::Program;
+use pegboard_wire::client::{self, Client};
 use pegboard_wire::link::InputLimits;
 use pegboard_wire::stdio::lines;
 use tokio::time;
@@ -57,16 +58,21 @@ impl Stdio {
         let mut running = Running(process);
         // The task that moves the lines ends with the link.
         let (link, _pump) = lines(stdout, stdin, InputLimits::client());
+        let Introduction { receiver, options } = introduction;
         let introduced = tokio::select! {
-            introduced = introduction.over(link) => introduced,
+            introduced = Client::connect(link, receiver, options) => introduced,
             why = running.gone() => return Err(ended(why)),
         };
         match introduced {
             Ok(client) => Ok(Connected { client, backing: Some(Box::new(running)) }),
-            Err(error) => match time::timeout(SOON, running.gone()).await {
-                Ok(why) => Err(ended(why)),
-                Err(_elapsed) => Err(error),
-            },
+            Err(error @ client::ConnectError::Transport(_)) => {
+                match time::timeout(SOON, running.gone()).await {
+                    Ok(why) => Err(ended(why)),
+                    Err(_elapsed) => Err(error.into()),
+                }
+            }
+            // It speaks, and says the wrong thing. If it ends now then because nobody listens any more.
+            Err(error) => Err(error.into()),
         }
     }
 }
