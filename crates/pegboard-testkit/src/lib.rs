@@ -2,6 +2,8 @@
 
 pub mod explorer;
 pub mod fixture;
+pub mod host;
 #[cfg(unix)]
 pub mod hostile;
+pub mod measure;
 pub mod serve;

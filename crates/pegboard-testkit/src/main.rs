@@ -1,4 +1,5 @@
-//! Runs the fixture (`stdio`, `http PORT`), the explorer (`client…`) or a server that misbehaves (`hostile…`).
+//! Runs the fixture (`stdio`, `http PORT`), the explorer (`client…`), a server that misbehaves (`hostile…`) or a small
+//! gateway (`host FILE`).
 
 use std::io::{Error, Result};
 use std::net::Ipv4Addr;
@@ -9,7 +10,7 @@ use pegboard_testkit::explorer::{Plan, Target};
 use pegboard_testkit::fixture::Fixture;
 #[cfg(unix)]
 use pegboard_testkit::hostile;
-use pegboard_testkit::{explorer, serve};
+use pegboard_testkit::{explorer, host, measure, serve};
 use pegboard_wire::RawJson;
 use pegboard_wire::client::Era;
 use pegboard_wire::http;
@@ -19,9 +20,12 @@ use pegboard_wire::server::Server;
 use pegboard_wire::stdio::lines;
 use tokio::net::TcpListener;
 
+/// How often a start is measured.
+const MEASURED_ROUNDS: usize = 9;
+
 const USAGE: &str = "usage: pegboard-testkit stdio | http PORT | client-scenarios
      | client URL | client-sse URL | client-ws URL | client-stdio PROGRAM ARGUMENT…
-     | hostile MODE | hostile-http MODE [PORT]
+     | hostile MODE | hostile-http MODE [PORT] | host FILE | measure-start
 Between the word `client…` and what follows there may be:
   --era session|stateless   do not find out which it is
   --call TOOL ARGUMENTS     make this call, with JSON arguments; may be repeated";
@@ -41,6 +45,12 @@ fn main() -> ExitCode {
 /// Those who mean no good have no runtime that could get in their way.
 fn dispatch(arguments: &[&str]) -> Result<()> {
     match arguments {
+        #[cfg(unix)]
+        ["supervise", program @ ..] => {
+            // It says by its code how it went, and to nobody else.
+            let _ = pegboard_providers::process::supervise(program.iter().map(Into::into));
+            Ok(())
+        }
         #[cfg(unix)]
         ["hostile", mode] => hostile::stdio::serve(mode.parse()?),
         #[cfg(unix)]
@@ -71,6 +81,8 @@ async fn run(arguments: &[&str]) -> Result<()> {
             println!("http://{}/mcp", listener.local_addr()?);
             http::server::serve(listener, serve::everywhere(&server, &HttpServerOptions::default())).await
         }
+        ["measure-start"] => measure().await,
+        ["host", file] => host::serve(file.as_ref()).await,
         ["client-scenarios"] => {
             for scenario in explorer::SCENARIOS {
                 println!("{scenario}");
@@ -80,6 +92,15 @@ async fn run(arguments: &[&str]) -> Result<()> {
         [mode, rest @ ..] if mode.starts_with("client") => explore(mode, rest).await,
         _ => Err(Error::other(USAGE)),
     }
+}
+
+/// Prints how long first answers take with one server, and with forty-nine more that hang.
+async fn measure() -> Result<()> {
+    let measured = measure::first_answers(&std::env::current_exe()?, MEASURED_ROUNDS).await?;
+    println!("alone:      list {:?}, call {:?}", measured.alone.list, measured.alone.call);
+    println!("in a crowd: list {:?}, call {:?}", measured.in_a_crowd.list, measured.in_a_crowd.call);
+    println!("ratio:      list {:.2}, call {:.2}", measured.list_ratio(), measured.call_ratio());
+    Ok(())
 }
 
 async fn explore(mode: &str, mut rest: &[&str]) -> Result<()> {

@@ -173,6 +173,9 @@ impl Server {
             self.journal.note("notifications/cancelled");
             return self.mouth.say(&manners::text(&message["params"]["requestId"], "too late"));
         }
+        if let Some(name) = message["result"]["content"]["name"].as_str() {
+            return self.mouth.say(&manners::text(&message["id"], &format!("Hello, {name}!")));
+        }
         let Some(answer) = manners::answer(message, &self.journal) else { return Ok(()) };
         match message["method"].as_str().unwrap_or_default() {
             "tools/list" => self.list(message, &answer),
@@ -282,20 +285,12 @@ impl Server {
         Ok(())
     }
 
-    /// Asks for a name in the middle of a call, and answers it with what was said.
+    /// Asks for a name in the middle of a call.
     fn ask(&mut self, id: &Value) -> io::Result<()> {
         let schema = json!({"type": "object", "properties": {"name": {"type": "string"}}});
         let params = json!({"message": "What is your name?", "requestedSchema": schema});
-        self.mouth
-            .say(&json!({"jsonrpc": "2.0", "id": "q", "method": "elicitation/create", "params": params}))?;
-        for line in io::stdin().lock().split(b'\n') {
-            let message: Value = serde_json::from_slice(&line?)?;
-            if message["id"] == "q" {
-                let name = message["result"]["content"]["name"].as_str().unwrap_or("nobody");
-                return self.mouth.say(&manners::text(id, &format!("Hello, {name}!")));
-            }
-        }
-        Ok(())
+        // The question has the id of the call, so that whoever answers it says which call it was for.
+        self.mouth.say(&json!({"jsonrpc": "2.0", "id": id, "method": "elicitation/create", "params": params}))
     }
 }
 
