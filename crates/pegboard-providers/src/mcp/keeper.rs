@@ -28,6 +28,8 @@ use pegboard_core::settings::mcp::{Revival, Settings};
 const END_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long the end of what is behind a connection is waited for once the connection has ended.
 const SOON: Duration = Duration::from_millis(500);
+/// How long what a server said before it went away may take to arrive.
+const LAST_WORDS: Duration = Duration::from_millis(250);
 /// How long at least until a login is tried again.
 const LOGIN_GAP: Duration = Duration::from_secs(1);
 
@@ -173,7 +175,11 @@ impl Keeper {
         let settings = &self.life.settings;
         let reason = tokio::select! {
             Some(end) = ends.recv() => return end,
-            why = gone(backing.as_mut()) => return End::Lost { why },
+            why = gone(backing.as_mut()) => {
+                // What it said last may still be on its way, unless somebody else holds its output open.
+                let _ = time::timeout(LAST_WORDS, live.client().connection().closed()).await;
+                return End::Lost { why };
+            }
             () = silence(live, settings) => return End::Silent,
             () = disuse(live, settings.idle_stop) => return End::Unused,
             // It goes on for as long as the server does.
