@@ -5,5 +5,6 @@ pub mod fixture;
 pub mod host;
 #[cfg(unix)]
 pub mod hostile;
+#[cfg(unix)]
 pub mod measure;
 pub mod serve;

@@ -8,9 +8,9 @@ use std::sync::Arc;
 
 use pegboard_testkit::explorer::{Plan, Target};
 use pegboard_testkit::fixture::Fixture;
+use pegboard_testkit::{explorer, host, serve};
 #[cfg(unix)]
-use pegboard_testkit::hostile;
-use pegboard_testkit::{explorer, host, measure, serve};
+use pegboard_testkit::{hostile, measure};
 use pegboard_wire::RawJson;
 use pegboard_wire::client::Era;
 use pegboard_wire::http;
@@ -21,6 +21,7 @@ use pegboard_wire::stdio::lines;
 use tokio::net::TcpListener;
 
 /// How often a start is measured.
+#[cfg(unix)]
 const MEASURED_ROUNDS: usize = 9;
 
 const USAGE: &str = "usage: pegboard-testkit stdio | http PORT | client-scenarios
@@ -81,6 +82,7 @@ async fn run(arguments: &[&str]) -> Result<()> {
             println!("http://{}/mcp", listener.local_addr()?);
             http::server::serve(listener, serve::everywhere(&server, &HttpServerOptions::default())).await
         }
+        #[cfg(unix)]
         ["measure-start"] => measure().await,
         ["host", file] => host::serve(file.as_ref()).await,
         ["client-scenarios"] => {
@@ -94,12 +96,13 @@ async fn run(arguments: &[&str]) -> Result<()> {
     }
 }
 
-/// Prints how long first answers take with one server, and with forty-nine more that hang.
+/// Prints how long answers take with one server, and with forty-nine more that hang.
+#[cfg(unix)]
 async fn measure() -> Result<()> {
-    let measured = measure::first_answers(&std::env::current_exe()?, MEASURED_ROUNDS).await?;
-    println!("alone:      list {:?}, call {:?}", measured.alone.list, measured.alone.call);
-    println!("in a crowd: list {:?}, call {:?}", measured.in_a_crowd.list, measured.in_a_crowd.call);
-    println!("ratio:      list {:.2}, call {:.2}", measured.list_ratio(), measured.call_ratio());
+    let measured = measure::answers(&std::env::current_exe()?, MEASURED_ROUNDS).await?;
+    let [list, first, later] = measured.ratios();
+    println!("alone:      {:?}\nin a crowd: {:?}", measured.alone, measured.in_a_crowd);
+    println!("ratios:     list {list:.2}, first call {first:.2}, later call {later:.2}");
     Ok(())
 }
 
