@@ -1,0 +1,320 @@
+//! One fault, and what must be true of every fault.
+
+use std::fmt;
+use std::fs;
+use std::ops::RangeInclusive;
+use std::path::PathBuf;
+use std::process::Stdio;
+use std::time::Instant;
+
+use futures_util::future::join_all;
+use futures_util::stream::{self, StreamExt};
+use pegboard_testkit::hostile;
+use pegboard_testkit::hostile::SECRET;
+use pegboard_testkit::hostile::journal::JOURNAL;
+use pegboard_wire::Oddities;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::process::{Child, Command};
+use tokio::sync::RwLock;
+
+use crate::host::{Answer, Host};
+use crate::processes::{LONG, Marker, pause, testkit};
+
+/// Cases share the machine; what needs it for itself takes it whole, since a call that gets no processor is late.
+pub(crate) static MACHINE: RwLock<()> = RwLock::const_new(());
+
+/// How much memory a fault may cost, in KiB.
+const MAX_EXTRA_MEMORY: u64 = 64 * 1024;
+/// How many cases run at once.
+const MAX_AT_ONCE: usize = 6;
+/// What must not be seen.
+const HUSH: &str = "hush-7c1f0d94";
+
+/// One fault: what is called, and what comes of it.
+#[derive(Clone, Debug)]
+pub(crate) struct Case {
+    pub(crate) fault: Fault,
+    /// What stands in the settings beside what all have.
+    pub(crate) settings: Value,
+    pub(crate) arguments: Value,
+    /// How many calls are made at once.
+    pub(crate) n_calls: usize,
+    /// The line of the journal that says that the fault has begun.
+    pub(crate) sign: &'static str,
+    pub(crate) pace: Pace,
+    pub(crate) outcome: Outcome,
+    /// How often a line is in the journal at the end.
+    pub(crate) journal: Vec<(&'static str, RangeInclusive<usize>)>,
+    pub(crate) then: Then,
+    /// What the host's log has.
+    pub(crate) log: &'static str,
+}
+
+/// Who misbehaves, and how.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Fault {
+    Program(hostile::stdio::Mode),
+    Address(hostile::http::Mode),
+}
+
+/// When a call has its answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Pace {
+    /// As soon as can be.
+    Now,
+    /// When its time is up. Until then others are served.
+    AtLimit,
+}
+
+/// What a call comes to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    /// This answer.
+    Text(&'static str),
+    /// An error of this kind, with these words.
+    Error(&'static str, &'static str),
+    /// Some error with these words.
+    AnyError(&'static str),
+}
+
+/// What becomes of the server afterwards.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Then {
+    /// It serves again.
+    Serves,
+    /// It does not.
+    Refuses,
+}
+
+impl Case {
+    /// A fault that does not keep a call from its answer.
+    pub(crate) fn harmless(fault: Fault) -> Self {
+        Self {
+            fault,
+            settings: json!({}),
+            arguments: json!({}),
+            n_calls: 1,
+            sign: "count",
+            pace: Pace::Now,
+            outcome: Outcome::Text("counted"),
+            journal: vec![("count", 1..=1)],
+            then: Then::Serves,
+            log: "",
+        }
+    }
+
+    /// A call that is given up when its time is up.
+    pub(crate) fn late(fault: Fault) -> Self {
+        let outcome = Outcome::Error("timeout", "Tool execution timed out");
+        Self { pace: Pace::AtLimit, outcome, ..Self::harmless(fault) }
+    }
+
+    /// A call that has an error at once, though it ran.
+    pub(crate) fn failed(fault: Fault, kind: &'static str, words: &'static str) -> Self {
+        Self { outcome: Outcome::Error(kind, words), ..Self::harmless(fault) }
+    }
+
+    /// A server that cannot be used.
+    pub(crate) fn unusable(fault: Fault, log: &'static str) -> Self {
+        Self {
+            sign: "start",
+            journal: vec![("count", 0..=0)],
+            then: Then::Refuses,
+            log,
+            ..Self::failed(fault, "unknown_tool", "faulty__count")
+        }
+    }
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Program(mode) => f.write_str(mode.name()),
+            Self::Address(mode) => write!(f, "http {}", mode.name()),
+        }
+    }
+}
+
+/// Checks all cases, and names those that do not hold.
+pub(crate) async fn check_all(cases: Vec<Case>) {
+    let names: Vec<String> = cases.iter().map(|case| case.fault.to_string()).collect();
+    testkit();
+    let _turn = MACHINE.read().await;
+    let checks = cases.into_iter().zip(names).map(|(case, name)| async move {
+        let checked = tokio::spawn(check(case)).await;
+        checked.err().map(|error| {
+            let panic = error.into_panic();
+            let words = panic.downcast_ref::<String>().cloned();
+            let words = words.or_else(|| panic.downcast_ref::<&str>().map(|words| (*words).to_owned()));
+            format!("{name}: {}", words.unwrap_or_default())
+        })
+    });
+    let failed: Vec<Option<String>> = stream::iter(checks).buffer_unordered(MAX_AT_ONCE).collect().await;
+    let failed: Vec<String> = failed.into_iter().flatten().collect();
+    assert!(failed.is_empty(), "{}", failed.join("\n\n"));
+}
+
+/// What must be true of every fault: the host stays, others are served meanwhile, every call has one answer, memory
+/// has a bound, no secret is told, and no process is left.
+async fn check(case: Case) {
+    let stage = Stage::set(&case).await;
+    let host = &stage.host;
+    assert_eq!(healthy(host, 0).await, "0");
+
+    let calls = (0..case.n_calls).map(|_| host.call("faulty__count", case.arguments.clone()));
+    let faulty = async { (join_all(calls).await, Instant::now()) };
+    let others = async {
+        stage.journal.has(case.sign, 1).await;
+        for number in 1..=5 {
+            assert_eq!(healthy(host, number).await, number.to_string());
+        }
+        Instant::now()
+    };
+    let ((answers, answered), served) = tokio::join!(faulty, others);
+    for answer in &answers {
+        case.outcome.check(answer);
+    }
+    if case.pace == Pace::AtLimit {
+        assert!(served < answered, "others waited for the fault");
+    }
+    for (line, n_times) in &case.journal {
+        stage.journal.has(line, *n_times.start()).await;
+    }
+    stage.check_aftermath(case.then).await;
+    assert_eq!(healthy(host, 6).await, "6");
+    assert_eq!(host.oddities(), Oddities::default());
+    let extra = host.extra_memory();
+    assert!(extra <= MAX_EXTRA_MEMORY, "the host has had {} MiB more than when idle", extra / 1024);
+
+    let told = format!("{answers:?}");
+    let (log, journal) = stage.end().await;
+    assert!(!log.contains(HUSH) && !told.contains(HUSH), "a secret was told: {told} {log}");
+    assert!(log.contains(case.log), "the log does not have '{}': {log}", case.log);
+    for (line, n_times) in &case.journal {
+        let n = journal.count(line);
+        assert!(n_times.contains(&n), "'{line}' is {n} times in the journal");
+    }
+}
+
+/// Calls the decent server, and gives what it says.
+async fn healthy(host: &Host, number: usize) -> String {
+    host.call("healthy__echo", json!({"text": number.to_string()})).await.text
+}
+
+impl Outcome {
+    fn check(self, answer: &Answer) {
+        let is_as_expected = match self {
+            Self::Text(text) => answer.kind.is_none() && answer.text == text,
+            Self::AnyError(words) => answer.kind.is_some() && answer.text.contains(words),
+            Self::Error(kind, words) => answer.kind.as_deref() == Some(kind) && answer.text.contains(words),
+        };
+        assert!(is_as_expected, "not {self:?}, but {answer:?}");
+        assert!(!answer.progress.iter().any(|progress| progress == "not yours"), "{answer:?}");
+    }
+}
+
+/// A host with a decent and a faulty server.
+struct Stage {
+    host: Host,
+    marker: Marker,
+    journal: Journal,
+    /// The faulty server, if it is not the host that starts it.
+    _address: Option<Child>,
+}
+
+impl Stage {
+    async fn set(case: &Case) -> Self {
+        let (marker, journal) = (Marker::new(), Journal::new());
+        let env = json!({
+            Marker::VARIABLE: marker.value(),
+            JOURNAL: journal.path(),
+            SECRET: HUSH,
+        });
+        let (mut faulty, address) = match case.fault {
+            Fault::Program(mode) => {
+                (json!({"command": testkit(), "args": ["hostile", mode.name()], "env": env}), None)
+            }
+            Fault::Address(mode) => {
+                let (child, url) = start_address(mode, &journal).await;
+                (json!({"url": url, "headers": {"Authorization": format!("Bearer {HUSH}")}}), Some(child))
+            }
+        };
+        faulty["requestTimeoutMs"] = 3000.into();
+        for (name, value) in case.settings.as_object().unwrap() {
+            faulty[name] = value.clone();
+        }
+        let healthy = json!({
+            "command": testkit(),
+            "args": ["hostile", "decent"],
+            "env": {Marker::VARIABLE: marker.value()},
+        });
+        let host = Host::start(&marker, &json!({"healthy": healthy, "faulty": faulty})).await;
+        Self { host, marker, journal, _address: address }
+    }
+
+    /// Whether the server serves again in time, or not at all.
+    async fn check_aftermath(&self, then: Then) {
+        let begun = Instant::now();
+        loop {
+            let answer = self.host.call("faulty__echo", json!({"text": "again"})).await;
+            match (then, answer.kind) {
+                (Then::Serves, None) => return assert_eq!(answer.text, "again"),
+                (Then::Serves, Some(kind)) => {
+                    assert!(begun.elapsed() < LONG, "it does not serve again, but: {kind} {}", answer.text);
+                }
+                (Then::Refuses, kind) => return assert!(kind.is_some(), "it serves: {}", answer.text),
+            }
+            pause().await;
+        }
+    }
+
+    /// Ends the host and looks for what is left.
+    async fn end(self) -> (String, Journal) {
+        let log = self.host.end().await;
+        self.marker.is_gone().await;
+        (log, self.journal)
+    }
+}
+
+async fn start_address(mode: hostile::http::Mode, journal: &Journal) -> (Child, String) {
+    let mut child = Command::new(testkit())
+        .args(["hostile-http", mode.name()])
+        .env(JOURNAL, journal.path())
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .kill_on_drop(true)
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let url = lines.next_line().await.unwrap().unwrap();
+    (child, url)
+}
+
+/// What the faulty server wrote down.
+struct Journal(TempDir);
+
+impl Journal {
+    fn new() -> Self {
+        Self(TempDir::new().unwrap())
+    }
+
+    fn path(&self) -> PathBuf {
+        self.0.path().join("journal")
+    }
+
+    fn count(&self, line: &str) -> usize {
+        let text = fs::read_to_string(self.path()).unwrap_or_default();
+        text.lines().filter(|written| *written == line).count()
+    }
+
+    /// Waits until a line is there so many times.
+    async fn has(&self, line: &str, n_times: usize) {
+        let begun = Instant::now();
+        while self.count(line) < n_times {
+            assert!(begun.elapsed() < LONG, "'{line}' is {} times in the journal", self.count(line));
+            pause().await;
+        }
+    }
+}

@@ -1,0 +1,145 @@
+//! The gateway under test. Everything that knows how it is started and spoken to is here.
+
+use std::process::Stdio;
+use std::sync::Arc;
+
+use futures_util::FutureExt;
+use futures_util::future::{BoxFuture, ready};
+use pegboard_wire::client::{Client, ClientOptions, Era, RequestOptions};
+use pegboard_wire::link::InputLimits;
+use pegboard_wire::stdio::lines;
+use pegboard_wire::{Happening, Id, Inbound, Notification, Oddities, RawJson, Receiver, RpcError};
+use serde_json::{Value, json};
+use tempfile::NamedTempFile;
+use tokio::io::AsyncReadExt;
+use tokio::process::{Child, Command};
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
+
+use crate::processes::{LONG, Marker, peak_memory, testkit};
+
+/// A gateway that runs. Dropping it kills it.
+pub(crate) struct Host {
+    child: Child,
+    client: Client,
+    log: JoinHandle<String>,
+    /// What it had before anybody used it, in KiB.
+    idle_memory: u64,
+    _settings: NamedTempFile,
+}
+
+/// How a call went.
+#[derive(Clone, Debug)]
+pub(crate) struct Answer {
+    /// Why there is no answer, in one word.
+    pub(crate) kind: Option<String>,
+    pub(crate) text: String,
+    /// What was said before.
+    pub(crate) progress: Vec<String>,
+}
+
+impl Host {
+    /// A gateway with these servers, by name.
+    pub(crate) async fn start(marker: &Marker, servers: &Value) -> Self {
+        let settings = NamedTempFile::new().unwrap();
+        serde_json::to_writer(&settings, &json!({"mcpServers": servers})).unwrap();
+        let mut child = Command::new(testkit())
+            .arg("host")
+            .arg(settings.path())
+            .env(Marker::VARIABLE, marker.value())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .kill_on_drop(true)
+            .spawn()
+            .unwrap();
+        let (stdin, stdout) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
+        let mut stderr = child.stderr.take().unwrap();
+        let log = tokio::spawn(async move {
+            let mut text = Vec::new();
+            stderr.read_to_end(&mut text).await.unwrap();
+            String::from_utf8_lossy(&text).into_owned()
+        });
+        let (link, _pump) = lines(stdout, stdin, InputLimits::client());
+        let options = ClientOptions {
+            era: Some(Era::Session),
+            capabilities: RawJson::from(json!({"elicitation": {}})),
+            ..ClientOptions::new("faults", "1")
+        };
+        let client = timeout(LONG, Client::connect(link, Arc::new(Ada), options)).await.unwrap().unwrap();
+        let idle_memory = peak_memory(child.id().unwrap());
+        Self { child, client, log, idle_memory, _settings: settings }
+    }
+
+    /// Makes a call, and waits for its end.
+    pub(crate) async fn call(&self, tool: &str, arguments: Value) -> Answer {
+        let params = json!({"name": tool, "arguments": arguments, "_meta": {"progressToken": "own"}});
+        let answering = async {
+            let mut progress = Vec::new();
+            let params = Some(RawJson::from(params));
+            let mut exchange =
+                self.client.request("tools/call", params, RequestOptions::default()).await.unwrap();
+            loop {
+                match exchange.next().await {
+                    Happening::Notice(notice) => {
+                        let params = notice.params.unwrap().to_value();
+                        progress.push(params["message"].as_str().unwrap_or_default().to_owned());
+                    }
+                    Happening::End(end) => break Answer::of(&end.unwrap().to_value(), progress),
+                }
+            }
+        };
+        timeout(LONG, answering).await.unwrap_or_else(|_| panic!("{tool} is not answered"))
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id().unwrap()
+    }
+
+    /// How much memory it has had at most beyond what it had when idle, in KiB.
+    pub(crate) fn extra_memory(&self) -> u64 {
+        peak_memory(self.pid()) - self.idle_memory
+    }
+
+    /// What came from it that should not have.
+    pub(crate) fn oddities(&self) -> Oddities {
+        self.client.connection().oddities()
+    }
+
+    /// Ends it as a client does that goes away, and gives what it logged.
+    pub(crate) async fn end(self) -> String {
+        let Self { mut child, client, log, .. } = self;
+        drop(client);
+        let exit = timeout(LONG + LONG, child.wait()).await.expect("the host does not end").unwrap();
+        assert!(exit.success(), "the host ended with {exit}");
+        log.await.unwrap()
+    }
+}
+
+impl Answer {
+    fn of(result: &Value, progress: Vec<String>) -> Self {
+        let kind = match &result["_meta"]["pegboard/error"]["kind"] {
+            Value::String(kind) => Some(kind.clone()),
+            _ if result["isError"] == true => Some("is_error".to_owned()),
+            _ => None,
+        };
+        Self { kind, text: result["content"][0]["text"].as_str().unwrap_or_default().to_owned(), progress }
+    }
+}
+
+/// A client that tells its name to whoever asks.
+struct Ada;
+
+impl Receiver for Ada {
+    fn request(&self, inbound: Inbound) -> BoxFuture<'static, Result<RawJson, RpcError>> {
+        ready(match &*inbound.request.method {
+            "elicitation/create" => {
+                Ok(RawJson::from(json!({"action": "accept", "content": {"name": "Ada"}})))
+            }
+            method => Err(RpcError::method_not_found(method)),
+        })
+        .boxed()
+    }
+
+    fn notification(&self, _notification: Notification, _about: Option<Id>) {}
+}

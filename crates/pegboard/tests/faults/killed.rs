@@ -1,0 +1,59 @@
+//! Gateways that are killed outright.
+
+use std::time::Duration;
+
+use futures_util::stream::{self, StreamExt};
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::json;
+
+use crate::case::MACHINE;
+use crate::host::Host;
+use crate::processes::{Marker, testkit};
+
+/// How many gateways are killed, and how many at once.
+const N_ROUNDS: u64 = 100;
+const MAX_AT_ONCE: usize = 10;
+/// When the last one is killed, counted from its start.
+const LATEST: Duration = Duration::from_millis(500);
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_gateway_that_is_killed_at_any_moment_leaves_nothing_behind() {
+    testkit();
+    let _turn = MACHINE.write().await;
+    let seed: u64 = std::env::var("FAULTS_SEED").map_or(1, |seed| seed.parse().unwrap());
+    let rounds = (0..N_ROUNDS).map(|round| tokio::spawn(kill_at(moment(seed + round))));
+    let rounds: Vec<_> = stream::iter(rounds).buffer_unordered(MAX_AT_ONCE).collect().await;
+    let n_failed = rounds.iter().filter(|round| round.is_err()).count();
+    assert_eq!(n_failed, 0, "of {N_ROUNDS} gateways; FAULTS_SEED was {seed}");
+}
+
+/// A moment that is hard to foresee, and the same for the same number.
+fn moment(number: u64) -> Duration {
+    let mut mixed = number.wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    mixed ^= mixed >> 27;
+    LATEST.mul_f64(f64::from((mixed >> 32) as u32) / f64::from(u32::MAX))
+}
+
+/// Kills a gateway while its servers start, answer, or go on about their own business, all of which fork, leave their
+/// sessions and do not terminate.
+async fn kill_at(moment: Duration) {
+    let marker = Marker::new();
+    let server = json!({
+        "command": testkit(),
+        "args": ["hostile", "forks-setsid"],
+        "env": {Marker::VARIABLE: marker.value()},
+    });
+    let host = Host::start(&marker, &json!({"one": server, "other": server})).await;
+    let pid = Pid::from_raw(host.pid().cast_signed()).unwrap();
+    // The moment is what is tested.
+    let _ = tokio::time::timeout(moment, async {
+        loop {
+            host.call("one__echo", json!({"text": "hello"})).await;
+        }
+    })
+    .await;
+    kill_process(pid, Signal::KILL).unwrap();
+    drop(host);
+    marker.is_gone().await;
+}
