@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, LazyLock, Mutex, OnceLock, PoisonError};
 
+use pegboard_json::RawJson;
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;
@@ -33,7 +34,9 @@ mod vocabulary;
 pub struct Schema(Arc<Inner>);
 
 struct Inner {
-    json: Value,
+    /// The schema as somebody else wrote it, if it is; it is read at its first use.
+    raw: Option<RawJson>,
+    json: OnceLock<Value>,
     rules: Rules,
     compiled: OnceLock<Compiled>,
 }
@@ -117,7 +120,22 @@ impl Schema {
     /// assert_eq!(loose.check(&json!("7")).errors, ["$: expected type integer, got str"]);
     /// ```
     pub fn with_rules(json: Value, rules: Rules) -> Self {
-        Self(Arc::new(Inner { json, rules, compiled: OnceLock::new() }))
+        Self(Arc::new(Inner { raw: None, json: json.into(), rules, compiled: OnceLock::new() }))
+    }
+
+    /// A schema as somebody else wrote it. It is read at its first use, so that ten thousand schemas of which nine are
+    /// used take little room.
+    ///
+    /// ```
+    /// use pegboard_core::schema::Schema;
+    /// use pegboard_json::RawJson;
+    ///
+    /// let schema = Schema::from_raw(RawJson::parse(r#"{"type": "integer"}"#.into()).unwrap());
+    /// assert_eq!(schema.check(&"7".into()).errors, ["$: expected type integer, got string"]);
+    /// ```
+    pub fn from_raw(raw: RawJson) -> Self {
+        let (json, compiled) = (OnceLock::new(), OnceLock::new());
+        Self(Arc::new(Inner { raw: Some(raw), json, rules: Rules::default(), compiled }))
     }
 
     /// The schema of what `T` can be read from, as short as it can be said to a model.
@@ -160,12 +178,13 @@ impl Schema {
 
     /// The schema as JSON.
     pub fn as_json(&self) -> &Value {
-        &self.0.json
+        let read = || self.0.raw.as_ref().map_or(Value::Null, RawJson::to_value);
+        self.0.json.get_or_init(read)
     }
 
     /// Whether the schema says nothing, so that every value is valid.
     pub fn is_empty(&self) -> bool {
-        match &self.0.json {
+        match self.as_json() {
             Value::Null | Value::Bool(true) => true,
             Value::Object(keywords) => keywords.is_empty(),
             Value::Bool(false) => self.0.rules.dialect == Dialect::Compat,
@@ -178,8 +197,8 @@ impl Schema {
         match self.compiled() {
             Compiled::Anything | Compiled::Skipped(_) => true,
             Compiled::Refused(_) => false,
-            Compiled::Compat => compat::violations(data, &self.0.json).is_empty(),
-            Compiled::Full(validator, _) => validator.accepts(data, &self.0.json).unwrap_or(false),
+            Compiled::Compat => compat::violations(data, self.as_json()).is_empty(),
+            Compiled::Full(validator, _) => validator.accepts(data, self.as_json()).unwrap_or(false),
         }
     }
 
@@ -187,15 +206,15 @@ impl Schema {
     pub fn check(&self, data: &Value) -> ValidationResult {
         match self.compiled() {
             Compiled::Anything => ValidationResult::ok(),
-            Compiled::Compat => ValidationResult::of(compat::violations(data, &self.0.json)),
+            Compiled::Compat => ValidationResult::of(compat::violations(data, self.as_json())),
             Compiled::Skipped(why) => {
                 ValidationResult { warnings: vec![why.clone()], ..ValidationResult::ok() }
             }
             Compiled::Refused(why) => ValidationResult::of(vec![Violation::plain(format!("$: {why}"))]),
             Compiled::Full(validator, remarks) => {
-                let mut verdict = match validator.accepts(data, &self.0.json) {
+                let mut verdict = match validator.accepts(data, self.as_json()) {
                     Ok(true) => ValidationResult::ok(),
-                    Ok(false) => ValidationResult::of(validator.violations(data, &self.0.json)),
+                    Ok(false) => ValidationResult::of(validator.violations(data, self.as_json())),
                     Err(TooCostly) => ValidationResult::of(vec![Violation::plain(
                         "$: the value is too large or nests too deep to be checked against its schema",
                     )]),
@@ -222,7 +241,7 @@ impl Schema {
         if self.is_empty() {
             return Compiled::Anything;
         }
-        let Inner { json, rules, .. } = &*self.0;
+        let (json, rules) = (self.as_json(), &self.0.rules);
         let compiled = budget::examine(json).and_then(|budget| match rules.dialect {
             Dialect::Compat => Ok(Compiled::Compat),
             Dialect::JsonSchema => full::compile(json, *rules, budget)
@@ -253,19 +272,19 @@ impl From<Value> for Schema {
 
 impl PartialEq for Schema {
     fn eq(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.0, &other.0) || (self.0.json == other.0.json && self.0.rules == other.0.rules)
+        Arc::ptr_eq(&self.0, &other.0) || (self.as_json() == other.as_json() && self.0.rules == other.0.rules)
     }
 }
 
 impl fmt::Debug for Schema {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.json.fmt(f)
+        self.as_json().fmt(f)
     }
 }
 
 impl Serialize for Schema {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        self.0.json.serialize(serializer)
+        self.as_json().serialize(serializer)
     }
 }
 

@@ -1,12 +1,14 @@
 //! A tool, as its server describes it.
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use pegboard_core::entry::{Annotations, ToolEntry};
 use pegboard_core::handler::Handler;
 use pegboard_core::id::ToolName;
+use pegboard_core::schema::Schema;
 use pegboard_json::RawJson;
-use serde_json::{Value, json};
+use serde::de::IgnoredAny;
+use serde_json::json;
 
 /// The tool that a server describes, with what carries out its calls; or what is wrong with it.
 pub(super) fn entry(tool: &RawJson, handler: &Arc<dyn Handler>) -> Result<Arc<ToolEntry>, String> {
@@ -21,7 +23,7 @@ pub(super) fn entry(tool: &RawJson, handler: &Arc<dyn Handler>) -> Result<Arc<To
     let mut entry =
         ToolEntry::from_handler(name.shared(), text("description").unwrap_or_default(), Arc::clone(handler))
             .with_definition(definition(tool, input.as_ref()))
-            .with_input_schema(input.unwrap_or_else(|| json!({"type": "object"})))
+            .with_input_schema(input.map_or_else(any_object, Schema::from_raw))
             .with_annotations(
                 annotations
                     .and_then(|annotations| annotations.read::<Annotations>().ok())
@@ -31,27 +33,31 @@ pub(super) fn entry(tool: &RawJson, handler: &Arc<dyn Handler>) -> Result<Arc<To
         entry = entry.with_title(title);
     }
     if let Some(output) = output {
-        entry = entry.with_output_schema(output);
+        entry = entry.with_output_schema(Schema::from_raw(output));
     }
     Ok(Arc::new(entry))
 }
 
+/// What a tool takes that says nothing of it. All such tools share it.
+fn any_object() -> Schema {
+    static ANY: LazyLock<Schema> = LazyLock::new(|| Schema::new(json!({"type": "object"})));
+    ANY.clone()
+}
+
 /// A schema of a tool, which is an object if it is there.
-fn schema(tool: &RawJson, name: &str) -> Result<Option<Value>, String> {
+fn schema(tool: &RawJson, name: &str) -> Result<Option<RawJson>, String> {
     match tool.get(name).filter(|schema| schema.as_str() != "null") {
         None => Ok(None),
-        Some(schema) => match schema.to_value() {
-            object @ Value::Object(_) => Ok(Some(object)),
-            _ => Err(format!("its `{name}` is no object, or cannot be read")),
-        },
+        Some(schema) if schema.is_object() && schema.read::<IgnoredAny>().is_ok() => Ok(Some(schema)),
+        Some(_) => Err(format!("its `{name}` is no object, or cannot be read")),
     }
 }
 
 /// The definition as the server wrote it, with the schema in its place if it was somewhere else.
-fn definition(tool: &RawJson, input: Option<&Value>) -> RawJson {
+fn definition(tool: &RawJson, input: Option<&RawJson>) -> RawJson {
     if tool.get("inputSchema").is_some_and(|schema| schema.is_object()) {
         return tool.clone();
     }
-    let input = input.map_or_else(|| RawJson::from(json!({"type": "object"})), RawJson::of);
+    let input = input.cloned().unwrap_or_else(|| RawJson::from(json!({"type": "object"})));
     tool.without("parameters").with("inputSchema", &input)
 }
