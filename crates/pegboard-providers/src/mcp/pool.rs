@@ -15,7 +15,7 @@ use pegboard_json::RawJson;
 use tokio::sync::{broadcast, watch};
 
 use super::connect::Connect;
-use super::remote::{Http, Sse, WebSocket};
+use super::remote::{Connections, Http, Sse, WebSocket};
 use super::stdio::Stdio;
 use super::{Health, Server};
 use crate::process::Supervisor;
@@ -39,6 +39,7 @@ use crate::process::Supervisor;
 pub struct Pool {
     options: PoolOptions,
     servers: Mutex<HashMap<String, Weak<Shared>>>,
+    connections: Connections,
 }
 
 /// What all servers of a pool have in common.
@@ -63,7 +64,7 @@ pub struct Lease {
 impl Pool {
     /// A pool of servers that have this in common.
     pub fn new(options: PoolOptions) -> Self {
-        Self { options, servers: Mutex::default() }
+        Self { options, ..Self::default() }
     }
 
     /// The server of these settings. It is started when somebody uses it.
@@ -91,8 +92,8 @@ impl Pool {
                 })
             }
             Target::WebSocket(address) => Arc::new(WebSocket::new(address)?),
-            Target::Http(address) => Arc::new(Http::new(address)?),
-            Target::Sse(address) => Arc::new(Sse::new(address)?),
+            Target::Http(address) => Arc::new(Http::over(address, &self.connections)?),
+            Target::Sse(address) => Arc::new(Sse::over(address, &self.connections)?),
             Target::Embedded => return Err(InvalidSettings::Embedded { server: settings.name.clone() }),
         })
     }

@@ -1,5 +1,6 @@
 //! Ways to servers that have an address.
 
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -10,7 +11,7 @@ use pegboard_wire::http::client::{HttpOptions, connect, shared_client};
 use pegboard_wire::http::legacy_client;
 use pegboard_wire::link::{InputLimits, TransportError};
 use pegboard_wire::{client, websocket};
-use reqwest::Url;
+use reqwest::{Client, Url};
 
 use super::connect::{Connect, ConnectError, Connected, Introduction};
 use pegboard_core::settings::mcp::{Address, InvalidSettings};
@@ -37,7 +38,12 @@ pub struct Http {
 impl Http {
     /// The way to a server.
     pub fn new(address: &Address) -> Result<Self, InvalidSettings> {
-        Ok(Self { options: options(address)?, is_old: AtomicBool::new(false) })
+        Self::over(address, &Connections::default())
+    }
+
+    /// The way to a server, over connections that others use too.
+    pub(super) fn over(address: &Address, connections: &Connections) -> Result<Self, InvalidSettings> {
+        Ok(Self { options: options(address, connections)?, is_old: AtomicBool::new(false) })
     }
 
     async fn reach(&self, introduction: Introduction) -> Result<Connected, ConnectError> {
@@ -81,7 +87,12 @@ pub struct Sse(HttpOptions);
 impl Sse {
     /// The way to a server.
     pub fn new(address: &Address) -> Result<Self, InvalidSettings> {
-        options(address).map(Self)
+        Self::over(address, &Connections::default())
+    }
+
+    /// The way to a server, over connections that others use too.
+    pub(super) fn over(address: &Address, connections: &Connections) -> Result<Self, InvalidSettings> {
+        options(address, connections).map(Self)
     }
 }
 
@@ -130,13 +141,23 @@ async fn reach_old(options: &HttpOptions, introduction: Introduction) -> Result<
     Ok(introduction.speaking(Era::Session).over(link).await?.into())
 }
 
-fn options(address: &Address) -> Result<HttpOptions, InvalidSettings> {
+/// What speaks HTTP, made at its first use: reading the system's certificates takes a while.
+#[derive(Default)]
+pub(super) struct Connections(OnceLock<Option<Client>>);
+
+impl Connections {
+    /// Without one each link makes its own, which says why it cannot.
+    fn client(&self) -> Option<Client> {
+        self.0.get_or_init(|| shared_client(CONNECT_TIMEOUT).ok()).clone()
+    }
+}
+
+fn options(address: &Address, connections: &Connections) -> Result<HttpOptions, InvalidSettings> {
     let url = parsed(&address.url, ["http", "https"], "https://example.org/mcp")?;
     Ok(HttpOptions {
         headers: headers(address)?,
         connect_timeout: CONNECT_TIMEOUT,
-        // Without one each link makes its own, which says why it cannot.
-        client: shared_client(CONNECT_TIMEOUT).ok(),
+        client: connections.client(),
         ..HttpOptions::new(url)
     })
 }

@@ -29,7 +29,6 @@ const SOON: Duration = Duration::from_millis(500);
 /// ```
 pub struct Stdio {
     launch: Launch,
-    redactor: Redactor,
     /// What the process that was started last writes beside the protocol.
     last_words: Mutex<Option<LastWords>>,
 }
@@ -38,11 +37,9 @@ impl Stdio {
     /// The way to a program that this process watches itself.
     pub fn new(program: &Program) -> Self {
         let Program { command, args, env, cwd } = program;
-        let secrets = env.iter().filter(|(name, value)| may_be_secret(name, value.reveal()));
-        let redactor = Redactor::new(secrets.map(|(_, value)| value.reveal()));
         let env = env.iter().map(|(name, value)| (name.clone(), value.reveal().to_owned())).collect();
         let launch = Launch { args: args.clone(), env, cwd: cwd.clone(), ..Launch::new(command) };
-        Self { launch, redactor, last_words: Mutex::default() }
+        Self { launch, last_words: Mutex::default() }
     }
 
     /// The same with somebody else who watches the program.
@@ -84,7 +81,9 @@ impl Connect for Stdio {
 
     fn last_words(&self) -> Option<String> {
         let last_words = self.last_words.lock().unwrap_or_else(PoisonError::into_inner).clone()?;
-        let text = self.redactor.text(&last_words.text()).into_owned();
+        let secrets = self.launch.env.iter().filter(|(name, value)| may_be_secret(name, value));
+        let redactor = Redactor::new(secrets.map(|(_, value)| value));
+        let text = redactor.text(&last_words.text()).into_owned();
         Some(text).filter(|text| !text.trim().is_empty())
     }
 }
