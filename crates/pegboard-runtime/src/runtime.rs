@@ -295,7 +295,14 @@ impl Shared {
                     Err(error) => return Some(Err(error)),
                 }
             }
-            ToolRef::Name(name) => return self.find_by_opening(caller, call, name).await.map(Ok),
+            ToolRef::Name(name) => {
+                if let Some(found) = self.find_by_opening(caller, call, name).await {
+                    return Some(Ok(found));
+                }
+                // Why its server cannot be used says more than that nobody knows the tool.
+                let server = self.toolboxes.down(name, |toolbox| caller.has_open(toolbox))?;
+                return server.open().await.err().map(Err);
+            }
         };
         if !is_changed {
             return None;

@@ -258,6 +258,15 @@ impl Toolboxes {
         (likely, others)
     }
 
+    /// The server that a tool of this name would be of, if that one cannot be used. It is for the words of an error alone.
+    pub(crate) fn down(&self, tool: &str, is_meant: impl Fn(&ToolboxName) -> bool) -> Option<&Server> {
+        let meant = self.0.iter().filter(|(name, _)| is_meant(name));
+        let servers = meant.flat_map(|(_, contents)| &contents.servers);
+        let is_named =
+            |name: &ServerName| tool.strip_prefix(name.as_str()).is_some_and(|rest| rest.starts_with("__"));
+        servers.filter(|(name, server)| is_named(name) && !server.is_ready()).map(|(_, server)| server).next()
+    }
+
     /// Makes the server of a tool ready if it is there and is not; `false` if there was nothing to do.
     pub(crate) async fn open_server_of(&self, tool: &ToolId) -> Result<bool, CallError> {
         let server = self.0.get(&tool.toolbox).and_then(|contents| contents.servers.get(&tool.server));
