@@ -38,7 +38,8 @@ struct Inner {
     raw: Option<RawJson>,
     json: OnceLock<Value>,
     rules: Rules,
-    compiled: OnceLock<Compiled>,
+    /// Apart, since most schemas are never compiled.
+    compiled: OnceLock<Box<Compiled>>,
 }
 
 /// A schema made ready for use.
@@ -234,7 +235,7 @@ impl Schema {
     }
 
     fn compiled(&self) -> &Compiled {
-        self.0.compiled.get_or_init(|| self.compile())
+        self.0.compiled.get_or_init(|| Box::new(self.compile()))
     }
 
     fn compile(&self) -> Compiled {
@@ -258,9 +259,11 @@ impl Schema {
 }
 
 impl Default for Schema {
-    /// The schema that accepts everything, `{}`.
+    /// The schema that accepts everything, `{}`. All of them are one.
     fn default() -> Self {
-        Self::new(Value::Object(serde_json::Map::new()))
+        static ANYTHING: LazyLock<Schema> =
+            LazyLock::new(|| Schema::new(Value::Object(serde_json::Map::new())));
+        ANYTHING.clone()
     }
 }
 

@@ -1,5 +1,6 @@
 //! One profile as a service of the protocol, for clients of both eras.
 
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Arc, LazyLock, OnceLock};
 
 use futures_util::future::{BoxFuture, FutureExt, ready};
@@ -222,14 +223,18 @@ fn describe(surface: &dyn Surface, revision: Revision) -> Description {
 
 /// Tells clients when other tools are listed than before.
 async fn follow(board: Arc<Board>, surface: Arc<dyn Surface>, changes: broadcast::Sender<Change>) {
-    let list = || {
+    // A list may be long; that it is another is all that matters.
+    let digest = || {
         let caller = board.caller(Memory::Stateless);
-        surface.list(&Viewer { caller: &caller, life: Life::Stateless })
+        let list = surface.list(&Viewer { caller: &caller, life: Life::Stateless });
+        let mut hasher = DefaultHasher::new();
+        list.as_bytes().hash(&mut hasher);
+        hasher.finish()
     };
     let mut catalogues = board.runtime.catalogue_changes();
-    let mut listed = list();
+    let mut listed = digest();
     while catalogues.changed().await.is_ok() {
-        let now = list();
+        let now = digest();
         if now != listed {
             listed = now;
             // With nobody connected it is simply lost.

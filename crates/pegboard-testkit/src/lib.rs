@@ -2,7 +2,6 @@
 
 pub mod explorer;
 pub mod fixture;
-pub mod host;
 #[cfg(unix)]
 pub mod hostile;
 #[cfg(unix)]

@@ -1,14 +1,15 @@
-//! Runs the fixture (`stdio`, `http PORT`), the explorer (`client…`), a server that misbehaves (`hostile…`) or a small
-//! gateway (`host FILE`).
+//! Runs the fixture (`stdio`, `http PORT`), the explorer (`client…`) or a server that misbehaves (`hostile…`), or
+//! measures a gateway (`measure-start GATEWAY`).
 
 use std::io::{Error, Result};
 use std::net::Ipv4Addr;
+use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 
 use pegboard_testkit::explorer::{Plan, Target};
 use pegboard_testkit::fixture::Fixture;
-use pegboard_testkit::{explorer, host, serve};
+use pegboard_testkit::{explorer, serve};
 #[cfg(unix)]
 use pegboard_testkit::{hostile, measure};
 use pegboard_wire::RawJson;
@@ -26,7 +27,7 @@ const MEASURED_ROUNDS: usize = 9;
 
 const USAGE: &str = "usage: pegboard-testkit stdio | http PORT | client-scenarios
      | client URL | client-sse URL | client-ws URL | client-stdio PROGRAM ARGUMENT…
-     | hostile MODE | hostile-http MODE [PORT] | host FILE | measure-start
+     | hostile MODE | hostile-http MODE [PORT] | measure-start GATEWAY
 Between the word `client…` and what follows there may be:
   --era session|stateless   do not find out which it is
   --call TOOL ARGUMENTS     make this call, with JSON arguments; may be repeated";
@@ -46,12 +47,6 @@ fn main() -> ExitCode {
 /// Those who mean no good have no runtime that could get in their way.
 fn dispatch(arguments: &[&str]) -> Result<()> {
     match arguments {
-        #[cfg(unix)]
-        ["supervise", program @ ..] => {
-            // It says by its code how it went, and to nobody else.
-            let _ = pegboard_providers::process::supervise(program.iter().map(Into::into));
-            Ok(())
-        }
         #[cfg(unix)]
         ["hostile", mode] => hostile::stdio::serve(mode.parse()?),
         #[cfg(unix)]
@@ -83,8 +78,7 @@ async fn run(arguments: &[&str]) -> Result<()> {
             http::server::serve(listener, serve::everywhere(&server, &HttpServerOptions::default())).await
         }
         #[cfg(unix)]
-        ["measure-start"] => measure().await,
-        ["host", file] => host::serve(file.as_ref()).await,
+        ["measure-start", gateway] => measure(gateway.as_ref()).await,
         ["client-scenarios"] => {
             for scenario in explorer::SCENARIOS {
                 println!("{scenario}");
@@ -98,8 +92,8 @@ async fn run(arguments: &[&str]) -> Result<()> {
 
 /// Prints how long answers take with one server, and with forty-nine more that hang.
 #[cfg(unix)]
-async fn measure() -> Result<()> {
-    let measured = measure::answers(&std::env::current_exe()?, MEASURED_ROUNDS).await?;
+async fn measure(gateway: &Path) -> Result<()> {
+    let measured = measure::answers(gateway, &std::env::current_exe()?, MEASURED_ROUNDS).await?;
     let [list, first, later] = measured.ratios();
     println!("alone:      {:?}\nin a crowd: {:?}", measured.alone, measured.in_a_crowd);
     println!("ratios:     list {list:.2}, first call {first:.2}, later call {later:.2}");

@@ -22,6 +22,9 @@ use crate::hostile::journal::JOURNAL;
 /// How many servers hang.
 const N_HANGING: usize = 49;
 
+/// How many calls are made while they hang.
+const N_LATER: usize = 101;
+
 /// How long answers take.
 #[derive(Clone, Copy, Debug)]
 pub struct Answers {
@@ -52,11 +55,13 @@ impl Measured {
 }
 
 /// Measures both by turns, so that whatever else the machine does slows both.
-pub async fn answers(program: &Path, n_rounds: usize) -> Result<Measured> {
+///
+/// `gateway` is Pegboard, and `program` the hostile server.
+pub async fn answers(gateway: &Path, program: &Path, n_rounds: usize) -> Result<Measured> {
     let (mut alone, mut in_a_crowd) = (Vec::new(), Vec::new());
     for _ in 0..n_rounds.max(1) {
-        alone.push(once(program, 0).await?);
-        in_a_crowd.push(once(program, N_HANGING).await?);
+        alone.push(once(gateway, program, 0).await?);
+        in_a_crowd.push(once(gateway, program, N_HANGING).await?);
     }
     Ok(Measured { alone: median(&alone), in_a_crowd: median(&in_a_crowd) })
 }
@@ -70,7 +75,7 @@ fn median(all: &[Answers]) -> Answers {
     Answers { list: of(|all| all.list), first: of(|all| all.first), later: of(|all| all.later) }
 }
 
-async fn once(program: &Path, n_hanging: usize) -> Result<Answers> {
+async fn once(gateway: &Path, program: &Path, n_hanging: usize) -> Result<Answers> {
     let folder = std::env::temp_dir().join(format!("pegboard-measure-{}", std::process::id()));
     std::fs::create_dir_all(&folder)?;
     let (file, journal) = (folder.join("servers.json"), folder.join("journal"));
@@ -83,7 +88,7 @@ async fn once(program: &Path, n_hanging: usize) -> Result<Answers> {
     std::fs::write(&file, json!({"mcpServers": servers}).to_string())?;
 
     let begun = Instant::now();
-    let (mut host, client) = start(program, &file).await?;
+    let (mut host, client) = start(gateway, &file).await?;
     client.call("tools/list", None).await.map_err(Error::other)?;
     let list = begun.elapsed();
     call(&client, "good").await?;
@@ -98,9 +103,14 @@ async fn once(program: &Path, n_hanging: usize) -> Result<Answers> {
     while std::fs::read_to_string(&journal)?.matches("server/discover").count() < n_hanging {
         time::sleep(Duration::from_millis(5)).await;
     }
-    let begun = Instant::now();
-    call(&client, "good").await?;
-    let later = begun.elapsed();
+    let mut later = Vec::new();
+    for _ in 0..N_LATER {
+        let begun = Instant::now();
+        call(&client, "good").await?;
+        later.push(begun.elapsed());
+    }
+    later.sort_unstable();
+    let later = later[N_LATER / 2];
 
     hanging.iter().for_each(JoinHandle::abort);
     join_all(hanging).await;
@@ -111,10 +121,13 @@ async fn once(program: &Path, n_hanging: usize) -> Result<Answers> {
     Ok(Answers { list, first, later })
 }
 
-async fn start(program: &Path, file: &Path) -> Result<(Child, Client)> {
-    let mut host = Command::new(program)
-        .arg("host")
+async fn start(gateway: &Path, file: &Path) -> Result<(Child, Client)> {
+    let mut host = Command::new(gateway)
+        .arg("serve")
         .arg(file)
+        .args(["--stdio", "--state"])
+        // A new one each time, so that nobody knows what the servers have.
+        .arg(file.with_file_name("state"))
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::null())
@@ -123,7 +136,7 @@ async fn start(program: &Path, file: &Path) -> Result<(Child, Client)> {
     let missing = || Error::other("the host has no pipes");
     let (stdin, stdout) = (host.stdin.take().ok_or_else(missing)?, host.stdout.take().ok_or_else(missing)?);
     let (link, _pump) = lines(stdout, stdin, InputLimits::client());
-    let options = ClientOptions { era: Some(Era::Session), ..ClientOptions::new("measure", "1") };
+    let options = ClientOptions { era: Some(Era::Stateless), ..ClientOptions::new("measure", "1") };
     let client = Client::connect(link, Arc::new(Silent), options).await.map_err(Error::other)?;
     Ok((host, client))
 }

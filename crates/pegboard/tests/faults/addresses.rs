@@ -2,7 +2,7 @@
 
 use pegboard_testkit::hostile::http::Mode;
 
-use crate::case::{Case, Fault, Then, check_all};
+use crate::case::{Case, Fault, Outcome, Then, check_all};
 
 fn address(mode: Mode) -> Fault {
     Fault::Address(mode)
@@ -70,6 +70,7 @@ async fn a_login_that_is_wanted_is_asked_for() {
         Case {
             journal: vec![("count", 0..=0)],
             then: Then::Refuses,
+            outcome: Outcome::Error("auth_required", "wants a login"),
             ..Case::unusable(address(Mode::Always401), "")
         },
         Case::failed(address(Mode::Late401), "auth_required", "wants a login"),

@@ -123,7 +123,7 @@ impl Case {
             journal: vec![("count", 0..=0)],
             then: Then::Refuses,
             log,
-            ..Self::failed(fault, "unknown_tool", "faulty__count")
+            ..Self::failed(fault, "server_unavailable", "MCP server 'faulty'")
         }
     }
 }

@@ -10,13 +10,13 @@ use pegboard_wire::link::InputLimits;
 use pegboard_wire::stdio::lines;
 use pegboard_wire::{Happening, Id, Inbound, Notification, Oddities, RawJson, Receiver, RpcError};
 use serde_json::{Value, json};
-use tempfile::NamedTempFile;
+use tempfile::{NamedTempFile, TempDir};
 use tokio::io::AsyncReadExt;
 use tokio::process::{Child, Command};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
-use crate::processes::{LONG, Marker, peak_memory, testkit};
+use crate::processes::{LONG, Marker, peak_memory};
 
 /// A gateway that runs. Dropping it kills it.
 pub(crate) struct Host {
@@ -26,6 +26,7 @@ pub(crate) struct Host {
     /// What it had before anybody used it, in KiB.
     idle_memory: u64,
     _settings: NamedTempFile,
+    _state: TempDir,
 }
 
 /// How a call went.
@@ -43,9 +44,13 @@ impl Host {
     pub(crate) async fn start(marker: &Marker, servers: &Value) -> Self {
         let settings = NamedTempFile::new().unwrap();
         serde_json::to_writer(&settings, &json!({"mcpServers": servers})).unwrap();
-        let mut child = Command::new(testkit())
-            .arg("host")
+        let state = TempDir::new().unwrap();
+        let mut child = Command::new(env!("CARGO_BIN_EXE_pegboard"))
+            .arg("serve")
             .arg(settings.path())
+            .args(["--stdio", "--profile", "flat", "--state"])
+            .arg(state.path())
+            .env("PEGBOARD_LOG", "info")
             .env(Marker::VARIABLE, marker.value())
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -68,7 +73,7 @@ impl Host {
         };
         let client = timeout(LONG, Client::connect(link, Arc::new(Ada), options)).await.unwrap().unwrap();
         let idle_memory = peak_memory(child.id().unwrap());
-        Self { child, client, log, idle_memory, _settings: settings }
+        Self { child, client, log, idle_memory, _settings: settings, _state: state }
     }
 
     /// Makes a call, and waits for its end.

@@ -93,7 +93,6 @@ async fn floods_have_a_bound() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "the host needs 86 MiB for them"]
 async fn twenty_thousand_tools_fit_into_64_mib() {
     check_all(vec![Case::harmless(program(Mode::ListHuge))]).await;
 }
