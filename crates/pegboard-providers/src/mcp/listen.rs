@@ -47,7 +47,7 @@ fn has(client: &Client, path: &[&str]) -> bool {
 async fn stay(live: &Live, mut news: watch::Receiver<Wish>) {
     loop {
         let is_watched = !news.borrow_and_update().resources.is_empty();
-        let _stay = if is_watched { live.traffic().enter(None) } else { None };
+        let _stay = if is_watched { live.traffic().stay() } else { None };
         if news.changed().await.is_err() {
             return pending().await;
         }

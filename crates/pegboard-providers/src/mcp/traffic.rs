@@ -55,10 +55,20 @@ struct Calls {
 
 #[derive(Clone)]
 struct UnderWay {
+    purpose: Purpose,
     client: Option<Arc<dyn Client>>,
     /// The id of its request, once it is known.
     id: Option<Id>,
     over: CancellationToken,
+}
+
+/// What somebody is there for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Purpose {
+    /// Something that the server is asked to do.
+    Call,
+    /// To hear what changes.
+    Watch,
 }
 
 /// A call under way, for as long as this lives.
@@ -66,6 +76,12 @@ pub(super) struct Ticket {
     traffic: Traffic,
     number: u64,
     over: CancellationToken,
+}
+
+impl Calls {
+    fn callers(&self) -> impl Iterator<Item = &UnderWay> {
+        self.under_way.values().filter(|one| one.purpose == Purpose::Call)
+    }
 }
 
 impl Ticket {
@@ -113,25 +129,34 @@ impl Traffic {
 
     /// Notes a call that is about to be made; `None` if the connection takes no more.
     pub(super) fn enter(&self, client: Option<Arc<dyn Client>>) -> Option<Ticket> {
+        self.admit(Purpose::Call, client)
+    }
+
+    /// Notes somebody who wants the server to be there and asks nothing of it; `None` if the connection takes no more.
+    pub(super) fn stay(&self) -> Option<Ticket> {
+        self.admit(Purpose::Watch, None)
+    }
+
+    fn admit(&self, purpose: Purpose, client: Option<Arc<dyn Client>>) -> Option<Ticket> {
         let over = CancellationToken::new();
         let mut number = 0;
         let has_entered = self.0.calls.send_if_modified(|calls| {
             if !calls.is_closed {
                 number = calls.next;
                 calls.next += 1;
-                calls.under_way.insert(number, UnderWay { client, id: None, over: over.clone() });
+                calls.under_way.insert(number, UnderWay { purpose, client, id: None, over: over.clone() });
             }
             !calls.is_closed
         });
         has_entered.then(|| Ticket { traffic: self.clone(), number, over })
     }
 
-    /// Whether no call is under way.
+    /// Whether nobody is there.
     pub(super) fn is_idle(&self) -> bool {
         self.0.calls.borrow().under_way.is_empty()
     }
 
-    /// Waits until no call has been under way for so long. From then on the connection takes no more.
+    /// Waits until nobody has been there for so long. From then on the connection takes no more.
     pub(super) async fn idle_for(&self, time: Duration) {
         let mut calls = self.0.calls.subscribe();
         loop {
@@ -234,12 +259,14 @@ impl Traffic {
     /// Whom something is for that the server says about a request, or about none in particular.
     fn meant(&self, about: Option<&Id>) -> Asked {
         let calls = self.0.calls.borrow();
-        if let Some(call) = calls.under_way.values().find(|call| about.is_some() && call.id.as_ref() == about)
-        {
-            return Asked::One(call.clone());
+        if about.is_some() {
+            // A call that has ended is no reason to turn to another.
+            let call = calls.callers().find(|call| call.id.as_ref() == about);
+            return call.cloned().map_or(Asked::Nobody, Asked::One);
         }
-        let mut listening = calls.under_way.values().filter(|call| call.client.is_some());
-        match (listening.next(), listening.next()) {
+        // Who cannot be spoken to may be the one that is meant.
+        let mut callers = calls.callers();
+        match (callers.next(), callers.next()) {
             (None, _) => Asked::Nobody,
             (Some(only), None) => Asked::One(only.clone()),
             (Some(_), Some(_)) => Asked::Several,
@@ -251,7 +278,7 @@ impl Traffic {
         if about.is_some() {
             let mut calls = self.0.calls.subscribe();
             let has_id = |calls: &Calls| calls.under_way.values().any(|call| call.id.as_ref() == about);
-            // If it does not come the question is for whoever else it can be for.
+            // If it does not come the call has ended.
             let _ = time::timeout(SOON, calls.wait_for(has_id)).await;
         }
     }
@@ -264,7 +291,7 @@ impl Traffic {
             self.0.asked.notify_one();
         }
         match self.meant(about.as_ref()) {
-            Asked::One(call) => {
+            Asked::One(call) if call.client.is_some() => {
                 let params = request.params.unwrap_or_else(RawJson::empty_object);
                 let question = Question { method: request.method.to_string(), params };
                 match put(&call, question).await {
@@ -273,8 +300,10 @@ impl Traffic {
                     answer => answer.map_err(|error| refusal(&error.to_string())),
                 }
             }
-            Asked::Nobody if is_roots => Ok(no_roots()),
-            Asked::Nobody => Err(refusal("no call is under way that somebody could be asked about")),
+            Asked::One(_) | Asked::Nobody if is_roots => Ok(no_roots()),
+            Asked::One(_) | Asked::Nobody => {
+                Err(refusal("no call is under way that somebody could be asked about"))
+            }
             Asked::Several => Err(refusal(
                 "calls of several callers are under way, and nobody can tell whom the question is for",
             )),
@@ -315,7 +344,7 @@ impl Receiver for Traffic {
         // come here.
         match (self.meant(about.as_ref()), &*notification.method, notification.params.as_ref()) {
             (Asked::One(UnderWay { client: Some(client), .. }), ..) => tell(&*client, notification),
-            (Asked::Nobody, "notifications/message", Some(params)) => {
+            (Asked::Nobody, "notifications/message", Some(params)) if about.is_none() => {
                 self.update(Update::Log(params.clone()));
             }
             // A line that may be one caller's is for no other.
@@ -344,5 +373,27 @@ pub(super) fn tell(client: &dyn Client, notification: Notification) {
         }
         "notifications/message" => client.notify(Notice::Log(params)),
         _ => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use pegboard_core::id::ServerName;
+    use pegboard_core::settings::mcp::{Settings, Target};
+
+    use super::*;
+
+    #[test]
+    fn what_is_about_a_call_that_has_ended_is_for_nobody_else() {
+        let settings = Settings::new(ServerName::new("stage").unwrap(), Target::Embedded);
+        let traffic = Traffic::new(Arc::default(), Updates::new(&settings));
+        let (first, second) = (traffic.enter(None).unwrap(), traffic.enter(None).unwrap());
+        first.is_request(Id::Number(1));
+        second.is_request(Id::Number(2));
+        let is_found = |id| matches!(traffic.meant(Some(&Id::Number(id))), Asked::One(_));
+        assert_eq!([is_found(1), is_found(2), is_found(3)], [true, true, false]);
+        drop(first);
+        assert_eq!([is_found(1), is_found(2)], [false, true]);
+        assert!(matches!(traffic.meant(None), Asked::One(_)));
     }
 }

@@ -6,6 +6,7 @@ mod stage;
 
 mod calls;
 mod extras;
+mod hostile;
 mod lists;
 mod lives;
 mod programs;

@@ -1,0 +1,53 @@
+//! What servers and callers do at the worst moment.
+
+use pegboard_core::provider::Provider;
+use pegboard_wire::client::Era;
+use serde_json::json;
+use tokio::sync::broadcast::error::TryRecvError;
+
+use crate::stage::{Person, Stage, call, line, settle};
+
+#[tokio::test(start_paused = true)]
+async fn a_question_about_the_call_of_a_mute_caller_is_put_to_nobody_else() {
+    let stage = Stage::new();
+    let server = stage.opened(Era::Session).await;
+    let ann = Person::named("Ann");
+    let hanging = call(&server, "hang", json!({}), ann.context());
+    let asking = async {
+        stage.hanging(1).await;
+        line(&server, "ask").await
+    };
+    let asked = tokio::select! {
+        result = hanging => panic!("{result:?}"),
+        asked = asking => asked,
+    };
+    assert_eq!(
+        asked,
+        "execution_error: MCP error -32603: The question has no answer: calls of several callers are under way, and \
+         nobody can tell whom the question is for"
+    );
+    assert_eq!(ann.heard(), [""; 0]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_line_of_the_log_about_the_call_of_a_mute_caller_is_told_to_nobody() {
+    let stage = Stage::new();
+    let server = stage.opened(Era::Session).await;
+    let mut updates = server.updates();
+    assert_eq!(line(&server, "count").await, "counted");
+    settle().await;
+    assert_eq!(updates.try_recv(), Err(TryRecvError::Empty));
+
+    let ann = Person::named("Ann");
+    let hanging = call(&server, "hang", json!({}), ann.context());
+    let counting = async {
+        stage.hanging(1).await;
+        line(&server, "count").await;
+        settle().await;
+    };
+    tokio::select! {
+        result = hanging => panic!("{result:?}"),
+        () = counting => {}
+    }
+    assert_eq!((ann.heard(), updates.try_recv()), (vec![], Err(TryRecvError::Empty)));
+}
