@@ -297,7 +297,7 @@ async fn gone(backing: Option<&mut Box<dyn Backing>>) -> String {
     }
 }
 
-/// Waits until a server does not answer that is in doubt, or that nobody has used for a while.
+/// Waits until a server does not answer that is in doubt, or that has had nothing to do for a while.
 async fn silence(live: &Live, settings: &Settings) {
     let traffic = live.traffic();
     loop {
@@ -306,10 +306,10 @@ async fn silence(live: &Live, settings: &Settings) {
             () = passes(settings.health_interval) => false,
         };
         // A server may be too busy with its calls to answer; they have limits of their own, and doubt comes with them.
-        if !in_doubt && !traffic.is_idle() {
+        if !in_doubt && traffic.is_busy() {
             continue;
         }
-        if !answers(live.client(), settings.health_probe).await && (in_doubt || traffic.is_idle()) {
+        if !answers(live.client(), settings.health_probe).await && (in_doubt || !traffic.is_busy()) {
             return;
         }
     }

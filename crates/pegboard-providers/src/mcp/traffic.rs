@@ -156,6 +156,11 @@ impl Traffic {
         self.0.calls.borrow().under_way.is_empty()
     }
 
+    /// Whether the server is at work on a call.
+    pub(super) fn is_busy(&self) -> bool {
+        self.0.calls.borrow().callers().next().is_some()
+    }
+
     /// Waits until nobody has been there for so long. From then on the connection takes no more.
     pub(super) async fn idle_for(&self, time: Duration) {
         let mut calls = self.0.calls.subscribe();

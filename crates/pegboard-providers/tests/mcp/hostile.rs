@@ -1,11 +1,13 @@
 //! What servers and callers do at the worst moment.
 
-use pegboard_core::provider::Provider;
+use pegboard_core::call::CallContext;
+use pegboard_core::provider::{Method, Provider, Request, ServerState};
 use pegboard_wire::client::Era;
 use serde_json::json;
 use tokio::sync::broadcast::error::TryRecvError;
+use tokio::time::Instant;
 
-use crate::stage::{Person, Stage, call, line, settle};
+use crate::stage::{Person, Stage, call, line, settle, until};
 
 #[tokio::test(start_paused = true)]
 async fn a_question_about_the_call_of_a_mute_caller_is_put_to_nobody_else() {
@@ -50,4 +52,17 @@ async fn a_line_of_the_log_about_the_call_of_a_mute_caller_is_told_to_nobody() {
         () = counting => {}
     }
     assert_eq!((ann.heard(), updates.try_recv()), (vec![], Err(TryRecvError::Empty)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_is_only_watched_is_asked_whether_it_answers() {
+    let stage = crate::requests::watched();
+    let server = stage.opened(Era::Session).await;
+    let request = Request { method: Method::Subscribe, params: json!({"uri": "x:a"}).into() };
+    server.request(&request, &CallContext::default()).await.unwrap();
+    let begun = Instant::now();
+    stage.freeze();
+    stage.starts(2).await;
+    until(&server, &ServerState::Ready).await;
+    assert_eq!(begun.elapsed().as_secs(), 63);
 }
