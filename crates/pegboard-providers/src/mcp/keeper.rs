@@ -197,6 +197,10 @@ impl Keeper {
     /// Parts from a server; why it is to be started again, if it is.
     async fn part(&mut self, end: End) -> Option<Cause> {
         let name = self.life.settings.name.clone();
+        let (is_unused, uptime) = self.current.as_ref().map_or((true, Duration::ZERO), |current| {
+            (current.live.traffic().is_idle(), current.since.elapsed())
+        });
+        self.patience.ran(uptime);
         let (why, is_lost) = match end {
             End::Unused => {
                 self.life.rest(Phase::Idle);
@@ -210,15 +214,12 @@ impl Keeper {
         };
         let why_in_full = self.with_last_words(clipped(&why, MAX_WHY_BYTES).into_owned());
         tracing::warn!(server = %name, "MCP server went away: {why_in_full}");
-        let (is_unused, uptime) = self.current.as_ref().map_or((true, Duration::ZERO), |current| {
-            (current.live.traffic().is_idle(), current.since.elapsed())
-        });
         if is_lost && is_unused && self.life.settings.revival == Revival::WhenUsed {
             self.life.rest(Phase::Idle);
             self.close(&why).await;
             return None;
         }
-        let delay = self.patience.lost(uptime);
+        let delay = self.patience.lost();
         let trouble = Trouble {
             why: format!("MCP server '{name}' went away: {why_in_full}"),
             fix: "Look at its log.".to_owned(),

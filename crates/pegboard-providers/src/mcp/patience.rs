@@ -38,11 +38,15 @@ impl Patience {
         self.next()
     }
 
-    /// The server went away after so long: how long until it is started again.
-    pub(super) fn lost(&mut self, uptime: Duration) -> Duration {
+    /// The server ran for so long, however that ended.
+    pub(super) fn ran(&mut self, uptime: Duration) {
         if uptime >= SUSTAINED {
             self.n_waited = 0;
         }
+    }
+
+    /// The server went away: how long until it is started again.
+    pub(super) fn lost(&mut self) -> Duration {
         self.next()
     }
 
@@ -67,13 +71,14 @@ mod tests {
     #[test]
     fn a_server_that_ran_for_a_while_is_started_again_at_once() {
         let mut patience = Patience::default();
-        let brief = Duration::from_secs(59);
+        patience.ran(Duration::from_secs(59));
         assert_eq!(
-            [patience.lost(brief), patience.failed(), patience.failed()].map(|wait| wait.as_secs()),
+            [patience.lost(), patience.failed(), patience.failed()].map(|wait| wait.as_secs()),
             [0, 1, 2]
         );
         patience.started();
-        assert_eq!((patience.n_failed(), patience.lost(brief).as_secs()), (0, 5));
-        assert_eq!(patience.lost(SUSTAINED).as_secs(), 0);
+        assert_eq!((patience.n_failed(), patience.lost().as_secs()), (0, 5));
+        patience.ran(SUSTAINED);
+        assert_eq!(patience.lost().as_secs(), 0);
     }
 }

@@ -1,5 +1,7 @@
 //! What servers and callers do at the worst moment.
 
+use std::time::Duration;
+
 use pegboard_core::call::CallContext;
 use pegboard_core::provider::{Method, Provider, Request, ServerState};
 use pegboard_wire::client::Era;
@@ -7,7 +9,7 @@ use serde_json::json;
 use tokio::sync::broadcast::error::TryRecvError;
 use tokio::time::Instant;
 
-use crate::stage::{Person, Stage, call, line, settle, until};
+use crate::stage::{Person, Stage, Start, call, line, settle, until};
 
 #[tokio::test(start_paused = true)]
 async fn a_question_about_the_call_of_a_mute_caller_is_put_to_nobody_else() {
@@ -65,4 +67,20 @@ async fn a_server_that_is_only_watched_is_asked_whether_it_answers() {
     stage.starts(2).await;
     until(&server, &ServerState::Ready).await;
     assert_eq!(begun.elapsed().as_secs(), 63);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_long_run_is_remembered_even_if_it_ended_because_nobody_used_the_server() {
+    let stage = Stage::new();
+    stage.next_starts([Start::Refuse, Start::Refuse, Start::Refuse]);
+    let idle_stop = Some(Duration::from_mins(2));
+    let server = stage.provider_with(Era::Session, |settings| settings.idle_stop = idle_stop);
+    server.open().await.unwrap_err();
+    until(&server, &ServerState::Ready).await;
+    until(&server, &ServerState::Idle).await;
+    stage.next_starts([Start::Refuse]);
+    let begun = Instant::now();
+    server.open().await.unwrap_err();
+    until(&server, &ServerState::Ready).await;
+    assert_eq!(begun.elapsed(), Duration::from_secs(1));
 }
