@@ -9,13 +9,14 @@ use pegboard_core::call::{CallContext, ValidCall};
 use pegboard_core::error::CallError;
 use pegboard_core::handler::Handler;
 use pegboard_core::output::Output;
-use pegboard_core::provider::{Provider, Request};
+use pegboard_core::provider::Request;
 use pegboard_json::RawJson;
+use tokio::time;
 
-use super::Server;
 use super::call::Calls;
 use super::connect::Connect;
 use super::life::{End, Life};
+use super::{SHUT_DOWN_TIMEOUT, Server};
 
 /// How many servers of their own the sessions of one server may have at once.
 const MAX_OWN: usize = 100;
@@ -39,7 +40,20 @@ struct State {
     tenant: Weak<Home>,
     /// Whether a session has had the base to itself.
     has_had_tenant: bool,
-    own: Vec<Weak<Home>>,
+    own: Vec<Own>,
+}
+
+/// A server of a session's own, until it has ended.
+struct Own {
+    home: Weak<Home>,
+    life: Arc<Life>,
+}
+
+impl Own {
+    /// Whether nobody uses it any more and nothing of it is left.
+    fn is_over(&self) -> bool {
+        self.home.strong_count() == 0 && self.life.ended.is_cancelled()
+    }
 }
 
 /// Where the calls of one session go.
@@ -92,10 +106,7 @@ impl Homes {
         };
         let life = match &*home {
             Home::Base(life) => Arc::clone(life),
-            Home::Own(server) => {
-                server.wake();
-                Arc::clone(&server.life)
-            }
+            Home::Own(server) => Arc::clone(&server.life),
         };
         Ok((life, Some(home)))
     }
@@ -115,7 +126,7 @@ impl Homes {
     }
 
     fn build(&self, state: &mut State) -> Result<Arc<Home>, CallError> {
-        state.own.retain(|home| home.strong_count() > 0);
+        state.own.retain(|own| !own.is_over());
         let name = &self.base.settings.name;
         if state.own.len() >= MAX_OWN || self.base.stop.is_cancelled() {
             let reason = format!(
@@ -123,8 +134,12 @@ impl Homes {
             );
             return Err(CallError::ServerUnavailable { reason });
         }
-        let home = Arc::new(Home::Own(Server::alone(&self.base, Arc::clone(&self.connect))));
-        state.own.push(Arc::downgrade(&home));
+        let server = Server::alone(&self.base, Arc::clone(&self.connect));
+        // One that nobody keeps would never end.
+        server.wake();
+        let life = Arc::clone(&server.life);
+        let home = Arc::new(Home::Own(server));
+        state.own.push(Own { home: Arc::downgrade(&home), life });
         Ok(home)
     }
 
@@ -138,15 +153,17 @@ impl Homes {
         Calls(life).request(request, context).await
     }
 
-    /// Ends every server of a session's own.
+    /// Ends every server of a session's own, and waits for those that are about to end.
     pub(super) async fn shut_down(&self) {
-        let own: Vec<Arc<Home>> = self.state().own.iter().filter_map(Weak::upgrade).collect();
-        join_all(own.iter().map(|home| async move {
-            if let Home::Own(server) = &**home {
-                server.shut_down().await;
-            }
-        }))
-        .await;
+        let lives: Vec<Arc<Life>> = self.state().own.iter().map(|own| Arc::clone(&own.life)).collect();
+        for life in &lives {
+            life.stop.cancel();
+        }
+        let ended = join_all(lives.iter().map(|life| life.ended.cancelled()));
+        if time::timeout(SHUT_DOWN_TIMEOUT, ended).await.is_err() {
+            let server = &self.base.settings.name;
+            tracing::warn!(%server, "MCP servers of sessions did not end in time");
+        }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {

@@ -1,13 +1,19 @@
 //! What servers and callers do at the worst moment.
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::{BoxFuture, FutureExt};
 use pegboard_core::call::CallContext;
+use pegboard_core::id::ServerName;
 use pegboard_core::provider::{Method, Provider, Request, ServerState};
+use pegboard_core::settings::mcp::{Settings, Target};
+use pegboard_providers::mcp::{Backing, Connect, ConnectError, Connected, Introduction, Server};
 use pegboard_wire::client::Era;
 use serde_json::json;
 use tokio::sync::broadcast::error::TryRecvError;
-use tokio::time::Instant;
+use tokio::sync::watch;
+use tokio::time::{self, Instant};
 
 use crate::stage::{Person, Stage, Start, call, line, settle, until};
 
@@ -83,4 +89,55 @@ async fn a_long_run_is_remembered_even_if_it_ended_because_nobody_used_the_serve
     server.open().await.unwrap_err();
     until(&server, &ServerState::Ready).await;
     assert_eq!(begun.elapsed(), Duration::from_secs(1));
+}
+
+/// A way to servers with a process behind each that takes long to end, and how many of those there are.
+struct Slow(Arc<dyn Connect>, watch::Sender<usize>);
+
+impl Connect for Slow {
+    fn connect(&self, introduction: Introduction) -> BoxFuture<'_, Result<Connected, ConnectError>> {
+        async move {
+            let connected = self.0.connect(introduction).await?;
+            self.1.send_modify(|n_processes| *n_processes += 1);
+            Ok(Connected { backing: Some(Box::new(SlowProcess(self.1.clone()))), ..connected })
+        }
+        .boxed()
+    }
+}
+
+struct SlowProcess(watch::Sender<usize>);
+
+impl Backing for SlowProcess {
+    fn gone(&mut self) -> BoxFuture<'_, String> {
+        std::future::pending().boxed()
+    }
+
+    fn end(self: Box<Self>) -> BoxFuture<'static, ()> {
+        async move {
+            time::sleep(Duration::from_secs(5)).await;
+            self.0.send_modify(|n_processes| *n_processes -= 1);
+        }
+        .boxed()
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn servers_of_their_own_count_until_they_have_ended() {
+    let stage = Stage::new();
+    let n_processes = watch::Sender::new(0);
+    let mut settings = Settings::new(ServerName::new("stage").unwrap(), Target::Embedded);
+    settings.is_shared = false;
+    let way = Arc::new(Slow(stage.connector(Era::Session), n_processes.clone()));
+    let server = Server::new(settings, way);
+    server.open().await.unwrap();
+    let begun = Instant::now();
+    let mut n_answered = 0;
+    for _ in 0..150 {
+        n_answered += usize::from(line(&server, "echo").await == "{}");
+    }
+    assert_eq!((n_answered, *n_processes.borrow(), begun.elapsed()), (100, 101, Duration::ZERO));
+    time::sleep(Duration::from_secs(10)).await;
+    assert_eq!((line(&server, "echo").await.as_str(), *n_processes.borrow()), ("{}", 2));
+    server.shut_down().await;
+    assert_eq!(*n_processes.borrow(), 0);
 }
