@@ -117,7 +117,7 @@ impl Server {
         life.updates = base.updates.of_one_session();
         let life = Arc::new(life);
         let handler = Arc::new(Calls(Arc::clone(&life)));
-        Self::kept(life, connect, handler)
+        Self::kept(life, connect.apart().unwrap_or(connect), handler)
     }
 
     fn kept(life: Arc<Life>, connect: Arc<dyn Connect>, handler: Arc<dyn Handler>) -> Self {

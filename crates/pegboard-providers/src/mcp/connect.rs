@@ -20,6 +20,12 @@ pub trait Connect: Send + Sync + 'static {
     fn last_words(&self) -> Option<String> {
         None
     }
+
+    /// The same way for a server that one session has to itself. `None` if all can use this one, because it remembers
+    /// nothing that a server says.
+    fn apart(&self) -> Option<Arc<dyn Connect>> {
+        None
+    }
 }
 
 /// How we introduce ourselves to a server.

@@ -1,6 +1,6 @@
 //! A way to servers that are programs.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use futures_util::future::{BoxFuture, FutureExt};
@@ -85,6 +85,11 @@ impl Connect for Stdio {
         let redactor = Redactor::new(secrets.map(|(_, value)| value));
         let text = redactor.text(&last_words.text()).into_owned();
         Some(text).filter(|text| !text.trim().is_empty())
+    }
+
+    fn apart(&self) -> Option<Arc<dyn Connect>> {
+        let (launch, redactor) = (self.launch.clone(), self.redactor.clone());
+        Some(Arc::new(Self { launch, redactor, last_words: Mutex::default() }))
     }
 }
 

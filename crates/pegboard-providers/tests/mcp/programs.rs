@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use pegboard_core::call::CallContext;
 use pegboard_core::id::ServerName;
-use pegboard_core::provider::{Provider, ServerState};
+use pegboard_core::provider::{Method, Provider, Request, ServerState};
 use pegboard_core::settings::mcp::{Program, Secret, Settings, Target};
 use pegboard_providers::mcp::{Health, Pool, PoolOptions};
 use pegboard_providers::process::Supervisor;
@@ -41,6 +41,10 @@ fn actor() {
         }
         "silent" => {
             eprintln!("still loading");
+            std::thread::park();
+        }
+        "secretive" => {
+            eprintln!("the diary of {}", std::process::id());
             std::thread::park();
         }
         "supervisor" => {
@@ -193,4 +197,24 @@ async fn what_a_program_said_last_is_told_without_its_secrets() {
     let missing = Target::Program(Program::new("no-such-program"));
     let server = pool().server(Settings::new(ServerName::new("missing").unwrap(), missing)).unwrap();
     insta::assert_snapshot!(server.open().await.unwrap_err(), @"MCP server 'missing' did not start: spawn no-such-program ENOENT: no program called 'no-such-program' in PATH; install it, or give its full path");
+}
+
+#[tokio::test]
+async fn what_the_program_of_one_session_says_is_told_to_no_other() {
+    let (mut settings, mark) = settings("secretive");
+    settings.is_shared = false;
+    settings.start_timeout = Duration::from_secs(3);
+    let server = pool().server(settings).unwrap();
+    let request = Request { method: Method::GetPrompt, params: json!({"name": "any"}).into() };
+    // Nobody remembers them, so each has a server of its own.
+    let ask = async || server.request(&request, &CallContext::default()).await.unwrap_err().to_string();
+    let ask_later = async {
+        time::sleep(Duration::from_millis(300)).await;
+        ask().await
+    };
+    let (one, other) = tokio::join!(ask(), ask_later);
+    assert!(one.contains("the diary of") && other.contains("the diary of"), "{one}\n{other}");
+    assert_ne!(one, other);
+    server.shut_down().await;
+    none_left(&mark).await;
 }
