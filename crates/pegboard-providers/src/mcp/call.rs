@@ -104,6 +104,8 @@ fn meta_for(context: &CallContext, given: &RawJson) -> Option<RawJson> {
 enum Stop {
     /// The server never had it: what is wrong with the connection.
     NotTaken { end: End },
+    /// The server did not like it, or has forgotten the session: some say both with the same words.
+    Unwelcome(Failure),
     /// The server may have had it.
     Failed(Failure),
     /// It ended some other way.
@@ -140,6 +142,14 @@ impl Calls {
             Ok(result) => return Ok(result),
             Err(Stop::NotTaken { end }) => {
                 live.give_up(end);
+                self.0.successor(&live).await?
+            }
+            Err(stop @ Stop::Unwelcome(_)) => {
+                // To begin again would end the calls of all others.
+                if answers(live.client(), self.0.settings.health_probe).await {
+                    return Err(self.error(&live, errand, stop));
+                }
+                live.give_up(End::Expired);
                 self.0.successor(&live).await?
             }
             Err(stop) if stop.is_loss() && errand.twice == Twice::Harmless => {
@@ -191,10 +201,15 @@ impl Calls {
             })?;
             ticket.is_request(exchange.id());
             let result = match answer(&mut exchange, live, context).await {
-                Err(Failure::Lost(TransportError::Status { status: 400 | 404, .. }))
+                Err(Failure::Lost(TransportError::Status { status: 404, .. }))
                     if round == 0 && client.era() == Era::Session =>
                 {
                     return Err(Stop::NotTaken { end: End::Expired });
+                }
+                Err(failure @ Failure::Lost(TransportError::Status { status: 400, .. }))
+                    if round == 0 && client.era() == Era::Session =>
+                {
+                    return Err(Stop::Unwelcome(failure));
                 }
                 result => result.map_err(Stop::Failed)?,
             };
@@ -233,7 +248,7 @@ impl Calls {
         let (name, noun) = (&self.0.settings.name, errand.noun());
         let failure = match stop {
             Stop::Error(error) => return error,
-            Stop::Failed(failure) => failure,
+            Stop::Unwelcome(failure) | Stop::Failed(failure) => failure,
             Stop::NotTaken { end } => {
                 live.give_up(end);
                 let reason = format!("MCP server '{name}' did not take the {noun}");

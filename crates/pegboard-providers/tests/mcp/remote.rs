@@ -31,6 +31,8 @@ use crate::stage::{Act, ERAS, EXACT, Person, Speaking, Stage, become_true, call,
 struct Door {
     is_locked: Arc<AtomicBool>,
     has_forgotten: Arc<AtomicBool>,
+    /// Refuses the next request, and says no more than that.
+    is_picky: Arc<AtomicBool>,
     is_broken: Arc<AtomicBool>,
     n_requests: Arc<AtomicUsize>,
 }
@@ -49,6 +51,9 @@ impl Door {
         let is_in_session = request.headers().contains_key("mcp-session-id") && request.method() == "POST";
         if is_in_session && self.has_forgotten.swap(false, Ordering::SeqCst) {
             return StatusCode::NOT_FOUND.into_response();
+        }
+        if is_in_session && self.is_picky.swap(false, Ordering::SeqCst) {
+            return StatusCode::BAD_REQUEST.into_response();
         }
         next.run(request).await
     }
@@ -263,6 +268,28 @@ async fn a_session_that_the_server_forgot_is_begun_again_unseen() {
     let answer = server.request(&request, &CallContext::default()).await.unwrap();
     assert_eq!(answer.as_str(), r#"{"contents":[]}"#);
     assert_eq!((door.has_forgotten.load(Ordering::SeqCst), stage.n_requests("resources/read")), (false, 1));
+}
+
+#[tokio::test]
+async fn a_request_that_the_server_does_not_like_ends_nobody_elses_call() {
+    let (door, stage) = (Door::default(), Stage::new());
+    let address = serve(Arc::new(stage.clone()), &door).await;
+    let server = provider(Arc::new(Speaking(Era::Session, http(&format!("http://{address}/mcp")))));
+    server.open().await.unwrap();
+    let hanging = call(&server, "hang", json!({}), CallContext::default());
+    let refused = async {
+        stage.hanging(1).await;
+        door.is_picky.store(true, Ordering::SeqCst);
+        let refused = line(&server, "echo").await;
+        // Who is there, is there still.
+        assert_eq!((line(&server, "echo").await.as_str(), *stage.n_hanging.borrow()), ("{}", 1));
+        refused
+    };
+    let refused = tokio::select! {
+        result = hanging => panic!("{}", said(&result)),
+        refused = refused => refused,
+    };
+    insta::assert_snapshot!(refused, @"server_unavailable: MCP server 'far' did not take the call: the server answered with HTTP status 400");
 }
 
 #[tokio::test]
