@@ -15,7 +15,7 @@ use tokio::time;
 
 use super::call::Calls;
 use super::connect::Connect;
-use super::life::{End, Life};
+use super::life::Life;
 use super::{SHUT_DOWN_TIMEOUT, Server};
 
 /// How many servers of their own the sessions of one server may have at once.
@@ -23,9 +23,9 @@ const MAX_OWN: usize = 100;
 
 /// What carries out the calls of a server's tools, for every session in its place.
 ///
-/// Sessions share a server unless the operator says otherwise, or the server turns out to ask its callers things and
-/// cannot say whom it means. Then the first session keeps the server that is there, and every other gets one of its
-/// own, which ends with the session.
+/// Sessions share a server unless the operator says otherwise; then each gets one of its own, which ends with the
+/// session. If a server turns out to ask its callers things and cannot say whom it means, the first session keeps the
+/// server that is there, and every other gets one of its own.
 pub(super) struct Homes {
     /// The server that is there for everybody.
     base: Arc<Life>,
@@ -38,8 +38,6 @@ pub(super) struct Homes {
 struct State {
     /// The session that has the base to itself.
     tenant: Weak<Home>,
-    /// Whether a session has had the base to itself.
-    has_had_tenant: bool,
     own: Vec<Own>,
 }
 
@@ -62,18 +60,6 @@ pub(super) enum Home {
     Base(Arc<Life>),
     /// To a server of its own.
     Own(Server),
-}
-
-impl Drop for Home {
-    fn drop(&mut self) {
-        if let Self::Base(life) = self
-            && !life.settings.is_shared
-            && let Some(live) = life.live()
-        {
-            // Nobody will use it again, except to see what it offers.
-            live.give_up(End::Unused);
-        }
-    }
 }
 
 impl Homes {
@@ -111,17 +97,15 @@ impl Homes {
         Ok((life, Some(home)))
     }
 
-    /// A place for a session that has none: the base if it is free. Where sessions must not meet, the next one must not
-    /// find what the last one left behind.
+    /// A place for a session that has none: the base if it is free. Where sessions must not meet it never is, for
+    /// everybody sees what the base lists, and that may come of what a session did.
     fn settle(&self) -> Result<Arc<Home>, CallError> {
         let mut state = self.state();
-        let is_used = !self.base.settings.is_shared && state.has_had_tenant;
-        if is_used || state.tenant.strong_count() > 0 {
+        if !self.base.settings.is_shared || state.tenant.strong_count() > 0 {
             return self.build(&mut state);
         }
         let home = Arc::new(Home::Base(Arc::clone(&self.base)));
         state.tenant = Arc::downgrade(&home);
-        state.has_had_tenant = true;
         Ok(home)
     }
 

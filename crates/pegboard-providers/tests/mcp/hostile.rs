@@ -1,10 +1,13 @@
 //! What servers and callers do at the worst moment.
 
-use std::sync::Arc;
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures_util::future::{BoxFuture, FutureExt};
-use pegboard_core::call::CallContext;
+use pegboard_core::attachment::Attachments;
+use pegboard_core::call::{Call, CallContext, Invoker, Running};
+use pegboard_core::entry::ToolEntry;
 use pegboard_core::id::ServerName;
 use pegboard_core::provider::{Method, Provider, Request, ServerState};
 use pegboard_core::settings::mcp::{Settings, Target};
@@ -15,7 +18,7 @@ use tokio::sync::broadcast::error::TryRecvError;
 use tokio::sync::watch;
 use tokio::time::{self, Instant};
 
-use crate::stage::{Person, Stage, Start, call, line, settle, until};
+use crate::stage::{Person, Stage, Start, call, line, names, settle, until};
 
 #[tokio::test(start_paused = true)]
 async fn a_question_about_the_call_of_a_mute_caller_is_put_to_nobody_else() {
@@ -140,4 +143,70 @@ async fn servers_of_their_own_count_until_they_have_ended() {
     assert_eq!((line(&server, "echo").await.as_str(), *n_processes.borrow()), ("{}", 2));
     server.shut_down().await;
     assert_eq!(*n_processes.borrow(), 0);
+}
+
+/// A session that makes no calls of its own.
+#[derive(Default)]
+struct Session(Attachments);
+
+impl Invoker for Session {
+    fn find(&self, _: &str) -> Option<Arc<ToolEntry>> {
+        None
+    }
+
+    fn start(&self, _: Call) -> Running {
+        unreachable!("nothing here makes calls")
+    }
+
+    fn attachments(&self) -> Option<&Attachments> {
+        Some(&self.0)
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_session_wanted_of_a_server_that_is_not_shared_ends_with_it() {
+    let stage = crate::requests::watched();
+    let server = stage.provider_with(Era::Session, |settings| settings.is_shared = false);
+    let mut context = CallContext::default();
+    context.tools = Some(Arc::new(Session::default()));
+    for (method, params) in
+        [(Method::Subscribe, json!({"uri": "x:a"})), (Method::SetLogLevel, json!({"level": "debug"}))]
+    {
+        server.request(&Request { method, params: params.into() }, &context).await.unwrap();
+    }
+    drop(context);
+    until(&server, &ServerState::Idle).await;
+    server.open().await.unwrap();
+    settle().await;
+    assert_eq!((stage.n_started(), stage.n_requests("resources/subscribe")), (2, 1));
+    assert_eq!(stage.n_requests("logging/setLevel"), 1);
+}
+
+/// A way that leads to one server after another.
+struct InTurn(Mutex<VecDeque<Arc<dyn Connect>>>);
+
+impl Connect for InTurn {
+    fn connect(&self, introduction: Introduction) -> BoxFuture<'_, Result<Connected, ConnectError>> {
+        let way = self.0.lock().unwrap().pop_front().unwrap();
+        async move { way.connect(introduction).await }.boxed()
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_session_does_to_a_server_that_is_not_shared_shows_in_no_list() {
+    let stages = [Stage::new(), Stage::new()];
+    let ways = stages.iter().map(|stage| stage.connector(Era::Session)).collect();
+    let mut settings = Settings::new(ServerName::new("stage").unwrap(), Target::Embedded);
+    settings.is_shared = false;
+    let server = Server::new(settings, Arc::new(InTurn(Mutex::new(ways))));
+    server.open().await.unwrap();
+    let mut context = CallContext::default();
+    context.tools = Some(Arc::new(Session::default()));
+    call(&server, "echo", json!({}), context.clone()).await.unwrap();
+    for stage in stages.iter().filter(|stage| stage.n_calls("echo") > 0) {
+        stage.list(&["echo", "read_the_diary_of_ann"]);
+        stage.change();
+    }
+    time::sleep(Duration::from_secs(5)).await;
+    assert!(!names(&server.offer().borrow()).contains(&"read_the_diary_of_ann".to_owned()));
 }

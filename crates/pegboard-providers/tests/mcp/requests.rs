@@ -292,5 +292,5 @@ async fn a_line_of_the_log_of_one_sessions_server_is_for_nobody_else() {
         assert!(caller.start(Call::new("stage__mutter", json!({}))).await.result.is_ok());
     }
     time::sleep(Duration::from_secs(10)).await;
-    assert_eq!((updates.try_recv(), stage.n_running()), (Err(TryRecvError::Empty), 2));
+    assert_eq!((updates.try_recv(), stage.n_running()), (Err(TryRecvError::Empty), 3));
 }
