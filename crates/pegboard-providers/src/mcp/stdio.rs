@@ -49,9 +49,15 @@ impl Stdio {
         self
     }
 
+    fn note(&self, last_words: Option<LastWords>) {
+        *self.last_words.lock().unwrap_or_else(PoisonError::into_inner) = last_words;
+    }
+
     async fn start(&self, introduction: Introduction) -> Result<Connected, ConnectError> {
+        // What was said before is no reason why this start comes to nothing.
+        self.note(None);
         let (process, stdin, stdout) = Process::start(&self.launch)?;
-        *self.last_words.lock().unwrap_or_else(PoisonError::into_inner) = Some(process.last_words());
+        self.note(Some(process.last_words()));
         let mut running = Running(process);
         // The task that moves the lines ends with the link.
         let (link, _pump) = lines(stdout, stdin, InputLimits::client());

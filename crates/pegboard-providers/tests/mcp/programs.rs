@@ -218,3 +218,21 @@ async fn what_the_program_of_one_session_says_is_told_to_no_other() {
     server.shut_down().await;
     none_left(&mark).await;
 }
+
+#[tokio::test]
+async fn what_a_program_said_once_is_not_told_of_one_that_is_not_there() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("server");
+    std::fs::write(&path, "#!/bin/sh\necho out of luck >&2\nexit 3\n").unwrap();
+    std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    let target = Target::Program(Program::new(path.to_str().unwrap()));
+    let server = Pool::default().server(Settings::new(ServerName::new("lucky").unwrap(), target)).unwrap();
+    assert!(server.open().await.unwrap_err().to_string().ends_with("It wrote: out of luck"));
+    std::fs::remove_file(&path).unwrap();
+    let is_missing =
+        |state: &ServerState| matches!(state, ServerState::Failed { why, .. } if why.contains("ENOENT"));
+    become_true(server.state(), is_missing).await;
+    let state = server.state().borrow().clone();
+    let ServerState::Failed { why, .. } = state else { panic!("{state:?}") };
+    assert!(!why.contains("out of luck"), "{why}");
+}
