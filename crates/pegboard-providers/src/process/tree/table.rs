@@ -58,16 +58,29 @@ fn parse(pid: u32, stat: &[u8]) -> Option<Row> {
 /// Everything that runs.
 #[cfg(not(target_os = "linux"))]
 pub(super) fn read() -> io::Result<Vec<Row>> {
-    let listed =
-        std::process::Command::new("/bin/ps").args(["-A", "-o", "pid=,ppid=,pgid=,stat="]).output()?;
-    let text = String::from_utf8_lossy(&listed.stdout);
+    use std::process::{Command, Stdio};
+
+    let mut command = Command::new("/bin/ps");
+    command.args(["-A", "-o", "pid=,ppid=,pgid=,stat="]).stdin(Stdio::null()).stderr(Stdio::null());
+    let lister = command.stdout(Stdio::piped()).spawn()?;
+    let pid = lister.id();
+    let listed = lister.wait_with_output()?;
+    if !listed.status.success() {
+        return Err(io::Error::other("the system does not say what runs"));
+    }
+    Ok(parse_list(&listed.stdout, pid))
+}
+
+/// The rows of a list, but for the one that made it: it is a child of this process, and gone by now.
+#[cfg(any(test, not(target_os = "linux")))]
+fn parse_list(list: &[u8], lister: u32) -> Vec<Row> {
     let row = |line: &str| {
         let mut fields = line.split_ascii_whitespace();
         let mut number = || fields.next()?.parse().ok();
         let row = Row { pid: number()?, parent: number()?, group: number()?, began: 0 };
         (!fields.next()?.starts_with('Z')).then_some(row)
     };
-    Ok(text.lines().filter_map(row).collect())
+    String::from_utf8_lossy(list).lines().filter_map(row).filter(|row| row.pid != lister).collect()
 }
 
 #[cfg(all(test, target_os = "linux"))]
@@ -95,5 +108,12 @@ mod tests {
     fn this_process_is_among_what_runs() {
         let own = std::process::id();
         assert!(read().unwrap().iter().any(|row| row.pid == own));
+    }
+
+    #[test]
+    fn who_lists_what_runs_is_not_part_of_it() {
+        let list = b"    1     0     1 Ss\n 900   1 900 S+\n 901 900 901 Z\n 902 900 900 R+\n  odd line\n";
+        let pids: Vec<u32> = parse_list(list, 902).iter().map(|row| row.pid).collect();
+        assert_eq!(pids, [1, 900]);
     }
 }
