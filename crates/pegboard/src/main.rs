@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use anstream::eprintln;
 use clap::{Parser, Subcommand};
@@ -9,6 +10,9 @@ use pegboard::telemetry::{Options, Telemetry};
 
 mod demo;
 mod serve;
+
+/// How long work that cannot be interrupted may take to end when everything else has.
+const FAREWELL: Duration = Duration::from_millis(500);
 
 /// The tool runtime and gateway for AI agents.
 #[derive(Parser)]
@@ -71,7 +75,12 @@ fn observed(usually: &str, work: impl AsyncFnOnce(&Telemetry) -> ExitCode) -> Ex
         }
     };
     let code = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
-        Ok(runtime) => runtime.block_on(work(&telemetry)),
+        Ok(runtime) => {
+            let code = runtime.block_on(work(&telemetry));
+            // Whoever reads standard input does so until the client writes or leaves, and neither may happen.
+            runtime.shutdown_timeout(FAREWELL);
+            code
+        }
         Err(error) => {
             eprintln!("error: the system gives no event loop: {error}");
             ExitCode::FAILURE

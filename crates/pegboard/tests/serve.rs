@@ -1,0 +1,55 @@
+//! `pegboard serve`, as clients and systems end it.
+
+#![cfg(unix)]
+
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+/// Who waits for so long has failed.
+const LONG: Duration = Duration::from_secs(30);
+
+/// A gateway over standard input and output that has just answered.
+fn serving(folder: &tempfile::TempDir) -> Child {
+    let file = folder.path().join("pegboard.yaml");
+    std::fs::write(&file, "toolboxes: {}\n").expect("the folder was just made");
+    let mut gateway = Command::new(env!("CARGO_BIN_EXE_pegboard"))
+        .args(["serve", "--stdio", "--state"])
+        .arg(folder.path().join("state"))
+        .arg(&file)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("the binary was just built");
+    let ping = r#"{"jsonrpc":"2.0","id":1,"method":"ping"}"#;
+    let stdin = gateway.stdin.as_mut().expect("it was asked for");
+    writeln!(stdin, "{ping}").expect("the gateway reads");
+    let mut answer = String::new();
+    let stdout = gateway.stdout.as_mut().expect("it was asked for");
+    BufReader::new(stdout).read_line(&mut answer).expect("the gateway answers");
+    assert!(answer.contains(r#""id":1"#), "{answer}");
+    gateway
+}
+
+fn end_of(mut gateway: Child) -> ExitStatus {
+    let begun = Instant::now();
+    while begun.elapsed() < LONG {
+        if let Some(status) = gateway.try_wait().expect("nobody else waits for it") {
+            return status;
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    gateway.kill().expect("it runs");
+    panic!("the gateway does not end");
+}
+
+#[test]
+fn a_gateway_that_is_told_to_end_does_so_though_its_client_is_still_there() {
+    for signal in ["-INT", "-TERM", "-HUP"] {
+        let folder = tempfile::tempdir().expect("there is room");
+        let gateway = serving(&folder);
+        let told = Command::new("kill").args([signal, &gateway.id().to_string()]).status();
+        assert!(told.is_ok_and(|told| told.success()));
+        assert!(end_of(gateway).success(), "{signal}");
+    }
+}
