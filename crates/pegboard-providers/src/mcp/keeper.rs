@@ -214,6 +214,7 @@ impl Keeper {
         };
         let why_in_full = self.with_last_words(clipped(&why, MAX_WHY_BYTES).into_owned());
         tracing::warn!(server = %name, "MCP server went away: {why_in_full}");
+        let is_unused = is_unused && !self.life.is_awaited();
         if is_lost && is_unused && self.life.settings.revival == Revival::WhenUsed {
             self.life.rest(Phase::Idle);
             self.close(&why).await;

@@ -1,6 +1,6 @@
 //! How a server is, as everybody who uses it sees it.
 
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -25,6 +25,8 @@ pub(super) struct Life {
     state: watch::Sender<ServerState>,
     /// Somebody wants to use a server that is not running.
     wanted: Notify,
+    /// How many wait for the server to be started.
+    n_waiting: AtomicUsize,
     /// The server asks its callers things without saying whom it means.
     pub(super) asks: Arc<AtomicBool>,
     /// What callers want of the server for longer than one request.
@@ -168,6 +170,7 @@ impl Life {
             phase: watch::Sender::new(Phase::Idle),
             state: watch::Sender::new(ServerState::Idle),
             wanted: Notify::new(),
+            n_waiting: AtomicUsize::new(0),
             asks: Arc::default(),
             stop: CancellationToken::new(),
             ended: CancellationToken::new(),
@@ -211,6 +214,11 @@ impl Life {
         self.wanted.notified().await;
     }
 
+    /// Whether somebody who had the server started has not yet come to use it.
+    pub(super) fn is_awaited(&self) -> bool {
+        self.n_waiting.load(Ordering::Relaxed) > 0
+    }
+
     /// The connection. A server that does not run is started, and whoever comes meanwhile waits for the same start.
     pub(super) async fn ready(&self) -> Result<Live, CallError> {
         let mut phases = self.phase.subscribe();
@@ -226,6 +234,7 @@ impl Life {
                 }
             }
         };
+        let _waiting = Waiting::new(&self.n_waiting);
         if is_first {
             self.wanted.notify_one();
             // The sender lives as long as this does.
@@ -296,6 +305,22 @@ impl Life {
                 CallError::ServerUnavailable { reason: format!("MCP server '{name}' is not ready") }
             }
         }
+    }
+}
+
+/// Somebody who waits for a server to be started, for as long as this lives.
+struct Waiting<'l>(&'l AtomicUsize);
+
+impl<'l> Waiting<'l> {
+    fn new(n_waiting: &'l AtomicUsize) -> Self {
+        n_waiting.fetch_add(1, Ordering::Relaxed);
+        Self(n_waiting)
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
 

@@ -10,7 +10,7 @@ use pegboard_core::call::{Call, CallContext, Invoker, Running};
 use pegboard_core::entry::ToolEntry;
 use pegboard_core::id::ServerName;
 use pegboard_core::provider::{Method, Provider, Request, ServerState};
-use pegboard_core::settings::mcp::{Settings, Target};
+use pegboard_core::settings::mcp::{Revival, Settings, Target};
 use pegboard_providers::mcp::{Backing, Connect, ConnectError, Connected, Introduction, Server};
 use pegboard_wire::client::Era;
 use serde_json::json;
@@ -209,4 +209,40 @@ async fn what_a_session_does_to_a_server_that_is_not_shared_shows_in_no_list() {
     }
     time::sleep(Duration::from_secs(5)).await;
     assert!(!names(&server.offer().borrow()).contains(&"read_the_diary_of_ann".to_owned()));
+}
+
+/// A way to a server whose process is gone as soon as it has said what it has.
+struct Doomed(Arc<dyn Connect>);
+
+impl Connect for Doomed {
+    fn connect(&self, introduction: Introduction) -> BoxFuture<'_, Result<Connected, ConnectError>> {
+        async move {
+            let connected = self.0.connect(introduction).await?;
+            Ok(Connected { backing: Some(Box::new(Gone)), ..connected })
+        }
+        .boxed()
+    }
+}
+
+struct Gone;
+
+impl Backing for Gone {
+    fn gone(&mut self) -> BoxFuture<'_, String> {
+        std::future::ready("it fell over".to_owned()).boxed()
+    }
+
+    fn end(self: Box<Self>) -> BoxFuture<'static, ()> {
+        std::future::ready(()).boxed()
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn whoever_waits_for_a_server_that_falls_over_at_once_is_told_why() {
+    for revival in [Revival::AtOnce, Revival::WhenUsed] {
+        let mut settings = Settings::new(ServerName::new("stage").unwrap(), Target::Embedded);
+        settings.revival = revival;
+        let server = Server::new(settings, Arc::new(Doomed(Stage::new().connector(Era::Session))));
+        let error = server.open().await.unwrap_err();
+        assert_eq!(error.text(), "MCP server 'stage' went away: it fell over");
+    }
 }
