@@ -11,7 +11,7 @@ use pegboard_wire::client::{Client, Era, RequestOptions};
 use pegboard_wire::{Exchange, Failure, Happening, Id, code};
 use serde_json::json;
 use tokio::sync::watch;
-use tokio::time;
+use tokio::time::{self, Instant};
 
 use super::life::Live;
 use super::list::List;
@@ -20,6 +20,8 @@ use super::wishes::{Wish, Wishes};
 
 /// How long until a stream of changes that ended is asked for again.
 const LISTEN_GAP: Duration = Duration::from_secs(5);
+/// How long at most, for a server that ends one after another.
+const MAX_LISTEN_GAP: Duration = Duration::from_mins(5);
 /// How long a server may take to hear one wish again.
 const RENEW_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -88,14 +90,24 @@ fn note_gap(traffic: &Traffic, resources: &BTreeSet<String>) {
 /// Hears what changes from a server that says so only when asked; never ends.
 async fn hear(live: &Live, mut news: watch::Receiver<Wish>) {
     note_gap(live.traffic(), &news.borrow().resources);
+    let mut gap = LISTEN_GAP;
     loop {
+        let begun = Instant::now();
         match hear_stream(live, &mut news).await {
             Err(Failure::Refused(error)) if error.code == code::METHOD_NOT_FOUND => return pending().await,
             // A stream that breaks off may be the first sign that the server is gone.
             Err(Failure::Lost(_)) => live.traffic().note_doubt(),
             Ok(_) | Err(Failure::Refused(_) | Failure::Overloaded) => {}
         }
-        time::sleep(LISTEN_GAP).await;
+        if begun.elapsed() >= gap {
+            gap = LISTEN_GAP;
+        }
+        tokio::select! {
+            () = time::sleep(gap) => {}
+            // Who wants to hear of something else does not wait that long.
+            Ok(()) = news.changed() => {}
+        }
+        gap = (gap * 2).min(MAX_LISTEN_GAP);
         // Something may have changed while nobody listened.
         for list in List::ALL {
             live.traffic().note_change(list);

@@ -1,6 +1,7 @@
 //! What servers and callers do at the worst moment.
 
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -11,14 +12,19 @@ use pegboard_core::entry::ToolEntry;
 use pegboard_core::id::ServerName;
 use pegboard_core::provider::{Method, Provider, Request, ServerState};
 use pegboard_core::settings::mcp::{Revival, Settings, Target};
-use pegboard_providers::mcp::{Backing, Connect, ConnectError, Connected, Introduction, Server};
+use pegboard_providers::mcp::{Backing, Connect, ConnectError, Connected, Introduction, Pipe, Server};
+use pegboard_wire::RpcError;
 use pegboard_wire::client::Era;
+use pegboard_wire::era::Revision;
+use pegboard_wire::link::InputLimits;
+use pegboard_wire::server::{self, Change, Description, Reply, ServerRequest, Service};
+use pegboard_wire::stdio::lines;
 use serde_json::json;
 use tokio::sync::broadcast::error::TryRecvError;
-use tokio::sync::watch;
+use tokio::sync::{broadcast, watch};
 use tokio::time::{self, Instant};
 
-use crate::stage::{Person, Stage, Start, call, line, names, settle, until};
+use crate::stage::{Person, Speaking, Stage, Start, call, line, names, settle, until};
 
 #[tokio::test(start_paused = true)]
 async fn a_question_about_the_call_of_a_mute_caller_is_put_to_nobody_else() {
@@ -245,4 +251,48 @@ async fn whoever_waits_for_a_server_that_falls_over_at_once_is_told_why() {
         let error = server.open().await.unwrap_err();
         assert_eq!(error.text(), "MCP server 'stage' went away: it fell over");
     }
+}
+
+/// A server that ends every stream of changes at once, and how often it was asked for one.
+#[derive(Clone)]
+struct Curt(Stage, Arc<AtomicUsize>);
+
+impl Service for Curt {
+    fn describe(&self, revision: Revision) -> Description {
+        self.0.describe(revision)
+    }
+
+    fn call(&self, request: ServerRequest) -> BoxFuture<'static, Result<Reply, RpcError>> {
+        self.0.call(request)
+    }
+
+    fn changes(&self) -> Option<broadcast::Receiver<Change>> {
+        self.1.fetch_add(1, Ordering::SeqCst);
+        Some(broadcast::channel(1).1)
+    }
+}
+
+impl Curt {
+    fn way(&self) -> Arc<dyn Connect> {
+        let curt = self.clone();
+        Arc::new(Pipe::new(move || {
+            let (near, far) = tokio::io::duplex(64 * 1024);
+            let (reader, writer) = tokio::io::split(far);
+            let (link, _) = lines(reader, writer, InputLimits::server());
+            let serving = server::Server::new(Arc::new(curt.clone()));
+            tokio::spawn(async move { serving.serve(link).await });
+            async { Ok(tokio::io::split(near)) }
+        }))
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_ends_every_stream_of_changes_at_once_is_asked_less_and_less() {
+    let curt = Curt(Stage::new(), Arc::default());
+    let settings = Settings::new(ServerName::new("curt").unwrap(), Target::Embedded);
+    let server = Server::new(settings, Arc::new(Speaking(Era::Stateless, curt.way())));
+    server.open().await.unwrap();
+    time::sleep(Duration::from_hours(1)).await;
+    let [n_streams, n_lists] = [&curt.1, &curt.0.n_lists].map(|n| n.load(Ordering::SeqCst));
+    assert!((10..30).contains(&n_streams) && (10..30).contains(&n_lists), "{n_streams}, {n_lists}");
 }
