@@ -94,8 +94,7 @@ impl Connect for Stdio {
     }
 
     fn apart(&self) -> Option<Arc<dyn Connect>> {
-        let (launch, redactor) = (self.launch.clone(), self.redactor.clone());
-        Some(Arc::new(Self { launch, redactor, last_words: Mutex::default() }))
+        Some(Arc::new(Self { launch: self.launch.clone(), last_words: Mutex::default() }))
     }
 }
 
