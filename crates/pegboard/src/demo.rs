@@ -1,4 +1,4 @@
-//! The demo: every part of the product at work on embedded tools, one line per check.
+//! The demo: what the product does for an agent, seen through its own MCP endpoint, one line per check.
 
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -8,16 +8,19 @@ use pegboard::prelude::*;
 use pegboard::telemetry::Telemetry;
 
 mod library;
-mod runtime;
-mod wire;
+pub(crate) mod servers;
+mod stage;
+mod story;
+
+/// What a future that is boxed looks like.
+type Boxed<T> = std::pin::Pin<Box<dyn Future<Output = T> + Send>>;
 
 /// Runs all checks, one after another.
 pub(crate) async fn run(telemetry: &Telemetry) -> Report {
     let started = Instant::now();
     let mut checks = Checks::default();
     library::run(&mut checks).await;
-    runtime::run(&mut checks, telemetry).await;
-    wire::run(&mut checks).await;
+    story::run(&mut checks, telemetry).await;
     Report { checks: checks.0, duration: started.elapsed() }
 }
 
@@ -75,10 +78,10 @@ impl Report {
                 println!("  {line}");
             }
         }
-        let (n_checks, n_failed) = (self.checks.len(), self.n_failed());
+        let (n_checks, n_failed, seconds) = (self.checks.len(), self.n_failed(), self.duration.as_secs_f64());
         match n_failed {
-            0 => println!("All {n_checks} checks passed in {}.", millis(self.duration)),
-            _ => println!("{n_failed} of {n_checks} checks failed in {}.", millis(self.duration)),
+            0 => println!("{n_checks} checks \u{1b}[32m✓\u{1b}[0m in {seconds:.1} s"),
+            _ => println!("{n_failed} of {n_checks} checks \u{1b}[31m✗\u{1b}[0m in {seconds:.1} s"),
         }
     }
 
@@ -116,4 +119,21 @@ fn as_millis(duration: Duration) -> f64 {
 
 fn millis(duration: Duration) -> String {
     format!("{:.1} ms", as_millis(duration))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn one_check_that_does_not_hold_makes_the_demo_fail() {
+        let mut checks = Checks::default();
+        checks.add(async { Ok("the sky is up".to_owned()) }).await;
+        let report = |checks| Report { checks, duration: Duration::ZERO };
+        let held = report(std::mem::take(&mut checks.0));
+        assert_eq!((held.n_failed(), held.exit_code()), (0, ExitCode::SUCCESS));
+        checks.add(async { expect(1 > 2, "one is not above two").map(|()| String::new()) }).await;
+        let failed = report(checks.0);
+        assert_eq!((failed.n_failed(), failed.exit_code()), (1, ExitCode::FAILURE));
+    }
 }

@@ -24,11 +24,17 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Try everything there is, on embedded tools, without network or files
+    /// Show everything there is, through an MCP endpoint of its own, without network or files
     Demo {
         /// Print the report as JSON
         #[arg(long)]
         json: bool,
+    },
+    /// Be one of the servers of the demo; for Pegboard itself
+    #[command(hide = true)]
+    DemoServer {
+        /// Which one
+        server: demo::servers::DemoServer,
     },
     /// Serve every tool of a configuration behind one MCP endpoint
     Serve(serve::Serve),
@@ -54,6 +60,7 @@ fn main() -> ExitCode {
             }
             report.exit_code()
         }),
+        Command::DemoServer { server } => server.run(),
         Command::Serve(serve) => observed("warn", async |telemetry| serve.run(telemetry).await),
         // It is one of many, and what it prints is what the program says: no log, no event loop but its own.
         #[cfg(unix)]

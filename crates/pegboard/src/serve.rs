@@ -185,14 +185,14 @@ fn invalid(error: &config::ConfigurationError) -> Refusal {
 
 /// This program as the supervisor of the programs that it starts.
 #[cfg(unix)]
-fn supervisor() -> Option<pegboard::providers::process::Supervisor> {
+pub(crate) fn supervisor() -> Option<pegboard::providers::process::Supervisor> {
     let program = std::env::current_exe().ok()?;
     Some(pegboard::providers::process::Supervisor { program, arguments: vec![OsString::from("supervise")] })
 }
 
 /// Jobs of the system do it there.
 #[cfg(not(unix))]
-fn supervisor() -> Option<pegboard::providers::process::Supervisor> {
+pub(crate) fn supervisor() -> Option<pegboard::providers::process::Supervisor> {
     None
 }
 

@@ -1,0 +1,295 @@
+//! The story of an agent that gets its work done through one MCP endpoint.
+
+use std::time::Duration;
+
+use pegboard::prelude::*;
+use pegboard::provider::ServerState;
+use pegboard::runtime::event::Event;
+use pegboard::runtime::optree::SessionNode;
+use pegboard::telemetry::Telemetry;
+use pegboard::wiring::Board;
+use pegboard_wire::client::Era;
+use tokio::task::JoinSet;
+use tokio::time;
+
+use super::servers::BARCODE;
+use super::stage::{self, Agent, document, good, refusal};
+use super::{Checks, expect};
+
+/// How long calls may take to end when everything does; there should be none by then.
+const GRACE: Duration = Duration::from_secs(1);
+/// How long something is waited for that must come, and how often somebody looks.
+const PATIENCE: Duration = Duration::from_secs(30);
+const LOOK: Duration = Duration::from_millis(2);
+
+pub(super) async fn run(checks: &mut Checks, telemetry: &Telemetry) {
+    let board = match stage::set_up(telemetry).await {
+        Ok(board) => board,
+        Err(error) => return checks.add(async { Err(error) }).await,
+    };
+    match Agent::connect(&board.gateway, None, Era::Session).await {
+        Ok(agent) => {
+            find_tools(checks, &agent).await;
+            use_tools(checks, &board, &agent).await;
+            combine_tools(checks, &agent).await;
+            pass_through(checks, &agent).await;
+            checks.add(come_back(&board)).await;
+            checks.add(flat_names(&board)).await;
+            checks.add(without_session(&board)).await;
+            checks.add(end(&board)).await;
+            checks.add_drawn(async { op_tree(&board) }).await;
+        }
+        Err(error) => {
+            checks.add(async { Err(error) }).await;
+            checks.add(end(&board)).await;
+        }
+    }
+}
+
+async fn find_tools(checks: &mut Checks, agent: &Agent) {
+    checks.add(list(agent)).await;
+    checks.add(async { instructions(agent) }).await;
+    checks.add(open(agent)).await;
+}
+
+async fn use_tools(checks: &mut Checks, board: &Board, agent: &Agent) {
+    checks.add(use_one(agent)).await;
+    checks.add(wrong_name(agent)).await;
+    checks.add(bad_argument(agent)).await;
+    checks.add(repeat(agent)).await;
+    checks.add(queue(board, agent)).await;
+    checks.add(time_out(agent)).await;
+    checks.add(stored_output(agent)).await;
+}
+
+async fn combine_tools(checks: &mut Checks, agent: &Agent) {
+    checks.add(chain(agent)).await;
+    checks.add(batch(agent)).await;
+}
+
+async fn pass_through(checks: &mut Checks, agent: &Agent) {
+    checks.add(question(agent)).await;
+    checks.add(progress(agent)).await;
+    checks.add(bytes(agent)).await;
+}
+
+async fn list(agent: &Agent) -> Result<String> {
+    let tools = agent.tools().await?;
+    let expected = ["open_toolbox", "use_tool", "batch", "run_chain"];
+    expect(tools == expected, format_args!("the list has {tools:?}"))?;
+    Ok(format!("MCP {}: a client sees {}", agent.revision(), tools.join(", ")))
+}
+
+fn instructions(agent: &Agent) -> Result<String> {
+    let told = agent.instructions();
+    let expected =
+        ["- office (2 servers: clock, notes) Time and notes", "- market (1 server: shop) Things to buy"];
+    expect(expected.iter().all(|line| told.contains(line)), told)?;
+    Ok("it is told of 2 toolboxes: office (clock, notes) and market (shop)".to_owned())
+}
+
+async fn open(agent: &Agent) -> Result<String> {
+    let mut n_tools = Vec::new();
+    for toolbox in ["office", "market"] {
+        let opened = document(&agent.call("open_toolbox", json!({"toolbox": toolbox})).await?)?;
+        n_tools.push(opened["tools"].as_array().map_or(0, Vec::len));
+    }
+    expect(n_tools == [5, 7], format_args!("the toolboxes have {n_tools:?} tools"))?;
+    Ok("open_toolbox: 5 tools in office, 7 in market; each server a process".to_owned())
+}
+
+async fn use_one(agent: &Agent) -> Result<String> {
+    let note = good(&agent.use_tool("office/notes/add", json!({"text": "buy a lamp"})).await?)?;
+    expect(note == r#"{"id":1,"text":"buy a lamp"}"#, &note)?;
+    Ok(format!("use_tool office/notes/add → {note}"))
+}
+
+async fn wrong_name(agent: &Agent) -> Result<String> {
+    let text = refusal(&agent.use_tool("office/notes/ad", json!({"text": "hang it up"})).await?)?;
+    let expected = "Error executing tool: Tool 'ad' not found in server 'notes' (toolbox 'office'). \
+                    Did you mean 'add'?";
+    expect(text == expected, &text)?;
+    Ok("a wrong name is explained: Tool 'ad' not found … Did you mean 'add'?".to_owned())
+}
+
+async fn bad_argument(agent: &Agent) -> Result<String> {
+    let arguments = json!({"item": "lamp", "cents": 400, "count": 10});
+    let result = agent.use_tool("market/shop/order", arguments).await?;
+    let text = refusal(&result)?;
+    let expected = "$.count: value 10 > maximum 9";
+    expect(text.contains(expected), &text)?;
+    let error = &result.to_value()["structuredContent"]["error"];
+    expect(error["executed"] == false, error)?;
+    Ok(format!("a bad argument never reaches the server: {expected}"))
+}
+
+async fn repeat(agent: &Agent) -> Result<String> {
+    let ask = async || good(&agent.use_tool("office/clock/now", json!({"city": "Oslo"})).await?);
+    // The clock goes on whenever somebody looks, so the same time twice was seen once.
+    let times = [ask().await?, ask().await?];
+    expect(times == ["12:00:01 in Oslo"; 2], format_args!("{times:?}"))?;
+    Ok(format!("a repeat is served from the cache: still {}", times[1]))
+}
+
+async fn queue(board: &Board, agent: &Agent) -> Result<String> {
+    let mut calls = JoinSet::new();
+    for parcel in 1..=6 {
+        let agent = agent.clone();
+        calls.spawn(async move {
+            document(&agent.use_tool("market/shop/deliver", json!({"parcel": parcel})).await?)
+        });
+    }
+    // None of them gets anywhere before all have come.
+    patiently(async || {
+        let expected = |queue: &Event| match queue {
+            Event::QueueDepth { queue, in_use: 2, waiting: 4, .. } => &**queue == "van",
+            _ => false,
+        };
+        Ok(board.runtime.queues().iter().any(expected).then_some(()))
+    })
+    .await?;
+    good(&agent.use_tool("market/shop/clear_road", json!({})).await?)?;
+    while let Some(delivered) = calls.join_next().await {
+        let delivered = delivered??;
+        expect(delivered["most_at_once"].as_u64().is_some_and(|most| most <= 2), &delivered)?;
+    }
+    Ok("6 calls through a queue of 2: 4 wait, and never more than 2 run".to_owned())
+}
+
+async fn time_out(agent: &Agent) -> Result<String> {
+    let text = refusal(&agent.use_tool("office/clock/snooze", json!({})).await?)?;
+    expect(text.ends_with("Tool execution timed out"), &text)?;
+    // It is the same process: its clock goes on where it was.
+    let time = good(&agent.use_tool("office/clock/now", json!({"city": "Rome"})).await?)?;
+    expect(time == "12:00:02 in Rome", &time)?;
+    Ok(format!("a slow call is cut at 100 ms, and its server is still well: {time}"))
+}
+
+async fn stored_output(agent: &Agent) -> Result<String> {
+    let stored = good(&agent.use_tool("office/notes/archive", json!({"notes": 10_000})).await?)?;
+    expect(stored.contains("(228893 bytes, 10000 lines"), &stored)?;
+    let handle = stored.split('"').nth(1).ok_or_else(|| ToolError::new(&stored))?.to_owned();
+    let tools = agent.tools().await?;
+    expect(tools.iter().any(|tool| tool == "tool_output"), "tool_output is not in the list")?;
+    let arguments = json!({"handle": handle, "mode": "grep", "pattern": "note 3141:"});
+    let found = good(&agent.call("tool_output", arguments).await?)?;
+    expect(found.contains("3141: note 3141: all is well"), &found)?;
+    Ok("229 KB do not flood the model: stored, and tool_output greps line 3141".to_owned())
+}
+
+async fn chain(agent: &Agent) -> Result<String> {
+    let steps = json!([
+        {"tool": "shop__price", "with": {"item": "item"}, "as": "price"},
+        {"tool": "shop__order", "with": {"item": "item", "cents": "price.cents", "count": "count"}, "as": "order"},
+        {"tool": "notes__add", "with": {"text": "order.receipt"}, "as": "note"},
+    ]);
+    let input = json!({"item": "lamp", "count": 2});
+    let run = agent.call("run_chain", json!({"steps": steps, "input": input, "output": "note.text"})).await?;
+    let note = good(&run)?;
+    expect(note == "2 × lamp for 800 cents", &note)?;
+    Ok(format!("run_chain: 3 steps in 2 toolboxes → {note}"))
+}
+
+async fn batch(agent: &Agent) -> Result<String> {
+    let calls = json!([
+        {"id": "a", "tool": "shop__price", "parameters": {"item": "chair"}},
+        {"id": "b", "tool": "clock__nwo", "parameters": {"city": "Lima"}},
+    ]);
+    let results = document(&agent.call("batch", json!({"calls": calls})).await?)?;
+    let (good, bad) = (&results["results"][0]["output"]["cents"], &results["results"][1]["error"]);
+    let hint = "Did you mean one of: clock__now";
+    expect(*good == 500 && bad["message"].as_str().is_some_and(|text| text.contains(hint)), &results)?;
+    Ok("batch: one call answers, the other says: did you mean clock__now?".to_owned())
+}
+
+async fn question(agent: &Agent) -> Result<String> {
+    let gift = good(&agent.use_tool("market/shop/gift", json!({})).await?)?;
+    expect(gift == "a gift for Ada" && agent.n_asked() == 1, &gift)?;
+    Ok(format!("a server may ask in mid-call, and the client answers: {gift}"))
+}
+
+async fn progress(agent: &Agent) -> Result<String> {
+    let heard = agent.watch("market/shop/stocktake").await?;
+    expect(heard == [1.0, 2.0, 3.0], format_args!("the progress heard is {heard:?}"))?;
+    Ok("progress comes through in order, and before the result".to_owned())
+}
+
+async fn bytes(agent: &Agent) -> Result<String> {
+    let answer = agent.use_tool("market/shop/barcode", json!({})).await?;
+    expect(answer.as_str() == BARCODE, answer.as_str())?;
+    Ok("an answer comes through byte for byte: 12345678901234567890123".to_owned())
+}
+
+async fn come_back(board: &Board) -> Result<String> {
+    let agent = Agent::connect(&board.gateway, None, Era::Stateless).await?;
+    refusal(&agent.use_tool("office/notes/crash", json!({})).await?)?;
+    let note = patiently(async || {
+        let result = agent.use_tool("office/notes/add", json!({"text": "start again"})).await?;
+        if refusal(&result).is_ok() { Ok(None) } else { document(&result).map(Some) }
+    })
+    .await?;
+    // A new process knows nothing of earlier notes.
+    expect(note["id"] == 1, &note)?;
+    Ok("a server that dies in mid-call is started again: its notes begin at 1".to_owned())
+}
+
+async fn flat_names(board: &Board) -> Result<String> {
+    let agent = Agent::connect(&board.gateway, Some("flat"), Era::Session).await?;
+    let tools = agent.tools().await?;
+    expect(tools.len() == 12, format_args!("the list has {tools:?}"))?;
+    let note = document(&agent.call("notes__add", json!({"text": "water the plants"})).await?)?;
+    expect(note["id"] == 2, &note)?;
+    Ok(format!("profile flat: the same {} tools by name; notes__add → id 2", tools.len()))
+}
+
+async fn without_session(board: &Board) -> Result<String> {
+    let agent = Agent::connect(&board.gateway, None, Era::Stateless).await?;
+    let tools = agent.tools().await?;
+    let expected = ["open_toolbox", "use_tool", "batch", "run_chain", "tool_output"];
+    expect(tools == expected, format_args!("the list has {tools:?}"))?;
+    let time = good(&agent.use_tool("office/clock/now", json!({"city": "Oslo"})).await?)?;
+    expect(time == "12:00:01 in Oslo", &time)?;
+    let gift = good(&agent.use_tool("market/shop/gift", json!({})).await?)?;
+    expect(gift == "a gift for Ada" && agent.n_asked() == 1, &gift)?;
+    Ok(format!("MCP {}: without a session all is the same, and nothing to open", agent.revision()))
+}
+
+fn op_tree(board: &Board) -> Result<(String, String)> {
+    let mut tree = session(board)?;
+    let n_calls = tree.totals.tools_run;
+    expect(n_calls == 26, format_args!("{n_calls} calls are on record"))?;
+    // The whole tree is long; what it shows best are calls that made calls.
+    for turn in &mut tree.turns {
+        turn.ops.retain(|call| call.child_session.is_some());
+    }
+    Ok((format!("all {n_calls} calls of the first client are on record; two of them:"), tree.to_string()))
+}
+
+async fn end(board: &Board) -> Result<String> {
+    let n_canceled = board.runtime.shut_down(GRACE).await;
+    expect(n_canceled == 0, format_args!("{n_canceled} calls were still under way"))?;
+    let servers = board.runtime.servers();
+    let n_stopped = servers.iter().filter(|server| server.state == ServerState::Stopped).count();
+    expect(n_stopped == 3, format_args!("{n_stopped} of 3 servers have ended"))?;
+    Ok("all 3 servers have ended".to_owned())
+}
+
+/// Looks until there is something to see.
+async fn patiently<T>(look: impl AsyncFn() -> Result<Option<T>>) -> Result<T> {
+    let looking = async {
+        loop {
+            match look().await? {
+                Some(seen) => return Ok(seen),
+                None => time::sleep(LOOK).await,
+            }
+        }
+    };
+    time::timeout(PATIENCE, looking).await?
+}
+
+/// What the first client has done.
+fn session(board: &Board) -> Result<SessionNode> {
+    let callers = board.runtime.callers();
+    let first = callers.first().ok_or_else(|| ToolError::new("the session of the client is gone"))?;
+    Ok(first.tree().snapshot())
+}
