@@ -37,19 +37,17 @@ struct Check {
 }
 
 impl Checks {
-    /// Adds a check; `work` gives the line that tells what was seen.
-    async fn add(&mut self, work: impl Future<Output = Result<String>>) {
-        let started = Instant::now();
-        let result = work.await;
-        self.0.push(Check { result, drawing: String::new(), duration: started.elapsed() });
+    /// Adds a check of something; `work` gives the line that tells what was seen.
+    async fn add(&mut self, what: &str, work: impl Future<Output = Result<String>>) {
+        self.add_drawn(what, async { Ok((work.await?, String::new())) }).await;
     }
 
     /// Adds a check whose line has a drawing below it.
-    async fn add_drawn(&mut self, work: impl Future<Output = Result<(String, String)>>) {
+    async fn add_drawn(&mut self, what: &str, work: impl Future<Output = Result<(String, String)>>) {
         let started = Instant::now();
         let (result, drawing) = match work.await {
             Ok((line, drawing)) => (Ok(line), drawing),
-            Err(problem) => (Err(problem), String::new()),
+            Err(problem) => (Err(ToolError::new(format!("{what}: {problem}"))), String::new()),
         };
         self.0.push(Check { result, drawing, duration: started.elapsed() });
     }
@@ -128,12 +126,14 @@ mod tests {
     #[tokio::test]
     async fn one_check_that_does_not_hold_makes_the_demo_fail() {
         let mut checks = Checks::default();
-        checks.add(async { Ok("the sky is up".to_owned()) }).await;
+        checks.add("the sky", async { Ok("the sky is up".to_owned()) }).await;
         let report = |checks| Report { checks, duration: Duration::ZERO };
         let held = report(std::mem::take(&mut checks.0));
         assert_eq!((held.n_failed(), held.exit_code()), (0, ExitCode::SUCCESS));
-        checks.add(async { expect(1 > 2, "one is not above two").map(|()| String::new()) }).await;
+        checks.add("the order", async { expect(1 > 2, "1 is not above 2").map(|()| String::new()) }).await;
         let failed = report(checks.0);
         assert_eq!((failed.n_failed(), failed.exit_code()), (1, ExitCode::FAILURE));
+        let problem = failed.checks[0].result.as_ref().unwrap_err();
+        insta::assert_snapshot!(problem, @"the order: 1 is not above 2");
     }
 }

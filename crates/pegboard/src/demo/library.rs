@@ -37,10 +37,10 @@ fn panicking() -> String {
 
 pub(super) async fn run(checks: &mut Checks) {
     let registry = ToolRegistry::new();
-    checks.add(register(&registry)).await;
-    checks.add(contain(&registry)).await;
-    checks.add(async { validate() }).await;
-    checks.add(async { refuse_chain(&registry) }).await;
+    checks.add("functions as tools", register(&registry)).await;
+    checks.add("failing functions", contain(&registry)).await;
+    checks.add("validation", async { validate() }).await;
+    checks.add("a chain that cannot work", async { refuse_chain(&registry) }).await;
 }
 
 async fn register(registry: &ToolRegistry) -> Result<String> {

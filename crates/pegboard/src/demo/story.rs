@@ -25,7 +25,7 @@ const LOOK: Duration = Duration::from_millis(2);
 pub(super) async fn run(checks: &mut Checks, telemetry: &Telemetry) {
     let board = match stage::set_up(telemetry).await {
         Ok(board) => board,
-        Err(error) => return checks.add(async { Err(error) }).await,
+        Err(error) => return checks.add("the start", async { Err(error) }).await,
     };
     match Agent::connect(&board.gateway, None, Era::Session).await {
         Ok(agent) => {
@@ -33,44 +33,44 @@ pub(super) async fn run(checks: &mut Checks, telemetry: &Telemetry) {
             use_tools(checks, &board, &agent).await;
             combine_tools(checks, &agent).await;
             pass_through(checks, &agent).await;
-            checks.add(come_back(&board)).await;
-            checks.add(flat_names(&board)).await;
-            checks.add(without_session(&board)).await;
-            checks.add(end(&board)).await;
-            checks.add_drawn(async { op_tree(&board) }).await;
+            checks.add("a server that dies", come_back(&board)).await;
+            checks.add("profile flat", flat_names(&board)).await;
+            checks.add("a client without a session", without_session(&board)).await;
+            checks.add("the end of the servers", end(&board)).await;
+            checks.add_drawn("the op tree", async { op_tree(&board) }).await;
         }
         Err(error) => {
-            checks.add(async { Err(error) }).await;
-            checks.add(end(&board)).await;
+            checks.add("the client", async { Err(error) }).await;
+            checks.add("the end of the servers", end(&board)).await;
         }
     }
 }
 
 async fn find_tools(checks: &mut Checks, agent: &Agent) {
-    checks.add(list(agent)).await;
-    checks.add(async { instructions(agent) }).await;
-    checks.add(open(agent)).await;
+    checks.add("the list of tools", list(agent)).await;
+    checks.add("the instructions", async { instructions(agent) }).await;
+    checks.add("open_toolbox", open(agent)).await;
 }
 
 async fn use_tools(checks: &mut Checks, board: &Board, agent: &Agent) {
-    checks.add(use_one(agent)).await;
-    checks.add(wrong_name(agent)).await;
-    checks.add(bad_argument(agent)).await;
-    checks.add(repeat(agent)).await;
-    checks.add(queue(board, agent)).await;
-    checks.add(time_out(agent)).await;
-    checks.add(stored_output(agent)).await;
+    checks.add("use_tool", use_one(agent)).await;
+    checks.add("a wrong name", wrong_name(agent)).await;
+    checks.add("a bad argument", bad_argument(agent)).await;
+    checks.add("the cache", repeat(agent)).await;
+    checks.add("the queue", queue(board, agent)).await;
+    checks.add("the time-out", time_out(agent)).await;
+    checks.add("the stored output", stored_output(agent)).await;
 }
 
 async fn combine_tools(checks: &mut Checks, agent: &Agent) {
-    checks.add(chain(agent)).await;
-    checks.add(batch(agent)).await;
+    checks.add("run_chain", chain(agent)).await;
+    checks.add("batch", batch(agent)).await;
 }
 
 async fn pass_through(checks: &mut Checks, agent: &Agent) {
-    checks.add(question(agent)).await;
-    checks.add(progress(agent)).await;
-    checks.add(bytes(agent)).await;
+    checks.add("a question of the server", question(agent)).await;
+    checks.add("progress", progress(agent)).await;
+    checks.add("the bytes of an answer", bytes(agent)).await;
 }
 
 async fn list(agent: &Agent) -> Result<String> {
