@@ -176,8 +176,10 @@ impl Keeper {
         let reason = tokio::select! {
             Some(end) = ends.recv() => return end,
             why = gone(backing.as_mut()) => {
-                // What it said last may still be on its way, unless somebody else holds its output open.
-                let _ = time::timeout(LAST_WORDS, live.client().connection().closed()).await;
+                if !live.traffic().is_idle() {
+                    // An answer may still be on its way, unless somebody else holds its output open.
+                    let _ = time::timeout(LAST_WORDS, live.client().connection().closed()).await;
+                }
                 return End::Lost { why };
             }
             () = silence(live, settings) => return End::Silent,
