@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use pegboard_json::RawJson;
+use serde::Serialize;
 use serde_json::Value;
 use tokio::time::{self, Instant};
 
@@ -341,8 +342,34 @@ pub struct SessionNote {
     pub id: String,
     /// The workspace.
     pub workspace: String,
+    /// Who said that it is this one.
+    pub workspace_source: WorkspaceSource,
     /// One line for the caller, when there is something to know.
     pub notice: Option<String>,
+}
+
+/// Who said which workspace it is, the first to be asked first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub enum WorkspaceSource {
+    /// The call, in `workspaceContext`.
+    WorkspaceContext,
+    /// The call, in `context`.
+    Context,
+    /// The session, which is bound to it.
+    Session,
+    /// Nobody.
+    Default,
+}
+
+impl WorkspaceSource {
+    /// Whether the call itself names the workspace.
+    pub fn is_explicit(self) -> bool {
+        match self {
+            Self::WorkspaceContext | Self::Context => true,
+            Self::Session | Self::Default => false,
+        }
+    }
 }
 
 impl Ended {

@@ -32,11 +32,16 @@ impl Contract {
         tool: &Arc<Tool>,
         call: &mut Call,
     ) -> Result<Option<Self>, CallError> {
+        if !call.context.options.reads_context {
+            return Ok(None);
+        }
         let shared = track.caller.shared();
-        let Some(sessions) = shared.sessions.as_ref().filter(|_| call.context.options.reads_context) else {
+        let (said, stripped) = parted(&call.arguments, tool);
+        let Some(sessions) = &shared.sessions else {
+            // What is for the runtime is not for the tool, even if there is nobody to read it.
+            call.arguments = stripped;
             return Ok(None);
         };
-        let (said, stripped) = parted(&call.arguments, tool);
         let bound = track.caller.bound_session();
         let entered = sessions
             .enter(&Said::of(&said), track.caller.owner(), bound.as_ref(), shared.wall.now())
@@ -51,6 +56,7 @@ impl Contract {
         track.journey().session = Some(SessionNote {
             id: entered.id.to_string(),
             workspace: entered.workspace.id.clone(),
+            workspace_source: entered.workspace.source,
             notice: entered.notice.clone(),
         });
         let mut arguments = call.arguments.value().as_object().cloned().unwrap_or_default();

@@ -10,13 +10,14 @@ mod said;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+pub use pegboard_core::call::WorkspaceSource;
 use pegboard_core::store::{SessionHandle, SessionRecord, SessionStore, StoreError};
 use serde_json::Value;
 use tokio::time;
 
 pub use self::id::SessionId;
 use self::said::workspace_in;
-pub use self::said::{DEFAULT_WORKSPACE, Purpose, Said, Workspace, WorkspaceSource, for_the_runtime};
+pub use self::said::{DEFAULT_WORKSPACE, Purpose, Said, Workspace, for_the_runtime};
 pub(crate) use self::said::{text, without_context};
 
 /// How long a name for a session may be, in characters.

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 
+use pegboard_core::call::WorkspaceSource;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
@@ -103,30 +104,6 @@ pub struct Workspace {
     pub id: String,
     /// Who said so.
     pub source: WorkspaceSource,
-}
-
-/// Who said which workspace it is, the first to be asked first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub enum WorkspaceSource {
-    /// The call, in `workspaceContext`.
-    WorkspaceContext,
-    /// The call, in `context`.
-    Context,
-    /// The session, which is bound to it.
-    Session,
-    /// Nobody.
-    Default,
-}
-
-impl WorkspaceSource {
-    /// Whether the call itself names the workspace.
-    pub fn is_explicit(self) -> bool {
-        match self {
-            Self::WorkspaceContext | Self::Context => true,
-            Self::Session | Self::Default => false,
-        }
-    }
 }
 
 /// The names under which arguments say things to the runtime, and not to the tool: `context`, `workspaceContext` and

@@ -103,3 +103,30 @@ async fn a_name_that_cannot_be_a_session_is_refused() {
     let text = ended.result.unwrap_err().text();
     assert!(text.starts_with("Invalid arguments: $.context.sessionId:"), "{text}");
 }
+
+#[tokio::test]
+async fn a_context_does_not_reach_the_tool_where_no_sessions_are_kept() {
+    let runtime = builder(&Log::default(), json!({}), json!({})).start().await.unwrap();
+    let ended =
+        in_context(&caller(&runtime), "t__echo", json!({"a": 1, "context": {"sessionId": "x"}})).await;
+    assert_eq!((line(&ended).as_str(), ended.journey.session), (r#"{"a":1}"#, None));
+}
+
+#[tokio::test]
+async fn who_named_the_workspace_is_told() {
+    let (runtime, _) = with_sessions().await;
+    let caller = caller(&runtime);
+    let cases = [
+        (json!({}), "Default"),
+        (json!({"context": {"workspaceId": "w"}}), "Context"),
+        (
+            json!({"workspaceContext": {"workspaceId": "v"}, "context": {"workspaceId": "w"}}),
+            "WorkspaceContext",
+        ),
+        (json!({}), "Session"),
+    ];
+    for (arguments, expected) in cases {
+        let session = in_context(&caller, "t__echo", arguments).await.journey.session.unwrap();
+        assert_eq!(format!("{:?}", session.workspace_source), expected);
+    }
+}
