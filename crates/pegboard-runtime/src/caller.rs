@@ -128,8 +128,8 @@ impl Caller {
         &self.0.owner
     }
 
-    /// What providers keep for it; `None` if it is not remembered.
-    pub(crate) fn attachments(&self) -> Option<&Attachments> {
+    /// What is kept for it; `None` if it is not remembered.
+    pub fn attachments(&self) -> Option<&Attachments> {
         match self.0.options.memory {
             Memory::Session | Memory::Everything => Some(&self.0.attachments),
             Memory::Stateless => None,

@@ -99,6 +99,57 @@ pub fn agent_mode_names(ids: &[ToolId], limit: usize) -> Vec<String> {
     agent_mode_names_of(ids.iter(), limit).into_iter().map(|given| given.name).collect()
 }
 
+/// What servers are called as agents, given in the order of the configuration: by their own names, with the toolbox
+/// before it where two toolboxes have a server of that name. Names that are `taken` are given to none.
+///
+/// ```
+/// use pegboard_core::id::{ServerName, ToolboxName};
+/// use pegboard_runtime::names::{DEFAULT_LIMIT, agent_names};
+///
+/// let [dev, prod] = ["dev", "prod"].map(|name| ToolboxName::new(name).unwrap());
+/// let [files, batch] = ["files", "batch"].map(|name| ServerName::new(name).unwrap());
+/// let servers = [(&dev, &files), (&dev, &batch), (&prod, &files)];
+/// let names = agent_names(servers.into_iter(), &["batch"], DEFAULT_LIMIT);
+/// assert_eq!(names, ["dev__files", "batch_2", "prod__files"]);
+/// ```
+pub fn agent_names<'n>(
+    servers: impl Iterator<Item = (&'n ToolboxName, &'n ServerName)> + Clone,
+    taken: &[&str],
+    limit: usize,
+) -> Vec<String> {
+    let labels = labels(servers);
+    let wanted = labels.iter().map(|label| fitted("", &sanitised(label), limit));
+    let given = told_apart(taken.iter().map(ToString::to_string).chain(wanted), limit);
+    given.into_iter().skip(taken.len()).map(|given| given.name).collect()
+}
+
+/// What people call something of this name: its words, each with a capital.
+///
+/// ```
+/// use pegboard_runtime::names::display_name;
+///
+/// assert_eq!(display_name("readContent"), "Read Content");
+/// assert_eq!(display_name("search.code_in-URLs"), "Search Code In URLs");
+/// assert_eq!(display_name(""), "Tool");
+/// ```
+pub fn display_name(name: &str) -> String {
+    let mut display = String::with_capacity(name.len() + 4);
+    let mut before = None;
+    for letter in name.chars() {
+        if letter.is_alphanumeric() {
+            let is_first = before.is_none();
+            if !display.is_empty()
+                && (is_first || letter.is_uppercase() && before.is_some_and(char::is_lowercase))
+            {
+                display.push(' ');
+            }
+            if is_first { display.extend(letter.to_uppercase()) } else { display.push(letter) }
+        }
+        before = Some(letter).filter(|letter| letter.is_alphanumeric());
+    }
+    if display.is_empty() { "Tool".to_owned() } else { display }
+}
+
 /// A name, and the one that was wanted if that was taken.
 #[derive(Debug)]
 pub(crate) struct Given {
