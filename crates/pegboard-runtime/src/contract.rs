@@ -7,6 +7,7 @@ use pegboard_core::call::{Call, SessionNote};
 use pegboard_core::error::CallError;
 use pegboard_core::output::Output;
 use pegboard_core::validation::Violation;
+use pegboard_json::RawJson;
 use serde_json::{Map, Value};
 use tracing::warn;
 
@@ -135,10 +136,18 @@ fn failure_of(result: &Result<Output, CallError>) -> Option<(&'static str, Optio
     match result {
         Ok(output) if output.is_error() => {
             let said = output.text();
-            Some(("tool_error", (!said.trim().is_empty()).then(|| said.into_owned())))
+            let is_said = !said.trim().is_empty() && !is_wordless(output);
+            Some(("tool_error", is_said.then(|| said.into_owned())))
         }
         Ok(_) => None,
         // The masked words: a record is kept for long and read by others.
         Err(error) => Some((error.kind().as_str(), Some(error.to_string()))),
     }
+}
+
+/// Whether a result has nothing in it but that it is no good.
+fn is_wordless(output: &Output) -> bool {
+    let result = output.to_result();
+    let is_empty = |content: RawJson| content.as_str().starts_with('[') && content.items().next().is_none();
+    output.structured().is_none() && result.get("content").is_none_or(is_empty)
 }

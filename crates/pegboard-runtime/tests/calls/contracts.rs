@@ -2,8 +2,15 @@
 
 use std::sync::Arc;
 
-use pegboard_core::call::{Call, Ended, Invoker};
+use futures_util::future::{BoxFuture, FutureExt};
+use pegboard_core::call::{Call, Ended, Invoker, ValidCall};
+use pegboard_core::entry::ToolEntry;
+use pegboard_core::error::CallError;
+use pegboard_core::handler::Handler;
+use pegboard_core::output::Output;
+use pegboard_core::provider::Local;
 use pegboard_core::store::{TraceQuery, TraceStore};
+use pegboard_json::RawJson;
 use pegboard_runtime::{Caller, Runtime};
 use pegboard_stores::limits::{SessionLimits, TraceLimits};
 use pegboard_stores::memory;
@@ -129,4 +136,32 @@ async fn who_named_the_workspace_is_told() {
         let session = in_context(&caller, "t__echo", arguments).await.journey.session.unwrap();
         assert_eq!(format!("{:?}", session.workspace_source), expected);
     }
+}
+
+/// Says that it failed, and not a word more.
+struct Wordless;
+
+impl Handler for Wordless {
+    fn call<'a>(&'a self, _call: &'a ValidCall) -> BoxFuture<'a, Result<Output, CallError>> {
+        let result = RawJson::from(json!({"content": [], "isError": true}));
+        std::future::ready(Ok(Output::result(result))).boxed()
+    }
+}
+
+#[tokio::test]
+async fn a_failure_without_a_word_is_written_down_as_unknown() {
+    let traces = Arc::new(memory::Traces::new(TraceLimits::default()));
+    let wordless = ToolEntry::from_handler("wordless", "", Arc::new(Wordless));
+    let runtime = Runtime::builder()
+        .sessions(Arc::new(memory::Sessions::new(SessionLimits::default())))
+        .traces(Arc::clone(&traces) as _)
+        .provide("t", Local::new([wordless]))
+        .start()
+        .await
+        .unwrap();
+    in_context(&caller(&runtime), "t__wordless", json!({})).await;
+    runtime.shut_down(std::time::Duration::from_secs(1)).await;
+    let query = TraceQuery { workspace: None, session: None, n_most: 10 };
+    let records = traces.find(query).await.unwrap();
+    assert_eq!(records[0].metadata["outcome"]["error"]["message"], "Unknown error");
 }
