@@ -34,14 +34,13 @@ pub(crate) fn entry() -> ToolEntry {
             "type": "object",
             "properties": {
                 "calls": {
-                    "description": "The calls to make",
                     "type": ["array", "string"],
                     "items": {
                         "type": "object",
                         "properties": {
                             "id": {"type": ["string", "number"], "description": "Yours to choose; it is given back"},
                             "tool": {"description": "The tool's name, or {toolbox, server, name}"},
-                            "parameters": {"description": "The tool's arguments"}
+                            "parameters": {}
                         }
                     }
                 },
