@@ -9,6 +9,7 @@
 //! - `meta`: the few tools that find and call all others, a file for each;
 //! - `visit`: one request, from the client's call to the runtime's and back.
 
+mod agents;
 mod endpoint;
 mod gateway;
 mod instructions;

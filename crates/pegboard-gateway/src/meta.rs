@@ -6,6 +6,7 @@ use crate::surface::{Answering, Viewer};
 use crate::visit::Visit;
 
 mod batch;
+mod get_tools;
 mod input;
 mod open_toolbox;
 mod run_chain;
@@ -25,8 +26,14 @@ pub(crate) trait MetaTool: Send + Sync + 'static {
 }
 
 /// All of them, in the order in which they are listed.
-pub(crate) static ALL: [&dyn MetaTool; 5] =
-    [&open_toolbox::OpenToolbox, &use_tool::UseTool, &batch::Batch, &run_chain::RunChain, TOOL_OUTPUT];
+pub(crate) static ALL: [&dyn MetaTool; 6] = [
+    &open_toolbox::OpenToolbox,
+    &use_tool::UseTool,
+    &get_tools::GetTools,
+    &batch::Batch,
+    &run_chain::RunChain,
+    TOOL_OUTPUT,
+];
 
 /// The one that reads back what was stored, which every surface needs.
 pub(crate) static TOOL_OUTPUT: &dyn MetaTool = &tool_output::ToolOutput;

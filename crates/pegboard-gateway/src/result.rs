@@ -1,14 +1,19 @@
 //! How calls went, as tool results of the protocol.
 
-use pegboard_core::call::Ended;
+use pegboard_core::call::{Ended, SessionNote};
 use pegboard_core::error::{CallError, ErrorKind, NotFound};
 use pegboard_core::output::Output;
 use pegboard_core::projection::{error_document, mcp_result};
 use pegboard_json::RawJson;
 use serde_json::{Value, json};
 
+use crate::surface::array;
+
 /// Where a result says what its tool had been called, if that was not quite its name.
 const CORRECTED_FROM: &str = "pegboard/corrected_from";
+
+/// Where a result says which session and workspace its call was made in.
+const SESSION: &str = "pegboard/session";
 
 /// How the call of a tool went that goes by its own name. What a server answered stays as it is.
 pub(crate) fn of_tool(ended: &Ended) -> RawJson {
@@ -19,6 +24,24 @@ pub(crate) fn of_tool(ended: &Ended) -> RawJson {
             let own = result.get("_meta").unwrap_or_else(RawJson::empty_object);
             result.with("_meta", &own.with(CORRECTED_FROM, &RawJson::of(asked)))
         }
+    }
+}
+
+/// The same for a call that was made in a session, which the result names. A line says so where that is news.
+pub(crate) fn of_tool_in_session(ended: &Ended) -> RawJson {
+    let result = of_tool(ended);
+    let Some(SessionNote { id, workspace, workspace_source, notice }) = &ended.journey.session else {
+        return result;
+    };
+    let note = json!({"sessionId": id, "workspaceId": workspace, "workspaceSource": workspace_source});
+    let own = result.get("_meta").filter(RawJson::is_object).unwrap_or_else(RawJson::empty_object);
+    let result = result.with("_meta", &own.with(SESSION, &RawJson::from(note)));
+    match (notice, result.get("content")) {
+        (Some(notice), Some(content)) if content.as_str().starts_with('[') => {
+            let line = RawJson::from(json!({"type": "text", "text": notice}));
+            result.with("content", &array(content.items().chain([line])))
+        }
+        _ => result,
     }
 }
 

@@ -20,6 +20,7 @@ use crate::visit::Visit;
 use auto::Choice;
 
 mod auto;
+mod context;
 mod flat;
 mod hybrid;
 mod meta_tools;
@@ -127,6 +128,9 @@ impl Surfaces {
 pub(crate) fn by_any_name(visit: Visit, name: &str, arguments: RawJson) -> Answering {
     match meta::find(name) {
         Some(tool) => tool.call(visit, arguments),
+        None if context::is_said(&visit, name, &arguments) => {
+            context::call(visit, Call::new(name, Arguments::from(arguments)), result::of_tool_in_session)
+        }
         None => tool(visit, ToolRef::Name(name.to_owned()), arguments),
     }
 }
@@ -137,7 +141,7 @@ pub(crate) fn tool(visit: Visit, tool: ToolRef, arguments: RawJson) -> Answering
 }
 
 /// A JSON array of these items.
-fn array(items: impl IntoIterator<Item = RawJson>) -> RawJson {
+pub(crate) fn array(items: impl IntoIterator<Item = RawJson>) -> RawJson {
     followed_by(&RawJson::trusted(Bytes::from_static(b"[]")), items)
 }
 

@@ -5,6 +5,7 @@
 mod stage;
 
 mod bytes;
+mod discovery;
 mod hostile;
 mod lives;
 mod profiles;

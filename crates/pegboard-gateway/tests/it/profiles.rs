@@ -109,7 +109,7 @@ async fn a_hybrid_profile_lists_pinned_tools_beside_the_few() {
         let (client, _) = connect(&gateway, Some("some"), era).await;
         assert_eq!(
             listed(&client).await,
-            ["my_git__log", "db__query", "open_toolbox", "use_tool", "batch", "run_chain"]
+            ["my_git__log", "db__query", "open_toolbox", "use_tool", "get_tools", "batch", "run_chain"]
         );
         assert_eq!(text(&call(&client, "my_git__log", json!({})).await), "my_git/log {}");
         // Every toolbox is open here.

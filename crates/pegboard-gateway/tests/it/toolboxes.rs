@@ -55,7 +55,7 @@ async fn the_instructions_name_every_toolbox_in_order_with_a_right_example() {
             - dev (2 servers: b, a) For development
             - prod (1 server: a) Handle with care
 
-            1. See the tools of a toolbox: open_toolbox {"toolbox":"dev"}
+            1. See the tools of a toolbox: open_toolbox {"toolbox":"dev"}; or look for tools: get_tools
             2. Call one of them: use_tool {"tool":{"toolbox":"dev","server":"b","name":"TOOL"},"arguments":{}}
             "#);
         }
@@ -74,7 +74,7 @@ async fn the_default_surface_is_small_and_strict() {
     let gateway = workbench().await;
     for era in ERAS {
         let (client, _) = connect(&gateway, None, era).await;
-        assert_eq!(listed(&client).await, ["open_toolbox", "use_tool", "batch", "run_chain"]);
+        assert_eq!(listed(&client).await, ["open_toolbox", "use_tool", "get_tools", "batch", "run_chain"]);
         let list = client.call("tools/list", None).await.unwrap();
         let tools = list.get("tools").unwrap();
         let n_chars = tools.as_str().len() + client.server().instructions.as_deref().unwrap().len();

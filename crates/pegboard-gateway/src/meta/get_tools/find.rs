@@ -1,0 +1,152 @@
+//! Which tools the names of a request mean.
+
+use std::sync::Arc;
+
+use pegboard_core::error::{CallError, NotFound};
+use pegboard_core::text::clipped;
+use pegboard_runtime::catalogue::{Snapshot, Tool};
+use pegboard_runtime::names::nearest;
+use serde::Serialize;
+
+use super::MAX_SAID_BYTES;
+use super::request::Asked;
+use crate::agents::{Agent, Agents, tool_of_mode};
+use crate::profile::Board;
+
+/// How many names are offered in place of one that is not there.
+const N_NEAREST: usize = 3;
+
+/// Finds tools among those of a board, as far as they are known.
+pub(super) struct Finder<'b> {
+    board: &'b Board,
+    pub(super) snapshot: Arc<Snapshot>,
+    pub(super) agents: Agents,
+}
+
+/// A name that means no tool.
+#[derive(Debug, Serialize)]
+pub(super) struct Missing {
+    name: String,
+    /// Names that are like it.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    nearest: Vec<String>,
+    /// Why it may be there all the same.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    why: Option<String>,
+}
+
+/// How a tool was named.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Spelling {
+    /// By a name that it has.
+    Exact,
+    /// By something like it.
+    Near,
+}
+
+impl<'b> Finder<'b> {
+    pub(super) fn new(board: &'b Board) -> Self {
+        Self { board, snapshot: board.runtime.catalogue(), agents: Agents::of(board) }
+    }
+
+    /// The tools that a name means; several if it is that of a server or a toolbox.
+    pub(super) fn find(&self, asked: &Asked) -> Result<Vec<Arc<Tool>>, Missing> {
+        let found = match asked {
+            Asked::Id(id) => self.snapshot.by_id(id).filter(|tool| self.board.has(&tool.id.toolbox)).cloned(),
+            Asked::Of { name, .. } => {
+                let places = self.places(asked);
+                let found = places.iter().find_map(|agent| tool_of_mode(agent.tools(&self.snapshot), name));
+                found.cloned()
+            }
+            Asked::Name(name) => {
+                let found = self.resolve(name).ok();
+                let all = match &found {
+                    Some((_, Spelling::Exact)) => Vec::new(),
+                    Some((_, Spelling::Near)) | None => self.all_of(name),
+                };
+                if !all.is_empty() {
+                    return Ok(all);
+                }
+                found.map(|(tool, _)| tool)
+            }
+        };
+        found.map(|tool| vec![tool]).ok_or_else(|| self.missing(asked))
+    }
+
+    /// The servers where what was asked for would be.
+    pub(super) fn places(&self, asked: &Asked) -> Vec<&Agent> {
+        match asked {
+            Asked::Of { server, .. } => self.agents.meant_by(server),
+            Asked::Id(id) => {
+                let is_meant = |agent: &&Agent| {
+                    agent.toolbox == id.toolbox && agent.server.as_str() == id.server.as_str()
+                };
+                self.agents.iter().map(|(_, agent)| agent).filter(is_meant).collect()
+            }
+            Asked::Name(name) => {
+                let meant = self.agents.meant_by(name);
+                let by_prefix = || self.agents.by_prefix(name).map(|(_, agent, _)| agent);
+                if meant.is_empty() { by_prefix().into_iter().collect() } else { meant }
+            }
+        }
+    }
+
+    /// The names of servers of which nothing is known yet.
+    pub(super) fn not_started(&self) -> Vec<&str> {
+        let is_unknown = |agent: &Agent| agent.tools(&self.snapshot).is_empty();
+        self.agents.iter().filter(|(_, agent)| is_unknown(agent)).map(|(name, _)| name).collect()
+    }
+
+    /// The tool that a name means.
+    fn resolve(&self, name: &str) -> Result<(Arc<Tool>, Spelling), CallError> {
+        self.board.with_scope(|scope| {
+            let found = self.snapshot.resolve(name, scope, &|_| true)?;
+            let spelling = if found.corrected_from.is_none() { Spelling::Exact } else { Spelling::Near };
+            Ok((Arc::clone(found.tool), spelling))
+        })
+    }
+
+    /// All tools of a server or toolbox.
+    fn all_of(&self, name: &str) -> Vec<Arc<Tool>> {
+        let places = self.agents.meant_by(name);
+        places.iter().flat_map(|agent| agent.tools(&self.snapshot)).cloned().collect()
+    }
+
+    fn missing(&self, asked: &Asked) -> Missing {
+        let places = self.places(asked);
+        let unknown = places.iter().find(|agent| agent.tools(&self.snapshot).is_empty());
+        let why = unknown.map(|agent| {
+            format!(
+                "server '{}' has not been started: open_toolbox {{\"toolbox\": \"{}\"}}, or ask again with connect: true",
+                agent.server, agent.toolbox
+            )
+        });
+        let name = clipped(&asked.text(), MAX_SAID_BYTES).into_owned();
+        Missing { nearest: self.nearest(asked, &places), why, name }
+    }
+
+    fn nearest(&self, asked: &Asked, places: &[&Agent]) -> Vec<String> {
+        let name = match asked {
+            Asked::Of { name, .. } => name.as_str(),
+            Asked::Id(id) => id.name.as_str(),
+            Asked::Name(name) => {
+                return match self.resolve(name) {
+                    Err(CallError::NotFound(NotFound::Tool { nearest, .. })) => {
+                        let tool = |name: &String| self.resolve(name).ok();
+                        let tools = nearest.iter().filter_map(tool);
+                        tools.map(|(tool, _)| tool.agent_mode_name.to_string()).collect()
+                    }
+                    Err(_) | Ok(_) => Vec::new(),
+                };
+            }
+        };
+        if let (Asked::Of { server, .. }, []) = (asked, places) {
+            let servers = nearest(server, self.agents.iter().map(|(name, _)| name), N_NEAREST);
+            return servers.into_iter().map(str::to_owned).collect();
+        }
+        let tools: Vec<&Arc<Tool>> = places.iter().flat_map(|agent| agent.tools(&self.snapshot)).collect();
+        let near = nearest(name, tools.iter().map(|tool| tool.id.name.as_str()), N_NEAREST);
+        let full_name = |name: &str| tools.iter().find(|tool| tool.id.name.as_str() == name);
+        near.into_iter().filter_map(full_name).map(|tool| tool.agent_mode_name.to_string()).collect()
+    }
+}
