@@ -66,7 +66,7 @@ impl Agents {
     /// The agent whose name a text begins with, and what follows the `_` behind it. Of several it is the longest
     /// name, which is what stands before the first `_` where no name has one.
     pub(crate) fn by_prefix<'n>(&self, text: &'n str) -> Option<(&str, &Agent, &'n str)> {
-        let rest = |name: &str| text.strip_prefix(name)?.strip_prefix('_');
+        let rest = |name: &str| Some(text.strip_prefix(name)?.strip_prefix('_')?.trim_start_matches('_'));
         let begun = self.iter().filter_map(|(name, agent)| Some((name, agent, rest(name)?)));
         begun.max_by_key(|(name, ..)| name.len())
     }

@@ -17,7 +17,6 @@ use serde_json::json;
 use tokio::sync::broadcast;
 use tokio_util::task::AbortOnDropHandle;
 
-use crate::meta;
 use crate::profile::Board;
 use crate::sessions::Callers;
 use crate::surface::{Life, Surface, Surfaces, Viewer};
@@ -45,15 +44,15 @@ pub(crate) struct Endpoint {
 }
 
 impl Endpoint {
-    /// The service of a board; `None` if nothing shows it in its way.
-    pub(crate) fn new(board: Arc<Board>) -> Option<Arc<Self>> {
-        let surfaces = Surfaces::of(&board)?;
+    /// The service of a board.
+    pub(crate) fn new(board: Arc<Board>) -> Arc<Self> {
+        let surfaces = Surfaces::of(&board);
         let changes = broadcast::Sender::new(MAX_CHANGES);
         let watching = surfaces.following().map(|surface| {
             let following = follow(Arc::clone(&board), Arc::clone(surface), changes.clone());
             AbortOnDropHandle::new(tokio::spawn(following))
         });
-        Some(Arc::new(Self {
+        Arc::new(Self {
             board,
             surfaces,
             callers: Callers::default(),
@@ -61,7 +60,7 @@ impl Endpoint {
             changes,
             warming: OnceLock::new(),
             _watching: watching,
-        }))
+        })
     }
 
     /// Makes servers ready whose tools are listed by themselves.
@@ -194,7 +193,7 @@ impl Service for Endpoint {
     }
 
     fn header_parameters(&self, tool: &str) -> Vec<HeaderParameter> {
-        if meta::find(tool).is_some() {
+        if self.surfaces.for_anybody().is_own(tool) {
             return Vec::new();
         }
         let snapshot = self.board.runtime.catalogue();

@@ -13,7 +13,7 @@ use crate::endpoint::Endpoint;
 use crate::profile::Board;
 
 /// The profiles that are there without being configured.
-const BUILT_IN: [Expose; 4] = [Expose::Meta, Expose::Flat, Expose::Hybrid, Expose::Auto];
+const BUILT_IN: [Expose; 5] = [Expose::Meta, Expose::Flat, Expose::Agent, Expose::Hybrid, Expose::Auto];
 /// What stands beside every profile in a path, and so cannot be a profile.
 const RESERVED: [&str; 3] = ["ws", "sse", "message"];
 
@@ -66,14 +66,6 @@ pub enum ProfileError {
         /// The toolbox.
         toolbox: ToolboxName,
     },
-    /// The view is not offered.
-    #[error("Profile '{profile}' exposes '{}', which is not offered yet. Use meta, flat, hybrid or auto", expose.as_str())]
-    NotOffered {
-        /// The profile.
-        profile: String,
-        /// The view.
-        expose: Expose,
-    },
     /// There is no such profile.
     #[error("There is no profile '{profile}'. Profiles: {}", available.join(", "))]
     Unknown {
@@ -93,9 +85,7 @@ impl Gateway {
         let endpoint = |name: &str, profile: &Profile| {
             let board = Board::new(runtime, name, profile)
                 .map_err(|toolbox| ProfileError::Toolbox { profile: name.to_owned(), toolbox })?;
-            let expose = profile.expose;
-            let not_offered = || ProfileError::NotOffered { profile: name.to_owned(), expose };
-            Endpoint::new(Arc::new(board)).ok_or_else(not_offered)
+            Ok(Endpoint::new(Arc::new(board)))
         };
         let GatewaySettings { expose, pinned, transparent, profiles } = settings;
         let usual = |expose: Expose| Profile {

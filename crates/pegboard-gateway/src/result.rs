@@ -64,6 +64,15 @@ pub(crate) fn text(text: &str) -> RawJson {
     RawJson::from(json!({"content": [{"type": "text", "text": text}]}))
 }
 
+/// Why there is no answer of a tool that goes by its own name, in words and for programs.
+pub(crate) fn refusal_of_tool(text: &str, error: &Value) -> RawJson {
+    RawJson::from(json!({
+        "content": [{"type": "text", "text": text}],
+        "isError": true,
+        "_meta": {"pegboard/error": error},
+    }))
+}
+
 /// Why there is no answer, in words and for programs.
 pub(crate) fn failure(text: &str, error: &Value) -> RawJson {
     RawJson::from(json!({

@@ -19,6 +19,7 @@ use crate::result;
 use crate::visit::Visit;
 use auto::Choice;
 
+mod agent;
 mod auto;
 mod context;
 mod flat;
@@ -39,6 +40,11 @@ pub(crate) trait Surface: Send + Sync + 'static {
 
     /// Whether other tools are listed when the catalogue has others.
     fn follows_catalogue(&self) -> bool;
+
+    /// Whether a name means one of the surface's own tools, and none of a server's.
+    fn is_own(&self, name: &str) -> bool {
+        meta::find(name).is_some()
+    }
 
     /// What a call means. Every spelling of a tool's name is good on every surface.
     fn call(&self, visit: Visit, name: &str, arguments: RawJson) -> Answering {
@@ -78,16 +84,16 @@ pub(crate) enum Surfaces {
 }
 
 impl Surfaces {
-    /// The surfaces that show a board in its way; `None` if there are none of that kind.
-    pub(crate) fn of(board: &Arc<Board>) -> Option<Self> {
+    /// The surfaces that show a board in its way.
+    pub(crate) fn of(board: &Arc<Board>) -> Self {
         let meta = || Arc::new(meta_tools::MetaTools::new(Arc::clone(board)));
         let flat = || Arc::new(flat::Flat::new(Arc::clone(board)));
         match board.expose {
-            Expose::Meta => Some(Self::One(meta())),
-            Expose::Flat => Some(Self::One(flat())),
-            Expose::Hybrid => Some(Self::One(Arc::new(hybrid::Hybrid::new(Arc::clone(board))))),
-            Expose::Auto => Some(Self::Auto { meta: meta(), flat: flat() }),
-            Expose::Agent => None,
+            Expose::Meta => Self::One(meta()),
+            Expose::Flat => Self::One(flat()),
+            Expose::Agent => Self::One(Arc::new(agent::OnePerServer::new(Arc::clone(board)))),
+            Expose::Hybrid => Self::One(Arc::new(hybrid::Hybrid::new(Arc::clone(board)))),
+            Expose::Auto => Self::Auto { meta: meta(), flat: flat() },
         }
     }
 

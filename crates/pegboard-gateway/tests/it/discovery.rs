@@ -312,7 +312,7 @@ async fn requests_that_cannot_be_read_are_refused_with_every_reason() {
 async fn it_is_listed_where_tools_are_not() {
     let (gateway, _) = library().await;
     for era in ERAS {
-        for (profile, is_listed) in [("meta", true), ("hybrid", true), ("flat", false)] {
+        for (profile, is_listed) in [("meta", true), ("hybrid", true), ("flat", false), ("agent", false)] {
             let (client, _) = connect(&gateway, Some(profile), era).await;
             assert_eq!(listed(&client).await.contains(&"get_tools".to_owned()), is_listed, "{profile}");
             assert_eq!(get_tools(&client, json!({})).await["success"], true);

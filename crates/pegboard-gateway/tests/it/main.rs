@@ -4,6 +4,7 @@
 
 mod stage;
 
+mod agents;
 mod bytes;
 mod discovery;
 mod hostile;

@@ -155,7 +155,7 @@ async fn profiles_that_cannot_be_are_refused() {
     A profile cannot be called 'ws'. Use letters, digits, '-' and '_', and none of: ws, sse, message
     A profile cannot be called 'a/b'. Use letters, digits, '-' and '_', and none of: ws, sse, message
     A profile cannot be called ''. Use letters, digits, '-' and '_', and none of: ws, sse, message
-    There is no profile 'nope'. Profiles: meta, flat, hybrid, auto
+    There is no profile 'nope'. Profiles: meta, flat, agent, hybrid, auto
     ");
 }
 

@@ -56,7 +56,7 @@ async fn a_profile_that_is_not_there_is_not_found() {
     let (address, _runtime) = served().await;
     let answer = reqwest::get(format!("http://{address}/mcp/nope")).await.unwrap();
     assert_eq!(answer.status(), 404);
-    insta::assert_snapshot!(answer.text().await.unwrap(), @"There is no profile 'nope'. Profiles: meta, flat, hybrid, auto, mine");
+    insta::assert_snapshot!(answer.text().await.unwrap(), @"There is no profile 'nope'. Profiles: meta, flat, agent, hybrid, auto, mine");
 }
 
 #[tokio::test]

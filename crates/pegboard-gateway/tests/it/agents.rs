@@ -1,0 +1,489 @@
+//! The profile `agent`: one tool for each server, its modes, and the session and workspace that a call belongs to.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use pegboard_core::call::ValidCall;
+use pegboard_core::entry::{Annotations, ToolEntry};
+use pegboard_core::output::Output;
+use pegboard_core::store::{SessionStore, StoreError, Stored, TraceQuery, TraceRecord, TraceStore};
+use pegboard_gateway::Gateway;
+use pegboard_json::RawJson;
+use pegboard_runtime::{Builder, Runtime};
+use pegboard_stores::limits::{SessionLimits, TraceLimits};
+use pegboard_stores::memory;
+use pegboard_wire::client::{Client, Era};
+use serde_json::{Value, json};
+
+use crate::stage::{ERAS, Lazy, call, connect, failed, gateway, listed, mcp, said, scripted, tells, text};
+
+fn read() -> ToolEntry {
+    let schema = json!({
+        "type": "object",
+        "properties": {
+            "filePath": {"type": "string", "description": "What to read", "x-mcp-header": "Path"},
+            "limit": {"type": "integer"},
+        },
+        "required": ["filePath"],
+    });
+    tells("contentManager", "readContent").with_input_schema(schema)
+}
+
+fn replace() -> ToolEntry {
+    let schema = json!({
+        "type": "object",
+        "properties": {
+            "filePath": {"type": "string", "description": "What to change"},
+            "limit": {"type": "string"},
+            "edit": {"$ref": "#/$defs/edit", "description": "What to put where"},
+            "mode": {"enum": ["first", "all"]},
+        },
+        "$defs": {"edit": {"type": "object"}},
+        "required": ["filePath", "edit"],
+    });
+    tells("contentManager", "replace.text").with_input_schema(schema)
+}
+
+/// Gives back what its arguments say in `answer`.
+fn parrot() -> ToolEntry {
+    scripted("parrot", |call: &ValidCall| match call.arguments().get("answer") {
+        Some(Value::String(text)) => Err(failed(text)),
+        Some(answer) => Ok(Output::result(RawJson::of(answer))),
+        None => Ok(said("nothing to say")),
+    })
+}
+
+fn board() -> Builder {
+    let looking = Annotations { read_only: Some(true), ..Annotations::default() };
+    Runtime::builder()
+        .sessions(Arc::new(memory::Sessions::new(SessionLimits::default())))
+        .toolbox("vault", "Notes and files.")
+        .provide("contentManager", mcp([read(), replace()]))
+        .provide("my_git", Lazy::new([tells("my_git", "log").with_annotations(looking)]))
+        .provide("odd", mcp([parrot(), tells("odd", "my_gits")]))
+        .toolbox("other", "")
+        .provide("odd", mcp([tells("other odd", "alone")]))
+}
+
+async fn agents() -> Gateway {
+    gateway(&board().start().await.unwrap(), json!({"expose": "agent"}))
+}
+
+/// Where a call was made: session, workspace and who said so.
+fn place(result: &Value) -> [String; 3] {
+    let note = &result["_meta"]["pegboard/session"];
+    ["sessionId", "workspaceId", "workspaceSource"]
+        .map(|name| note[name].as_str().unwrap_or_default().to_owned())
+}
+
+/// The line that tells of a session, if there is one.
+fn notice(result: &Value) -> Option<String> {
+    result["content"].as_array().unwrap().last().unwrap()["text"]
+        .as_str()
+        .filter(|text| text.starts_with("Session s-"))
+        .map(str::to_owned)
+}
+
+#[tokio::test]
+async fn every_server_is_one_tool_with_all_modes() {
+    let gateway = agents().await;
+    for era in ERAS {
+        let (client, _) = connect(&gateway, None, era).await;
+        // D5, D28
+        assert_eq!(listed(&client).await, ["contentManager", "my_git", "vault__odd", "other__odd"]);
+        let list = client.call("tools/list", None).await.unwrap().to_value();
+        let lines = [&list["tools"][0], &list["tools"][1]].map(ToString::to_string).join("\n");
+        insta::allow_duplicates! { insta::assert_snapshot!(lines, @r#"
+        {"name":"contentManager","title":"Content Manager","description":"Notes and files. Give the name of a tool as `mode`, and its arguments beside it. Modes, with the arguments that each needs:\n- readContent(filePath) The tool readContent\n- replace.text(filePath, edit) The tool replace.text","inputSchema":{"type":"object","properties":{"mode":{"type":"string","enum":["readContent","replace.text"]},"sessionId":{"type":"string","description":"The session: an id you were given, or a name of your own"},"context":{"type":"object","properties":{"sessionId":{"type":"string"},"workspaceId":{"type":"string"}},"description":"Where the call belongs"},"arguments":{"type":"object","description":"The arguments of a tool that has a `mode` of its own"},"filePath":{"type":"string","description":"What to read"},"limit":{"anyOf":[{"type":"integer"},{"type":"string"}]},"edit":{"description":"What to put where"}},"required":["mode","sessionId"]}}
+        {"name":"my_git","title":"My Git","description":"Notes and files. Give the name of a tool as `mode`, and its arguments beside it. Modes, with the arguments that each needs:\n- log() The tool log","inputSchema":{"type":"object","properties":{"mode":{"type":"string","enum":["log"]},"sessionId":{"type":"string","description":"The session: an id you were given, or a name of your own"},"context":{"type":"object","properties":{"sessionId":{"type":"string"},"workspaceId":{"type":"string"}},"description":"Where the call belongs"}},"required":["mode","sessionId"]},"annotations":{"readOnlyHint":true}}
+        "#); }
+    }
+}
+
+/// Names and arguments of calls.
+fn spellings() -> Vec<(&'static str, Value)> {
+    vec![
+        // D1, D4
+        ("contentManager", json!({"mode": "readContent", "filePath": "a"})),
+        ("contentManager", json!({})),
+        ("contentManager", json!({"mode": " "})),
+        ("contentManager", json!({"mode": 5})),
+        ("contentManager", json!({"mode": "readContents"})),
+        ("contentManager", json!({"mode": "ReadContent"})),
+        ("contentManager", json!({"mode": "replace_text"})),
+        // D2
+        ("contentManager_my_vault", json!({"mode": "readContent", "n": 1})),
+        ("contentManager_my_vault", json!({})),
+        ("contentManager_", json!({})),
+        ("contentManager__readContents", json!({})),
+        // D3
+        ("contentManager_readContent", json!({"mode": "replace.text"})),
+        ("contentManager_readContent", json!({"mode": ""})),
+        ("contentManager_readContent", json!({})),
+        // D27
+        ("my_git_log", json!({})),
+        ("my_git", json!({"mode": "log"})),
+        ("my_git_of_mine", json!({"mode": "log"})),
+        // Every other spelling of a tool's name is as good as ever.
+        ("my_git__log", json!({"mode": "own"})),
+        ("readContent", json!({"filePath": "a"})),
+        ("my_gits", json!({})),
+        // A server of a name that two have is called with its toolbox.
+        ("vault__odd", json!({"mode": "parrot"})),
+        ("other__odd", json!({"mode": "alone"})),
+        // A mode of the tool's own.
+        ("contentManager", json!({"mode": "replace.text", "n": 1, "arguments": {"mode": "all", "n": 2}})),
+        ("contentManager_replace_text", json!({"mode": "all"})),
+        ("contentManger", json!({"mode": "readContent"})),
+        ("nothing", json!({"mode": "readContent"})),
+    ]
+}
+
+#[tokio::test]
+async fn a_name_and_a_mode_select_the_tool() {
+    let gateway = agents().await;
+    for era in ERAS {
+        let (client, _) = connect(&gateway, None, era).await;
+        listed(&client).await;
+        let mut lines = Vec::new();
+        for (name, arguments) in spellings() {
+            let shown = arguments.to_string();
+            lines.push(format!("{name} {shown} -> {}", text(&call(&client, name, arguments).await)));
+        }
+        insta::allow_duplicates! { insta::assert_snapshot!(lines.join("\n"), @r#"
+        contentManager {"mode":"readContent","filePath":"a"} -> contentManager/readContent {"filePath":"a"}
+        contentManager {} -> isError: Agent 'contentManager' needs a mode. Give `mode`: one of readContent, replace.text.
+        contentManager {"mode":" "} -> isError: Agent 'contentManager' needs a mode. Give `mode`: one of readContent, replace.text.
+        contentManager {"mode":5} -> isError: Agent 'contentManager' needs a mode. Give `mode`: one of readContent, replace.text.
+        contentManager {"mode":"readContents"} -> isError: Agent 'contentManager' has no mode 'readContents'. Did you mean one of: readContent?
+        contentManager {"mode":"ReadContent"} -> contentManager/readContent {}
+        contentManager {"mode":"replace_text"} -> contentManager/replace.text {}
+        contentManager_my_vault {"mode":"readContent","n":1} -> contentManager/readContent {"n":1}
+        contentManager_my_vault {} -> isError: Agent 'contentManager' has no mode 'my_vault'. Give `mode`: one of readContent, replace.text.
+        contentManager_ {} -> isError: Agent 'contentManager' needs a mode. Give `mode`: one of readContent, replace.text.
+        contentManager__readContents {} -> isError: Agent 'contentManager' has no mode 'readContents'. Did you mean one of: readContent?
+        contentManager_readContent {"mode":"replace.text"} -> contentManager/replace.text {}
+        contentManager_readContent {"mode":""} -> contentManager/readContent {}
+        contentManager_readContent {} -> contentManager/readContent {}
+        my_git_log {} -> my_git/log {}
+        my_git {"mode":"log"} -> my_git/log {}
+        my_git_of_mine {"mode":"log"} -> my_git/log {}
+        my_git__log {"mode":"own"} -> my_git/log {"mode":"own"}
+        readContent {"filePath":"a"} -> contentManager/readContent {"filePath":"a"}
+        my_gits {} -> odd/my_gits {}
+        vault__odd {"mode":"parrot"} -> nothing to say
+        other__odd {"mode":"alone"} -> other odd/alone {}
+        contentManager {"mode":"replace.text","n":1,"arguments":{"mode":"all","n":2}} -> contentManager/replace.text {"n":2,"mode":"all"}
+        contentManager_replace_text {"mode":"all"} -> contentManager/replace.text {"mode":"all"}
+        contentManger {"mode":"readContent"} -> isError: There is no agent 'contentManger'. Did you mean one of: contentManager?
+        nothing {"mode":"readContent"} -> isError: Unknown tool: nothing
+        "#); }
+    }
+}
+
+#[tokio::test]
+async fn servers_that_are_called_like_the_few_tools_get_another_name() {
+    let runtime = Runtime::builder()
+        .toolbox("t", "")
+        .provide("batch", mcp([tells("batch", "run")]))
+        .provide("tool_output", mcp([tells("tool_output", "read")]))
+        .provide(&"long".repeat(30), mcp([tells("long", "x")]))
+        .start()
+        .await
+        .unwrap();
+    let gateway = gateway(&runtime, json!({"expose": "agent"}));
+    for era in ERAS {
+        let (client, _) = connect(&gateway, None, era).await;
+        let names = listed(&client).await;
+        assert_eq!((names[0].as_str(), names[1].as_str(), names[2].len()), ("batch_2", "tool_output_2", 64));
+        for (name, mode, expected) in [
+            ("batch_2", "run", "batch/run {}"),
+            ("tool_output_2", "read", "tool_output/read {}"),
+            (&names[2], "x", "long/x {}"),
+        ] {
+            assert_eq!(text(&call(&client, name, json!({"mode": mode})).await), expected);
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_profile_without_a_toolbox_has_none_of_its_agents() {
+    let profiles = json!({"profiles": {"inside": {"expose": "agent", "toolboxes": ["other"]}}});
+    let gateway = gateway(&board().start().await.unwrap(), profiles);
+    for era in ERAS {
+        let (client, _) = connect(&gateway, Some("inside"), era).await;
+        // With one toolbox alone, names need not say which.
+        assert_eq!(listed(&client).await, ["odd"]);
+        assert_eq!(text(&call(&client, "odd", json!({"mode": "alone"})).await), "other odd/alone {}");
+        let refused = text(&call(&client, "contentManager", json!({"mode": "readContent"})).await);
+        assert_eq!(refused, "isError: Unknown tool: contentManager");
+        let refused = text(&call(&client, "contentManager_readContent", json!({})).await);
+        assert_eq!(refused, "isError: Unknown tool: contentManager_readContent");
+    }
+}
+
+#[tokio::test]
+async fn what_is_refused_says_so_for_programs_too() {
+    let gateway = agents().await;
+    for era in ERAS {
+        let (client, _) = connect(&gateway, None, era).await;
+        // D4, D25
+        let result = call(&client, "contentManager", json!({"filePath": "a"})).await;
+        assert_eq!(result["isError"], true);
+        insta::allow_duplicates! { insta::assert_snapshot!(result["_meta"]["pegboard/error"], @r#"{"kind":"invalid_parameters","message":"Agent 'contentManager' needs a mode. Give `mode`: one of readContent, replace.text.","executed":false,"agent":"contentManager","modes":["readContent","replace.text"]}"#); }
+        let result = call(&client, "vault__odd", json!({"mode": "parrot", "answer": "no"})).await;
+        assert_eq!(text(&result), "isError: no");
+        assert_eq!(result["_meta"]["pegboard/error"]["kind"], "execution_error");
+        assert!(place(&result)[0].starts_with("s-"));
+    }
+}
+
+#[tokio::test]
+async fn a_call_without_a_session_gets_one_and_its_tool_does_not_see_it() {
+    let gateway = agents().await;
+    for era in ERAS {
+        let (client, _) = connect(&gateway, None, era).await;
+        // D10, D19
+        let context = json!({"workspaceId": "w", "primaryGoal": "save"});
+        let arguments =
+            json!({"mode": "readContent", "filePath": "a", "context": context, "workspaceContext": {}});
+        let first = call(&client, "contentManager", arguments).await;
+        assert_eq!(text(&first), r#"contentManager/readContent {"filePath":"a"}"#);
+        let [session, workspace, _] = place(&first);
+        let stamp = session.strip_prefix("s-").unwrap();
+        assert!(stamp.len() >= 14 && stamp[..14].bytes().all(|byte| byte.is_ascii_digit()), "{session}");
+        assert_eq!(workspace, "w");
+        let line = notice(&first).unwrap();
+        assert_eq!(
+            line,
+            format!("Session {session} has begun; pass it as context.sessionId to come back to it.")
+        );
+        let second = call(&client, "contentManager", json!({"mode": "readContent"})).await;
+        match era {
+            // The connection is the session until another is named.
+            Era::Session => assert_eq!((&place(&second)[0], notice(&second)), (&session, None)),
+            Era::Stateless => assert!(place(&second)[0] != session && notice(&second).is_some()),
+        }
+    }
+}
+
+/// Calls an agent with word of where it belongs.
+async fn call_in(client: &Client, mut arguments: Value) -> Value {
+    arguments["mode"] = "parrot".into();
+    call(client, "vault__odd", arguments).await
+}
+
+#[tokio::test]
+async fn sessions_are_named_by_their_ids_or_by_words() {
+    for era in ERAS {
+        let gateway = agents().await;
+        let (client, _) = connect(&gateway, None, era).await;
+        // D11
+        let named = || json!({"context": {"sessionId": "budget work"}});
+        let (first, second) = (call_in(&client, named()).await, call_in(&client, named()).await);
+        let [id, ..] = place(&first);
+        assert_eq!(
+            notice(&first).unwrap(),
+            format!(
+                r#"Session {id} has begun for "budget work"; pass {id} as context.sessionId from now on."#
+            )
+        );
+        assert_eq!((place(&second)[0].as_str(), notice(&second)), (id.as_str(), None));
+        let by_id = call_in(&client, json!({"context": {"sessionId": id}})).await;
+        assert_eq!((place(&by_id)[0].as_str(), notice(&by_id)), (id.as_str(), None));
+        // D12
+        let unknown = json!({"context": {"sessionId": "s-20200102030405"}});
+        assert_eq!(place(&call_in(&client, unknown).await)[0], "s-20200102030405");
+        // D13
+        let above = json!({"sessionId": "s-20200102030405", "context": {"workspaceId": "w"}});
+        assert_eq!(place(&call_in(&client, above).await)[0], "s-20200102030405");
+        let both = json!({"sessionId": "s-20200102030405", "context": {"sessionId": "budget work"}});
+        assert_eq!(place(&call_in(&client, both).await)[0], id);
+        // D18
+        let (another, _) = connect(&gateway, None, era).await;
+        assert_ne!(place(&call_in(&another, json!({})).await)[0], id);
+        let refused = call_in(&client, json!({"sessionId": "x".repeat(200)})).await;
+        assert!(text(&refused).starts_with("isError: Invalid arguments: $.context.sessionId:"), "{refused}");
+    }
+}
+
+#[tokio::test]
+async fn the_workspace_is_the_nearest_that_was_said_and_stays_with_the_session() {
+    for era in ERAS {
+        let (client, _) = connect(&agents().await, None, era).await;
+        let mut lines = Vec::new();
+        for arguments in [
+            json!({}),
+            // D14
+            json!({"workspaceContext": {"workspaceId": "a"}, "context": {"workspaceId": "b"}}),
+            json!({}),
+            json!({"context": {"workspaceId": "b"}}),
+            json!({}),
+            // D15
+            json!({"workspaceContext": r#"{"workspaceId": "c"}"#}),
+            json!({"workspaceContext": "{", "context": {"workspaceId": "d"}}),
+            // D16
+            json!({"workspaceContext": {"workspaceId": ""}, "context": {"workspaceId": " "}}),
+            // D17
+            json!({"answer": {"content": [], "structuredContent": {"workspaceContext": {"workspaceId": "e"}}}}),
+            json!({}),
+            // What went wrong binds nothing.
+            json!({"answer": "no", "context": {"workspaceId": "f"}}),
+            json!({"answer": {"content": [], "isError": true}, "context": {"workspaceId": "f"}}),
+            json!({}),
+        ] {
+            let shown = arguments.to_string();
+            let mut arguments = arguments;
+            arguments["sessionId"] = "s-20200102030405".into();
+            let [_, workspace, source] = place(&call_in(&client, arguments).await);
+            lines.push(format!("{shown} -> {workspace} ({source})"));
+        }
+        insta::allow_duplicates! { insta::assert_snapshot!(lines.join("\n"), @r#"
+        {} -> default (default)
+        {"workspaceContext":{"workspaceId":"a"},"context":{"workspaceId":"b"}} -> a (workspaceContext)
+        {} -> a (session)
+        {"context":{"workspaceId":"b"}} -> b (context)
+        {} -> b (session)
+        {"workspaceContext":"{\"workspaceId\": \"c\"}"} -> c (workspaceContext)
+        {"workspaceContext":"{","context":{"workspaceId":"d"}} -> d (context)
+        {"workspaceContext":{"workspaceId":""},"context":{"workspaceId":" "}} -> d (session)
+        {"answer":{"content":[],"structuredContent":{"workspaceContext":{"workspaceId":"e"}}}} -> d (session)
+        {} -> e (session)
+        {"answer":"no","context":{"workspaceId":"f"}} -> f (context)
+        {"answer":{"content":[],"isError":true},"context":{"workspaceId":"f"}} -> f (context)
+        {} -> e (session)
+        "#); }
+    }
+}
+
+#[tokio::test]
+async fn an_answer_stays_as_it_is_but_for_word_of_the_session() {
+    let (client, _) = connect(&agents().await, None, Era::Session).await;
+    let answer = json!({"content": [], "odd": 1.50, "_meta": {"own": true}});
+    let first = call_in(&client, json!({"answer": answer, "sessionId": "s-20200102030405"})).await;
+    insta::assert_snapshot!(first, @r#"{"content":[{"type":"text","text":"Session s-20200102030405 has begun; pass it as context.sessionId to come back to it."}],"odd":1.5,"_meta":{"own":true,"pegboard/session":{"sessionId":"s-20200102030405","workspaceId":"default","workspaceSource":"default"}}}"#);
+    let second = call_in(&client, json!({"answer": answer, "sessionId": "s-20200102030405"})).await;
+    insta::assert_snapshot!(second, @r#"{"content":[],"odd":1.5,"_meta":{"own":true,"pegboard/session":{"sessionId":"s-20200102030405","workspaceId":"default","workspaceSource":"default"}}}"#);
+}
+
+async fn traced(era: Era, calls: Vec<Value>) -> Vec<TraceRecord> {
+    let traces = Arc::new(memory::Traces::new(TraceLimits::default()));
+    let runtime = board().traces(Arc::clone(&traces) as _).start().await.unwrap();
+    let (client, _) = connect(&gateway(&runtime, json!({"expose": "agent"})), None, era).await;
+    for arguments in calls {
+        call(&client, "vault__odd", arguments).await;
+    }
+    runtime.shut_down(Duration::from_secs(1)).await;
+    let mut records = traces.find(TraceQuery { workspace: None, session: None, n_most: 100 }).await.unwrap();
+    records.reverse();
+    records
+}
+
+#[tokio::test]
+async fn what_was_done_is_written_down() {
+    for era in ERAS {
+        let context = json!({"sessionId": "s-20200102030405", "workspaceId": "w", "primaryGoal": "save"});
+        let quiet = json!({"content": [], "isError": true});
+        let with_files = json!({"content": [], "structuredContent": {"files": ["b.md", "a.md"]}});
+        let calls = vec![
+            json!({"mode": "parrot", "filePath": "a.md", "paths": ["a.md", " "], "answer": with_files, "context": context}),
+            json!({"mode": "parrot", "query": "cheap", "answer": "no money", "context": context}),
+            json!({"mode": "parrot", "answer": quiet, "context": context}),
+        ];
+        let records = traced(era, calls).await;
+        // D20
+        let contents: Vec<&str> = records.iter().map(|record| record.content.as_str()).collect();
+        assert_eq!(
+            contents,
+            [
+                "Successfully executed odd.parrot on file: a.md",
+                r#"Failed to execute odd.parrot with query: "cheap""#,
+                "Failed to execute odd.parrot",
+            ]
+        );
+        let first = &records[0];
+        assert_eq!(
+            (&*first.session_id, &*first.workspace_id, &*first.kind),
+            ("s-20200102030405", "w", "tool_call")
+        );
+        // D21, D23, D24
+        insta::allow_duplicates! {
+            insta::assert_snapshot!(first.metadata, @r#"{"schemaVersion":1,"tool":{"id":"odd.parrot","agent":"odd","mode":"parrot"},"context":{"workspaceId":"w","sessionId":"s-20200102030405","primaryGoal":"save"},"input":{"arguments":{"filePath":"a.md","paths":["a.md"," "],"answer":{"content":[],"structuredContent":{"files":["b.md","a.md"]}}},"files":["a.md","b.md"]},"outcome":{"success":true}}"#);
+            insta::assert_snapshot!(records[1].metadata["outcome"], @r#"{"success":false,"error":{"type":"execution_error","message":"no money"}}"#);
+            insta::assert_snapshot!(records[2].metadata["outcome"], @r#"{"success":false,"error":{"type":"tool_error","message":"Unknown error"}}"#);
+        }
+    }
+}
+
+/// A store that never works.
+struct Broken;
+
+impl TraceStore for Broken {
+    fn append(&self, _record: TraceRecord) -> Stored<'_, ()> {
+        Box::pin(async { Err(StoreError::Failed { reason: "it is broken".to_owned() }) })
+    }
+
+    fn find(&self, _query: TraceQuery) -> Stored<'_, Vec<TraceRecord>> {
+        Box::pin(async { Ok(Vec::new()) })
+    }
+}
+
+#[tokio::test]
+async fn a_trace_that_cannot_be_written_costs_no_call() {
+    // D22
+    for era in ERAS {
+        let runtime = board().traces(Arc::new(Broken)).start().await.unwrap();
+        let (client, _) = connect(&gateway(&runtime, json!({"expose": "agent"})), None, era).await;
+        assert_eq!(text(&call_in(&client, json!({})).await), "nothing to say");
+    }
+}
+
+#[tokio::test]
+async fn a_call_outside_every_session_is_not_written_down() {
+    // D22
+    let traces = Arc::new(memory::Traces::new(TraceLimits::default()));
+    let runtime = board().traces(Arc::clone(&traces) as _).start().await.unwrap();
+    let gateway = gateway(&runtime, json!({"expose": "flat"}));
+    for era in ERAS {
+        let (client, _) = connect(&gateway, None, era).await;
+        let context = json!({"sessionId": "budget work"});
+        // Under a flat name arguments are the tool's alone.
+        let result = call(&client, "my_git__log", json!({"context": context})).await;
+        assert_eq!(text(&result), r#"my_git/log {"context":{"sessionId":"budget work"}}"#);
+        assert_eq!(place(&result), ["", "", ""]);
+        let result = call(&client, "my_git_log", json!({})).await;
+        assert_eq!((text(&result).as_str(), notice(&result)), ("my_git/log {}", None));
+    }
+    runtime.shut_down(Duration::from_secs(1)).await;
+    let query = TraceQuery { workspace: None, session: None, n_most: 100 };
+    assert_eq!(traces.find(query).await.unwrap(), []);
+}
+
+#[tokio::test]
+async fn a_context_counts_on_every_surface_under_the_name_of_agent_and_mode() {
+    let traces = Arc::new(memory::Traces::new(TraceLimits::default()));
+    let runtime = board().traces(Arc::clone(&traces) as _).start().await.unwrap();
+    let gateway = gateway(&runtime, json!({}));
+    for era in ERAS {
+        for profile in ["flat", "hybrid", "agent"] {
+            let (client, _) = connect(&gateway, Some(profile), era).await;
+            let context = json!({"sessionId": "budget work", "workspaceId": "w"});
+            let result = call(&client, "my_git_log", json!({"n": 1, "context": context})).await;
+            assert_eq!(text(&result), r#"my_git/log {"n":1}"#);
+            assert_eq!(place(&result)[1..], ["w", "context"]);
+        }
+    }
+    runtime.shut_down(Duration::from_secs(1)).await;
+    let query = TraceQuery { workspace: Some("w".to_owned()), session: None, n_most: 100 };
+    assert_eq!(traces.find(query).await.unwrap().len(), 6);
+}
+
+#[tokio::test]
+async fn nothing_of_a_session_is_kept_when_its_tool_cannot_be_found() {
+    let sessions = Arc::new(memory::Sessions::new(SessionLimits::default()));
+    let runtime = board().sessions(Arc::clone(&sessions) as _).start().await.unwrap();
+    let (client, _) = connect(&gateway(&runtime, json!({"expose": "agent"})), None, Era::Session).await;
+    call(&client, "contentManager", json!({"mode": "nope", "sessionId": "budget work"})).await;
+    let now = std::time::SystemTime::now();
+    assert_eq!(sessions.list(10, now).await.unwrap(), []);
+}
