@@ -10,7 +10,7 @@ use pegboard_core::text::clipped;
 use pegboard_json::RawJson;
 use pegboard_runtime::Caller;
 use pegboard_runtime::catalogue::Tool;
-use pegboard_runtime::search::{MAX_HITS, Query};
+use pegboard_runtime::search::Query;
 use serde_json::{Value, json};
 
 use super::MetaTool;
@@ -137,8 +137,7 @@ fn answer(visit: &Visit, request: &Request, failed: Vec<Value>) -> RawJson {
         About::Query(query) => {
             let detail = request.detail.unwrap_or(Detail::Compact);
             let hits = visit.board.with_scope(|scope| {
-                let n_most = N_FOUND.min(MAX_HITS);
-                let hits = finder.snapshot.search(&Query { scope, n_most, ..Query::new(query) });
+                let hits = finder.snapshot.search(&Query { scope, n_most: N_FOUND, ..Query::new(query) });
                 hits.iter().map(|hit| Arc::clone(hit.tool)).collect::<Vec<_>>()
             });
             let mut answer = json!({"success": true, "query": clipped(query, MAX_SAID_BYTES)});

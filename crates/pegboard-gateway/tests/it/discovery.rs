@@ -73,7 +73,7 @@ async fn without_a_request_there_is_an_overview_and_no_server_is_started() {
         for arguments in [json!({}), json!({"tools": []}), json!({"tools": {}}), json!({"query": " "})] {
             let (client, _) = connect(&gateway, None, era).await;
             let overview = get_tools(&client, arguments).await;
-            insta::allow_duplicates! { insta::assert_snapshot!(overview, @r#"{"success":true,"overview":{"contentManager":{"toolbox":"vault","description":"Notes and their history","modes":["readContent","listContent"]},"my_git":{"toolbox":"vault","description":"Notes and their history","modes":["diff","log"]},"web":{"toolbox":"net","description":"The world outside","modes":[],"note":"not started yet: open its toolbox, or name it in `tools` with connect: true"}},"workspaceId":"default","instruction":"Ask for the schemas of the tools you need, several at once: get_tools {\"tools\": {SERVER: [MODE, …]}}. Do not ask for the overview again."}"#); }
+            insta::allow_duplicates! { insta::assert_snapshot!(overview, @r#"{"success":true,"overview":{"contentManager":{"toolbox":"vault","description":"Notes and their history","modes":["readContent","listContent"]},"my_git":{"toolbox":"vault","description":"Notes and their history","modes":["diff","log"]},"web":{"toolbox":"net","description":"The world outside","modes":[],"note":"not started yet: open_toolbox {\"toolbox\": \"net\"}, or name it in `tools` with connect: true"}},"workspaceId":"default","instruction":"Ask for the schemas of the tools you need, several at once: get_tools {\"tools\": {SERVER: [MODE, …]}}. Do not ask for the overview again."}"#); }
         }
     }
     assert_eq!(n_opened.load(Ordering::SeqCst), 0);
@@ -161,7 +161,7 @@ async fn names_that_mean_nothing_are_told_with_names_that_do() {
             {"name":"my_git_lug","nearest":["my_git_log","my_git_diff"]}
             {"name":"contentManager_readContents","nearest":["contentManager_readContent","contentManager_listContent"]}
             {"name":"contentManger_readContent","nearest":["contentManager"]}
-            {"name":"web_fetch","why":"server 'web' has not been started: open_toolbox {\"toolbox\": \"net\"}, or ask again with connect: true"}
+            {"name":"web_fetch","why":"server 'web': not started yet: open_toolbox {\"toolbox\": \"net\"}, or name it in `tools` with connect: true"}
             {"name":"nothing_of_the_kind"}
             "#);
             insta::assert_snapshot!(text(&result), @r#"isError: {"success":false,"error":"No valid tools found for: my_git_lug, x","notFound":[{"name":"my_git_lug","nearest":["my_git_log","my_git_diff"]},{"name":"x"}]}"#);
@@ -207,7 +207,7 @@ async fn servers_that_are_named_are_started_on_request() {
         let (gateway, n_opened) = library().await;
         let (client, _) = connect(&gateway, None, era).await;
         let before = call(&client, "get_tools", json!({"tools": {"web": ["fetch"]}})).await;
-        assert!(text(&before).contains("has not been started: open_toolbox"), "{before}");
+        assert!(text(&before).contains("server 'web': not started yet: open_toolbox"), "{before}");
         let after = get_tools(&client, json!({"tools": {"web": ["fetch"]}, "connect": true})).await;
         assert_eq!((&after["toolCount"], &after["openFirst"]), (&json!(1), &Value::Null));
         assert_eq!(text(&use_tool(&client, ["net", "web", "fetch"], json!({})).await), "web/fetch {}");

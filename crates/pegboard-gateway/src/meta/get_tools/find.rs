@@ -1,8 +1,11 @@
 //! Which tools the names of a request mean.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use pegboard_core::error::{CallError, NotFound};
+use pegboard_core::id::{ServerName, ToolboxName};
+use pegboard_core::provider::ServerState;
 use pegboard_core::text::clipped;
 use pegboard_runtime::catalogue::{Snapshot, Tool};
 use pegboard_runtime::names::nearest;
@@ -15,12 +18,15 @@ use crate::profile::Board;
 
 /// How many names are offered in place of one that is not there.
 const N_NEAREST: usize = 3;
+/// How many servers are named that have not been started.
+const MAX_NOT_STARTED: usize = 50;
 
 /// Finds tools among those of a board, as far as they are known.
 pub(super) struct Finder<'b> {
     board: &'b Board,
     pub(super) snapshot: Arc<Snapshot>,
     pub(super) agents: Agents,
+    states: HashMap<(ToolboxName, ServerName), ServerState>,
 }
 
 /// A name that means no tool.
@@ -46,7 +52,9 @@ enum Spelling {
 
 impl<'b> Finder<'b> {
     pub(super) fn new(board: &'b Board) -> Self {
-        Self { board, snapshot: board.runtime.catalogue(), agents: Agents::of(board) }
+        let states = board.runtime.servers().into_iter();
+        let states = states.map(|status| ((status.toolbox, status.server), status.state)).collect();
+        Self { board, snapshot: board.runtime.catalogue(), agents: Agents::of(board), states }
     }
 
     /// The tools that a name means; several if it is that of a server or a toolbox.
@@ -91,10 +99,38 @@ impl<'b> Finder<'b> {
         }
     }
 
-    /// The names of servers of which nothing is known yet.
+    /// The names of servers that have not been asked yet what they have, or some of them if they are many.
     pub(super) fn not_started(&self) -> Vec<&str> {
-        let is_unknown = |agent: &Agent| agent.tools(&self.snapshot).is_empty();
-        self.agents.iter().filter(|(_, agent)| is_unknown(agent)).map(|(name, _)| name).collect()
+        let is_idle = |agent: &Agent| agent.tools(&self.snapshot).is_empty() && self.is_idle(agent);
+        let idle = self.agents.iter().filter(|(_, agent)| is_idle(agent));
+        idle.map(|(name, _)| name).take(MAX_NOT_STARTED).collect()
+    }
+
+    /// Why no tool of a server is known; `None` if some are.
+    pub(super) fn silence(&self, agent: &Agent) -> Option<String> {
+        if !agent.tools(&self.snapshot).is_empty() {
+            return None;
+        }
+        Some(match self.state(agent) {
+            None | Some(ServerState::Idle | ServerState::Stopped) => format!(
+                "not started yet: open_toolbox {{\"toolbox\": \"{}\"}}, or name it in `tools` with connect: true",
+                agent.toolbox
+            ),
+            Some(ServerState::Starting | ServerState::Restarting { .. }) => {
+                "being started: ask again in a moment".to_owned()
+            }
+            Some(ServerState::Ready) => "it has no tools".to_owned(),
+            Some(ServerState::NeedsLogin { fix }) => fix.clone(),
+            Some(ServerState::Failed { why, fix }) => format!("it cannot be used: {why}. {fix}"),
+        })
+    }
+
+    fn is_idle(&self, agent: &Agent) -> bool {
+        matches!(self.state(agent), None | Some(ServerState::Idle | ServerState::Stopped))
+    }
+
+    fn state(&self, agent: &Agent) -> Option<&ServerState> {
+        self.states.get(&(agent.toolbox.clone(), agent.server.clone()))
     }
 
     /// The tool that a name means.
@@ -114,12 +150,9 @@ impl<'b> Finder<'b> {
 
     fn missing(&self, asked: &Asked) -> Missing {
         let places = self.places(asked);
-        let unknown = places.iter().find(|agent| agent.tools(&self.snapshot).is_empty());
-        let why = unknown.map(|agent| {
-            format!(
-                "server '{}' has not been started: open_toolbox {{\"toolbox\": \"{}\"}}, or ask again with connect: true",
-                agent.server, agent.toolbox
-            )
+        let why = places.iter().find_map(|agent| {
+            let silence = self.silence(agent)?;
+            Some(format!("server '{}': {silence}", agent.server))
         });
         let name = clipped(&asked.text(), MAX_SAID_BYTES).into_owned();
         Missing { nearest: self.nearest(asked, &places), why, name }

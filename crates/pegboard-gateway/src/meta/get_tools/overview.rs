@@ -7,6 +7,8 @@ use super::find::Finder;
 
 /// How much is said of each server.
 const MAX_DESCRIPTION_BYTES: usize = 160;
+/// How much is said of a server whose tools are not known.
+const MAX_NOTE_BYTES: usize = 300;
 /// How many modes of one server are named.
 const MAX_MODES: usize = 100;
 /// How many modes are named altogether.
@@ -31,9 +33,8 @@ pub(super) fn of(finder: &Finder<'_>) -> Value {
         if n_named < tools.len() {
             entry["moreModes"] = (tools.len() - n_named).into();
         }
-        if tools.is_empty() {
-            entry["note"] =
-                "not started yet: open its toolbox, or name it in `tools` with connect: true".into();
+        if let Some(silence) = finder.silence(agent) {
+            entry["note"] = clipped(&silence, MAX_NOTE_BYTES).into();
         }
         overview.insert(name.to_owned(), entry);
     }
