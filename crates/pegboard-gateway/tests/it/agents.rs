@@ -1,5 +1,6 @@
 //! The profile `agent`: one tool for each server, its modes, and the session and workspace that a call belongs to.
 
+use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -7,15 +8,21 @@ use pegboard_core::call::ValidCall;
 use pegboard_core::entry::{Annotations, ToolEntry};
 use pegboard_core::output::Output;
 use pegboard_core::store::{SessionStore, StoreError, Stored, TraceQuery, TraceRecord, TraceStore};
-use pegboard_gateway::Gateway;
+use pegboard_gateway::{Gateway, serve};
 use pegboard_json::RawJson;
 use pegboard_runtime::{Builder, Runtime};
 use pegboard_stores::limits::{SessionLimits, TraceLimits};
 use pegboard_stores::memory;
 use pegboard_wire::client::{Client, Era};
+use pegboard_wire::http;
+use pegboard_wire::http::client::HttpOptions;
+use pegboard_wire::http::server::HttpServerOptions;
 use serde_json::{Value, json};
+use tokio::net::TcpListener;
 
-use crate::stage::{ERAS, Lazy, call, connect, failed, gateway, listed, mcp, said, scripted, tells, text};
+use crate::stage::{
+    ERAS, Lazy, call, connect, connect_over, failed, gateway, listed, mcp, said, scripted, tells, text,
+};
 
 fn read() -> ToolEntry {
     let schema = json!({
@@ -203,6 +210,25 @@ async fn servers_that_are_called_like_the_few_tools_get_another_name() {
         ] {
             assert_eq!(text(&call(&client, name, json!({"mode": mode})).await), expected);
         }
+    }
+}
+
+#[tokio::test]
+async fn an_agent_asks_for_no_headers_that_one_of_its_tools_would() {
+    let query = json!({"type": "string", "x-mcp-header": "Query"});
+    let search = tells("search", "search")
+        .with_input_schema(json!({"type": "object", "properties": {"query": query}}));
+    let runtime = Runtime::builder().provide("search", mcp([search])).start().await.unwrap();
+    let gateway = gateway(&runtime, json!({"expose": "agent"}));
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+    let url = format!("http://{}/mcp/agent", listener.local_addr().unwrap());
+    tokio::spawn(async move { serve::http(&gateway, listener, &HttpServerOptions::default()).await });
+    for era in ERAS {
+        let link = http::client::connect(HttpOptions::new(url.parse().unwrap())).unwrap();
+        let (client, _) = connect_over(link, era).await;
+        assert_eq!(listed(&client).await, ["search"]);
+        let result = call(&client, "search", json!({"mode": "search", "query": "x"})).await;
+        assert_eq!(text(&result), r#"search/search {"query":"x"}"#);
     }
 }
 
