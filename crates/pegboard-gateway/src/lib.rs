@@ -7,6 +7,7 @@
 //! - `endpoint`: one profile as a service of the protocol, for clients of both eras;
 //! - `surface`: what such a profile lists and what a call of it means, a file for each;
 //! - `meta`: the few tools that find and call all others, a file for each;
+//! - `agents`: every server under the name that it has as an agent, and its tools as modes;
 //! - `visit`: one request, from the client's call to the runtime's and back.
 
 mod agents;

@@ -32,6 +32,8 @@ const MAX_FULL: usize = 50;
 const MAX_COMPACT: usize = 200;
 /// How many a search finds.
 const N_FOUND: usize = 10;
+/// For how many names that mean nothing others are suggested.
+const MAX_SUGGESTED: usize = 10;
 /// How many toolboxes one request may open.
 const MAX_OPENED: usize = 8;
 /// How often the same may be asked in a row before the caller is told.
@@ -191,13 +193,14 @@ fn named(
     let mut usual = Detail::Full;
     for asked in asked {
         match finder.find(asked) {
-            Ok(found) => {
+            Some(found) => {
                 if found.len() > 1 {
                     usual = Detail::Compact;
                 }
                 tools.extend(found);
             }
-            Err(not_there) => missing.push(not_there),
+            None if missing.len() < MAX_SUGGESTED => missing.push(finder.missing(asked)),
+            None => missing.push(finder.missing_in_short(asked)),
         }
     }
     let mut seen = std::collections::HashSet::new();

@@ -7,7 +7,7 @@ use pegboard_core::arguments::Arguments;
 use pegboard_core::call::{Call, Ended, ToolRef};
 use pegboard_core::error::{CallError, ErrorKind, NotFound};
 use pegboard_core::id::{ToolId, ToolName};
-use pegboard_core::text::clipped;
+use pegboard_core::text::{clip, clipped};
 use pegboard_json::RawJson;
 use pegboard_runtime::Memory;
 use pegboard_runtime::catalogue::Tool;
@@ -55,7 +55,7 @@ impl OnePerServer {
         arguments: &RawJson,
     ) -> Answering {
         let snapshot = self.board.runtime.catalogue();
-        let wanted = Wanted::new(name, agent.tools(&snapshot), mode);
+        let wanted = Wanted::new(&self.board, (name, agent), mode);
         let Some(mode) = mode else { return ready(Ok(wanted.without_mode().into())).boxed() };
         let tool = tool_of_mode(agent.tools(&snapshot), mode);
         let tool_name = match tool {
@@ -89,7 +89,7 @@ impl OnePerServer {
         if self.board.with_scope(|scope| snapshot.resolve(name, scope, &|_| true).is_ok()) {
             return None;
         }
-        let near = nearest(name, self.agents.iter().map(|(name, _)| name), N_NEAREST);
+        let near = nearest(clip(name, MAX_SAID_BYTES), self.agents.iter().map(|(name, _)| name), N_NEAREST);
         if near.is_empty() {
             return None;
         }
@@ -196,17 +196,23 @@ fn of_tool(arguments: &RawJson, tool: Option<&Tool>) -> RawJson {
 
 /// An agent and a mode as a caller names them.
 struct Wanted {
-    agent: String,
+    board: Arc<Board>,
+    agent: Agent,
+    name: String,
     mode: String,
-    /// What there is.
-    modes: Vec<String>,
 }
 
 impl Wanted {
-    fn new(agent: &str, tools: &[Arc<Tool>], mode: Option<&str>) -> Self {
-        let modes = tools.iter().take(MAX_MODES).map(|tool| tool.id.name.to_string()).collect();
+    fn new(board: &Arc<Board>, (name, agent): (&str, &Agent), mode: Option<&str>) -> Self {
         let mode = clipped(mode.unwrap_or_default(), MAX_SAID_BYTES).into_owned();
-        Self { agent: agent.to_owned(), mode, modes }
+        Self { board: Arc::clone(board), agent: agent.clone(), name: name.to_owned(), mode }
+    }
+
+    /// What there is.
+    fn modes(&self) -> Vec<String> {
+        let snapshot = self.board.runtime.catalogue();
+        let tools = self.agent.tools(&snapshot);
+        tools.iter().take(MAX_MODES).map(|tool| tool.id.name.to_string()).collect()
     }
 
     fn words(&self, ended: &Ended) -> RawJson {
@@ -217,7 +223,7 @@ impl Wanted {
     }
 
     fn without_mode(&self) -> RawJson {
-        let text = format!("Agent '{}' needs a mode. Give `mode`: {}.", self.agent, self.choice());
+        let text = format!("Agent '{}' needs a mode. Give `mode`: {}.", self.name, self.choice());
         self.refusal(ErrorKind::InvalidParameters, &text)
     }
 
@@ -226,19 +232,19 @@ impl Wanted {
             [] => format!("Give `mode`: {}.", self.choice()),
             nearest => format!("Did you mean one of: {}?", nearest.join(", ")),
         };
-        let text = format!("Agent '{}' has no mode '{}'. {meant}", self.agent, self.mode);
+        let text = format!("Agent '{}' has no mode '{}'. {meant}", self.name, self.mode);
         self.refusal(ErrorKind::UnknownTool, &text)
     }
 
     fn choice(&self) -> String {
-        match &self.modes[..] {
+        match &self.modes()[..] {
             [] => "the name of one of its tools".to_owned(),
             modes => format!("one of {}", modes.join(", ")),
         }
     }
 
     fn refusal(&self, kind: ErrorKind, text: &str) -> RawJson {
-        let Self { agent, modes, .. } = self;
+        let (agent, modes) = (&self.name, self.modes());
         let error = json!({"kind": kind, "message": text, "executed": false, "agent": agent, "modes": modes});
         result::refusal_of_tool(text, &error)
     }

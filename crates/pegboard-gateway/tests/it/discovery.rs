@@ -309,6 +309,18 @@ async fn requests_that_cannot_be_read_are_refused_with_every_reason() {
 }
 
 #[tokio::test]
+async fn many_and_long_names_that_mean_nothing_are_answered() {
+    let (gateway, _) = library().await;
+    let (client, _) = connect(&gateway, None, Era::Session).await;
+    let tools: Vec<String> = (0..200).map(|n| format!("my_git_lo{n}{}", "g".repeat(n * 50))).collect();
+    let answer = get_tools(&client, json!({"tools": tools})).await;
+    assert_eq!(answer["notFound"].as_array().unwrap().len(), 200);
+    assert!(answer.to_string().len() < 200 * 1_000, "{}", answer.to_string().len());
+    let grouped = json!({"my_git": [&tools[199]], &*tools[199]: ["x"]});
+    assert_eq!(get_tools(&client, json!({"tools": grouped})).await["success"], false);
+}
+
+#[tokio::test]
 async fn it_is_listed_where_tools_are_not() {
     let (gateway, _) = library().await;
     for era in ERAS {

@@ -4,9 +4,9 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use pegboard_core::error::{CallError, NotFound};
-use pegboard_core::id::{ServerName, ToolboxName};
+use pegboard_core::id::{ServerName, ToolId, ToolName, ToolboxName};
 use pegboard_core::provider::ServerState;
-use pegboard_core::text::clipped;
+use pegboard_core::text::{clip, clipped};
 use pegboard_runtime::catalogue::{Snapshot, Tool};
 use pegboard_runtime::names::nearest;
 use serde::Serialize;
@@ -58,7 +58,7 @@ impl<'b> Finder<'b> {
     }
 
     /// The tools that a name means; several if it is that of a server or a toolbox.
-    pub(super) fn find(&self, asked: &Asked) -> Result<Vec<Arc<Tool>>, Missing> {
+    pub(super) fn find(&self, asked: &Asked) -> Option<Vec<Arc<Tool>>> {
         let found = match asked {
             Asked::Id(id) => self.snapshot.by_id(id).filter(|tool| self.board.has(&tool.id.toolbox)).cloned(),
             Asked::Of { name, .. } => {
@@ -73,12 +73,12 @@ impl<'b> Finder<'b> {
                     Some((_, Spelling::Near)) | None => self.all_of(name),
                 };
                 if !all.is_empty() {
-                    return Ok(all);
+                    return Some(all);
                 }
                 found.map(|(tool, _)| tool)
             }
         };
-        found.map(|tool| vec![tool]).ok_or_else(|| self.missing(asked))
+        found.map(|tool| vec![tool])
     }
 
     /// The servers where what was asked for would be.
@@ -148,38 +148,56 @@ impl<'b> Finder<'b> {
         places.iter().flat_map(|agent| agent.tools(&self.snapshot)).cloned().collect()
     }
 
-    fn missing(&self, asked: &Asked) -> Missing {
-        let places = self.places(asked);
-        let why = places.iter().find_map(|agent| {
+    /// What to say of a name that means no tool.
+    pub(super) fn missing(&self, asked: &Asked) -> Missing {
+        let nearest = self.nearest(asked, &self.places(asked));
+        Missing { nearest, ..self.missing_in_short(asked) }
+    }
+
+    /// The same without names that are like it, which take long to find.
+    pub(super) fn missing_in_short(&self, asked: &Asked) -> Missing {
+        let why = self.places(asked).into_iter().find_map(|agent| {
             let silence = self.silence(agent)?;
             Some(format!("server '{}': {silence}", agent.server))
         });
         let name = clipped(&asked.text(), MAX_SAID_BYTES).into_owned();
-        Missing { nearest: self.nearest(asked, &places), why, name }
+        Missing { name, nearest: Vec::new(), why }
     }
 
     fn nearest(&self, asked: &Asked, places: &[&Agent]) -> Vec<String> {
         let name = match asked {
+            Asked::Of { server, .. } if places.is_empty() => {
+                let agents = self.agents.iter().map(|(name, _)| name);
+                let near = nearest(clip(server, MAX_SAID_BYTES), agents, N_NEAREST);
+                return near.into_iter().map(str::to_owned).collect();
+            }
             Asked::Of { name, .. } => name.as_str(),
             Asked::Id(id) => id.name.as_str(),
             Asked::Name(name) => {
                 return match self.resolve(name) {
                     Err(CallError::NotFound(NotFound::Tool { nearest, .. })) => {
-                        let tool = |name: &String| self.resolve(name).ok();
-                        let tools = nearest.iter().filter_map(tool);
+                        let tools = nearest.iter().filter_map(|name| self.resolve(name).ok());
                         tools.map(|(tool, _)| tool.agent_mode_name.to_string()).collect()
                     }
                     Err(_) | Ok(_) => Vec::new(),
                 };
             }
         };
-        if let (Asked::Of { server, .. }, []) = (asked, places) {
-            let servers = nearest(server, self.agents.iter().map(|(name, _)| name), N_NEAREST);
-            return servers.into_iter().map(str::to_owned).collect();
+        let near = places.iter().flat_map(|agent| self.nearest_of(agent, name));
+        near.take(N_NEAREST).map(|tool| tool.agent_mode_name.to_string()).collect()
+    }
+
+    /// The tools of a server whose names are like one that is not there.
+    fn nearest_of(&self, agent: &Agent, name: &str) -> Vec<&Arc<Tool>> {
+        let id = |name: &str| {
+            let (toolbox, server) = (agent.toolbox.clone(), agent.server.clone());
+            Some(ToolId { toolbox, server, name: ToolName::new(name).ok()? })
+        };
+        match id(name).map(|id| self.snapshot.lookup(&id)) {
+            Some(Err(CallError::NotFound(NotFound::ToolOfServer { nearest, .. }))) => {
+                nearest.iter().filter_map(|name| self.snapshot.by_id(&id(name)?)).collect()
+            }
+            Some(Ok(_) | Err(_)) | None => Vec::new(),
         }
-        let tools: Vec<&Arc<Tool>> = places.iter().flat_map(|agent| agent.tools(&self.snapshot)).collect();
-        let near = nearest(name, tools.iter().map(|tool| tool.id.name.as_str()), N_NEAREST);
-        let full_name = |name: &str| tools.iter().find(|tool| tool.id.name.as_str() == name);
-        near.into_iter().filter_map(full_name).map(|tool| tool.agent_mode_name.to_string()).collect()
     }
 }
