@@ -2,7 +2,7 @@
 
 use std::net::Ipv4Addr;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, UNIX_EPOCH};
 
 use pegboard_core::call::ValidCall;
 use pegboard_core::entry::{Annotations, ToolEntry};
@@ -10,6 +10,7 @@ use pegboard_core::output::Output;
 use pegboard_core::store::{SessionStore, StoreError, Stored, TraceQuery, TraceRecord, TraceStore};
 use pegboard_gateway::{Gateway, serve};
 use pegboard_json::RawJson;
+use pegboard_runtime::wall::WallClock;
 use pegboard_runtime::{Builder, Runtime};
 use pegboard_stores::limits::{SessionLimits, TraceLimits};
 use pegboard_stores::memory;
@@ -325,11 +326,26 @@ async fn sessions_are_named_by_their_ids_or_by_words() {
         assert_eq!(place(&call_in(&client, above).await)[0], "s-20200102030405");
         let both = json!({"sessionId": "s-20200102030405", "context": {"sessionId": "budget work"}});
         assert_eq!(place(&call_in(&client, both).await)[0], id);
-        // D18
-        let (another, _) = connect(&gateway, None, era).await;
-        assert_ne!(place(&call_in(&another, json!({})).await)[0], id);
         let refused = call_in(&client, json!({"sessionId": "x".repeat(200)})).await;
         assert!(text(&refused).starts_with("isError: Invalid arguments: $.context.sessionId:"), "{refused}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn sessions_that_begin_in_the_same_second_are_two() {
+    // D18
+    for era in ERAS {
+        let clock = WallClock::starting_at(UNIX_EPOCH + Duration::from_hours(490_922));
+        let runtime = board().wall_clock(clock).start().await.unwrap();
+        let gateway = gateway(&runtime, json!({"expose": "agent"}));
+        let mut ids = Vec::new();
+        for _ in 0..2 {
+            let (client, _) = connect(&gateway, None, era).await;
+            ids.push(place(&call_in(&client, json!({})).await)[0].clone());
+        }
+        assert_eq!(ids[0], "s-20260102020000");
+        let tag = ids[1].strip_prefix("s-20260102020000-").unwrap();
+        assert_eq!(tag.len(), 4, "{ids:?}");
     }
 }
 
