@@ -1,7 +1,7 @@
 //! Toolboxes: servers under one name, opened together.
 
 use std::cmp::Reverse;
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -23,6 +23,9 @@ use crate::runtime::Shared;
 
 /// How long a server may take to be ready.
 const OPEN_TIMEOUT: Duration = Duration::from_mins(1);
+
+/// How long at least others are waited for once a server is ready.
+const STRAGGLERS: Duration = Duration::from_secs(2);
 
 /// The toolboxes there are, in the order of the configuration.
 #[derive(Default)]
@@ -193,18 +196,7 @@ impl Toolboxes {
             let available = self.names(allowed);
             return Err(CallError::NotFound(NotFound::Toolbox { toolbox: toolbox.to_owned(), available }));
         };
-        let opening: Vec<_> = contents
-            .servers
-            .iter()
-            .map(|(name, server)| async move { (name, server.open().await) })
-            .collect();
-        let mut servers_failed = Vec::new();
-        let mut opening = stream::iter(opening).buffered(shared.n_starts_at_once());
-        while let Some((server, result)) = opening.next().await {
-            if let Err(error) = result {
-                servers_failed.push(FailedServer { server: server.clone(), error: error.text() });
-            }
-        }
+        let servers_failed = self.open_all(contents, shared.n_starts_at_once()).await;
         let servers_connected = contents.servers.len() - servers_failed.len();
         if servers_connected == 0 && !servers_failed.is_empty() {
             let each = servers_failed.iter().map(|failed| {
@@ -225,6 +217,38 @@ impl Toolboxes {
             ),
         };
         Ok((name.clone(), opened))
+    }
+
+    /// Makes the servers of a toolbox ready; those that are not, in order. One that takes much longer than others is not
+    /// waited for.
+    async fn open_all(&self, contents: &Toolbox, n_at_once: usize) -> Vec<FailedServer> {
+        let begun = Instant::now();
+        let opening: Vec<_> = contents
+            .servers
+            .iter()
+            .map(|(name, server)| async move { (name, server.open().await) })
+            .collect();
+        let mut opening = stream::iter(opening).buffer_unordered(n_at_once);
+        let mut results = HashMap::new();
+        let mut limit = None;
+        while let Some(opened) = before(limit, opening.next()).await.flatten() {
+            let (name, result) = opened;
+            if result.is_ok() {
+                limit = Some(Instant::now() + (begun.elapsed() / 2).max(STRAGGLERS));
+            }
+            results.insert(name, result);
+        }
+        let failed = contents.servers.keys().filter_map(|server| {
+            let error = match results.get(server) {
+                Some(Ok(())) => return None,
+                Some(Err(error)) => error.text(),
+                None => {
+                    format!("MCP server '{server}' is still starting. Open the toolbox again in a moment")
+                }
+            };
+            Some(FailedServer { server: server.clone(), error })
+        });
+        failed.collect()
     }
 
     /// Starts the servers that start with everything else; how that went, the slowest first.
@@ -274,6 +298,14 @@ impl Toolboxes {
             Some(server) if !server.is_ready() => server.open().await.map(|()| true),
             Some(_) | None => Ok(false),
         }
+    }
+}
+
+/// What comes before a time, if there is one.
+async fn before<T>(limit: Option<Instant>, coming: impl Future<Output = T>) -> Option<T> {
+    match limit {
+        Some(limit) => time::timeout_at(limit, coming).await.ok(),
+        None => Some(coming.await),
     }
 }
 

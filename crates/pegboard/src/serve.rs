@@ -95,7 +95,11 @@ impl Serve {
             }
         })
         .await;
-        board.runtime.shut_down(GRACE).await;
+        // Who says so again does not want to wait.
+        tokio::select! {
+            _ = board.runtime.shut_down(GRACE) => {}
+            () = told() => {}
+        }
         served
     }
 

@@ -12,7 +12,7 @@ use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
 
-use super::{ServerSettings, StartRule};
+use super::{CacheScope, ServerSettings, StartRule};
 use crate::duration::HumanDuration;
 use crate::id::ServerName;
 
@@ -41,7 +41,12 @@ impl McpServerEntry {
         if self.tools.start == Some(StartRule::Lazy) {
             settings.revival = Revival::WhenUsed;
         }
-        Ok((settings, self.tools))
+        let mut tools = self.tools;
+        if !settings.is_shared && tools.cache_scope == CacheScope::Global {
+            // What one session was answered is not for another, or they could share the server.
+            tools.cache_scope = CacheScope::Session;
+        }
+        Ok((settings, tools))
     }
 }
 

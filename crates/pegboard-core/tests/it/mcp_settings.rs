@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use pegboard_core::id::ServerName;
+use pegboard_core::settings::CacheScope;
 use pegboard_core::settings::mcp::{
     HealthProbe, McpServerEntry, McpServerSettings, Revival, Settings, Target,
 };
@@ -119,6 +120,7 @@ fn one_entry_says_how_a_server_is_reached_and_what_holds_for_its_tools() {
     assert_eq!((settings.health_interval, settings.revival), (None, Revival::WhenUsed));
     assert_eq!((settings.start_timeout.as_secs(), settings.idle_stop.unwrap().as_secs()), (20, 300));
     assert_eq!(tools.queue.as_deref(), Some("slow"));
+    assert_eq!(tools.cache_scope, CacheScope::Session, "where nothing is shared, answers are not, either");
     assert_eq!(tools.request_timeout_ms.map(Duration::from), Some(Duration::from_secs(30)));
     assert_eq!(
         (tools.tools_allowed, tools.tools_denied),

@@ -140,6 +140,12 @@ pub(crate) struct Slow {
 }
 
 impl Slow {
+    /// The same, but it takes so long.
+    pub(crate) fn taking(mut self, takes: Duration) -> Self {
+        self.takes = takes;
+        self
+    }
+
     pub(crate) fn new(names: &[&'static str], fails_with: Option<&'static str>) -> (Self, Arc<AtomicUsize>) {
         let n_opened = Arc::new(AtomicUsize::new(0));
         let slow = Self {

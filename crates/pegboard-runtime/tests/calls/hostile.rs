@@ -373,7 +373,7 @@ async fn a_server_that_is_never_ready_is_named_in_time_and_the_others_work() {
     let opened = serde_json::to_value(caller.open("dev").await.unwrap()).unwrap();
     assert_eq!(
         opened["servers_failed"],
-        json!([{"server": "stuck", "error": "initialization timed out after 60s"}])
+        json!([{"server": "stuck", "error": "MCP server 'stuck' is still starting. Open the toolbox again in a moment"}])
     );
     assert_eq!(line(&call(&caller, "good__tool", json!({})).await), "tool");
 }

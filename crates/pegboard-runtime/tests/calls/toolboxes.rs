@@ -310,3 +310,25 @@ async fn servers_that_start_with_the_runtime_start_a_few_at_a_time_and_nobody_wa
     assert_eq!(n_slept.load(Ordering::SeqCst), 0);
     assert_eq!(runtime.servers().iter().map(|status| status.n_tools).collect::<Vec<_>>(), [0, 1, 1, 1, 1, 0]);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_takes_much_longer_than_others_does_not_hold_up_its_toolbox() {
+    let begun = Instant::now();
+    let runtime = Runtime::builder()
+        .provide("hangs", Slow::new(&["y"], None).0.taking(Duration::from_secs(50)))
+        .provide("good", Slow::new(&["x"], None).0)
+        .start()
+        .await
+        .unwrap();
+    let caller = session(&runtime);
+    let opened = caller.open("default").await.unwrap();
+    assert_eq!((opened.servers_connected, begun.elapsed()), (1, Duration::from_secs(3)));
+    assert_eq!(
+        opened.servers_failed[0].error,
+        "MCP server 'hangs' is still starting. Open the toolbox again in a moment"
+    );
+    // With nothing else to wait for, it is waited for.
+    let alone = Slow::new(&["y"], None).0.taking(Duration::from_secs(50));
+    let runtime = Runtime::builder().provide("slow", alone).start().await.unwrap();
+    assert_eq!(session(&runtime).open("default").await.unwrap().servers_connected, 1);
+}
