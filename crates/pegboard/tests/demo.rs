@@ -22,9 +22,10 @@ fn every_check_of_the_demo_passes() {
     ✓ a function that fails or panics is an outcome, not an outage
     ✓ validation tells every violation at once, in the order of the schema
     ✓ a chain that can never work is refused before it runs
-    ✓ MCP 2025-11-25: a client sees open_toolbox, use_tool, batch, run_chain
+    ✓ MCP 2025-11-25: a client sees open_toolbox, use_tool, get_tools, batch, run_chain
     ✓ it is told of 2 toolboxes: office (clock, notes) and market (shop)
     ✓ open_toolbox: 5 tools in office, 7 in market; each server a process
+    ✓ get_tools "write a note" finds notes_add, ready for use_tool
     ✓ use_tool office/notes/add → {"id":1,"text":"buy a lamp"}
     ✓ a wrong name is explained: Tool 'ad' not found … Did you mean 'add'?
     ✓ a bad argument never reaches the server: $.count: value 10 > maximum 9

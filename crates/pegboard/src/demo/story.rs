@@ -50,6 +50,7 @@ async fn find_tools(checks: &mut Checks, agent: &Agent) {
     checks.add("the list of tools", list(agent)).await;
     checks.add("the instructions", async { instructions(agent) }).await;
     checks.add("open_toolbox", open(agent)).await;
+    checks.add("get_tools", find(agent)).await;
 }
 
 async fn use_tools(checks: &mut Checks, board: &Board, agent: &Agent) {
@@ -75,7 +76,7 @@ async fn pass_through(checks: &mut Checks, agent: &Agent) {
 
 async fn list(agent: &Agent) -> Result<String> {
     let tools = agent.tools().await?;
-    let expected = ["open_toolbox", "use_tool", "batch", "run_chain"];
+    let expected = ["open_toolbox", "use_tool", "get_tools", "batch", "run_chain"];
     expect(tools == expected, format_args!("the list has {tools:?}"))?;
     Ok(format!("MCP {}: a client sees {}", agent.revision(), tools.join(", ")))
 }
@@ -96,6 +97,17 @@ async fn open(agent: &Agent) -> Result<String> {
     }
     expect(n_tools == [5, 7], format_args!("the toolboxes have {n_tools:?} tools"))?;
     Ok("open_toolbox: 5 tools in office, 7 in market; each server a process".to_owned())
+}
+
+async fn find(agent: &Agent) -> Result<String> {
+    let found = document(&agent.call("get_tools", json!({"query": "write a note"})).await?)?;
+    let best = &found["tools"][0];
+    let id = json!({"toolbox": "office", "server": "notes", "name": "add"});
+    expect(best["tool"] == id, &found)?;
+    Ok(format!(
+        "get_tools \"write a note\" finds {}, ready for use_tool",
+        best["name"].as_str().unwrap_or_default()
+    ))
 }
 
 async fn use_one(agent: &Agent) -> Result<String> {
@@ -245,7 +257,7 @@ async fn flat_names(board: &Board) -> Result<String> {
 async fn without_session(board: &Board) -> Result<String> {
     let agent = Agent::connect(&board.gateway, None, Era::Stateless).await?;
     let tools = agent.tools().await?;
-    let expected = ["open_toolbox", "use_tool", "batch", "run_chain", "tool_output"];
+    let expected = ["open_toolbox", "use_tool", "get_tools", "batch", "run_chain", "tool_output"];
     expect(tools == expected, format_args!("the list has {tools:?}"))?;
     let time = good(&agent.use_tool("office/clock/now", json!({"city": "Oslo"})).await?)?;
     expect(time == "12:00:01 in Oslo", &time)?;
