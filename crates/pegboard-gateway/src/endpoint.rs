@@ -40,26 +40,21 @@ pub(crate) struct Endpoint {
     desk: Arc<Desk>,
     changes: broadcast::Sender<Change>,
     warming: OnceLock<Warming>,
-    _watching: Option<AbortOnDropHandle<()>>,
+    /// Who tells of changes, once somebody wants to hear of them.
+    watching: OnceLock<AbortOnDropHandle<()>>,
 }
 
 impl Endpoint {
     /// The service of a board.
     pub(crate) fn new(board: Arc<Board>) -> Arc<Self> {
-        let surfaces = Surfaces::of(&board);
-        let changes = broadcast::Sender::new(MAX_CHANGES);
-        let watching = surfaces.following().map(|surface| {
-            let following = follow(Arc::clone(&board), Arc::clone(surface), changes.clone());
-            AbortOnDropHandle::new(tokio::spawn(following))
-        });
         Arc::new(Self {
+            surfaces: Surfaces::of(&board),
             board,
-            surfaces,
             callers: Callers::default(),
             desk: Arc::default(),
-            changes,
+            changes: broadcast::Sender::new(MAX_CHANGES),
             warming: OnceLock::new(),
-            _watching: watching,
+            watching: OnceLock::new(),
         })
     }
 
@@ -189,6 +184,12 @@ impl Service for Endpoint {
     }
 
     fn changes(&self) -> Option<broadcast::Receiver<Change>> {
+        if let Some(surface) = self.surfaces.following() {
+            self.watching.get_or_init(|| {
+                let following = follow(Arc::clone(&self.board), Arc::clone(surface), self.changes.clone());
+                AbortOnDropHandle::new(tokio::spawn(following))
+            });
+        }
         Some(self.changes.subscribe())
     }
 

@@ -144,13 +144,15 @@ impl Calls {
                 live.give_up(end);
                 self.0.successor(&live).await?
             }
-            Err(stop @ Stop::Unwelcome(_)) => {
-                // To begin again would end the calls of all others.
+            Err(Stop::Unwelcome(_)) => {
+                // To begin again would end the calls of all others, so it is done only if it must be. Either way the
+                // server has not done anything yet.
                 if answers(live.client(), self.0.settings.health_probe).await {
-                    return Err(self.error(&live, errand, stop));
+                    live
+                } else {
+                    live.give_up(End::Expired);
+                    self.0.successor(&live).await?
                 }
-                live.give_up(End::Expired);
-                self.0.successor(&live).await?
             }
             Err(stop) if stop.is_loss() && errand.twice == Twice::Harmless => {
                 // If there is no next time, what is to be told is that the first one came to nothing.
