@@ -9,8 +9,9 @@ node_parts=(
     @modelcontextprotocol/server-everything@2026.8.31
     @modelcontextprotocol/server-filesystem@2026.8.31
     @modelcontextprotocol/server-memory@2026.8.31
+    @modelcontextprotocol/inspector@2.12.0
 )
-python_parts=(mcp-server-time==2026.10.19 mcp-server-git==2026.10.19)
+python_parts=(mcp-server-time==2026.10.19 mcp-server-git==2026.10.19 mcp==2.3.0)
 
 source scripts/parts.sh
 install target/servers
@@ -80,6 +81,40 @@ peer 'a toolbox opened and its tool used' 'servers_failed' 'Echo: hello' -- \
     "$built/pegboard-testkit" client --era session --call open_toolbox '{"toolbox": "default"}' \
     --call use_tool '{"tool": {"toolbox": "default", "server": "everything", "name": "echo"}, "arguments": {"message": "hello"}}' \
     "$url"
+
+# A workbench's configuration as it is, for clients that others have written.
+cat >"$home/workbench-config.json" <<END
+{
+    "toolboxes": {
+        "dev": {
+            "description": "Files and memory",
+            "mcpServers": {
+                "filesystem": {
+                    "command": "node",
+                    "args": ["$home/node/node_modules/@modelcontextprotocol/server-filesystem/dist/index.js", "\${SHOWN:-$home/files}"],
+                    "toolFilters": ["read_text_file", "list_directory"]
+                },
+                "memory": {
+                    "command": "node",
+                    "args": ["$home/node/node_modules/@modelcontextprotocol/server-memory/dist/index.js"],
+                    "env": {"MEMORY_FILE_PATH": "$home/memory.json"},
+                    "toolFilters": ["*"],
+                    "transport": "stdio"
+                }
+            }
+        }
+    }
+}
+END
+export WORKBENCH_CONFIG=$home/workbench-config.json
+inspector=(node "$home/node/node_modules/@modelcontextprotocol/inspector/clients/launcher/build/index.js" --cli)
+peer 'a workbench configuration, the Inspector lists' '"open_toolbox"' '"use_tool"' -- \
+    "${inspector[@]}" "$built/pegboard" serve "$WORKBENCH_CONFIG" --stdio --method tools/list
+peer 'a workbench configuration, the Inspector opens a toolbox' 'servers_connected' 'read_text_file' -- \
+    "${inspector[@]}" "$built/pegboard" serve "$WORKBENCH_CONFIG" --stdio --method tools/call --tool-name open_toolbox --tool-arg toolbox=dev
+peer 'a workbench configuration, the Python client' '- dev (2 servers: filesystem, memory)' \
+    '2 servers: read_text_file list_directory create_entities' 'read: a line of a file' -- \
+    "$home/python/bin/python" scripts/peers/workbench.py "$built/pegboard" "$home/files/a.txt"
 
 # After a kill that nobody can catch, nothing is left of the servers.
 left() { pgrep -f "$home/(node|python)/" || true; }
