@@ -292,12 +292,14 @@ async fn dispatch(shared: Weak<Shared>, mut arrivals: mpsc::Receiver<Arrival>, r
             Event::Closed(error) => reason = error,
         }
     }
+    // Answers are of use only to a peer that still reads.
+    let lingering = shared.upgrade().filter(|_| has_ended);
+    let lingering = lingering.map(|shared| (shared.limits.linger, shared.n_serving.subscribe()));
+    if let Some((linger, mut n_serving)) = lingering {
+        // Meanwhile the connection may be given up, and then nothing is left to wait for.
+        let _ = time::timeout(linger, n_serving.wait_for(|n_serving| *n_serving == 0)).await;
+    }
     if let Some(shared) = shared.upgrade() {
-        // Answers are of use only to a peer that still reads.
-        if has_ended {
-            let (linger, mut n_serving) = (shared.limits.linger, shared.n_serving.subscribe());
-            let _ = time::timeout(linger, n_serving.wait_for(|n_serving| *n_serving == 0)).await;
-        }
         shared.close(reason);
     }
 }
@@ -480,6 +482,14 @@ impl Shared {
     }
 }
 
+impl Drop for Shared {
+    /// Work for a peer that cannot be answered any more is given up.
+    fn drop(&mut self) {
+        let table = self.table.get_mut().unwrap_or_else(PoisonError::into_inner);
+        table.serving.values().for_each(AbortHandle::abort);
+    }
+}
+
 fn cancelled_id(notification: &Notification) -> Option<Id> {
     notification.params.as_ref()?.get("requestId")?.read().ok()
 }
@@ -499,3 +509,6 @@ pub(crate) fn cancelled(cancel: &Cancel) -> Message {
     let params = Params { request_id: &cancel.id, reason: "nobody waits for the answer any more" };
     Message::notification("notifications/cancelled", Some(RawJson::of(&params)))
 }
+
+#[cfg(test)]
+mod tests;
