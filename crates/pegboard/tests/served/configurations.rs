@@ -1,0 +1,265 @@
+//! Configurations as people write them: what is filled in, and what is refused.
+
+use std::path::Path;
+
+use pegboard::wire::client::Era;
+use serde_json::{Value, json};
+
+use crate::stage::{Seat, Stage, Transport, WAYS, open, text, use_tool};
+
+/// What the program says of a file that it does not serve, and how it exits.
+async fn refused(stage: &Stage, name: &str, content: &str, environment: &[(&str, &str)]) -> String {
+    let file = stage.write(name, content);
+    exit_of(stage, Some(&file), environment).await
+}
+
+async fn exit_of(stage: &Stage, file: Option<&Path>, environment: &[(&str, &str)]) -> String {
+    let mut command = stage.command(crate::stage::PROGRAM);
+    command.arg("serve").args(file).arg("--stdio").envs(environment.iter().copied());
+    let output = command.stdin(std::process::Stdio::null()).output().await.unwrap();
+    assert!(output.stdout.is_empty(), "standard output is for the protocol alone");
+    let said = String::from_utf8(output.stderr).unwrap();
+    let said = said.replace(&stage.folder().display().to_string(), "FOLDER");
+    format!("{}exit {}\n", said, output.status.code().unwrap())
+}
+
+fn toolbox(description: &str, servers: &Value) -> String {
+    json!({"toolboxes": {"t": {"description": description, "mcpServers": servers}}}).to_string()
+}
+
+/// What a server finds in its environment, for what was written there.
+async fn filled_in(written: Value, environment: &[(&str, &str)]) -> Value {
+    let mut heard = Vec::new();
+    for way in [WAYS[0], WAYS[3]] {
+        let stage = Stage::new();
+        let mut server = stage.server("s", &["environment"]);
+        server["env"] = written.clone();
+        let file = stage.write("workbench-config.json", &toolbox("T", &json!({"s": server})));
+        let seat = Seat::take_with(stage, &file, None, way, environment).await;
+        open(&seat.client, "t").await;
+        let said = text(&use_tool(&seat.client, ["t", "s", "environment"], json!({})).await);
+        heard.push(serde_json::from_str::<Value>(&said).unwrap());
+    }
+    assert_eq!(heard[0], heard[1]);
+    heard.remove(0)
+}
+
+#[tokio::test]
+async fn variables_are_filled_in_once() {
+    let written = json!({
+        // A26
+        "SAID_BOTH": "${A}:${B}",
+        "SAID_DEFAULT": "${UNSET:-def}",
+        "SAID_EMPTY": "${EMPTY:-def}",
+        "SAID_NOTHING": "${UNSET:-}",
+        // A29
+        "SAID_DOLLARS": "${PASSWORD}",
+        "SAID_AMPERSAND": "${AMPERSAND}",
+        "SAID_LINES": "${LINES_OF_TEXT}",
+        "SAID_NEST": "${NEST}",
+        // A30
+        "SAID_${A}k": "key",
+        "SAID_NUMBER": 5,
+        "SAID_TRUE": true,
+    });
+    let environment = [
+        ("A", "1"),
+        ("B", "2"),
+        ("EMPTY", ""),
+        ("PASSWORD", "p@$$w0rd!"),
+        ("AMPERSAND", "$&x"),
+        ("LINES_OF_TEXT", "one\ntwo"),
+        ("NEST", "${A}"),
+    ];
+    let expected = json!({
+        "SAID_BOTH": "1:2",
+        "SAID_DEFAULT": "def",
+        "SAID_EMPTY": "",
+        "SAID_NOTHING": "",
+        "SAID_DOLLARS": "p@$$w0rd!",
+        "SAID_AMPERSAND": "$&x",
+        "SAID_LINES": "one\ntwo",
+        "SAID_NEST": "${A}",
+        "SAID_1k": "key",
+        "SAID_NUMBER": "5",
+        "SAID_TRUE": "true",
+    });
+    assert_eq!(filled_in(written, &environment).await, expected);
+}
+
+#[tokio::test]
+async fn a_variable_that_is_missing_outside_a_server_refuses_the_file() {
+    let stage = Stage::new();
+    let server = json!({"s": {"command": "x"}});
+    // A27, A28
+    let mut said = String::new();
+    for description in ["For ${UNSET}", "${A", "${A} and ${B"] {
+        said +=
+            &refused(&stage, "workbench-config.json", &toolbox(description, &server), &[("A", "1")]).await;
+    }
+    insta::assert_snapshot!(said, @r#"
+    error[config_invalid]: FOLDER/workbench-config.json:1:39  config.toolboxes.t.description
+       1 | {"toolboxes":{"t":{"description":"For ${UNSET}","mcpServers":{"s":{"command":"x"}}}}}
+         |                                       ^^^^^^^^ the variable UNSET is not set
+      help: export UNSET=…   or give a default: ${UNSET:-}
+    1 error: nothing of this file is used
+    exit 3
+    error[config_invalid]: FOLDER/workbench-config.json:1:35  config.toolboxes.t.description
+       1 | {"toolboxes":{"t":{"description":"${A","mcpServers":{"s":{"command":"x"}}}}}
+         |                                   ^^^ Malformed syntax: unclosed brace
+      help: close it with }, or write $${ for the characters themselves
+    1 error: nothing of this file is used
+    exit 3
+    error[config_invalid]: FOLDER/workbench-config.json:1:44  config.toolboxes.t.description
+       1 | {"toolboxes":{"t":{"description":"${A} and ${B","mcpServers":{"s":{"command":"x"}}}}}
+         |                                            ^^^ Malformed syntax: unclosed brace
+      help: close it with }, or write $${ for the characters themselves
+    1 error: nothing of this file is used
+    exit 3
+    "#);
+}
+
+#[tokio::test]
+async fn a_variable_that_is_missing_in_a_server_leaves_out_that_server() {
+    // A27
+    for way in [WAYS[0], WAYS[2]] {
+        let stage = Stage::new();
+        let servers = json!({
+            "lacking": {"command": "x", "env": {"TOKEN": "${UNSET}"}},
+            "whole": stage.server("whole", &["x"]),
+        });
+        let file = stage.write("workbench-config.json", &toolbox("T", &servers));
+        let seat = Seat::take(stage, &file, None, way).await;
+        let opened = open(&seat.client, "t").await;
+        assert_eq!(
+            (&opened["servers_connected"], &opened["tools"][0]["server"]),
+            (&json!(1), &json!("whole"))
+        );
+        insta::allow_duplicates! {
+            insta::assert_snapshot!(opened["servers_failed"], @r#"[{"server":"lacking","error":"MCP server 'lacking' cannot be used: needs: UNSET"}]"#);
+        }
+    }
+}
+
+/// Files of which nothing can be used.
+fn wrong_files() -> Vec<String> {
+    let server = r#"{"s": {"command": "x"}}"#;
+    vec![
+        r#"{"_comment": "nothing else"}"#.to_owned(),
+        format!(r#"{{"toolboxes": {{"t": {{"mcpServers": {server}}}}}}}"#),
+        r#"{"toolboxes": {"t": {"description": "T"}}}"#.to_owned(),
+        r#"{"toolboxes": {"t": {"description": "T", "mcpServers": {}}}}"#.to_owned(),
+        r#"{"toolboxes": {"t": {"description": "T", "mcpServers": {"s": {"command": "x", "args": "-y"}}}}}"#
+            .to_owned(),
+        r#"{"toolboxes": {"t": {"description": "T", "mcpServers": {"s": {"command": "x", "env": []}}}}}"#
+            .to_owned(),
+        format!(
+            r#"{{"toolMode": "dynamic", "toolboxes": {{"t": {{"description": "T", "mcpServers": {server}}}}}}}"#
+        ),
+        r#"{"toolboxes": "#.to_owned(),
+    ]
+}
+
+#[tokio::test]
+async fn what_is_wrong_with_a_file_is_told_before_anything_is_served() {
+    let stage = Stage::new();
+    // A31
+    let mut said = String::new();
+    for case in wrong_files() {
+        said += &refused(&stage, "workbench-config.json", &case, &[]).await;
+    }
+    insta::assert_snapshot!(said, @r#"
+    error[config_invalid]: FOLDER/workbench-config.json:1:1  config.toolboxes
+       1 | {"_comment": "nothing else"}
+         | ^^^^^^^^^^^^^^^^^^^^^^^^^^^^ Configuration must have a 'toolboxes' object
+    1 error: nothing of this file is used
+    exit 3
+    error[config_invalid]: FOLDER/workbench-config.json:1:16  config.toolboxes.t.description
+       1 | {"toolboxes": {"t": {"mcpServers": {"s": {"command": "x"}}}}}
+         |                ^^^ Toolbox 't' must have a description
+      help: say in a sentence what it is for: models choose by it
+    1 error: nothing of this file is used
+    exit 3
+    error[config_invalid]: FOLDER/workbench-config.json:1:16  config.toolboxes.t.mcpServers
+       1 | {"toolboxes": {"t": {"description": "T"}}}
+         |                ^^^ Toolbox 't' must have an 'mcpServers' object
+    1 error: nothing of this file is used
+    exit 3
+    error[config_invalid]: FOLDER/workbench-config.json:1:56  config.toolboxes.t.mcpServers
+       1 | {"toolboxes": {"t": {"description": "T", "mcpServers": {}}}}
+         |                                                        ^^ Toolbox 't' must have at least one MCP server
+    1 error: nothing of this file is used
+    exit 3
+    error[config_invalid]: FOLDER/workbench-config.json:1:87  config.toolboxes.t.mcpServers.s.args
+       1 | …ription": "T", "mcpServers": {"s": {"command": "x", "args": "-y"}}}}}
+         |                                                              ^^^^ Server 's' in toolbox 't': 'args' must be an array
+    1 error: nothing of this file is used
+    exit 3
+    error[config_invalid]: FOLDER/workbench-config.json:1:86  config.toolboxes.t.mcpServers.s.env
+       1 | …cription": "T", "mcpServers": {"s": {"command": "x", "env": []}}}}}
+         |                                                              ^^ Server 's' in toolbox 't': 'env' must be an object
+    1 error: nothing of this file is used
+    exit 3
+    error[config_invalid]: FOLDER/workbench-config.json:1:14  config.toolMode
+       1 | {"toolMode": "dynamic", "toolboxes": {"t": {"description": "T", "mcpServers": {"s"…
+         |              ^^^^^^^^^ toolMode 'dynamic' is gone: tools are used through open_toolbox and use_tool
+      help: take toolMode away; to list every tool instead, use a pegboard.json with expose: flat
+    1 error: nothing of this file is used
+    exit 3
+    error[config_invalid]: FOLDER/workbench-config.json:1:15
+       1 | {"toolboxes": 
+         |               ^ Invalid JSON in config file: Expected value after colon in object property
+    1 error: nothing of this file is used
+    exit 3
+    "#);
+}
+
+#[tokio::test]
+async fn a_server_without_a_command_leaves_out_that_server_and_an_empty_file_serves_nothing() {
+    // A31
+    let stage = Stage::new();
+    let servers = json!({"bare": {}, "far": {"transport": "http"}, "whole": stage.server("whole", &["x"])});
+    let file = stage.write("workbench-config.json", &toolbox("T", &servers));
+    let seat = Seat::take(stage, &file, None, (Transport::Stdio, Era::Session)).await;
+    let opened = open(&seat.client, "t").await;
+    assert_eq!(opened["servers_connected"], 1);
+    let failed = opened["servers_failed"].as_array().unwrap();
+    let failed: Vec<&str> = failed.iter().map(|failed| failed["error"].as_str().unwrap()).collect();
+    insta::assert_snapshot!(failed.join("\n"), @r#"
+    MCP server 'bare' cannot be used: config.toolboxes.t.mcpServers.bare: Stdio MCP server 'bare' requires a string 'command'
+    MCP server 'far' cannot be used: config.toolboxes.t.mcpServers.far: HTTP MCP server 'far' requires a 'url'
+    "#);
+
+    let stage = Stage::new();
+    let file = stage.write("workbench-config.json", r#"{"toolMode": "proxy", "toolboxes": {}}"#);
+    let seat = Seat::take(stage, &file, None, (Transport::Stdio, Era::Session)).await;
+    insta::assert_snapshot!(seat.client.server().instructions.as_deref().unwrap(), @r#"No toolboxes are configured, so there are no tools to use. Add a toolbox with at least one server to the configuration."#);
+}
+
+#[tokio::test]
+async fn the_file_is_found_by_a_variable_or_by_its_name() {
+    // A31
+    let stage = Stage::new();
+    let mut said = exit_of(&stage, None, &[]).await;
+    said += &exit_of(&stage, None, &[("WORKBENCH_CONFIG", "nowhere.json")]).await;
+    stage.write("workbench-config.json", "[]");
+    stage.write("mine.json", "5");
+    said += &exit_of(&stage, None, &[]).await;
+    said += &exit_of(&stage, None, &[("WORKBENCH_CONFIG", "mine.json")]).await;
+    insta::assert_snapshot!(said, @r#"
+    error[config_invalid]: there is no configuration in FOLDER. Write a pegboard.yaml: {"mcpServers": {"files": {"command": "my-server"}}}
+    exit 3
+    error[config_invalid]: FOLDER/nowhere.json: there is no such file. Check the path, or write one: {"mcpServers": {"files": {"command": "my-server"}}}
+    exit 3
+    error[config_invalid]: FOLDER/workbench-config.json:1:1
+       1 | []
+         | ^^ a configuration is an object of settings, not a list
+    1 error: nothing of this file is used
+    exit 3
+    error[config_invalid]: FOLDER/mine.json:1:1
+       1 | 5
+         | ^ a configuration is an object of settings, not a number
+    1 error: nothing of this file is used
+    exit 3
+    "#);
+}

@@ -1,0 +1,155 @@
+//! More than there is room for: many sessions, few file descriptors, more calls than a queue takes.
+
+use std::time::Duration;
+
+use futures_util::stream::{self, StreamExt};
+use pegboard::wire::RawJson;
+use pegboard::wire::client::{Era, RequestOptions};
+use serde_json::json;
+use tokio::net::TcpStream;
+use tokio::time;
+
+use crate::guards::INITIALIZE;
+use crate::stage::{Endpoint, Seat, Stage, WAYS, call, listed, text, use_tool};
+
+const N_SESSIONS: usize = 1000;
+
+fn resident_kib(pid: u32) -> usize {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+    line.trim().trim_end_matches(" kB").parse().unwrap()
+}
+
+/// The processor time that a process has used, in ticks of a hundredth of a second.
+fn ticks(pid: u32) -> u64 {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+    let fields: Vec<&str> = stat.rsplit_once(") ").unwrap().1.split(' ').collect();
+    fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap()
+}
+
+struct Crowd {
+    http: reqwest::Client,
+    url: String,
+}
+
+impl Crowd {
+    fn request(&self, method: reqwest::Method, session: Option<&str>) -> reqwest::RequestBuilder {
+        let request = self.http.request(method, &self.url);
+        let request = request.header("content-type", "application/json").header("accept", "application/json");
+        match session {
+            Some(session) => request.header("mcp-session-id", session),
+            None => request,
+        }
+    }
+
+    /// A session that has listed its tools.
+    async fn join(&self) -> String {
+        let answer = self.request(reqwest::Method::POST, None).body(INITIALIZE).send().await.unwrap();
+        let session = answer.headers()["mcp-session-id"].to_str().unwrap().to_owned();
+        answer.bytes().await.unwrap();
+        let list = r#"{"jsonrpc":"2.0","id":2,"method":"tools/list"}"#;
+        let answer = self.request(reqwest::Method::POST, Some(&session)).body(list).send().await.unwrap();
+        assert!(answer.text().await.unwrap().contains("open_toolbox"));
+        session
+    }
+
+    async fn leave(&self, session: &str) {
+        let answer = self.request(reqwest::Method::DELETE, Some(session)).send().await.unwrap();
+        assert_eq!(answer.status(), 204);
+    }
+}
+
+#[tokio::test]
+async fn a_thousand_sessions_cost_little_and_are_given_back() {
+    let stage = Stage::new();
+    let servers = json!({"s": stage.server("s", &["x"])});
+    let configuration = json!({"toolboxes": {"t": {"description": "T", "mcpServers": servers}}});
+    let file = stage.write("workbench-config.json", &configuration.to_string());
+    let mut command = stage.serving(&file);
+    command.args(["--http", "127.0.0.1:0"]);
+    let endpoint = Endpoint::start(command).await;
+    let pid = endpoint.child.id().unwrap();
+    let crowd = Crowd { http: reqwest::Client::new(), url: endpoint.url(None) };
+    // What is made once for all is no cost of a session.
+    crowd.leave(&crowd.join().await).await;
+    let before = resident_kib(pid);
+    let mut peaks = Vec::new();
+    for _ in 0..2 {
+        let sessions: Vec<String> =
+            stream::iter(0..N_SESSIONS).map(|_| crowd.join()).buffer_unordered(8).collect().await;
+        peaks.push(resident_kib(pid).saturating_sub(before));
+        stream::iter(&sessions).for_each_concurrent(8, |session| crowd.leave(session)).await;
+        let gone = crowd.request(reqwest::Method::POST, Some(&sessions[0])).body(INITIALIZE).send().await;
+        assert_eq!(gone.unwrap().status(), 404);
+    }
+    assert!(peaks[0] < 50 * 1024, "{} KiB for {N_SESSIONS} sessions", peaks[0]);
+    // Those who come later take the room of those who left.
+    assert!(peaks[1] < peaks[0] + 8 * 1024, "{peaks:?} KiB");
+}
+
+#[tokio::test]
+async fn without_file_descriptors_clients_wait_and_those_inside_are_served() {
+    let stage = Stage::new();
+    let servers = json!({"s": stage.server("s", &["x"])});
+    let configuration = json!({"toolboxes": {"t": {"description": "T", "mcpServers": servers}}});
+    let file = stage.write("workbench-config.json", &configuration.to_string());
+    let mut command = stage.command("sh");
+    command.args(["-c", "ulimit -n 64; exec \"$0\" \"$@\"", crate::stage::PROGRAM, "serve"]);
+    command.arg(&file).args(["--http", "127.0.0.1:0"]);
+    let endpoint = Endpoint::start(command).await;
+    let pid = endpoint.child.id().unwrap();
+    let (inside, _) = endpoint.client(Some("flat"), Era::Session).await;
+    listed(&inside).await;
+    assert_eq!(text(&call(&inside, "s__x", json!({})).await), "s/x {}");
+
+    let mut crowd = Vec::new();
+    for _ in 0..100 {
+        crowd.push(TcpStream::connect(&endpoint.address).await.unwrap());
+    }
+    assert_eq!(text(&call(&inside, "s__x", json!({"n": 1})).await), r#"s/x {"n":1}"#);
+    let before = ticks(pid);
+    // Only time can show that nothing runs in circles.
+    time::sleep(Duration::from_secs(2)).await;
+    let used = ticks(pid) - before;
+    assert!(used < 20, "{used} hundredths of a second in two seconds of waiting");
+    assert_eq!(text(&call(&inside, "s__x", json!({"n": 2})).await), r#"s/x {"n":2}"#);
+
+    drop(crowd);
+    let (late, _) = endpoint.client(Some("flat"), Era::Stateless).await;
+    assert_eq!(text(&call(&late, "s__x", json!({"n": 3})).await), r#"s/x {"n":3}"#);
+}
+
+#[tokio::test]
+async fn calls_that_a_queue_has_no_room_for_are_refused_at_once() {
+    for way in WAYS {
+        let stage = Stage::new();
+        let mut busy = stage.server("s", &["hang", "x"]);
+        busy["queue"] = json!("narrow");
+        let configuration = json!({
+            "pegboard": 1,
+            "queues": {"narrow": {"maxConcurrency": 1, "maxWaiting": 1}},
+            "toolboxes": {"t": {"description": "T", "mcpServers": {"s": busy, "free": stage.server("free", &["x"])}}},
+        });
+        let file = stage.write("pegboard.json", &configuration.to_string());
+        let seat = Seat::take(stage, &file, Some("flat"), way).await;
+        let params = || Some(RawJson::from(json!({"name": "s__hang", "arguments": {}})));
+        let request = || seat.client.request("tools/call", params(), RequestOptions::default());
+        let running = request().await.unwrap();
+        seat.stage.told("s hangs").await;
+        // Two at once for a place where one may wait: whoever comes second is told so.
+        let (mut one, mut other) = (request().await.unwrap(), request().await.unwrap());
+        let refused = tokio::select! {
+            happening = one.next() => happening,
+            happening = other.next() => happening,
+        };
+        let pegboard::wire::Happening::End(Ok(refused)) = refused else { panic!("{refused:?}") };
+        insta::allow_duplicates! {
+            insta::assert_snapshot!(text(&refused.to_value()), @r#"isError: Queue 'narrow' is full: 1 calls wait already; try again later"#);
+        }
+        let refused = use_tool(&seat.client, ["t", "s", "x"], json!({})).await;
+        assert_eq!(refused["structuredContent"]["error"]["executed"], false, "{refused}");
+        // Nobody else is held up.
+        assert_eq!(text(&call(&seat.client, "free__x", json!({})).await), "free/x {}");
+        drop(running);
+    }
+}

@@ -1,0 +1,44 @@
+//! What a server says and asks in the middle of a call reaches the client.
+
+use pegboard::wire::client::RequestOptions;
+use pegboard::wire::{Happening, RawJson};
+use serde_json::{Value, json};
+
+use crate::stage::{Stage, call, everywhere, text};
+
+fn talkative(stage: &Stage) -> Value {
+    let server = stage.server("s", &["ask", "step"]);
+    json!({"toolboxes": {"t": {"description": "Talks", "mcpServers": {"s": server}}}})
+}
+
+#[tokio::test]
+async fn a_question_of_a_server_is_answered_by_the_client() {
+    everywhere(talkative, Some("flat"), async |seat| {
+        let said = text(&call(&seat.client, "s__ask", json!({})).await);
+        assert_eq!(said, r#"asked and heard {"action":"accept","content":{"name":"Ada"}}"#);
+        assert_eq!(seat.ears.heard().iter().filter(|heard| *heard == "elicitation/create").count(), 1);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn progress_reaches_the_client_under_its_own_token() {
+    everywhere(talkative, Some("flat"), async |seat| {
+        let params = json!({"name": "s__step", "arguments": {}, "_meta": {"progressToken": "mine"}});
+        let params = Some(RawJson::from(params));
+        let mut exchange =
+            seat.client.request("tools/call", params, RequestOptions::default()).await.unwrap();
+        let mut heard = Vec::new();
+        let end = loop {
+            match exchange.next().await {
+                Happening::Notice(notice) => heard.push(notice),
+                Happening::End(end) => break end.unwrap().to_value(),
+            }
+        };
+        assert_eq!(text(&end), "stepped");
+        let params = heard[0].params.as_ref().unwrap().to_value();
+        assert_eq!((heard.len(), &params["progressToken"]), (1, &json!("mine")));
+        assert_eq!((&params["progress"], &params["total"]), (&json!(1), &json!(2)));
+    })
+    .await;
+}

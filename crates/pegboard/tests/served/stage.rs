@@ -1,0 +1,332 @@
+//! A gateway that is a program, the servers behind it and the clients before it.
+
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use futures_util::future::{BoxFuture, FutureExt, ready};
+use pegboard::wire::client::{Client, ClientOptions, Era};
+use pegboard::wire::http::client::HttpOptions;
+use pegboard::wire::link::{InputLimits, Link};
+use pegboard::wire::stdio::lines;
+use pegboard::wire::{Id, Inbound, Notification, RawJson, Receiver, RpcError};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
+use tokio::net::{UnixListener, UnixStream};
+use tokio::process::{Child, Command};
+use tokio::sync::mpsc;
+use tokio::time;
+
+use crate::actor;
+
+/// Who waits for so long has failed.
+pub(crate) const LONG: Duration = Duration::from_secs(20);
+
+/// How a client reaches the gateway.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Transport {
+    Stdio,
+    Http,
+}
+
+/// Every way to speak to the gateway.
+pub(crate) const WAYS: [(Transport, Era); 4] = [
+    (Transport::Stdio, Era::Session),
+    (Transport::Stdio, Era::Stateless),
+    (Transport::Http, Era::Session),
+    (Transport::Http, Era::Stateless),
+];
+
+/// A folder with a configuration, and the servers that are started from it.
+pub(crate) struct Stage {
+    folder: TempDir,
+    living: Arc<AtomicUsize>,
+    started: Arc<AtomicUsize>,
+    told: tokio::sync::Mutex<mpsc::UnboundedReceiver<String>>,
+}
+
+impl Stage {
+    pub(crate) fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let listener = UnixListener::bind(folder.path().join("tell")).unwrap();
+        let (tell, told) = mpsc::unbounded_channel();
+        let (living, started) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+        let counts = (Arc::clone(&living), Arc::clone(&started));
+        tokio::spawn(async move {
+            while let Ok((socket, _)) = listener.accept().await {
+                tokio::spawn(listen(socket, counts.clone(), tell.clone()));
+            }
+        });
+        Self { folder, living, started, told: tokio::sync::Mutex::new(told) }
+    }
+
+    /// A server of these tools, as a configuration has it.
+    pub(crate) fn server(&self, called: &str, tools: &[&str]) -> Value {
+        let program = std::env::current_exe().unwrap();
+        let tell = self.folder.path().join("tell");
+        json!({"command": program, "args": actor::playing(called, tools, tell.to_str().unwrap())})
+    }
+
+    pub(crate) fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// Writes a configuration.
+    pub(crate) fn write(&self, name: &str, text: &str) -> PathBuf {
+        let path = self.folder.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        path
+    }
+
+    /// How many servers have started since the beginning.
+    pub(crate) fn n_started(&self) -> usize {
+        self.started.load(Ordering::SeqCst)
+    }
+
+    /// How many servers live.
+    pub(crate) fn n_living(&self) -> usize {
+        self.living.load(Ordering::SeqCst)
+    }
+
+    /// Waits until a server tells this.
+    pub(crate) async fn told(&self, expected: &str) {
+        self.told_one_of(&[expected]).await;
+    }
+
+    /// Waits until a server tells one of these.
+    pub(crate) async fn told_one_of(&self, expected: &[&str]) {
+        let mut told = self.told.lock().await;
+        let waiting = async { while !expected.contains(&told.recv().await.unwrap().as_str()) {} };
+        time::timeout(LONG, waiting).await.unwrap_or_else(|_| panic!("nobody told: {expected:?}"));
+    }
+
+    /// Waits until a server tells anything.
+    pub(crate) async fn told_anything(&self) {
+        let mut told = self.told.lock().await;
+        time::timeout(LONG, told.recv()).await.expect("somebody tells something");
+    }
+
+    /// The program, with state of its own.
+    pub(crate) fn command(&self, program: &str) -> Command {
+        let mut command = Command::new(program);
+        command
+            .current_dir(self.folder.path())
+            .env("PEGBOARD_STATE", self.folder.path().join("state"))
+            .env_remove("WORKBENCH_CONFIG")
+            .env_remove("PEGBOARD_LOG")
+            .kill_on_drop(true);
+        command
+    }
+
+    /// The program, told to serve a file.
+    pub(crate) fn serving(&self, file: &Path) -> Command {
+        let mut command = self.command(PROGRAM);
+        command.arg("serve").arg(file);
+        command
+    }
+}
+
+/// What is tested.
+pub(crate) const PROGRAM: &str = env!("CARGO_BIN_EXE_pegboard");
+
+async fn listen(
+    mut socket: UnixStream,
+    (living, started): (Arc<AtomicUsize>, Arc<AtomicUsize>),
+    tell: mpsc::UnboundedSender<String>,
+) {
+    started.fetch_add(1, Ordering::SeqCst);
+    living.fetch_add(1, Ordering::SeqCst);
+    let (reader, mut writer) = socket.split();
+    let mut lines = BufReader::new(reader).lines();
+    let mut called = String::new();
+    while let Ok(Some(line)) = lines.next_line().await {
+        if let Some(name) = line.strip_suffix(" started") {
+            name.clone_into(&mut called);
+            let _ = writer.write_all(b"!").await;
+        }
+        let _ = tell.send(line);
+    }
+    living.fetch_sub(1, Ordering::SeqCst);
+    let _ = tell.send(format!("{called} gone"));
+}
+
+/// A gateway over HTTP.
+pub(crate) struct Endpoint {
+    pub(crate) address: String,
+    pub(crate) child: Child,
+}
+
+impl Endpoint {
+    /// Starts a program that serves over HTTP, and waits until it does.
+    pub(crate) async fn start(mut command: Command) -> Self {
+        let mut child = command.stdin(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut said = BufReader::new(child.stderr.take().unwrap()).lines();
+        let ready = async {
+            let mut before = Vec::new();
+            while let Some(line) = said.next_line().await.unwrap() {
+                if let Some(url) = line.strip_prefix("Ready  MCP http://") {
+                    return url.strip_suffix("/mcp").unwrap().to_owned();
+                }
+                before.push(line);
+            }
+            panic!("it does not serve: {}", before.join("\n"));
+        };
+        let address = time::timeout(LONG, ready).await.unwrap();
+        // Nobody reads it, but it must be taken.
+        tokio::spawn(async move { while let Ok(Some(_)) = said.next_line().await {} });
+        Self { address, child }
+    }
+
+    pub(crate) fn url(&self, profile: Option<&str>) -> String {
+        let profile = profile.map(|profile| format!("/{profile}")).unwrap_or_default();
+        format!("http://{}/mcp{profile}", self.address)
+    }
+
+    pub(crate) async fn client(&self, profile: Option<&str>, era: Era) -> (Client, Arc<Ears>) {
+        let options = HttpOptions::new(self.url(profile).parse().unwrap());
+        introduce(pegboard::wire::http::client::connect(options).unwrap(), era).await
+    }
+}
+
+/// A client, and the gateway that it speaks to.
+pub(crate) struct Seat {
+    pub(crate) client: Client,
+    pub(crate) ears: Arc<Ears>,
+    pub(crate) era: Era,
+    pub(crate) stage: Stage,
+    pub(crate) gateway: Child,
+}
+
+impl Seat {
+    /// A client of a gateway that serves a file in one of the ways.
+    pub(crate) async fn take(
+        stage: Stage,
+        file: &Path,
+        profile: Option<&str>,
+        way: (Transport, Era),
+    ) -> Self {
+        Self::take_with(stage, file, profile, way, &[]).await
+    }
+
+    /// The same, with these variables set.
+    pub(crate) async fn take_with(
+        stage: Stage,
+        file: &Path,
+        profile: Option<&str>,
+        (transport, era): (Transport, Era),
+        environment: &[(&str, &str)],
+    ) -> Self {
+        let mut command = stage.serving(file);
+        command.envs(environment.iter().copied());
+        let (client, ears, gateway) = match transport {
+            Transport::Stdio => {
+                command.arg("--stdio").args(profile.iter().flat_map(|profile| ["--profile", profile]));
+                let mut child = command
+                    .stdin(Stdio::piped())
+                    .stdout(Stdio::piped())
+                    .stderr(Stdio::null())
+                    .spawn()
+                    .unwrap();
+                let (output, input) = (child.stdout.take().unwrap(), child.stdin.take().unwrap());
+                let (link, _) = lines(output, input, InputLimits::client());
+                let (client, ears) = introduce(link, era).await;
+                (client, ears, child)
+            }
+            Transport::Http => {
+                command.args(["--http", "127.0.0.1:0"]);
+                let endpoint = Endpoint::start(command).await;
+                let (client, ears) = endpoint.client(profile, era).await;
+                (client, ears, endpoint.child)
+            }
+        };
+        // Servers whose tools are listed by themselves are ready with the list.
+        listed(&client).await;
+        Self { client, ears, era, stage, gateway }
+    }
+}
+
+/// Plays a scene in every way there is to speak to the gateway.
+pub(crate) async fn everywhere(
+    configuration: impl Fn(&Stage) -> Value,
+    profile: Option<&str>,
+    scene: impl AsyncFn(&Seat),
+) {
+    for way in WAYS {
+        let stage = Stage::new();
+        let file = stage.write("workbench-config.json", &configuration(&stage).to_string());
+        let seat = Seat::take(stage, &file, profile, way).await;
+        time::timeout(LONG, scene(&seat)).await.unwrap_or_else(|_| panic!("{way:?} takes too long"));
+    }
+}
+
+async fn introduce(link: Link, era: Era) -> (Client, Arc<Ears>) {
+    let ears = Arc::new(Ears::default());
+    let capabilities = RawJson::from(json!({"elicitation": {}}));
+    let options = ClientOptions { era: Some(era), capabilities, ..ClientOptions::new("test", "1") };
+    (Client::connect(link, ears.clone(), options).await.unwrap(), ears)
+}
+
+/// A client that answers every form, and remembers what it hears.
+#[derive(Default)]
+pub(crate) struct Ears(Mutex<Vec<String>>);
+
+impl Ears {
+    pub(crate) fn heard(&self) -> Vec<String> {
+        self.0.lock().unwrap().clone()
+    }
+}
+
+impl Receiver for Ears {
+    fn request(&self, inbound: Inbound) -> BoxFuture<'static, Result<RawJson, RpcError>> {
+        self.0.lock().unwrap().push(inbound.request.method.to_string());
+        let answer = match &*inbound.request.method {
+            "elicitation/create" => {
+                Ok(RawJson::from(json!({"action": "accept", "content": {"name": "Ada"}})))
+            }
+            method => Err(RpcError::method_not_found(method)),
+        };
+        ready(answer).boxed()
+    }
+
+    fn notification(&self, notification: Notification, _about: Option<Id>) {
+        self.0.lock().unwrap().push(notification.method.to_string());
+    }
+}
+
+/// Calls a tool and gives the result as it came.
+pub(crate) async fn raw_call(client: &Client, tool: &str, arguments: RawJson) -> RawJson {
+    let params = RawJson::empty_object().with("name", &RawJson::of(tool)).with("arguments", &arguments);
+    client.call("tools/call", Some(params)).await.unwrap()
+}
+
+/// Calls a tool and gives the result.
+pub(crate) async fn call(client: &Client, tool: &str, arguments: Value) -> Value {
+    raw_call(client, tool, RawJson::from(arguments)).await.to_value()
+}
+
+/// Opens a toolbox and gives what is in it.
+pub(crate) async fn open(client: &Client, toolbox: &str) -> Value {
+    let opened = text(&call(client, "open_toolbox", json!({"toolbox": toolbox})).await);
+    serde_json::from_str(&opened).unwrap_or(Value::String(opened))
+}
+
+/// Calls a tool by its identity.
+pub(crate) async fn use_tool(client: &Client, [toolbox, server, name]: [&str; 3], arguments: Value) -> Value {
+    let tool = json!({"toolbox": toolbox, "server": server, "name": name});
+    call(client, "use_tool", json!({"tool": tool, "arguments": arguments})).await
+}
+
+/// The text of a result, marked if it says that it is no good.
+pub(crate) fn text(result: &Value) -> String {
+    let text = result["content"][0]["text"].as_str().unwrap_or_default();
+    if result["isError"] == json!(true) { format!("isError: {text}") } else { text.to_owned() }
+}
+
+/// The tools that a client sees.
+pub(crate) async fn listed(client: &Client) -> Vec<Value> {
+    let list = client.call("tools/list", None).await.unwrap().to_value();
+    list["tools"].as_array().unwrap().clone()
+}

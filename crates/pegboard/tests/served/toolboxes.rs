@@ -1,0 +1,258 @@
+//! Toolboxes through the program: what a client sees, opens and uses.
+
+use futures_util::future::join_all;
+use pegboard::wire::client::Era;
+use serde_json::{Value, json};
+
+use crate::stage::{Stage, call, everywhere, listed, open, text, use_tool};
+
+/// Two toolboxes, with all that is odd about names in them.
+fn workbench(stage: &Stage) -> Value {
+    let tools = ["zeta", "alpha", "echo__x-1.y", "b", "rpcerr", "iserr", "structured"];
+    let filtered = |called: &str, filters: Value| {
+        let mut server = stage.server(called, &["zeta", "alpha"]);
+        server["toolFilters"] = filters;
+        server
+    };
+    json!({"toolboxes": {
+        "dev": {"description": "For development", "mcpServers": {
+            "b": stage.server("b", &tools),
+            "a": filtered("a", json!(["alpha", "ghost"])),
+        }},
+        "prod": {"description": "Handle with care", "mcpServers": {"a": filtered("prod", json!(["*"]))}},
+        "none": {"description": "Nothing left", "mcpServers": {"a": filtered("none", json!([]))}},
+    }})
+}
+
+#[tokio::test]
+async fn a_client_learns_of_every_toolbox_and_of_the_tools_to_use_them() {
+    everywhere(workbench, None, async |seat| {
+        // A1
+        insta::allow_duplicates! {
+            insta::assert_snapshot!(seat.client.server().instructions.as_deref().unwrap(), @r#"
+            Tools come in toolboxes:
+            - dev (2 servers: b, a) For development
+            - prod (1 server: a) Handle with care
+            - none (1 server: a) Nothing left
+
+            1. See the tools of a toolbox: open_toolbox {"toolbox":"dev"}; or look for tools: get_tools
+            2. Call one of them: use_tool {"tool":{"toolbox":"dev","server":"b","name":"TOOL"},"arguments":{}}
+            "#);
+        }
+        // A2
+        let tools = listed(&seat.client).await;
+        assert_eq!((&tools[0]["name"], &tools[1]["name"]), (&json!("open_toolbox"), &json!("use_tool")));
+        for tool in &tools[..2] {
+            assert_eq!(tool["inputSchema"]["additionalProperties"], false, "{tool}");
+        }
+        let schema = &tools[1]["inputSchema"];
+        assert_eq!(schema["required"], json!(["tool"]));
+        assert_eq!(schema["properties"]["arguments"]["default"], json!({}));
+        assert_eq!(seat.stage.n_started(), 0, "nothing starts before it is used");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_toolbox_opens_with_the_tools_of_its_servers_in_order() {
+    everywhere(workbench, None, async |seat| {
+        // A3, A9
+        let opened = open(&seat.client, "dev").await;
+        assert_eq!((&opened["toolbox"], &opened["servers_connected"]), (&json!("dev"), &json!(2)));
+        assert_eq!(opened["description"], "For development");
+        let tools: Vec<String> =
+            opened["tools"].as_array().unwrap().iter().map(ToString::to_string).collect();
+        insta::allow_duplicates! {
+            insta::assert_snapshot!(tools.join("\n"), @r#"
+            {"name":"zeta","description":"The tool zeta","inputSchema":{"type":"object"},"server":"b","toolbox":"dev"}
+            {"name":"alpha","description":"The tool alpha","inputSchema":{"type":"object"},"server":"b","toolbox":"dev"}
+            {"name":"echo__x-1.y","description":"The tool echo__x-1.y","inputSchema":{"type":"object"},"server":"b","toolbox":"dev"}
+            {"name":"b","description":"The tool b","inputSchema":{"type":"object"},"server":"b","toolbox":"dev"}
+            {"name":"rpcerr","description":"The tool rpcerr","inputSchema":{"type":"object"},"server":"b","toolbox":"dev"}
+            {"name":"iserr","description":"The tool iserr","inputSchema":{"type":"object"},"server":"b","toolbox":"dev"}
+            {"name":"structured","description":"The tool structured","inputSchema":{"type":"object"},"server":"b","toolbox":"dev"}
+            {"name":"alpha","description":"The tool alpha","inputSchema":{"type":"object"},"server":"a","toolbox":"dev"}
+            "#);
+        }
+        // A4
+        assert_eq!(open(&seat.client, "dev").await, opened);
+        assert_eq!(seat.stage.n_started(), 2);
+        // A9
+        assert_eq!(open(&seat.client, "prod").await["tools"].as_array().unwrap().len(), 2);
+        assert_eq!(open(&seat.client, "none").await["tools"], json!([]));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn opening_at_the_same_time_starts_a_server_once() {
+    let one = |stage: &Stage| json!({"toolboxes": {"dev": {"description": "One", "mcpServers": {"s": stage.server("s", &["x"])}}}});
+    everywhere(one, None, async |seat| {
+        // A8
+        let opened = join_all((0..3).map(|_| open(&seat.client, "dev"))).await;
+        assert!(opened.iter().all(|other| *other == opened[0]));
+        assert_eq!(opened[0]["servers_connected"], 1);
+        assert_eq!((seat.stage.n_started(), seat.stage.n_living()), (1, 1));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_server_that_cannot_start_hides_and_leaves_behind_nothing() {
+    let broken = |stage: &Stage| {
+        let bad = json!({"command": "no-such-program"});
+        json!({"toolboxes": {
+            "dev": {"description": "Half", "mcpServers": {"bad": bad, "good": stage.server("good", &["x"])}},
+            "worse": {"description": "None", "mcpServers": {"x": bad}},
+        }})
+    };
+    everywhere(broken, None, async |seat| {
+        // A7
+        for _ in 0..2 {
+            let opened = open(&seat.client, "dev").await;
+            assert_eq!((&opened["servers_connected"], &opened["tools"][0]["name"]), (&json!(1), &json!("x")));
+            let failed = opened["servers_failed"].as_array().unwrap();
+            assert_eq!((failed.len(), &failed[0]["server"]), (1, &json!("bad")));
+            let why = "MCP server 'bad' did not start: spawn no-such-program ENOENT";
+            assert!(failed[0]["error"].as_str().unwrap().contains(why), "{failed:?}");
+        }
+        assert_eq!(text(&use_tool(&seat.client, ["dev", "good", "x"], json!({})).await), "good/x {}");
+        assert_eq!((seat.stage.n_started(), seat.stage.n_living()), (1, 1));
+        let worse = open(&seat.client, "worse").await;
+        insta::allow_duplicates! {
+            insta::assert_snapshot!(worse, @r#""isError: Error opening toolbox 'worse': Failed to connect to MCP server 'x': MCP server 'x' did not start: spawn no-such-program ENOENT: no program called 'no-such-program' in PATH; install it, or give its full path""#);
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn what_cannot_be_opened_is_refused_in_words() {
+    everywhere(workbench, None, async |seat| {
+        // A5, A6
+        let mut texts = Vec::new();
+        for arguments in [
+            json!({"toolbox": "nope"}),
+            json!({"toolbox": ""}),
+            json!({}),
+            json!({"toolbox": "dev", "extra": 1}),
+        ] {
+            texts.push(text(&call(&seat.client, "open_toolbox", arguments).await));
+        }
+        insta::allow_duplicates! {
+            insta::assert_snapshot!(texts.join("\n"), @r#"
+            isError: Error: Toolbox 'nope' not found. Available toolboxes: dev, prod, none
+            isError: Invalid parameters: toolbox: Toolbox name cannot be empty
+            isError: Invalid parameters: toolbox: Required
+            isError: Invalid parameters: Unrecognized key(s) in object: 'extra'
+            "#);
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_tool_that_cannot_be_used_is_refused_in_words() {
+    everywhere(workbench, None, async |seat| {
+        // A10: without a session nobody remembers what is open.
+        let refused = text(&use_tool(&seat.client, ["dev", "b", "zeta"], json!({})).await);
+        match seat.era {
+            Era::Session => assert_eq!(
+                refused,
+                "isError: Error executing tool: Toolbox 'dev' is not open. Call open_toolbox with {\"toolbox\": \"dev\"} first"
+            ),
+            Era::Stateless => assert_eq!(refused, "b/zeta {}"),
+        }
+        open(&seat.client, "dev").await;
+        // A11, A12, A13, A19
+        let mut texts = Vec::new();
+        for tool in [
+            ["dev", "zz", "zeta"],
+            ["dev", "a", "zeta"],
+            ["DEV", "b", "zeta"],
+            ["nope", "b", "zeta"],
+            ["dev", "b", "rpcerr"],
+        ] {
+            texts.push(text(&use_tool(&seat.client, tool, json!({})).await));
+        }
+        insta::allow_duplicates! {
+            insta::assert_snapshot!(texts.join("\n"), @r#"
+            isError: Error executing tool: Server 'zz' not found in toolbox 'dev'. Available servers: b, a
+            isError: Error executing tool: Tool 'zeta' not found in server 'a' (toolbox 'dev')
+            isError: Error executing tool: Toolbox 'DEV' is not open: Toolbox 'DEV' not found. Available toolboxes: dev, prod, none
+            isError: Error executing tool: Toolbox 'nope' is not open: Toolbox 'nope' not found. Available toolboxes: dev, prod, none
+            isError: Error executing tool 'rpcerr' in server 'b' (toolbox 'dev'): MCP error -32602: bad args
+            "#);
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn an_invocation_that_is_not_right_is_refused_with_everything_that_is_wrong() {
+    let tool = json!({"toolbox": "dev", "server": "b", "name": "zeta"});
+    // A21 to A24
+    let cases = [
+        json!({"tool": {"toolbox": "", "server": "b", "name": "zeta"}}),
+        json!({"tool": {"toolbox": "dev", "server": "", "name": ""}}),
+        json!({"tool": {"toolbox": "dev", "server": "b", "tool": "zeta"}}),
+        json!({"tool": {"toolbox": "dev", "server": "b", "name": "zeta", "extra": 1}}),
+        json!({"tool": tool, "extra_field": 1}),
+        json!({"tool": tool, "arguments": "str"}),
+        json!({"tool": "dev/b/zeta"}),
+        json!({}),
+    ];
+    everywhere(workbench, None, async |seat| {
+        let mut texts = Vec::new();
+        for arguments in &cases {
+            texts.push(text(&call(&seat.client, "use_tool", arguments.clone()).await));
+        }
+        insta::allow_duplicates! {
+            insta::assert_snapshot!(texts.join("\n"), @r#"
+            isError: Invalid tool invocation parameters: tool.toolbox: Toolbox name cannot be empty
+            isError: Invalid tool invocation parameters: tool.server: Server name cannot be empty; tool.name: Tool name cannot be empty
+            isError: Invalid tool invocation parameters: tool.name: Required; tool: Unrecognized key(s) in object: 'tool' (did you mean 'name'?)
+            isError: Invalid tool invocation parameters: tool: Unrecognized key(s) in object: 'extra'
+            isError: Invalid tool invocation parameters: Unrecognized key(s) in object: 'extra_field'
+            isError: Invalid tool invocation parameters: arguments: Expected object, received string
+            isError: Invalid tool invocation parameters: tool: Expected object, received string
+            isError: Invalid tool invocation parameters: tool: Required
+            "#);
+        }
+        assert_eq!(seat.stage.n_started(), 0, "what is not right reaches no server");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn tools_get_what_they_are_given_and_answer_as_they_do() {
+    everywhere(workbench, None, async |seat| {
+        open(&seat.client, "dev").await;
+        open(&seat.client, "prod").await;
+        let identity = json!({"toolbox": "dev", "server": "b", "name": "zeta"});
+        // A14
+        let without = call(&seat.client, "use_tool", json!({"tool": identity})).await;
+        assert_eq!(text(&without), "b/zeta {}");
+        // A14 to A18, A25
+        for (tool, arguments, expected) in [
+            (["dev", "b", "zeta"], json!({}), "b/zeta {}"),
+            (["dev", "b", "echo__x-1.y"], json!({"n": 1}), r#"b/echo__x-1.y {"n":1}"#),
+            (["dev", "b", "alpha"], json!({}), "b/alpha {}"),
+            (["dev", "a", "alpha"], json!({}), "a/alpha {}"),
+            (["prod", "a", "alpha"], json!({}), "prod/alpha {}"),
+            (["dev", "b", "b"], json!({}), "b/b {}"),
+            (["dev", "b", "iserr"], json!({}), "isError: no"),
+        ] {
+            assert_eq!(text(&use_tool(&seat.client, tool, arguments).await), expected);
+        }
+        // A18, A20
+        let result = use_tool(&seat.client, ["dev", "b", "iserr"], json!({})).await;
+        assert_eq!((&result["odd"], result.get("structuredContent")), (&json!(1), None));
+        let result = use_tool(&seat.client, ["dev", "b", "structured"], json!({})).await;
+        assert_eq!(
+            (&result["structuredContent"], &result["_meta"]["x/y"]),
+            (&json!({"b": 1, "a": 2}), &json!(1))
+        );
+    })
+    .await;
+}
