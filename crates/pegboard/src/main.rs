@@ -10,6 +10,7 @@ use pegboard::telemetry::{Options, Telemetry};
 
 mod demo;
 mod serve;
+mod unread;
 
 /// How long work that cannot be interrupted may take to end when everything else has.
 const FAREWELL: Duration = Duration::from_millis(500);

@@ -19,6 +19,8 @@ use pegboard::wire::http::server::HttpServerOptions;
 use pegboard::wiring::{self, Board, Surroundings};
 use tokio::net::TcpListener;
 
+use crate::unread::unread;
+
 /// Where clients are waited for if nobody says so.
 const USUAL_ADDRESS: &str = "127.0.0.1:7332";
 /// How long calls may take to end when everything does.
@@ -90,8 +92,13 @@ impl Serve {
             if let Some(listener) = listener {
                 self.over_http(&board, listener, token).await
             } else {
-                let served = serve::stdio(&board.gateway, self.profile.as_deref()).await;
-                served.map_err(|error| Refusal::Usage(format!("error: {error}")))
+                tokio::select! {
+                    served = serve::stdio(&board.gateway, self.profile.as_deref()) => {
+                        served.map_err(|error| Refusal::Usage(format!("error: {error}")))
+                    }
+                    // What the client asked for ends with it.
+                    () = unread() => Ok(()),
+                }
             }
         })
         .await;

@@ -10,7 +10,7 @@ use tokio::process::Child;
 use tokio::time;
 
 use crate::guards::{INITIALIZE, post};
-use crate::stage::{Endpoint, LONG, Seat, Stage, Transport, call, everywhere, text};
+use crate::stage::{Endpoint, LONG, Seat, Stage, Transport, WAYS, call, everywhere, text};
 
 /// How long it may take until a server knows that nobody waits: shorter than any limit there is, and long enough for
 /// tests that run beside others.
@@ -37,6 +37,33 @@ async fn a_call_that_is_given_up_is_cancelled_at_the_server() {
         assert_eq!(seat.stage.n_living(), seat.stage.n_started());
     })
     .await;
+}
+
+#[tokio::test]
+async fn the_calls_of_a_client_that_vanishes_are_cancelled_at_the_server() {
+    // Over HTTP a session goes on without a connection, until its client comes back or ends it.
+    for way in WAYS.into_iter().filter(|way| *way != (Transport::Http, Era::Session)) {
+        let stage = Stage::new();
+        let file = stage.write("workbench-config.json", &patient(&stage).to_string());
+        let client_side = runtime();
+        let vanishing = client_side.spawn(async move {
+            let Seat { client, stage, gateway, .. } = Seat::take(stage, &file, Some("flat"), way).await;
+            let hanging = hang(&client, &stage).await;
+            // It has no time to say good-bye.
+            std::mem::forget((client, hanging));
+            (stage, gateway)
+        });
+        let (stage, _gateway) = vanishing.await.unwrap();
+        client_side.shutdown_background();
+        // Without its only client a gateway over stdio ends, and its servers with it.
+        let heard = time::timeout(SOON, stage.told_one_of(&["s cancelled", "s gone"])).await;
+        assert!(heard.is_ok(), "{way:?}");
+    }
+}
+
+/// Where a client lives that can be ended from one moment to the next.
+fn runtime() -> tokio::runtime::Runtime {
+    tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap()
 }
 
 #[tokio::test]
