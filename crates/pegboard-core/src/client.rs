@@ -14,6 +14,12 @@ pub trait Client: Send + Sync + 'static {
 
     /// Asks it several things at once, and waits for all answers. Every asker has a limit of its own.
     fn ask(&self, questions: Questions) -> BoxFuture<'_, Result<Answers, AskError>>;
+
+    /// Whether asking it takes a reply to its call, after which it comes again: too much for what its call has nothing
+    /// to do with.
+    fn is_asked_in_rounds(&self) -> bool {
+        false
+    }
 }
 
 /// Something that a tool says while it runs.

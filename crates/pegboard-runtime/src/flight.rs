@@ -307,6 +307,10 @@ impl Client for Track {
         self.client().notify(notice);
     }
 
+    fn is_asked_in_rounds(&self) -> bool {
+        self.client().is_asked_in_rounds()
+    }
+
     fn ask(&self, questions: Questions) -> BoxFuture<'_, Result<Answers, AskError>> {
         async move {
             if self.has_ended() {

@@ -166,6 +166,10 @@ impl Client for Conversation {
         }
     }
 
+    fn is_asked_in_rounds(&self) -> bool {
+        matches!(self.asking, Asking::InRounds(..))
+    }
+
     fn ask(&self, questions: Questions) -> BoxFuture<'_, Result<Answers, AskError>> {
         async move {
             if !questions.values().all(|question| self.can_answer(question)) {

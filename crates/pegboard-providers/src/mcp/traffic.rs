@@ -295,7 +295,12 @@ impl Traffic {
         if about.is_none() && !is_roots && !self.0.asks.swap(true, Ordering::Relaxed) {
             self.0.asked.notify_one();
         }
-        match self.meant(about.as_ref()) {
+        let meant = self.meant(about.as_ref());
+        // Servers ask for folders on their own account, too. That sends nobody home in the middle of a call.
+        if is_roots && about.is_none() && !matches!(&meant, Asked::One(call) if call.can_be_asked_aside()) {
+            return Ok(no_roots());
+        }
+        match meant {
             Asked::One(call) if call.client.is_some() => {
                 let params = request.params.unwrap_or_else(RawJson::empty_object);
                 let question = Question { method: request.method.to_string(), params };
@@ -313,6 +318,13 @@ impl Traffic {
                 "calls of several callers are under way, and nobody can tell whom the question is for",
             )),
         }
+    }
+}
+
+impl UnderWay {
+    /// Whether its caller can be asked while the call goes on.
+    fn can_be_asked_aside(&self) -> bool {
+        self.client.as_ref().is_some_and(|client| !client.is_asked_in_rounds())
     }
 }
 

@@ -98,3 +98,15 @@ async fn whoever_cannot_be_asked_has_no_folders() {
     let mute = std::sync::Arc::new(Person::default());
     assert_eq!(said(&call(&server, "roots", json!({}), mute.context()).await), r#"{"where":{"roots":[]}}"#);
 }
+
+#[tokio::test(start_paused = true)]
+async fn nobody_is_sent_home_for_folders_that_no_call_asked_for() {
+    let stage = Stage::new();
+    let server = stage.opened(Era::Session).await;
+    let person = Person { name: Some("Ann"), comes_again: true, ..Person::default() };
+    let ann = std::sync::Arc::new(person);
+    assert_eq!(said(&call(&server, "roots", json!({}), ann.context()).await), r#"{"where":{"roots":[]}}"#);
+    assert_eq!(ann.heard(), [""; 0]);
+    // What a call cannot do without is worth it.
+    assert_eq!(said(&call(&server, "ask", json!({}), ann.context()).await), "Hello, Ann!");
+}

@@ -415,6 +415,7 @@ impl Drop for Hanging {
 #[derive(Default)]
 pub(crate) struct Person {
     pub(crate) name: Option<&'static str>,
+    pub(crate) comes_again: bool,
     pub(crate) heard: Mutex<Vec<String>>,
 }
 
@@ -444,6 +445,10 @@ impl Client for Person {
             Notice::Progress(progress) => self.hear(format!("{} of {:?}", progress.done, progress.total)),
             Notice::Log(params) => self.hear(params.get("data").unwrap().as_str()),
         }
+    }
+
+    fn is_asked_in_rounds(&self) -> bool {
+        self.comes_again
     }
 
     fn ask(&self, questions: Questions) -> BoxFuture<'_, Result<Answers, AskError>> {
