@@ -141,6 +141,8 @@ pub struct Offer {
     pub warnings: Vec<String>,
     /// Whether this is what it offered when it was last there, and it has not been asked since.
     pub is_stale: bool,
+    /// Whether some of its lists have yet to be read. Its tools are there.
+    pub is_partial: bool,
 }
 
 /// What a provider can do beside what it lists.

@@ -17,9 +17,11 @@ use serde_json::json;
 use tokio::sync::broadcast;
 use tokio_util::task::AbortOnDropHandle;
 
+use crate::extras::{Extra, Order, ReadingRoom};
+use crate::library::Kind;
 use crate::profile::Board;
 use crate::sessions::Callers;
-use crate::surface::{Life, Surface, Surfaces, Viewer};
+use crate::surface::{Answering, Life, Surface, Surfaces, Viewer};
 use crate::visit::Visit;
 use crate::visit::desk::Desk;
 use crate::warming::Warming;
@@ -37,11 +39,13 @@ pub(crate) struct Endpoint {
     board: Arc<Board>,
     surfaces: Surfaces,
     callers: Callers,
+    reading: Arc<ReadingRoom>,
     desk: Arc<Desk>,
     changes: broadcast::Sender<Change>,
     warming: OnceLock<Warming>,
     /// Who tells of changes, once somebody wants to hear of them.
     watching: OnceLock<AbortOnDropHandle<()>>,
+    telling: OnceLock<AbortOnDropHandle<()>>,
 }
 
 impl Endpoint {
@@ -49,12 +53,14 @@ impl Endpoint {
     pub(crate) fn new(board: Arc<Board>) -> Arc<Self> {
         Arc::new(Self {
             surfaces: Surfaces::of(&board),
+            reading: Arc::new(ReadingRoom::new(Arc::clone(&board))),
             board,
             callers: Callers::default(),
             desk: Arc::default(),
             changes: broadcast::Sender::new(MAX_CHANGES),
             warming: OnceLock::new(),
             watching: OnceLock::new(),
+            telling: OnceLock::new(),
         })
     }
 
@@ -120,9 +126,12 @@ impl Endpoint {
             return ready(Err(RpcError::invalid_params("name must be the name of a tool"))).boxed();
         };
         let arguments = request.params.get("arguments").unwrap_or_else(RawJson::empty_object);
+        surface.call(self.visit(caller, life, request), &name, arguments)
+    }
+
+    fn visit(&self, caller: Caller, life: Life, request: ServerRequest) -> Visit {
         let trace_parent = request.params.at(&["_meta", "traceparent"]);
-        let trace_parent = trace_parent.and_then(|parent| parent.text()?.parse().ok());
-        let visit = Visit {
+        Visit {
             board: Arc::clone(&self.board),
             caller,
             life,
@@ -130,11 +139,35 @@ impl Endpoint {
             peer: request.peer,
             answers: request.answers,
             state: request.state,
-            trace_parent,
+            trace_parent: trace_parent.and_then(|parent| parent.text()?.parse().ok()),
             desk: Arc::clone(&self.desk),
             label: None,
+        }
+    }
+
+    /// A list of something that is no tool, once servers have had time to say what they have.
+    fn list_extras(&self, kind: Kind, caller: Caller) -> Answering {
+        let reading = Arc::clone(&self.reading);
+        let waiting = self.warming.get().map(|warming| warming.settled(&self.board));
+        async move {
+            if let Some(settled) = waiting {
+                settled.await;
+            }
+            Ok(Reply::Result(reading.list(kind, &caller).await))
+        }
+        .boxed()
+    }
+
+    /// Something beside tools that a client wants done.
+    fn do_extra(&self, extra: Extra, caller: Caller, life: Life, request: ServerRequest) -> Answering {
+        let order = Order {
+            extra,
+            session: request.session.clone(),
+            params: request.params.clone(),
+            revision: request.revision,
         };
-        surface.call(visit, &name, arguments)
+        let (reading, visit) = (Arc::clone(&self.reading), self.visit(caller, life, request));
+        async move { reading.carry_out(order, visit).await }.boxed()
     }
 }
 
@@ -173,14 +206,25 @@ impl Service for Endpoint {
                 let caller = self.caller(&*surface, request.session.as_ref());
                 self.call_tool(&*surface, caller, life, request)
             }
+            "prompts/list" | "resources/list" | "resources/templates/list" => {
+                let kind = Kind::of(&request.method);
+                self.list_extras(kind, self.caller(&*surface, request.session.as_ref()))
+            }
             // The wire keeps the level for each session.
             "logging/setLevel" => ready(Ok(Reply::Result(RawJson::empty_object()))).boxed(),
-            method => ready(Err(RpcError::method_not_found(method))).boxed(),
+            method => match Extra::of(method) {
+                Some(extra) => {
+                    let caller = self.caller(&*surface, request.session.as_ref());
+                    self.do_extra(extra, caller, life, request)
+                }
+                None => ready(Err(RpcError::method_not_found(method))).boxed(),
+            },
         }
     }
 
     fn ended(&self, session: &SessionId) {
         self.callers.end(session);
+        self.reading.end(session);
     }
 
     fn changes(&self) -> Option<broadcast::Receiver<Change>> {
@@ -190,6 +234,10 @@ impl Service for Endpoint {
                 AbortOnDropHandle::new(tokio::spawn(following))
             });
         }
+        self.telling.get_or_init(|| {
+            let telling = Arc::clone(&self.reading).tell(self.changes.clone());
+            AbortOnDropHandle::new(tokio::spawn(telling))
+        });
         Some(self.changes.subscribe())
     }
 
@@ -210,7 +258,12 @@ impl Service for Endpoint {
 
 /// What a client is told of a surface before it asks for anything.
 fn describe(surface: &dyn Surface, revision: Revision) -> Description {
-    let mut capabilities = json!({"tools": {"listChanged": true}});
+    let mut capabilities = json!({
+        "tools": {"listChanged": true},
+        "prompts": {"listChanged": true},
+        "resources": {"listChanged": true, "subscribe": true},
+        "completions": {},
+    });
     if !revision.is_stateless() {
         capabilities["logging"] = json!({});
     }

@@ -8,12 +8,15 @@
 //! - `surface`: what such a profile lists and what a call of it means, a file for each;
 //! - `meta`: the few tools that find and call all others, a file for each;
 //! - `agents`: every server under the name that it has as an agent, and its tools as modes;
+//! - `library` and `extras`: prompts, resources and what else there is beside tools;
 //! - `visit`: one request, from the client's call to the runtime's and back.
 
 mod agents;
 mod endpoint;
+mod extras;
 mod gateway;
 mod instructions;
+mod library;
 mod meta;
 mod pretty;
 mod profile;

@@ -166,7 +166,7 @@ fn followed_by(list: &RawJson, items: impl IntoIterator<Item = RawJson>) -> RawJ
 }
 
 /// Something made from the catalogue, made anew when the catalogue is another.
-struct Derived<T>(Mutex<Option<(Arc<Snapshot>, Arc<T>)>>);
+pub(crate) struct Derived<T>(Mutex<Option<(Arc<Snapshot>, Arc<T>)>>);
 
 impl<T> Default for Derived<T> {
     fn default() -> Self {
@@ -175,7 +175,7 @@ impl<T> Default for Derived<T> {
 }
 
 impl<T> Derived<T> {
-    fn get(&self, snapshot: Arc<Snapshot>, make: impl FnOnce(&Snapshot) -> T) -> Arc<T> {
+    pub(crate) fn get(&self, snapshot: Arc<Snapshot>, make: impl FnOnce(&Snapshot) -> T) -> Arc<T> {
         let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((of, derived)) = &*kept
             && Arc::ptr_eq(of, &snapshot)

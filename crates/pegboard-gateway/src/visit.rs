@@ -3,10 +3,12 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use pegboard_core::call::{Call, Ended, Invoker, Origin};
+use pegboard_core::call::{Call, CallContext, Ended, Invoker, Origin, Running};
+use pegboard_core::provider::Request;
 use pegboard_core::trace::TraceParent;
 use pegboard_json::RawJson;
 use pegboard_runtime::Caller;
+use pegboard_runtime::requests::ServerId;
 use pegboard_wire::server::{ClientDescription, Peer, Reply};
 use pegboard_wire::{RpcError, code};
 
@@ -39,18 +41,48 @@ impl Visit {
     /// Carries a call out, and puts its end into words. Dropping the future cancels the call.
     pub(crate) async fn call(
         self,
-        mut call: Call,
+        call: Call,
         words: impl FnOnce(&Ended) -> RawJson,
+    ) -> Result<Reply, RpcError> {
+        let start = |caller: &Caller, mut context: CallContext| {
+            context.options = call.context.options;
+            caller.start(Call { context, ..call })
+        };
+        self.accompany(start, |ended| Ok(words(ended))).await
+    }
+
+    /// Asks a server for something that is no call of a tool.
+    pub(crate) async fn request(
+        self,
+        server: &ServerId,
+        request: Request,
+        words: impl FnOnce(&Ended) -> Result<RawJson, RpcError>,
+    ) -> Result<Reply, RpcError> {
+        let start = |caller: &Caller, context: CallContext| caller.request(server, request, context);
+        self.accompany(start, words).await
+    }
+
+    /// The context of something that nobody needs to be asked about.
+    pub(crate) fn context(&self) -> CallContext {
+        let mut context = CallContext::default();
+        context.origin = Origin::Client;
+        context.trace_parent = self.trace_parent;
+        context
+    }
+
+    async fn accompany(
+        self,
+        start: impl FnOnce(&Caller, CallContext) -> Running,
+        words: impl FnOnce(&Ended) -> Result<RawJson, RpcError>,
     ) -> Result<Reply, RpcError> {
         let had_stored = self.caller.has_stored_output();
         let (conversation, running) = if let Some(state) = &self.state {
             self.desk.resume(&self.caller, state, self.answers.as_ref())?
         } else {
             let conversation = Conversation::begin(&self);
-            call.context.origin = Origin::Client;
-            call.context.client = Some(Arc::clone(&conversation) as _);
-            call.context.trace_parent = self.trace_parent;
-            (conversation, self.caller.start(call))
+            let mut context = self.context();
+            context.client = Some(Arc::clone(&conversation) as _);
+            (conversation, start(&self.caller, context))
         };
         match conversation.accompany(running, &self.peer).await {
             Turn::Ended(ended) => {
@@ -58,7 +90,7 @@ impl Visit {
                 if self.life == Life::Session && !had_stored && self.caller.has_stored_output() {
                     self.peer.notify("notifications/tools/list_changed", RawJson::empty_object()).await;
                 }
-                Ok(Reply::Result(words(&ended)))
+                words(&ended).map(Reply::Result)
             }
             Turn::Asked(running, round) => {
                 let questions = round.as_json();

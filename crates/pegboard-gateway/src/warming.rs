@@ -18,6 +18,9 @@ const PATIENCE: Duration = Duration::from_secs(5);
 const PART: u32 = 7;
 const AT_LEAST: Duration = Duration::from_millis(20);
 
+/// How long is waited for lists beside those of tools.
+const WHOLE: Duration = Duration::from_secs(1);
+
 /// Servers that are being made ready.
 pub(crate) struct Warming {
     begun: Instant,
@@ -94,4 +97,14 @@ fn is_awaited(board: &Board) -> bool {
         let is_coming = matches!(server.state, ServerState::Idle | ServerState::Starting);
         is_coming && server.n_tools == 0 && board.has(&server.toolbox)
     })
+}
+
+/// Waits a little until all that a server lists beside its tools has been read.
+pub(crate) async fn whole(board: &Arc<Board>) {
+    let mut catalogues = board.runtime.catalogue_changes();
+    let is_partial =
+        || board.runtime.servers().iter().any(|server| server.is_partial && board.has(&server.toolbox));
+    let reading = async { while is_partial() && catalogues.changed().await.is_ok() {} };
+    // What comes later is told as a change.
+    let _ = time::timeout(WHOLE, reading).await;
 }

@@ -90,6 +90,8 @@ pub struct ServerStatus {
     pub n_tools: usize,
     /// Whether that is what it offered when it was last there, and it has not been asked since.
     pub is_stale: bool,
+    /// Whether some of its lists have yet to be read.
+    pub is_partial: bool,
     /// What a person should look at.
     pub warnings: Vec<String>,
 }
@@ -176,6 +178,7 @@ impl Toolboxes {
                     state: shared.without_secrets(&server.state.borrow()),
                     n_tools: offer.tools.len(),
                     is_stale: offer.is_stale,
+                    is_partial: offer.is_partial,
                     warnings: offer.warnings.clone(),
                 });
             }

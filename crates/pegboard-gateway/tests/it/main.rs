@@ -8,6 +8,7 @@ mod agents;
 mod bytes;
 mod discovery;
 mod hostile;
+mod library;
 mod lives;
 mod profiles;
 mod serving;

@@ -139,6 +139,11 @@ impl Live {
         &self.0.client
     }
 
+    /// Which start of the server it is.
+    pub(super) fn number(&self) -> u64 {
+        self.0.number
+    }
+
     pub(super) fn traffic(&self) -> &Traffic {
         &self.0.traffic
     }

@@ -51,6 +51,8 @@ struct Notes {
     is_fresh: bool,
     /// In the order of [`List::ALL`].
     lists: [Note; 4],
+    /// Which lists have yet to be read, of which start of the server.
+    unread: (u64, Vec<List>),
     has_asked: bool,
 }
 
@@ -62,6 +64,12 @@ struct Note {
 }
 
 impl Notes {
+    /// A list was read, or cannot be.
+    fn note_read(&mut self, list: List, offer: &mut Offer) {
+        self.unread.1.retain(|unread| *unread != list);
+        offer.is_partial = !self.unread.1.is_empty();
+    }
+
     fn lines(&self) -> Vec<String> {
         let lists = self.lists.iter().flat_map(|note| note.warnings.iter().chain(&note.problem));
         lists.cloned().chain(self.has_asked.then(|| ASKS.to_owned())).collect()
@@ -128,7 +136,10 @@ impl Shelf {
                 let warning =
                     format!("the list of {name} may not be the newest; reading it ended with: {problem}");
                 tracing::warn!(server = %self.0.server, "{warning}");
-                self.change(|_, notes| notes.lists[list as usize].problem = Some(warning));
+                self.change(|offer, notes| {
+                    notes.lists[list as usize].problem = Some(warning);
+                    notes.note_read(list, offer);
+                });
             }
             time::sleep(gap).await;
             live.traffic().change(list).await;
@@ -147,6 +158,7 @@ impl Shelf {
         let mut is_news = false;
         self.change(|offer, notes| {
             notes.lists[list as usize] = Note { warnings, problem: None };
+            notes.note_read(list, offer);
             if let Some(old) = raw(offer, list) {
                 is_news = *old != items;
                 *old = items;
@@ -173,6 +185,12 @@ impl Shelf {
                     notes.lists[list as usize] = Note::default();
                 }
             }
+            if notes.unread.0 != live.number() {
+                let others = [List::Prompts, List::Resources, List::Templates];
+                let unread = others.into_iter().filter(|list| list.is_offered_by(client)).collect();
+                notes.unread = (live.number(), unread);
+            }
+            offer.is_partial = !notes.unread.1.is_empty();
             offer.features = features(client);
             offer.instructions = told(live, offer);
             offer.is_stale = false;
@@ -239,7 +257,7 @@ fn features(client: &Client) -> Features {
 }
 
 fn is_news(new: &Offer, old: &Offer) -> bool {
-    (new.is_stale, new.features) != (old.is_stale, old.features)
+    (new.is_stale, new.is_partial, new.features) != (old.is_stale, old.is_partial, old.features)
         || !is_same(&new.tools, &old.tools)
         || (&new.prompts, &new.resources, &new.templates) != (&old.prompts, &old.resources, &old.templates)
         || (&new.instructions, &new.warnings) != (&old.instructions, &old.warnings)
