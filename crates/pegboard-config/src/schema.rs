@@ -49,11 +49,11 @@ pub fn native_schema() -> Value {
             "additionalProperties": object(&toolbox),
         }),
     );
-    for (name, schema) in
-        properties_of::<RuntimeSettings>(&mut generator)
-            .into_iter()
-            .chain(properties_of::<GatewaySettings>(&mut generator))
-    {
+    let settings = properties_of::<RuntimeSettings>(&mut generator);
+    let mut defaults = object(&settings);
+    defaults["description"] = json!("What holds for all, for those who write it under a name of its own.");
+    properties.insert("defaults".into(), defaults);
+    for (name, schema) in settings.into_iter().chain(properties_of::<GatewaySettings>(&mut generator)) {
         properties.insert(name, schema);
     }
     properties.retain(|name, _| root_names().contains(&name.as_str()));

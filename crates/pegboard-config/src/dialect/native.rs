@@ -20,7 +20,7 @@ const DEFAULT: &str = "default";
 const SECTIONS: [&str; 2] = ["mcpServers", "chains"];
 
 /// What may stand at the root, beside the settings of the runtime and of the gateway.
-const OWN: [&str; 5] = ["$schema", "pegboard", "toolboxes", "mcpServers", "chains"];
+const OWN: [&str; 6] = ["$schema", "pegboard", "toolboxes", "mcpServers", "chains", "defaults"];
 /// What may stand in a toolbox.
 const IN_TOOLBOX: [&str; 3] = ["description", "mcpServers", "chains"];
 
@@ -41,7 +41,8 @@ pub(super) fn read(reader: &mut Reader<'_>, root: &Node, configuration: &mut Con
     }
     check_root(reader, root);
     let way = reader.root.clone();
-    let settings = filled_subset(reader, root, field_names::<RuntimeSettings>());
+    let with_defaults = with_defaults(reader, root);
+    let settings = filled_subset(reader, &with_defaults, field_names::<RuntimeSettings>());
     configuration.settings = reader.read(&settings, &way, &[]).unwrap_or_default();
     check_settings(reader, &settings, &way);
 
@@ -97,6 +98,25 @@ fn check_root(reader: &mut Reader<'_>, root: &Node) {
         let message = format!("this program reads version {VERSION} of the file");
         reader.error(found.span, &way.key("pegboard"), message, Some(format!("write pegboard: {VERSION}")));
     }
+}
+
+/// The root with what stands under `defaults`, where many write what holds for all; what stands at the root itself
+/// counts before it.
+fn with_defaults(reader: &mut Reader<'_>, root: &Node) -> Node {
+    let mut root = root.clone();
+    let Some(defaults) = root.get("defaults").cloned() else { return root };
+    let way = reader.root.key("defaults");
+    let names = field_names::<RuntimeSettings>();
+    for entry in entries(reader, &defaults, &way) {
+        if !names.contains(&entry.key.as_str()) {
+            reader.unknown_key(&entry.key, entry.key_span, &way.key(&entry.key), names);
+        } else if root.get(&entry.key).is_none()
+            && let Value::Map(entries) = &mut root.value
+        {
+            entries.push(entry.clone());
+        }
+    }
+    root
 }
 
 fn read_toolbox(reader: &mut Reader<'_>, entry: &Entry, way: &Path, configuration: &mut Configuration) {

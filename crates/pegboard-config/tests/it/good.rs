@@ -1,6 +1,7 @@
 //! Files that are right.
 
 use insta::assert_snapshot;
+use pegboard_core::settings::StartRule;
 
 use super::{load_text, told};
 
@@ -112,4 +113,19 @@ fn a_section_with_nothing_in_it_is_empty() {
     let configuration =
         load_text("pegboard.yaml", "mcpServers:\ntoolboxes:\n  dev:\n    mcpServers:\n").unwrap();
     assert!(configuration.toolboxes.values().all(|toolbox| toolbox.servers.is_empty()));
+}
+
+#[test]
+fn what_holds_for_all_may_stand_under_a_name_of_its_own() {
+    let text =
+        r#"{"defaults": {"toolTimeout": "1m", "start": "eager"}, "toolTimeout": "2m", "mcpServers": {}}"#;
+    let settings = load_text("pegboard.json", text).unwrap().settings;
+    assert_eq!((settings.tool_timeout.to_string().as_str(), settings.start), ("2m", StartRule::Eager));
+    let refused =
+        load_text("pegboard.json", r#"{"defaults": {"toolTimeuot": "1m"}, "mcpServers": {}}"#).unwrap_err();
+    let [problem] = refused.problems() else { panic!("{refused}") };
+    assert_eq!(
+        (problem.path.as_str(), problem.help.as_deref()),
+        ("defaults.toolTimeuot", Some("did you mean toolTimeout?"))
+    );
 }
