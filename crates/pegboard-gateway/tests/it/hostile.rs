@@ -140,3 +140,31 @@ async fn a_client_that_leaves_while_a_toolbox_opens_spoils_it_for_nobody() {
     assert_eq!(said, "s/x {}");
     until(|| runtime.callers().len() == 1).await;
 }
+
+#[tokio::test]
+async fn whoever_names_too_much_is_told_so_at_once() {
+    let (_, gateway) = small_gateway().await;
+    let (client, _) = connect(&gateway, None, Era::Session).await;
+    let ask = async |tools: Value| {
+        let refused = raw_call(&client, "get_tools", RawJson::from(json!({"tools": tools}))).await;
+        assert!(refused.as_bytes().len() < 4_000, "what is refused is not said again");
+        text(&refused.to_value()).chars().take(80).collect::<String>()
+    };
+    let long = "n".repeat(100_000);
+    let servers: serde_json::Map<String, Value> = (0..100_000).map(|n| (n.to_string(), json!([]))).collect();
+    let texts = [
+        ask(json!({long.as_str(): 5})).await,
+        ask(json!({"a\u{7}": 5})).await,
+        ask(Value::Object(servers)).await,
+        // Each of these tools is one of that server.
+        ask(json!({long.as_str(): vec!["a"; 200_000]})).await,
+        ask(json!(vec!["a"; 200_000])).await,
+    ];
+    insta::assert_snapshot!(texts.join("\n"), @r"
+    isError: Invalid parameters: tools.nnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnn
+    isError: Invalid parameters: tools.a\u{7}: Expected string
+    isError: Invalid parameters: tools: Name at most 200 at a time
+    isError: Invalid parameters: tools: Name at most 200 at a time
+    isError: Invalid parameters: tools: Name at most 200 at a time
+    ");
+}

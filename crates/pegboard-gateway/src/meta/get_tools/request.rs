@@ -1,14 +1,17 @@
 //! What a caller of `get_tools` wants to know.
 
 use pegboard_core::id::{ServerName, ToolId, ToolName, ToolboxName};
+use pegboard_core::text::clip;
 use pegboard_json::RawJson;
 use pegboard_runtime::sessions::Said;
 use serde_json::{Map, Value};
 
-use crate::meta::input::Problems;
+use crate::meta::input::{Problems, said};
 
 /// How many tools may be named in one request.
 const MAX_NAMED: usize = 200;
+/// How much of a name or of a query is looked at. No tool has a name as long as that.
+const MAX_READ_BYTES: usize = 1024;
 /// What the arguments may have.
 const KNOWN: [&str; 5] = ["tools", "query", "detail", "connect", "context"];
 /// What else is meant by names that others use.
@@ -130,18 +133,23 @@ fn read_tools(tools: &RawJson, problems: &mut Problems) -> Vec<Asked> {
         if problems.object("tools", Some(tools.clone())).is_none() {
             return asked;
         }
-        for server in tools.names() {
+        // Every server is at least one name, so no more of them need be read.
+        for server in tools.names().into_iter().take(MAX_NAMED + 1) {
             let wanted = tools.get(&server).unwrap_or_else(RawJson::empty_object);
+            let server = clip(&server, MAX_READ_BYTES);
             let before = asked.len();
-            for name in names(&wanted, &format!("tools.{server}"), problems) {
-                asked.push(Asked::Of { server: server.clone(), name });
+            for name in names(&wanted, &format!("tools.{}", said(server)), problems) {
+                asked.push(Asked::Of { server: server.to_owned(), name });
             }
             if before == asked.len() {
-                asked.push(Asked::Name(server));
+                asked.push(Asked::Name(server.to_owned()));
+            }
+            if asked.len() > MAX_NAMED {
+                break;
             }
         }
     } else if tools.as_str().starts_with('[') {
-        for item in tools.items() {
+        for item in tools.items().take(MAX_NAMED + 1) {
             asked.extend(if item.is_object() {
                 read_id(&item, problems).map(Asked::Id)
             } else {
@@ -157,16 +165,16 @@ fn read_tools(tools: &RawJson, problems: &mut Problems) -> Vec<Asked> {
     asked
 }
 
-/// Several names, or one.
+/// Several names, or one. Of too many there are some, but still too many.
 fn names(value: &RawJson, place: &str, problems: &mut Problems) -> Vec<String> {
     if !value.as_str().starts_with('[') {
         return read_text(place, value, problems).into_iter().filter(|name| !name.is_empty()).collect();
     }
-    value.items().filter_map(|item| read_text(place, &item, problems)).collect()
+    value.items().take(MAX_NAMED + 1).filter_map(|item| read_text(place, &item, problems)).collect()
 }
 
 fn read_text(place: &str, value: &RawJson, problems: &mut Problems) -> Option<String> {
-    let text = value.text().map(|text| text.trim().to_owned());
+    let text = value.text().map(|text| clip(text.trim(), MAX_READ_BYTES).to_owned());
     if text.is_none() {
         problems.note(place, "Expected string");
     }
