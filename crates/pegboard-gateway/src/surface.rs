@@ -151,6 +151,21 @@ pub(crate) fn array(items: impl IntoIterator<Item = RawJson>) -> RawJson {
     followed_by(&RawJson::trusted(Bytes::from_static(b"[]")), items)
 }
 
+/// A JSON object of these members.
+fn object(members: impl IntoIterator<Item = (String, RawJson)>) -> RawJson {
+    let mut text = b"{".to_vec();
+    for (name, value) in members {
+        if text.len() > 1 {
+            text.push(b',');
+        }
+        text.extend_from_slice(RawJson::of(&name).as_bytes());
+        text.push(b':');
+        text.extend_from_slice(value.as_bytes());
+    }
+    text.push(b'}');
+    RawJson::trusted(text.into())
+}
+
 /// A JSON array with more items at its end.
 fn followed_by(list: &RawJson, items: impl IntoIterator<Item = RawJson>) -> RawJson {
     let mut text = list.as_bytes().to_vec();

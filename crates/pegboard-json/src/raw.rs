@@ -116,6 +116,17 @@ impl RawJson {
         scan::members(&self.0).filter_map(|(key, _)| serde_json::from_slice(&self.0[key]).ok()).collect()
     }
 
+    /// An object's members, in order, each with its name; without those whose names are no text.
+    ///
+    /// Who needs them all asks here, since [`RawJson::get`] goes through the object for each.
+    pub fn members(&self) -> impl Iterator<Item = (String, Self)> {
+        let member = |(key, value): (Range<usize>, Range<usize>)| {
+            let name = serde_json::from_slice(&self.0[key]).ok()?;
+            Some((name, Self(self.0.slice(value))))
+        };
+        scan::members(&self.0).filter_map(member)
+    }
+
     /// The items of an array, in order; none if it is no array.
     pub fn items(&self) -> impl Iterator<Item = Self> {
         scan::items(&self.0).map(|item| Self(self.0.slice(item)))

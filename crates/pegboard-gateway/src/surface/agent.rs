@@ -1,5 +1,6 @@
 //! The surface `agent`: one tool for each server, whose `mode` selects among its tools.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use futures_util::future::{FutureExt, ready};
@@ -14,7 +15,7 @@ use pegboard_runtime::catalogue::Tool;
 use pegboard_runtime::names::nearest;
 use serde_json::json;
 
-use super::{Answering, Derived, Surface, Viewer, array, context, followed_by};
+use super::{Answering, Derived, Surface, Viewer, array, context, followed_by, object};
 use crate::agents::{Agent, Agents, tool_of_mode};
 use crate::meta;
 use crate::profile::Board;
@@ -184,11 +185,9 @@ fn of_tool(arguments: &RawJson, tool: Option<&Tool>) -> RawJson {
         (Some(tool), Some(inner))
             if inner.is_object() && declares(tool, MODE) && !declares(tool, ARGUMENTS) =>
         {
-            let with = |all: RawJson, name: String| match inner.get(&name) {
-                Some(value) => all.with(&name, &value),
-                None => all,
-            };
-            inner.names().into_iter().fold(rest.without(ARGUMENTS), with)
+            let said: HashSet<String> = inner.names().into_iter().collect();
+            let outer = rest.without(ARGUMENTS);
+            object(outer.members().filter(|(name, _)| !said.contains(name)).chain(inner.members()))
         }
         _ => rest,
     }

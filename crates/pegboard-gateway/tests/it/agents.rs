@@ -181,7 +181,7 @@ async fn a_name_and_a_mode_select_the_tool() {
         my_gits {} -> odd/my_gits {}
         vault__odd {"mode":"parrot"} -> nothing to say
         other__odd {"mode":"alone"} -> other odd/alone {}
-        contentManager {"mode":"replace.text","n":1,"arguments":{"mode":"all","n":2}} -> contentManager/replace.text {"n":2,"mode":"all"}
+        contentManager {"mode":"replace.text","n":1,"arguments":{"mode":"all","n":2}} -> contentManager/replace.text {"mode":"all","n":2}
         contentManager_replace_text {"mode":"all"} -> contentManager/replace.text {"mode":"all"}
         contentManger {"mode":"readContent"} -> isError: There is no agent 'contentManger'. Did you mean one of: contentManager?
         nothing {"mode":"readContent"} -> isError: Unknown tool: nothing

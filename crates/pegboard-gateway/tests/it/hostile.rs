@@ -10,7 +10,9 @@ use pegboard_wire::client::{Era, RequestOptions};
 use serde_json::{Value, json};
 use tokio::sync::Notify;
 
-use crate::stage::{ERAS, Lazy, call, connect, gateway, mcp, raw_call, tells, text, until, use_tool};
+use crate::stage::{
+    ERAS, Lazy, call, connect, gateway, mcp, raw_call, said, scripted, tells, text, until, use_tool,
+};
 
 async fn small_gateway() -> (Runtime, Gateway) {
     let runtime =
@@ -167,4 +169,25 @@ async fn whoever_names_too_much_is_told_so_at_once() {
     isError: Invalid parameters: tools: Name at most 200 at a time
     isError: Invalid parameters: tools: Name at most 200 at a time
     ");
+}
+
+#[tokio::test]
+async fn a_tool_with_a_mode_of_its_own_takes_as_many_arguments_as_a_message_has() {
+    let schema = json!({"type": "object", "properties": {"mode": {"type": "string"}}});
+    let tool = scripted("x", |call| {
+        let given = call.raw_arguments();
+        let [mode, first, last] =
+            ["mode", "0", "99999"].map(|name| given.get(name).map(|value| value.to_value()));
+        Ok(said(&format!("{} {mode:?} {first:?} {last:?}", given.names().len())))
+    });
+    let tool = tool.with_input_schema(schema);
+    let runtime = Runtime::builder().toolbox("t", "").provide("s", mcp([tool])).start().await.unwrap();
+    let gateway = gateway(&runtime, json!({}));
+    let (client, _) = connect(&gateway, Some("agent"), Era::Session).await;
+    let mut arguments: serde_json::Map<String, Value> =
+        (0..100_000).map(|n| (n.to_string(), json!(n))).collect();
+    arguments.insert("mode".to_owned(), json!("own"));
+    let given = json!({"mode": "x", "0": "outer", "arguments": arguments});
+    let result = call(&client, "s", given).await;
+    assert_eq!(text(&result), r#"100001 Some(String("own")) Some(Number(0)) Some(Number(99999))"#);
 }
