@@ -25,7 +25,10 @@ impl Flat {
 
     fn named(&self) -> Arc<Named> {
         let board = &self.board;
-        self.named.get(board.runtime.catalogue(), |snapshot| Named::new(board, &board.tools(snapshot)))
+        self.named.get(board.runtime.catalogue(), |snapshot| {
+            let tools = board.tools(snapshot);
+            Named::new(board, &tools, &tools)
+        })
     }
 }
 

@@ -28,7 +28,9 @@ impl Hybrid {
 
     fn pinned(&self) -> Arc<Named> {
         let board = &self.board;
-        self.pinned.get(board.runtime.catalogue(), |snapshot| Named::new(board, &pinned(board, snapshot)))
+        self.pinned.get(board.runtime.catalogue(), |snapshot| {
+            Named::new(board, &pinned(board, snapshot), &board.tools(snapshot))
+        })
     }
 }
 

@@ -24,12 +24,12 @@ pub(super) struct Named {
 }
 
 impl Named {
-    /// These tools, under the names that the board gives them.
-    pub(super) fn new(board: &Board, tools: &[Arc<Tool>]) -> Self {
+    /// These tools among all of a board, under the names that the board gives them.
+    pub(super) fn new(board: &Board, tools: &[Arc<Tool>], all: &[Arc<Tool>]) -> Self {
         let view = View { output_schemas: board.output_schemas(), ..View::default() };
         let plain = match board.naming {
             Naming::Flat => HashMap::new(),
-            Naming::Transparent => plain_names(tools),
+            Naming::Transparent => plain_names(tools, all),
         };
         let mut by_plain_name = HashMap::new();
         let list = array(tools.iter().map(|tool| {
@@ -50,8 +50,9 @@ impl Named {
     }
 }
 
-/// How many names there are of each spelling that every client takes. A name that means something else counts twice.
-fn plain_names(tools: &[Arc<Tool>]) -> HashMap<&str, usize> {
+/// How many names there are of each spelling that every client takes. A name that means something else counts twice,
+/// listed or not: no server may answer for another by what it calls its tools.
+fn plain_names<'t>(tools: &'t [Arc<Tool>], all: &[Arc<Tool>]) -> HashMap<&'t str, usize> {
     let mut counts = HashMap::new();
     for tool in tools {
         let name = tool.id.name.as_str();
@@ -59,7 +60,8 @@ fn plain_names(tools: &[Arc<Tool>]) -> HashMap<&str, usize> {
             *counts.entry(name).or_default() += 1;
         }
     }
-    let taken = tools.iter().flat_map(|tool| tool.aliases.iter().chain([&tool.flat_name]));
+    let taken =
+        all.iter().flat_map(|tool| tool.aliases.iter().chain([&tool.flat_name, &tool.agent_mode_name]));
     for name in taken.map(|name| &**name).chain(meta::ALL.iter().map(|tool| tool.name())) {
         if let Some(count) = counts.get_mut(name) {
             *count += 1;
