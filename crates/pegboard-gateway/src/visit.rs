@@ -90,7 +90,13 @@ impl Visit {
                 if self.life == Life::Session && !had_stored && self.caller.has_stored_output() {
                     self.peer.notify("notifications/tools/list_changed", RawJson::empty_object()).await;
                 }
-                words(&ended).map(Reply::Result)
+                let result = words(&ended)?;
+                Ok(Reply::Result(match self.life {
+                    Life::Session => result,
+                    // A server that says so of its answer would have its questions put to the client as if they were
+                    // the gateway's.
+                    Life::Stateless => result.without("resultType"),
+                }))
             }
             Turn::Asked(running, round) => {
                 let questions = round.as_json();
