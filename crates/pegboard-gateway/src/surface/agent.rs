@@ -9,7 +9,7 @@ use pegboard_core::call::{Call, Ended, ToolRef};
 use pegboard_core::error::{CallError, ErrorKind, NotFound};
 use pegboard_core::id::{ToolId, ToolName};
 use pegboard_core::text::{clip, clipped};
-use pegboard_json::RawJson;
+use pegboard_json::{RawJson, twin_member};
 use pegboard_runtime::Memory;
 use pegboard_runtime::catalogue::Tool;
 use pegboard_runtime::names::nearest;
@@ -57,6 +57,9 @@ impl OnePerServer {
     ) -> Answering {
         let snapshot = self.board.runtime.catalogue();
         let wanted = Wanted::new(&self.board, (name, agent), mode);
+        if let Some(name) = twin_member(arguments) {
+            return ready(Ok(wanted.said_twice(&name).into())).boxed();
+        }
         let Some(mode) = mode else { return ready(Ok(wanted.without_mode().into())).boxed() };
         let tool = tool_of_mode(agent.tools(&snapshot), mode);
         let tool_name = match tool {
@@ -219,6 +222,13 @@ impl Wanted {
             Err(CallError::NotFound(NotFound::ToolOfServer { nearest, .. })) => self.unknown_mode(nearest),
             Ok(_) | Err(_) => result::of_tool_in_session(ended),
         }
+    }
+
+    /// Readers differ in which of two members they take, so nobody could know what is meant.
+    fn said_twice(&self, name: &str) -> RawJson {
+        let name = clipped(name, MAX_SAID_BYTES);
+        let text = format!("Agent '{}': '{name}' is there twice. Give it once.", self.name);
+        self.refusal(ErrorKind::InvalidParameters, &text)
     }
 
     fn without_mode(&self) -> RawJson {

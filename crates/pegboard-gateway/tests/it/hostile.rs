@@ -251,3 +251,12 @@ async fn a_server_cannot_question_a_client_by_its_answer() {
         }
     }
 }
+
+#[tokio::test]
+async fn an_agent_takes_no_argument_twice() {
+    let (_, gateway) = small_gateway().await;
+    let (client, _) = connect(&gateway, Some("agent"), Era::Session).await;
+    let twice = RawJson::parse(r#"{"mode":"x","mode":"y"}"#.into()).unwrap();
+    let said = text(&raw_call(&client, "s", twice).await.to_value());
+    assert_eq!(said, "isError: Agent 's': 'mode' is there twice. Give it once.");
+}
