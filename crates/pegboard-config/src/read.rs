@@ -305,7 +305,17 @@ impl<'r> Reader<'r> {
             }
             What::Missing { .. } | What::Twice { .. } | What::Wrong { .. } => None,
         };
-        let mut message = fault.to_string();
+        let mut message = match &fault.what {
+            // Of a long word only the beginning is said, which nobody would know for a part of a secret.
+            What::UnknownWord { known, .. } if value.origin == Origin::Secret => {
+                format!("'***' is none of {}", known.join(", "))
+            }
+            What::UnknownWord { .. }
+            | What::UnknownKey { .. }
+            | What::Missing { .. }
+            | What::Twice { .. }
+            | What::Wrong { .. } => fault.to_string(),
+        };
         if let (Value::Text(text), Origin::Secret) = (&value.value, value.origin)
             && !text.is_empty()
         {
@@ -367,12 +377,18 @@ impl<'r> Reader<'r> {
     }
 }
 
-/// Stars for secrets, should one have got into a message.
+/// Stars for secrets, should one have got into a message, as it is or with its quotes and line ends spelled out.
 fn mask(problem: &mut Problem, secrets: &[String]) {
     let texts = [Some(&mut problem.message), problem.help.as_mut(), Some(&mut problem.path)];
     for text in texts.into_iter().flatten() {
-        for secret in secrets.iter().filter(|secret| text.contains(secret.as_str())).collect::<Vec<_>>() {
-            *text = text.replace(secret.as_str(), "***");
+        for secret in secrets {
+            let quoted = format!("{secret:?}");
+            let quoted = quoted.get(1..quoted.len() - 1).unwrap_or_default();
+            for spelling in [secret.as_str(), quoted] {
+                if text.contains(spelling) {
+                    *text = text.replace(spelling, "***");
+                }
+            }
         }
     }
 }

@@ -41,3 +41,53 @@ fn no_secret_is_printed() {
         assert!(!printed.contains("sk-from-outside") && !printed.contains("outside"), "{text}: {printed}");
     }
 }
+
+#[test]
+fn no_part_of_a_secret_is_printed_however_it_is_spelled() {
+    let secrets = [
+        format!("hush-{}-hush", "0123456789".repeat(8)),
+        "hush \"quoted\" hush".to_owned(),
+        "hush\nin two lines, hush".to_owned(),
+        "hush\\'\t'hush".to_owned(),
+    ];
+    let texts = [
+        ("pegboard.json", r#"{"mcpServers": {"a": {"command": "x", "cache": "${SECRET}"}}}"#),
+        ("pegboard.json", r#"{"mcpServers": {"a": {"command": "x", "type": "${SECRET}"}}}"#),
+        ("pegboard.json", r#"{"mcpServers": {"a": {"command": "x", "${SECRET}": 1}}}"#),
+        ("pegboard.json", r#"{"mcpServers": {"${SECRET} x": {"command": "x"}}}"#),
+        (
+            "pegboard.json",
+            r#"{"mcpServers": {"a": {"command": "x", "tools": {"${SECRET}": {"nonsense": 1}}}}}"#,
+        ),
+        ("pegboard.json", r#"{"toolboxes": {"${SECRET}": {"mcpServers": {"a": {"nonsense": 1}}}}}"#),
+        ("pegboard.json", r#"{"gateway": {"expose": "${SECRET}"}}"#),
+        ("pegboard.json", r#"{"gateway": {"profiles": {"${SECRET}": {"expose": "nonsense"}}}}"#),
+        (
+            "pegboard.json",
+            r#"{"gateway": {"profiles": {"p": {"expose": "flat", "toolboxes": ["${SECRET}"]}}}}"#,
+        ),
+        ("pegboard.yaml", "toolTimeout: ${SECRET}"),
+        ("pegboard.yaml", "autoOpen: ${SECRET}"),
+        ("pegboard.yaml", "mcpServers: {a: {url: '${SECRET}'}}"),
+        ("pegboard.yaml", "mcpServers: {a: {command: x, cwd: '${SECRET}', timeout: '${SECRET}'}}"),
+        (
+            "pegboard.yaml",
+            "mcpServers: {a: {command: x, env: {'${SECRET}': 5}, headers: {'${SECRET}': [1]}}}",
+        ),
+        ("pegboard.yaml", "${SECRET}: 1"),
+    ];
+    for (secret, (name, text)) in secrets.iter().flat_map(|secret| texts.map(|text| (secret, text))) {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        let environment = |name: &str| (name == "SECRET").then(|| secret.clone());
+        let printed = match pegboard_config::load(&path, &environment) {
+            Ok(configuration) => {
+                let problems: Vec<String> = configuration.problems.iter().map(ToString::to_string).collect();
+                problems.join(" ")
+            }
+            Err(error) => error.to_string(),
+        };
+        assert!(!printed.contains("hush"), "{text}: {printed}");
+    }
+}
