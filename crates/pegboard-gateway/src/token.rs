@@ -10,6 +10,9 @@ use axum::response::{IntoResponse, Response};
 use pegboard_core::settings::mcp::Secret;
 use sha2::{Digest, Sha256};
 
+/// What stands before a token.
+const SCHEME: &[u8] = b"Bearer ";
+
 /// The same application for those alone who show the token, as `Authorization: Bearer …`.
 pub fn guarded(application: Router, token: &Secret) -> Router {
     application.layer(middleware::from_fn_with_state(Arc::new(digest(token.reveal())), check))
@@ -28,18 +31,19 @@ async fn check(State(expected): State<Arc<[u8; 32]>>, request: Request, next: Ne
 fn shows(headers: &HeaderMap, expected: &[u8; 32]) -> bool {
     let mut shown = headers.get_all(header::AUTHORIZATION).iter();
     let (Some(only), None) = (shown.next(), shown.next()) else { return false };
-    let Some((scheme, token)) = only.to_str().ok().and_then(|value| value.split_once(' ')) else {
-        return false;
-    };
-    scheme.eq_ignore_ascii_case("bearer") && digest(token.trim()) == *expected
+    // A header is bytes: whoever chose the token may have used letters that others would not.
+    let Some((scheme, token)) = only.as_bytes().split_at_checked(SCHEME.len()) else { return false };
+    scheme.eq_ignore_ascii_case(SCHEME) && digest(token.trim_ascii()) == *expected
 }
 
-fn digest(token: &str) -> [u8; 32] {
+fn digest(token: impl AsRef<[u8]>) -> [u8; 32] {
     Sha256::digest(token).into()
 }
 
 #[cfg(test)]
 mod tests {
+    use axum::http::HeaderValue;
+
     use super::*;
 
     #[test]
@@ -62,5 +66,13 @@ mod tests {
             }
             assert_eq!(shows(&headers, &expected), is_let_in, "{shown:?}");
         }
+    }
+
+    #[test]
+    fn a_token_may_have_any_letters() {
+        let shown = HeaderValue::from_bytes("Bearer schlüssel".as_bytes()).unwrap();
+        let headers = HeaderMap::from_iter([(header::AUTHORIZATION, shown)]);
+        assert!(shows(&headers, &digest("schlüssel")));
+        assert!(!shows(&headers, &digest("schlussel")));
     }
 }
