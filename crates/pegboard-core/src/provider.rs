@@ -188,53 +188,6 @@ pub enum ServerState {
     Stopped,
 }
 
-/// A provider that cannot be used, so that its place is not empty and whoever looks there learns why.
-///
-/// ```
-/// use pegboard_core::provider::{Provider, ServerState, ToolKind, Unusable};
-///
-/// let github = Unusable::new(ToolKind::Mcp, "it needs GITHUB_TOKEN", "Set the variable.");
-/// assert!(matches!(&*github.state().borrow(), ServerState::Failed { .. }));
-/// ```
-pub struct Unusable {
-    kind: ToolKind,
-    why: String,
-    offer: watch::Sender<Arc<Offer>>,
-    state: watch::Sender<ServerState>,
-}
-
-impl Unusable {
-    /// A provider of this kind that cannot be used for this reason, and what to do about it.
-    pub fn new(kind: ToolKind, why: impl Into<String>, fix: impl Into<String>) -> Self {
-        let (why, fix) = (why.into(), fix.into());
-        let state = ServerState::Failed { why: why.clone(), fix };
-        Self { kind, why, offer: watch::Sender::default(), state: watch::Sender::new(state) }
-    }
-}
-
-impl Provider for Unusable {
-    fn kind(&self) -> ToolKind {
-        self.kind
-    }
-
-    fn offer(&self) -> watch::Receiver<Arc<Offer>> {
-        self.offer.subscribe()
-    }
-
-    fn state(&self) -> watch::Receiver<ServerState> {
-        self.state.subscribe()
-    }
-
-    fn open(&self) -> BoxFuture<'_, Result<(), CallError>> {
-        ready(Err(CallError::ServerUnavailable { reason: self.why.clone() })).boxed()
-    }
-
-    fn shut_down(&self) -> BoxFuture<'_, ()> {
-        self.state.send_replace(ServerState::Stopped);
-        ready(()).boxed()
-    }
-}
-
 /// Tools of this program as a provider.
 ///
 /// ```
@@ -246,6 +199,8 @@ impl Provider for Unusable {
 /// ```
 pub struct Local {
     kind: ToolKind,
+    /// Why it cannot be used.
+    problem: Option<String>,
     offer: watch::Sender<Arc<Offer>>,
     state: watch::Sender<ServerState>,
 }
@@ -261,9 +216,25 @@ impl Local {
     pub fn offering(offer: Offer) -> Self {
         Self {
             kind: ToolKind::default(),
+            problem: None,
             offer: watch::Sender::new(Arc::new(offer)),
             state: watch::Sender::new(ServerState::Ready),
         }
+    }
+
+    /// A provider that cannot be used, so that its place is not empty and whoever looks there learns why, and what to
+    /// do about it.
+    ///
+    /// ```
+    /// use pegboard_core::provider::{Local, Provider, ServerState};
+    ///
+    /// let github = Local::unusable("it needs GITHUB_TOKEN", "Set the variable.");
+    /// assert!(matches!(&*github.state().borrow(), ServerState::Failed { .. }));
+    /// ```
+    pub fn unusable(why: impl Into<String>, fix: impl Into<String>) -> Self {
+        let (why, fix) = (why.into(), fix.into());
+        let state = watch::Sender::new(ServerState::Failed { why: why.clone(), fix });
+        Self { problem: Some(why), state, ..Self::new([]) }
     }
 
     /// The provider as one of another kind.
@@ -293,7 +264,11 @@ impl Provider for Local {
     }
 
     fn open(&self) -> BoxFuture<'_, Result<(), CallError>> {
-        ready(Ok(())).boxed()
+        let opened = match &self.problem {
+            None => Ok(()),
+            Some(why) => Err(CallError::ServerUnavailable { reason: why.clone() }),
+        };
+        ready(opened).boxed()
     }
 
     fn shut_down(&self) -> BoxFuture<'_, ()> {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use pegboard_config::{Configuration, Server, Toolbox};
 use pegboard_core::id::{ServerName, ToolboxName};
-use pegboard_core::provider::{Provider, ToolKind, Unusable};
+use pegboard_core::provider::{Local, Provider, ToolKind};
 use pegboard_core::settings::ServerSettings;
 use pegboard_core::settings::mcp::{Secret, Settings};
 use pegboard_core::store::{CatalogueStore, StoreError};
@@ -120,7 +120,8 @@ impl Workshop {
 
 fn unusable(server: &ServerName, why: &str) -> Arc<dyn Provider> {
     let why = format!("MCP server '{server}' cannot be used: {why}");
-    Arc::new(Unusable::new(ToolKind::Mcp, why, "Correct its configuration, and start again."))
+    let provider = Local::unusable(why, "Correct its configuration, and start again.");
+    Arc::new(provider.of_kind(ToolKind::Mcp))
 }
 
 /// Places for state: on disk if there is one, and in memory otherwise.

@@ -15,7 +15,7 @@ use pegboard_json::RawJson;
 use pegboard_wire::Failure;
 use pegboard_wire::client::Client;
 use tokio::sync::watch;
-use tokio::time;
+use tokio::time::{self, Instant};
 
 use super::MAX_WHY_BYTES;
 use super::instructions::instructions;
@@ -122,6 +122,7 @@ impl Shelf {
         }
         let mut gap = MIN_GAP;
         loop {
+            let begun = Instant::now();
             let problem = match time::timeout(self.0.limit, self.refresh(live, list)).await {
                 Ok(Ok(is_news)) => {
                     // One that cries for nothing is heard less often.
@@ -141,7 +142,8 @@ impl Shelf {
                     notes.note_read(list, offer);
                 });
             }
-            time::sleep(gap).await;
+            // A list that takes long to read and changes all the time must not take all the time.
+            time::sleep(gap.max(begun.elapsed().saturating_mul(10)).min(MAX_GAP)).await;
             live.traffic().change(list).await;
         }
     }
