@@ -5,7 +5,7 @@ use std::fmt;
 use indexmap::IndexMap;
 use pegboard_core::chain::ChainSpec;
 use pegboard_core::id::{ServerName, ToolboxName};
-use pegboard_core::settings::gateway::GatewaySettings;
+use pegboard_core::settings::gateway::{Expose, GatewaySettings};
 use pegboard_core::settings::mcp::{Secret, Settings, Target};
 use pegboard_core::settings::{RuntimeSettings, ServerSettings};
 
@@ -36,6 +36,8 @@ pub struct Configuration {
 pub struct Toolbox {
     /// What it is for.
     pub description: String,
+    /// Whether its tools are listed by themselves or behind the few, where a profile leaves that open.
+    pub expose: Expose,
     /// Its servers, in the order of the file.
     pub servers: IndexMap<ServerName, Server>,
     /// Its chains, by name. One whose description is wrong is not among them.

@@ -38,7 +38,12 @@ pub fn native_schema() -> Value {
     let sections = sections(&mut generator);
     properties.extend(sections.clone());
     let description = json!({"description": "What it is for. Models choose by it.", "type": "string"});
-    let mut toolbox = Map::from_iter([("description".to_owned(), description)]);
+    let expose = json!({
+        "description": "Whether its tools are listed by themselves or behind the few.",
+        "enum": ["meta", "flat"],
+    });
+    let mut toolbox =
+        Map::from_iter([("description".to_owned(), description), ("expose".to_owned(), expose)]);
     toolbox.extend(sections);
     toolbox.retain(|name, _| toolbox_names().contains(&name.as_str()));
     properties.insert(

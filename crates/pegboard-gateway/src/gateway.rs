@@ -82,12 +82,12 @@ impl Gateway {
     /// # Panics
     /// Outside a tokio runtime.
     pub fn new(runtime: &Runtime, settings: &GatewaySettings) -> Result<Self, ProfileError> {
+        let GatewaySettings { expose, pinned, transparent, profiles, listed } = settings;
         let endpoint = |name: &str, profile: &Profile| {
-            let board = Board::new(runtime, name, profile)
+            let board = Board::new(runtime, name, profile, listed)
                 .map_err(|toolbox| ProfileError::Toolbox { profile: name.to_owned(), toolbox })?;
             Ok(Endpoint::new(Arc::new(board)))
         };
-        let GatewaySettings { expose, pinned, transparent, profiles } = settings;
         let usual = |expose: Expose| Profile {
             expose,
             pinned: pinned.clone(),

@@ -19,6 +19,8 @@ pub(crate) struct Board {
     toolboxes: Option<BTreeSet<ToolboxName>>,
     /// The names of tools that are listed by themselves.
     pub(crate) pinned: Vec<String>,
+    /// The toolboxes whose tools are listed by themselves.
+    pub(crate) listed: BTreeSet<ToolboxName>,
     pub(crate) naming: Naming,
 }
 
@@ -33,15 +35,24 @@ pub(crate) enum Naming {
 
 impl Board {
     /// The board of a profile, or the toolbox that it names and that is not there.
-    pub(crate) fn new(runtime: &Runtime, name: &str, profile: &Profile) -> Result<Self, ToolboxName> {
+    pub(crate) fn new(
+        runtime: &Runtime,
+        name: &str,
+        profile: &Profile,
+        listed: &BTreeSet<ToolboxName>,
+    ) -> Result<Self, ToolboxName> {
         let configured = runtime.toolboxes();
         let find = |wanted: &ToolboxName| {
             let is_there = configured.iter().any(|toolbox| toolbox.name == *wanted);
             if is_there { Ok(wanted.clone()) } else { Err(wanted.clone()) }
         };
         let toolboxes = profile.toolboxes.as_ref();
+        let toolboxes: Option<BTreeSet<ToolboxName>> =
+            toolboxes.map(|names| names.iter().map(find).collect()).transpose()?;
+        let is_here = |name: &&ToolboxName| toolboxes.as_ref().is_none_or(|here| here.contains(*name));
         Ok(Self {
-            toolboxes: toolboxes.map(|names| names.iter().map(find).collect()).transpose()?,
+            listed: listed.iter().filter(is_here).cloned().collect(),
+            toolboxes,
             runtime: runtime.clone(),
             name: name.to_owned(),
             expose: profile.expose,

@@ -86,13 +86,21 @@ pub(crate) enum Surfaces {
 impl Surfaces {
     /// The surfaces that show a board in its way.
     pub(crate) fn of(board: &Arc<Board>) -> Self {
-        let meta = || Arc::new(meta_tools::MetaTools::new(Arc::clone(board)));
+        let hybrid = || Arc::new(hybrid::Hybrid::new(Arc::clone(board))) as Arc<dyn Surface>;
+        // Where a toolbox wants its tools listed, they are, beside the few for the rest.
+        let meta = || {
+            if board.listed.is_empty() {
+                Arc::new(meta_tools::MetaTools::new(Arc::clone(board))) as Arc<dyn Surface>
+            } else {
+                hybrid()
+            }
+        };
         let flat = || Arc::new(flat::Flat::new(Arc::clone(board)));
         match board.expose {
             Expose::Meta => Self::One(meta()),
             Expose::Flat => Self::One(flat()),
             Expose::Agent => Self::One(Arc::new(agent::OnePerServer::new(Arc::clone(board)))),
-            Expose::Hybrid => Self::One(Arc::new(hybrid::Hybrid::new(Arc::clone(board)))),
+            Expose::Hybrid => Self::One(hybrid()),
             Expose::Auto => Self::Auto { meta: meta(), flat: flat() },
         }
     }

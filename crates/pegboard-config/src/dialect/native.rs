@@ -3,7 +3,7 @@
 use pegboard_core::chain::ChainSpec;
 use pegboard_core::id::{ToolName, ToolboxName};
 use pegboard_core::settings::RuntimeSettings;
-use pegboard_core::settings::gateway::GatewaySettings;
+use pegboard_core::settings::gateway::{Expose, GatewaySettings};
 
 use super::server;
 use crate::configuration::{Configuration, Toolbox};
@@ -22,7 +22,7 @@ const SECTIONS: [&str; 2] = ["mcpServers", "chains"];
 /// What may stand at the root, beside the settings of the runtime and of the gateway.
 const OWN: [&str; 6] = ["$schema", "pegboard", "toolboxes", "mcpServers", "chains", "defaults"];
 /// What may stand in a toolbox.
-const IN_TOOLBOX: [&str; 3] = ["description", "mcpServers", "chains"];
+const IN_TOOLBOX: [&str; 4] = ["description", "expose", "mcpServers", "chains"];
 
 /// Every name that may stand at the root.
 pub(crate) fn root_names() -> Vec<&'static str> {
@@ -61,6 +61,8 @@ pub(super) fn read(reader: &mut Reader<'_>, root: &Node, configuration: &mut Con
 
     let gateway = filled_subset(reader, root, field_names::<GatewaySettings>());
     configuration.gateway = reader.read(&gateway, &way, &[]).unwrap_or_default();
+    let listed = configuration.toolboxes.iter().filter(|(_, toolbox)| toolbox.expose == Expose::Flat);
+    configuration.gateway.listed = listed.map(|(name, _)| name.clone()).collect();
     check_profiles(reader, &gateway, &way, configuration);
 }
 
@@ -137,6 +139,19 @@ fn read_toolbox(reader: &mut Reader<'_>, entry: &Entry, way: &Path, configuratio
         let mut description = description.clone();
         reader.fill(&mut description, &way, Missing::Told);
         toolbox.description = reader.read(&description, &way, &[]).unwrap_or_default();
+    }
+    if let Some(expose) = entry.value.get("expose") {
+        let way = way.key("expose");
+        let mut filled = expose.clone();
+        reader.fill(&mut filled, &way, Missing::Told);
+        match reader.read(&filled, &way, &[]) {
+            Some(chosen @ (Expose::Meta | Expose::Flat)) => toolbox.expose = chosen,
+            Some(Expose::Agent | Expose::Hybrid | Expose::Auto) => {
+                let help = "write flat to list its tools, or meta to have them behind the few";
+                reader.error(expose.span, &way, "a toolbox is flat or meta", Some(help.to_owned()));
+            }
+            None => {}
+        }
     }
     read_sections(reader, &entry.value, &way, &mut toolbox, configuration);
     configuration.toolboxes.insert(name, toolbox);

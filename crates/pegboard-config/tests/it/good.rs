@@ -129,3 +129,12 @@ fn what_holds_for_all_may_stand_under_a_name_of_its_own() {
         ("defaults.toolTimeuot", Some("did you mean toolTimeout?"))
     );
 }
+
+#[test]
+fn a_toolbox_may_say_that_its_tools_are_listed() {
+    let text = r#"{"toolboxes": {"dev": {"expose": "flat"}, "ops": {"expose": "meta"}, "web": {}}}"#;
+    let gateway = load_text("pegboard.json", text).unwrap().gateway;
+    assert_eq!(gateway.listed.iter().map(ToString::to_string).collect::<Vec<_>>(), ["dev"]);
+    let refused = load_text("pegboard.json", r#"{"toolboxes": {"dev": {"expose": "agent"}}}"#).unwrap_err();
+    assert_eq!(refused.problems()[0].message, "a toolbox is flat or meta");
+}

@@ -1,5 +1,7 @@
 //! What the operator may set about how clients see the tools.
 
+use std::collections::BTreeSet;
+
 use indexmap::IndexMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -27,6 +29,9 @@ pub struct GatewaySettings {
     pub transparent: bool,
     /// Other ways to see the tools, by name.
     pub profiles: IndexMap<String, Profile>,
+    /// The toolboxes that say of themselves that their tools are listed, where others are behind the few.
+    #[serde(skip)]
+    pub listed: BTreeSet<ToolboxName>,
 }
 
 /// One way to see the tools.

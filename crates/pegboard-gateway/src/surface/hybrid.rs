@@ -34,9 +34,13 @@ impl Hybrid {
     }
 }
 
-/// The tools that the profile pins, in its order; those that are not there yet are left out.
+/// The tools of toolboxes that are listed, and those that the profile pins, in its order; what is not there yet is
+/// left out.
 fn pinned(board: &Board, snapshot: &Snapshot) -> Vec<Arc<Tool>> {
     let mut tools: IndexMap<ToolId, Arc<Tool>> = IndexMap::new();
+    for tool in board.tools(snapshot).iter().filter(|tool| board.listed.contains(&tool.id.toolbox)) {
+        tools.insert(tool.id.clone(), Arc::clone(tool));
+    }
     for name in &board.pinned {
         let found =
             if name.contains('*') { matching(board, snapshot, name) } else { of(board, snapshot, name) };
@@ -81,7 +85,7 @@ impl Surface for Hybrid {
     }
 
     fn follows_catalogue(&self) -> bool {
-        !self.board.pinned.is_empty()
+        !self.board.pinned.is_empty() || !self.board.listed.is_empty()
     }
 
     fn call(&self, visit: Visit, name: &str, arguments: RawJson) -> Answering {

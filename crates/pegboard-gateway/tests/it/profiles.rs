@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use pegboard_core::entry::ToolEntry;
+use pegboard_core::id::ToolboxName;
 use pegboard_core::provider::Offer;
 use pegboard_core::settings::ServerSettings;
 use pegboard_core::settings::gateway::GatewaySettings;
@@ -226,4 +227,27 @@ async fn clients_of_a_flat_list_are_told_when_it_changes() {
     listed(&other).await;
     let heard_elsewhere = [meta_heard.take(), other_heard.take()].concat();
     assert!(heard_elsewhere.is_empty(), "their lists are the same as before: {heard_elsewhere:?}");
+}
+
+#[tokio::test]
+async fn a_toolbox_that_wants_its_tools_listed_has_them_beside_the_few() {
+    let runtime = Runtime::builder()
+        .toolbox("dev", "")
+        .provide("s", mcp([tells("s", "x")]))
+        .toolbox("ops", "")
+        .provide("o", mcp([tells("o", "y")]))
+        .start()
+        .await
+        .unwrap();
+    let mut settings = GatewaySettings::default();
+    settings.listed.insert(ToolboxName::new("dev").unwrap());
+    let gateway = Gateway::new(&runtime, &settings).unwrap();
+    for era in ERAS {
+        let (client, _) = connect(&gateway, None, era).await;
+        let names = listed(&client).await;
+        assert!(names.contains(&"s__x".to_owned()) && names.contains(&"use_tool".to_owned()), "{names:?}");
+        assert!(!names.contains(&"o__y".to_owned()), "{names:?}");
+        assert_eq!(text(&call(&client, "s__x", json!({})).await), "s/x {}");
+        assert_eq!(text(&use_tool(&client, ["ops", "o", "y"], json!({})).await), "o/y {}");
+    }
 }
