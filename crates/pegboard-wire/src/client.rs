@@ -10,7 +10,7 @@ use futures_util::future::BoxFuture;
 use tokio::time;
 
 use crate::connection::{Connection, Inbound, Limits, Receiver};
-use crate::era::{LogLevel, Revision, meta};
+use crate::era::{LogLevel, Revision, claimed_revision, meta};
 use crate::exchange::{Exchange, Failure};
 use crate::http;
 use crate::http::client::HttpOptions;
@@ -62,6 +62,13 @@ pub enum Era {
     Session,
     /// Every request stands alone.
     Stateless,
+}
+
+impl Era {
+    /// The era that a request claims to be of.
+    pub(crate) fn claimed(params: Option<&RawJson>) -> Self {
+        if claimed_revision(params).is_some() { Self::Stateless } else { Self::Session }
+    }
 }
 
 /// What a server says of itself.

@@ -7,10 +7,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use futures_util::future::BoxFuture;
+use futures_util::future::{BoxFuture, FutureExt, ready};
 use http::HeaderMap;
 use tokio::sync::broadcast;
 
+use crate::client::Era;
 use crate::connection::{Connection, Limits};
 use crate::era::{LogLevel, Revision};
 use crate::http::headers::HeaderParameter;
@@ -26,6 +27,7 @@ pub(crate) mod stateless;
 mod subscription;
 
 pub use peer::Peer;
+pub use round::Capability;
 
 /// What answers requests, whatever the era and the transport.
 pub trait Service: Send + Sync + 'static {
@@ -52,6 +54,12 @@ pub trait Service: Send + Sync + 'static {
 
     /// Hears a notification of a client with a session.
     fn notified(&self, _session: &SessionId, _notification: Notification) {}
+
+    /// Hears that a client without a session wants to know when these resources change. Its stream of changes counts
+    /// as a session of its own, which ends with it.
+    fn watched(&self, _stream: &SessionId, _resources: &[String]) -> BoxFuture<'static, ()> {
+        ready(()).boxed()
+    }
 
     /// Hears that a session is over: its connection has ended, and no request of it is under way.
     fn ended(&self, _session: &SessionId) {}
@@ -160,6 +168,8 @@ pub enum Change {
         /// Its address.
         uri: String,
     },
+    /// A line of a log that belongs to no request, as the protocol has it. Only clients with a session hear it.
+    Log(RawJson),
     /// The status of one task.
     Task {
         /// Its id.
@@ -175,6 +185,8 @@ pub struct Server {
     pub(crate) service: Arc<dyn Service>,
     pub(crate) seal: Seal,
     pub(crate) limits: Limits,
+    /// The one era that is served; `None` for both.
+    only: Option<Era>,
 }
 
 impl Server {
@@ -184,7 +196,7 @@ impl Server {
     /// Serves `service`, with a seal of its own.
     pub fn new(service: Arc<dyn Service>) -> Self {
         let limits = Limits { linger: Duration::from_secs(5), ..Limits::default() };
-        Self { service, seal: Seal::random(Self::STATE_LIFETIME), limits }
+        Self { service, seal: Seal::random(Self::STATE_LIFETIME), limits, only: None }
     }
 
     /// Serves with a seal that other processes share.
@@ -192,6 +204,18 @@ impl Server {
     pub fn with_seal(mut self, seal: Seal) -> Self {
         self.seal = seal;
         self
+    }
+
+    /// Serves clients of one era alone, as a server that knows no other.
+    #[must_use]
+    pub fn speaking(mut self, era: Era) -> Self {
+        self.only = Some(era);
+        self
+    }
+
+    /// The era in which a request is served, by the one that it claims.
+    pub(crate) fn era(&self, claimed: Era) -> Era {
+        self.only.unwrap_or(claimed)
     }
 
     /// Serves one client until the connection ends.

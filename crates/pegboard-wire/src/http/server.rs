@@ -15,7 +15,8 @@ use http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, header};
 use tokio::net::TcpListener;
 use tokio::time;
 
-use crate::era::{Revision, claimed_revision};
+use crate::client::Era;
+use crate::era::Revision;
 use crate::http::headers;
 use crate::message::{Frame, Id, Message, Request, RpcError, Unreadable, code};
 use crate::server::Server;
@@ -100,6 +101,11 @@ async fn handle(State(endpoint): State<Arc<Endpoint>>, request: HttpRequest) -> 
 }
 
 impl Endpoint {
+    fn is_stateless(&self, message: &Message) -> bool {
+        matches!(message, Message::Request(request)
+            if self.server.era(Era::claimed(request.params.as_ref())) == Era::Stateless)
+    }
+
     async fn post(&self, headers: HeaderMap, body: Body) -> Response {
         let body = match read_json(&headers, body, self.options.max_body).await {
             Ok(body) => body,
@@ -110,12 +116,14 @@ impl Endpoint {
             Err(Unreadable { id, error, .. }) => return error_response(StatusCode::BAD_REQUEST, id, *error),
         };
         match frame {
-            Frame::One(Message::Request(request)) if is_stateless(&headers, &request) => {
+            Frame::One(Message::Request(request))
+                if self.server.era(claimed_era(&headers, &request)) == Era::Stateless =>
+            {
                 stateless::answer(&self.server, request, headers, self.options.keep_alive).await
             }
             Frame::One(message) => self.sessions.post(&headers, vec![message]).await,
             Frame::Batch(messages) => match messages.into_iter().collect::<Result<Vec<_>, _>>() {
-                Ok(messages) if messages.iter().any(claims_stateless) => {
+                Ok(messages) if messages.iter().any(|message| self.is_stateless(message)) => {
                     let error =
                         RpcError::new(code::INVALID_REQUEST, "Invalid request: this revision has no batches");
                     error_response(StatusCode::BAD_REQUEST, None, error)
@@ -127,20 +135,14 @@ impl Endpoint {
     }
 }
 
-fn claims_stateless(message: &Message) -> bool {
-    matches!(message, Message::Request(request) if claimed_revision(request.params.as_ref()).is_some())
-}
-
-/// Whether a request is of the stateless era: its body says so, or nothing but its header says anything.
-fn is_stateless(headers: &HeaderMap, request: &Request) -> bool {
-    if claimed_revision(request.params.as_ref()).is_some() {
-        return true;
-    }
+/// The era that a request claims: its body says so, or nothing but its header says anything.
+fn claimed_era(headers: &HeaderMap, request: &Request) -> Era {
     let named = headers.get(headers::PROTOCOL_VERSION).and_then(|version| version.to_str().ok());
     let named = named.and_then(|version| version.parse::<Revision>().ok());
-    &*request.method != "initialize"
+    let is_named_alone = &*request.method != "initialize"
         && !headers.contains_key(headers::SESSION_ID)
-        && named.is_some_and(Revision::is_stateless)
+        && named.is_some_and(Revision::is_stateless);
+    if is_named_alone { Era::Stateless } else { Era::claimed(request.params.as_ref()) }
 }
 
 /// Refuses a request that names another host, or that a foreign web page sent.

@@ -6,6 +6,7 @@ use serde::Serialize;
 use serde_json::Number;
 use tokio::sync::mpsc;
 
+use super::DEFAULT_LOG_LEVEL;
 use crate::connection::WeakConnection;
 use crate::era::LogLevel;
 use crate::exchange::Failure;
@@ -76,10 +77,20 @@ impl Peer {
             level: LogLevel,
             logger: &'p str,
         }
-        if self.log_level.is_some_and(|wanted| level >= wanted) {
+        if self.mildest().is_some_and(|wanted| level >= wanted) {
             let params = RawJson::of(&Params { level, logger }).with("data", data);
             self.notify("notifications/message", params).await;
         }
+    }
+
+    /// The mildest log message that the client has asked for, if it has.
+    pub fn log_level(&self) -> Option<LogLevel> {
+        self.log_level
+    }
+
+    /// The mildest log message that is sent: who has a session hears the usual ones without asking.
+    fn mildest(&self) -> Option<LogLevel> {
+        self.log_level.or_else(|| self.can_be_asked().then_some(DEFAULT_LOG_LEVEL))
     }
 
     /// Sends a notification that belongs to the request. A client that is gone does not hear it.

@@ -1,7 +1,6 @@
 //! Questions to the client: which it can answer, and the rounds that carry them.
 
 use futures_util::future::try_join_all;
-use serde::Serialize;
 
 use super::{ClientDescription, Peer};
 use crate::exchange::Failure;
@@ -13,29 +12,54 @@ pub(super) fn check_capabilities(client: &ClientDescription, questions: &RawJson
     for name in questions.names() {
         let method = questions.at(&[&name, "method"]);
         let method = method.as_ref().and_then(RawJson::text).unwrap_or_default();
-        let capability = match &*method {
-            "elicitation/create" => "elicitation",
-            "sampling/createMessage" => "sampling",
-            "roots/list" => "roots",
-            _ => continue,
-        };
-        if client.capabilities.get(capability).is_none() {
-            return Err(missing_capability(capability));
+        if let Some(lacking) = client.lacks(&method, questions.at(&[&name, "params"]).as_ref()) {
+            return Err(lacking.missing());
         }
     }
     Ok(())
 }
 
-/// The error that says which capability the client lacks.
-fn missing_capability(capability: &str) -> RpcError {
-    #[derive(Serialize)]
-    #[serde(rename_all = "camelCase")]
-    struct Data {
-        required_capabilities: serde_json::Value,
+impl ClientDescription {
+    /// The capability that a question needs and the client has not. What is no question for clients needs one that
+    /// nobody has.
+    pub fn lacks(&self, method: &str, params: Option<&RawJson>) -> Option<Capability> {
+        let has = |path: &[&str]| self.capabilities.at(path).is_some();
+        let says = |name: &str| params.and_then(|params| params.get(name));
+        let needed: &[&str] = match method {
+            "elicitation/create" => {
+                let is_at_address = says("mode").is_some_and(|mode| mode.text().as_deref() == Some("url"));
+                if is_at_address {
+                    &["elicitation", "url"]
+                } else if has(&["elicitation", "url"]) {
+                    &["elicitation", "form"]
+                } else {
+                    // Who names no mode knows forms, as everybody once did.
+                    &["elicitation"]
+                }
+            }
+            "sampling/createMessage" if says("tools").is_some() => &["sampling", "tools"],
+            "sampling/createMessage" => &["sampling"],
+            "roots/list" => &["roots"],
+            _ => return Some(Capability(&["experimental"])),
+        };
+        (!has(needed)).then_some(Capability(needed))
     }
-    let data = Data { required_capabilities: serde_json::json!({capability: {}}) };
-    let message = format!("The client lacks the capability '{capability}' that this request needs");
-    RpcError::new(code::MISSING_CAPABILITY, message).with_data(RawJson::of(&data))
+}
+
+/// Something that a client can do, as the way to it among its capabilities.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Capability(&'static [&'static str]);
+
+impl Capability {
+    /// The error that says that the client lacks it.
+    pub fn missing(self) -> RpcError {
+        let Self(path) = self;
+        let needed =
+            path.iter().rev().fold(serde_json::json!({}), |inner, name| serde_json::json!({*name: inner}));
+        let message = format!("The client lacks the capability '{}' that this request needs", path.join("."));
+        let data = serde_json::json!({"requiredCapabilities": needed});
+        RpcError::new(code::MISSING_CAPABILITY, message).with_data(data)
+    }
 }
 
 /// Asks a client with a session all questions at once, and gives its answers by name.

@@ -14,8 +14,9 @@ use super::{
     Change, ClientDescription, DEFAULT_LOG_LEVEL, Peer, Reply, Server, ServerRequest, Service, SessionId,
     stateless,
 };
+use crate::client::Era;
 use crate::connection::{Connection, Inbound, Receiver, WeakConnection};
-use crate::era::{self, LogLevel, Revision};
+use crate::era::{LogLevel, Revision};
 use crate::link::Link;
 use crate::message::{Id, Notification, Request, RpcError, code};
 use pegboard_json::RawJson;
@@ -33,7 +34,7 @@ const MAX_TASKS: usize = 10_000;
 
 /// Serves one client over a link, in whichever era it speaks.
 pub(crate) fn open(server: &Server, link: Link) -> Connection {
-    let life = Arc::new(Life { id: SessionId::random(), service: Arc::clone(&server.service) });
+    let life = Arc::new(Life::begin(Arc::clone(&server.service)));
     let session = Arc::new(Session { life, server: server.clone(), state: Arc::default() });
     let connection = Connection::open(link, session.clone(), server.limits);
     forward_changes(&session, &connection);
@@ -48,9 +49,15 @@ struct Session {
 }
 
 /// How long a session lasts: as long as its connection, and as every request of it.
-struct Life {
-    id: SessionId,
+pub(super) struct Life {
+    pub(super) id: SessionId,
     service: Arc<dyn Service>,
+}
+
+impl Life {
+    pub(super) fn begin(service: Arc<dyn Service>) -> Self {
+        Self { id: SessionId::random(), service }
+    }
 }
 
 impl Drop for Life {
@@ -71,7 +78,7 @@ struct State {
 impl Receiver for Session {
     fn request(&self, inbound: Inbound) -> BoxFuture<'static, Result<RawJson, RpcError>> {
         let Inbound { request, headers, connection, .. } = inbound;
-        if era::claimed_revision(request.params.as_ref()).is_some() {
+        if self.server.era(Era::claimed(request.params.as_ref())) == Era::Stateless {
             let peer = Peer::one_way(connection, request.id.clone());
             return stateless::call(&self.server, request, headers, peer).boxed();
         }
@@ -150,8 +157,7 @@ impl Session {
         }
         let params = request.params.unwrap_or_else(RawJson::empty_object);
         let token = params.at(&["_meta", "progressToken"]);
-        let peer =
-            Peer::session(connection, request.id).with_wishes(token, log_level.or(Some(DEFAULT_LOG_LEVEL)));
+        let peer = Peer::session(connection, request.id).with_wishes(token, log_level);
         let (known, life) = (Arc::clone(&self.state), Arc::clone(&self.life));
         let method = request.method;
         async move {
@@ -231,6 +237,13 @@ impl Session {
                 state.subscriptions.get(uri)?;
                 let params = RawJson::of(&serde_json::json!({"uri": uri}));
                 Notification::new("notifications/resources/updated", Some(params))
+            }
+            Change::Log(line) => {
+                let level = line.get("level").and_then(|level| level.read::<LogLevel>().ok())?;
+                if level < state.log_level.unwrap_or(DEFAULT_LOG_LEVEL) {
+                    return None;
+                }
+                Notification::new("notifications/message", Some(line.clone()))
             }
             Change::Task { id, state: task } => {
                 state.tasks.get(id)?;

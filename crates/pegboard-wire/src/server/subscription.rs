@@ -1,8 +1,11 @@
 //! `subscriptions/listen`: a stream of changes to a client without a session.
 
+use std::sync::Arc;
+
 use serde::{Deserialize, Serialize};
 use tokio::sync::broadcast::error::RecvError;
 
+use super::session::Life;
 use super::{Change, Description, Peer, Server};
 use crate::era::meta;
 use crate::message::{Id, Request, RpcError, code};
@@ -49,6 +52,8 @@ pub(super) async fn listen(
     }
     let filter = asked.honoured_by(&description.capabilities);
     let changes = server.service.changes();
+    let stream = Life::begin(Arc::clone(&server.service));
+    server.service.watched(&stream.id, &filter.resource_subscriptions).await;
     let tag = tag(&request.id);
     let acknowledged = tag.with("notifications", &RawJson::of(&filter));
     peer.notify("notifications/subscriptions/acknowledged", acknowledged).await;
@@ -100,6 +105,7 @@ fn words(change: &Change, tag: &RawJson) -> (&'static str, RawJson) {
         Change::Prompts => ("notifications/prompts/list_changed", tag.clone()),
         Change::Resources => ("notifications/resources/list_changed", tag.clone()),
         Change::Resource { uri } => ("notifications/resources/updated", tag.with("uri", &RawJson::of(uri))),
+        Change::Log(line) => ("notifications/message", line.clone()),
         Change::Task { state, .. } => {
             let meta = tag.get("_meta").unwrap_or_else(RawJson::empty_object);
             ("notifications/tasks", state.with("_meta", &meta))
@@ -134,6 +140,7 @@ impl Filter {
             Change::Prompts => self.prompts_list_changed,
             Change::Resources => self.resources_list_changed,
             Change::Resource { uri } => self.resource_subscriptions.contains(uri),
+            Change::Log(_) => false,
             Change::Task { id, .. } => self.task_ids.contains(id),
         }
     }
