@@ -1,6 +1,7 @@
 //! A server with every tool, prompt, resource and behaviour that the official conformance suite asks for.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
@@ -19,7 +20,7 @@ mod tools;
 
 /// The fixture.
 pub struct Fixture {
-    changes: broadcast::Sender<Change>,
+    news: News,
     tasks: Arc<tasks::Tasks>,
 }
 
@@ -27,8 +28,47 @@ impl Fixture {
     /// A fixture that nobody has called yet.
     pub fn new() -> Self {
         let changes = broadcast::Sender::new(64);
-        Self { tasks: Arc::new(tasks::Tasks::new(changes.clone())), changes }
+        Self {
+            tasks: Arc::new(tasks::Tasks::new(changes.clone())),
+            news: News { changes, lists: Arc::default() },
+        }
     }
+}
+
+/// What changes. Clones are the same.
+#[derive(Clone)]
+struct News {
+    changes: broadcast::Sender<Change>,
+    lists: Arc<Lists>,
+}
+
+/// How often each list has changed.
+#[derive(Default)]
+struct Lists {
+    tools: AtomicU64,
+    prompts: AtomicU64,
+}
+
+impl News {
+    /// Changes a list, and says so.
+    fn change(&self, change: Change) {
+        match &change {
+            Change::Tools => self.lists.tools.fetch_add(1, Ordering::Relaxed),
+            Change::Prompts => self.lists.prompts.fetch_add(1, Ordering::Relaxed),
+            _ => 0,
+        };
+        // Nobody may be listening.
+        let _ = self.changes.send(change);
+    }
+}
+
+/// A list whose first item tells how often the list has changed, so that it really is another each time.
+fn changed(mut list: Value, n_changes: &AtomicU64) -> Value {
+    let n_changes = n_changes.load(Ordering::Relaxed);
+    if n_changes > 0 {
+        list[0]["description"] = json!(format!("The list has changed {n_changes} times."));
+    }
+    list
 }
 
 impl Default for Fixture {
@@ -57,17 +97,23 @@ impl Service for Fixture {
     }
 
     fn call(&self, request: ServerRequest) -> BoxFuture<'static, Result<Reply, RpcError>> {
-        let (changes, tasks) = (self.changes.clone(), Arc::clone(&self.tasks));
+        let (news, tasks) = (self.news.clone(), Arc::clone(&self.tasks));
         async move {
             let params = request.params.to_value();
             match &*request.method {
-                "tools/list" => Ok(result(json!({"tools": tools::list(request.revision)}))),
+                "tools/list" => {
+                    let tools = changed(tools::list(request.revision).into(), &news.lists.tools);
+                    Ok(result(json!({"tools": tools})))
+                }
                 "tools/call" => match tasks.call(&request, &params).await {
                     Some(reply) => reply,
-                    None => tools::call(Arc::new(request), params, changes).await,
+                    None => tools::call(Arc::new(request), params, &news).await,
                 },
                 method if method.starts_with("tasks/") => tasks.answer(&request, &params).await,
-                "prompts/list" => Ok(result(json!({"prompts": prompts::list()}))),
+                "prompts/list" => {
+                    let prompts = changed(prompts::list(), &news.lists.prompts);
+                    Ok(result(json!({"prompts": prompts})))
+                }
                 "prompts/get" => prompts::get(&request, &params),
                 "resources/list" => Ok(result(json!({"resources": resources::list()}))),
                 "resources/templates/list" => Ok(result(json!({"resourceTemplates": resources::templates()}))),
@@ -83,7 +129,7 @@ impl Service for Fixture {
     }
 
     fn changes(&self) -> Option<broadcast::Receiver<Change>> {
-        Some(self.changes.subscribe())
+        Some(self.news.changes.subscribe())
     }
 
     fn header_parameters(&self, tool: &str) -> Vec<HeaderParameter> {

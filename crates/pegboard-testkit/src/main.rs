@@ -25,7 +25,7 @@ use tokio::net::TcpListener;
 #[cfg(unix)]
 const MEASURED_ROUNDS: usize = 9;
 
-const USAGE: &str = "usage: pegboard-testkit stdio | http PORT | client-scenarios
+const USAGE: &str = "usage: pegboard-testkit stdio [--era session|stateless] | http PORT [--era session|stateless] | client-scenarios
      | client URL | client-sse URL | client-ws URL | client-stdio PROGRAM ARGUMENT…
      | hostile MODE | hostile-http MODE [PORT] | measure-start GATEWAY
 Between the word `client…` and what follows there may be:
@@ -64,7 +64,16 @@ fn dispatch(arguments: &[&str]) -> Result<()> {
 
 async fn run(arguments: &[&str]) -> Result<()> {
     let server = Server::new(Arc::new(Fixture::new()));
-    match arguments {
+    let (server, arguments) = match arguments {
+        [mode @ ("stdio" | "http"), rest @ .., "--era", "session"] => {
+            (server.speaking(Era::Session), [&[*mode], rest].concat())
+        }
+        [mode @ ("stdio" | "http"), rest @ .., "--era", "stateless"] => {
+            (server.speaking(Era::Stateless), [&[*mode], rest].concat())
+        }
+        arguments => (server, arguments.to_vec()),
+    };
+    match arguments.as_slice() {
         ["stdio"] => {
             let (link, pump) = lines(tokio::io::stdin(), tokio::io::stdout(), InputLimits::server());
             server.serve(link).await;
