@@ -15,6 +15,12 @@ pub trait Client: Send + Sync + 'static {
     /// Asks it several things at once, and waits for all answers. Every asker has a limit of its own.
     fn ask(&self, questions: Questions) -> BoxFuture<'_, Result<Answers, AskError>>;
 
+    /// What came along with its request for whoever carries it out, as the protocol writes it in `_meta`: what the
+    /// client can do, which lines of a log it wants, and what it put there itself.
+    fn remarks(&self) -> Option<RawJson> {
+        None
+    }
+
     /// Whether asking it takes a reply to its call, after which it comes again: too much for what its call has nothing
     /// to do with.
     fn is_asked_in_rounds(&self) -> bool {

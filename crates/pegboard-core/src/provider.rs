@@ -74,6 +74,11 @@ pub enum Method {
 }
 
 impl Method {
+    /// Whether it is about what a provider does from then on, so that nothing it says meanwhile is about the request.
+    pub fn outlasts_its_answer(self) -> bool {
+        matches!(self, Self::Subscribe | Self::Unsubscribe | Self::SetLogLevel)
+    }
+
     /// What the protocol calls it.
     pub fn as_str(self) -> &'static str {
         match self {

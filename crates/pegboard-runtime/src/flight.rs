@@ -12,6 +12,7 @@ use pegboard_core::entry::ToolEntry;
 use pegboard_core::error::{CallError, Executed};
 use pegboard_core::text::clipped;
 use pegboard_core::trace::TraceParent;
+use pegboard_json::RawJson;
 use tokio::sync::{Notify, Semaphore};
 use tokio::time::{self, Instant};
 use tokio_util::sync::CancellationToken;
@@ -305,6 +306,10 @@ impl Client for Track {
             });
         }
         self.client().notify(notice);
+    }
+
+    fn remarks(&self) -> Option<RawJson> {
+        self.client().remarks()
     }
 
     fn is_asked_in_rounds(&self) -> bool {

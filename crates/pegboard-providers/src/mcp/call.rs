@@ -18,6 +18,7 @@ use pegboard_wire::{Exchange, Failure, Happening, RpcError};
 
 use super::connect::login;
 use super::life::{End, Life, Live};
+use super::listen::{has_log, tell_level};
 use super::probe::answers;
 use super::traffic::{Ticket, tell, without_meta};
 
@@ -43,6 +44,8 @@ pub(super) struct Errand<'a> {
     params: RawJson,
     context: &'a CallContext,
     twice: Twice,
+    /// Nothing that the server says meanwhile is about it.
+    is_aside: bool,
 }
 
 /// What it means to do something twice.
@@ -59,7 +62,8 @@ impl<'a> Errand<'a> {
     fn call(call: &'a ValidCall) -> Self {
         let mut params = RawJson::empty_object().with("name", &RawJson::of(call.entry().name()));
         let arguments = call.raw_arguments();
-        if let Some(own) = meta_for(call.context(), &RawJson::empty_object()) {
+        let given = call.context().client().remarks().unwrap_or_else(RawJson::empty_object);
+        if let Some(own) = meta_for(call.context(), &given) {
             params = params.with("_meta", &own);
         }
         if arguments.as_str() != "null" {
@@ -68,7 +72,7 @@ impl<'a> Errand<'a> {
         let annotations = call.entry().annotations();
         let is_harmless = annotations.read_only == Some(true) || annotations.idempotent == Some(true);
         let twice = if is_harmless { Twice::Harmless } else { Twice::Risky };
-        Self { method: CALL, params, context: call.context(), twice }
+        Self { method: CALL, params, context: call.context(), twice, is_aside: false }
     }
 
     /// A request that is no call.
@@ -78,7 +82,8 @@ impl<'a> Errand<'a> {
             Some(own) => request.params.with("_meta", &own),
             None => request.params.without("_meta"),
         };
-        Self { method: request.method.as_str(), params, context, twice }
+        let is_aside = request.method.outlasts_its_answer();
+        Self { method: request.method.as_str(), params, context, twice, is_aside }
     }
 
     /// What it is, in words.
@@ -89,8 +94,9 @@ impl<'a> Errand<'a> {
 
 /// The members of a request that are for the protocol: its own, and those that were there before.
 fn meta_for(context: &CallContext, given: &RawJson) -> Option<RawJson> {
-    // Who cannot hear of progress does not want to.
-    let mut own = given.without("progressToken");
+    // Who cannot hear of progress does not want to. What the request says of its sender is said where it is sent.
+    let not_carried = ["progressToken", meta::CLIENT_CAPABILITIES, meta::LOG_LEVEL];
+    let mut own = not_carried.iter().fold(given.clone(), |own, key| own.without(key));
     if context.client.is_some() {
         own = own.with("progressToken", &RawJson::of(&0));
     }
@@ -177,10 +183,14 @@ impl Calls {
 
     /// Does it on one connection, at the latest until that ends.
     async fn attempt(&self, live: &Live, errand: &Errand<'_>) -> Result<RawJson, Stop> {
-        let Some(ticket) = live.traffic().enter(errand.context.client.clone()) else {
-            return Err(Stop::NotTaken { end: End::Unused });
+        let ticket = if errand.is_aside {
+            live.traffic().stay()
+        } else {
+            live.traffic().enter(errand.context.client.clone())
         };
+        let Some(ticket) = ticket else { return Err(Stop::NotTaken { end: End::Unused }) };
         let _doubt = Doubt { live, context: errand.context };
+        self.lower_level(live, errand.context).await;
         tokio::select! {
             // An answer that has come counts, whatever else happened.
             biased;
@@ -237,11 +247,33 @@ impl Calls {
     }
 
     fn options(&self, context: &CallContext) -> RequestOptions {
-        let can_answer = context.client.is_some();
-        RequestOptions {
-            capabilities: (!can_answer).then(RawJson::empty_object),
-            log_level: can_answer.then(|| self.0.wishes.log_level().unwrap_or(LogLevel::Info)),
-            ..RequestOptions::default()
+        let capabilities = match &context.client {
+            None => Some(RawJson::empty_object()),
+            Some(client) => client.remarks().and_then(|remarks| remarks.get(meta::CLIENT_CAPABILITIES)),
+        };
+        RequestOptions { capabilities, log_level: self.log_level(context), ..RequestOptions::default() }
+    }
+
+    /// The mildest line of the log that is wanted with a request.
+    fn log_level(&self, context: &CallContext) -> Option<LogLevel> {
+        let client = context.client.as_ref()?;
+        match asked_level(&**client) {
+            // Who comes with every request anew says so each time.
+            None if client.is_asked_in_rounds() => None,
+            None => Some(self.0.wishes.log_level().unwrap_or(LogLevel::Info)),
+            Some(level) => Some(level),
+        }
+    }
+
+    /// Has a server with a session tell its log from the level on that the caller wants. Each caller is told what it
+    /// wants of that alone, so the level only ever becomes milder.
+    async fn lower_level(&self, live: &Live, context: &CallContext) {
+        let Some(level) = context.client.as_ref().and_then(|client| asked_level(&**client)) else { return };
+        if live.client().era() == Era::Session
+            && has_log(live.client())
+            && self.0.wishes.lower_log_level(level)
+        {
+            tell_level(live.client(), level).await;
         }
     }
 
@@ -284,6 +316,11 @@ impl Calls {
             }
         }
     }
+}
+
+/// The level that a caller asks for.
+fn asked_level(client: &dyn pegboard_core::client::Client) -> Option<LogLevel> {
+    client.remarks()?.get(meta::LOG_LEVEL)?.read().ok()
 }
 
 fn failed(problem: impl std::fmt::Display) -> Stop {

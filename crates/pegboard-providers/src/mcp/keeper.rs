@@ -153,7 +153,12 @@ impl Keeper {
     fn options(&self) -> ClientOptions {
         ClientOptions {
             // What callers can do differs from caller to caller. One that cannot is found out when it is asked.
-            capabilities: RawJson::from(json!({"elicitation": {}, "sampling": {}, "roots": {}})),
+            capabilities: RawJson::from(json!({
+                "elicitation": {"form": {}, "url": {}},
+                "sampling": {"tools": {}},
+                "roots": {},
+                "extensions": {"io.modelcontextprotocol/ui": {"mimeTypes": ["text/html;profile=mcp-app"]}},
+            })),
             era: self.era,
             // The start as a whole has a limit, with words of its own.
             start_time: self.life.settings.start_timeout.saturating_mul(2),

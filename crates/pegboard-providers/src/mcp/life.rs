@@ -167,6 +167,11 @@ impl Live {
 }
 
 impl Life {
+    /// Whether the server is at work on a call.
+    pub(super) fn is_busy(&self) -> bool {
+        self.live().is_some_and(|live| live.traffic().is_busy())
+    }
+
     pub(super) fn new(settings: Settings) -> Self {
         Self {
             wishes: Wishes::default(),

@@ -8,6 +8,7 @@ use futures_util::FutureExt;
 use pegboard_core::provider::Update;
 use pegboard_json::RawJson;
 use pegboard_wire::client::{Client, Era, RequestOptions};
+use pegboard_wire::era::LogLevel;
 use pegboard_wire::{Exchange, Failure, Happening, Id, code};
 use serde_json::json;
 use tokio::sync::watch;
@@ -41,6 +42,16 @@ pub(super) fn may_watch(client: &Client) -> bool {
     has(client, &["resources", "subscribe"])
 }
 
+/// Whether a server tells its log.
+pub(super) fn has_log(client: &Client) -> bool {
+    client.server().capabilities.get("logging").is_some()
+}
+
+/// Tells a server with a session from which level on lines of its log are wanted.
+pub(super) async fn tell_level(client: &Client, level: LogLevel) {
+    renew_one(client, "logging/setLevel", json!({"level": level})).await;
+}
+
 fn has(client: &Client, path: &[&str]) -> bool {
     client.server().capabilities.at(path).is_some_and(|flag| flag.as_str() == "true")
 }
@@ -58,8 +69,8 @@ async fn stay(live: &Live, mut news: watch::Receiver<Wish>) {
 
 /// Tells a server with a session what an earlier start of it was told; never ends.
 async fn renew(live: &Live, Wish { resources, log_level, .. }: Wish) {
-    if let Some(level) = log_level {
-        renew_one(live.client(), "logging/setLevel", json!({"level": level})).await;
+    if let Some(level) = log_level.filter(|_| has_log(live.client())) {
+        tell_level(live.client(), level).await;
     }
     for uri in &resources {
         renew_one(live.client(), "resources/subscribe", json!({"uri": uri})).await;

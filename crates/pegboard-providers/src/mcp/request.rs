@@ -64,9 +64,10 @@ impl Calls {
     async fn set_log_level(&self, request: &Request, context: &CallContext) -> Result<RawJson, CallError> {
         let level = request.params.get("level").and_then(|level| level.read::<LogLevel>().ok());
         let level = level.ok_or_else(|| failed("`level` must be a log level, such as info".to_owned()))?;
-        let answer = self.tell(request, context).await?;
-        self.0.wishes.set_log_level(level);
-        Ok(answer)
+        if !self.0.wishes.lower_log_level(level) {
+            return Ok(RawJson::empty_object());
+        }
+        self.tell(request, context).await
     }
 
     /// Tells a server with a session at once. One that does not run is told when it is started, and one without a

@@ -77,9 +77,17 @@ impl Wishes {
         version
     }
 
-    /// Notes from which level on lines of the log are wanted.
-    pub(super) fn set_log_level(&self, level: LogLevel) {
-        self.0.send_modify(|wish| wish.log_level = Some(level));
+    /// Notes from which level on lines of the log are wanted, if that is milder than before; whether it is.
+    ///
+    /// Many callers share a server, and each hears what it wants of what the mildest wish brings.
+    pub(super) fn lower_log_level(&self, level: LogLevel) -> bool {
+        self.0.send_if_modified(|wish| {
+            let is_milder = wish.log_level.is_none_or(|before| level < before);
+            if is_milder {
+                wish.log_level = Some(level);
+            }
+            is_milder
+        })
     }
 
     /// From which level on lines of the log are wanted, if somebody said.

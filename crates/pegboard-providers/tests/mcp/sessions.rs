@@ -11,7 +11,7 @@ use pegboard_runtime::{Caller, CallerOptions, Memory, Runtime};
 use pegboard_wire::client::Era;
 use serde_json::json;
 
-use crate::stage::{Person, Stage, become_true, said};
+use crate::stage::{self, Person, Stage, become_true, said};
 
 async fn runtime(stage: &Stage, change: impl FnOnce(&mut Settings)) -> Runtime {
     let server = stage.provider_with(Era::Session, change);
@@ -94,4 +94,37 @@ async fn a_server_that_asks_its_callers_is_there_for_each_session_from_then_on()
     assert_eq!(stage.n_started(), 2);
     let is_told = |offer: &Arc<Offer>| offer.warnings.iter().any(|warning| warning.contains("of its own"));
     become_true(offer, is_told).await;
+}
+
+#[tokio::test]
+async fn a_caller_without_a_session_has_a_server_that_asks_to_itself_while_its_call_runs() {
+    let stage = Stage::new();
+    let server = stage.opened(Era::Session).await;
+    let people = [Person::named("Ann"), Person::named("Bob")];
+    assert_eq!(line_for(&server, "ask", &people[0]).await, "Hello, Ann!");
+    assert_eq!(stage.n_started(), 1);
+
+    let ann = line_for(&server, "hang", &people[0]);
+    let bob = async {
+        stage.hanging(1).await;
+        let first = line_for(&server, "ask", &people[1]).await;
+        // What the first call left behind serves the next one.
+        (first, line_for(&server, "ask", &people[1]).await)
+    };
+    let asked = tokio::select! {
+        said = ann => panic!("{said}"),
+        said = bob => said,
+    };
+    assert_eq!(asked, ("Hello, Bob!".to_owned(), "Hello, Bob!".to_owned()));
+    assert_eq!(stage.n_started(), 2);
+    // The server that is there for all is free again.
+    assert_eq!(line_for(&server, "ask", &people[0]).await, "Hello, Ann!");
+    assert_eq!(stage.n_started(), 2);
+    server.shut_down().await;
+    stage.running(0).await;
+}
+
+/// What a tool says to somebody without a session.
+async fn line_for(server: &dyn Provider, tool: &str, person: &Arc<Person>) -> String {
+    said(&stage::call(server, tool, json!({}), person.context()).await)
 }
