@@ -8,7 +8,7 @@ use pegboard_core::settings::AutoOpen;
 use pegboard_json::RawJson;
 use pegboard_runtime::{Caller, Memory};
 use pegboard_wire::RpcError;
-use pegboard_wire::era::Revision;
+use pegboard_wire::era::{Revision, meta};
 use pegboard_wire::http::headers::{HeaderParameter, parameters_of};
 use pegboard_wire::server::{
     Change, ClientDescription, Description, Reply, ServerRequest, Service, SessionId,
@@ -24,10 +24,13 @@ use crate::sessions::Callers;
 use crate::surface::{Answering, Life, Surface, Surfaces, Viewer};
 use crate::visit::Visit;
 use crate::visit::desk::Desk;
-use crate::warming::Warming;
+use crate::warming::{Warming, whole};
 
 /// How many changes a client may be behind before it must read everything anew.
 const MAX_CHANGES: usize = 64;
+
+/// What a client can do that its servers may make use of.
+const CARRIED: [&str; 5] = ["elicitation", "sampling", "roots", "extensions", "experimental"];
 
 /// Who this is.
 static INFO: LazyLock<RawJson> = LazyLock::new(|| {
@@ -131,6 +134,7 @@ impl Endpoint {
 
     fn visit(&self, caller: Caller, life: Life, request: ServerRequest) -> Visit {
         let trace_parent = request.params.at(&["_meta", "traceparent"]);
+        let remarks = remarks(&request);
         Visit {
             board: Arc::clone(&self.board),
             caller,
@@ -140,6 +144,7 @@ impl Endpoint {
             answers: request.answers,
             state: request.state,
             trace_parent: trace_parent.and_then(|parent| parent.text()?.parse().ok()),
+            remarks,
             desk: Arc::clone(&self.desk),
             label: None,
         }
@@ -166,8 +171,22 @@ impl Endpoint {
             params: request.params.clone(),
             revision: request.revision,
         };
-        let (reading, visit) = (Arc::clone(&self.reading), self.visit(caller, life, request));
-        async move { reading.carry_out(order, visit).await }.boxed()
+        let (board, reading) = (Arc::clone(&self.board), Arc::clone(&self.reading));
+        let is_unknown = !reading.has(&order);
+        if is_unknown {
+            // Servers that nobody has used yet may be the ones that have it.
+            self.warm_up();
+        }
+        let settled = self.warming.get().filter(|_| is_unknown).map(|warming| warming.settled(&board));
+        let visit = self.visit(caller, life, request);
+        async move {
+            if let Some(settled) = settled {
+                settled.await;
+                whole(&board).await;
+            }
+            reading.carry_out(order, visit).await
+        }
+        .boxed()
     }
 }
 
@@ -211,7 +230,12 @@ impl Service for Endpoint {
                 self.list_extras(kind, self.caller(&*surface, request.session.as_ref()))
             }
             // The wire keeps the level for each session.
-            "logging/setLevel" => ready(Ok(Reply::Result(RawJson::empty_object()))).boxed(),
+            "logging/setLevel" => {
+                if let Some(level) = request.params.get("level") {
+                    self.reading.set_log_level(&level);
+                }
+                ready(Ok(Reply::Result(RawJson::empty_object()))).boxed()
+            }
             method => match Extra::of(method) {
                 Some(extra) => {
                     let caller = self.caller(&*surface, request.session.as_ref());
@@ -220,6 +244,13 @@ impl Service for Endpoint {
                 None => ready(Err(RpcError::method_not_found(method))).boxed(),
             },
         }
+    }
+
+    fn watched(&self, stream: &SessionId, resources: &[String]) -> BoxFuture<'static, ()> {
+        if resources.is_empty() {
+            return ready(()).boxed();
+        }
+        Arc::clone(&self.reading).watch(stream.clone(), resources.to_vec()).boxed()
     }
 
     fn ended(&self, session: &SessionId) {
@@ -253,6 +284,20 @@ impl Service for Endpoint {
         });
         // A schema whose marks cannot be used asks for no headers.
         parameters_of(schema.as_ref()).unwrap_or_default()
+    }
+}
+
+/// What came along with a request for whoever carries it out, in the words of the stateless era.
+fn remarks(request: &ServerRequest) -> RawJson {
+    let given = request.params.get("_meta").filter(RawJson::is_object).unwrap_or_else(RawJson::empty_object);
+    let own = [meta::PROTOCOL_VERSION, meta::CLIENT_INFO, meta::CLIENT_CAPABILITIES, meta::LOG_LEVEL];
+    let mut remarks = own.iter().fold(given.without("progressToken"), |rest, key| rest.without(key));
+    let told = CARRIED.iter().filter_map(|name| Some((name, request.client.capabilities.get(name)?)));
+    let capabilities = told.fold(RawJson::empty_object(), |all, (name, value)| all.with(name, &value));
+    remarks = remarks.with(meta::CLIENT_CAPABILITIES, &capabilities);
+    match request.peer.log_level() {
+        Some(level) => remarks.with(meta::LOG_LEVEL, &RawJson::of(&level)),
+        None => remarks,
     }
 }
 

@@ -2,28 +2,34 @@
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
+use futures_util::stream::{self, StreamExt};
 use pegboard_core::call::{CallContext, Ended};
-use pegboard_core::error::CallError;
 use pegboard_core::provider::{Method, Request, Update};
 use pegboard_json::RawJson;
-use pegboard_runtime::requests::ServerUpdate;
-use pegboard_runtime::{Caller, Memory};
+use pegboard_runtime::Caller;
+use pegboard_runtime::requests::{ServerId, ServerUpdate};
 use pegboard_wire::era::Revision;
 use pegboard_wire::server::{Change, Reply, SessionId};
 use pegboard_wire::{RpcError, code};
 use serde_json::json;
 use tokio::sync::broadcast;
 use tokio::sync::broadcast::error::RecvError;
+use tokio::time;
 
 use crate::library::{Found, Kind, Library};
 use crate::profile::Board;
+use crate::result;
 use crate::surface::Derived;
 use crate::visit::Visit;
 use crate::warming::whole;
 
 /// How many servers are asked for a resource that none of them lists.
 const MAX_ASKED: usize = 16;
+
+/// How long servers may take to say that they tell of changes, before a client is told that it will hear of them.
+const WATCH_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// What a client wants beside tools.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -124,6 +130,11 @@ impl ReadingRoom {
         RawJson::empty_object().with(kind.member(), &self.library().list(kind, caller))
     }
 
+    /// Whether somebody is known to have what is wanted.
+    pub(crate) fn has(&self, order: &Order) -> bool {
+        order.extra.find(&self.library(), &order.params).is_ok_and(|found| !found.is_empty())
+    }
+
     /// Does what a client wants, at the server that has it.
     pub(crate) async fn carry_out(&self, order: Order, visit: Visit) -> Result<Reply, RpcError> {
         let Order { extra, session, params, revision } = order;
@@ -144,18 +155,55 @@ impl ReadingRoom {
             }
         }
         let request = Request { method: extra.method(), params };
-        let reply = visit.request(&last.from, request, in_words).await?;
+        let reply = visit.request(&last.from, request, in_words).await;
+        let reply = reply.map_err(|error| in_revision(error, revision))?;
         if let (Extra::Subscribe, Some(session)) = (extra, &session) {
             self.subscribers.add(&uri, session);
         }
         Ok(reply)
     }
 
+    /// Has servers tell when resources change, for as long as a client listens.
+    pub(crate) async fn watch(self: Arc<Self>, stream: SessionId, resources: Vec<String>) {
+        let caller = self.board.nobody();
+        let subscribing = stream::iter(&resources).for_each_concurrent(MAX_ASKED, |uri| {
+            self.subscribers.add(uri, &stream);
+            let params = RawJson::empty_object().with("uri", &RawJson::of(uri));
+            let found = Extra::Subscribe.find(&self.library(), &params).unwrap_or_default();
+            let caller = &caller;
+            async move {
+                for (found, params) in found {
+                    let request = Request { method: Method::Subscribe, params };
+                    if caller.request(&found.from, request, CallContext::default()).await.result.is_ok() {
+                        return;
+                    }
+                }
+            }
+        });
+        // A client that waits for the acknowledgement does not wait for a server that hangs.
+        let _ = time::timeout(WATCH_TIMEOUT, subscribing).await;
+    }
+
+    /// Has servers tell their log from a level on. One that does not run is told when it does.
+    pub(crate) fn set_log_level(&self, level: &RawJson) {
+        let snapshot = self.board.runtime.catalogue();
+        let caller = self.board.nobody();
+        for (shelf, _) in snapshot.shelves() {
+            if shelf.offer.features.logging && self.board.has(&shelf.toolbox) {
+                let server = ServerId { toolbox: shelf.toolbox.clone(), server: shelf.server.clone() };
+                let params = RawJson::empty_object().with("level", level);
+                let request = Request { method: Method::SetLogLevel, params };
+                // Nobody waits for it, and it ends by its own limit.
+                tokio::spawn(caller.request(&server, request, CallContext::default()));
+            }
+        }
+    }
+
     /// Forgets a session that is over, and what nobody else wants to hear of.
     pub(crate) fn end(&self, session: &SessionId) {
         let library = self.library();
         for uri in self.subscribers.end(session) {
-            let caller = self.board.caller(Memory::Everything);
+            let caller = self.board.nobody();
             let params = RawJson::empty_object().with("uri", &RawJson::of(&uri));
             let Ok(found) = Extra::Unsubscribe.find(&library, &params) else { continue };
             for (found, params) in found {
@@ -195,6 +243,9 @@ impl ReadingRoom {
                             let _ = changes.send(Change::Resource { uri: library.uri_of(&from, &own) });
                         }
                     }
+                    Ok(ServerUpdate { from, update: Update::Log(line) }) if self.board.has(&from.toolbox) => {
+                        let _ = changes.send(Change::Log(line));
+                    }
                     Ok(_) | Err(RecvError::Lagged(_)) => {}
                     Err(RecvError::Closed) => return,
                 },
@@ -208,22 +259,26 @@ fn not_found(uri: &str, revision: Revision) -> RpcError {
     RpcError::new(code, "Resource not found").with_data(json!({"uri": uri}))
 }
 
+/// An error with the code that it has in the client's revision.
+fn in_revision(error: RpcError, revision: Revision) -> RpcError {
+    if error.code != code::RESOURCE_NOT_FOUND || !revision.is_stateless() {
+        return error;
+    }
+    let again = RpcError::new(code::INVALID_PARAMS, error.message);
+    match error.data {
+        Some(data) => again.with_data(data),
+        None => again,
+    }
+}
+
 /// How it went, in the words of the protocol. What a server refused in them passes as it is.
 fn in_words(ended: &Ended) -> Result<RawJson, RpcError> {
     match &ended.result {
         Ok(output) => Ok(output.to_result()),
-        Err(CallError::Failed(error)) if error.protocol().is_some() => {
-            let refused = error.protocol().expect("it is there");
-            let words = RpcError::new(refused.code, refused.message.clone());
-            Err(match &refused.data {
-                Some(data) => words.with_data(data.clone()),
-                None => words,
-            })
-        }
-        Err(error) => {
+        Err(error) => Err(result::refused(ended).unwrap_or_else(|| {
             let data = json!({"kind": error.kind()});
-            Err(RpcError::new(code::INTERNAL_ERROR, error.text()).with_data(RawJson::from(data)))
-        }
+            RpcError::new(code::INTERNAL_ERROR, error.text()).with_data(RawJson::from(data))
+        })),
     }
 }
 

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use pegboard_core::id::ToolboxName;
+use pegboard_core::settings::AutoOpen;
 use pegboard_core::settings::gateway::{Expose, Profile};
 use pegboard_runtime::catalogue::{OutputSchemas, Scope, Snapshot, Tool};
 use pegboard_runtime::toolbox::ConfiguredToolbox;
@@ -65,6 +66,12 @@ impl Board {
     pub(crate) fn caller(&self, memory: Memory) -> Caller {
         let toolboxes = self.toolboxes.clone();
         self.runtime.caller(CallerOptions { memory, toolboxes, ..CallerOptions::default() })
+    }
+
+    /// Somebody who does what no client in particular wants done.
+    pub(crate) fn nobody(&self) -> Caller {
+        let opens_by_itself = self.runtime.settings().auto_open != AutoOpen::Never;
+        self.caller(if opens_by_itself { Memory::Stateless } else { Memory::Everything })
     }
 
     /// The toolboxes as they are configured, in order.

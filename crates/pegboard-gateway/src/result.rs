@@ -1,10 +1,11 @@
 //! How calls went, as tool results of the protocol.
 
 use pegboard_core::call::{Ended, SessionNote};
-use pegboard_core::error::{CallError, ErrorKind, NotFound};
+use pegboard_core::error::{CallError, ErrorKind, NotFound, ProtocolError};
 use pegboard_core::output::Output;
 use pegboard_core::projection::{error_document, mcp_result};
 use pegboard_json::RawJson;
+use pegboard_wire::RpcError;
 use serde_json::{Value, json};
 
 use crate::surface::array;
@@ -14,6 +15,17 @@ const CORRECTED_FROM: &str = "pegboard/corrected_from";
 
 /// Where a result says which session and workspace its call was made in.
 const SESSION: &str = "pegboard/session";
+
+/// The error with which a server refused something, in its own words.
+pub(crate) fn refused(ended: &Ended) -> Option<RpcError> {
+    let Err(CallError::Failed(error)) = &ended.result else { return None };
+    let ProtocolError { code, message, data } = error.protocol()?;
+    let words = RpcError::new(*code, message.clone());
+    Some(match data {
+        Some(data) => words.with_data(data.clone()),
+        None => words,
+    })
+}
 
 /// How the call of a tool went that goes by its own name. What a server answered stays as it is.
 pub(crate) fn of_tool(ended: &Ended) -> RawJson {

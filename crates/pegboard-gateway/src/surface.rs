@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use bytes::Bytes;
 use futures_util::future::{BoxFuture, FutureExt};
 use pegboard_core::arguments::Arguments;
-use pegboard_core::call::{Call, ToolRef};
+use pegboard_core::call::{Call, Ended, ToolRef};
 use pegboard_core::settings::gateway::Expose;
 use pegboard_json::RawJson;
 use pegboard_runtime::catalogue::Snapshot;
@@ -151,7 +151,12 @@ pub(crate) fn by_any_name(visit: Visit, name: &str, arguments: RawJson) -> Answe
 
 /// A tool as its server offers it.
 pub(crate) fn tool(visit: Visit, tool: ToolRef, arguments: RawJson) -> Answering {
-    async move { visit.call(Call::new(tool, Arguments::from(arguments)), result::of_tool).await }.boxed()
+    let call = Call::new(tool, Arguments::from(arguments));
+    let words = |ended: &Ended| match result::refused(ended) {
+        Some(error) => Err(error),
+        None => Ok(result::of_tool(ended)),
+    };
+    async move { visit.call_as_is(call, words).await }.boxed()
 }
 
 /// A JSON array of these items.

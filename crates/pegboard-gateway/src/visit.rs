@@ -32,6 +32,8 @@ pub(crate) struct Visit {
     /// What it was given with the questions.
     pub(crate) state: Option<Bytes>,
     pub(crate) trace_parent: Option<TraceParent>,
+    /// What came along for whoever carries it out.
+    pub(crate) remarks: RawJson,
     pub(crate) desk: Arc<Desk>,
     /// What the tool is called to whoever watches, if the client called it by way of another.
     pub(crate) label: Option<Arc<str>>,
@@ -44,11 +46,20 @@ impl Visit {
         call: Call,
         words: impl FnOnce(&Ended) -> RawJson,
     ) -> Result<Reply, RpcError> {
+        self.call_as_is(call, |ended| Ok(words(ended))).await
+    }
+
+    /// The same where the end may be an error of the protocol.
+    pub(crate) async fn call_as_is(
+        self,
+        call: Call,
+        words: impl FnOnce(&Ended) -> Result<RawJson, RpcError>,
+    ) -> Result<Reply, RpcError> {
         let start = |caller: &Caller, mut context: CallContext| {
             context.options = call.context.options;
             caller.start(Call { context, ..call })
         };
-        self.accompany(start, |ended| Ok(words(ended))).await
+        self.accompany(start, words).await
     }
 
     /// Asks a server for something that is no call of a tool.
@@ -90,7 +101,11 @@ impl Visit {
                 if self.life == Life::Session && !had_stored && self.caller.has_stored_output() {
                     self.peer.notify("notifications/tools/list_changed", RawJson::empty_object()).await;
                 }
-                let result = words(&ended)?;
+                let result = words(&ended).map_err(|error| match conversation.lack() {
+                    // A client that comes with every request anew can say the next time that it can.
+                    Some(lack) if self.life == Life::Stateless => lack.missing(),
+                    _ => error,
+                })?;
                 Ok(Reply::Result(match self.life {
                     Life::Session => result,
                     // A server that says so of its answer would have its questions put to the client as if they were

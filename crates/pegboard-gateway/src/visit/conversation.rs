@@ -1,7 +1,8 @@
 //! What a tool says and asks while it runs, on its way to the client.
 
+use std::collections::HashSet;
 use std::pin::pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use futures_util::future::{BoxFuture, FutureExt, try_join_all};
@@ -10,7 +11,7 @@ use pegboard_core::client::{Answers, AskError, Client, Notice, Question, Questio
 use pegboard_json::RawJson;
 use pegboard_wire::Failure;
 use pegboard_wire::era::LogLevel;
-use pegboard_wire::server::{ClientDescription, Peer};
+use pegboard_wire::server::{Capability, ClientDescription, Peer};
 use serde_json::json;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time;
@@ -23,11 +24,18 @@ const MAX_NOTICES: usize = 1_000;
 const FAREWELL: Duration = Duration::from_secs(5);
 /// How many tools of one call may have questions at a time.
 const MAX_ROUNDS: usize = 64;
+/// How far apart questions may be that are asked at the same time.
+const SAME_TIME: Duration = Duration::from_millis(20);
 
 /// The client of one call. It may come in several requests, one after another.
 pub(crate) struct Conversation {
     client: ClientDescription,
     label: Option<Arc<str>>,
+    remarks: RawJson,
+    /// Answers that came with the request to questions that nobody has asked yet.
+    prepared: Mutex<Option<RawJson>>,
+    /// Why it could not be asked something.
+    lack: OnceLock<Capability>,
     /// Where notices go while the client listens.
     listener: Mutex<Option<mpsc::Sender<Notice>>>,
     asking: Asking,
@@ -38,14 +46,17 @@ enum Asking {
     /// By requests, in the middle of its own.
     Directly(Peer),
     /// In the reply to its request, after which it comes again.
-    InRounds(mpsc::Sender<Round>, Mutex<Option<mpsc::Receiver<Round>>>),
+    InRounds(mpsc::Sender<Asked>, Mutex<Option<mpsc::Receiver<Asked>>>),
 }
 
-/// Questions that wait for answers.
-pub(crate) struct Round {
+/// What was asked at one time, and who waits for the answers.
+struct Asked {
     questions: Questions,
     answers: oneshot::Sender<Answers>,
 }
+
+/// All questions that wait for answers, each under a name that no other has.
+pub(crate) struct Round(Vec<(Asked, Vec<String>)>);
 
 /// What came of accompanying a call.
 pub(crate) enum Turn {
@@ -64,8 +75,15 @@ impl Conversation {
             let (sender, receiver) = mpsc::channel(MAX_ROUNDS);
             Asking::InRounds(sender, Mutex::new(Some(receiver)))
         };
-        let (client, label) = (visit.client.clone(), visit.label.clone());
-        Arc::new(Self { client, label, listener: Mutex::default(), asking })
+        Arc::new(Self {
+            client: visit.client.clone(),
+            label: visit.label.clone(),
+            remarks: visit.remarks.clone(),
+            prepared: Mutex::new(visit.answers.clone()),
+            lack: OnceLock::new(),
+            listener: Mutex::default(),
+            asking,
+        })
     }
 
     /// Waits for the end of a call, or for questions that only the next request can answer. What the tool says is
@@ -79,7 +97,7 @@ impl Conversation {
             tokio::select! {
                 biased;
                 ended = &mut running => break Turn::Ended(Box::new(ended)),
-                round = next(&mut rounds) => break Turn::Asked(running, round),
+                asked = next(&mut rounds) => break Turn::Asked(running, gather(asked, &mut rounds).await),
                 () = &mut telling => {}
             }
         };
@@ -90,14 +108,14 @@ impl Conversation {
         turn
     }
 
-    fn take_rounds(&self) -> Option<mpsc::Receiver<Round>> {
+    fn take_rounds(&self) -> Option<mpsc::Receiver<Asked>> {
         match &self.asking {
             Asking::Directly(_) => None,
             Asking::InRounds(_, rounds) => rounds.lock().unwrap_or_else(PoisonError::into_inner).take(),
         }
     }
 
-    fn put_back(&self, taken: Option<mpsc::Receiver<Round>>) {
+    fn put_back(&self, taken: Option<mpsc::Receiver<Asked>>) {
         if let Asking::InRounds(_, rounds) = &self.asking {
             *rounds.lock().unwrap_or_else(PoisonError::into_inner) = taken;
         }
@@ -135,19 +153,29 @@ impl Conversation {
         *self.listener.lock().unwrap_or_else(PoisonError::into_inner) = listener;
     }
 
-    fn can_answer(&self, question: &Question) -> bool {
-        let capability = match question.method.as_str() {
-            "elicitation/create" => "elicitation",
-            "sampling/createMessage" => "sampling",
-            "roots/list" => "roots",
-            _ => return false,
-        };
-        self.client.capabilities.get(capability).is_some()
+    /// What the client would have to be able to do to answer a question.
+    fn lack_for(&self, question: &Question) -> Option<Capability> {
+        self.client.lacks(&question.method, Some(&question.params))
+    }
+
+    /// What the client would have had to be able to do to answer what it was asked.
+    pub(super) fn lack(&self) -> Option<Capability> {
+        self.lack.get().copied()
+    }
+
+    /// The answers to these questions that the client has given before it was asked.
+    fn given_before(&self, questions: &Questions) -> Option<Answers> {
+        let mut prepared = self.prepared.lock().unwrap_or_else(PoisonError::into_inner);
+        let given = prepared.as_ref()?;
+        let answers = questions.keys().map(|name| Some((name.clone(), given.get(name)?)));
+        let answers = answers.collect::<Option<Answers>>()?;
+        *prepared = None;
+        Some(answers)
     }
 }
 
 /// The next questions that the client cannot be asked directly.
-async fn next(rounds: &mut Option<mpsc::Receiver<Round>>) -> Round {
+async fn next(rounds: &mut Option<mpsc::Receiver<Asked>>) -> Asked {
     if let Some(rounds) = rounds
         && let Some(round) = rounds.recv().await
     {
@@ -155,6 +183,17 @@ async fn next(rounds: &mut Option<mpsc::Receiver<Round>>) -> Round {
     }
     // Nobody asks in this way.
     std::future::pending().await
+}
+
+/// The questions with those that are asked at the same time, so that the client need not come back for each.
+async fn gather(first: Asked, rounds: &mut Option<mpsc::Receiver<Asked>>) -> Round {
+    let mut all = vec![first];
+    while all.len() < MAX_ROUNDS
+        && let Ok(asked) = time::timeout(SAME_TIME, next(rounds)).await
+    {
+        all.push(asked);
+    }
+    Round::of(all)
 }
 
 impl Client for Conversation {
@@ -166,21 +205,28 @@ impl Client for Conversation {
         }
     }
 
+    fn remarks(&self) -> Option<RawJson> {
+        Some(self.remarks.clone())
+    }
+
     fn is_asked_in_rounds(&self) -> bool {
         matches!(self.asking, Asking::InRounds(..))
     }
 
     fn ask(&self, questions: Questions) -> BoxFuture<'_, Result<Answers, AskError>> {
         async move {
-            if !questions.values().all(|question| self.can_answer(question)) {
+            if let Some(lack) = questions.values().find_map(|question| self.lack_for(question)) {
+                self.lack.get_or_init(|| lack);
                 return Err(AskError::Nobody);
             }
             match &self.asking {
                 Asking::Directly(peer) => ask_directly(peer, questions).await,
                 Asking::InRounds(rounds, _) => {
+                    if let Some(answers) = self.given_before(&questions) {
+                        return Ok(answers);
+                    }
                     let (answers, answered) = oneshot::channel();
-                    let round = Round { questions, answers };
-                    rounds.send(round).await.map_err(|_| AskError::Gone)?;
+                    rounds.send(Asked { questions, answers }).await.map_err(|_| AskError::Gone)?;
                     answered.await.map_err(|_| AskError::Gone)
                 }
             }
@@ -203,9 +249,33 @@ async fn ask_directly(peer: &Peer, questions: Questions) -> Result<Answers, AskE
 }
 
 impl Round {
+    fn of(all: Vec<Asked>) -> Self {
+        let mut taken = HashSet::new();
+        let named = all.into_iter().map(|asked| {
+            let names = asked.questions.keys().map(|name| {
+                let mut free = name.clone();
+                for number in 2.. {
+                    if taken.insert(free.clone()) {
+                        break;
+                    }
+                    free = format!("{name}-{number}");
+                }
+                free
+            });
+            let names = names.collect();
+            (asked, names)
+        });
+        Self(named.collect())
+    }
+
+    /// Every question under its name.
+    fn questions(&self) -> impl Iterator<Item = (&String, &Question)> {
+        self.0.iter().flat_map(|(asked, names)| names.iter().zip(asked.questions.values()))
+    }
+
     /// The questions as the protocol writes them.
     pub(super) fn as_json(&self) -> RawJson {
-        self.questions.iter().fold(RawJson::empty_object(), |all, (name, question)| {
+        self.questions().fold(RawJson::empty_object(), |all, (name, question)| {
             let asked = RawJson::empty_object()
                 .with("method", &RawJson::of(&question.method))
                 .with("params", &question.params);
@@ -216,13 +286,16 @@ impl Round {
     /// The name of a question that has no answer among these.
     pub(super) fn unanswered(&self, answers: Option<&RawJson>) -> Option<&str> {
         let is_answered = |name: &String| answers.is_some_and(|answers| answers.get(name).is_some());
-        self.questions.keys().find(|name| !is_answered(name)).map(String::as_str)
+        self.questions().map(|(name, _)| name).find(|name| !is_answered(name)).map(String::as_str)
     }
 
     /// Gives the tool its answers.
     pub(super) fn answer(self, answers: Option<&RawJson>) {
-        let answer = |name: &String| Some((name.clone(), answers?.get(name)?));
-        // A tool that has given up in the meantime does not hear them.
-        let _ = self.answers.send(self.questions.keys().filter_map(answer).collect());
+        for (Asked { questions, answers: waiting }, names) in self.0 {
+            let given = questions.into_keys().zip(&names);
+            let given = given.filter_map(|(own, name)| Some((own, answers?.get(name)?)));
+            // A tool that has given up in the meantime does not hear them.
+            let _ = waiting.send(given.collect());
+        }
     }
 }

@@ -5,11 +5,11 @@ use std::sync::{Arc, Mutex};
 use futures_util::future::{BoxFuture, FutureExt, ready};
 use pegboard_core::call::CallContext;
 use pegboard_core::error::{CallError, ProtocolError, ToolError};
-use pegboard_core::provider::{Local, Offer, Provider, Request, ServerState, ToolKind, Update};
+use pegboard_core::provider::{Features, Local, Offer, Provider, Request, ServerState, ToolKind, Update};
 use pegboard_json::RawJson;
 use pegboard_runtime::Runtime;
 use pegboard_wire::Failure;
-use pegboard_wire::client::{Client, Era};
+use pegboard_wire::client::{Client, Era, RequestOptions};
 use serde_json::{Value, json};
 use tokio::sync::{broadcast, watch};
 
@@ -204,4 +204,57 @@ async fn a_server_hears_that_nobody_listens_any_more_when_the_last_one_has_gone(
     let is_told = |asked: &String| asked.starts_with("resources/unsubscribe");
     until(|| b.asked.lock().unwrap().iter().any(is_told)).await;
     assert_eq!(a.asked(), [""; 0]);
+}
+
+#[tokio::test]
+async fn a_client_without_a_session_hears_of_a_resource_for_as_long_as_it_listens() {
+    let (a, b, runtime) = two().await;
+    let (client, heard) = connect(&gateway(&runtime, json!({})), Some("flat"), Era::Stateless).await;
+    let params = json!({"notifications": {"resourceSubscriptions": ["pegboard://b/file:///shared"]}});
+    let options = RequestOptions::default();
+    let stream = client.request("subscriptions/listen", Some(params.into()), options).await.unwrap();
+    assert_eq!(heard.next().await, "notifications/subscriptions/acknowledged");
+    let asked = b.asked();
+    assert_eq!(
+        asked,
+        [r#"resources/subscribe {"uri":"file:///shared"}"#],
+        "it is asked before it is promised"
+    );
+    b.updates.send(Update::Resource(json!({"uri": "file:///else"}).into())).unwrap();
+    b.updates.send(Update::Resource(json!({"uri": "file:///shared"}).into())).unwrap();
+    assert_eq!(heard.next().await, "notifications/resources/updated");
+
+    drop(stream);
+    let is_told = |asked: &String| asked.starts_with("resources/unsubscribe");
+    until(|| b.asked.lock().unwrap().iter().any(is_told)).await;
+    assert_eq!(a.asked(), [""; 0]);
+}
+
+#[tokio::test]
+async fn a_line_of_a_log_that_belongs_to_no_call_is_for_those_who_want_its_level() {
+    let (a, _b, runtime) = two().await;
+    let gateway = gateway(&runtime, json!({}));
+    let (usual, usual_ears) = connect(&gateway, Some("flat"), Era::Session).await;
+    let (curious, curious_ears) = connect(&gateway, Some("flat"), Era::Session).await;
+    a.local
+        .replace(Offer { features: Features { logging: true, ..Features::default() }, ..Offer::default() });
+    until(|| runtime.catalogue().shelves().any(|(shelf, _)| shelf.offer.features.logging)).await;
+    ask(&curious, "logging/setLevel", json!({"level": "debug"})).await.unwrap();
+    until(|| a.asked.lock().unwrap().iter().any(|asked| asked == r#"logging/setLevel {"level":"debug"}"#))
+        .await;
+    for level in ["debug", "warning"] {
+        a.updates.send(Update::Log(json!({"level": level, "data": "hm"}).into())).unwrap();
+    }
+    let line = |level: &str| format!(r#"notifications/message {{"level":"{level}","data":"hm"}}"#);
+    for (ears, expected) in
+        [(curious_ears, vec![line("debug"), line("warning")]), (usual_ears, vec![line("warning")])]
+    {
+        let mut lines = Vec::new();
+        while lines.last() != expected.last() {
+            lines.push(ears.next().await);
+            lines.retain(|line| line.starts_with("notifications/message"));
+        }
+        assert_eq!(lines, expected);
+    }
+    drop((usual, curious));
 }

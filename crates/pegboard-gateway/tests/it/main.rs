@@ -5,6 +5,7 @@
 mod stage;
 
 mod agents;
+mod bridge;
 mod bytes;
 mod discovery;
 mod hostile;

@@ -38,16 +38,23 @@ impl Ears {
         std::mem::take(&mut self.heard.lock().unwrap())
     }
 
+    fn pop(&self) -> Option<String> {
+        let mut heard = self.heard.lock().unwrap();
+        (!heard.is_empty()).then(|| heard.remove(0))
+    }
+
     /// The next thing that it hears.
     pub(crate) async fn next(&self) -> String {
-        loop {
-            let news = self.news.notified();
-            let first = self.take().into_iter().next();
-            match first {
-                Some(first) => return first,
-                None => news.await,
+        let hearing = async {
+            loop {
+                let news = self.news.notified();
+                match self.pop() {
+                    Some(first) => return first,
+                    None => news.await,
+                }
             }
-        }
+        };
+        time::timeout(Duration::from_secs(10), hearing).await.unwrap()
     }
 }
 
