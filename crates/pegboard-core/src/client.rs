@@ -7,6 +7,8 @@ use futures_util::future::{BoxFuture, FutureExt, ready};
 use indexmap::IndexMap;
 use pegboard_json::RawJson;
 
+use crate::task::{ServerTask, TaskUse};
+
 /// Whoever made a call. It can be told things, and some can be asked.
 pub trait Client: Send + Sync + 'static {
     /// Tells it something. Never waits; what it does not want to hear is lost.
@@ -26,6 +28,11 @@ pub trait Client: Send + Sync + 'static {
     fn is_asked_in_rounds(&self) -> bool {
         false
     }
+
+    /// What it has to do with tasks that servers make of its call.
+    fn task_use(&self) -> TaskUse {
+        TaskUse::Hidden
+    }
 }
 
 /// Something that a tool says while it runs.
@@ -35,6 +42,8 @@ pub enum Notice {
     Progress(Progress),
     /// A line of its log.
     Log(RawJson),
+    /// Its server has made a task of the call.
+    Task(ServerTask),
 }
 
 /// How far a tool is.

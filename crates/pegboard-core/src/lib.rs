@@ -18,6 +18,7 @@
 //! - [`provider`]: where tools come from;
 //! - [`attachment`]: what providers keep for one session;
 //! - [`settings`]: what the operator may set, as plain data;
+//! - [`task`]: calls that go on after their caller has its first reply;
 //! - [`trace`]: the place of a call in a trace that began elsewhere;
 //! - [`store`]: where state lives that outlasts a request;
 //! - [`redact`]: what is blotted out before anybody reads it;
@@ -45,6 +46,7 @@ pub mod registry;
 pub mod schema;
 pub mod settings;
 pub mod store;
+pub mod task;
 pub mod text;
 pub mod trace;
 pub mod validation;

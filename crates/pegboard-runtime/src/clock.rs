@@ -31,6 +31,8 @@ pub(crate) struct Elapsed {
     pub(crate) stopped: Duration,
     /// When the tool last said how far it is.
     pub(crate) progress: Option<Instant>,
+    /// Until when it may take, being kept as a task.
+    pub(crate) kept_until: Option<Instant>,
 }
 
 impl Clock {
@@ -48,6 +50,11 @@ impl Clock {
     /// Notes that the tool has said how far it is.
     pub(crate) fn progress(&self) {
         self.state().elapsed.progress = Some(Instant::now());
+    }
+
+    /// Notes that the call is kept as a task until then, however long it may take otherwise.
+    pub(crate) fn keep_until(&self, end: Instant) {
+        self.state().elapsed.kept_until = Some(end);
     }
 
     /// Whether the caller was asked anything.

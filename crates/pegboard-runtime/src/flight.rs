@@ -10,6 +10,7 @@ use pegboard_core::call::{Call, Checks, Ended, Invoker, Journey, Origin, Place, 
 use pegboard_core::client::{Answers, AskError, Client, NoClient, Notice, Questions};
 use pegboard_core::entry::ToolEntry;
 use pegboard_core::error::{CallError, Executed};
+use pegboard_core::task::{TaskUse, lifetime};
 use pegboard_core::text::clipped;
 use pegboard_core::trace::TraceParent;
 use pegboard_json::RawJson;
@@ -97,9 +98,13 @@ impl Track {
         // A call by a call ends with it, even if somebody holds on to it.
         let canceled =
             parent.as_ref().map_or_else(CancellationToken::new, |parent| parent.canceled.child_token());
+        let clock = Clock::default();
+        if let Some(TaskUse::Wanted(time)) = call.context.client.as_ref().map(|client| client.task_use()) {
+            clock.keep_until(Instant::now() + lifetime(Some(time)));
+        }
         Arc::new_cyclic(|this| Self {
             caller,
-            clock: Clock::default(),
+            clock,
             canceled,
             this: Weak::clone(this),
             parent,
@@ -305,11 +310,20 @@ impl Client for Track {
                     .map(|said| clipped(said, MAX_PROGRESS_BYTES).into_owned()),
             });
         }
+        if let Notice::Task(task) = &notice
+            && self.task_use() == TaskUse::Taken
+        {
+            self.clock.keep_until(Instant::now() + lifetime(task.time_to_live));
+        }
         self.client().notify(notice);
     }
 
     fn remarks(&self) -> Option<RawJson> {
         self.client().remarks()
+    }
+
+    fn task_use(&self) -> TaskUse {
+        self.client().task_use()
     }
 
     fn is_asked_in_rounds(&self) -> bool {
@@ -322,8 +336,14 @@ impl Client for Track {
                 return Err(AskError::Gone);
             }
             // Time stands still for whoever asks, so asking must come to an end, too.
-            let left = MAX_ASKED.saturating_sub(self.clock.elapsed().stopped);
-            let limit = left.min(self.caller.shared().settings.question_timeout.into());
+            let elapsed = self.clock.elapsed();
+            let limit = match elapsed.kept_until {
+                // Whoever looks after a task now and then may take long to answer.
+                Some(end) => end.saturating_duration_since(Instant::now()),
+                None => MAX_ASKED
+                    .saturating_sub(elapsed.stopped)
+                    .min(self.caller.shared().settings.question_timeout.into()),
+            };
             if limit.is_zero() {
                 return Err(AskError::TimedOut(MAX_ASKED));
             }

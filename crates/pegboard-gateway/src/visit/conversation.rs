@@ -136,6 +136,8 @@ impl Conversation {
                     let data = line.get("data").unwrap_or_else(|| RawJson::of(&json!(null)));
                     peer.log(level.unwrap_or(LogLevel::Info), logger, &data).await;
                 }
+                // A client that knows none waits for the end.
+                Notice::Task(_) => {}
             }
         }
     }

@@ -444,6 +444,7 @@ impl Client for Person {
         match notice {
             Notice::Progress(progress) => self.hear(format!("{} of {:?}", progress.done, progress.total)),
             Notice::Log(params) => self.hear(params.get("data").unwrap().as_str()),
+            Notice::Task(task) => self.hear(format!("a task for {:?}", task.time_to_live)),
         }
     }
 

@@ -39,6 +39,9 @@ pub(super) async fn passes(flight: &Flight, limit: Duration, runner: &Track) {
     let before = clock.elapsed().stopped;
     let extends_up_to = flight.runtime().settings.progress.extends_up_to.map(Duration::from);
     let due = |elapsed: Elapsed| {
+        if let Some(end) = elapsed.kept_until {
+            return end;
+        }
         let stopped = elapsed.stopped.saturating_sub(before);
         let by_itself = started + limit + stopped;
         match (runner.clock.elapsed().progress, extends_up_to.filter(is_limit)) {

@@ -14,5 +14,6 @@ mod queues;
 mod records;
 mod sizes;
 mod stores;
+mod tasks;
 mod times;
 mod toolboxes;
