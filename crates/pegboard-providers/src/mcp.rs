@@ -50,6 +50,7 @@ mod remote;
 mod request;
 mod shelf;
 mod stdio;
+mod tasks;
 mod tool;
 mod traffic;
 mod updates;

@@ -17,9 +17,11 @@ use pegboard_wire::link::TransportError;
 use pegboard_wire::{Exchange, Failure, Happening, RpcError};
 
 use super::connect::login;
+use super::keeper::capabilities;
 use super::life::{End, Life, Live};
 use super::listen::{has_log, tell_level};
 use super::probe::answers;
+use super::tasks::{self, Drive, Support};
 use super::traffic::{Ticket, tell, without_meta};
 
 /// What the protocol calls a call.
@@ -46,6 +48,8 @@ pub(super) struct Errand<'a> {
     twice: Twice,
     /// Nothing that the server says meanwhile is about it.
     is_aside: bool,
+    /// Whether it may become a task.
+    support: Option<Support>,
 }
 
 /// What it means to do something twice.
@@ -72,7 +76,8 @@ impl<'a> Errand<'a> {
         let annotations = call.entry().annotations();
         let is_harmless = annotations.read_only == Some(true) || annotations.idempotent == Some(true);
         let twice = if is_harmless { Twice::Harmless } else { Twice::Risky };
-        Self { method: CALL, params, context: call.context(), twice, is_aside: false }
+        let support = Some(Support::of(call.entry()));
+        Self { method: CALL, params, context: call.context(), twice, is_aside: false, support }
     }
 
     /// A request that is no call.
@@ -83,7 +88,7 @@ impl<'a> Errand<'a> {
             None => request.params.without("_meta"),
         };
         let is_aside = request.method.outlasts_its_answer();
-        Self { method: request.method.as_str(), params, context, twice, is_aside }
+        Self { method: request.method.as_str(), params, context, twice, is_aside, support: None }
     }
 
     /// What it is, in words.
@@ -107,7 +112,7 @@ fn meta_for(context: &CallContext, given: &RawJson) -> Option<RawJson> {
 }
 
 /// Why a call has no answer.
-enum Stop {
+pub(super) enum Stop {
     /// The server never had it: what is wrong with the connection.
     NotTaken { end: End },
     /// The server did not like it, or has forgotten the session: some say both with the same words.
@@ -202,9 +207,12 @@ impl Calls {
     /// Asks, and asks again with answers for as long as the server comes back with questions.
     async fn rounds(&self, live: &Live, errand: &Errand<'_>, ticket: &Ticket) -> Result<RawJson, Stop> {
         let (client, context) = (live.client(), errand.context);
-        let mut asked_with = errand.params.clone();
+        let mut asked_with = match errand.support {
+            Some(support) => tasks::asking(&errand.params, support, client, context),
+            None => errand.params.clone(),
+        };
         for round in 0..MAX_ROUNDS {
-            let sent = client.request(errand.method, Some(asked_with), self.options(context)).await;
+            let sent = client.request(errand.method, Some(asked_with), self.options(errand)).await;
             let mut exchange = sent.map_err(|failure| match failure {
                 Failure::Lost(error) if round == 0 => {
                     Stop::NotTaken { end: End::Lost { why: error.to_string() } }
@@ -228,13 +236,18 @@ impl Calls {
             if !result.is_object() {
                 return Err(failed("the server's answer is no object"));
             }
+            let drive = Drive { live, context, ticket };
             if client.era() == Era::Session {
-                return Ok(result);
+                return match tasks::created(&result).filter(|_| errand.support.is_some()) {
+                    Some(task) => drive.follow(task).await,
+                    None => Ok(result),
+                };
             }
             let kind = result.get("resultType");
             match kind.as_ref().and_then(RawJson::text).as_deref() {
                 None | Some("complete") => return Ok(without_own_members(&result)),
                 Some("input_required") => asked_with = with_answers(errand, &result).await?,
+                Some("task") if errand.support.is_some() => return drive.follow(result).await,
                 Some(unknown) => {
                     let unknown = clipped(unknown, 80);
                     return Err(failed(format_args!(
@@ -246,10 +259,15 @@ impl Calls {
         Err(failed("the server kept asking without an end"))
     }
 
-    fn options(&self, context: &CallContext) -> RequestOptions {
-        let capabilities = match &context.client {
+    fn options(&self, errand: &Errand<'_>) -> RequestOptions {
+        let context = errand.context;
+        let own = match &context.client {
             None => Some(RawJson::empty_object()),
             Some(client) => client.remarks().and_then(|remarks| remarks.get(meta::CLIENT_CAPABILITIES)),
+        };
+        let capabilities = match errand.support {
+            Some(_) => Some(tasks::declared(own.unwrap_or_else(capabilities), context)),
+            None => own,
         };
         RequestOptions { capabilities, log_level: self.log_level(context), ..RequestOptions::default() }
     }
@@ -323,12 +341,16 @@ fn asked_level(client: &dyn pegboard_core::client::Client) -> Option<LogLevel> {
     client.remarks()?.get(meta::LOG_LEVEL)?.read().ok()
 }
 
-fn failed(problem: impl std::fmt::Display) -> Stop {
+pub(super) fn failed(problem: impl std::fmt::Display) -> Stop {
     Stop::Error(CallError::Failed(ToolError::new(problem)))
 }
 
 /// The end of a request. What is said before it is told to the caller, in order.
-async fn answer(exchange: &mut Exchange, live: &Live, context: &CallContext) -> Result<RawJson, Failure> {
+pub(super) async fn answer(
+    exchange: &mut Exchange,
+    live: &Live,
+    context: &CallContext,
+) -> Result<RawJson, Failure> {
     loop {
         match exchange.next().await {
             Happening::Notice(notice) => {
@@ -344,6 +366,16 @@ async fn answer(exchange: &mut Exchange, live: &Live, context: &CallContext) -> 
 /// The parameters with the caller's answers to the server's questions, and the server's state exactly as it came.
 async fn with_answers(errand: &Errand<'_>, result: &RawJson) -> Result<RawJson, Stop> {
     let asked = result.get("inputRequests").unwrap_or_else(RawJson::empty_object);
+    let answers = answers_to(errand.context, &asked).await?;
+    let params = errand.params.with("inputResponses", &answers);
+    Ok(match result.get("requestState") {
+        Some(state) => params.with("requestState", &state),
+        None => params,
+    })
+}
+
+/// What the caller answers to a server's questions, by their names.
+pub(super) async fn answers_to(context: &CallContext, asked: &RawJson) -> Result<RawJson, Stop> {
     let question = |name: &str| {
         let question = asked.get(name)?;
         let method = question.get("method")?.text()?.into_owned();
@@ -353,19 +385,15 @@ async fn with_answers(errand: &Errand<'_>, result: &RawJson) -> Result<RawJson, 
         asked.names().into_iter().filter_map(|name| Some((name.clone(), question(&name)?))).collect();
     let mut answers = RawJson::empty_object();
     if !questions.is_empty() {
-        let answered = errand.context.client().ask(questions).await;
+        let answered = context.client().ask(questions).await;
         let answered =
             answered.map_err(|error| failed(format_args!("the server asked a question, and {error}")))?;
         answers = answered.iter().fold(answers, |all, (name, answer)| all.with(name, answer));
     }
-    let params = errand.params.with("inputResponses", &answers);
-    Ok(match result.get("requestState") {
-        Some(state) => params.with("requestState", &state),
-        None => params,
-    })
+    Ok(answers)
 }
 
 /// A result without what the protocol adds to every result of the stateless era.
-fn without_own_members(result: &RawJson) -> RawJson {
+pub(super) fn without_own_members(result: &RawJson) -> RawJson {
     without_meta(&result.without("resultType"), meta::SERVER_INFO)
 }

@@ -152,13 +152,7 @@ impl Keeper {
 
     fn options(&self) -> ClientOptions {
         ClientOptions {
-            // What callers can do differs from caller to caller. One that cannot is found out when it is asked.
-            capabilities: RawJson::from(json!({
-                "elicitation": {"form": {}, "url": {}},
-                "sampling": {"tools": {}},
-                "roots": {},
-                "extensions": {"io.modelcontextprotocol/ui": {"mimeTypes": ["text/html;profile=mcp-app"]}},
-            })),
+            capabilities: capabilities(),
             era: self.era,
             // The start as a whole has a limit, with words of its own.
             start_time: self.life.settings.start_timeout.saturating_mul(2),
@@ -338,4 +332,14 @@ async fn disuse(live: &Live, limit: Option<Duration>) {
         Some(limit) => live.traffic().idle_for(limit).await,
         None => std::future::pending().await,
     }
+}
+
+/// What callers can do for a server. It differs from caller to caller; one that cannot is found out when it is asked.
+pub(super) fn capabilities() -> RawJson {
+    RawJson::from(json!({
+        "elicitation": {"form": {}, "url": {}},
+        "sampling": {"tools": {}},
+        "roots": {},
+        "extensions": {"io.modelcontextprotocol/ui": {"mimeTypes": ["text/html;profile=mcp-app"]}},
+    }))
 }

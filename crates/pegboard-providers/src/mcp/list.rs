@@ -10,7 +10,7 @@ use pegboard_json::RawJson;
 use pegboard_wire::client::{Client, Era, RequestOptions};
 use pegboard_wire::{Failure, code};
 
-use super::tool;
+use super::{tasks, tool};
 
 /// How many pages are read.
 const MAX_PAGES: usize = 1_000;
@@ -225,14 +225,14 @@ impl Pages {
     }
 
     fn take(&mut self, client: &Client, page: &RawJson) {
-        let items = match (self.list, client.era()) {
+        let items: Vec<RawJson> = match (self.list, client.era()) {
             // Only there can a tool ask for headers, and ask for what cannot be.
             (List::Tools, Era::Stateless) => {
                 let (good, refused) = client.take_tools(page);
                 for problem in refused {
                     self.warnings.add(clipped(&problem, MAX_WARNING_BYTES).into_owned());
                 }
-                good
+                good.into_iter().map(|tool| tasks::marked(tool, client)).collect()
             }
             (list, _) => page.get(list.member()).map(|items| items.items().collect()).unwrap_or_default(),
         };

@@ -11,13 +11,16 @@ use pegboard_core::client::{AskError, Client, Notice, Progress, Question, Questi
 use pegboard_core::provider::Update;
 use pegboard_json::RawJson;
 use pegboard_wire::era::meta;
-use pegboard_wire::{Id, Inbound, Notification, Receiver, RpcError, code};
+use pegboard_wire::{Id, Inbound, Notification, Receiver, Request, RpcError, code};
 use tokio::sync::{Notify, watch};
 use tokio::time;
 use tokio_util::sync::CancellationToken;
 
 use super::list::List;
 use super::updates::Updates;
+
+/// What ties a message to a task of a server with sessions.
+pub(super) const RELATED_TASK: &str = "io.modelcontextprotocol/related-task";
 
 /// How long a question waits for the call that it names: the answer to a call can overtake the note of its id.
 const SOON: Duration = Duration::from_secs(1);
@@ -59,6 +62,8 @@ struct UnderWay {
     client: Option<Arc<dyn Client>>,
     /// The id of its request, once it is known.
     id: Option<Id>,
+    /// The id of the task that the server has made of it, if it has.
+    task: Option<String>,
     over: CancellationToken,
 }
 
@@ -87,9 +92,18 @@ impl Calls {
 impl Ticket {
     /// Notes the id of the call's request on the wire.
     pub(super) fn is_request(&self, id: Id) {
+        self.note(|call| call.id = Some(id));
+    }
+
+    /// Notes the id of the task that the server has made of the call.
+    pub(super) fn is_task(&self, id: &str) {
+        self.note(|call| call.task = Some(id.to_owned()));
+    }
+
+    fn note(&self, note: impl FnOnce(&mut UnderWay)) {
         self.traffic.0.calls.send_modify(|calls| {
             if let Some(call) = calls.under_way.get_mut(&self.number) {
-                call.id = Some(id);
+                note(call);
             }
         });
     }
@@ -144,7 +158,9 @@ impl Traffic {
             if !calls.is_closed {
                 number = calls.next;
                 calls.next += 1;
-                calls.under_way.insert(number, UnderWay { purpose, client, id: None, over: over.clone() });
+                calls
+                    .under_way
+                    .insert(number, UnderWay { purpose, client, id: None, task: None, over: over.clone() });
             }
             !calls.is_closed
         });
@@ -288,8 +304,22 @@ impl Traffic {
         }
     }
 
+    /// The call that the server has made this task of. Waits a moment for it, for the question may have overtaken it.
+    async fn with_task(&self, id: &str) -> Option<UnderWay> {
+        let mut calls = self.0.calls.subscribe();
+        let find = |calls: &Calls| calls.callers().find(|call| call.task.as_deref() == Some(id)).cloned();
+        let known = time::timeout(SOON, calls.wait_for(|calls| find(calls).is_some())).await.ok()?.ok()?;
+        find(&known)
+    }
+
     async fn ask(self, inbound: Inbound) -> Result<RawJson, RpcError> {
         let Inbound { request, about, .. } = inbound;
+        let task = request.params.as_ref().and_then(|params| params.at(&["_meta", RELATED_TASK, "taskId"]));
+        if let Some(task) = task.as_ref().and_then(RawJson::text)
+            && let Some(call) = self.with_task(&task).await
+        {
+            return answered(&call, request).await;
+        }
         self.known(about.as_ref()).await;
         let is_roots = &*request.method == "roots/list";
         if about.is_none() && !is_roots && !self.0.asks.swap(true, Ordering::Relaxed) {
@@ -301,15 +331,7 @@ impl Traffic {
             return Ok(no_roots());
         }
         match meant {
-            Asked::One(call) if call.client.is_some() => {
-                let params = request.params.unwrap_or_else(RawJson::empty_object);
-                let question = Question { method: request.method.to_string(), params };
-                match put(&call, question).await {
-                    // Who cannot be asked has no folders to show, either.
-                    Err(AskError::Nobody) if is_roots => Ok(no_roots()),
-                    answer => answer.map_err(|error| refusal(&error.to_string())),
-                }
-            }
+            Asked::One(call) if call.client.is_some() => answered(&call, request).await,
             Asked::One(_) | Asked::Nobody if is_roots => Ok(no_roots()),
             Asked::One(_) | Asked::Nobody => {
                 Err(refusal("no call is under way that somebody could be asked about"))
@@ -325,6 +347,18 @@ impl UnderWay {
     /// Whether its caller can be asked while the call goes on.
     fn can_be_asked_aside(&self) -> bool {
         self.client.as_ref().is_some_and(|client| !client.is_asked_in_rounds())
+    }
+}
+
+/// What the caller answers to a question.
+async fn answered(call: &UnderWay, request: Request) -> Result<RawJson, RpcError> {
+    let params = request.params.unwrap_or_else(RawJson::empty_object);
+    let params = without_meta(&params, RELATED_TASK);
+    let question = Question { method: request.method.to_string(), params };
+    match put(call, question).await {
+        // Who cannot be asked has no folders to show, either.
+        Err(AskError::Nobody) if &*request.method == "roots/list" => Ok(no_roots()),
+        answer => answer.map_err(|error| refusal(&error.to_string())),
     }
 }
 
