@@ -22,6 +22,7 @@ use crate::library::Kind;
 use crate::profile::Board;
 use crate::sessions::Callers;
 use crate::surface::{Answering, Life, Surface, Surfaces, Viewer};
+use crate::tasks::{self, Table};
 use crate::visit::Visit;
 use crate::visit::desk::Desk;
 use crate::warming::{Warming, whole};
@@ -44,6 +45,7 @@ pub(crate) struct Endpoint {
     callers: Callers,
     reading: Arc<ReadingRoom>,
     desk: Arc<Desk>,
+    tasks: Arc<Table>,
     changes: broadcast::Sender<Change>,
     warming: OnceLock<Warming>,
     /// Who tells of changes, once somebody wants to hear of them.
@@ -54,13 +56,15 @@ pub(crate) struct Endpoint {
 impl Endpoint {
     /// The service of a board.
     pub(crate) fn new(board: Arc<Board>) -> Arc<Self> {
+        let changes = broadcast::Sender::new(MAX_CHANGES);
         Arc::new(Self {
+            tasks: Table::new(changes.clone()),
             surfaces: Surfaces::of(&board),
             reading: Arc::new(ReadingRoom::new(Arc::clone(&board))),
             board,
             callers: Callers::default(),
             desk: Arc::default(),
-            changes: broadcast::Sender::new(MAX_CHANGES),
+            changes,
             warming: OnceLock::new(),
             watching: OnceLock::new(),
             telling: OnceLock::new(),
@@ -129,7 +133,24 @@ impl Endpoint {
             return ready(Err(RpcError::invalid_params("name must be the name of a tool"))).boxed();
         };
         let arguments = request.params.get("arguments").unwrap_or_else(RawJson::empty_object);
-        surface.call(self.visit(caller, life, request), &name, arguments)
+        let task = match tasks::wish(&request, || self.definition(&name)) {
+            Ok(task) => task,
+            Err(error) => return ready(Err(error)).boxed(),
+        };
+        surface.call(Visit { task, ..self.visit(caller, life, request) }, &name, arguments)
+    }
+
+    /// A tool of a server, as it describes it.
+    fn definition(&self, tool: &str) -> Option<RawJson> {
+        if self.surfaces.for_anybody().is_own(tool) {
+            return None;
+        }
+        let snapshot = self.board.runtime.catalogue();
+        self.board.with_scope(|scope| {
+            // Where prefixes are left out, a plain name is the tool's own.
+            let found = snapshot.resolve(tool, scope, &|_| true).ok()?;
+            Some(found.tool.entry.definition())
+        })
     }
 
     fn visit(&self, caller: Caller, life: Life, request: ServerRequest) -> Visit {
@@ -146,6 +167,9 @@ impl Endpoint {
             trace_parent: trace_parent.and_then(|parent| parent.text()?.parse().ok()),
             remarks,
             desk: Arc::clone(&self.desk),
+            tasks: Arc::clone(&self.tasks),
+            session: request.session,
+            task: None,
             label: None,
         }
     }
@@ -229,6 +253,10 @@ impl Service for Endpoint {
                 let kind = Kind::of(&request.method);
                 self.list_extras(kind, self.caller(&*surface, request.session.as_ref()))
             }
+            method if method.starts_with("tasks/") => {
+                let owner = self.caller(&*surface, request.session.as_ref()).owner().to_owned();
+                tasks::answer(Arc::clone(&self.tasks), request, owner).boxed()
+            }
             // The wire keeps the level for each session.
             "logging/setLevel" => {
                 if let Some(level) = request.params.get("level") {
@@ -254,6 +282,7 @@ impl Service for Endpoint {
     }
 
     fn ended(&self, session: &SessionId) {
+        self.tasks.end(session);
         self.callers.end(session);
         self.reading.end(session);
     }
@@ -273,15 +302,7 @@ impl Service for Endpoint {
     }
 
     fn header_parameters(&self, tool: &str) -> Vec<HeaderParameter> {
-        if self.surfaces.for_anybody().is_own(tool) {
-            return Vec::new();
-        }
-        let snapshot = self.board.runtime.catalogue();
-        let schema = self.board.with_scope(|scope| {
-            // Where prefixes are left out, a plain name is the tool's own.
-            let found = snapshot.resolve(tool, scope, &|_| true).ok()?;
-            found.tool.entry.definition().get("inputSchema")
-        });
+        let schema = self.definition(tool).and_then(|definition| definition.get("inputSchema"));
         // A schema whose marks cannot be used asks for no headers.
         parameters_of(schema.as_ref()).unwrap_or_default()
     }
@@ -312,6 +333,7 @@ fn describe(surface: &dyn Surface, revision: Revision) -> Description {
     if !revision.is_stateless() {
         capabilities["logging"] = json!({});
     }
+    tasks::describe(revision, &mut capabilities);
     Description {
         info: INFO.clone(),
         capabilities: RawJson::from(capabilities),

@@ -24,6 +24,7 @@ mod result;
 pub mod serve;
 mod sessions;
 mod surface;
+mod tasks;
 pub mod token;
 mod visit;
 mod warming;

@@ -67,7 +67,7 @@ impl MetaTool for UseTool {
             Err(error) => return ready(Ok(wanted.failed(&error).into())).boxed(),
         };
         visit.label = Some(wanted.label(&visit, &id));
-        async move { visit.call(Call::new(id, arguments), |ended| wanted.words(ended)).await }.boxed()
+        async move { visit.call(Call::new(id, arguments), move |ended| wanted.words(ended)).await }.boxed()
     }
 }
 

@@ -8,12 +8,13 @@ use std::time::Duration;
 use futures_util::future::{BoxFuture, FutureExt, try_join_all};
 use pegboard_core::call::{Ended, Running};
 use pegboard_core::client::{Answers, AskError, Client, Notice, Question, Questions};
+use pegboard_core::task::{ServerTask, TaskUse};
 use pegboard_json::RawJson;
 use pegboard_wire::Failure;
 use pegboard_wire::era::LogLevel;
 use pegboard_wire::server::{Capability, ClientDescription, Peer};
 use serde_json::json;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time;
 
 use super::Visit;
@@ -36,6 +37,9 @@ pub(crate) struct Conversation {
     prepared: Mutex<Option<RawJson>>,
     /// Why it could not be asked something.
     lack: OnceLock<Capability>,
+    task_use: TaskUse,
+    /// The task that a server has made of the call, if it has.
+    made: watch::Sender<Option<ServerTask>>,
     /// Where notices go while the client listens.
     listener: Mutex<Option<mpsc::Sender<Notice>>>,
     asking: Asking,
@@ -50,12 +54,14 @@ enum Asking {
 }
 
 /// What was asked at one time, and who waits for the answers.
+#[derive(Debug)]
 struct Asked {
     questions: Questions,
     answers: oneshot::Sender<Answers>,
 }
 
 /// All questions that wait for answers, each under a name that no other has.
+#[derive(Debug)]
 pub(crate) struct Round(Vec<(Asked, Vec<String>)>);
 
 /// What came of accompanying a call.
@@ -64,12 +70,25 @@ pub(crate) enum Turn {
     Ended(Box<Ended>),
     /// Its client must answer something before it goes on.
     Asked(Running, Round),
+    /// A server has made a task of it, and its client takes that.
+    Task(Running, ServerTask),
+}
+
+/// What a call says while it is kept as a task.
+pub(crate) enum Said {
+    /// What it does now, for a person.
+    Message(String),
+    /// What it wants to know.
+    Questions(Round),
 }
 
 impl Conversation {
     /// A conversation with the client of a request.
     pub(super) fn begin(visit: &Visit) -> Arc<Self> {
-        let asking = if visit.peer.can_be_asked() {
+        let task_use = visit.task_use();
+        // Whoever has a task kept is asked when it looks after it.
+        let is_there = !matches!(task_use, TaskUse::Wanted(_));
+        let asking = if visit.peer.can_be_asked() && is_there {
             Asking::Directly(visit.peer.clone())
         } else {
             let (sender, receiver) = mpsc::channel(MAX_ROUNDS);
@@ -81,6 +100,8 @@ impl Conversation {
             remarks: visit.remarks.clone(),
             prepared: Mutex::new(visit.answers.clone()),
             lack: OnceLock::new(),
+            task_use,
+            made: watch::Sender::default(),
             listener: Mutex::default(),
             asking,
         })
@@ -97,6 +118,7 @@ impl Conversation {
             tokio::select! {
                 biased;
                 ended = &mut running => break Turn::Ended(Box::new(ended)),
+                task = self.made() => break Turn::Task(running, task),
                 asked = next(&mut rounds) => break Turn::Asked(running, gather(asked, &mut rounds).await),
                 () = &mut telling => {}
             }
@@ -106,6 +128,42 @@ impl Conversation {
         // A client that does not listen any more must not keep its own result waiting.
         let _ = time::timeout(FAREWELL, telling).await;
         turn
+    }
+
+    /// Waits for the end of a call that is kept as a task.
+    pub(crate) async fn keep(&self, mut running: Running, mut hear: impl FnMut(Said)) -> Ended {
+        let (sender, mut notices) = mpsc::channel(MAX_NOTICES);
+        self.listen(Some(sender));
+        let mut rounds = self.take_rounds();
+        loop {
+            tokio::select! {
+                biased;
+                ended = &mut running => return ended,
+                asked = next(&mut rounds) => hear(Said::Questions(Round::of(vec![asked]))),
+                Some(notice) = notices.recv() => {
+                    if let Notice::Progress(progress) = notice
+                        && let Some(message) = self.named(progress.message)
+                    {
+                        hear(Said::Message(message));
+                    }
+                }
+            }
+        }
+    }
+
+    /// Waits until a server has made a task of the call; for ever if the client takes none.
+    async fn made(&self) -> ServerTask {
+        if self.task_use == TaskUse::Taken
+            && let Ok(made) = self.made.subscribe().wait_for(Option::is_some).await
+        {
+            return made.clone().unwrap_or_default();
+        }
+        std::future::pending().await
+    }
+
+    /// Forgets the task that a server has made: there is no room to keep one, so the client waits for the end.
+    pub(super) fn decline_task(&self) {
+        self.made.send_replace(None);
     }
 
     fn take_rounds(&self) -> Option<mpsc::Receiver<Asked>> {
@@ -136,7 +194,7 @@ impl Conversation {
                     let data = line.get("data").unwrap_or_else(|| RawJson::of(&json!(null)));
                     peer.log(level.unwrap_or(LogLevel::Info), logger, &data).await;
                 }
-                // A client that knows none waits for the end.
+                // That is told in another way.
                 Notice::Task(_) => {}
             }
         }
@@ -200,6 +258,10 @@ async fn gather(first: Asked, rounds: &mut Option<mpsc::Receiver<Asked>>) -> Rou
 
 impl Client for Conversation {
     fn notify(&self, notice: Notice) {
+        if let Notice::Task(task) = notice {
+            self.made.send_replace(Some(task));
+            return;
+        }
         let listener = self.listener.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(listener) = &*listener {
             // What a slow client has no room for is lost to it.
@@ -213,6 +275,10 @@ impl Client for Conversation {
 
     fn is_asked_in_rounds(&self) -> bool {
         matches!(self.asking, Asking::InRounds(..))
+    }
+
+    fn task_use(&self) -> TaskUse {
+        self.task_use
     }
 
     fn ask(&self, questions: Questions) -> BoxFuture<'_, Result<Answers, AskError>> {
@@ -271,7 +337,7 @@ impl Round {
     }
 
     /// Every question under its name.
-    fn questions(&self) -> impl Iterator<Item = (&String, &Question)> {
+    pub(crate) fn questions(&self) -> impl Iterator<Item = (&String, &Question)> {
         self.0.iter().flat_map(|(asked, names)| names.iter().zip(asked.questions.values()))
     }
 
@@ -285,6 +351,16 @@ impl Round {
         })
     }
 
+    /// Gives the tools all their answers.
+    pub(crate) fn finish(self, mut answers: Answers) {
+        for (Asked { questions, answers: waiting }, names) in self.0 {
+            let given = questions.into_keys().zip(&names);
+            let given = given.filter_map(|(own, name)| Some((own, answers.swap_remove(name)?)));
+            // A tool that has given up in the meantime does not hear them.
+            let _ = waiting.send(given.collect());
+        }
+    }
+
     /// The name of a question that has no answer among these.
     pub(super) fn unanswered(&self, answers: Option<&RawJson>) -> Option<&str> {
         let is_answered = |name: &String| answers.is_some_and(|answers| answers.get(name).is_some());
@@ -293,11 +369,8 @@ impl Round {
 
     /// Gives the tool its answers.
     pub(super) fn answer(self, answers: Option<&RawJson>) {
-        for (Asked { questions, answers: waiting }, names) in self.0 {
-            let given = questions.into_keys().zip(&names);
-            let given = given.filter_map(|(own, name)| Some((own, answers?.get(name)?)));
-            // A tool that has given up in the meantime does not hear them.
-            let _ = waiting.send(given.collect());
-        }
+        let answer = |name: &String| Some((name.clone(), answers?.get(name)?));
+        let answers = self.questions().filter_map(|(name, _)| answer(name)).collect();
+        self.finish(answers);
     }
 }

@@ -14,5 +14,6 @@ mod lives;
 mod profiles;
 mod serving;
 mod talk;
+mod tasks;
 mod toolboxes;
 mod waiting;

@@ -33,7 +33,7 @@ pub(crate) struct Ears {
 }
 
 impl Ears {
-    /// What it heard since it was last asked; of a log line, all of it.
+    /// What it heard since it was last asked; of a log line and of a task, all of it.
     pub(crate) fn take(&self) -> Vec<String> {
         std::mem::take(&mut self.heard.lock().unwrap())
     }
@@ -54,7 +54,7 @@ impl Ears {
                 }
             }
         };
-        time::timeout(Duration::from_secs(10), hearing).await.unwrap()
+        time::timeout(Duration::from_mins(5), hearing).await.unwrap()
     }
 }
 
@@ -71,7 +71,8 @@ impl Receiver for Ears {
 
     fn notification(&self, notification: Notification, _about: Option<Id>) {
         let method = &*notification.method;
-        let params = notification.params.filter(|_| method == "notifications/message");
+        let is_told = matches!(method, "notifications/message" | "notifications/tasks");
+        let params = notification.params.filter(|_| is_told);
         let params = params.map(|params| format!(" {}", params.as_str())).unwrap_or_default();
         self.heard.lock().unwrap().push(format!("{method}{params}"));
         self.news.notify_one();
