@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# The official MCP conformance suite against the fixture server, both eras, and against our client.
-# Every check must pass, the unscored ones included. Needs npm; installs Node 22 and the suite under target/.
+# The official MCP conformance suite against the fixture server, both eras, against our client, and against the fixture
+# through Pegboard, which docs/conformance.md tells of. Every check must pass, the unscored ones included.
+# Needs npm and Python 3; installs Node 22 and the suite under target/.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -14,7 +15,7 @@ if [ ! -f "$home/installed-$suite" ]; then
 fi
 export PATH="$home/node_modules/node/bin:$PATH"
 
-cargo build --quiet -p pegboard-testkit
+cargo build --quiet -p pegboard -p pegboard-testkit
 fixture=$PWD/target/debug/pegboard-testkit
 
 "$fixture" http 0 >"$home/address" &
@@ -49,4 +50,14 @@ for scenario in $("$fixture" client-scenarios); do
         tail -n 15 "$log"
     fi
 done
+
+mkdir -p "$home/grid"
+rm -rf "$home/grid/state"
+before=$(cat docs/conformance.md)
+python3 scripts/conformance/grid.py "$home/node_modules/@modelcontextprotocol/conformance/dist/index.js" \
+    "$PWD/target/debug/pegboard" "$fixture" "$home/grid" || failed=1
+if [ "$failed" = 0 ] && [ "$before" != "$(cat docs/conformance.md)" ]; then
+    echo 'docs/conformance.md is not what was measured; it has been written anew, and belongs to the change'
+    failed=1
+fi
 exit "$failed"
