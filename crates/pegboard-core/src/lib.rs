@@ -11,6 +11,7 @@
 //! - [`call`]: a call from request to end, and the [`Invoker`](call::Invoker) seam that chains call through;
 //! - [`arguments`] and [`output`]: what a tool is given and what it answers, as it came;
 //! - [`client`]: whoever made a call, as far as the tool can speak to it;
+//! - [`model`]: models behind one trait, for those who hold conversations with them;
 //! - [`outcome`]: how a call went, in six fields;
 //! - [`error`]: why there is no answer;
 //! - [`projection`]: how a call went, in the shapes that different callers expect;
@@ -37,6 +38,7 @@ pub mod entry;
 pub mod error;
 pub mod handler;
 pub mod id;
+pub mod model;
 pub mod outcome;
 pub mod output;
 pub mod projection;
