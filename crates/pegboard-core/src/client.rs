@@ -33,6 +33,22 @@ pub trait Client: Send + Sync + 'static {
     fn task_use(&self) -> TaskUse {
         TaskUse::Hidden
     }
+
+    /// What it lends of its own model to whoever asks it to think.
+    fn lends(&self) -> Lending {
+        Lending::Nothing
+    }
+}
+
+/// What a client lends of its own model.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lending {
+    /// It has none to lend.
+    Nothing,
+    /// Its model replies with text, and takes no tools.
+    Text,
+    /// Its model takes tools, too.
+    Tools,
 }
 
 /// Something that a tool says while it runs.

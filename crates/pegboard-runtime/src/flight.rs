@@ -7,7 +7,7 @@ use std::time::Duration;
 use futures_util::future::{BoxFuture, FutureExt};
 use pegboard_core::attachment::Attachments;
 use pegboard_core::call::{Call, Checks, Ended, Invoker, Journey, Origin, Place, Running, ValidCall};
-use pegboard_core::client::{Answers, AskError, Client, NoClient, Notice, Questions};
+use pegboard_core::client::{Answers, AskError, Client, Lending, NoClient, Notice, Questions};
 use pegboard_core::entry::ToolEntry;
 use pegboard_core::error::{CallError, Executed};
 use pegboard_core::task::{TaskUse, lifetime};
@@ -328,6 +328,10 @@ impl Client for Track {
 
     fn is_asked_in_rounds(&self) -> bool {
         self.client().is_asked_in_rounds()
+    }
+
+    fn lends(&self) -> Lending {
+        self.client().lends()
     }
 
     fn ask(&self, questions: Questions) -> BoxFuture<'_, Result<Answers, AskError>> {

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use futures_util::future::{BoxFuture, FutureExt, try_join_all};
 use pegboard_core::call::{Ended, Running};
-use pegboard_core::client::{Answers, AskError, Client, Notice, Question, Questions};
+use pegboard_core::client::{Answers, AskError, Client, Lending, Notice, Question, Questions};
 use pegboard_core::task::{ServerTask, TaskUse};
 use pegboard_json::RawJson;
 use pegboard_wire::Failure;
@@ -279,6 +279,14 @@ impl Client for Conversation {
 
     fn task_use(&self) -> TaskUse {
         self.task_use
+    }
+
+    fn lends(&self) -> Lending {
+        match self.client.capabilities.get("sampling") {
+            None => Lending::Nothing,
+            Some(sampling) if sampling.get("tools").is_some() => Lending::Tools,
+            Some(_) => Lending::Text,
+        }
     }
 
     fn ask(&self, questions: Questions) -> BoxFuture<'_, Result<Answers, AskError>> {
