@@ -6,4 +6,5 @@ pub mod fixture;
 pub mod hostile;
 #[cfg(unix)]
 pub mod measure;
+pub mod model_server;
 pub mod serve;

@@ -1,5 +1,5 @@
-//! Runs the fixture (`stdio`, `http PORT`), the explorer (`client…`) or a server that misbehaves (`hostile…`), or
-//! measures a gateway (`measure-start GATEWAY`).
+//! Runs the fixture (`stdio`, `http PORT`), the explorer (`client…`), a server that misbehaves (`hostile…`) or a
+//! scripted model (`model-server PORT SCRIPT`), or measures a gateway (`measure-start GATEWAY`).
 
 use std::io::{Error, Result};
 use std::net::Ipv4Addr;
@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use pegboard_testkit::explorer::{Plan, Target};
 use pegboard_testkit::fixture::Fixture;
+use pegboard_testkit::model_server::{self, Script};
 use pegboard_testkit::{explorer, serve};
 #[cfg(unix)]
 use pegboard_testkit::{hostile, measure};
@@ -28,6 +29,7 @@ const MEASURED_ROUNDS: usize = 9;
 const USAGE: &str = "usage: pegboard-testkit stdio [--era session|stateless] | http PORT [--era session|stateless] | client-scenarios
      | client URL | client-sse URL | client-ws URL | client-stdio PROGRAM ARGUMENT…
      | hostile MODE | hostile-http MODE [PORT] | measure-start GATEWAY
+     | model-server PORT SCRIPT
 Between the word `client…` and what follows there may be:
   --era session|stateless   do not find out which it is
   --call TOOL ARGUMENTS     make this call, with JSON arguments; may be repeated";
@@ -85,6 +87,15 @@ async fn run(arguments: &[&str]) -> Result<()> {
             let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).await?;
             println!("http://{}/mcp", listener.local_addr()?);
             http::server::serve(listener, serve::everywhere(&server, &HttpServerOptions::default())).await
+        }
+        ["model-server", port, script] => {
+            let port = port.parse().map_err(Error::other)?;
+            let script = std::fs::read_to_string(script)
+                .map_err(|error| Error::new(error.kind(), format!("{script}: {error}")))?;
+            let script = Script::parse(&script).map_err(Error::other)?;
+            let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).await?;
+            println!("http://{}/v1", listener.local_addr()?);
+            model_server::serve(listener, script).await
         }
         #[cfg(unix)]
         ["measure-start", gateway] => measure(gateway.as_ref()).await,
