@@ -1,7 +1,9 @@
 //! Where tools come from.
 //!
 //! - [`mcp`]: MCP servers, wherever they are;
+//! - [`model`]: models of several providers, for those who hold conversations with them;
 //! - [`process`]: programs that are started, watched and ended with everything they started themselves.
 
 pub mod mcp;
+pub mod model;
 pub mod process;
