@@ -5,8 +5,10 @@ use std::fmt;
 use indexmap::IndexMap;
 use pegboard_core::chain::ChainSpec;
 use pegboard_core::id::{ServerName, ToolboxName};
+use pegboard_core::model::ModelProviderName;
 use pegboard_core::settings::gateway::{Expose, GatewaySettings};
 use pegboard_core::settings::mcp::{Secret, Settings, Target};
+use pegboard_core::settings::model::ModelProviderSettings;
 use pegboard_core::settings::{RuntimeSettings, ServerSettings};
 
 use crate::problem::{Problem, Severity};
@@ -21,12 +23,14 @@ pub struct Configuration {
     pub gateway: GatewaySettings,
     /// The toolboxes, in the order of the file.
     pub toolboxes: IndexMap<ToolboxName, Toolbox>,
+    /// The providers of models, in the order of the file.
+    pub providers: IndexMap<ModelProviderName, ModelProvider>,
     /// The files it comes from.
     pub sources: Vec<Source>,
-    /// What is wrong with single servers and chains, which are left out for it, and what is worth a warning; in the
+    /// What is wrong with single servers, chains and providers, which are left out for it, and what is worth a warning; in the
     /// order of the file.
     pub problems: Vec<Problem>,
-    /// What nobody should see: what came from variables and files, and the values of `env` and `headers`. The longest
+    /// What nobody should see: what came from variables and files, keys, and the values of `env` and `headers`. The longest
     /// come first, so that none hides a part of another.
     pub secrets: Vec<Secret>,
 }
@@ -68,12 +72,53 @@ impl Server {
     pub fn obstacle(&self) -> Option<String> {
         match self {
             Self::Mcp { .. } => None,
-            Self::Unusable { needs, .. } if !needs.is_empty() => Some(format!("needs: {}", needs.join(", "))),
-            Self::Unusable { problems, .. } => {
-                let is_error = |problem: &&Problem| problem.severity == Severity::Error;
-                let told =
-                    problems.iter().find(is_error).map(|first| format!("{}: {}", first.path, first.message));
-                Some(told.unwrap_or_else(|| "its description is wrong".to_owned()))
+            Self::Unusable { needs, problems } => Some(obstacle(needs, problems)),
+        }
+    }
+}
+
+fn obstacle(needs: &[String], problems: &[Problem]) -> String {
+    if !needs.is_empty() {
+        return format!("needs: {}", needs.join(", "));
+    }
+    let is_error = |problem: &&Problem| problem.severity == Severity::Error;
+    let told = problems.iter().find(is_error).map(|first| format!("{}: {}", first.path, first.message));
+    told.unwrap_or_else(|| "its description is wrong".to_owned())
+}
+
+/// A provider of models that somebody described.
+#[derive(Clone)]
+pub enum ModelProvider {
+    /// It can be used.
+    Usable(Box<ModelProviderSettings>),
+    /// Its description is wrong.
+    Unusable {
+        /// Variables that must be set before it can be used.
+        needs: Vec<String>,
+        /// All that is wrong with it.
+        problems: Vec<Problem>,
+    },
+}
+
+impl ModelProvider {
+    /// Why it cannot be used, in a few words: `needs: OPENAI_API_KEY`. `None` if it can.
+    pub fn obstacle(&self) -> Option<String> {
+        match self {
+            Self::Usable(_) => None,
+            Self::Unusable { needs, problems } => Some(obstacle(needs, problems)),
+        }
+    }
+}
+
+/// Says what kind it is and nothing that may hold a secret: addresses may.
+impl fmt::Debug for ModelProvider {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Usable(settings) => {
+                f.debug_struct("Usable").field("kind", &settings.kind).finish_non_exhaustive()
+            }
+            Self::Unusable { needs, problems } => {
+                f.debug_struct("Unusable").field("needs", needs).field("problems", problems).finish()
             }
         }
     }

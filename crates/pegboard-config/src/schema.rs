@@ -4,6 +4,7 @@ use indexmap::IndexMap;
 use pegboard_core::chain::ChainSpec;
 use pegboard_core::settings::gateway::GatewaySettings;
 use pegboard_core::settings::mcp::McpServerSettings;
+use pegboard_core::settings::model::ModelProviderSettings;
 use pegboard_core::settings::{RuntimeSettings, ServerSettings};
 use schemars::generate::SchemaSettings;
 use schemars::{JsonSchema, SchemaGenerator};
@@ -54,6 +55,7 @@ pub fn native_schema() -> Value {
             "additionalProperties": object(&toolbox),
         }),
     );
+    properties.insert("providers".into(), providers(&mut generator));
     let settings = properties_of::<RuntimeSettings>(&mut generator);
     let mut defaults = object(&settings);
     defaults["description"] = json!("What holds for all, for those who write it under a name of its own.");
@@ -94,6 +96,21 @@ fn sections(generator: &mut SchemaGenerator) -> Map<String, Value> {
         ),
         ("chains".to_owned(), chains),
     ])
+}
+
+/// The providers of models.
+fn providers(generator: &mut SchemaGenerator) -> Value {
+    let mut provider = properties_of::<ModelProviderSettings>(generator);
+    // A name that only servers have for it.
+    provider.remove("transport");
+    provider["headers"]["additionalProperties"] = json!({"type": ["string", "number", "boolean"]});
+    let mut provider = object(&provider);
+    provider["required"] = json!(["type"]);
+    json!({
+        "description": "Providers of models, by name.",
+        "type": "object",
+        "additionalProperties": provider,
+    })
 }
 
 /// An object with these properties, and remarks.

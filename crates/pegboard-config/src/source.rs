@@ -100,7 +100,7 @@ impl Text {
         Self { path: path.to_owned(), body, lines, veils: None }
     }
 
-    /// Learns from the tree what nobody should see: the values of `env` and `headers`, wherever they are.
+    /// Learns from the tree what nobody should see: keys, and the values of `env` and `headers`, wherever they are.
     pub(crate) fn veil(&mut self, root: &Node) {
         let mut veils = Vec::new();
         find_veiled(root, &mut veils);
@@ -152,7 +152,7 @@ fn floor(text: &str, at: usize) -> usize {
 
 /// Whether the values under this key are secret until somebody says otherwise.
 pub(crate) fn is_veiling(key: &str) -> bool {
-    matches!(key, "env" | "environment" | "headers")
+    matches!(key, "apiKey" | "env" | "environment" | "headers")
 }
 
 fn find_veiled(node: &Node, veils: &mut Vec<Span>) {

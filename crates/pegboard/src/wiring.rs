@@ -58,7 +58,9 @@ pub async fn start(
     surroundings: Surroundings,
     telemetry: &Telemetry,
 ) -> Result<Board, BoardError> {
-    let Configuration { settings, gateway, toolboxes, secrets, sources: _, problems: _ } = configuration;
+    // Nobody thinks here: the models are for whoever runs agents.
+    let Configuration { settings, gateway, toolboxes, secrets, providers: _, sources: _, problems: _ } =
+        configuration;
     let secrets: Vec<String> = secrets.iter().map(|secret| Secret::reveal(secret).to_owned()).collect();
     telemetry.redact(&secrets);
     let metrics = Arc::new(Metrics::new(Limits::default()));

@@ -5,7 +5,7 @@ use pegboard_core::id::{ToolName, ToolboxName};
 use pegboard_core::settings::RuntimeSettings;
 use pegboard_core::settings::gateway::{Expose, GatewaySettings};
 
-use super::server;
+use super::{providers, server};
 use crate::configuration::{Configuration, Toolbox};
 use crate::near::near;
 use crate::path::{Path, Step};
@@ -20,7 +20,7 @@ const DEFAULT: &str = "default";
 const SECTIONS: [&str; 2] = ["mcpServers", "chains"];
 
 /// What may stand at the root, beside the settings of the runtime and of the gateway.
-const OWN: [&str; 6] = ["$schema", "pegboard", "toolboxes", "mcpServers", "chains", "defaults"];
+const OWN: [&str; 7] = ["$schema", "pegboard", "toolboxes", "mcpServers", "chains", "providers", "defaults"];
 /// What may stand in a toolbox.
 const IN_TOOLBOX: [&str; 4] = ["description", "expose", "mcpServers", "chains"];
 
@@ -59,6 +59,7 @@ pub(super) fn read(reader: &mut Reader<'_>, root: &Node, configuration: &mut Con
         }
     }
 
+    providers::read(reader, root, configuration);
     let gateway = filled_subset(reader, root, field_names::<GatewaySettings>());
     configuration.gateway = reader.read(&gateway, &way, &[]).unwrap_or_default();
     let listed = configuration.toolboxes.iter().filter(|(_, toolbox)| toolbox.expose == Expose::Flat);
@@ -252,7 +253,7 @@ fn check_profiles(reader: &mut Reader<'_>, gateway: &Node, way: &Path, configura
 }
 
 /// The entries of what should be an object.
-fn entries<'n>(reader: &mut Reader<'_>, node: &'n Node, way: &Path) -> &'n [Entry] {
+pub(super) fn entries<'n>(reader: &mut Reader<'_>, node: &'n Node, way: &Path) -> &'n [Entry] {
     // A section with nothing in it is what remains when its last entry is remarked out.
     if matches!(node.value, Value::Null) {
         return &[];

@@ -112,7 +112,7 @@ fn describe(reader: &mut Reader<'_>, node: &Node, way: &Path, missing: Missing) 
 }
 
 /// Numbers and words among arguments, variables and headers are the texts that they are written as.
-fn as_texts(reader: &Reader<'_>, entry: &mut Entry) {
+pub(super) fn as_texts(reader: &Reader<'_>, entry: &mut Entry) {
     let as_text = |node: &mut Node| {
         if matches!(node.value, Value::Number(_) | Value::Bool(_)) {
             node.value = Value::Text(reader.text.slice(node.span).to_owned());
@@ -130,7 +130,7 @@ fn as_texts(reader: &Reader<'_>, entry: &mut Entry) {
 }
 
 /// Remembers the values of variables and headers, and of a header the part that is the secret: `Bearer …`.
-fn veil(reader: &mut Reader<'_>, entry: &mut Entry) {
+pub(super) fn veil(reader: &mut Reader<'_>, entry: &mut Entry) {
     if !is_veiling(&entry.key) {
         return;
     }

@@ -24,8 +24,17 @@ fn the_whole_example_is_right() {
 fn every_setting_is_on_the_page() {
     let schema = native_schema();
     let server = &schema["properties"]["mcpServers"]["additionalProperties"];
-    let definitions = ["QueueSettings", "OutputSettings", "ProgressRule", "ToolSettings", "Profile"];
-    let tables = definitions.iter().map(|name| &schema["$defs"][*name]).chain([&schema, server]);
+    let provider = &schema["properties"]["providers"]["additionalProperties"];
+    let definitions = [
+        "QueueSettings",
+        "OutputSettings",
+        "ProgressRule",
+        "ToolSettings",
+        "Profile",
+        "ModelSettings",
+        "Pricing",
+    ];
+    let tables = definitions.iter().map(|name| &schema["$defs"][*name]).chain([&schema, server, provider]);
     for name in tables.flat_map(|table| table["properties"].as_object().unwrap().keys()) {
         assert!(PAGE.contains(&format!("`{name}`")) || name == "pegboard", "{name} is not on the page");
     }

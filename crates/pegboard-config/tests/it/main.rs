@@ -15,6 +15,7 @@ mod docs;
 mod found;
 mod good;
 mod limits;
+mod providers;
 mod schema;
 mod secrets;
 mod variables;

@@ -4,8 +4,10 @@ use std::path::Path;
 
 use pegboard_config::native_schema;
 use pegboard_core::chain::{ChainSpec, ChainStep};
+use pegboard_core::model::Pricing;
 use pegboard_core::settings::gateway::{GatewaySettings, Profile};
 use pegboard_core::settings::mcp::McpServerSettings;
+use pegboard_core::settings::model::{ModelProviderSettings, ModelSettings};
 use pegboard_core::settings::{
     OutputSettings, ProgressRule, QueueSettings, RuntimeSettings, ServerSettings, ToolSettings,
 };
@@ -34,6 +36,9 @@ fn every_name_of_every_setting_is_in_the_schema() {
     let server = &schema["properties"]["mcpServers"]["additionalProperties"];
     check_names::<RuntimeSettings>(&schema);
     check_names::<GatewaySettings>(&schema);
+    check_names::<ModelProviderSettings>(&schema["properties"]["providers"]["additionalProperties"]);
+    check_names::<ModelSettings>(&schema["$defs"]["ModelSettings"]);
+    check_names::<Pricing>(&schema["$defs"]["Pricing"]);
     check_names::<McpServerSettings>(server);
     check_names::<ServerSettings>(server);
     check_names::<QueueSettings>(&schema["$defs"]["QueueSettings"]);

@@ -29,6 +29,15 @@ fn no_secret_is_printed() {
         ("pegboard.toml", "mcpServers.a.env.X = 'sk-from-outside"),
         ("pegboard.yaml", "toolTimeout: ${KEY}"),
         ("pegboard.yaml", "autoOpen: ${KEY}"),
+        ("pegboard.yaml", "providers: {p: {type: anthropic, apiKey: sk-from-outside, b: 1}}"),
+        ("pegboard.yaml", "providers: {p: {type: anthropic, apiKey: [sk-from-outside]}}"),
+        ("pegboard.yaml", "providers: {p: {type: '${KEY}', baseUrl: '${KEY}', apiKey: '${KEY}'}}"),
+        ("pegboard.yaml", "providers: {'${KEY}': {type: anthropic}}"),
+        (
+            "pegboard.yaml",
+            "providers: {p: {type: anthropic, models: {'${KEY}': {pricing: {input: -1, output: 1}}}}}",
+        ),
+        ("pegboard.yaml", "providers:\n  p:\n    apiKey: sk-from-outside\n    type: [\n"),
     ];
     for (name, text) in texts {
         let printed = match load_text(name, text) {

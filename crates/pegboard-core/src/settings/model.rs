@@ -62,7 +62,7 @@ impl ModelProviderSettings {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
 pub enum ModelProviderKind {
     /// Chat completions, which nearly everybody offers.
-    #[serde(rename = "openai-compatible", alias = "openai")]
+    #[serde(rename = "openai-compatible")]
     OpenAiCompatible,
     /// Messages, as Anthropic has them.
     #[serde(rename = "anthropic")]
