@@ -21,7 +21,7 @@ use serde_json::{Value, json};
 use tokio::sync::Notify;
 use tokio::time::{self, Duration};
 
-use crate::stage::{ERAS, connect, connect_as, gateway, mcp, said, text, use_tool};
+use crate::stage::{ERAS, call, connect, connect_as, gateway, mcp, said, text, use_tool};
 
 /// Says two things of its progress and one to its log, before it answers.
 struct Chatty;
@@ -61,6 +61,15 @@ impl Handler for Curious {
             Ok(said(&names.join(", ")))
         }
         .boxed()
+    }
+}
+
+/// Says what its client lends.
+struct Borrower;
+
+impl Handler for Borrower {
+    fn call<'a>(&'a self, call: &'a ValidCall) -> BoxFuture<'a, Result<Output, CallError>> {
+        async move { Ok(said(&format!("{:?}", call.context().client().lends()))) }.boxed()
     }
 }
 
@@ -169,6 +178,26 @@ async fn a_tool_that_is_used_by_way_of_another_is_named() {
             done
             "#);
         }
+    }
+}
+
+#[tokio::test]
+async fn a_tool_knows_what_its_client_lends() {
+    let tool = ToolEntry::from_handler("borrower", "", Arc::new(Borrower))
+        .with_input_schema(json!({"type": "object"}));
+    let runtime = Runtime::builder().toolbox("t", "").provide("s", mcp([tool])).start().await.unwrap();
+    let gateway = gateway(&runtime, json!({"expose": "flat"}));
+    let cases = [
+        (json!({"elicitation": {}}), "Nothing"),
+        (json!({"sampling": {}}), "Text"),
+        (json!({"sampling": {"tools": {}}}), "Tools"),
+    ];
+    for (era, (capabilities, expected)) in
+        ERAS.into_iter().flat_map(|era| cases.clone().map(|case| (era, case)))
+    {
+        let (client, _) = connect_as(&gateway, None, era, "test", capabilities).await;
+        let answer = call(&client, "s__borrower", json!({})).await;
+        assert_eq!(text(&answer), expected, "{era:?}");
     }
 }
 
