@@ -53,11 +53,14 @@ impl OpenAi {
         Self { site, facts }
     }
 
-    async fn ask(&self, request: &ModelRequest, listener: Listener<'_>) -> Result<ModelReply, ModelError> {
-        // OpenAI itself has given the limit another name, which most others do not know.
+    /// OpenAI itself has given the limit another name, which most others do not know.
+    fn limit(&self) -> Limit {
         let is_theirs = self.site.is_at("api.openai.com") || self.site.is_at("openai.azure.com");
-        let limit = if is_theirs { Limit::MaxCompletionTokens } else { Limit::MaxTokens };
-        let body = request::body(&self.facts.name, request, limit);
+        if is_theirs { Limit::MaxCompletionTokens } else { Limit::MaxTokens }
+    }
+
+    async fn ask(&self, request: &ModelRequest, listener: Listener<'_>) -> Result<ModelReply, ModelError> {
+        let body = request::body(&self.facts.name, request, self.limit());
         let answer = self.site.post(&self.facts.name, body).await?;
         let draft = Draft::new(&self.facts.name, self.site.redactor());
         let reply = if answer.is_stream() {
@@ -148,4 +151,33 @@ async fn streamed(
         }
     }
     if draft.is_over() { draft.finish() } else { Err(events.cut()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use pegboard_core::settings::model::ModelProviderKind;
+
+    use super::*;
+
+    #[test]
+    fn the_limit_has_the_name_that_the_server_knows() {
+        let sent = |base_url: &str| {
+            let settings = ModelProviderSettings {
+                base_url: Some(base_url.to_owned()),
+                ..ModelProviderSettings::new(ModelProviderKind::OpenAiCompatible)
+            };
+            let model = OpenAi::new(&"p/m".parse().unwrap(), &settings).unwrap();
+            let request = ModelRequest { max_output_tokens: Some(7), ..ModelRequest::default() };
+            let body = request::body(&model.facts.name, &request, model.limit());
+            let body: serde_json::Value = serde_json::from_slice(&body).unwrap();
+            (body["max_tokens"].as_u64(), body["max_completion_tokens"].as_u64())
+        };
+        let theirs = (None, Some(7));
+        let others = (Some(7), None);
+        assert_eq!(sent("https://api.openai.com/v1"), theirs);
+        assert_eq!(sent("https://eu.api.openai.com/v1"), theirs);
+        assert_eq!(sent("https://mine.openai.azure.com/openai/v1"), theirs);
+        assert_eq!(sent("http://127.0.0.1:11434/v1"), others);
+        assert_eq!(sent("https://notapi.openai.com.example.org/v1"), others);
+    }
 }

@@ -87,9 +87,11 @@ impl Site {
             headers.insert(key, sensitive(value.reveal()).ok_or_else(bad)?);
         }
         let secrets = key.into_iter().chain(settings.headers.values()).map(Secret::reveal);
+        let secrets = secrets.chain(url.password());
         // Of `Bearer …` the second word is the secret.
         let secrets = secrets.flat_map(|secret| secret.split_whitespace().chain([secret.trim()]));
-        Ok(Self { connections, url, headers, redactor: Redactor::new(secrets) })
+        let redactor = Redactor::new(secrets);
+        Ok(Self { connections, url, headers, redactor })
     }
 
     /// The site with one more header, unless somebody set it already.

@@ -1,11 +1,13 @@
 //! What servers do that claim to speak chat completions.
 
-use pegboard_core::model::Delivery;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use pegboard_core::model::{Delivery, Piece};
 use pegboard_core::settings::model::ModelProviderKind::{Anthropic, OpenAiCompatible};
 use pegboard_testkit::model_server::{Act, Answer, Call, Quirk};
 use serde_json::json;
 
-use crate::stage::{DELIVERIES, check_one};
+use crate::stage::{DELIVERIES, check_one, request, scene, told};
 
 fn two_calls(quirks: &[Quirk]) -> Act {
     let call = |a: u8| Call { id: None, name: "add".to_owned(), arguments: json!({"a": a}) };
@@ -55,4 +57,19 @@ async fn messages_may_come_as_a_whole_though_they_were_to_be_streamed_and_withou
         let expected = r#""" [add({"a":1}), add({"a":2})] ToolCalls"#;
         check_one(Anthropic, Delivery::Streamed, two_calls(&[quirk]), expected).await;
     }
+}
+
+#[tokio::test]
+async fn a_reply_that_is_there_does_not_wait_for_a_server_that_keeps_the_line_open() {
+    let answer = Answer { quirks: vec![Quirk::KeepsOpen, Quirk::NoUsage], ..Answer::text("three") };
+    let (_server, model) = scene(OpenAiCompatible, [Act::Answer(answer)]).await;
+    let is_paused = AtomicBool::new(false);
+    let listener = |_piece: Piece<'_>| {
+        // From here on time passes as soon as nobody has anything to do.
+        if !is_paused.swap(true, Ordering::Relaxed) {
+            tokio::time::pause();
+        }
+    };
+    let reply = model.answer(&request(Delivery::Streamed), &listener).await;
+    assert_eq!(told(&reply), r#""three" [] EndOfTurn"#);
 }

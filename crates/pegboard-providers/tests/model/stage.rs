@@ -106,21 +106,31 @@ pub(crate) fn told(reply: &Result<ModelReply, ModelError>) -> String {
 
 /// Does the same for every kind and both deliveries, and checks that all say the same.
 pub(crate) async fn check(act: Act, expected: &str) {
-    for kind in KINDS {
-        for delivery in DELIVERIES {
-            check_one(kind, delivery, act.clone(), expected).await;
-        }
+    let runs = || KINDS.into_iter().flat_map(|kind| DELIVERIES.map(|delivery| (kind, delivery)));
+    let server = ModelServer::start(Script::of(runs().map(|_| act.clone()))).await.unwrap();
+    // One set of models, since setting up HTTP takes longest.
+    let name = |kind: ModelProviderKind| ModelProviderName::new(&format!("{kind:?}")).unwrap();
+    let models = Models::new(&KINDS.map(|kind| (name(kind), settings(kind, &server))).into());
+    let nobody: Arc<dyn Client> = Arc::new(NoClient);
+    for (kind, delivery) in runs() {
+        let model = models.find(&format!("{kind:?}/m").parse().unwrap(), &nobody).unwrap();
+        verify(&server, &*model, delivery, expected).await;
     }
 }
 
 /// Does it for one kind and one delivery.
 pub(crate) async fn check_one(kind: ModelProviderKind, delivery: Delivery, act: Act, expected: &str) {
-    let (server, model) = scene(kind, [act.clone()]).await;
-    let (reply, heard, _) = ask(&*model, &request(delivery)).await;
-    assert_eq!(told(&reply), expected, "{kind:?} {delivery:?} {act:?}");
+    let (server, model) = scene(kind, [act]).await;
+    verify(&server, &*model, delivery, expected).await;
+}
+
+/// Checks what comes of one request, and that nothing was wrong with it.
+async fn verify(server: &ModelServer, model: &dyn Model, delivery: Delivery, expected: &str) {
+    let (reply, heard, _) = ask(model, &request(delivery)).await;
+    assert_eq!(told(&reply), expected, "{model:?} {delivery:?}");
     assert_eq!(server.violations(), Vec::<String>::new());
     if let Ok(reply) = reply {
-        assert_eq!(heard, reply.text, "{kind:?} {delivery:?}");
+        assert_eq!(heard, reply.text, "{model:?} {delivery:?}");
         let mut ids: Vec<&str> = reply.tool_calls.iter().map(|call| call.id.as_str()).collect();
         assert!(!ids.contains(&""), "{ids:?}");
         ids.sort_unstable();
