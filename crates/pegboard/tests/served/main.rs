@@ -15,4 +15,5 @@ mod guards;
 mod lives;
 mod load;
 mod questions;
+mod tasks;
 mod toolboxes;

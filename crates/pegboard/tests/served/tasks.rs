@@ -1,0 +1,230 @@
+//! Calls that become tasks, between clients and servers of either era.
+
+use std::io::{BufRead, BufReader, Write};
+use std::sync::Arc;
+use std::time::Duration;
+
+use pegboard::wire::client::{Client, Era, RequestOptions};
+use pegboard::wire::era::meta;
+use pegboard::wire::link::InputLimits;
+use pegboard::wire::server::Server;
+use pegboard::wire::stdio::lines;
+use pegboard::wire::{Failure, RawJson, RpcError};
+use pegboard_testkit::fixture::Fixture;
+use serde_json::{Value, json};
+use tokio::io::AsyncWriteExt;
+use tokio::time;
+
+use crate::stage::{LONG, Seat, Stage, WAYS, listed, text};
+
+/// What the tests start: the fixture, in one era alone. It is not a test.
+#[tokio::test]
+#[ignore = "what other tests start"]
+async fn play() {
+    let is_session = std::env::args().any(|argument| argument == "era:session");
+    if !is_session && !std::env::args().any(|argument| argument == "era:stateless") {
+        return;
+    }
+    // What the test harness has printed ends here.
+    println!();
+    let (mut near, far) = tokio::io::duplex(64 * 1024);
+    let (heard, mut passing) = tokio::sync::mpsc::unbounded_channel();
+    std::thread::spawn(move || {
+        for said in BufReader::new(std::io::stdin()).lines() {
+            let said = said.unwrap();
+            let message = RawJson::parse(said.clone().into()).unwrap();
+            let is_stateless = message.at(&["params", "_meta", meta::PROTOCOL_VERSION]).is_some();
+            match message.get("id") {
+                Some(id) if is_session && is_stateless => {
+                    let error = json!({"code": -32_601, "message": "Method not found"});
+                    let refusal = json!({"jsonrpc": "2.0", "id": id.to_value(), "error": error});
+                    let mut output = std::io::stdout().lock();
+                    writeln!(output, "{refusal}").unwrap();
+                    output.flush().unwrap();
+                }
+                _ => heard.send(said).unwrap(),
+            }
+        }
+        std::process::exit(0);
+    });
+    let (link, _) = lines(far, tokio::io::stdout(), InputLimits::server());
+    tokio::spawn(async move { Server::new(Arc::new(Fixture::new())).serve(link).await });
+    while let Some(said) = passing.recv().await {
+        near.write_all(format!("{said}\n").as_bytes()).await.unwrap();
+    }
+}
+
+fn fixture(era: Era) -> Value {
+    let era = if era == Era::Session { "era:session" } else { "era:stateless" };
+    let program = std::env::current_exe().unwrap();
+    let server = json!({
+        "command": program, "args": ["tasks::play", "--exact", "--ignored", "--nocapture", era],
+    });
+    json!({"toolboxes": {"t": {"description": "Slow", "mcpServers": {"f": server}}}})
+}
+
+/// Plays a scene between clients of every kind and servers of either era.
+async fn everywhere(scene: impl AsyncFn(&Player)) {
+    for way in WAYS {
+        for behind in [Era::Session, Era::Stateless] {
+            let stage = Stage::new();
+            let file = stage.write("workbench-config.json", &fixture(behind).to_string());
+            let seat = Seat::take(stage, &file, Some("flat"), way).await;
+            let player = Player { seat, behind, case: format!("{way:?} before {behind:?}") };
+            let scene = async {
+                // A list does not wait for ever for a machine that is busy.
+                while listed(player.client()).await.len() < 2 {
+                    time::sleep(Duration::from_millis(50)).await;
+                }
+                scene(&player).await;
+            };
+            time::timeout(LONG, scene).await.unwrap_or_else(|_| panic!("{} takes too long", player.case));
+        }
+    }
+}
+
+/// A client that knows the tasks of its era.
+struct Player {
+    seat: Seat,
+    /// The era of the server.
+    behind: Era,
+    case: String,
+}
+
+impl Player {
+    fn client(&self) -> &Client {
+        &self.seat.client
+    }
+
+    async fn ask(&self, method: &str, params: Value) -> Result<Value, RpcError> {
+        let extensions = json!({"io.modelcontextprotocol/tasks": {}});
+        let capabilities = RawJson::from(json!({"elicitation": {}, "extensions": extensions}));
+        let options = RequestOptions { capabilities: Some(capabilities), ..RequestOptions::default() };
+        let sent = self.client().request(method, Some(RawJson::from(params)), options).await.unwrap();
+        match sent.answer().await {
+            Ok(result) => Ok(result.to_value()),
+            Err(Failure::Refused(error)) => Err(error),
+            Err(failure) => panic!("{}: {failure}", self.case),
+        }
+    }
+
+    async fn about(&self, method: &str, id: &str) -> Result<Value, RpcError> {
+        self.ask(method, json!({"taskId": id})).await
+    }
+
+    /// Calls a tool as a task, and gives the task's id.
+    async fn begin(&self, tool: &str, arguments: Value) -> String {
+        let params = match self.seat.era {
+            Era::Session => json!({"name": tool, "arguments": arguments, "task": {"ttl": 60_000}}),
+            Era::Stateless => json!({"name": tool, "arguments": arguments}),
+        };
+        let created = self.ask("tools/call", params).await.unwrap();
+        let task = if self.seat.era == Era::Session { &created["task"] } else { &created };
+        assert_eq!(task["status"], "working", "{}: {created}", self.case);
+        task["taskId"].as_str().unwrap().to_owned()
+    }
+
+    async fn become_one_of(&self, id: &str, states: &[&str]) -> Value {
+        loop {
+            let task = self.about("tasks/get", id).await.unwrap();
+            if states.contains(&task["status"].as_str().unwrap()) {
+                return task;
+            }
+            time::sleep(Duration::from_millis(50)).await;
+        }
+    }
+
+    /// Answers whatever a task asks, until it is over.
+    async fn answer_everything(&self, id: &str) {
+        let states = ["input_required", "completed", "failed"];
+        let answer = json!({"action": "accept", "content": {"name": "Ada"}});
+        loop {
+            let asked = self.become_one_of(id, &states).await;
+            let Some(questions) = asked["inputRequests"].as_object() else { return };
+            let answers: serde_json::Map<String, Value> =
+                questions.keys().map(|name| (name.clone(), answer.clone())).collect();
+            self.ask("tasks/update", json!({"taskId": id, "inputResponses": answers})).await.unwrap();
+        }
+    }
+
+    /// The end of a task: its result, or its error.
+    async fn end(&self, id: &str) -> Result<Value, RpcError> {
+        match self.seat.era {
+            Era::Session => self.about("tasks/result", id).await,
+            Era::Stateless => {
+                let over = self.become_one_of(id, &["completed", "failed"]).await;
+                match over.get("error") {
+                    Some(error) => Err(serde_json::from_value(error.clone()).unwrap()),
+                    None => Ok(over["result"].clone()),
+                }
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_task_ends_as_its_server_ends_it() {
+    everywhere(async |player| {
+        let id = player.begin("f__slow_compute", json!({"seconds": 0.3, "label": "x"})).await;
+        assert_eq!(text(&player.end(&id).await.unwrap()), "Computed 'x' for 300ms.", "{}", player.case);
+        let id = player.begin("f__failing_job", json!({})).await;
+        assert_eq!(text(&player.end(&id).await.unwrap()), "isError: This job always fails.");
+        let id = player.begin("f__protocol_error_job", json!({})).await;
+        let error = player.end(&id).await.unwrap_err();
+        let expected = (-32_603, "This job always ends with a protocol error");
+        assert_eq!((error.code, &*error.message), expected, "{}", player.case);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_task_asks_and_goes_on() {
+    everywhere(async |player| {
+        let id = player.begin("f__multi_input", json!({})).await;
+        if player.seat.era == Era::Stateless {
+            player.answer_everything(&id).await;
+        }
+        let said = text(&player.end(&id).await.unwrap());
+        assert_eq!(said, r#"The names are "Ada" and "Ada"."#, "{}", player.case);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_task_that_is_called_off_or_unknown_has_no_end() {
+    everywhere(async |player| {
+        let id = player.begin("f__slow_compute", json!({"seconds": 200, "label": "x"})).await;
+        player.about("tasks/cancel", &id).await.unwrap();
+        let task = player.about("tasks/get", &id).await.unwrap();
+        assert_eq!(task["status"], "cancelled", "{}", player.case);
+        // As after the gateway was started anew.
+        let error = player.about("tasks/get", "0123456789abcdef").await.unwrap_err();
+        let lost = "there is no such task: it may have expired, or this process was started anew";
+        assert_eq!((error.code, error.message), (-32_602, format!("Invalid params: {lost}")));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn who_knows_no_tasks_gets_the_end() {
+    everywhere(async |player| {
+        let call = async |tool: &str, arguments: Value| {
+            let params = RawJson::from(json!({"name": tool, "arguments": arguments}));
+            player.client().call("tools/call", Some(params)).await.map(|result| text(&result.to_value()))
+        };
+        let computed = call("f__slow_compute", json!({"seconds": 0.3, "label": "x"})).await.unwrap();
+        assert_eq!(computed, "Computed 'x' for 300ms.", "{}", player.case);
+        let failed = call("f__failing_job", json!({})).await;
+        match (player.seat.era, player.behind) {
+            // A server that insists on them says so to whoever could have said that it takes them.
+            (Era::Stateless, Era::Stateless) => {
+                let Err(Failure::Refused(error)) = failed else { panic!("{failed:?}") };
+                assert_eq!(error.code, -32_021);
+            }
+            (Era::Session, _) | (_, Era::Session) => {
+                assert_eq!(failed.unwrap(), "isError: This job always fails.", "{}", player.case);
+            }
+        }
+    })
+    .await;
+}
