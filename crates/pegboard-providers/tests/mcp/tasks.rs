@@ -24,7 +24,7 @@ use serde_json::{Value, json};
 use tokio::sync::{broadcast, watch};
 use tokio::time;
 
-use crate::stage::{ERAS, Speaking, become_true, call, said};
+use crate::stage::{Act, ERAS, Speaking, Stage, become_true, call, said};
 
 /// The fixture, which notes what it is asked.
 struct Noted {
@@ -240,4 +240,60 @@ async fn every_tool_of_a_server_that_makes_tasks_may_be_asked_for_one() {
     let (server, _) = fixture(Era::Session).await;
     assert_eq!(support(&server, "greet"), None);
     assert_eq!(support(&server, "failing_job").as_deref(), Some("\"required\""));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_task_that_makes_no_sense_ends_its_call() {
+    let working = json!({"resultType": "task", "taskId": "1", "status": "working"});
+    let cases = [
+        (
+            json!({"resultType": "task", "status": "working"}),
+            json!({}),
+            "the server made a task without an id",
+        ),
+        (working.clone(), json!({}), "the server's task is in the unknown state ''"),
+        (working.clone(), json!({"status": "odd"}), "the server's task is in the unknown state 'odd'"),
+        (working.clone(), json!({"status": "completed"}), "the server's task ended without a result"),
+        (
+            working.clone(),
+            json!({"status": "completed", "result": 1}),
+            "the server's task ended without a result",
+        ),
+        (
+            working.clone(),
+            json!({"status": "failed", "error": {"code": "x"}}),
+            "the server's task ended with an error that is none",
+        ),
+        (working.clone(), json!({"status": "cancelled"}), "the server cancelled the task"),
+        (working, json!({"status": "failed", "error": {"code": -1, "message": "no"}}), "MCP error -1: no"),
+    ];
+    for (created, then, expected) in cases {
+        let stage = Stage::new();
+        stage.list(&["task"]);
+        stage.on("tasks/get", Act::say(&then));
+        let server = stage.opened(Era::Stateless).await;
+        let result = call(&server, "task", created, CallContext::default()).await;
+        assert_eq!(said(&result), format!("execution_error: {expected}"));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_once_does_not_say_how_a_task_is_is_asked_again() {
+    let stage = Stage::new();
+    stage.list(&["task"]);
+    let done = json!({"status": "completed", "result": {"content": [{"type": "text", "text": "done"}]}});
+    stage.on("tasks/get", Act::HangOnce(done.to_string()));
+    let server = stage.opened(Era::Stateless).await;
+    let created = || json!({"resultType": "task", "taskId": "1", "status": "working", "pollIntervalMs": 0});
+    let result = call(&server, "task", created(), CallContext::default()).await;
+    assert_eq!((said(&result), stage.n_requests("tasks/get")), ("done".to_owned(), 2));
+    // One that never says is given up.
+    stage.on("tasks/get", Act::Hang);
+    let result = call(&server, "task", created(), CallContext::default()).await;
+    assert_eq!(
+        said(&result),
+        "transport_error: MCP server 'stage' went away before it answered: tasks/get was not answered within 30s. The \
+         tool may have run"
+    );
+    assert_eq!(stage.n_requests("tasks/get"), 5);
 }
