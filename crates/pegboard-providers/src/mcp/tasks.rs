@@ -144,10 +144,10 @@ impl Drive<'_> {
             self.tell(&task, &mut seen);
             let pause = note(&task, era).poll_interval.unwrap_or(POLL_INTERVAL);
             match (text(&task, "status").unwrap_or_default().as_str(), era) {
-                ("working", _) => time::sleep(pause).await,
+                ("working", _) => self.pause(pause).await,
                 ("input_required", Era::Stateless) => {
                     if !self.answer(&id, &task, &mut seen).await? {
-                        time::sleep(pause).await;
+                        self.pause(pause).await;
                     }
                 }
                 ("completed" | "failed", Era::Stateless) => {
@@ -192,8 +192,15 @@ impl Drive<'_> {
                 }
                 Err(failure) => self.bear(failure, seen)?,
             }
-            time::sleep(pause).await;
+            self.pause(pause).await;
         }
+    }
+
+    /// Waits before the server is asked again, but not if it says that there is news.
+    async fn pause(&self, time: Duration) {
+        // A server that says so all the time is not asked all the time.
+        time::sleep(MIN_POLL_INTERVAL).await;
+        let _ = time::timeout(time.saturating_sub(MIN_POLL_INTERVAL), self.ticket.news()).await;
     }
 
     /// Takes it that a request was lost, unless that has happened too often or the server refused.

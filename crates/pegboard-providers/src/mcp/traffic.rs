@@ -64,6 +64,8 @@ struct UnderWay {
     id: Option<Id>,
     /// The id of the task that the server has made of it, if it has.
     task: Option<String>,
+    /// Woken when the server says that the task is not as it was.
+    news: Arc<Notify>,
     over: CancellationToken,
 }
 
@@ -80,6 +82,7 @@ enum Purpose {
 pub(super) struct Ticket {
     traffic: Traffic,
     number: u64,
+    news: Arc<Notify>,
     over: CancellationToken,
 }
 
@@ -98,6 +101,11 @@ impl Ticket {
     /// Notes the id of the task that the server has made of the call.
     pub(super) fn is_task(&self, id: &str) {
         self.note(|call| call.task = Some(id.to_owned()));
+    }
+
+    /// Waits until the server says that the task of the call is not as it was; once, however often it says so.
+    pub(super) async fn news(&self) {
+        self.news.notified().await;
     }
 
     fn note(&self, note: impl FnOnce(&mut UnderWay)) {
@@ -152,19 +160,19 @@ impl Traffic {
     }
 
     fn admit(&self, purpose: Purpose, client: Option<Arc<dyn Client>>) -> Option<Ticket> {
-        let over = CancellationToken::new();
+        let (news, over) = (Arc::new(Notify::new()), CancellationToken::new());
+        let call =
+            UnderWay { purpose, client, id: None, task: None, news: Arc::clone(&news), over: over.clone() };
         let mut number = 0;
         let has_entered = self.0.calls.send_if_modified(|calls| {
             if !calls.is_closed {
                 number = calls.next;
                 calls.next += 1;
-                calls
-                    .under_way
-                    .insert(number, UnderWay { purpose, client, id: None, task: None, over: over.clone() });
+                calls.under_way.insert(number, call);
             }
             !calls.is_closed
         });
-        has_entered.then(|| Ticket { traffic: self.clone(), number, over })
+        has_entered.then(|| Ticket { traffic: self.clone(), number, news, over })
     }
 
     /// Whether nobody is there.
@@ -242,6 +250,14 @@ impl Traffic {
                 let id = notification.params.as_ref();
                 let id = id.and_then(|params| params.at(&["_meta", meta::SUBSCRIPTION_ID]));
                 self.0.acknowledged.send_replace(id.and_then(|id| id.read().ok()));
+            }
+            "notifications/tasks/status" => {
+                let id = notification.params.as_ref().and_then(|params| params.get("taskId"));
+                let id = id.and_then(|id| id.read::<String>().ok());
+                let calls = self.0.calls.borrow();
+                if let Some(call) = calls.callers().find(|call| call.task.is_some() && call.task == id) {
+                    call.news.notify_one();
+                }
             }
             _ => {
                 let changed: Vec<List> =

@@ -297,3 +297,27 @@ async fn a_server_that_once_does_not_say_how_a_task_is_is_asked_again() {
     );
     assert_eq!(stage.n_requests("tasks/get"), 5);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_says_that_a_task_is_over_is_asked_at_once() {
+    let stage = Stage::new();
+    let execution = json!({"taskSupport": "required"});
+    let tool = json!({"name": "task", "inputSchema": {"type": "object"}, "execution": execution});
+    stage.list_pages(vec![json!({"tools": [tool]}).to_string()]);
+    stage.can("tasks", json!({"requests": {"tools": {"call": {}}}}));
+    stage.on("tasks/get", Act::say(&json!({"status": "working", "pollInterval": 60_000})));
+    let done = json!({"content": [{"type": "text", "text": "done"}]});
+    stage.on("tasks/result", Act::say(&done));
+    let server = stage.opened(Era::Session).await;
+    let created = json!({"task": {"taskId": "1", "status": "working", "pollInterval": 60_000}});
+    let calling = call(&server, "task", created, CallContext::default());
+    let ending = async {
+        time::sleep(Duration::from_secs(5)).await;
+        stage.on("tasks/get", Act::say(&json!({"status": "completed"})));
+        stage.tell(Change::Task { id: "1".to_owned(), state: RawJson::from(json!({"taskId": "1"})) });
+    };
+    let started = time::Instant::now();
+    let (result, ()) = tokio::join!(calling, ending);
+    assert_eq!(said(&result), "done");
+    assert!(started.elapsed() < Duration::from_secs(6), "{:?}", started.elapsed());
+}
