@@ -5,6 +5,7 @@ use std::sync::Arc;
 use futures_util::future::{BoxFuture, FutureExt};
 use pegboard_core::call::{CallContext, ValidCall};
 use pegboard_core::client::{Question, Questions};
+use pegboard_core::entry::ToolEntry;
 use pegboard_core::error::{CallError, ProtocolError, ToolError};
 use pegboard_core::handler::Handler;
 use pegboard_core::output::Output;
@@ -21,7 +22,7 @@ use super::keeper::capabilities;
 use super::life::{End, Life, Live};
 use super::listen::{has_log, tell_level};
 use super::probe::answers;
-use super::tasks::{self, Drive, Support};
+use super::tasks::{self, Drive};
 use super::traffic::{Ticket, tell, without_meta};
 
 /// What the protocol calls a call.
@@ -48,8 +49,8 @@ pub(super) struct Errand<'a> {
     twice: Twice,
     /// Nothing that the server says meanwhile is about it.
     is_aside: bool,
-    /// Whether it may become a task.
-    support: Option<Support>,
+    /// The tool that is called, if one is; its call may become a task.
+    tool: Option<&'a ToolEntry>,
 }
 
 /// What it means to do something twice.
@@ -76,8 +77,8 @@ impl<'a> Errand<'a> {
         let annotations = call.entry().annotations();
         let is_harmless = annotations.read_only == Some(true) || annotations.idempotent == Some(true);
         let twice = if is_harmless { Twice::Harmless } else { Twice::Risky };
-        let support = Some(Support::of(call.entry()));
-        Self { method: CALL, params, context: call.context(), twice, is_aside: false, support }
+        let tool = Some(&**call.entry());
+        Self { method: CALL, params, context: call.context(), twice, is_aside: false, tool }
     }
 
     /// A request that is no call.
@@ -88,7 +89,7 @@ impl<'a> Errand<'a> {
             None => request.params.without("_meta"),
         };
         let is_aside = request.method.outlasts_its_answer();
-        Self { method: request.method.as_str(), params, context, twice, is_aside, support: None }
+        Self { method: request.method.as_str(), params, context, twice, is_aside, tool: None }
     }
 
     /// What it is, in words.
@@ -207,8 +208,8 @@ impl Calls {
     /// Asks, and asks again with answers for as long as the server comes back with questions.
     async fn rounds(&self, live: &Live, errand: &Errand<'_>, ticket: &Ticket) -> Result<RawJson, Stop> {
         let (client, context) = (live.client(), errand.context);
-        let mut asked_with = match errand.support {
-            Some(support) => tasks::asking(&errand.params, support, client, context),
+        let mut asked_with = match errand.tool {
+            Some(tool) => tasks::asking(&errand.params, tool, client, context),
             None => errand.params.clone(),
         };
         for round in 0..MAX_ROUNDS {
@@ -238,7 +239,7 @@ impl Calls {
             }
             let drive = Drive { live, context, ticket };
             if client.era() == Era::Session {
-                return match tasks::created(&result).filter(|_| errand.support.is_some()) {
+                return match tasks::created(&result).filter(|_| errand.tool.is_some()) {
                     Some(task) => drive.follow(task).await,
                     None => Ok(result),
                 };
@@ -247,7 +248,7 @@ impl Calls {
             match kind.as_ref().and_then(RawJson::text).as_deref() {
                 None | Some("complete") => return Ok(without_own_members(&result)),
                 Some("input_required") => asked_with = with_answers(errand, &result).await?,
-                Some("task") if errand.support.is_some() => return drive.follow(result).await,
+                Some("task") if errand.tool.is_some() => return drive.follow(result).await,
                 Some(unknown) => {
                     let unknown = clipped(unknown, 80);
                     return Err(failed(format_args!(
@@ -265,7 +266,7 @@ impl Calls {
             None => Some(RawJson::empty_object()),
             Some(client) => client.remarks().and_then(|remarks| remarks.get(meta::CLIENT_CAPABILITIES)),
         };
-        let capabilities = match errand.support {
+        let capabilities = match errand.tool {
             Some(_) => Some(tasks::declared(own.unwrap_or_else(capabilities), context)),
             None => own,
         };

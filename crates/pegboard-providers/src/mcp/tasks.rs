@@ -4,6 +4,7 @@
 //! without decides for itself, says so in its answer, and gives the result with the state of the task.
 
 use std::collections::HashSet;
+use std::sync::LazyLock;
 use std::time::Duration;
 
 use pegboard_core::call::CallContext;
@@ -42,7 +43,7 @@ const MAX_MESSAGE_BYTES: usize = 2_000;
 
 /// Whether a tool of a server with sessions runs as a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Support {
+enum Support {
     /// It does not.
     Never,
     /// It does if it is asked to.
@@ -53,8 +54,8 @@ pub(super) enum Support {
 
 impl Support {
     /// What a tool says of itself.
-    pub(super) fn of(entry: &ToolEntry) -> Self {
-        let said = entry.definition().at(&["execution", "taskSupport"]);
+    fn of(tool: &ToolEntry) -> Self {
+        let said = tool.definition().at(&["execution", "taskSupport"]);
         match said.as_ref().and_then(RawJson::text).as_deref() {
             Some("optional") => Self::Optional,
             Some("required") => Self::Required,
@@ -64,23 +65,26 @@ impl Support {
 }
 
 /// The parameters of a call, with the wish for a task where the server wants to hear it.
-pub(super) fn asking(params: &RawJson, support: Support, client: &Client, context: &CallContext) -> RawJson {
+pub(super) fn asking(params: &RawJson, tool: &ToolEntry, client: &Client, context: &CallContext) -> RawJson {
+    let can = || client.server().capabilities.at(&["tasks", "requests", "tools", "call"]).is_some();
+    if client.era() == Era::Stateless || !can() {
+        return params.clone();
+    }
     let task_use = context.client().task_use();
-    let is_wanted = match support {
+    let is_wanted = match Support::of(tool) {
         Support::Never => false,
         Support::Optional => task_use.may_be_task(),
         Support::Required => true,
     };
-    let can = client.server().capabilities.at(&["tasks", "requests", "tools", "call"]).is_some();
-    if client.era() == Era::Stateless || !is_wanted || !can {
+    if !is_wanted {
         return params.clone();
     }
     let lifetime = match task_use {
         TaskUse::Wanted(lifetime) => lifetime,
         TaskUse::Hidden | TaskUse::Declined | TaskUse::Taken => DEFAULT_LIFETIME,
     };
-    params
-        .with("task", &RawJson::from(json!({"ttl": u64::try_from(lifetime.as_millis()).unwrap_or(u64::MAX)})))
+    let millis = u64::try_from(lifetime.as_millis()).unwrap_or(u64::MAX);
+    params.with("task", &RawJson::from(json!({"ttl": millis})))
 }
 
 /// What a server without sessions is told that the caller can do, for a call that may become a task.
@@ -90,6 +94,9 @@ pub(super) fn declared(own: RawJson, context: &CallContext) -> RawJson {
         TaskUse::Hidden | TaskUse::Taken | TaskUse::Wanted(_) => with_extension(&own),
     }
 }
+
+/// What a server without sessions is told with a question about a task.
+static DECLARED: LazyLock<RawJson> = LazyLock::new(|| with_extension(&capabilities()));
 
 fn with_extension(capabilities: &RawJson) -> RawJson {
     let extensions = capabilities.get("extensions").filter(RawJson::is_object);
@@ -266,7 +273,7 @@ async fn request(
     params: RawJson,
     limit: Duration,
 ) -> Result<RawJson, Failure> {
-    let capabilities = Some(with_extension(&capabilities()));
+    let capabilities = Some(DECLARED.clone());
     let options = RequestOptions { capabilities, ..RequestOptions::default() };
     let asked = async { client.request(method, Some(params), options).await?.answer().await };
     let late = |_| Err(TransportError::failed(format!("{method} was not answered within {limit:?}")).into());
