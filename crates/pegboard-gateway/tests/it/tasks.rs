@@ -456,3 +456,19 @@ async fn each_era_hears_of_tasks_in_its_own_words() {
     assert_eq!(capabilities["extensions"].to_string(), r#"{"io.modelcontextprotocol/tasks":{}}"#);
     assert_eq!((of_session.get("extensions"), capabilities.get("tasks")), (None, None));
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_tool_that_is_used_by_way_of_another_becomes_a_task_as_well() {
+    let (_runtime, gateway, _) = stage().await;
+    let capabilities = json!({"extensions": {"io.modelcontextprotocol/tasks": {}}});
+    let (client, _) = connect_as(&gateway, Some("meta"), Era::Stateless, "taker", capabilities).await;
+    let tool = json!({"tool": {"toolbox": "t", "server": "s", "name": "slow"}});
+    let calls = json!({"calls": [{"id": 1, "tool": "s__slow", "parameters": {}}]});
+    for (name, arguments) in [("use_tool", tool), ("batch", calls)] {
+        let params = json!({"name": name, "arguments": arguments});
+        let created = ask(&client, "tools/call", params).await.unwrap();
+        assert_eq!(created["resultType"], "task", "{created}");
+        let done = become_(&client, created["taskId"].as_str().unwrap(), "completed").await;
+        assert!(text(&done["result"]).contains("done"), "{done}");
+    }
+}
