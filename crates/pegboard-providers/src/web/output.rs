@@ -1,0 +1,233 @@
+//! An answer of a web service as what a tool answers.
+
+use std::borrow::Cow;
+use std::fmt::Write as _;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
+use http::header::CONTENT_TYPE;
+use pegboard_core::output::Output;
+use pegboard_json::RawJson;
+use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
+
+use super::Answer;
+
+/// How many bytes of the body of a refusal are handed on.
+const REFUSAL_BYTES: usize = 4 * 1024;
+
+impl Answer {
+    /// The answer as what a tool answers: JSON as text and as data, texts as text, pictures and sounds as such, and
+    /// everything else as a file. A status other than 2xx is a failure, with as much of the body as fits.
+    pub fn into_output(self) -> Output {
+        if !self.status.is_success() {
+            return Output::failure(self.refusal());
+        }
+        if self.body.iter().all(u8::is_ascii_whitespace) {
+            return Output::new(format!("HTTP {}: done, with an empty answer.", self.status.as_u16()).into());
+        }
+        let media = Media::of(&self);
+        if media.may_be_json()
+            && let Ok(data) = RawJson::parse(without_mark(&self.body))
+        {
+            return whole(&data);
+        }
+        match media.sort() {
+            Sort::Text => Output::new(media.text(&self.body).into_owned().into()),
+            Sort::Image => {
+                content(&json!({"type": "image", "data": coded(&self.body), "mimeType": media.essence}))
+            }
+            Sort::Audio => {
+                content(&json!({"type": "audio", "data": coded(&self.body), "mimeType": media.essence}))
+            }
+            Sort::Unnamed if str::from_utf8(&self.body).is_ok() => {
+                Output::new(media.text(&self.body).into_owned().into())
+            }
+            Sort::Unnamed | Sort::Other => content(&json!({
+                "type": "resource",
+                "resource": {"uri": uri(&self.body), "mimeType": media.essence, "blob": coded(&self.body)},
+            })),
+        }
+    }
+
+    fn refusal(&self) -> String {
+        let mut text = format!("HTTP {}: ", self.status.as_u16());
+        let media = Media::of(self);
+        let is_text = matches!(media.sort(), Sort::Text | Sort::Unnamed) || media.may_be_json();
+        if self.body.is_empty() {
+            text.push_str(self.status.canonical_reason().unwrap_or("no more is said"));
+        } else if is_text {
+            let whole = media.text(&self.body);
+            let clipped = &whole[..whole.floor_char_boundary(REFUSAL_BYTES)];
+            text.push_str(clipped);
+            if clipped.len() < whole.len() {
+                let _ = write!(text, "… ({} bytes in all)", self.body.len());
+            }
+        } else {
+            let _ = write!(text, "({} bytes of {})", self.body.len(), media.essence);
+        }
+        text
+    }
+}
+
+/// What a body is said to be.
+struct Media {
+    /// The type itself, in small letters.
+    essence: String,
+    /// The character set, in small letters.
+    charset: String,
+}
+
+/// How a body is handed on.
+enum Sort {
+    Text,
+    Image,
+    Audio,
+    /// Nobody said.
+    Unnamed,
+    Other,
+}
+
+impl Media {
+    fn of(answer: &Answer) -> Self {
+        let said = answer.headers.get(CONTENT_TYPE).and_then(|said| said.to_str().ok()).unwrap_or_default();
+        let said = said.to_ascii_lowercase();
+        let (essence, parameters) = said.split_once(';').unwrap_or((&said, ""));
+        let charset = parameters
+            .split(';')
+            .find_map(|parameter| parameter.trim().strip_prefix("charset="))
+            .unwrap_or("");
+        let essence = match essence.trim() {
+            "" => "application/octet-stream",
+            essence => essence,
+        };
+        Self { essence: essence.to_owned(), charset: charset.trim_matches('"').to_owned() }
+    }
+
+    fn may_be_json(&self) -> bool {
+        matches!(self.essence.as_str(), "application/json" | "text/json" | "application/octet-stream")
+            || self.essence.ends_with("+json")
+    }
+
+    fn sort(&self) -> Sort {
+        match self.essence.split_once('/').unwrap_or_default() {
+            ("application", "octet-stream") => Sort::Unnamed,
+            // A drawing in XML is a picture all the same.
+            ("image", _) => Sort::Image,
+            ("audio", _) => Sort::Audio,
+            ("text", _) => Sort::Text,
+            ("application", kind)
+                if [
+                    "json",
+                    "xml",
+                    "yaml",
+                    "javascript",
+                    "x-www-form-urlencoded",
+                    "graphql",
+                    "sql",
+                    "toml",
+                ]
+                .iter()
+                .any(|text| kind.contains(text)) =>
+            {
+                Sort::Text
+            }
+            _ => Sort::Other,
+        }
+    }
+
+    fn text<'b>(&self, body: &'b Bytes) -> Cow<'b, str> {
+        match self.charset.as_str() {
+            "iso-8859-1" | "latin1" | "windows-1252" => body.iter().map(|byte| char::from(*byte)).collect(),
+            _ => match str::from_utf8(body) {
+                Ok(text) => Cow::Borrowed(text.strip_prefix('\u{feff}').unwrap_or(text)),
+                Err(_) => String::from_utf8_lossy(body),
+            },
+        }
+    }
+}
+
+/// The body without the mark that some put before UTF-8.
+fn without_mark(body: &Bytes) -> Bytes {
+    let mark = "\u{feff}".len();
+    if body.starts_with("\u{feff}".as_bytes()) { body.slice(mark..) } else { body.clone() }
+}
+
+/// JSON as text and as data, both as they came.
+fn whole(data: &RawJson) -> Output {
+    let text = RawJson::of(data.as_str());
+    let result = [
+        br#"{"content":[{"type":"text","text":"#.as_slice(),
+        text.as_bytes(),
+        br#"}],"structuredContent":"#.as_slice(),
+        data.as_bytes(),
+        b"}".as_slice(),
+    ];
+    Output::result(RawJson::trusted(result.concat().into()))
+}
+
+fn content(part: &Value) -> Output {
+    Output::result(RawJson::of(&json!({"content": [part]})))
+}
+
+fn coded(body: &Bytes) -> String {
+    STANDARD.encode(body)
+}
+
+/// A name for a file that has none. Its address may hold secrets, what is in it does not.
+fn uri(body: &Bytes) -> String {
+    let digest = Sha256::digest(body);
+    digest.iter().fold("urn:sha256:".to_owned(), |mut uri, byte| {
+        let _ = write!(uri, "{byte:02x}");
+        uri
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use http::{HeaderMap, StatusCode};
+
+    use super::*;
+
+    fn result(status: u16, content_type: &str, body: impl Into<Bytes>) -> String {
+        let mut headers = HeaderMap::new();
+        if !content_type.is_empty() {
+            headers.insert(CONTENT_TYPE, content_type.parse().unwrap());
+        }
+        let url = "https://api.example.org/secret".parse().unwrap();
+        let status = StatusCode::from_u16(status).unwrap();
+        Answer { status, headers, body: body.into(), url }.into_output().to_result().as_str().to_owned()
+    }
+
+    #[test]
+    fn json_is_text_and_data_in_the_bytes_it_came_in() {
+        for content_type in ["application/json", "application/problem+json; charset=utf-8", "text/json", ""] {
+            insta::allow_duplicates! {
+                insta::assert_snapshot!(result(200, content_type, r#"{"n": 1.10, "big": 12345678901234567890123}"#), @r#"{"content":[{"type":"text","text":"{\"n\": 1.10, \"big\": 12345678901234567890123}"}],"structuredContent":{"n": 1.10, "big": 12345678901234567890123}}"#);
+            }
+        }
+        insta::assert_snapshot!(result(200, "application/json", "\u{feff}[1, 2]"), @r#"{"content":[{"type":"text","text":"[1, 2]"}],"structuredContent":[1, 2]}"#);
+        insta::assert_snapshot!(result(200, "application/json", "{broken"), @r#"{"content":[{"type":"text","text":"{broken"}]}"#);
+    }
+
+    #[test]
+    fn everything_else_is_what_it_is() {
+        insta::assert_snapshot!(result(200, "text/html", "<p>hello</p>"), @r#"{"content":[{"type":"text","text":"<p>hello</p>"}]}"#);
+        insta::assert_snapshot!(result(200, "text/plain; charset=ISO-8859-1", &b"caf\xe9"[..]), @r#"{"content":[{"type":"text","text":"café"}]}"#);
+        insta::assert_snapshot!(result(200, "", "plain words"), @r#"{"content":[{"type":"text","text":"plain words"}]}"#);
+        insta::assert_snapshot!(result(200, "image/png", &[137, 80, 78, 71][..]), @r#"{"content":[{"type":"image","data":"iVBORw==","mimeType":"image/png"}]}"#);
+        insta::assert_snapshot!(result(200, "audio/mpeg", &[1, 2, 3][..]), @r#"{"content":[{"type":"audio","data":"AQID","mimeType":"audio/mpeg"}]}"#);
+        insta::assert_snapshot!(result(200, "application/pdf", "%PDF"), @r#"{"content":[{"type":"resource","resource":{"uri":"urn:sha256:315d429b7714cedb6ad04ac31240145257692630457f3c88253c5beceac76027","mimeType":"application/pdf","blob":"JVBERg=="}}]}"#);
+        insta::assert_snapshot!(result(204, "", ""), @r#"{"content":[{"type":"text","text":"HTTP 204: done, with an empty answer."}]}"#);
+    }
+
+    #[test]
+    fn a_refusal_is_a_failure_with_its_words() {
+        insta::assert_snapshot!(result(404, "text/plain", "nope"), @r#"{"content":[{"type":"text","text":"HTTP 404: nope"}],"isError":true}"#);
+        insta::assert_snapshot!(result(500, "", ""), @r#"{"content":[{"type":"text","text":"HTTP 500: Internal Server Error"}],"isError":true}"#);
+        insta::assert_snapshot!(result(502, "image/png", &[1, 2, 3][..]), @r#"{"content":[{"type":"text","text":"HTTP 502: (3 bytes of image/png)"}],"isError":true}"#);
+        let long = result(400, "text/plain", "é".repeat(5_000));
+        assert!(long.len() < 4_300 && long.contains("… (10000 bytes in all)"), "{long}");
+    }
+}
