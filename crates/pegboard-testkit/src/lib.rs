@@ -7,4 +7,5 @@ pub mod hostile;
 #[cfg(unix)]
 pub mod measure;
 pub mod model_server;
+pub mod recorder;
 pub mod serve;
