@@ -3,9 +3,11 @@
 //! - [`mcp`]: MCP servers, wherever they are;
 //! - [`model`]: models of several providers, for those who hold conversations with them;
 //! - [`process`]: programs that are started, watched and ended with everything they started themselves;
+//! - [`rest`]: tools that are requests to web services;
 //! - [`web`]: the one way out to web services.
 
 pub mod mcp;
 pub mod model;
 pub mod process;
+pub mod rest;
 pub mod web;

@@ -20,6 +20,9 @@ pub use address::{Lookup, Network};
 pub use answer::{Answer, Incoming};
 pub use error::WebError;
 
+pub(crate) use answer::retry_after;
+pub(crate) use output::json_output;
+
 use address::{Destination, Guide};
 
 /// How long it may take to reach a service.
@@ -216,13 +219,13 @@ impl Web {
     /// Sends a request and gives the answer when it begins, to be read piece by piece.
     pub async fn open(&self, mut outgoing: Outgoing, limits: Limits) -> Result<Incoming, WebError> {
         let until = limits.total.map(|total| Instant::now() + total);
-        let begin = Instant::now() + limits.begin;
+        let begin = limits.total.map_or(limits.begin, |total| total.min(limits.begin));
+        let begin = (Instant::now() + begin, begin);
         for _ in 0..=MAX_REDIRECTS {
             if outgoing.url.origin() != self.base.origin() {
                 return Err(WebError::Elsewhere { to: origin(&outgoing.url), base: origin(&self.base) });
             }
-            let response =
-                self.execute(&outgoing, until.map_or(begin, |until| until.min(begin)), &limits).await?;
+            let response = self.execute(&outgoing, begin).await?;
             if !follow(&mut outgoing, &response)? {
                 return Ok(Incoming::new(response, limits, until));
             }
@@ -233,12 +236,11 @@ impl Web {
     async fn execute(
         &self,
         outgoing: &Outgoing,
-        begin: Instant,
-        limits: &Limits,
+        (until, limit): (Instant, Duration),
     ) -> Result<Response, WebError> {
         let work = self.client()?.execute(outgoing.request()?);
-        let slow = || WebError::TooSlow { what: "the answer did not begin", limit: limits.begin };
-        let response = time::timeout_at(begin, work).await.map_err(|_| slow())?;
+        let slow = || WebError::TooSlow { what: "the answer did not begin", limit };
+        let response = time::timeout_at(until, work).await.map_err(|_| slow())?;
         let response = response.map_err(|error| error::network(&self.base, error))?;
         // What was packed as asked for has lost this header on the way.
         match response.headers().get(CONTENT_ENCODING) {

@@ -85,17 +85,9 @@ pub struct Answer {
 }
 
 impl Answer {
-    /// How long the service wants to be left alone, if it says so. A time of day counts from when the answer was
-    /// made, by the service's own clock.
+    /// How long the service wants to be left alone, if it says so.
     pub fn retry_after(&self) -> Option<Duration> {
-        let said = self.headers.get(RETRY_AFTER)?.to_str().ok()?.trim();
-        if let Ok(seconds) = said.parse() {
-            return Some(Duration::from_secs(seconds));
-        }
-        let now = self.headers.get(DATE)?.to_str().ok()?;
-        let (then, now) = (rfc2822::parse(said).ok()?, rfc2822::parse(now).ok()?);
-        // What is past need not be waited for.
-        Some(then.timestamp().duration_since(now.timestamp()).try_into().unwrap_or_default())
+        retry_after(&self.headers)
     }
 
     /// The address of the next page, if the answer links to one (`Link: <…>; rel="next"`).
@@ -106,6 +98,19 @@ impl Answer {
             .find(|(_, rel)| rel.split(' ').any(|word| word.eq_ignore_ascii_case("next")))
             .and_then(|(target, _)| self.url.join(target).ok())
     }
+}
+
+/// How long a service wants to be left alone, if it says so. A time of day counts from when the answer was made, by the
+/// service's own clock.
+pub(crate) fn retry_after(headers: &HeaderMap) -> Option<Duration> {
+    let said = headers.get(RETRY_AFTER)?.to_str().ok()?.trim();
+    if let Ok(seconds) = said.parse() {
+        return Some(Duration::from_secs(seconds));
+    }
+    let now = headers.get(DATE)?.to_str().ok()?;
+    let (then, now) = (rfc2822::parse(said).ok()?, rfc2822::parse(now).ok()?);
+    // What is past need not be waited for.
+    Some(then.timestamp().duration_since(now.timestamp()).try_into().unwrap_or_default())
 }
 
 /// The targets of a `Link` header with what they are to this answer.

@@ -20,6 +20,9 @@ pub enum WebError {
         /// How it begins.
         scheme: String,
     },
+    /// The address is none.
+    #[error("the address is none: check its host and its port")]
+    BadAddress,
     /// A header cannot be sent.
     #[error("the header '{name}' cannot be sent: {problem}")]
     BadHeader {
@@ -119,6 +122,7 @@ impl From<WebError> for CallError {
         let reason = error.to_string();
         match error {
             WebError::NotWeb { .. }
+            | WebError::BadAddress
             | WebError::Elsewhere { .. }
             | WebError::Forbidden { .. }
             | WebError::NotFound { .. }

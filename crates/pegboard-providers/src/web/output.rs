@@ -31,7 +31,7 @@ impl Answer {
         if media.may_be_json()
             && let Ok(data) = RawJson::parse(without_mark(&self.body))
         {
-            return whole(&data);
+            return json_output(&data, None);
         }
         match media.sort() {
             Sort::Text => Output::new(media.text(&self.body).into_owned().into()),
@@ -66,6 +66,9 @@ impl Answer {
             }
         } else {
             let _ = write!(text, "({} bytes of {})", self.body.len(), media.essence);
+        }
+        if let (429 | 503, Some(wait)) = (self.status.as_u16(), self.retry_after()) {
+            let _ = write!(text, " (the service asks to wait for {} s)", wait.as_secs());
         }
         text
     }
@@ -154,15 +157,18 @@ fn without_mark(body: &Bytes) -> Bytes {
     if body.starts_with("\u{feff}".as_bytes()) { body.slice(mark..) } else { body.clone() }
 }
 
-/// JSON as text and as data, both as they came.
-fn whole(data: &RawJson) -> Output {
+/// JSON as text and as data, both as they came, and perhaps with a remark behind the text.
+pub(crate) fn json_output(data: &RawJson, note: Option<&str>) -> Output {
     let text = RawJson::of(data.as_str());
+    let note = note.map(|note| format!(",{}", RawJson::of(&json!({"type": "text", "text": note})).as_str()));
     let result = [
-        br#"{"content":[{"type":"text","text":"#.as_slice(),
-        text.as_bytes(),
-        br#"}],"structuredContent":"#.as_slice(),
-        data.as_bytes(),
-        b"}".as_slice(),
+        r#"{"content":[{"type":"text","text":"#,
+        text.as_str(),
+        "}",
+        note.as_deref().unwrap_or_default(),
+        r#"],"structuredContent":"#,
+        data.as_str(),
+        "}",
     ];
     Output::result(RawJson::trusted(result.concat().into()))
 }
