@@ -4,12 +4,13 @@ use std::fmt;
 
 use indexmap::IndexMap;
 use pegboard_core::chain::ChainSpec;
-use pegboard_core::id::{ServerName, ToolboxName};
+use pegboard_core::id::{ServerName, ToolName, ToolboxName};
 use pegboard_core::model::ModelProviderName;
 use pegboard_core::settings::gateway::{Expose, GatewaySettings};
 use pegboard_core::settings::mcp::{Secret, Settings, Target};
 use pegboard_core::settings::model::ModelProviderSettings;
-use pegboard_core::settings::{RuntimeSettings, ServerSettings};
+use pegboard_core::settings::rest::RestTool;
+use pegboard_core::settings::{RuntimeSettings, ServerSettings, ToolSettings};
 
 use crate::problem::{Problem, Severity};
 use crate::source::Source;
@@ -35,7 +36,7 @@ pub struct Configuration {
     pub secrets: Vec<Secret>,
 }
 
-/// Servers and chains that belong together.
+/// Servers, tools and chains that belong together.
 #[derive(Debug, Default)]
 pub struct Toolbox {
     /// What it is for.
@@ -44,6 +45,8 @@ pub struct Toolbox {
     pub expose: Expose,
     /// Its servers, in the order of the file.
     pub servers: IndexMap<ServerName, Server>,
+    /// Its tools that are requests to web services, in the order of the file.
+    pub rest_tools: IndexMap<ToolName, RestEntry>,
     /// Its chains, by name. One whose description is wrong is not among them.
     pub chains: IndexMap<String, ChainSpec>,
 }
@@ -75,15 +78,6 @@ impl Server {
             Self::Unusable { needs, problems } => Some(obstacle(needs, problems)),
         }
     }
-}
-
-fn obstacle(needs: &[String], problems: &[Problem]) -> String {
-    if !needs.is_empty() {
-        return format!("needs: {}", needs.join(", "));
-    }
-    let is_error = |problem: &&Problem| problem.severity == Severity::Error;
-    let told = problems.iter().find(is_error).map(|first| format!("{}: {}", first.path, first.message));
-    told.unwrap_or_else(|| "its description is wrong".to_owned())
 }
 
 /// A provider of models that somebody described.
@@ -122,6 +116,45 @@ impl fmt::Debug for ModelProvider {
             }
         }
     }
+}
+
+/// A tool that is a request to a web service, as somebody described it.
+#[derive(Clone, Debug)]
+pub enum RestEntry {
+    /// It can be used.
+    Usable {
+        /// What is sent.
+        request: Box<RestTool>,
+        /// What holds for its calls.
+        settings: Box<ToolSettings>,
+    },
+    /// Its description is wrong.
+    Unusable {
+        /// Variables that must be set before it can be used.
+        needs: Vec<String>,
+        /// All that is wrong with it.
+        problems: Vec<Problem>,
+    },
+}
+
+impl RestEntry {
+    /// Why it cannot be used, in a few words: `needs: API_KEY`. `None` if it can.
+    pub fn obstacle(&self) -> Option<String> {
+        match self {
+            Self::Usable { .. } => None,
+            Self::Unusable { needs, problems } => Some(obstacle(needs, problems)),
+        }
+    }
+}
+
+/// Why something cannot be used, in a few words.
+fn obstacle(needs: &[String], problems: &[Problem]) -> String {
+    if !needs.is_empty() {
+        return format!("needs: {}", needs.join(", "));
+    }
+    let is_error = |problem: &&Problem| problem.severity == Severity::Error;
+    let told = problems.iter().find(is_error).map(|first| format!("{}: {}", first.path, first.message));
+    told.unwrap_or_else(|| "its description is wrong".to_owned())
 }
 
 /// Says what kind it is and nothing that may hold a secret: arguments and addresses may.

@@ -13,6 +13,7 @@ use crate::variables::Surroundings;
 
 mod native;
 mod providers;
+mod rest;
 mod server;
 mod workbench;
 

@@ -38,7 +38,7 @@ pub mod source;
 mod tree;
 mod variables;
 
-pub use configuration::{Configuration, ModelProvider, Server, Toolbox};
+pub use configuration::{Configuration, ModelProvider, RestEntry, Server, Toolbox};
 pub use dialect::Dialect;
 pub use error::ConfigurationError;
 pub use find::find;

@@ -5,7 +5,8 @@ use pegboard_core::chain::ChainSpec;
 use pegboard_core::settings::gateway::GatewaySettings;
 use pegboard_core::settings::mcp::McpServerSettings;
 use pegboard_core::settings::model::ModelProviderSettings;
-use pegboard_core::settings::{RuntimeSettings, ServerSettings};
+use pegboard_core::settings::rest::RestToolSettings;
+use pegboard_core::settings::{RuntimeSettings, ServerSettings, ToolSettings};
 use schemars::generate::SchemaSettings;
 use schemars::{JsonSchema, SchemaGenerator};
 use serde_json::{Map, Value, json};
@@ -50,7 +51,7 @@ pub fn native_schema() -> Value {
     properties.insert(
         "toolboxes".into(),
         json!({
-            "description": "Servers and chains that belong together, by name.",
+            "description": "Servers, tools and chains that belong together, by name.",
             "type": "object",
             "additionalProperties": object(&toolbox),
         }),
@@ -82,6 +83,11 @@ fn sections(generator: &mut SchemaGenerator) -> Map<String, Value> {
         server[name]["additionalProperties"] = json!({"type": ["string", "number", "boolean"]});
     }
     server["args"]["items"] = json!({"type": ["string", "number", "boolean"]});
+    let mut rest = properties_of::<RestToolSettings>(generator);
+    rest.extend(properties_of::<ToolSettings>(generator));
+    rest["headers"]["additionalProperties"] = json!({"type": ["string", "number", "boolean"]});
+    let mut rest = object(&rest);
+    rest["required"] = json!(["description", "url"]);
     let chains = generator.subschema_for::<IndexMap<String, ChainSpec>>();
     let mut chains = chains.to_value();
     chains["description"] = json!("Chains of tools, by name.");
@@ -92,6 +98,14 @@ fn sections(generator: &mut SchemaGenerator) -> Map<String, Value> {
                 "description": "MCP servers, by name.",
                 "type": "object",
                 "additionalProperties": object(&server),
+            }),
+        ),
+        (
+            "restTools".to_owned(),
+            json!({
+                "description": "Tools that are requests to web services, by name.",
+                "type": "object",
+                "additionalProperties": rest,
             }),
         ),
         ("chains".to_owned(), chains),

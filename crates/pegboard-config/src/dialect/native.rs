@@ -1,11 +1,11 @@
-//! Our own dialect: `toolboxes`, `mcpServers` and `chains`, and beside them what holds for all.
+//! Our own dialect: `toolboxes`, `mcpServers`, `restTools` and `chains`, and beside them what holds for all.
 
 use pegboard_core::chain::ChainSpec;
 use pegboard_core::id::{ToolName, ToolboxName};
 use pegboard_core::settings::RuntimeSettings;
 use pegboard_core::settings::gateway::{Expose, GatewaySettings};
 
-use super::{providers, server};
+use super::{providers, rest, server};
 use crate::configuration::{Configuration, Toolbox};
 use crate::near::near;
 use crate::path::{Path, Step};
@@ -16,13 +16,14 @@ use crate::tree::{Entry, Node, Span, Value};
 const VERSION: u64 = 1;
 /// The toolbox of what stands at the root.
 const DEFAULT: &str = "default";
-/// What may hold servers and chains.
-const SECTIONS: [&str; 2] = ["mcpServers", "chains"];
+/// What may hold servers, tools and chains.
+const SECTIONS: [&str; 3] = ["mcpServers", "restTools", "chains"];
 
 /// What may stand at the root, beside the settings of the runtime and of the gateway.
-const OWN: [&str; 7] = ["$schema", "pegboard", "toolboxes", "mcpServers", "chains", "providers", "defaults"];
+const OWN: [&str; 8] =
+    ["$schema", "pegboard", "toolboxes", "mcpServers", "restTools", "chains", "providers", "defaults"];
 /// What may stand in a toolbox.
-const IN_TOOLBOX: [&str; 4] = ["description", "expose", "mcpServers", "chains"];
+const IN_TOOLBOX: [&str; 5] = ["description", "expose", "mcpServers", "restTools", "chains"];
 
 /// Every name that may stand at the root.
 pub(crate) fn root_names() -> Vec<&'static str> {
@@ -72,7 +73,8 @@ fn is_configuration(reader: &mut Reader<'_>, root: &Node) -> bool {
     let is_one = reader.strictness == Strictness::Strict
         || SECTIONS.iter().chain(&["toolboxes"]).any(|section| root.get(section).is_some());
     if !is_one {
-        let message = "this is no configuration: it has no mcpServers, no toolboxes and no chains";
+        let message =
+            "this is no configuration: it has no mcpServers, no restTools, no toolboxes and no chains";
         let sections = || SECTIONS.iter().chain(&["toolboxes"]).copied();
         let meant = root.entries().unwrap_or_default().iter().find_map(|entry| near(&entry.key, sections()));
         let help = match meant {
@@ -158,7 +160,7 @@ fn read_toolbox(reader: &mut Reader<'_>, entry: &Entry, way: &Path, configuratio
     configuration.toolboxes.insert(name, toolbox);
 }
 
-/// Reads the servers and chains that stand at the root or in a toolbox.
+/// Reads the servers, tools and chains that stand at the root or in a toolbox.
 pub(super) fn read_sections(
     reader: &mut Reader<'_>,
     parent: &Node,
@@ -170,6 +172,12 @@ pub(super) fn read_sections(
         let way = way.key("mcpServers");
         for entry in entries(reader, servers, &way) {
             server::read(reader, entry, &way, toolbox, &configuration.settings.queues);
+        }
+    }
+    if let Some(tools) = parent.get("restTools") {
+        let way = way.key("restTools");
+        for entry in entries(reader, tools, &way) {
+            rest::read(reader, entry, &way, toolbox, &configuration.settings.queues);
         }
     }
     if let Some(chains) = parent.get("chains") {

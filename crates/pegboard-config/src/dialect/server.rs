@@ -14,7 +14,7 @@ use crate::source::is_veiling;
 use crate::tree::{Entry, Node, Origin, Span, Value};
 
 /// The queue that is always there.
-const DEFAULT_QUEUE: &str = "default";
+pub(super) const DEFAULT_QUEUE: &str = "default";
 /// Names that tools of other kinds go by.
 const RESERVED: [&str; 6] = ["agent", "chain", "gateway", "rest", "router", "tool_output"];
 

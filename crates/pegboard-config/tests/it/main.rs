@@ -16,6 +16,7 @@ mod found;
 mod good;
 mod limits;
 mod providers;
+mod rest;
 mod schema;
 mod secrets;
 mod variables;
@@ -67,6 +68,10 @@ fn summary(configuration: &Configuration) -> String {
         lines.push(format!("{name}: {}", toolbox.description));
         for (name, server) in &toolbox.servers {
             lines.push(format!("  {name}: {}", server_line(server)));
+        }
+        for (name, tool) in &toolbox.rest_tools {
+            let line = tool.obstacle().map_or("usable".to_owned(), |obstacle| format!("({obstacle})"));
+            lines.push(format!("  tool {name}: {line}"));
         }
         for (name, chain) in &toolbox.chains {
             lines.push(format!("  chain {name}: {} steps", chain.steps.len()));

@@ -8,6 +8,7 @@ use pegboard_core::model::Pricing;
 use pegboard_core::settings::gateway::{GatewaySettings, Profile};
 use pegboard_core::settings::mcp::McpServerSettings;
 use pegboard_core::settings::model::{ModelProviderSettings, ModelSettings};
+use pegboard_core::settings::rest::{PaginationSettings, RestToolSettings, RetrySettings, StreamingSettings};
 use pegboard_core::settings::{
     OutputSettings, ProgressRule, QueueSettings, RuntimeSettings, ServerSettings, ToolSettings,
 };
@@ -48,7 +49,13 @@ fn every_name_of_every_setting_is_in_the_schema() {
     check_names::<Profile>(&schema["$defs"]["Profile"]);
     check_names::<ChainSpec>(&schema["$defs"]["ChainSpec"]);
     check_names::<ChainStep>(&schema["$defs"]["ChainStep"]);
-    for section in ["mcpServers", "chains"] {
+    let rest = &schema["properties"]["restTools"]["additionalProperties"];
+    check_names::<RestToolSettings>(rest);
+    check_names::<ToolSettings>(rest);
+    check_names::<StreamingSettings>(&schema["$defs"]["StreamingSettings"]);
+    check_names::<RetrySettings>(&schema["$defs"]["RetrySettings"]);
+    check_names::<PaginationSettings>(&schema["$defs"]["PaginationSettings"]);
+    for section in ["mcpServers", "restTools", "chains"] {
         let toolbox = &schema["properties"]["toolboxes"]["additionalProperties"];
         assert_eq!(toolbox["properties"][section], schema["properties"][section]);
     }

@@ -151,19 +151,14 @@ impl fmt::Debug for RestToolSettings {
 pub enum Method {
     /// To be told something.
     #[default]
-    #[serde(alias = "get")]
     Get,
     /// To do something.
-    #[serde(alias = "post")]
     Post,
     /// To keep something in a place.
-    #[serde(alias = "put")]
     Put,
     /// To change a part of something.
-    #[serde(alias = "patch")]
     Patch,
     /// To take something away.
-    #[serde(alias = "delete")]
     Delete,
 }
 
