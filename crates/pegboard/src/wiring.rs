@@ -22,6 +22,8 @@ use pegboard_stores::sqlite::Database;
 
 use crate::telemetry::{Log, Telemetry};
 
+mod rest;
+
 /// What a configuration does not say, because it is not the same for everybody who runs it.
 #[derive(Clone, Debug, Default)]
 pub struct Surroundings {
@@ -105,6 +107,7 @@ impl Workshop {
             };
             builder = builder.provide_with(server.as_str(), provider, tools);
         }
+        builder = rest::provide(builder, toolbox.rest_tools);
         toolbox.chains.into_values().fold(builder, Builder::chain)
     }
 

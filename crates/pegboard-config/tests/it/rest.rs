@@ -3,6 +3,7 @@
 use insta::assert_snapshot;
 use pegboard_config::{Configuration, RestEntry, native_schema};
 use pegboard_core::settings::ToolSettings;
+use pegboard_core::settings::mcp::Secret;
 use pegboard_core::settings::rest::{Part, RestTool, Template};
 use serde_json::Value;
 
@@ -48,7 +49,7 @@ fn variables_are_filled_in_and_parameters_are_kept() {
     assert_eq!(request.parameters["properties"]["id"]["pattern"], "^${A}");
     assert_eq!((settings.cache.is_some(), settings.queue.as_deref()), (true, Some("default")));
     assert_eq!(request.patience.as_secs(), 7);
-    let secrets: Vec<_> = configuration.secrets.iter().map(|secret| secret.reveal()).collect();
+    let secrets: Vec<_> = configuration.secrets.iter().map(Secret::reveal).collect();
     assert!(secrets.contains(&"sk-from-outside") && secrets.contains(&"ghp_0123456789"), "{secrets:?}");
 }
 

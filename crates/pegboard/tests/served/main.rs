@@ -16,4 +16,5 @@ mod lives;
 mod load;
 mod questions;
 mod tasks;
+mod rest;
 mod toolboxes;
