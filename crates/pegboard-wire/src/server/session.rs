@@ -281,9 +281,14 @@ fn locked(state: &Mutex<State>) -> MutexGuard<'_, State> {
     state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A result without what only the stateless era knows.
+/// A result without what only the stateless era knows. Before it, structured content was an object or was not there,
+/// and clients refuse the whole result over anything else.
 fn plain(result: &RawJson) -> RawJson {
-    result.without("resultType").without("ttlMs").without("cacheScope")
+    let plain = result.without("resultType").without("ttlMs").without("cacheScope");
+    match plain.get("structuredContent") {
+        Some(data) if !data.is_object() => plain.without("structuredContent"),
+        _ => plain,
+    }
 }
 
 /// Tells the client what changes, until its connection ends.

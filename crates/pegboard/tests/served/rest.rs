@@ -1,5 +1,6 @@
 //! Tools that are requests to web services, from the file to the client.
 
+use pegboard::wire::client::Era;
 use pegboard_testkit::recorder::{Recorder, Reply};
 use serde_json::{Value, json};
 
@@ -99,4 +100,19 @@ async fn toolboxes_have_tools_of_the_same_name_each() {
     }
     let lines: Vec<_> = service.recorded().into_iter().map(|request| request.line).collect();
     assert_eq!(lines, ["GET /a HTTP/1.1", "GET /b HTTP/1.1"]);
+}
+
+#[tokio::test]
+async fn data_that_is_no_object_is_for_clients_that_know_it() {
+    for (way, (_, era)) in WAYS.into_iter().enumerate() {
+        let service = Recorder::start([Reply::json("[1]")]).await;
+        let tool = json!({"description": "A tool", "url": service.url("/")});
+        let seat = seat(json!({"expose": "flat", "restTools": {"list": tool}}), way).await;
+        let list = call(&seat.client, "rest__list", json!({})).await;
+        let data = match era {
+            Era::Session => None,
+            Era::Stateless => Some(&json!([1])),
+        };
+        assert_eq!((text(&list).as_str(), list.get("structuredContent")), ("[1]", data));
+    }
 }
