@@ -100,7 +100,8 @@ pub struct Outgoing {
     /// Where.
     pub url: Url,
     headers: HeaderMap,
-    body: Option<Body>,
+    /// What is sent with it.
+    pub body: Option<Body>,
 }
 
 /// What is sent with a request.

@@ -89,3 +89,46 @@ fn path_part(template: &Template, parameters: &Parameters<'_>) -> Result<String,
         _ => Ok(part),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use pegboard_core::id::ToolName;
+    use pegboard_core::settings::rest::RestToolEntry;
+    use pegboard_json::RawJson;
+    use proptest::prelude::*;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn tool() -> RestTool {
+        let written = json!({
+            "description": "",
+            "method": "POST",
+            "url": "https://api.example.org:8443/p/${parameters.a}/x-${parameters.a}/q?k=${parameters.b}&l=1",
+            "bodyTemplate": r#"{"t": "<${parameters.a}>", "v": ${parameters.b}, "end": true}"#,
+            "parametersSchema": {"properties": {"a": {}, "b": {}}},
+        });
+        let entry: RestToolEntry = serde_json::from_value(written).unwrap();
+        entry.normalise(ToolName::new("it").unwrap()).unwrap().0
+    }
+
+    proptest! {
+        #[test]
+        fn whatever_is_given_a_request_keeps_its_shape(a in any::<String>(), b in any::<String>()) {
+            let (tool, given) = (tool(), RawJson::of(&json!({"a": a, "b": b})));
+            let filled = fill(&tool, &Parameters::new(&given, &tool.parameters));
+            let may_stand = !matches!(a.as_str(), "" | "." | "..");
+            prop_assert_eq!(filled.is_ok(), may_stand);
+            let Ok(outgoing) = filled else { return Ok(()) };
+            let url = &outgoing.url;
+            prop_assert_eq!(url.origin().ascii_serialization(), "https://api.example.org:8443");
+            let path: Vec<_> = url.path_segments().unwrap().collect();
+            let (encoded, mixed) = (query::encoded(&a), format!("x-{}", query::encoded(&a)));
+            prop_assert_eq!(path, ["p", encoded.as_str(), mixed.as_str(), "q"]);
+            let pairs: Vec<_> = url.query_pairs().into_owned().collect();
+            prop_assert_eq!(pairs, [("k".to_owned(), b.clone()), ("l".to_owned(), "1".to_owned())]);
+            let body: Value = serde_json::from_slice(&outgoing.body.as_ref().unwrap().bytes).unwrap();
+            prop_assert_eq!(body, json!({"t": format!("<{a}>"), "v": b, "end": true}));
+        }
+    }
+}
