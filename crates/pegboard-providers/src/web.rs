@@ -31,6 +31,9 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Many services close idle connections after 5 s; one that they close while it is used loses a request.
 const IDLE_CONNECTION: Duration = Duration::from_secs(4);
 
+/// Nobody waits longer, and clocks do not go much further.
+const FOR_EVER: Duration = Duration::from_hours(24 * 365);
+
 /// How many redirects are followed.
 const MAX_REDIRECTS: usize = 5;
 
@@ -219,9 +222,9 @@ impl Web {
 
     /// Sends a request and gives the answer when it begins, to be read piece by piece.
     pub async fn open(&self, mut outgoing: Outgoing, limits: Limits) -> Result<Incoming, WebError> {
-        let until = limits.total.map(|total| Instant::now() + total);
+        let until = limits.total.map(after);
         let begin = limits.total.map_or(limits.begin, |total| total.min(limits.begin));
-        let begin = (Instant::now() + begin, begin);
+        let begin = (after(begin), begin);
         for _ in 0..=MAX_REDIRECTS {
             if outgoing.url.origin() != self.base.origin() {
                 return Err(WebError::Elsewhere { to: origin(&outgoing.url), base: origin(&self.base) });
@@ -299,6 +302,11 @@ fn follow(outgoing: &mut Outgoing, response: &Response) -> Result<bool, WebError
     }
     outgoing.url = target;
     Ok(true)
+}
+
+/// When a time from now has passed, however long somebody made it.
+fn after(time: Duration) -> Instant {
+    Instant::now() + time.min(FOR_EVER)
 }
 
 fn has_credentials(url: &Url) -> bool {

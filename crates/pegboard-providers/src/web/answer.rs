@@ -9,7 +9,7 @@ use jiff::fmt::rfc2822;
 use reqwest::{Response, Url};
 use tokio::time::{self, Instant};
 
-use super::{Limits, WebError, error, stated_length};
+use super::{Limits, WebError, after, error, stated_length};
 
 /// How much is set aside on the word of a service before it sends anything.
 const TRUSTED_BYTES: usize = 256 * 1024;
@@ -36,7 +36,7 @@ impl Incoming {
 
     /// The next piece of the body, unpacked; `None` at its end.
     pub async fn next(&mut self) -> Result<Option<Bytes>, WebError> {
-        let idle = Instant::now() + self.limits.idle;
+        let idle = after(self.limits.idle);
         let late = self.until.filter(|until| *until < idle);
         let Ok(piece) = time::timeout_at(late.unwrap_or(idle), self.response.chunk()).await else {
             return Err(match (late, self.limits.total) {

@@ -1,5 +1,11 @@
 //! What is sent.
 
+use std::collections::HashSet;
+
+use pegboard_core::id::ToolName;
+use pegboard_core::provider::Provider;
+use pegboard_core::settings::rest::RestToolEntry;
+use pegboard_providers::rest;
 use pegboard_testkit::recorder::Reply;
 use serde_json::{Value, json};
 
@@ -236,4 +242,49 @@ async fn what_a_method_does_is_told_to_clients() {
     PATCH {"readOnlyHint":false,"openWorldHint":true}
     DELETE {"readOnlyHint":false,"destructiveHint":true,"idempotentHint":true,"openWorldHint":true}
     "#);
+}
+
+#[test]
+fn a_tool_that_cannot_be_used_is_left_out_with_a_warning() {
+    let tool = |name: &str, url: &str, header: &str| {
+        let entry: RestToolEntry =
+            serde_json::from_value(json!({"description": "", "url": url, "headers": {header: "x"}})).unwrap();
+        entry.normalise(ToolName::new(name).unwrap()).unwrap().0
+    };
+    let tools = vec![
+        tool("host", "https://example.org/", "Host"),
+        tool("port", "https://example.org:99999/", "X-A"),
+        tool("fine", "https://example.org/", "X-A"),
+    ];
+    let offer = rest::provider(tools, vec!["told before".to_owned()]).offer().borrow().clone();
+    assert_eq!(offer.tools.iter().map(|tool| tool.name()).collect::<Vec<_>>(), ["fine"]);
+    insta::assert_snapshot!(offer.warnings.join("\n"), @r"
+    told before
+    REST tool 'host' cannot be used: the header 'Host' cannot be sent: it belongs to the connection and is set by Pegboard
+    REST tool 'port' cannot be used: the address is none: check its host and its port
+    ");
+}
+
+#[test]
+fn a_change_of_a_tool_is_a_change_of_what_is_offered() {
+    let fingerprint = |settings: Value| {
+        let mut written = json!({"description": "", "url": "https://example.org/"});
+        written.as_object_mut().unwrap().extend(settings.as_object().unwrap().clone());
+        let entry: RestToolEntry = serde_json::from_value(written).unwrap();
+        let tool = entry.normalise(ToolName::new("it").unwrap()).unwrap().0;
+        rest::provider(vec![tool], Vec::new()).offer().borrow().fingerprint.clone()
+    };
+    let changes = [
+        json!({}),
+        json!({"method": "POST"}),
+        json!({"url": "https://example.org/x"}),
+        json!({"headers": {"A": "1"}}),
+        json!({"headers": {"A": "2"}}),
+        json!({"bodyTemplate": 1}),
+        json!({"streaming": {}}),
+        json!({"parametersSchema": {"properties": {"a": {"default": 1}}}}),
+    ];
+    let all: HashSet<String> = changes.iter().cloned().map(fingerprint).collect();
+    assert_eq!(all.len(), changes.len());
+    assert!(all.contains(&fingerprint(json!({}))));
 }
