@@ -29,7 +29,7 @@ pub(super) async fn read(
         let looked_at = waiting.len();
         waiting.extend_from_slice(&piece);
         let mut begin = 0;
-        while let Some(end) = memchr_from(&waiting, looked_at.max(begin)) {
+        while let Some(end) = line_end(&waiting, looked_at.max(begin)) {
             if let Some(answer) = reading.line(&waiting[begin..end]) {
                 return Ok(answer);
             }
@@ -42,7 +42,7 @@ pub(super) async fn read(
 }
 
 /// Where the next line ends.
-fn memchr_from(bytes: &[u8], from: usize) -> Option<usize> {
+fn line_end(bytes: &[u8], from: usize) -> Option<usize> {
     bytes[from..].iter().position(|byte| *byte == b'\n').map(|at| from + at)
 }
 
@@ -82,13 +82,7 @@ impl<'r> Reading<'r> {
                     Output::new(answer.text().unwrap_or_default().into_owned().into())
                 }
                 Some(answer) if self.n_tokens == 0 => crate::web::json_output(&answer, None),
-                Some(_) | None => {
-                    // The last line may carry the last piece, too.
-                    if self.settings.done_value == self.settings.token_value {
-                        self.token(&line);
-                    }
-                    self.end()
-                }
+                Some(_) | None => self.end(),
             });
         }
         if kind == self.settings.token_value {
