@@ -183,15 +183,23 @@ impl Caller {
     ///
     /// A toolbox that is open already stays so. Servers that cannot be used are named; if none can, nothing is open.
     pub async fn open(&self, toolbox: &str) -> Result<Opened, CallError> {
-        let (name, opened) = self.shared().toolboxes.open(self.shared(), toolbox, self.allowed()).await?;
-        self.opened().insert(name);
-        Ok(opened)
+        let shared = self.shared();
+        loop {
+            let layout = shared.layout();
+            let opened = layout.toolboxes.open(shared, toolbox, self.allowed()).await;
+            // What was made ready may have been replaced in the meantime.
+            if shared.is_current(&layout) {
+                let (name, opened) = opened?;
+                self.opened().insert(name);
+                return Ok(opened);
+            }
+        }
     }
 
     /// Whether a toolbox is open for it.
     pub fn has_open(&self, toolbox: &ToolboxName) -> bool {
         self.may_see(toolbox)
-            && match (self.0.options.memory, self.shared().settings.auto_open) {
+            && match (self.0.options.memory, self.shared().settings().auto_open) {
                 (Memory::Everything, _)
                 | (Memory::Stateless, AutoOpen::Stateless | AutoOpen::Always)
                 | (Memory::Session, AutoOpen::Always) => true,
@@ -202,7 +210,7 @@ impl Caller {
 
     /// Refuses a toolbox that is not there, or not open.
     pub(crate) fn permit(&self, toolbox: &ToolboxName) -> Result<(), CallError> {
-        let toolboxes = &self.shared().toolboxes;
+        let toolboxes = &self.shared().layout().toolboxes;
         if !self.may_see(toolbox) || !toolboxes.contains(toolbox) {
             return Err(CallError::NotFound(NotFound::Toolbox {
                 toolbox: toolbox.to_string(),

@@ -20,6 +20,7 @@ use crate::event::{End, Event, Subject};
 use crate::flight::{Flight, Track};
 use crate::optree::{self, OpError, OpKind, OpTree, Payload, Start};
 use crate::pipeline::Ring;
+use crate::queues::QueueMap;
 use crate::runtime::Found;
 use crate::spans;
 
@@ -114,10 +115,12 @@ async fn answer(
         track.journey().corrected_from = Some(asked);
     }
     let contract = Contract::enter(track, &found.tool, &mut call).await?;
-    let result = match admit(track, found.tool, call).await {
+    let result = match admit(track, found.tool, found.queues, call).await {
         Ok(flight) => shared.pipeline.call(&flight).await,
         Err(error) => Err(error),
     };
+    // From here on its server may end, if something else has taken its place.
+    drop(found.in_use);
     if let Some(contract) = contract {
         contract.leave(&result).await;
     }
@@ -140,7 +143,12 @@ fn rename(track: &Track, tool: &Tool) {
 }
 
 /// Lets the call in if the tool takes what it is given.
-async fn admit(track: &Arc<Track>, tool: Arc<Tool>, call: Call) -> Result<Flight, CallError> {
+async fn admit(
+    track: &Arc<Track>,
+    tool: Arc<Tool>,
+    queues: Arc<QueueMap>,
+    call: Call,
+) -> Result<Flight, CallError> {
     let Call { arguments, mut context, checks, .. } = call;
     let arguments = track.caller.shared().outputs.filled(&track.caller, arguments).await?;
     let judged_by = tool.rules.judge.unwrap_or(match (tool.kind, context.origin) {
@@ -163,7 +171,7 @@ async fn admit(track: &Arc<Track>, tool: Arc<Tool>, call: Call) -> Result<Flight
     context.tools = Some(Arc::clone(track) as _);
     let call = ValidCall::admit(Arc::clone(&tool.entry), arguments, context, input_checks)?;
     track.warn(call.warnings().iter().cloned());
-    Ok(Flight { track: Arc::clone(track), tool, call, checks })
+    Ok(Flight { track: Arc::clone(track), tool, call, checks, queues })
 }
 
 /// What is written down about a call, whatever becomes of it.
@@ -184,7 +192,7 @@ impl Record {
         found: Option<&Found>,
     ) -> Self {
         let shared = Arc::clone(caller.shared());
-        let with_payload = call.context.options.trace || shared.settings.trace_payloads;
+        let with_payload = call.context.options.trace || shared.settings().trace_payloads;
         let n_bytes_in = call.arguments.n_bytes();
         let tool = found.map(|found| &found.tool);
         let name = tool.map_or_else(
@@ -260,13 +268,13 @@ impl Record {
             Ok(_) => None,
             Err(error) => {
                 let text = error.to_string();
-                let text = shared.redactor.text(&text);
+                let text = shared.redactor.load().text(&text);
                 Some((error.kind(), clipped(&text, MAX_MESSAGE_BYTES).into_owned()))
             }
         };
         let n_bytes_out = result.as_ref().map_or(0, Output::n_bytes);
         for warning in &*track.warnings() {
-            operation.log(&shared.redactor.text(warning));
+            operation.log(&shared.redactor.load().text(warning));
         }
         let (is_cached, waited) = {
             let mut journey = track.journey();

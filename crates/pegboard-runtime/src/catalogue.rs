@@ -20,6 +20,7 @@ use pegboard_core::settings::{CacheScope, Judge, OutputRule, ServerSettings};
 
 use crate::queue::Priority;
 use crate::search::Index;
+use crate::usage::Usage;
 use list::Lists;
 use resolve::Names;
 
@@ -45,6 +46,8 @@ pub struct Shelf {
     pub settings: Arc<ServerSettings>,
     /// What it offers.
     pub offer: Arc<Offer>,
+    /// Who uses it.
+    pub usage: Usage,
 }
 
 /// One tool of the catalogue.
@@ -66,6 +69,8 @@ pub struct Tool {
     pub rules: Rules,
     /// Tells its server's configuration from every other.
     pub fingerprint: Arc<str>,
+    /// Who uses its server.
+    pub(crate) usage: Usage,
     schema_digest: OnceLock<String>,
 }
 
@@ -87,6 +92,7 @@ impl Tool {
             aliases: Vec::new(),
             rules: Rules::default(),
             fingerprint: fingerprint.into(),
+            usage: Usage::default(),
             schema_digest: OnceLock::new(),
         })
     }
@@ -172,6 +178,7 @@ pub struct Warning {
 /// use pegboard_core::provider::{Offer, ToolKind};
 /// use pegboard_runtime::catalogue::{Scope, Shelf, Snapshot};
 /// use pegboard_runtime::names::DEFAULT_LIMIT;
+/// use pegboard_runtime::usage::Usage;
 ///
 /// let search = ToolEntry::new("search.code", "Finds code", |words: Vec<String>| async { Ok(words) });
 /// let shelf = Shelf {
@@ -180,6 +187,7 @@ pub struct Warning {
 ///     kind: ToolKind::Mcp,
 ///     settings: Arc::default(),
 ///     offer: Arc::new(Offer { tools: vec![Arc::new(search)], ..Offer::default() }),
+///     usage: Usage::default(),
 /// };
 /// let snapshot = Snapshot::build(&[shelf], DEFAULT_LIMIT);
 ///

@@ -27,6 +27,12 @@ impl Default for PublishedChains {
 }
 
 impl PublishedChains {
+    /// Whether both are of the same chains.
+    pub(crate) fn is_like(&self, other: &Self) -> bool {
+        let specs = |chains: &Self| chains.chains.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        specs(self) == specs(other)
+    }
+
     pub(crate) fn provider(&self) -> Arc<dyn Provider> {
         Arc::clone(&self.provider) as _
     }

@@ -89,7 +89,7 @@ impl Contract {
     fn write(&self, response: Option<&Value>, failure: Option<(&str, Option<&str>)>) {
         let shared = self.track.caller.shared();
         let Some(traces) = &shared.traces else { return };
-        let redacted = failure.and_then(|(_, text)| text).map(|text| shared.redactor.text(text));
+        let redacted = failure.and_then(|(_, text)| text).map(|text| shared.redactor.load().text(text));
         let facts = Facts {
             session: Some(self.entered.id.as_str()),
             workspace: &self.entered.workspace.id,

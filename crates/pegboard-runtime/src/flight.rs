@@ -25,6 +25,7 @@ use crate::catalogue::Tool;
 use crate::clock::Clock;
 use crate::event::{Event, Subject};
 use crate::optree::{OpTree, Operation};
+use crate::queues::QueueMap;
 use crate::runtime::Shared;
 
 /// How deep calls may be made by calls.
@@ -42,6 +43,8 @@ pub(crate) struct Flight {
     pub(crate) tool: Arc<Tool>,
     pub(crate) call: ValidCall,
     pub(crate) checks: Checks,
+    /// The queues there were when the tool was found.
+    pub(crate) queues: Arc<QueueMap>,
 }
 
 impl Flight {
@@ -346,7 +349,7 @@ impl Client for Track {
                 Some(end) => end.saturating_duration_since(Instant::now()),
                 None => MAX_ASKED
                     .saturating_sub(elapsed.stopped)
-                    .min(self.caller.shared().settings.question_timeout.into()),
+                    .min(self.caller.shared().settings().question_timeout.into()),
             };
             if limit.is_zero() {
                 return Err(AskError::TimedOut(MAX_ASKED));

@@ -3,7 +3,7 @@
 //! A [`Runtime`] has every tool there is; a [`Caller`] makes calls. From the outside in:
 //!
 //! - [`catalogue`]: which tools there are, and how one is found; [`names`], [`filter`] and [`search`] serve it;
-//! - [`toolbox`]: servers under one name, opened together;
+//! - [`toolbox`]: servers under one name, opened together; [`usage`] says who uses one;
 //! - `carry`: one call from its start to its end: record, admit, then the rings of `pipeline`:
 //!   cap, cache, queue, timeout, execute;
 //! - [`queue`] and [`queues`]: how many calls run at once, and who goes next;
@@ -45,8 +45,9 @@ pub mod sessions;
 pub mod spans;
 pub mod toolbox;
 pub mod trace;
+pub mod usage;
 pub mod wall;
 
 pub use caller::{Caller, CallerOptions, Memory};
 pub use calls::{CallId, CallStatus, MAX_CALLS, MAX_CALLS_EACH};
-pub use runtime::{Builder, Runtime, StartError};
+pub use runtime::{Builder, Changes, Plan, Prepared, Runtime, StartError};

@@ -106,7 +106,7 @@ impl Outputs {
 
     async fn keep(&self, flight: &Flight, body: &Body) -> Result<OutputHandle, StoreError> {
         let shared = flight.runtime();
-        let (store, true) = (self.store.as_deref(), shared.settings.tool_output.enabled) else {
+        let (store, true) = (self.store.as_deref(), shared.settings().tool_output.enabled) else {
             return Err(StoreError::Failed { reason: "outputs are not stored".to_owned() });
         };
         let store = store.ok_or_else(|| StoreError::Failed { reason: "there is no store".to_owned() })?;
@@ -120,7 +120,7 @@ impl Outputs {
             session: caller.id().to_owned(),
             principal: caller.owner().to_owned(),
             made: now,
-            expires: now.checked_add(shared.settings.tool_output.expires_after.into()).unwrap_or(now),
+            expires: now.checked_add(shared.settings().tool_output.expires_after.into()).unwrap_or(now),
         };
         store.put(handle.clone(), output, now).await?;
         caller.note_stored();
@@ -245,7 +245,7 @@ pub(crate) async fn replace(
             result
         }
         Err(error) => {
-            if shared.settings.tool_output.enabled && shared.outputs.is_on() {
+            if shared.settings().tool_output.enabled && shared.outputs.is_on() {
                 warn!(%error, "An output could not be stored; it is cut instead.");
             }
             let text = String::from_utf8_lossy(&body.bytes);

@@ -42,9 +42,12 @@ impl NamedQueue {
     }
 }
 
+/// The queues there are at one time.
+pub(crate) type QueueMap = HashMap<Arc<str>, NamedQueue>;
+
 /// The queues there are.
 #[derive(Debug, Default)]
-pub(crate) struct Queues(ArcSwap<HashMap<Arc<str>, NamedQueue>>);
+pub(crate) struct Queues(ArcSwap<QueueMap>);
 
 impl Queues {
     pub(crate) fn new(settings: &IndexMap<String, QueueSettings>) -> Self {
@@ -53,41 +56,35 @@ impl Queues {
         queues
     }
 
+    /// The queues there are now.
+    pub(crate) fn load(&self) -> Arc<QueueMap> {
+        self.0.load_full()
+    }
+
     /// Changes the queues while they are in use: those that stay keep whoever waits in them.
     pub(crate) fn configure(&self, settings: &IndexMap<String, QueueSettings>) {
         let before = self.0.load_full();
-        let now = settings.iter().map(|(name, settings)| {
-            let name: Arc<str> = name.as_str().into();
-            let queue =
-                before.get(&name).map_or_else(|| Queue::new(of(settings)), |before| before.queue.clone());
-            queue.resize(of(settings));
-            let named = NamedQueue {
-                name: Arc::clone(&name),
-                queue,
-                default_timeout: settings.default_timeout_ms.map(Duration::from),
-                wait_timeout: of(settings).wait_timeout,
-                shared_slots: settings.max_concurrency.filter(|_| settings.shared),
-            };
-            (name, named)
-        });
-        self.0.store(Arc::new(now.collect()));
+        self.0.store(Arc::new(next(&before, settings)));
     }
 
-    /// Whether there is a queue of this name.
-    pub(crate) fn contains(&self, name: &str) -> bool {
-        name == DEFAULT_QUEUE || self.0.load().contains_key(name)
+    /// Changes the queues of these names, and leaves all others as they are.
+    pub(crate) fn add(&self, settings: &IndexMap<String, QueueSettings>) {
+        let mut queues = QueueMap::clone(&self.0.load());
+        let changed = next(&queues, settings);
+        queues.extend(changed);
+        self.0.store(Arc::new(queues));
     }
 
     /// The queue that a call goes through, if it goes through one that is there.
     pub(crate) fn of(&self, flight: &Flight) -> Option<NamedQueue> {
-        self.0.load().get(name(flight)?).cloned()
+        self.find(flight, name(flight)?)
     }
 
     /// The queue that a call goes through, or why it cannot.
     pub(crate) fn wanted(&self, flight: &Flight) -> Result<Option<NamedQueue>, CallError> {
         let Some(name) = name(flight) else { return Ok(None) };
-        match self.0.load().get(name) {
-            Some(queue) => Ok(Some(queue.clone())),
+        match self.find(flight, name) {
+            Some(queue) => Ok(Some(queue)),
             // Without a configuration this one has no limit.
             None if name == DEFAULT_QUEUE => Ok(None),
             None => Err(CallError::QueueTimeout {
@@ -97,6 +94,11 @@ impl Queues {
         }
     }
 
+    /// A queue as it was when the tool of a call was found: its tool may be of a configuration whose queues are gone.
+    fn find(&self, flight: &Flight, name: &str) -> Option<NamedQueue> {
+        flight.queues.get(name).or(self.0.load().get(name)).cloned()
+    }
+
     /// How busy every queue is, by name.
     pub(crate) fn depths(&self) -> Vec<Event> {
         let queues = self.0.load();
@@ -104,6 +106,24 @@ impl Queues {
         queues.sort_by(|a, b| a.name.cmp(&b.name));
         queues.into_iter().map(NamedQueue::depth).collect()
     }
+}
+
+/// The queues of these settings. Those that were there before are the same, with another size.
+fn next(before: &QueueMap, settings: &IndexMap<String, QueueSettings>) -> QueueMap {
+    let now = settings.iter().map(|(name, settings)| {
+        let name: Arc<str> = name.as_str().into();
+        let queue = before.get(&name).map_or_else(|| Queue::new(of(settings)), |before| before.queue.clone());
+        queue.resize(of(settings));
+        let named = NamedQueue {
+            name: Arc::clone(&name),
+            queue,
+            default_timeout: settings.default_timeout_ms.map(Duration::from),
+            wait_timeout: of(settings).wait_timeout,
+            shared_slots: settings.max_concurrency.filter(|_| settings.shared),
+        };
+        (name, named)
+    });
+    now.collect()
 }
 
 /// The name of the queue that a call goes through.

@@ -47,34 +47,42 @@ impl Caller {
         context.options.timeout = context.options.timeout.or(Some(self.request_limit(server)));
         let call = Call {
             context,
-            ..Call::new(ToolRef::Name(found.flat_name.to_string()), Arguments::from(request.params))
+            ..Call::new(ToolRef::Name(found.tool.flat_name.to_string()), Arguments::from(request.params))
         };
-        carry::start_at(self.clone(), self.tree().clone(), call, Found { tool: found, corrected_from: None })
+        carry::start_at(self.clone(), self.tree().clone(), call, found)
     }
 
     /// The server's answers to one method, as a tool that is in no list.
-    fn desk(&self, id: &ServerId, method: Method) -> Result<Arc<Tool>, CallError> {
+    fn desk(&self, id: &ServerId, method: Method) -> Result<Found, CallError> {
         self.permit(&id.toolbox)?;
-        let server = self.shared().toolboxes.server(&id.toolbox, &id.server).ok_or_else(|| {
-            CallError::NotFound(NotFound::Server {
-                toolbox: id.toolbox.to_string(),
-                server: id.server.to_string(),
-                available: self.shared().toolboxes.servers_of(&id.toolbox),
-            })
-        })?;
+        let (server, in_use) = loop {
+            let toolboxes = &self.shared().layout().toolboxes;
+            let server = toolboxes.server(&id.toolbox, &id.server).ok_or_else(|| {
+                CallError::NotFound(NotFound::Server {
+                    toolbox: id.toolbox.to_string(),
+                    server: id.server.to_string(),
+                    available: toolboxes.servers_of(&id.toolbox),
+                })
+            })?;
+            // Where one has ended, something else has taken its place already.
+            if let Some(in_use) = server.usage.begin() {
+                break (server.clone(), in_use);
+            }
+        };
         let handler = Arc::new(Desk { provider: Arc::clone(&server.provider), method });
         let entry = ToolEntry::from_handler(method.as_str(), "", handler).unmanaged();
         let mut tool = Tool::lone(id.server.as_str(), Arc::new(entry), server.provider.kind(), "");
         let desk = Arc::make_mut(&mut tool);
         desk.id.toolbox = id.toolbox.clone();
         desk.rules.judge = Some(Judge::Server);
-        Ok(tool)
+        Ok(Found { tool, corrected_from: None, in_use, queues: self.shared().queues.load() })
     }
 
     fn request_limit(&self, id: &ServerId) -> Duration {
-        let of_server = self.shared().toolboxes.server(&id.toolbox, &id.server);
+        let layout = self.shared().layout();
+        let of_server = layout.toolboxes.server(&id.toolbox, &id.server);
         let of_server = of_server.and_then(|server| server.settings.request_timeout_ms);
-        of_server.unwrap_or(self.shared().settings.tool_timeout).into()
+        of_server.unwrap_or(self.shared().settings().tool_timeout).into()
     }
 }
 

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use arc_swap::ArcSwap;
 use futures_util::StreamExt;
 use futures_util::future::join_all;
 use futures_util::stream::FuturesUnordered;
@@ -15,6 +16,7 @@ use pegboard_core::arguments::Arguments;
 use pegboard_core::call::{Call, ToolRef};
 use pegboard_core::error::CallError;
 use pegboard_core::provider::ServerState;
+use pegboard_core::redact::{self, Redactor};
 use pegboard_core::settings::{QueueSettings, RuntimeSettings};
 use pegboard_core::store::{CacheStore, SlotStore};
 use serde_json::Value;
@@ -29,23 +31,29 @@ use crate::caller::{Caller, CallerOptions};
 use crate::callers::Callers;
 use crate::calls::{CallId, CallStatus, Calls};
 use crate::catalogue::{Catalogue, Shelf, Snapshot, Tool};
-use crate::chains::PublishedChains;
 use crate::event::{Event, Events};
 use crate::outputs::Outputs;
 use crate::park::Parking;
 use crate::pipeline::{Flights, Pipeline};
-use crate::queues::Queues;
+use crate::queues::{QueueMap, Queues};
 use crate::requests::ServerUpdate;
 use crate::sessions::Sessions;
 use crate::spans::Spans;
 use crate::toolbox::{ConfiguredToolbox, Server, ServerStatus, Toolboxes};
 use crate::trace::Traces;
+use crate::usage::InUse;
 use crate::wall::WallClock;
-use pegboard_core::redact::{self, Redactor};
 
 mod builder;
+mod following;
+mod plan;
+mod reload;
 
-pub use builder::{Builder, StartError};
+pub use builder::Builder;
+pub use plan::{Plan, StartError};
+pub use reload::{Changes, Prepared};
+
+use plan::Layout;
 
 /// The toolbox of servers that name none.
 pub(crate) const DEFAULT_TOOLBOX: &str = "default";
@@ -79,9 +87,9 @@ pub struct Runtime(Arc<Shared>);
 
 /// What everybody who carries out calls shares.
 pub(crate) struct Shared {
-    pub(crate) settings: RuntimeSettings,
+    /// What is carried out now.
+    layout: ArcSwap<Layout>,
     pub(crate) catalogue: Catalogue,
-    pub(crate) toolboxes: Toolboxes,
     pub(crate) builtins: HashMap<&'static str, Arc<Tool>>,
     pub(crate) queues: Queues,
     pub(crate) cache: Option<Arc<dyn CacheStore>>,
@@ -90,7 +98,6 @@ pub(crate) struct Shared {
     pub(crate) outputs: Outputs,
     pub(crate) sessions: Option<Sessions>,
     pub(crate) traces: Option<Traces>,
-    chains: Vec<PublishedChains>,
     pub(crate) events: Events,
     pub(crate) spans: Option<Arc<dyn Spans>>,
     pub(crate) calls: Arc<Calls>,
@@ -100,9 +107,9 @@ pub(crate) struct Shared {
     pub(crate) wall: WallClock,
     pub(crate) tasks: TaskTracker,
     pub(crate) closing: CancellationToken,
-    pub(crate) redactor: Redactor,
+    pub(crate) redactor: ArcSwap<Redactor>,
     pub(crate) updates: broadcast::Sender<ServerUpdate>,
-    /// What the catalogue was last made from.
+    /// What the catalogue was last made from. Whoever changes the catalogue or the layout holds it.
     shelves: Mutex<Vec<Shelf>>,
     /// How often the catalogue was made.
     n_catalogues: watch::Sender<u64>,
@@ -113,6 +120,9 @@ pub(crate) struct Shared {
 pub(crate) struct Found {
     pub(crate) tool: Arc<Tool>,
     pub(crate) corrected_from: Option<String>,
+    /// Keeps its server from ending.
+    pub(crate) in_use: InUse,
+    pub(crate) queues: Arc<QueueMap>,
 }
 
 impl Runtime {
@@ -147,7 +157,7 @@ impl Runtime {
 
     /// How every server is, in the order of the configuration.
     pub fn servers(&self) -> Vec<ServerStatus> {
-        self.0.toolboxes.status(&self.0)
+        self.0.layout().toolboxes.status(&self.0)
     }
 
     /// Tells when the catalogue has changed; the value is how often it has.
@@ -157,16 +167,17 @@ impl Runtime {
 
     /// The toolboxes as they are configured, open or not, in order.
     pub fn toolboxes(&self) -> Vec<ConfiguredToolbox> {
-        self.0.toolboxes.configured()
+        self.0.layout().toolboxes.configured()
     }
 
     /// Whether an answer to a client may be stored and not handed over, so that there may be something to read back.
     pub fn may_store_outputs(&self) -> bool {
-        let Shared { settings, outputs, toolboxes, .. } = &*self.0;
+        let layout = self.0.layout();
+        let Layout { settings, toolboxes, .. } = &*layout;
         let has_limit = settings.tool_response_max_bytes.is_some()
             || settings.tool_output.session_token_budget.is_some()
             || toolboxes.has_caps();
-        outputs.is_on() && settings.tool_output.enabled && has_limit
+        self.0.outputs.is_on() && settings.tool_output.enabled && has_limit
     }
 
     /// What servers say that belongs to no call.
@@ -209,9 +220,9 @@ impl Runtime {
         self.0.queues.depths()
     }
 
-    /// The settings it was started with.
-    pub fn settings(&self) -> &RuntimeSettings {
-        &self.0.settings
+    /// The settings of now.
+    pub fn settings(&self) -> Arc<RuntimeSettings> {
+        self.0.settings()
     }
 
     /// Ends everything: new calls are refused, those under way may take `grace` to end and are called off then, and
@@ -220,8 +231,8 @@ impl Runtime {
         let shared = &self.0;
         let n_canceled = shared.calls.close(grace).await;
         shared.parking.clear();
-        shared.closing.cancel();
-        let servers = shared.toolboxes.0.values().flat_map(|toolbox| toolbox.servers.values());
+        let layout = shared.close();
+        let servers = layout.toolboxes.0.values().flat_map(|toolbox| toolbox.servers.values());
         let ending = join_all(servers.map(|server| server.provider.shut_down()));
         let _ = time::timeout(PROVIDER_FAREWELL, ending).await;
         if let Some(traces) = &shared.traces {
@@ -242,15 +253,44 @@ impl fmt::Debug for Runtime {
 }
 
 impl Shared {
+    /// What is carried out now.
+    pub(crate) fn layout(&self) -> Arc<Layout> {
+        self.layout.load_full()
+    }
+
+    /// Whether nothing has taken the place of a layout yet.
+    pub(crate) fn is_current(&self, layout: &Arc<Layout>) -> bool {
+        Arc::ptr_eq(layout, &self.layout.load())
+    }
+
+    /// The settings of now.
+    pub(crate) fn settings(&self) -> Arc<RuntimeSettings> {
+        Arc::clone(&self.layout.load().settings)
+    }
+
+    /// Ends what goes on in the background. Nothing takes the place of the layout from now on.
+    fn close(&self) -> Arc<Layout> {
+        let _shelves = self.shelves.lock().unwrap_or_else(PoisonError::into_inner);
+        self.closing.cancel();
+        self.layout()
+    }
+
     /// The tool that a call means for this caller.
     pub(crate) fn resolve(&self, caller: &Caller, call: &Call) -> Result<Found, CallError> {
-        match &call.tool {
-            ToolRef::Id(id) => {
-                caller.permit(&id.toolbox)?;
-                let tool = Arc::clone(self.catalogue.load().lookup(id)?);
-                Ok(Found { tool, corrected_from: None })
+        loop {
+            // First, so that the queues of the tool are among these or among those that come after.
+            let queues = self.queues.load();
+            let (tool, corrected_from) = match &call.tool {
+                ToolRef::Id(id) => {
+                    caller.permit(&id.toolbox)?;
+                    (Arc::clone(self.catalogue.load().lookup(id)?), None)
+                }
+                ToolRef::Name(name) => self.resolve_name(caller, name, Some(&call.arguments))?,
+            };
+            // Where a server has ended, something else has taken its place already.
+            if let Some(in_use) = tool.usage.begin() {
+                return Ok(Found { tool, corrected_from, in_use, queues });
             }
-            ToolRef::Name(name) => self.resolve_name(caller, name, Some(&call.arguments)),
         }
     }
 
@@ -259,26 +299,24 @@ impl Shared {
         caller: &Caller,
         name: &str,
         arguments: Option<&Arguments>,
-    ) -> Result<Found, CallError> {
+    ) -> Result<(Arc<Tool>, Option<String>), CallError> {
         if let Some(tool) = self.builtins.get(name) {
-            return Ok(Found { tool: Arc::clone(tool), corrected_from: None });
+            return Ok((Arc::clone(tool), None));
         }
         let snapshot = self.catalogue.load();
         let accepts =
             |tool: &Tool| arguments.is_some_and(|given| tool.entry.input_schema().check(given.value()).valid);
         caller.with_scope(|scope| {
             let found = snapshot.resolve(name, scope, &accepts)?;
-            Ok(Found { tool: Arc::clone(found.tool), corrected_from: found.corrected_from })
+            Ok((Arc::clone(found.tool), found.corrected_from))
         })
     }
 
     /// The tool of exactly this name.
     pub(crate) fn find(&self, caller: &Caller, name: &str) -> Option<Arc<Tool>> {
         // Without arguments nothing can be guessed from them.
-        self.resolve_name(caller, name, None)
-            .ok()
-            .filter(|found| found.corrected_from.is_none())
-            .map(|found| found.tool)
+        let (tool, corrected_from) = self.resolve_name(caller, name, None).ok()?;
+        corrected_from.is_none().then_some(tool)
     }
 
     /// The tool that a call means, after its server was asked what it has; `None` if that would change nothing.
@@ -287,20 +325,39 @@ impl Shared {
         caller: &Caller,
         call: &Call,
     ) -> Option<Result<Found, CallError>> {
+        loop {
+            let layout = self.layout();
+            let found = self.resolve_by_opening(&layout, caller, call).await;
+            // What was asked may have been replaced in the meantime.
+            if matches!(found, Some(Ok(_))) || self.is_current(&layout) {
+                return found;
+            }
+            if let Ok(found) = self.resolve(caller, call) {
+                return Some(Ok(found));
+            }
+        }
+    }
+
+    async fn resolve_by_opening(
+        &self,
+        Layout { toolboxes, .. }: &Layout,
+        caller: &Caller,
+        call: &Call,
+    ) -> Option<Result<Found, CallError>> {
         let is_changed = match &call.tool {
             ToolRef::Id(id) => {
                 caller.permit(&id.toolbox).ok()?;
-                match self.toolboxes.open_server_of(id).await {
+                match toolboxes.open_server_of(id).await {
                     Ok(is_changed) => is_changed,
                     Err(error) => return Some(Err(error)),
                 }
             }
             ToolRef::Name(name) => {
-                if let Some(found) = self.find_by_opening(caller, call, name).await {
+                if let Some(found) = self.find_by_opening(toolboxes, caller, call, name).await {
                     return Some(Ok(found));
                 }
                 // Why its server cannot be used says more than that nobody knows the tool.
-                let server = self.toolboxes.down(name, |toolbox| caller.has_open(toolbox))?;
+                let server = toolboxes.down(name, |toolbox| caller.has_open(toolbox))?;
                 return server.open().await.err().map(Err);
             }
         };
@@ -314,8 +371,14 @@ impl Shared {
     /// The tool that a name means, as soon as one server turns out to have it, so that nobody waits for one that hangs.
     ///
     /// Servers that the name speaks of are asked first: a call of one server's tool does not start all others.
-    async fn find_by_opening(&self, caller: &Caller, call: &Call, name: &str) -> Option<Found> {
-        let (likely, mut others) = self.toolboxes.unknown(name, |toolbox| caller.has_open(toolbox));
+    async fn find_by_opening(
+        &self,
+        toolboxes: &Toolboxes,
+        caller: &Caller,
+        call: &Call,
+        name: &str,
+    ) -> Option<Found> {
+        let (likely, mut others) = toolboxes.unknown(name, |toolbox| caller.has_open(toolbox));
         let mut opening: FuturesUnordered<_> = likely.into_iter().map(Server::open).collect();
         let mut patience = pin!(time::sleep(LIKELY_FIRST));
         loop {
@@ -343,38 +406,48 @@ impl Shared {
     /// Makes the catalogue anew if a server offers something else than when it was last made.
     pub(crate) fn refresh(&self) {
         let mut built = self.shelves.lock().unwrap_or_else(PoisonError::into_inner);
-        let shelves = self.toolboxes.shelves();
+        let layout = self.layout();
+        let shelves = layout.toolboxes.shelves();
         let is_same = built.len() == shelves.len()
             && built.iter().zip(&shelves).all(|(before, now)| Arc::ptr_eq(&before.offer, &now.offer));
         if is_same {
             return;
         }
-        let snapshot = self.catalogue.load().rebuild(&shelves, self.settings.tool_name_max_length);
-        let n_tools = snapshot.tools().len();
+        self.publish(&layout, shelves, &mut built);
+        drop(built);
+        self.tell_of_catalogue();
+    }
+
+    /// Makes the catalogue anew from what the servers of a layout offer.
+    fn publish(&self, layout: &Layout, shelves: Vec<Shelf>, built: &mut Vec<Shelf>) {
+        let snapshot = self.catalogue.load().rebuild(&shelves, layout.settings.tool_name_max_length);
         self.catalogue.publish(snapshot);
         *built = shelves;
-        drop(built);
+    }
+
+    /// Tells everybody that the catalogue was made anew.
+    fn tell_of_catalogue(&self) {
         // Their tools may say other things of themselves than before.
         let snapshot = self.catalogue.load();
-        self.chains.iter().for_each(|chains| chains.follow(&snapshot));
+        self.layout.load().chains.values().for_each(|chains| chains.follow(&snapshot));
         self.n_catalogues.send_modify(|n_catalogues| *n_catalogues += 1);
-        self.events.emit(|| Event::Catalogue { n_tools });
+        self.events.emit(|| Event::Catalogue { n_tools: snapshot.tools().len() });
     }
 
     /// How many servers are started at once when many are.
     pub(crate) fn n_starts_at_once(&self) -> usize {
-        self.settings.mcp_init_concurrency.unwrap_or(usize::MAX).max(1)
+        self.settings().mcp_init_concurrency.unwrap_or(usize::MAX).max(1)
     }
 
     /// A value as it may be written down.
     pub(crate) fn redacted(&self, value: &Value) -> String {
         // Value by value: in the text of the whole a secret may be spelled with escapes.
-        self.redactor.value(&redact::redacted(value)).to_string()
+        self.redactor.load().value(&redact::redacted(value)).to_string()
     }
 
     /// A state as it may be told.
     pub(crate) fn without_secrets(&self, state: &ServerState) -> ServerState {
-        let clean = |text: &str| self.redactor.text(text).into_owned();
+        let clean = |text: &str| self.redactor.load().text(text).into_owned();
         match state {
             ServerState::Failed { why, fix } => ServerState::Failed { why: clean(why), fix: clean(fix) },
             ServerState::NeedsLogin { fix } => ServerState::NeedsLogin { fix: clean(fix) },

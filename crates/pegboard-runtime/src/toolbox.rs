@@ -1,6 +1,5 @@
 //! Toolboxes: servers under one name, opened together.
 
-use std::cmp::Reverse;
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -11,15 +10,18 @@ use indexmap::IndexMap;
 use pegboard_core::error::{CallError, NotFound};
 use pegboard_core::id::{ServerName, ToolId, ToolboxName};
 use pegboard_core::provider::{Offer, Provider, ServerState, ToolKind};
-use pegboard_core::settings::{ServerSettings, StartRule};
+use pegboard_core::settings::ServerSettings;
 use pegboard_json::RawJson;
 use serde::Serialize;
 use tokio::sync::watch;
 use tokio::time::{self, Instant};
+use tokio_util::sync::CancellationToken;
 
 use crate::catalogue::{Form, Scope, Shelf, View};
 use crate::event::Start;
+use crate::requests::ServerId;
 use crate::runtime::Shared;
+use crate::usage::Usage;
 
 /// How long a server may take to be ready.
 const OPEN_TIMEOUT: Duration = Duration::from_mins(1);
@@ -38,13 +40,17 @@ pub(crate) struct Toolbox {
     pub(crate) servers: IndexMap<ServerName, Server>,
 }
 
-/// A server in a toolbox.
+/// A server in a toolbox. Clones are the same server.
+#[derive(Clone)]
 pub(crate) struct Server {
     pub(crate) provider: Arc<dyn Provider>,
     pub(crate) settings: Arc<ServerSettings>,
     pub(crate) offer: watch::Receiver<Arc<Offer>>,
     pub(crate) state: watch::Receiver<ServerState>,
-    opening: Opening,
+    pub(crate) usage: Usage,
+    /// Something else has taken its place.
+    pub(crate) replaced: CancellationToken,
+    opening: Arc<Opening>,
 }
 
 /// A toolbox as it is configured, open or not.
@@ -148,10 +154,19 @@ impl Toolboxes {
                     kind: server.provider.kind(),
                     settings: Arc::clone(&server.settings),
                     offer: Arc::clone(&server.offer.borrow()),
+                    usage: server.usage.clone(),
                 });
             }
         }
         shelves
+    }
+
+    /// Every server and where it is, in order.
+    pub(crate) fn servers(&self) -> impl Iterator<Item = (ServerId, Server)> {
+        self.0.iter().flat_map(|(toolbox, contents)| {
+            let place = |server: &ServerName| ServerId { toolbox: toolbox.clone(), server: server.clone() };
+            contents.servers.iter().map(move |(name, server)| (place(name), server.clone()))
+        })
     }
 
     /// A server of a toolbox.
@@ -254,21 +269,6 @@ impl Toolboxes {
         failed.collect()
     }
 
-    /// Starts the servers that start with everything else; how that went, the slowest first.
-    pub(crate) async fn start_eager(&self, usual: StartRule, n_at_once: usize) -> Vec<Start> {
-        let mut starting = Vec::new();
-        for (toolbox, contents) in &self.0 {
-            for (name, server) in &contents.servers {
-                if server.settings.start.unwrap_or(usual) == StartRule::Eager {
-                    starting.push(server.started(toolbox, name));
-                }
-            }
-        }
-        let mut starts: Vec<Start> = stream::iter(starting).buffer_unordered(n_at_once).collect().await;
-        starts.sort_by_key(|start| Reverse(start.took));
-        starts
-    }
-
     /// The servers of which nobody knows yet what they have, in toolboxes of which `is_meant` is true: those that `tool`
     /// may be named after, and the others.
     pub(crate) fn unknown(
@@ -315,17 +315,37 @@ async fn before<T>(limit: Option<Instant>, coming: impl Future<Output = T>) -> O
 impl Server {
     pub(crate) fn new(provider: Arc<dyn Provider>, settings: ServerSettings) -> Self {
         let (offer, state) = (provider.offer(), provider.state());
-        Self { provider, settings: Arc::new(settings), offer, state, opening: Opening::default() }
+        Self {
+            provider,
+            settings: Arc::new(settings),
+            offer,
+            state,
+            usage: Usage::default(),
+            replaced: CancellationToken::new(),
+            opening: Arc::default(),
+        }
     }
 
-    fn is_ready(&self) -> bool {
+    /// The same server, with other settings for its tools.
+    pub(crate) fn with_settings(&self, settings: &Arc<ServerSettings>) -> Self {
+        Self { settings: Arc::clone(settings), ..self.clone() }
+    }
+
+    /// Whether both are handles of one server.
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        self.offer.same_channel(&other.offer)
+    }
+
+    pub(crate) fn is_ready(&self) -> bool {
         *self.state.borrow() == ServerState::Ready
     }
 
-    async fn started(&self, toolbox: &ToolboxName, name: &ServerName) -> Start {
+    /// Makes it ready, and says how that went.
+    pub(crate) async fn started(&self, place: &ServerId) -> Start {
         let begun = Instant::now();
         let error = self.open().await.err().map(|error| error.text());
-        Start { toolbox: toolbox.to_string(), server: name.to_string(), took: begun.elapsed(), error }
+        let ServerId { toolbox, server } = place;
+        Start { toolbox: toolbox.to_string(), server: server.to_string(), took: begun.elapsed(), error }
     }
 
     /// Whether it has yet to say what it has.

@@ -12,6 +12,7 @@ use pegboard_core::provider::{Offer, ToolKind};
 use pegboard_core::settings::ServerSettings;
 use pegboard_runtime::catalogue::{Catalogue, Form, OutputSchemas, Scope, Shelf, Snapshot, Tool, View};
 use pegboard_runtime::names::DEFAULT_LIMIT;
+use pegboard_runtime::usage::Usage;
 use serde_json::{Value, json};
 
 fn toolbox(name: &str) -> ToolboxName {
@@ -42,6 +43,7 @@ fn shelf(place: &str, tools: &[&str]) -> Shelf {
             tools: tools.iter().map(|name| Arc::new(entry(name))).collect(),
             ..Offer::default()
         }),
+        usage: Usage::default(),
     }
 }
 

@@ -10,6 +10,7 @@ use pegboard_core::provider::{Offer, ToolKind};
 use pegboard_runtime::catalogue::{Scope, Shelf, Snapshot};
 use pegboard_runtime::names::DEFAULT_LIMIT;
 use pegboard_runtime::search::{MAX_HITS, Query};
+use pegboard_runtime::usage::Usage;
 use serde_json::{Value, json};
 
 fn entry(name: &str, description: &str) -> ToolEntry {
@@ -23,6 +24,7 @@ fn shelf(toolbox: &str, server: &str, tools: impl IntoIterator<Item = ToolEntry>
         kind: ToolKind::Mcp,
         settings: Arc::default(),
         offer: Arc::new(Offer { tools: tools.into_iter().map(Arc::new).collect(), ..Offer::default() }),
+        usage: Usage::default(),
     }
 }
 

@@ -113,6 +113,7 @@ impl Stock {
         let stand = previous.stand(&shelf.toolbox, &shelf.server)?;
         let is_same = Arc::ptr_eq(&stand.shelf.offer, &shelf.offer)
             && Arc::ptr_eq(&stand.shelf.settings, &shelf.settings)
+            && stand.shelf.usage.is_same(&shelf.usage)
             && stand.shelf.kind == shelf.kind;
         is_same.then(|| Self {
             tools: previous.tools[stand.span.clone()].to_vec(),
@@ -157,6 +158,7 @@ impl Stock {
                 agent_mode_name: Arc::clone(&unnamed),
                 aliases: aliases(settings.tools.get(entry.name())),
                 fingerprint: Arc::clone(&fingerprint),
+                usage: shelf.usage.clone(),
                 schema_digest: OnceLock::new(),
             }));
         }

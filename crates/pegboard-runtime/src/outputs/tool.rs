@@ -68,14 +68,15 @@ impl Reader {
             Ok(output) => output,
             Err(error) => return Ok(Output::failure(format!("{error}."))),
         };
-        let max_bytes = shared.settings.tool_response_max_bytes.unwrap_or(PAGE_BYTES);
-        let settings = &shared.settings.tool_output;
-        let settings = settings.clone();
+        let settings = shared.settings();
+        let max_bytes = settings.tool_response_max_bytes.unwrap_or(PAGE_BYTES);
         aside(move |effort| {
             let StoredOutput { body, content_type, .. } = &output;
             match reading::read_within(body, content_type, &request.view, max_bytes, effort) {
                 Ok(reading) => Output::new(reading.text.into()),
-                Err(ReadError::NeedsModel { .. }) => without_model(body, &request.view, &settings, max_bytes),
+                Err(ReadError::NeedsModel { .. }) => {
+                    without_model(body, &request.view, &settings.tool_output, max_bytes)
+                }
                 Err(error) => Output::failure(format!("{error}.")),
             }
         })

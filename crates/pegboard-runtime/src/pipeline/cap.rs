@@ -25,7 +25,7 @@ impl<R: Ring> Ring for Cap<R> {
             return Ok(output);
         }
         let max_bytes = max_bytes(flight).unwrap_or(usize::MAX);
-        let budget = flight.runtime().settings.tool_output.session_token_budget;
+        let budget = flight.runtime().settings().tool_output.session_token_budget;
         if output.n_bytes() <= max_bytes && budget.is_none() {
             return Ok(output);
         }
@@ -52,7 +52,7 @@ impl<R: Ring> Ring for Cap<R> {
 
 /// How many bytes of an answer this caller is handed.
 fn max_bytes(flight: &Flight) -> Option<usize> {
-    let for_all = flight.tool.rules.max_output.or(flight.runtime().settings.tool_response_max_bytes);
+    let for_all = flight.tool.rules.max_output.or(flight.runtime().settings().tool_response_max_bytes);
     for_all.or(match flight.call.context().origin {
         Origin::Agent => Some(AGENT_MAX_BYTES),
         // What a server answers a client is passed on as it is.

@@ -37,7 +37,7 @@ pub(super) async fn passes(flight: &Flight, limit: Duration, runner: &Track) {
     // Before the tool has begun it begins now.
     let started = flight.track.begun().unwrap_or_else(Instant::now);
     let before = clock.elapsed().stopped;
-    let extends_up_to = flight.runtime().settings.progress.extends_up_to.map(Duration::from);
+    let extends_up_to = flight.runtime().settings().progress.extends_up_to.map(Duration::from);
     let due = |elapsed: Elapsed| {
         if let Some(end) = elapsed.kept_until {
             return end;
@@ -66,7 +66,7 @@ pub(super) fn limit(flight: &Flight) -> Option<Duration> {
             TimeLimit::Never => None,
             TimeLimit::Unset => {
                 let of_queue = flight.runtime().queues.of(flight).and_then(|queue| queue.default_timeout);
-                Some(of_queue.unwrap_or_else(|| flight.runtime().settings.tool_timeout.into()))
+                Some(of_queue.unwrap_or_else(|| flight.runtime().settings().tool_timeout.into()))
             }
         }
     };

@@ -12,6 +12,7 @@ mod hostile;
 mod lives;
 mod queues;
 mod records;
+mod reloads;
 mod sizes;
 mod stores;
 mod tasks;
