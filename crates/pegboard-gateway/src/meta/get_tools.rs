@@ -266,7 +266,7 @@ fn is_asked_again(caller: &Caller, answer: &Value) -> bool {
     let mut hasher = DefaultHasher::new();
     answer.to_string().hash(&mut hasher);
     let (digest, n_calls) = (hasher.finish(), caller.tree().totals().tools_run);
-    let last = attachments.get_or_attach(*LAST, Mutex::<Last>::default);
+    let last = attachments.get_or_attach(&LAST, Mutex::<Last>::default);
     let mut last = last.lock().unwrap_or_else(PoisonError::into_inner);
     let is_same = last.digest == digest && last.n_calls == n_calls;
     let n_times = if is_same { last.n_times.saturating_add(1) } else { 1 };

@@ -118,7 +118,7 @@ impl Homes {
         }
         let home = match context.tools.as_ref().and_then(|tools| tools.attachments()) {
             Some(session) => {
-                let found: Arc<Mutex<Option<Arc<Home>>>> = session.get_or_attach(self.slot, Mutex::default);
+                let found: Arc<Mutex<Option<Arc<Home>>>> = session.get_or_attach(&self.slot, Mutex::default);
                 let mut found = found.lock().unwrap_or_else(PoisonError::into_inner);
                 match &*found {
                     Some(home) => Arc::clone(home),

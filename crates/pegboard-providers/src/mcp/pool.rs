@@ -53,6 +53,7 @@ pub struct PoolOptions {
 struct Shared {
     server: Server,
     n_holders: AtomicUsize,
+    is_recalled: AtomicBool,
 }
 
 /// A server of a pool. When the last lease of it is given up or dropped it is ended.
@@ -77,7 +78,8 @@ impl Pool {
         }
         let connect = self.way_to(&settings)?;
         let server = Server::new(settings, connect);
-        let shared = Arc::new(Shared { server, n_holders: AtomicUsize::new(1) });
+        let (n_holders, is_recalled) = (AtomicUsize::new(1), AtomicBool::new(false));
+        let shared = Arc::new(Shared { server, n_holders, is_recalled });
         servers.insert(key, Arc::downgrade(&shared));
         Ok(Lease { shared, is_held: AtomicBool::new(true) })
     }
@@ -143,9 +145,11 @@ impl Lease {
     }
 
     /// Offers what the server offered when it was last there, until it says itself what it offers; see
-    /// [`Server::recall`].
+    /// [`Server::recall`]. One lease does it for all.
     pub async fn recall(&self, store: Arc<dyn CatalogueStore>, now: SystemTime) {
-        self.shared.server.recall(store, now).await;
+        if !self.shared.is_recalled.swap(true, Ordering::Relaxed) {
+            self.shared.server.recall(store, now).await;
+        }
     }
 
     /// Gives the lease up; `true` if it was the last one.

@@ -157,6 +157,38 @@ async fn whoever_has_the_same_settings_has_the_same_server_until_the_last_one_go
 }
 
 #[tokio::test]
+async fn who_takes_a_lease_before_another_is_given_up_finds_the_same_process() {
+    let (settings, mark) = settings("server");
+    let pool = pool();
+    let mut lease = pool.server(settings.clone()).unwrap();
+    lease.open().await.unwrap();
+    let before = processes(&mark);
+    for _ in 0..100 {
+        let next = pool.server(settings.clone()).unwrap();
+        assert!(next.offer().same_channel(&lease.offer()) && *next.state().borrow() == ServerState::Ready);
+        assert_eq!(next.offer().borrow().tools.len(), lease.offer().borrow().tools.len());
+        lease.shut_down().await;
+        lease = next;
+    }
+    assert_eq!(simple(&lease).await, "This is a simple text response for testing.");
+    assert_eq!(processes(&mark), before);
+
+    // Another variable makes it another server.
+    let mut changed = settings;
+    let Target::Program(program) = &mut changed.target else { panic!("it is a program") };
+    program.env.insert("TOKEN".to_owned(), Secret::new("hush-hush-2"));
+    let other = pool.server(changed).unwrap();
+    other.open().await.unwrap();
+    assert!(!other.offer().same_channel(&lease.offer()));
+    let both = processes(&mark);
+    assert!(both.len() == 2 && both.is_superset(&before));
+    lease.shut_down().await;
+    assert_eq!(processes(&mark), &both - &before);
+    other.shut_down().await;
+    none_left(&mark).await;
+}
+
+#[tokio::test]
 async fn a_program_that_is_killed_is_started_again() {
     let (settings, mark) = settings("server");
     let server = pool().server(settings).unwrap();
