@@ -14,18 +14,18 @@ use pegboard_wire::server::{
     Change, ClientDescription, Description, Reply, ServerRequest, Service, SessionId,
 };
 use serde_json::json;
-use tokio::sync::broadcast;
+use tokio::sync::{broadcast, watch};
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::extras::{Extra, Order, ReadingRoom};
 use crate::library::Kind;
-use crate::profile::Board;
+use crate::profile::{Board, View};
 use crate::sessions::Callers;
 use crate::surface::{Answering, Life, Surface, Surfaces, Viewer};
 use crate::tasks::{self, Table};
 use crate::visit::Visit;
 use crate::visit::desk::Desk;
-use crate::warming::{Warming, whole};
+use crate::warming::{WarmUp, whole};
 
 /// How many changes a client may be behind before it must read everything anew.
 const MAX_CHANGES: usize = 64;
@@ -41,13 +41,13 @@ static INFO: LazyLock<RawJson> = LazyLock::new(|| {
 /// One profile as a service of the protocol.
 pub(crate) struct Endpoint {
     board: Arc<Board>,
-    surfaces: Surfaces,
+    surfaces: watch::Sender<Arc<Surfaces>>,
     callers: Callers,
     reading: Arc<ReadingRoom>,
     desk: Arc<Desk>,
     tasks: Arc<Table>,
     changes: broadcast::Sender<Change>,
-    warming: OnceLock<Warming>,
+    warming: WarmUp,
     /// Who tells of changes, once somebody wants to hear of them.
     watching: OnceLock<AbortOnDropHandle<()>>,
     telling: OnceLock<AbortOnDropHandle<()>>,
@@ -59,35 +59,55 @@ impl Endpoint {
         let changes = broadcast::Sender::new(MAX_CHANGES);
         Arc::new(Self {
             tasks: Table::new(changes.clone()),
-            surfaces: Surfaces::of(&board),
+            surfaces: watch::Sender::new(Arc::new(Surfaces::of(&board))),
             reading: Arc::new(ReadingRoom::new(Arc::clone(&board))),
             board,
             callers: Callers::default(),
             desk: Arc::default(),
             changes,
-            warming: OnceLock::new(),
+            warming: WarmUp::default(),
             watching: OnceLock::new(),
             telling: OnceLock::new(),
         })
     }
 
+    /// Has its clients see the tools in another way. They stay, and hear of it if they see other tools now.
+    pub(crate) fn show(&self, view: View) {
+        if self.board.show(view) {
+            self.surfaces.send_replace(Arc::new(Surfaces::of(&self.board)));
+        }
+    }
+
+    /// Makes servers ready that have come since, if others were made ready before.
+    pub(crate) fn warm_up_again(&self) {
+        self.warming.again(&self.board);
+    }
+
+    fn surfaces(&self) -> Arc<Surfaces> {
+        Arc::clone(&self.surfaces.borrow())
+    }
+
     /// Makes servers ready whose tools are listed by themselves.
     pub(crate) fn start(&self) {
-        if self.surfaces.for_anybody().follows_catalogue() {
+        if self.surfaces().for_anybody().follows_catalogue() {
             self.warm_up();
         }
     }
 
     /// Makes all servers ready, once.
     pub(crate) fn warm_up(&self) {
-        self.warming.get_or_init(|| Warming::begin(&self.board));
+        self.warming.begin(&self.board);
     }
 
     /// Whoever makes the calls of a request.
     fn caller(&self, surface: &dyn Surface, session: Option<&SessionId>) -> Caller {
         let memory = surface.memory();
         match session {
-            Some(session) => self.callers.of(session, || self.board.caller(memory)),
+            Some(session) => {
+                let caller = self.callers.of(session, || self.board.caller(memory));
+                self.board.welcome(&caller, memory);
+                caller
+            }
             None if memory == Memory::Everything
                 && self.board.runtime.settings().auto_open == AutoOpen::Never =>
             {
@@ -109,8 +129,7 @@ impl Endpoint {
         if surface.follows_catalogue() {
             self.warm_up();
         }
-        let waiting = self.warming.get().filter(|_| surface.follows_catalogue());
-        let waiting = waiting.map(|warming| warming.settled(&self.board));
+        let waiting = surface.follows_catalogue().then(|| self.warming.settled(&self.board));
         async move {
             if let Some(settled) = waiting {
                 settled.await;
@@ -142,7 +161,7 @@ impl Endpoint {
 
     /// A tool of a server, as it describes it.
     fn definition(&self, tool: &str) -> Option<RawJson> {
-        if self.surfaces.for_anybody().is_own(tool) {
+        if self.surfaces().for_anybody().is_own(tool) {
             return None;
         }
         let snapshot = self.board.runtime.catalogue();
@@ -177,11 +196,9 @@ impl Endpoint {
     /// A list of something that is no tool, once servers have had time to say what they have.
     fn list_extras(&self, kind: Kind, caller: Caller) -> Answering {
         let reading = Arc::clone(&self.reading);
-        let waiting = self.warming.get().map(|warming| warming.settled(&self.board));
+        let settled = self.warming.settled(&self.board);
         async move {
-            if let Some(settled) = waiting {
-                settled.await;
-            }
+            settled.await;
             Ok(Reply::Result(reading.list(kind, &caller).await))
         }
         .boxed()
@@ -201,7 +218,7 @@ impl Endpoint {
             // Servers that nobody has used yet may be the ones that have it.
             self.warm_up();
         }
-        let settled = self.warming.get().filter(|_| is_unknown).map(|warming| warming.settled(&board));
+        let settled = is_unknown.then(|| self.warming.settled(&board));
         let visit = self.visit(caller, life, request);
         async move {
             if let Some(settled) = settled {
@@ -220,15 +237,15 @@ impl Service for Endpoint {
     }
 
     fn describe(&self, revision: Revision) -> Description {
-        describe(&**self.surfaces.for_anybody(), revision)
+        describe(&**self.surfaces().for_anybody(), revision)
     }
 
     fn describe_to(&self, revision: Revision, client: &ClientDescription) -> Description {
-        describe(&**self.surfaces.for_client(client), revision)
+        describe(&**self.surfaces().for_client(client), revision)
     }
 
     fn remarks(&self, client: &ClientDescription) -> Option<RawJson> {
-        let choice = self.surfaces.choice(client)?;
+        let choice = self.surfaces().choice(client)?;
         tracing::info!(
             expose = choice.expose.as_str(),
             why = choice.why,
@@ -239,7 +256,7 @@ impl Service for Endpoint {
 
     fn call(&self, request: ServerRequest) -> BoxFuture<'static, Result<Reply, RpcError>> {
         let life = if request.session.is_some() { Life::Session } else { Life::Stateless };
-        let surface = Arc::clone(self.surfaces.for_client(&request.client));
+        let surface = Arc::clone(self.surfaces().for_client(&request.client));
         match &*request.method {
             "tools/list" => {
                 let caller = self.caller(&*surface, request.session.as_ref());
@@ -288,12 +305,10 @@ impl Service for Endpoint {
     }
 
     fn changes(&self) -> Option<broadcast::Receiver<Change>> {
-        if let Some(surface) = self.surfaces.following() {
-            self.watching.get_or_init(|| {
-                let following = follow(Arc::clone(&self.board), Arc::clone(surface), self.changes.clone());
-                AbortOnDropHandle::new(tokio::spawn(following))
-            });
-        }
+        self.watching.get_or_init(|| {
+            let following = follow(Arc::clone(&self.board), self.surfaces.subscribe(), self.changes.clone());
+            AbortOnDropHandle::new(tokio::spawn(following))
+        });
         self.telling.get_or_init(|| {
             let telling = Arc::clone(&self.reading).tell(self.changes.clone());
             AbortOnDropHandle::new(tokio::spawn(telling))
@@ -342,19 +357,31 @@ fn describe(surface: &dyn Surface, revision: Revision) -> Description {
 }
 
 /// Tells clients when other tools are listed than before.
-async fn follow(board: Arc<Board>, surface: Arc<dyn Surface>, changes: broadcast::Sender<Change>) {
+async fn follow(
+    board: Arc<Board>,
+    mut surfaces: watch::Receiver<Arc<Surfaces>>,
+    changes: broadcast::Sender<Change>,
+) {
     // A list may be long; that it is another is all that matters.
-    let digest = || {
+    let digest = |surfaces: Arc<Surfaces>| {
         let caller = board.caller(Memory::Stateless);
-        let list = surface.list(&Viewer { caller: &caller, life: Life::Stateless });
         let mut hasher = DefaultHasher::new();
-        list.as_bytes().hash(&mut hasher);
+        for surface in surfaces.all() {
+            surface.list(&Viewer { caller: &caller, life: Life::Stateless }).as_bytes().hash(&mut hasher);
+        }
         hasher.finish()
     };
     let mut catalogues = board.runtime.catalogue_changes();
-    let mut listed = digest();
-    while catalogues.changed().await.is_ok() {
-        let now = digest();
+    let mut listed = digest(Arc::clone(&surfaces.borrow_and_update()));
+    loop {
+        let news = tokio::select! {
+            news = catalogues.changed() => news,
+            news = surfaces.changed() => news,
+        };
+        if news.is_err() {
+            return;
+        }
+        let now = digest(Arc::clone(&surfaces.borrow_and_update()));
         if now != listed {
             listed = now;
             // With nobody connected it is simply lost.

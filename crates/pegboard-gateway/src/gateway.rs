@@ -1,8 +1,10 @@
 //! A runtime, and the ways in which clients may see it.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 
+use arc_swap::ArcSwap;
 use indexmap::IndexMap;
 use pegboard_core::id::ToolboxName;
 use pegboard_core::settings::gateway::{Expose, GatewaySettings, Profile};
@@ -10,7 +12,7 @@ use pegboard_runtime::Runtime;
 use pegboard_wire::server::Server;
 
 use crate::endpoint::Endpoint;
-use crate::profile::Board;
+use crate::profile::{Board, View};
 
 /// The profiles that are there without being configured.
 const BUILT_IN: [Expose; 5] = [Expose::Meta, Expose::Flat, Expose::Agent, Expose::Hybrid, Expose::Auto];
@@ -39,9 +41,55 @@ const RESERVED: [&str; 3] = ["ws", "sse", "message"];
 pub struct Gateway(Arc<Profiles>);
 
 struct Profiles {
+    runtime: Runtime,
     default: Arc<Endpoint>,
     /// Those that clients may name.
-    named: IndexMap<String, Arc<Endpoint>>,
+    named: ArcSwap<IndexMap<String, Arc<Endpoint>>>,
+}
+
+/// How the clients of every profile are to see the tools.
+pub struct Views {
+    default: View,
+    named: IndexMap<String, View>,
+}
+
+impl Views {
+    /// What settings say, where these toolboxes are there.
+    pub fn of(settings: &GatewaySettings, toolboxes: &BTreeSet<ToolboxName>) -> Result<Self, ProfileError> {
+        let GatewaySettings { expose, pinned, transparent, profiles, listed } = settings;
+        let view = |name: &str, profile: &Profile| {
+            View::of(profile, listed, toolboxes)
+                .map_err(|toolbox| ProfileError::Toolbox { profile: name.to_owned(), toolbox })
+        };
+        let usual = |expose: Expose| Profile {
+            expose,
+            pinned: pinned.clone(),
+            transparent: *transparent,
+            toolboxes: None,
+        };
+        let default = view("default", &usual(*expose))?;
+        let mut named = IndexMap::new();
+        for expose in BUILT_IN {
+            let name = expose.as_str();
+            named.insert(name.to_owned(), view(name, &usual(expose))?);
+        }
+        for (name, profile) in profiles {
+            if !is_usable(name) {
+                return Err(ProfileError::Name { profile: name.clone() });
+            }
+            named.insert(name.clone(), view(name, profile)?);
+        }
+        Ok(Self { default, named })
+    }
+
+    /// Whether clients may name this profile, or why they may not.
+    pub fn check(&self, profile: &str) -> Result<(), ProfileError> {
+        if self.named.contains_key(profile) {
+            return Ok(());
+        }
+        let available = self.named.keys().cloned().collect();
+        Err(ProfileError::Unknown { profile: profile.to_owned(), available })
+    }
 }
 
 /// Why there is no such view of the tools.
@@ -82,31 +130,47 @@ impl Gateway {
     /// # Panics
     /// Outside a tokio runtime.
     pub fn new(runtime: &Runtime, settings: &GatewaySettings) -> Result<Self, ProfileError> {
-        let GatewaySettings { expose, pinned, transparent, profiles, listed } = settings;
-        let endpoint = |name: &str, profile: &Profile| {
-            let board = Board::new(runtime, name, profile, listed)
-                .map_err(|toolbox| ProfileError::Toolbox { profile: name.to_owned(), toolbox })?;
-            Ok(Endpoint::new(Arc::new(board)))
-        };
-        let usual = |expose: Expose| Profile {
-            expose,
-            pinned: pinned.clone(),
-            transparent: *transparent,
-            toolboxes: None,
-        };
-        let default = endpoint("default", &usual(*expose))?;
-        let mut named = IndexMap::new();
-        for expose in BUILT_IN {
-            let name = expose.as_str();
-            named.insert(name.to_owned(), endpoint(name, &usual(expose))?);
-        }
-        for (name, profile) in profiles {
-            if !is_usable(name) {
-                return Err(ProfileError::Name { profile: name.clone() });
-            }
-            named.insert(name.clone(), endpoint(name, profile)?);
-        }
-        Ok(Self(Arc::new(Profiles { default, named })))
+        let toolboxes = runtime.toolboxes().into_iter().map(|toolbox| toolbox.name).collect();
+        let Views { default, named } = Views::of(settings, &toolboxes)?;
+        let endpoint = |name: &str, view| Endpoint::new(Arc::new(Board::new(runtime, name, view)));
+        let default = endpoint("default", default);
+        let named: IndexMap<_, _> = named
+            .into_iter()
+            .map(|(name, view)| {
+                let endpoint = endpoint(&name, view);
+                (name, endpoint)
+            })
+            .collect();
+        Ok(Self(Arc::new(Profiles {
+            runtime: runtime.clone(),
+            default,
+            named: ArcSwap::from_pointee(named),
+        })))
+    }
+
+    /// Has clients see the tools in another way, without their leaving: each profile that was there before goes on with
+    /// its clients, and one that is there no more takes in nobody else.
+    pub fn show(&self, views: Views) {
+        let Views { default, named } = views;
+        self.0.default.show(default);
+        let before = self.0.named.load_full();
+        let now = named.into_iter().map(|(name, view)| {
+            let endpoint = match before.get(&name) {
+                Some(endpoint) => {
+                    endpoint.show(view);
+                    Arc::clone(endpoint)
+                }
+                None => Endpoint::new(Arc::new(Board::new(&self.0.runtime, &name, view))),
+            };
+            (name, endpoint)
+        });
+        self.0.named.store(Arc::new(now.collect()));
+    }
+
+    /// Makes servers ready that have come since others were made ready for a list.
+    pub fn warm_up_again(&self) {
+        self.0.default.warm_up_again();
+        self.0.named.load().values().for_each(|endpoint| endpoint.warm_up_again());
     }
 
     /// One view of the tools, to be served; without a name the one that clients get who ask for none.
@@ -114,26 +178,25 @@ impl Gateway {
     /// Where a view lists tools by themselves, their servers are made ready now.
     pub fn server(&self, profile: Option<&str>) -> Result<Server, ProfileError> {
         let endpoint = match profile {
-            None => &self.0.default,
-            Some(name) => self.0.named.get(name).ok_or_else(|| self.unknown(name))?,
+            None => Arc::clone(&self.0.default),
+            Some(name) => self.endpoint(name).ok_or_else(|| self.unknown(name))?,
         };
         endpoint.start();
-        Ok(Server::new(Arc::clone(endpoint) as _))
+        Ok(Server::new(endpoint as _))
     }
 
     /// The names of the profiles there are.
-    pub fn profiles(&self) -> impl Iterator<Item = &str> {
-        self.0.named.keys().map(String::as_str)
+    pub fn profiles(&self) -> Vec<String> {
+        self.0.named.load().keys().cloned().collect()
     }
 
-    /// All views, to be served when somebody comes.
-    pub(crate) fn named_servers(&self) -> impl Iterator<Item = (&str, Server)> {
-        self.0.named.iter().map(|(name, endpoint)| (name.as_str(), Server::new(Arc::clone(endpoint) as _)))
+    /// What the clients of a profile are served by.
+    pub(crate) fn endpoint(&self, profile: &str) -> Option<Arc<Endpoint>> {
+        self.0.named.load().get(profile).cloned()
     }
 
     pub(crate) fn unknown(&self, profile: &str) -> ProfileError {
-        let available = self.profiles().map(str::to_owned).collect();
-        ProfileError::Unknown { profile: profile.to_owned(), available }
+        ProfileError::Unknown { profile: profile.to_owned(), available: self.profiles() }
     }
 }
 
@@ -145,6 +208,6 @@ fn is_usable(name: &str) -> bool {
 
 impl fmt::Debug for Gateway {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Gateway").field("profiles", &self.0.named.keys()).finish_non_exhaustive()
+        f.debug_struct("Gateway").field("profiles", &self.profiles()).finish_non_exhaustive()
     }
 }

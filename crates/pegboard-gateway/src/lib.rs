@@ -29,4 +29,4 @@ pub mod token;
 mod visit;
 mod warming;
 
-pub use gateway::{Gateway, ProfileError};
+pub use gateway::{Gateway, ProfileError, Views};

@@ -81,6 +81,7 @@ impl Library {
         let mut library = Self::default();
         let shelves: Vec<(&Shelf, &str)> =
             snapshot.shelves().filter(|(shelf, _)| board.has(&shelf.toolbox)).collect();
+        let naming = board.view().naming;
         let mut n_named: HashMap<String, usize> = HashMap::new();
         for name in
             shelves.iter().flat_map(|(shelf, _)| &shelf.offer.prompts).filter_map(|item| text(item, "name"))
@@ -91,7 +92,7 @@ impl Library {
             let from = ServerId { toolbox: shelf.toolbox.clone(), server: shelf.server.clone() };
             let alone = format!("{OF_ONE}{label}/");
             library.prompts.add(&from, &shelf.offer.prompts, "name", |own, _| {
-                let is_plain = board.naming == Naming::Transparent && n_named.get(own) == Some(&1);
+                let is_plain = naming == Naming::Transparent && n_named.get(own) == Some(&1);
                 if is_plain { own.to_owned() } else { format!("{label}__{own}") }
             });
             let whole_or_alone = |own: &str, is_taken: bool| {

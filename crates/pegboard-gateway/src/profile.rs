@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use arc_swap::ArcSwap;
 use pegboard_core::id::ToolboxName;
 use pegboard_core::settings::AutoOpen;
 use pegboard_core::settings::gateway::{Expose, Profile};
@@ -15,6 +16,13 @@ pub(crate) struct Board {
     pub(crate) runtime: Runtime,
     /// What the profile is called.
     pub(crate) name: String,
+    /// How its clients see the tools.
+    view: ArcSwap<View>,
+}
+
+/// How the clients of a profile see the tools. It never changes; another takes its place.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct View {
     pub(crate) expose: Expose,
     /// The toolboxes that exist for its clients; `None` for all.
     toolboxes: Option<BTreeSet<ToolboxName>>,
@@ -34,18 +42,15 @@ pub(crate) enum Naming {
     Transparent,
 }
 
-impl Board {
-    /// The board of a profile, or the toolbox that it names and that is not there.
-    pub(crate) fn new(
-        runtime: &Runtime,
-        name: &str,
+impl View {
+    /// What a profile says, or the toolbox that it names and that is not there.
+    pub(crate) fn of(
         profile: &Profile,
         listed: &BTreeSet<ToolboxName>,
+        configured: &BTreeSet<ToolboxName>,
     ) -> Result<Self, ToolboxName> {
-        let configured = runtime.toolboxes();
         let find = |wanted: &ToolboxName| {
-            let is_there = configured.iter().any(|toolbox| toolbox.name == *wanted);
-            if is_there { Ok(wanted.clone()) } else { Err(wanted.clone()) }
+            if configured.contains(wanted) { Ok(wanted.clone()) } else { Err(wanted.clone()) }
         };
         let toolboxes = profile.toolboxes.as_ref();
         let toolboxes: Option<BTreeSet<ToolboxName>> =
@@ -54,17 +59,40 @@ impl Board {
         Ok(Self {
             listed: listed.iter().filter(is_here).cloned().collect(),
             toolboxes,
-            runtime: runtime.clone(),
-            name: name.to_owned(),
             expose: profile.expose,
             pinned: profile.pinned.clone(),
             naming: if profile.transparent { Naming::Transparent } else { Naming::Flat },
         })
     }
 
+    fn has(&self, toolbox: &ToolboxName) -> bool {
+        self.toolboxes.as_ref().is_none_or(|toolboxes| toolboxes.contains(toolbox))
+    }
+}
+
+impl Board {
+    /// The board of a profile.
+    pub(crate) fn new(runtime: &Runtime, name: &str, view: View) -> Self {
+        Self { runtime: runtime.clone(), name: name.to_owned(), view: ArcSwap::from_pointee(view) }
+    }
+
+    /// How its clients see the tools now.
+    pub(crate) fn view(&self) -> Arc<View> {
+        self.view.load_full()
+    }
+
+    /// Has its clients see the tools in another way; whether it is another.
+    pub(crate) fn show(&self, view: View) -> bool {
+        let is_other = *self.view.load().as_ref() != view;
+        if is_other {
+            self.view.store(Arc::new(view));
+        }
+        is_other
+    }
+
     /// Somebody who makes calls here.
     pub(crate) fn caller(&self, memory: Memory) -> Caller {
-        let toolboxes = self.toolboxes.clone();
+        let toolboxes = self.view.load().toolboxes.clone();
         self.runtime.caller(CallerOptions { memory, toolboxes, ..CallerOptions::default() })
     }
 
@@ -72,6 +100,11 @@ impl Board {
     pub(crate) fn nobody(&self) -> Caller {
         let opens_by_itself = self.runtime.settings().auto_open != AutoOpen::Never;
         self.caller(if opens_by_itself { Memory::Stateless } else { Memory::Everything })
+    }
+
+    /// Lets somebody who was here before see what there is to see now.
+    pub(crate) fn welcome(&self, caller: &Caller, memory: Memory) {
+        caller.see(memory, self.view.load().toolboxes.as_ref());
     }
 
     /// The toolboxes as they are configured, in order.
@@ -83,20 +116,22 @@ impl Board {
 
     /// Whether a toolbox exists here.
     pub(crate) fn has(&self, toolbox: &ToolboxName) -> bool {
-        self.toolboxes.as_ref().is_none_or(|toolboxes| toolboxes.contains(toolbox))
+        self.view.load().has(toolbox)
     }
 
     /// Looks at the tools that exist here.
     pub(crate) fn with_scope<T>(&self, look: impl FnOnce(Scope<'_>) -> T) -> T {
-        match &self.toolboxes {
+        let view = self.view.load();
+        match &view.toolboxes {
             None => look(Scope::All),
-            Some(_) => look(Scope::Only(&|toolbox| self.has(toolbox))),
+            Some(_) => look(Scope::Only(&|toolbox| view.has(toolbox))),
         }
     }
 
     /// The tools that exist here, in order.
     pub(crate) fn tools(&self, snapshot: &Snapshot) -> Vec<Arc<Tool>> {
-        snapshot.tools().iter().filter(|tool| self.has(&tool.id.toolbox)).cloned().collect()
+        let view = self.view.load();
+        snapshot.tools().iter().filter(|tool| view.has(&tool.id.toolbox)).cloned().collect()
     }
 
     /// Which listed tools say what their answer looks like. A stored answer does not look like that, and a client

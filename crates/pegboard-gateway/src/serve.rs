@@ -1,10 +1,14 @@
 //! A gateway over stdio and over HTTP.
 
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
 use axum::Router;
-use axum::extract::Path;
+use axum::extract::{Path, Request};
+use axum::handler::Handler;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
-use axum::routing::{any, any_service};
+use axum::routing::{MethodRouter, any, any_service};
 use pegboard_wire::http::server::{HttpServerOptions, endpoint};
 use pegboard_wire::http::{self, legacy_server};
 use pegboard_wire::link::InputLimits;
@@ -14,6 +18,7 @@ use pegboard_wire::websocket;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpListener;
 
+use crate::endpoint::Endpoint;
 use crate::gateway::{Gateway, ProfileError};
 
 /// Serves the client on the other end of standard input and output, until it leaves.
@@ -75,17 +80,52 @@ pub fn router(
     usual: Option<&str>,
     options: &HttpServerOptions,
 ) -> Result<Router, ProfileError> {
-    let mut router = transports("/mcp", &gateway.server(usual)?, options);
-    for (name, server) in gateway.named_servers() {
-        router = router.merge(transports(&format!("/mcp/{name}"), &server, options));
-    }
-    let gateway = gateway.clone();
+    let router = transports("/mcp", &gateway.server(usual)?, options);
+    let doors =
+        Arc::new(Doors { gateway: gateway.clone(), options: options.clone(), open: Mutex::default() });
     Ok(router.route(
-        "/mcp/{*profile}",
-        any(async move |Path(profile): Path<String>| -> Response {
-            (StatusCode::NOT_FOUND, gateway.unknown(&profile).to_string()).into_response()
-        }),
+        "/mcp/{*way}",
+        any(async move |Path(way): Path<String>, request: Request| doors.enter(&way, request).await),
     ))
+}
+
+/// The ways to all profiles that clients may name, which may be others at any time.
+struct Doors {
+    gateway: Gateway,
+    options: HttpServerOptions,
+    /// Those that somebody has gone through, and what each leads to.
+    open: Mutex<HashMap<String, (Arc<Endpoint>, MethodRouter)>>,
+}
+
+impl Doors {
+    /// Leads a request to the profile that its path names.
+    async fn enter(&self, way: &str, request: Request) -> Response {
+        let profile = way.split('/').next().unwrap_or_default();
+        match self.door(profile) {
+            Some(door) => door.call(request, ()).await,
+            None => (StatusCode::NOT_FOUND, self.gateway.unknown(way).to_string()).into_response(),
+        }
+    }
+
+    fn door(&self, profile: &str) -> Option<MethodRouter> {
+        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(endpoint) = self.gateway.endpoint(profile) else {
+            open.remove(profile);
+            return None;
+        };
+        if let Some((leads_to, door)) = open.get(profile)
+            && Arc::ptr_eq(leads_to, &endpoint)
+        {
+            return Some(door.clone());
+        }
+        let server = Server::new(Arc::clone(&endpoint) as _);
+        let nowhere = self.gateway.unknown(profile).to_string();
+        let transports = transports(&format!("/mcp/{profile}"), &server, &self.options)
+            .fallback(async move || (StatusCode::NOT_FOUND, nowhere));
+        let door = any_service(transports);
+        open.insert(profile.to_owned(), (endpoint, door.clone()));
+        Some(door)
+    }
 }
 
 /// Every transport of one profile.

@@ -86,17 +86,18 @@ pub(crate) enum Surfaces {
 impl Surfaces {
     /// The surfaces that show a board in its way.
     pub(crate) fn of(board: &Arc<Board>) -> Self {
+        let view = board.view();
         let hybrid = || Arc::new(hybrid::Hybrid::new(Arc::clone(board))) as Arc<dyn Surface>;
         // Where a toolbox wants its tools listed, they are, beside the few for the rest.
         let meta = || {
-            if board.listed.is_empty() {
+            if view.listed.is_empty() {
                 Arc::new(meta_tools::MetaTools::new(Arc::clone(board))) as Arc<dyn Surface>
             } else {
                 hybrid()
             }
         };
         let flat = || Arc::new(flat::Flat::new(Arc::clone(board)));
-        match board.expose {
+        match view.expose {
             Expose::Meta => Self::One(meta()),
             Expose::Flat => Self::One(flat()),
             Expose::Agent => Self::One(Arc::new(agent::OnePerServer::new(Arc::clone(board)))),
@@ -131,10 +132,13 @@ impl Surfaces {
         }
     }
 
-    /// The surface on which other tools are listed when the catalogue has others, if there is one.
-    pub(crate) fn following(&self) -> Option<&Arc<dyn Surface>> {
-        let (Self::One(surface) | Self::Auto { flat: surface, .. }) = self;
-        Some(surface).filter(|surface| surface.follows_catalogue())
+    /// All of them.
+    pub(crate) fn all(&self) -> impl Iterator<Item = &Arc<dyn Surface>> {
+        let (first, second) = match self {
+            Self::One(surface) => (surface, None),
+            Self::Auto { meta, flat } => (meta, Some(flat)),
+        };
+        std::iter::once(first).chain(second)
     }
 }
 

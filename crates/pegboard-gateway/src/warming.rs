@@ -1,6 +1,6 @@
 //! Servers that are made ready for a list, and how long the list waits for them.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures_util::future::join_all;
@@ -21,8 +21,40 @@ const AT_LEAST: Duration = Duration::from_millis(20);
 /// How long is waited for lists beside those of tools.
 const WHOLE: Duration = Duration::from_secs(1);
 
+/// Whether and how servers are made ready for a list.
+#[derive(Default)]
+pub(crate) struct WarmUp(Mutex<Option<Warming>>);
+
+impl WarmUp {
+    /// Makes all servers of a board ready, once.
+    pub(crate) fn begin(&self, board: &Arc<Board>) {
+        self.lock().get_or_insert_with(|| Warming::begin(board));
+    }
+
+    /// Makes those ready that have come since, if it was ever begun.
+    pub(crate) fn again(&self, board: &Arc<Board>) {
+        if let Some(warming) = &mut *self.lock() {
+            *warming = Warming::begin(board);
+        }
+    }
+
+    /// Waits until a list is as good as it can be soon, if anything was begun for it.
+    pub(crate) fn settled(&self, board: &Arc<Board>) -> impl Future<Output = ()> + use<> {
+        let settled = self.lock().as_ref().map(|warming| warming.settled(board));
+        async move {
+            if let Some(settled) = settled {
+                settled.await;
+            }
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<Warming>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
 /// Servers that are being made ready.
-pub(crate) struct Warming {
+struct Warming {
     begun: Instant,
     progress: watch::Receiver<Progress>,
     _work: AbortOnDropHandle<()>,
@@ -38,7 +70,7 @@ struct Progress {
 
 impl Warming {
     /// Makes all servers of a board ready.
-    pub(crate) fn begin(board: &Arc<Board>) -> Self {
+    fn begin(board: &Arc<Board>) -> Self {
         let (told, progress) = watch::channel(Progress::default());
         let mut catalogues = board.runtime.catalogue_changes();
         let board = Arc::clone(board);
@@ -70,7 +102,7 @@ impl Warming {
     ///
     /// Servers of which it is known what they offered last are not waited for. Nor are those that take much longer than
     /// the others: one that hangs must not be noticed by anybody.
-    pub(crate) fn settled(&self, board: &Arc<Board>) -> impl Future<Output = ()> + use<> {
+    fn settled(&self, board: &Arc<Board>) -> impl Future<Output = ()> + use<> {
         let (begun, mut progress, board) = (self.begun, self.progress.clone(), Arc::clone(board));
         async move {
             loop {

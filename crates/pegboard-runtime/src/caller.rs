@@ -5,6 +5,7 @@ use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
+use arc_swap::ArcSwap;
 use pegboard_core::attachment::Attachments;
 use pegboard_core::call::{Call, Invoker, Running};
 use pegboard_core::entry::ToolEntry;
@@ -61,6 +62,7 @@ struct Inner {
     key: SessionKey,
     owner: String,
     options: CallerOptions,
+    sight: ArcSwap<Sight>,
     open: Mutex<BTreeSet<ToolboxName>>,
     tree: OpTree,
     /// The session that calls without a name of one belong to.
@@ -73,9 +75,23 @@ struct Inner {
     attachments: Attachments,
 }
 
+/// What there is for a caller.
+#[derive(PartialEq)]
+struct Sight {
+    memory: Memory,
+    /// The toolboxes that exist for it; `None` for all.
+    toolboxes: Option<BTreeSet<ToolboxName>>,
+}
+
 /// A principal within its tenant. The length tells where the one ends and the other begins.
 fn owner(CallerOptions { tenant, principal, .. }: &CallerOptions) -> String {
     format!("{}:{tenant}:{principal}", tenant.len())
+}
+
+impl Sight {
+    fn has(&self, toolbox: &ToolboxName) -> bool {
+        self.toolboxes.as_ref().is_none_or(|toolboxes| toolboxes.contains(toolbox))
+    }
 }
 
 impl Caller {
@@ -88,12 +104,14 @@ impl Caller {
         };
         let (id, key): (Arc<str>, _) = (format!("session-{id}").into(), SessionKey(key));
         let about = About::new(&id, shared.wall.now());
+        let sight = Sight { memory: options.memory, toolboxes: options.toolboxes.clone() };
         let caller = Self(Arc::new(Inner {
             shared,
             id,
             key,
             owner,
             options,
+            sight: ArcSwap::from_pointee(sight),
             open: Mutex::default(),
             tree: OpTree::new(about),
             bound: OnceLock::new(),
@@ -126,6 +144,19 @@ impl Caller {
     /// Whose things are its own: the principal within its tenant, as one text.
     pub fn owner(&self) -> &str {
         &self.0.owner
+    }
+
+    /// Changes what there is for it: whether all toolboxes are open to it or it opens those that it wants, and which
+    /// exist for it. One that is not remembered stays so, and the toolboxes that it has opened stay open.
+    pub fn see(&self, memory: Memory, toolboxes: Option<&BTreeSet<ToolboxName>>) {
+        let sight = self.0.sight.load();
+        let memory = match (sight.memory, memory) {
+            (Memory::Stateless, _) | (_, Memory::Stateless) => sight.memory,
+            (Memory::Session | Memory::Everything, wanted) => wanted,
+        };
+        if sight.memory != memory || sight.toolboxes.as_ref() != toolboxes {
+            self.0.sight.store(Arc::new(Sight { memory, toolboxes: toolboxes.cloned() }));
+        }
     }
 
     /// What is kept for it; `None` if it is not remembered.
@@ -186,7 +217,8 @@ impl Caller {
         let shared = self.shared();
         loop {
             let layout = shared.layout();
-            let opened = layout.toolboxes.open(shared, toolbox, self.allowed()).await;
+            let sight = self.0.sight.load_full();
+            let opened = layout.toolboxes.open(shared, toolbox, sight.toolboxes.as_ref()).await;
             // What was made ready may have been replaced in the meantime.
             if shared.is_current(&layout) {
                 let (name, opened) = opened?;
@@ -198,8 +230,9 @@ impl Caller {
 
     /// Whether a toolbox is open for it.
     pub fn has_open(&self, toolbox: &ToolboxName) -> bool {
-        self.may_see(toolbox)
-            && match (self.0.options.memory, self.shared().settings().auto_open) {
+        let sight = self.0.sight.load();
+        sight.has(toolbox)
+            && match (sight.memory, self.shared().settings().auto_open) {
                 (Memory::Everything, _)
                 | (Memory::Stateless, AutoOpen::Stateless | AutoOpen::Always)
                 | (Memory::Session, AutoOpen::Always) => true,
@@ -211,10 +244,11 @@ impl Caller {
     /// Refuses a toolbox that is not there, or not open.
     pub(crate) fn permit(&self, toolbox: &ToolboxName) -> Result<(), CallError> {
         let toolboxes = &self.shared().layout().toolboxes;
-        if !self.may_see(toolbox) || !toolboxes.contains(toolbox) {
+        let sight = self.0.sight.load();
+        if !sight.has(toolbox) || !toolboxes.contains(toolbox) {
             return Err(CallError::NotFound(NotFound::Toolbox {
                 toolbox: toolbox.to_string(),
-                available: toolboxes.names(self.allowed()),
+                available: toolboxes.names(sight.toolboxes.as_ref()),
             }));
         }
         if self.has_open(toolbox) {
@@ -295,18 +329,11 @@ impl Caller {
 
     /// What a name may mean for it.
     pub(crate) fn with_scope<T>(&self, look: impl FnOnce(Scope<'_>) -> T) -> T {
-        if self.0.options.memory == Memory::Everything && self.0.options.toolboxes.is_none() {
+        let sight = self.0.sight.load();
+        if sight.memory == Memory::Everything && sight.toolboxes.is_none() {
             return look(Scope::All);
         }
         look(Scope::Only(&|toolbox| self.has_open(toolbox)))
-    }
-
-    fn may_see(&self, toolbox: &ToolboxName) -> bool {
-        self.allowed().is_none_or(|allowed| allowed.contains(toolbox))
-    }
-
-    fn allowed(&self) -> Option<&BTreeSet<ToolboxName>> {
-        self.0.options.toolboxes.as_ref()
     }
 
     fn opened(&self) -> MutexGuard<'_, BTreeSet<ToolboxName>> {

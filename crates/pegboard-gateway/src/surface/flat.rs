@@ -43,7 +43,7 @@ impl Surface for Flat {
     }
 
     fn list(&self, viewer: &Viewer<'_>) -> RawJson {
-        let list = match self.board.naming {
+        let list = match self.board.view().naming {
             Naming::Flat => {
                 let view = View { output_schemas: self.board.output_schemas(), ..View::default() };
                 let snapshot = self.board.runtime.catalogue();
@@ -62,7 +62,7 @@ impl Surface for Flat {
     }
 
     fn call(&self, visit: Visit, name: &str, arguments: RawJson) -> Answering {
-        let found = match self.board.naming {
+        let found = match self.board.view().naming {
             Naming::Flat => None,
             Naming::Transparent => self.named().find(name),
         };

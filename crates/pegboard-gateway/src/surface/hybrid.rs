@@ -37,11 +37,12 @@ impl Hybrid {
 /// The tools of toolboxes that are listed, and those that the profile pins, in its order; what is not there yet is
 /// left out.
 fn pinned(board: &Board, snapshot: &Snapshot) -> Vec<Arc<Tool>> {
+    let view = board.view();
     let mut tools: IndexMap<ToolId, Arc<Tool>> = IndexMap::new();
-    for tool in board.tools(snapshot).iter().filter(|tool| board.listed.contains(&tool.id.toolbox)) {
+    for tool in board.tools(snapshot).iter().filter(|tool| view.listed.contains(&tool.id.toolbox)) {
         tools.insert(tool.id.clone(), Arc::clone(tool));
     }
-    for name in &board.pinned {
+    for name in &view.pinned {
         let found =
             if name.contains('*') { matching(board, snapshot, name) } else { of(board, snapshot, name) };
         if found.is_empty() {
@@ -85,7 +86,8 @@ impl Surface for Hybrid {
     }
 
     fn follows_catalogue(&self) -> bool {
-        !self.board.pinned.is_empty() || !self.board.listed.is_empty()
+        let view = self.board.view();
+        !view.pinned.is_empty() || !view.listed.is_empty()
     }
 
     fn call(&self, visit: Visit, name: &str, arguments: RawJson) -> Answering {

@@ -27,7 +27,7 @@ impl Named {
     /// These tools among all of a board, under the names that the board gives them.
     pub(super) fn new(board: &Board, tools: &[Arc<Tool>], all: &[Arc<Tool>]) -> Self {
         let view = View { output_schemas: board.output_schemas(), ..View::default() };
-        let plain = match board.naming {
+        let plain = match board.view().naming {
             Naming::Flat => HashMap::new(),
             Naming::Transparent => plain_names(tools, all),
         };
