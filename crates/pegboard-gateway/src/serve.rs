@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use axum::Router;
 use axum::extract::{Path, Request};
 use axum::handler::Handler;
-use axum::http::StatusCode;
+use axum::http::{StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodRouter, any, any_service};
 use pegboard_wire::http::server::{HttpServerOptions, endpoint};
@@ -119,9 +119,12 @@ impl Doors {
             return Some(door.clone());
         }
         let server = Server::new(Arc::clone(&endpoint) as _);
-        let nowhere = self.gateway.unknown(profile).to_string();
-        let transports = transports(&format!("/mcp/{profile}"), &server, &self.options)
-            .fallback(async move || (StatusCode::NOT_FOUND, nowhere));
+        let gateway = self.gateway.clone();
+        let transports =
+            transports(&format!("/mcp/{profile}"), &server, &self.options).fallback(async move |uri: Uri| {
+                let way = uri.path().strip_prefix("/mcp/").unwrap_or_default();
+                (StatusCode::NOT_FOUND, gateway.unknown(way).to_string())
+            });
         let door = any_service(transports);
         open.insert(profile.to_owned(), (endpoint, door.clone()));
         Some(door)

@@ -12,6 +12,7 @@ mod hostile;
 mod library;
 mod lives;
 mod profiles;
+mod reloads;
 mod serving;
 mod talk;
 mod tasks;
