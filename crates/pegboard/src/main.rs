@@ -9,6 +9,7 @@ use clap::{Parser, Subcommand};
 use pegboard::telemetry::{Options, Telemetry};
 
 mod demo;
+mod reload;
 mod serve;
 mod unread;
 

@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 use std::future::Future;
-use std::io;
+use std::io::{self, IsTerminal};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use anstream::eprintln;
 use clap::Args;
-use pegboard::config::{self, Configuration};
+use pegboard::config;
 use pegboard::gateway::{serve, token};
 use pegboard::providers::mcp::PoolOptions;
 use pegboard::settings::mcp::Secret;
@@ -19,6 +19,7 @@ use pegboard::wire::http::server::HttpServerOptions;
 use pegboard::wiring::{self, Board, Surroundings};
 use tokio::net::TcpListener;
 
+use crate::reload::{self, Reloading, Watching};
 use crate::unread::unread;
 
 /// Where clients are waited for if nobody says so.
@@ -55,6 +56,9 @@ pub(crate) struct Serve {
         help = "Where state is kept; without it what PEGBOARD_STATE names, or this user's folder for state"
     )]
     state: Option<PathBuf>,
+    /// Do not read the configuration again when its file changes
+    #[arg(long)]
+    no_watch: bool,
 }
 
 /// Why nothing is served.
@@ -78,17 +82,17 @@ impl Serve {
 
     async fn serve(&self, telemetry: &Telemetry) -> Result<(), Refusal> {
         let token = self.token()?;
-        let configuration = self.configuration()?;
-        for problem in &configuration.problems {
-            eprintln!("{problem}");
-        }
+        let path = self.path()?;
+        // Before it is read, so that no change of it is missed.
+        let mut reloading = Reloading::of(&path, if self.no_watch { Watching::No } else { Watching::Yes });
+        let configuration = reload::read(&path).map_err(Refusal::Configuration)?;
         let listener = if self.stdio { None } else { Some(self.listen(token.as_ref()).await?) };
         let surroundings =
             Surroundings { state: self.state(), servers: PoolOptions { supervisor: supervisor() } };
         let board = wiring::start(configuration, surroundings, telemetry)
             .await
             .map_err(|error| Refusal::Configuration(format!("error[config_invalid]: {error}")))?;
-        let served = until_told(async {
+        let serving = async {
             if let Some(listener) = listener {
                 self.over_http(&board, listener, token).await
             } else {
@@ -100,8 +104,11 @@ impl Serve {
                     () = unread() => Ok(()),
                 }
             }
-        })
-        .await;
+        };
+        let served = tokio::select! {
+            served = until_told(serving) => served,
+            () = reloading.keep_up(&board, self.profile.as_deref(), telemetry) => Ok(()),
+        };
         // Who says so again does not want to wait.
         tokio::select! {
             _ = board.runtime.shut_down(GRACE) => {}
@@ -110,15 +117,15 @@ impl Serve {
         served
     }
 
-    fn configuration(&self) -> Result<Configuration, Refusal> {
-        let environment = |name: &str| std::env::var(name).ok();
-        let path = match &self.file {
-            Some(path) => Ok(path.clone()),
-            None => std::env::current_dir()
-                .map_err(|error| Refusal::System(format!("error: this folder cannot be read: {error}")))
-                .and_then(|folder| config::find(&folder, &environment).map_err(|error| invalid(&error))),
-        }?;
-        config::load(&path, &environment).map_err(|error| invalid(&error))
+    /// Where the configuration is.
+    fn path(&self) -> Result<PathBuf, Refusal> {
+        if let Some(path) = &self.file {
+            return Ok(path.clone());
+        }
+        let folder = std::env::current_dir()
+            .map_err(|error| Refusal::System(format!("error: this folder cannot be read: {error}")))?;
+        config::find(&folder, &reload::environment)
+            .map_err(|error| Refusal::Configuration(reload::words(&error)))
     }
 
     /// The token that clients must show.
@@ -187,13 +194,6 @@ impl Serve {
     }
 }
 
-fn invalid(error: &config::ConfigurationError) -> Refusal {
-    let text = error.to_string();
-    // What is wrong inside a file comes with its place already.
-    let is_placed = !error.problems().is_empty();
-    Refusal::Configuration(if is_placed { text } else { format!("error[config_invalid]: {text}") })
-}
-
 /// This program as the supervisor of the programs that it starts.
 #[cfg(unix)]
 pub(crate) fn supervisor() -> Option<pegboard::providers::process::Supervisor> {
@@ -229,7 +229,8 @@ async fn told() {
     tokio::select! {
         () = wait(SignalKind::interrupt()) => {}
         () = wait(SignalKind::terminate()) => {}
-        () = wait(SignalKind::hangup()) => {}
+        // Without a terminal it means to read the configuration again.
+        () = wait(SignalKind::hangup()), if io::stdin().is_terminal() => {}
     }
 }
 

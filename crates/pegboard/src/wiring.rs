@@ -1,19 +1,23 @@
 //! A configuration put together into something that runs.
 
+use std::collections::{HashMap, VecDeque};
+use std::fmt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use pegboard_config::{Configuration, Server, Toolbox};
 use pegboard_core::id::{ServerName, ToolboxName};
-use pegboard_core::provider::{Local, Provider, ToolKind};
+use pegboard_core::provider::{Local, Provider, ServerState, ToolKind};
 use pegboard_core::settings::ServerSettings;
+use pegboard_core::settings::gateway::GatewaySettings;
 use pegboard_core::settings::mcp::{Secret, Settings};
 use pegboard_core::store::{CatalogueStore, StoreError};
-use pegboard_gateway::{Gateway, ProfileError};
+use pegboard_gateway::{Gateway, ProfileError, Views};
 use pegboard_providers::mcp::{Pool, PoolOptions};
 use pegboard_runtime::metrics::{Limits, Metrics};
+use pegboard_runtime::requests::ServerId;
 use pegboard_runtime::wall::WallClock;
-use pegboard_runtime::{Builder, Runtime, StartError};
+use pegboard_runtime::{Builder, Changes, Plan, Runtime, StartError};
 use pegboard_stores::limits::{
     CacheLimits, CatalogueLimits, OutputLimits, SessionLimits, SlotLimits, TraceLimits,
 };
@@ -23,6 +27,9 @@ use pegboard_stores::sqlite::Database;
 use crate::telemetry::{Log, Telemetry};
 
 mod rest;
+
+/// How many secrets of configurations that do not run any more are remembered, the newest.
+const MAX_SECRETS: usize = 1_000;
 
 /// What a configuration does not say, because it is not the same for everybody who runs it.
 #[derive(Clone, Debug, Default)]
@@ -41,6 +48,35 @@ pub struct Board {
     pub gateway: Gateway,
     /// What happened, in numbers.
     pub metrics: Arc<Metrics>,
+    workshop: Workshop,
+    secrets: Secrets,
+    /// How clients were to see it last.
+    views: Mutex<GatewaySettings>,
+}
+
+/// What a configuration that took the place of another has changed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reloaded {
+    /// What runs.
+    pub runtime: Changes,
+    /// Whether clients see it in other ways.
+    pub views: bool,
+}
+
+impl fmt::Display for Reloaded {
+    /// In one line: `+ github  - files  ~ search`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Changes { added, removed, replaced, adjusted, settings } = &self.runtime;
+        let servers = [("+", added), ("-", removed), ("~", replaced), ("~", adjusted)];
+        let servers = servers.iter().flat_map(|(mark, places)| {
+            places.iter().map(move |ServerId { toolbox, server }| format!("{mark} {toolbox}/{server}"))
+        });
+        let others = [(*settings, "~ settings"), (self.views, "~ profiles")];
+        let others = others.iter().filter(|(is_other, _)| *is_other).map(|(_, what)| (*what).to_owned());
+        let all: Vec<String> = servers.chain(others).collect();
+        f.write_str(if all.is_empty() { "nothing is other than before" } else { "" })?;
+        f.write_str(&all.join("  "))
+    }
 }
 
 /// Why a configuration does not run.
@@ -60,31 +96,71 @@ pub async fn start(
     surroundings: Surroundings,
     telemetry: &Telemetry,
 ) -> Result<Board, BoardError> {
-    // Nobody thinks here: the models are for whoever runs agents.
-    let Configuration { settings, gateway, toolboxes, secrets, providers: _, sources: _, problems: _ } =
-        configuration;
-    let secrets: Vec<String> = secrets.iter().map(|secret| Secret::reveal(secret).to_owned()).collect();
-    telemetry.redact(&secrets);
     let metrics = Arc::new(Metrics::new(Limits::default()));
     let stores = Stores::open(surroundings.state.as_deref()).await;
     let workshop = Workshop {
         pool: Pool::new(surroundings.servers),
         catalogue: stores.catalogue(),
         clock: WallClock::start(),
+        unusable: Mutex::default(),
     };
-    let mut builder = Runtime::builder()
-        .settings(settings)
-        .secrets(secrets)
+    let secrets = Secrets::default();
+    let known = secrets.learn(&configuration.secrets, telemetry);
+    let (plan, views) = workshop.plan(configuration).await;
+    let builder = Runtime::builder()
+        .plan(plan.secrets(known))
         .observe(Arc::new(Log))
         .observe(Arc::clone(&metrics) as _)
         .spans(telemetry.spans());
-    builder = stores.give_to(builder);
-    for (name, toolbox) in toolboxes {
-        builder = workshop.with_toolbox(builder, &name, toolbox).await;
+    let runtime = stores.give_to(builder).start().await?;
+    let gateway = Gateway::new(&runtime, &views)?;
+    Ok(Board { runtime, gateway, metrics, workshop, secrets, views: Mutex::new(views) })
+}
+
+impl Board {
+    /// Puts another configuration in the place of the one that runs. Calls that are under way end well, servers that are
+    /// described as before go on, and clients stay and hear what is new.
+    ///
+    /// One that does not run changes nothing, and neither does one without the profile that is `served` by its name.
+    pub async fn reload(
+        &self,
+        configuration: Configuration,
+        served: Option<&str>,
+        telemetry: &Telemetry,
+    ) -> Result<Reloaded, BoardError> {
+        let toolboxes = configuration.toolboxes.keys().cloned().collect();
+        let views = Views::of(&configuration.gateway, &toolboxes)?;
+        served.map(|profile| views.check(profile)).transpose()?;
+        let known = self.secrets.learn(&configuration.secrets, telemetry);
+        let (plan, settings) = self.workshop.plan(configuration).await;
+        let prepared = self.runtime.prepare(plan.secrets(known)).await?;
+        self.gateway.show(views);
+        let runtime = prepared.take_effect();
+        self.gateway.warm_up_again();
+        let mut last = self.views.lock().unwrap_or_else(PoisonError::into_inner);
+        let views = *last != settings;
+        *last = settings;
+        Ok(Reloaded { runtime, views })
     }
-    let runtime = builder.start().await?;
-    let gateway = Gateway::new(&runtime, &gateway)?;
-    Ok(Board { runtime, gateway, metrics })
+}
+
+/// What nobody should see, of the configuration that runs and of those before it: calls may still know them.
+#[derive(Default)]
+struct Secrets(Mutex<VecDeque<String>>);
+
+impl Secrets {
+    /// Learns more; gives all that are known, and has them blotted out of the log.
+    fn learn(&self, more: &[Secret], telemetry: &Telemetry) -> Vec<String> {
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        for secret in more.iter().map(Secret::reveal) {
+            known.retain(|other| other != secret);
+            known.push_back(secret.to_owned());
+        }
+        let n_forgotten = known.len().saturating_sub(MAX_SECRETS.max(more.len()));
+        known.drain(..n_forgotten);
+        telemetry.redact(&*known);
+        known.iter().cloned().collect()
+    }
 }
 
 /// What servers are made with.
@@ -92,23 +168,38 @@ struct Workshop {
     pool: Pool,
     catalogue: Arc<dyn CatalogueStore>,
     clock: WallClock,
+    /// The places of servers that cannot be used, by why.
+    unusable: Mutex<HashMap<String, Weak<Local>>>,
 }
 
 impl Workshop {
-    async fn with_toolbox(&self, mut builder: Builder, name: &ToolboxName, toolbox: Toolbox) -> Builder {
-        builder = builder.toolbox(name.as_str(), toolbox.description);
+    /// What a configuration comes to: what is to run, and how clients are to see it. Its secrets are left out.
+    async fn plan(&self, configuration: Configuration) -> (Plan, GatewaySettings) {
+        // Nobody thinks here: the models are for whoever runs agents.
+        let Configuration { settings, gateway, toolboxes, secrets: _, providers: _, sources: _, problems: _ } =
+            configuration;
+        let mut plan = Plan::new().settings(settings);
+        for (name, toolbox) in toolboxes {
+            plan = self.with_toolbox(plan, &name, toolbox).await;
+        }
+        (plan, gateway)
+    }
+
+    async fn with_toolbox(&self, mut plan: Plan, name: &ToolboxName, toolbox: Toolbox) -> Plan {
+        plan = plan.toolbox(name.as_str(), toolbox.description);
         for (server, described) in toolbox.servers {
             let (provider, tools) = match described {
                 Server::Mcp { connection, .. } if !connection.is_enabled => continue,
                 Server::Mcp { connection, tools } => (self.server(&server, *connection).await, *tools),
-                described @ Server::Unusable { .. } => {
-                    (unusable(&server, &described.obstacle().unwrap_or_default()), ServerSettings::default())
-                }
+                described @ Server::Unusable { .. } => (
+                    self.unusable(&server, &described.obstacle().unwrap_or_default()),
+                    ServerSettings::default(),
+                ),
             };
-            builder = builder.provide_with(server.as_str(), provider, tools);
+            plan = plan.provide_with(server.as_str(), provider, tools);
         }
-        builder = rest::provide(builder, toolbox.rest_tools);
-        toolbox.chains.into_values().fold(builder, Builder::chain)
+        plan = rest::provide(plan, toolbox.rest_tools);
+        toolbox.chains.into_values().fold(plan, Plan::chain)
     }
 
     /// A server that offers what it offered last until it answers.
@@ -118,15 +209,24 @@ impl Workshop {
                 lease.recall(Arc::clone(&self.catalogue), self.clock.now()).await;
                 Arc::new(lease)
             }
-            Err(error) => unusable(name, &error.to_string()),
+            Err(error) => self.unusable(name, &error.to_string()),
         }
     }
-}
 
-fn unusable(server: &ServerName, why: &str) -> Arc<dyn Provider> {
-    let why = format!("MCP server '{server}' cannot be used: {why}");
-    let provider = Local::unusable(why, "Correct its configuration, and start again.");
-    Arc::new(provider.of_kind(ToolKind::Mcp))
+    /// The place of a server that cannot be used; the same one for as long as it cannot be used for the same reason.
+    fn unusable(&self, server: &ServerName, why: &str) -> Arc<dyn Provider> {
+        let why = format!("MCP server '{server}' cannot be used: {why}");
+        let mut places = self.unusable.lock().unwrap_or_else(PoisonError::into_inner);
+        places.retain(|_, place| place.strong_count() > 0);
+        let is_here = |place: &Arc<Local>| *place.state().borrow() != ServerState::Stopped;
+        if let Some(place) = places.get(&why).and_then(Weak::upgrade).filter(is_here) {
+            return place;
+        }
+        let place = Local::unusable(why.clone(), "Correct its configuration.").of_kind(ToolKind::Mcp);
+        let place = Arc::new(place);
+        places.insert(why, Arc::downgrade(&place));
+        place
+    }
 }
 
 /// Places for state: on disk if there is one, and in memory otherwise.

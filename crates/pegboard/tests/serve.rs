@@ -19,15 +19,10 @@ fn serving(folder: &tempfile::TempDir) -> Child {
         .arg(&file)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
         .spawn()
         .expect("the binary was just built");
-    let ping = r#"{"jsonrpc":"2.0","id":1,"method":"ping"}"#;
-    let stdin = gateway.stdin.as_mut().expect("it was asked for");
-    writeln!(stdin, "{ping}").expect("the gateway reads");
-    let mut answer = String::new();
-    let stdout = gateway.stdout.as_mut().expect("it was asked for");
-    BufReader::new(stdout).read_line(&mut answer).expect("the gateway answers");
-    assert!(answer.contains(r#""id":1"#), "{answer}");
+    ping(&mut gateway);
     gateway
 }
 
@@ -43,13 +38,45 @@ fn end_of(mut gateway: Child) -> ExitStatus {
     panic!("the gateway does not end");
 }
 
+/// Sends a signal to a gateway.
+fn tell(gateway: &Child, signal: &str) {
+    let told = Command::new("kill").args([signal, &gateway.id().to_string()]).status();
+    assert!(told.is_ok_and(|told| told.success()));
+}
+
+/// Has a gateway answer.
+fn ping(gateway: &mut Child) {
+    let ping = r#"{"jsonrpc":"2.0","id":1,"method":"ping"}"#;
+    let stdin = gateway.stdin.as_mut().expect("it was asked for");
+    writeln!(stdin, "{ping}").expect("the gateway reads");
+    let mut answer = String::new();
+    let stdout = gateway.stdout.as_mut().expect("it was asked for");
+    BufReader::new(stdout).read_line(&mut answer).expect("the gateway answers");
+    assert!(answer.contains(r#""id":1"#), "{answer}");
+}
+
+#[test]
+fn a_gateway_that_is_told_to_read_its_file_again_does_so_and_stays() {
+    let folder = tempfile::tempdir().expect("there is room");
+    let mut gateway = serving(&folder);
+    let mut said = BufReader::new(gateway.stderr.take().expect("it was asked for"));
+    for _ in 0..3 {
+        tell(&gateway, "-HUP");
+        let mut line = String::new();
+        said.read_line(&mut line).expect("the gateway says what it did");
+        assert!(line.ends_with("pegboard.yaml: nothing is other than before\n"), "{line}");
+        ping(&mut gateway);
+    }
+    tell(&gateway, "-TERM");
+    assert!(end_of(gateway).success());
+}
+
 #[test]
 fn a_gateway_that_is_told_to_end_does_so_though_its_client_is_still_there() {
-    for signal in ["-INT", "-TERM", "-HUP"] {
+    for signal in ["-INT", "-TERM"] {
         let folder = tempfile::tempdir().expect("there is room");
         let gateway = serving(&folder);
-        let told = Command::new("kill").args([signal, &gateway.id().to_string()]).status();
-        assert!(told.is_ok_and(|told| told.success()));
+        tell(&gateway, signal);
         assert!(end_of(gateway).success(), "{signal}");
     }
 }

@@ -6,10 +6,10 @@ use pegboard_config::RestEntry;
 use pegboard_core::id::ToolName;
 use pegboard_core::settings::ServerSettings;
 use pegboard_providers::rest;
-use pegboard_runtime::Builder;
+use pegboard_runtime::Plan;
 
 /// With the tools, if there are any. One that cannot be used is left out, and the server says why.
-pub(super) fn provide(builder: Builder, tools: impl IntoIterator<Item = (ToolName, RestEntry)>) -> Builder {
+pub(super) fn provide(plan: Plan, tools: impl IntoIterator<Item = (ToolName, RestEntry)>) -> Plan {
     let mut settings = ServerSettings::default();
     let (mut usable, mut warnings) = (Vec::new(), Vec::new());
     for (name, tool) in tools {
@@ -25,7 +25,7 @@ pub(super) fn provide(builder: Builder, tools: impl IntoIterator<Item = (ToolNam
         }
     }
     if usable.is_empty() && warnings.is_empty() {
-        return builder;
+        return plan;
     }
-    builder.provide_with(rest::SERVER, Arc::new(rest::provider(usable, warnings)), settings)
+    plan.provide_with(rest::SERVER, Arc::new(rest::provider(usable, warnings)), settings)
 }

@@ -149,6 +149,15 @@ impl Actor {
                 self.hanging.push(id.clone());
                 self.tell("hangs");
             }
+            // Nobody can speak to it meanwhile, but a file can wake it.
+            "doze" => {
+                self.tell("dozes");
+                let until = arguments.get("until").unwrap().read::<String>().unwrap();
+                while !std::path::Path::new(&until).exists() {
+                    std::thread::sleep(std::time::Duration::from_millis(10));
+                }
+                self.say(id, "rested");
+            }
             "release" => {
                 for hanging in std::mem::take(&mut self.hanging) {
                     self.say(&hanging, "released");

@@ -15,6 +15,7 @@ mod guards;
 mod lives;
 mod load;
 mod questions;
-mod tasks;
+mod reloads;
 mod rest;
+mod tasks;
 mod toolboxes;

@@ -157,6 +157,7 @@ async fn listen(
 pub(crate) struct Endpoint {
     pub(crate) address: String,
     pub(crate) child: Child,
+    said: tokio::sync::Mutex<mpsc::UnboundedReceiver<String>>,
 }
 
 impl Endpoint {
@@ -175,9 +176,28 @@ impl Endpoint {
             panic!("it does not serve: {}", before.join("\n"));
         };
         let address = time::timeout(LONG, ready).await.unwrap();
-        // Nobody reads it, but it must be taken.
-        tokio::spawn(async move { while let Ok(Some(_)) = said.next_line().await {} });
-        Self { address, child }
+        // Even if nobody reads it, it must be taken.
+        let (say, heard) = mpsc::unbounded_channel();
+        tokio::spawn(async move {
+            while let Ok(Some(line)) = said.next_line().await {
+                let _ = say.send(line);
+            }
+        });
+        Self { address, child, said: tokio::sync::Mutex::new(heard) }
+    }
+
+    /// All that it says until it says a line that begins like this, with that line.
+    pub(crate) async fn says(&self, begins: &str) -> String {
+        let mut said = self.said.lock().await;
+        let mut lines = Vec::new();
+        let saying = async {
+            while lines.last().is_none_or(|line: &String| !line.starts_with(begins)) {
+                lines.push(said.recv().await.unwrap());
+            }
+        };
+        let is_said = time::timeout(LONG, saying).await.is_ok();
+        assert!(is_said, "it does not say {begins:?}, but {lines:?}");
+        lines.join("\n")
     }
 
     pub(crate) fn url(&self, profile: Option<&str>) -> String {
@@ -294,6 +314,13 @@ impl Receiver for Ears {
     fn notification(&self, notification: Notification, _about: Option<Id>) {
         self.0.lock().unwrap().push(notification.method.to_string());
     }
+}
+
+/// Puts a file in the place of another, as editors do.
+pub(crate) fn rewrite(file: &Path, configuration: &Value) {
+    let new = file.with_extension("new");
+    std::fs::write(&new, configuration.to_string()).unwrap();
+    std::fs::rename(&new, file).unwrap();
 }
 
 /// Calls a tool and gives the result as it came.

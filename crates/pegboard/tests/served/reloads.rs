@@ -1,0 +1,141 @@
+//! A configuration that changes while it is served: no call fails, and clients hear what is new.
+
+use std::path::PathBuf;
+
+use pegboard::wire::client::{Client, Era, RequestOptions};
+use pegboard::wire::{Happening, RawJson};
+use rustix::process::Signal;
+use serde_json::{Value, json};
+use tokio::time;
+
+use crate::lives::signal;
+use crate::stage::{Endpoint, LONG, Stage, call, listed, rewrite, text};
+
+fn of(servers: &Value) -> Value {
+    json!({"pegboard": 1, "toolboxes": {"t": {"description": "T", "mcpServers": servers}}})
+}
+
+/// A gateway that serves these servers over HTTP, flat.
+async fn serving(stage: &Stage, servers: &Value) -> (PathBuf, Endpoint) {
+    let file = stage.write("pegboard.json", &of(servers).to_string());
+    let mut command = stage.serving(&file);
+    command.args(["--http", "127.0.0.1:0", "--profile", "flat"]);
+    let endpoint = Endpoint::start(command).await;
+    (file, endpoint)
+}
+
+async fn names(client: &Client) -> Vec<String> {
+    let tools = listed(client).await;
+    tools.iter().map(|tool| tool["name"].as_str().unwrap().to_owned()).collect()
+}
+
+/// What was said, without the folder of this test.
+fn plain(said: &str, stage: &Stage) -> String {
+    said.replace(stage.folder().to_str().unwrap(), "")
+}
+
+#[tokio::test]
+async fn a_file_that_is_rewritten_takes_over_and_no_call_or_client_is_lost() {
+    let stage = Stage::new();
+    let (goes, stays) = (stage.server("goes", &["doze"]), stage.server("stays", &["x"]));
+    let changes = |said: &str| {
+        let mut server = stage.server("changes", &["environment"]);
+        server["env"] = json!({"SAID_WHAT": said});
+        server
+    };
+    let servers = json!({"goes": goes, "stays": stays, "changes": changes("before")});
+    let (file, endpoint) = serving(&stage, &servers).await;
+    let (session, ears) = endpoint.client(None, Era::Session).await;
+    let (stateless, _) = endpoint.client(None, Era::Stateless).await;
+    assert_eq!(names(&session).await, ["goes__doze", "stays__x", "changes__environment"]);
+    let filter = RawJson::from(json!({"notifications": {"toolsListChanged": true}}));
+    let mut listening =
+        stateless.request("subscriptions/listen", Some(filter), RequestOptions::default()).await.unwrap();
+    let Happening::Notice(_heard) = listening.next().await else { panic!("the subscription ended") };
+    assert_eq!(text(&call(&session, "changes__environment", json!({})).await), r#"{"SAID_WHAT":"before"}"#);
+    let morning = stage.folder().join("morning");
+    let until = json!({"until": morning});
+    let dozing = call(&stateless, "goes__doze", until);
+    let reloading = async {
+        stage.told("goes dozes").await;
+        let servers =
+            json!({"stays": stays, "changes": changes("after"), "comes": stage.server("comes", &["y"])});
+        rewrite(&file, &of(&servers));
+        let said = plain(&endpoint.says("Reloaded").await, &stage);
+        insta::assert_snapshot!(said, @"Reloaded  /pegboard.json: + t/comes  - t/goes  ~ t/changes");
+        time::timeout(LONG, stage.told("comes started")).await.unwrap();
+        assert_eq!(names(&session).await, ["stays__x", "changes__environment", "comes__y"]);
+        assert_eq!(
+            text(&call(&session, "changes__environment", json!({})).await),
+            r#"{"SAID_WHAT":"after"}"#
+        );
+        assert_eq!(stage.n_living(), 4, "who still has a call lives on");
+        std::fs::write(&morning, "").unwrap();
+    };
+    let (dozed, ()) = tokio::join!(dozing, reloading);
+    assert_eq!(text(&dozed), "rested");
+    stage.told("goes gone").await;
+    assert_eq!((stage.n_started(), stage.n_living()), (5, 3), "one was replaced and one came");
+    assert!(ears.heard().contains(&"notifications/tools/list_changed".to_owned()), "{:?}", ears.heard());
+    let Happening::Notice(notice) = time::timeout(LONG, listening.next()).await.unwrap() else {
+        panic!("the subscription ended")
+    };
+    assert_eq!(&*notice.method, "notifications/tools/list_changed");
+}
+
+#[tokio::test]
+async fn a_file_that_cannot_be_used_changes_nothing_and_says_why() {
+    let stage = Stage::new();
+    let servers = json!({"s": stage.server("s", &["x"])});
+    let (file, endpoint) = serving(&stage, &servers).await;
+    let (client, _) = endpoint.client(None, Era::Session).await;
+    assert_eq!(text(&call(&client, "s__x", json!({})).await), "s/x {}");
+
+    std::fs::write(&file, "{\"toolTimeOut\": 1}").unwrap();
+    insta::assert_snapshot!(plain(&endpoint.says("Kept").await, &stage), @r#"
+    error[config_invalid]: /pegboard.json:1:2  toolTimeOut
+       1 | {"toolTimeOut": 1}
+         |  ^^^^^^^^^^^^^ unknown setting
+      help: did you mean toolTimeout?
+    1 error: nothing of this file is used
+    Kept  what ran before; correct /pegboard.json, and it is read again
+    "#);
+    std::fs::remove_file(&file).unwrap();
+    insta::assert_snapshot!(plain(&endpoint.says("Kept").await, &stage), @r#"
+    error[config_invalid]: /pegboard.json: there is no such file. Check the path, or write one: {"mcpServers": {"files": {"command": "my-server"}}}
+    Kept  what ran before; correct /pegboard.json, and it is read again
+    "#);
+    assert_eq!(text(&call(&client, "s__x", json!({"n": 1})).await), r#"s/x {"n":1}"#);
+    assert_eq!((stage.n_started(), stage.n_living()), (1, 1));
+
+    rewrite(&file, &of(&servers));
+    let said = plain(&endpoint.says("Reloaded").await, &stage);
+    insta::assert_snapshot!(said, @"Reloaded  /pegboard.json: nothing is other than before");
+    assert_eq!((stage.n_started(), stage.n_living()), (1, 1));
+}
+
+#[tokio::test]
+async fn the_profile_that_is_served_by_its_name_cannot_be_taken_out() {
+    let stage = Stage::new();
+    let servers = json!({"s": stage.server("s", &["x"])});
+    let mut configuration = of(&servers);
+    configuration["profiles"] = json!({"mine": {"expose": "flat"}});
+    let file = stage.write("pegboard.json", &configuration.to_string());
+    let mut command = stage.serving(&file);
+    command.args(["--http", "127.0.0.1:0", "--profile", "mine", "--no-watch"]);
+    let endpoint = Endpoint::start(command).await;
+    rewrite(&file, &of(&servers));
+    signal(&endpoint.child, Signal::HUP);
+    insta::assert_snapshot!(plain(&endpoint.says("Kept").await, &stage), @r"
+    error[config_invalid]: There is no profile 'mine'. Profiles: meta, flat, agent, hybrid, auto
+    Kept  what ran before; correct /pegboard.json, and say so again
+    ");
+    configuration["profiles"] = json!({"mine": {"expose": "meta"}});
+    configuration["toolTimeout"] = json!("7s");
+    rewrite(&file, &configuration);
+    signal(&endpoint.child, Signal::HUP);
+    let said = plain(&endpoint.says("Reloaded").await, &stage);
+    insta::assert_snapshot!(said, @"Reloaded  /pegboard.json: ~ settings  ~ profiles");
+    let (client, _) = endpoint.client(None, Era::Session).await;
+    assert_eq!(names(&client).await[0], "open_toolbox");
+}
