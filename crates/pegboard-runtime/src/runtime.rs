@@ -328,12 +328,17 @@ impl Shared {
         loop {
             let layout = self.layout();
             let found = self.resolve_by_opening(&layout, caller, call).await;
-            // What was asked may have been replaced in the meantime.
-            if matches!(found, Some(Ok(_))) || self.is_current(&layout) {
+            if matches!(found, Some(Ok(_))) {
                 return found;
             }
+            // Somebody else may have made its server ready a moment ago.
+            self.refresh();
             if let Ok(found) = self.resolve(caller, call) {
                 return Some(Ok(found));
+            }
+            // What was asked may have been replaced in the meantime.
+            if self.is_current(&layout) {
+                return found;
             }
         }
     }

@@ -332,3 +332,19 @@ async fn a_server_that_takes_much_longer_than_others_does_not_hold_up_its_toolbo
     let runtime = Runtime::builder().provide("slow", alone).start().await.unwrap();
     assert_eq!(session(&runtime).open("default").await.unwrap().servers_connected, 1);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_tool_can_be_called_as_soon_as_its_server_offers_it() {
+    let server = Arc::new(Local::new([says("old")]));
+    let runtime = Runtime::builder()
+        .provide_with("s", Arc::clone(&server) as _, ServerSettings::default())
+        .start()
+        .await
+        .unwrap();
+    let caller = runtime.caller(CallerOptions::default());
+    // Nobody has had the time to make the catalogue anew.
+    server.replace(Offer { tools: vec![Arc::new(says("new"))], ..Offer::default() });
+    assert_eq!(use_tool(&caller, id("default", "s", "new")).await, "new");
+    server.replace(Offer { tools: vec![Arc::new(says("newer"))], ..Offer::default() });
+    assert_eq!(line(&caller.start(Call::new("s__newer", json!({}))).await), "newer");
+}
