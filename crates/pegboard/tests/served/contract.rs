@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use tokio::time;
 
 use crate::lives::signal;
-use crate::stage::{LONG, Seat, Stage, Transport, WAYS, call, everywhere, listed, text};
+use crate::stage::{LONG, Seat, Stage, Transport, WAYS, call, everywhere, listed_once, text};
 
 fn agents(stage: &Stage) -> Value {
     let servers = json!({
@@ -42,7 +42,7 @@ async fn parrot(client: &Client, mut arguments: Value) -> Value {
 async fn every_server_is_one_tool_with_all_modes() {
     everywhere(agents, Some("agent"), async |seat| {
         // D5, D28
-        let tools = listed(&seat.client).await;
+        let tools = listed_once(&seat.client, 3).await;
         let of_each: Vec<String> = tools
             .iter()
             .map(|tool| {

@@ -352,6 +352,20 @@ pub(crate) fn text(result: &Value) -> String {
     if result["isError"] == json!(true) { format!("isError: {text}") } else { text.to_owned() }
 }
 
+/// The tools that a client sees once there are so many: servers that are slow to start are listed later.
+pub(crate) async fn listed_once(client: &Client, n_tools: usize) -> Vec<Value> {
+    let listing = async {
+        loop {
+            let tools = listed(client).await;
+            if tools.len() >= n_tools {
+                return tools;
+            }
+            time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    time::timeout(Duration::from_mins(1), listing).await.unwrap()
+}
+
 /// The tools that a client sees.
 pub(crate) async fn listed(client: &Client) -> Vec<Value> {
     let list = client.call("tools/list", None).await.unwrap().to_value();
