@@ -99,6 +99,8 @@ pub enum Update {
     Resource(RawJson),
     /// A line of its log.
     Log(RawJson),
+    /// Somebody has been at the address that it sent them to; the particulars as the protocol has them.
+    BeenThere(RawJson),
 }
 
 /// What sort of tool it is, for logs, accounts and the cache.

@@ -2,6 +2,7 @@
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Arc, LazyLock, OnceLock};
+use std::time::Duration;
 
 use futures_util::future::{BoxFuture, FutureExt, ready};
 use pegboard_core::settings::AutoOpen;
@@ -25,10 +26,13 @@ use crate::surface::{Answering, Life, Surface, Surfaces, Viewer};
 use crate::tasks::{self, Table};
 use crate::visit::Visit;
 use crate::visit::desk::Desk;
-use crate::warming::{WarmUp, whole};
+use crate::warming::{WarmUp, is_awaited, whole};
 
 /// How many changes a client may be behind before it must read everything anew.
 const MAX_CHANGES: usize = 64;
+
+/// How long a client may keep a list without asking again. Who listens hears at once that it is another.
+const KEEP: Duration = Duration::from_mins(1);
 
 /// What a client can do that its servers may make use of.
 const CARRIED: [&str; 5] = ["elicitation", "sampling", "roots", "extensions", "experimental"];
@@ -129,13 +133,15 @@ impl Endpoint {
         if surface.follows_catalogue() {
             self.warm_up();
         }
-        let waiting = surface.follows_catalogue().then(|| self.warming.settled(&self.board));
+        let (board, follows) = (Arc::clone(&self.board), surface.follows_catalogue());
+        let waiting = follows.then(|| self.warming.settled(&board));
         async move {
             if let Some(settled) = waiting {
                 settled.await;
             }
             let tools = surface.list(&Viewer { caller: &caller, life });
-            Ok(Reply::Result(RawJson::empty_object().with("tools", &tools)))
+            let keep = if follows && is_awaited(&board) { Duration::ZERO } else { KEEP };
+            Ok(Reply::Result(to_be_kept(&RawJson::empty_object().with("tools", &tools), keep)))
         }
         .boxed()
     }
@@ -196,10 +202,12 @@ impl Endpoint {
     /// A list of something that is no tool, once servers have had time to say what they have.
     fn list_extras(&self, kind: Kind, caller: Caller) -> Answering {
         let reading = Arc::clone(&self.reading);
-        let settled = self.warming.settled(&self.board);
+        let (settled, board) = (self.warming.settled(&self.board), Arc::clone(&self.board));
         async move {
             settled.await;
-            Ok(Reply::Result(reading.list(kind, &caller).await))
+            let list = reading.list(kind, &caller).await;
+            let keep = if is_awaited(&board) { Duration::ZERO } else { KEEP };
+            Ok(Reply::Result(to_be_kept(&list, keep)))
         }
         .boxed()
     }
@@ -321,6 +329,11 @@ impl Service for Endpoint {
         // A schema whose marks cannot be used asks for no headers.
         parameters_of(schema.as_ref()).unwrap_or_default()
     }
+}
+
+/// A list with how long it may be kept. What one client sees, another may not be meant to.
+fn to_be_kept(list: &RawJson, keep: Duration) -> RawJson {
+    list.with("ttlMs", &RawJson::of(&keep.as_millis())).with("cacheScope", &RawJson::of("private"))
 }
 
 /// What came along with a request for whoever carries it out, in the words of the stateless era.

@@ -246,6 +246,9 @@ impl ReadingRoom {
                     Ok(ServerUpdate { from, update: Update::Log(line) }) if self.board.has(&from.toolbox) => {
                         let _ = changes.send(Change::Log(line));
                     }
+                    Ok(ServerUpdate { from, update: Update::BeenThere(params) }) if self.board.has(&from.toolbox) => {
+                        let _ = changes.send(Change::BeenThere(params));
+                    }
                     Ok(_) | Err(RecvError::Lagged(_)) => {}
                     Err(RecvError::Closed) => return,
                 },

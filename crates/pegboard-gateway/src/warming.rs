@@ -124,7 +124,7 @@ impl Warming {
 }
 
 /// Whether there is a server of which nobody knows what it offers, and that may say so soon.
-fn is_awaited(board: &Board) -> bool {
+pub(crate) fn is_awaited(board: &Board) -> bool {
     board.runtime.servers().iter().any(|server| {
         let is_coming = matches!(server.state, ServerState::Idle | ServerState::Starting);
         is_coming && server.n_tools == 0 && board.has(&server.toolbox)

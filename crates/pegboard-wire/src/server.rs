@@ -170,6 +170,9 @@ pub enum Change {
     },
     /// A line of a log that belongs to no request, as the protocol has it. Only clients with a session hear it.
     Log(RawJson),
+    /// Somebody has been at the address that they were sent to, as the protocol has it. Only clients with a session
+    /// that can be sent to addresses hear it.
+    BeenThere(RawJson),
     /// The status of one task.
     Task {
         /// Its id.

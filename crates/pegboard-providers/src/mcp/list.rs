@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 use std::sync::Arc;
+use std::time::Duration;
 
 use pegboard_core::entry::ToolEntry;
 use pegboard_core::handler::Handler;
@@ -117,20 +118,22 @@ pub(super) struct Listed<T = Arc<ToolEntry>> {
     pub(super) items: Vec<T>,
     /// What was left out, and why.
     pub(super) warnings: Vec<String>,
+    /// How long it may be kept, if the server says so.
+    pub(super) keep: Option<Duration>,
 }
 
 /// Reads the whole list of tools.
 pub(super) async fn read_tools(client: &Client, handler: &Arc<dyn Handler>) -> Result<Listed, Failure> {
-    let Pages { items, mut warnings, .. } = Pages::read(client, List::Tools).await?;
+    let Pages { items, mut warnings, keep, .. } = Pages::read(client, List::Tools).await?;
     let items = sift(List::Tools, &items, &mut warnings, |item| tool::entry(item, handler));
-    Ok(Listed { items, warnings: warnings.finish() })
+    Ok(Listed { items, warnings: warnings.finish(), keep })
 }
 
 /// Reads the whole of a list whose entries stay as they are written.
 pub(super) async fn read(client: &Client, list: List) -> Result<Listed<RawJson>, Failure> {
-    let Pages { items, mut warnings, .. } = Pages::read(client, list).await?;
+    let Pages { items, mut warnings, keep, .. } = Pages::read(client, list).await?;
     let items = sift(list, &items, &mut warnings, |item| as_written(list, item));
-    Ok(Listed { items, warnings: warnings.finish() })
+    Ok(Listed { items, warnings: warnings.finish(), keep })
 }
 
 /// Asks for one page.
@@ -192,12 +195,14 @@ struct Pages {
     n_bytes: usize,
     warnings: Warnings,
     is_full: bool,
+    /// How long the page may be kept that may be kept the shortest.
+    keep: Option<Duration>,
 }
 
 impl Pages {
     async fn read(client: &Client, list: List) -> Result<Self, Failure> {
         let warnings = Warnings::default();
-        let mut pages = Self { list, items: Vec::new(), n_bytes: 0, warnings, is_full: false };
+        let mut pages = Self { list, items: Vec::new(), n_bytes: 0, warnings, is_full: false, keep: None };
         let mut seen = HashSet::new();
         let mut params = None;
         for _ in 0..MAX_PAGES {
@@ -225,6 +230,11 @@ impl Pages {
     }
 
     fn take(&mut self, client: &Client, page: &RawJson) {
+        let keep = page.get("ttlMs").and_then(|keep| keep.read::<u64>().ok()).map(Duration::from_millis);
+        self.keep = match (self.keep, keep) {
+            (Some(one), Some(other)) => Some(one.min(other)),
+            (one, other) => one.or(other),
+        };
         let items: Vec<RawJson> = match (self.list, client.era()) {
             // Only there can a tool ask for headers, and ask for what cannot be.
             (List::Tools, Era::Stateless) => {

@@ -42,6 +42,11 @@ pub(super) fn may_watch(client: &Client) -> bool {
     has(client, &["resources", "subscribe"])
 }
 
+/// Whether a server tells when a list changes.
+pub(super) fn tells_changes(client: &Client, list: List) -> bool {
+    has(client, &[list.capability(), "listChanged"])
+}
+
 /// Whether a server tells its log.
 pub(super) fn has_log(client: &Client) -> bool {
     client.server().capabilities.get("logging").is_some()
@@ -184,7 +189,7 @@ impl Stream {
             (List::Prompts, "promptsListChanged"),
             (List::Resources, "resourcesListChanged"),
         ] {
-            if has(client, &[list.capability(), "listChanged"]) {
+            if tells_changes(client, list) {
                 filter = filter.with(name, &RawJson::of(&true));
             }
         }

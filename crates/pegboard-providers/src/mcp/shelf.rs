@@ -21,7 +21,7 @@ use super::MAX_WHY_BYTES;
 use super::instructions::instructions;
 use super::life::{Life, Live};
 use super::list::{self, List, Listed};
-use super::listen::{listen, may_watch};
+use super::listen::{listen, may_watch, tells_changes};
 use super::traffic::ASKS;
 use super::wishes::Wishes;
 
@@ -29,6 +29,8 @@ use super::wishes::Wishes;
 const MIN_GAP: Duration = Duration::from_millis(100);
 /// How long at most, for a server that says again and again that its list changed, when it did not.
 const MAX_GAP: Duration = Duration::from_secs(10);
+/// How long a list is kept at least.
+const MIN_KEEP: Duration = Duration::from_secs(10);
 
 /// What a server offers. Clones are the same.
 #[derive(Clone)]
@@ -59,6 +61,8 @@ struct Notes {
 #[derive(Default)]
 struct Note {
     warnings: Vec<String>,
+    /// How long the list may be kept, if the server says so.
+    keep: Option<Duration>,
     /// Why the list may not be the newest.
     problem: Option<String>,
 }
@@ -116,7 +120,7 @@ impl Shelf {
     async fn follow_list(&self, live: &Live, list: List) {
         match list {
             // It was read when the server was started.
-            List::Tools => live.traffic().change(list).await,
+            List::Tools => self.outdated(live, list).await,
             List::Prompts | List::Resources | List::Templates if list.is_offered_by(live.client()) => {}
             List::Prompts | List::Resources | List::Templates => return pending().await,
         }
@@ -144,7 +148,24 @@ impl Shelf {
             }
             // A list that takes long to read and changes all the time must not take all the time.
             time::sleep(gap.max(begun.elapsed().saturating_mul(10)).min(MAX_GAP)).await;
-            live.traffic().change(list).await;
+            self.outdated(live, list).await;
+        }
+    }
+
+    /// Waits until a list is not what it was, or has been kept for as long as it may be by one who would not be told.
+    async fn outdated(&self, live: &Live, list: List) {
+        let keep = self.0.notes.lock().unwrap_or_else(PoisonError::into_inner).lists[list as usize].keep;
+        // One that may not be kept at all is kept nevertheless: to serve lists is what a catalogue is for.
+        let keep = keep.filter(|keep| !keep.is_zero() && !tells_changes(live.client(), list));
+        let kept = async {
+            match keep {
+                Some(keep) => time::sleep(keep.max(MIN_KEEP)).await,
+                None => pending().await,
+            }
+        };
+        tokio::select! {
+            () = live.traffic().change(list) => {}
+            () = kept => {}
         }
     }
 
@@ -156,10 +177,10 @@ impl Shelf {
             self.put(live, listed);
             return Ok(is_news);
         }
-        let Listed { items, warnings } = list::read(live.client(), list).await?;
+        let Listed { items, warnings, keep } = list::read(live.client(), list).await?;
         let mut is_news = false;
         self.change(|offer, notes| {
-            notes.lists[list as usize] = Note { warnings, problem: None };
+            notes.lists[list as usize] = Note { warnings, keep, problem: None };
             notes.note_read(list, offer);
             if let Some(old) = raw(offer, list) {
                 is_news = *old != items;
@@ -176,7 +197,8 @@ impl Shelf {
         self.change(|offer, notes| {
             notes.is_fresh = true;
             notes.has_asked = live.traffic().has_asked();
-            notes.lists[List::Tools as usize] = Note { warnings: listed.warnings, problem: None };
+            notes.lists[List::Tools as usize] =
+                Note { warnings: listed.warnings, keep: listed.keep, problem: None };
             // What was learnt about a tool stays with its entry.
             if !is_same(&listed.items, &offer.tools) {
                 offer.tools = listed.items;

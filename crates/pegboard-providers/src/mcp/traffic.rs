@@ -246,6 +246,11 @@ impl Traffic {
                     self.update(Update::Resource(without_meta(params, meta::SUBSCRIPTION_ID)));
                 }
             }
+            "notifications/elicitation/complete" => {
+                if let Some(params) = notification.params {
+                    self.update(Update::BeenThere(params));
+                }
+            }
             "notifications/subscriptions/acknowledged" => {
                 let id = notification.params.as_ref();
                 let id = id.and_then(|params| params.at(&["_meta", meta::SUBSCRIPTION_ID]));

@@ -43,7 +43,7 @@ impl Updates {
         // Everybody hears it, and a line of the log may hold what is one session's business.
         let is_meant = match (&update, self.whose) {
             (Update::Log(_), Whose::OneSession) => false,
-            (Update::Log(_), Whose::Everybody) | (Update::Resource(_), _) => true,
+            (Update::Log(_), Whose::Everybody) | (Update::Resource(_) | Update::BeenThere(_), _) => true,
         };
         if is_meant {
             let _ = self.sender.send(update);

@@ -1,5 +1,7 @@
 //! What a server is asked to do beside calls of its tools.
 
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use pegboard_core::call::{Call, CallContext, Invoker};
@@ -293,4 +295,46 @@ async fn a_line_of_the_log_of_one_sessions_server_is_for_nobody_else() {
     }
     time::sleep(Duration::from_secs(10)).await;
     assert_eq!((updates.try_recv(), stage.n_running()), (Err(TryRecvError::Empty), 3));
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_is_asked_in_rounds_is_sent_to_an_address_and_the_call_is_made_again() {
+    let cases = [
+        (true, Some("Ann"), "welcome back", 2),
+        // Nobody goes there.
+        (true, None, "MCP error -32042: go there first", 1),
+        // Who has a session knows the error, and calls again by itself.
+        (false, Some("Ann"), "MCP error -32042: go there first", 1),
+    ];
+    for (comes_again, name, expected, n_calls) in cases {
+        let stage = Stage::new();
+        stage.list(&["elsewhere"]);
+        let server = stage.opened(Era::Session).await;
+        let person = Arc::new(Person { name, comes_again, ..Person::default() });
+        let said = match call(&server, "elsewhere", json!({}), person.context()).await {
+            Ok(output) => output.text().to_string(),
+            Err(error) => error.text(),
+        };
+        assert_eq!((said.as_str(), stage.n_calls("elsewhere")), (expected, n_calls));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_list_is_read_again_when_it_may_be_kept_no_longer() {
+    let cases = [
+        (json!({}), 60_000, 2),
+        // One that says when it changes need not be asked.
+        (json!({"listChanged": true}), 60_000, 1),
+        // One that may not be kept at all is kept all the same.
+        (json!({}), 0, 1),
+    ];
+    for (how, keep, n_lists) in cases {
+        let stage = Stage::new();
+        stage.can("tools", how.clone());
+        let tool = json!({"name": "echo", "inputSchema": {"type": "object"}});
+        stage.list_pages(vec![json!({"tools": [tool], "ttlMs": keep, "cacheScope": "public"}).to_string()]);
+        let _server = stage.opened(Era::Stateless).await;
+        time::sleep(Duration::from_secs(61)).await;
+        assert_eq!(stage.n_lists.load(Ordering::SeqCst), n_lists, "{how} {keep}");
+    }
 }

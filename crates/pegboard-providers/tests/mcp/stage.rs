@@ -382,6 +382,12 @@ impl Stage {
                 }
                 text("done")
             }
+            // It wants somebody to have been somewhere first.
+            "elsewhere" if self.n_calls("elsewhere") == 1 => {
+                let there = json!({"mode": "url", "elicitationId": "e1", "url": "https://example.org", "message": "Go"});
+                Err(RpcError::new(-32_042, "go there first").with_data(json!({"elicitations": [there]})))
+            }
+            "elsewhere" => text("welcome back"),
             // The server makes a task of it, as the arguments say.
             "task" => Ok(request.params.get("arguments").unwrap().into()),
             "mutter" => {

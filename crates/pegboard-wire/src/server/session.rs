@@ -245,6 +245,11 @@ impl Session {
                 }
                 Notification::new("notifications/message", Some(line.clone()))
             }
+            Change::BeenThere(params) => {
+                let (_, client) = state.client.as_ref()?;
+                client.capabilities.at(&["elicitation", "url"])?;
+                Notification::new("notifications/elicitation/complete", Some(params.clone()))
+            }
             Change::Task { id, state: task } => {
                 state.tasks.get(id)?;
                 let status = task.get("status");

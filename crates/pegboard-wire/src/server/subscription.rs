@@ -106,6 +106,7 @@ fn words(change: &Change, tag: &RawJson) -> (&'static str, RawJson) {
         Change::Resources => ("notifications/resources/list_changed", tag.clone()),
         Change::Resource { uri } => ("notifications/resources/updated", tag.with("uri", &RawJson::of(uri))),
         Change::Log(line) => ("notifications/message", line.clone()),
+        Change::BeenThere(params) => ("notifications/elicitation/complete", params.clone()),
         Change::Task { state, .. } => {
             let meta = tag.get("_meta").unwrap_or_else(RawJson::empty_object);
             ("notifications/tasks", state.with("_meta", &meta))
@@ -140,7 +141,7 @@ impl Filter {
             Change::Prompts => self.prompts_list_changed,
             Change::Resources => self.resources_list_changed,
             Change::Resource { uri } => self.resource_subscriptions.contains(uri),
-            Change::Log(_) => false,
+            Change::Log(_) | Change::BeenThere(_) => false,
             Change::Task { id, .. } => self.task_ids.contains(id),
         }
     }
