@@ -1,18 +1,15 @@
 //! Calls that become tasks, between clients and servers of either era.
 
-use std::io::{BufRead, BufReader, Write};
 use std::sync::Arc;
 use std::time::Duration;
 
 use pegboard::wire::client::{Client, Era, RequestOptions};
-use pegboard::wire::era::meta;
 use pegboard::wire::link::InputLimits;
 use pegboard::wire::server::Server;
 use pegboard::wire::stdio::lines;
 use pegboard::wire::{Failure, RawJson, RpcError};
 use pegboard_testkit::fixture::Fixture;
 use serde_json::{Value, json};
-use tokio::io::AsyncWriteExt;
 use tokio::time;
 
 use crate::stage::{LONG, Seat, Stage, WAYS, listed, text};
@@ -21,37 +18,17 @@ use crate::stage::{LONG, Seat, Stage, WAYS, listed, text};
 #[tokio::test]
 #[ignore = "what other tests start"]
 async fn play() {
-    let is_session = std::env::args().any(|argument| argument == "era:session");
-    if !is_session && !std::env::args().any(|argument| argument == "era:stateless") {
-        return;
-    }
+    let is_given = |era: &str| std::env::args().any(|argument| argument == era);
+    let era = match (is_given("era:session"), is_given("era:stateless")) {
+        (true, _) => Era::Session,
+        (_, true) => Era::Stateless,
+        (false, false) => return,
+    };
     // What the test harness has printed ends here.
     println!();
-    let (mut near, far) = tokio::io::duplex(64 * 1024);
-    let (heard, mut passing) = tokio::sync::mpsc::unbounded_channel();
-    std::thread::spawn(move || {
-        for said in BufReader::new(std::io::stdin()).lines() {
-            let said = said.unwrap();
-            let message = RawJson::parse(said.clone().into()).unwrap();
-            let is_stateless = message.at(&["params", "_meta", meta::PROTOCOL_VERSION]).is_some();
-            match message.get("id") {
-                Some(id) if is_session && is_stateless => {
-                    let error = json!({"code": -32_601, "message": "Method not found"});
-                    let refusal = json!({"jsonrpc": "2.0", "id": id.to_value(), "error": error});
-                    let mut output = std::io::stdout().lock();
-                    writeln!(output, "{refusal}").unwrap();
-                    output.flush().unwrap();
-                }
-                _ => heard.send(said).unwrap(),
-            }
-        }
-        std::process::exit(0);
-    });
-    let (link, _) = lines(far, tokio::io::stdout(), InputLimits::server());
-    tokio::spawn(async move { Server::new(Arc::new(Fixture::new())).serve(link).await });
-    while let Some(said) = passing.recv().await {
-        near.write_all(format!("{said}\n").as_bytes()).await.unwrap();
-    }
+    let (link, _) = lines(tokio::io::stdin(), tokio::io::stdout(), InputLimits::server());
+    Server::new(Arc::new(Fixture::new())).speaking(era).serve(link).await;
+    std::process::exit(0);
 }
 
 fn fixture(era: Era) -> Value {
