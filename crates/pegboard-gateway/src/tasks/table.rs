@@ -130,19 +130,9 @@ impl Table {
     fn make_room(&self) {
         let mut kept = self.kept();
         let n_bytes = |kept: &Kept| kept.task.look(|state| state.end.as_ref().map_or(0, End::n_bytes));
-        let mut n_all: usize = kept.values().map(n_bytes).sum();
-        let mut forgotten = Vec::new();
-        for (id, kept) in &*kept {
-            if n_all <= MAX_RESULT_BYTES {
-                break;
-            }
-            let n_own = n_bytes(kept);
-            if n_own > 0 {
-                n_all -= n_own;
-                forgotten.push(id.clone());
-            }
-        }
-        for id in forgotten {
+        let sizes: Vec<(&str, usize)> = kept.iter().map(|(id, kept)| (id.as_str(), n_bytes(kept))).collect();
+        let surplus: Vec<String> = surplus(&sizes, MAX_RESULT_BYTES).into_iter().map(str::to_owned).collect();
+        for id in surplus {
             kept.shift_remove(&id);
         }
     }
@@ -182,4 +172,34 @@ async fn look_after(table: Weak<Table>, task: Arc<Task>, job: Job) {
 /// A task that a client with a session wants, before any server has heard of it.
 pub(crate) fn wanted(time_to_live: Duration) -> ServerTask {
     ServerTask { time_to_live: Some(time_to_live), ..ServerTask::default() }
+}
+
+/// Those of these results, the oldest first, that must go so that the rest has so many bytes at most.
+fn surplus<'s>(sizes: &[(&'s str, usize)], max: usize) -> Vec<&'s str> {
+    let mut n_bytes: usize = sizes.iter().map(|(_, n_bytes)| n_bytes).sum();
+    let mut surplus = Vec::new();
+    // Those that are not over yet have no bytes.
+    for (id, n_own) in sizes.iter().filter(|(_, n_own)| *n_own > 0) {
+        if n_bytes <= max {
+            break;
+        }
+        n_bytes -= n_own;
+        surplus.push(*id);
+    }
+    surplus
+}
+
+#[cfg(test)]
+mod tests {
+    use super::surplus;
+
+    #[test]
+    fn the_oldest_results_make_room_for_the_newest() {
+        let sizes = [("a", 5), ("still running", 0), ("b", 3), ("c", 4)];
+        let cases: [(usize, &[&str]); 5] =
+            [(12, &[]), (11, &["a"]), (7, &["a"]), (4, &["a", "b"]), (3, &["a", "b", "c"])];
+        for (max, expected) in cases {
+            assert_eq!(surplus(&sizes, max), expected, "{max}");
+        }
+    }
 }
