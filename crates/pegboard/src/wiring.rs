@@ -1,13 +1,13 @@
 //! A configuration put together into something that runs.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::fmt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use pegboard_config::{Configuration, Server, Toolbox};
 use pegboard_core::id::{ServerName, ToolboxName};
-use pegboard_core::provider::{Local, Provider, ServerState, ToolKind};
+use pegboard_core::provider::{Local, Provider, ToolKind};
 use pegboard_core::settings::ServerSettings;
 use pegboard_core::settings::gateway::GatewaySettings;
 use pegboard_core::settings::mcp::{Secret, Settings};
@@ -26,7 +26,10 @@ use pegboard_stores::sqlite::Database;
 
 use crate::telemetry::{Log, Telemetry};
 
+mod kept;
 mod rest;
+
+use kept::Kept;
 
 /// How many secrets of configurations that do not run any more are remembered, the newest.
 const MAX_SECRETS: usize = 1_000;
@@ -102,7 +105,8 @@ pub async fn start(
         pool: Pool::new(surroundings.servers),
         catalogue: stores.catalogue(),
         clock: WallClock::start(),
-        unusable: Mutex::default(),
+        unusable: Kept::default(),
+        rest: rest::Workbench::default(),
     };
     let secrets = Secrets::default();
     let known = secrets.learn(&configuration.secrets, telemetry);
@@ -169,7 +173,8 @@ struct Workshop {
     catalogue: Arc<dyn CatalogueStore>,
     clock: WallClock,
     /// The places of servers that cannot be used, by why.
-    unusable: Mutex<HashMap<String, Weak<Local>>>,
+    unusable: Kept<String>,
+    rest: rest::Workbench,
 }
 
 impl Workshop {
@@ -198,7 +203,7 @@ impl Workshop {
             };
             plan = plan.provide_with(server.as_str(), provider, tools);
         }
-        plan = rest::provide(plan, toolbox.rest_tools);
+        plan = self.rest.provide(plan, name, toolbox.rest_tools);
         toolbox.chains.into_values().fold(plan, Plan::chain)
     }
 
@@ -216,16 +221,8 @@ impl Workshop {
     /// The place of a server that cannot be used; the same one for as long as it cannot be used for the same reason.
     fn unusable(&self, server: &ServerName, why: &str) -> Arc<dyn Provider> {
         let why = format!("MCP server '{server}' cannot be used: {why}");
-        let mut places = self.unusable.lock().unwrap_or_else(PoisonError::into_inner);
-        places.retain(|_, place| place.strong_count() > 0);
-        let is_here = |place: &Arc<Local>| *place.state().borrow() != ServerState::Stopped;
-        if let Some(place) = places.get(&why).and_then(Weak::upgrade).filter(is_here) {
-            return place;
-        }
-        let place = Local::unusable(why.clone(), "Correct its configuration.").of_kind(ToolKind::Mcp);
-        let place = Arc::new(place);
-        places.insert(why, Arc::downgrade(&place));
-        place
+        self.unusable
+            .get(why, |why| Local::unusable(why.clone(), "Correct its configuration.").of_kind(ToolKind::Mcp))
     }
 }
 

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use tokio::time;
 
 use crate::lives::signal;
-use crate::stage::{Endpoint, LONG, Stage, call, listed, rewrite, text};
+use crate::stage::{Endpoint, LONG, Stage, call, listed_once, rewrite, text};
 
 fn of(servers: &Value) -> Value {
     json!({"pegboard": 1, "toolboxes": {"t": {"description": "T", "mcpServers": servers}}})
@@ -24,8 +24,8 @@ async fn serving(stage: &Stage, servers: &Value) -> (PathBuf, Endpoint) {
     (file, endpoint)
 }
 
-async fn names(client: &Client) -> Vec<String> {
-    let tools = listed(client).await;
+async fn names(client: &Client, n_tools: usize) -> Vec<String> {
+    let tools = listed_once(client, n_tools).await;
     tools.iter().map(|tool| tool["name"].as_str().unwrap().to_owned()).collect()
 }
 
@@ -47,7 +47,7 @@ async fn a_file_that_is_rewritten_takes_over_and_no_call_or_client_is_lost() {
     let (file, endpoint) = serving(&stage, &servers).await;
     let (session, ears) = endpoint.client(None, Era::Session).await;
     let (stateless, _) = endpoint.client(None, Era::Stateless).await;
-    assert_eq!(names(&session).await, ["goes__doze", "stays__x", "changes__environment"]);
+    assert_eq!(names(&session, 3).await, ["goes__doze", "stays__x", "changes__environment"]);
     let filter = RawJson::from(json!({"notifications": {"toolsListChanged": true}}));
     let mut listening =
         stateless.request("subscriptions/listen", Some(filter), RequestOptions::default()).await.unwrap();
@@ -64,7 +64,7 @@ async fn a_file_that_is_rewritten_takes_over_and_no_call_or_client_is_lost() {
         let said = plain(&endpoint.says("Reloaded").await, &stage);
         insta::assert_snapshot!(said, @"Reloaded  /pegboard.json: + t/comes  - t/goes  ~ t/changes");
         time::timeout(LONG, stage.told("comes started")).await.unwrap();
-        assert_eq!(names(&session).await, ["stays__x", "changes__environment", "comes__y"]);
+        assert_eq!(names(&session, 3).await, ["stays__x", "changes__environment", "comes__y"]);
         assert_eq!(
             text(&call(&session, "changes__environment", json!({})).await),
             r#"{"SAID_WHAT":"after"}"#
@@ -138,5 +138,26 @@ async fn the_profile_that_is_served_by_its_name_cannot_be_taken_out() {
     let said = plain(&endpoint.says("Reloaded").await, &stage);
     insta::assert_snapshot!(said, @"Reloaded  /pegboard.json: ~ settings  ~ profiles");
     let (client, _) = endpoint.client(None, Era::Session).await;
-    assert_eq!(names(&client).await[0], "open_toolbox");
+    assert_eq!(names(&client, 1).await[0], "open_toolbox");
+}
+
+#[tokio::test]
+async fn web_services_that_are_described_as_before_are_no_change() {
+    let stage = Stage::new();
+    let mut file = of(&json!({"s": stage.server("s", &["x"])}));
+    file["toolboxes"]["t"]["restTools"] = json!({
+        "ask": {"description": "Asks", "method": "GET", "url": "http://127.0.0.1:9/", "headers": {"X-Key": "k"}},
+    });
+    let path = stage.write("pegboard.json", &file.to_string());
+    let mut command = stage.serving(&path);
+    command.args(["--http", "127.0.0.1:0"]);
+    let endpoint = Endpoint::start(command).await;
+    file["toolTimeout"] = json!("7s");
+    rewrite(&path, &file);
+    let said = plain(&endpoint.says("Reloaded").await, &stage);
+    insta::assert_snapshot!(said, @"Reloaded  /pegboard.json: ~ settings");
+    file["toolboxes"]["t"]["restTools"]["ask"]["headers"]["X-Key"] = json!("another");
+    rewrite(&path, &file);
+    let said = plain(&endpoint.says("Reloaded  ").await, &stage);
+    insta::assert_snapshot!(said, @"Reloaded  /pegboard.json: ~ t/rest");
 }

@@ -13,7 +13,7 @@ use crate::id::ToolName;
 const MAX_BYTES: usize = 16 * 1024 * 1024;
 
 /// A tool that is a request to a web service, with nothing left open.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct RestTool {
     /// What it is called.
     pub name: ToolName,
