@@ -12,6 +12,7 @@ use crate::duration::{HumanDuration, Ttl};
 pub mod gateway;
 pub mod mcp;
 pub mod model;
+pub mod openapi;
 pub mod rest;
 
 /// What holds for every call unless a server or a tool says otherwise.
