@@ -1,0 +1,85 @@
+//! Reads OpenAPI documents and holds what they come to against what is in them: every operation is a tool whose
+//! schemas can be used, or is left out for a reason.
+//!
+//! `cargo run --release --example openapi_corpus -- FILE…` prints a line for each document with the time that it took.
+
+use std::path::Path;
+use std::process::ExitCode;
+use std::time::Instant;
+
+use pegboard_core::settings::openapi::OpenApiSettings;
+use pegboard_providers::openapi::{Import, import};
+use serde_json::json;
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> ExitCode {
+    let (mut n_documents, mut n_tools, mut n_skipped, mut n_wrong) = (0, 0, 0, 0);
+    for file in std::env::args().skip(1) {
+        let settings = OpenApiSettings {
+            spec: file.clone(),
+            // Many say where they are in words that only a person understands.
+            base_url: Some("https://api.example.org".to_owned()),
+            include_methods: Some(
+                ["get", "post", "put", "patch", "delete", "query", "head", "options", "trace"]
+                    .map(str::to_owned)
+                    .to_vec(),
+            ),
+            ..OpenApiSettings::default()
+        };
+        let began = Instant::now();
+        let import = match import(&settings, Path::new("")).await {
+            Ok(import) => import,
+            Err(why) => {
+                println!("{file}: WRONG: {why}");
+                n_wrong += 1;
+                continue;
+            }
+        };
+        let took = began.elapsed();
+        let problems = problems(&import);
+        println!(
+            "{file}: {} tools, {} left out, {} warnings, {} ms",
+            import.tools.len(),
+            import.skipped.len(),
+            import.warnings.len(),
+            took.as_millis()
+        );
+        for skipped in &import.skipped {
+            println!("    {}: {}", skipped.operation, skipped.reason);
+        }
+        for problem in &problems {
+            println!("    WRONG: {problem}");
+        }
+        n_documents += 1;
+        n_tools += import.tools.len();
+        n_skipped += import.skipped.len();
+        n_wrong += problems.len();
+    }
+    println!("{n_documents} documents, {n_tools} tools, {n_skipped} operations left out, {n_wrong} wrong");
+    if n_wrong == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// What is wrong with the tools of a document.
+fn problems(import: &Import) -> Vec<String> {
+    let mut problems = Vec::new();
+    if import.tools.is_empty() && import.skipped.is_empty() {
+        problems.push("there are no operations in it".to_owned());
+    }
+    let mut names = std::collections::HashSet::new();
+    for tool in &import.tools {
+        let entry = &tool.entry;
+        for (which, schema) in [("arguments", entry.input_schema()), ("answer", entry.output_schema())] {
+            if let Some(problem) = schema.problem() {
+                problems.push(format!("{}: the schema of its {which}: {problem}", tool.operation));
+            }
+        }
+        // A value that no object schema takes shows that the schema is one that checks.
+        if entry.input_schema().accepts(&json!("no object")) {
+            problems.push(format!("{}: its arguments are not checked", tool.operation));
+        }
+        if !names.insert(entry.name().to_owned()) {
+            problems.push(format!("{}: its name is there twice", tool.operation));
+        }
+    }
+    problems
+}

@@ -1,0 +1,63 @@
+//! A form of several parts, some of which may be files.
+
+use std::fmt::Write;
+
+use bytes::{BufMut, Bytes, BytesMut};
+use sha2::{Digest, Sha256};
+
+/// One part of a form.
+pub(super) struct Part {
+    pub(super) name: String,
+    pub(super) file: File,
+}
+
+/// What a part holds.
+pub(super) struct File {
+    pub(super) bytes: Bytes,
+    pub(super) filename: Option<String>,
+    pub(super) content_type: Option<String>,
+}
+
+/// The type of content and the bytes of a form.
+pub(super) fn write(parts: &[Part]) -> Result<(String, Bytes), String> {
+    let boundary = boundary(parts);
+    let mut bytes = BytesMut::new();
+    for Part { name, file } in parts {
+        bytes.put_slice(
+            format!("--{boundary}\r\ncontent-disposition: form-data; name=\"{}\"", quoted(name)).as_bytes(),
+        );
+        if let Some(filename) = &file.filename {
+            bytes.put_slice(format!("; filename=\"{}\"", quoted(filename)).as_bytes());
+        }
+        if let Some(content_type) = &file.content_type {
+            if content_type.chars().any(char::is_control) {
+                return Err("a file's 'contentType' has characters that no header may have".to_owned());
+            }
+            bytes.put_slice(format!("\r\ncontent-type: {content_type}").as_bytes());
+        }
+        bytes.put_slice(b"\r\n\r\n");
+        bytes.put_slice(&file.bytes);
+        bytes.put_slice(b"\r\n");
+    }
+    bytes.put_slice(format!("--{boundary}--\r\n").as_bytes());
+    Ok((format!("multipart/form-data; boundary={boundary}"), bytes.freeze()))
+}
+
+/// A line that is in none of the parts: it is made from all of them.
+fn boundary(parts: &[Part]) -> String {
+    let mut digest = Sha256::new();
+    for part in parts {
+        digest.update(part.name.as_bytes());
+        digest.update(&part.file.bytes);
+    }
+    let digest = digest.finalize();
+    digest.iter().take(20).fold("pegboard-".to_owned(), |mut boundary, byte| {
+        let _ = write!(boundary, "{byte:02x}");
+        boundary
+    })
+}
+
+/// A name between quotes, as browsers write it.
+fn quoted(name: &str) -> String {
+    name.replace('"', "%22").replace('\r', "%0D").replace('\n', "%0A")
+}

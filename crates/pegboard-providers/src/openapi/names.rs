@@ -1,0 +1,116 @@
+//! What operations are called as tools, and which of them are wanted.
+
+use std::collections::HashSet;
+
+/// How long a name may be before it is told apart from others.
+const MAX_BYTES: usize = 180;
+
+/// The name of an operation: its id, or else its method and path.
+pub(super) fn tool_name(operation_id: Option<&str>, method: &str, path: &str) -> String {
+    let name = operation_id.map(clean).filter(|name| !name.is_empty());
+    name.unwrap_or_else(|| {
+        let path = path.replace(['{', '}'], "");
+        let words: Vec<&str> =
+            path.split(|each: char| !each.is_ascii_alphanumeric()).filter(|word| !word.is_empty()).collect();
+        let name: Vec<&str> = std::iter::once(method).chain(words).collect();
+        cut(name.join("_").to_lowercase())
+    })
+}
+
+/// A name with only letters, digits, `_` and `-`.
+pub(super) fn clean(name: &str) -> String {
+    let mut clean = String::with_capacity(name.len());
+    for each in name.trim().chars() {
+        match each {
+            'a'..='z' | 'A'..='Z' | '0'..='9' | '_' | '-' => clean.push(each),
+            _ if clean.is_empty() || clean.ends_with('_') => {}
+            _ => clean.push('_'),
+        }
+    }
+    clean.truncate(clean.trim_end_matches('_').len());
+    cut(clean)
+}
+
+fn cut(mut name: String) -> String {
+    name.truncate(MAX_BYTES);
+    name
+}
+
+/// The name, or the next one that is free: `list_2`, `list_3`.
+pub(super) fn unique(name: &str, taken: &mut HashSet<String>) -> String {
+    let numbered = (2..).map(|number| format!("{name}_{number}"));
+    let free = std::iter::once(name.to_owned()).chain(numbered).find(|name| !taken.contains(name));
+    let free = free.expect("numbers do not end");
+    taken.insert(free.clone());
+    free
+}
+
+/// Whether a text is what a person wrote, in which `*` stands for any characters and `?` for one. Case does not count.
+pub(super) fn matches(pattern: &str, text: &str) -> bool {
+    let (pattern, text) = (pattern.to_lowercase(), text.to_lowercase());
+    let (pattern, text): (Vec<char>, Vec<char>) = (pattern.chars().collect(), text.chars().collect());
+    let (mut at, mut from) = (0, 0);
+    // Where the last `*` was, and what it stands for so far: only that one is ever tried again.
+    let mut star: Option<(usize, usize)> = None;
+    while from < text.len() {
+        match pattern.get(at) {
+            Some('*') => {
+                star = Some((at, from));
+                at += 1;
+            }
+            Some(each) if *each == '?' || *each == text[from] => {
+                at += 1;
+                from += 1;
+            }
+            _ => {
+                let Some((place, until)) = star else { return false };
+                star = Some((place, until + 1));
+                at = place + 1;
+                from = until + 1;
+            }
+        }
+    }
+    pattern[at..].iter().all(|each| *each == '*')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tool_is_called_by_its_id_or_by_its_method_and_path() {
+        let cases = [
+            (Some("listItems"), "get", "/items", "listItems"),
+            (Some("mk item!"), "post", "/items", "mk_item"),
+            (Some("actions/list-jobs"), "get", "/x", "actions_list-jobs"),
+            (Some("☃"), "get", "/items", "get_items"),
+            (None, "get", "/items/{item-id}", "get_items_item_id"),
+            (None, "delete", "/V1/{a}{b}/.c", "delete_v1_ab_c"),
+            (None, "get", "/", "get"),
+        ];
+        for (id, method, path, expected) in cases {
+            assert_eq!(tool_name(id, method, path), expected);
+        }
+        assert_eq!(tool_name(Some(&"x".repeat(1_000)), "get", "/").len(), MAX_BYTES);
+    }
+
+    #[test]
+    fn names_that_are_taken_get_a_number() {
+        let mut taken = HashSet::new();
+        let names = ["a", "a", "a_2", "a"].map(|name| unique(name, &mut taken));
+        assert_eq!(names, ["a", "a_2", "a_2_2", "a_3"]);
+    }
+
+    #[test]
+    fn a_star_is_any_text() {
+        for (pattern, text) in
+            [("*", ""), ("list*", "listItems"), ("*Item?", "listItems"), ("A*b*C", "axxbxc")]
+        {
+            assert!(matches(pattern, text), "{pattern} {text}");
+        }
+        for (pattern, text) in [("list", "listItems"), ("?", ""), ("a*b", "acbc")] {
+            assert!(!matches(pattern, text), "{pattern} {text}");
+        }
+        assert!(!matches(&"*a".repeat(40), &"a".repeat(10_000).replace('a', "b")));
+    }
+}

@@ -1,0 +1,236 @@
+//! YAML as the JSON that it stands for, with anchors, aliases and merge keys.
+
+use std::collections::HashMap;
+
+use granit_parser::{Event, Options, Parser, ScalarStyle};
+use serde_json::{Map, Number, Value};
+
+/// How deep values may be nested; the reader of JSON has the same limit.
+const MAX_DEPTH: usize = 127;
+/// How many values a document may come to; aliases count each time they are used.
+const MAX_NODES: usize = 4_000_000;
+
+/// Reads one document.
+pub(super) fn parse(text: &str) -> Result<Value, String> {
+    let mut options = Options::default();
+    options.set_emit_comments(false);
+    options.flow_nesting_limit = MAX_DEPTH;
+    options.block_nesting_limit = MAX_DEPTH;
+    let mut builder = Builder::default();
+    let mut root = None;
+    for event in Parser::new_from_str_with_options(text, options) {
+        let (event, _) =
+            event.map_err(|error| format!("line {}: {}", error.marker().line(), error.info()))?;
+        if root.is_some() && event.is_node() {
+            return Err("it holds a second document".to_owned());
+        }
+        if let Some(value) = builder.take(event)? {
+            root = Some(value);
+        }
+    }
+    root.ok_or_else(|| "it is empty".to_owned())
+}
+
+#[derive(Default)]
+struct Builder {
+    /// What anchors name, with how many values that is and how deep it goes.
+    anchors: HashMap<usize, (Value, usize, usize)>,
+    open: Vec<Open>,
+    n_nodes: usize,
+}
+
+/// A list or map whose end has not come.
+struct Open {
+    anchor: usize,
+    inside: Inside,
+}
+
+enum Inside {
+    List(Vec<Value>),
+    Map { members: Map<String, Value>, key: Option<String>, merges: Vec<Value> },
+}
+
+impl Builder {
+    /// Takes the next event. Gives back the whole once it is there.
+    fn take(&mut self, event: Event<'_>) -> Result<Option<Value>, String> {
+        match event {
+            Event::Scalar(text, style, anchor, tag) => {
+                let is_text = tag.is_some_and(|tag| tag.core_suffix() == Some("str"));
+                // What stands for a key is the text that was written, whatever else it could mean.
+                let value = match style {
+                    ScalarStyle::Plain if !is_text && !self.expects_key() => plain(&text),
+                    _ => Value::String(text.into_owned()),
+                };
+                self.add(value, anchor)
+            }
+            Event::SequenceStart(_, anchor, _) => self.begin(anchor, Inside::List(Vec::new())),
+            Event::MappingStart(_, anchor, _) => {
+                self.begin(anchor, Inside::Map { members: Map::new(), key: None, merges: Vec::new() })
+            }
+            Event::SequenceEnd | Event::MappingEnd => self.end(),
+            Event::Alias(anchor) => self.repeat(anchor),
+            _ => Ok(None),
+        }
+    }
+
+    fn expects_key(&self) -> bool {
+        matches!(self.open.last(), Some(Open { inside: Inside::Map { key: None, .. }, .. }))
+    }
+
+    fn begin(&mut self, anchor: usize, inside: Inside) -> Result<Option<Value>, String> {
+        if self.open.len() >= MAX_DEPTH {
+            return Err(format!("it nests deeper than {MAX_DEPTH} levels"));
+        }
+        self.open.push(Open { anchor, inside });
+        Ok(None)
+    }
+
+    fn end(&mut self) -> Result<Option<Value>, String> {
+        let Some(open) = self.open.pop() else { return Ok(None) };
+        let value = match open.inside {
+            Inside::List(items) => Value::Array(items),
+            Inside::Map { mut members, merges, .. } => {
+                for merge in merges {
+                    merge_into(&mut members, merge);
+                }
+                Value::Object(members)
+            }
+        };
+        self.add(value, open.anchor)
+    }
+
+    /// Puts a new value where it belongs, and under its anchor.
+    fn add(&mut self, value: Value, anchor: usize) -> Result<Option<Value>, String> {
+        if anchor > 0 {
+            let (n_nodes, depth) = measure(&value);
+            self.count(n_nodes)?;
+            self.anchors.insert(anchor, (value.clone(), n_nodes, depth));
+        }
+        self.count(1)?;
+        self.put(value)
+    }
+
+    fn count(&mut self, n_nodes: usize) -> Result<(), String> {
+        self.n_nodes += n_nodes;
+        if self.n_nodes > MAX_NODES {
+            Err(format!("it comes to more than {MAX_NODES} values"))
+        } else {
+            Ok(())
+        }
+    }
+
+    /// Puts a value where it belongs. Gives it back if it is the whole.
+    fn put(&mut self, value: Value) -> Result<Option<Value>, String> {
+        let Some(open) = self.open.last_mut() else { return Ok(Some(value)) };
+        match &mut open.inside {
+            Inside::List(items) => items.push(value),
+            Inside::Map { members, key, merges } => match key.take() {
+                None => match value {
+                    Value::String(name) => *key = Some(name),
+                    Value::Null | Value::Bool(_) | Value::Number(_) => *key = Some(value.to_string()),
+                    Value::Array(_) | Value::Object(_) => return Err("a key must be a text".to_owned()),
+                },
+                Some(name) if name == "<<" => merges.push(value),
+                Some(name) if members.contains_key(&name) => {
+                    return Err(format!("'{name}' is there twice in one object"));
+                }
+                Some(name) => drop(members.insert(name, value)),
+            },
+        }
+        Ok(None)
+    }
+
+    /// Puts a copy of what an alias names. It counts as if it had been written out.
+    fn repeat(&mut self, anchor: usize) -> Result<Option<Value>, String> {
+        let Some((_, n_nodes, depth)) = self.anchors.get(&anchor) else {
+            return Err("an alias stands inside what it names".to_owned());
+        };
+        let (n_nodes, depth) = (*n_nodes, *depth);
+        if self.open.len() + depth > MAX_DEPTH {
+            return Err(format!("it nests deeper than {MAX_DEPTH} levels"));
+        }
+        self.count(n_nodes)?;
+        let value = self.anchors[&anchor].0.clone();
+        self.put(value)
+    }
+}
+
+/// How many values there are in one, and how deep they are nested.
+fn measure(value: &Value) -> (usize, usize) {
+    let of_all = |inside: &mut dyn Iterator<Item = &Value>| {
+        inside
+            .map(measure)
+            .fold((1, 1), |(n_nodes, depth), (more, deep)| (n_nodes + more, depth.max(deep + 1)))
+    };
+    match value {
+        Value::Array(items) => of_all(&mut items.iter()),
+        Value::Object(members) => of_all(&mut members.values()),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => (1, 0),
+    }
+}
+
+/// Adds what a merge key brings; what is there already stays.
+fn merge_into(members: &mut Map<String, Value>, merge: Value) {
+    match merge {
+        Value::Object(merged) => {
+            for (name, value) in merged {
+                members.entry(name).or_insert(value);
+            }
+        }
+        Value::Array(items) => items.into_iter().for_each(|item| merge_into(members, item)),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+    }
+}
+
+/// What a text without quotes means, by the core schema of YAML 1.2: `no` and dates are texts.
+fn plain(text: &str) -> Value {
+    match text {
+        "" | "~" | "null" | "Null" | "NULL" => return Value::Null,
+        "true" | "True" | "TRUE" => return true.into(),
+        "false" | "False" | "FALSE" => return false.into(),
+        _ => {}
+    }
+    let digits = text.strip_prefix(['-', '+']).unwrap_or(text);
+    let looks_like_a_number = digits.starts_with(|first: char| first.is_ascii_digit() || first == '.')
+        && digits.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'.' | b'e' | b'E' | b'-' | b'+'));
+    if !looks_like_a_number {
+        return Value::String(text.to_owned());
+    }
+    let whole = || text.parse::<u64>().ok().map(Number::from);
+    let negative = || text.parse::<i64>().ok().map(Number::from);
+    let fraction = || text.parse::<f64>().ok().and_then(Number::from_f64);
+    whole().or_else(negative).or_else(fraction).map_or_else(|| text.into(), Value::Number)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn keys_are_the_texts_that_they_are_written_as_and_no_is_a_word() {
+        let text =
+            "responses: {200: {x: no}, 1.10: 1.10, null: ~}\nbase: &b {a: 1, c: 2}\nmore: {<<: *b, a: 3}";
+        assert_eq!(
+            parse(text),
+            Ok(json!({
+                "responses": {"200": {"x": "no"}, "1.10": 1.10, "null": null},
+                "base": {"a": 1, "c": 2},
+                "more": {"a": 3, "c": 2},
+            }))
+        );
+    }
+
+    #[test]
+    fn bombs_end_early() {
+        let laughs: String = (1..30).fold("l0: &l0 [x, x]\n".to_owned(), |text, at| {
+            format!("{text}l{at}: &l{at} [{}]\n", vec![format!("*l{}", at - 1); 10].join(", "))
+        });
+        assert_eq!(parse(&laughs), Err("it comes to more than 4000000 values".to_owned()));
+        assert!(parse(&"[".repeat(10_000)).is_err());
+        assert!(parse(&"{a: ".repeat(10_000)).is_err());
+        assert!(parse("a: &a [*a]").is_err());
+        assert!(parse("a: 1\na: 2").is_err());
+    }
+}

@@ -1,0 +1,200 @@
+//! Documents in all their forms: notations, versions, several files, and where the service is.
+
+use serde_json::{Value, json};
+
+use crate::stage::{Service, call, names};
+
+#[tokio::test]
+async fn a_document_may_be_yaml_and_several_files() {
+    let service = Service::start().await;
+    service.write(
+        "api.yaml",
+        &format!(
+            "
+openapi: 3.0.0
+servers: [{{url: {}}}]
+paths:
+  /a~b/{{id}}:
+    $ref: 'paths/a.yaml#/a~1item'
+  /c:
+    get:
+      parameters:
+        - $ref: 'parts.json#/limit'
+",
+            service.url
+        ),
+    );
+    service.write(
+        "paths/a.yaml",
+        "
+a/item:
+  parameters: [{name: id, in: path, required: true, schema: {$ref: '../schemas/id%20s.yaml'}}]
+  put:
+    operationId: put
+    requestBody: {content: {application/json: {schema: {$ref: '../schemas/node.yaml'}}}}
+",
+    );
+    service.write("schemas/id s.yaml", "{type: integer}");
+    service.write(
+        "schemas/node.yaml",
+        "type: object\nproperties: {next: {$ref: node.yaml}, id: {$ref: 'id s.yaml#'}}\n",
+    );
+    service.write(
+        "parts.json",
+        r#"{"limit": {"name": "limit", "in": "query", "schema": {"$ref": "schemas/id%20s.yaml"}}}"#,
+    );
+    let import = service.import(&json!({}), json!({"spec": "api.yaml"})).await;
+    assert_eq!(import.skipped, []);
+    assert_eq!(names(&import), ["put", "get_c"]);
+    assert_eq!(
+        *import.tools[0].entry.input_schema().as_json(),
+        json!({
+            "type": "object",
+            "properties": {"id": {"type": "integer"}, "body": {"$ref": "#/$defs/node"}},
+            "required": ["id"],
+            "$defs": {"node": {"type": "object", "properties": {"next": {"$ref": "#/$defs/node"}, "id": {"type": "integer"}}}},
+        })
+    );
+    call(&import, 0, json!({"id": 5, "body": {"next": {"id": 1}}})).await.unwrap();
+    assert_eq!(service.seen()[0].line, "PUT /a~b/5");
+    assert!(call(&import, 0, json!({"id": 5, "body": {"next": {"id": "x"}}})).await.is_err());
+}
+
+#[tokio::test]
+async fn a_document_may_be_at_an_address_with_its_parts_beside_it() {
+    let service = Service::start().await;
+    let document = json!({
+        "openapi": "3.1.0",
+        "servers": [{"url": "../api"}],
+        "paths": {"/x": {"get": {"parameters": [{"$ref": "parts.json#/p"}]}}, "/y": {"get": {"parameters": [{"$ref": "/other.json#/p"}]}}},
+    });
+    service.answer_next(200, document.to_string());
+    service.answer_next(200, r#"{"p": {"name": "q", "in": "query"}}"#);
+    let import =
+        service.import(&json!({}), json!({"spec": format!("{}/docs/v1/spec.json", service.url)})).await;
+    let lines: Vec<String> = service.seen().into_iter().map(|seen| seen.line).collect();
+    assert_eq!(lines, ["GET /docs/v1/spec.json", "GET /docs/v1/parts.json"]);
+    call(&import, 0, json!({"q": "a"})).await.unwrap();
+    assert_eq!(service.seen()[0].line, "GET /docs/api/x?q=a");
+    assert!(
+        import.skipped[0].reason.contains("is not in the folder of the document; write references: anywhere"),
+        "{:?}",
+        import.skipped
+    );
+}
+
+/// Where a document with these members sends its requests, or why it cannot.
+async fn base(members: Value, settings: Value) -> Result<String, String> {
+    let service = Service::start().await;
+    let mut document = json!({"openapi": "3.1.0", "paths": {"/x": {"get": {}}}});
+    let text = members.to_string().replace("SERVICE", &service.url).replace("HOST", &service.url[7..]);
+    let members: Value = serde_json::from_str(&text).unwrap();
+    for (name, value) in members.as_object().unwrap() {
+        document[name] = value.clone();
+    }
+    if document.get("swagger").is_some() {
+        document.as_object_mut().unwrap().remove("openapi");
+    }
+    let settings: Value =
+        serde_json::from_str(&settings.to_string().replace("SERVICE", &service.url)).unwrap();
+    let import = service.import(&document, settings).await;
+    if let Some(skipped) = import.skipped.first() {
+        return Err(skipped.reason.clone());
+    }
+    call(&import, 0, json!({})).await.map_err(|error| error.to_string())?;
+    Ok(service.seen()[0].line.clone())
+}
+
+#[tokio::test]
+async fn the_service_is_where_the_person_says_or_else_where_the_document_says() {
+    let regions = json!([{"url": "SERVICE/{region}/", "variables": {"region": {"default": "eu", "enum": ["eu", "us"]}}}]);
+    let several =
+        json!([{"url": "https://nobody.invalid"}, {"url": "SERVICE/test", "description": "for trying out"}]);
+    let cases = [
+        (json!({"servers": [{"url": "SERVICE/v1/"}]}), json!({}), "GET /v1/x"),
+        (
+            json!({"servers": [{"url": "https://nobody.invalid"}]}),
+            json!({"baseUrl": "SERVICE/b/?x#y"}),
+            "GET /b/x",
+        ),
+        (json!({"servers": regions}), json!({}), "GET /eu/x"),
+        (json!({"servers": regions}), json!({"serverVariables": {"region": "us"}}), "GET /us/x"),
+        (json!({"servers": several}), json!({"server": "trying"}), "GET /test/x"),
+        (
+            json!({"servers": [{"url": "https://nobody.invalid"}], "paths": {"/x": {"servers": [{"url": "SERVICE/p"}], "get": {}}}}),
+            json!({}),
+            "GET /p/x",
+        ),
+        (
+            json!({"paths": {"/x": {"servers": [{"url": "SERVICE/p"}], "get": {"servers": [{"url": "SERVICE/o"}]}}}}),
+            json!({}),
+            "GET /o/x",
+        ),
+        (
+            json!({"swagger": "2.0", "host": "HOST", "basePath": "/b", "schemes": ["ws", "http"]}),
+            json!({}),
+            "GET /b/x",
+        ),
+        (
+            json!({"servers": [{"url": "SERVICE"}], "paths": {"/x?fixed=1#frag": {"get": {}}}}),
+            json!({}),
+            "GET /x?fixed=1",
+        ),
+    ];
+    for (members, settings, line) in cases {
+        assert_eq!(base(members.clone(), settings).await.as_deref(), Ok(line), "{members}");
+    }
+}
+
+#[tokio::test]
+async fn a_document_that_leads_nowhere_says_what_to_do() {
+    let variable = json!({"servers": [{"url": "https://{x}.example.org"}]});
+    let choice = json!({"servers": [{"url": "SERVICE/{r}", "variables": {"r": {"enum": ["a"]}}}]});
+    let cases = [
+        (json!({}), json!({}), "the document does not say where the service is ('/'); write baseUrl"),
+        (
+            json!({"servers": [{"url": "/v1"}]}),
+            json!({}),
+            "the document does not say where the service is ('/v1'); write baseUrl",
+        ),
+        (
+            variable,
+            json!({}),
+            "the address of the service has a variable 'x' without a value; write serverVariables: {x: …}",
+        ),
+        (choice, json!({"serverVariables": {"r": "b"}}), "serverVariables.r is none of a"),
+        (
+            json!({"servers": [{"url": "file:///etc"}]}),
+            json!({}),
+            "the service is at a file: address; only http: and https: can be used",
+        ),
+        (
+            json!({"servers": [{"url": "http://a:b@example.org"}]}),
+            json!({}),
+            "the address of the service has a name or password in it; use credentials for that",
+        ),
+        (json!({}), json!({"baseUrl": "nowhere"}), "baseUrl is no address: relative URL without a base"),
+    ];
+    for (members, settings, why) in cases {
+        assert_eq!(base(members.clone(), settings).await, Err(why.to_owned()), "{members}");
+    }
+}
+
+#[tokio::test]
+async fn what_is_no_document_says_why() {
+    let service = Service::start().await;
+    let cases = [
+        (json!({"swagger": "1.2"}), "it is written in OpenAPI 1.2; 2.0 and 3.0 to 3.2 can be read"),
+        (json!({"openapi": "4.0"}), "it is written in OpenAPI 4.0; 2.0 and 3.0 to 3.2 can be read"),
+        (json!({"a": 1}), "it is no OpenAPI document: it has neither 'openapi' nor 'swagger' at its root"),
+        (json!([]), "it is no OpenAPI document: it has neither 'openapi' nor 'swagger' at its root"),
+    ];
+    for (document, why) in cases {
+        assert_eq!(service.try_import(&document, json!({})).await.unwrap_err(), why);
+    }
+    service.write("broken.json", "{\"a\": ");
+    let why = service.try_import(&json!({}), json!({"spec": "broken.json"})).await.unwrap_err();
+    assert!(why.contains("broken.json is no JSON or YAML: EOF while parsing"), "{why}");
+    let why = service.try_import(&json!({}), json!({"spec": "missing.json"})).await.unwrap_err();
+    assert!(why.contains("missing.json cannot be read: No such file"), "{why}");
+}
