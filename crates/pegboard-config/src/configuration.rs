@@ -9,6 +9,7 @@ use pegboard_core::model::ModelProviderName;
 use pegboard_core::settings::gateway::{Expose, GatewaySettings};
 use pegboard_core::settings::mcp::{Secret, Settings, Target};
 use pegboard_core::settings::model::ModelProviderSettings;
+use pegboard_core::settings::openapi::OpenApiSettings;
 use pegboard_core::settings::rest::RestTool;
 use pegboard_core::settings::{RuntimeSettings, ServerSettings, ToolSettings};
 
@@ -61,6 +62,13 @@ pub enum Server {
         /// What holds for its tools.
         tools: Box<ServerSettings>,
     },
+    /// A web service with an OpenAPI document, which can be used unless it is switched off.
+    OpenApi {
+        /// Where its document is, and what becomes of it.
+        service: Box<OpenApiSettings>,
+        /// What holds for its tools.
+        tools: Box<ServerSettings>,
+    },
     /// Its description is wrong.
     Unusable {
         /// Variables that must be set before it can be used.
@@ -74,7 +82,7 @@ impl Server {
     /// Why it cannot be used, in a few words: `needs: GITHUB_TOKEN`. `None` if it can.
     pub fn obstacle(&self) -> Option<String> {
         match self {
-            Self::Mcp { .. } => None,
+            Self::Mcp { .. } | Self::OpenApi { .. } => None,
             Self::Unusable { needs, problems } => Some(obstacle(needs, problems)),
         }
     }
@@ -173,6 +181,9 @@ impl fmt::Debug for Server {
                     .field("kind", &kind)
                     .field("is_enabled", &connection.is_enabled)
                     .finish_non_exhaustive()
+            }
+            Self::OpenApi { service, .. } => {
+                f.debug_struct("OpenApi").field("enabled", &service.enabled).finish_non_exhaustive()
             }
             Self::Unusable { needs, problems } => {
                 f.debug_struct("Unusable").field("needs", needs).field("problems", problems).finish()

@@ -12,6 +12,7 @@ use crate::tree::{Node, Parsed};
 use crate::variables::Surroundings;
 
 mod native;
+mod openapi;
 mod providers;
 mod rest;
 mod server;

@@ -5,6 +5,7 @@ use pegboard_core::chain::ChainSpec;
 use pegboard_core::settings::gateway::GatewaySettings;
 use pegboard_core::settings::mcp::McpServerSettings;
 use pegboard_core::settings::model::ModelProviderSettings;
+use pegboard_core::settings::openapi::OpenApiSettings;
 use pegboard_core::settings::rest::RestToolSettings;
 use pegboard_core::settings::{RuntimeSettings, ServerSettings, ToolSettings};
 use schemars::generate::SchemaSettings;
@@ -82,6 +83,11 @@ fn sections(generator: &mut SchemaGenerator) -> Map<String, Value> {
         // Numbers and words are the texts that they are written as.
         server[name]["additionalProperties"] = json!({"type": ["string", "number", "boolean"]});
     }
+    let mut service = properties_of::<OpenApiSettings>(generator);
+    service.extend(properties_of::<ServerSettings>(generator));
+    for name in ["headers", "serverVariables"] {
+        service[name]["additionalProperties"] = json!({"type": ["string", "number", "boolean"]});
+    }
     server["args"]["items"] = json!({"type": ["string", "number", "boolean"]});
     let mut rest = properties_of::<RestToolSettings>(generator);
     rest.extend(properties_of::<ToolSettings>(generator));
@@ -98,6 +104,14 @@ fn sections(generator: &mut SchemaGenerator) -> Map<String, Value> {
                 "description": "MCP servers, by name.",
                 "type": "object",
                 "additionalProperties": object(&server),
+            }),
+        ),
+        (
+            "openapiSpecs".to_owned(),
+            json!({
+                "description": "Web services with an OpenAPI document, by name.",
+                "type": "object",
+                "additionalProperties": object(&service),
             }),
         ),
         (

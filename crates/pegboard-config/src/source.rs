@@ -152,7 +152,7 @@ fn floor(text: &str, at: usize) -> usize {
 
 /// Whether the values under this key are secret until somebody says otherwise.
 pub(crate) fn is_veiling(key: &str) -> bool {
-    matches!(key, "apiKey" | "env" | "environment" | "headers")
+    matches!(key, "apiKey" | "credentials" | "env" | "environment" | "headers")
 }
 
 fn find_veiled(node: &Node, veils: &mut Vec<Span>) {

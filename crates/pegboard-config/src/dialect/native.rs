@@ -1,11 +1,11 @@
-//! Our own dialect: `toolboxes`, `mcpServers`, `restTools` and `chains`, and beside them what holds for all.
+//! Our own dialect: `toolboxes`, `mcpServers`, `openapiSpecs`, `restTools` and `chains`, and beside them what holds for all.
 
 use pegboard_core::chain::ChainSpec;
 use pegboard_core::id::{ToolName, ToolboxName};
 use pegboard_core::settings::RuntimeSettings;
 use pegboard_core::settings::gateway::{Expose, GatewaySettings};
 
-use super::{providers, rest, server};
+use super::{openapi, providers, rest, server};
 use crate::configuration::{Configuration, Toolbox};
 use crate::near::near;
 use crate::path::{Path, Step};
@@ -17,13 +17,22 @@ const VERSION: u64 = 1;
 /// The toolbox of what stands at the root.
 const DEFAULT: &str = "default";
 /// What may hold servers, tools and chains.
-const SECTIONS: [&str; 3] = ["mcpServers", "restTools", "chains"];
+const SECTIONS: [&str; 4] = ["mcpServers", "openapiSpecs", "restTools", "chains"];
 
 /// What may stand at the root, beside the settings of the runtime and of the gateway.
-const OWN: [&str; 8] =
-    ["$schema", "pegboard", "toolboxes", "mcpServers", "restTools", "chains", "providers", "defaults"];
+const OWN: [&str; 9] = [
+    "$schema",
+    "pegboard",
+    "toolboxes",
+    "mcpServers",
+    "openapiSpecs",
+    "restTools",
+    "chains",
+    "providers",
+    "defaults",
+];
 /// What may stand in a toolbox.
-const IN_TOOLBOX: [&str; 5] = ["description", "expose", "mcpServers", "restTools", "chains"];
+const IN_TOOLBOX: [&str; 6] = ["description", "expose", "mcpServers", "openapiSpecs", "restTools", "chains"];
 
 /// Every name that may stand at the root.
 pub(crate) fn root_names() -> Vec<&'static str> {
@@ -172,6 +181,12 @@ pub(super) fn read_sections(
         let way = way.key("mcpServers");
         for entry in entries(reader, servers, &way) {
             server::read(reader, entry, &way, toolbox, &configuration.settings.queues);
+        }
+    }
+    if let Some(services) = parent.get("openapiSpecs") {
+        let way = way.key("openapiSpecs");
+        for entry in entries(reader, services, &way) {
+            openapi::read(reader, entry, &way, toolbox, &configuration.settings.queues);
         }
     }
     if let Some(tools) = parent.get("restTools") {

@@ -33,7 +33,7 @@ pub(super) fn read(
     let name = check_name(reader, &name, entry.key_span, &way, toolbox);
     let described = describe(reader, &entry.value, &way, missing);
     if let Some(described) = &described {
-        check_queues(reader, entry, &way, &described.tools, queues);
+        check_queues(reader, ("MCP server", entry), &way, &described.tools, queues);
     }
     let server = match (&name, described) {
         (Some(name), Some(described)) if !reader.is_part_wrong() => {
@@ -51,12 +51,12 @@ pub(super) fn read(
 }
 
 /// Whether a server says that it is not used. Then nothing that it needs has to be there.
-fn is_off(node: &Node) -> bool {
+pub(super) fn is_off(node: &Node) -> bool {
     let says = |key: &str, word: bool| matches!(node.get(key), Some(Node { value: Value::Bool(said), .. }) if *said == word);
     says("enabled", false) || says("disabled", true)
 }
 
-fn check_name(
+pub(super) fn check_name(
     reader: &mut Reader<'_>,
     name: &str,
     span: Span,
@@ -122,7 +122,7 @@ pub(super) fn as_texts(reader: &Reader<'_>, entry: &mut Entry) {
         Value::List(items) if entry.key == "args" || entry.key == "command" => {
             items.iter_mut().for_each(as_text);
         }
-        Value::Map(entries) if is_veiling(&entry.key) => {
+        Value::Map(entries) if is_veiling(&entry.key) || entry.key == "serverVariables" => {
             entries.iter_mut().map(|entry| &mut entry.value).for_each(as_text);
         }
         _ => {}
@@ -146,9 +146,10 @@ pub(super) fn veil(reader: &mut Reader<'_>, entry: &mut Entry) {
     }
 }
 
-fn check_queues(
+/// Whether every queue that is named is there. `kind` is what the entry describes.
+pub(super) fn check_queues(
     reader: &mut Reader<'_>,
-    entry: &Entry,
+    (kind, entry): (&str, &Entry),
     way: &Path,
     settings: &ServerSettings,
     queues: &IndexMap<String, QueueSettings>,
@@ -168,7 +169,7 @@ fn check_queues(
     }
     for (queue, written, way) in wrong {
         let message = format!(
-            "MCP server '{server}' references unknown queue '{queue}'. Add it under configuration.queues."
+            "{kind} '{server}' references unknown queue '{queue}'. Add it under configuration.queues."
         );
         let help =
             near(queue, queues.keys().map(String::as_str)).map(|meant| format!("did you mean {meant}?"));

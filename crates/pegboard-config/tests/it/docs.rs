@@ -1,6 +1,7 @@
 //! What the documentation says.
 
 use pegboard_config::{Server, native_schema};
+use pegboard_core::settings::openapi::OpenApiSettings;
 use serde_json::Value;
 
 use super::load_text;
@@ -18,6 +19,26 @@ fn the_whole_example_is_right() {
     let validator = jsonschema::validator_for(&native_schema()).unwrap();
     let file: Value = serde_saphyr::from_str(example).unwrap();
     assert!(validator.is_valid(&file));
+}
+
+#[test]
+fn the_example_of_a_service_is_right_and_every_setting_of_one_is_on_its_page() {
+    let page = include_str!("../../../../docs/openapi.md");
+    let (_, rest) = page.split_once("```yaml\n").unwrap();
+    let (example, _) = rest.split_once("```").unwrap();
+    let configuration = load_text("pegboard.yaml", example).unwrap();
+    assert_eq!(configuration.problems, []);
+    let servers = configuration.toolboxes["default"].servers.values();
+    assert_eq!(servers.filter(|server| matches!(server, Server::OpenApi { .. })).count(), 2);
+    let schema = native_schema();
+    let validator = jsonschema::validator_for(&schema).unwrap();
+    assert!(validator.is_valid(&serde_saphyr::from_str(example).unwrap()));
+    for name in OpenApiSettings::FIELDS {
+        assert!(page.contains(&format!("`{name}`")), "{name} is not on the page");
+    }
+    for name in schema["$defs"]["Credential"]["properties"].as_object().unwrap().keys() {
+        assert!(page.contains(name), "{name} is not on the page");
+    }
 }
 
 #[test]

@@ -15,6 +15,7 @@ mod docs;
 mod found;
 mod good;
 mod limits;
+mod openapi;
 mod providers;
 mod rest;
 mod schema;

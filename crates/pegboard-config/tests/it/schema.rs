@@ -8,6 +8,7 @@ use pegboard_core::model::Pricing;
 use pegboard_core::settings::gateway::{GatewaySettings, Profile};
 use pegboard_core::settings::mcp::McpServerSettings;
 use pegboard_core::settings::model::{ModelProviderSettings, ModelSettings};
+use pegboard_core::settings::openapi::{Credential, OpenApiSettings};
 use pegboard_core::settings::rest::{PaginationSettings, RestToolSettings, RetrySettings, StreamingSettings};
 use pegboard_core::settings::{
     OutputSettings, ProgressRule, QueueSettings, RuntimeSettings, ServerSettings, ToolSettings,
@@ -42,6 +43,13 @@ fn every_name_of_every_setting_is_in_the_schema() {
     check_names::<Pricing>(&schema["$defs"]["Pricing"]);
     check_names::<McpServerSettings>(server);
     check_names::<ServerSettings>(server);
+    let service = &schema["properties"]["openapiSpecs"]["additionalProperties"];
+    check_names::<OpenApiSettings>(service);
+    check_names::<ServerSettings>(service);
+    check_names::<Credential>(&schema["$defs"]["Credential"]);
+    assert!(
+        names_of::<OpenApiSettings>().iter().all(|name| OpenApiSettings::FIELDS.contains(&name.as_str()))
+    );
     check_names::<QueueSettings>(&schema["$defs"]["QueueSettings"]);
     check_names::<OutputSettings>(&schema["$defs"]["OutputSettings"]);
     check_names::<ProgressRule>(&schema["$defs"]["ProgressRule"]);
@@ -55,7 +63,7 @@ fn every_name_of_every_setting_is_in_the_schema() {
     check_names::<StreamingSettings>(&schema["$defs"]["StreamingSettings"]);
     check_names::<RetrySettings>(&schema["$defs"]["RetrySettings"]);
     check_names::<PaginationSettings>(&schema["$defs"]["PaginationSettings"]);
-    for section in ["mcpServers", "restTools", "chains"] {
+    for section in ["mcpServers", "openapiSpecs", "restTools", "chains"] {
         let toolbox = &schema["properties"]["toolboxes"]["additionalProperties"];
         assert_eq!(toolbox["properties"][section], schema["properties"][section]);
     }
