@@ -9,6 +9,7 @@ use clap::{Parser, Subcommand};
 use pegboard::telemetry::{Options, Telemetry};
 
 mod demo;
+mod openapi;
 mod reload;
 mod serve;
 mod unread;
@@ -38,6 +39,8 @@ enum Command {
         /// Which one
         server: demo::servers::DemoServer,
     },
+    /// Show which tools an OpenAPI document comes to, and which of its operations are none
+    Openapi(openapi::Openapi),
     /// Serve every tool of a configuration behind one MCP endpoint
     Serve(serve::Serve),
     /// Watch one program and end everything it started; for Pegboard itself
@@ -63,6 +66,7 @@ fn main() -> ExitCode {
             report.exit_code()
         }),
         Command::DemoServer { server } => server.run(),
+        Command::Openapi(openapi) => observed("error", async |_| openapi.run().await),
         Command::Serve(serve) => observed("warn", async |telemetry| serve.run(telemetry).await),
         // It is one of many, and what it prints is what the program says: no log, no event loop but its own.
         #[cfg(unix)]

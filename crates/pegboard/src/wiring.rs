@@ -27,6 +27,7 @@ use pegboard_stores::sqlite::Database;
 use crate::telemetry::{Log, Telemetry};
 
 mod kept;
+mod openapi;
 mod rest;
 
 use kept::Kept;
@@ -196,6 +197,8 @@ impl Workshop {
             let (provider, tools) = match described {
                 Server::Mcp { connection, .. } if !connection.is_enabled => continue,
                 Server::Mcp { connection, tools } => (self.server(&server, *connection).await, *tools),
+                Server::OpenApi { service, .. } if service.enabled == Some(false) => continue,
+                Server::OpenApi { service, tools } => (openapi::service(&server, *service).await, *tools),
                 described @ Server::Unusable { .. } => (
                     self.unusable(&server, &described.obstacle().unwrap_or_default()),
                     ServerSettings::default(),

@@ -148,14 +148,7 @@ impl<'l> Importer<'l> {
         if input.is_cut {
             self.warnings.push(format!("{}: its schema is very large, and told in part", site.label()));
         }
-        let schema = Schema::from_raw(RawJson::of(&input.json));
-        // Only what leads to itself can be without an end; all else is right because of how it was made.
-        if input.is_recursive
-            && let Some(problem) = Schema::new(input.json).problem()
-        {
-            return Err(problem.to_owned());
-        }
-        Ok((parameters, body, schema))
+        Ok((parameters, body, Schema::from_raw(RawJson::of(&input.json))))
     }
 
     /// The parameters of an operation and of its path, of which the operation's count.

@@ -14,6 +14,7 @@ mod discovery;
 mod guards;
 mod lives;
 mod load;
+mod openapi;
 mod questions;
 mod reloads;
 mod rest;

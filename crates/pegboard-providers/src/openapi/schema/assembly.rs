@@ -23,8 +23,6 @@ const WORDS: [&str; 7] =
 /// A schema that stands by itself.
 pub(in crate::openapi) struct Assembled {
     pub(in crate::openapi) json: Value,
-    /// Whether a part of it leads to itself.
-    pub(in crate::openapi) is_recursive: bool,
     /// Whether parts were left out because there was no room for them.
     pub(in crate::openapi) is_cut: bool,
 }
@@ -40,7 +38,7 @@ impl Schemas<'_> {
         max_bytes: usize,
     ) -> Result<Assembled, String> {
         let mut assembly = self.gather(&draft, purpose, max_bytes)?;
-        let (is_cut, is_recursive) = (!assembly.cut.is_empty(), !assembly.recursive.is_empty());
+        let is_cut = !assembly.cut.is_empty();
         let mut json = draft.json;
         assembly.expand(&mut json, 0);
         let mut definitions = Map::new();
@@ -49,13 +47,16 @@ impl Schemas<'_> {
             assembly.expand(&mut definition, 0);
             definitions.insert(name.to_string(), definition);
         }
+        if is_endless(&definitions) {
+            return Err("a schema refers to itself without an end".to_owned());
+        }
         if let (false, Value::Object(keywords)) = (definitions.is_empty(), &mut json) {
             keywords.insert("$defs".to_owned(), definitions.into());
         }
         if n_patterns(&mut json) > MAX_PATTERNS {
             without_patterns(&mut json);
         }
-        Ok(Assembled { json, is_recursive, is_cut })
+        Ok(Assembled { json, is_cut })
     }
 
     /// Finds everything that a schema refers to, nearest first.
@@ -165,6 +166,45 @@ impl Assembly {
             && depth < MAX_INLINE_DEPTH
             && !self.recursive.contains(name)
     }
+}
+
+/// Whether a definition applies itself to the very value that it applies to, so that no check of it would end.
+fn is_endless(definitions: &Map<String, Value>) -> bool {
+    let mut applied: HashMap<&str, Vec<&str>> = HashMap::new();
+    for (name, definition) in definitions {
+        let mut references = Vec::new();
+        find_applied(definition, &mut references);
+        applied.insert(name, references);
+    }
+    // What applies nothing that is left ends, so it is taken away; what stays applies itself.
+    loop {
+        let n_left = applied.len();
+        let ended: Vec<&str> = applied
+            .iter()
+            .filter(|(_, references)| !references.iter().any(|reference| applied.contains_key(reference)))
+            .map(|(name, _)| *name)
+            .collect();
+        for name in ended {
+            applied.remove(name);
+        }
+        if applied.len() == n_left {
+            return n_left > 0;
+        }
+    }
+}
+
+/// The definitions that a schema applies to the same value, not to a part of it.
+fn find_applied<'s>(schema: &'s Value, found: &mut Vec<&'s str>) {
+    found.extend(reference(schema));
+    for keyword in ["allOf", "anyOf", "oneOf"] {
+        let inner = schema.get(keyword).and_then(Value::as_array).into_iter().flatten();
+        inner.for_each(|inner| find_applied(inner, found));
+    }
+    for keyword in ["not", "if", "then", "else"] {
+        schema.get(keyword).into_iter().for_each(|inner| find_applied(inner, found));
+    }
+    let dependent = schema.get("dependentSchemas").and_then(Value::as_object).into_iter().flatten();
+    dependent.for_each(|(_, inner)| find_applied(inner, found));
 }
 
 /// The definition that a schema refers to.

@@ -1,0 +1,112 @@
+//! `pegboard openapi`: what an OpenAPI document comes to.
+
+use std::fmt::Write;
+use std::path::Path;
+use std::process::ExitCode;
+
+use anstream::{eprintln, print, println};
+use clap::Args;
+use pegboard::providers::openapi::{Import, import};
+use pegboard::settings::openapi::{OpenApiSettings, References};
+use serde_json::{Value, json};
+
+/// How wide the columns may get.
+const MAX_WIDTH: usize = 48;
+
+/// Which document, and how it is shown.
+#[derive(Args)]
+pub(crate) struct Openapi {
+    /// The document: a file, or an address that begins with http:// or https://
+    #[arg(value_name = "FILE-OR-URL")]
+    spec: String,
+    /// Where the service is, whatever the document says
+    #[arg(long, value_name = "URL")]
+    base_url: Option<String>,
+    /// Let the document refer to others that are not in its folder
+    #[arg(long)]
+    references_anywhere: bool,
+    /// Print everything as JSON, with the schemas of the tools
+    #[arg(long)]
+    json: bool,
+}
+
+impl Openapi {
+    pub(crate) async fn run(self) -> ExitCode {
+        let references = if self.references_anywhere { References::Anywhere } else { References::Near };
+        let settings = OpenApiSettings {
+            spec: self.spec,
+            base_url: self.base_url,
+            references,
+            ..OpenApiSettings::default()
+        };
+        let import = match import(&settings, Path::new("")).await {
+            Ok(import) => import,
+            Err(why) => {
+                eprintln!("error: {why}");
+                return ExitCode::FAILURE;
+            }
+        };
+        if self.json {
+            println!("{:#}", as_json(&import));
+        } else {
+            print!("{}", as_table(&import));
+        }
+        ExitCode::SUCCESS
+    }
+}
+
+fn as_json(import: &Import) -> Value {
+    let tools = import.tools.iter().map(|tool| {
+        let entry = &tool.entry;
+        json!({
+            "name": entry.name(),
+            "operation": tool.operation,
+            "description": entry.description(),
+            "inputSchema": entry.input_schema(),
+            "outputSchema": Some(entry.output_schema()).filter(|schema| !schema.is_empty()),
+            "tags": entry.tags(),
+        })
+    });
+    json!({
+        "title": import.title,
+        "tools": tools.collect::<Vec<_>>(),
+        "skipped": import.skipped,
+        "warnings": import.warnings,
+    })
+}
+
+fn as_table(import: &Import) -> String {
+    let rows: Vec<[&str; 3]> = import
+        .tools
+        .iter()
+        .map(|tool| {
+            let summary = tool.entry.description().lines().next().unwrap_or_default();
+            [tool.entry.name(), tool.operation.as_str(), summary]
+        })
+        .collect();
+    let skipped: Vec<[&str; 3]> =
+        import.skipped.iter().map(|it| ["-", it.operation.as_str(), it.reason.as_str()]).collect();
+    let width = |column: usize| {
+        let all = rows.iter().chain(&skipped).map(|row| row[column].chars().count());
+        all.max().unwrap_or_default().min(MAX_WIDTH)
+    };
+    let widths = (width(0), width(1));
+    let mut text = String::new();
+    for [name, operation, words] in rows.iter().chain(&skipped) {
+        let line = format!("{name:<0$}  {operation:<1$}  {words}", widths.0, widths.1);
+        text.push_str(printable(&line).trim_end());
+        text.push('\n');
+    }
+    for warning in &import.warnings {
+        let _ = writeln!(text, "warning: {}", printable(warning));
+    }
+    let (n_tools, n_skipped) = (import.tools.len(), import.skipped.len());
+    let title = printable(&import.title);
+    let _ = writeln!(text, "{title}: {n_tools} tools, {n_skipped} left out");
+    text
+}
+
+/// A line without what a terminal would obey.
+fn printable(text: &str) -> String {
+    text.chars().filter(|each| !each.is_control()).collect()
+}
