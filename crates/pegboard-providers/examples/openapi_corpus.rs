@@ -9,7 +9,9 @@ use std::time::Instant;
 
 use pegboard_core::settings::openapi::OpenApiSettings;
 use pegboard_providers::openapi::{Import, import};
-use serde_json::json;
+use serde_json::{Value, json};
+
+const METHODS: [&str; 9] = ["get", "post", "put", "patch", "delete", "query", "head", "options", "trace"];
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> ExitCode {
@@ -19,11 +21,7 @@ async fn main() -> ExitCode {
             spec: file.clone(),
             // Many say where they are in words that only a person understands.
             base_url: Some("https://api.example.org".to_owned()),
-            include_methods: Some(
-                ["get", "post", "put", "patch", "delete", "query", "head", "options", "trace"]
-                    .map(str::to_owned)
-                    .to_vec(),
-            ),
+            include_methods: Some(METHODS.map(str::to_owned).to_vec()),
             ..OpenApiSettings::default()
         };
         let began = Instant::now();
@@ -36,7 +34,11 @@ async fn main() -> ExitCode {
             }
         };
         let took = began.elapsed();
-        let problems = problems(&import);
+        let mut problems = problems(&import);
+        let n_read = import.tools.len() + import.skipped.len();
+        if let Some(n_written) = n_operations(&file).filter(|n_written| *n_written != n_read) {
+            problems.push(format!("{n_written} operations are in it, and {n_read} were found"));
+        }
         println!(
             "{file}: {} tools, {} left out, {} warnings, {} ms",
             import.tools.len(),
@@ -55,16 +57,30 @@ async fn main() -> ExitCode {
         n_skipped += import.skipped.len();
         n_wrong += problems.len();
     }
+    if n_documents == 0 {
+        println!("WRONG: there are no documents");
+        n_wrong += 1;
+    }
     println!("{n_documents} documents, {n_tools} tools, {n_skipped} operations left out, {n_wrong} wrong");
     if n_wrong == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// How many operations a document in JSON has, counted without the importer.
+fn n_operations(file: &str) -> Option<usize> {
+    let document: Value = serde_json::from_slice(&std::fs::read(file).ok()?).ok()?;
+    let items = document["paths"].as_object().into_iter().flatten();
+    let items = items.filter(|(path, _)| !path.starts_with("x-")).map(|(_, item)| item);
+    let items: Vec<&Value> = items.collect();
+    // What stands elsewhere is not looked for.
+    if items.iter().any(|item| item.get("$ref").is_some()) {
+        return None;
+    }
+    Some(items.iter().map(|item| METHODS.iter().filter(|method| item[**method].is_object()).count()).sum())
 }
 
 /// What is wrong with the tools of a document.
 fn problems(import: &Import) -> Vec<String> {
     let mut problems = Vec::new();
-    if import.tools.is_empty() && import.skipped.is_empty() {
-        problems.push("there are no operations in it".to_owned());
-    }
     let mut names = std::collections::HashSet::new();
     for tool in &import.tools {
         let entry = &tool.entry;

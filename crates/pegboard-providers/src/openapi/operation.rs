@@ -144,7 +144,10 @@ impl<'l> Importer<'l> {
         });
         let takes_files = body.as_ref().is_some_and(Body::takes_files);
         let purpose = if takes_files { Purpose::Upload } else { Purpose::Request };
-        let input = self.schemas.assemble(Draft::object(properties, required), purpose, MAX_INPUT_BYTES)?;
+        let mut draft = Draft::object(properties, required);
+        // Nobody would see that an argument which does not exist was not sent.
+        draft.json["additionalProperties"] = false.into();
+        let input = self.schemas.assemble(draft, purpose, MAX_INPUT_BYTES)?;
         if input.is_cut {
             self.warnings.push(format!("{}: its schema is very large, and told in part", site.label()));
         }
@@ -202,6 +205,9 @@ impl<'l> Importer<'l> {
             Some((path, query)) => (path, Some(query.to_owned()).filter(|query| !query.contains('{'))),
             None => (path, None),
         };
+        if rest.split('/').any(|segment| matches!(segment, "." | "..")) {
+            return Err("its path has '.' or '..' in it".to_owned());
+        }
         let mut parts = Vec::new();
         let mut used = HashSet::new();
         while let Some((before, after)) = rest.split_once('{') {
@@ -227,13 +233,6 @@ impl<'l> Importer<'l> {
         }
         if !rest.is_empty() {
             parts.push(PathPart::Fixed(rest.to_owned()));
-        }
-        let has_dots = |part: &PathPart| match part {
-            PathPart::Fixed(text) => text.split('/').any(|segment| matches!(segment, "." | "..")),
-            PathPart::Parameter(_) => false,
-        };
-        if parts.iter().any(has_dots) {
-            return Err("its path has '.' or '..' in it".to_owned());
         }
         self.leave_out_unused(site, named, &used, &mut parts);
         Ok((parts, query))

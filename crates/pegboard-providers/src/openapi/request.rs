@@ -16,7 +16,7 @@ use reqwest::Url;
 use serde_json::Value;
 
 use super::body::Body;
-use super::parameter::{Parameter, Place};
+use super::parameter::{Form, Parameter, Place};
 use super::security::Proof;
 use super::style::Escape;
 use crate::web::{self, Limits, Outgoing, Web};
@@ -72,10 +72,16 @@ impl Operation {
     async fn outgoing(&self, arguments: &Value, raw: &RawJson) -> Result<Outgoing, CallError> {
         let given = |parameter: &Parameter| {
             // Nothing, for what need not be there, is not there.
-            arguments
+            let value = arguments
                 .get(&parameter.argument)
-                .filter(|value| parameter.is_required || !value.is_null())
-                .cloned()
+                .filter(|value| parameter.is_required || !value.is_null())?;
+            // A number goes out as the caller wrote it, whatever would become of it when it is read.
+            match (value, raw.get(&parameter.argument)) {
+                (Value::Number(_), Some(written)) if parameter.form != Form::Json => {
+                    Some(written.as_str().into())
+                }
+                (value, _) => Some(value.clone()),
+            }
         };
         let values: Vec<Option<Value>> = self.parameters.iter().map(given).collect();
         let missing = self
@@ -144,9 +150,9 @@ impl Operation {
         let mut pairs = self.pairs(values, Place::Query);
         for (parameter, value) in self.of_place(values, Place::WholeQuery) {
             match parameter.form {
-                super::parameter::Form::Styled(_) => pairs.extend(parameter.pairs(value)),
+                Form::Styled(_) => pairs.extend(parameter.pairs(value)),
                 // It has no name in the query: the value is all of it.
-                super::parameter::Form::Json | super::parameter::Form::Text => {
+                Form::Json | Form::Text => {
                     pairs.push((parameter.text(value), String::new()));
                 }
             }

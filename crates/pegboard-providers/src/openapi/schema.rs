@@ -30,7 +30,21 @@ pub(super) struct Schemas<'l> {
     places: HashMap<Name, Part<'l>>,
     definitions: HashMap<(Purpose, Name), Rc<Definition>>,
     recursive: HashMap<(Purpose, Name), bool>,
+    /// How many schemas have been read, and how many bytes of them have been handed out.
+    n_read: usize,
+    n_bytes: usize,
+    /// How many had been read when the one that is being read was begun.
+    n_before: usize,
+    /// Why some cannot be read, by where they are: many operations may share one.
+    failed: HashMap<*const Value, String>,
 }
+
+/// How many schemas are read for one document, each as often as it is used.
+const MAX_READ: usize = 10_000_000;
+/// How many schemas one may have inside, without what it refers to.
+const MAX_INSIDE: usize = 50_000;
+/// How many bytes the schemas of all tools of one document may have.
+const MAX_BYTES: usize = 256 * 1024 * 1024;
 
 /// What a definition is called, in all schemas that use it.
 type Name = Rc<str>;
@@ -88,17 +102,38 @@ impl<'l> Schemas<'l> {
             places: HashMap::new(),
             definitions: HashMap::new(),
             recursive: HashMap::new(),
+            n_read: 0,
+            n_bytes: 0,
+            n_before: 0,
+            failed: HashMap::new(),
         }
     }
 
     /// A schema of the document, read for a purpose.
     pub(super) fn draft(&mut self, schema: Part<'l>, purpose: Purpose) -> Result<Draft, String> {
+        let place = std::ptr::from_ref(schema.value);
+        if let Some(why) = self.failed.get(&place) {
+            return Err(why.clone());
+        }
+        self.n_before = self.n_read;
         let mut uses = Vec::new();
-        let json = self.convert(schema, purpose, &mut uses)?;
-        Ok(Draft { json, uses })
+        match self.convert(schema, purpose, &mut uses) {
+            Ok(json) => Ok(Draft { json, uses }),
+            Err(why) => {
+                self.failed.insert(place, why.clone());
+                Err(why)
+            }
+        }
     }
 
     fn convert(&mut self, part: Part<'l>, purpose: Purpose, uses: &mut Vec<Name>) -> Result<Value, String> {
+        self.n_read += 1;
+        if self.n_read - self.n_before > MAX_INSIDE {
+            return Err(format!("a schema has more than {MAX_INSIDE} parts without what it refers to"));
+        }
+        if self.n_read > MAX_READ || self.n_bytes > MAX_BYTES {
+            return Err("the schemas of the tools before it are as large as all may be together".to_owned());
+        }
         let written = match part.value {
             Value::Object(written) => written,
             Value::Bool(whether) => return Ok(Value::Bool(*whether)),
@@ -202,17 +237,23 @@ impl<'l> Schemas<'l> {
         }
     }
 
-    /// Nobody need send what only the service sets.
+    /// Nobody sends what only the service sets.
     fn leave_out_read_only(&self, part: Part<'l>, made: &mut Map<String, Value>) {
-        if !made.get("required").is_some_and(Value::is_array) {
+        if !["required", "properties"].iter().any(|keyword| made.contains_key(*keyword)) {
             return;
         }
         let mut read_only = HashSet::new();
         self.find_read_only(part, 0, &mut read_only);
-        if let (Some(Value::Array(required)), false) = (made.get_mut("required"), read_only.is_empty()) {
+        if read_only.is_empty() {
+            return;
+        }
+        if let Some(Value::Object(properties)) = made.get_mut("properties") {
+            properties.retain(|name, _| !read_only.contains(name.as_str()));
+        }
+        if let Some(Value::Array(required)) = made.get_mut("required") {
             required.retain(|name| !name.as_str().is_some_and(|name| read_only.contains(name)));
         }
-        if made["required"].as_array().is_some_and(Vec::is_empty) {
+        if made.get("required").and_then(Value::as_array).is_some_and(Vec::is_empty) {
             made.shift_remove("required");
         }
     }
@@ -363,7 +404,7 @@ mod tests {
     }
 
     #[test]
-    fn what_only_the_service_sets_need_not_be_sent() {
+    fn what_only_the_service_sets_is_not_sent() {
         let schemas = json!({"Base": {"properties": {"id": {"type": "string", "readOnly": true}}}});
         let written = json!({
             "type": "object",
@@ -373,6 +414,7 @@ mod tests {
         });
         let sent = made("3.0.0", &written, &schemas, Purpose::Request);
         assert_eq!(sent["required"], json!(["name"]));
+        assert_eq!(sent["properties"], json!({"name": {"type": "string"}}));
     }
 
     #[test]
@@ -391,6 +433,18 @@ mod tests {
                 "properties": {"when": {"type": ["string", "null"], "description": "d"}},
             })
         );
+    }
+
+    #[test]
+    fn what_all_come_to_has_an_end() {
+        let library =
+            Library::of(json!({"openapi": "3.0.0", "a": {"type": "string"}, "b": {"type": "string"}}))
+                .unwrap();
+        let mut all = Schemas::of(&library);
+        all.n_read = MAX_READ - 1;
+        assert!(all.draft(library.root().get("a").unwrap(), Purpose::Request).is_ok());
+        let why = all.draft(library.root().get("b").unwrap(), Purpose::Request).err().unwrap();
+        assert_eq!(why, "the schemas of the tools before it are as large as all may be together");
     }
 
     #[test]

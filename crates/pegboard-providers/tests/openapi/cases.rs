@@ -92,6 +92,30 @@ async fn a_tool_is_found_by_its_name_in_the_catalogue_and_by_the_one_with_a_sing
     }
 }
 
+// C58
+#[tokio::test]
+async fn two_services_whose_tools_come_out_alike_are_both_there() {
+    let service = Service::start().await;
+    let mut builder = Runtime::builder();
+    for (server, id, path) in [("a", "b_c", "/one"), ("a_b", "c", "/two")] {
+        service.write(
+            &format!("{server}.json"),
+            &service.document("get", path, &json!({"operationId": id})).to_string(),
+        );
+        let settings = OpenApiSettings { spec: format!("{server}.json"), ..OpenApiSettings::default() };
+        let provider = OpenApi::new(settings, service.folder.path());
+        provider.open().await.unwrap();
+        builder = builder.provide(server, provider);
+    }
+    let runtime = builder.start().await.unwrap();
+    let caller = runtime.caller(CallerOptions::default());
+    for (name, line) in [("a__b_c", "/one"), ("a_b__c", "/two"), ("a_b_c", "/one"), ("a_b_c_2", "/two")] {
+        caller.start(Call::new(name, json!({}))).await.result.unwrap();
+        assert_eq!(service.seen()[0].line, format!("GET /v1{line}"), "{name}");
+    }
+    runtime.shut_down(Duration::ZERO).await;
+}
+
 // C52, C58
 #[tokio::test]
 async fn an_operation_without_an_id_is_called_by_its_method_and_path_and_twins_get_a_number() {
@@ -132,6 +156,7 @@ async fn a_simple_query_parameter_is_really_sent() {
             assert_eq!(service.seen()[0].line, line);
         }
         assert!(call(&import, 0, json!({"limit": "many"})).await.is_err());
+        assert!(call(&import, 0, json!({"limti": 5})).await.is_err());
         assert!(service.seen().is_empty());
     }
 }
@@ -208,6 +233,7 @@ async fn the_schema_of_a_body_is_kept() {
                     "properties": {"name": {"type": "string"}, "size": {"type": "integer", "exclusiveMinimum": 0}},
                 }},
                 "required": ["body"],
+                "additionalProperties": false,
             })
         );
         assert!(call(&import, 1, json!({"body": {"size": 1}})).await.is_err());

@@ -52,6 +52,7 @@ a/item:
             "type": "object",
             "properties": {"id": {"type": "integer"}, "body": {"$ref": "#/$defs/node"}},
             "required": ["id"],
+            "additionalProperties": false,
             "$defs": {"node": {"type": "object", "properties": {"next": {"$ref": "#/$defs/node"}, "id": {"type": "integer"}}}},
         })
     );

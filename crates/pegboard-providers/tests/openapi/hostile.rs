@@ -145,6 +145,27 @@ async fn what_is_too_much_ends_early() {
 }
 
 #[tokio::test]
+async fn what_is_too_large_and_used_by_many_is_read_once() {
+    let service = Service::start().await;
+    let properties: serde_json::Map<String, Value> =
+        (0..100_000).map(|at| (format!("p{at}"), json!({}))).collect();
+    let large = json!({"content": {"application/json": {"schema": {"properties": properties}}}});
+    let paths: serde_json::Map<String, Value> = (0..10_000)
+        .map(|at| {
+            (format!("/{at}"), json!({"post": {"requestBody": {"$ref": "#/components/requestBodies/B"}}}))
+        })
+        .collect();
+    let document = json!({
+        "openapi": "3.0.0", "servers": [{"url": service.url}], "paths": paths,
+        "components": {"requestBodies": {"B": large}},
+    });
+    let import = service.import(&document, json!({})).await;
+    assert_eq!(import.skipped.len(), 10_000);
+    let why = "a schema has more than 50000 parts without what it refers to";
+    assert!(import.skipped.iter().all(|skipped| skipped.reason == why), "{:?}", import.skipped[0]);
+}
+
+#[tokio::test]
 async fn a_schema_that_is_too_large_is_told_in_part_and_still_checks() {
     let service = Service::start().await;
     let mut schemas = serde_json::Map::new();

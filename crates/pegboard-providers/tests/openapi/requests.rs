@@ -1,6 +1,11 @@
 //! What is sent for which arguments.
 
+use std::sync::Arc;
+
+use pegboard_core::arguments::Arguments;
+use pegboard_core::call::{CallContext, Checks, ValidCall};
 use pegboard_core::error::ErrorKind;
+use pegboard_json::RawJson;
 use serde_json::{Value, json};
 
 use crate::stage::{Service, call};
@@ -52,6 +57,7 @@ async fn a_parameter_is_written_in_its_style() {
             "/x?%5B%22blue%22%2C%22black%22%5D",
         ),
         (json!({"in": "query"}), json!(true), "/x?color=true"),
+        (json!({"in": "query"}), json!(-1.5), "/x?color=-1.5"),
         (json!({"in": "query"}), json!(""), "/x?color="),
         (json!({"in": "query"}), json!([]), "/x"),
         (json!({"in": "query"}), Value::Null, "/x"),
@@ -255,6 +261,34 @@ async fn a_value_stays_in_its_segment_and_a_header_on_its_line() {
         call(&import, 0, json!({"id": id})).await.unwrap();
         assert_eq!(service.seen()[0].line, format!("DELETE {line}"));
     }
+}
+
+#[tokio::test]
+async fn a_number_goes_out_as_it_was_written() {
+    let service = Service::start().await;
+    let parameters = json!([{"name": "n", "in": "query", "schema": {"type": "number"}}]);
+    let body = json!({"content": {"application/json": {}}});
+    let document = service.document("post", "/x", &json!({"parameters": parameters, "requestBody": body}));
+    let import = service.import(&document, json!({})).await;
+    let written = r#"{"n": 103116714634174424981409839673886157490, "body": {"n": 1.10}}"#;
+    let arguments = Arguments::from(RawJson::parse(written.into()).unwrap());
+    let entry = Arc::new(import.tools[0].entry.clone());
+    ValidCall::admit(entry, arguments, CallContext::default(), Checks::All).unwrap().run().await.unwrap();
+    let seen = service.seen().pop().unwrap();
+    assert_eq!(seen.line, "POST /v1/x?n=103116714634174424981409839673886157490");
+    assert_eq!(seen.text(), r#"{"n": 1.10}"#);
+}
+
+#[tokio::test]
+async fn several_values_may_share_a_segment_but_not_leave_it() {
+    let service = Service::start().await;
+    let document = service.document("get", "/media/{id}.{format}/{a}{b}", &json!({}));
+    let import = service.import(&document, json!({})).await;
+    let arguments = |a: &str, b: &str| json!({"id": "1", "format": "png", "a": a, "b": b});
+    call(&import, 0, arguments("x", "y")).await.unwrap();
+    assert_eq!(service.seen()[0].line, "GET /v1/media/1.png/xy");
+    call(&import, 0, arguments(".", ".")).await.unwrap_err();
+    assert!(service.seen().is_empty());
 }
 
 #[tokio::test]

@@ -14,6 +14,8 @@ const SMALL_BYTES: usize = 300;
 const MAX_INLINE_DEPTH: usize = 40;
 /// How many definitions are looked at to find out whether one leads to itself.
 const MAX_LOOKED_AT: usize = 200;
+/// How large a schema may be without what it refers to.
+const MAX_OWN_BYTES: usize = 1024 * 1024;
 /// How many patterns a schema may have; the validator has a limit too.
 const MAX_PATTERNS: usize = 100;
 /// Words that may be changed without changing what is right.
@@ -64,6 +66,11 @@ impl Schemas<'_> {
         let mut assembly = Assembly::default();
         let mut waiting: VecDeque<Name> = draft.uses.iter().cloned().collect();
         let mut n_bytes = draft.json.to_string().len();
+        if n_bytes > MAX_OWN_BYTES {
+            return Err(format!(
+                "its schema has {n_bytes} bytes without what it refers to; {MAX_OWN_BYTES} are fine"
+            ));
+        }
         while let Some(name) = waiting.pop_front() {
             let n_uses = assembly.uses.entry(Rc::clone(&name)).or_default();
             *n_uses += 1;
@@ -81,6 +88,7 @@ impl Schemas<'_> {
             waiting.extend(definition.uses.iter().cloned());
             assembly.definitions.insert(name, definition);
         }
+        self.n_bytes += n_bytes.min(max_bytes + MAX_OWN_BYTES);
         Ok(assembly)
     }
 
