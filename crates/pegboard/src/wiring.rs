@@ -108,6 +108,7 @@ pub async fn start(
         clock: WallClock::start(),
         unusable: Kept::default(),
         rest: rest::Workbench::default(),
+        services: openapi::Services::default(),
     };
     let secrets = Secrets::default();
     let known = secrets.learn(&configuration.secrets, telemetry);
@@ -176,6 +177,7 @@ struct Workshop {
     /// The places of servers that cannot be used, by why.
     unusable: Kept<String>,
     rest: rest::Workbench,
+    services: openapi::Services,
 }
 
 impl Workshop {
@@ -198,7 +200,9 @@ impl Workshop {
                 Server::Mcp { connection, .. } if !connection.is_enabled => continue,
                 Server::Mcp { connection, tools } => (self.server(&server, *connection).await, *tools),
                 Server::OpenApi { service, .. } if service.enabled == Some(false) => continue,
-                Server::OpenApi { service, tools } => (openapi::service(&server, *service).await, *tools),
+                Server::OpenApi { service, tools } => {
+                    (self.services.service(&server, *service).await, *tools)
+                }
                 described @ Server::Unusable { .. } => (
                     self.unusable(&server, &described.obstacle().unwrap_or_default()),
                     ServerSettings::default(),
