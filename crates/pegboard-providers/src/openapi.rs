@@ -63,6 +63,8 @@ pub struct Import {
     pub skipped: Vec<Skipped>,
     /// What is worth knowing.
     pub warnings: Vec<String>,
+    /// Tells the document from every other, with all that it refers to.
+    pub fingerprint: String,
 }
 
 /// An operation that is a tool.
@@ -134,6 +136,7 @@ fn read(library: &Library, settings: &OpenApiSettings) -> Import {
     let root = library.root();
     let paths = root.get("paths").filter(|paths| paths.value.is_object());
     let mut import = Import {
+        fingerprint: library.fingerprint(),
         title: root.get("info").and_then(|info| info.text("title")).unwrap_or_default().to_owned(),
         ..Import::default()
     };

@@ -10,6 +10,7 @@ use futures_util::future::BoxFuture;
 use pegboard_core::settings::openapi::References;
 use reqwest::Url;
 use serde_json::Value;
+use sha2::{Digest, Sha256};
 
 use super::yaml;
 
@@ -212,6 +213,15 @@ impl Library {
     /// Where the document is that was named.
     pub(super) fn location(&self) -> &Location {
         &self.documents[0].location
+    }
+
+    /// Tells all documents from all others.
+    pub(super) fn fingerprint(&self) -> String {
+        let mut digest = Sha256::new();
+        for document in &self.documents {
+            digest.update(document.root.to_string());
+        }
+        digest.finalize().iter().map(|byte| format!("{byte:02x}")).collect::<Vec<_>>().concat()
     }
 
     /// What a document is called, without its folder and ending.

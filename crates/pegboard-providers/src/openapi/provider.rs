@@ -61,7 +61,7 @@ impl OpenApi {
         warnings.append(&mut import.warnings);
         Offer {
             warnings,
-            fingerprint: self.settings.fingerprint(),
+            fingerprint: format!("{}-{}", self.settings.fingerprint(), import.fingerprint),
             tools: entries(import),
             ..Offer::default()
         }

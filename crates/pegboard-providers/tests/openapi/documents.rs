@@ -199,3 +199,15 @@ async fn what_is_no_document_says_why() {
     let why = service.try_import(&json!({}), json!({"spec": "missing.json"})).await.unwrap_err();
     assert!(why.contains("missing.json cannot be read: No such file"), "{why}");
 }
+
+#[tokio::test]
+async fn documents_that_differ_are_told_apart() {
+    let service = Service::start().await;
+    let one = service.document("get", "/x", &json!({}));
+    let other = service.document("get", "/y", &json!({}));
+    let mut told = Vec::new();
+    for document in [&one, &other, &one] {
+        told.push(service.import(document, json!({})).await.fingerprint);
+    }
+    assert!(told[0] == told[2] && told[0] != told[1], "{told:?}");
+}
