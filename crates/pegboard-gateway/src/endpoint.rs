@@ -75,6 +75,11 @@ impl Endpoint {
         })
     }
 
+    /// How its clients see the tools now.
+    pub(crate) fn view(&self) -> Arc<View> {
+        self.board.view()
+    }
+
     /// Has its clients see the tools in another way. They stay, and hear of it if they see other tools now.
     pub(crate) fn show(&self, view: View) {
         if self.board.show(view) {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use arc_swap::ArcSwap;
 use indexmap::IndexMap;
@@ -42,12 +42,17 @@ pub struct Gateway(Arc<Profiles>);
 
 struct Profiles {
     runtime: Runtime,
+    /// Who its clients are; empty if nobody in particular.
+    principal: String,
+    /// The same gateway to others.
+    others: Mutex<Vec<Gateway>>,
     default: Arc<Endpoint>,
     /// Those that clients may name.
     named: ArcSwap<IndexMap<String, Arc<Endpoint>>>,
 }
 
 /// How the clients of every profile are to see the tools.
+#[derive(Clone)]
 pub struct Views {
     default: View,
     named: IndexMap<String, View>,
@@ -131,8 +136,28 @@ impl Gateway {
     /// Outside a tokio runtime.
     pub fn new(runtime: &Runtime, settings: &GatewaySettings) -> Result<Self, ProfileError> {
         let toolboxes = runtime.toolboxes().into_iter().map(|toolbox| toolbox.name).collect();
-        let Views { default, named } = Views::of(settings, &toolboxes)?;
-        let endpoint = |name: &str, view| Endpoint::new(Arc::new(Board::new(runtime, name, view)));
+        Ok(Self::showing(runtime, "", Views::of(settings, &toolboxes)?))
+    }
+
+    /// The same gateway to somebody in particular. Nobody else finds their sessions, the calls that wait for their
+    /// answers, their tasks and their stored answers.
+    #[must_use]
+    pub fn of(&self, principal: &str) -> Self {
+        let mut others = self.0.others.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = others.iter().find(|other| other.0.principal == principal) {
+            return known.clone();
+        }
+        let named = self.0.named.load();
+        let named = named.iter().map(|(name, endpoint)| (name.clone(), View::clone(&endpoint.view())));
+        let views = Views { default: View::clone(&self.0.default.view()), named: named.collect() };
+        let new = Self::showing(&self.0.runtime, principal, views);
+        others.push(new.clone());
+        new
+    }
+
+    fn showing(runtime: &Runtime, principal: &str, views: Views) -> Self {
+        let Views { default, named } = views;
+        let endpoint = |name: &str, view| Endpoint::new(Arc::new(Board::new(runtime, principal, name, view)));
         let default = endpoint("default", default);
         let named: IndexMap<_, _> = named
             .into_iter()
@@ -141,16 +166,25 @@ impl Gateway {
                 (name, endpoint)
             })
             .collect();
-        Ok(Self(Arc::new(Profiles {
+        Self(Arc::new(Profiles {
             runtime: runtime.clone(),
+            principal: principal.to_owned(),
+            others: Mutex::default(),
             default,
             named: ArcSwap::from_pointee(named),
-        })))
+        }))
+    }
+
+    fn others(&self) -> Vec<Self> {
+        self.0.others.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Has clients see the tools in another way, without their leaving: each profile that was there before goes on with
     /// its clients, and one that is there no more takes in nobody else.
     pub fn show(&self, views: Views) {
+        for other in self.others() {
+            other.show(views.clone());
+        }
         let Views { default, named } = views;
         self.0.default.show(default);
         let before = self.0.named.load_full();
@@ -160,7 +194,10 @@ impl Gateway {
                     endpoint.show(view);
                     Arc::clone(endpoint)
                 }
-                None => Endpoint::new(Arc::new(Board::new(&self.0.runtime, &name, view))),
+                None => {
+                    let Profiles { runtime, principal, .. } = &*self.0;
+                    Endpoint::new(Arc::new(Board::new(runtime, principal, &name, view)))
+                }
             };
             (name, endpoint)
         });
@@ -169,6 +206,7 @@ impl Gateway {
 
     /// Makes servers ready that have come since others were made ready for a list.
     pub fn warm_up_again(&self) {
+        self.others().iter().for_each(Self::warm_up_again);
         self.0.default.warm_up_again();
         self.0.named.load().values().for_each(|endpoint| endpoint.warm_up_again());
     }

@@ -16,12 +16,14 @@ pub(crate) struct Board {
     pub(crate) runtime: Runtime,
     /// What the profile is called.
     pub(crate) name: String,
+    /// Who its clients are; empty if nobody in particular.
+    principal: String,
     /// How its clients see the tools.
     view: ArcSwap<View>,
 }
 
 /// How the clients of a profile see the tools. It never changes; another takes its place.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct View {
     pub(crate) expose: Expose,
     /// The toolboxes that exist for its clients; `None` for all.
@@ -71,9 +73,10 @@ impl View {
 }
 
 impl Board {
-    /// The board of a profile.
-    pub(crate) fn new(runtime: &Runtime, name: &str, view: View) -> Self {
-        Self { runtime: runtime.clone(), name: name.to_owned(), view: ArcSwap::from_pointee(view) }
+    /// The board of a profile, for one principal.
+    pub(crate) fn new(runtime: &Runtime, principal: &str, name: &str, view: View) -> Self {
+        let (principal, name) = (principal.to_owned(), name.to_owned());
+        Self { runtime: runtime.clone(), name, principal, view: ArcSwap::from_pointee(view) }
     }
 
     /// How its clients see the tools now.
@@ -92,8 +95,8 @@ impl Board {
 
     /// Somebody who makes calls here.
     pub(crate) fn caller(&self, memory: Memory) -> Caller {
-        let toolboxes = self.view.load().toolboxes.clone();
-        self.runtime.caller(CallerOptions { memory, toolboxes, ..CallerOptions::default() })
+        let (principal, toolboxes) = (self.principal.clone(), self.view.load().toolboxes.clone());
+        self.runtime.caller(CallerOptions { principal, memory, toolboxes, ..CallerOptions::default() })
     }
 
     /// Somebody who does what no client in particular wants done.

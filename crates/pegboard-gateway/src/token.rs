@@ -1,26 +1,32 @@
-//! A token that everybody must show who comes over HTTP.
+//! Tokens that everybody must show who comes over HTTP, and what each of them leads to.
 
 use std::sync::Arc;
 
 use axum::Router;
-use axum::extract::{Request, State};
+use axum::extract::Request;
+use axum::handler::Handler;
 use axum::http::{HeaderMap, StatusCode, header};
-use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
+use axum::routing::{MethodRouter, any_service};
 use pegboard_core::settings::mcp::Secret;
 use sha2::{Digest, Sha256};
 
 /// What stands before a token.
 const SCHEME: &[u8] = b"Bearer ";
 
-/// The same application for those alone who show the token, as `Authorization: Bearer …`.
-pub fn guarded(application: Router, token: &Secret) -> Router {
-    application.layer(middleware::from_fn_with_state(Arc::new(digest(token.reveal())), check))
+/// For whoever shows one of the tokens, as `Authorization: Bearer …`, the application behind it; for nobody else
+/// anything.
+pub fn guarded(applications: impl IntoIterator<Item = (Secret, Router)>) -> Router {
+    let doors = applications.into_iter();
+    let doors = doors.map(|(token, application)| (digest(token.reveal()), any_service(application)));
+    let doors: Arc<[([u8; 32], MethodRouter)]> = doors.collect();
+    Router::new().fallback(async move |request: Request| enter(&doors, request).await)
 }
 
-async fn check(State(expected): State<Arc<[u8; 32]>>, request: Request, next: Next) -> Response {
-    if shows(request.headers(), &expected) {
-        return next.run(request).await;
+async fn enter(doors: &[([u8; 32], MethodRouter)], request: Request) -> Response {
+    let door = doors.iter().find(|(expected, _)| shows(request.headers(), expected));
+    if let Some((_, door)) = door {
+        return door.clone().call(request, ()).await;
     }
     let challenge = [(header::WWW_AUTHENTICATE, "Bearer realm=\"pegboard\"")];
     let words = "Show the gateway's token: send the header 'Authorization: Bearer TOKEN'.\n";

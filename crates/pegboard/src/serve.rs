@@ -1,5 +1,6 @@
 //! `pegboard serve`: a configuration, served to clients.
 
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::future::Future;
 use std::io::{self, IsTerminal};
@@ -11,7 +12,7 @@ use std::time::Duration;
 use anstream::eprintln;
 use clap::Args;
 use pegboard::config;
-use pegboard::gateway::{serve, token};
+use pegboard::gateway::{Gateway, serve, token};
 use pegboard::providers::mcp::PoolOptions;
 use pegboard::settings::mcp::Secret;
 use pegboard::telemetry::Telemetry;
@@ -47,9 +48,10 @@ pub(crate) struct Serve {
     /// What clients see who ask for nothing else: meta, flat, agent, hybrid, auto, or one of the configuration
     #[arg(long, value_name = "NAME")]
     profile: Option<String>,
-    /// The variable that holds the token which clients over HTTP must show
+    /// The variable that holds the token which clients over HTTP must show; more than one for clients that must not
+    /// find each other's sessions
     #[arg(long, value_name = "VARIABLE")]
-    token_env: Option<String>,
+    token_env: Vec<String>,
     #[arg(
         long,
         value_name = "FOLDER",
@@ -81,12 +83,12 @@ impl Serve {
     }
 
     async fn serve(&self, telemetry: &Telemetry) -> Result<(), Refusal> {
-        let token = self.token()?;
+        let tokens = self.tokens()?;
         let path = self.path()?;
         // Before it is read, so that no change of it is missed.
         let mut reloading = Reloading::of(&path, if self.no_watch { Watching::No } else { Watching::Yes });
         let configuration = reload::read(&path).map_err(Refusal::Configuration)?;
-        let listener = if self.stdio { None } else { Some(self.listen(token.as_ref()).await?) };
+        let listener = if self.stdio { None } else { Some(self.listen(&tokens).await?) };
         let surroundings =
             Surroundings { state: self.state(), servers: PoolOptions { supervisor: supervisor() } };
         let board = wiring::start(configuration, surroundings, telemetry)
@@ -94,7 +96,7 @@ impl Serve {
             .map_err(|error| Refusal::Configuration(format!("error[config_invalid]: {error}")))?;
         let serving = async {
             if let Some(listener) = listener {
-                self.over_http(&board, listener, token).await
+                self.over_http(&board, listener, tokens).await
             } else {
                 tokio::select! {
                     served = serve::stdio(&board.gateway, self.profile.as_deref()) => {
@@ -128,19 +130,29 @@ impl Serve {
             .map_err(|error| Refusal::Configuration(reload::words(&error)))
     }
 
-    /// The token that clients must show.
-    fn token(&self) -> Result<Option<Secret>, Refusal> {
-        let Some(variable) = &self.token_env else { return Ok(None) };
-        match std::env::var(variable).ok().filter(|token| !token.trim().is_empty()) {
-            Some(token) => Ok(Some(Secret::new(token.trim()))),
-            None => Err(Refusal::Usage(format!(
-                "error: --token-env: the variable {variable} is not set. Set it to the token that clients must show"
-            ))),
+    /// The tokens of which clients must show one, by their variables.
+    fn tokens(&self) -> Result<BTreeMap<String, Secret>, Refusal> {
+        let mut tokens = BTreeMap::new();
+        for variable in &self.token_env {
+            let token = std::env::var(variable).unwrap_or_default();
+            if token.trim().is_empty() {
+                return Err(Refusal::Usage(format!(
+                    "error: --token-env: the variable {variable} is not set. Set it to the token that clients must show"
+                )));
+            }
+            let token = Secret::new(token.trim());
+            if let Some((other, _)) = tokens.iter().find(|(_, known)| **known == token) {
+                return Err(Refusal::Usage(format!(
+                    "error: --token-env: {variable} and {other} hold the same token. Give each a token of its own"
+                )));
+            }
+            tokens.insert(variable.clone(), token);
         }
+        Ok(tokens)
     }
 
-    async fn listen(&self, token: Option<&Secret>) -> Result<TcpListener, Refusal> {
-        if !self.http.ip().is_loopback() && token.is_none() {
+    async fn listen(&self, tokens: &BTreeMap<String, Secret>) -> Result<TcpListener, Refusal> {
+        if !self.http.ip().is_loopback() && tokens.is_empty() {
             return Err(Refusal::Usage(format!(
                 "error: whoever reaches {} could use every tool here. Name the variable of a token with --token-env, or \
                  bind to 127.0.0.1",
@@ -160,20 +172,25 @@ impl Serve {
         &self,
         board: &Board,
         listener: TcpListener,
-        token: Option<Secret>,
+        tokens: BTreeMap<String, Secret>,
     ) -> Result<(), Refusal> {
         let mut options = HttpServerOptions::default();
-        if token.is_some() {
-            // Who has the token is no web page that found its way here.
+        if !tokens.is_empty() {
+            // Who has a token is no web page that found its way here.
             options.allowed_hosts.push("*".to_owned());
         }
         let usage = |error: &dyn std::fmt::Display| Refusal::Usage(format!("error: {error}"));
         let system = |error: io::Error| Refusal::System(format!("error: {error}"));
-        let mut application = serve::router(&board.gateway, self.profile.as_deref(), &options)
-            .map_err(|error| usage(&error))?;
-        if let Some(token) = &token {
-            application = token::guarded(application, token);
-        }
+        let router = |gateway: &Gateway| {
+            serve::router(gateway, self.profile.as_deref(), &options).map_err(|error| usage(&error))
+        };
+        let application = if tokens.is_empty() {
+            router(&board.gateway)?
+        } else {
+            let doors = tokens.into_iter();
+            let doors = doors.map(|(name, token)| Ok((token, router(&board.gateway.of(&name))?)));
+            token::guarded(doors.collect::<Result<Vec<_>, Refusal>>()?)
+        };
         let address = listener.local_addr().map_err(system)?;
         eprintln!("Ready  MCP http://{address}/mcp");
         pegboard::wire::http::server::serve(listener, application).await.map_err(system)

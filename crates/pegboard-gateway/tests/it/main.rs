@@ -11,6 +11,7 @@ mod discovery;
 mod hostile;
 mod library;
 mod lives;
+mod principals;
 mod profiles;
 mod reloads;
 mod serving;

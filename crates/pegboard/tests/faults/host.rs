@@ -8,7 +8,7 @@ use futures_util::future::{BoxFuture, ready};
 use pegboard_wire::client::{Client, ClientOptions, Era, RequestOptions};
 use pegboard_wire::link::InputLimits;
 use pegboard_wire::stdio::lines;
-use pegboard_wire::{Happening, Id, Inbound, Notification, Oddities, RawJson, Receiver, RpcError};
+use pegboard_wire::{Failure, Happening, Id, Inbound, Notification, Oddities, RawJson, Receiver, RpcError};
 use serde_json::{Value, json};
 use tempfile::{NamedTempFile, TempDir};
 use tokio::io::AsyncReadExt;
@@ -90,7 +90,12 @@ impl Host {
                         let params = notice.params.unwrap().to_value();
                         progress.push(params["message"].as_str().unwrap_or_default().to_owned());
                     }
-                    Happening::End(end) => break Answer::of(&end.unwrap().to_value(), progress),
+                    Happening::End(Ok(result)) => break Answer::of(&result.to_value(), progress),
+                    // What a server refuses, or makes no sense of, passes as an error of the protocol.
+                    Happening::End(Err(Failure::Refused(RpcError { message, .. }))) => {
+                        break Answer { kind: Some("execution_error".to_owned()), text: message, progress };
+                    }
+                    Happening::End(Err(failure)) => panic!("{failure}"),
                 }
             }
         };

@@ -117,7 +117,8 @@ async fn with_a_token_whoever_does_not_show_it_is_refused() {
     let stage = Stage::new();
     let file = stage.write("workbench-config.json", EMPTY);
     let mut command = stage.serving(&file);
-    command.args(["--http", "0.0.0.0:0", "--token-env", "GATE"]).env("GATE", "correct-horse");
+    command.args(["--http", "0.0.0.0:0", "--token-env", "GATE", "--token-env", "DOOR"]);
+    command.env("GATE", "correct-horse").env("DOOR", "battery");
     let endpoint = Endpoint::start(command).await;
     let port = endpoint.address.rsplit_once(':').unwrap().1;
     let url = format!("http://127.0.0.1:{port}/mcp");
@@ -127,6 +128,7 @@ async fn with_a_token_whoever_does_not_show_it_is_refused() {
         (vec![("authorization", "Basic correct-horse")], 401),
         (vec![("authorization", "Bearer correct-horse")], 200),
         (vec![("authorization", "Bearer correct-horse"), ("host", "tools.example")], 200),
+        (vec![("authorization", "Bearer battery")], 200),
     ] {
         for path in ["", "/flat"] {
             let answer = post(&format!("{url}{path}"), &headers, INITIALIZE).await;
@@ -140,4 +142,36 @@ async fn with_a_token_whoever_does_not_show_it_is_refused() {
         let answer = post(&format!("{url}{path}"), &[], message.to_string()).await;
         assert_eq!(answer.status, 401, "{path}");
     }
+}
+
+#[tokio::test]
+async fn whoever_shows_another_token_does_not_find_a_session() {
+    let stage = Stage::new();
+    let file = stage.write("workbench-config.json", EMPTY);
+    let mut command = stage.serving(&file);
+    command.args(["--http", "127.0.0.1:0", "--token-env", "GATE", "--token-env", "DOOR"]);
+    command.env("GATE", "correct-horse").env("DOOR", "battery");
+    let endpoint = Endpoint::start(command).await;
+    let url = endpoint.url(None);
+    let begun = post(&url, &[("authorization", "Bearer correct-horse")], INITIALIZE).await;
+    let session = begun.headers["mcp-session-id"].to_str().unwrap().to_owned();
+    let ping = json!({"jsonrpc": "2.0", "id": 2, "method": "ping"}).to_string();
+    for (token, status) in [("Bearer battery", 404), ("Bearer correct-horse", 200)] {
+        let headers = [("authorization", token), ("mcp-session-id", session.as_str())];
+        assert_eq!(post(&url, &headers, ping.clone()).await.status, status, "{token}");
+    }
+}
+
+#[tokio::test]
+async fn two_tokens_that_are_the_same_are_refused() {
+    let stage = Stage::new();
+    let file = stage.write("workbench-config.json", EMPTY);
+    let mut command = stage.serving(&file);
+    command.args(["--http", "127.0.0.1:0", "--token-env", "GATE", "--token-env", "DOOR"]);
+    let output = command.env("GATE", "same").env("DOOR", "same ").output().await.unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    insta::assert_snapshot!(
+        String::from_utf8(output.stderr).unwrap(),
+        @"error: --token-env: DOOR and GATE hold the same token. Give each a token of its own"
+    );
 }
