@@ -189,15 +189,12 @@ impl Gateway {
         self.0.default.show(default);
         let before = self.0.named.load_full();
         let now = named.into_iter().map(|(name, view)| {
-            let endpoint = match before.get(&name) {
-                Some(endpoint) => {
-                    endpoint.show(view);
-                    Arc::clone(endpoint)
-                }
-                None => {
-                    let Profiles { runtime, principal, .. } = &*self.0;
-                    Endpoint::new(Arc::new(Board::new(runtime, principal, &name, view)))
-                }
+            let endpoint = if let Some(endpoint) = before.get(&name) {
+                endpoint.show(view);
+                Arc::clone(endpoint)
+            } else {
+                let Profiles { runtime, principal, .. } = &*self.0;
+                Endpoint::new(Arc::new(Board::new(runtime, principal, &name, view)))
             };
             (name, endpoint)
         });

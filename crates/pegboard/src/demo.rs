@@ -9,6 +9,7 @@ use pegboard::telemetry::Telemetry;
 
 mod library;
 pub(crate) mod servers;
+mod service;
 mod stage;
 mod story;
 

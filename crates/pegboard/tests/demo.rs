@@ -23,10 +23,11 @@ fn every_check_of_the_demo_passes() {
     ✓ validation tells every violation at once, in the order of the schema
     ✓ a chain that can never work is refused before it runs
     ✓ MCP 2025-11-25: a client sees open_toolbox, use_tool, get_tools, batch, run_chain
-    ✓ it is told of 2 toolboxes: office (clock, notes) and market (shop)
-    ✓ open_toolbox: 5 tools in office, 7 in market; each server a process
+    ✓ it is told of 3 toolboxes: office (clock, notes), market (shop), town (weather)
+    ✓ open_toolbox: 5 tools in office, 7 in market, 2 in town
     ✓ get_tools "write a note" finds notes_add, ready for use_tool
     ✓ use_tool office/notes/add → {"id":1,"text":"buy a lamp"}
+    ✓ an OpenAPI document is a server: GET /forecast/S%C3%A3o%2FPaulo?days=2
     ✓ a wrong name is explained: Tool 'ad' not found … Did you mean 'add'?
     ✓ a bad argument never reaches the server: $.count: value 10 > maximum 9
     ✓ a repeat is served from the cache: still 12:00:01 in Oslo
@@ -39,10 +40,10 @@ fn every_check_of_the_demo_passes() {
     ✓ progress comes through in order, and before the result
     ✓ an answer comes through byte for byte: 12345678901234567890123
     ✓ a server that dies in mid-call is started again: its notes begin at 1
-    ✓ profile flat: the same 12 tools by name; notes__add → id 2
+    ✓ profile flat: the same 14 tools by name; notes__add → id 2
     ✓ MCP 2026-07-28: without a session all is the same, and nothing to open
-    ✓ all 3 servers have ended
-    ✓ all 26 calls of the first client are on record; two of them:
+    ✓ all 4 servers have ended
+    ✓ all 27 calls of the first client are on record; two of them:
     "#);
     for call in ["shop/shop__price", "shop/shop__order", "notes/notes__add"] {
         assert!(drawn.iter().any(|line| line.contains(call)), "{text}");

@@ -1,4 +1,4 @@
-//! What the demo plays on: three servers behind one MCP endpoint, and clients of it.
+//! What the demo plays on: three servers and a web service behind one MCP endpoint, and clients of it.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -17,7 +17,7 @@ use pegboard_wire::stdio::lines;
 use pegboard_wire::{Happening, Id, Inbound, Notification, Receiver, RpcError};
 
 use super::servers::DemoServer;
-use super::{Boxed, expect};
+use super::{Boxed, expect, service};
 
 /// Puts the configuration together that others write into a file, and starts it.
 pub(super) async fn set_up(telemetry: &Telemetry) -> Result<Board> {
@@ -44,6 +44,13 @@ pub(super) async fn set_up(telemetry: &Telemetry) -> Result<Board> {
         let name = ServerName::new(server.name())?;
         toolbox.servers.insert(name.clone(), describe(&program, name, settings)?);
     }
+    let toolbox = configuration.toolboxes.entry(ToolboxName::new("town")?).or_default();
+    "What it is like outside".clone_into(&mut toolbox.description);
+    let weather = Server::OpenApi {
+        service: serde_json::from_value(json!({"spec": service::start().await?}))?,
+        tools: Box::default(),
+    };
+    toolbox.servers.insert(ServerName::new(service::NAME)?, weather);
     let servers = PoolOptions { supervisor: crate::serve::supervisor() };
     Ok(wiring::start(configuration, Surroundings { state: None, servers }, telemetry).await?)
 }

@@ -55,6 +55,7 @@ async fn find_tools(checks: &mut Checks, agent: &Agent) {
 
 async fn use_tools(checks: &mut Checks, board: &Board, agent: &Agent) {
     checks.add("use_tool", use_one(agent)).await;
+    checks.add("a web service", web_service(agent)).await;
     checks.add("a wrong name", wrong_name(agent)).await;
     checks.add("a bad argument", bad_argument(agent)).await;
     checks.add("the cache", repeat(agent)).await;
@@ -83,20 +84,23 @@ async fn list(agent: &Agent) -> Result<String> {
 
 fn instructions(agent: &Agent) -> Result<String> {
     let told = agent.instructions();
-    let expected =
-        ["- office (2 servers: clock, notes) Time and notes", "- market (1 server: shop) Things to buy"];
+    let expected = [
+        "- office (2 servers: clock, notes) Time and notes",
+        "- market (1 server: shop) Things to buy",
+        "- town (1 server: weather) What it is like outside",
+    ];
     expect(expected.iter().all(|line| told.contains(line)), told)?;
-    Ok("it is told of 2 toolboxes: office (clock, notes) and market (shop)".to_owned())
+    Ok("it is told of 3 toolboxes: office (clock, notes), market (shop), town (weather)".to_owned())
 }
 
 async fn open(agent: &Agent) -> Result<String> {
     let mut n_tools = Vec::new();
-    for toolbox in ["office", "market"] {
+    for toolbox in ["office", "market", "town"] {
         let opened = document(&agent.call("open_toolbox", json!({"toolbox": toolbox})).await?)?;
         n_tools.push(opened["tools"].as_array().map_or(0, Vec::len));
     }
-    expect(n_tools == [5, 7], format_args!("the toolboxes have {n_tools:?} tools"))?;
-    Ok("open_toolbox: 5 tools in office, 7 in market; each server a process".to_owned())
+    expect(n_tools == [5, 7, 2], format_args!("the toolboxes have {n_tools:?} tools"))?;
+    Ok("open_toolbox: 5 tools in office, 7 in market, 2 in town".to_owned())
 }
 
 async fn find(agent: &Agent) -> Result<String> {
@@ -114,6 +118,14 @@ async fn use_one(agent: &Agent) -> Result<String> {
     let note = good(&agent.use_tool("office/notes/add", json!({"text": "buy a lamp"})).await?)?;
     expect(note == r#"{"id":1,"text":"buy a lamp"}"#, &note)?;
     Ok(format!("use_tool office/notes/add → {note}"))
+}
+
+async fn web_service(agent: &Agent) -> Result<String> {
+    let arguments = json!({"city": "São/Paulo", "days": 2});
+    let forecast = document(&agent.use_tool("town/weather/forecast", arguments).await?)?;
+    let (city, asked) = (&forecast["city"], forecast["asked"].as_str().unwrap_or_default());
+    expect(city == "São/Paulo" && asked == "/forecast/S%C3%A3o%2FPaulo?days=2", &forecast)?;
+    Ok(format!("an OpenAPI document is a server: GET {asked}"))
 }
 
 async fn wrong_name(agent: &Agent) -> Result<String> {
@@ -248,7 +260,7 @@ async fn come_back(board: &Board) -> Result<String> {
 async fn flat_names(board: &Board) -> Result<String> {
     let agent = Agent::connect(&board.gateway, Some("flat"), Era::Session).await?;
     let tools = agent.tools().await?;
-    expect(tools.len() == 12, format_args!("the list has {tools:?}"))?;
+    expect(tools.len() == 14, format_args!("the list has {tools:?}"))?;
     let note = document(&agent.call("notes__add", json!({"text": "water the plants"})).await?)?;
     expect(note["id"] == 2, &note)?;
     Ok(format!("profile flat: the same {} tools by name; notes__add → id 2", tools.len()))
@@ -269,7 +281,7 @@ async fn without_session(board: &Board) -> Result<String> {
 fn op_tree(board: &Board) -> Result<(String, String)> {
     let mut tree = session(board)?;
     let n_calls = tree.totals.tools_run;
-    expect(n_calls == 26, format_args!("{n_calls} calls are on record"))?;
+    expect(n_calls == 27, format_args!("{n_calls} calls are on record"))?;
     // The whole tree is long; what it shows best are calls that made calls.
     for turn in &mut tree.turns {
         turn.ops.retain(|call| call.child_session.is_some());
@@ -282,8 +294,8 @@ async fn end(board: &Board) -> Result<String> {
     expect(n_canceled == 0, format_args!("{n_canceled} calls were still under way"))?;
     let servers = board.runtime.servers();
     let n_stopped = servers.iter().filter(|server| server.state == ServerState::Stopped).count();
-    expect(n_stopped == 3, format_args!("{n_stopped} of 3 servers have ended"))?;
-    Ok("all 3 servers have ended".to_owned())
+    expect(n_stopped == 4, format_args!("{n_stopped} of 4 servers have ended"))?;
+    Ok("all 4 servers have ended".to_owned())
 }
 
 /// Looks until there is something to see.

@@ -23,9 +23,9 @@ impl<K: PartialEq> Kept<K> {
         if let Some(provider) = found.and_then(|(_, provider)| provider.upgrade()).filter(is_here) {
             return provider;
         }
-        let made = Arc::new(make(&description));
+        let provider = Arc::new(make(&description));
         kept.retain(|(other, _)| *other != description);
-        kept.push((description, Arc::downgrade(&made)));
-        made
+        kept.push((description, Arc::downgrade(&provider)));
+        provider
     }
 }
