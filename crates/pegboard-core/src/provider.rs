@@ -140,6 +140,8 @@ pub struct Offer {
     pub templates: Vec<RawJson>,
     /// What else it can do.
     pub features: Features,
+    /// The extensions of the protocol that it knows, as it describes them: an object.
+    pub extensions: Option<RawJson>,
     /// How to use its tools, for a model.
     pub instructions: Option<String>,
     /// Tells its configuration from every other, so that answers of another never pass for its own.

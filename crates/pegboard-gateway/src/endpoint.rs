@@ -217,6 +217,36 @@ impl Endpoint {
         .boxed()
     }
 
+    /// What a client is told of a surface before it asks for anything.
+    fn describe_as(&self, surface: &dyn Surface, revision: Revision) -> Description {
+        let mut capabilities = json!({
+            "tools": {"listChanged": true},
+            "prompts": {"listChanged": true},
+            "resources": {"listChanged": true, "subscribe": true},
+            "completions": {},
+        });
+        if !revision.is_stateless() {
+            capabilities["logging"] = json!({});
+        }
+        let snapshot = self.board.runtime.catalogue();
+        let here = snapshot.shelves().filter(|(shelf, _)| self.board.has(&shelf.toolbox));
+        for extensions in here.filter_map(|(shelf, _)| shelf.offer.extensions.as_ref()) {
+            for name in extensions.names().iter().filter(|name| *name != tasks::EXTENSION) {
+                // Of two servers that describe one the first is heard.
+                let known = &mut capabilities["extensions"][name];
+                if known.is_null() {
+                    *known = extensions.get(name).map(|how| how.to_value()).unwrap_or_default();
+                }
+            }
+        }
+        tasks::describe(revision, &mut capabilities);
+        Description {
+            info: INFO.clone(),
+            capabilities: RawJson::from(capabilities),
+            instructions: surface.instructions(),
+        }
+    }
+
     /// Something beside tools that a client wants done.
     fn do_extra(&self, extra: Extra, caller: Caller, life: Life, request: ServerRequest) -> Answering {
         let order = Order {
@@ -250,11 +280,11 @@ impl Service for Endpoint {
     }
 
     fn describe(&self, revision: Revision) -> Description {
-        describe(&**self.surfaces().for_anybody(), revision)
+        self.describe_as(&**self.surfaces().for_anybody(), revision)
     }
 
     fn describe_to(&self, revision: Revision, client: &ClientDescription) -> Description {
-        describe(&**self.surfaces().for_client(client), revision)
+        self.describe_as(&**self.surfaces().for_client(client), revision)
     }
 
     fn remarks(&self, client: &ClientDescription) -> Option<RawJson> {
@@ -352,25 +382,6 @@ fn remarks(request: &ServerRequest) -> RawJson {
     match request.peer.log_level() {
         Some(level) => remarks.with(meta::LOG_LEVEL, &RawJson::of(&level)),
         None => remarks,
-    }
-}
-
-/// What a client is told of a surface before it asks for anything.
-fn describe(surface: &dyn Surface, revision: Revision) -> Description {
-    let mut capabilities = json!({
-        "tools": {"listChanged": true},
-        "prompts": {"listChanged": true},
-        "resources": {"listChanged": true, "subscribe": true},
-        "completions": {},
-    });
-    if !revision.is_stateless() {
-        capabilities["logging"] = json!({});
-    }
-    tasks::describe(revision, &mut capabilities);
-    Description {
-        info: INFO.clone(),
-        capabilities: RawJson::from(capabilities),
-        instructions: surface.instructions(),
     }
 }
 

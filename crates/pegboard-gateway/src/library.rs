@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use pegboard_core::id::ToolId;
 use pegboard_json::RawJson;
 use pegboard_runtime::Caller;
 use pegboard_runtime::catalogue::{Shelf, Snapshot};
@@ -20,6 +21,7 @@ pub(crate) struct Library {
     templates: Section,
     /// The servers that have resources, by what stands before addresses that others have, too.
     servers: Vec<(String, ServerId)>,
+    has_renamed: bool,
 }
 
 /// Things of one kind, each under a name of its own.
@@ -104,7 +106,27 @@ impl Library {
                 library.servers.push((alone, from));
             }
         }
+        library.has_renamed = library.resources.items.iter().any(|item| item.name != item.own);
         library
+    }
+
+    /// A tool as it is listed here: the resource that shows it, if there is one, under the address that it has here.
+    pub(crate) fn with_address(&self, tool: &ToolId, listed: RawJson) -> RawJson {
+        if !self.has_renamed {
+            return listed;
+        }
+        let view = listed.at(&["_meta", "ui", "resourceUri"]);
+        let Some(own) = view.as_ref().and_then(RawJson::text) else { return listed };
+        let from = ServerId { toolbox: tool.toolbox.clone(), server: tool.server.clone() };
+        let address = RawJson::of(&self.uri_of(&from, &own));
+        let meta = listed.get("_meta").unwrap_or_else(RawJson::empty_object);
+        let view = meta.get("ui").unwrap_or_else(RawJson::empty_object).with("resourceUri", &address);
+        listed.with("_meta", &meta.with("ui", &view))
+    }
+
+    /// Whether some resource has another address here than at its server.
+    pub(crate) fn has_renamed(&self) -> bool {
+        self.has_renamed
     }
 
     /// What is listed for somebody, as a JSON array.

@@ -24,7 +24,7 @@ mod task;
 mod words;
 
 /// The name of the extension.
-const EXTENSION: &str = "io.modelcontextprotocol/tasks";
+pub(crate) const EXTENSION: &str = "io.modelcontextprotocol/tasks";
 
 /// Whose task it is, in the form that its client knows. Nobody else finds it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -64,7 +64,7 @@ pub(crate) fn describe(revision: Revision, capabilities: &mut Value) {
         Revision::V2025_11_25 => {
             capabilities["tasks"] = json!({"list": {}, "cancel": {}, "requests": {"tools": {"call": {}}}});
         }
-        Revision::V2026_07_28 => capabilities["extensions"] = json!({EXTENSION: {}}),
+        Revision::V2026_07_28 => capabilities["extensions"][EXTENSION] = json!({}),
     }
 }
 

@@ -8,6 +8,7 @@ use pegboard_runtime::catalogue::View;
 
 use super::named::Named;
 use super::{Answering, Derived, Surface, Viewer, by_any_name, followed_by, tool};
+use crate::library::Library;
 use crate::meta;
 use crate::profile::{Board, Naming};
 use crate::visit::Visit;
@@ -16,11 +17,18 @@ use crate::visit::Visit;
 pub(super) struct Flat {
     board: Arc<Board>,
     named: Derived<Named>,
+    library: Derived<Library>,
 }
 
 impl Flat {
     pub(super) fn new(board: Arc<Board>) -> Self {
-        Self { board, named: Derived::default() }
+        Self { board, named: Derived::default(), library: Derived::default() }
+    }
+
+    /// Whether some tool may have to name its resource otherwise than its server does.
+    fn has_renamed(&self) -> bool {
+        let snapshot = self.board.runtime.catalogue();
+        self.library.get(snapshot, |snapshot| Library::of(&self.board, snapshot)).has_renamed()
     }
 
     fn named(&self) -> Arc<Named> {
@@ -44,6 +52,7 @@ impl Surface for Flat {
 
     fn list(&self, viewer: &Viewer<'_>) -> RawJson {
         let list = match self.board.view().naming {
+            Naming::Flat if self.has_renamed() => self.named().list.clone(),
             Naming::Flat => {
                 let view = View { output_schemas: self.board.output_schemas(), ..View::default() };
                 let snapshot = self.board.runtime.catalogue();

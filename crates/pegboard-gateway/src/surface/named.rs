@@ -9,6 +9,7 @@ use pegboard_json::RawJson;
 use pegboard_runtime::catalogue::{Tool, View};
 
 use super::array;
+use crate::library::Library;
 use crate::meta;
 use crate::profile::{Board, Naming};
 
@@ -31,9 +32,11 @@ impl Named {
             Naming::Flat => HashMap::new(),
             Naming::Transparent => plain_names(tools, all),
         };
+        let library = Library::of(board, &board.runtime.catalogue());
         let mut by_plain_name = HashMap::new();
         let list = array(tools.iter().map(|tool| {
-            let (listed, name) = (tool.listed(view), tool.id.name.as_str());
+            let listed = library.with_address(&tool.id, tool.listed(view));
+            let name = tool.id.name.as_str();
             if plain.get(name) == Some(&1) {
                 by_plain_name.insert(name.to_owned(), tool.id.clone());
                 listed.with("name", &RawJson::of(name))

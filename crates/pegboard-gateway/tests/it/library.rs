@@ -13,7 +13,7 @@ use pegboard_wire::client::{Client, Era, RequestOptions};
 use serde_json::{Value, json};
 use tokio::sync::{broadcast, watch};
 
-use crate::stage::{ERAS, connect, gateway, until};
+use crate::stage::{ERAS, connect, gateway, tells, until};
 
 /// A server that has a few things to read, and remembers what it was asked for.
 #[derive(Clone)]
@@ -257,4 +257,40 @@ async fn a_line_of_a_log_that_belongs_to_no_call_is_for_those_who_want_its_level
         assert_eq!(lines, expected);
     }
     drop((usual, curious));
+}
+
+#[tokio::test]
+async fn a_tool_names_the_resource_of_its_view_as_it_is_listed() {
+    let shows = |server: &'static str| {
+        let definition = json!({
+            "name": "show", "inputSchema": {"type": "object"},
+            "_meta": {"ui": {"resourceUri": "ui://chart", "visibility": ["model"]}},
+        });
+        let reader = Reader::new(server, &["ui://chart"], &[]);
+        let offer = reader.local.offer().borrow().as_ref().clone();
+        let tool = tells(server, "show").with_definition(RawJson::from(definition));
+        let extensions = json!({"io.modelcontextprotocol/ui": {"from": server}, "example.org/x": {}}).into();
+        reader.local.replace(Offer { tools: vec![Arc::new(tool)], extensions: Some(extensions), ..offer });
+        reader
+    };
+    for (profile, transparent) in [("flat", false), ("flat", true), ("hybrid", false)] {
+        let builder = Runtime::builder().toolbox("t", "");
+        let runtime = builder.provide("a", shows("a")).provide("b", shows("b")).start().await.unwrap();
+        let settings = json!({"transparent": transparent, "pinned": ["*__show"]});
+        for era in ERAS {
+            let (client, _) = connect(&gateway(&runtime, settings.clone()), Some(profile), era).await;
+            let list = ask(&client, "tools/list", json!({})).await.unwrap();
+            let tools = list["tools"].as_array().unwrap().iter();
+            let views: Vec<Value> =
+                tools.map(|tool| tool["_meta"]["ui"].clone()).filter(Value::is_object).collect();
+            let view = |uri: &str| json!({"resourceUri": uri, "visibility": ["model"]});
+            assert_eq!(views, [view("ui://chart"), view("pegboard://b/ui://chart")], "{profile}");
+            let read =
+                ask(&client, "resources/read", json!({"uri": "pegboard://b/ui://chart"})).await.unwrap();
+            assert_eq!(read["from"], "b");
+            let extensions = &client.server().capabilities.to_value()["extensions"];
+            assert_eq!(extensions["io.modelcontextprotocol/ui"], json!({"from": "a"}), "the first is heard");
+            assert_eq!(extensions["example.org/x"], json!({}));
+        }
+    }
 }

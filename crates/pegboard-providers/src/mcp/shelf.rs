@@ -216,6 +216,7 @@ impl Shelf {
             }
             offer.is_partial = !notes.unread.1.is_empty();
             offer.features = features(client);
+            offer.extensions = client.server().capabilities.get("extensions").filter(RawJson::is_object);
             offer.instructions = told(live, offer);
             offer.is_stale = false;
         });
@@ -285,6 +286,7 @@ fn is_news(new: &Offer, old: &Offer) -> bool {
         || !is_same(&new.tools, &old.tools)
         || (&new.prompts, &new.resources, &new.templates) != (&old.prompts, &old.resources, &old.templates)
         || (&new.instructions, &new.warnings) != (&old.instructions, &old.warnings)
+        || new.extensions != old.extensions
 }
 
 fn is_same(some: &[Arc<ToolEntry>], others: &[Arc<ToolEntry>]) -> bool {
