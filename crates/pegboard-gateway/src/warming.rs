@@ -134,8 +134,14 @@ pub(crate) fn is_awaited(board: &Board) -> bool {
 /// Waits a little until all that a server lists beside its tools has been read.
 pub(crate) async fn whole(board: &Arc<Board>) {
     let mut catalogues = board.runtime.catalogue_changes();
-    let is_partial =
+    let is_being_read =
         || board.runtime.servers().iter().any(|server| server.is_partial && board.has(&server.toolbox));
+    // The catalogue is a little behind the servers, and it is what is listed.
+    let is_behind = || {
+        let snapshot = board.runtime.catalogue();
+        snapshot.shelves().any(|(shelf, _)| shelf.offer.is_partial && board.has(&shelf.toolbox))
+    };
+    let is_partial = || is_being_read() || is_behind();
     let reading = async { while is_partial() && catalogues.changed().await.is_ok() {} };
     // What comes later is told as a change.
     let _ = time::timeout(WHOLE, reading).await;

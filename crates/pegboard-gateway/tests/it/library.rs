@@ -126,6 +126,22 @@ async fn everything_is_listed_under_a_name_of_its_own() {
     }
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_list_that_a_server_has_just_read_to_the_end_is_listed_whole() {
+    for era in ERAS {
+        let reader = Reader::new("a", &[], &[]);
+        let whole = Offer::clone(&reader.offer().borrow());
+        let builder = Runtime::builder().toolbox("t", "").provide("a", reader.clone());
+        let runtime = builder.start().await.unwrap();
+        let (client, _) = connect(&gateway(&runtime, json!({})), Some("flat"), era).await;
+        reader.local.replace(Offer { is_partial: true, ..Offer::default() });
+        until(|| runtime.catalogue().shelves().any(|(shelf, _)| shelf.offer.is_partial)).await;
+        // The catalogue is made anew only a moment later.
+        reader.local.replace(whole);
+        assert_eq!(names(&client, "prompts/list", "prompts", "name").await, ["a__greet"]);
+    }
+}
+
 #[tokio::test]
 async fn what_is_wanted_is_asked_of_the_server_that_has_it_in_its_own_words() {
     let uri = |uri: &str| json!({ "uri": uri });
