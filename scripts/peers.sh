@@ -60,7 +60,7 @@ peer 'our client, server-everything over WebSocket (supergateway)' "${everything
 # What our client should see of our own server on the Python SDK.
 python_calls=(--call echo '{"message": "hello"}' --call count '{}' --call greet '{}')
 python_seen=(
-    'server python-peer, 3 tools' '"Echo: hello"'
+    'server python-peer, 6 tools' '"Echo: hello"'
     '"progress":1,"total":3' '"progress":2,"total":3' '"progress":3,"total":3' 'Counted to three.'
     'Hello, test!'
 )

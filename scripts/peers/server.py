@@ -6,7 +6,8 @@ import sys
 from typing import Annotated
 
 import uvicorn
-from mcp.server.mcpserver import Context, Elicit, MCPServer, Resolve
+from mcp.server.mcpserver import Context, Elicit, MCPServer, Resolve, Sample
+from mcp.types import CreateMessageResult, SamplingMessage, TextContent
 from pydantic import BaseModel
 
 server = MCPServer("python-peer")
@@ -35,6 +36,27 @@ def ask_name() -> Elicit[Visitor]:
 @server.tool()
 def greet(visitor: Annotated[Visitor, Resolve(ask_name)]) -> str:
     return f"Hello, {visitor.name}!"
+
+
+def ask_model(topic: str) -> Sample:
+    question = TextContent(type="text", text=f"A line about {topic}")
+    return Sample([SamplingMessage(role="user", content=question)], max_tokens=20)
+
+
+@server.tool()
+def compose(topic: str, sampled: Annotated[CreateMessageResult, Resolve(ask_model)]) -> str:
+    return f"Composed: {sampled.content.text}"
+
+
+@server.tool()
+async def touch(context: Context) -> str:
+    await context.notify_resource_updated("peer://text")
+    return "Touched."
+
+
+@server.tool()
+def stumble() -> str:
+    raise ValueError("it stumbled")
 
 
 @server.resource("peer://text")

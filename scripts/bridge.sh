@@ -1,0 +1,96 @@
+#!/usr/bin/env bash
+# Clients that others have written, of both eras, through Pegboard, to servers of both eras: lists, calls, progress,
+# prompts, resources and word of their changes, errors, and what servers ask in the middle of a call.
+# Needs Node 20 with npm, and Python 3.10; installs Node 22 and the clients under target/.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+node_parts=(
+    node@22
+    @modelcontextprotocol/server-everything@2026.8.31
+    @modelcontextprotocol/sdk@1.32.2
+    @modelcontextprotocol/client@2.4.0
+    @modelcontextprotocol/inspector@2.12.0
+)
+python_parts=(mcp==2.3.0)
+
+source scripts/parts.sh
+install target/bridge
+export PATH="$home/node/node_modules/node/bin:$PATH"
+cp scripts/bridge/client.mjs "$home/node/"
+packages=$home/node/node_modules/@modelcontextprotocol
+python=$home/python/bin/python
+plan=$PWD/scripts/bridge/plan.json
+
+cargo build --quiet -p pegboard -p pegboard-testkit
+cargo build --quiet -p pegboard-testkit --example rmcp_client
+built=$(realpath "${CARGO_TARGET_DIR:-target}")/debug
+export PEGBOARD_STATE=$home/state
+rm -rf "$home/state"
+
+# A server over a pipe that has sessions, one that has none, and the fixture, which is told what to be.
+for era in session stateless; do
+    start "fixture-$era" "$built/pegboard-testkit" http 0 --era "$era"
+    wait_for says_address "fixture-$era"
+done
+profile() { echo "\"$1\": {\"expose\": \"flat\", \"transparent\": true, \"toolboxes\": [\"$1\"]}"; }
+toolbox() { echo "\"$1\": {\"description\": \"$1\", \"mcpServers\": {\"${1%-*}\": $2}}"; }
+cat >"$home/pegboard.json" <<END
+{
+    "pegboard": 1,
+    "toolboxes": {
+        $(toolbox everything "{\"command\": \"node\", \"args\": [\"$packages/server-everything/dist/index.js\", \"stdio\"]}"),
+        $(toolbox python "{\"command\": \"$python\", \"args\": [\"$PWD/scripts/peers/server.py\", \"stdio\"]}"),
+        $(toolbox fixture-session "{\"url\": \"$(address fixture-session)\"}"),
+        $(toolbox fixture-stateless "{\"url\": \"$(address fixture-stateless)\"}")
+    },
+    "profiles": {
+        $(profile everything), $(profile python), $(profile fixture-session), $(profile fixture-stateless)
+    }
+}
+END
+
+start gateway "$built/pegboard" serve "$home/pegboard.json" --http 127.0.0.1:0 --no-watch
+says_ready() { grep -q '^Ready ' "$home/log/gateway"; }
+wait_for says_ready
+url=$(grep -om1 'http://[^ ]*/mcp' "$home/log/gateway")
+stdio=("$built/pegboard" "$home/pegboard.json")
+
+# seen ERA: the last thing that a client says of every server.
+seen() {
+    for server in everything python fixture-session fixture-stateless; do
+        expected+=("ok $server, $1: lists" "ok $server, $1: an error")
+    done
+}
+# client NAME ERA COMMAND…: over HTTP, and over a pipe.
+client() {
+    local name=$1 era=$2 expected=()
+    shift 2
+    seen "$era"
+    peer "$name over streamable HTTP, $era" "${expected[@]}" -- "$@" "$plan" "$era" "$url"
+    peer "$name over stdio, $era" "${expected[@]}" -- "$@" "$plan" "$era" "${stdio[@]}"
+}
+
+client 'the Python SDK' session "$python" scripts/bridge/client.py
+client 'the Python SDK' stateless "$python" scripts/bridge/client.py
+client 'the TypeScript SDK v1' session node "$home/node/client.mjs" v1
+client 'the TypeScript SDK v2' session node "$home/node/client.mjs" v2
+client 'the TypeScript SDK v2' stateless node "$home/node/client.mjs" v2
+client 'the Rust SDK' session "$built/examples/rmcp_client"
+client 'the Rust SDK' stateless "$built/examples/rmcp_client"
+
+# The Inspector answers no questions: it lists, calls, gets and reads.
+inspect() {
+    peer "the Inspector, $1, $era" "$3" -- "${inspector[@]}" "$url/$2" --transport http --protocol-era "$era" "${@:4}"
+}
+# It ends with 5 after a tool that said that it went wrong.
+inspector=(bash -c '"$@" || [ $? = 5 ]' inspector node "$packages/inspector/clients/launcher/build/index.js" --cli)
+for era in legacy modern; do
+    inspect 'a list' everything '"trigger-sampling-request"' --method tools/list
+    inspect 'a tool' python 'Echo: hello' --method tools/call --tool-name echo --tool-arg message=hello
+    inspect "a tool's error" fixture-stateless 'intentionally returns an error' --method tools/call \
+        --tool-name test_error_handling
+    inspect 'a prompt' everything 'a simple prompt without arguments' --method prompts/get --prompt-name simple-prompt
+    inspect 'a resource' fixture-session 'content of the static text resource' --method resources/read --uri test://static-text
+done
+exit "$failed"
