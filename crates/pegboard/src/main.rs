@@ -12,6 +12,7 @@ mod demo;
 mod openapi;
 mod reload;
 mod serve;
+mod status;
 mod unread;
 
 /// How long work that cannot be interrupted may take to end when everything else has.

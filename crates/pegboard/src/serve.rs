@@ -21,6 +21,7 @@ use pegboard::wiring::{self, Board, Surroundings};
 use tokio::net::TcpListener;
 
 use crate::reload::{self, Reloading, Watching};
+use crate::status;
 use crate::unread::unread;
 
 /// Where clients are waited for if nobody says so.
@@ -110,6 +111,7 @@ impl Serve {
         let served = tokio::select! {
             served = until_told(serving) => served,
             () = reloading.keep_up(&board, self.profile.as_deref(), telemetry) => Ok(()),
+            () = status::say_when_asked(&board) => Ok(()),
         };
         // Who says so again does not want to wait.
         tokio::select! {
