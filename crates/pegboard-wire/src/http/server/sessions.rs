@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use axum::body::Body;
@@ -12,6 +12,7 @@ use futures_util::stream;
 use http::{HeaderMap, HeaderValue, StatusCode, header};
 use tokio::sync::mpsc;
 use tokio::time::{self, Instant};
+use tokio_util::task::AbortOnDropHandle;
 
 use super::channel::{Channel, Next, Reader, parse_event_id};
 use super::{HttpServerOptions, Refusal, error_response, events, json, plain, respond};
@@ -41,6 +42,8 @@ struct Session {
     streams: Arc<Mutex<Streams>>,
     last_seen: Mutex<Instant>,
     n_channels: AtomicU64,
+    /// Ends it when it is idle for too long, and need not wait for that once it is over.
+    watch: OnceLock<AbortOnDropHandle<()>>,
 }
 
 /// Where letters go.
@@ -154,7 +157,7 @@ impl Sessions {
     fn watch(&self, id: String, session: &Arc<Session>) {
         let idle = self.options.session_idle;
         let (table, weak) = (Arc::downgrade(&self.table), Arc::downgrade(session));
-        tokio::spawn(async move {
+        let watching = tokio::spawn(async move {
             loop {
                 let Some(session) = weak.upgrade() else { return };
                 let last_seen = session.last_seen();
@@ -173,6 +176,7 @@ impl Sessions {
                 time::sleep_until(until).await;
             }
         });
+        session.watch.get_or_init(|| AbortOnDropHandle::new(watching));
     }
 
     fn table(&self) -> MutexGuard<'_, HashMap<String, Arc<Session>>> {
@@ -271,7 +275,8 @@ impl Session {
             lock(&routed).close_all();
         });
         let last_seen = Mutex::new(Instant::now());
-        Self { _connection: connection, arrivals, streams, last_seen, n_channels: AtomicU64::new(1) }
+        let (n_channels, watch) = (AtomicU64::new(1), OnceLock::new());
+        Self { _connection: connection, arrivals, streams, last_seen, n_channels, watch }
     }
 
     /// Ends every stream, so that nothing holds the session any more.
