@@ -18,5 +18,6 @@ mod openapi;
 mod questions;
 mod reloads;
 mod rest;
+mod storm;
 mod tasks;
 mod toolboxes;

@@ -1,0 +1,201 @@
+//! A client over a pipe that reads every line itself.
+
+use std::collections::HashMap;
+use std::process::Stdio;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+use pegboard::wire::client::Era;
+use serde_json::{Value, json};
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
+use tokio::process::{Child, ChildStdin, ChildStdout, Command};
+use tokio::sync::mpsc;
+use tokio::time;
+
+use super::Deed;
+use super::http::say_who;
+use crate::stage::LONG;
+
+/// A gateway and its one client, which has many calls at a time.
+pub(super) struct Pipe {
+    child: Child,
+    era: Era,
+    server: &'static str,
+    input: Arc<tokio::sync::Mutex<ChildStdin>>,
+    said: tokio::sync::Mutex<mpsc::UnboundedReceiver<String>>,
+    calls: Calls,
+    next_id: AtomicU64,
+}
+
+/// Who hears what is said about a call, by its id. A call that is over has nobody.
+type Calls = Arc<Mutex<HashMap<u64, mpsc::UnboundedSender<Value>>>>;
+
+impl Pipe {
+    pub(super) async fn start(mut command: Command, era: Era, server: &'static str) -> Self {
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let input = Arc::new(tokio::sync::Mutex::new(child.stdin.take().unwrap()));
+        let calls = Calls::default();
+        tokio::spawn(hear(child.stdout.take().unwrap(), Arc::clone(&input), Arc::clone(&calls)));
+        let (say, said) = mpsc::unbounded_channel();
+        let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
+        tokio::spawn(async move {
+            while let Ok(Some(line)) = lines.next_line().await {
+                let _ = say.send(line);
+            }
+        });
+        let said = tokio::sync::Mutex::new(said);
+        let pipe = Self { child, era, server, input, said, calls, next_id: AtomicU64::new(1) };
+        if era == Era::Session {
+            let client = json!({"name": "storm", "version": "1"});
+            let params = json!({"protocolVersion": "2025-11-25", "capabilities": {"elicitation": {}}, "clientInfo": client});
+            let (id, mut heard) = pipe.request("initialize", params).await;
+            assert_eq!(heard.recv().await.unwrap()["id"], id);
+            pipe.write(&json!({"jsonrpc": "2.0", "method": "notifications/initialized"})).await;
+        }
+        pipe
+    }
+
+    pub(super) fn pid(&self) -> u32 {
+        self.child.id().unwrap()
+    }
+
+    /// The next line that begins like this.
+    pub(super) async fn says(&self, begins: &str) -> String {
+        let mut said = self.said.lock().await;
+        loop {
+            let line = said.recv().await.unwrap();
+            if line.starts_with(begins) {
+                return line;
+            }
+        }
+    }
+
+    /// Makes one call.
+    pub(super) async fn act(&self, deed: Deed, tag: &str) {
+        let acting = self.act_in_time(deed, tag);
+        time::timeout(LONG, acting).await.unwrap_or_else(|_| panic!("{tag} takes too long: {deed:?}"));
+    }
+
+    async fn act_in_time(&self, deed: Deed, tag: &str) {
+        match deed {
+            // There is one connection, and all calls share it: nobody can lose it.
+            Deed::Finish { n_steps } | Deed::Return { n_steps, .. } => {
+                let (id, mut heard) = self.call("step", tag, n_steps, json!({})).await;
+                expect_steps(&mut heard, tag, n_steps).await;
+                expect_answer(&mut heard, id, tag).await;
+            }
+            Deed::GiveUp { n_steps, after } => {
+                let (id, mut heard) = self.call("step", tag, n_steps, json!({})).await;
+                expect_steps(&mut heard, tag, after).await;
+                self.give_up(id).await;
+            }
+            Deed::Free | Deed::Leave => {
+                let (id, mut heard) = self.call("hang", tag, 0, json!({})).await;
+                expect_steps(&mut heard, tag, 1).await;
+                self.give_up(id).await;
+            }
+            Deed::Answer => self.answer(tag).await,
+        }
+    }
+
+    async fn answer(&self, tag: &str) {
+        let (mut id, mut heard) = self.call("ask", tag, 0, json!({})).await;
+        if self.era == Era::Stateless {
+            let asked = heard.recv().await.unwrap();
+            assert_eq!(
+                (&asked["id"], &asked["result"]["resultType"]),
+                (&json!(id), &json!("input_required"))
+            );
+            let questions = asked["result"]["inputRequests"].as_object().unwrap();
+            let (name, question) = questions.iter().next().unwrap();
+            assert_eq!((questions.len(), &question["params"]["message"]), (1, &json!(tag)));
+            let answers = json!({name: {"action": "accept", "content": {"name": "Ada"}}});
+            let more = json!({"inputResponses": answers, "requestState": asked["result"]["requestState"]});
+            (id, heard) = self.call("ask", tag, 0, more).await;
+        }
+        expect_answer(&mut heard, id, &format!("{tag} \"Ada\"")).await;
+    }
+
+    async fn give_up(&self, id: u64) {
+        let params = json!({"requestId": id});
+        self.write(&json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params})).await;
+    }
+
+    async fn call(
+        &self,
+        tool: &str,
+        tag: &str,
+        n_steps: u64,
+        more: Value,
+    ) -> (u64, mpsc::UnboundedReceiver<Value>) {
+        let name = format!("{}__{tool}", self.server);
+        let mut params = json!({"name": name, "arguments": {"tag": tag, "n": n_steps}});
+        for (name, value) in more.as_object().unwrap() {
+            params[name] = value.clone();
+        }
+        self.request("tools/call", params).await
+    }
+
+    async fn request(&self, method: &str, mut params: Value) -> (u64, mpsc::UnboundedReceiver<Value>) {
+        let id = self.next_id.fetch_add(1, Ordering::Relaxed);
+        params["_meta"]["progressToken"] = json!(id);
+        if self.era == Era::Stateless {
+            say_who(&mut params);
+        }
+        let (hear, heard) = mpsc::unbounded_channel();
+        self.calls.lock().unwrap().insert(id, hear);
+        self.write(&json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params})).await;
+        (id, heard)
+    }
+
+    async fn write(&self, message: &Value) {
+        write(&self.input, message).await;
+    }
+}
+
+async fn write(input: &tokio::sync::Mutex<ChildStdin>, message: &Value) {
+    input.lock().await.write_all(format!("{message}\n").as_bytes()).await.unwrap();
+}
+
+/// Hands out what the gateway says, and answers what it asks.
+async fn hear(output: ChildStdout, input: Arc<tokio::sync::Mutex<ChildStdin>>, calls: Calls) {
+    let mut lines = BufReader::new(output).lines();
+    while let Ok(Some(line)) = lines.next_line().await {
+        let message: Value = serde_json::from_str(&line).unwrap();
+        if message["method"] == "elicitation/create" {
+            let answer = json!({"action": "accept", "content": {"name": "Ada"}});
+            write(&input, &json!({"jsonrpc": "2.0", "id": message["id"], "result": answer})).await;
+        } else if let Some(id) = message["id"].as_u64() {
+            // After its answer there is nothing more to say about a call.
+            let call = calls.lock().unwrap().remove(&id);
+            let call = call.unwrap_or_else(|| panic!("a second answer: {line}"));
+            // Whoever has given up does not hear it.
+            let _ = call.send(message);
+        } else if let Some(id) = message["params"]["progressToken"].as_u64() {
+            let calls = calls.lock().unwrap();
+            let call = calls.get(&id).unwrap_or_else(|| panic!("progress after the answer: {line}"));
+            let _ = call.send(message);
+        }
+    }
+}
+
+/// The next messages are the first steps of a call.
+async fn expect_steps(heard: &mut mpsc::UnboundedReceiver<Value>, tag: &str, n_steps: u64) {
+    for step in 1..=n_steps {
+        let message = heard.recv().await.unwrap();
+        let done = message["params"]["progress"].as_f64().map(|done| format!("{done}"));
+        assert_eq!(done, Some(format!("{step}")), "{tag}: {message}");
+    }
+}
+
+/// The next message is the answer to a call.
+async fn expect_answer(heard: &mut mpsc::UnboundedReceiver<Value>, id: u64, said: &str) {
+    let message = heard.recv().await.unwrap();
+    assert_eq!(
+        (&message["id"], &message["result"]["content"][0]["text"]),
+        (&json!(id), &json!(said)),
+        "{message}"
+    );
+    assert!(heard.recv().await.is_none(), "nothing comes after {said}");
+}
