@@ -35,6 +35,7 @@ use shelf::Shelf;
 
 mod call;
 mod connect;
+mod elsewhere;
 mod homes;
 mod instructions;
 mod keeper;

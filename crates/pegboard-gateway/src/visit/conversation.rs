@@ -16,6 +16,7 @@ use pegboard_wire::server::{Capability, ClientDescription, Peer};
 use serde_json::json;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time;
+use uuid::Uuid;
 
 use super::Visit;
 
@@ -25,6 +26,8 @@ const MAX_NOTICES: usize = 1_000;
 const FAREWELL: Duration = Duration::from_secs(5);
 /// How many tools of one call may have questions at a time.
 const MAX_ROUNDS: usize = 64;
+/// The member of a question that tells a visit to an address from all others.
+const VISIT: &str = "elicitationId";
 /// How far apart questions may be that are asked at the same time.
 const SAME_TIME: Duration = Duration::from_millis(20);
 
@@ -218,6 +221,22 @@ impl Conversation {
         self.client.lacks(&question.method, Some(&question.params))
     }
 
+    /// Questions as the client's era has them: only with a session has a visit to an address an id.
+    fn in_its_era(&self, mut questions: Questions) -> Questions {
+        let has_session = match self.task_use {
+            TaskUse::Hidden | TaskUse::Wanted(_) => true,
+            TaskUse::Taken | TaskUse::Declined => false,
+        };
+        for Question { params, .. } in questions.values_mut().filter(|question| is_at_address(question)) {
+            match (has_session, params.get(VISIT)) {
+                (true, None) => *params = params.with(VISIT, &RawJson::of(&Uuid::new_v4().to_string())),
+                (false, Some(_)) => *params = params.without(VISIT),
+                (true, Some(_)) | (false, None) => {}
+            }
+        }
+        questions
+    }
+
     /// What the client would have had to be able to do to answer what it was asked.
     pub(super) fn lack(&self) -> Option<Capability> {
         self.lack.get().copied()
@@ -295,6 +314,7 @@ impl Client for Conversation {
                 self.lack.get_or_init(|| lack);
                 return Err(AskError::Nobody);
             }
+            let questions = self.in_its_era(questions);
             match &self.asking {
                 Asking::Directly(peer) => ask_directly(peer, questions).await,
                 Asking::InRounds(rounds, _) => {
@@ -309,6 +329,12 @@ impl Client for Conversation {
         }
         .boxed()
     }
+}
+
+/// Whether a question is to have a person visit an address.
+fn is_at_address(question: &Question) -> bool {
+    let mode = question.params.get("mode");
+    question.method == "elicitation/create" && mode.is_some_and(|mode| mode.text().as_deref() == Some("url"))
 }
 
 /// Asks a client with a session everything at once.

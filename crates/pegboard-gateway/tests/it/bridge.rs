@@ -223,3 +223,37 @@ impl Handler for Asks {
         .boxed()
     }
 }
+
+#[tokio::test]
+async fn a_visit_to_an_address_has_an_id_where_there_are_sessions() {
+    let visit = ToolEntry::from_handler("visit", "", Arc::new(Visits));
+    let visit = visit.with_input_schema(json!({"type": "object"}));
+    let runtime = Runtime::builder().toolbox("t", "").provide("s", mcp([visit])).start().await.unwrap();
+    let gateway = gateway(&runtime, json!({"expose": "flat"}));
+    let capabilities = json!({"elicitation": {"form": {}, "url": {}}});
+    for (era, has_session) in [(Era::Session, true), (Era::Stateless, false)] {
+        let (client, _) = connect_as(&gateway, None, era, "test", capabilities.clone()).await;
+        let heard = text(&call(&client, "s__visit", json!({"elicitationId": "mine"})).await);
+        assert_eq!(heard, if has_session { r#"{"name":"Ada","visit":"mine"}"# } else { r#"{"name":"Ada"}"# });
+        let heard = text(&call(&client, "s__visit", json!({})).await);
+        assert_eq!(heard.starts_with(r#"{"name":"Ada","visit":""#), has_session, "{heard}");
+    }
+}
+
+/// Sends the client to an address, under the id that it is told.
+struct Visits;
+
+impl Handler for Visits {
+    fn call<'a>(&'a self, call: &'a ValidCall) -> BoxFuture<'a, Result<Output, CallError>> {
+        async move {
+            let asked = json!({"mode": "url", "message": "Go", "url": "https://example.org/"});
+            let id = call.raw_arguments().get("elicitationId");
+            let params = RawJson::from(asked);
+            let params = id.iter().fold(params, |params, id| params.with("elicitationId", id));
+            let question = Question { method: "elicitation/create".to_owned(), params };
+            let asked = call.context().client().ask(Questions::from([("q".to_owned(), question)])).await;
+            Ok(said(asked.unwrap()["q"].get("content").unwrap().as_str()))
+        }
+        .boxed()
+    }
+}

@@ -62,7 +62,11 @@ impl Receiver for Ears {
     fn request(&self, inbound: Inbound) -> BoxFuture<'static, Result<RawJson, RpcError>> {
         let answer = match &*inbound.request.method {
             "elicitation/create" => {
-                Ok(RawJson::from(json!({"action": "accept", "content": {"name": "Ada"}})))
+                // It says under which id it was sent to an address, if it was.
+                let visit = inbound.request.params.and_then(|params| params.get("elicitationId"));
+                let content = RawJson::from(json!({"name": "Ada"}));
+                let content = visit.iter().fold(content, |content, visit| content.with("visit", visit));
+                Ok(RawJson::from(json!({"action": "accept"})).with("content", &content))
             }
             method => Err(RpcError::method_not_found(method)),
         };

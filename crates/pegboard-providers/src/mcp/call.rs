@@ -18,6 +18,7 @@ use pegboard_wire::link::TransportError;
 use pegboard_wire::{Exchange, Failure, Happening, RpcError, code};
 
 use super::connect::login;
+use super::elsewhere::visited;
 use super::keeper::capabilities;
 use super::life::{End, Life, Live};
 use super::listen::{has_log, tell_level};
@@ -191,11 +192,8 @@ impl Calls {
 
     /// Does it on one connection, at the latest until that ends.
     async fn attempt(&self, live: &Live, errand: &Errand<'_>) -> Result<RawJson, Stop> {
-        let ticket = if errand.is_aside {
-            live.traffic().stay()
-        } else {
-            live.traffic().enter(errand.context.client.clone())
-        };
+        let ticket =
+            if errand.is_aside { live.traffic().stay() } else { live.traffic().enter(errand.context.client.clone()) };
         let Some(ticket) = ticket else { return Err(Stop::NotTaken { end: End::Unused }) };
         let _doubt = Doubt { live, context: errand.context };
         self.lower_level(live, errand.context).await;
@@ -223,7 +221,14 @@ impl Calls {
                 failure => Stop::Failed(failure),
             })?;
             ticket.is_request(exchange.id());
-            let result = match answer(&mut exchange, live, context).await {
+            let answered = answer(&mut exchange, live, context).await;
+            if let Err(Failure::Refused(refusal)) = &answered
+                && client.era() == Era::Session
+                && visited(context, refusal).await
+            {
+                continue;
+            }
+            let result = match answered {
                 Err(Failure::Lost(TransportError::Status { status: 404, .. }))
                     if round == 0 && client.era() == Era::Session =>
                 {

@@ -72,6 +72,8 @@ pub mod code {
     pub const MISSING_CAPABILITY: i64 = -32_021;
     /// The protocol version is not served here.
     pub const UNSUPPORTED_VERSION: i64 = -32_022;
+    /// A person must visit an address before the request can be carried out, in the session era.
+    pub const URL_ELICITATION_REQUIRED: i64 = -32_042;
 }
 
 impl RpcError {

@@ -28,6 +28,7 @@ fn play() {
         socket,
         hanging: Vec::new(),
         asking: None,
+        was_elsewhere: false,
     };
     // What the test harness has printed ends here.
     println!();
@@ -89,6 +90,7 @@ struct Actor {
     hanging: Vec<RawJson>,
     /// The id of the call that waits for an answer of the client.
     asking: Option<RawJson>,
+    was_elsewhere: bool,
 }
 
 impl Actor {
@@ -170,6 +172,15 @@ impl Actor {
                     self.write(&format!(r#"{{"jsonrpc":"2.0","method":"notifications/progress","params":{{"progressToken":{token},"progress":1,"total":2}}}}"#));
                 }
                 self.say(id, "stepped");
+            }
+            // It refuses until somebody has been there, which it finds out by being asked again.
+            "elsewhere" => {
+                if std::mem::replace(&mut self.was_elsewhere, true) {
+                    return self.say(id, "been there");
+                }
+                let visit = json!({"mode": "url", "message": "Go", "url": "https://example.org/", "elicitationId": "e"});
+                let error = json!({"code": -32_042, "message": "not yet", "data": {"elicitations": [visit]}});
+                self.write(&format!(r#"{{"jsonrpc":"2.0","id":{},"error":{error}}}"#, id.as_str()));
             }
             "ask" => {
                 self.asking = Some(id.clone());

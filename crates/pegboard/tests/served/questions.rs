@@ -1,7 +1,7 @@
 //! What a server says and asks in the middle of a call reaches the client.
 
-use pegboard::wire::client::RequestOptions;
-use pegboard::wire::{Happening, RawJson};
+use pegboard::wire::client::{Era, RequestOptions};
+use pegboard::wire::{Failure, Happening, RawJson};
 use serde_json::{Value, json};
 
 use crate::stage::{Stage, call, everywhere, text};
@@ -17,6 +17,28 @@ async fn a_question_of_a_server_is_answered_by_the_client() {
         let said = text(&call(&seat.client, "s__ask", json!({})).await);
         assert_eq!(said, r#"asked and heard {"action":"accept","content":{"name":"Ada"}}"#);
         assert_eq!(seat.ears.heard().iter().filter(|heard| *heard == "elicitation/create").count(), 1);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_refusal_that_names_an_address_is_a_question_to_clients_that_know_no_such_refusal() {
+    let configuration = |stage: &Stage| {
+        let server = stage.server("s", &["elsewhere"]);
+        json!({"toolboxes": {"t": {"description": "Sends away", "mcpServers": {"s": server}}}})
+    };
+    everywhere(configuration, Some("flat"), async |seat| {
+        let params = Some(RawJson::from(json!({"name": "s__elsewhere", "arguments": {}})));
+        let said = seat.client.call("tools/call", params).await;
+        match seat.era {
+            Era::Stateless => assert_eq!(text(&said.unwrap().to_value()), "been there"),
+            // This one does as it is told, and asks again by itself.
+            Era::Session => {
+                let Err(Failure::Refused(refusal)) = said else { panic!("{said:?}") };
+                let elicitations = refusal.data.unwrap().to_value()["elicitations"].clone();
+                assert_eq!((refusal.code, &elicitations[0]["elicitationId"]), (-32_042, &json!("e")));
+            }
+        }
     })
     .await;
 }

@@ -284,7 +284,7 @@ pub(crate) async fn everywhere(
 
 async fn introduce(link: Link, era: Era) -> (Client, Arc<Ears>) {
     let ears = Arc::new(Ears::default());
-    let capabilities = RawJson::from(json!({"elicitation": {}}));
+    let capabilities = RawJson::from(json!({"elicitation": {"form": {}, "url": {}}}));
     let options = ClientOptions { era: Some(era), capabilities, ..ClientOptions::new("test", "1") };
     (Client::connect(link, ears.clone(), options).await.unwrap(), ears)
 }
