@@ -43,6 +43,11 @@ impl Slot {
 }
 
 impl Attachments {
+    /// Whether both are of the same session.
+    pub fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
     /// What is kept in a slot. If nothing of this type is, it is made, which must not take long.
     pub fn get_or_attach<T: Any + Send + Sync>(&self, slot: &Slot, make: impl FnOnce() -> T) -> Arc<T> {
         let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);

@@ -193,7 +193,7 @@ impl Calls {
     /// Does it on one connection, at the latest until that ends.
     async fn attempt(&self, live: &Live, errand: &Errand<'_>) -> Result<RawJson, Stop> {
         let ticket =
-            if errand.is_aside { live.traffic().stay() } else { live.traffic().enter(errand.context.client.clone()) };
+            if errand.is_aside { live.traffic().stay() } else { live.traffic().enter(errand.context) };
         let Some(ticket) = ticket else { return Err(Stop::NotTaken { end: End::Unused }) };
         let _doubt = Doubt { live, context: errand.context };
         self.lower_level(live, errand.context).await;

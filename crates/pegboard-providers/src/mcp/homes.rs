@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use futures_util::future::{BoxFuture, FutureExt, join_all};
-use pegboard_core::attachment::Slot;
+use pegboard_core::attachment::{Attachments, Slot};
 use pegboard_core::call::{CallContext, ValidCall};
 use pegboard_core::error::CallError;
 use pegboard_core::handler::Handler;
@@ -122,7 +122,7 @@ impl Homes {
                 let mut found = found.lock().unwrap_or_else(PoisonError::into_inner);
                 match &*found {
                     Some(home) => Arc::clone(home),
-                    None => Arc::clone(found.insert(self.settle()?)),
+                    None => Arc::clone(found.insert(self.settle(session)?)),
                 }
             }
             // Nobody remembers it, so what it left behind would be found by somebody else.
@@ -151,9 +151,12 @@ impl Homes {
 
     /// A place for a session that has none: the base if it is free. Where sessions must not meet it never is, for
     /// everybody sees what the base lists, and that may come of what a session did.
-    fn settle(&self) -> Result<Arc<Home>, CallError> {
+    fn settle(&self, session: &Attachments) -> Result<Arc<Home>, CallError> {
         let mut state = self.state();
-        if !self.base.settings.is_shared || state.tenant.strong_count() > 0 {
+        // Calls of others that began before anybody knew that the server asks things may still be under way there,
+        // and one whose caller has yet to come back with an answer is so for long.
+        let is_taken = state.tenant.strong_count() > 0 || self.base.is_busy_for_others(session);
+        if !self.base.settings.is_shared || is_taken {
             return self.build(&mut state);
         }
         Ok(self.let_base(&mut state))

@@ -5,6 +5,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use futures_util::FutureExt;
+use pegboard_core::attachment::Attachments;
 use pegboard_core::error::CallError;
 use pegboard_core::provider::ServerState;
 use pegboard_wire::client::Client;
@@ -170,6 +171,11 @@ impl Life {
     /// Whether the server is at work on a call.
     pub(super) fn is_busy(&self) -> bool {
         self.live().is_some_and(|live| live.traffic().is_busy())
+    }
+
+    /// Whether the server is at work on a call of anybody else than this session.
+    pub(super) fn is_busy_for_others(&self, session: &Attachments) -> bool {
+        self.live().is_some_and(|live| live.traffic().is_busy_for_others(session))
     }
 
     pub(super) fn new(settings: Settings) -> Self {

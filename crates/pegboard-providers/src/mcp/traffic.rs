@@ -7,6 +7,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use futures_util::future::{BoxFuture, FutureExt, ready};
+use pegboard_core::attachment::Attachments;
+use pegboard_core::call::CallContext;
 use pegboard_core::client::{AskError, Client, Notice, Progress, Question, Questions};
 use pegboard_core::provider::Update;
 use pegboard_json::RawJson;
@@ -60,6 +62,8 @@ struct Calls {
 struct UnderWay {
     purpose: Purpose,
     client: Option<Arc<dyn Client>>,
+    /// Whose it is, if its caller is remembered.
+    session: Option<Attachments>,
     /// The id of its request, once it is known.
     id: Option<Id>,
     /// The id of the task that the server has made of it, if it has.
@@ -150,19 +154,25 @@ impl Traffic {
     }
 
     /// Notes a call that is about to be made; `None` if the connection takes no more.
-    pub(super) fn enter(&self, client: Option<Arc<dyn Client>>) -> Option<Ticket> {
-        self.admit(Purpose::Call, client)
+    pub(super) fn enter(&self, context: &CallContext) -> Option<Ticket> {
+        let session = context.tools.as_ref().and_then(|tools| tools.attachments()).cloned();
+        self.admit(Purpose::Call, context.client.clone(), session)
     }
 
     /// Notes somebody who wants the server to be there and asks nothing of it; `None` if the connection takes no more.
     pub(super) fn stay(&self) -> Option<Ticket> {
-        self.admit(Purpose::Watch, None)
+        self.admit(Purpose::Watch, None, None)
     }
 
-    fn admit(&self, purpose: Purpose, client: Option<Arc<dyn Client>>) -> Option<Ticket> {
+    fn admit(
+        &self,
+        purpose: Purpose,
+        client: Option<Arc<dyn Client>>,
+        session: Option<Attachments>,
+    ) -> Option<Ticket> {
         let (news, over) = (Arc::new(Notify::new()), CancellationToken::new());
-        let call =
-            UnderWay { purpose, client, id: None, task: None, news: Arc::clone(&news), over: over.clone() };
+        let (id, task, its_news, its_over) = (None, None, Arc::clone(&news), over.clone());
+        let call = UnderWay { purpose, client, session, id, task, news: its_news, over: its_over };
         let mut number = 0;
         let has_entered = self.0.calls.send_if_modified(|calls| {
             if !calls.is_closed {
@@ -183,6 +193,12 @@ impl Traffic {
     /// Whether the server is at work on a call.
     pub(super) fn is_busy(&self) -> bool {
         self.0.calls.borrow().callers().next().is_some()
+    }
+
+    /// Whether the server is at work on a call of anybody else than this session.
+    pub(super) fn is_busy_for_others(&self, session: &Attachments) -> bool {
+        let is_own = |call: &UnderWay| call.session.as_ref().is_some_and(|of| of.is_same(session));
+        self.0.calls.borrow().callers().any(|call| !is_own(call))
     }
 
     /// Waits until nobody has been there for so long. From then on the connection takes no more.
@@ -459,7 +475,8 @@ mod tests {
     fn what_is_about_a_call_that_has_ended_is_for_nobody_else() {
         let settings = Settings::new(ServerName::new("stage").unwrap(), Target::Embedded);
         let traffic = Traffic::new(Arc::default(), Updates::new(&settings));
-        let (first, second) = (traffic.enter(None).unwrap(), traffic.enter(None).unwrap());
+        let context = CallContext::default();
+        let (first, second) = (traffic.enter(&context).unwrap(), traffic.enter(&context).unwrap());
         first.is_request(Id::Number(1));
         second.is_request(Id::Number(2));
         let is_found = |id| matches!(traffic.meant(Some(&Id::Number(id))), Asked::One(_));

@@ -96,6 +96,27 @@ async fn a_server_that_asks_its_callers_is_there_for_each_session_from_then_on()
     become_true(offer, is_told).await;
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_session_does_not_move_in_with_a_call_of_somebody_else() {
+    let stage = Stage::new();
+    let runtime = runtime(&stage, |_| {}).await;
+    let people = [Person::named("Ann"), Person::named("Bob")];
+    let forgotten = CallerOptions { memory: Memory::Stateless, ..CallerOptions::default() };
+    let callers = [runtime.caller(forgotten), runtime.caller(CallerOptions::default())];
+    // It begins before anybody knows that the server asks things.
+    let ann = call(&callers[0], "hang", &people[0]);
+    let bob = async {
+        stage.hanging(1).await;
+        (call(&callers[1], "ask", &people[1]).await, call(&callers[1], "ask", &people[1]).await)
+    };
+    let (first, second) = tokio::select! {
+        said = ann => panic!("{said}"),
+        said = bob => said,
+    };
+    assert_ne!(first, "Hello, Bob!", "nobody can tell whom it means");
+    assert_eq!((second.as_str(), stage.n_started()), ("Hello, Bob!", 2));
+}
+
 #[tokio::test]
 async fn a_caller_without_a_session_has_a_server_that_asks_to_itself_while_its_call_runs() {
     let stage = Stage::new();
