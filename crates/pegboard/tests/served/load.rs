@@ -14,7 +14,7 @@ use crate::stage::{Endpoint, Seat, Stage, WAYS, call, listed, text, use_tool};
 
 const N_SESSIONS: usize = 1000;
 
-pub(crate) fn resident_kib(pid: u32) -> usize {
+fn resident_kib(pid: u32) -> usize {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
     line.trim().trim_end_matches(" kB").parse().unwrap()

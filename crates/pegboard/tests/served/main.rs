@@ -18,6 +18,5 @@ mod openapi;
 mod questions;
 mod reloads;
 mod rest;
-mod storm;
 mod tasks;
 mod toolboxes;

@@ -1,28 +1,25 @@
 //! A client over a pipe that reads every line itself.
 
 use std::collections::HashMap;
-use std::process::Stdio;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use pegboard::wire::client::Era;
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
-use tokio::process::{Child, ChildStdin, ChildStdout, Command};
+use tokio::process::{ChildStdin, ChildStdout};
 use tokio::sync::mpsc;
 use tokio::time;
 
-use super::Deed;
-use super::http::say_who;
-use crate::stage::LONG;
+use crate::http::say_who;
+use crate::program::Program;
+use crate::{Deed, LONG};
 
-/// A gateway and its one client, which has many calls at a time.
+/// The one client of a gateway, which has many calls at a time.
 pub(super) struct Pipe {
-    child: Child,
     era: Era,
     server: &'static str,
     input: Arc<tokio::sync::Mutex<ChildStdin>>,
-    said: tokio::sync::Mutex<mpsc::UnboundedReceiver<String>>,
     calls: Calls,
     next_id: AtomicU64,
 }
@@ -31,21 +28,12 @@ pub(super) struct Pipe {
 type Calls = Arc<Mutex<HashMap<u64, mpsc::UnboundedSender<Value>>>>;
 
 impl Pipe {
-    pub(super) async fn start(mut command: Command, era: Era, server: &'static str) -> Self {
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut child = command.spawn().unwrap();
-        let input = Arc::new(tokio::sync::Mutex::new(child.stdin.take().unwrap()));
-        let calls = Calls::default();
-        tokio::spawn(hear(child.stdout.take().unwrap(), Arc::clone(&input), Arc::clone(&calls)));
-        let (say, said) = mpsc::unbounded_channel();
-        let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
-        tokio::spawn(async move {
-            while let Ok(Some(line)) = lines.next_line().await {
-                let _ = say.send(line);
-            }
-        });
-        let said = tokio::sync::Mutex::new(said);
-        let pipe = Self { child, era, server, input, said, calls, next_id: AtomicU64::new(1) };
+    /// The client of a program that serves over its standard input and output.
+    pub(super) async fn begin(program: &mut Program, era: Era, server: &'static str) -> Self {
+        let (input, output) = (program.child.stdin.take().unwrap(), program.child.stdout.take().unwrap());
+        let (input, calls) = (Arc::new(tokio::sync::Mutex::new(input)), Calls::default());
+        tokio::spawn(hear(output, Arc::clone(&input), Arc::clone(&calls)));
+        let pipe = Self { era, server, input, calls, next_id: AtomicU64::new(1) };
         if era == Era::Session {
             let client = json!({"name": "storm", "version": "1"});
             let params = json!({"protocolVersion": "2025-11-25", "capabilities": {"elicitation": {}}, "clientInfo": client});
@@ -54,21 +42,6 @@ impl Pipe {
             pipe.write(&json!({"jsonrpc": "2.0", "method": "notifications/initialized"})).await;
         }
         pipe
-    }
-
-    pub(super) fn pid(&self) -> u32 {
-        self.child.id().unwrap()
-    }
-
-    /// The next line that begins like this.
-    pub(super) async fn says(&self, begins: &str) -> String {
-        let mut said = self.said.lock().await;
-        loop {
-            let line = said.recv().await.unwrap();
-            if line.starts_with(begins) {
-                return line;
-            }
-        }
     }
 
     /// Makes one call.

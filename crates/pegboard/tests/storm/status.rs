@@ -3,9 +3,9 @@
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::time;
 
-use super::server::Backend;
-use crate::load::resident_kib;
-use crate::stage::LONG;
+use crate::LONG;
+use crate::program::Program;
+use crate::server::Backend;
 
 /// What is left in a gateway that has nothing to do.
 #[derive(Debug)]
@@ -16,12 +16,12 @@ pub(super) struct Status {
 }
 
 /// Waits until nothing is under way, neither in the gateway nor behind it.
-pub(super) async fn settled(pid: u32, says: impl AsyncFn() -> String, backend: &Backend) -> Status {
+pub(super) async fn settled(program: &mut Program, backend: &Backend) -> Status {
+    let pid = program.child.id().unwrap();
     let settling = async {
         loop {
             kill_process(Pid::from_raw(pid.cast_signed()).unwrap(), Signal::USR1).unwrap();
-            let said = says().await;
-            let line = said.lines().last().unwrap();
+            let line = program.says("Status").await;
             let numbers: Vec<usize> = line.split(' ').filter_map(|word| word.parse().ok()).collect();
             let [n_calls, n_parked, n_callers, n_tasks] = numbers[..] else { panic!("{line}") };
             if n_calls + n_parked + backend.n_under_way() == 0 {
@@ -31,4 +31,10 @@ pub(super) async fn settled(pid: u32, says: impl AsyncFn() -> String, backend: &
         }
     };
     time::timeout(LONG, settling).await.expect("everything ends")
+}
+
+fn resident_kib(pid: u32) -> usize {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+    line.trim().trim_end_matches(" kB").parse().unwrap()
 }

@@ -4,8 +4,7 @@ use pegboard::wire::client::Era;
 use serde_json::{Value, json};
 use tokio::time;
 
-use super::Deed;
-use crate::stage::LONG;
+use crate::{Deed, LONG};
 
 /// One client. It has a session if its era has.
 pub(super) struct Visitor {
