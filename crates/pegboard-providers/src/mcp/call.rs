@@ -15,7 +15,7 @@ use pegboard_json::RawJson;
 use pegboard_wire::client::{Era, RequestOptions};
 use pegboard_wire::era::{LogLevel, meta};
 use pegboard_wire::link::TransportError;
-use pegboard_wire::{Exchange, Failure, Happening, RpcError, code};
+use pegboard_wire::{Exchange, Failure, Happening, RpcError};
 
 use super::connect::login;
 use super::elsewhere::visited;
@@ -30,8 +30,6 @@ use super::traffic::{Ticket, tell, without_meta};
 const CALL: &str = "tools/call";
 /// How often one call may come back with questions.
 const MAX_ROUNDS: usize = 20;
-/// How many addresses a caller is sent to at once.
-const MAX_ADDRESSES: usize = 16;
 /// How much of a server's error is told.
 const MAX_ERROR_BYTES: usize = 64 * 1024;
 
@@ -239,10 +237,6 @@ impl Calls {
                 {
                     return Err(Stop::Unwelcome(failure));
                 }
-                Err(Failure::Refused(error)) if is_sent_elsewhere(&error, context) => {
-                    send_elsewhere(error, context).await?;
-                    continue;
-                }
                 result => result.map_err(Stop::Failed)?,
             };
             if !result.is_object() {
@@ -345,31 +339,6 @@ impl Calls {
                 CallError::Transport { reason }
             }
         }
-    }
-}
-
-/// Whether a server with a session refuses until the caller has been at an address, and the caller is one who hears
-/// that as a question.
-fn is_sent_elsewhere(error: &RpcError, context: &CallContext) -> bool {
-    error.code == code::URL_ELICITATION_REQUIRED && context.client().is_asked_in_rounds()
-}
-
-/// Has the caller go to the addresses that a server wants it to have been at. The server has done nothing yet.
-async fn send_elsewhere(error: RpcError, context: &CallContext) -> Result<(), Stop> {
-    let wanted = error.data.as_ref().and_then(|data| data.get("elicitations"));
-    let wanted: Vec<RawJson> = wanted.map(|wanted| wanted.items().collect()).unwrap_or_default();
-    let questions = wanted.iter().take(MAX_ADDRESSES).enumerate().map(|(number, params)| {
-        let params = params.without("elicitationId");
-        (format!("address-{}", number + 1), Question { method: "elicitation/create".to_owned(), params })
-    });
-    let questions: Questions = questions.collect();
-    let answers = if questions.is_empty() { None } else { context.client().ask(questions).await.ok() };
-    let accepts = |answer: &RawJson| {
-        answer.get("action").is_some_and(|action| action.text().as_deref() == Some("accept"))
-    };
-    match answers {
-        Some(answers) if answers.values().all(accepts) => Ok(()),
-        _ => Err(Stop::Failed(Failure::Refused(error))),
     }
 }
 

@@ -64,8 +64,6 @@ pub mod code {
     pub const INTERNAL_ERROR: i64 = -32_603;
     /// A resource is not there, in the session era.
     pub const RESOURCE_NOT_FOUND: i64 = -32_002;
-    /// The client must have been at an address first, in the session era.
-    pub const URL_ELICITATION_REQUIRED: i64 = -32_042;
     /// A header says something else than the body.
     pub const HEADER_MISMATCH: i64 = -32_020;
     /// The client lacks a capability that the request needs.
