@@ -173,15 +173,7 @@ impl Actor {
                 }
                 self.say(id, "stepped");
             }
-            // It refuses until somebody has been there, which it finds out by being asked again.
-            "elsewhere" => {
-                if std::mem::replace(&mut self.was_elsewhere, true) {
-                    return self.say(id, "been there");
-                }
-                let visit = json!({"mode": "url", "message": "Go", "url": "https://example.org/", "elicitationId": "e"});
-                let error = json!({"code": -32_042, "message": "not yet", "data": {"elicitations": [visit]}});
-                self.write(&format!(r#"{{"jsonrpc":"2.0","id":{},"error":{error}}}"#, id.as_str()));
-            }
+            "elsewhere" => self.send_elsewhere(id),
             "ask" => {
                 self.asking = Some(id.clone());
                 let params =
@@ -195,6 +187,17 @@ impl Actor {
                 self.say(id, &said);
             }
         }
+    }
+
+    /// Refuses until somebody has been at an address, which it finds out by being asked again.
+    fn send_elsewhere(&mut self, id: &RawJson) {
+        if std::mem::replace(&mut self.was_elsewhere, true) {
+            return self.say(id, "been there");
+        }
+        let visit =
+            json!({"mode": "url", "message": "Go", "url": "https://example.org/", "elicitationId": "e"});
+        let error = json!({"code": -32_042, "message": "not yet", "data": {"elicitations": [visit]}});
+        self.write(&format!(r#"{{"jsonrpc":"2.0","id":{},"error":{error}}}"#, id.as_str()));
     }
 
     fn tell(&mut self, what: &str) {
