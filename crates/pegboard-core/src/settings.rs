@@ -9,6 +9,7 @@ use serde_json::Value;
 
 use crate::duration::{HumanDuration, Ttl};
 
+pub mod agent;
 pub mod gateway;
 pub mod mcp;
 pub mod model;
