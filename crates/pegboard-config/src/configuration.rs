@@ -1,11 +1,13 @@
 //! What a file comes to.
 
 use std::fmt;
+use std::path::PathBuf;
 
 use indexmap::IndexMap;
 use pegboard_core::chain::ChainSpec;
 use pegboard_core::id::{ServerName, ToolName, ToolboxName};
 use pegboard_core::model::ModelProviderName;
+use pegboard_core::settings::agent::AgentSettings;
 use pegboard_core::settings::gateway::{Expose, GatewaySettings};
 use pegboard_core::settings::mcp::{Secret, Settings, Target};
 use pegboard_core::settings::model::ModelProviderSettings;
@@ -29,15 +31,15 @@ pub struct Configuration {
     pub providers: IndexMap<ModelProviderName, ModelProvider>,
     /// The files it comes from.
     pub sources: Vec<Source>,
-    /// What is wrong with single servers, chains and providers, which are left out for it, and what is worth a warning; in the
-    /// order of the file.
+    /// What is wrong with single servers, tools, chains, agents and providers, which are left out for it, and what is worth
+    /// a warning; in the order of the file, and then of the files that it names.
     pub problems: Vec<Problem>,
     /// What nobody should see: what came from variables and files, keys, and the values of `env` and `headers`. The longest
     /// come first, so that none hides a part of another.
     pub secrets: Vec<Secret>,
 }
 
-/// Servers, tools and chains that belong together.
+/// Servers, tools, chains and agents that belong together.
 #[derive(Debug, Default)]
 pub struct Toolbox {
     /// What it is for.
@@ -48,6 +50,8 @@ pub struct Toolbox {
     pub servers: IndexMap<ServerName, Server>,
     /// Its tools that are requests to web services, in the order of the file.
     pub rest_tools: IndexMap<ToolName, RestEntry>,
+    /// Its agents, by the names of their tools: those that are named, and those that these name.
+    pub agents: IndexMap<ToolName, AgentEntry>,
     /// Its chains, by name. One whose description is wrong is not among them.
     pub chains: IndexMap<String, ChainSpec>,
 }
@@ -151,6 +155,44 @@ impl RestEntry {
         match self {
             Self::Usable { .. } => None,
             Self::Unusable { needs, problems } => Some(obstacle(needs, problems)),
+        }
+    }
+}
+
+/// An agent that somebody described in a file of its own.
+#[derive(Clone, Debug)]
+pub enum AgentEntry {
+    /// It can be used.
+    Usable(Box<AgentSettings>),
+    /// Its file is wrong, or one that it needs.
+    Unusable {
+        /// The file.
+        path: PathBuf,
+        /// All that is wrong with it.
+        problems: Vec<Problem>,
+    },
+}
+
+impl AgentEntry {
+    /// Where it is, with all links followed.
+    pub fn path(&self) -> &std::path::Path {
+        match self {
+            Self::Usable(settings) => &settings.path,
+            Self::Unusable { path, .. } => path,
+        }
+    }
+
+    /// Why it cannot be used, in a few words. `None` if it can.
+    pub fn obstacle(&self) -> Option<String> {
+        match self {
+            Self::Usable(_) => None,
+            Self::Unusable { problems, .. } => {
+                let is_error = |problem: &&Problem| problem.severity == Severity::Error;
+                let told =
+                    |first: &Problem| format!("{}:{}: {}", first.file.display(), first.line, first.message);
+                let first = problems.iter().find(is_error).map(told);
+                Some(first.unwrap_or_else(|| "its file is wrong".to_owned()))
+            }
         }
     }
 }

@@ -6,11 +6,12 @@ use crate::configuration::Configuration;
 use crate::error::ConfigurationError;
 use crate::path::Path as Way;
 use crate::problem::Problem;
-use crate::read::{Reader, Strictness};
+use crate::read::{self, Reader, Strictness};
 use crate::source::{Source, Text};
 use crate::tree::{Node, Parsed};
 use crate::variables::Surroundings;
 
+mod agents;
 mod native;
 mod openapi;
 mod providers;
@@ -77,10 +78,11 @@ pub(crate) fn understand(
     if !findings.of_file.is_empty() {
         let mut problems = findings.of_file;
         // What was said of a place for the file is not said again for a part of it.
-        let place = |problem: &Problem| (problem.line, problem.column, problem.path.clone());
+        let place =
+            |problem: &Problem| (problem.file.clone(), problem.line, problem.column, problem.path.clone());
         let said: Vec<_> = problems.iter().map(place).collect();
         problems.extend(findings.of_parts.into_iter().filter(|problem| !said.contains(&place(problem))));
-        problems.sort_by_key(|problem| (problem.line, problem.column));
+        problems.sort_by(|one, other| read::place(one, &text.path).cmp(&read::place(other, &text.path)));
         return Err(ConfigurationError::Invalid { problems });
     }
     configuration.sources = vec![source(dialect)];

@@ -25,6 +25,7 @@
 
 use std::path::Path;
 
+pub mod agent;
 pub mod configuration;
 pub mod dialect;
 pub mod error;
@@ -38,7 +39,8 @@ pub mod source;
 mod tree;
 mod variables;
 
-pub use configuration::{Configuration, ModelProvider, RestEntry, Server, Toolbox};
+pub use agent::{AgentFile, load_agent};
+pub use configuration::{AgentEntry, Configuration, ModelProvider, RestEntry, Server, Toolbox};
 pub use dialect::Dialect;
 pub use error::ConfigurationError;
 pub use find::find;
@@ -46,7 +48,6 @@ pub use problem::{Problem, Severity};
 pub use schema::native_schema;
 pub use source::{Format, Source};
 
-use problem::Snippet;
 use source::Text;
 use variables::Surroundings;
 
@@ -75,16 +76,6 @@ struct Page;
 
 /// The refusal of a text that is no tree.
 fn refusal(text: &Text, error: tree::SyntaxError) -> ConfigurationError {
-    let snippet: Snippet = text.snippet(error.span);
-    let problem = Problem {
-        severity: Severity::Error,
-        file: text.path.clone(),
-        line: snippet.line,
-        column: snippet.column,
-        path: String::new(),
-        message: error.message,
-        help: error.help,
-        snippet,
-    };
+    let problem = text.problem(Severity::Error, (error.span, String::new()), error.message, error.help);
     ConfigurationError::Invalid { problems: vec![problem] }
 }

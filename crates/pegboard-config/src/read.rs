@@ -188,10 +188,25 @@ impl<'r> Reader<'r> {
             for problem in &mut *problems {
                 mask(problem, &self.secrets);
             }
-            problems.sort_by_key(|problem| (problem.line, problem.column));
+            problems.sort_by(|one, other| place(one, &self.text.path).cmp(&place(other, &self.text.path)));
         }
         let secrets = self.secrets.into_iter().map(Secret::new).collect();
         Findings { of_file: self.of_file, of_parts: self.of_parts, secrets }
+    }
+
+    /// Takes what is wrong with other files that this one names.
+    pub(crate) fn add_of_other_files(&mut self, problems: Vec<Problem>) {
+        for problem in problems {
+            // A file that is named twice is read twice.
+            if self.of_parts.len() < MAX_PROBLEMS && !self.of_parts.contains(&problem) {
+                self.of_parts.push(problem);
+            }
+        }
+    }
+
+    /// The folder of the file that is read.
+    pub(crate) fn folder(&self) -> &std::path::Path {
+        &self.surroundings.folder
     }
 
     /// Remembers a text that nobody should see.
@@ -363,18 +378,16 @@ impl<'r> Reader<'r> {
         message: String,
         help: Option<String>,
     ) -> Problem {
-        let snippet = self.text.snippet(span);
-        Problem {
-            severity,
-            file: self.text.path.clone(),
-            line: snippet.line,
-            column: snippet.column,
-            path: path.to_string(),
-            message,
-            help,
-            snippet,
-        }
+        self.text.problem(severity, (span, path.to_string()), message, help)
     }
+}
+
+/// What problems are told in the order of: first those of the file that is read, then those of others.
+pub(crate) fn place<'p>(
+    problem: &'p Problem,
+    read: &std::path::Path,
+) -> (bool, &'p std::path::Path, usize, usize) {
+    (problem.file != read, &problem.file, problem.line, problem.column)
 }
 
 /// Stars for secrets, should one have got into a message, as it is or with its quotes and line ends spelled out.

@@ -123,6 +123,14 @@ fn sections(generator: &mut SchemaGenerator) -> Map<String, Value> {
             }),
         ),
         ("chains".to_owned(), chains),
+        (
+            "agents".to_owned(),
+            json!({
+                "description": "Files of agents: paths from the folder of this file, and globs.",
+                "type": ["array", "string"],
+                "items": {"type": "string"},
+            }),
+        ),
     ])
 }
 

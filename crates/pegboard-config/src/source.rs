@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use crate::dialect::Dialect;
 use crate::error::ConfigurationError;
-use crate::problem::Snippet;
+use crate::problem::{Problem, Severity, Snippet};
 use crate::tree::{Node, Span, Value};
 
 /// How large a file may be.
@@ -115,6 +115,19 @@ impl Text {
     /// The number of the line of a place, from 1.
     pub(crate) fn line(&self, span: Span) -> usize {
         self.lines.partition_point(|start| *start <= span.start)
+    }
+
+    /// What is wrong at a place. `path` is the way to the value there.
+    pub(crate) fn problem(
+        &self,
+        severity: Severity,
+        (span, path): (Span, String),
+        message: String,
+        help: Option<String>,
+    ) -> Problem {
+        let snippet = self.snippet(span);
+        let (line, column) = (snippet.line, snippet.column);
+        Problem { severity, file: self.path.clone(), line, column, path, message, help, snippet }
     }
 
     /// The line of a place, to be shown.

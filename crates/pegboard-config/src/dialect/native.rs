@@ -1,11 +1,12 @@
-//! Our own dialect: `toolboxes`, `mcpServers`, `openapiSpecs`, `restTools` and `chains`, and beside them what holds for all.
+//! Our own dialect: `toolboxes`, `mcpServers`, `openapiSpecs`, `restTools`, `chains` and `agents`, and beside them what
+//! holds for all.
 
 use pegboard_core::chain::ChainSpec;
 use pegboard_core::id::{ToolName, ToolboxName};
 use pegboard_core::settings::RuntimeSettings;
 use pegboard_core::settings::gateway::{Expose, GatewaySettings};
 
-use super::{openapi, providers, rest, server};
+use super::{agents, openapi, providers, rest, server};
 use crate::configuration::{Configuration, Toolbox};
 use crate::near::near;
 use crate::path::{Path, Step};
@@ -16,11 +17,11 @@ use crate::tree::{Entry, Node, Span, Value};
 const VERSION: u64 = 1;
 /// The toolbox of what stands at the root.
 const DEFAULT: &str = "default";
-/// What may hold servers, tools and chains.
-const SECTIONS: [&str; 4] = ["mcpServers", "openapiSpecs", "restTools", "chains"];
+/// What may hold servers, tools, chains and agents.
+const SECTIONS: [&str; 5] = ["mcpServers", "openapiSpecs", "restTools", "chains", "agents"];
 
 /// What may stand at the root, beside the settings of the runtime and of the gateway.
-const OWN: [&str; 9] = [
+const OWN: [&str; 10] = [
     "$schema",
     "pegboard",
     "toolboxes",
@@ -28,11 +29,13 @@ const OWN: [&str; 9] = [
     "openapiSpecs",
     "restTools",
     "chains",
+    "agents",
     "providers",
     "defaults",
 ];
 /// What may stand in a toolbox.
-const IN_TOOLBOX: [&str; 6] = ["description", "expose", "mcpServers", "openapiSpecs", "restTools", "chains"];
+const IN_TOOLBOX: [&str; 7] =
+    ["description", "expose", "mcpServers", "openapiSpecs", "restTools", "chains", "agents"];
 
 /// Every name that may stand at the root.
 pub(crate) fn root_names() -> Vec<&'static str> {
@@ -82,8 +85,7 @@ fn is_configuration(reader: &mut Reader<'_>, root: &Node) -> bool {
     let is_one = reader.strictness == Strictness::Strict
         || SECTIONS.iter().chain(&["toolboxes"]).any(|section| root.get(section).is_some());
     if !is_one {
-        let message =
-            "this is no configuration: it has no mcpServers, no restTools, no toolboxes and no chains";
+        let message = "this is no configuration: it has no mcpServers, no restTools, no toolboxes, no chains and no agents";
         let sections = || SECTIONS.iter().chain(&["toolboxes"]).copied();
         let meant = root.entries().unwrap_or_default().iter().find_map(|entry| near(&entry.key, sections()));
         let help = match meant {
@@ -169,7 +171,7 @@ fn read_toolbox(reader: &mut Reader<'_>, entry: &Entry, way: &Path, configuratio
     configuration.toolboxes.insert(name, toolbox);
 }
 
-/// Reads the servers, tools and chains that stand at the root or in a toolbox.
+/// Reads the servers, tools, chains and agents that stand at the root or in a toolbox.
 pub(super) fn read_sections(
     reader: &mut Reader<'_>,
     parent: &Node,
@@ -200,6 +202,9 @@ pub(super) fn read_sections(
         for entry in entries(reader, chains, &way) {
             read_chain(reader, entry, &way, toolbox);
         }
+    }
+    if let Some(named) = parent.get("agents") {
+        agents::read(reader, named, &way.key("agents"), toolbox);
     }
 }
 

@@ -19,8 +19,9 @@ pub(super) fn is_one(root: &Node) -> bool {
         entry.key != "toolboxes" && entry.key != "$schema" && root_names().contains(&entry.key.as_str())
     };
     let entries = root.entries().unwrap_or_default();
-    let has_more =
-        |toolbox: &Entry| ["chains", "restTools"].iter().any(|section| toolbox.value.get(section).is_some());
+    let has_more = |toolbox: &Entry| {
+        ["agents", "chains", "restTools"].iter().any(|section| toolbox.value.get(section).is_some())
+    };
     let toolboxes = root.get("toolboxes").and_then(Node::entries).unwrap_or_default();
     root.get("toolboxes").is_some() && !entries.iter().any(only_ours) && !toolboxes.iter().any(has_more)
 }

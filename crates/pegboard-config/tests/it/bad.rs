@@ -71,7 +71,7 @@ fn a_file_for_something_else_is_no_configuration() {
     assert_snapshot!(told("bad/package.json"), @r#"
     error[config_invalid]: package.json:1:1
        1 | {"name": "some-package", "version": "1.0.0", "dependencies": …
-         | ^ this is no configuration: it has no mcpServers, no restTools, no toolboxes and no chains
+         | ^ this is no configuration: it has no mcpServers, no restTools, no toolboxes, no chains and no agents
       help: name it pegboard.*, or write pegboard: 1 into it, if it is one all the same
     1 error: nothing of this file is used
     "#);

@@ -10,6 +10,7 @@ use pegboard_core::settings::gateway::GatewaySettings;
 use pegboard_core::settings::mcp::Target;
 use serde_json::{Map, Value, json};
 
+mod agents;
 mod bad;
 mod docs;
 mod found;

@@ -63,7 +63,7 @@ fn every_name_of_every_setting_is_in_the_schema() {
     check_names::<StreamingSettings>(&schema["$defs"]["StreamingSettings"]);
     check_names::<RetrySettings>(&schema["$defs"]["RetrySettings"]);
     check_names::<PaginationSettings>(&schema["$defs"]["PaginationSettings"]);
-    for section in ["mcpServers", "openapiSpecs", "restTools", "chains"] {
+    for section in ["mcpServers", "openapiSpecs", "restTools", "chains", "agents"] {
         let toolbox = &schema["properties"]["toolboxes"]["additionalProperties"];
         assert_eq!(toolbox["properties"][section], schema["properties"][section]);
     }
