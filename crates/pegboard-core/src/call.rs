@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use futures_util::future::BoxFuture;
+use futures_util::future::{BoxFuture, FutureExt, ready};
 use pegboard_json::RawJson;
 use serde::Serialize;
 use serde_json::Value;
@@ -16,10 +16,11 @@ use tokio::time::{self, Instant};
 use crate::arguments::Arguments;
 use crate::attachment::Attachments;
 use crate::client::{Client, NoClient};
+use crate::diary::{Diary, NoDiary};
 use crate::entry::ToolEntry;
 use crate::error::{CallError, Executed};
 use crate::handler;
-use crate::id::ToolId;
+use crate::id::{ServerName, ToolId};
 use crate::output::Output;
 use crate::store::OutputHandle;
 use crate::trace::TraceParent;
@@ -47,6 +48,44 @@ pub trait Invoker: Send + Sync {
     fn attachments(&self) -> Option<&Attachments> {
         None
     }
+
+    /// The tools that a word stands for: all of a server, or the one of that name. A server that nobody has asked yet
+    /// what it has is asked first.
+    fn select<'a>(&'a self, word: &'a str) -> BoxFuture<'a, Result<Vec<Selected>, CallError>> {
+        let found =
+            self.find(word).map(|entry| vec![Selected { tool: word.into(), name: word.into(), entry }]);
+        ready(found.ok_or_else(|| CallError::unknown_tool(word))).boxed()
+    }
+
+    /// Starts a call of a tool that the calling tool brings along, and that nobody else can call.
+    fn start_own(&self, tool: OwnTool, call: Call) -> Running {
+        Running::new(carry_out(tool.entry, call))
+    }
+
+    /// Where the session of an agent is written down, whose calls are made through this.
+    fn diary(&self) -> &dyn Diary {
+        &NoDiary
+    }
+}
+
+/// A tool that was selected.
+#[derive(Clone, Debug)]
+pub struct Selected {
+    /// What it is called by.
+    pub tool: ToolRef,
+    /// Its name among all tools.
+    pub name: Arc<str>,
+    /// The tool.
+    pub entry: Arc<ToolEntry>,
+}
+
+/// A tool that a tool brings along for the calls that it makes itself.
+#[derive(Clone, Debug)]
+pub struct OwnTool {
+    /// The server that it counts as one of.
+    pub server: ServerName,
+    /// The tool. It judges its arguments itself, unless the call is checked.
+    pub entry: Arc<ToolEntry>,
 }
 
 /// A request to carry out a tool. `Debug` leaves the arguments out, so that they do not reach a log.
@@ -126,6 +165,8 @@ pub struct CallContext {
     pub options: CallOptions,
     /// What the tool can call tools through.
     pub tools: Option<Arc<dyn Invoker>>,
+    /// The agents that the call is made by, the outermost first. A call by a call has at least those of that one.
+    pub agents: Arc<[Arc<str>]>,
 }
 
 impl CallContext {
@@ -163,6 +204,8 @@ pub enum Origin {
 pub struct CallOptions {
     /// How long the tool may run, instead of what is configured.
     pub timeout: Option<Duration>,
+    /// How many bytes of its answer the caller is handed at most, whatever else is configured.
+    pub max_output: Option<usize>,
     /// How urgent the call is, instead of what is configured; from −10 to 10.
     pub priority: Option<i8>,
     /// The call takes no slot of a queue.

@@ -44,6 +44,7 @@ pub struct ToolEntry {
     instructions: Option<String>,
     queue: Option<String>,
     is_managed: bool,
+    judges_itself: bool,
     definition: Option<RawJson>,
     handler: Arc<dyn Handler>,
 }
@@ -105,6 +106,7 @@ impl ToolEntry {
             instructions: None,
             queue: None,
             is_managed: true,
+            judges_itself: false,
             definition: None,
             handler,
         }
@@ -157,6 +159,13 @@ impl ToolEntry {
     #[must_use]
     pub fn unmanaged(mut self) -> Self {
         self.is_managed = false;
+        self
+    }
+
+    /// The tool as one that says in its own words what is wrong with its arguments, so that they reach it unchecked.
+    #[must_use]
+    pub fn judging_itself(mut self) -> Self {
+        self.judges_itself = true;
         self
     }
 
@@ -229,6 +238,11 @@ impl ToolEntry {
     /// Whether slots, the cache, time-outs and caps apply to its calls.
     pub fn is_managed(&self) -> bool {
         self.is_managed
+    }
+
+    /// Whether it says in its own words what is wrong with its arguments.
+    pub fn judges_itself(&self) -> bool {
+        self.judges_itself
     }
 
     /// The tool as a server's list has it: what a server wrote, or the same made here.

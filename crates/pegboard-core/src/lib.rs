@@ -12,6 +12,7 @@
 //! - [`arguments`] and [`output`]: what a tool is given and what it answers, as it came;
 //! - [`client`]: whoever made a call, as far as the tool can speak to it;
 //! - [`model`]: models behind one trait, for those who hold conversations with them;
+//! - [`diary`]: where the session of an agent is written down;
 //! - [`outcome`]: how a call went, in six fields;
 //! - [`error`]: why there is no answer;
 //! - [`projection`]: how a call went, in the shapes that different callers expect;
@@ -33,6 +34,7 @@ pub mod attachment;
 pub mod call;
 pub mod chain;
 pub mod client;
+pub mod diary;
 pub mod duration;
 pub mod entry;
 pub mod error;

@@ -6,8 +6,9 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering}
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
 use arc_swap::ArcSwap;
+use futures_util::future::{BoxFuture, FutureExt};
 use pegboard_core::attachment::Attachments;
-use pegboard_core::call::{Call, Invoker, Running};
+use pegboard_core::call::{Call, Invoker, Origin, Running, Selected};
 use pegboard_core::entry::ToolEntry;
 use pegboard_core::error::{CallError, Executed, NotFound};
 use pegboard_core::id::ToolboxName;
@@ -241,8 +242,14 @@ impl Caller {
             }
     }
 
-    /// Refuses a toolbox that is not there, or not open.
-    pub(crate) fn permit(&self, toolbox: &ToolboxName) -> Result<(), CallError> {
+    /// Whether a toolbox exists for it, open or not.
+    pub(crate) fn sees(&self, toolbox: &ToolboxName) -> bool {
+        self.0.sight.load().has(toolbox)
+    }
+
+    /// Refuses a toolbox that is not there, or not open. The tools of an agent are those that its file gives it, whatever
+    /// is open.
+    pub(crate) fn permit(&self, toolbox: &ToolboxName, origin: Origin) -> Result<(), CallError> {
         let toolboxes = &self.shared().layout().toolboxes;
         let sight = self.0.sight.load();
         if !sight.has(toolbox) || !toolboxes.contains(toolbox) {
@@ -251,7 +258,7 @@ impl Caller {
                 available: toolboxes.names(sight.toolboxes.as_ref()),
             }));
         }
-        if self.has_open(toolbox) {
+        if self.has_open(toolbox) || origin == Origin::Agent {
             return Ok(());
         }
         Err(CallError::NotFound(NotFound::NotOpen { toolbox: toolbox.to_string() }))
@@ -352,6 +359,10 @@ impl Invoker for Caller {
 
     fn start(&self, call: Call) -> Running {
         carry::start(self.clone(), self.0.tree.clone(), None, call)
+    }
+
+    fn select<'a>(&'a self, word: &'a str) -> BoxFuture<'a, Result<Vec<Selected>, CallError>> {
+        self.select(word).boxed()
     }
 }
 

@@ -38,8 +38,14 @@ pub(crate) fn start(caller: Caller, tree: OpTree, parent: Option<Arc<Track>>, ca
 }
 
 /// Starts a call of a tool that need not be found.
-pub(crate) fn start_at(caller: Caller, tree: OpTree, call: Call, found: Found) -> Running {
-    Running::new(carry_out(caller, tree, None, call, Ok(found)))
+pub(crate) fn start_at(
+    caller: Caller,
+    tree: OpTree,
+    parent: Option<Arc<Track>>,
+    call: Call,
+    found: Found,
+) -> Running {
+    Running::new(carry_out(caller, tree, parent, call, Ok(found)))
 }
 
 async fn carry_out(
@@ -152,6 +158,7 @@ async fn admit(
     let Call { arguments, mut context, checks, .. } = call;
     let arguments = track.caller.shared().outputs.filled(&track.caller, arguments).await?;
     let judged_by = tool.rules.judge.unwrap_or(match (tool.kind, context.origin) {
+        _ if tool.entry.judges_itself() => Judge::Server,
         (ToolKind::Mcp, Origin::Client) => Judge::Server,
         _ => Judge::Pegboard,
     });

@@ -72,15 +72,21 @@ pub struct Tool {
     /// Who uses its server.
     pub(crate) usage: Usage,
     schema_digest: OnceLock<String>,
+    is_lone: bool,
 }
 
 impl Tool {
     /// A tool on its own, outside every catalogue.
-    pub(crate) fn lone(server: &str, entry: Arc<ToolEntry>, kind: ToolKind, fingerprint: &str) -> Arc<Self> {
+    pub(crate) fn lone(
+        server: &ServerName,
+        entry: Arc<ToolEntry>,
+        kind: ToolKind,
+        fingerprint: &str,
+    ) -> Arc<Self> {
         let flat_name = format!("{server}__{}", entry.name());
         let id = ToolId {
             toolbox: ToolboxName::new("default").expect("it is neither empty nor long"),
-            server: ServerName::new(server).expect("the servers of lone tools are well named"),
+            server: server.clone(),
             name: ToolName::new(entry.name()).expect("lone tools are well named"),
         };
         Arc::new(Self {
@@ -94,7 +100,13 @@ impl Tool {
             fingerprint: fingerprint.into(),
             usage: Usage::default(),
             schema_digest: OnceLock::new(),
+            is_lone: true,
         })
+    }
+
+    /// Whether it is in no catalogue, and can be called by its name alone.
+    pub(crate) fn is_lone(&self) -> bool {
+        self.is_lone
     }
 
     /// What tells its input schema from every other; made when it is first wanted.

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use pegboard_core::error::ErrorKind;
+use pegboard_core::model::{ModelName, Usage};
 use pegboard_core::provider::{ServerState, ToolKind};
 use pegboard_core::store::OutputHandle;
 use serde::Serialize;
@@ -43,6 +44,47 @@ pub enum Event {
         total: Option<f64>,
         /// What it does now.
         message: Option<String>,
+    },
+    /// An agent begins another turn.
+    Turn {
+        /// The call that is its session.
+        call: Arc<Subject>,
+        /// The how manieth.
+        turn: u32,
+        /// How many there may be.
+        most: u32,
+    },
+    /// An agent says what it is doing.
+    Status {
+        /// The call that is its session.
+        call: Arc<Subject>,
+        /// What.
+        status: String,
+    },
+    /// Something went wrong in the session of an agent without ending it.
+    AgentWarned {
+        /// The call that is its session.
+        call: Arc<Subject>,
+        /// What.
+        what: String,
+    },
+    /// An agent asks its model.
+    ModelStarted {
+        /// The call that is its session.
+        call: Arc<Subject>,
+        /// The label of the operation.
+        operation: String,
+        /// The model.
+        model: ModelName,
+    },
+    /// A model has replied to an agent, or will not.
+    ModelFinished {
+        /// The call that is its session.
+        call: Arc<Subject>,
+        /// The label of the operation.
+        operation: String,
+        /// How.
+        end: ModelEnd,
     },
     /// A call waits for a slot.
     Queued {
@@ -166,6 +208,23 @@ pub struct End {
     pub n_bytes_out: usize,
     /// The answer had been given before.
     pub is_cached: bool,
+}
+
+/// How asking a model ended.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct ModelEnd {
+    /// The model that replied, or the one that was asked.
+    pub model: ModelName,
+    /// Why there is no reply, in one stable word.
+    pub error: Option<&'static str>,
+    /// The same in words for people.
+    pub message: Option<String>,
+    /// How long it took.
+    pub duration: Duration,
+    /// How many tokens it took.
+    pub usage: Usage,
+    /// What it cost in US dollars, if that is known.
+    pub cost_usd: Option<f64>,
 }
 
 /// What the cache did for a call.

@@ -6,10 +6,14 @@ use std::time::Duration;
 
 use futures_util::future::{BoxFuture, FutureExt};
 use pegboard_core::attachment::Attachments;
-use pegboard_core::call::{Call, Checks, Ended, Invoker, Journey, Origin, Place, Running, ValidCall};
+use pegboard_core::call::{
+    Call, Checks, Ended, Invoker, Journey, Origin, OwnTool, Place, Running, Selected, ValidCall,
+};
 use pegboard_core::client::{Answers, AskError, Client, Lending, NoClient, Notice, Questions};
+use pegboard_core::diary::Diary;
 use pegboard_core::entry::ToolEntry;
 use pegboard_core::error::{CallError, Executed};
+use pegboard_core::provider::ToolKind;
 use pegboard_core::task::{TaskUse, lifetime};
 use pegboard_core::text::clipped;
 use pegboard_core::trace::TraceParent;
@@ -26,7 +30,7 @@ use crate::clock::Clock;
 use crate::event::{Event, Subject};
 use crate::optree::{OpTree, Operation};
 use crate::queues::QueueMap;
-use crate::runtime::Shared;
+use crate::runtime::{Found, Shared};
 
 /// How deep calls may be made by calls.
 const MAX_DEPTH: usize = 16;
@@ -70,6 +74,7 @@ pub(crate) struct Track {
     client: Option<Arc<dyn Client>>,
     deadline: Option<Instant>,
     trace_parent: Option<TraceParent>,
+    agents: Arc<[Arc<str>]>,
     /// The span of this call, if somebody keeps spans.
     own_span: OnceLock<TraceParent>,
     operation: Mutex<Option<Operation>>,
@@ -115,6 +120,7 @@ impl Track {
             client: call.context.client.clone(),
             deadline: call.context.deadline,
             trace_parent: call.context.trace_parent,
+            agents: Arc::clone(&call.context.agents),
             own_span: OnceLock::new(),
             operation: Mutex::new(Some(operation)),
             subject: Mutex::default(),
@@ -272,7 +278,7 @@ impl Track {
     }
 
     /// The part of the op tree that calls made by this call belong to.
-    fn tree(&self) -> Result<OpTree, CallError> {
+    pub(crate) fn tree(&self) -> Result<OpTree, CallError> {
         let too_deep = |reason: String| CallError::LimitExceeded { reason };
         if self.above().count() >= MAX_DEPTH {
             return Err(too_deep(format!("calls may call calls at most {MAX_DEPTH} deep")));
@@ -293,6 +299,34 @@ impl Track {
 
     fn client(&self) -> &dyn Client {
         self.client.as_deref().unwrap_or(&NoClient)
+    }
+
+    /// Starts a call by this call: it belongs under this one, and ends with it.
+    fn launch(&self, mut call: Call, start: impl FnOnce(OpTree, Call) -> Running) -> Running {
+        let tree = match self.tree() {
+            Ok(tree) => tree,
+            Err(error) => return Running::new(std::future::ready(Ended::refused(error))),
+        };
+        let context = &mut call.context;
+        // Through this call, so that its time stands still, too. Its deadline ends both.
+        context.client = context.client.take().or_else(|| self.as_client());
+        context.trace_parent = context.trace_parent.or_else(|| self.trace_parent());
+        // What an agent's batch hands on is read by the agent's model.
+        if self.origin == Origin::Agent {
+            context.origin = Origin::Agent;
+        }
+        if context.agents.len() < self.agents.len() {
+            context.agents = Arc::clone(&self.agents);
+        }
+        let running = start(tree, call);
+        let tasks = self.caller.shared().tasks.clone();
+        // On a task of its own, so that calls in calls in calls do not pile up on one stack.
+        Running::new(async move {
+            AbortOnDropHandle::new(tasks.spawn(running)).await.unwrap_or_else(|error| {
+                let reason = format!("the call was given up: {error}");
+                Ended::refused(CallError::Canceled { reason, executed: Executed::Yes })
+            })
+        })
     }
 }
 
@@ -367,28 +401,26 @@ impl Invoker for Track {
     }
 
     /// A call by a call: it belongs under this one, and ends with it.
-    fn start(&self, mut call: Call) -> Running {
-        let tree = match self.tree() {
-            Ok(tree) => tree,
-            Err(error) => return Running::new(std::future::ready(Ended::refused(error))),
-        };
-        let context = &mut call.context;
-        // Through this call, so that its time stands still, too. Its deadline ends both.
-        context.client = context.client.take().or_else(|| self.as_client());
-        context.trace_parent = context.trace_parent.or_else(|| self.trace_parent());
-        // What an agent's batch hands on is read by the agent's model.
-        if self.origin == Origin::Agent {
-            context.origin = Origin::Agent;
-        }
-        let running = carry::start(self.caller.clone(), tree, self.this.upgrade(), call);
-        let tasks = self.caller.shared().tasks.clone();
-        // On a task of its own, so that calls in calls in calls do not pile up on one stack.
-        Running::new(async move {
-            AbortOnDropHandle::new(tasks.spawn(running)).await.unwrap_or_else(|error| {
-                let reason = format!("the call was given up: {error}");
-                Ended::refused(CallError::Canceled { reason, executed: Executed::Yes })
-            })
+    fn start(&self, call: Call) -> Running {
+        self.launch(call, |tree, call| carry::start(self.caller.clone(), tree, self.this.upgrade(), call))
+    }
+
+    fn start_own(&self, OwnTool { server, entry }: OwnTool, call: Call) -> Running {
+        let tool = Tool::lone(&server, entry, ToolKind::Agent, "");
+        let queues = self.caller.shared().queues.load();
+        let in_use = tool.usage.begin().expect("nobody else can have ended it");
+        let found = Found { tool, corrected_from: None, in_use, queues };
+        self.launch(call, |tree, call| {
+            carry::start_at(self.caller.clone(), tree, self.this.upgrade(), call, found)
         })
+    }
+
+    fn select<'a>(&'a self, word: &'a str) -> BoxFuture<'a, Result<Vec<Selected>, CallError>> {
+        self.caller.select(word).boxed()
+    }
+
+    fn diary(&self) -> &dyn Diary {
+        self
     }
 
     fn is_overdue(&self) -> bool {

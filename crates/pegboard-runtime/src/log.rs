@@ -9,7 +9,7 @@ use std::fmt::{self, Write};
 use pegboard_core::provider::ServerState;
 use pegboard_core::store::OutputHandle;
 
-use crate::event::{CacheResult, End, Event, Observer, Start, StoreReason, Subject};
+use crate::event::{CacheResult, End, Event, ModelEnd, Observer, Start, StoreReason, Subject};
 use crate::spans::millis;
 
 /// How much is shown of a text that came from elsewhere, in characters.
@@ -57,6 +57,28 @@ impl Observer for Log {
                 let message = Plain(message.as_deref().unwrap_or_default());
                 about!(trace, "pegboard::tool", call, "response", done, total, "progress: {message}");
             }
+            Event::Turn { call, turn, most } => {
+                about!(
+                    debug,
+                    "pegboard::agent",
+                    call,
+                    "request",
+                    turn,
+                    most,
+                    "turn {turn} of at most {most}"
+                );
+            }
+            Event::Status { call, status } => {
+                about!(info, "pegboard::agent", call, "response", "status: {}", Plain(status));
+            }
+            Event::AgentWarned { call, what } => {
+                about!(warn, "pegboard::agent", call, "response", "{}", Plain(what));
+            }
+            Event::ModelStarted { call, operation: _, model } => {
+                let model = model.to_string();
+                about!(debug, "pegboard::model", call, "request", model, "asked");
+            }
+            Event::ModelFinished { call, operation: _, end } => model_finished(call, end),
             Event::Queued { call, queue, place } => {
                 let queue = Plain(queue);
                 about!(debug, "pegboard::queue", call, "request", event = "queue_enqueued", %queue, place, "queued");
@@ -116,6 +138,28 @@ fn finished(call: &Subject, end: &End) {
         Plain(&call.tool),
         Plain(end.message.as_deref().unwrap_or(error.as_str())),
     );
+}
+
+fn model_finished(call: &Subject, end: &ModelEnd) {
+    let (latency_ms, model) = (millis(end.duration), end.model.to_string());
+    let Some(error_type) = end.error else {
+        let (n_tokens_in, n_tokens_out) = (end.usage.all_input(), end.usage.output);
+        about!(
+            debug,
+            "pegboard::model",
+            call,
+            "response",
+            model,
+            latency_ms,
+            n_tokens_in,
+            n_tokens_out,
+            cost_usd = end.cost_usd,
+            "replied"
+        );
+        return;
+    };
+    let message = Plain(end.message.as_deref().unwrap_or(error_type));
+    about!(warn, "pegboard::model", call, "response", model, latency_ms, error_type, "error: {message}");
 }
 
 fn cache(call: &Subject, result: CacheResult) {

@@ -170,6 +170,11 @@ impl Observer for Metrics {
             Event::Server { toolbox, server, state } => self.server(toolbox, server, state),
             Event::Catalogue { n_tools } => self.n_catalogued.store(*n_tools as u64, Ordering::Relaxed),
             Event::ToolStarted { .. }
+            | Event::Turn { .. }
+            | Event::Status { .. }
+            | Event::AgentWarned { .. }
+            | Event::ModelStarted { .. }
+            | Event::ModelFinished { .. }
             | Event::Progress { .. }
             | Event::Queued { .. }
             | Event::Started { .. }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use futures_util::future::{BoxFuture, FutureExt};
 use pegboard_core::arguments::Arguments;
-use pegboard_core::call::{Call, CallContext, Ended, Running, ToolRef, ValidCall};
+use pegboard_core::call::{Call, CallContext, Ended, Origin, Running, ToolRef, ValidCall};
 use pegboard_core::entry::ToolEntry;
 use pegboard_core::error::{CallError, NotFound};
 use pegboard_core::handler::Handler;
@@ -49,12 +49,12 @@ impl Caller {
             context,
             ..Call::new(ToolRef::Name(found.tool.flat_name.to_string()), Arguments::from(request.params))
         };
-        carry::start_at(self.clone(), self.tree().clone(), call, found)
+        carry::start_at(self.clone(), self.tree().clone(), None, call, found)
     }
 
     /// The server's answers to one method, as a tool that is in no list.
     fn desk(&self, id: &ServerId, method: Method) -> Result<Found, CallError> {
-        self.permit(&id.toolbox)?;
+        self.permit(&id.toolbox, Origin::Client)?;
         let (server, in_use) = loop {
             let toolboxes = &self.shared().layout().toolboxes;
             let server = toolboxes.server(&id.toolbox, &id.server).ok_or_else(|| {
@@ -71,7 +71,7 @@ impl Caller {
         };
         let handler = Arc::new(Desk { provider: Arc::clone(&server.provider), method });
         let entry = ToolEntry::from_handler(method.as_str(), "", handler).unmanaged();
-        let mut tool = Tool::lone(id.server.as_str(), Arc::new(entry), server.provider.kind(), "");
+        let mut tool = Tool::lone(&id.server, Arc::new(entry), server.provider.kind(), "");
         let desk = Arc::make_mut(&mut tool);
         desk.id.toolbox = id.toolbox.clone();
         desk.rules.judge = Some(Judge::Server);

@@ -282,7 +282,7 @@ impl Shared {
             let queues = self.queues.load();
             let (tool, corrected_from) = match &call.tool {
                 ToolRef::Id(id) => {
-                    caller.permit(&id.toolbox)?;
+                    caller.permit(&id.toolbox, call.context.origin)?;
                     (Arc::clone(self.catalogue.load().lookup(id)?), None)
                 }
                 ToolRef::Name(name) => self.resolve_name(caller, name, Some(&call.arguments))?,
@@ -351,7 +351,7 @@ impl Shared {
     ) -> Option<Result<Found, CallError>> {
         let is_changed = match &call.tool {
             ToolRef::Id(id) => {
-                caller.permit(&id.toolbox).ok()?;
+                caller.permit(&id.toolbox, call.context.origin).ok()?;
                 match toolboxes.open_server_of(id).await {
                     Ok(is_changed) => is_changed,
                     Err(error) => return Some(Err(error)),

@@ -5,12 +5,13 @@
 
 use std::time::Duration;
 
+use pegboard_core::model::ModelName;
 use pegboard_core::provider::ToolKind;
 use pegboard_core::trace::TraceParent;
 use tracing::Span;
 use tracing::field::Empty;
 
-use crate::event::{End, Subject};
+use crate::event::{End, ModelEnd, Subject};
 
 /// The target of the spans of calls, for filters.
 pub const TARGET: &str = "pegboard::call";
@@ -94,6 +95,41 @@ pub fn end_span(span: &Span, end: &End) {
         span.record("error.type", error.as_str());
         span.record("otel.status_code", "ERROR");
     }
+}
+
+/// The span of a model that is asked now.
+pub(crate) fn model_span(session: &str, model: &ModelName) -> Span {
+    tracing::info_span!(
+        target: TARGET,
+        "chat",
+        otel.name = %format_args!("chat {}", model.model()),
+        otel.kind = "client",
+        otel.status_code = Empty,
+        gen_ai.operation.name = "chat",
+        gen_ai.provider.name = model.provider().as_str(),
+        gen_ai.request.model = model.model(),
+        gen_ai.response.model = Empty,
+        gen_ai.usage.input_tokens = Empty,
+        gen_ai.usage.output_tokens = Empty,
+        mcp.session.id = session,
+        error.type = Empty,
+    )
+}
+
+/// Notes on a model's span what came of it.
+pub(crate) fn end_model_span(span: &Span, end: &ModelEnd) {
+    if span.is_disabled() {
+        return;
+    }
+    if let Some(error) = end.error {
+        span.record("error.type", error);
+        span.record("otel.status_code", "ERROR");
+        return;
+    }
+    let tokens = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
+    span.record("gen_ai.response.model", end.model.model());
+    span.record("gen_ai.usage.input_tokens", tokens(end.usage.all_input()));
+    span.record("gen_ai.usage.output_tokens", tokens(end.usage.output));
 }
 
 /// On which side of a connection the span is.

@@ -169,6 +169,13 @@ impl Toolboxes {
         })
     }
 
+    /// The servers of this name, and their toolboxes, in order.
+    pub(crate) fn called(&self, server: &str) -> impl Iterator<Item = (ToolboxName, &Server)> {
+        self.0.iter().filter_map(move |(toolbox, contents)| {
+            contents.servers.get(server).map(|server| (toolbox.clone(), server))
+        })
+    }
+
     /// A server of a toolbox.
     pub(crate) fn server(&self, toolbox: &ToolboxName, server: &ServerName) -> Option<&Server> {
         self.0.get(toolbox)?.servers.get(server)

@@ -160,6 +160,7 @@ impl Stock {
                 fingerprint: Arc::clone(&fingerprint),
                 usage: shelf.usage.clone(),
                 schema_digest: OnceLock::new(),
+                is_lone: false,
             }));
         }
         warnings.extend(strangers(settings, &offered));

@@ -76,6 +76,13 @@ impl Operation {
         Ok(self.child.get_or_init(|| self.begin_child(title)).clone())
     }
 
+    /// Says that it runs a session of an agent, when that has come out only after it began.
+    pub fn become_session(&mut self, title: &str) -> Result<OpTree, TooDeep> {
+        self.kind = OpKind::Session;
+        self.tree.0.state().change(self.number, |record| record.kind = OpKind::Session);
+        self.child(title)
+    }
+
     fn begin_child(&self, title: &str) -> OpTree {
         let session = &self.tree.0;
         let about = About {

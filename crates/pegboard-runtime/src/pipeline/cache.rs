@@ -272,14 +272,14 @@ impl Follow {
 #[cfg(test)]
 mod tests {
     use pegboard_core::entry::ToolEntry;
-    use pegboard_core::id::ToolboxName;
+    use pegboard_core::id::{ServerName, ToolboxName};
     use pegboard_core::provider::ToolKind;
 
     use super::*;
 
     fn tool(fingerprint: &str) -> Arc<Tool> {
         let entry = ToolEntry::from_fn("search", "", |value: serde_json::Value| async move { Ok(value) });
-        Tool::lone("github", Arc::new(entry), ToolKind::Mcp, fingerprint)
+        Tool::lone(&ServerName::new("github").unwrap(), Arc::new(entry), ToolKind::Mcp, fingerprint)
     }
 
     fn read(text: &'static str) -> RawJson {

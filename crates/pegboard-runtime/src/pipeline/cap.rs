@@ -53,9 +53,11 @@ impl<R: Ring> Ring for Cap<R> {
 /// How many bytes of an answer this caller is handed.
 fn max_bytes(flight: &Flight) -> Option<usize> {
     let for_all = flight.tool.rules.max_output.or(flight.runtime().settings().tool_response_max_bytes);
-    for_all.or(match flight.call.context().origin {
+    let configured = for_all.or(match flight.call.context().origin {
         Origin::Agent => Some(AGENT_MAX_BYTES),
         // What a server answers a client is passed on as it is.
         Origin::Program | Origin::Client => None,
-    })
+    });
+    let wanted = flight.call.context().options.max_output;
+    configured.into_iter().chain(wanted).min()
 }

@@ -7,9 +7,10 @@ use std::sync::{Arc, Mutex, Weak};
 use arc_swap::ArcSwap;
 use pegboard_core::chain::ChainSpec;
 use pegboard_core::entry::ToolEntry;
+use pegboard_core::id::ServerName;
 use pegboard_core::provider::{Provider, ToolKind};
 use pegboard_core::redact::Redactor;
-use pegboard_core::settings::{Judge, RuntimeSettings, ServerSettings};
+use pegboard_core::settings::{RuntimeSettings, ServerSettings};
 use pegboard_core::store::{CacheStore, OutputStore, SessionStore, SlotStore, TraceStore};
 use tokio::sync::{broadcast, watch};
 use tokio_util::sync::CancellationToken;
@@ -211,7 +212,6 @@ fn builtins(shared: &Weak<Shared>, has_outputs: bool) -> HashMap<&'static str, A
 
 /// A tool of the server `agent`. It judges its arguments itself, in words that models know.
 fn builtin(entry: ToolEntry) -> Arc<Tool> {
-    let mut tool = Tool::lone("agent", Arc::new(entry), ToolKind::Agent, "");
-    Arc::make_mut(&mut tool).rules.judge = Some(Judge::Server);
-    tool
+    let server = ServerName::new("agent").expect("it is neither empty nor long");
+    Tool::lone(&server, Arc::new(entry.judging_itself()), ToolKind::Agent, "")
 }
