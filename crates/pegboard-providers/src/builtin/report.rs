@@ -1,0 +1,253 @@
+//! A final report: what it must be, and how it is read from what a model wrote.
+
+use pegboard_core::schema::Schema;
+use pegboard_core::settings::agent::ReportFormat;
+use serde_json::{Map, Value, json};
+
+/// How many texts that should have been JSON are taken for it.
+const MAX_REPAIRS: usize = 4;
+/// How much of a model's word an error says.
+const MAX_QUOTED_CHARS: usize = 40;
+
+/// What a final report must be.
+#[derive(Clone, Debug)]
+pub(crate) struct Wanted {
+    /// Its format.
+    pub(crate) format: ReportFormat,
+    /// The schema of its content, for JSON.
+    pub(crate) schema: Option<Schema>,
+}
+
+/// A final report.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Report {
+    pub(crate) status: ReportStatus,
+    pub(crate) content: Content,
+    /// What the agent says beside it, for whoever reads the report.
+    pub(crate) metadata: Map<String, Value>,
+}
+
+/// How an agent says that its work went.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum ReportStatus {
+    /// All of it is done.
+    #[default]
+    Success,
+    /// Some of it is.
+    Partial,
+    /// It could not be done.
+    Failure,
+}
+
+/// What a report says.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Content {
+    Text(String),
+    Json(Value),
+}
+
+impl Content {
+    /// What it says as one text.
+    pub(crate) fn to_text(&self) -> String {
+        match self {
+            Self::Text(text) => text.clone(),
+            Self::Json(value) => value.to_string(),
+        }
+    }
+}
+
+impl ReportStatus {
+    const ALL: [(&str, Self); 3] =
+        [("success", Self::Success), ("failure", Self::Failure), ("partial", Self::Partial)];
+
+    /// The word for it.
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Self::Success => "success",
+            Self::Partial => "partial",
+            Self::Failure => "failure",
+        }
+    }
+
+    /// What the word means; a report without one is a success.
+    pub(crate) fn read(word: Option<&str>) -> Result<Self, String> {
+        let Some(word) = word.map(str::trim).filter(|word| !word.is_empty()) else {
+            return Ok(Self::default());
+        };
+        let lower = word.to_lowercase();
+        Self::ALL.into_iter().find(|(name, _)| *name == lower).map(|(_, status)| status).ok_or_else(|| {
+            let words = Self::ALL.map(|(name, _)| name).join(", ");
+            format!("Invalid status '{}'. Must be one of: {words}", quoted(word))
+        })
+    }
+}
+
+impl Wanted {
+    /// The schema of the arguments that the report comes as.
+    pub(crate) fn input_schema(&self) -> Value {
+        let content = match (self.format, &self.schema) {
+            (ReportFormat::Json, Some(schema)) => schema.as_json().clone(),
+            (ReportFormat::Json, None) => json!({"type": "object"}),
+            _ => json!({"type": "string", "minLength": 1, "description": "The whole report."}),
+        };
+        let name = self.content_name();
+        json!({
+            "type": "object",
+            "properties": {
+                "status": {"type": "string", "enum": ReportStatus::ALL.map(|(name, _)| name)},
+                "format": {"const": self.format.as_str()},
+                name: content,
+                "metadata": {"type": "object"}
+            },
+            "required": ["status", "format", name],
+        })
+    }
+
+    fn content_name(&self) -> &'static str {
+        match self.format {
+            ReportFormat::Json => "content_json",
+            ReportFormat::Markdown
+            | ReportFormat::SlackBlockKit
+            | ReportFormat::Tty
+            | ReportFormat::Pipe
+            | ReportFormat::Text
+            | ReportFormat::SubAgent => "content",
+        }
+    }
+
+    /// The report that the arguments of a call are, or what is wrong with them.
+    pub(crate) fn read(&self, arguments: &Value) -> Result<Report, String> {
+        let given = |names: [&str; 2]| {
+            names.iter().map(|name| &arguments[*name]).find(|value| !value.is_null()).cloned()
+        };
+        let status = ReportStatus::read(arguments["status"].as_str())?;
+        let format = given(["format", "report_format"]);
+        self.check_format(format.as_ref().and_then(Value::as_str))?;
+        let text = given(["content", "report_content"]);
+        let content = match self.format {
+            ReportFormat::Json => {
+                self.json(given(["content_json", "report_json"]).or(text).unwrap_or_default())?
+            }
+            ReportFormat::SlackBlockKit => match text {
+                Some(list @ Value::Array(_)) => Content::Json(list),
+                text => self.text(text.as_ref().and_then(Value::as_str).unwrap_or_default())?,
+            },
+            _ => self.text(text.as_ref().and_then(Value::as_str).unwrap_or_default())?,
+        };
+        let metadata = arguments["metadata"].as_object().cloned().unwrap_or_default();
+        Ok(Report { status, content, metadata })
+    }
+
+    /// The report that a text is, or what is wrong with it.
+    pub(crate) fn read_text(
+        &self,
+        format: Option<&str>,
+        status: Option<&str>,
+        text: &str,
+    ) -> Result<Report, String> {
+        self.check_format(format)?;
+        let status = ReportStatus::read(status)?;
+        let content = match self.format {
+            ReportFormat::Json => self.json(Value::String(text.to_owned()))?,
+            _ => self.text(text)?,
+        };
+        Ok(Report { status, content, metadata: Map::new() })
+    }
+
+    fn check_format(&self, given: Option<&str>) -> Result<(), String> {
+        let wanted = self.format.as_str();
+        match given.map(str::trim) {
+            Some(format) if format != wanted => {
+                let format = quoted(format);
+                Err(format!("agent__final_report: received report_format='{format}', expected '{wanted}'."))
+            }
+            Some(_) | None => Ok(()),
+        }
+    }
+
+    fn text(&self, text: &str) -> Result<Content, String> {
+        let text = text.trim();
+        if text.is_empty() {
+            return Err("agent__final_report requires non-empty report_content field.".to_owned());
+        }
+        if self.format != ReportFormat::SlackBlockKit {
+            return Ok(Content::Text(text.to_owned()));
+        }
+        match serde_json::from_str(unfenced(text)) {
+            Ok(blocks @ (Value::Array(_) | Value::Object(_))) => Ok(Content::Json(blocks)),
+            Ok(_) | Err(_) => {
+                Err("final_report(slack-block-kit) requires a JSON array of messages with blocks.".to_owned())
+            }
+        }
+    }
+
+    fn json(&self, given: Value) -> Result<Content, String> {
+        let value = match given {
+            Value::String(text) => serde_json::from_str(unfenced(&text)).unwrap_or_default(),
+            other => other,
+        };
+        let Value::Object(_) = value else {
+            return Err("final_report(json) requires `content_json` (object).".to_owned());
+        };
+        let Some(schema) = &self.schema else { return Ok(Content::Json(value)) };
+        let value = repaired(schema, value);
+        let verdict = schema.check(&value);
+        if verdict.valid {
+            return Ok(Content::Json(value));
+        }
+        let errors: Vec<&str> =
+            verdict.errors.iter().map(pegboard_core::validation::Violation::text).collect();
+        Err(format!("final_report(json) schema validation failed: {}", errors.join("; ")))
+    }
+}
+
+/// The value with texts in it that should have been JSON taken for it, as far as that makes it better.
+fn repaired(schema: &Schema, mut value: Value) -> Value {
+    let mut n_wrong = schema.check(&value).errors.len();
+    let mut places = Vec::new();
+    json_texts(&value, &mut String::new(), &mut places);
+    for place in places.into_iter().take(MAX_REPAIRS) {
+        if n_wrong == 0 {
+            break;
+        }
+        let mut better = value.clone();
+        let Some(text) = better.pointer_mut(&place) else { continue };
+        let Some(parsed) = text.as_str().and_then(|text| serde_json::from_str(text).ok()) else { continue };
+        *text = parsed;
+        let n_left = schema.check(&better).errors.len();
+        if n_left < n_wrong {
+            (value, n_wrong) = (better, n_left);
+        }
+    }
+    value
+}
+
+/// Where texts are that read like JSON.
+fn json_texts(value: &Value, at: &mut String, places: &mut Vec<String>) {
+    let n_bytes = at.len();
+    let mut enter = |name: &str, member: &Value| {
+        at.push('/');
+        at.push_str(&name.replace('~', "~0").replace('/', "~1"));
+        json_texts(member, at, places);
+        at.truncate(n_bytes);
+    };
+    match value {
+        Value::String(text) if text.trim_start().starts_with(['{', '[']) => places.push(at.clone()),
+        Value::Object(members) => members.iter().for_each(|(name, member)| enter(name, member)),
+        Value::Array(items) => {
+            items.iter().enumerate().for_each(|(index, item)| enter(&index.to_string(), item));
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+    }
+}
+
+/// A text without the fence that models put around code.
+fn unfenced(text: &str) -> &str {
+    let text = text.trim();
+    let Some(inner) = text.strip_prefix("```").and_then(|rest| rest.strip_suffix("```")) else { return text };
+    inner.split_once('\n').map_or(inner, |(_language, code)| code).trim()
+}
+
+fn quoted(word: &str) -> String {
+    word.chars().take(MAX_QUOTED_CHARS).collect()
+}

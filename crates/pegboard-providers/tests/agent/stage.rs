@@ -1,0 +1,253 @@
+//! Agents with a scripted model server, a runtime with a few tools, and what came of a run in a few words.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, SystemTime};
+
+use indexmap::IndexMap;
+use pegboard_core::call::{Call, Ended, Invoker, Origin};
+use pegboard_core::entry::ToolEntry;
+use pegboard_core::id::ToolName;
+use pegboard_core::model::{ModelProviderName, Pricing};
+use pegboard_core::provider::{Local, ToolKind};
+use pegboard_core::settings::RuntimeSettings;
+use pegboard_core::settings::agent::AgentSettings;
+use pegboard_core::settings::mcp::Secret;
+use pegboard_core::settings::model::{ModelProviderKind, ModelProviderSettings, ModelSettings};
+use pegboard_providers::agent::{Agents, Surroundings};
+use pegboard_providers::model::Models;
+use pegboard_runtime::event::Event;
+use pegboard_runtime::{Caller, CallerOptions, Runtime};
+use pegboard_stores::limits::OutputLimits;
+use pegboard_stores::memory;
+use pegboard_testkit::model_server::{Act, ModelServer, Script, Turn, When};
+use serde_json::{Value, json};
+use tokio::sync::broadcast;
+
+/// The mark of every session.
+pub(crate) const NONCE: &str = "5e55";
+
+/// An agent whose model is `p/{name}`.
+pub(crate) fn agent(name: &str) -> AgentSettings {
+    AgentSettings {
+        path: format!("{name}.ai").into(),
+        description: format!("Does {name}."),
+        models: vec![format!("p/{name}").parse().unwrap()],
+        prompt: format!("You are {name}."),
+        max_retries: 1,
+        llm_timeout: Duration::from_secs(20),
+        ..AgentSettings::new(ToolName::new(name).unwrap())
+    }
+}
+
+pub(crate) fn names<const N: usize>(names: [&str; N]) -> Vec<ToolName> {
+    names.map(|name| ToolName::new(name).unwrap()).to_vec()
+}
+
+/// What the model of an agent does next.
+pub(crate) fn then(agent: &str, act: Act) -> Turn {
+    Turn { when: When { model: Some(agent.to_owned()), contains: None }, times: 1, act }
+}
+
+/// A final report as text.
+pub(crate) fn report(format: &str, text: &str) -> Act {
+    Act::text(&format!(
+        "Here it is.\n<final-report-{NONCE} format=\"{format}\" status=\"success\">\n{text}\n</final-report-{NONCE}>"
+    ))
+}
+
+/// What a sub-agent is called with.
+pub(crate) fn prompt(text: &str) -> Value {
+    json!({"prompt": text, "reason": "to know", "format": "sub-agent"})
+}
+
+/// What the tools have done.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Work {
+    n_begun: Arc<AtomicUsize>,
+    n_running: Arc<AtomicUsize>,
+}
+
+impl Work {
+    pub(crate) fn n_begun(&self) -> usize {
+        self.n_begun.load(Ordering::SeqCst)
+    }
+
+    pub(crate) fn n_running(&self) -> usize {
+        self.n_running.load(Ordering::SeqCst)
+    }
+
+    fn enter(&self) -> Running {
+        self.n_begun.fetch_add(1, Ordering::SeqCst);
+        self.n_running.fetch_add(1, Ordering::SeqCst);
+        Running(self.clone())
+    }
+}
+
+struct Running(Work);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.0.n_running.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+/// A runtime with agents, tools and a scripted model.
+pub(crate) struct Stage {
+    pub(crate) models: ModelServer,
+    pub(crate) runtime: Runtime,
+    pub(crate) caller: Caller,
+    pub(crate) work: Work,
+    events: broadcast::Receiver<Event>,
+}
+
+impl Stage {
+    pub(crate) async fn new(agents: Vec<AgentSettings>, script: Vec<Turn>) -> Self {
+        Self::with(ModelProviderKind::OpenAiCompatible, agents, script).await
+    }
+
+    pub(crate) async fn with(kind: ModelProviderKind, agents: Vec<AgentSettings>, script: Vec<Turn>) -> Self {
+        let server = ModelServer::start(Script { turns: script }).await.unwrap();
+        let base_url = match kind {
+            ModelProviderKind::OpenAiCompatible => server.chat_url(),
+            ModelProviderKind::Anthropic | ModelProviderKind::Sampling => server.messages_url(),
+        };
+        let pricing = Pricing { input: 1_000.0, output: 2_000.0, cache_read: None, cache_write: None };
+        let priced = ModelSettings { pricing: Some(pricing), context_window: None };
+        let of_each = agents.iter().map(|agent| (agent.name.to_string(), priced)).collect();
+        let provider = ModelProviderSettings {
+            base_url: Some(base_url),
+            api_key: Some(Secret::new("sk-test")),
+            models: of_each,
+            ..ModelProviderSettings::new(kind)
+        };
+        let models = Models::new(&IndexMap::from([(ModelProviderName::new("p").unwrap(), provider)]));
+        let surroundings =
+            Surroundings { clock: Box::new(|| SystemTime::UNIX_EPOCH), nonce: Box::new(|| NONCE.to_owned()) };
+        let agents = Agents::within(agents, models, surroundings).unwrap();
+        let work = Work::default();
+        let runtime = Runtime::builder()
+            .settings(RuntimeSettings::default())
+            .provide("library", Local::new(library(&work)).of_kind(ToolKind::Mcp))
+            .provide("rest", Local::new([weather()]).of_kind(ToolKind::Rest))
+            .provide("agent", agents.provider())
+            .outputs(Arc::new(memory::Outputs::new(OutputLimits::default())))
+            .start()
+            .await
+            .unwrap();
+        let caller = runtime.caller(CallerOptions::default());
+        let events = runtime.events().subscribe();
+        Self { models: server, runtime, caller, work, events }
+    }
+
+    /// Calls an agent as another one would.
+    pub(crate) async fn run(&self, agent: &str, arguments: Value) -> String {
+        told(&self.ended(agent, arguments, Origin::Client).await)
+    }
+
+    /// Calls an agent.
+    pub(crate) async fn ended(&self, agent: &str, arguments: Value, origin: Origin) -> Ended {
+        let mut call = Call::new(format!("agent__{agent}"), arguments);
+        call.context.origin = origin;
+        let ended = self.caller.start(call).await;
+        assert_eq!(self.models.violations(), Vec::<String>::new());
+        ended
+    }
+
+    /// What an agent's model was told of its tools in its last request, and by the user.
+    pub(crate) fn heard(&self, agent: &str) -> Vec<String> {
+        let request = self.requests(agent).pop().unwrap();
+        let messages = request["messages"].as_array().unwrap();
+        let heard = messages.iter().filter(|message| message["role"] == "tool" || message["role"] == "user");
+        heard.skip(1).map(|message| message["content"].as_str().unwrap().to_owned()).collect()
+    }
+
+    /// What an agent's model was asked, in order.
+    pub(crate) fn requests(&self, agent: &str) -> Vec<Value> {
+        let requests = self.models.requests().into_iter().map(|request| request.body);
+        requests.filter(|body| body["model"] == agent).collect()
+    }
+
+    /// The names of the tools that an agent's model was offered in its first request.
+    pub(crate) fn offered(&self, agent: &str) -> Vec<String> {
+        let tools = self.requests(agent)[0]["tools"].as_array().cloned().unwrap_or_default();
+        tools.iter().map(|tool| tool["function"]["name"].as_str().unwrap().to_owned()).collect()
+    }
+
+    /// What happened so far in sessions of agents, in one line each.
+    pub(crate) fn happened(&mut self) -> Vec<String> {
+        std::iter::from_fn(|| self.events.try_recv().ok())
+            .filter_map(|event| match event {
+                Event::Turn { call, turn, most } => Some(format!("{} turn {turn}/{most}", call.tool)),
+                Event::Status { call, status } => Some(format!("{} status {status}", call.tool)),
+                Event::AgentWarned { call, what } => Some(format!("{} warned {what}", call.tool)),
+                Event::ModelFinished { call, operation, end } => {
+                    let tokens = format!("{}+{}", end.usage.input, end.usage.output);
+                    let error = end.error.unwrap_or("ok");
+                    Some(format!("{} {operation} {} {tokens} {error}", call.tool, end.model))
+                }
+                _ => None,
+            })
+            .collect()
+    }
+
+    /// The op tree, without times and ids.
+    pub(crate) fn tree(&self) -> String {
+        let drawn = self.caller.tree().snapshot().to_string();
+        let lines = drawn.lines().map(|line| {
+            let words: Vec<&str> = line.split(' ').collect();
+            let at = words.iter().position(|word| *word == "session");
+            let id = at.and_then(|at| words.get(at + 1)).copied().unwrap_or("\0");
+            let line = line.replace(id, "*");
+            let parts = line.split(", ").filter(|part| !is_time(part));
+            parts.collect::<Vec<_>>().join(", ")
+        });
+        lines.collect::<Vec<_>>().join("\n")
+    }
+}
+
+fn is_time(part: &str) -> bool {
+    part.ends_with('s') && part.starts_with(|first: char| first.is_ascii_digit()) && !part.contains(' ')
+}
+
+/// An answer, or why there is none, in one line.
+pub(crate) fn told(ended: &Ended) -> String {
+    match &ended.result {
+        Ok(output) if output.is_error() => format!("failed: {}", output.text()),
+        Ok(output) => output.text().into_owned(),
+        Err(error) => format!("{}: {}", error.kind().as_str(), error.text()),
+    }
+}
+
+fn library(work: &Work) -> Vec<ToolEntry> {
+    let (looked, hung) = (work.clone(), work.clone());
+    vec![
+        ToolEntry::from_fn("look_up", "Looks a word up.", move |asked: Value| {
+            let running = looked.enter();
+            async move {
+                let _running = running;
+                Ok(format!("about {}", asked["word"].as_str().unwrap_or_default()))
+            }
+        })
+        .with_input_schema(json!({"type": "object", "properties": {"word": {"type": "string"}}})),
+        ToolEntry::from_fn("copy", "Gives much.", |asked: Value| async move {
+            Ok("a line\n"
+                .repeat(usize::try_from(asked["lines"].as_u64().unwrap_or_default()).unwrap_or_default()))
+        })
+        .with_input_schema(json!({"type": "object"})),
+        ToolEntry::from_fn("hang", "Never ends.", move |_: Value| {
+            let running = hung.enter();
+            async move {
+                let _running = running;
+                std::future::pending::<()>().await;
+                Ok(())
+            }
+        })
+        .with_input_schema(json!({"type": "object"})),
+    ]
+}
+
+fn weather() -> ToolEntry {
+    ToolEntry::from_fn("weather", "The weather.", |_: Value| async { Ok(json!({"sky": "grey"})) })
+        .with_input_schema(json!({"type": "object"}))
+}
