@@ -21,7 +21,7 @@ pub(crate) async fn say_when_asked(board: &Board) {
         }
     }
     // Then it ends this program as it would any other.
-    std::future::pending().await;
+    std::future::pending::<()>().await;
 }
 
 /// There is no such signal there.

@@ -25,7 +25,9 @@ use pegboard_stores::memory;
 use pegboard_stores::sqlite::Database;
 
 use crate::telemetry::{Log, Telemetry};
+use agents::Thinking;
 
+pub mod agents;
 mod kept;
 mod openapi;
 mod rest;
@@ -183,17 +185,23 @@ struct Workshop {
 impl Workshop {
     /// What a configuration comes to: what is to run, and how clients are to see it. Its secrets are left out.
     async fn plan(&self, configuration: Configuration) -> (Plan, GatewaySettings) {
-        // Nobody thinks here: the models are for whoever runs agents.
-        let Configuration { settings, gateway, toolboxes, secrets: _, providers: _, sources: _, problems: _ } =
+        let Configuration { settings, gateway, toolboxes, providers, secrets: _, sources: _, problems: _ } =
             configuration;
+        let thinking = Thinking::with(providers);
         let mut plan = Plan::new().settings(settings);
         for (name, toolbox) in toolboxes {
-            plan = self.with_toolbox(plan, &name, toolbox).await;
+            plan = self.with_toolbox(plan, &name, toolbox, &thinking).await;
         }
         (plan, gateway)
     }
 
-    async fn with_toolbox(&self, mut plan: Plan, name: &ToolboxName, toolbox: Toolbox) -> Plan {
+    async fn with_toolbox(
+        &self,
+        mut plan: Plan,
+        name: &ToolboxName,
+        toolbox: Toolbox,
+        thinking: &Thinking,
+    ) -> Plan {
         plan = plan.toolbox(name.as_str(), toolbox.description);
         for (server, described) in toolbox.servers {
             let (provider, tools) = match described {
@@ -211,6 +219,7 @@ impl Workshop {
             plan = plan.provide_with(server.as_str(), provider, tools);
         }
         plan = self.rest.provide(plan, name, toolbox.rest_tools);
+        plan = agents::provide(plan, toolbox.agents, thinking);
         toolbox.chains.into_values().fold(plan, Plan::chain)
     }
 

@@ -6,6 +6,7 @@
 mod actor;
 mod stage;
 
+mod agents;
 mod bytes;
 mod clients;
 mod configurations;
