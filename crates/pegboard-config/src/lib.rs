@@ -44,6 +44,7 @@ pub use configuration::{AgentEntry, Configuration, ModelProvider, RestEntry, Ser
 pub use dialect::Dialect;
 pub use error::ConfigurationError;
 pub use find::find;
+pub use near::near;
 pub use problem::{Problem, Severity};
 pub use schema::native_schema;
 pub use source::{Format, Source};

@@ -1,7 +1,12 @@
 //! What somebody probably meant to write.
 
 /// The name that looks most like `written`, if one does.
-pub(crate) fn near<'n>(written: &str, names: impl IntoIterator<Item = &'n str>) -> Option<&'n str> {
+///
+/// ```
+/// assert_eq!(pegboard_config::near("reserch", ["writer", "research"]), Some("research"));
+/// assert_eq!(pegboard_config::near("painter", ["writer", "research"]), None);
+/// ```
+pub fn near<'n>(written: &str, names: impl IntoIterator<Item = &'n str>) -> Option<&'n str> {
     // Nobody misspells at such length, and comparing takes the product of both.
     if written.len() > 64 {
         return None;

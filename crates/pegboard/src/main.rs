@@ -10,7 +10,9 @@ use pegboard::telemetry::{Options, Telemetry};
 
 mod demo;
 mod openapi;
+mod place;
 mod reload;
+mod run;
 mod serve;
 mod status;
 mod unread;
@@ -42,6 +44,8 @@ enum Command {
     },
     /// Show which tools an OpenAPI document comes to, and which of its operations are none
     Openapi(openapi::Openapi),
+    /// Ask an agent once, and print its answer
+    Run(run::Run),
     /// Serve every tool of a configuration behind one MCP endpoint
     Serve(serve::Serve),
     /// Watch one program and end everything it started; for Pegboard itself
@@ -68,6 +72,8 @@ fn main() -> ExitCode {
         }),
         Command::DemoServer { server } => server.run(),
         Command::Openapi(openapi) => observed("error", async |_| openapi.run().await),
+        // What goes wrong on the way is told as it happens.
+        Command::Run(run) => observed("error", async |telemetry| run.run(telemetry).await),
         Command::Serve(serve) => observed("warn", async |telemetry| serve.run(telemetry).await),
         // It is one of many, and what it prints is what the program says: no log, no event loop but its own.
         #[cfg(unix)]

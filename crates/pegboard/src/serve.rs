@@ -11,7 +11,6 @@ use std::time::Duration;
 
 use anstream::eprintln;
 use clap::Args;
-use pegboard::config;
 use pegboard::gateway::{Gateway, serve, token};
 use pegboard::providers::mcp::PoolOptions;
 use pegboard::settings::mcp::Secret;
@@ -20,6 +19,7 @@ use pegboard::wire::http::server::HttpServerOptions;
 use pegboard::wiring::{self, Board, Surroundings};
 use tokio::net::TcpListener;
 
+use crate::place;
 use crate::reload::{self, Reloading, Watching};
 use crate::status;
 use crate::unread::unread;
@@ -85,13 +85,14 @@ impl Serve {
 
     async fn serve(&self, telemetry: &Telemetry) -> Result<(), Refusal> {
         let tokens = self.tokens()?;
-        let path = self.path()?;
+        let path = place::configuration(self.file.as_deref())
+            .map_err(|error| Refusal::Configuration(reload::words(&error)))?;
         // Before it is read, so that no change of it is missed.
         let mut reloading = Reloading::of(&path, if self.no_watch { Watching::No } else { Watching::Yes });
         let configuration = reload::read(&path).map_err(Refusal::Configuration)?;
         let listener = if self.stdio { None } else { Some(self.listen(&tokens).await?) };
-        let surroundings =
-            Surroundings { state: self.state(), servers: PoolOptions { supervisor: supervisor() } };
+        let servers = PoolOptions { supervisor: supervisor() };
+        let surroundings = Surroundings { state: place::state(self.state.as_deref()), servers };
         let board = wiring::start(configuration, surroundings, telemetry)
             .await
             .map_err(|error| Refusal::Configuration(format!("error[config_invalid]: {error}")))?;
@@ -119,17 +120,6 @@ impl Serve {
             () = told() => {}
         }
         served
-    }
-
-    /// Where the configuration is.
-    fn path(&self) -> Result<PathBuf, Refusal> {
-        if let Some(path) = &self.file {
-            return Ok(path.clone());
-        }
-        let folder = std::env::current_dir()
-            .map_err(|error| Refusal::System(format!("error: this folder cannot be read: {error}")))?;
-        config::find(&folder, &reload::environment)
-            .map_err(|error| Refusal::Configuration(reload::words(&error)))
     }
 
     /// The tokens of which clients must show one, by their variables.
@@ -197,20 +187,6 @@ impl Serve {
         eprintln!("Ready  MCP http://{address}/mcp");
         pegboard::wire::http::server::serve(listener, application).await.map_err(system)
     }
-
-    /// Where state is kept.
-    fn state(&self) -> Option<PathBuf> {
-        let variable =
-            |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
-        let of_user = || {
-            if cfg!(windows) {
-                return variable("LOCALAPPDATA");
-            }
-            variable("XDG_STATE_HOME").or_else(|| Some(variable("HOME")?.join(".local").join("state")))
-        };
-        let usual = || Some(of_user()?.join("pegboard"));
-        self.state.clone().or_else(|| variable("PEGBOARD_STATE")).or_else(usual)
-    }
 }
 
 /// This program as the supervisor of the programs that it starts.
@@ -234,8 +210,9 @@ async fn until_told(work: impl Future<Output = Result<(), Refusal>>) -> Result<(
     }
 }
 
+/// Waits until somebody wants this program to end.
 #[cfg(unix)]
-async fn told() {
+pub(crate) async fn told() {
     use tokio::signal::unix::{SignalKind, signal};
 
     let wait = async |kind| match signal(kind) {
@@ -253,8 +230,9 @@ async fn told() {
     }
 }
 
+/// Waits until somebody wants this program to end.
 #[cfg(not(unix))]
-async fn told() {
+pub(crate) async fn told() {
     if tokio::signal::ctrl_c().await.is_err() {
         std::future::pending::<()>().await;
     }

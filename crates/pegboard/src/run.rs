@@ -1,0 +1,400 @@
+//! `pegboard run`: an agent is asked once, and its answer printed.
+
+use std::io::{self, IsTerminal, Read};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anstream::{eprintln, println};
+use clap::Args;
+use pegboard::arguments::Arguments;
+use pegboard::call::{Call, Ended, Invoker, Origin, ToolRef};
+use pegboard::config::{self, AgentEntry, Configuration, ConfigurationError};
+use pegboard::error::ErrorKind;
+use pegboard::id::{ServerName, ToolId, ToolName, ToolboxName};
+use pegboard::model::{ModelName, ModelProviderName};
+use pegboard::providers::mcp::PoolOptions;
+use pegboard::runtime::{Caller, CallerOptions};
+use pegboard::settings::agent::{AgentSettings, InputFormat, ReportFormat};
+use pegboard::telemetry::Telemetry;
+use pegboard::wiring::{self, Board, Surroundings, agents};
+use serde_json::{Map, Value, json};
+
+use crate::place;
+use crate::reload;
+use crate::serve::{supervisor, told};
+use progress::{Loudness, Progress};
+use report::Report;
+
+mod progress;
+mod report;
+
+/// How long servers may take to end when everything does.
+const GRACE: Duration = Duration::from_secs(2);
+/// How long a prompt may be.
+const MAX_PROMPT_BYTES: u64 = 4 * 1024 * 1024;
+/// How many characters of a prompt are the title of its session.
+const TITLE_CHARACTERS: usize = 60;
+
+/// Which agent is asked, and what.
+#[derive(Args)]
+#[command(after_help = EXIT_CODES)]
+pub(crate) struct Run {
+    /// The agent: its file, or its name in the configuration
+    agent: String,
+    /// What it is asked; without it, or with -, what standard input says
+    prompt: Option<String>,
+    #[arg(
+        long,
+        value_name = "FILE",
+        help = "The configuration; without it the file that WORKBENCH_CONFIG names, or the pegboard.yaml of this folder"
+    )]
+    config: Option<PathBuf>,
+    /// The model that it thinks with, instead of its own; more of them are tried in order
+    #[arg(long, value_name = "PROVIDER/MODEL")]
+    model: Vec<ModelName>,
+    /// How many times its model is asked, at most
+    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..))]
+    max_turns: Option<u32>,
+    /// Print one JSON document: the answer, and how it came about
+    #[arg(long)]
+    json: bool,
+    /// Say nothing but what goes wrong
+    #[arg(long, short)]
+    quiet: bool,
+    #[arg(
+        long,
+        value_name = "FOLDER",
+        help = "Where state is kept; without it what PEGBOARD_STATE names, or this user's folder for state"
+    )]
+    state: Option<PathBuf>,
+}
+
+const EXIT_CODES: &str = "Exit codes: 0 answered, 1 failed, 2 wrong usage, 3 configuration or agent wrong, 4 not found, \
+    5 server unavailable, 6 timed out, 7 question refused, 8 over a limit, 70 a bug, 130 interrupted";
+
+/// Why there is no answer: a code for programs, and what a person should know.
+pub(crate) struct Refusal {
+    code: u8,
+    text: String,
+}
+
+impl Refusal {
+    const FAILED: u8 = 1;
+    const USAGE: u8 = 2;
+    const CONFIGURATION: u8 = 3;
+    const NOT_FOUND: u8 = 4;
+    const UNAVAILABLE: u8 = 5;
+    const TIMED_OUT: u8 = 6;
+    const REFUSED: u8 = 7;
+    const OVER_LIMIT: u8 = 8;
+    const BUG: u8 = 70;
+    const INTERRUPTED: u8 = 130;
+
+    fn new(code: u8, text: impl Into<String>) -> Self {
+        Self { code, text: text.into() }
+    }
+
+    /// The code of a call that came to nothing.
+    fn code_of(kind: ErrorKind) -> u8 {
+        match kind {
+            ErrorKind::UnknownTool | ErrorKind::UnknownToolbox | ErrorKind::UnknownServer => Self::NOT_FOUND,
+            ErrorKind::InvalidParameters => Self::REFUSED,
+            ErrorKind::LimitExceeded | ErrorKind::QueueTimeout => Self::OVER_LIMIT,
+            ErrorKind::Timeout => Self::TIMED_OUT,
+            ErrorKind::CircuitOpen
+            | ErrorKind::AuthRequired
+            | ErrorKind::ServerUnavailable
+            | ErrorKind::TransportError => Self::UNAVAILABLE,
+            ErrorKind::Canceled => Self::INTERRUPTED,
+            ErrorKind::NotPermitted | ErrorKind::ExecutionError | ErrorKind::OutputInvalid => Self::FAILED,
+            ErrorKind::InternalError => Self::BUG,
+        }
+    }
+}
+
+/// An agent in its place.
+struct Chosen {
+    toolbox: ToolboxName,
+    agent: AgentSettings,
+}
+
+impl Run {
+    pub(crate) async fn run(self, telemetry: &Telemetry) -> ExitCode {
+        match self.answer(telemetry).await {
+            Ok(code) => code,
+            Err(refusal) => {
+                eprintln!("{}", refusal.text);
+                ExitCode::from(refusal.code)
+            }
+        }
+    }
+
+    async fn answer(&self, telemetry: &Telemetry) -> Result<ExitCode, Refusal> {
+        let prompt = self.prompt()?;
+        let configuration =
+            |error: &ConfigurationError| Refusal::new(Refusal::CONFIGURATION, reload::words(error));
+        let path = place::configuration(self.config.as_deref()).map_err(|error| configuration(&error))?;
+        let mut read = config::load(&path, &reload::environment).map_err(|error| configuration(&error))?;
+        let chosen = self.choose(&mut read, &path)?;
+        check_models(&chosen, &read)?;
+        let arguments = self.arguments(&chosen.agent, &prompt)?;
+        let servers = PoolOptions { supervisor: supervisor() };
+        let surroundings = Surroundings { state: place::state(self.state.as_deref()), servers };
+        let board = wiring::start(read, surroundings, telemetry).await.map_err(|error| {
+            Refusal::new(Refusal::CONFIGURATION, format!("error[config_invalid]: {error}"))
+        })?;
+        let code = self.ask(&board, &chosen, arguments).await;
+        // Who says so does not want to wait.
+        tokio::select! {
+            _ = board.runtime.shut_down(GRACE) => {}
+            () = told() => {}
+        }
+        code
+    }
+
+    /// What the agent is asked.
+    fn prompt(&self) -> Result<String, Refusal> {
+        let prompt = match self.prompt.as_deref() {
+            Some(prompt) if prompt != "-" => prompt.to_owned(),
+            None if io::stdin().is_terminal() => String::new(),
+            Some(_) | None => {
+                let mut prompt = String::new();
+                let unreadable = |error| {
+                    Refusal::new(Refusal::USAGE, format!("error: standard input cannot be read: {error}"))
+                };
+                io::stdin().take(MAX_PROMPT_BYTES).read_to_string(&mut prompt).map_err(unreadable)?;
+                prompt
+            }
+        };
+        if prompt.trim().is_empty() {
+            let text =
+                "error: the agent is asked nothing. Write the question behind the agent, or pipe it in";
+            return Err(Refusal::new(Refusal::USAGE, text));
+        }
+        Ok(prompt)
+    }
+
+    /// The agent that is meant, in the toolbox where it will be.
+    fn choose(&self, configuration: &mut Configuration, path: &Path) -> Result<Chosen, Refusal> {
+        let file = Path::new(&self.agent);
+        let is_file = file.is_file()
+            || file.extension().is_some_and(|extension| extension == "ai" || extension == "md")
+            || self.agent.contains(std::path::MAIN_SEPARATOR) && !self.is_in(configuration);
+        let (toolbox, name) =
+            if is_file { add(configuration, file, path)? } else { find(configuration, &self.agent)? };
+        let entry =
+            configuration.toolboxes.get_mut(&toolbox).and_then(|toolbox| toolbox.agents.get_mut(&name));
+        match entry {
+            Some(AgentEntry::Usable(agent)) => {
+                if !self.model.is_empty() {
+                    agent.models.clone_from(&self.model);
+                }
+                agent.max_turns = self.max_turns.unwrap_or(agent.max_turns);
+                Ok(Chosen { toolbox, agent: (**agent).clone() })
+            }
+            Some(AgentEntry::Unusable { problems, .. }) => {
+                let told: Vec<String> = problems.iter().map(config::Problem::render).collect();
+                Err(Refusal::new(Refusal::CONFIGURATION, told.join("\n")))
+            }
+            None => Err(unknown(configuration, &self.agent)),
+        }
+    }
+
+    /// Whether the configuration has an agent that is called so.
+    fn is_in(&self, configuration: &Configuration) -> bool {
+        find(configuration, &self.agent).is_ok()
+    }
+
+    /// The arguments of the call.
+    fn arguments(&self, agent: &AgentSettings, prompt: &str) -> Result<Value, Refusal> {
+        let title: String =
+            prompt.trim().lines().next().unwrap_or_default().chars().take(TITLE_CHARACTERS).collect();
+        match agent.input.format {
+            InputFormat::Text => {
+                let usual = match (self.json, io::stdout().is_terminal()) {
+                    (true, _) => ReportFormat::Markdown,
+                    (false, true) => ReportFormat::Tty,
+                    (false, false) => ReportFormat::Pipe,
+                };
+                let format = agent.output.format.unwrap_or(usual);
+                Ok(json!({"prompt": prompt, "reason": title, "format": format.as_str()}))
+            }
+            InputFormat::Json => {
+                let mut asked: Map<String, Value> = serde_json::from_str(prompt).map_err(|error| {
+                    let schema = agent.input.schema.as_ref().map(Value::to_string).unwrap_or_default();
+                    let text = format!(
+                        "error[invalid_parameters]: the agent '{}' is asked with a JSON object: {error}\n  help: it \
+                         must be as {schema} says",
+                        agent.name
+                    );
+                    Refusal::new(Refusal::REFUSED, text)
+                })?;
+                asked.entry("reason").or_insert_with(|| "asked on the command line".into());
+                Ok(Value::Object(asked))
+            }
+        }
+    }
+
+    async fn ask(&self, board: &Board, chosen: &Chosen, arguments: Value) -> Result<ExitCode, Refusal> {
+        let caller = board.runtime.caller(CallerOptions::default());
+        let loudness = if self.quiet { Loudness::Quiet } else { Loudness::Usual };
+        let mut progress = Progress::of(&board.runtime, loudness);
+        let server = ServerName::new(agents::SERVER).expect("it is a short word");
+        let tool = ToolId { toolbox: chosen.toolbox.clone(), server, name: chosen.agent.name.clone() };
+        let mut call = Call::new(ToolRef::Id(tool), Arguments::from(arguments));
+        call.context.origin = Origin::Program;
+        let running = caller.start(call);
+        let ended = tokio::select! {
+            ended = running => ended,
+            never = progress.follow() => match never {},
+            () = told() => return Err(Refusal::new(Refusal::INTERRUPTED, "interrupted")),
+        };
+        progress.catch_up();
+        self.tell(&chosen.agent, &caller, &ended)
+    }
+
+    /// Prints what came of it.
+    fn tell(&self, agent: &AgentSettings, caller: &Caller, ended: &Ended) -> Result<ExitCode, Refusal> {
+        let session = caller.tree().snapshot();
+        let report = Report::of(agent, &session, ended);
+        if !self.quiet {
+            eprintln!("{}", report.summary());
+        }
+        if self.json {
+            println!("{}", report.document());
+        } else if let Some(answer) = report.answer() {
+            println!("{answer}");
+        }
+        match report.error() {
+            None => Ok(ExitCode::SUCCESS),
+            Some((kind, _)) if self.json => Ok(ExitCode::from(Refusal::code_of(kind))),
+            Some((kind, text)) => {
+                Err(Refusal::new(Refusal::code_of(kind), format!("error[{}]: {text}", kind.as_str())))
+            }
+        }
+    }
+}
+
+/// Whether an agent, and everybody whom it may call or hand over to, has a model that can be used.
+fn check_models(chosen: &Chosen, configuration: &Configuration) -> Result<(), Refusal> {
+    let beside = configuration.toolboxes.get(&chosen.toolbox).map(|toolbox| &toolbox.agents);
+    let (mut waiting, mut seen) = (vec![chosen.agent.name.clone()], Vec::new());
+    while let Some(name) = waiting.pop() {
+        let Some(AgentEntry::Usable(agent)) = beside.and_then(|agents| agents.get(&name)) else { continue };
+        check_models_of(agent, configuration)?;
+        seen.push(name);
+        let named = agent.agents.iter().chain(&agent.destinations).chain(&agent.handoff);
+        waiting.extend(named.filter(|name| !seen.contains(name)).cloned());
+    }
+    Ok(())
+}
+
+fn check_models_of(agent: &AgentSettings, configuration: &Configuration) -> Result<(), Refusal> {
+    let obstacle = |model: &ModelName| agents::obstacle(model, &configuration.providers);
+    let told = |model: &ModelName| Some(format!("the model '{model}': {}", obstacle(model)?));
+    let obstacles: Vec<String> = agent.models.iter().filter_map(told).collect();
+    if obstacles.len() < agent.models.len() {
+        return Ok(());
+    }
+    let names: Vec<&str> = configuration.providers.keys().map(ModelProviderName::as_str).collect();
+    let help = if names.is_empty() {
+        "describe a provider of models in the configuration, under providers".to_owned()
+    } else {
+        format!(
+            "there are the providers {}; name another model in its file, or with --model",
+            names.join(", ")
+        )
+    };
+    let (name, obstacles) = (&agent.name, obstacles.join("\n  "));
+    let text = format!(
+        "error[config_invalid]: the agent '{name}' has no model that can be used\n  {obstacles}\n  help: {help}"
+    );
+    Err(Refusal::new(Refusal::CONFIGURATION, text))
+}
+
+/// Adds the agent of a file, and those that it names, unless the configuration has it already.
+fn add(
+    configuration: &mut Configuration,
+    file: &Path,
+    path: &Path,
+) -> Result<(ToolboxName, ToolName), Refusal> {
+    let canonical = file.canonicalize().ok();
+    for (toolbox, described) in &configuration.toolboxes {
+        let is_it = |entry: &AgentEntry| Some(entry.path()) == canonical.as_deref();
+        if let Some((name, _)) = described.agents.iter().find(|(_, entry)| is_it(entry)) {
+            return Ok((toolbox.clone(), name.clone()));
+        }
+    }
+    let project = path.parent().filter(|folder| *folder != Path::new("")).unwrap_or(Path::new("."));
+    let loaded = config::load_agent(file, project).map_err(|error| match &error {
+        ConfigurationError::NotThere { path } => {
+            let text = format!("error[unknown_agent]: there is no agent {}. Check the path", path.display());
+            Refusal::new(Refusal::NOT_FOUND, text)
+        }
+        _ => Refusal::new(Refusal::CONFIGURATION, reload::words(&error)),
+    })?;
+    for warning in &loaded.warnings {
+        eprintln!("{warning}");
+    }
+    let toolbox = place_for(configuration, loaded.agents.keys());
+    let agents = loaded.agents.into_iter().map(|(name, agent)| (name, AgentEntry::Usable(Box::new(agent))));
+    configuration.toolboxes.entry(toolbox.clone()).or_default().agents.extend(agents);
+    Ok((toolbox, loaded.name))
+}
+
+/// A toolbox where none of these names is taken.
+fn place_for<'n>(configuration: &Configuration, names: impl Iterator<Item = &'n ToolName>) -> ToolboxName {
+    let names: Vec<&ToolName> = names.collect();
+    let is_free = |toolbox: &ToolboxName| {
+        let described = configuration.toolboxes.get(toolbox);
+        !described.is_some_and(|described| names.iter().any(|name| described.agents.contains_key(*name)))
+    };
+    let others = (1..).map(|number| format!("run-{number}"));
+    let candidates = std::iter::once("default".to_owned()).chain(others);
+    let mut candidates = candidates.map(|name| ToolboxName::new(name).expect("it is short"));
+    candidates.find(is_free).expect("there are more numbers than toolboxes")
+}
+
+/// The agent of a name: `name`, `agent__name`, or `toolbox/name` where that is needed.
+fn find(configuration: &Configuration, written: &str) -> Result<(ToolboxName, ToolName), Refusal> {
+    let (toolbox, name) =
+        written.rsplit_once('/').map_or((None, written), |(toolbox, name)| (Some(toolbox), name));
+    let name = name.strip_prefix("agent__").unwrap_or(name);
+    let found: Vec<(&ToolboxName, &ToolName)> = configuration
+        .toolboxes
+        .iter()
+        .filter(|(candidate, _)| toolbox.is_none_or(|toolbox| candidate.as_str() == toolbox))
+        .filter_map(|(toolbox, described)| Some((toolbox, described.agents.get_key_value(name)?.0)))
+        .collect();
+    match found.as_slice() {
+        [(toolbox, name)] => Ok(((*toolbox).clone(), (*name).clone())),
+        [] => Err(unknown(configuration, written)),
+        several => {
+            let several: Vec<String> =
+                several.iter().map(|(toolbox, name)| format!("{toolbox}/{name}")).collect();
+            let text = format!(
+                "error[unknown_agent]: '{written}' may be {}. Name one of them",
+                several.join(" or ")
+            );
+            Err(Refusal::new(Refusal::NOT_FOUND, text))
+        }
+    }
+}
+
+fn unknown(configuration: &Configuration, written: &str) -> Refusal {
+    let names =
+        configuration.toolboxes.values().flat_map(|toolbox| toolbox.agents.keys()).map(ToolName::as_str);
+    let names: Vec<&str> = names.collect();
+    let help = match config::near(written, names.iter().copied()) {
+        Some(meant) => format!("did you mean {meant}?"),
+        None if names.is_empty() => {
+            "name the file of one, or list files under agents in the configuration".to_owned()
+        }
+        None => format!("there are {}; or name the file of one", names.join(", ")),
+    };
+    Refusal::new(
+        Refusal::NOT_FOUND,
+        format!("error[unknown_agent]: there is no agent '{written}'\n  help: {help}"),
+    )
+}

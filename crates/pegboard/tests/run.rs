@@ -1,0 +1,323 @@
+//! `pegboard run`: agents that are asked once.
+
+#![expect(clippy::unwrap_used, reason = "a test says what it expects by failing")]
+
+use std::fmt::Write;
+use std::process::Stdio;
+
+use insta::assert_snapshot;
+use pegboard_testkit::model_server::{Act, ModelServer, Script, Turn, When};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tokio::io::AsyncWriteExt;
+use tokio::process::Command;
+
+/// A folder with a configuration, an agent, and a model that follows a script.
+struct Stage {
+    folder: TempDir,
+    model: ModelServer,
+}
+
+/// What a run came to.
+struct Ran {
+    code: Option<i32>,
+    answer: String,
+    said: String,
+}
+
+impl Stage {
+    async fn new(script: Script) -> Self {
+        let stage =
+            Self { folder: tempfile::tempdir().unwrap(), model: ModelServer::start(script).await.unwrap() };
+        let url = stage.model.chat_url();
+        let configuration = json!({
+            "pegboard": 1,
+            "agents": ["agents/*.md"],
+            "providers": {
+                "local": {"type": "openai-compatible", "baseUrl": url, "models": {
+                    "dear": {"pricing": {"input": 1_000, "output": 2_000}},
+                }},
+                "cloud": {"type": "anthropic", "apiKey": "${KEY_THAT_NOBODY_HAS}"},
+            },
+        });
+        stage.write("pegboard.json", &configuration.to_string());
+        stage.write(
+            "agents/terse.md",
+            "---\ndescription: Says it briefly\nmodels: [local/small]\n---\nBe brief.\n",
+        );
+        stage
+    }
+
+    fn write(&self, path: &str, text: &str) {
+        let path = self.folder.path().join(path);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, text).unwrap();
+    }
+
+    fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_pegboard"));
+        command
+            .arg("run")
+            .args(arguments)
+            .current_dir(self.folder.path())
+            .env("PEGBOARD_STATE", self.folder.path().join("state"))
+            .env_remove("PEGBOARD_LOG")
+            .env_remove("WORKBENCH_CONFIG")
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .kill_on_drop(true);
+        command
+    }
+
+    async fn run(&self, arguments: &[&str]) -> Ran {
+        let output = self.command(arguments).output().await.unwrap();
+        self.ran(&output)
+    }
+
+    fn ran(&self, output: &std::process::Output) -> Ran {
+        let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
+        let here = self.folder.path().canonicalize().unwrap();
+        let plain = |text: String| {
+            let text = text.replace(&format!("{}/", here.display()), "");
+            text.replace(&format!("{}/", self.folder.path().display()), "")
+        };
+        Ran { code: output.status.code(), answer: text(&output.stdout), said: plain(text(&output.stderr)) }
+    }
+}
+
+/// An agent's final report.
+fn report(format: &str, status: &str, content: &str) -> Act {
+    Act::calls([("agent__final_report", json!({"status": status, "format": format, "content": content}))])
+}
+
+/// A text without the times in it.
+fn timeless(text: &str) -> String {
+    let is_time = |word: &str| {
+        let word = word.trim_end_matches(',');
+        word.ends_with('s') && word.starts_with(|first: char| first.is_ascii_digit())
+    };
+    let line = |line: &str| {
+        let words = line.split(' ').map(|word| match (is_time(word), word.ends_with(',')) {
+            (true, true) => "TIME,",
+            (true, false) => "TIME",
+            (false, _) => word,
+        });
+        words.collect::<Vec<_>>().join(" ")
+    };
+    text.lines().map(line).collect::<Vec<_>>().join("\n")
+}
+
+/// A turn of one model alone.
+fn of(model: &str, act: Act) -> Turn {
+    Turn { when: When { model: Some(model.to_owned()), ..When::default() }, times: 1, act }
+}
+
+#[tokio::test]
+async fn the_answer_is_all_that_is_printed_and_the_rest_is_told() {
+    let stage = Stage::new(Script {
+        turns: vec![
+            of(
+                "small",
+                Act::calls([(
+                    "agent__helper",
+                    json!({"prompt": "6*7?", "reason": "sum", "format": "sub-agent"}),
+                )]),
+            ),
+            of("dear", report("sub-agent", "success", "42")),
+            of("small", report("pipe", "success", "It is 42.")),
+        ],
+    })
+    .await;
+    stage.write("asker.md", "---\nmodels: [local/small]\nagents: [helper.ai]\n---\nAsk the helper.\n");
+    stage.write("helper.ai", "#!/usr/bin/env pegboard\n---\nmodels: [local/dear]\n---\nCount.\n");
+    let ran = stage.run(&["asker.md", "What is 6*7?"]).await;
+    assert_eq!((ran.code, ran.answer.as_str()), (Some(0), "It is 42.\n"), "{}", ran.said);
+    assert_snapshot!(timeless(&ran.said), @"
+    1-1 agent__asker …
+    1-1 agent__asker turn 1 of 10
+    1-1 agent__asker local/small replied in TIME, 10 tokens in, 5 out
+    1-1.1-2 agent__helper …
+    1-1.1-2 agent__helper turn 1 of 10
+    1-1.1-2 agent__helper local/dear replied in TIME, 10 tokens in, 5 out, $0.0200
+    1-1.1-2 agent__helper done in TIME, 143 bytes
+    1-1 agent__asker turn 2 of 10
+    1-1 agent__asker local/small replied in TIME, 10 tokens in, 5 out
+    1-1 agent__asker done in TIME, 145 bytes
+    Done  asker: 2 turns, 2 tools, 30 tokens in, 15 out, $0.0200
+    ");
+    assert_eq!((stage.model.violations(), stage.model.n_left()), (Vec::new(), 0));
+}
+
+#[tokio::test]
+async fn a_document_says_how_the_answer_came_about() {
+    let stage = Stage::new(Script::of([report("markdown", "partial", "*Perhaps.*")])).await;
+    let ran = stage.run(&["terse", "Is it?", "--json", "--quiet", "--model", "local/dear"]).await;
+    assert_eq!((ran.code, ran.said.as_str()), (Some(0), ""));
+    let mut document: Value = serde_json::from_str(&ran.answer).unwrap();
+    let tree = document["opTree"].take();
+    let session = &tree["turns"][0]["ops"][0];
+    assert_eq!((&session["kind"], &session["status"]), (&json!("session"), &json!("ok")), "{tree:#}");
+    let model = &session["childSession"]["turns"][0]["ops"][0];
+    assert_eq!((&model["kind"], &model["name"]), (&json!("llm"), &json!("dear")), "{tree:#}");
+    assert_snapshot!(format!("{document:#}"), @r#"
+    {
+      "agent": "terse",
+      "status": "partial",
+      "format": "markdown",
+      "answer": "*Perhaps.*",
+      "metadata": {
+        "status": "partial"
+      },
+      "turns": 1,
+      "tools": 1,
+      "tokens": {
+        "input": 10,
+        "output": 5,
+        "cacheRead": 0,
+        "cacheWrite": 0
+      },
+      "costUsd": 0.02,
+      "opTree": null
+    }
+    "#);
+    assert_eq!(stage.model.requests()[0].body["model"], "dear");
+}
+
+#[tokio::test]
+async fn an_answer_of_an_agent_with_a_schema_is_data() {
+    let act = Act::calls([(
+        "agent__final_report",
+        json!({"status": "success", "format": "json", "content_json": {"sum": 42}}),
+    )]);
+    let stage = Stage::new(Script::of([act.clone(), act])).await;
+    let text = "---
+models: local/small
+input: {format: json, schema: {type: object, properties: {a: {type: integer}}, required: [a]}}
+output: {format: json, schema: {type: object, required: [sum]}}
+---
+Add.
+";
+    stage.write("adder.md", text);
+    let ran = stage.run(&["adder.md", r#"{"a": 41}"#, "-q"]).await;
+    assert_eq!((ran.code, ran.answer.as_str()), (Some(0), "{\"sum\":42}\n"), "{}", ran.said);
+    let ran = stage.run(&["adder.md", r#"{"a": 41}"#, "-q", "--json"]).await;
+    let document: Value = serde_json::from_str(&ran.answer).unwrap();
+    assert_eq!((&document["answer"], &document["format"]), (&json!({"sum": 42}), &json!("json")));
+    for (question, expected) in [
+        ("41", "error[invalid_parameters]: the agent 'adder' is asked with a JSON object"),
+        (r#"{"a": "x"}"#, "error[invalid_parameters]: "),
+    ] {
+        let ran = stage.run(&["adder.md", question, "-q"]).await;
+        assert_eq!((ran.code, ran.answer.as_str()), (Some(7), ""), "{}", ran.said);
+        assert!(ran.said.starts_with(expected), "{}", ran.said);
+    }
+}
+
+#[tokio::test]
+async fn an_agent_that_reports_failure_has_answered_and_failed() {
+    let stage = Stage::new(Script::of([report("pipe", "failure", "I do not know.")])).await;
+    let ran = stage.run(&["agent__terse", "Who is it?", "-q"]).await;
+    assert_eq!((ran.code, ran.answer.as_str()), (Some(1), "I do not know.\n"));
+    assert_eq!(ran.said, "error[execution_error]: the agent 'terse' reports failure\n");
+}
+
+#[tokio::test]
+async fn a_question_may_be_piped_in() {
+    let stage = Stage::new(Script::of([report("pipe", "success", "Yes.")])).await;
+    let mut child = stage.command(&["default/terse", "-", "-q"]).stdin(Stdio::piped()).spawn().unwrap();
+    child.stdin.take().unwrap().write_all(b"Is it piped?").await.unwrap();
+    let ran = stage.ran(&child.wait_with_output().await.unwrap());
+    assert_eq!((ran.code, ran.answer.as_str()), (Some(0), "Yes.\n"), "{}", ran.said);
+    assert!(stage.model.requests()[0].body.to_string().contains("Is it piped?"));
+}
+
+#[tokio::test]
+async fn what_is_wrong_is_told_with_a_code() {
+    let stage = Stage::new(Script::default()).await;
+    stage.write("agents/research.md", "---\nmodels: [cloud/large, nowhere/m]\n---\nFind out.\n");
+    stage.write("bad.md", "---\nmodels: [local/small]\nmaxTurn: 3\n---\nDo it.\n");
+    stage.write("needy.md", "---\nmodels: [local/small]\nagents: [agents/research.md]\n---\nDo it.\n");
+    let mut told = String::new();
+    for arguments in [
+        &["reserch", "Hello"][..],
+        &["elsewhere/terse", "Hello"],
+        &["gone.md", "Hello"],
+        &["bad.md", "Hello"],
+        &["research", "Hello"],
+        &["needy.md", "Hello"],
+        &["terse", "Hello", "--model", "locl/small"],
+        &["terse", " "],
+        &["terse", "Hello", "--config", "gone.yaml"],
+    ] {
+        let ran = stage.run(arguments).await;
+        assert_eq!(ran.answer, "", "{arguments:?}");
+        writeln!(told, "{arguments:?}: {}\n{}", ran.code.unwrap(), ran.said).unwrap();
+    }
+    assert_snapshot!(told, @r#"
+    ["reserch", "Hello"]: 4
+    error[unknown_agent]: there is no agent 'reserch'
+      help: did you mean research?
+
+    ["elsewhere/terse", "Hello"]: 4
+    error[unknown_agent]: there is no agent elsewhere/terse. Check the path
+
+    ["gone.md", "Hello"]: 4
+    error[unknown_agent]: there is no agent gone.md. Check the path
+
+    ["bad.md", "Hello"]: 3
+    error[config_invalid]: bad.md:3:1  maxTurn
+       3 | maxTurn: 3
+         | ^^^^^^^ unknown setting
+      help: did you mean maxTurns?
+    1 error: nothing of this file is used
+
+    ["research", "Hello"]: 3
+    error[config_invalid]: the agent 'research' has no model that can be used
+      the model 'cloud/large': the provider 'cloud' cannot be used: needs: KEY_THAT_NOBODY_HAS
+      the model 'nowhere/m': there is no provider 'nowhere'
+      help: there are the providers local, cloud; name another model in its file, or with --model
+
+    ["needy.md", "Hello"]: 3
+    error[config_invalid]: the agent 'research' has no model that can be used
+      the model 'cloud/large': the provider 'cloud' cannot be used: needs: KEY_THAT_NOBODY_HAS
+      the model 'nowhere/m': there is no provider 'nowhere'
+      help: there are the providers local, cloud; name another model in its file, or with --model
+
+    ["terse", "Hello", "--model", "locl/small"]: 3
+    error[config_invalid]: the agent 'terse' has no model that can be used
+      the model 'locl/small': there is no provider 'locl'
+      help: there are the providers local, cloud; name another model in its file, or with --model
+
+    ["terse", " "]: 2
+    error: the agent is asked nothing. Write the question behind the agent, or pipe it in
+
+    ["terse", "Hello", "--config", "gone.yaml"]: 3
+    error[config_invalid]: gone.yaml: there is no such file. Check the path, or write one: {"mcpServers": {"files": {"command": "my-server"}}}
+    "#);
+    let ran = stage.run(&["terse", "Hello", "--model", "small"]).await;
+    assert!(ran.code == Some(2) && ran.said.contains("write PROVIDER/model"), "{}", ran.said);
+    assert_eq!(stage.model.requests(), []);
+}
+
+#[tokio::test]
+async fn a_model_that_refuses_is_told() {
+    let stage = Stage::new(Script::of([Act::refusal(401, "invalid_api_key", "wrong key")])).await;
+    let ran = stage.run(&["terse", "Hello", "--quiet"]).await;
+    assert_eq!((ran.code, ran.answer.as_str()), (Some(1), ""), "{}", ran.said);
+    assert!(ran.said.starts_with("error[") && ran.said.contains("wrong key"), "{}", ran.said);
+}
+
+#[cfg(unix)]
+#[tokio::test]
+async fn whoever_interrupts_it_leaves_nothing_running() {
+    use rustix::process::{Pid, Signal, kill_process};
+
+    let stage = Stage::new(Script::of([Act::Hang])).await;
+    let child = stage.command(&["terse", "Hello"]).spawn().unwrap();
+    stage.model.until_hanging(1).await;
+    kill_process(Pid::from_raw(i32::try_from(child.id().unwrap()).unwrap()).unwrap(), Signal::INT).unwrap();
+    let ran = stage.ran(&child.wait_with_output().await.unwrap());
+    assert_eq!((ran.code, ran.answer.as_str()), (Some(130), ""), "{}", ran.said);
+    stage.model.until_hanging(0).await;
+}
