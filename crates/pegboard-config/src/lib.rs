@@ -75,6 +75,11 @@ pub fn load(
 #[doc = include_str!("../../../docs/configuration.md")]
 struct Page;
 
+/// The page about agents, whose example in Rust must work.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/agents.md")]
+struct AgentsPage;
+
 /// The refusal of a text that is no tree.
 fn refusal(text: &Text, error: tree::SyntaxError) -> ConfigurationError {
     let problem = text.problem(Severity::Error, (error.span, String::new()), error.message, error.help);

@@ -55,7 +55,7 @@ fn name(text: &str) -> ToolName {
 }
 
 /// An agent that says everything there is to say.
-const WHOLE: &str = r#"#!/usr/bin/env pegboard
+pub(crate) const WHOLE: &str = r#"#!/usr/bin/env pegboard
 ---
 description: Finds things out
 usage: Ask it a question

@@ -7,6 +7,7 @@ use serde_json::Value;
 use super::load_text;
 
 const PAGE: &str = include_str!("../../../../docs/configuration.md");
+const AGENTS: &str = include_str!("../../../../docs/agents.md");
 
 #[test]
 fn the_whole_example_is_right() {
@@ -58,5 +59,34 @@ fn every_setting_is_on_the_page() {
     let tables = definitions.iter().map(|name| &schema["$defs"][*name]).chain([&schema, server, provider]);
     for name in tables.flat_map(|table| table["properties"].as_object().unwrap().keys()) {
         assert!(PAGE.contains(&format!("`{name}`")) || name == "pegboard", "{name} is not on the page");
+    }
+}
+
+/// The first text in a page that is fenced as one of this language.
+fn example<'p>(page: &'p str, language: &str) -> &'p str {
+    let (_, rest) = page.split_once(&format!("```{language}\n")).unwrap();
+    rest.split_once("```").unwrap().0
+}
+
+#[test]
+fn the_example_of_an_agent_is_right() {
+    let folder = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
+    std::fs::create_dir(folder.path().join("agents")).unwrap();
+    write("pegboard.yaml", example(AGENTS, "yaml"));
+    write("agents/reader.md", example(AGENTS, "markdown"));
+    write("agents/rules.txt", "Be kind.\n");
+    let configuration =
+        pegboard_config::load(&folder.path().join("pegboard.yaml"), &super::environment).unwrap();
+    assert_eq!(configuration.problems, []);
+    assert_eq!(configuration.toolboxes["default"].agents.len(), 1);
+}
+
+#[test]
+fn every_setting_of_an_agent_is_on_its_page() {
+    let (_, header) = super::agents::WHOLE.split_once("---\n").unwrap();
+    let header: Value = serde_saphyr::from_str(header.split_once("---\n").unwrap().0).unwrap();
+    for name in header.as_object().unwrap().keys() {
+        assert!(AGENTS.contains(&format!("`{name}`")), "{name} is not on the page");
     }
 }
