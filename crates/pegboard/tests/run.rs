@@ -301,6 +301,21 @@ async fn what_is_wrong_is_told_with_a_code() {
 }
 
 #[tokio::test]
+async fn an_answer_that_may_be_given_again_is_not_asked_for_twice() {
+    let answers = ["One.", "Two.", "Three."].map(|text| report("pipe", "success", text));
+    let stage = Stage::new(Script::of(answers)).await;
+    let agent = |prompt: &str| format!("---\nmodels: [local/small]\ncache: 1h\n---\n{prompt}\n");
+    stage.write("kept.md", &agent("Be brief."));
+    assert_eq!(stage.run(&["kept.md", "Hello"]).await.answer, "One.\n");
+    assert_eq!(stage.run(&["kept.md", "Hello"]).await.answer, "One.\n");
+    assert_eq!(stage.run(&["kept.md", "Good day"]).await.answer, "Two.\n");
+    // Another agent would say something else.
+    stage.write("kept.md", &agent("Be polite."));
+    assert_eq!(stage.run(&["kept.md", "Hello"]).await.answer, "Three.\n");
+    assert_eq!(stage.model.n_left(), 0);
+}
+
+#[tokio::test]
 async fn a_model_that_refuses_is_told() {
     let stage = Stage::new(Script::of([Act::refusal(401, "invalid_api_key", "wrong key")])).await;
     let ran = stage.run(&["terse", "Hello", "--quiet"]).await;
