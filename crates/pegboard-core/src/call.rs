@@ -21,6 +21,7 @@ use crate::entry::ToolEntry;
 use crate::error::{CallError, Executed};
 use crate::handler;
 use crate::id::{ServerName, ToolId};
+use crate::model::OutputReader;
 use crate::output::Output;
 use crate::store::OutputHandle;
 use crate::trace::TraceParent;
@@ -167,6 +168,8 @@ pub struct CallContext {
     pub tools: Option<Arc<dyn Invoker>>,
     /// The agents that the call is made by, the outermost first. A call by a call has at least those of that one.
     pub agents: Arc<[Arc<str>]>,
+    /// Who reads stored outputs for the caller. A call by a call has the one of that, if it has none.
+    pub reader: Option<Arc<OutputReader>>,
 }
 
 impl CallContext {
@@ -206,6 +209,8 @@ pub struct CallOptions {
     pub timeout: Option<Duration>,
     /// How many bytes of its answer the caller is handed at most, whatever else is configured.
     pub max_output: Option<usize>,
+    /// What is too much of its answer is cut off, and stored nowhere.
+    pub cuts_output: bool,
     /// How urgent the call is, instead of what is configured; from −10 to 10.
     pub priority: Option<i8>,
     /// The call takes no slot of a queue.

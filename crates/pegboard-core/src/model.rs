@@ -49,10 +49,12 @@ use pegboard_json::{Malformed, RawJson};
 
 mod error;
 mod name;
+mod reader;
 mod usage;
 
 pub use error::{ModelError, ModelErrorKind};
 pub use name::{InvalidModelName, ModelName, ModelProviderName};
+pub use reader::OutputReader;
 pub use usage::{Pricing, Usage};
 
 /// Something that can be asked to go on with a conversation.

@@ -13,6 +13,7 @@ use pegboard_core::client::{Answers, AskError, Client, Lending, NoClient, Notice
 use pegboard_core::diary::Diary;
 use pegboard_core::entry::ToolEntry;
 use pegboard_core::error::{CallError, Executed};
+use pegboard_core::model::OutputReader;
 use pegboard_core::provider::ToolKind;
 use pegboard_core::task::{TaskUse, lifetime};
 use pegboard_core::text::clipped;
@@ -75,6 +76,7 @@ pub(crate) struct Track {
     deadline: Option<Instant>,
     trace_parent: Option<TraceParent>,
     agents: Arc<[Arc<str>]>,
+    reader: Option<Arc<OutputReader>>,
     /// The span of this call, if somebody keeps spans.
     own_span: OnceLock<TraceParent>,
     operation: Mutex<Option<Operation>>,
@@ -121,6 +123,7 @@ impl Track {
             deadline: call.context.deadline,
             trace_parent: call.context.trace_parent,
             agents: Arc::clone(&call.context.agents),
+            reader: call.context.reader.clone(),
             own_span: OnceLock::new(),
             operation: Mutex::new(Some(operation)),
             subject: Mutex::default(),
@@ -318,6 +321,7 @@ impl Track {
         if context.agents.len() < self.agents.len() {
             context.agents = Arc::clone(&self.agents);
         }
+        context.reader = context.reader.take().or_else(|| self.reader.clone());
         let running = start(tree, call);
         let tasks = self.caller.shared().tasks.clone();
         // On a task of its own, so that calls in calls in calls do not pile up on one stack.

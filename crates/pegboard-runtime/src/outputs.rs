@@ -20,6 +20,7 @@ use crate::event::{Event, StoreReason};
 use crate::flight::Flight;
 use crate::reading::{self, JsonPath, Stats};
 
+mod model;
 mod tool;
 
 pub(crate) use tool::tool_output;
@@ -106,7 +107,8 @@ impl Outputs {
 
     async fn keep(&self, flight: &Flight, body: &Body) -> Result<OutputHandle, StoreError> {
         let shared = flight.runtime();
-        let (store, true) = (self.store.as_deref(), shared.settings().tool_output.enabled) else {
+        let is_stored = shared.settings().tool_output.enabled && !flight.call.context().options.cuts_output;
+        let (store, true) = (self.store.as_deref(), is_stored) else {
             return Err(StoreError::Failed { reason: "outputs are not stored".to_owned() });
         };
         let store = store.ok_or_else(|| StoreError::Failed { reason: "there is no store".to_owned() })?;
@@ -245,7 +247,8 @@ pub(crate) async fn replace(
             result
         }
         Err(error) => {
-            if shared.settings().tool_output.enabled && shared.outputs.is_on() {
+            let is_wanted = !flight.call.context().options.cuts_output;
+            if shared.settings().tool_output.enabled && shared.outputs.is_on() && is_wanted {
                 warn!(%error, "An output could not be stored; it is cut instead.");
             }
             let text = String::from_utf8_lossy(&body.bytes);

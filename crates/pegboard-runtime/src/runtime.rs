@@ -15,6 +15,7 @@ use indexmap::IndexMap;
 use pegboard_core::arguments::Arguments;
 use pegboard_core::call::{Call, ToolRef};
 use pegboard_core::error::CallError;
+use pegboard_core::model::OutputReader;
 use pegboard_core::provider::ServerState;
 use pegboard_core::redact::{self, Redactor};
 use pegboard_core::settings::{QueueSettings, RuntimeSettings};
@@ -96,6 +97,8 @@ pub(crate) struct Shared {
     pub(crate) flights: Flights,
     pub(crate) slots: Option<Arc<dyn SlotStore>>,
     pub(crate) outputs: Outputs,
+    /// Who reads stored outputs for callers that have nobody for it.
+    pub(crate) reader: Option<Arc<OutputReader>>,
     pub(crate) sessions: Option<Sessions>,
     pub(crate) traces: Option<Traces>,
     pub(crate) events: Events,

@@ -9,11 +9,11 @@ use pegboard_core::entry::{Annotations, ToolEntry};
 use pegboard_core::error::CallError;
 use pegboard_core::handler::Handler;
 use pegboard_core::output::Output;
-use pegboard_core::settings::OutputSettings;
 use pegboard_core::store::StoredOutput;
 use tokio::sync::Semaphore;
 
-use crate::reading::{self, Effort, ReadError, Request, Stats, View, chunks};
+use super::model::{self, Asked};
+use crate::reading::{self, Effort, Request};
 use crate::runtime::Shared;
 
 /// How many bytes of a stored output are handed over at once if nobody says otherwise.
@@ -70,13 +70,19 @@ impl Reader {
         };
         let settings = shared.settings();
         let max_bytes = settings.tool_response_max_bytes.unwrap_or(PAGE_BYTES);
+        let reader = call.context().reader.as_deref().or(shared.reader.as_deref());
+        let settings = model::settings_of(reader, &settings.tool_output);
+        let output = Arc::new(output);
+        if let Some(extract) = request.view.extract() {
+            let asked =
+                Asked { output: &output, handle: &request.handle, extract, settings: &settings, max_bytes };
+            let diary = call.context().tools.as_ref().map(|tools| tools.diary());
+            return asked.answer(&request.view, reader, diary).await;
+        }
         aside(move |effort| {
-            let StoredOutput { body, content_type, .. } = &output;
+            let StoredOutput { body, content_type, .. } = &*output;
             match reading::read_within(body, content_type, &request.view, max_bytes, effort) {
                 Ok(reading) => Output::new(reading.text.into()),
-                Err(ReadError::NeedsModel { .. }) => {
-                    without_model(body, &request.view, &settings.tool_output, max_bytes)
-                }
                 Err(error) => Output::failure(format!("{error}.")),
             }
         })
@@ -98,29 +104,4 @@ pub(super) async fn aside<T: Send + 'static>(
         work(&effort)
     });
     done.await.map_err(|error| CallError::Panicked { message: error.to_string() })
-}
-
-/// What can be said without a model: the beginning and the end, and how to find the rest.
-fn without_model(body: &[u8], view: &View, settings: &OutputSettings, max_bytes: usize) -> Output {
-    let Ok(text) = std::str::from_utf8(body) else {
-        let stats = Stats::of(body);
-        return Output::failure(format!("The output is no text: {stats}. Only its stats can be read."));
-    };
-    let mode = match view {
-        View::FullChunked { .. } => "full-chunked",
-        View::ReadGrep { .. } => "read-grep",
-        // A text of few chunks or of long lines is read whole; in others one searches.
-        _ if Stats::of(body).average_line_bytes() >= settings.avg_line_bytes_threshold
-            || chunks(text, max_bytes.max(1), settings.overlap_percent).count() <= settings.max_chunks =>
-        {
-            "full-chunked"
-        }
-        _ => "read-grep",
-    };
-    let note = format!(
-        "No model is there to carry out mode {mode}, so this is the beginning and the end of the output. To find \
-         something in between use mode grep, search, jsonpath or lines.\n\n"
-    );
-    let rest = max_bytes.saturating_sub(note.len()).max(reading::MIN_PAGE_BYTES);
-    Output::new((note + &reading::truncated(text, rest)).into())
 }

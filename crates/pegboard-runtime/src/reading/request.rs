@@ -277,6 +277,24 @@ impl Mode {
 }
 
 impl View {
+    /// The sentence that says what is looked for, if a model has to find it.
+    pub fn extract(&self) -> Option<&str> {
+        match self {
+            Self::Auto { extract } | Self::FullChunked { extract } | Self::ReadGrep { extract } => {
+                Some(extract)
+            }
+            Self::Truncate
+            | Self::Head { .. }
+            | Self::Tail { .. }
+            | Self::Lines { .. }
+            | Self::Grep(_)
+            | Self::Search(_)
+            | Self::JsonPath(_)
+            | Self::Stats
+            | Self::Next(_) => None,
+        }
+    }
+
     /// The name of its mode.
     pub(super) fn mode(&self) -> &'static str {
         match self {

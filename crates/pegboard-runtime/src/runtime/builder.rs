@@ -8,6 +8,7 @@ use arc_swap::ArcSwap;
 use pegboard_core::chain::ChainSpec;
 use pegboard_core::entry::ToolEntry;
 use pegboard_core::id::ServerName;
+use pegboard_core::model::OutputReader;
 use pegboard_core::provider::{Provider, ToolKind};
 use pegboard_core::redact::Redactor;
 use pegboard_core::settings::{RuntimeSettings, ServerSettings};
@@ -41,6 +42,7 @@ pub struct Builder {
     plan: Plan,
     cache: Option<Arc<dyn CacheStore>>,
     outputs: Option<Arc<dyn OutputStore>>,
+    reader: Option<Arc<OutputReader>>,
     slots: Option<Arc<dyn SlotStore>>,
     sessions: Option<Arc<dyn SessionStore>>,
     traces: Option<Arc<dyn TraceStore>>,
@@ -107,6 +109,13 @@ impl Builder {
         self
     }
 
+    /// With a model that reads stored outputs for callers that have none for it.
+    #[must_use]
+    pub fn output_reader(mut self, reader: OutputReader) -> Self {
+        self.reader = Some(Arc::new(reader));
+        self
+    }
+
     /// With a place for slots that several processes share, for queues that are set to.
     #[must_use]
     pub fn slots(mut self, store: Arc<dyn SlotStore>) -> Self {
@@ -166,6 +175,7 @@ impl Builder {
             flights: Flights::default(),
             slots: self.slots,
             outputs: Outputs::new(self.outputs),
+            reader: self.reader,
             sessions: self.sessions.map(|store| Sessions::new(store, SessionSettings::default())),
             traces: self.traces.map(Traces::new),
             events: Events::new(self.observers),
