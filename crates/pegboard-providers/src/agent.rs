@@ -15,7 +15,7 @@ use pegboard_core::entry::ToolEntry;
 use pegboard_core::error::{CallError, ToolError};
 use pegboard_core::handler::Handler;
 use pegboard_core::id::{ServerName, ToolName};
-use pegboard_core::model::{Message, Model, ModelRequest};
+use pegboard_core::model::{Message, Model, ModelName, ModelRequest, OutputReader};
 use pegboard_core::output::Output;
 use pegboard_core::provider::{Local, Offer};
 use pegboard_core::schema::Schema;
@@ -26,7 +26,7 @@ use serde_json::{Value, json};
 use crate::builtin::{self, Content, Desk, Report, ReportStatus, Wanted};
 use crate::model::{Models, Patience};
 use crate::router::{self, Destination};
-use belt::{Belt, Parts};
+use belt::{Belt, Large, Parts};
 use guard::Guard;
 use input::{Input, Task};
 use prompt::Nonce;
@@ -250,19 +250,7 @@ impl Runner {
         line: &Arc<[Arc<str>]>,
     ) -> Result<End, CallError> {
         let settings = &*self.agent;
-        let patience = Patience {
-            timeout: settings.llm_timeout,
-            max_retries: settings.max_retries,
-            ..Patience::default()
-        };
-        let cannot = |problem| {
-            CallError::Failed(ToolError::new(format_args!("the agent '{}': {problem}", settings.name)))
-        };
-        let model = self
-            .shelf
-            .models
-            .fallback(&settings.models, client, patience)
-            .map_err(|error| cannot(error.to_string()))?;
+        let model = self.model(&settings.models, client)?;
         let schema = settings.output.schema.clone().map(Schema::new);
         let desk = Desk::new(Wanted { format: self.format(task), schema });
         let belt = Belt::new(Parts {
@@ -271,11 +259,57 @@ impl Runner {
             agents: Arc::clone(line),
             timeout: settings.tool_timeout,
             max_output: settings.tool_response_max_bytes,
+            large: self.large(client)?,
         });
-        let Surroundings { clock, nonce } = &self.shelf.surroundings;
-        let nonce = Nonce::new(nonce());
-        let request = ModelRequest {
-            system: prompt::system(settings, desk.wanted(), &nonce, clock()),
+        let nonce = Nonce::new((self.shelf.surroundings.nonce)());
+        let request = self.request(task, desk.wanted(), &nonce);
+        let window = model.facts().context_window.or(settings.context_window);
+        let session = Session {
+            settings,
+            tools,
+            client: (line.len() == 1).then_some(client),
+            belt,
+            desk,
+            model: &*model,
+            nonce,
+            guard: Guard::new(window, settings.max_output_tokens),
+            request,
+            state: State::default(),
+        };
+        session.run().await
+    }
+
+    /// The first of these models that replies.
+    fn model(&self, names: &[ModelName], client: &Arc<dyn Client>) -> Result<Arc<dyn Model>, CallError> {
+        let AgentSettings { name, llm_timeout, max_retries, .. } = &*self.agent;
+        let patience = Patience { timeout: *llm_timeout, max_retries: *max_retries, ..Patience::default() };
+        let model = self.shelf.models.fallback(names, client, patience).map_err(|error| {
+            CallError::Failed(ToolError::new(format_args!("the agent '{name}': {error}")))
+        })?;
+        Ok(Arc::new(model))
+    }
+
+    /// What becomes of answers that are too large for it.
+    fn large(&self, client: &Arc<dyn Client>) -> Result<Large, CallError> {
+        let AgentSettings { tool_output: reading, models, .. } = &*self.agent;
+        if reading.is_enabled == Some(false) {
+            return Ok(Large::Cut);
+        }
+        let models = if reading.models.is_empty() { models } else { &reading.models };
+        Ok(Large::Stored(Arc::new(OutputReader {
+            max_chunks: reading.max_chunks,
+            overlap_percent: reading.overlap_percent,
+            avg_line_bytes_threshold: reading.avg_line_bytes_threshold,
+            ..OutputReader::new(self.model(models, client)?)
+        })))
+    }
+
+    /// What the model is asked first.
+    fn request(&self, task: &Task, wanted: &Wanted, nonce: &Nonce) -> ModelRequest {
+        let settings = &*self.agent;
+        let now = (self.shelf.surroundings.clock)();
+        ModelRequest {
+            system: prompt::system(settings, wanted, nonce, now),
             messages: vec![Message::user(task.prompt.as_str())],
             delivery: settings.delivery,
             max_output_tokens: Some(settings.max_output_tokens),
@@ -285,21 +319,7 @@ impl Runner {
             reasoning: settings.reasoning,
             caching: settings.caching,
             ..ModelRequest::default()
-        };
-        let window = model.facts().context_window.or(settings.context_window);
-        let session = Session {
-            settings,
-            tools,
-            client: (line.len() == 1).then_some(client),
-            belt,
-            desk,
-            model: &model,
-            nonce,
-            guard: Guard::new(window, settings.max_output_tokens),
-            request,
-            state: State::default(),
-        };
-        session.run().await
+        }
     }
 
     /// The tools of one session alone.

@@ -76,6 +76,11 @@ impl ModelServer {
         format!("http://{}", self.address)
     }
 
+    /// Goes on with its script, for what could not be known before.
+    pub fn play(&self, turns: impl IntoIterator<Item = Turn>) {
+        self.stage.lock().turns.extend(turns.into_iter().map(script::Progress::new));
+    }
+
     /// Everything that it was asked, in order.
     pub fn requests(&self) -> Vec<Recorded> {
         self.stage.lock().requests.clone()

@@ -15,7 +15,7 @@ use pegboard_core::entry::ToolEntry;
 use pegboard_core::error::CallError;
 use pegboard_core::handler::Handler;
 use pegboard_core::id::ServerName;
-use pegboard_core::model::ToolOffer;
+use pegboard_core::model::{OutputReader, ToolOffer};
 use pegboard_core::output::Output;
 use pegboard_json::RawJson;
 
@@ -34,6 +34,16 @@ pub(super) struct Belt {
     agents: Arc<[Arc<str>]>,
     timeout: Duration,
     max_output: usize,
+    large: Large,
+}
+
+/// What becomes of answers that are too large.
+#[derive(Clone, Debug)]
+pub(super) enum Large {
+    /// They are stored, and read back with the help of a model.
+    Stored(Arc<OutputReader>),
+    /// They are cut.
+    Cut,
 }
 
 #[derive(Debug)]
@@ -65,10 +75,12 @@ pub(super) struct Parts {
     pub(super) timeout: Duration,
     /// How many bytes of an answer are handed over.
     pub(super) max_output: usize,
+    /// What becomes of larger ones.
+    pub(super) large: Large,
 }
 
 impl Belt {
-    pub(super) fn new(Parts { own, selected, agents, timeout, max_output }: Parts) -> Arc<Self> {
+    pub(super) fn new(Parts { own, selected, agents, timeout, max_output, large }: Parts) -> Arc<Self> {
         Arc::new_cyclic(|belt| {
             let mut items = IndexMap::new();
             for tool in own {
@@ -82,7 +94,7 @@ impl Belt {
                 };
                 items.entry(tool.name).or_insert(item);
             }
-            Self { items, agents, timeout, max_output }
+            Self { items, agents, timeout, max_output, large }
         })
     }
 
@@ -128,6 +140,10 @@ impl Belt {
         call.context.origin = Origin::Agent;
         call.context.agents = Arc::clone(&self.agents);
         call.context.options.max_output = Some(max_output.min(self.max_output));
+        match &self.large {
+            Large::Stored(reader) => call.context.reader = Some(Arc::clone(reader)),
+            Large::Cut => call.context.options.cuts_output = true,
+        }
         match item {
             Item::Own(tool) => under.start_own(tool.clone(), call),
             Item::Selected(selected) => {

@@ -7,6 +7,8 @@ mod stage;
 mod builtins;
 mod inputs;
 mod limits;
+mod outputs;
 mod reports;
 mod routers;
+mod sampling;
 mod trees;

@@ -121,7 +121,9 @@ impl Stage {
             models: of_each,
             ..ModelProviderSettings::new(kind)
         };
-        let models = Models::new(&IndexMap::from([(ModelProviderName::new("p").unwrap(), provider)]));
+        let lent = ModelProviderSettings::new(ModelProviderKind::Sampling);
+        let named = |(name, settings)| (ModelProviderName::new(name).unwrap(), settings);
+        let models = Models::new(&IndexMap::from([("p", provider), ("client", lent)].map(named)));
         let surroundings =
             Surroundings { clock: Box::new(|| SystemTime::UNIX_EPOCH), nonce: Box::new(|| NONCE.to_owned()) };
         let agents = Agents::within(agents, models, surroundings).unwrap();
