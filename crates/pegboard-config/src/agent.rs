@@ -103,6 +103,8 @@ struct Stop {
     name: ToolName,
     /// How the one before it names it.
     edge: Edge,
+    /// Those that it names and that cannot be used.
+    unusable: Vec<ToolName>,
 }
 
 /// How an agent names another.
@@ -187,7 +189,9 @@ impl Agents {
             Text::read(shown).map_err(|error| Refusal::wrong(error.to_string(), "name another file"))?;
         let mut page = match Page::open(text) {
             Ok(page) => page,
-            Err(problem) => return self.keep(path.clone(), base_name(&path), Err(vec![*problem])),
+            Err(problem) => {
+                return self.keep(path.clone(), base_name(&path), Err((vec![*problem], Vec::new())));
+            }
         };
         self.read(&mut page, path, shown, edge)
     }
@@ -218,10 +222,11 @@ impl Agents {
         }
         self.names.insert(name.clone(), path.clone());
         let project = if path.starts_with(&self.project) { self.project.clone() } else { folder_of(&path) };
+        let mut unusable = Vec::new();
         let settings = header.map(|header| {
-            self.trail.push(Stop { path: path.clone(), name: name.clone(), edge });
+            self.trail.push(Stop { path: path.clone(), name: name.clone(), edge, unusable: Vec::new() });
             let settings = self.settings(&mut reader, root, (header, &name), (shown, &project));
-            self.trail.pop();
+            unusable = self.trail.pop().map(|stop| stop.unusable).unwrap_or_default();
             settings
         });
         let mut inclusion = Inclusion::new(&project, &path);
@@ -241,7 +246,7 @@ impl Agents {
                 let settings = AgentSettings { path: path.clone(), prompt, ..settings };
                 self.keep(path, name, Ok(settings))
             }
-            None => self.keep(path, name, Err(problems)),
+            None => self.keep(path, name, Err((problems, unusable))),
         }
     }
 
@@ -249,13 +254,16 @@ impl Agents {
         &mut self,
         path: PathBuf,
         name: ToolName,
-        agent: Result<AgentSettings, Vec<Problem>>,
+        agent: Result<AgentSettings, (Vec<Problem>, Vec<ToolName>)>,
     ) -> Result<ToolName, Refusal> {
         let (entry, answer) = match agent {
             Ok(settings) => (AgentEntry::Usable(Box::new(settings)), Ok(name.clone())),
-            Err(problems) => {
+            Err((problems, needs)) => {
                 self.problems.extend(problems.iter().cloned());
-                (AgentEntry::Unusable { path: path.clone(), problems }, Err(Refusal::Unusable(name.clone())))
+                (
+                    AgentEntry::Unusable { path: path.clone(), needs, problems },
+                    Err(Refusal::Unusable(name.clone())),
+                )
             }
         };
         self.loaded.insert(path, Loaded { name, entry });
@@ -326,6 +334,9 @@ impl Agents {
                 }
                 Ok(name) => names.push(name),
                 Err(refusal) => {
+                    if let (Refusal::Unusable(name), Some(stop)) = (&refusal, self.trail.last_mut()) {
+                        stop.unusable.push(name.clone());
+                    }
                     let (message, help) = refusal.words();
                     reader.error(item.span, &way, message, Some(help));
                 }

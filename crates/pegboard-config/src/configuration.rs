@@ -168,6 +168,8 @@ pub enum AgentEntry {
     Unusable {
         /// The file.
         path: PathBuf,
+        /// The agents that it names and that cannot be used either.
+        needs: Vec<ToolName>,
         /// All that is wrong with it.
         problems: Vec<Problem>,
     },

@@ -1,11 +1,11 @@
 //! `pegboard run`: an agent is asked once, and its answer printed.
 
-use std::io::{self, IsTerminal, Read};
+use std::io::{self, IsTerminal, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anstream::{eprintln, println};
+use anstream::eprintln;
 use clap::Args;
 use pegboard::arguments::Arguments;
 use pegboard::call::{Call, Ended, Invoker, Origin, ToolRef};
@@ -193,10 +193,7 @@ impl Run {
                 agent.max_turns = self.max_turns.unwrap_or(agent.max_turns);
                 Ok(Chosen { toolbox, agent: (**agent).clone() })
             }
-            Some(AgentEntry::Unusable { problems, .. }) => {
-                let told: Vec<String> = problems.iter().map(config::Problem::render).collect();
-                Err(Refusal::new(Refusal::CONFIGURATION, told.join("\n")))
-            }
+            Some(AgentEntry::Unusable { .. }) => Err(unusable(configuration, &toolbox, name)),
             None => Err(unknown(configuration, &self.agent)),
         }
     }
@@ -262,9 +259,9 @@ impl Run {
             eprintln!("{}", report.summary());
         }
         if self.json {
-            println!("{}", report.document());
+            print(&report.document().to_string());
         } else if let Some(answer) = report.answer() {
-            println!("{answer}");
+            print(&answer);
         }
         match report.error() {
             None => Ok(ExitCode::SUCCESS),
@@ -274,6 +271,29 @@ impl Run {
             }
         }
     }
+}
+
+/// Prints the answer. Whoever has stopped reading does not want it.
+fn print(answer: &str) {
+    let mut output = anstream::stdout().lock();
+    let _ = writeln!(output, "{answer}").and_then(|()| output.flush());
+}
+
+/// What is wrong with an agent, and with those that it names.
+fn unusable(configuration: &Configuration, toolbox: &ToolboxName, name: ToolName) -> Refusal {
+    let agents = configuration.toolboxes.get(toolbox).map(|toolbox| &toolbox.agents);
+    let (mut waiting, mut seen, mut told) = (vec![name], Vec::new(), Vec::new());
+    while let Some(name) = waiting.pop() {
+        let found = agents.and_then(|agents| agents.get(&name));
+        let Some(AgentEntry::Unusable { needs, problems, .. }) = found.filter(|_| !seen.contains(&name))
+        else {
+            continue;
+        };
+        told.extend(problems.iter().map(config::Problem::render));
+        waiting.extend(needs.iter().rev().cloned());
+        seen.push(name);
+    }
+    Refusal::new(Refusal::CONFIGURATION, told.join("\n"))
 }
 
 /// Whether an agent, and everybody whom it may call or hand over to, has a model that can be used.

@@ -232,29 +232,30 @@ async fn a_question_may_be_piped_in() {
     assert!(stage.model.requests()[0].body.to_string().contains("Is it piped?"));
 }
 
-#[tokio::test]
-async fn what_is_wrong_is_told_with_a_code() {
-    let stage = Stage::new(Script::default()).await;
-    stage.write("agents/research.md", "---\nmodels: [cloud/large, nowhere/m]\n---\nFind out.\n");
-    stage.write("bad.md", "---\nmodels: [local/small]\nmaxTurn: 3\n---\nDo it.\n");
-    stage.write("needy.md", "---\nmodels: [local/small]\nagents: [agents/research.md]\n---\nDo it.\n");
+/// What is told of commands that ask nobody, with their codes.
+async fn told(stage: &Stage, commands: &[&[&str]]) -> String {
     let mut told = String::new();
-    for arguments in [
-        &["reserch", "Hello"][..],
-        &["elsewhere/terse", "Hello"],
-        &["gone.md", "Hello"],
-        &["bad.md", "Hello"],
-        &["research", "Hello"],
-        &["needy.md", "Hello"],
-        &["terse", "Hello", "--model", "locl/small"],
-        &["terse", " "],
-        &["terse", "Hello", "--config", "gone.yaml"],
-    ] {
+    for arguments in commands {
         let ran = stage.run(arguments).await;
         assert_eq!(ran.answer, "", "{arguments:?}");
         writeln!(told, "{arguments:?}: {}\n{}", ran.code.unwrap(), ran.said).unwrap();
     }
-    assert_snapshot!(told, @r#"
+    assert_eq!(stage.model.requests(), []);
+    told
+}
+
+#[tokio::test]
+async fn what_cannot_be_asked_is_told_with_a_code() {
+    let stage = Stage::new(Script::default()).await;
+    stage.write("agents/research.md", "---\nmodels: [cloud/large]\n---\nFind out.\n");
+    let commands: [&[&str]; 5] = [
+        &["reserch", "Hello"],
+        &["elsewhere/terse", "Hello"],
+        &["gone.md", "Hello"],
+        &["terse", " "],
+        &["terse", "Hello", "--config", "gone.yaml"],
+    ];
+    assert_snapshot!(told(&stage, &commands).await, @r#"
     ["reserch", "Hello"]: 4
     error[unknown_agent]: there is no agent 'reserch'
       help: did you mean research?
@@ -265,12 +266,47 @@ async fn what_is_wrong_is_told_with_a_code() {
     ["gone.md", "Hello"]: 4
     error[unknown_agent]: there is no agent gone.md. Check the path
 
+    ["terse", " "]: 2
+    error: the agent is asked nothing. Write the question behind the agent, or pipe it in
+
+    ["terse", "Hello", "--config", "gone.yaml"]: 3
+    error[config_invalid]: gone.yaml: there is no such file. Check the path, or write one: {"mcpServers": {"files": {"command": "my-server"}}}
+    "#);
+    let ran = stage.run(&["terse", "Hello", "--model", "small"]).await;
+    assert!(ran.code == Some(2) && ran.said.contains("write PROVIDER/model"), "{}", ran.said);
+}
+
+#[tokio::test]
+async fn what_is_wrong_with_an_agent_is_told_with_a_code() {
+    let stage = Stage::new(Script::default()).await;
+    stage.write("agents/research.md", "---\nmodels: [cloud/large, nowhere/m]\n---\nFind out.\n");
+    stage.write("bad.md", "---\nmodels: [local/small]\nmaxTurn: 3\n---\nDo it.\n");
+    stage.write("agents/broken.md", "---\nmodels: [local/small]\nmaxTurns: no\n---\nDo it.\n");
+    stage.write("agents/needs-broken.md", "---\nmodels: [local/small]\nagents: broken.md\n---\nDo it.\n");
+    stage.write("needy.md", "---\nmodels: [local/small]\nagents: [agents/research.md]\n---\nDo it.\n");
+    let commands: [&[&str]; 5] = [
+        &["bad.md", "Hello"],
+        &["needs-broken", "Hello"],
+        &["research", "Hello"],
+        &["needy.md", "Hello"],
+        &["terse", "Hello", "--model", "locl/small"],
+    ];
+    assert_snapshot!(told(&stage, &commands).await, @r#"
     ["bad.md", "Hello"]: 3
     error[config_invalid]: bad.md:3:1  maxTurn
        3 | maxTurn: 3
          | ^^^^^^^ unknown setting
       help: did you mean maxTurns?
     1 error: nothing of this file is used
+
+    ["needs-broken", "Hello"]: 3
+    error[config_invalid]: agents/needs-broken.md:3:9  agents
+       3 | agents: broken.md
+         |         ^^^^^^^^^ the agent 'broken' cannot be used
+      help: correct it; what is wrong is told of its file
+    error[config_invalid]: agents/broken.md:3:11  maxTurns
+       3 | maxTurns: no
+         |           ^^ expected a whole number from 0 on, not a text
 
     ["research", "Hello"]: 3
     error[config_invalid]: the agent 'research' has no model that can be used
@@ -288,16 +324,7 @@ async fn what_is_wrong_is_told_with_a_code() {
     error[config_invalid]: the agent 'terse' has no model that can be used
       the model 'locl/small': there is no provider 'locl'
       help: there are the providers local, cloud; name another model in its file, or with --model
-
-    ["terse", " "]: 2
-    error: the agent is asked nothing. Write the question behind the agent, or pipe it in
-
-    ["terse", "Hello", "--config", "gone.yaml"]: 3
-    error[config_invalid]: gone.yaml: there is no such file. Check the path, or write one: {"mcpServers": {"files": {"command": "my-server"}}}
     "#);
-    let ran = stage.run(&["terse", "Hello", "--model", "small"]).await;
-    assert!(ran.code == Some(2) && ran.said.contains("write PROVIDER/model"), "{}", ran.said);
-    assert_eq!(stage.model.requests(), []);
 }
 
 #[tokio::test]
@@ -313,6 +340,16 @@ async fn an_answer_that_may_be_given_again_is_not_asked_for_twice() {
     stage.write("kept.md", &agent("Be polite."));
     assert_eq!(stage.run(&["kept.md", "Hello"]).await.answer, "Three.\n");
     assert_eq!(stage.model.n_left(), 0);
+}
+
+#[cfg(unix)]
+#[tokio::test]
+async fn an_answer_that_nobody_reads_is_no_accident() {
+    let stage = Stage::new(Script::of([report("pipe", "success", "Yes.")])).await;
+    let mut child = stage.command(&["terse", "Hello", "-q"]).spawn().unwrap();
+    drop(child.stdout.take());
+    let ran = stage.ran(&child.wait_with_output().await.unwrap());
+    assert_eq!((ran.code, ran.said.as_str()), (Some(0), ""));
 }
 
 #[tokio::test]
