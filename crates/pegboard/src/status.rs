@@ -20,12 +20,12 @@ pub(crate) async fn say_when_asked(board: &Board) {
             );
         }
     }
-    // Then it ends this program as it would any other.
+    // Then the signal ends this program, as it would any other.
     std::future::pending::<()>().await;
 }
 
 /// There is no such signal there.
 #[cfg(not(unix))]
 pub(crate) async fn say_when_asked(_board: &Board) {
-    std::future::pending().await
+    std::future::pending::<()>().await;
 }

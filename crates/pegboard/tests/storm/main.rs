@@ -41,7 +41,7 @@ const MAX_GROWTH_KIB: usize = 8 * 1024;
 const MAX_MORE_TASKS: usize = 15;
 
 /// Who waits for so long has failed.
-const LONG: Duration = Duration::from_secs(60);
+const LONG: Duration = Duration::from_mins(1);
 
 /// What a client does with one of its calls.
 #[derive(Clone, Copy, Debug)]
