@@ -6,9 +6,8 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anstream::eprintln;
 use pegboard::config::{self, Configuration, ConfigurationError};
-use pegboard::telemetry::Telemetry;
+use pegboard::telemetry::{Telemetry, tell};
 use pegboard::wiring::Board;
 use tokio::time;
 
@@ -39,7 +38,7 @@ pub(crate) fn environment(name: &str) -> Option<String> {
 pub(crate) fn read(path: &Path) -> Result<Configuration, String> {
     let configuration = config::load(path, &environment).map_err(|error| words(&error))?;
     for problem in &configuration.problems {
-        eprintln!("{problem}");
+        tell(&problem.to_string());
     }
     Ok(configuration)
 }
@@ -82,9 +81,9 @@ impl Reloading {
                 Watching::No => "and say so again",
             };
             match reloaded {
-                Ok(changes) => eprintln!("Reloaded  {path}: {changes}"),
+                Ok(changes) => tell(&format!("Reloaded  {path}: {changes}")),
                 Err(problems) => {
-                    eprintln!("{problems}\nKept  what ran before; correct {path}, {then}");
+                    tell(&format!("{problems}\nKept  what ran before; correct {path}, {then}"));
                 }
             }
         }

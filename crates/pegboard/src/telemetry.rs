@@ -4,7 +4,7 @@
 //! events and turn them into log lines and numbers.
 
 use std::fmt;
-use std::io::{self, Write};
+use std::io::Write;
 use std::sync::Arc;
 
 use pegboard_runtime::spans::{PassOn, Spans};
@@ -19,9 +19,11 @@ pub use pegboard_runtime::metrics::{self, Metrics};
 
 use export::Exporter;
 use sink::Sink;
+pub use stderr::{Stderr, tell};
 
 mod export;
 mod sink;
+mod stderr;
 
 /// What is written and exported, and where to.
 pub struct Options {
@@ -83,7 +85,7 @@ impl Default for Options {
         Self {
             filter: "warn".to_owned(),
             format: Format::Text,
-            sink: Box::new(io::stderr()),
+            sink: Box::new(Stderr::default()),
             traces_endpoint: None,
             service_name: "pegboard".to_owned(),
         }

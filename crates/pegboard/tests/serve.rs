@@ -80,3 +80,34 @@ fn a_gateway_that_is_told_to_end_does_so_though_its_client_is_still_there() {
         assert!(end_of(gateway).success(), "{signal}");
     }
 }
+
+#[test]
+fn nobody_waits_for_a_host_that_does_not_read_what_is_logged() {
+    let folder = tempfile::tempdir().expect("there is room");
+    let mut gateway = serving(&folder);
+    let stdout = gateway.stdout.take().expect("it was asked for");
+    let (sender, answers) = std::sync::mpsc::channel();
+    std::thread::spawn(move || BufReader::new(stdout).lines().try_for_each(|line| sender.send(line)));
+    let mut stdin = gateway.stdin.take().expect("it was asked for");
+    let mut ask = |request: &str| {
+        writeln!(stdin, "{request}").expect("the gateway reads");
+        answers.recv_timeout(LONG).expect("the gateway answers").expect("it is text")
+    };
+    let initialize = r#"{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25",
+        "capabilities":{},"clientInfo":{"name":"test","version":"1"}}}"#;
+    ask(&initialize.replace('\n', ""));
+    // Each leaves a line in the log, and all together are more than a pipe holds.
+    for id in 2..1_000 {
+        let call = format!(
+            r#"{{"jsonrpc":"2.0","id":{id},"method":"tools/call","params":{{"name":"nobody_has_this","arguments":{{}}}}}}"#
+        );
+        let answer = ask(&call);
+        assert!(answer.contains("nobody_has_this"), "{answer}");
+    }
+    let mut said = gateway.stderr.take().expect("it was asked for");
+    tell(&gateway, "-TERM");
+    assert!(end_of(gateway).success());
+    let mut log = String::new();
+    std::io::Read::read_to_string(&mut said, &mut log).expect("it is text");
+    assert!(log.len() > 50_000, "so little was logged that nobody can have waited: {} bytes", log.len());
+}

@@ -1,0 +1,71 @@
+//! Standard error, without waiting for whoever reads it.
+
+use std::io::{self, Write};
+
+/// How much a pipe takes at once that takes anything.
+const CHUNK_BYTES: usize = 512;
+
+/// Standard error. What nobody reads is lost once there is no room for it: to wait would be to stop all calls.
+#[derive(Debug, Default)]
+pub struct Stderr {
+    /// Whether somebody was waited for in vain since something was last read.
+    is_stuck: bool,
+    n_lost: u64,
+}
+
+impl Stderr {
+    fn write_chunk(&mut self, chunk: &[u8]) -> io::Result<bool> {
+        if !self.has_room()? {
+            return Ok(false);
+        }
+        io::stderr().write_all(chunk)?;
+        Ok(true)
+    }
+
+    /// Whether it takes a chunk now, or soon if it usually does.
+    #[cfg(unix)]
+    fn has_room(&mut self) -> io::Result<bool> {
+        use rustix::event::{PollFd, PollFlags, Timespec, poll};
+        let stderr = io::stderr();
+        let soon = Timespec { tv_sec: 0, tv_nsec: if self.is_stuck { 0 } else { 100_000_000 } };
+        let n_ready = poll(&mut [PollFd::new(&stderr, PollFlags::OUT)], Some(&soon))?;
+        self.is_stuck = n_ready == 0;
+        Ok(n_ready > 0)
+    }
+
+    #[cfg(not(unix))]
+    #[expect(clippy::unnecessary_wraps, clippy::unused_self, reason = "elsewhere it may fail")]
+    fn has_room(&mut self) -> io::Result<bool> {
+        Ok(true)
+    }
+}
+
+impl Write for Stderr {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if self.n_lost > 0 {
+            let lost = format!("… {} lines were lost: nobody read them\n", self.n_lost);
+            if !self.write_chunk(lost.as_bytes())? {
+                self.n_lost += 1;
+                return Ok(bytes.len());
+            }
+            self.n_lost = 0;
+        }
+        for chunk in bytes.chunks(CHUNK_BYTES) {
+            if !self.write_chunk(chunk)? {
+                self.n_lost += 1;
+                break;
+            }
+        }
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Writes lines to standard error, without waiting for whoever reads it.
+pub fn tell(text: &str) {
+    // A line that cannot be written is lost: there is nobody else to tell.
+    let _ = Stderr::default().write_all(format!("{text}\n").as_bytes());
+}
