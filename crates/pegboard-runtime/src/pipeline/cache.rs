@@ -90,7 +90,8 @@ impl<'f> Cached<'f> {
         let time_to_live = flight.tool.rules.cache?;
         let arguments = flight.call.raw_arguments();
         // Readers differ in which of two members they take, so what is asked for is not known.
-        if flight.checks != Checks::All || twin_name(arguments).is_some() {
+        let is_kept = flight.call.entry().is_managed() && flight.checks == Checks::All;
+        if !is_kept || twin_name(arguments).is_some() {
             return None;
         }
         let caller = &flight.track.caller;

@@ -1,14 +1,12 @@
 //! The agents of a toolbox as one server of it.
 
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
 use indexmap::IndexMap;
 use pegboard_config::{AgentEntry, ModelProvider};
-use pegboard_core::duration::Ttl;
 use pegboard_core::id::ToolName;
 use pegboard_core::model::{ModelName, ModelProviderName};
-use pegboard_core::provider::{Local, Offer, Provider};
+use pegboard_core::provider::{Offer, Provider};
 use pegboard_core::settings::ServerSettings;
 use pegboard_core::settings::agent::AgentSettings;
 use pegboard_providers::agent::Agents;
@@ -93,30 +91,16 @@ pub(super) fn provide(
     if usable.is_empty() && warnings.is_empty() {
         return plan;
     }
-    let settings = ServerSettings { tools_cache: kept(&usable), ..ServerSettings::default() };
-    let fingerprint = fingerprint(&usable);
     let tools = match Agents::new(usable.into_values(), Arc::clone(&thinking.models)) {
         Ok(agents) => agents.provider(),
         Err(invalid) => {
             warnings.push(invalid.to_string());
-            Local::new([])
+            pegboard_core::provider::Local::new([])
         }
     };
     let offer = tools.offer().borrow().as_ref().clone();
-    tools.replace(Offer { warnings, fingerprint, ..offer });
-    plan.provide_with(SERVER, Arc::new(tools), settings)
-}
-
-/// How long answers of agents may be given again.
-fn kept(agents: &IndexMap<ToolName, AgentSettings>) -> IndexMap<String, Ttl> {
-    agents.iter().filter_map(|(name, agent)| Some((name.to_string(), agent.cache?))).collect()
-}
-
-/// Tells these agents from all others, so that an answer of one that was described otherwise is not given again.
-fn fingerprint(agents: &IndexMap<ToolName, AgentSettings>) -> String {
-    let mut hasher = DefaultHasher::new();
-    format!("{agents:?}").hash(&mut hasher);
-    format!("{:016x}", hasher.finish())
+    tools.replace(Offer { warnings, ..offer });
+    plan.provide_with(SERVER, Arc::new(tools), ServerSettings::default())
 }
 
 /// Leaves out the agents that need one which is left out, and those that need these.
