@@ -85,8 +85,10 @@ pub struct Selected {
 pub struct OwnTool {
     /// The server that it counts as one of.
     pub server: ServerName,
-    /// The tool. It judges its arguments itself, unless the call is checked.
+    /// The tool.
     pub entry: Arc<ToolEntry>,
+    /// Tells its configuration from every other, so that answers of another never pass for its own.
+    pub fingerprint: String,
 }
 
 /// A request to carry out a tool. `Debug` leaves the arguments out, so that they do not reach a log.

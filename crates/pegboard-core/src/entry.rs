@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use pegboard_json::RawJson;
 use schemars::JsonSchema;
@@ -45,6 +46,7 @@ pub struct ToolEntry {
     queue: Option<String>,
     is_managed: bool,
     judges_itself: bool,
+    cache: Option<Duration>,
     definition: Option<RawJson>,
     handler: Arc<dyn Handler>,
 }
@@ -107,6 +109,7 @@ impl ToolEntry {
             queue: None,
             is_managed: true,
             judges_itself: false,
+            cache: None,
             definition: None,
             handler,
         }
@@ -166,6 +169,13 @@ impl ToolEntry {
     #[must_use]
     pub fn judging_itself(mut self) -> Self {
         self.judges_itself = true;
+        self
+    }
+
+    /// The tool as one whose answers may be given again for some time, also if it is unmanaged.
+    #[must_use]
+    pub fn with_cache(mut self, time_to_live: Duration) -> Self {
+        self.cache = Some(time_to_live);
         self
     }
 
@@ -238,6 +248,11 @@ impl ToolEntry {
     /// Whether slots, the cache, time-outs and caps apply to its calls.
     pub fn is_managed(&self) -> bool {
         self.is_managed
+    }
+
+    /// How long its answers may be given again, if it says so itself.
+    pub fn cache(&self) -> Option<Duration> {
+        self.cache
     }
 
     /// Whether it says in its own words what is wrong with its arguments.

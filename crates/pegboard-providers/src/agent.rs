@@ -11,6 +11,7 @@ use futures_util::future::{BoxFuture, FutureExt};
 use indexmap::IndexMap;
 use pegboard_core::call::{Call, Invoker, Origin, OwnTool, Selected, ValidCall};
 use pegboard_core::client::{Client, NoClient};
+use pegboard_core::duration::Ttl;
 use pegboard_core::entry::ToolEntry;
 use pegboard_core::error::{CallError, ToolError};
 use pegboard_core::handler::Handler;
@@ -22,6 +23,7 @@ use pegboard_core::schema::Schema;
 use pegboard_core::settings::agent::{AgentSettings, ReportFormat};
 use pegboard_json::RawJson;
 use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
 
 use crate::builtin::{self, Content, Desk, Report, ReportStatus, Wanted};
 use crate::model::{Models, Patience};
@@ -64,6 +66,8 @@ struct Shelf {
     agents: IndexMap<ToolName, Arc<AgentSettings>>,
     models: Arc<Models>,
     surroundings: Surroundings,
+    /// Tells these agents from all others.
+    fingerprint: String,
 }
 
 /// What sessions of agents take from outside.
@@ -121,13 +125,15 @@ impl Agents {
                 return Err(InvalidAgent::Missing { name: missing.clone(), by: agent.name.clone() });
             }
         }
-        Ok(Self(Arc::new(Shelf { agents: shelf, models: models.into(), surroundings })))
+        let digest = Sha256::digest(format!("{shelf:?}"));
+        let fingerprint = digest.iter().take(16).map(|byte| format!("{byte:02x}")).collect();
+        Ok(Self(Arc::new(Shelf { agents: shelf, models: models.into(), surroundings, fingerprint })))
     }
 
     /// A provider of all of them, to be called `agent`.
     pub fn provider(&self) -> Local {
         let tools = self.0.agents.values().map(|agent| Arc::new(self.0.entry(agent, None))).collect();
-        Local::offering(Offer { tools, ..Offer::default() })
+        Local::offering(Offer { tools, fingerprint: self.0.fingerprint.clone(), ..Offer::default() })
     }
 }
 
@@ -164,10 +170,14 @@ impl Shelf {
         let input = Input::of(agent);
         let schema = input.schema();
         let runner = Runner { shelf: Arc::clone(self), agent: Arc::clone(agent), input, task };
-        let entry = ToolEntry::from_handler(agent.name.shared(), agent.description.clone(), Arc::new(runner))
-            .with_input_schema(schema)
-            .unmanaged()
-            .judging_itself();
+        let mut entry =
+            ToolEntry::from_handler(agent.name.shared(), agent.description.clone(), Arc::new(runner))
+                .with_input_schema(schema)
+                .unmanaged()
+                .judging_itself();
+        if let Some(time_to_live) = agent.cache.and_then(Ttl::as_duration) {
+            entry = entry.with_cache(time_to_live);
+        }
         if agent.usage.is_empty() { entry } else { entry.with_instructions(agent.usage.clone()) }
     }
 
@@ -175,7 +185,8 @@ impl Shelf {
     fn own(self: &Arc<Self>, name: &ToolName, task: Option<Task>) -> Option<OwnTool> {
         let agent = self.agents.get(name)?;
         let server = ServerName::new(builtin::SERVER).expect("it is neither empty nor long");
-        Some(OwnTool { server, entry: Arc::new(self.entry(agent, task)) })
+        let entry = Arc::new(self.entry(agent, task));
+        Some(OwnTool { server, entry, fingerprint: self.fingerprint.clone() })
     }
 }
 

@@ -146,7 +146,7 @@ pub(crate) fn task_status(desk: &Arc<Desk>) -> OwnTool {
 /// A tool of the server `agent` that does no work of its own and says itself what is wrong with its arguments.
 fn own(entry: ToolEntry) -> OwnTool {
     let server = ServerName::new(SERVER).expect("it is neither empty nor long");
-    OwnTool { server, entry: Arc::new(entry.unmanaged().judging_itself()) }
+    OwnTool { server, entry: Arc::new(entry.unmanaged().judging_itself()), fingerprint: String::new() }
 }
 
 struct FinalReport(Arc<Desk>);

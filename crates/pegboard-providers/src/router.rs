@@ -53,7 +53,7 @@ pub(crate) fn handoff_to(desk: &Arc<Desk>, destinations: &[Destination]) -> Opti
         .unmanaged()
         .judging_itself();
     let server = ServerName::new(SERVER).expect("it is neither empty nor long");
-    Some(OwnTool { server, entry: Arc::new(entry) })
+    Some(OwnTool { server, entry: Arc::new(entry), fingerprint: String::new() })
 }
 
 fn description(destinations: &[Destination]) -> String {

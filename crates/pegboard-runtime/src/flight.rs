@@ -409,8 +409,8 @@ impl Invoker for Track {
         self.launch(call, |tree, call| carry::start(self.caller.clone(), tree, self.this.upgrade(), call))
     }
 
-    fn start_own(&self, OwnTool { server, entry }: OwnTool, call: Call) -> Running {
-        let tool = Tool::lone(&server, entry, ToolKind::Agent, "");
+    fn start_own(&self, OwnTool { server, entry, fingerprint }: OwnTool, call: Call) -> Running {
+        let tool = Tool::lone(&server, entry, ToolKind::Agent, &fingerprint);
         let queues = self.caller.shared().queues.load();
         let in_use = tool.usage.begin().expect("nobody else can have ended it");
         let found = Found { tool, corrected_from: None, in_use, queues };

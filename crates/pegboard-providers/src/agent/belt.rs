@@ -193,7 +193,7 @@ fn within(tool: &Selected, belt: Weak<Belt>) -> OwnTool {
     );
     let entry = entry.with_input_schema(inner.input_schema().clone()).unmanaged().judging_itself();
     let server = ServerName::new(builtin::SERVER).expect("it is neither empty nor long");
-    OwnTool { server, entry: Arc::new(entry) }
+    OwnTool { server, entry: Arc::new(entry), fingerprint: String::new() }
 }
 
 struct Within {

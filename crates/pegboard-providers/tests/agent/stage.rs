@@ -1,7 +1,7 @@
 //! Agents with a scripted model server, a runtime with a few tools, and what came of a run in a few words.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
 use indexmap::IndexMap;
@@ -14,11 +14,13 @@ use pegboard_core::settings::RuntimeSettings;
 use pegboard_core::settings::agent::AgentSettings;
 use pegboard_core::settings::mcp::Secret;
 use pegboard_core::settings::model::{ModelProviderKind, ModelProviderSettings, ModelSettings};
+use pegboard_core::trace::TraceParent;
 use pegboard_providers::agent::{Agents, Surroundings};
 use pegboard_providers::model::Models;
 use pegboard_runtime::event::Event;
+use pegboard_runtime::spans::Spans;
 use pegboard_runtime::{Caller, CallerOptions, Runtime};
-use pegboard_stores::limits::OutputLimits;
+use pegboard_stores::limits::{CacheLimits, OutputLimits};
 use pegboard_stores::memory;
 use pegboard_testkit::model_server::{Act, ModelServer, Script, Turn, When};
 use serde_json::{Value, json};
@@ -92,12 +94,37 @@ impl Drop for Running {
     }
 }
 
+/// Which span began under which, by their numbers.
+#[derive(Debug, Default)]
+pub(crate) struct Branches(Mutex<Vec<(&'static str, u64)>>);
+
+impl Branches {
+    /// The spans in the order in which they began, each under its parent.
+    pub(crate) fn drawn(&self) -> String {
+        let spans = self.0.lock().unwrap();
+        let above = |number: u64| spans.get(usize::try_from(number).ok()?.checked_sub(1)?);
+        let depth = |parent: u64| std::iter::successors(above(parent), |(_, parent)| above(*parent)).count();
+        let line = |(name, parent): &(&str, u64)| format!("{}{name}", "  ".repeat(depth(*parent)));
+        spans.iter().map(line).collect::<Vec<_>>().join("\n")
+    }
+}
+
+impl Spans for Branches {
+    fn begin(&self, span: &tracing::Span, parent: Option<TraceParent>) -> Option<TraceParent> {
+        let mut spans = self.0.lock().unwrap();
+        let name = span.metadata().map_or("?", tracing::Metadata::name);
+        spans.push((name, parent.map_or(0, |parent| parent.span_id)));
+        Some(TraceParent { trace_id: 1, span_id: spans.len() as u64, flags: 1 })
+    }
+}
+
 /// A runtime with agents, tools and a scripted model.
 pub(crate) struct Stage {
     pub(crate) models: ModelServer,
     pub(crate) runtime: Runtime,
     pub(crate) caller: Caller,
     pub(crate) work: Work,
+    pub(crate) spans: Arc<Branches>,
     events: broadcast::Receiver<Event>,
 }
 
@@ -128,18 +155,21 @@ impl Stage {
             Surroundings { clock: Box::new(|| SystemTime::UNIX_EPOCH), nonce: Box::new(|| NONCE.to_owned()) };
         let agents = Agents::within(agents, models, surroundings).unwrap();
         let work = Work::default();
+        let spans = Arc::new(Branches::default());
         let runtime = Runtime::builder()
             .settings(RuntimeSettings::default())
             .provide("library", Local::new(library(&work)).of_kind(ToolKind::Mcp))
             .provide("rest", Local::new([weather()]).of_kind(ToolKind::Rest))
             .provide("agent", agents.provider())
             .outputs(Arc::new(memory::Outputs::new(OutputLimits::default())))
+            .cache(Arc::new(memory::Cache::new(CacheLimits::default())))
+            .spans(Arc::clone(&spans) as _)
             .start()
             .await
             .unwrap();
         let caller = runtime.caller(CallerOptions::default());
         let events = runtime.events().subscribe();
-        Self { models: server, runtime, caller, work, events }
+        Self { models: server, runtime, caller, work, spans, events }
     }
 
     /// Calls an agent as another one would.

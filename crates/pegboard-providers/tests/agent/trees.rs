@@ -72,3 +72,45 @@ async fn three_levels_of_agents_are_one_tree() {
     3 tools, 4 agents, 70 tokens in, 35 tokens out, $0.1400
     ");
 }
+
+#[tokio::test]
+async fn every_model_has_a_span_under_its_agents() {
+    let first = AgentSettings { agents: names(["reader"]), ..agent("first") };
+    let reader = AgentSettings { tools: vec!["library".to_owned()], ..agent("reader") };
+    let script = vec![
+        then("first", Act::calls([("agent__reader", prompt("What is moss?"))])),
+        then("reader", Act::calls([("library__look_up", json!({"word": "moss"}))])),
+        then("reader", report("sub-agent", "Moss is a plant.")),
+        then("first", report("sub-agent", "A plant.")),
+    ];
+    // While nobody collects spans they have no names.
+    let _collected = tracing::subscriber::set_default(tracing_subscriber::registry());
+    let stage = Stage::new(vec![first, reader], script).await;
+    assert_eq!(stage.run("first", prompt("Moss?")).await, "A plant.");
+    assert_snapshot!(stage.spans.drawn(), @"
+    execute_tool
+      chat
+      execute_tool
+        chat
+        execute_tool
+        chat
+      chat
+    ");
+}
+
+#[tokio::test]
+async fn an_answer_is_given_again_where_the_file_says_so() {
+    let keeper = AgentSettings { cache: Some("5m".parse().unwrap()), ..agent("keeper") };
+    let script = vec![
+        then("keeper", report("sub-agent", "Once.")),
+        then("keeper", report("sub-agent", "Another.")),
+        then("other", report("sub-agent", "Once.")),
+        then("other", report("sub-agent", "Twice.")),
+    ];
+    let stage = Stage::new(vec![keeper, agent("other")], script).await;
+    assert_eq!(stage.run("keeper", prompt("Say.")).await, "Once.");
+    assert_eq!(stage.run("keeper", prompt("Say.")).await, "Once.");
+    assert_eq!(stage.run("keeper", prompt("Say more.")).await, "Another.");
+    assert_eq!(stage.run("other", prompt("Say.")).await, "Once.");
+    assert_eq!(stage.run("other", prompt("Say.")).await, "Twice.");
+}

@@ -87,10 +87,11 @@ struct Cached<'f> {
 impl<'f> Cached<'f> {
     fn of(flight: &'f Flight) -> Option<Self> {
         let store = flight.runtime().cache.as_deref()?;
-        let time_to_live = flight.tool.rules.cache?;
+        let entry = flight.call.entry();
+        let time_to_live = flight.tool.rules.cache.or(entry.cache())?;
         let arguments = flight.call.raw_arguments();
         // Readers differ in which of two members they take, so what is asked for is not known.
-        let is_kept = flight.call.entry().is_managed() && flight.checks == Checks::All;
+        let is_kept = (entry.is_managed() || entry.cache().is_some()) && flight.checks == Checks::All;
         if !is_kept || twin_name(arguments).is_some() {
             return None;
         }
