@@ -9,6 +9,7 @@ use pegboard_core::model::{Caching, Delivery, Reasoning};
 use pegboard_core::settings::agent::{
     AgentSettings, InputFormat, InputSettings, ReportFormat, ReportSettings, ToolOutputSettings,
 };
+use proptest::prelude::*;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -578,4 +579,28 @@ fn what_others_call_agents_is_left_alone() {
     "#);
     let folder = super::load_text("pegboard.json", r#"{"agents": {"main": {}}}"#).unwrap_err().to_string();
     assert!(folder.contains("expected a list of files, not an object"), "{folder}");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// Nothing that can stand in a file makes reading it panic, and what is wrong has a place.
+    #[test]
+    fn any_text_is_an_agent_or_is_told(
+        pieces in prop::collection::vec(
+            prop::sample::select(vec![
+                "---", "\n", "\r\n", "#!", "models: [p/m]", "agents: [a.md]", "router: {destinations: [a.md]}",
+                "${include:", "{{include:", "}", "}}", "a.md", "é", "\u{feff}", "${", "input: {format: json}", ": ", "- ",
+                "{", "\t", "maxTurns: ", "9", "\"",
+            ]),
+            0..40,
+        ),
+    ) {
+        let text = pieces.concat();
+        let folder = folder(&[("a.md", &text)]);
+        if let Err(error) = load_agent(&folder.path().join("a.md"), folder.path()) {
+            prop_assert!(!error.problems().is_empty(), "{error}");
+            prop_assert!(error.problems().iter().all(|problem| problem.line > 0 && problem.column > 0));
+        }
+    }
 }
