@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use pegboard_core::diary::{Diary, ModelNote};
 use pegboard_core::model::{ModelError, ModelName, ModelReply};
+use pegboard_core::redact::Redactor;
 use pegboard_core::text::clipped;
 use tokio::time::Instant;
 use tracing::Span;
@@ -62,6 +63,7 @@ impl Diary for Track {
             begun: Instant::now(),
             span: Span::none(),
             events: self.events().clone(),
+            redactor: shared.redactor.load_full(),
             call: is_heard.then(|| self.subject()),
         };
         if let Some(spans) = &shared.spans {
@@ -95,6 +97,7 @@ struct Note {
     begun: Instant,
     span: Span,
     events: Events,
+    redactor: Arc<Redactor>,
     /// What events say of the session, if anybody listens.
     call: Option<Arc<Subject>>,
 }
@@ -106,7 +109,7 @@ impl ModelNote for Note {
         let end = ModelEnd {
             model: reply.map_or_else(|error| error.model.clone(), |reply| reply.model.clone()),
             error: reply.err().map(|error| error.kind.as_str()),
-            message: reply.err().map(ToString::to_string),
+            message: reply.err().map(|error| self.redactor.text(&error.to_string()).into_owned()),
             duration: self.begun.elapsed(),
             usage,
             cost_usd,

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use futures_util::future::join_all;
 use pegboard_core::call::Selected;
 use pegboard_core::error::CallError;
 use pegboard_core::id::{ServerName, ToolboxName};
@@ -34,8 +35,10 @@ impl Caller {
         };
         let servers: Vec<(ToolboxName, &Server)> = layout.toolboxes.called(server).filter(is_meant).collect();
         if !servers.is_empty() {
-            for (_, server) in &servers {
-                server.open().await?;
+            let opened = join_all(servers.iter().map(|(_, server)| server.open())).await;
+            // Those of other toolboxes may be enough.
+            if opened.iter().all(Result::is_err) {
+                opened.into_iter().collect::<Result<(), _>>()?;
             }
             shared.refresh();
             let snapshot = shared.catalogue.load();

@@ -245,6 +245,10 @@ impl Invoker for Limited {
         self.belt.start(&*self.under, &name, call.arguments, self.belt.max_output)
     }
 
+    fn start_own(&self, tool: OwnTool, call: Call) -> Running {
+        self.under.start_own(tool, call)
+    }
+
     fn place(&self) -> Option<Place> {
         self.under.place()
     }

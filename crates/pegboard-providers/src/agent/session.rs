@@ -45,6 +45,8 @@ pub(super) struct Session<'s> {
 /// How far a session is.
 #[derive(Debug, Default)]
 pub(super) struct State {
+    /// The how manieth turn it is.
+    turn: u32,
     outputs: Outputs,
     /// Whether the model can read no more.
     is_full: bool,
@@ -83,8 +85,9 @@ impl Session<'_> {
     pub(super) async fn run(mut self) -> Result<End, CallError> {
         let most = self.settings.max_turns.max(1);
         for number in 1..=most {
+            self.state.turn = number;
             self.tools.diary().turn(number, most);
-            self.tell(number, most, None);
+            self.tell(f64::from(number) - 1.0, format!("turn {number} of at most {most}"));
             let is_last = number == most || self.desk.is_completed() || self.state.is_full;
             let turn = if is_last { Turn::Last } else { Turn::Open };
             if is_last && number > 1 {
@@ -92,10 +95,6 @@ impl Session<'_> {
             }
             if let Some(end) = self.turn(turn).await? {
                 return Ok(end);
-            }
-            for status in self.desk.take_statuses() {
-                self.tools.diary().status(&status);
-                self.tell(number, most, Some(status));
             }
         }
         Err(self.no_report())
@@ -242,6 +241,7 @@ impl Session<'_> {
         }
         let results = answers.into_iter().map(|answer| answer.result).collect();
         self.request.messages.push(Message::ToolResults(results));
+        self.show_statuses();
         match (self.desk.handoff(), self.desk.report(), turn) {
             (Some(handoff), _, Turn::Open) => Step::Ended(End::Handoff(handoff)),
             (_, Some(report), _) => Step::Ended(End::Report(report)),
@@ -305,13 +305,23 @@ impl Session<'_> {
         format!("This is your last turn: no more tools are run. {}", self.how_to_report())
     }
 
+    /// Shows what the agent has said of its work in this turn.
+    fn show_statuses(&self) {
+        let statuses = self.desk.take_statuses();
+        for status in &statuses {
+            self.tools.diary().status(status);
+        }
+        if let Some(last) = statuses.into_iter().next_back() {
+            // Within the turn, so that the number grows.
+            self.tell(f64::from(self.state.turn) - 0.5, last);
+        }
+    }
+
     /// Tells whoever asked how far the agent is.
-    fn tell(&self, turn: u32, most: u32, message: Option<String>) {
+    fn tell(&self, done: f64, message: String) {
         if let Some(client) = self.client {
-            // A status comes after its turn has begun, so that the number grows.
-            let done = f64::from(turn) - if message.is_some() { 0.5 } else { 1.0 };
-            let message = message.or_else(|| Some(format!("turn {turn} of at most {most}")));
-            client.notify(Notice::Progress(Progress { done, total: Some(f64::from(most)), message }));
+            let (total, message) = (Some(f64::from(self.settings.max_turns)), Some(message));
+            client.notify(Notice::Progress(Progress { done, total, message }));
         }
     }
 }

@@ -1,11 +1,16 @@
 //! The tools that every agent has of its own.
 
+use std::sync::{Arc, Mutex};
+
+use futures_util::future::{BoxFuture, FutureExt, ready};
 use insta::assert_snapshot;
+use pegboard_core::call::{Call, Origin};
+use pegboard_core::client::{Answers, AskError, Client, Notice, Progress, Questions};
 use pegboard_core::settings::agent::{AgentSettings, ReportFormat, ReportSettings};
 use pegboard_testkit::model_server::Act;
 use serde_json::{Value, json};
 
-use crate::stage::{Stage, agent, prompt, report, then};
+use crate::stage::{Stage, agent, names, prompt, report, then};
 
 fn with_status() -> AgentSettings {
     AgentSettings { tools: vec!["task_status".to_owned()], ..agent("worker") }
@@ -140,4 +145,45 @@ async fn a_batch_of_an_agent_calls_its_own_tools_and_no_others() {
     true "status shown to user" null
     false null "INTERNAL_NOT_ALLOWED"
     "#);
+}
+
+/// Whoever called an agent, and hears how far it is.
+#[derive(Default)]
+struct Ears(Mutex<Vec<String>>);
+
+impl Client for Ears {
+    fn notify(&self, notice: Notice) {
+        if let Notice::Progress(Progress { done, total, message }) = notice {
+            let line = format!("{done} of {}: {}", total.unwrap(), message.unwrap());
+            self.0.lock().unwrap().push(line);
+        }
+    }
+
+    fn ask(&self, _questions: Questions) -> BoxFuture<'_, Result<Answers, AskError>> {
+        ready(Err(AskError::Nobody)).boxed()
+    }
+}
+
+#[tokio::test]
+async fn whoever_asked_hears_how_far_the_outermost_agent_is() {
+    let first = AgentSettings { agents: names(["worker"]), max_turns: 3, ..agent("first") };
+    let first = AgentSettings { tools: vec!["task_status".to_owned()], ..first };
+    let updates = [status("starting", "", false, true), ("agent__worker", prompt("Work."))];
+    let script = vec![
+        then("first", Act::calls(updates)),
+        then("worker", Act::calls([status("starting", "", false, true)])),
+        then("worker", report("sub-agent", "Worked.")),
+        then("first", report("sub-agent", "Done.")),
+    ];
+    let stage = Stage::new(vec![first, with_status()], script).await;
+    let ears = Arc::new(Ears::default());
+    let mut call = Call::new("agent__first", prompt("Go."));
+    call.context.origin = Origin::Client;
+    call.context.client = Some(ears.clone());
+    assert!(stage.caller.invoke(call).await.is_ok());
+    assert_snapshot!(ears.0.lock().unwrap().join("\n"), @"
+    0 of 3: turn 1 of at most 3
+    0.5 of 3: starting | reading
+    1 of 3: turn 2 of at most 3
+    ");
 }
