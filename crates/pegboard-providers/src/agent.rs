@@ -126,7 +126,8 @@ impl Agents {
             }
         }
         let digest = Sha256::digest(format!("{shelf:?}"));
-        let fingerprint = digest.iter().take(16).map(|byte| format!("{byte:02x}")).collect();
+        let fingerprint: Vec<String> = digest.iter().take(16).map(|byte| format!("{byte:02x}")).collect();
+        let fingerprint = fingerprint.concat();
         Ok(Self(Arc::new(Shelf { agents: shelf, models: models.into(), surroundings, fingerprint })))
     }
 

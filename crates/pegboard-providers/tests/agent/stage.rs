@@ -1,7 +1,7 @@
 //! Agents with a scripted model server, a runtime with a few tools, and what came of a run in a few words.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Once};
 use std::time::{Duration, SystemTime};
 
 use indexmap::IndexMap;
@@ -134,6 +134,11 @@ impl Stage {
     }
 
     pub(crate) async fn with(kind: ModelProviderKind, agents: Vec<AgentSettings>, script: Vec<Turn>) -> Self {
+        // While nobody collects spans they have no names; whoever collects them must be there before the first one.
+        static COLLECTED: Once = Once::new();
+        COLLECTED.call_once(|| {
+            tracing::subscriber::set_global_default(tracing_subscriber::registry()).unwrap();
+        });
         let server = ModelServer::start(Script { turns: script }).await.unwrap();
         let base_url = match kind {
             ModelProviderKind::OpenAiCompatible => server.chat_url(),

@@ -83,8 +83,6 @@ async fn every_model_has_a_span_under_its_agents() {
         then("reader", report("sub-agent", "Moss is a plant.")),
         then("first", report("sub-agent", "A plant.")),
     ];
-    // While nobody collects spans they have no names.
-    let _collected = tracing::subscriber::set_default(tracing_subscriber::registry());
     let stage = Stage::new(vec![first, reader], script).await;
     assert_eq!(stage.run("first", prompt("Moss?")).await, "A plant.");
     assert_snapshot!(stage.spans.drawn(), @"
