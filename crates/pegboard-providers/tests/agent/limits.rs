@@ -1,11 +1,15 @@
 //! What bounds the session of an agent.
 
+use std::time::Duration;
+
 use insta::assert_snapshot;
+use pegboard_core::call::{Call, Invoker, Origin};
 use pegboard_core::settings::agent::AgentSettings;
 use pegboard_testkit::model_server::{Act, Answer};
 use serde_json::json;
+use tokio::time::Instant;
 
-use crate::stage::{Stage, agent, names, prompt, report, then};
+use crate::stage::{Stage, agent, names, prompt, report, then, told};
 
 fn reader() -> AgentSettings {
     AgentSettings { tools: vec!["library".to_owned()], ..agent("reader") }
@@ -198,4 +202,35 @@ async fn calling_off_an_agent_leaves_nothing_running() {
           └─ 1-1.1-1 ✗ llm p/first, 712 in: canceled
     0 tools, 1 agent
     ");
+}
+
+#[tokio::test]
+async fn the_deadline_of_a_call_ends_everything_under_it() {
+    let first = AgentSettings { agents: names(["reader"]), ..agent("first") };
+    let script = vec![
+        then("first", Act::calls([("agent__reader", prompt("Read."))])),
+        then("reader", Act::calls([("library__hang", json!({}))])),
+    ];
+    let stage = Stage::new(vec![first, reader()], script).await;
+    let mut call = Call::new("agent__first", prompt("Go."));
+    call.context.origin = Origin::Client;
+    call.context.deadline = Some(Instant::now() + Duration::from_millis(300));
+    let ended = stage.caller.start(call).await;
+    assert_eq!(told(&ended), "timeout: The caller's deadline passed before the tool answered");
+    while stage.work.n_running() > 0 || !stage.runtime.calls().is_empty() {
+        tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test]
+async fn a_tool_that_takes_longer_than_the_agent_waits_is_given_up() {
+    let script = vec![
+        then("reader", Act::calls([("library__hang", json!({}))])),
+        then("reader", report("sub-agent", "It took too long.")),
+    ];
+    let hasty = AgentSettings { tool_timeout: Duration::from_millis(20), ..reader() };
+    let stage = Stage::new(vec![hasty], script).await;
+    assert_eq!(stage.run("reader", prompt("Read.")).await, "It took too long.");
+    assert_eq!(stage.heard("reader"), ["(tool failed: Tool execution timed out)"]);
+    assert_eq!(stage.work.n_running(), 0);
 }
