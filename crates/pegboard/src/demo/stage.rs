@@ -2,12 +2,14 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use pegboard::config::{Configuration, Server};
+use pegboard::config::{AgentEntry, Configuration, ModelProvider, Server};
 use pegboard::gateway::{Gateway, serve};
-use pegboard::id::{ServerName, ToolboxName};
+use pegboard::id::{ServerName, ToolName, ToolboxName};
 use pegboard::json::RawJson;
+use pegboard::model::{Delivery, ModelProviderName};
 use pegboard::prelude::*;
 use pegboard::providers::mcp::PoolOptions;
+use pegboard::settings::agent::AgentSettings;
 use pegboard::settings::mcp::McpServerEntry;
 use pegboard::telemetry::Telemetry;
 use pegboard::wiring::{self, Board, Surroundings};
@@ -46,13 +48,31 @@ pub(super) async fn set_up(telemetry: &Telemetry) -> Result<Board> {
     }
     let toolbox = configuration.toolboxes.entry(ToolboxName::new("town")?).or_default();
     "What it is like outside".clone_into(&mut toolbox.description);
+    let address = service::start().await?;
     let weather = Server::OpenApi {
-        service: serde_json::from_value(json!({"spec": service::start().await?}))?,
+        service: serde_json::from_value(json!({"spec": format!("{address}/openapi.json")}))?,
         tools: Box::default(),
     };
     toolbox.servers.insert(ServerName::new(service::NAME)?, weather);
+    let guide = guide()?;
+    toolbox.agents.insert(guide.name.clone(), AgentEntry::Usable(Box::new(guide)));
+    let provider = json!({"type": "openai-compatible", "baseUrl": format!("{address}/v1")});
+    let provider = ModelProvider::Usable(serde_json::from_value(provider)?);
+    configuration.providers.insert(ModelProviderName::new("scripted")?, provider);
     let servers = PoolOptions { supervisor: crate::serve::supervisor() };
     Ok(wiring::start(configuration, Surroundings { state: None, servers }, telemetry).await?)
+}
+
+/// An agent that others write into a file.
+fn guide() -> Result<AgentSettings> {
+    Ok(AgentSettings {
+        description: "Tells people what to take along".to_owned(),
+        prompt: "Look at the weather, and give advice in one sentence.".to_owned(),
+        models: vec!["scripted/model".parse()?],
+        tools: vec![service::NAME.to_owned()],
+        delivery: Delivery::Whole,
+        ..AgentSettings::new(ToolName::new("guide")?)
+    })
 }
 
 /// This program as one of the servers, with these settings.
