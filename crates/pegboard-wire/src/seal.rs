@@ -17,7 +17,10 @@ pub struct Seal {
 
 /// The state was not sealed here, for this purpose, or not recently enough.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the request state is not one that was given out for this request, or it has expired")]
+#[error(
+    "the request state is not one that was given out for this request; or it has expired, or the server was started \
+     anew since. Make the request again without it"
+)]
 pub struct BrokenSeal;
 
 const MAC_BYTES: usize = 32;

@@ -110,6 +110,7 @@ pub async fn start(
         clock: WallClock::start(),
         unusable: Kept::default(),
         rest: rest::Workbench::default(),
+        agents: agents::Workbench::default(),
         services: openapi::Services::default(),
     };
     let secrets = Secrets::default();
@@ -179,6 +180,7 @@ struct Workshop {
     /// The places of servers that cannot be used, by why.
     unusable: Kept<String>,
     rest: rest::Workbench,
+    agents: agents::Workbench,
     services: openapi::Services,
 }
 
@@ -219,7 +221,7 @@ impl Workshop {
             plan = plan.provide_with(server.as_str(), provider, tools);
         }
         plan = self.rest.provide(plan, name, toolbox.rest_tools);
-        plan = agents::provide(plan, toolbox.agents, thinking);
+        plan = self.agents.provide(plan, name, toolbox.agents, thinking);
         toolbox.chains.into_values().fold(plan, Plan::chain)
     }
 

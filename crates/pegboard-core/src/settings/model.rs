@@ -18,7 +18,7 @@ use crate::model::{ModelFacts, ModelName, Pricing};
 /// assert_eq!(settings.kind, ModelProviderKind::OpenAiCompatible);
 /// assert!(settings.api_key.is_none());
 /// ```
-#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ModelProviderSettings {
     /// What it speaks.

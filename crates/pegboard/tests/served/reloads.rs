@@ -142,12 +142,15 @@ async fn the_profile_that_is_served_by_its_name_cannot_be_taken_out() {
 }
 
 #[tokio::test]
-async fn web_services_that_are_described_as_before_are_no_change() {
+async fn web_services_and_agents_that_are_described_as_before_are_no_change() {
     let stage = Stage::new();
     let mut file = of(&json!({"s": stage.server("s", &["x"])}));
     file["toolboxes"]["t"]["restTools"] = json!({
         "ask": {"description": "Asks", "method": "GET", "url": "http://127.0.0.1:9/", "headers": {"X-Key": "k"}},
     });
+    stage.write("terse.md", "---\nmodels: [local/small]\n---\nBe brief.\n");
+    file["toolboxes"]["t"]["agents"] = json!(["terse.md"]);
+    file["providers"] = json!({"local": {"type": "openai-compatible", "baseUrl": "http://127.0.0.1:9/v1"}});
     let path = stage.write("pegboard.json", &file.to_string());
     let mut command = stage.serving(&path);
     command.args(["--http", "127.0.0.1:0"]);
@@ -160,4 +163,8 @@ async fn web_services_that_are_described_as_before_are_no_change() {
     rewrite(&path, &file);
     let said = plain(&endpoint.says("Reloaded  ").await, &stage);
     insta::assert_snapshot!(said, @"Reloaded  /pegboard.json: ~ t/rest");
+    file["providers"]["local"]["baseUrl"] = json!("http://127.0.0.1:10/v1");
+    rewrite(&path, &file);
+    let said = plain(&endpoint.says("Reloaded  ").await, &stage);
+    insta::assert_snapshot!(said, @"Reloaded  /pegboard.json: ~ t/agent");
 }
