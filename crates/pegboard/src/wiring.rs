@@ -211,7 +211,7 @@ impl Workshop {
                 Server::Mcp { connection, tools } => (self.server(&server, *connection).await, *tools),
                 Server::OpenApi { service, .. } if service.enabled == Some(false) => continue,
                 Server::OpenApi { service, tools } => {
-                    (self.services.service(&server, *service).await, *tools)
+                    (self.services.service(name, &server, *service).await, *tools)
                 }
                 described @ Server::Unusable { .. } => (
                     self.unusable(&server, &described.obstacle().unwrap_or_default()),

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use pegboard::wire::client::{Client, Era, RequestOptions};
 use pegboard::wire::{Happening, RawJson};
+use pegboard_testkit::recorder::{Recorder, Reply};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 use tokio::time;
@@ -167,4 +168,27 @@ async fn web_services_and_agents_that_are_described_as_before_are_no_change() {
     rewrite(&path, &file);
     let said = plain(&endpoint.says("Reloaded  ").await, &stage);
     insta::assert_snapshot!(said, @"Reloaded  /pegboard.json: ~ t/agent");
+}
+
+#[tokio::test]
+async fn a_service_that_is_taken_out_of_one_toolbox_goes_on_in_another() {
+    let stage = Stage::new();
+    let service = Recorder::start([Reply::json(r#"{"name": "Ada"}"#)]).await;
+    let document = json!({
+        "openapi": "3.1.0", "info": {"title": "People", "version": "1"}, "servers": [{"url": service.url("")}],
+        "paths": {"/user": {"get": {"operationId": "user", "responses": {"200": {"description": "ok"}}}}},
+    });
+    stage.write("people.json", &document.to_string());
+    let toolbox = json!({"description": "T", "openapiSpecs": {"people": {"spec": "people.json"}}});
+    let mut file = json!({"pegboard": 1, "toolboxes": {"one": toolbox, "other": toolbox}});
+    let path = stage.write("pegboard.json", &file.to_string());
+    let mut command = stage.serving(&path);
+    command.args(["--http", "127.0.0.1:0", "--profile", "flat"]);
+    let endpoint = Endpoint::start(command).await;
+    let (client, _) = endpoint.client(None, Era::Session).await;
+    file["toolboxes"].as_object_mut().unwrap().remove("one");
+    rewrite(&path, &file);
+    let said = plain(&endpoint.says("Reloaded").await, &stage);
+    insta::assert_snapshot!(said, @"Reloaded  /pegboard.json: - one/people  ~ settings");
+    assert_eq!(text(&call(&client, "people__user", json!({})).await), r#"{"name": "Ada"}"#);
 }
