@@ -15,6 +15,7 @@ pub mod mcp;
 pub mod model;
 pub mod openapi;
 pub mod rest;
+mod words;
 
 /// What holds for every call unless a server or a tool says otherwise.
 ///

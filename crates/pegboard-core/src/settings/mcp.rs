@@ -6,8 +6,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use indexmap::IndexMap;
-use schemars::{JsonSchema, SchemaGenerator, json_schema};
-use serde::de::{self, SeqAccess, Visitor};
+use schemars::JsonSchema;
+use serde::de;
 use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
@@ -82,8 +82,8 @@ pub struct McpServerSettings {
     #[serde(rename = "type", alias = "transport")]
     pub kind: Option<Kind>,
     /// The program, or the program and its first arguments.
-    #[serde(deserialize_with = "words")]
-    #[schemars(schema_with = "words_schema")]
+    #[serde(deserialize_with = "super::words::command")]
+    #[schemars(schema_with = "super::words::schema")]
     pub command: Option<Vec<String>>,
     /// The program's arguments, behind those of `command`.
     pub args: Vec<String>,
@@ -452,40 +452,4 @@ impl fmt::Debug for Secret {
 /// A time, if it is one: 0 means that nobody said.
 fn longer_than_none(time: Option<HumanDuration>) -> Option<Duration> {
     time.map(Duration::from).filter(|time| !time.is_zero())
-}
-
-/// What `words` reads.
-fn words_schema(_: &mut SchemaGenerator) -> schemars::Schema {
-    json_schema!({"type": ["string", "array", "null"], "items": {"type": "string"}})
-}
-
-/// Reads a text, or a list of texts.
-fn words<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Vec<String>>, D::Error> {
-    struct Words;
-
-    impl<'de> Visitor<'de> for Words {
-        type Value = Option<Vec<String>>;
-
-        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-            f.write_str("a command, or a list of a command and its arguments")
-        }
-
-        fn visit_str<E>(self, word: &str) -> Result<Self::Value, E> {
-            Ok(Some(vec![word.to_owned()]))
-        }
-
-        fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Self::Value, A::Error> {
-            let mut words = Vec::new();
-            while let Some(word) = list.next_element()? {
-                words.push(word);
-            }
-            Ok(Some(words))
-        }
-
-        fn visit_unit<E>(self) -> Result<Self::Value, E> {
-            Ok(None)
-        }
-    }
-
-    deserializer.deserialize_any(Words)
 }

@@ -2,8 +2,7 @@
 
 use indexmap::IndexMap;
 use schemars::JsonSchema;
-use serde::de::{self, SeqAccess, Visitor};
-use serde::{Deserialize, Deserializer};
+use serde::Deserialize;
 use sha2::{Digest, Sha256};
 
 use super::mcp::Secret;
@@ -34,20 +33,20 @@ pub struct OpenApiSettings {
     /// What to show at the door, by the names that the document gives its security schemes.
     pub credentials: IndexMap<String, Credential>,
     /// Which methods become tools. Without it: get, post, put, patch, delete and query.
-    #[serde(deserialize_with = "words")]
-    #[schemars(schema_with = "words_schema")]
+    #[serde(deserialize_with = "super::words::words")]
+    #[schemars(schema_with = "super::words::schema")]
     pub include_methods: Option<Vec<String>>,
     /// Which tags become tools; an operation needs one of them.
-    #[serde(deserialize_with = "words")]
-    #[schemars(schema_with = "words_schema")]
+    #[serde(deserialize_with = "super::words::words")]
+    #[schemars(schema_with = "super::words::schema")]
     pub tag_filter: Option<Vec<String>>,
     /// Which operations become tools: ids and globs. Without it, all.
-    #[serde(deserialize_with = "words")]
-    #[schemars(schema_with = "words_schema")]
+    #[serde(deserialize_with = "super::words::words")]
+    #[schemars(schema_with = "super::words::schema")]
     pub include: Option<Vec<String>>,
     /// Which operations do not, whatever else says otherwise: ids and globs.
-    #[serde(deserialize_with = "words")]
-    #[schemars(schema_with = "words_schema")]
+    #[serde(deserialize_with = "super::words::words")]
+    #[schemars(schema_with = "super::words::schema")]
     pub exclude: Option<Vec<String>>,
     /// Other names for single operations, by their ids.
     pub rename: IndexMap<String, String>,
@@ -140,40 +139,4 @@ pub enum References {
     Near,
     /// All files and addresses.
     Anywhere,
-}
-
-/// What `words` reads.
-fn words_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
-    schemars::json_schema!({"type": ["string", "array", "null"], "items": {"type": "string"}})
-}
-
-/// Reads a text, or a list of texts.
-fn words<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Vec<String>>, D::Error> {
-    struct Words;
-
-    impl<'de> Visitor<'de> for Words {
-        type Value = Option<Vec<String>>;
-
-        fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-            f.write_str("a text, or a list of texts")
-        }
-
-        fn visit_str<E>(self, word: &str) -> Result<Self::Value, E> {
-            Ok(Some(vec![word.to_owned()]))
-        }
-
-        fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Self::Value, A::Error> {
-            let mut words = Vec::new();
-            while let Some(word) = list.next_element()? {
-                words.push(word);
-            }
-            Ok(Some(words))
-        }
-
-        fn visit_unit<E: de::Error>(self) -> Result<Self::Value, E> {
-            Ok(None)
-        }
-    }
-
-    deserializer.deserialize_any(Words)
 }
