@@ -6,8 +6,8 @@ use indexmap::IndexMap;
 use pegboard_core::settings::openapi::OpenApiSettings;
 use pegboard_core::settings::{QueueSettings, ServerSettings};
 
-use super::native::{check_range, subset, whole};
-use super::server::{as_texts, check_name, check_queues, is_off, veil};
+use super::native::whole;
+use super::server::{check_name, check_queues, filled, is_off, split};
 use crate::configuration::{Server, Toolbox};
 use crate::near::near;
 use crate::path::{Path, Step};
@@ -56,24 +56,14 @@ fn describe(
         reader.error(node.span, way, format!("a service is an object, not {}", node.kind()), help);
         return None;
     };
-    let mut entries = entries.clone();
-    for entry in &mut entries {
-        // Schemas are passed on as they are written.
-        if entry.key != "toolSchemas" {
-            as_texts(reader, entry);
-            reader.fill(&mut entry.value, &way.key(&entry.key), missing);
-            veil(reader, entry);
+    let mut filled = filled(reader, node, entries, way, (missing, "toolSchemas"));
+    if let Value::Map(entries) = &mut filled.value {
+        for entry in entries {
             veil_credentials(reader, entry);
         }
     }
-    let filled = Node { value: Value::Map(entries), ..node.clone() };
-    let service = subset(&filled, &OpenApiSettings::FIELDS);
-    let settings: Option<OpenApiSettings> = reader.read(&service, way, &[]);
-    let is_tools = |entry: &&Entry| !OpenApiSettings::FIELDS.contains(&entry.key.as_str());
-    let tools = filled.entries().unwrap_or_default().iter().filter(is_tools).cloned().collect();
-    let tools = Node { value: Value::Map(tools), ..node.clone() };
-    let rules: Option<ServerSettings> = reader.read(&tools, way, &OpenApiSettings::FIELDS);
-    check_range(reader, &tools, way, "priority", (-10, 10));
+    let (settings, rules, _): (Option<OpenApiSettings>, _, _) =
+        split(reader, &filled, way, &OpenApiSettings::FIELDS);
     let mut settings = settings?;
     check(reader, &settings, &filled, way);
     settings.spec = beside(&settings.spec, reader);

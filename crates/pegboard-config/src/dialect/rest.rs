@@ -5,8 +5,8 @@ use pegboard_core::id::ToolName;
 use pegboard_core::settings::rest::{InvalidRestTool, RestToolEntry, RestToolSettings};
 use pegboard_core::settings::{QueueSettings, ToolSettings};
 
-use super::native::{check_range, subset, whole};
-use super::server::{DEFAULT_QUEUE, as_texts, veil};
+use super::native::whole;
+use super::server::{DEFAULT_QUEUE, filled, split};
 use crate::configuration::{RestEntry, Toolbox};
 use crate::near::near;
 use crate::path::{Path, Step};
@@ -64,23 +64,8 @@ fn describe(reader: &mut Reader<'_>, node: &Node, way: &Path) -> Option<RestTool
         reader.error(node.span, way, format!("a REST tool is an object, not {}", node.kind()), None);
         return None;
     };
-    let mut entries = entries.clone();
-    for entry in &mut entries {
-        // Schemas are passed on as they are written.
-        if entry.key != "parametersSchema" {
-            as_texts(reader, entry);
-            reader.fill(&mut entry.value, &way.key(&entry.key), Missing::Told);
-            veil(reader, entry);
-        }
-    }
-    let filled = Node { value: Value::Map(entries), ..node.clone() };
-    let request = subset(&filled, &RestToolSettings::FIELDS);
-    let request: Option<RestToolSettings> = reader.read(&request, way, &[]);
-    let is_other = |entry: &&Entry| !RestToolSettings::FIELDS.contains(&entry.key.as_str());
-    let others = filled.entries().unwrap_or_default().iter().filter(is_other).cloned().collect();
-    let others = Node { value: Value::Map(others), ..node.clone() };
-    let tool: Option<ToolSettings> = reader.read(&others, way, &RestToolSettings::FIELDS);
-    check_range(reader, &others, way, "priority", (-10, 10));
+    let filled = filled(reader, node, entries, way, (Missing::Told, "parametersSchema"));
+    let (request, tool, _) = split(reader, &filled, way, &RestToolSettings::FIELDS);
     Some(RestToolEntry { request: request?, tool: tool? })
 }
 

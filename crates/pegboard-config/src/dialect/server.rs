@@ -4,6 +4,7 @@ use indexmap::IndexMap;
 use pegboard_core::id::ServerName;
 use pegboard_core::settings::mcp::{InvalidSettings, McpServerEntry, McpServerSettings};
 use pegboard_core::settings::{QueueSettings, ServerSettings};
+use serde::de::DeserializeOwned;
 
 use super::native::{check_range, subset, whole};
 use crate::configuration::{Server, Toolbox};
@@ -87,28 +88,47 @@ fn describe(reader: &mut Reader<'_>, node: &Node, way: &Path, missing: Missing) 
         reader.error(node.span, way, format!("a server is an object, not {}", node.kind()), None);
         return None;
     };
-    let mut entries = entries.clone();
-    for entry in &mut entries {
-        // Schemas are passed on as they are written.
-        if entry.key != "toolSchemas" {
-            let way = way.key(&entry.key);
-            as_texts(reader, entry);
-            reader.fill(&mut entry.value, &way, missing);
-            veil(reader, entry);
-        }
-    }
-    let filled = Node { value: Value::Map(entries), ..node.clone() };
-    let connection = subset(&filled, &McpServerSettings::FIELDS);
-    let connection: Option<McpServerSettings> = reader.read(&connection, way, &[]);
-    let is_tools = |entry: &&Entry| !McpServerSettings::FIELDS.contains(&entry.key.as_str());
-    let tools = filled.entries().unwrap_or_default().iter().filter(is_tools).cloned().collect();
-    let tools = Node { value: Value::Map(tools), ..node.clone() };
-    let settings: Option<ServerSettings> = reader.read(&tools, way, &McpServerSettings::FIELDS);
-    check_range(reader, &tools, way, "priority", (-10, 10));
+    let filled = filled(reader, node, entries, way, (missing, "toolSchemas"));
+    let (connection, settings, tools) = split(reader, &filled, way, &McpServerSettings::FIELDS);
     for tool in tools.get("tools").and_then(Node::entries).unwrap_or_default() {
         check_range(reader, &tool.value, &way.key("tools").key(&tool.key), "priority", (-10, 10));
     }
     Some(McpServerEntry { connection: connection?, tools: settings? })
+}
+
+/// A description with its variables filled in, and secrets remembered. What stands under `as_written` stays so: schemas
+/// are passed on as they are.
+pub(super) fn filled(
+    reader: &mut Reader<'_>,
+    node: &Node,
+    entries: &[Entry],
+    way: &Path,
+    (missing, as_written): (Missing, &str),
+) -> Node {
+    let mut entries = entries.to_vec();
+    for entry in entries.iter_mut().filter(|entry| entry.key != as_written) {
+        as_texts(reader, entry);
+        reader.fill(&mut entry.value, &way.key(&entry.key), missing);
+        veil(reader, entry);
+    }
+    Node { value: Value::Map(entries), ..node.clone() }
+}
+
+/// A description as the two that it is made of: what the fields say, and what holds for its tools, which is given as it
+/// was written, too.
+pub(super) fn split<A: DeserializeOwned, B: DeserializeOwned>(
+    reader: &mut Reader<'_>,
+    filled: &Node,
+    way: &Path,
+    fields: &[&str],
+) -> (Option<A>, Option<B>, Node) {
+    let own = reader.read(&subset(filled, fields), way, &[]);
+    let is_other = |entry: &&Entry| !fields.contains(&entry.key.as_str());
+    let others = filled.entries().unwrap_or_default().iter().filter(is_other).cloned().collect();
+    let others = Node { value: Value::Map(others), ..filled.clone() };
+    let rules = reader.read(&others, way, fields);
+    check_range(reader, &others, way, "priority", (-10, 10));
+    (own, rules, others)
 }
 
 /// Numbers and words among arguments, variables and headers are the texts that they are written as.
