@@ -4,26 +4,26 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anstream::eprintln;
 use clap::{Parser, Subcommand};
 use pegboard::telemetry::{Options, Telemetry};
 
+use cli::{EXIT_CODES, Failure, Format, Globals};
+use commands::{openapi, run, serve};
+
+mod cli;
+mod commands;
 mod demo;
-mod openapi;
 mod place;
-mod reload;
-mod run;
-mod serve;
-mod status;
-mod unread;
 
 /// How long work that cannot be interrupted may take to end when everything else has.
 const FAREWELL: Duration = Duration::from_millis(500);
 
 /// The tool runtime and gateway for AI agents.
 #[derive(Parser)]
-#[command(version, arg_required_else_help = true)]
+#[command(version, arg_required_else_help = true, after_help = EXIT_CODES)]
 struct Arguments {
+    #[command(flatten)]
+    globals: Globals,
     #[command(subcommand)]
     command: Command,
 }
@@ -31,11 +31,7 @@ struct Arguments {
 #[derive(Subcommand)]
 enum Command {
     /// Show everything there is, through an MCP endpoint of its own, without network or files
-    Demo {
-        /// Print the report as JSON
-        #[arg(long)]
-        json: bool,
-    },
+    Demo,
     /// Be one of the servers of the demo; for Pegboard itself
     #[command(hide = true)]
     DemoServer {
@@ -59,53 +55,52 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    match Arguments::parse().command {
+    let Arguments { globals, command } = Arguments::parse();
+    globals.choose_colours();
+    let globals = &globals;
+    let done = match command {
         // It provokes failures on purpose, and what it prints is the report.
-        Command::Demo { json } => observed("error", async |telemetry| {
+        Command::Demo => observed(globals, "error", async |telemetry| {
             let report = demo::run(telemetry).await;
-            if json {
-                report.print_json();
-            } else {
+            if globals.format_or(Format::Text) == Format::Text {
                 report.print();
+            } else {
+                report.print_json();
             }
-            report.exit_code()
+            Ok(report.exit_code())
         }),
-        Command::DemoServer { server } => server.run(),
-        Command::Openapi(openapi) => observed("error", async |_| openapi.run().await),
+        Command::DemoServer { server } => Ok(server.run()),
+        Command::Openapi(openapi) => observed(globals, "error", async |_| openapi.run(globals).await),
         // What goes wrong on the way is told as it happens.
-        Command::Run(run) => observed("error", async |telemetry| run.run(telemetry).await),
-        Command::Serve(serve) => observed("warn", async |telemetry| serve.run(telemetry).await),
+        Command::Run(run) => observed(globals, "error", async |telemetry| run.run(globals, telemetry).await),
+        Command::Serve(serve) => {
+            observed(globals, "warn", async |telemetry| serve.run(globals, telemetry).await)
+        }
         // It is one of many, and what it prints is what the program says: no log, no event loop but its own.
         #[cfg(unix)]
-        Command::Supervise { program } => pegboard::providers::process::supervise(program),
-    }
+        Command::Supervise { program } => Ok(pegboard::providers::process::supervise(program)),
+    };
+    done.unwrap_or_else(|failure| failure.tell(globals.output))
 }
 
 /// Does something with a log, metrics and spans. What is logged if nobody says otherwise is `usually`.
-fn observed(usually: &str, work: impl AsyncFnOnce(&Telemetry) -> ExitCode) -> ExitCode {
+fn observed(
+    globals: &Globals,
+    usually: &str,
+    work: impl AsyncFnOnce(&Telemetry) -> Result<ExitCode, Failure>,
+) -> Result<ExitCode, Failure> {
     let options = Options::from_environment().map(|options| match std::env::var_os("PEGBOARD_LOG") {
         Some(_) => options,
-        None => Options { filter: usually.to_owned(), ..options },
+        None => Options { filter: globals.log_filter(usually), ..options },
     });
-    let telemetry = match options.and_then(Telemetry::start) {
-        Ok(telemetry) => telemetry,
-        Err(error) => {
-            eprintln!("error: {error}");
-            return ExitCode::from(2);
-        }
-    };
-    let code = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
-        Ok(runtime) => {
-            let code = runtime.block_on(work(&telemetry));
-            // Whoever reads standard input does so until the client writes or leaves, and neither may happen.
-            runtime.shutdown_timeout(FAREWELL);
-            code
-        }
-        Err(error) => {
-            eprintln!("error: the system gives no event loop: {error}");
-            ExitCode::FAILURE
-        }
-    };
+    let telemetry = options.and_then(Telemetry::start).map_err(|error| Failure::usage(error.to_string()))?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| Failure::system(format!("the system gives no event loop: {error}")))?;
+    let done = runtime.block_on(work(&telemetry));
+    // Whoever reads standard input does so until the client writes or leaves, and neither may happen.
+    runtime.shutdown_timeout(FAREWELL);
     telemetry.shutdown();
-    code
+    done
 }

@@ -2,19 +2,34 @@
 
 use std::path::{Path, PathBuf};
 
-use pegboard::config::{self, ConfigurationError};
+use pegboard::config::{self, Configuration, ConfigurationError};
+use pegboard::telemetry::tell;
 
-use crate::reload;
+use crate::cli::{Failure, Globals};
 
-/// Where the configuration is: at the named place, or else where it is looked for.
-pub(crate) fn configuration(named: Option<&Path>) -> Result<PathBuf, ConfigurationError> {
-    if let Some(path) = named {
+/// What the process has set.
+pub(crate) fn environment(name: &str) -> Option<String> {
+    std::env::var(name).ok()
+}
+
+/// Where the configuration is: at the place that is named, or else where it is looked for.
+pub(crate) fn configuration(globals: &Globals, named: Option<&Path>) -> Result<PathBuf, ConfigurationError> {
+    if let Some(path) = named.or(globals.config.as_deref()) {
         return Ok(path.to_owned());
     }
     let here = PathBuf::from(".");
     let folder =
         std::env::current_dir().map_err(|error| ConfigurationError::Unreadable { path: here, error })?;
-    config::find(&folder, &reload::environment)
+    config::find(&folder, &environment)
+}
+
+/// Reads a configuration and says what is worth saying about it.
+pub(crate) fn read(path: &Path) -> Result<Configuration, Failure> {
+    let configuration = config::load(path, &environment)?;
+    for problem in &configuration.problems {
+        tell(&problem.to_string());
+    }
+    Ok(configuration)
 }
 
 /// Where state is kept: at the named place, where `PEGBOARD_STATE` says, or in this user's folder for state.

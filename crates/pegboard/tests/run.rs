@@ -261,13 +261,16 @@ async fn what_cannot_be_asked_is_told_with_a_code() {
       help: did you mean research?
 
     ["elsewhere/terse", "Hello"]: 4
-    error[unknown_agent]: there is no agent elsewhere/terse. Check the path
+    error[unknown_agent]: there is no agent elsewhere/terse
+      help: check the path
 
     ["gone.md", "Hello"]: 4
-    error[unknown_agent]: there is no agent gone.md. Check the path
+    error[unknown_agent]: there is no agent gone.md
+      help: check the path
 
     ["terse", " "]: 2
-    error: the agent is asked nothing. Write the question behind the agent, or pipe it in
+    error[usage]: the agent is asked nothing
+      help: write the question behind the agent, or pipe it in
 
     ["terse", "Hello", "--config", "gone.yaml"]: 3
     error[config_invalid]: gone.yaml: there is no such file. Check the path, or write one: {"mcpServers": {"files": {"command": "my-server"}}}

@@ -171,7 +171,7 @@ fn the_command_refuses_a_filter_that_it_cannot_read() {
         .unwrap();
     assert_eq!(output.status.code(), Some(2));
     let text = String::from_utf8(output.stderr).unwrap();
-    assert!(text.starts_with("error: PEGBOARD_LOG: \"pegboard=loud\" is no filter"), "{text}");
+    assert!(text.starts_with("error[usage]: PEGBOARD_LOG: \"pegboard=loud\" is no filter"), "{text}");
 }
 
 #[test]

@@ -101,13 +101,16 @@ async fn another_address_is_not_served_without_a_token() {
         said.push(format!("{why}exit {}", output.status.code().unwrap()));
     }
     insta::assert_snapshot!(said.join("\n"), @r#"
-    error: whoever reaches 0.0.0.0:0 could use every tool here. Name the variable of a token with --token-env, or bind to 127.0.0.1
+    error[usage]: whoever reaches 0.0.0.0:0 could use every tool here
+      help: name the variable of a token with --token-env, or bind to 127.0.0.1
     exit 2
-    error: whoever reaches [::]:0 could use every tool here. Name the variable of a token with --token-env, or bind to 127.0.0.1
+    error[usage]: whoever reaches [::]:0 could use every tool here
+      help: name the variable of a token with --token-env, or bind to 127.0.0.1
     exit 2
-    error: --token-env: the variable NO_SUCH_TOKEN is not set. Set it to the token that clients must show
+    error[usage]: --token-env: the variable NO_SUCH_TOKEN is not set
+      help: set it to the token that clients must show
     exit 2
-    error: There is no profile 'nope'. Profiles: meta, flat, agent, hybrid, auto
+    error[usage]: There is no profile 'nope'. Profiles: meta, flat, agent, hybrid, auto
     exit 2
     "#);
 }
@@ -172,6 +175,9 @@ async fn two_tokens_that_are_the_same_are_refused() {
     assert_eq!(output.status.code(), Some(2));
     insta::assert_snapshot!(
         String::from_utf8(output.stderr).unwrap(),
-        @"error: --token-env: DOOR and GATE hold the same token. Give each a token of its own"
+        @r#"
+    error[usage]: --token-env: DOOR and GATE hold the same token
+      help: give each a token of its own
+    "#
     );
 }

@@ -90,6 +90,6 @@ async fn the_command_shows_what_a_document_comes_to() {
     assert_eq!(output.status.code(), Some(1));
     assert_eq!(
         String::from_utf8(output.stderr).unwrap(),
-        "error: gone.yaml cannot be read: No such file or directory (os error 2)\n"
+        "error[system]: gone.yaml cannot be read: No such file or directory (os error 2)\n"
     );
 }

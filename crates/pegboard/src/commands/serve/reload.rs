@@ -6,10 +6,11 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use pegboard::config::{self, Configuration, ConfigurationError};
 use pegboard::telemetry::{Telemetry, tell};
 use pegboard::wiring::Board;
 use tokio::time;
+
+use crate::place;
 
 /// How often the file is looked at.
 const EVERY: Duration = Duration::from_secs(1);
@@ -27,26 +28,6 @@ pub(crate) enum Watching {
     Yes,
     /// It is not, so somebody has to say that it has changed.
     No,
-}
-
-/// What the process has set.
-pub(crate) fn environment(name: &str) -> Option<String> {
-    std::env::var(name).ok()
-}
-
-/// Reads a configuration and says what is worth saying about it, or gives what is wrong with it in words.
-pub(crate) fn read(path: &Path) -> Result<Configuration, String> {
-    let configuration = config::load(path, &environment).map_err(|error| words(&error))?;
-    for problem in &configuration.problems {
-        tell(&problem.to_string());
-    }
-    Ok(configuration)
-}
-
-/// What is wrong with a configuration. What is wrong inside its file comes with its place already.
-pub(crate) fn words(error: &ConfigurationError) -> String {
-    let is_placed = !error.problems().is_empty();
-    if is_placed { error.to_string() } else { format!("error[config_invalid]: {error}") }
 }
 
 /// A configuration that is read again when its file changes, or when somebody says so.
@@ -68,12 +49,12 @@ impl Reloading {
     pub(crate) async fn keep_up(&mut self, board: &Board, served: Option<&str>, telemetry: &Telemetry) {
         loop {
             self.wanted().await;
-            let reloaded = match read(&self.path) {
+            let reloaded = match place::read(&self.path) {
                 Ok(configuration) => {
                     let reloaded = board.reload(configuration, served, telemetry).await;
                     reloaded.map_err(|error| format!("error[config_invalid]: {error}"))
                 }
-                Err(problems) => Err(problems),
+                Err(failure) => Err(failure.text()),
             };
             let path = self.path.display();
             let then = match self.watching {

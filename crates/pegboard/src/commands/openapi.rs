@@ -4,11 +4,12 @@ use std::fmt::Write;
 use std::path::Path;
 use std::process::ExitCode;
 
-use anstream::{eprintln, print, println};
 use clap::Args;
 use pegboard::providers::openapi::{Import, import};
 use pegboard::settings::openapi::{OpenApiSettings, References};
 use serde_json::{Value, json};
+
+use crate::cli::{Failure, Format, Globals, print};
 
 /// How wide the columns may get.
 const MAX_WIDTH: usize = 48;
@@ -25,13 +26,10 @@ pub(crate) struct Openapi {
     /// Let the document refer to others that are not in its folder
     #[arg(long)]
     references_anywhere: bool,
-    /// Print everything as JSON, with the schemas of the tools
-    #[arg(long)]
-    json: bool,
 }
 
 impl Openapi {
-    pub(crate) async fn run(self) -> ExitCode {
+    pub(crate) async fn run(self, globals: &Globals) -> Result<ExitCode, Failure> {
         let references = if self.references_anywhere { References::Anywhere } else { References::Near };
         let settings = OpenApiSettings {
             spec: self.spec,
@@ -39,19 +37,9 @@ impl Openapi {
             references,
             ..OpenApiSettings::default()
         };
-        let import = match import(&settings, Path::new("")).await {
-            Ok(import) => import,
-            Err(why) => {
-                eprintln!("error: {why}");
-                return ExitCode::FAILURE;
-            }
-        };
-        if self.json {
-            println!("{:#}", as_json(&import));
-        } else {
-            print!("{}", as_table(&import));
-        }
-        ExitCode::SUCCESS
+        let import = import(&settings, Path::new("")).await.map_err(Failure::system)?;
+        print::document(globals.format_or(Format::Text), &as_json(&import), || as_table(&import));
+        Ok(ExitCode::SUCCESS)
     }
 }
 

@@ -19,19 +19,19 @@ use pegboard::wire::http::server::HttpServerOptions;
 use pegboard::wiring::{self, Board, Surroundings};
 use tokio::net::TcpListener;
 
+use crate::cli::{Failure, Globals};
 use crate::place;
-use crate::reload::{self, Reloading, Watching};
-use crate::status;
-use crate::unread::unread;
+use reload::{Reloading, Watching};
+use unread::unread;
+
+mod reload;
+mod status;
+mod unread;
 
 /// Where clients are waited for if nobody says so.
 const USUAL_ADDRESS: &str = "127.0.0.1:7332";
 /// How long calls may take to end when everything does.
 const GRACE: Duration = Duration::from_secs(5);
-/// A configuration cannot be used.
-const INVALID_CONFIGURATION: u8 = 3;
-/// The command was used in a way that it cannot be.
-const USAGE: u8 = 2;
 
 /// What is served, and where.
 #[derive(Args)]
@@ -53,56 +53,31 @@ pub(crate) struct Serve {
     /// find each other's sessions
     #[arg(long, value_name = "VARIABLE")]
     token_env: Vec<String>,
-    #[arg(
-        long,
-        value_name = "FOLDER",
-        help = "Where state is kept; without it what PEGBOARD_STATE names, or this user's folder for state"
-    )]
-    state: Option<PathBuf>,
     /// Do not read the configuration again when its file changes
     #[arg(long)]
     no_watch: bool,
 }
 
-/// Why nothing is served.
-enum Refusal {
-    Usage(String),
-    Configuration(String),
-    System(String),
-}
-
 impl Serve {
-    pub(crate) async fn run(self, telemetry: &Telemetry) -> ExitCode {
-        let (code, text) = match self.serve(telemetry).await {
-            Ok(()) => return ExitCode::SUCCESS,
-            Err(Refusal::Usage(text)) => (USAGE, text),
-            Err(Refusal::Configuration(text)) => (INVALID_CONFIGURATION, text),
-            Err(Refusal::System(text)) => (1, text),
-        };
-        eprintln!("{text}");
-        ExitCode::from(code)
-    }
-
-    async fn serve(&self, telemetry: &Telemetry) -> Result<(), Refusal> {
+    pub(crate) async fn run(self, globals: &Globals, telemetry: &Telemetry) -> Result<ExitCode, Failure> {
         let tokens = self.tokens()?;
-        let path = place::configuration(self.file.as_deref())
-            .map_err(|error| Refusal::Configuration(reload::words(&error)))?;
+        let path = place::configuration(globals, self.file.as_deref())?;
         // Before it is read, so that no change of it is missed.
         let mut reloading = Reloading::of(&path, if self.no_watch { Watching::No } else { Watching::Yes });
-        let configuration = reload::read(&path).map_err(Refusal::Configuration)?;
+        let configuration = place::read(&path)?;
         let listener = if self.stdio { None } else { Some(self.listen(&tokens).await?) };
         let servers = PoolOptions { supervisor: supervisor() };
-        let surroundings = Surroundings { state: place::state(self.state.as_deref()), servers };
+        let surroundings = Surroundings { state: place::state(globals.state.as_deref()), servers };
         let board = wiring::start(configuration, surroundings, telemetry)
             .await
-            .map_err(|error| Refusal::Configuration(format!("error[config_invalid]: {error}")))?;
+            .map_err(|error| Failure::configuration(error.to_string()))?;
         let serving = async {
             if let Some(listener) = listener {
                 self.over_http(&board, listener, tokens).await
             } else {
                 tokio::select! {
                     served = serve::stdio(&board.gateway, self.profile.as_deref()) => {
-                        served.map_err(|error| Refusal::Usage(format!("error: {error}")))
+                        served.map_err(|error| Failure::usage(error.to_string()))
                     }
                     // What the client asked for ends with it.
                     () = unread() => Ok(()),
@@ -119,44 +94,43 @@ impl Serve {
             _ = board.runtime.shut_down(GRACE) => {}
             () = told() => {}
         }
-        served
+        served.map(|()| ExitCode::SUCCESS)
     }
 
     /// The tokens of which clients must show one, by their variables.
-    fn tokens(&self) -> Result<BTreeMap<String, Secret>, Refusal> {
+    fn tokens(&self) -> Result<BTreeMap<String, Secret>, Failure> {
         let mut tokens = BTreeMap::new();
         for variable in &self.token_env {
             let token = std::env::var(variable).unwrap_or_default();
             if token.trim().is_empty() {
-                return Err(Refusal::Usage(format!(
-                    "error: --token-env: the variable {variable} is not set. Set it to the token that clients must show"
-                )));
+                return Err(Failure::usage(format!("--token-env: the variable {variable} is not set"))
+                    .hint("set it to the token that clients must show"));
             }
             let token = Secret::new(token.trim());
             if let Some((other, _)) = tokens.iter().find(|(_, known)| **known == token) {
-                return Err(Refusal::Usage(format!(
-                    "error: --token-env: {variable} and {other} hold the same token. Give each a token of its own"
-                )));
+                return Err(Failure::usage(format!(
+                    "--token-env: {variable} and {other} hold the same token"
+                ))
+                .hint("give each a token of its own"));
             }
             tokens.insert(variable.clone(), token);
         }
         Ok(tokens)
     }
 
-    async fn listen(&self, tokens: &BTreeMap<String, Secret>) -> Result<TcpListener, Refusal> {
+    async fn listen(&self, tokens: &BTreeMap<String, Secret>) -> Result<TcpListener, Failure> {
         if !self.http.ip().is_loopback() && tokens.is_empty() {
-            return Err(Refusal::Usage(format!(
-                "error: whoever reaches {} could use every tool here. Name the variable of a token with --token-env, or \
-                 bind to 127.0.0.1",
-                self.http
-            )));
+            return Err(Failure::usage(format!("whoever reaches {} could use every tool here", self.http))
+                .hint("name the variable of a token with --token-env, or bind to 127.0.0.1"));
         }
         TcpListener::bind(self.http).await.map_err(|error| {
-            let hint = match error.kind() {
-                io::ErrorKind::AddrInUse => ": something else listens there; choose another port with --http",
-                _ => "",
-            };
-            Refusal::System(format!("error: nobody can be served at {}: {error}{hint}", self.http))
+            let failure = Failure::system(format!("nobody can be served at {}: {error}", self.http));
+            match error.kind() {
+                io::ErrorKind::AddrInUse => {
+                    failure.hint("something else listens there; choose another port with --http")
+                }
+                _ => failure,
+            }
         })
     }
 
@@ -165,23 +139,23 @@ impl Serve {
         board: &Board,
         listener: TcpListener,
         tokens: BTreeMap<String, Secret>,
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), Failure> {
         let mut options = HttpServerOptions::default();
         if !tokens.is_empty() {
             // Who has a token is no web page that found its way here.
             options.allowed_hosts.push("*".to_owned());
         }
-        let usage = |error: &dyn std::fmt::Display| Refusal::Usage(format!("error: {error}"));
-        let system = |error: io::Error| Refusal::System(format!("error: {error}"));
+        let system = |error: io::Error| Failure::system(error.to_string());
         let router = |gateway: &Gateway| {
-            serve::router(gateway, self.profile.as_deref(), &options).map_err(|error| usage(&error))
+            serve::router(gateway, self.profile.as_deref(), &options)
+                .map_err(|error| Failure::usage(error.to_string()))
         };
         let application = if tokens.is_empty() {
             router(&board.gateway)?
         } else {
             let doors = tokens.into_iter();
             let doors = doors.map(|(name, token)| Ok((token, router(&board.gateway.of(&name))?)));
-            token::guarded(doors.collect::<Result<Vec<_>, Refusal>>()?)
+            token::guarded(doors.collect::<Result<Vec<_>, Failure>>()?)
         };
         let address = listener.local_addr().map_err(system)?;
         eprintln!("Ready  MCP http://{address}/mcp");
@@ -203,7 +177,7 @@ pub(crate) fn supervisor() -> Option<pegboard::providers::process::Supervisor> {
 }
 
 /// Does something until it ends, or until somebody wants this program to end.
-async fn until_told(work: impl Future<Output = Result<(), Refusal>>) -> Result<(), Refusal> {
+async fn until_told(work: impl Future<Output = Result<(), Failure>>) -> Result<(), Failure> {
     tokio::select! {
         result = work => result,
         () = told() => Ok(()),

@@ -1,7 +1,7 @@
 //! `pegboard run`: an agent is asked once, and its answer printed.
 
-use std::io::{self, IsTerminal, Read, Write};
-use std::path::{Path, PathBuf};
+use std::io::{self, IsTerminal, Read};
+use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -20,9 +20,9 @@ use pegboard::telemetry::Telemetry;
 use pegboard::wiring::{self, Board, Surroundings, agents};
 use serde_json::{Map, Value, json};
 
+use super::serve::{supervisor, told};
+use crate::cli::{Exit, Failure, Format, Globals, print};
 use crate::place;
-use crate::reload;
-use crate::serve::{supervisor, told};
 use progress::{Loudness, Progress};
 use report::Report;
 
@@ -33,84 +33,24 @@ mod report;
 const GRACE: Duration = Duration::from_secs(2);
 /// How long a prompt may be.
 const MAX_PROMPT_BYTES: u64 = 4 * 1024 * 1024;
+/// What programs are told when there is no such agent.
+const UNKNOWN: &str = "unknown_agent";
 /// How many characters of a prompt are the title of its session.
 const TITLE_CHARACTERS: usize = 60;
 
 /// Which agent is asked, and what.
 #[derive(Args)]
-#[command(after_help = EXIT_CODES)]
 pub(crate) struct Run {
     /// The agent: its file, or its name in the configuration
     agent: String,
     /// What it is asked; without it, or with -, what standard input says
     prompt: Option<String>,
-    #[arg(
-        long,
-        value_name = "FILE",
-        help = "The configuration; without it the file that WORKBENCH_CONFIG names, or the pegboard.yaml of this folder"
-    )]
-    config: Option<PathBuf>,
     /// The model that it thinks with, instead of its own; more of them are tried in order
     #[arg(long, value_name = "PROVIDER/MODEL")]
     model: Vec<ModelName>,
     /// How many times its model is asked, at most
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..))]
     max_turns: Option<u32>,
-    /// Print one JSON document: the answer, and how it came about
-    #[arg(long)]
-    json: bool,
-    /// Say nothing but what goes wrong
-    #[arg(long, short)]
-    quiet: bool,
-    #[arg(
-        long,
-        value_name = "FOLDER",
-        help = "Where state is kept; without it what PEGBOARD_STATE names, or this user's folder for state"
-    )]
-    state: Option<PathBuf>,
-}
-
-const EXIT_CODES: &str = "Exit codes: 0 answered, 1 failed, 2 wrong usage, 3 configuration or agent wrong, 4 not found, \
-    5 server unavailable, 6 timed out, 7 question refused, 8 over a limit, 70 a bug, 130 interrupted";
-
-/// Why there is no answer: a code for programs, and what a person should know.
-pub(crate) struct Refusal {
-    code: u8,
-    text: String,
-}
-
-impl Refusal {
-    const FAILED: u8 = 1;
-    const USAGE: u8 = 2;
-    const CONFIGURATION: u8 = 3;
-    const NOT_FOUND: u8 = 4;
-    const UNAVAILABLE: u8 = 5;
-    const TIMED_OUT: u8 = 6;
-    const REFUSED: u8 = 7;
-    const OVER_LIMIT: u8 = 8;
-    const BUG: u8 = 70;
-    const INTERRUPTED: u8 = 130;
-
-    fn new(code: u8, text: impl Into<String>) -> Self {
-        Self { code, text: text.into() }
-    }
-
-    /// The code of a call that came to nothing.
-    fn code_of(kind: ErrorKind) -> u8 {
-        match kind {
-            ErrorKind::UnknownTool | ErrorKind::UnknownToolbox | ErrorKind::UnknownServer => Self::NOT_FOUND,
-            ErrorKind::InvalidParameters => Self::REFUSED,
-            ErrorKind::LimitExceeded | ErrorKind::QueueTimeout => Self::OVER_LIMIT,
-            ErrorKind::Timeout => Self::TIMED_OUT,
-            ErrorKind::CircuitOpen
-            | ErrorKind::AuthRequired
-            | ErrorKind::ServerUnavailable
-            | ErrorKind::TransportError => Self::UNAVAILABLE,
-            ErrorKind::Canceled => Self::INTERRUPTED,
-            ErrorKind::NotPermitted | ErrorKind::ExecutionError | ErrorKind::OutputInvalid => Self::FAILED,
-            ErrorKind::InternalError => Self::BUG,
-        }
-    }
 }
 
 /// An agent in its place.
@@ -120,31 +60,19 @@ struct Chosen {
 }
 
 impl Run {
-    pub(crate) async fn run(self, telemetry: &Telemetry) -> ExitCode {
-        match self.answer(telemetry).await {
-            Ok(code) => code,
-            Err(refusal) => {
-                eprintln!("{}", refusal.text);
-                ExitCode::from(refusal.code)
-            }
-        }
-    }
-
-    async fn answer(&self, telemetry: &Telemetry) -> Result<ExitCode, Refusal> {
+    pub(crate) async fn run(self, globals: &Globals, telemetry: &Telemetry) -> Result<ExitCode, Failure> {
         let prompt = self.prompt()?;
-        let configuration =
-            |error: &ConfigurationError| Refusal::new(Refusal::CONFIGURATION, reload::words(error));
-        let path = place::configuration(self.config.as_deref()).map_err(|error| configuration(&error))?;
-        let mut read = config::load(&path, &reload::environment).map_err(|error| configuration(&error))?;
+        let path = place::configuration(globals, None)?;
+        let mut read = config::load(&path, &place::environment)?;
         let chosen = self.choose(&mut read, &path)?;
         check_models(&chosen, &read)?;
-        let arguments = self.arguments(&chosen.agent, &prompt)?;
+        let arguments = Self::arguments(globals, &chosen.agent, &prompt)?;
         let servers = PoolOptions { supervisor: supervisor() };
-        let surroundings = Surroundings { state: place::state(self.state.as_deref()), servers };
-        let board = wiring::start(read, surroundings, telemetry).await.map_err(|error| {
-            Refusal::new(Refusal::CONFIGURATION, format!("error[config_invalid]: {error}"))
-        })?;
-        let code = self.ask(&board, &chosen, arguments).await;
+        let surroundings = Surroundings { state: place::state(globals.state.as_deref()), servers };
+        let board = wiring::start(read, surroundings, telemetry)
+            .await
+            .map_err(|error| Failure::configuration(error.to_string()))?;
+        let code = ask(globals, &board, &chosen, arguments).await;
         // Who says so does not want to wait.
         tokio::select! {
             _ = board.runtime.shut_down(GRACE) => {}
@@ -154,29 +82,26 @@ impl Run {
     }
 
     /// What the agent is asked.
-    fn prompt(&self) -> Result<String, Refusal> {
+    fn prompt(&self) -> Result<String, Failure> {
         let prompt = match self.prompt.as_deref() {
             Some(prompt) if prompt != "-" => prompt.to_owned(),
             None if io::stdin().is_terminal() => String::new(),
             Some(_) | None => {
                 let mut prompt = String::new();
-                let unreadable = |error| {
-                    Refusal::new(Refusal::USAGE, format!("error: standard input cannot be read: {error}"))
-                };
+                let unreadable = |error| Failure::usage(format!("standard input cannot be read: {error}"));
                 io::stdin().take(MAX_PROMPT_BYTES).read_to_string(&mut prompt).map_err(unreadable)?;
                 prompt
             }
         };
         if prompt.trim().is_empty() {
-            let text =
-                "error: the agent is asked nothing. Write the question behind the agent, or pipe it in";
-            return Err(Refusal::new(Refusal::USAGE, text));
+            let hint = "write the question behind the agent, or pipe it in";
+            return Err(Failure::usage("the agent is asked nothing").hint(hint));
         }
         Ok(prompt)
     }
 
     /// The agent that is meant, in the toolbox where it will be.
-    fn choose(&self, configuration: &mut Configuration, path: &Path) -> Result<Chosen, Refusal> {
+    fn choose(&self, configuration: &mut Configuration, path: &Path) -> Result<Chosen, Failure> {
         let file = Path::new(&self.agent);
         let is_file = file.is_file()
             || file.extension().is_some_and(|extension| extension == "ai" || extension == "md")
@@ -204,12 +129,12 @@ impl Run {
     }
 
     /// The arguments of the call.
-    fn arguments(&self, agent: &AgentSettings, prompt: &str) -> Result<Value, Refusal> {
+    fn arguments(globals: &Globals, agent: &AgentSettings, prompt: &str) -> Result<Value, Failure> {
         let title: String =
             prompt.trim().lines().next().unwrap_or_default().chars().take(TITLE_CHARACTERS).collect();
         match agent.input.format {
             InputFormat::Text => {
-                let usual = match (self.json, io::stdout().is_terminal()) {
+                let usual = match (is_document(globals), io::stdout().is_terminal()) {
                     (true, _) => ReportFormat::Markdown,
                     (false, true) => ReportFormat::Tty,
                     (false, false) => ReportFormat::Pipe,
@@ -220,67 +145,71 @@ impl Run {
             InputFormat::Json => {
                 let mut asked: Map<String, Value> = serde_json::from_str(prompt).map_err(|error| {
                     let schema = agent.input.schema.as_ref().map(Value::to_string).unwrap_or_default();
-                    let text = format!(
-                        "error[invalid_parameters]: the agent '{}' is asked with a JSON object: {error}\n  help: it \
-                         must be as {schema} says",
-                        agent.name
-                    );
-                    Refusal::new(Refusal::REFUSED, text)
+                    let message = format!("the agent '{}' is asked with a JSON object: {error}", agent.name);
+                    Failure::of_kind(ErrorKind::InvalidParameters, message)
+                        .hint(format!("it must be as {schema} says"))
                 })?;
                 asked.entry("reason").or_insert_with(|| "asked on the command line".into());
                 Ok(Value::Object(asked))
             }
         }
     }
-
-    async fn ask(&self, board: &Board, chosen: &Chosen, arguments: Value) -> Result<ExitCode, Refusal> {
-        let caller = board.runtime.caller(CallerOptions::default());
-        let loudness = if self.quiet { Loudness::Quiet } else { Loudness::Usual };
-        let mut progress = Progress::of(&board.runtime, loudness);
-        let server = ServerName::new(agents::SERVER).expect("it is a short word");
-        let tool = ToolId { toolbox: chosen.toolbox.clone(), server, name: chosen.agent.name.clone() };
-        let mut call = Call::new(ToolRef::Id(tool), Arguments::from(arguments));
-        call.context.origin = Origin::Program;
-        let running = caller.start(call);
-        let ended = tokio::select! {
-            ended = running => ended,
-            never = progress.follow() => match never {},
-            () = told() => return Err(Refusal::new(Refusal::INTERRUPTED, "interrupted")),
-        };
-        progress.catch_up();
-        self.tell(&chosen.agent, &caller, &ended)
-    }
-
-    /// Prints what came of it.
-    fn tell(&self, agent: &AgentSettings, caller: &Caller, ended: &Ended) -> Result<ExitCode, Refusal> {
-        let session = caller.tree().snapshot();
-        let report = Report::of(agent, &session, ended);
-        if !self.quiet {
-            eprintln!("{}", report.summary());
-        }
-        if self.json {
-            print(&report.document().to_string());
-        } else if let Some(answer) = report.answer() {
-            print(&answer);
-        }
-        match report.error() {
-            None => Ok(ExitCode::SUCCESS),
-            Some((kind, _)) if self.json => Ok(ExitCode::from(Refusal::code_of(kind))),
-            Some((kind, text)) => {
-                Err(Refusal::new(Refusal::code_of(kind), format!("error[{}]: {text}", kind.as_str())))
-            }
-        }
-    }
 }
 
-/// Prints the answer. Whoever has stopped reading does not want it.
-fn print(answer: &str) {
-    let mut output = anstream::stdout().lock();
-    let _ = writeln!(output, "{answer}").and_then(|()| output.flush());
+/// Whether the answer is wanted as a document, with how it came about.
+fn is_document(globals: &Globals) -> bool {
+    globals.format_or(Format::Text) != Format::Text
+}
+
+async fn ask(
+    globals: &Globals,
+    board: &Board,
+    chosen: &Chosen,
+    arguments: Value,
+) -> Result<ExitCode, Failure> {
+    let caller = board.runtime.caller(CallerOptions::default());
+    let loudness = if globals.quiet { Loudness::Quiet } else { Loudness::Usual };
+    let mut progress = Progress::of(&board.runtime, loudness);
+    let server = ServerName::new(agents::SERVER).expect("it is a short word");
+    let tool = ToolId { toolbox: chosen.toolbox.clone(), server, name: chosen.agent.name.clone() };
+    let mut call = Call::new(ToolRef::Id(tool), Arguments::from(arguments));
+    call.context.origin = Origin::Program;
+    let running = caller.start(call);
+    let ended = tokio::select! {
+        ended = running => ended,
+        never = progress.follow() => match never {},
+        () = told() => return Err(Failure::interrupted()),
+    };
+    progress.catch_up();
+    tell(globals, &chosen.agent, &caller, &ended)
+}
+
+/// Prints what came of it.
+fn tell(
+    globals: &Globals,
+    agent: &AgentSettings,
+    caller: &Caller,
+    ended: &Ended,
+) -> Result<ExitCode, Failure> {
+    let session = caller.tree().snapshot();
+    let report = Report::of(agent, &session, ended);
+    if !globals.quiet {
+        eprintln!("{}", report.summary());
+    }
+    if is_document(globals) {
+        print::document(globals.format_or(Format::Json), &report.document(), String::new);
+    } else if let Some(answer) = report.answer() {
+        print::text(&answer);
+    }
+    match report.error() {
+        None => Ok(ExitCode::SUCCESS),
+        Some((kind, _)) if is_document(globals) => Ok(Exit::from(kind).into()),
+        Some((kind, text)) => Err(Failure::of_kind(kind, text)),
+    }
 }
 
 /// What is wrong with an agent, and with those that it names.
-fn unusable(configuration: &Configuration, toolbox: &ToolboxName, name: ToolName) -> Refusal {
+fn unusable(configuration: &Configuration, toolbox: &ToolboxName, name: ToolName) -> Failure {
     let agents = configuration.toolboxes.get(toolbox).map(|toolbox| &toolbox.agents);
     let (mut waiting, mut seen, mut told) = (vec![name], Vec::new(), Vec::new());
     while let Some(name) = waiting.pop() {
@@ -289,15 +218,15 @@ fn unusable(configuration: &Configuration, toolbox: &ToolboxName, name: ToolName
         else {
             continue;
         };
-        told.extend(problems.iter().map(config::Problem::render));
+        told.extend(problems.iter().cloned());
         waiting.extend(needs.iter().rev().cloned());
         seen.push(name);
     }
-    Refusal::new(Refusal::CONFIGURATION, told.join("\n"))
+    Failure::of_problems(told)
 }
 
 /// Whether an agent, and everybody whom it may call or hand over to, has a model that can be used.
-fn check_models(chosen: &Chosen, configuration: &Configuration) -> Result<(), Refusal> {
+fn check_models(chosen: &Chosen, configuration: &Configuration) -> Result<(), Failure> {
     let beside = configuration.toolboxes.get(&chosen.toolbox).map(|toolbox| &toolbox.agents);
     let (mut waiting, mut seen) = (vec![chosen.agent.name.clone()], Vec::new());
     while let Some(name) = waiting.pop() {
@@ -310,7 +239,7 @@ fn check_models(chosen: &Chosen, configuration: &Configuration) -> Result<(), Re
     Ok(())
 }
 
-fn check_models_of(agent: &AgentSettings, configuration: &Configuration) -> Result<(), Refusal> {
+fn check_models_of(agent: &AgentSettings, configuration: &Configuration) -> Result<(), Failure> {
     let obstacle = |model: &ModelName| agents::obstacle(model, &configuration.providers);
     let told = |model: &ModelName| Some(format!("the model '{model}': {}", obstacle(model)?));
     let obstacles: Vec<String> = agent.models.iter().filter_map(told).collect();
@@ -326,11 +255,8 @@ fn check_models_of(agent: &AgentSettings, configuration: &Configuration) -> Resu
             names.join(", ")
         )
     };
-    let (name, obstacles) = (&agent.name, obstacles.join("\n  "));
-    let text = format!(
-        "error[config_invalid]: the agent '{name}' has no model that can be used\n  {obstacles}\n  help: {help}"
-    );
-    Err(Refusal::new(Refusal::CONFIGURATION, text))
+    let message = format!("the agent '{}' has no model that can be used", agent.name);
+    Err(obstacles.into_iter().fold(Failure::configuration(message), Failure::detail).hint(help))
 }
 
 /// Adds the agent of a file, and those that it names, unless the configuration has it already.
@@ -338,7 +264,7 @@ fn add(
     configuration: &mut Configuration,
     file: &Path,
     path: &Path,
-) -> Result<(ToolboxName, ToolName), Refusal> {
+) -> Result<(ToolboxName, ToolName), Failure> {
     let canonical = file.canonicalize().ok();
     for (toolbox, described) in &configuration.toolboxes {
         let is_it = |entry: &AgentEntry| Some(entry.path()) == canonical.as_deref();
@@ -347,12 +273,12 @@ fn add(
         }
     }
     let project = path.parent().filter(|folder| *folder != Path::new("")).unwrap_or(Path::new("."));
-    let loaded = config::load_agent(file, project).map_err(|error| match &error {
+    let loaded = config::load_agent(file, project).map_err(|error| match error {
         ConfigurationError::NotThere { path } => {
-            let text = format!("error[unknown_agent]: there is no agent {}. Check the path", path.display());
-            Refusal::new(Refusal::NOT_FOUND, text)
+            Failure::not_found(UNKNOWN, format!("there is no agent {}", path.display()))
+                .hint("check the path")
         }
-        _ => Refusal::new(Refusal::CONFIGURATION, reload::words(&error)),
+        other => Failure::from(other),
     })?;
     for warning in &loaded.warnings {
         eprintln!("{warning}");
@@ -377,7 +303,7 @@ fn place_for<'n>(configuration: &Configuration, names: impl Iterator<Item = &'n 
 }
 
 /// The agent of a name: `name`, `agent__name`, or `toolbox/name` where that is needed.
-fn find(configuration: &Configuration, written: &str) -> Result<(ToolboxName, ToolName), Refusal> {
+fn find(configuration: &Configuration, written: &str) -> Result<(ToolboxName, ToolName), Failure> {
     let (toolbox, name) =
         written.rsplit_once('/').map_or((None, written), |(toolbox, name)| (Some(toolbox), name));
     let name = name.strip_prefix("agent__").unwrap_or(name);
@@ -393,16 +319,13 @@ fn find(configuration: &Configuration, written: &str) -> Result<(ToolboxName, To
         several => {
             let several: Vec<String> =
                 several.iter().map(|(toolbox, name)| format!("{toolbox}/{name}")).collect();
-            let text = format!(
-                "error[unknown_agent]: '{written}' may be {}. Name one of them",
-                several.join(" or ")
-            );
-            Err(Refusal::new(Refusal::NOT_FOUND, text))
+            let message = format!("'{written}' may be {}", several.join(" or "));
+            Err(Failure::not_found(UNKNOWN, message).hint("name one of them"))
         }
     }
 }
 
-fn unknown(configuration: &Configuration, written: &str) -> Refusal {
+fn unknown(configuration: &Configuration, written: &str) -> Failure {
     let names =
         configuration.toolboxes.values().flat_map(|toolbox| toolbox.agents.keys()).map(ToolName::as_str);
     let names: Vec<&str> = names.collect();
@@ -413,8 +336,5 @@ fn unknown(configuration: &Configuration, written: &str) -> Refusal {
         }
         None => format!("there are {}; or name the file of one", names.join(", ")),
     };
-    Refusal::new(
-        Refusal::NOT_FOUND,
-        format!("error[unknown_agent]: there is no agent '{written}'\n  help: {help}"),
-    )
+    Failure::not_found(UNKNOWN, format!("there is no agent '{written}'")).hint(help)
 }

@@ -1,0 +1,94 @@
+//! What all commands have in common: options, where things go, and how failures are told.
+
+use std::path::PathBuf;
+
+use clap::builder::ArgPredicate;
+use clap::{Args, ColorChoice, ValueEnum};
+
+pub(crate) mod failure;
+pub(crate) mod print;
+
+pub(crate) use failure::{Exit, Failure};
+
+/// The exit codes, as the help tells them.
+pub(crate) const EXIT_CODES: &str = "Exit codes: 0 well, 1 the tool, chain or agent reported a failure, 2 wrong usage, \
+    3 configuration invalid, 4 not found, 5 server unavailable, 6 timed out, 7 arguments refused, 8 over a limit, \
+    70 a bug of Pegboard, 130 interrupted";
+
+/// What may be said to every command.
+#[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Options for every command")]
+pub(crate) struct Globals {
+    #[arg(
+        long,
+        value_name = "FILE",
+        global = true,
+        help = "The configuration; without it the file that WORKBENCH_CONFIG names, or the pegboard.yaml of this folder"
+    )]
+    pub(crate) config: Option<PathBuf>,
+    /// How results are printed; without it as text on a terminal, and as suits the command elsewhere
+    #[arg(
+        long,
+        short,
+        value_name = "FORMAT",
+        value_enum,
+        global = true,
+        default_value_if("json", ArgPredicate::IsPresent, "json")
+    )]
+    pub(crate) output: Option<Format>,
+    /// Print results as JSON: short for --output json
+    #[arg(long, global = true, conflicts_with = "output")]
+    json: bool,
+    /// Say nothing but results and what goes wrong
+    #[arg(long, short, global = true, conflicts_with = "verbose")]
+    pub(crate) quiet: bool,
+    /// Say more of what happens; twice for everything
+    #[arg(long, short, global = true, action = clap::ArgAction::Count)]
+    pub(crate) verbose: u8,
+    /// Whether to use colours
+    #[arg(long, value_name = "WHEN", value_enum, default_value_t = ColorChoice::Auto, global = true)]
+    color: ColorChoice,
+    #[arg(
+        long,
+        value_name = "FOLDER",
+        global = true,
+        help = "Where state is kept; without it what PEGBOARD_STATE names, or this user's folder for state"
+    )]
+    pub(crate) state: Option<PathBuf>,
+}
+
+/// How results are printed: for people, as one document, or as one in every line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Format {
+    Text,
+    Json,
+    Ndjson,
+    Yaml,
+}
+
+impl Globals {
+    /// Has everything printed in colours, or not, as somebody wants it. `NO_COLOR` is honoured without a word.
+    pub(crate) fn choose_colours(&self) {
+        match self.color {
+            ColorChoice::Always => anstream::ColorChoice::Always.write_global(),
+            ColorChoice::Never => anstream::ColorChoice::Never.write_global(),
+            ColorChoice::Auto => {}
+        }
+    }
+
+    /// What is logged, if `usually` is what a command logs when nobody says otherwise.
+    pub(crate) fn log_filter(&self, usually: &str) -> String {
+        let filter = match (self.quiet, self.verbose) {
+            (true, _) => "error",
+            (false, 0) => usually,
+            (false, 1) => "info",
+            (false, _) => "debug",
+        };
+        filter.to_owned()
+    }
+
+    /// How results are printed, if nobody says so and `usually` is what suits the command.
+    pub(crate) fn format_or(&self, usually: Format) -> Format {
+        self.output.unwrap_or(usually)
+    }
+}

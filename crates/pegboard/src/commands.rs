@@ -1,0 +1,5 @@
+//! What the command line can do, a file for each command.
+
+pub(crate) mod openapi;
+pub(crate) mod run;
+pub(crate) mod serve;
