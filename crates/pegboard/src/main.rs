@@ -73,9 +73,10 @@ fn main() -> ExitCode {
         Command::Openapi(openapi) => observed(globals, "error", async |_| openapi.run(globals).await),
         // What goes wrong on the way is told as it happens.
         Command::Run(run) => observed(globals, "error", async |telemetry| run.run(globals, telemetry).await),
-        Command::Serve(serve) => {
-            observed(globals, "warn", async |telemetry| serve.run(globals, telemetry).await)
-        }
+        // How servers are is told in words of its own.
+        Command::Serve(serve) => observed(globals, "pegboard::server=error,warn", async |telemetry| {
+            serve.run(globals, telemetry).await
+        }),
         // It is one of many, and what it prints is what the program says: no log, no event loop but its own.
         #[cfg(unix)]
         Command::Supervise { program } => Ok(pegboard::providers::process::supervise(program)),

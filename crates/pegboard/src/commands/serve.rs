@@ -22,9 +22,11 @@ use tokio::net::TcpListener;
 use crate::cli::{Failure, Globals};
 use crate::place;
 use reload::{Reloading, Watching};
+use reports::{Loudness, Reports};
 use unread::unread;
 
 mod reload;
+mod reports;
 mod status;
 mod unread;
 
@@ -84,8 +86,12 @@ impl Serve {
                 }
             }
         };
+        // The client that started this reads only what goes wrong, if anything.
+        let loudness = if self.stdio || globals.quiet { Loudness::Faults } else { Loudness::Usual };
+        let mut reports = Reports::of(&board.runtime, loudness);
         let served = tokio::select! {
             served = until_told(serving) => served,
+            never = reports.follow() => match never {},
             () = reloading.keep_up(&board, self.profile.as_deref(), telemetry) => Ok(()),
             () = status::say_when_asked(&board) => Ok(()),
         };
