@@ -26,12 +26,14 @@
 use std::path::Path;
 
 pub mod agent;
+pub mod clients;
 pub mod configuration;
 pub mod dialect;
 pub mod error;
 mod find;
 mod near;
 mod path;
+mod plain;
 pub mod problem;
 mod read;
 mod schema;
