@@ -1,5 +1,8 @@
 //! What the command line can do, a file for each command.
 
+pub(crate) mod completions;
+pub(crate) mod man;
 pub(crate) mod openapi;
 pub(crate) mod run;
 pub(crate) mod serve;
+pub(crate) mod version;

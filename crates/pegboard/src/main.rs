@@ -8,7 +8,7 @@ use clap::{Parser, Subcommand};
 use pegboard::telemetry::{Options, Telemetry};
 
 use cli::{EXIT_CODES, Failure, Format, Globals};
-use commands::{openapi, run, serve};
+use commands::{completions, man, openapi, run, serve, version};
 
 mod cli;
 mod commands;
@@ -38,12 +38,18 @@ enum Command {
         /// Which one
         server: demo::servers::DemoServer,
     },
+    /// Print what a shell needs to complete commands
+    Completions(completions::Completions),
+    /// Print the manual, or write its pages
+    Man(man::ManPages),
     /// Show which tools an OpenAPI document comes to, and which of its operations are none
     Openapi(openapi::Openapi),
     /// Ask an agent once, and print its answer
     Run(run::Run),
     /// Serve every tool of a configuration behind one MCP endpoint
     Serve(serve::Serve),
+    /// Print which Pegboard this is, and which revisions of MCP it speaks
+    Version,
     /// Watch one program and end everything it started; for Pegboard itself
     #[cfg(unix)]
     #[command(hide = true)]
@@ -70,6 +76,9 @@ fn main() -> ExitCode {
             Ok(report.exit_code())
         }),
         Command::DemoServer { server } => Ok(server.run()),
+        Command::Completions(completions) => completions.run(),
+        Command::Man(pages) => pages.run(),
+        Command::Version => version::run(globals),
         Command::Openapi(openapi) => observed(globals, "error", async |_| openapi.run(globals).await),
         // What goes wrong on the way is told as it happens.
         Command::Run(run) => observed(globals, "error", async |telemetry| run.run(globals, telemetry).await),
