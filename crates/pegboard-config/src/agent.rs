@@ -5,6 +5,7 @@
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
+use std::slice::from_ref;
 
 use indexmap::IndexMap;
 use pegboard_core::id::ToolName;
@@ -14,10 +15,9 @@ use crate::configuration::AgentEntry;
 use crate::error::ConfigurationError;
 use crate::path::{Path as Way, Step};
 use crate::problem::{Problem, Severity};
-use crate::read::{Reader, Strictness};
+use crate::read::Reader;
 use crate::source::{Format, Text};
 use crate::tree::{self, Node, Parsed, Span, Value};
-use crate::variables::Surroundings;
 
 mod header;
 pub(crate) mod pattern;
@@ -203,8 +203,7 @@ impl Agents {
         shown: &Path,
         edge: Edge,
     ) -> Result<ToolName, Refusal> {
-        let surroundings = Surroundings { environment: &|_| None, folder: folder_of(shown) };
-        let mut reader = Reader::new(&page.text, Strictness::Strict, surroundings, &page.parsed);
+        let mut reader = Reader::new(from_ref(&page.text), &|_| None, &page.parsed.root, &page.parsed.twins);
         let root = &page.parsed.root;
         let header = Header::read(&mut reader, root);
         let name = header.as_ref().and_then(|header| name_from(&mut reader, root, header));

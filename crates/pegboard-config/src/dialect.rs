@@ -2,17 +2,12 @@
 
 use std::path::Path;
 
-use crate::configuration::Configuration;
-use crate::error::ConfigurationError;
 use crate::path::Path as Way;
-use crate::problem::Problem;
-use crate::read::{self, Reader, Strictness};
-use crate::source::{Source, Text};
-use crate::tree::{Node, Parsed};
-use crate::variables::Surroundings;
+use crate::read::Reader;
+use crate::tree::{Node, Span};
 
 mod agents;
-mod native;
+pub(crate) mod native;
 mod openapi;
 mod providers;
 mod rest;
@@ -32,7 +27,7 @@ pub enum Dialect {
 
 impl Dialect {
     /// The dialect of a file: by what is in it, and by its name only where that leaves it open.
-    fn of(path: &Path, root: &Node) -> Self {
+    pub(crate) fn of(path: &Path, root: &Node) -> Self {
         if is_ours(path, root) {
             Self::Native
         } else if is_named(path, "workbench") || workbench::is_one(root) {
@@ -41,10 +36,26 @@ impl Dialect {
             Self::Native
         }
     }
+
+    /// What its root is called in messages.
+    pub(crate) fn label(self) -> Way {
+        match self {
+            Self::Native => Way::default(),
+            Self::Workbench => Way::default().key("config"),
+        }
+    }
+
+    /// The same in our own words. Every value keeps its place.
+    pub(crate) fn translate(self, root: Node, remarks: &mut Remarks) -> Node {
+        match self {
+            Self::Native => root,
+            Self::Workbench => workbench::translate(root, remarks),
+        }
+    }
 }
 
 /// Whether a file says that it is ours, by its name or in its first words.
-fn is_ours(path: &Path, root: &Node) -> bool {
+pub(crate) fn is_ours(path: &Path, root: &Node) -> bool {
     is_named(path, "pegboard") || root.get("pegboard").is_some()
 }
 
@@ -53,40 +64,62 @@ fn is_named(path: &Path, beginning: &str) -> bool {
     name.strip_prefix(beginning).is_some_and(|rest| rest.starts_with(['.', '-']))
 }
 
-/// What a tree means.
-pub(crate) fn understand(
-    text: &Text,
-    parsed: &Parsed,
-    surroundings: Surroundings<'_>,
-    source: impl FnOnce(Dialect) -> Source,
-) -> Result<Configuration, ConfigurationError> {
-    let root = &parsed.root;
-    let dialect = Dialect::of(&text.path, root);
-    let strictness = if is_ours(&text.path, root) { Strictness::Strict } else { Strictness::Lenient };
-    let mut reader = Reader::new(text, strictness, surroundings, parsed);
-    let mut configuration = Configuration::default();
-    if root.entries().is_none() {
-        let message = format!("a configuration is an object of settings, not {}", root.kind());
-        reader.error(root.span, &Way::default(), message, None);
-    } else {
-        match dialect {
-            Dialect::Native => native::read(&mut reader, root, &mut configuration),
-            Dialect::Workbench => workbench::read(&mut reader, root, &mut configuration),
+/// What is worth saying about a file before anything of it is read, in the order in which it was found.
+#[derive(Default)]
+pub(crate) struct Remarks(Vec<Remark>);
+
+/// One thing that is worth saying.
+pub(crate) struct Remark {
+    pub(crate) kind: RemarkKind,
+    pub(crate) span: Span,
+    /// The way to what it is about.
+    pub(crate) way: Way,
+}
+
+/// What is said.
+pub(crate) enum RemarkKind {
+    /// Something for which nothing of the configuration can be used.
+    Error { message: String, help: Option<String> },
+    /// Something that changes nothing.
+    Warning { message: String, help: Option<String> },
+    /// A key that nobody knows, and those that may stand there.
+    Unknown { key: String, known: Vec<String> },
+}
+
+impl Remarks {
+    /// Says what nothing of the configuration can be used for.
+    pub(crate) fn error(&mut self, span: Span, way: &Way, message: impl Into<String>, help: Option<String>) {
+        let kind = RemarkKind::Error { message: message.into(), help };
+        self.0.push(Remark { kind, span, way: way.clone() });
+    }
+
+    /// Says what changes nothing.
+    pub(crate) fn warn(&mut self, span: Span, way: &Way, message: impl Into<String>, help: Option<String>) {
+        let kind = RemarkKind::Warning { message: message.into(), help };
+        self.0.push(Remark { kind, span, way: way.clone() });
+    }
+
+    /// Says of a key that nobody knows it.
+    pub(crate) fn unknown(&mut self, key: &str, span: Span, way: &Way, known: &[&str]) {
+        let known = known.iter().map(|&name| name.to_owned()).collect();
+        self.0.push(Remark {
+            kind: RemarkKind::Unknown { key: key.to_owned(), known },
+            span,
+            way: way.clone(),
+        });
+    }
+
+    /// Hands all of it to whoever reads on.
+    pub(crate) fn tell(self, reader: &mut Reader<'_>) {
+        for Remark { kind, span, way } in self.0 {
+            match kind {
+                RemarkKind::Error { message, help } => reader.error(span, &way, message, help),
+                RemarkKind::Warning { message, help } => reader.warn(span, &way, message, help),
+                RemarkKind::Unknown { key, known } => {
+                    let known: Vec<&str> = known.iter().map(String::as_str).collect();
+                    reader.unknown_key(&key, span, &way, &known);
+                }
+            }
         }
     }
-    let findings = reader.finish();
-    if !findings.of_file.is_empty() {
-        let mut problems = findings.of_file;
-        // What was said of a place for the file is not said again for a part of it.
-        let place =
-            |problem: &Problem| (problem.file.clone(), problem.line, problem.column, problem.path.clone());
-        let said: Vec<_> = problems.iter().map(place).collect();
-        problems.extend(findings.of_parts.into_iter().filter(|problem| !said.contains(&place(problem))));
-        problems.sort_by(|one, other| read::place(one, &text.path).cmp(&read::place(other, &text.path)));
-        return Err(ConfigurationError::Invalid { problems });
-    }
-    configuration.sources = vec![source(dialect)];
-    configuration.problems = findings.of_parts;
-    configuration.secrets = findings.secrets;
-    Ok(configuration)
 }

@@ -103,5 +103,12 @@ fn told(problems: &[Problem]) -> String {
     let told: Vec<String> = problems.iter().map(Problem::render).collect();
     let n_errors = problems.iter().filter(|problem| problem.severity == Severity::Error).count();
     let s = if n_errors == 1 { "" } else { "s" };
-    format!("{}\n{n_errors} error{s}: nothing of this file is used", told.join("\n"))
+    let is_of_files = problems.iter().all(|problem| problem.line > 0);
+    let is_of_one = problems.iter().all(|problem| problem.file == problems[0].file);
+    let what = match (is_of_files, is_of_one) {
+        (true, true) => "this file",
+        (true, false) => "these files",
+        (false, _) => "this configuration",
+    };
+    format!("{}\n{n_errors} error{s}: nothing of {what} is used", told.join("\n"))
 }

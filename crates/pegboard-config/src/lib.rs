@@ -1,6 +1,6 @@
 //! What the user wrote, turned into what we run with.
 //!
-//! [`load`] reads one file: the notation by its name, the [`Dialect`] by what is in it, the variables from an
+//! [`load_layers`] reads all sources of a configuration, and [`load`] one file: the notation by its name, the [`Dialect`] by what is in it, the variables from an
 //! environment that the caller hands in. What is wrong with one server leaves out that server; what is wrong with the
 //! file refuses it; either way every [`Problem`] is told at once, with its place.
 //!
@@ -31,6 +31,7 @@ pub mod configuration;
 pub mod dialect;
 pub mod error;
 mod find;
+mod layers;
 mod near;
 mod path;
 mod plain;
@@ -46,13 +47,11 @@ pub use configuration::{AgentEntry, Configuration, ModelProvider, RestEntry, Ser
 pub use dialect::Dialect;
 pub use error::ConfigurationError;
 pub use find::find;
+pub use layers::{Layers, load_layers};
 pub use near::near;
 pub use problem::{Problem, Severity};
 pub use schema::native_schema;
 pub use source::{Format, Source};
-
-use source::Text;
-use variables::Surroundings;
 
 /// Reads a configuration from a file.
 ///
@@ -61,15 +60,8 @@ pub fn load(
     path: &Path,
     environment: &dyn Fn(&str) -> Option<String>,
 ) -> Result<Configuration, ConfigurationError> {
-    let mut text = Text::read(path)?;
-    let format = Format::of(path, &text.body);
-    let parsed = tree::parse(&text.body, format).map_err(|error| refusal(&text, error))?;
-    let parsed = parsed.ok_or_else(|| ConfigurationError::Empty { path: path.to_owned() })?;
-    text.veil(&parsed.root);
-    let folder = path.parent().filter(|folder| *folder != Path::new("")).unwrap_or(Path::new(".")).to_owned();
-    let folder = std::path::absolute(&folder).unwrap_or(folder);
-    let source = |dialect| Source { path: path.to_owned(), format, dialect };
-    dialect::understand(&text, &parsed, Surroundings { environment, folder }, source)
+    let folder = path.parent().unwrap_or(Path::new(""));
+    load_layers(&Layers::new(folder).file(path), environment)
 }
 
 /// The page about the file, whose example in Rust must work.
@@ -81,9 +73,3 @@ struct Page;
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/agents.md")]
 struct AgentsPage;
-
-/// The refusal of a text that is no tree.
-fn refusal(text: &Text, error: tree::SyntaxError) -> ConfigurationError {
-    let problem = text.problem(Severity::Error, (error.span, String::new()), error.message, error.help);
-    ConfigurationError::Invalid { problems: vec![problem] }
-}

@@ -24,6 +24,11 @@ impl Path {
         Self(steps)
     }
 
+    /// Whether this leads further the same way.
+    pub(crate) fn is_inside(&self, other: &Self) -> bool {
+        self.0.len() > other.0.len() && self.0.starts_with(&other.0)
+    }
+
     pub(crate) fn join(&self, other: &Self) -> Self {
         self.then(&other.0)
     }

@@ -14,11 +14,11 @@ const WINDOW: usize = 60;
 pub struct Problem {
     /// How bad it is.
     pub severity: Severity,
-    /// The file.
+    /// The file, or the name of a setting that is in none: `--set toolTimeout`, `PEGBOARD__TOOL_TIMEOUT`.
     pub file: PathBuf,
-    /// The line, from 1.
+    /// The line, from 1; 0 for what is in no file.
     pub line: usize,
-    /// The column, in characters, from 1.
+    /// The column, in characters, from 1; 0 for what is in no file.
     pub column: usize,
     /// The way to the value: `mcpServers.github.command`.
     pub path: String,
@@ -61,7 +61,10 @@ impl Problem {
             Severity::Error => format!("error[{}]", Self::CODE),
             Severity::Warning => "warning".to_owned(),
         };
-        let mut text = format!("{kind}: {}:{}:{}", self.file.display(), self.line, self.column);
+        let mut text = format!("{kind}: {}", self.file.display());
+        if self.line > 0 {
+            let _ = write!(text, ":{}:{}", self.line, self.column);
+        }
         if !self.path.is_empty() {
             let _ = write!(text, "  {}", self.path);
         }
@@ -69,7 +72,7 @@ impl Problem {
         if shown.is_empty() {
             let _ = write!(text, "\n  {}", self.message);
         } else {
-            let number = self.line.to_string();
+            let number = if self.line > 0 { self.line.to_string() } else { String::new() };
             let width = number.len().max(4);
             let _ = write!(text, "\n{number:>width$} | {shown}");
             let carets = "^".repeat((*n_carets).max(1));

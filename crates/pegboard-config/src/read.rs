@@ -1,4 +1,4 @@
-//! Turns values of a file into what they mean, and collects all that is wrong with them.
+//! Turns values of texts into what they mean, and collects all that is wrong with them.
 
 use pegboard_core::settings::mcp::Secret;
 use serde::de::DeserializeOwned;
@@ -6,8 +6,9 @@ use serde::de::DeserializeOwned;
 use crate::near::near;
 use crate::path::{Path, Step};
 use crate::problem::{Problem, Severity};
+pub(crate) use crate::source::Strictness;
 use crate::source::Text;
-use crate::tree::{Node, Origin, Parsed, Span, Twin, Value};
+use crate::tree::{Node, Origin, Span, Twin, Value};
 use crate::variables::Surroundings;
 
 mod deserializer;
@@ -17,20 +18,18 @@ use deserializer::Reading;
 pub(crate) use deserializer::field_names;
 use fault::{Fault, What};
 
-/// How many problems of a file are told.
+/// How many problems are told.
 const MAX_PROBLEMS: usize = 100;
 /// How many names are listed to somebody who wrote another one.
 const MAX_LISTED: usize = 10;
 /// A secret that is shorter would be found in innocent text.
 const MIN_SECRET_CHARACTERS: usize = 4;
 
-/// Somebody who reads a file from its root to its last value.
+/// Somebody who reads a tree from its root to its last value, whatever texts these are from.
 pub(crate) struct Reader<'r> {
-    pub(crate) text: &'r Text,
-    pub(crate) strictness: Strictness,
-    /// What the root is called in a path.
-    pub(crate) root: Path,
-    surroundings: Surroundings<'r>,
+    texts: &'r [Text],
+    /// What variables are looked up in, text by text.
+    surroundings: Vec<Surroundings<'r>>,
     /// Keys that are there twice, and the way to them.
     twins: Vec<(Twin, Path)>,
     /// Problems of the whole file, and those of parts that are left out because of them.
@@ -39,15 +38,6 @@ pub(crate) struct Reader<'r> {
     /// The part that is being read, if one is.
     part: Option<Part>,
     secrets: Vec<String>,
-}
-
-/// What becomes of a key that nobody knows.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Strictness {
-    /// It is an error: the file is ours.
-    Strict,
-    /// It is a warning: somebody else may know it.
-    Lenient,
 }
 
 /// What is wrong with a part of a file that can be left out, such as a server.
@@ -78,22 +68,20 @@ pub(crate) struct Findings {
 
 impl<'r> Reader<'r> {
     pub(crate) fn new(
-        text: &'r Text,
-        strictness: Strictness,
-        surroundings: Surroundings<'r>,
-        parsed: &Parsed,
+        texts: &'r [Text],
+        environment: &'r dyn Fn(&str) -> Option<String>,
+        root: &Node,
+        twins: &[Twin],
     ) -> Self {
-        let with_way = |twin: &Twin| (twin.clone(), way_to(&parsed.root, twin.first).unwrap_or_default());
-        // Finding a way takes a walk through the whole file. Where there are more, there is no saying what the file
-        // means.
-        let mut twins = parsed.twins.iter().map(with_way);
+        let with_way = |twin: &Twin| (twin.clone(), way_to(root, twin.first).unwrap_or_default());
+        // Finding a way takes a walk through the whole tree. Where there are more, there is no saying what it means.
+        let mut twins = twins.iter().map(with_way);
         let few: Vec<(Twin, Path)> = twins.by_ref().take(MAX_PROBLEMS).collect();
         let one_more = twins.next();
+        let around = |text: &Text| Surroundings { environment, folder: text.folder.clone() };
         let mut reader = Self {
-            text,
-            strictness,
-            root: Path::default(),
-            surroundings,
+            texts,
+            surroundings: texts.iter().map(around).collect(),
             twins: few,
             of_file: Vec::new(),
             of_parts: Vec::new(),
@@ -102,6 +90,11 @@ impl<'r> Reader<'r> {
         };
         reader.tell_twins(one_more.into_iter().collect());
         reader
+    }
+
+    /// The text that a place is in.
+    pub(crate) fn text(&self, span: Span) -> &'r Text {
+        &self.texts[span.text]
     }
 
     /// Tells an error.
@@ -138,16 +131,17 @@ impl<'r> Reader<'r> {
         if key.starts_with('_') || key == "$schema" {
             return;
         }
-        if self.is_full() {
+        let strictness = self.text(span).strictness;
+        if self.is_full(strictness) {
             // Looking for near names takes longest, and nobody would see them.
-            return self.note_unknown_key();
+            return self.note_unknown_key(strictness);
         }
         let help = match near(key, known.iter().copied()) {
             Some(meant) => Some(format!("did you mean {meant}?")),
             None if known.len() <= MAX_LISTED => Some(format!("there are {}", known.join(", "))),
             None => None,
         };
-        match self.strictness {
+        match strictness {
             Strictness::Strict => self.error(span, path, "unknown setting", help),
             Strictness::Lenient => self.warn(span, path, "unknown setting, which is left alone", help),
         }
@@ -164,8 +158,8 @@ impl<'r> Reader<'r> {
     }
 
     /// Ends the part, and says what is wrong with it: also keys that are there twice inside it.
-    pub(crate) fn end_part(&mut self, span: Span) -> Part {
-        let is_inside = |(twin, _): &(Twin, _)| span.start <= twin.span.start && twin.span.end <= span.end;
+    pub(crate) fn end_part(&mut self, way: &Path) -> Part {
+        let is_inside = |(_, twin): &(Twin, Path)| twin.is_inside(way);
         let (inside, others): (Vec<_>, Vec<_>) =
             std::mem::take(&mut self.twins).into_iter().partition(is_inside);
         self.twins = others;
@@ -188,7 +182,7 @@ impl<'r> Reader<'r> {
             for problem in &mut *problems {
                 mask(problem, &self.secrets);
             }
-            problems.sort_by(|one, other| place(one, &self.text.path).cmp(&place(other, &self.text.path)));
+            sort(problems, self.texts);
         }
         let secrets = self.secrets.into_iter().map(Secret::new).collect();
         Findings { of_file: self.of_file, of_parts: self.of_parts, secrets }
@@ -202,11 +196,6 @@ impl<'r> Reader<'r> {
                 self.of_parts.push(problem);
             }
         }
-    }
-
-    /// The folder of the file that is read.
-    pub(crate) fn folder(&self) -> &std::path::Path {
-        &self.surroundings.folder
     }
 
     /// Remembers a text that nobody should see.
@@ -249,7 +238,7 @@ impl<'r> Reader<'r> {
         path: &Path,
         missing: Missing,
     ) -> (String, Origin) {
-        let filled = self.surroundings.fill(text);
+        let filled = self.surroundings[span.text].fill(text);
         let origin = match (filled.secrets.is_empty(), filled.text == text) {
             (false, _) => Origin::Secret,
             (true, false) => Origin::Default,
@@ -266,10 +255,10 @@ impl<'r> Reader<'r> {
                 part.needs.push(name.clone());
             }
             // Where the reference itself was written, unless an escape hides it.
-            let written = self.text.slice(span);
+            let written = self.text(span).slice(span);
             let place = written
                 .find(&text[fault.range.clone()])
-                .map_or(span, |at| Span::new(span.start + at, span.start + at + fault.range.len()));
+                .map_or(span, |at| span.beside(span.start + at, span.start + at + fault.range.len()));
             self.error(place, path, fault.message, Some(fault.help));
         }
         (filled.text, origin)
@@ -341,24 +330,24 @@ impl<'r> Reader<'r> {
 
     fn tell_twins(&mut self, twins: Vec<(Twin, Path)>) {
         for (twin, way) in twins {
-            let first = self.text.line(twin.first);
+            let first = self.text(twin.first).line(twin.first);
             let message = format!("'{}' is here twice, first in line {first}", twin.key);
-            self.error(twin.span, &self.root.join(&way), message, Some("take one of them away".to_owned()));
+            self.error(twin.span, &way, message, Some("take one of them away".to_owned()));
         }
     }
 
     /// Whether no more problems are told of what is being read.
-    fn is_full(&self) -> bool {
+    fn is_full(&self, strictness: Strictness) -> bool {
         let n_of_part = self.part.as_ref().map_or(0, |part| part.problems.len());
         match self.part {
-            None if self.strictness == Strictness::Strict => self.of_file.len() >= MAX_PROBLEMS,
+            None if strictness == Strictness::Strict => self.of_file.len() >= MAX_PROBLEMS,
             None | Some(_) => self.of_parts.len() + n_of_part >= MAX_PROBLEMS,
         }
     }
 
     /// Leaves out the part that is being read for a key that nobody knows, if that is what it means.
-    fn note_unknown_key(&mut self) {
-        if let (Some(part), Strictness::Strict) = (&mut self.part, self.strictness) {
+    fn note_unknown_key(&mut self, strictness: Strictness) {
+        if let (Some(part), Strictness::Strict) = (&mut self.part, strictness) {
             part.is_wrong = true;
         }
     }
@@ -378,16 +367,18 @@ impl<'r> Reader<'r> {
         message: String,
         help: Option<String>,
     ) -> Problem {
-        self.text.problem(severity, (span, path.to_string()), message, help)
+        let text = self.text(span);
+        text.problem(severity, (span, text.label.join(path).to_string()), message, help)
     }
 }
 
-/// What problems are told in the order of: first those of the file that is read, then those of others.
-pub(crate) fn place<'p>(
-    problem: &'p Problem,
-    read: &std::path::Path,
-) -> (bool, &'p std::path::Path, usize, usize) {
-    (problem.file != read, &problem.file, problem.line, problem.column)
+/// Puts problems in the order of the texts that are read, with those of other files at the end.
+pub(crate) fn sort(problems: &mut [Problem], texts: &[Text]) {
+    let place = |problem: &Problem| {
+        let text = texts.iter().position(|text| text.path == problem.file).unwrap_or(texts.len());
+        (text, problem.file.clone(), problem.line, problem.column)
+    };
+    problems.sort_by_cached_key(place);
 }
 
 /// Stars for secrets, should one have got into a message, as it is or with its quotes and line ends spelled out.

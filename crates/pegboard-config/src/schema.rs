@@ -1,5 +1,7 @@
 //! The JSON Schema of the native file, for editors.
 
+use std::sync::LazyLock;
+
 use indexmap::IndexMap;
 use pegboard_core::chain::ChainSpec;
 use pegboard_core::settings::gateway::GatewaySettings;
@@ -34,6 +36,51 @@ const ALIASES: [(&str, &str); 9] = [
 /// assert_eq!(schema["properties"]["toolTimeout"]["default"], "5m");
 /// ```
 pub fn native_schema() -> Value {
+    SCHEMA.clone()
+}
+
+/// It is asked for name by name, and never changes.
+static SCHEMA: LazyLock<Value> = LazyLock::new(make_schema);
+
+/// A place in the schema, to look up what may stand there.
+#[derive(Clone, Copy)]
+pub(crate) struct Place(&'static Value);
+
+impl Place {
+    /// The root of a file.
+    pub(crate) fn root() -> Self {
+        Self(&SCHEMA)
+    }
+
+    /// What may stand under a name.
+    pub(crate) fn child(self, name: &str) -> Option<Self> {
+        let found = self.0["properties"].get(name).or_else(|| self.0.get("additionalProperties"))?;
+        Some(Self(resolved(found)))
+    }
+
+    /// The settings that may stand here.
+    pub(crate) fn names(self) -> Vec<&'static str> {
+        let properties = self.0["properties"].as_object();
+        properties.map(|properties| properties.keys().map(String::as_str).collect()).unwrap_or_default()
+    }
+
+    /// Whether any name may stand here.
+    pub(crate) fn is_open(self) -> bool {
+        self.0 == &Value::Bool(true) || self.0.get("additionalProperties").is_some_and(|rest| *rest != false)
+    }
+}
+
+/// A schema, or the one that it refers to: of several that may be meant, the one of an object.
+fn resolved(schema: &'static Value) -> &'static Value {
+    if let Some(name) = schema["$ref"].as_str().and_then(|path| path.strip_prefix("#/$defs/")) {
+        return resolved(&SCHEMA["$defs"][name]);
+    }
+    let choices = schema["anyOf"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let is_object = |choice: &&Value| choice.get("properties").is_some();
+    choices.iter().map(resolved).find(is_object).unwrap_or(schema)
+}
+
+fn make_schema() -> Value {
     let mut generator = SchemaSettings::draft2020_12().into_generator();
     let mut properties = Map::new();
     properties.insert("$schema".into(), json!({"description": "Where this schema is.", "type": "string"}));

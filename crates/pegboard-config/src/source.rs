@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use crate::dialect::Dialect;
 use crate::error::ConfigurationError;
+use crate::path::Path as Way;
 use crate::problem::{Problem, Severity, Snippet};
 use crate::tree::{Node, Span, Value};
 
@@ -60,10 +61,35 @@ impl Format {
     }
 }
 
-/// The text of a file, and what of it nobody should see.
+/// What becomes of a key that nobody knows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Strictness {
+    /// It is an error: the text is ours.
+    Strict,
+    /// It is a warning: somebody else may know it.
+    Lenient,
+}
+
+/// What a text is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Medium {
+    /// A file, whose places have lines and columns.
+    File,
+    /// A single setting that somebody gave by other means, which has none.
+    Setting,
+}
+
+/// The text of a file or of a single setting, and what of it nobody should see.
 pub(crate) struct Text {
+    /// Where the file is, or what a text that is none is called.
     pub(crate) path: PathBuf,
+    pub(crate) medium: Medium,
     pub(crate) body: String,
+    /// Where the paths in it begin.
+    pub(crate) folder: PathBuf,
+    pub(crate) strictness: Strictness,
+    /// What its root is called.
+    pub(crate) label: Way,
     /// Where the lines begin.
     lines: Vec<usize>,
     /// Values that nobody should see. `None` if it is not known which they are: then all are.
@@ -97,14 +123,23 @@ impl Text {
         let body = body.strip_prefix('\u{feff}').map(str::to_owned).unwrap_or(body);
         let ends = body.bytes().enumerate().filter(|(_, byte)| *byte == b'\n');
         let lines = std::iter::once(0).chain(ends.map(|(at, _)| at + 1)).collect();
-        Self { path: path.to_owned(), body, lines, veils: None }
+        let folder = path.parent().filter(|folder| *folder != Path::new("")).unwrap_or(Path::new("."));
+        let folder = std::path::absolute(folder).unwrap_or_else(|_| folder.to_owned());
+        Self {
+            path: path.to_owned(),
+            medium: Medium::File,
+            body,
+            folder,
+            strictness: Strictness::Strict,
+            label: Way::default(),
+            lines,
+            veils: None,
+        }
     }
 
-    /// Learns from the tree what nobody should see: keys, and the values of `env` and `headers`, wherever they are.
+    /// Learns from a tree of it what nobody should see: keys, and the values of `env` and `headers`, wherever they are.
     pub(crate) fn veil(&mut self, root: &Node) {
-        let mut veils = Vec::new();
-        find_veiled(root, &mut veils);
-        self.veils = Some(veils);
+        find_veiled(root, self.veils.get_or_insert_default());
     }
 
     /// What was written at a place.
@@ -126,7 +161,10 @@ impl Text {
         help: Option<String>,
     ) -> Problem {
         let snippet = self.snippet(span);
-        let (line, column) = (snippet.line, snippet.column);
+        let (line, column) = match self.medium {
+            Medium::File => (snippet.line, snippet.column),
+            Medium::Setting => (0, 0),
+        };
         Problem { severity, file: self.path.clone(), line, column, path, message, help, snippet }
     }
 

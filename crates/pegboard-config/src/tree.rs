@@ -16,16 +16,28 @@ pub(crate) const MAX_DEPTH: usize = 64;
 /// How many values a file may come to; aliases count each time they are used.
 pub(crate) const MAX_NODES: usize = 200_000;
 
-/// Where something was written, in bytes.
+/// Where something was written: in which of the texts that are read together, and there from where to where in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Span {
+    pub(crate) text: usize,
     pub(crate) start: usize,
     pub(crate) end: usize,
 }
 
 impl Span {
+    /// A place in the first text, which is the only one until several are put together.
     pub(crate) fn new(start: usize, end: usize) -> Self {
-        Self { start, end: end.max(start) }
+        Self { text: 0, start, end: end.max(start) }
+    }
+
+    /// Another place in the same text.
+    pub(crate) fn beside(self, start: usize, end: usize) -> Self {
+        Self { text: self.text, ..Self::new(start, end) }
+    }
+
+    /// The same place where a text is one of several, and the part of it that was read begins further on.
+    fn settle(&mut self, text: usize, offset: usize) {
+        *self = Self { text, start: self.start + offset, end: self.end + offset };
     }
 }
 
@@ -80,6 +92,21 @@ impl Node {
         Self { span: span.into(), value, origin: Origin::Written }
     }
 
+    /// Says of this value and all in it which text it is from, and where in it the part begins that was read.
+    pub(crate) fn settle(&mut self, text: usize, offset: usize) {
+        self.span.settle(text, offset);
+        match &mut self.value {
+            Value::List(items) => items.iter_mut().for_each(|item| item.settle(text, offset)),
+            Value::Map(entries) => {
+                for entry in entries {
+                    entry.key_span.settle(text, offset);
+                    entry.value.settle(text, offset);
+                }
+            }
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::Text(_) => {}
+        }
+    }
+
     /// The value under a key, if this is a map and has it.
     pub(crate) fn get(&self, key: &str) -> Option<&Node> {
         self.entry(key).map(|entry| &entry.value)
@@ -111,6 +138,17 @@ pub(crate) struct Parsed {
     pub(crate) root: Node,
     /// Keys that were there before in the same object.
     pub(crate) twins: Vec<Twin>,
+}
+
+impl Parsed {
+    /// Says of all that was read which text it is from.
+    pub(crate) fn settle(&mut self, text: usize) {
+        self.root.settle(text, 0);
+        for twin in &mut self.twins {
+            twin.span.settle(text, 0);
+            twin.first.settle(text, 0);
+        }
+    }
 }
 
 /// A key that was there before.

@@ -1,6 +1,7 @@
 //! The schemas of an agent's header: where they are, or in files of their own.
 
 use std::path::Path;
+use std::slice::from_ref;
 
 use pegboard_core::schema::Schema;
 use pegboard_core::settings::agent::{InputFormat, InputSettings, ReportFormat, ReportSettings};
@@ -10,10 +11,9 @@ use super::header::{Asked, Input, Output};
 use super::prompt::within;
 use crate::path::Path as Way;
 use crate::problem::{Problem, Severity};
-use crate::read::{Reader, Strictness};
+use crate::read::Reader;
 use crate::source::{Format, Text};
 use crate::tree::{self, Node};
-use crate::variables::Surroundings;
 
 /// Reads the schemas of a header.
 pub(super) struct Schemas<'s, 'r> {
@@ -109,8 +109,7 @@ impl Schemas<'_, '_> {
             placed(text.problem(Severity::Error, (error.span, String::new()), error.message, error.help))
         })?;
         let parsed = parsed.ok_or_else(|| wrong(format!("'{file}' is empty")))?;
-        let surroundings = Surroundings { environment: &|_| None, folder: self.folder.to_owned() };
-        let mut reader = Reader::new(&text, Strictness::Strict, surroundings, &parsed);
+        let mut reader = Reader::new(from_ref(&text), &|_| None, &parsed.root, &parsed.twins);
         let schema = reader.read::<Json>(&parsed.root, &Way::default(), &[]);
         let first = reader.finish().of_file.into_iter().next();
         match (schema, first) {

@@ -20,7 +20,7 @@ pub(super) fn read(reader: &mut Reader<'_>, node: &Node, way: &Path, toolbox: &m
         Value::Bool(_) | Value::Number(_) | Value::Map(_) => {
             let message = format!("expected a list of files, not {}", node.kind());
             // In a file that is not ours somebody else may mean something else by it.
-            if reader.strictness == Strictness::Strict {
+            if reader.text(node.span).strictness == Strictness::Strict {
                 reader.error(node.span, way, message, None);
             } else {
                 reader.warn(node.span, way, "unknown setting, which is left alone", None);
@@ -28,7 +28,7 @@ pub(super) fn read(reader: &mut Reader<'_>, node: &Node, way: &Path, toolbox: &m
             return;
         }
     };
-    let mut agents = Agents::new(reader.folder());
+    let mut agents = Agents::new(&reader.text(node.span).folder);
     for (item, way) in items {
         reader.begin_part();
         for path in files(reader, item, &way) {
@@ -38,7 +38,7 @@ pub(super) fn read(reader: &mut Reader<'_>, node: &Node, way: &Path, toolbox: &m
                 Err(Refusal::Wrong { message, help }) => reader.error(item.span, &way, message, Some(help)),
             }
         }
-        reader.end_part(item.span);
+        reader.end_part(&way);
     }
     let (entries, problems) = agents.finish();
     reader.add_of_other_files(problems);
@@ -48,7 +48,7 @@ pub(super) fn read(reader: &mut Reader<'_>, node: &Node, way: &Path, toolbox: &m
             let message = format!("Duplicate sub-agent tool name '{name}' detected during preload.");
             reader.begin_part();
             reader.error(node.span, way, message, Some("give one of them another toolName".to_owned()));
-            reader.end_part(node.span);
+            reader.end_part(way);
         } else {
             toolbox.agents.insert(name, entry);
         }
@@ -65,11 +65,12 @@ fn files(reader: &mut Reader<'_>, item: &Node, way: &Path) -> Vec<PathBuf> {
     if reader.is_part_wrong() {
         return Vec::new();
     }
+    let folder = &reader.text(item.span).folder;
     if !pattern::is_pattern(&written) {
-        return vec![reader.folder().join(written)];
+        return vec![folder.join(written)];
     }
     let help = Some("check the pattern; it begins in the folder of this file".to_owned());
-    match pattern::files(reader.folder(), &written) {
+    match pattern::files(folder, &written) {
         Ok(files) if files.is_empty() => {
             reader.error(item.span, way, "there is no file that this names", help);
             Vec::new()

@@ -6,19 +6,19 @@ use pegboard_core::id::{ToolName, ToolboxName};
 use pegboard_core::settings::RuntimeSettings;
 use pegboard_core::settings::gateway::{Expose, GatewaySettings};
 
-use super::{agents, openapi, providers, rest, server};
+use super::{Remarks, agents, openapi, providers, rest, server};
 use crate::configuration::{Configuration, Toolbox};
 use crate::near::near;
 use crate::path::{Path, Step};
 use crate::read::{Missing, Reader, Strictness, field_names};
-use crate::tree::{Entry, Node, Span, Value};
+use crate::tree::{Entry, Node, Value};
 
 /// The version of the file that this program reads.
 const VERSION: u64 = 1;
 /// The toolbox of what stands at the root.
 const DEFAULT: &str = "default";
 /// What may hold servers, tools, chains and agents.
-const SECTIONS: [&str; 5] = ["mcpServers", "openapiSpecs", "restTools", "chains", "agents"];
+pub(crate) const SECTIONS: [&str; 5] = ["mcpServers", "openapiSpecs", "restTools", "chains", "agents"];
 
 /// What may stand at the root, beside the settings of the runtime and of the gateway.
 const OWN: [&str; 10] = [
@@ -48,14 +48,10 @@ pub(crate) fn toolbox_names() -> &'static [&'static str] {
     &IN_TOOLBOX
 }
 
-pub(super) fn read(reader: &mut Reader<'_>, root: &Node, configuration: &mut Configuration) {
-    if !is_configuration(reader, root) {
-        return;
-    }
+pub(crate) fn read(reader: &mut Reader<'_>, root: &Node, configuration: &mut Configuration) {
     check_root(reader, root);
-    let way = reader.root.clone();
-    let with_defaults = with_defaults(reader, root);
-    let settings = filled_subset(reader, &with_defaults, field_names::<RuntimeSettings>());
+    let way = Path::default();
+    let settings = filled_subset(reader, root, field_names::<RuntimeSettings>());
     configuration.settings = reader.read(&settings, &way, &[]).unwrap_or_default();
     check_settings(reader, &settings, &way);
 
@@ -80,9 +76,9 @@ pub(super) fn read(reader: &mut Reader<'_>, root: &Node, configuration: &mut Con
     check_profiles(reader, &gateway, &way, configuration);
 }
 
-/// Whether there is anything in the file that makes it a configuration, as far as it does not say that it is one.
-fn is_configuration(reader: &mut Reader<'_>, root: &Node) -> bool {
-    let is_one = reader.strictness == Strictness::Strict
+/// Whether there is anything in a file that makes it a configuration, as far as it does not say that it is one.
+pub(crate) fn is_configuration(root: &Node, strictness: Strictness, remarks: &mut Remarks) -> bool {
+    let is_one = strictness == Strictness::Strict
         || SECTIONS.iter().chain(&["toolboxes"]).any(|section| root.get(section).is_some());
     if !is_one {
         let message = "this is no configuration: it has no mcpServers, no restTools, no toolboxes, no chains and no agents";
@@ -92,15 +88,15 @@ fn is_configuration(reader: &mut Reader<'_>, root: &Node) -> bool {
             Some(meant) => format!("did you mean {meant}?"),
             None => "name it pegboard.*, or write pegboard: 1 into it, if it is one all the same".to_owned(),
         };
-        let span = Span::new(root.span.start, root.span.start + 1);
-        reader.error(span, &Path::default(), message, Some(help));
+        let span = root.span.beside(root.span.start, root.span.start + 1);
+        remarks.error(span, &Path::default(), message, Some(help));
     }
     is_one
 }
 
 /// What of the root nobody knows, and whether it is of our version.
 fn check_root(reader: &mut Reader<'_>, root: &Node) {
-    let way = reader.root.clone();
+    let way = Path::default();
     let names = root_names();
     for entry in root.entries().unwrap_or_default() {
         if !names.contains(&entry.key.as_str()) {
@@ -114,25 +110,36 @@ fn check_root(reader: &mut Reader<'_>, root: &Node) {
         let message = format!("this program reads version {VERSION} of the file");
         reader.error(found.span, &way.key("pegboard"), message, Some(format!("write pegboard: {VERSION}")));
     }
-}
-
-/// The root with what stands under `defaults`, where many write what holds for all; what stands at the root itself
-/// counts before it.
-fn with_defaults(reader: &mut Reader<'_>, root: &Node) -> Node {
-    let mut root = root.clone();
-    let Some(defaults) = root.get("defaults").cloned() else { return root };
-    let way = reader.root.key("defaults");
-    let names = field_names::<RuntimeSettings>();
-    for entry in entries(reader, &defaults, &way) {
-        if !names.contains(&entry.key.as_str()) {
-            reader.unknown_key(&entry.key, entry.key_span, &way.key(&entry.key), names);
-        } else if root.get(&entry.key).is_none()
-            && let Value::Map(entries) = &mut root.value
-        {
-            entries.push(entry.clone());
+    if let Some(defaults) = root.get("defaults") {
+        let way = way.key("defaults");
+        // Those that are known have been moved to the root.
+        for entry in entries(reader, defaults, &way) {
+            reader.unknown_key(
+                &entry.key,
+                entry.key_span,
+                &way.key(&entry.key),
+                field_names::<RuntimeSettings>(),
+            );
         }
     }
-    root
+}
+
+/// Moves what stands under `defaults`, where many write what holds for all, to the root; what stands at the root itself
+/// counts before it.
+pub(crate) fn move_defaults(root: &mut Node) {
+    let names = field_names::<RuntimeSettings>();
+    let Value::Map(entries) = &mut root.value else { return };
+    let defaults = entries.iter_mut().find(|entry| entry.key == "defaults");
+    let Some(Value::Map(defaults)) = defaults.map(|entry| &mut entry.value.value) else { return };
+    let (known, unknown) =
+        std::mem::take(defaults).into_iter().partition(|entry| names.contains(&entry.key.as_str()));
+    *defaults = unknown;
+    let known: Vec<Entry> = known;
+    for entry in known {
+        if !entries.iter().any(|other| other.key == entry.key) {
+            entries.push(entry);
+        }
+    }
 }
 
 fn read_toolbox(reader: &mut Reader<'_>, entry: &Entry, way: &Path, configuration: &mut Configuration) {
@@ -224,7 +231,7 @@ fn read_chain(reader: &mut Reader<'_>, entry: &Entry, way: &Path, toolbox: &mut 
     if toolbox.chains.contains_key(&entry.key) {
         reader.error(entry.key_span, &way, "the toolbox has a chain of this name", None);
     }
-    let part = reader.end_part(whole(entry));
+    let part = reader.end_part(&way);
     if let Some(spec) = spec.filter(|_| !part.is_wrong) {
         toolbox.chains.insert(entry.key.clone(), ChainSpec { name: Some(entry.key.clone()), ..spec });
     }
@@ -233,8 +240,7 @@ fn read_chain(reader: &mut Reader<'_>, entry: &Entry, way: &Path, toolbox: &mut 
 /// Those settings of the root that have one of these names, with their variables filled in.
 fn filled_subset(reader: &mut Reader<'_>, root: &Node, names: &[&str]) -> Node {
     let mut settings = subset(root, names);
-    let way = reader.root.clone();
-    reader.fill(&mut settings, &way, Missing::Told);
+    reader.fill(&mut settings, &Path::default(), Missing::Told);
     settings
 }
 
@@ -297,9 +303,4 @@ pub(super) fn subset(node: &Node, keys: &[&str]) -> Node {
     let is_wanted = |entry: &&Entry| keys.contains(&entry.key.as_str());
     let kept = node.entries().unwrap_or_default().iter().filter(is_wanted).cloned().collect();
     Node { value: Value::Map(kept), ..node.clone() }
-}
-
-/// Where an entry stands, from its key to the end of its value.
-pub(super) fn whole(entry: &Entry) -> Span {
-    Span::new(entry.key_span.start.min(entry.value.span.start), entry.value.span.end.max(entry.key_span.end))
 }

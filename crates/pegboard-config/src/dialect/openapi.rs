@@ -6,7 +6,6 @@ use indexmap::IndexMap;
 use pegboard_core::settings::openapi::OpenApiSettings;
 use pegboard_core::settings::{QueueSettings, ServerSettings};
 
-use super::native::whole;
 use super::server::{check_name, check_queues, filled, is_off, split};
 use crate::configuration::{Server, Toolbox};
 use crate::near::near;
@@ -36,7 +35,7 @@ pub(super) fn read(
     if let Some((_, tools)) = &described {
         check_queues(reader, ("OpenAPI spec", entry), &way, tools, queues);
     }
-    let part = reader.end_part(whole(entry));
+    let part = reader.end_part(&way);
     let Some(name) = name else { return };
     let server = match described.filter(|_| !part.is_wrong) {
         Some((service, tools)) => Server::OpenApi { service: Box::new(service), tools: Box::new(tools) },
@@ -66,7 +65,8 @@ fn describe(
         split(reader, &filled, way, &OpenApiSettings::FIELDS);
     let mut settings = settings?;
     check(reader, &settings, &filled, way);
-    settings.spec = beside(&settings.spec, reader);
+    let written = node.get("spec").unwrap_or(node);
+    settings.spec = beside(&settings.spec, &reader.text(written.span).path);
     Some((settings, rules?))
 }
 
@@ -102,11 +102,11 @@ fn check(reader: &mut Reader<'_>, settings: &OpenApiSettings, node: &Node, way: 
 }
 
 /// The document, seen from the file that names it.
-fn beside(spec: &str, reader: &Reader<'_>) -> String {
+fn beside(spec: &str, file: &File) -> String {
     if spec.starts_with("http://") || spec.starts_with("https://") {
         return spec.to_owned();
     }
-    let folder = reader.text.path.parent().unwrap_or(File::new(""));
+    let folder = file.parent().unwrap_or(File::new(""));
     folder.join(spec).to_string_lossy().into_owned()
 }
 

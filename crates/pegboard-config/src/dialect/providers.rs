@@ -4,7 +4,7 @@ use pegboard_core::model::ModelProviderName;
 use pegboard_core::redact::is_secret_name;
 use pegboard_core::settings::model::{ModelProviderKind, ModelProviderSettings};
 
-use super::native::{entries, whole};
+use super::native::entries;
 use super::server::{as_texts, veil};
 use crate::configuration::{Configuration, ModelProvider};
 use crate::path::Path;
@@ -17,7 +17,7 @@ const OF_ADDRESS: [&str; 3] = ["baseUrl", "apiKey", "headers"];
 /// Reads all providers. What is wrong with one leaves out that one alone.
 pub(super) fn read(reader: &mut Reader<'_>, root: &Node, configuration: &mut Configuration) {
     let Some(providers) = root.get("providers") else { return };
-    let way = reader.root.key("providers");
+    let way = Path::default().key("providers");
     for entry in entries(reader, providers, &way) {
         read_one(reader, entry, &way, configuration);
     }
@@ -31,7 +31,7 @@ fn read_one(reader: &mut Reader<'_>, entry: &Entry, way: &Path, configuration: &
         reader.error(entry.key_span, &way, invalid.to_string(), Some("call it something else".to_owned()));
     }
     let settings = describe(reader, &entry.key, &entry.value, &way);
-    let part = reader.end_part(whole(entry));
+    let part = reader.end_part(&way);
     // One that is there twice was told already.
     let Ok(name) = name else { return };
     let provider = match settings.filter(|_| !part.is_wrong) {

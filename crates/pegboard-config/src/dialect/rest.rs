@@ -5,7 +5,6 @@ use pegboard_core::id::ToolName;
 use pegboard_core::settings::rest::{InvalidRestTool, RestToolEntry, RestToolSettings};
 use pegboard_core::settings::{QueueSettings, ToolSettings};
 
-use super::native::whole;
 use super::server::{DEFAULT_QUEUE, filled, split};
 use crate::configuration::{RestEntry, Toolbox};
 use crate::near::near;
@@ -50,7 +49,7 @@ pub(super) fn read(
         }
         _ => None,
     };
-    let part = reader.end_part(whole(entry));
+    let part = reader.end_part(&way);
     let Some(name) = name.filter(|name| !toolbox.rest_tools.contains_key(name)) else { return };
     let tool = match tool.filter(|_| !part.is_wrong) {
         Some(tool) => tool,

@@ -6,7 +6,7 @@ use pegboard_core::settings::mcp::{InvalidSettings, McpServerEntry, McpServerSet
 use pegboard_core::settings::{QueueSettings, ServerSettings};
 use serde::de::DeserializeOwned;
 
-use super::native::{check_range, subset, whole};
+use super::native::{check_range, subset};
 use crate::configuration::{Server, Toolbox};
 use crate::near::near;
 use crate::path::Path;
@@ -42,7 +42,7 @@ pub(super) fn read(
         }
         _ => None,
     };
-    let part = reader.end_part(whole(entry));
+    let part = reader.end_part(&way);
     let Some(name) = name else { return };
     let server = match server.filter(|_| !part.is_wrong) {
         Some(server) => server,
@@ -135,7 +135,7 @@ pub(super) fn split<A: DeserializeOwned, B: DeserializeOwned>(
 pub(super) fn as_texts(reader: &Reader<'_>, entry: &mut Entry) {
     let as_text = |node: &mut Node| {
         if matches!(node.value, Value::Number(_) | Value::Bool(_)) {
-            node.value = Value::Text(reader.text.slice(node.span).to_owned());
+            node.value = Value::Text(reader.text(node.span).slice(node.span).to_owned());
         }
     };
     match &mut entry.value.value {

@@ -331,7 +331,7 @@ fn files_that_must_not_be_put_in_are_told() {
        1 | ${include:round.md}
          | ^^^^^^^^^^^^^^^^^^^ the file is put into itself: round.md -> back.md -> round.md
       help: take one of them away
-    6 errors: nothing of this file is used
+    6 errors: nothing of these files is used
     ");
 }
 
@@ -428,7 +428,7 @@ fn agents_that_call_one_another_are_refused() {
        3 | agents: [b.md]
          |          ^^^^ the agent 'b' cannot be used
       help: correct it; what is wrong is told of its file
-    2 errors: nothing of this file is used
+    2 errors: nothing of these files is used
     ");
     let alone = agent("agents: a.md", "A.");
     assert!(told(&[("a.md", &alone)]).contains("Recursion detected while loading sub-agent: a.md"));
@@ -454,7 +454,7 @@ fn agents_that_hand_over_in_a_round_are_refused() {
        3 | router: {destinations: [b.md]}
          |                         ^^^^ the agent 'b' cannot be used
       help: correct it; what is wrong is told of its file
-    3 errors: nothing of this file is used
+    3 errors: nothing of these files is used
     ");
     // A round that is not only handed over is a call of oneself.
     let (a, b) = (agent("router: {destinations: [b.md]}", "A."), agent("agents: [a.md]", "B."));

@@ -15,6 +15,7 @@ mod bad;
 mod docs;
 mod found;
 mod good;
+mod layers;
 mod limits;
 mod openapi;
 mod providers;
