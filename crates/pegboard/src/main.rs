@@ -7,7 +7,7 @@ use std::time::Duration;
 use clap::{Parser, Subcommand};
 use pegboard::telemetry::{Options, Telemetry};
 
-use cli::{EXIT_CODES, Failure, Format, Globals};
+use cli::{EXIT_CODES, Failure, Globals};
 use commands::{completions, man, openapi, run, serve, version};
 
 mod cli;
@@ -31,7 +31,7 @@ struct Arguments {
 #[derive(Subcommand)]
 enum Command {
     /// Show everything there is, through an MCP endpoint of its own, without network or files
-    Demo,
+    Demo(demo::Demo),
     /// Be one of the servers of the demo; for Pegboard itself
     #[command(hide = true)]
     DemoServer {
@@ -66,15 +66,9 @@ fn main() -> ExitCode {
     let globals = &globals;
     let done = match command {
         // It provokes failures on purpose, and what it prints is the report.
-        Command::Demo => observed(globals, "error", async |telemetry| {
-            let report = demo::run(telemetry).await;
-            if globals.format_or(Format::Text) == Format::Text {
-                report.print();
-            } else {
-                report.print_json();
-            }
-            Ok(report.exit_code())
-        }),
+        Command::Demo(demo) => {
+            observed(globals, "error", async |telemetry| demo.run(globals, telemetry).await)
+        }
         Command::DemoServer { server } => Ok(server.run()),
         Command::Completions(completions) => completions.run(),
         Command::Man(pages) => pages.run(),

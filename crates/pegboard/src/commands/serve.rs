@@ -31,7 +31,7 @@ mod status;
 mod unread;
 
 /// Where clients are waited for if nobody says so.
-const USUAL_ADDRESS: &str = "127.0.0.1:7332";
+pub(crate) const USUAL_ADDRESS: &str = "127.0.0.1:7332";
 /// How long calls may take to end when everything does.
 const GRACE: Duration = Duration::from_secs(5);
 

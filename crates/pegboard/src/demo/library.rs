@@ -37,6 +37,7 @@ fn panicking() -> String {
 
 pub(super) async fn run(checks: &mut Checks) {
     let registry = ToolRegistry::new();
+    checks.begin("Your functions are tools");
     checks.add("functions as tools", register(&registry)).await;
     checks.add("failing functions", contain(&registry)).await;
     checks.add("validation", async { validate() }).await;
@@ -52,7 +53,7 @@ async fn register(registry: &ToolRegistry) -> Result<String> {
     expect(names == ["describe"], format_args!("the search found {names:?}"))?;
     let outcome = registry.invoke("fahrenheit", json!({"celsius": 21.5})).await;
     expect(outcome.data == json!(70.7), &outcome.message)?;
-    Ok(format!("{} functions are tools, found by name and tag; fahrenheit(21.5) → 70.7", registry.len()))
+    Ok(format!("{} Rust functions, found by name and tag: fahrenheit(21.5) → 70.7", registry.len()))
 }
 
 async fn contain(registry: &ToolRegistry) -> Result<String> {
@@ -60,7 +61,7 @@ async fn contain(registry: &ToolRegistry) -> Result<String> {
     let panicked = registry.invoke("panicking", json!({})).await;
     expect(failed.message == "Tool 'broken' raised an exception: the wire is cut", &failed.message)?;
     expect(panicked.message == "Tool 'panicking' panicked: a bug in the tool", &panicked.message)?;
-    Ok("a function that fails or panics is an outcome, not an outage".to_owned())
+    Ok("one that fails or panics is an error for its caller, and the program goes on".to_owned())
 }
 
 fn validate() -> Result<String> {
@@ -71,7 +72,7 @@ fn validate() -> Result<String> {
     let verdict = validate_input(&json!({"user": {"mail": "nobody"}}), &schema);
     let expected = ["$.user.id: required field missing", "$.user.mail: string is not a valid email"];
     expect(verdict.errors == expected, format_args!("{verdict:?}"))?;
-    Ok("validation tells every violation at once, in the order of the schema".to_owned())
+    Ok("all that is wrong with arguments is told at once: $.user.id, $.user.mail".to_owned())
 }
 
 fn refuse_chain(registry: &ToolRegistry) -> Result<String> {
@@ -81,5 +82,5 @@ fn refuse_chain(registry: &ToolRegistry) -> Result<String> {
         .validate();
     let expected = "Step 1: 'degrees.value' for 'degrees' can never be in the context.";
     expect(verdict.errors == [expected], format_args!("{verdict:?}"))?;
-    Ok("a chain that can never work is refused before it runs".to_owned())
+    Ok("a chain that can never work is refused before its first step".to_owned())
 }

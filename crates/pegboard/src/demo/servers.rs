@@ -11,6 +11,7 @@ use pegboard::call::{Call, Invoker};
 use pegboard::json::RawJson;
 use pegboard::prelude::*;
 use pegboard::projection::mcp_result;
+use pegboard_wire::client::Era;
 use pegboard_wire::era::Revision;
 use pegboard_wire::link::InputLimits;
 use pegboard_wire::server::{Description, Reply, Server, ServerRequest, Service};
@@ -23,11 +24,11 @@ use super::Boxed;
 /// One of the servers.
 #[derive(Clone, Copy, ValueEnum)]
 pub(crate) enum DemoServer {
-    /// Tells the time.
+    /// Tells the time, to clients of both eras of MCP.
     Clock,
-    /// Keeps notes.
+    /// Keeps notes, and knows no clients but those with a session.
     Notes,
-    /// Sells things.
+    /// Sells things, and knows no sessions.
     Shop,
 }
 
@@ -52,7 +53,13 @@ impl DemoServer {
     async fn serve(self) -> Result<()> {
         let service = Arc::new(Shelf { server: self, tools: self.tools()? });
         let (link, pump) = lines(tokio::io::stdin(), tokio::io::stdout(), InputLimits::server());
-        Server::new(service).serve(link).await;
+        let server = Server::new(service);
+        let server = match self {
+            Self::Clock => server,
+            Self::Notes => server.speaking(Era::Session),
+            Self::Shop => server.speaking(Era::Stateless),
+        };
+        server.serve(link).await;
         Ok(pump.await?)
     }
 

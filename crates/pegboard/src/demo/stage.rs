@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use pegboard::config::{AgentEntry, Configuration, ModelProvider, Server};
+use pegboard::config::{AgentEntry, Configuration, ModelProvider, RestEntry, Server};
 use pegboard::gateway::{Gateway, serve};
 use pegboard::id::{ServerName, ToolName, ToolboxName};
 use pegboard::json::RawJson;
@@ -11,6 +11,7 @@ use pegboard::prelude::*;
 use pegboard::providers::mcp::PoolOptions;
 use pegboard::settings::agent::AgentSettings;
 use pegboard::settings::mcp::McpServerEntry;
+use pegboard::settings::rest::RestToolEntry;
 use pegboard::telemetry::Telemetry;
 use pegboard::wiring::{self, Board, Surroundings};
 use pegboard_wire::client::{Client, ClientOptions, Era, RequestOptions};
@@ -54,6 +55,8 @@ pub(super) async fn set_up(telemetry: &Telemetry) -> Result<Board> {
         tools: Box::default(),
     };
     toolbox.servers.insert(ServerName::new(service::NAME)?, weather);
+    let (name, report) = report(&address)?;
+    toolbox.rest_tools.insert(name, report);
     let guide = guide()?;
     toolbox.agents.insert(guide.name.clone(), AgentEntry::Usable(Box::new(guide)));
     let provider = json!({"type": "openai-compatible", "baseUrl": format!("{address}/v1")});
@@ -61,6 +64,26 @@ pub(super) async fn set_up(telemetry: &Telemetry) -> Result<Board> {
     configuration.providers.insert(ModelProviderName::new("scripted")?, provider);
     let servers = PoolOptions { supervisor: crate::serve::supervisor() };
     Ok(wiring::start(configuration, Surroundings { state: None, servers }, telemetry).await?)
+}
+
+/// One request to the web service as a tool.
+fn report(address: &str) -> Result<(ToolName, RestEntry)> {
+    let text = json!({"type": "string"});
+    let entry: RestToolEntry = serde_json::from_value(json!({
+        "description": "Tell others what you see outside",
+        "method": "POST",
+        "url": format!("{address}/reports"),
+        "bodyTemplate": {"city": "${parameters.city}", "sky": "${parameters.sky}"},
+        "parametersSchema": {
+            "type": "object", "properties": {"city": text, "sky": text}, "required": ["city", "sky"],
+        },
+    }))?;
+    let name = ToolName::new("tell_others")?;
+    let (request, settings) = entry.normalise(name.clone()).map_err(|problems| {
+        let messages: Vec<String> = problems.into_iter().map(|problem| problem.message).collect();
+        ToolError::new(messages.join(". "))
+    })?;
+    Ok((name, RestEntry::Usable { request: request.into(), settings: settings.into() }))
 }
 
 /// An agent that others write into a file.

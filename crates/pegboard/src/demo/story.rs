@@ -17,61 +17,85 @@ use super::stage::{self, Agent, document, good, refusal};
 use super::{Checks, expect};
 
 /// How long calls may take to end when everything does; there should be none by then.
-const GRACE: Duration = Duration::from_secs(1);
+pub(super) const GRACE: Duration = Duration::from_secs(1);
 /// How long something is waited for that must come, and how often somebody looks.
 const PATIENCE: Duration = Duration::from_secs(30);
 const LOOK: Duration = Duration::from_millis(2);
 
-pub(super) async fn run(checks: &mut Checks, telemetry: &Telemetry) {
+/// What becomes of the servers after the story.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Afterwards {
+    /// They end.
+    End,
+    /// They stay up.
+    Stay,
+}
+
+/// Plays the story, and gives what it was played on.
+pub(super) async fn run(checks: &mut Checks, telemetry: &Telemetry, afterwards: Afterwards) -> Option<Board> {
+    checks.begin("3 MCP servers, a web service and an agent behind one MCP endpoint");
     let board = match stage::set_up(telemetry).await {
         Ok(board) => board,
-        Err(error) => return checks.add("the start", async { Err(error) }).await,
+        Err(error) => {
+            checks.add("the start", async { Err(error) }).await;
+            return None;
+        }
     };
     match Agent::connect(&board.gateway, None, Era::Session).await {
         Ok(agent) => {
-            find_tools(checks, &agent).await;
-            use_tools(checks, &board, &agent).await;
+            find_tools(checks, &board, &agent).await;
+            use_tools(checks, &agent).await;
+            keep_order(checks, &board, &agent).await;
             combine_tools(checks, &agent).await;
-            pass_through(checks, &agent).await;
-            checks.add("a server that dies", come_back(&board)).await;
-            checks.add("profile flat", flat_names(&board)).await;
-            checks.add("a client without a session", without_session(&board)).await;
-            checks.add("the end of the servers", end(&board)).await;
+            bridge(checks, &board, &agent).await;
+            checks.begin("Everything is on record");
+            if afterwards == Afterwards::End {
+                checks.add("the end of the servers", end(&board)).await;
+            }
             checks.add_drawn("the op tree", async { op_tree(&board) }).await;
         }
-        Err(error) => {
-            checks.add("the client", async { Err(error) }).await;
-            checks.add("the end of the servers", end(&board)).await;
-        }
+        Err(error) => checks.add("the client", async { Err(error) }).await,
     }
+    Some(board)
 }
 
-async fn find_tools(checks: &mut Checks, agent: &Agent) {
+async fn find_tools(checks: &mut Checks, board: &Board, agent: &Agent) {
     checks.add("the list of tools", list(agent)).await;
     checks.add("the instructions", async { instructions(agent) }).await;
     checks.add("open_toolbox", open(agent)).await;
     checks.add("get_tools", find(agent)).await;
+    checks.add("profile flat", flat_names(board)).await;
 }
 
-async fn use_tools(checks: &mut Checks, board: &Board, agent: &Agent) {
+async fn use_tools(checks: &mut Checks, agent: &Agent) {
+    checks.begin("A model calls them");
     checks.add("use_tool", use_one(agent)).await;
     checks.add("a web service", web_service(agent)).await;
+    checks.add("a REST tool", rest_tool(agent)).await;
     checks.add("a wrong name", wrong_name(agent)).await;
     checks.add("a bad argument", bad_argument(agent)).await;
+}
+
+async fn keep_order(checks: &mut Checks, board: &Board, agent: &Agent) {
+    checks.begin("Nothing floods, hangs or dies for long");
     checks.add("the cache", repeat(agent)).await;
     checks.add("the queue", queue(board, agent)).await;
     checks.add("the time-out", time_out(agent)).await;
     checks.add("the stored output", stored_output(agent)).await;
+    checks.add("a server that dies", come_back(board)).await;
 }
 
 async fn combine_tools(checks: &mut Checks, agent: &Agent) {
+    checks.begin("Many tools, one call");
     checks.add("run_chain", chain(agent)).await;
     checks.add("batch", batch(agent)).await;
     checks.add("an agent", sub_agent(agent)).await;
 }
 
-async fn pass_through(checks: &mut Checks, agent: &Agent) {
+async fn bridge(checks: &mut Checks, board: &Board, agent: &Agent) {
+    checks.begin("Any client with any server, whichever MCP they speak");
     checks.add("a question of the server", question(agent)).await;
+    checks.add("a client without a session", without_session(board)).await;
     checks.add("progress", progress(agent)).await;
     checks.add("the bytes of an answer", bytes(agent)).await;
 }
@@ -80,7 +104,7 @@ async fn list(agent: &Agent) -> Result<String> {
     let tools = agent.tools().await?;
     let expected = ["open_toolbox", "use_tool", "get_tools", "batch", "run_chain"];
     expect(tools == expected, format_args!("the list has {tools:?}"))?;
-    Ok(format!("MCP {}: a client sees {}", agent.revision(), tools.join(", ")))
+    Ok(format!("a client's list is short: {}", tools.join(", ")))
 }
 
 fn instructions(agent: &Agent) -> Result<String> {
@@ -88,10 +112,10 @@ fn instructions(agent: &Agent) -> Result<String> {
     let expected = [
         "- office (2 servers: clock, notes) Time and notes",
         "- market (1 server: shop) Things to buy",
-        "- town (2 servers: weather, agent) What it is like outside",
+        "- town (3 servers: weather, rest, agent) What it is like outside",
     ];
     expect(expected.iter().all(|line| told.contains(line)), told)?;
-    Ok("it is told of 3 toolboxes, office, market and town, and of their servers".to_owned())
+    Ok("it is told of 3 toolboxes, office, market and town, and what each is for".to_owned())
 }
 
 async fn open(agent: &Agent) -> Result<String> {
@@ -100,8 +124,8 @@ async fn open(agent: &Agent) -> Result<String> {
         let opened = document(&agent.call("open_toolbox", json!({"toolbox": toolbox})).await?)?;
         n_tools.push(opened["tools"].as_array().map_or(0, Vec::len));
     }
-    expect(n_tools == [5, 7, 3], format_args!("the toolboxes have {n_tools:?} tools"))?;
-    Ok("open_toolbox: 5 tools in office, 7 in market, 3 in town".to_owned())
+    expect(n_tools == [5, 7, 4], format_args!("the toolboxes have {n_tools:?} tools"))?;
+    Ok("open_toolbox: 5 tools in office, 7 in market, 4 in town".to_owned())
 }
 
 async fn find(agent: &Agent) -> Result<String> {
@@ -113,6 +137,15 @@ async fn find(agent: &Agent) -> Result<String> {
         "get_tools \"write a note\" finds {}, ready for use_tool",
         best["name"].as_str().unwrap_or_default()
     ))
+}
+
+async fn flat_names(board: &Board) -> Result<String> {
+    let agent = Agent::connect(&board.gateway, Some("flat"), Era::Session).await?;
+    let tools = agent.tools().await?;
+    expect(tools.len() == 16, format_args!("the list has {tools:?}"))?;
+    let price = document(&agent.call("shop__price", json!({"item": "lamp"})).await?)?;
+    expect(price["cents"] == 400, &price)?;
+    Ok(format!("or, as profile flat, all {} tools by name: shop__price → 400 cents", tools.len()))
 }
 
 async fn use_one(agent: &Agent) -> Result<String> {
@@ -129,12 +162,19 @@ async fn web_service(agent: &Agent) -> Result<String> {
     Ok(format!("an OpenAPI document is a server: GET {asked}"))
 }
 
+async fn rest_tool(agent: &Agent) -> Result<String> {
+    let arguments = json!({"city": "Oslo", "sky": "clear"});
+    let heard = good(&agent.use_tool("town/rest/tell_others", arguments).await?)?;
+    expect(heard == r#"{"heard":{"city":"Oslo","sky":"clear"}}"#, &heard)?;
+    Ok("a request written down is a tool: POST /reports → Oslo, clear".to_owned())
+}
+
 async fn wrong_name(agent: &Agent) -> Result<String> {
     let text = refusal(&agent.use_tool("office/notes/ad", json!({"text": "hang it up"})).await?)?;
     let expected = "Error executing tool: Tool 'ad' not found in server 'notes' (toolbox 'office'). \
                     Did you mean 'add'?";
     expect(text == expected, &text)?;
-    Ok("a wrong name is explained: Tool 'ad' not found … Did you mean 'add'?".to_owned())
+    Ok("a wrong name is explained: Tool 'ad' not found in … Did you mean 'add'?".to_owned())
 }
 
 async fn bad_argument(agent: &Agent) -> Result<String> {
@@ -153,7 +193,7 @@ async fn repeat(agent: &Agent) -> Result<String> {
     // The clock goes on whenever somebody looks, so the same time twice was seen once.
     let times = [ask().await?, ask().await?];
     expect(times == ["12:00:01 in Oslo"; 2], format_args!("{times:?}"))?;
-    Ok(format!("a repeat is served from the cache: still {}", times[1]))
+    Ok(format!("a repeated call is answered from the cache: still {}", times[1]))
 }
 
 async fn queue(board: &Board, agent: &Agent) -> Result<String> {
@@ -178,7 +218,7 @@ async fn queue(board: &Board, agent: &Agent) -> Result<String> {
         let delivered = delivered??;
         expect(delivered["most_at_once"].as_u64().is_some_and(|most| most <= 2), &delivered)?;
     }
-    Ok("6 calls through a queue of 2: 4 wait, and never more than 2 run".to_owned())
+    Ok("6 calls go through a queue of 2: never more than 2 run, 4 wait".to_owned())
 }
 
 async fn time_out(agent: &Agent) -> Result<String> {
@@ -187,7 +227,7 @@ async fn time_out(agent: &Agent) -> Result<String> {
     // It is the same process: its clock goes on where it was.
     let time = good(&agent.use_tool("office/clock/now", json!({"city": "Rome"})).await?)?;
     expect(time == "12:00:02 in Rome", &time)?;
-    Ok(format!("a slow call is cut at 100 ms, and its server is still well: {time}"))
+    Ok(format!("a call that hangs is cut at 100 ms, its server is still well: {time}"))
 }
 
 async fn stored_output(agent: &Agent) -> Result<String> {
@@ -199,7 +239,7 @@ async fn stored_output(agent: &Agent) -> Result<String> {
     let arguments = json!({"handle": handle, "mode": "grep", "pattern": "note 3141:"});
     let found = good(&agent.call("tool_output", arguments).await?)?;
     expect(found.contains("3141: note 3141: all is well"), &found)?;
-    Ok("229 KB do not flood the model: stored, and tool_output greps line 3141".to_owned())
+    Ok("an answer of 229 KB is stored for the model: tool_output greps line 3141".to_owned())
 }
 
 async fn chain(agent: &Agent) -> Result<String> {
@@ -212,7 +252,7 @@ async fn chain(agent: &Agent) -> Result<String> {
     let run = agent.call("run_chain", json!({"steps": steps, "input": input, "output": "note.text"})).await?;
     let note = good(&run)?;
     expect(note == "2 × lamp for 800 cents", &note)?;
-    Ok(format!("run_chain: 3 steps in 2 toolboxes → {note}"))
+    Ok(format!("run_chain: price → order → note, in 2 toolboxes → {note}"))
 }
 
 async fn batch(agent: &Agent) -> Result<String> {
@@ -224,32 +264,33 @@ async fn batch(agent: &Agent) -> Result<String> {
     let (good, bad) = (&results["results"][0]["output"]["cents"], &results["results"][1]["error"]);
     let hint = "Did you mean one of: clock__now";
     expect(*good == 500 && bad["message"].as_str().is_some_and(|text| text.contains(hint)), &results)?;
-    Ok("batch: one call answers, the other says: did you mean clock__now?".to_owned())
+    Ok("batch: one call answers, the other is told: did you mean clock__now?".to_owned())
 }
 
 async fn sub_agent(agent: &Agent) -> Result<String> {
     let arguments = json!({"prompt": "I go to Oslo", "reason": "to pack", "format": "sub-agent"});
     let advice = good(&agent.use_tool("town/agent/guide", arguments).await?)?;
     expect(advice == "Leave the umbrella at home.", &advice)?;
-    Ok(format!("a sub-agent looks at the weather and reports: {advice}"))
+    Ok(format!("an agent is a tool that uses tools and a model: {advice}"))
 }
 
 async fn question(agent: &Agent) -> Result<String> {
     let gift = good(&agent.use_tool("market/shop/gift", json!({})).await?)?;
     expect(gift == "a gift for Ada" && agent.n_asked() == 1, &gift)?;
-    Ok(format!("a server may ask in mid-call, and the client answers: {gift}"))
+    let revision = agent.revision();
+    Ok(format!("a client of {revision} is asked by shop, a server of 2026-07-28: {gift}"))
 }
 
 async fn progress(agent: &Agent) -> Result<String> {
     let heard = agent.watch("market/shop/stocktake").await?;
     expect(heard == [1.0, 2.0, 3.0], format_args!("the progress heard is {heard:?}"))?;
-    Ok("progress comes through in order, and before the result".to_owned())
+    Ok("progress of a call comes through in order, and before its result".to_owned())
 }
 
 async fn bytes(agent: &Agent) -> Result<String> {
     let answer = agent.use_tool("market/shop/barcode", json!({})).await?;
     expect(answer.as_str() == BARCODE, answer.as_str())?;
-    Ok("an answer comes through byte for byte: 12345678901234567890123".to_owned())
+    Ok("answers come through byte for byte: 12345678901234567890123".to_owned())
 }
 
 async fn come_back(board: &Board) -> Result<String> {
@@ -262,16 +303,7 @@ async fn come_back(board: &Board) -> Result<String> {
     .await?;
     // A new process knows nothing of earlier notes.
     expect(note["id"] == 1, &note)?;
-    Ok("a server that dies in mid-call is started again: its notes begin at 1".to_owned())
-}
-
-async fn flat_names(board: &Board) -> Result<String> {
-    let agent = Agent::connect(&board.gateway, Some("flat"), Era::Session).await?;
-    let tools = agent.tools().await?;
-    expect(tools.len() == 15, format_args!("the list has {tools:?}"))?;
-    let note = document(&agent.call("notes__add", json!({"text": "water the plants"})).await?)?;
-    expect(note["id"] == 2, &note)?;
-    Ok(format!("profile flat: the same {} tools by name; notes__add → id 2", tools.len()))
+    Ok("a server that dies in mid-call is started again, and its notes begin at 1".to_owned())
 }
 
 async fn without_session(board: &Board) -> Result<String> {
@@ -283,19 +315,25 @@ async fn without_session(board: &Board) -> Result<String> {
     expect(time == "12:00:01 in Oslo", &time)?;
     let gift = good(&agent.use_tool("market/shop/gift", json!({})).await?)?;
     expect(gift == "a gift for Ada" && agent.n_asked() == 1, &gift)?;
-    Ok(format!("MCP {}: without a session all is the same, and nothing to open", agent.revision()))
+    let note = document(&agent.use_tool("office/notes/add", json!({"text": "hang it up"})).await?)?;
+    expect(note["id"] == 3, &note)?;
+    let revision = agent.revision();
+    Ok(format!("a client of {revision} uses notes, a server of 2025-11-25: note {}", note["id"]))
 }
 
 fn op_tree(board: &Board) -> Result<(String, String)> {
     let mut tree = session(board)?;
     let n_calls = tree.totals.tools_run;
-    expect(n_calls == 28, format_args!("{n_calls} calls are on record"))?;
+    expect(n_calls == 29, format_args!("{n_calls} calls are on record"))?;
     // The whole tree is long; what it shows best are calls that made calls.
     for turn in &mut tree.turns {
         turn.ops.retain(|call| call.child_session.is_some());
         turn.ops.retain(|call| !call.name.ends_with("batch"));
     }
-    Ok((format!("all {n_calls} calls of the first client are on record; two of them:"), tree.to_string()))
+    Ok((
+        format!("all {n_calls} calls of the first client; two of them, with the calls that they made:"),
+        tree.to_string(),
+    ))
 }
 
 async fn end(board: &Board) -> Result<String> {
@@ -303,8 +341,8 @@ async fn end(board: &Board) -> Result<String> {
     expect(n_canceled == 0, format_args!("{n_canceled} calls were still under way"))?;
     let servers = board.runtime.servers();
     let n_stopped = servers.iter().filter(|server| server.state == ServerState::Stopped).count();
-    expect(n_stopped == 5, format_args!("{n_stopped} of 5 servers have ended"))?;
-    Ok("all 5 servers have ended".to_owned())
+    expect(n_stopped == 6, format_args!("{n_stopped} of 6 servers have ended"))?;
+    Ok("all servers have ended".to_owned())
 }
 
 /// Looks until there is something to see.
