@@ -1,0 +1,80 @@
+//! Whether what a command prints is what a page shows, but for what is never the same twice.
+
+use std::sync::LazyLock;
+
+use regex::{Captures, Regex};
+
+/// What differs from run to run, and what stands for it: times, ids, ports, processes, and the spaces that line them up.
+static CHANGING: LazyLock<Vec<(Regex, &str)>> = LazyLock::new(|| {
+    let pattern = |pattern: &str| Regex::new(pattern).expect("it is a pattern");
+    vec![
+        (pattern(r"\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b"), "ID"),
+        (pattern(r"\b[0-9a-f]{32}\b"), "ID"),
+        (pattern(r"\b20\d\d-\d\d-\d\d[T ]\d\d:\d\d(:\d\d)?(\.\d+)?Z?\b"), "DATE"),
+        (pattern(r"\b\d+(\.\d+)? ?(ns|µs|ms|s)\b"), "TIME"),
+        (pattern(r"\b127\.0\.0\.1:\d+\b"), "127.0.0.1:PORT"),
+        (pattern(r"\bpid \d+\b"), "pid PID"),
+        (pattern(r" {2,}"), " "),
+    ]
+});
+
+/// Whether it is the same. `…` or `[..]` in a line of the page stands for anything in that line, and alone on a line for
+/// any number of lines.
+pub(crate) fn is_as_shown(shown: &str, seen: &str) -> bool {
+    let shown: Vec<String> = shown.lines().map(steady).collect();
+    let seen: Vec<String> = seen.lines().map(steady).collect();
+    fits(&shown, &seen)
+}
+
+fn fits(shown: &[String], seen: &[String]) -> bool {
+    let Some((line, rest)) = shown.split_first() else { return seen.is_empty() };
+    if is_gap(line) {
+        return (0..=seen.len()).any(|n_skipped| fits(rest, &seen[n_skipped..]));
+    }
+    seen.split_first().is_some_and(|(first, seen)| line_fits(line, first) && fits(rest, seen))
+}
+
+fn is_gap(line: &str) -> bool {
+    ["…", "...", "[..]"].contains(&line.trim())
+}
+
+fn line_fits(shown: &str, seen: &str) -> bool {
+    let shown = shown.replace("[..]", "…");
+    let parts: Vec<&str> = shown.split('…').collect();
+    let [first, .., last] = &parts[..] else { return shown == seen };
+    let Some(mut rest) = seen.strip_prefix(first).and_then(|rest| rest.strip_suffix(last)) else {
+        return false;
+    };
+    parts[1..parts.len() - 1].iter().all(|part| match rest.split_once(part) {
+        Some((_, after)) => {
+            rest = after;
+            true
+        }
+        None => false,
+    })
+}
+
+/// A line without what differs from run to run.
+fn steady(line: &str) -> String {
+    CHANGING.iter().fold(line.trim_end().to_owned(), |line, (pattern, word)| {
+        pattern.replace_all(&line, |_: &Captures| (*word).to_owned()).into_owned()
+    })
+}
+
+#[test]
+fn only_what_is_never_the_same_twice_may_differ() {
+    let check = |shown: &str, seen: &str, expected: bool| {
+        assert_eq!(is_as_shown(shown, seen), expected, "{shown:?} {seen:?}");
+    };
+    check("a\nb", "a\nb", true);
+    check("a\nb", "a\nc", false);
+    check("a\nb", "a", false);
+    check("a  1.5 ms", "a     20 ms", true);
+    check("2 tools", "3 tools", false);
+    check("a\n…\nd", "a\nb\nc\nd", true);
+    check("a\n…\nd", "a\nb\nc", false);
+    check("id [..] is … here", "id 7 is not here", true);
+    check("id [..] is … here", "id 7 is not there", false);
+    check("at 127.0.0.1:7332", "at 127.0.0.1:4711", true);
+    check("at 127.0.0.1:7332", "at 127.0.0.2:7332", false);
+}
