@@ -46,7 +46,7 @@ pub use agent::{AgentFile, load_agent};
 pub use configuration::{AgentEntry, Configuration, ModelProvider, RestEntry, Server, Toolbox};
 pub use dialect::Dialect;
 pub use error::ConfigurationError;
-pub use find::find;
+pub use find::{candidates, find, user_candidates};
 pub use layers::{Layers, load_layers};
 pub use near::near;
 pub use problem::{Problem, Severity};

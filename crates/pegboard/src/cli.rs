@@ -19,13 +19,12 @@ pub(crate) const EXIT_CODES: &str = "Exit codes: 0 well, 1 the tool, chain or ag
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Options for every command")]
 pub(crate) struct Globals {
-    #[arg(
-        long,
-        value_name = "FILE",
-        global = true,
-        help = "The configuration; without it the file that WORKBENCH_CONFIG names, or the pegboard.yaml of this folder"
-    )]
-    pub(crate) config: Option<PathBuf>,
+    /// A configuration, instead of the one of this folder; of several the later counts before the earlier
+    #[arg(long, value_name = "FILE", global = true)]
+    pub(crate) config: Vec<PathBuf>,
+    /// One setting, whatever files say: toolTimeout=30s, mcpServers.github.enabled=false
+    #[arg(long, value_name = "SETTING=VALUE", global = true)]
+    pub(crate) set: Vec<String>,
     /// How results are printed; without it as text on a terminal, and as suits the command elsewhere
     #[arg(
         long,

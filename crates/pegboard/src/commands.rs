@@ -1,6 +1,7 @@
 //! What the command line can do, a file for each command.
 
 pub(crate) mod completions;
+pub(crate) mod doctor;
 pub(crate) mod man;
 pub(crate) mod openapi;
 pub(crate) mod run;

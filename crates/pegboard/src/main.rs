@@ -8,12 +8,13 @@ use clap::{Parser, Subcommand};
 use pegboard::telemetry::{Options, Telemetry};
 
 use cli::{EXIT_CODES, Failure, Globals};
-use commands::{completions, man, openapi, run, serve, version};
+use commands::{completions, doctor, man, openapi, run, serve, version};
 
 mod cli;
 mod commands;
 mod demo;
 mod place;
+mod welcome;
 
 /// How long work that cannot be interrupted may take to end when everything else has.
 const FAREWELL: Duration = Duration::from_millis(500);
@@ -40,6 +41,8 @@ enum Command {
     },
     /// Print what a shell needs to complete commands
     Completions(completions::Completions),
+    /// Check everything that the configuration names, and say what to do where something does not work
+    Doctor(doctor::Doctor),
     /// Print the manual, or write its pages
     Man(man::ManPages),
     /// Show which tools an OpenAPI document comes to, and which of its operations are none
@@ -71,6 +74,10 @@ fn main() -> ExitCode {
         }
         Command::DemoServer { server } => Ok(server.run()),
         Command::Completions(completions) => completions.run(),
+        // Whatever goes wrong is what it looks for.
+        Command::Doctor(doctor) => {
+            observed(globals, "off", async |telemetry| doctor.run(globals, telemetry).await)
+        }
         Command::Man(pages) => pages.run(),
         Command::Version => version::run(globals),
         Command::Openapi(openapi) => observed(globals, "error", async |_| openapi.run(globals).await),

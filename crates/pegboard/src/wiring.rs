@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use pegboard_config::{Configuration, Server, Toolbox};
+use pegboard_core::entry::ToolEntry;
 use pegboard_core::id::{ServerName, ToolboxName};
 use pegboard_core::provider::{Local, Provider, ToolKind};
 use pegboard_core::settings::ServerSettings;
@@ -44,6 +45,21 @@ pub struct Surroundings {
     pub state: Option<PathBuf>,
     /// What all servers have in common.
     pub servers: PoolOptions,
+    /// What there is while there is no configuration at all.
+    pub otherwise: Option<Embedded>,
+}
+
+/// Tools of this program, as a server in a toolbox.
+#[derive(Clone, Debug)]
+pub struct Embedded {
+    /// The toolbox.
+    pub toolbox: String,
+    /// What it is for.
+    pub description: String,
+    /// The server.
+    pub server: String,
+    /// The tools.
+    pub tools: Vec<ToolEntry>,
 }
 
 /// Something that runs.
@@ -112,6 +128,8 @@ pub async fn start(
         rest: rest::Workbench::default(),
         agents: agents::Workbench::default(),
         services: openapi::Services::default(),
+        otherwise: surroundings.otherwise,
+        embedded: Kept::default(),
     };
     let secrets = Secrets::default();
     let known = secrets.learn(&configuration.secrets, telemetry);
@@ -127,6 +145,12 @@ pub async fn start(
 }
 
 impl Board {
+    /// Whether there is what there is without a configuration, and nothing else.
+    pub fn is_bare(&self) -> bool {
+        let otherwise = self.workshop.otherwise.as_ref().map(|embedded| embedded.toolbox.as_str());
+        matches!(self.runtime.toolboxes().as_slice(), [only] if Some(only.name.as_str()) == otherwise)
+    }
+
     /// Puts another configuration in the place of the one that runs. Calls that are under way end well, servers that are
     /// described as before go on, and clients stay and hear what is new.
     ///
@@ -182,15 +206,25 @@ struct Workshop {
     rest: rest::Workbench,
     agents: agents::Workbench,
     services: openapi::Services,
+    otherwise: Option<Embedded>,
+    /// The place of the tools of this program, for as long as it is used.
+    embedded: Kept<()>,
 }
 
 impl Workshop {
     /// What a configuration comes to: what is to run, and how clients are to see it. Its secrets are left out.
     async fn plan(&self, configuration: Configuration) -> (Plan, GatewaySettings) {
-        let Configuration { settings, gateway, toolboxes, providers, secrets: _, sources: _, problems: _ } =
+        let Configuration { settings, gateway, toolboxes, providers, sources, secrets: _, problems: _ } =
             configuration;
         let thinking = Thinking::with(providers);
         let mut plan = Plan::new().settings(settings);
+        if let Some(embedded) = self.otherwise.clone().filter(|_| sources.is_empty() && toolboxes.is_empty())
+        {
+            let Embedded { toolbox, description, server, tools } = embedded;
+            let provider = self.embedded.get((), |()| Local::new(tools));
+            plan = plan.toolbox(&toolbox, description);
+            plan = plan.provide_with(&server, provider, ServerSettings::default());
+        }
         for (name, toolbox) in toolboxes {
             plan = self.with_toolbox(plan, &name, toolbox, &thinking).await;
         }

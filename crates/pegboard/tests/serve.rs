@@ -111,3 +111,31 @@ fn nobody_waits_for_a_host_that_does_not_read_what_is_logged() {
     std::io::Read::read_to_string(&mut said, &mut log).expect("it is text");
     assert!(log.len() > 50_000, "so little was logged that nobody can have waited: {} bytes", log.len());
 }
+
+#[test]
+fn without_a_configuration_a_toolbox_tells_how_to_begin_and_makes_room_for_the_first_file() {
+    let folder = tempfile::tempdir().expect("there is room");
+    let mut gateway = Command::new(env!("CARGO_BIN_EXE_pegboard"))
+        .args(["serve", "--http", "127.0.0.1:0", "--state"])
+        .arg(folder.path().join("state"))
+        .current_dir(folder.path())
+        .env("HOME", folder.path())
+        .env_remove("XDG_CONFIG_HOME")
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the binary was just built");
+    let stderr = gateway.stderr.take().expect("it was asked for");
+    let mut lines = BufReader::new(stderr).lines().map(|line| line.expect("it is text"));
+    let said: Vec<String> = lines.by_ref().take(5).collect();
+    insta::assert_snapshot!(said[1..].join("\n"), @r#"
+    There is no configuration yet, so clients find a toolbox that tells how to begin:
+      pegboard import                             brings the servers that your clients have
+      pegboard add time -- uvx mcp-server-time    adds one
+      pegboard connect claude-code                connects a client (or cursor, vscode, codex, …)
+    "#);
+    std::fs::write(folder.path().join("pegboard.yaml"), "mcpServers: {}\n").expect("there is room");
+    let reloaded = lines.next().expect("the file is read");
+    assert!(reloaded.ends_with("pegboard.yaml: - welcome/pegboard  ~ settings"), "{reloaded}");
+    tell(&gateway, "-TERM");
+    assert!(end_of(gateway).success());
+}

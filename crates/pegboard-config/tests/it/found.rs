@@ -29,3 +29,18 @@ fn a_folder_without_one_is_told() {
     assert!(matches!(error, ConfigurationError::NoneFound { .. }));
     assert!(error.to_string().contains("Write a pegboard.yaml"));
 }
+
+#[test]
+fn the_folders_of_a_repository_are_climbed_and_no_others() {
+    let above = tempfile::tempdir().unwrap();
+    let repository = above.path().join("repository");
+    let deep = repository.join("src").join("deep");
+    std::fs::create_dir_all(&deep).unwrap();
+    std::fs::write(above.path().join("pegboard.yaml"), "{}").unwrap();
+    std::fs::write(repository.join("pegboard.json"), "{}").unwrap();
+    assert!(find(&deep, &|_| None).is_err());
+    std::fs::create_dir(repository.join(".git")).unwrap();
+    assert_eq!(find(&deep, &|_| None).unwrap(), repository.join("pegboard.json"));
+    std::fs::write(deep.join("pegboard.toml"), "").unwrap();
+    assert_eq!(find(&deep, &|_| None).unwrap(), deep.join("pegboard.toml"));
+}

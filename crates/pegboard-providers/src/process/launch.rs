@@ -8,6 +8,8 @@ use std::time::Duration;
 
 use indexmap::IndexMap;
 
+use super::plan::Plan;
+
 /// What to start.
 ///
 /// ```
@@ -43,6 +45,11 @@ impl Launch {
             supervisor: None,
             grace: Grace::default(),
         }
+    }
+
+    /// Whether it could be started: its program is there, and so is the folder that it runs in.
+    pub fn check(&self) -> Result<(), LaunchError> {
+        Plan::of(self).map(drop)
     }
 }
 

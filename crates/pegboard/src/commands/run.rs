@@ -22,7 +22,7 @@ use serde_json::{Map, Value, json};
 
 use super::serve::{supervisor, told};
 use crate::cli::{Exit, Failure, Format, Globals, print};
-use crate::place;
+use crate::place::{self, Wanted};
 use progress::{Loudness, Progress};
 use report::Report;
 
@@ -62,13 +62,17 @@ struct Chosen {
 impl Run {
     pub(crate) async fn run(self, globals: &Globals, telemetry: &Telemetry) -> Result<ExitCode, Failure> {
         let prompt = self.prompt()?;
-        let path = place::configuration(globals, None)?;
-        let mut read = config::load(&path, &place::environment)?;
-        let chosen = self.choose(&mut read, &path)?;
+        let wanted = Wanted::of(globals, &[])?;
+        let mut read = wanted.read_some()?;
+        let chosen = self.choose(&mut read, &wanted.project())?;
         check_models(&chosen, &read)?;
         let arguments = Self::arguments(globals, &chosen.agent, &prompt)?;
         let servers = PoolOptions { supervisor: supervisor() };
-        let surroundings = Surroundings { state: place::state(globals.state.as_deref()), servers };
+        let surroundings = Surroundings {
+            state: place::state(globals.state.as_deref()),
+            servers,
+            ..Surroundings::default()
+        };
         let board = wiring::start(read, surroundings, telemetry)
             .await
             .map_err(|error| Failure::configuration(error.to_string()))?;
@@ -101,13 +105,13 @@ impl Run {
     }
 
     /// The agent that is meant, in the toolbox where it will be.
-    fn choose(&self, configuration: &mut Configuration, path: &Path) -> Result<Chosen, Failure> {
+    fn choose(&self, configuration: &mut Configuration, project: &Path) -> Result<Chosen, Failure> {
         let file = Path::new(&self.agent);
         let is_file = file.is_file()
             || file.extension().is_some_and(|extension| extension == "ai" || extension == "md")
             || self.agent.contains(std::path::MAIN_SEPARATOR) && !self.is_in(configuration);
         let (toolbox, name) =
-            if is_file { add(configuration, file, path)? } else { find(configuration, &self.agent)? };
+            if is_file { add(configuration, file, project)? } else { find(configuration, &self.agent)? };
         let entry =
             configuration.toolboxes.get_mut(&toolbox).and_then(|toolbox| toolbox.agents.get_mut(&name));
         match entry {
@@ -263,7 +267,7 @@ fn check_models_of(agent: &AgentSettings, configuration: &Configuration) -> Resu
 fn add(
     configuration: &mut Configuration,
     file: &Path,
-    path: &Path,
+    project: &Path,
 ) -> Result<(ToolboxName, ToolName), Failure> {
     let canonical = file.canonicalize().ok();
     for (toolbox, described) in &configuration.toolboxes {
@@ -272,7 +276,6 @@ fn add(
             return Ok((toolbox.clone(), name.clone()));
         }
     }
-    let project = path.parent().filter(|folder| *folder != Path::new("")).unwrap_or(Path::new("."));
     let loaded = config::load_agent(file, project).map_err(|error| match error {
         ConfigurationError::NotThere { path } => {
             Failure::not_found(UNKNOWN, format!("there is no agent {}", path.display()))

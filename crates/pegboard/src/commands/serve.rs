@@ -20,7 +20,8 @@ use pegboard::wiring::{self, Board, Surroundings};
 use tokio::net::TcpListener;
 
 use crate::cli::{Failure, Globals};
-use crate::place;
+use crate::place::{self, Wanted};
+use crate::welcome::{self, FIRST_STEPS};
 use reload::{Reloading, Watching};
 use reports::{Loudness, Reports};
 use unread::unread;
@@ -39,9 +40,10 @@ const GRACE: Duration = Duration::from_secs(5);
 #[derive(Args)]
 pub(crate) struct Serve {
     #[arg(
-        help = "The configuration; without it the file that WORKBENCH_CONFIG names, or the pegboard.yaml of this folder"
+        value_name = "FILE",
+        help = "What is served; without it the file that WORKBENCH_CONFIG names, or the pegboard.yaml of this folder"
     )]
-    file: Option<PathBuf>,
+    files: Vec<PathBuf>,
     /// Serve the client that started this, over standard input and output
     #[arg(long, conflicts_with_all = ["http", "token_env"])]
     stdio: bool,
@@ -63,13 +65,19 @@ pub(crate) struct Serve {
 impl Serve {
     pub(crate) async fn run(self, globals: &Globals, telemetry: &Telemetry) -> Result<ExitCode, Failure> {
         let tokens = self.tokens()?;
-        let path = place::configuration(globals, self.file.as_deref())?;
+        let wanted = Wanted::of(globals, &self.files)?;
         // Before it is read, so that no change of it is missed.
-        let mut reloading = Reloading::of(&path, if self.no_watch { Watching::No } else { Watching::Yes });
-        let configuration = place::read(&path)?;
+        let mut reloading =
+            Reloading::of(wanted.clone(), if self.no_watch { Watching::No } else { Watching::Yes });
+        let configuration = wanted.read()?;
+        place::tell_problems(&configuration);
         let listener = if self.stdio { None } else { Some(self.listen(&tokens).await?) };
         let servers = PoolOptions { supervisor: supervisor() };
-        let surroundings = Surroundings { state: place::state(globals.state.as_deref()), servers };
+        let surroundings = Surroundings {
+            state: place::state(globals.state.as_deref()),
+            servers,
+            otherwise: Some(welcome::toolbox()),
+        };
         let board = wiring::start(configuration, surroundings, telemetry)
             .await
             .map_err(|error| Failure::configuration(error.to_string()))?;
@@ -165,6 +173,11 @@ impl Serve {
         };
         let address = listener.local_addr().map_err(system)?;
         eprintln!("Ready  MCP http://{address}/mcp");
+        if board.is_bare() {
+            eprintln!(
+                "There is no configuration yet, so clients find a toolbox that tells how to begin:\n{FIRST_STEPS}"
+            );
+        }
         pegboard::wire::http::server::serve(listener, application).await.map_err(system)
     }
 }

@@ -63,7 +63,7 @@ pub(super) async fn set_up(telemetry: &Telemetry) -> Result<Board> {
     let provider = ModelProvider::Usable(serde_json::from_value(provider)?);
     configuration.providers.insert(ModelProviderName::new("scripted")?, provider);
     let servers = PoolOptions { supervisor: crate::serve::supervisor() };
-    Ok(wiring::start(configuration, Surroundings { state: None, servers }, telemetry).await?)
+    Ok(wiring::start(configuration, Surroundings { servers, ..Surroundings::default() }, telemetry).await?)
 }
 
 /// One request to the web service as a tool.

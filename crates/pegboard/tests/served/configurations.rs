@@ -240,18 +240,15 @@ async fn a_server_without_a_command_leaves_out_that_server_and_an_empty_file_ser
 async fn the_file_is_found_by_a_variable_or_by_its_name() {
     // A31
     let stage = Stage::new();
-    let mut said = exit_of(&stage, None, &[]).await;
-    said += &exit_of(&stage, None, &[("WORKBENCH_CONFIG", "nowhere.json")]).await;
+    let mut said = exit_of(&stage, None, &[("WORKBENCH_CONFIG", "nowhere.json")]).await;
     stage.write("workbench-config.json", "[]");
     stage.write("mine.json", "5");
     said += &exit_of(&stage, None, &[]).await;
     said += &exit_of(&stage, None, &[("WORKBENCH_CONFIG", "mine.json")]).await;
     insta::assert_snapshot!(said, @r#"
-    error[config_invalid]: there is no configuration in FOLDER. Write a pegboard.yaml: {"mcpServers": {"files": {"command": "my-server"}}}
-    exit 3
     error[config_invalid]: FOLDER/nowhere.json: there is no such file. Check the path, or write one: {"mcpServers": {"files": {"command": "my-server"}}}
     exit 3
-    error[config_invalid]: FOLDER/workbench-config.json:1:1
+    error[config_invalid]: FOLDER/workbench-config.json:1:1  config
        1 | []
          | ^^ a configuration is an object of settings, not a list
     1 error: nothing of this file is used

@@ -115,6 +115,7 @@ impl Stage {
         command
             .current_dir(self.folder.path())
             .env("PEGBOARD_STATE", self.folder.path().join("state"))
+            .env("XDG_CONFIG_HOME", self.folder.path().join("config"))
             .env_remove("WORKBENCH_CONFIG")
             .env_remove("PEGBOARD_LOG")
             .kill_on_drop(true);

@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::io::{self, Read};
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -10,7 +10,8 @@ use pegboard::telemetry::{Telemetry, tell};
 use pegboard::wiring::Board;
 use tokio::time;
 
-use crate::place;
+use crate::cli::Failure;
+use crate::place::{self, Wanted};
 
 /// How often the file is looked at.
 const EVERY: Duration = Duration::from_secs(1);
@@ -32,39 +33,41 @@ pub(crate) enum Watching {
 
 /// A configuration that is read again when its file changes, or when somebody says so.
 pub(crate) struct Reloading {
-    path: PathBuf,
+    wanted: Wanted,
     watching: Watching,
-    /// What the file was when it was last read.
-    seen: Option<u64>,
+    /// What the files were when they were last read.
+    seen: u64,
     calls: Calls,
 }
 
 impl Reloading {
     /// One that begins now.
-    pub(crate) fn of(path: &Path, watching: Watching) -> Self {
-        Self { path: path.to_owned(), watching, seen: digest(path), calls: Calls::listen() }
+    pub(crate) fn of(wanted: Wanted, watching: Watching) -> Self {
+        let seen = digest(&wanted.candidates());
+        Self { wanted, watching, seen, calls: Calls::listen() }
     }
 
     /// Has what runs keep up with the file. Never ends.
     pub(crate) async fn keep_up(&mut self, board: &Board, served: Option<&str>, telemetry: &Telemetry) {
         loop {
             self.wanted().await;
-            let reloaded = match place::read(&self.path) {
+            let files = self.wanted.files();
+            let reloaded = match self.wanted.read() {
                 Ok(configuration) => {
+                    place::tell_problems(&configuration);
                     let reloaded = board.reload(configuration, served, telemetry).await;
-                    reloaded.map_err(|error| format!("error[config_invalid]: {error}"))
+                    reloaded.map_err(|error| Failure::configuration(error.to_string()))
                 }
-                Err(failure) => Err(failure.text()),
+                Err(error) => Err(Failure::from(error)),
             };
-            let path = self.path.display();
             let then = match self.watching {
                 Watching::Yes => "and it is read again",
                 Watching::No => "and say so again",
             };
             match reloaded {
-                Ok(changes) => tell(&format!("Reloaded  {path}: {changes}")),
-                Err(problems) => {
-                    tell(&format!("{problems}\nKept  what ran before; correct {path}, {then}"));
+                Ok(changes) => tell(&format!("Reloaded  {files}: {changes}")),
+                Err(failure) => {
+                    tell(&format!("{}\nKept  what ran before; correct {files}, {then}", failure.text()));
                 }
             }
         }
@@ -72,32 +75,33 @@ impl Reloading {
 
     /// Waits until the file should be read again.
     async fn wanted(&mut self) {
-        let (watching, path) = (self.watching, self.path.clone());
+        let (watching, paths) = (self.watching, self.wanted.candidates());
         let seen = self.seen;
         let changed = async {
             match watching {
-                Watching::Yes => changed(&path, seen).await,
+                Watching::Yes => changed(&paths, seen).await,
                 Watching::No => std::future::pending().await,
             }
         };
         self.seen = tokio::select! {
             now = changed => now,
-            () = self.calls.next() => digest(&self.path),
+            () = self.calls.next() => digest(&self.wanted.candidates()),
         };
     }
 }
 
-/// Waits until a file is another than was seen, and stays so for a moment.
-async fn changed(path: &Path, seen: Option<u64>) -> Option<u64> {
+/// Waits until files are others than were seen, and stay so for a moment.
+async fn changed(paths: &[PathBuf], seen: u64) -> u64 {
     loop {
         time::sleep(EVERY).await;
-        let mut now = look(path).await;
+        let mut now = look(paths).await.unwrap_or(seen);
         if now == seen {
             continue;
         }
         for _ in 0..MAX_SETTLING {
             time::sleep(SETTLING).await;
-            let before = std::mem::replace(&mut now, look(path).await);
+            let before = now;
+            now = look(paths).await.unwrap_or(before);
             if before == now {
                 break;
             }
@@ -108,27 +112,30 @@ async fn changed(path: &Path, seen: Option<u64>) -> Option<u64> {
     }
 }
 
-/// Looks at a file, without anybody waiting for a disk that is slow.
-async fn look(path: &Path) -> Option<u64> {
-    let path = path.to_owned();
-    tokio::task::spawn_blocking(move || digest(&path)).await.ok().flatten()
+/// Looks at files, without anybody waiting for a disk that is slow.
+async fn look(paths: &[PathBuf]) -> Option<u64> {
+    let paths = paths.to_vec();
+    tokio::task::spawn_blocking(move || digest(&paths)).await.ok()
 }
 
-/// Tells what is in a file from everything else; `None` if there is no such file. Dates are not trusted: a file can be
-/// written twice within one tick, and be put in place of another that is younger.
-fn digest(path: &Path) -> Option<u64> {
-    let read = || -> io::Result<Vec<u8>> {
-        let mut bytes = Vec::new();
-        File::open(path)?.take(MAX_BYTES).read_to_end(&mut bytes)?;
-        Ok(bytes)
-    };
-    // What is no plain file gives what it has only once.
+/// Tells what is in files from everything else. Dates are not trusted: a file can be written twice within one tick, and
+/// be put in place of another that is younger.
+fn digest(paths: &[PathBuf]) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    for path in paths {
+        read(path).hash(&mut hasher);
+    }
+    hasher.finish()
+}
+
+/// What is in a file; `None` if there is no such file. What is no plain file gives what it has only once.
+fn read(path: &Path) -> Option<Vec<u8>> {
     if !std::fs::metadata(path).ok()?.is_file() {
         return None;
     }
-    let mut hasher = DefaultHasher::new();
-    read().ok()?.hash(&mut hasher);
-    Some(hasher.finish())
+    let mut bytes = Vec::new();
+    File::open(path).ok()?.take(MAX_BYTES).read_to_end(&mut bytes).ok()?;
+    Some(bytes)
 }
 
 /// Somebody who says that the file should be read again.
@@ -142,7 +149,7 @@ impl Calls {
         use tokio::signal::unix::{SignalKind, signal};
 
         // With a terminal it means that the terminal is gone.
-        let is_call = !io::stdin().is_terminal();
+        let is_call = !std::io::stdin().is_terminal();
         Self(is_call.then(|| signal(SignalKind::hangup()).ok()).flatten())
     }
 
