@@ -127,7 +127,7 @@ impl Report {
                 Ok(line) => (GOOD, line.clone()),
                 Err(problem) => (BAD, problem.to_string()),
             };
-            let _ = writeln!(text, "{mark} {line:<78} {:>8}", millis(check.duration));
+            let _ = writeln!(text, "{mark} {line:<80} {:>8}", millis(check.duration));
             for line in check.drawing.lines() {
                 let _ = writeln!(text, "  {line}");
             }

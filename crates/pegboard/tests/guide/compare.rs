@@ -4,7 +4,8 @@ use std::sync::LazyLock;
 
 use regex::{Captures, Regex};
 
-/// What differs from run to run, and what stands for it: times, ids, ports, processes, and the spaces that line them up.
+/// What differs from run to run, and what stands for it: times, ids, ports, processes, the size of what an agent is
+/// told, which has the time in it, and the spaces that line them up.
 static CHANGING: LazyLock<Vec<(Regex, &str)>> = LazyLock::new(|| {
     let pattern = |pattern: &str| Regex::new(pattern).expect("it is a pattern");
     vec![
@@ -14,6 +15,7 @@ static CHANGING: LazyLock<Vec<(Regex, &str)>> = LazyLock::new(|| {
         (pattern(r"\b\d+(\.\d+)? ?(ns|µs|ms|s)\b"), "TIME"),
         (pattern(r"\b127\.0\.0\.1:\d+\b"), "127.0.0.1:PORT"),
         (pattern(r"\bpid \d+\b"), "pid PID"),
+        (pattern(r"\b\d+(\.\d+)?[kM]? (in|out)\b"), "SIZE"),
         (pattern(r" {2,}"), " "),
     ]
 });

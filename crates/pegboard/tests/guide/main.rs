@@ -12,6 +12,7 @@ use std::sync::Mutex;
 
 use page::Page;
 
+mod cast;
 mod compare;
 mod links;
 mod page;
