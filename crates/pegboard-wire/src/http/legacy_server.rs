@@ -60,7 +60,7 @@ impl Drop for Open {
 
 async fn open(State(endpoint): State<Arc<Endpoint>>, request: Request) -> Response {
     if let Err(refusal) = check_sender(request.headers(), request.uri(), &endpoint.options) {
-        return refusal;
+        return refusal.into();
     }
     let (link, Port { letters, cancels, arrivals }) = link();
     let id = format!("{:032x}", rand::random::<u128>());
@@ -123,7 +123,7 @@ struct Address {
 
 async fn take(State(endpoint): State<Arc<Endpoint>>, address: Query<Address>, request: Request) -> Response {
     if let Err(refusal) = check_sender(request.headers(), request.uri(), &endpoint.options) {
-        return refusal;
+        return refusal.into();
     }
     let Some(arrivals) = endpoint.sessions().get(&address.session).cloned() else {
         return plain(StatusCode::NOT_FOUND, "there is no such session");
@@ -131,7 +131,7 @@ async fn take(State(endpoint): State<Arc<Endpoint>>, address: Query<Address>, re
     let (parts, body) = request.into_parts();
     let body = match read_json(&parts.headers, body, endpoint.options.max_body).await {
         Ok(body) => body,
-        Err(refusal) => return refusal,
+        Err(refusal) => return refusal.into(),
     };
     let said = match Message::decode(body, endpoint.options.max_depth) {
         Ok(Frame::One(message)) => vec![Event::Message(message)],

@@ -109,7 +109,7 @@ impl Endpoint {
     async fn post(&self, headers: HeaderMap, body: Body) -> Response {
         let body = match read_json(&headers, body, self.options.max_body).await {
             Ok(body) => body,
-            Err(refusal) => return refusal,
+            Err(refusal) => return refusal.into(),
         };
         let frame = match Message::decode(body, self.options.max_depth) {
             Ok(frame) => frame,
@@ -145,25 +145,19 @@ fn claimed_era(headers: &HeaderMap, request: &Request) -> Era {
     if is_named_alone { Era::Stateless } else { Era::claimed(request.params.as_ref()) }
 }
 
-/// Refuses a request that names another host, or that a foreign web page sent.
-#[expect(clippy::result_large_err, reason = "the refusal is the answer, and rare")]
-pub(crate) fn check_sender(
-    headers: &HeaderMap,
-    uri: &Uri,
-    options: &HttpServerOptions,
-) -> Result<(), Response> {
-    guard::check(headers, uri, options).map_err(Response::from)
+/// Refuses a request that names another host, or that a foreign web page sent. Whatever is served beside an endpoint
+/// asks the same.
+pub fn check_sender(headers: &HeaderMap, uri: &Uri, options: &HttpServerOptions) -> Result<(), Refusal> {
+    guard::check(headers, uri, options)
 }
 
-/// Reads a body that claims to be JSON.
-pub(crate) async fn read_json(headers: &HeaderMap, body: Body, max_bytes: usize) -> Result<Bytes, Response> {
+/// Reads a body that claims to be JSON, no further than it may be long.
+pub async fn read_json(headers: &HeaderMap, body: Body, max_bytes: usize) -> Result<Bytes, Refusal> {
     if !guard::is_json(headers) {
-        return Err(plain(StatusCode::UNSUPPORTED_MEDIA_TYPE, "the body must be application/json"));
+        return Err(Refusal(StatusCode::UNSUPPORTED_MEDIA_TYPE, "the body must be application/json"));
     }
     let reading = time::timeout(BODY_TIMEOUT, read(body, max_bytes)).await;
-    reading
-        .unwrap_or(Err(Refusal(StatusCode::REQUEST_TIMEOUT, "the body took too long")))
-        .map_err(Response::from)
+    reading.unwrap_or(Err(Refusal(StatusCode::REQUEST_TIMEOUT, "the body took too long")))
 }
 
 /// Reads a body, no further than it may be long.
@@ -188,8 +182,9 @@ async fn read(body: Body, max_bytes: usize) -> Result<Bytes, Refusal> {
     Ok(first.unwrap_or_else(|| whole.freeze()))
 }
 
-/// A request that is not even looked at, and why.
-struct Refusal(StatusCode, &'static str);
+/// A request that is not even looked at: the status that says so, and why.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Refusal(pub StatusCode, pub &'static str);
 
 impl From<Refusal> for Response {
     fn from(Refusal(status, text): Refusal) -> Self {

@@ -30,7 +30,7 @@ async fn upgrade(
 ) -> Response {
     let (server, options) = &*endpoint;
     if let Err(refusal) = check_sender(&headers, &uri, options) {
-        return refusal;
+        return refusal.into();
     }
     let limits =
         InputLimits { max_bytes: options.max_body, max_depth: options.max_depth, ..InputLimits::server() };
