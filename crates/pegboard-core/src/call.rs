@@ -215,6 +215,8 @@ pub struct CallOptions {
     pub cuts_output: bool,
     /// How urgent the call is, instead of what is configured; from −10 to 10.
     pub priority: Option<i8>,
+    /// An answer that was given before does not do: the tool is asked, and its answer kept in place of the other.
+    pub fresh: bool,
     /// The call takes no slot of a queue.
     pub bypass_concurrency: bool,
     /// The configured time-out does not count; a `timeout` given here still does.

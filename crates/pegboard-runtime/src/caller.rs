@@ -7,8 +7,9 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
 use arc_swap::ArcSwap;
 use futures_util::future::{BoxFuture, FutureExt};
+use pegboard_core::arguments::Arguments;
 use pegboard_core::attachment::Attachments;
-use pegboard_core::call::{Call, Invoker, Origin, Running, Selected};
+use pegboard_core::call::{Call, Invoker, Origin, Running, Selected, ToolRef};
 use pegboard_core::entry::ToolEntry;
 use pegboard_core::error::{CallError, Executed, NotFound};
 use pegboard_core::id::ToolboxName;
@@ -17,14 +18,16 @@ use pegboard_core::settings::AutoOpen;
 use tokio::runtime::Handle;
 use uuid::Uuid;
 
+use crate::calls::Begun;
 use crate::carry;
-use crate::catalogue::Scope;
+use crate::catalogue::{Scope, Tool};
 use crate::event::StoreReason;
-use crate::optree::{About, OpTree};
+use crate::optree::{About, OpPath, OpTree};
 use crate::queue::SessionKey;
 use crate::runtime::{Runtime, Shared};
 use crate::sessions::SessionId;
 use crate::toolbox::Opened;
+use crate::trace_id::TraceId;
 
 /// Who is to make calls.
 #[derive(Clone, Debug, Default)]
@@ -39,6 +42,18 @@ pub struct CallerOptions {
     pub toolboxes: Option<BTreeSet<ToolboxName>>,
     /// How many calls it may make in one turn.
     pub max_calls_per_turn: Option<u32>,
+    /// What becomes of the answers that were stored for it when it is gone.
+    pub leaves: Leaves,
+}
+
+/// What becomes of the answers that were stored for a caller when it is gone.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Leaves {
+    /// They are gone, too. Nobody else could read them.
+    #[default]
+    Nothing,
+    /// They are kept until they expire, for whoever is shown them in another way.
+    Outputs,
 }
 
 /// Whether a caller is remembered between its calls.
@@ -61,6 +76,8 @@ struct Inner {
     shared: Arc<Shared>,
     id: Arc<str>,
     key: SessionKey,
+    /// Tells it from every other, also from those that have its id.
+    mark: Uuid,
     owner: String,
     options: CallerOptions,
     sight: ArcSwap<Sight>,
@@ -84,9 +101,13 @@ struct Sight {
     toolboxes: Option<BTreeSet<ToolboxName>>,
 }
 
-/// A principal within its tenant. The length tells where the one ends and the other begins.
-fn owner(CallerOptions { tenant, principal, .. }: &CallerOptions) -> String {
-    format!("{}:{tenant}:{principal}", tenant.len())
+impl CallerOptions {
+    /// Whose things are its own: the principal within its tenant, as one text.
+    pub fn owner(&self) -> String {
+        // The length tells where the one ends and the other begins.
+        let Self { tenant, principal, .. } = self;
+        format!("{}:{tenant}:{principal}", tenant.len())
+    }
 }
 
 impl Sight {
@@ -97,11 +118,11 @@ impl Sight {
 
 impl Caller {
     pub(crate) fn new(shared: Arc<Shared>, options: CallerOptions) -> Self {
-        let owner = owner(&options);
+        let (owner, mark) = (options.owner(), Uuid::new_v4());
         let (id, key) = match options.memory {
             // It comes back without a word of having been here: whose it is, is who it is.
             Memory::Stateless => Shared::stateless_identity(&owner),
-            Memory::Session | Memory::Everything => (Uuid::new_v4(), shared.next_key()),
+            Memory::Session | Memory::Everything => (mark, shared.next_key()),
         };
         let (id, key): (Arc<str>, _) = (format!("session-{id}").into(), SessionKey(key));
         let about = About::new(&id, shared.wall.now());
@@ -110,6 +131,7 @@ impl Caller {
             shared,
             id,
             key,
+            mark,
             owner,
             options,
             sight: ArcSwap::from_pointee(sight),
@@ -209,6 +231,49 @@ impl Caller {
     pub async fn invoke(&self, call: Call) -> Outcome {
         let name = call.tool.to_string();
         Outcome::of(&name, self.start(call).await)
+    }
+
+    /// Starts a call, and tells what it is known by once it is under way, before its tool can say anything. One that is
+    /// refused at the door has nothing to be known by.
+    pub fn start_telling(&self, call: Call, begun: impl FnOnce(Begun) + Send + 'static) -> Running {
+        carry::start_telling(self.clone(), call, Box::new(begun))
+    }
+
+    /// What the call at a path is found again by when it has ended.
+    pub(crate) fn trace_of(&self, path: &OpPath) -> TraceId {
+        TraceId::of(self.0.mark, path)
+    }
+
+    /// The tool that a name means. Servers that may have it and were not asked yet what they have are asked first, as
+    /// they are for a call.
+    pub async fn find_tool(&self, tool: &ToolRef) -> Result<Arc<Tool>, CallError> {
+        if let Ok(tool) = self.known_tool(tool) {
+            return Ok(tool);
+        }
+        let call = Call::new(tool.clone(), Arguments::default());
+        let opened = self.shared().resolve_after_opening(self, &call).await;
+        self.known_tool(tool).map_err(|error| match opened {
+            // Why its server cannot be used says more than that nobody knows the tool.
+            Some(Err(why @ CallError::ServerUnavailable { .. })) => why,
+            _ => error,
+        })
+    }
+
+    fn known_tool(&self, tool: &ToolRef) -> Result<Arc<Tool>, CallError> {
+        let shared = self.shared();
+        let snapshot = shared.catalogue.load();
+        match tool {
+            ToolRef::Id(id) => {
+                self.permit(&id.toolbox, Origin::Program)?;
+                snapshot.lookup(id).cloned()
+            }
+            ToolRef::Name(name) => match shared.builtins.get(name.as_str()) {
+                Some(tool) => Ok(Arc::clone(tool)),
+                None => self.with_scope(|scope| {
+                    snapshot.resolve(name, scope, &|_| true).map(|found| Arc::clone(found.tool))
+                }),
+            },
+        }
     }
 
     /// Opens a toolbox: its servers are made ready, and its tools can be called.
@@ -372,7 +437,10 @@ impl Drop for Inner {
         let is_left = match self.options.memory {
             // It may come back.
             Memory::Stateless => false,
-            Memory::Session | Memory::Everything => *self.has_stored.get_mut() && !*self.has_ended.get_mut(),
+            Memory::Session | Memory::Everything => {
+                let is_stored = *self.has_stored.get_mut() && !*self.has_ended.get_mut();
+                is_stored && self.options.leaves == Leaves::Nothing
+            }
         };
         if is_left && let Ok(handle) = Handle::try_current() {
             let (shared, id) = (Arc::clone(&self.shared), self.id.to_string());

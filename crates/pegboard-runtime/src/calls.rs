@@ -1,6 +1,9 @@
 //! The calls that are under way, so that they can be seen, called off and waited for.
 
 use std::collections::HashMap;
+use std::fmt;
+use std::num::ParseIntError;
+use std::str::FromStr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -12,6 +15,7 @@ use tokio_util::task::TaskTracker;
 use tokio_util::task::task_tracker::TaskTrackerToken;
 
 use crate::flight::Track;
+use crate::trace_id::TraceId;
 
 /// How many calls may be under way at once.
 pub const MAX_CALLS: usize = 10_000;
@@ -36,19 +40,60 @@ struct Entry {
 #[serde(transparent)]
 pub struct CallId(u64);
 
+impl fmt::Display for CallId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl FromStr for CallId {
+    type Err = ParseIntError;
+
+    fn from_str(text: &str) -> Result<Self, ParseIntError> {
+        text.parse().map(Self)
+    }
+}
+
+/// What a call is known by from its beginning on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Begun {
+    /// The call.
+    pub id: CallId,
+    /// What it is found again by when it has ended.
+    pub trace: TraceId,
+}
+
+/// What a call that is under way does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CallState {
+    /// It waits for its server or for a slot.
+    Queued,
+    /// Its tool runs.
+    Running,
+    /// Its tool waits for an answer of its caller.
+    Waiting,
+}
+
 /// What is known of a call that is under way.
 #[derive(Clone, Debug, Serialize)]
 pub struct CallStatus {
     /// The call.
     pub id: CallId,
+    /// What it is found again by when it has ended; a call by a call has that of the call above it.
+    pub trace: TraceId,
     /// The session it was made in.
     pub session: String,
+    /// Whose call it is: the [owner](crate::Caller::owner) of its caller.
+    pub owner: String,
     /// The label of its operation.
     pub operation: String,
     /// The tool.
     pub tool: String,
     /// For how long it has been under way.
     pub running_for: Duration,
+    /// What it does.
+    pub state: CallState,
 }
 
 impl Calls {
@@ -109,7 +154,10 @@ impl Calls {
         let status = |(id, track, since): (CallId, Arc<Track>, Instant)| {
             track.with_operation(|operation| CallStatus {
                 id,
+                trace: track.caller.trace_of(&operation.path()),
                 session: track.caller.id().to_owned(),
+                owner: track.caller.owner().to_owned(),
+                state: track.state(),
                 operation: operation.path().to_string(),
                 tool: operation.name().to_owned(),
                 running_for: since.elapsed(),
@@ -142,6 +190,14 @@ pub(crate) struct Pass {
     calls: Arc<Calls>,
     id: CallId,
     _token: TaskTrackerToken,
+}
+
+impl Pass {
+    /// What the call is known by.
+    pub(crate) fn begun(&self, track: &Track) -> Option<Begun> {
+        let path = track.with_operation(|operation| operation.path())?;
+        Some(Begun { id: self.id, trace: track.caller.trace_of(&path) })
+    }
 }
 
 impl Drop for Pass {

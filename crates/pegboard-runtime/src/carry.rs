@@ -14,6 +14,7 @@ use tokio::time::Instant;
 use tracing::Instrument;
 
 use crate::caller::Caller;
+use crate::calls::Begun;
 use crate::catalogue::Tool;
 use crate::contract::Contract;
 use crate::event::{End, Event, Subject};
@@ -33,7 +34,16 @@ const MAX_MESSAGE_BYTES: usize = 2_048;
 pub(crate) fn start(caller: Caller, tree: OpTree, parent: Option<Arc<Track>>, call: Call) -> Running {
     Running::new(async move {
         let found = caller.shared().resolve(&caller, &call);
-        carry_out(caller, tree, parent, call, found).await
+        carry_out(caller, Place { tree, parent, begun: None }, call, found).await
+    })
+}
+
+/// Starts a call, and tells what it is known by as soon as it is under way.
+pub(crate) fn start_telling(caller: Caller, call: Call, begun: TellBegun) -> Running {
+    Running::new(async move {
+        let found = caller.shared().resolve(&caller, &call);
+        let place = Place { tree: caller.tree().clone(), parent: None, begun: Some(begun) };
+        carry_out(caller, place, call, found).await
     })
 }
 
@@ -45,13 +55,22 @@ pub(crate) fn start_at(
     call: Call,
     found: Found,
 ) -> Running {
-    Running::new(carry_out(caller, tree, parent, call, Ok(found)))
+    Running::new(carry_out(caller, Place { tree, parent, begun: None }, call, Ok(found)))
+}
+
+/// Hears what a call is known by. It must not wait.
+pub(crate) type TellBegun = Box<dyn FnOnce(Begun) + Send>;
+
+/// Where a call belongs, and who wants to know what it is known by.
+struct Place {
+    tree: OpTree,
+    parent: Option<Arc<Track>>,
+    begun: Option<TellBegun>,
 }
 
 async fn carry_out(
     caller: Caller,
-    tree: OpTree,
-    parent: Option<Arc<Track>>,
+    Place { tree, parent, begun }: Place,
     call: Call,
     found: Result<Found, CallError>,
 ) -> Ended {
@@ -62,6 +81,9 @@ async fn carry_out(
         Ok(pass) => pass,
         Err(error) => return record.end(Err(error)),
     };
+    if let Some((begun, how)) = begun.zip(pass.begun(&track)) {
+        begun(how);
+    }
     // Pinned here, because the work is large and every move would copy it.
     let work = pin!(answer(&track, found, call));
     let result = limited(&track, work).instrument(record.span.clone()).await;

@@ -29,12 +29,16 @@ impl Default for PublishedChains {
 impl PublishedChains {
     /// Whether both are of the same chains.
     pub(crate) fn is_like(&self, other: &Self) -> bool {
-        let specs = |chains: &Self| chains.chains.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        specs(self) == specs(other)
+        self.specs() == other.specs()
     }
 
     pub(crate) fn provider(&self) -> Arc<dyn Provider> {
         Arc::clone(&self.provider) as _
+    }
+
+    /// The chains, in order.
+    pub(crate) fn specs(&self) -> Vec<ChainSpec> {
+        self.chains.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// One more chain, if it can be a tool.

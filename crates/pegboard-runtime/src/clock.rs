@@ -62,6 +62,11 @@ impl Clock {
         self.state().was_stopped
     }
 
+    /// Whether the caller is being asked something.
+    pub(crate) fn is_stopped(&self) -> bool {
+        self.state().stopped_since.is_some()
+    }
+
     /// Waits until the caller is asked something. Ends with the call at the latest, which drops whoever waits.
     pub(crate) async fn stopped(&self) {
         let asked = self.asked.notified();

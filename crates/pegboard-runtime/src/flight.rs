@@ -25,6 +25,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::caller::Caller;
+use crate::calls::CallState;
 use crate::carry;
 use crate::catalogue::Tool;
 use crate::clock::Clock;
@@ -160,6 +161,15 @@ impl Track {
     /// Whether the tool may have done something.
     pub(crate) fn executed(&self) -> Executed {
         if self.begun.get().is_some() { Executed::Yes } else { Executed::No }
+    }
+
+    /// What the call does now.
+    pub(crate) fn state(&self) -> CallState {
+        match self.begun() {
+            _ if self.clock.is_stopped() => CallState::Waiting,
+            Some(_) => CallState::Running,
+            None => CallState::Queued,
+        }
     }
 
     /// Notes that the call holds a slot, of its own or lent by a call above it.

@@ -11,7 +11,7 @@
 //! - [`requests`]: what servers do beside calls of their tools;
 //! - [`park`]: calls that go on while nobody waits for them;
 //! - [`sessions`]: which session and workspace a call belongs to;
-//! - [`trace`]: what was done, written down for later;
+//! - [`trace`]: what was done, written down for later; [`trace_id`] finds one call again;
 //! - [`optree`]: all that happened in a session;
 //! - [`event`]: everything that happens, as one stream, which [`log`], [`metrics`] and [`spans`] read;
 
@@ -47,9 +47,10 @@ pub mod sessions;
 pub mod spans;
 pub mod toolbox;
 pub mod trace;
+pub mod trace_id;
 pub mod usage;
 pub mod wall;
 
-pub use caller::{Caller, CallerOptions, Memory};
-pub use calls::{CallId, CallStatus, MAX_CALLS, MAX_CALLS_EACH};
+pub use caller::{Caller, CallerOptions, Leaves, Memory};
+pub use calls::{Begun, CallId, CallState, CallStatus, MAX_CALLS, MAX_CALLS_EACH};
 pub use runtime::{Builder, Changes, Plan, Prepared, Runtime, StartError};

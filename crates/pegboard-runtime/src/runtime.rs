@@ -14,7 +14,9 @@ use futures_util::stream::FuturesUnordered;
 use indexmap::IndexMap;
 use pegboard_core::arguments::Arguments;
 use pegboard_core::call::{Call, ToolRef};
-use pegboard_core::error::CallError;
+use pegboard_core::chain::ChainSpec;
+use pegboard_core::error::{CallError, NotFound};
+use pegboard_core::id::ToolboxName;
 use pegboard_core::model::OutputReader;
 use pegboard_core::provider::ServerState;
 use pegboard_core::redact::{self, Redactor};
@@ -163,6 +165,35 @@ impl Runtime {
         self.0.layout().toolboxes.status(&self.0)
     }
 
+    /// Makes one server ready, or waits for it, and says how it is then. One that cannot be used says why.
+    pub async fn open_server(&self, toolbox: &str, server: &str) -> Result<ServerStatus, CallError> {
+        let unknown_toolbox = || {
+            let available = self.0.layout().toolboxes.names(None);
+            CallError::NotFound(NotFound::Toolbox { toolbox: toolbox.to_owned(), available })
+        };
+        let name = ToolboxName::new(toolbox).map_err(|_| unknown_toolbox())?;
+        let layout = self.0.layout();
+        let contents = layout.toolboxes.0.get(&name).ok_or_else(unknown_toolbox)?;
+        let unknown_server = || {
+            CallError::NotFound(NotFound::Server {
+                toolbox: toolbox.to_owned(),
+                server: server.to_owned(),
+                available: layout.toolboxes.servers_of(&name),
+            })
+        };
+        let found = contents.servers.get(server).ok_or_else(unknown_server)?;
+        // How it went is in its state.
+        let opened = found.open().await;
+        self.0.refresh();
+        let is_it = |status: &ServerStatus| status.toolbox == name && status.server.as_str() == server;
+        match (self.servers().into_iter().find(is_it), opened) {
+            (Some(status), _) => Ok(status),
+            (None, Err(error)) => Err(error),
+            // Something else has taken its place, without it.
+            (None, Ok(())) => Err(unknown_server()),
+        }
+    }
+
     /// Tells when the catalogue has changed; the value is how often it has.
     pub fn catalogue_changes(&self) -> watch::Receiver<u64> {
         self.0.n_catalogues.subscribe()
@@ -171,6 +202,15 @@ impl Runtime {
     /// The toolboxes as they are configured, open or not, in order.
     pub fn toolboxes(&self) -> Vec<ConfiguredToolbox> {
         self.0.layout().toolboxes.configured()
+    }
+
+    /// The chains that are configured, each with its toolbox, in order.
+    pub fn chains(&self) -> Vec<(ToolboxName, ChainSpec)> {
+        let layout = self.0.layout();
+        let chains = layout.chains.iter();
+        chains
+            .flat_map(|(toolbox, chains)| chains.specs().into_iter().map(|spec| (toolbox.clone(), spec)))
+            .collect()
     }
 
     /// Whether an answer to a client may be stored and not handed over, so that there may be something to read back.

@@ -58,6 +58,14 @@ impl OpPath {
     }
 }
 
+impl OpPath {
+    /// The operation of the first session that it is, or is under.
+    #[must_use]
+    pub fn top(&self) -> Self {
+        Self { above: None, last: self.segments().next().unwrap_or(self.last) }
+    }
+}
+
 impl fmt::Display for OpPath {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for segment in self.above.iter().flat_map(|above| above.iter()) {

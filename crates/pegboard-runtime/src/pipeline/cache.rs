@@ -27,6 +27,11 @@ pub(crate) struct Cache<R>(pub(crate) R);
 impl<R: Ring> Ring for Cache<R> {
     async fn call(&self, flight: &Flight) -> Result<Output, CallError> {
         let Some(cached) = Cached::of(flight) else { return self.0.call(flight).await };
+        if flight.call.context().options.fresh {
+            let result = self.0.call(flight).await;
+            cached.keep(flight, &result).await;
+            return result;
+        }
         loop {
             if let Some(output) = cached.look_up(flight).await {
                 return Ok(output);
