@@ -2,6 +2,7 @@
 //!
 //! From the outside in:
 //!
+//! - [`api`]: the gateway for people and programs beside its clients, as plain JSON;
 //! - [`serve`]: a gateway over stdio and over HTTP; [`token`]: who may come over HTTP;
 //! - [`Gateway`]: a runtime and the profiles that clients may choose from;
 //! - `endpoint`: one profile as a service of the protocol, for clients of both eras;
@@ -12,6 +13,7 @@
 //! - `visit`: one request, from the client's call to the runtime's and back.
 
 mod agents;
+pub mod api;
 mod endpoint;
 mod extras;
 mod gateway;

@@ -5,6 +5,7 @@
 mod stage;
 
 mod agents;
+mod api;
 mod bridge;
 mod bytes;
 mod discovery;
