@@ -29,6 +29,7 @@ pub mod agent;
 pub mod clients;
 pub mod configuration;
 pub mod dialect;
+pub mod edit;
 pub mod error;
 mod find;
 mod layers;

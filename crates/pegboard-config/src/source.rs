@@ -99,6 +99,11 @@ pub(crate) struct Text {
 impl Text {
     /// Reads a file, as long as it can be a configuration at all.
     pub(crate) fn read(path: &Path) -> Result<Self, ConfigurationError> {
+        Ok(Self::new(path, Self::read_body(path)?))
+    }
+
+    /// All that is in a file, as long as it can be a configuration at all.
+    pub(crate) fn read_body(path: &Path) -> Result<String, ConfigurationError> {
         let unreadable = |error: io::Error| ConfigurationError::unreadable(path, error);
         let file = File::open(path).map_err(unreadable)?;
         let metadata = file.metadata().map_err(unreadable)?;
@@ -111,11 +116,10 @@ impl Text {
         if bytes.len() as u64 > MAX_BYTES {
             return Err(ConfigurationError::TooLarge { path: path.to_owned() });
         }
-        let body = String::from_utf8(bytes).map_err(|error| ConfigurationError::NotText {
+        String::from_utf8(bytes).map_err(|error| ConfigurationError::NotText {
             path: path.to_owned(),
             offset: error.utf8_error().valid_up_to(),
-        })?;
-        Ok(Self::new(path, body))
+        })
     }
 
     pub(crate) fn new(path: &Path, body: String) -> Self {
@@ -231,7 +235,7 @@ fn add_scalars(node: &Node, veils: &mut Vec<Span>) {
 }
 
 /// A line with stars for what nobody should see. The names of variables stay.
-fn veiled(line: &str, from: usize, veils: &[Span]) -> String {
+pub(crate) fn veiled(line: &str, from: usize, veils: &[Span]) -> String {
     let mut shown = String::with_capacity(line.len());
     let mut name = 0;
     for (at, character) in line.char_indices() {
@@ -247,7 +251,7 @@ fn veiled(line: &str, from: usize, veils: &[Span]) -> String {
 }
 
 /// A line with stars for all that may be a value: what is no key, before a `:` or `=`.
-fn without_values(line: &str) -> String {
+pub(crate) fn without_values(line: &str) -> String {
     let mut shown = String::with_capacity(line.len());
     let mut rest = line;
     while let Some(first) = rest.chars().next() {

@@ -13,6 +13,8 @@ use serde_json::{Map, Value, json};
 mod agents;
 mod bad;
 mod docs;
+mod edits;
+mod edits_at_random;
 mod found;
 mod good;
 mod layers;
