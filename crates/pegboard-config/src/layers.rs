@@ -68,6 +68,7 @@ enum Rank {
 #[derive(Clone, Debug)]
 enum Given {
     File(PathBuf),
+    Text { path: PathBuf, text: String },
     Value { name: String, value: Json },
     Variable { name: String, value: String },
     Setting(String),
@@ -96,6 +97,12 @@ impl Layers {
     #[must_use]
     pub fn file(self, path: &Path) -> Self {
         self.with(Rank::Named, Given::File(path.to_owned()))
+    }
+
+    /// What a file that somebody names would say if this were in it. Nothing is read.
+    #[must_use]
+    pub fn text(self, path: &Path, text: impl Into<String>) -> Self {
+        self.with(Rank::Named, Given::Text { path: path.to_owned(), text: text.into() })
     }
 
     /// What no file holds, in our own words, as if it were a file that somebody names. `name` is what it is called in
@@ -138,7 +145,7 @@ impl Layers {
     /// All files among them, from the lowest.
     pub fn files(&self) -> Vec<&Path> {
         let files = self.ordered().into_iter().filter_map(|layer| match &layer.given {
-            Given::File(path) => Some(path.as_path()),
+            Given::File(path) | Given::Text { path, .. } => Some(path.as_path()),
             Given::Value { .. } | Given::Variable { .. } | Given::Setting(_) => None,
         });
         files.collect()
@@ -212,13 +219,19 @@ impl Stack {
         for layer in ordered {
             match &layer.given {
                 Given::File(path) => {
-                    let Some(mut root) = stack.read_file(path, layer.rank)? else { continue };
+                    let text = Text::read(path)?;
+                    let Some(mut root) = stack.read_text(text, layer.rank)? else { continue };
                     if let (Rank::User, true, Value::Map(entries)) = (layer.rank, is_named, &mut root.value) {
                         let is_tool =
                             |key: &str| OF_USER_ALONE.contains(&key) || native::SECTIONS.contains(&key);
                         entries.retain(|entry| !is_tool(&entry.key));
                     }
                     stack.add(root);
+                }
+                Given::Text { path, text } => {
+                    if let Some(root) = stack.read_text(Text::new(path, text.clone()), layer.rank)? {
+                        stack.add(root);
+                    }
                 }
                 Given::Value { name, value } => stack.add_value(name, value),
                 Given::Variable { name, value } => {
@@ -241,9 +254,9 @@ impl Stack {
         Ok(stack)
     }
 
-    /// Reads a file, and gives what it says in our own words. A user's file may have nothing in it.
-    fn read_file(&mut self, path: &Path, rank: Rank) -> Result<Option<Node>, ConfigurationError> {
-        let mut text = Text::read(path)?;
+    /// Reads what is in a file, and gives what it says in our own words. A user's file may have nothing in it.
+    fn read_text(&mut self, mut text: Text, rank: Rank) -> Result<Option<Node>, ConfigurationError> {
+        let path = &text.path.clone();
         let format = Format::of(path, &text.body);
         let mut parsed = match tree::parse(&text.body, format) {
             Ok(Some(parsed)) => parsed,

@@ -395,3 +395,13 @@ fn what_is_in_no_file_is_a_source_too() {
       help: did you mean queue?
     "#);
 }
+
+#[test]
+fn a_text_is_read_as_if_it_were_in_its_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("pegboard.yaml");
+    let layers = Layers::new(folder.path()).text(&path, "toolTimeOut: 30s");
+    let error = pegboard_config::load_layers(&layers, &|_| None).unwrap_err();
+    assert_eq!((error.problems()[0].file.as_path(), error.problems()[0].line), (path.as_path(), 1));
+    assert!(!path.exists());
+}
