@@ -91,6 +91,8 @@ pub(crate) struct Agents {
     /// Those that are being read, each named by the one before it.
     trail: Vec<Stop>,
     problems: Vec<Problem>,
+    /// Every file that was looked for, whether it is there or not.
+    files: Vec<PathBuf>,
 }
 
 struct Loaded {
@@ -149,7 +151,13 @@ impl Agents {
             names: HashMap::new(),
             trail: Vec::new(),
             problems: Vec::new(),
+            files: Vec::new(),
         }
+    }
+
+    /// Every file that was looked for.
+    pub(crate) fn take_files(&mut self) -> Vec<PathBuf> {
+        std::mem::take(&mut self.files)
     }
 
     /// All agents, and all that is wrong with them.
@@ -168,6 +176,7 @@ impl Agents {
     /// Reads an agent and those that it names, unless it is there already. What is wrong with its file is kept; whoever
     /// names it is told that it cannot be used.
     pub(crate) fn load(&mut self, shown: &Path, edge: Edge) -> Result<ToolName, Refusal> {
+        self.files.push(shown.to_owned());
         let path = shown.canonicalize().map_err(|_| {
             let help = "check the path; it begins in the folder of this file";
             Refusal::wrong(format!("there is no agent {}", shown.display()), help)
@@ -230,12 +239,14 @@ impl Agents {
         });
         let mut inclusion = Inclusion::new(&project, &path);
         let prompt = inclusion.prompt(&page.text, page.prompt);
+        self.files.append(&mut inclusion.files);
         if prompt.is_empty() && inclusion.problems.is_empty() {
             let end = Span::new(page.text.body.len(), page.text.body.len());
             let help = Some("say below the header what it should do".to_owned());
             reader.error(end, &Way::default(), "the agent has no prompt", help);
         }
         let findings = reader.finish();
+        self.files.extend(findings.watched);
         let is_wrong = !findings.of_file.is_empty() || !inclusion.problems.is_empty();
         let problems: Vec<Problem> =
             findings.of_file.into_iter().chain(findings.of_parts).chain(inclusion.problems).collect();

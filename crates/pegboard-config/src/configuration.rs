@@ -15,8 +15,10 @@ use pegboard_core::settings::openapi::OpenApiSettings;
 use pegboard_core::settings::rest::RestTool;
 use pegboard_core::settings::{RuntimeSettings, ServerSettings, ToolSettings};
 
+use crate::inputs::WantedInput;
 use crate::problem::{Problem, Severity};
-use crate::source::Source;
+use crate::source::{Source, Text};
+use crate::tree::Node;
 
 /// What somebody wrote, with nothing left open: variables are filled in, and names are checked.
 #[derive(Debug, Default)]
@@ -37,6 +39,27 @@ pub struct Configuration {
     /// What nobody should see: what came from variables and files, keys, and the values of `env` and `headers`. The longest
     /// come first, so that none hides a part of another.
     pub secrets: Vec<Secret>,
+    /// Every file that it depends on, whether it is there or not: its sources, those that `${file:…}` names, and those of
+    /// agents.
+    pub watched: Vec<PathBuf>,
+    /// What it needs and only a person can tell, as far as nobody has.
+    pub wants_inputs: Vec<WantedInput>,
+    /// What all of its sources come to, as they were written; see [`Configuration::origins`].
+    pub effective: Effective,
+}
+
+/// What the sources of a configuration come to, before variables are filled in.
+#[derive(Default)]
+pub struct Effective {
+    pub(crate) root: Option<Node>,
+    pub(crate) texts: Vec<Text>,
+}
+
+/// Says nothing of what may be secret.
+impl fmt::Debug for Effective {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Effective").finish_non_exhaustive()
+    }
 }
 
 /// Servers, tools, chains and agents that belong together.

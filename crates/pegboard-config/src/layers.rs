@@ -8,9 +8,10 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value as Json;
 
-use crate::configuration::Configuration;
+use crate::configuration::{Configuration, Effective};
 use crate::dialect::{self, Dialect, Remarks, native};
 use crate::error::ConfigurationError;
+use crate::inputs::WantedInput;
 use crate::problem::{Problem, Severity};
 use crate::read::{self, Reader};
 use crate::source::{Format, Medium, Source, Strictness, Text};
@@ -22,7 +23,7 @@ mod setting;
 use setting::Written;
 
 /// What a user's file holds beside settings. Whoever names the files that are to be used wants the tools of these alone.
-const OF_USER_ALONE: [&str; 2] = ["toolboxes", "profiles"];
+const OF_USER_ALONE: [&str; 3] = ["toolboxes", "profiles", "inputs"];
 
 /// The sources of a configuration. They may be added in any order: what each counts for is in its kind.
 ///
@@ -173,6 +174,7 @@ pub fn load_layers(
     let mut reader = Reader::new(&texts, environment, &root, &twins);
     remarks.tell(&mut reader);
     native::read(&mut reader, &root, &mut configuration);
+    let inputs = native::inputs(&mut reader, &root);
     let findings = reader.finish();
     if !findings.of_file.is_empty() {
         let mut problems = findings.of_file;
@@ -184,9 +186,14 @@ pub fn load_layers(
         read::sort(&mut problems, &texts);
         return Err(ConfigurationError::Invalid { problems });
     }
+    configuration.watched =
+        sources.iter().map(|source| source.path.clone()).chain(findings.watched).collect();
     configuration.sources = sources;
     configuration.problems = findings.of_parts;
     configuration.secrets = findings.secrets;
+    let wanted = findings.wanted.iter().map(|(id, variable)| WantedInput::new(id, variable, inputs.get(id)));
+    configuration.wants_inputs = wanted.collect();
+    configuration.effective = Effective { root: Some(root), texts };
     Ok(configuration)
 }
 

@@ -1,5 +1,7 @@
 //! Turns values of texts into what they mean, and collects all that is wrong with them.
 
+use std::path::PathBuf;
+
 use pegboard_core::settings::mcp::Secret;
 use serde::de::DeserializeOwned;
 
@@ -22,6 +24,8 @@ use fault::{Fault, What};
 const MAX_PROBLEMS: usize = 100;
 /// How many names are listed to somebody who wrote another one.
 const MAX_LISTED: usize = 10;
+/// How many files are remembered that something depends on.
+const MAX_WATCHED: usize = 1_000;
 /// A secret that is shorter would be found in innocent text.
 const MIN_SECRET_CHARACTERS: usize = 4;
 
@@ -38,6 +42,10 @@ pub(crate) struct Reader<'r> {
     /// The part that is being read, if one is.
     part: Option<Part>,
     secrets: Vec<String>,
+    /// Files that what is read depends on.
+    watched: Vec<PathBuf>,
+    /// What only a person can tell, and the variables that the answers are looked for in.
+    wanted: Vec<(String, String)>,
 }
 
 /// What is wrong with a part of a file that can be left out, such as a server.
@@ -64,6 +72,8 @@ pub(crate) struct Findings {
     pub(crate) of_file: Vec<Problem>,
     pub(crate) of_parts: Vec<Problem>,
     pub(crate) secrets: Vec<Secret>,
+    pub(crate) watched: Vec<PathBuf>,
+    pub(crate) wanted: Vec<(String, String)>,
 }
 
 impl<'r> Reader<'r> {
@@ -87,6 +97,8 @@ impl<'r> Reader<'r> {
             of_parts: Vec::new(),
             part: None,
             secrets: Vec::new(),
+            watched: Vec::new(),
+            wanted: Vec::new(),
         };
         reader.tell_twins(one_more.into_iter().collect());
         reader
@@ -184,8 +196,9 @@ impl<'r> Reader<'r> {
             }
             sort(problems, self.texts);
         }
-        let secrets = self.secrets.into_iter().map(Secret::new).collect();
-        Findings { of_file: self.of_file, of_parts: self.of_parts, secrets }
+        let secrets = std::mem::take(&mut self.secrets).into_iter().map(Secret::new).collect();
+        let Self { of_file, of_parts, watched, wanted, .. } = self;
+        Findings { of_file, of_parts, secrets, watched, wanted }
     }
 
     /// Takes what is wrong with other files that this one names.
@@ -195,6 +208,13 @@ impl<'r> Reader<'r> {
             if self.of_parts.len() < MAX_PROBLEMS && !self.of_parts.contains(&problem) {
                 self.of_parts.push(problem);
             }
+        }
+    }
+
+    /// Remembers a file that what is read depends on.
+    pub(crate) fn watch(&mut self, path: PathBuf) {
+        if self.watched.len() < MAX_WATCHED && !self.watched.contains(&path) {
+            self.watched.push(path);
         }
     }
 
@@ -245,9 +265,18 @@ impl<'r> Reader<'r> {
             (true, true) => Origin::Written,
         };
         filled.secrets.iter().for_each(|secret| self.keep_secret(secret));
+        for path in named(text, "${file:") {
+            self.watch(self.text(span).folder.join(path));
+        }
         for fault in filled.faults {
             if missing == Missing::Ignored && fault.needs.is_some() {
                 continue;
+            }
+            if let (Some(id), Some(name)) =
+                (named(&text[fault.range.clone()], "${input:").next(), &fault.needs)
+                && !self.wanted.iter().any(|(_, wanted)| wanted == name)
+            {
+                self.wanted.push((id.to_owned(), name.clone()));
             }
             if let (Some(part), Some(name)) = (&mut self.part, &fault.needs)
                 && !part.needs.contains(name)
@@ -379,6 +408,12 @@ pub(crate) fn sort(problems: &mut [Problem], texts: &[Text]) {
         (text, problem.file.clone(), problem.line, problem.column)
     };
     problems.sort_by_cached_key(place);
+}
+
+/// What all references of a kind in a text name.
+fn named<'t>(text: &'t str, beginning: &'t str) -> impl Iterator<Item = &'t str> {
+    let references = text.match_indices(beginning).map(move |(at, _)| &text[at + beginning.len()..]);
+    references.filter_map(|rest| rest.split_once('}')).map(|(name, _)| name).filter(|name| !name.is_empty())
 }
 
 /// Stars for secrets, should one have got into a message, as it is or with its quotes and line ends spelled out.

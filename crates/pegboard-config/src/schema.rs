@@ -15,6 +15,7 @@ use schemars::{JsonSchema, SchemaGenerator};
 use serde_json::{Map, Value, json};
 
 use crate::dialect::{root_names, toolbox_names};
+use crate::inputs::InputSettings;
 
 /// Settings that have a second name.
 const ALIASES: [(&str, &str); 9] = [
@@ -105,6 +106,14 @@ fn make_schema() -> Value {
         }),
     );
     properties.insert("providers".into(), providers(&mut generator));
+    properties.insert(
+        "inputs".into(),
+        json!({
+            "description": "How a person is asked for what `${input:ID}` stands for, by its id.",
+            "type": "object",
+            "additionalProperties": object(&properties_of::<InputSettings>(&mut generator)),
+        }),
+    );
     let settings = properties_of::<RuntimeSettings>(&mut generator);
     let mut defaults = object(&settings);
     defaults["description"] = json!("What holds for all, for those who write it under a name of its own.");

@@ -31,27 +31,22 @@ impl Wanted {
         Ok(Self { folder, files, settings: globals.set.clone() })
     }
 
-    /// All sources, from the least. Which files there are is looked up anew each time.
-    fn layers(&self) -> Layers {
-        let is_there = |paths: Vec<PathBuf>| paths.into_iter().find(|path| path.is_file());
-        let mut layers = Layers::new(&self.folder);
-        if let Some(user) = is_there(config::user_candidates(&environment)) {
-            layers = layers.user(&user);
-        }
-        if !self.files.is_empty() {
-            layers = self.files.iter().fold(layers, |layers, file| layers.file(file));
-        } else if let Ok(project) = config::find(&self.folder, &environment) {
-            layers = layers.project(&project);
-        }
+    /// All sources, from the least. Which files there are is looked up anew each time; where there is none at all,
+    /// nothing is wanted but the settings.
+    fn layers(&self) -> Result<Layers, ConfigurationError> {
+        let layers = match Layers::usual(&self.folder, &self.files, &environment) {
+            Err(ConfigurationError::NoneFound { .. }) => Layers::new(&self.folder),
+            found => found?,
+        };
         let texts =
             |(name, value): (OsString, OsString)| Some((name.into_string().ok()?, value.into_string().ok()?));
-        layers = layers.environment(std::env::vars_os().filter_map(texts));
-        self.settings.iter().fold(layers, |layers, setting| layers.set(setting.clone()))
+        let layers = layers.environment(std::env::vars_os().filter_map(texts));
+        Ok(self.settings.iter().fold(layers, |layers, setting| layers.set(setting.clone())))
     }
 
-    /// Reads all of it. Where there is no file at all, nothing is wanted but the settings.
+    /// Reads all of it.
     pub(crate) fn read(&self) -> Result<Configuration, ConfigurationError> {
-        config::load_layers(&self.layers(), &environment)
+        config::load_layers(&self.layers()?, &environment)
     }
 
     /// The same for a command that can do nothing without.
@@ -65,25 +60,22 @@ impl Wanted {
 
     /// Every file that could say something, there or not.
     pub(crate) fn candidates(&self) -> Vec<PathBuf> {
-        let mut candidates = config::user_candidates(&environment);
         if self.files.is_empty() {
-            candidates.extend(config::candidates(&self.folder, &environment));
+            return config::candidates(&self.folder, &environment);
         }
-        candidates.extend(self.files.iter().cloned());
-        candidates
+        let user = config::find_user(&environment);
+        user.into_iter().chain(self.files.iter().cloned()).collect()
     }
 
-    /// The files that are read now, to be named.
-    pub(crate) fn files(&self) -> String {
-        let layers = self.layers();
-        let files: Vec<String> = layers.files().iter().map(|file| file.display().to_string()).collect();
-        if files.is_empty() { "no file".to_owned() } else { files.join(", ") }
+    /// The files that are read now, from the least.
+    pub(crate) fn files(&self) -> Vec<PathBuf> {
+        let layers = self.layers().unwrap_or_else(|_| Layers::new(&self.folder));
+        layers.files().into_iter().map(Path::to_owned).collect()
     }
 
     /// Where the project is: with the file that counts most, or else here.
     pub(crate) fn project(&self) -> PathBuf {
-        let layers = self.layers();
-        let folder = layers.files().last().and_then(|file| file.parent()).map(Path::to_owned);
+        let folder = self.files().last().and_then(|file| file.parent()).map(Path::to_owned);
         folder.filter(|folder| folder != Path::new("")).unwrap_or_else(|| self.folder.clone())
     }
 }

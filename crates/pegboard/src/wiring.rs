@@ -214,8 +214,7 @@ struct Workshop {
 impl Workshop {
     /// What a configuration comes to: what is to run, and how clients are to see it. Its secrets are left out.
     async fn plan(&self, configuration: Configuration) -> (Plan, GatewaySettings) {
-        let Configuration { settings, gateway, toolboxes, providers, sources, secrets: _, problems: _ } =
-            configuration;
+        let Configuration { settings, gateway, toolboxes, providers, sources, .. } = configuration;
         let thinking = Thinking::with(providers);
         let mut plan = Plan::new().settings(settings);
         if let Some(embedded) = self.otherwise.clone().filter(|_| sources.is_empty() && toolboxes.is_empty())

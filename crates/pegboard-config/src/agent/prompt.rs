@@ -67,12 +67,20 @@ pub(super) struct Inclusion<'i> {
     trail: Vec<(PathBuf, String)>,
     n_files: usize,
     pub(super) problems: Vec<Problem>,
+    /// Every file that was looked for, whether it is there or not.
+    pub(super) files: Vec<PathBuf>,
 }
 
 impl<'i> Inclusion<'i> {
     /// For the agent at `path`, of which all links are followed.
     pub(super) fn new(root: &'i Path, path: &Path) -> Self {
-        Self { root, trail: vec![(path.to_owned(), name_of(path))], n_files: 0, problems: Vec::new() }
+        Self {
+            root,
+            trail: vec![(path.to_owned(), name_of(path))],
+            n_files: 0,
+            problems: Vec::new(),
+            files: Vec::new(),
+        }
     }
 
     /// The text from a place on, with all files put in.
@@ -138,12 +146,13 @@ impl<'i> Inclusion<'i> {
     }
 
     /// Opens a file that is to be put in, or says why it cannot be, and what to do.
-    fn open(&self, text: &Text, name: &str) -> Result<(PathBuf, Text), (String, String)> {
+    fn open(&mut self, text: &Text, name: &str) -> Result<(PathBuf, Text), (String, String)> {
         let wrong = |message: String, help: &str| Err((message, help.to_owned()));
         if name.is_empty() {
             return wrong("no file is named".to_owned(), "name one, from the folder of this file");
         }
         let folder = text.path.parent().unwrap_or(Path::new(""));
+        self.files.push(folder.join(name));
         let path = within(self.root, folder, name)?;
         if let Some(first) = self.trail.iter().position(|(before, _)| *before == path) {
             let round = self.trail[first..].iter().map(|(_, name)| name.as_str()).chain([name]);

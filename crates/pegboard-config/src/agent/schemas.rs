@@ -63,6 +63,9 @@ impl Schemas<'_, '_> {
 
     fn read(&mut self, section: &str, schema: Option<&Json>, file: Option<&str>) -> Option<Json> {
         let key = if file.is_some() { "schemaRef" } else { "schema" };
+        if let Some(file) = file {
+            self.reader.watch(self.folder.join(file));
+        }
         let read = match (schema, file) {
             (None, None) => return None,
             (Some(schema), None) => Ok(schema.clone()),

@@ -40,6 +40,7 @@ pub(super) fn read(reader: &mut Reader<'_>, node: &Node, way: &Path, toolbox: &m
         }
         reader.end_part(&way);
     }
+    agents.take_files().into_iter().for_each(|path| reader.watch(path));
     let (entries, problems) = agents.finish();
     reader.add_of_other_files(problems);
     for (name, entry) in entries {

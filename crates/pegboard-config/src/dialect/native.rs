@@ -1,6 +1,7 @@
 //! Our own dialect: `toolboxes`, `mcpServers`, `openapiSpecs`, `restTools`, `chains` and `agents`, and beside them what
 //! holds for all.
 
+use indexmap::IndexMap;
 use pegboard_core::chain::ChainSpec;
 use pegboard_core::id::{ToolName, ToolboxName};
 use pegboard_core::settings::RuntimeSettings;
@@ -8,6 +9,7 @@ use pegboard_core::settings::gateway::{Expose, GatewaySettings};
 
 use super::{Remarks, agents, openapi, providers, rest, server};
 use crate::configuration::{Configuration, Toolbox};
+use crate::inputs::InputSettings;
 use crate::near::near;
 use crate::path::{Path, Step};
 use crate::read::{Missing, Reader, Strictness, field_names};
@@ -21,7 +23,7 @@ const DEFAULT: &str = "default";
 pub(crate) const SECTIONS: [&str; 5] = ["mcpServers", "openapiSpecs", "restTools", "chains", "agents"];
 
 /// What may stand at the root, beside the settings of the runtime and of the gateway.
-const OWN: [&str; 10] = [
+const OWN: [&str; 11] = [
     "$schema",
     "pegboard",
     "toolboxes",
@@ -31,6 +33,7 @@ const OWN: [&str; 10] = [
     "chains",
     "agents",
     "providers",
+    "inputs",
     "defaults",
 ];
 /// What may stand in a toolbox.
@@ -140,6 +143,15 @@ pub(crate) fn move_defaults(root: &mut Node) {
             entries.push(entry);
         }
     }
+}
+
+/// How a person is asked for what the configuration does not hold, by its id.
+pub(crate) fn inputs(reader: &mut Reader<'_>, root: &Node) -> IndexMap<String, InputSettings> {
+    let Some(inputs) = root.get("inputs") else { return IndexMap::new() };
+    if matches!(inputs.value, Value::Null) {
+        return IndexMap::new();
+    }
+    reader.read(inputs, &Path::default().key("inputs"), &[]).unwrap_or_default()
 }
 
 fn read_toolbox(reader: &mut Reader<'_>, entry: &Entry, way: &Path, configuration: &mut Configuration) {

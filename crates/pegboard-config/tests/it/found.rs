@@ -1,6 +1,8 @@
 //! Where a configuration is found.
 
-use pegboard_config::{ConfigurationError, find};
+use pegboard_config::{ConfigurationError, Layers, find};
+
+use super::layers::folder;
 
 #[test]
 fn the_first_name_that_is_there_wins() {
@@ -31,16 +33,66 @@ fn a_folder_without_one_is_told() {
 }
 
 #[test]
-fn the_folders_of_a_repository_are_climbed_and_no_others() {
-    let above = tempfile::tempdir().unwrap();
-    let repository = above.path().join("repository");
-    let deep = repository.join("src").join("deep");
-    std::fs::create_dir_all(&deep).unwrap();
-    std::fs::write(above.path().join("pegboard.yaml"), "{}").unwrap();
-    std::fs::write(repository.join("pegboard.json"), "{}").unwrap();
-    assert!(find(&deep, &|_| None).is_err());
-    std::fs::create_dir(repository.join(".git")).unwrap();
-    assert_eq!(find(&deep, &|_| None).unwrap(), repository.join("pegboard.json"));
-    std::fs::write(deep.join("pegboard.toml"), "").unwrap();
-    assert_eq!(find(&deep, &|_| None).unwrap(), deep.join("pegboard.toml"));
+fn the_folders_around_are_looked_at_up_to_the_repository_or_the_users_own() {
+    let place = folder(&[
+        ("home/pegboard.yaml", ""),
+        ("home/repository/.git", ""),
+        ("home/repository/deep/down/x", ""),
+        ("home/other/deep/x", ""),
+        ("pegboard.yaml", ""),
+        ("elsewhere/x", ""),
+    ]);
+    let at = |name: &str| place.path().join(name);
+    let environment = |name: &str| (name == "HOME").then(|| at("home").display().to_string());
+    let found = |folder: &str| pegboard_config::find(&at(folder), &environment).ok();
+    assert_eq!(found("home/other/deep"), Some(at("home/pegboard.yaml")));
+    // The repository is the project.
+    assert_eq!(found("home/repository/deep/down"), None);
+    std::fs::write(at("home/repository/pegboard.toml"), "").unwrap();
+    assert_eq!(found("home/repository/deep/down"), Some(at("home/repository/pegboard.toml")));
+    // Nobody knows who wrote what is above.
+    assert_eq!(found("elsewhere"), None);
+}
+
+#[test]
+fn the_file_of_the_user_is_where_settings_are() {
+    let place = folder(&[
+        ("home/.config/pegboard/pegboard.json", ""),
+        ("xdg/pegboard/pegboard.toml", ""),
+        ("xdg/pegboard/pegboard.yml", ""),
+    ]);
+    let at = |name: &str| place.path().join(name);
+    let found = |variables: &[(&str, &str)]| {
+        pegboard_config::find_user(&|name| {
+            let (_, folder) = variables.iter().find(|(variable, _)| *variable == name)?;
+            Some(if folder.is_empty() { String::new() } else { at(folder).display().to_string() })
+        })
+    };
+    assert_eq!(found(&[("HOME", "home")]), Some(at("home/.config/pegboard/pegboard.json")));
+    assert_eq!(found(&[("HOME", "home"), ("XDG_CONFIG_HOME", "")]), found(&[("HOME", "home")]));
+    assert_eq!(found(&[("HOME", "home"), ("XDG_CONFIG_HOME", "xdg")]), Some(at("xdg/pegboard/pegboard.yml")));
+    assert_eq!(found(&[("APPDATA", "xdg")]), Some(at("xdg/pegboard/pegboard.yml")));
+    assert_eq!(found(&[("HOME", "elsewhere")]), None);
+}
+
+#[test]
+fn the_usual_files_are_that_of_the_user_and_that_of_the_project() {
+    let place = folder(&[
+        ("home/.config/pegboard/pegboard.yaml", "toolTimeout: 1m"),
+        ("project/pegboard.yaml", "mcpServers: {}"),
+        ("empty/x", ""),
+    ]);
+    let at = |name: &str| place.path().join(name);
+    let environment = |name: &str| (name == "HOME").then(|| at("home").display().to_string());
+    let usual = |folder: &str, named: &[std::path::PathBuf]| {
+        let layers = Layers::usual(&at(folder), named, &environment).unwrap();
+        let shown = |path: &std::path::Path| path.strip_prefix(place.path()).unwrap().display().to_string();
+        layers.files().into_iter().map(shown).collect::<Vec<_>>()
+    };
+    let user = "home/.config/pegboard/pegboard.yaml";
+    assert_eq!(usual("project", &[]), [user, "project/pegboard.yaml"]);
+    assert_eq!(usual("empty", &[]), [user]);
+    assert_eq!(usual("project", &[at("other.json")]), [user, "other.json"]);
+    assert_eq!(usual("home/.config/pegboard", &[]), [user]);
+    assert!(Layers::usual(&at("empty"), &[], &|_| None).is_err());
 }

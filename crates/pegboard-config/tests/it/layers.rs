@@ -405,3 +405,161 @@ fn a_text_is_read_as_if_it_were_in_its_file() {
     assert_eq!((error.problems()[0].file.as_path(), error.problems()[0].line), (path.as_path(), 1));
     assert!(!path.exists());
 }
+
+/// The file of a project with secrets in it.
+const PROJECT: &str = "
+_remark: nothing
+toolTimeout: 2m
+pinned: [a, b]
+mcpServers:
+  github:
+    url: https://ada:pass-word@example.com/mcp?token=abcdef
+    headers: {Authorization: 'Bearer ${GITHUB_TOKEN}', X-Plain: visible}
+  files: {command: f, args: [--api-key, letmein, '${ROOT:-/srv}'], env: {PASS: opensesame}}
+providers:
+  local: {type: openai-compatible, baseUrl: 'http://127.0.0.1:1/v1', apiKey: '${KEY:-none}'}
+";
+
+#[test]
+fn every_value_knows_where_it_is_from() {
+    let folder = folder(&[
+        ("user/pegboard.toml", "toolTimeout = '1m'\nstart = 'eager'\n[toolOutput]\nmaxChunks = 3\n"),
+        ("pegboard.yaml", PROJECT),
+        (
+            "mcp.json",
+            r#"{"mcpServers": {"files": {"alwaysAllow": ["x"], "queue": "slow"}}, "theme": "dark"}"#,
+        ),
+    ]);
+    let at = |name: &str| folder.path().join(name);
+    let layers = Layers::new(folder.path())
+        .user(&at("user/pegboard.toml"))
+        .project(&at("pegboard.yaml"))
+        .file(&at("mcp.json"))
+        .environment([("PEGBOARD__QUEUES__SLOW__CONCURRENT", "2")])
+        .set("mcpServers.files.cache=5m");
+    let configuration = load_layers(&layers, &environment).unwrap();
+    let lines = configuration
+        .origins()
+        .into_iter()
+        .map(|setting| format!("{} = {}    {}", setting.way, setting.value, setting.origin));
+    let lines: Vec<String> = lines.collect();
+    let text = lines.join("\n").replace(&format!("{}/", folder.path().display()), "");
+    assert_snapshot!(text, @r#"
+    mcpServers.github.url = "https://ada:***@example.com/mcp?token=***"    pegboard.yaml:7:10
+    mcpServers.github.headers.Authorization = "***${GITHUB_TOKEN}"    pegboard.yaml:8:30
+    mcpServers.github.headers.X-Plain = "***"    pegboard.yaml:8:65
+    mcpServers.files.command = "f"    pegboard.yaml:9:20
+    mcpServers.files.args = ["--api-key","***","${ROOT:-/srv}"]    pegboard.yaml:9:29
+    mcpServers.files.env.PASS = "***"    pegboard.yaml:9:80
+    mcpServers.files.queue = "slow"    mcp.json:1:58
+    mcpServers.files.cache = "5m"    --set mcpServers.files.cache
+    providers.local.type = "openai-compatible"    pegboard.yaml:11:17
+    providers.local.baseUrl = "http://127.0.0.1:1/v1"    pegboard.yaml:11:45
+    providers.local.apiKey = "${KEY:***}"    pegboard.yaml:11:78
+    toolTimeout = "2m"    pegboard.yaml:3:14
+    questionTimeout = "5m"    built-in
+    toolOutput.maxChunks = 3    user/pegboard.toml:4:13
+    toolOutput.enabled = true    built-in
+    toolOutput.expiresAfter = "1d"    built-in
+    toolOutput.overlapPercent = 10    built-in
+    toolOutput.avgLineBytesThreshold = 1000    built-in
+    queues.slow.concurrent = 2    PEGBOARD__QUEUES__SLOW__CONCURRENT
+    autoOpen = "stateless"    built-in
+    start = "eager"    user/pegboard.toml:2:9
+    toolNameMaxLength = 64    built-in
+    tracePayloads = false    built-in
+    expose = "meta"    built-in
+    pinned = ["a","b"]    pegboard.yaml:4:9
+    transparent = false    built-in
+    "#);
+}
+
+#[test]
+fn every_file_that_something_depends_on_is_known() {
+    let folder = folder(&[
+        (
+            "pegboard.yaml",
+            "mcpServers: {a: {command: a, env: {K: '${file:key.txt}', L: '${file:gone.txt}'}}}\nagents: [agents/*.md, missing.md]",
+        ),
+        ("key.txt", "k"),
+        (
+            "agents/one.md",
+            "---\ndescription: One\nmodels: [a/b]\nagents: [../two.md]\noutput: {format: json, schemaRef: out.json}\n---\nDo it. ${include:rules.txt}",
+        ),
+        ("agents/rules.txt", "Be kind."),
+        ("agents/out.json", r#"{"type": "object"}"#),
+        ("two.md", "---\ndescription: Two\nmodels: [a/b]\n---\nDo it."),
+        ("other.yaml", "pegboard: 1\ntoolTimeout: 1m"),
+    ]);
+    let at = |name: &str| folder.path().join(name);
+    let layers = Layers::new(folder.path()).file(&at("pegboard.yaml")).file(&at("other.yaml"));
+    let configuration = load_layers(&layers, &environment).unwrap();
+    let shown = |path: &std::path::PathBuf| path.strip_prefix(folder.path()).unwrap().display().to_string();
+    let watched: Vec<String> = configuration.watched.iter().map(shown).collect();
+    assert_snapshot!(watched.join("\n"), @r#"
+    pegboard.yaml
+    other.yaml
+    key.txt
+    gone.txt
+    agents/one.md
+    agents/../two.md
+    agents/rules.txt
+    agents/out.json
+    missing.md
+    "#);
+}
+
+#[test]
+fn what_only_a_person_can_tell_is_asked_for() {
+    let file = "
+inputs:
+  api-key: {description: The key of the API, password: true}
+  region: {description: Where, options: [eu, us]}
+mcpServers:
+  a: {command: a, env: {K: '${input:api-key}', R: '${input:region}', S: '${input:stage}'}}
+  b: {command: b, enabled: false, env: {K: '${input:other}'}}
+  c: {command: c, env: {K: '${input:api-key}'}}
+";
+    let folder = folder(&[("pegboard.yaml", file)]);
+    let layers = Layers::new(folder.path()).file(&folder.path().join("pegboard.yaml"));
+    let configuration = load_layers(&layers, &environment).unwrap();
+    assert_snapshot!(format!("{:#?}", configuration.wants_inputs), @r#"
+    [
+        WantedInput {
+            id: "api-key",
+            variable: "PEGBOARD_INPUT_API_KEY",
+            description: Some(
+                "The key of the API",
+            ),
+            is_secret: true,
+            options: [],
+        },
+        WantedInput {
+            id: "region",
+            variable: "PEGBOARD_INPUT_REGION",
+            description: Some(
+                "Where",
+            ),
+            is_secret: false,
+            options: [
+                "eu",
+                "us",
+            ],
+        },
+        WantedInput {
+            id: "stage",
+            variable: "PEGBOARD_INPUT_STAGE",
+            description: None,
+            is_secret: true,
+            options: [],
+        },
+    ]
+    "#);
+    let answered = |name: &str| {
+        assert!(name.starts_with("PEGBOARD_INPUT_"), "{name}");
+        Some("answer".to_owned())
+    };
+    let configuration = load_layers(&layers, &answered).unwrap();
+    assert_eq!(configuration.wants_inputs, []);
+    assert!(configuration.toolboxes["default"].servers.values().all(|server| server.obstacle().is_none()));
+}

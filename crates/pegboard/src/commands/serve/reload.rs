@@ -51,7 +51,7 @@ impl Reloading {
     pub(crate) async fn keep_up(&mut self, board: &Board, served: Option<&str>, telemetry: &Telemetry) {
         loop {
             self.wanted().await;
-            let files = self.wanted.files();
+            let files = named(&self.wanted.files());
             let reloaded = match self.wanted.read() {
                 Ok(configuration) => {
                     place::tell_problems(&configuration);
@@ -88,6 +88,12 @@ impl Reloading {
             () = self.calls.next() => digest(&self.wanted.candidates()),
         };
     }
+}
+
+/// Files, to be named.
+fn named(files: &[PathBuf]) -> String {
+    let files: Vec<String> = files.iter().map(|file| file.display().to_string()).collect();
+    if files.is_empty() { "no file".to_owned() } else { files.join(", ") }
 }
 
 /// Waits until files are others than were seen, and stay so for a moment.
