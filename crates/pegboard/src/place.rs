@@ -8,6 +8,12 @@ use pegboard::telemetry::tell;
 
 use crate::cli::{Failure, Globals};
 
+/// How long the whole name of a socket may be, and the part of it that names a process.
+#[cfg(unix)]
+const MAX_SOCKET_BYTES: usize = 100;
+#[cfg(unix)]
+const MAX_SOCKET_NAME_BYTES: usize = "/4294967295.sock".len();
+
 /// What the process has set.
 pub(crate) fn environment(name: &str) -> Option<String> {
     std::env::var(name).ok()
@@ -68,14 +74,24 @@ impl Wanted {
     }
 
     /// The files that are read now, from the least.
-    pub(crate) fn files(&self) -> Vec<PathBuf> {
+    pub(crate) fn paths(&self) -> Vec<PathBuf> {
         let layers = self.layers().unwrap_or_else(|_| Layers::new(&self.folder));
-        layers.files().into_iter().map(Path::to_owned).collect()
+        layers
+            .files()
+            .into_iter()
+            .map(|file| std::path::absolute(file).unwrap_or_else(|_| file.to_owned()))
+            .collect()
+    }
+
+    /// The same, to be named.
+    pub(crate) fn files(&self) -> String {
+        let files: Vec<String> = self.paths().iter().map(|file| file.display().to_string()).collect();
+        if files.is_empty() { "no file".to_owned() } else { files.join(", ") }
     }
 
     /// Where the project is: with the file that counts most, or else here.
     pub(crate) fn project(&self) -> PathBuf {
-        let folder = self.files().last().and_then(|file| file.parent()).map(Path::to_owned);
+        let folder = self.paths().last().and_then(|file| file.parent()).map(Path::to_owned);
         folder.filter(|folder| folder != Path::new("")).unwrap_or_else(|| self.folder.clone())
     }
 }
@@ -98,4 +114,24 @@ pub(crate) fn state(named: Option<&Path>) -> Option<PathBuf> {
     };
     let usual = || Some(of_user()?.join("pegboard"));
     named.map(Path::to_owned).or_else(|| variable("PEGBOARD_STATE")).or_else(usual)
+}
+
+/// The folder where running gateways of a state can be asked, each through a socket that is called after its process.
+///
+/// It is below the state, unless no socket could have so long a name; then it is with what this user runs.
+#[cfg(unix)]
+pub(crate) fn sockets(state: &Path) -> PathBuf {
+    use std::hash::{DefaultHasher, Hash, Hasher};
+
+    let usual = state.join("run");
+    if usual.as_os_str().len() + MAX_SOCKET_NAME_BYTES <= MAX_SOCKET_BYTES {
+        return usual;
+    }
+    let mut hasher = DefaultHasher::new();
+    state.hash(&mut hasher);
+    let of_user = std::env::var_os("XDG_RUNTIME_DIR").filter(|folder| !folder.is_empty()).map(PathBuf::from);
+    let of_user = of_user.unwrap_or_else(|| {
+        std::env::temp_dir().join(format!("pegboard-{}", rustix::process::getuid().as_raw()))
+    });
+    of_user.join(format!("pegboard-{:016x}", hasher.finish()))
 }

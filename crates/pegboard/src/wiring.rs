@@ -13,6 +13,7 @@ use pegboard_core::settings::ServerSettings;
 use pegboard_core::settings::gateway::GatewaySettings;
 use pegboard_core::settings::mcp::{Secret, Settings};
 use pegboard_core::store::{CatalogueStore, StoreError};
+use pegboard_gateway::api::{About, Api};
 use pegboard_gateway::{Gateway, ProfileError, Views};
 use pegboard_providers::mcp::{Pool, PoolOptions};
 use pegboard_runtime::metrics::{Limits, Metrics};
@@ -145,6 +146,11 @@ pub async fn start(
 }
 
 impl Board {
+    /// What there is to tell of it under `/api/`.
+    pub fn api(&self, about: About) -> Api {
+        Api::new(about).runtime(&self.runtime).metrics(Arc::clone(&self.metrics))
+    }
+
     /// Whether there is what there is without a configuration, and nothing else.
     pub fn is_bare(&self) -> bool {
         let otherwise = self.workshop.otherwise.as_ref().map(|embedded| embedded.toolbox.as_str());

@@ -5,12 +5,13 @@ use std::ffi::OsString;
 use std::future::Future;
 use std::io::{self, IsTerminal};
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
 use anstream::eprintln;
 use clap::Args;
+use pegboard::gateway::api::{self, About, Api, Principal};
 use pegboard::gateway::{Gateway, serve, token};
 use pegboard::providers::mcp::PoolOptions;
 use pegboard::settings::mcp::Secret;
@@ -24,10 +25,14 @@ use crate::place::{self, Wanted};
 use crate::welcome::{self, FIRST_STEPS};
 use reload::{Reloading, Watching};
 use reports::{Loudness, Reports};
+#[cfg(unix)]
+use socket::LocalSocket;
 use unread::unread;
 
 mod reload;
 mod reports;
+#[cfg(unix)]
+mod socket;
 mod status;
 mod unread;
 
@@ -70,20 +75,26 @@ impl Serve {
         let mut reloading =
             Reloading::of(wanted.clone(), if self.no_watch { Watching::No } else { Watching::Yes });
         let configuration = wanted.read()?;
+        reloading.follow(&configuration);
         place::tell_problems(&configuration);
         let listener = if self.stdio { None } else { Some(self.listen(&tokens).await?) };
         let servers = PoolOptions { supervisor: supervisor() };
-        let surroundings = Surroundings {
-            state: place::state(globals.state.as_deref()),
-            servers,
-            otherwise: Some(welcome::toolbox()),
-        };
+        let state = place::state(globals.state.as_deref());
+        let surroundings =
+            Surroundings { state: state.clone(), servers, otherwise: Some(welcome::toolbox()) };
         let board = wiring::start(configuration, surroundings, telemetry)
             .await
             .map_err(|error| Failure::configuration(error.to_string()))?;
+        let address = listener.as_ref().map(TcpListener::local_addr).transpose();
+        let address = address.map_err(|error| Failure::system(error.to_string()))?;
+        let api = board.api(About {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            configuration: wanted.paths(),
+            addresses: address.iter().map(|address| format!("http://{address}/mcp")).collect(),
+        });
         let serving = async {
             if let Some(listener) = listener {
-                self.over_http(&board, listener, tokens).await
+                self.over_http(&board, &api, listener, tokens).await
             } else {
                 tokio::select! {
                     served = serve::stdio(&board.gateway, self.profile.as_deref()) => {
@@ -102,6 +113,7 @@ impl Serve {
             never = reports.follow() => match never {},
             () = reloading.keep_up(&board, self.profile.as_deref(), telemetry) => Ok(()),
             () = status::say_when_asked(&board) => Ok(()),
+            () = answer_commands(&api, state.as_deref()) => Ok(()),
         };
         // Who says so again does not want to wait.
         tokio::select! {
@@ -151,6 +163,7 @@ impl Serve {
     async fn over_http(
         &self,
         board: &Board,
+        api: &Api,
         listener: TcpListener,
         tokens: BTreeMap<String, Secret>,
     ) -> Result<(), Failure> {
@@ -160,15 +173,17 @@ impl Serve {
             options.allowed_hosts.push("*".to_owned());
         }
         let system = |error: io::Error| Failure::system(error.to_string());
-        let router = |gateway: &Gateway| {
-            serve::router(gateway, self.profile.as_deref(), &options)
-                .map_err(|error| Failure::usage(error.to_string()))
+        let router = |gateway: &Gateway, who: Principal| {
+            let clients = serve::router(gateway, self.profile.as_deref(), &options);
+            let clients = clients.map_err(|error| Failure::usage(error.to_string()))?;
+            Ok::<_, Failure>(api::router(api, who, &options).merge(clients))
         };
         let application = if tokens.is_empty() {
-            router(&board.gateway)?
+            router(&board.gateway, Principal::Everybody)?
         } else {
             let doors = tokens.into_iter();
-            let doors = doors.map(|(name, token)| Ok((token, router(&board.gateway.of(&name))?)));
+            let doors = doors
+                .map(|(name, token)| Ok((token, router(&board.gateway.of(&name), Principal::One(name))?)));
             token::guarded(doors.collect::<Result<Vec<_>, Failure>>()?)
         };
         let address = listener.local_addr().map_err(system)?;
@@ -180,6 +195,28 @@ impl Serve {
         }
         pegboard::wire::http::server::serve(listener, application).await.map_err(system)
     }
+}
+
+/// Answers commands of this user through a socket, for as long as it is polled. Never ends.
+#[cfg(unix)]
+async fn answer_commands(api: &Api, state: Option<&Path>) {
+    if let Some(state) = state {
+        let routes = api::router(api, Principal::Everybody, &HttpServerOptions::default());
+        let served = match LocalSocket::open(&place::sockets(state)) {
+            Ok(socket) => socket.serve(routes).await,
+            Err(error) => Err(error),
+        };
+        if let Err(error) = served {
+            tracing::warn!("Commands do not find this gateway: no socket can be opened: {error}");
+        }
+    }
+    std::future::pending::<()>().await;
+}
+
+/// There are no such sockets there.
+#[cfg(not(unix))]
+async fn answer_commands(_api: &Api, _state: Option<&Path>) {
+    std::future::pending::<()>().await;
 }
 
 /// This program as the supervisor of the programs that it starts.

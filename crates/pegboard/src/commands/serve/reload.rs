@@ -6,6 +6,7 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use pegboard::config::Configuration;
 use pegboard::telemetry::{Telemetry, tell};
 use pegboard::wiring::Board;
 use tokio::time;
@@ -35,26 +36,35 @@ pub(crate) enum Watching {
 pub(crate) struct Reloading {
     wanted: Wanted,
     watching: Watching,
+    /// Files that those files name: of secrets, of agents and what these include.
+    named: Vec<PathBuf>,
     /// What the files were when they were last read.
-    seen: u64,
+    seen: Seen,
     calls: Calls,
 }
 
 impl Reloading {
     /// One that begins now.
     pub(crate) fn of(wanted: Wanted, watching: Watching) -> Self {
-        let seen = digest(&wanted.candidates());
-        Self { wanted, watching, seen, calls: Calls::listen() }
+        let seen = Seen { own: digest(&wanted.candidates()), named: digest(&[]) };
+        Self { wanted, watching, named: Vec::new(), seen, calls: Calls::listen() }
+    }
+
+    /// Has those files followed, too, that a configuration depends on.
+    pub(crate) fn follow(&mut self, configuration: &Configuration) {
+        self.named.clone_from(&configuration.watched);
+        self.seen.named = digest(&self.named);
     }
 
     /// Has what runs keep up with the file. Never ends.
     pub(crate) async fn keep_up(&mut self, board: &Board, served: Option<&str>, telemetry: &Telemetry) {
         loop {
             self.wanted().await;
-            let files = named(&self.wanted.files());
+            let files = self.wanted.files();
             let reloaded = match self.wanted.read() {
                 Ok(configuration) => {
                     place::tell_problems(&configuration);
+                    self.follow(&configuration);
                     let reloaded = board.reload(configuration, served, telemetry).await;
                     reloaded.map_err(|error| Failure::configuration(error.to_string()))
                 }
@@ -75,39 +85,46 @@ impl Reloading {
 
     /// Waits until the file should be read again.
     async fn wanted(&mut self) {
-        let (watching, paths) = (self.watching, self.wanted.candidates());
-        let seen = self.seen;
+        let (watching, seen) = (self.watching, self.seen);
+        let (own, named) = (self.wanted.candidates(), self.named.clone());
         let changed = async {
             match watching {
-                Watching::Yes => changed(&paths, seen).await,
+                Watching::Yes => changed(&own, &named, seen).await,
                 Watching::No => std::future::pending().await,
             }
         };
         self.seen = tokio::select! {
             now = changed => now,
-            () = self.calls.next() => digest(&self.wanted.candidates()),
+            () = self.calls.next() => Seen::of(&own, &named),
         };
     }
 }
 
-/// Files, to be named.
-fn named(files: &[PathBuf]) -> String {
-    let files: Vec<String> = files.iter().map(|file| file.display().to_string()).collect();
-    if files.is_empty() { "no file".to_owned() } else { files.join(", ") }
+/// What files were at one time.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Seen {
+    own: u64,
+    named: u64,
+}
+
+impl Seen {
+    fn of(own: &[PathBuf], named: &[PathBuf]) -> Self {
+        Self { own: digest(own), named: digest(named) }
+    }
 }
 
 /// Waits until files are others than were seen, and stay so for a moment.
-async fn changed(paths: &[PathBuf], seen: u64) -> u64 {
+async fn changed(own: &[PathBuf], named: &[PathBuf], seen: Seen) -> Seen {
     loop {
         time::sleep(EVERY).await;
-        let mut now = look(paths).await.unwrap_or(seen);
+        let mut now = look(own, named).await.unwrap_or(seen);
         if now == seen {
             continue;
         }
         for _ in 0..MAX_SETTLING {
             time::sleep(SETTLING).await;
             let before = now;
-            now = look(paths).await.unwrap_or(before);
+            now = look(own, named).await.unwrap_or(before);
             if before == now {
                 break;
             }
@@ -119,9 +136,9 @@ async fn changed(paths: &[PathBuf], seen: u64) -> u64 {
 }
 
 /// Looks at files, without anybody waiting for a disk that is slow.
-async fn look(paths: &[PathBuf]) -> Option<u64> {
-    let paths = paths.to_vec();
-    tokio::task::spawn_blocking(move || digest(&paths)).await.ok()
+async fn look(own: &[PathBuf], named: &[PathBuf]) -> Option<Seen> {
+    let (own, named) = (own.to_vec(), named.to_vec());
+    tokio::task::spawn_blocking(move || Seen::of(&own, &named)).await.ok()
 }
 
 /// Tells what is in files from everything else. Dates are not trusted: a file can be written twice within one tick, and
