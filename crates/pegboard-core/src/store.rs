@@ -1,11 +1,11 @@
 //! Where state lives that outlasts a request.
 //!
-//! Six small traits. Keys are opaque, values are owned, expiry is explicit and the caller says what time it is, so
+//! Seven small traits. Keys are opaque, values are owned, expiry is explicit and the caller says what time it is, so
 //! that memory, a local database and a remote engine can all keep them. Whatever a store is given is there whole or
 //! not at all.
 
 use std::fmt;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
@@ -85,6 +85,10 @@ pub trait OutputStore: Send + Sync + 'static {
     fn put(&self, handle: OutputHandle, output: StoredOutput, now: SystemTime) -> Stored<'_, ()>;
     /// The output under a handle, unless it has expired.
     fn get(&self, handle: OutputHandle, now: SystemTime) -> Stored<'_, Option<StoredOutput>>;
+    /// Which outputs there are and have not expired, the newest first. Their bodies stay where they are.
+    fn list(&self, query: OutputQuery, now: SystemTime) -> Stored<'_, Vec<OutputSummary>>;
+    /// Forgets an output; `false` if there was none.
+    fn remove(&self, handle: OutputHandle) -> Stored<'_, bool>;
     /// Forgets all outputs of a session.
     fn remove_session(&self, session: String) -> Stored<'_, ()>;
     /// How much is kept.
@@ -107,6 +111,36 @@ impl fmt::Display for OutputHandle {
 pub struct StoredOutput {
     /// The output as the tool gave it.
     pub body: Bytes,
+    /// What kind of text or data it is.
+    pub content_type: String,
+    /// Which tool gave it.
+    pub tool: String,
+    /// The session that may read it.
+    pub session: String,
+    /// Who may read it; empty if nobody in particular.
+    pub principal: String,
+    /// When it was given.
+    pub made: SystemTime,
+    /// Until when it is kept.
+    pub expires: SystemTime,
+}
+
+/// Which outputs are wanted. What is not asked for does not count.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct OutputQuery {
+    /// Only those that this one may read.
+    pub principal: Option<String>,
+    /// At most so many.
+    pub n_most: usize,
+}
+
+/// An output without its body.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OutputSummary {
+    /// Its name.
+    pub handle: OutputHandle,
+    /// How large its body is.
+    pub n_bytes: u64,
     /// What kind of text or data it is.
     pub content_type: String,
     /// Which tool gave it.
@@ -242,4 +276,77 @@ pub trait CatalogueStore: Send + Sync + 'static {
     fn load(&self, fingerprint: String) -> Stored<'_, Option<Bytes>>;
     /// Keeps what a server offers, in place of what it offered before. A store that is full forgets the oldest.
     fn save(&self, fingerprint: String, offer: Bytes, now: SystemTime) -> Stored<'_, ()>;
+}
+
+/// Calls that have ended, for people who look back when whoever made them is gone.
+pub trait HistoryStore: Send + Sync + 'static {
+    /// Keeps calls, each in place of the one of the same id. What has expired goes first, then the oldest.
+    fn add(&self, calls: Vec<PastCall>, now: SystemTime) -> Stored<'_, ()>;
+    /// The call of this id, unless it has expired.
+    fn get(&self, id: String, now: SystemTime) -> Stored<'_, Option<PastCall>>;
+    /// The calls that a question asks for, the one that began last first. Their bodies stay where they are.
+    fn calls(&self, query: HistoryQuery, now: SystemTime) -> Stored<'_, Vec<CallSummary>>;
+    /// The sessions that calls were made in, the one used last first: those of one owner, or of all.
+    fn sessions(&self, owner: Option<String>, n_most: usize, now: SystemTime)
+    -> Stored<'_, Vec<PastSession>>;
+}
+
+/// A call that has ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PastCall {
+    /// What there is to say of it in few words.
+    pub summary: CallSummary,
+    /// Until when it is kept.
+    pub expires: SystemTime,
+    /// All that is known of it; only who put it there reads it.
+    pub body: Bytes,
+}
+
+/// What there is to say of a call in few words.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CallSummary {
+    /// What it is found by.
+    pub id: String,
+    /// The session it was made in.
+    pub session: String,
+    /// Whose call it was; empty if nobody's in particular.
+    pub owner: String,
+    /// The tool.
+    pub tool: String,
+    /// The word for why it has no answer, or that the tool failed; `None` if all was well.
+    pub error: Option<String>,
+    /// When it began.
+    pub started: SystemTime,
+    /// How long it took.
+    pub duration: Duration,
+}
+
+/// Which calls are wanted. What is not asked for does not count.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct HistoryQuery {
+    /// Only those whose id begins like this.
+    pub id_prefix: Option<String>,
+    /// Only those of this session.
+    pub session: Option<String>,
+    /// Only those of this owner.
+    pub owner: Option<String>,
+    /// At most so many.
+    pub n_most: usize,
+}
+
+/// A session as far as its calls are kept.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PastSession {
+    /// Its id.
+    pub id: String,
+    /// Whose it was; empty if nobody's in particular.
+    pub owner: String,
+    /// When the first call of it began.
+    pub started: SystemTime,
+    /// When the last call of it began.
+    pub used: SystemTime,
+    /// How many calls there are.
+    pub n_calls: u64,
+    /// How many of them did not go well.
+    pub n_failed: u64,
 }

@@ -3,7 +3,7 @@
 //! The traits are in [`pegboard_core::store`]; each has two implementations that behave alike:
 //!
 //! - [`memory`]: gone with the process, one type for each trait;
-//! - [`sqlite`]: a file that several processes may share, one [`Database`](sqlite::Database) for all six traits;
+//! - [`sqlite`]: a file that several processes may share, one [`Database`](sqlite::Database) for all seven traits;
 //! - [`limits`]: how much a store may keep, the same for both.
 //!
 //! What has expired is gone for readers at once, and leaves the store at its next write. Nothing in here reads a

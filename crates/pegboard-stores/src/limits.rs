@@ -1,6 +1,6 @@
 //! How much a store may keep.
 
-use pegboard_core::store::{StoreError, StoredOutput, Usage};
+use pegboard_core::store::{PastCall, StoreError, StoredOutput, Usage};
 
 const MIB: u64 = 1024 * 1024;
 
@@ -173,6 +173,41 @@ impl CatalogueLimits {
     }
 }
 
+/// How much of past calls is kept. Beyond it the oldest go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HistoryLimits {
+    /// How many calls.
+    pub max_calls: u64,
+    /// How many bytes they are together.
+    pub max_bytes: u64,
+    /// How many bytes one may be; a larger one is refused.
+    pub max_call_bytes: u64,
+}
+
+impl Default for HistoryLimits {
+    fn default() -> Self {
+        Self { max_calls: 20_000, max_bytes: 128 * MIB, max_call_bytes: MIB }
+    }
+}
+
+impl HistoryLimits {
+    /// Whether calls may be kept at all.
+    pub(crate) fn admit(self, calls: &[PastCall]) -> Result<(), StoreError> {
+        let most = self.max_call_bytes;
+        match calls.iter().map(past_call_len).find(|n_bytes| *n_bytes > most) {
+            None => Ok(()),
+            Some(n_bytes) => Err(StoreError::Full {
+                reason: format!("a past call is at most {most} bytes, and this one {n_bytes}"),
+            }),
+        }
+    }
+
+    /// Whether a store that keeps this much must let go of something.
+    pub(crate) fn are_exceeded_by(self, usage: Usage) -> bool {
+        usage.n_kept > self.max_calls || usage.n_bytes > self.max_bytes
+    }
+}
+
 /// How much a database keeps, for each kind of thing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DatabaseLimits {
@@ -188,6 +223,8 @@ pub struct DatabaseLimits {
     pub slots: SlotLimits,
     /// What servers offered.
     pub catalogue: CatalogueLimits,
+    /// Past calls.
+    pub history: HistoryLimits,
 }
 
 /// How many bytes some texts and a body count for.
@@ -198,4 +235,17 @@ pub(crate) fn total_len<const N: usize>(parts: [usize; N]) -> u64 {
 /// How many bytes an output counts for.
 pub(crate) fn output_len(output: &StoredOutput) -> u64 {
     total_len([output.body.len(), output.content_type.len(), output.tool.len(), output.principal.len()])
+}
+
+/// How many bytes a past call counts for.
+pub(crate) fn past_call_len(PastCall { summary, body, .. }: &PastCall) -> u64 {
+    let error = summary.error.as_ref().map_or(0, String::len);
+    total_len([
+        body.len(),
+        summary.id.len(),
+        summary.session.len(),
+        summary.owner.len(),
+        summary.tool.len(),
+        error,
+    ])
 }

@@ -5,6 +5,7 @@
 
 mod cache;
 mod catalogue;
+mod history;
 mod outputs;
 mod sessions;
 mod shelf;
@@ -15,6 +16,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 pub use self::cache::Cache;
 pub use self::catalogue::Catalogue;
+pub use self::history::History;
 pub use self::outputs::Outputs;
 pub use self::sessions::Sessions;
 pub use self::slots::Slots;

@@ -6,6 +6,7 @@
 mod cache;
 mod catalogue;
 mod file;
+mod history;
 mod outputs;
 mod sessions;
 mod slots;

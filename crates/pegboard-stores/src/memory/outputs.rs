@@ -6,7 +6,9 @@ use std::time::SystemTime;
 
 use bytes::Bytes;
 use futures_util::FutureExt;
-use pegboard_core::store::{OutputHandle, OutputStore, StoreError, Stored, StoredOutput, Usage};
+use pegboard_core::store::{
+    OutputHandle, OutputQuery, OutputStore, OutputSummary, StoreError, Stored, StoredOutput, Usage,
+};
 
 use super::lock;
 use super::shelf::{Shelf, Thing};
@@ -124,6 +126,19 @@ impl State {
     }
 }
 
+fn summary(handle: &OutputHandle, output: &StoredOutput) -> OutputSummary {
+    OutputSummary {
+        handle: handle.clone(),
+        n_bytes: u64::try_from(output.body.len()).unwrap_or(u64::MAX),
+        content_type: output.content_type.clone(),
+        tool: output.tool.clone(),
+        session: output.session.clone(),
+        principal: output.principal.clone(),
+        made: output.made,
+        expires: output.expires,
+    }
+}
+
 impl OutputStore for Outputs {
     fn put(&self, handle: OutputHandle, output: StoredOutput, now: SystemTime) -> Stored<'_, ()> {
         async move { self.keep(handle, output, now) }.boxed()
@@ -131,6 +146,28 @@ impl OutputStore for Outputs {
 
     fn get(&self, handle: OutputHandle, now: SystemTime) -> Stored<'_, Option<StoredOutput>> {
         async move { Ok(lock(&self.state).outputs.alive(&handle, now).cloned()) }.boxed()
+    }
+
+    fn list(&self, query: OutputQuery, now: SystemTime) -> Stored<'_, Vec<OutputSummary>> {
+        async move {
+            let state = lock(&self.state);
+            let is_wanted = |output: &StoredOutput| {
+                query.principal.as_ref().is_none_or(|principal| *principal == output.principal)
+            };
+            let wanted = state.outputs.youngest_first_by_key(now).filter(|(_, output)| is_wanted(output));
+            Ok(wanted.take(query.n_most).map(|(handle, output)| summary(handle, output)).collect())
+        }
+        .boxed()
+    }
+
+    fn remove(&self, handle: OutputHandle) -> Stored<'_, bool> {
+        async move {
+            let mut state = lock(&self.state);
+            let is_there = state.outputs.any(&handle).is_some();
+            state.take(&handle);
+            Ok(is_there)
+        }
+        .boxed()
     }
 
     fn remove_session(&self, session: String) -> Stored<'_, ()> {

@@ -77,7 +77,12 @@ impl<K: Clone + Eq + Hash + Ord, V> Shelf<K, V> {
 
     /// What is there and has not expired, the youngest first.
     pub(super) fn youngest_first(&self, now: SystemTime) -> impl Iterator<Item = &V> {
-        self.by_age.iter().rev().filter_map(move |(_, key)| self.alive(key, now))
+        self.youngest_first_by_key(now).map(|(_, value)| value)
+    }
+
+    /// The same, each with its key.
+    pub(super) fn youngest_first_by_key(&self, now: SystemTime) -> impl Iterator<Item = (&K, &V)> {
+        self.by_age.iter().rev().filter_map(move |(_, key)| Some((key, self.alive(key, now)?)))
     }
 
     /// How much is there, expired or not.

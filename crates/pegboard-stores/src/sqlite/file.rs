@@ -15,9 +15,10 @@ use rusqlite::{Connection, ErrorCode, OpenFlags, Transaction, TransactionBehavio
 const APPLICATION: i64 = 0x5045_4742; // "PEGB"
 /// How the tables came to be: each layout is what it adds to the one before it, from layout 1 on. What was written down
 /// here once stays as it is; a change is a new layout.
-const LAYOUTS: [&str; 2] = [include_str!("schema.sql"), include_str!("catalogue.sql")];
+const LAYOUTS: [&str; 3] =
+    [include_str!("schema.sql"), include_str!("catalogue.sql"), include_str!("history.sql")];
 /// The newest layout of the tables.
-const LAYOUT: i64 = 2;
+const LAYOUT: i64 = 3;
 /// How long one process waits for another that writes.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// How large the log may stay after a large output went through it.

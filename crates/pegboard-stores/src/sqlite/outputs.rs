@@ -2,12 +2,14 @@
 
 use std::time::SystemTime;
 
-use pegboard_core::store::{OutputHandle, OutputStore, Stored, StoredOutput, Usage};
+use pegboard_core::store::{
+    OutputHandle, OutputQuery, OutputStore, OutputSummary, Stored, StoredOutput, Usage,
+};
 use rusqlite::{Connection, OptionalExtension, Row};
 
 use super::tally::Tally;
 use super::time::{millis, moment};
-use super::{Answer, Database, Outlives, begin, count};
+use super::{Answer, Database, Outlives, begin, count, limit};
 use crate::limits::{OutputLimits, output_len};
 
 impl OutputStore for Database {
@@ -27,6 +29,30 @@ impl OutputStore for Database {
                  WHERE handle = ?1 AND expires_at > ?2",
             )?;
             Ok(select.query_row((&handle.0, millis(now)), output).optional()?)
+        })
+    }
+
+    fn list(&self, query: OutputQuery, now: SystemTime) -> Stored<'_, Vec<OutputSummary>> {
+        self.ask(move |connection| {
+            // What is not asked for is left out of the question, so that the index for the rest is used.
+            let principal = query.principal.as_ref().map_or("?2 IS NULL", |_| "principal = ?2");
+            let mut select = connection.prepare_cached(&format!(
+                "SELECT handle, session, principal, tool_name, content_type, created_at, expires_at, length(body) \
+                 FROM outputs WHERE expires_at > ?1 AND {principal} \
+                 ORDER BY created_at DESC, handle DESC LIMIT ?3"
+            ))?;
+            let found = select.query_map((millis(now), &query.principal, limit(query.n_most)), summary)?;
+            Ok(found.collect::<rusqlite::Result<_>>()?)
+        })
+    }
+
+    fn remove(&self, handle: OutputHandle) -> Stored<'_, bool> {
+        self.tell(move |connection| {
+            let change = begin(connection, Outlives::Process)?;
+            let n_removed =
+                change.prepare_cached("DELETE FROM outputs WHERE handle = ?1")?.execute([&handle.0])?;
+            change.commit()?;
+            Ok(n_removed > 0)
         })
     }
 
@@ -52,6 +78,19 @@ fn output(row: &Row<'_>) -> rusqlite::Result<StoredOutput> {
         made: moment(row.get(4)?),
         expires: moment(row.get(5)?),
         body: row.get::<_, Vec<u8>>(6)?.into(),
+    })
+}
+
+fn summary(row: &Row<'_>) -> rusqlite::Result<OutputSummary> {
+    Ok(OutputSummary {
+        handle: OutputHandle(row.get(0)?),
+        session: row.get(1)?,
+        principal: row.get(2)?,
+        tool: row.get(3)?,
+        content_type: row.get(4)?,
+        made: moment(row.get(5)?),
+        expires: moment(row.get(6)?),
+        n_bytes: u64::try_from(row.get::<_, i64>(7)?).unwrap_or_default(),
     })
 }
 

@@ -14,6 +14,7 @@ pub(super) enum Tally<'a> {
     Leases,
     LeasesOfQueue(&'a str),
     Catalogue,
+    History,
 }
 
 impl Tally<'_> {
@@ -28,6 +29,7 @@ impl Tally<'_> {
             Self::Leases => ("leases", ""),
             Self::LeasesOfQueue(queue) => ("leases of queue", queue),
             Self::Catalogue => ("catalogue", ""),
+            Self::History => ("history", ""),
         };
         let mut select = connection
             .prepare_cached("SELECT n_kept, n_bytes FROM tallies WHERE subject = ?1 AND part = ?2")?;

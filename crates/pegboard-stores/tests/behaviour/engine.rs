@@ -2,9 +2,12 @@
 
 use std::time::{Duration, SystemTime};
 
-use pegboard_core::store::{CacheStore, CatalogueStore, OutputStore, SessionStore, SlotStore, TraceStore};
+use pegboard_core::store::{
+    CacheStore, CatalogueStore, HistoryStore, OutputStore, SessionStore, SlotStore, TraceStore,
+};
 use pegboard_stores::limits::{
-    CacheLimits, CatalogueLimits, DatabaseLimits, OutputLimits, SessionLimits, SlotLimits, TraceLimits,
+    CacheLimits, CatalogueLimits, DatabaseLimits, HistoryLimits, OutputLimits, SessionLimits, SlotLimits,
+    TraceLimits,
 };
 use pegboard_stores::memory;
 use pegboard_stores::sqlite::Database;
@@ -22,6 +25,14 @@ impl Engine {
         Self::Sqlite(tempfile::tempdir().unwrap())
     }
 
+    /// Another of its kind.
+    pub(crate) fn other(&self) -> Self {
+        match self {
+            Self::Memory => Self::Memory,
+            Self::Sqlite(_) => Self::sqlite(),
+        }
+    }
+
     pub(crate) fn cache(&self, limits: CacheLimits) -> Box<dyn CacheStore> {
         match self {
             Self::Memory => Box::new(memory::Cache::new(limits)),
@@ -37,6 +48,16 @@ impl Engine {
             Self::Memory => Box::new(memory::Catalogue::new(limits)),
             Self::Sqlite(directory) => {
                 let limits = DatabaseLimits { catalogue: limits, ..DatabaseLimits::default() };
+                Box::new(open(directory, limits))
+            }
+        }
+    }
+
+    pub(crate) fn history(&self, limits: HistoryLimits) -> Box<dyn HistoryStore> {
+        match self {
+            Self::Memory => Box::new(memory::History::new(limits)),
+            Self::Sqlite(directory) => {
+                let limits = DatabaseLimits { history: limits, ..DatabaseLimits::default() };
                 Box::new(open(directory, limits))
             }
         }

@@ -6,6 +6,7 @@ mod agreement;
 mod cache;
 mod catalogue;
 mod engine;
+mod history;
 mod outputs;
 mod sessions;
 mod slots;

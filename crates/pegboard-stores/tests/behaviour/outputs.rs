@@ -1,7 +1,9 @@
 //! Outputs that were too large to hand over.
 
 use bytes::Bytes;
-use pegboard_core::store::{OutputHandle, OutputStore, StoreError, StoredOutput, Usage};
+use pegboard_core::store::{
+    OutputHandle, OutputQuery, OutputStore, OutputSummary, StoreError, StoredOutput, Usage,
+};
 use pegboard_stores::limits::OutputLimits;
 
 use crate::engine::{Engine, at, on_every_engine};
@@ -14,6 +16,8 @@ on_every_engine!(
     a_replaced_output_gives_its_room_to_the_new_one,
     a_refused_replacement_leaves_the_output_as_it_was,
     removing_a_session_removes_all_its_outputs_and_no_others,
+    outputs_are_listed_without_their_bodies_the_newest_first,
+    removing_an_output_makes_room,
 );
 
 fn handle(name: &str) -> OutputHandle {
@@ -134,4 +138,51 @@ async fn removing_a_session_removes_all_its_outputs_and_no_others(engine: Engine
     assert_eq!(present(&*outputs, "a b c", 0).await, "c");
     assert_eq!(outputs.usage().await.unwrap(), Usage { n_kept: 1, n_bytes: 10 });
     outputs.put(handle("d"), output("s", 60, 10), at(0)).await.unwrap();
+}
+
+async fn outputs_are_listed_without_their_bodies_the_newest_first(engine: Engine) {
+    let outputs = engine.outputs(OutputLimits::default());
+    for (name, principal, made, expires) in [
+        ("a", "ann", 1, 10),
+        ("b", "bob", 3, 10),
+        ("c", "ann", 2, 10),
+        ("d", "ann", 4, 5),
+        ("e", "bob", 3, 10),
+    ] {
+        let kept =
+            StoredOutput { principal: principal.to_owned(), made: at(made), ..output("s", 7, expires) };
+        outputs.put(handle(name), kept, at(0)).await.unwrap();
+    }
+    for (principal, n_most, now, expected) in [
+        (None, 10, 0, "d e b c a"),
+        (None, 2, 0, "d e"),
+        (Some("ann"), 10, 6, "c a"),
+        (Some("eve"), 10, 0, ""),
+    ] {
+        let query = OutputQuery { principal: principal.map(str::to_owned), n_most };
+        let listed = outputs.list(query, at(now)).await.unwrap();
+        let names: Vec<&str> = listed.iter().map(|summary| summary.handle.0.as_str()).collect();
+        assert_eq!(names.join(" "), expected, "{principal:?} {n_most} at {now}");
+    }
+    let query = OutputQuery { principal: None, n_most: 1 };
+    let expected = OutputSummary {
+        handle: handle("d"),
+        n_bytes: 7,
+        content_type: String::new(),
+        tool: String::new(),
+        session: "s".to_owned(),
+        principal: "ann".to_owned(),
+        made: at(4),
+        expires: at(5),
+    };
+    assert_eq!(outputs.list(query, at(0)).await.unwrap(), [expected]);
+}
+
+async fn removing_an_output_makes_room(engine: Engine) {
+    let outputs = engine.outputs(OutputLimits { max_session_bytes: 60, ..OutputLimits::default() });
+    outputs.put(handle("a"), output("s", 60, 10), at(0)).await.unwrap();
+    assert!(outputs.remove(handle("a")).await.unwrap());
+    assert!(!outputs.remove(handle("a")).await.unwrap());
+    assert_eq!(outputs.usage().await.unwrap(), Usage::default());
+    outputs.put(handle("b"), output("s", 60, 10), at(0)).await.unwrap();
 }
