@@ -8,7 +8,7 @@ use clap::{Parser, Subcommand};
 use pegboard::telemetry::{Options, Telemetry};
 
 use cli::{EXIT_CODES, Failure, Globals};
-use commands::{completions, doctor, man, openapi, run, serve, version};
+use commands::{add, completions, doctor, enable, init, man, openapi, rm, run, serve, version};
 
 mod cli;
 mod commands;
@@ -31,6 +31,8 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
+    /// Add a server, a service, a tool or an agent to the configuration
+    Add(Box<add::Add>),
     /// Show everything there is, through an MCP endpoint of its own, without network or files
     Demo(demo::Demo),
     /// Be one of the servers of the demo; for Pegboard itself
@@ -45,8 +47,16 @@ enum Command {
     Doctor(doctor::Doctor),
     /// Print the manual, or write its pages
     Man(man::ManPages),
+    /// Switch a server or a single tool off
+    Disable(enable::Switch),
+    /// Switch a server or a single tool on
+    Enable(enable::Switch),
+    /// Write a configuration to begin with
+    Init(init::Init),
     /// Show which tools an OpenAPI document comes to, and which of its operations are none
     Openapi(openapi::Openapi),
+    /// Take a server, a service, a tool, a chain or an agent out of the configuration
+    Rm(rm::Rm),
     /// Ask an agent once, and print its answer
     Run(run::Run),
     /// Serve every tool of a configuration behind one MCP endpoint
@@ -72,6 +82,11 @@ fn main() -> ExitCode {
         Command::Demo(demo) => {
             observed(globals, "error", async |telemetry| demo.run(globals, telemetry).await)
         }
+        Command::Add(add) => add.run(globals),
+        Command::Disable(switch) => switch.run(globals, enable::Turn::Off),
+        Command::Enable(switch) => switch.run(globals, enable::Turn::On),
+        Command::Init(init) => init.run(globals),
+        Command::Rm(rm) => rm.run(globals),
         Command::DemoServer { server } => Ok(server.run()),
         Command::Completions(completions) => completions.run(),
         // Whatever goes wrong is what it looks for.

@@ -1,0 +1,381 @@
+//! Commands that change our own file.
+
+use insta::assert_snapshot;
+
+use crate::stage::Stage;
+
+#[test]
+fn servers_are_added_in_all_the_ways_that_fingers_know() {
+    let stage = Stage::new();
+    for line in [
+        "add github https://api.example.com/mcp -H Authorization:${TOKEN} -t http --deny delete_* --cache 5m",
+        "add -e ROOT=/srv -e KEY files -- npx -y server-files /srv",
+        "add -t sse old https://example.com/sse --disabled --user",
+        "add --url https://example.com/codex codex --bearer-token-env-var CODEX_TOKEN -b dev",
+        "add ws wss://example.com/ws -t ws --allow a,b",
+    ] {
+        stage.run(line);
+    }
+    assert_snapshot!(stage.run("add github https://api.example.com/mcp"), @"
+    (stderr) error[name_taken]: there is a server 'github' in pegboard.yaml
+      help: choose another name, or replace it with --force
+    (exit 2)
+    ");
+    assert_snapshot!(stage.run("add github https://api.example.com/v2 --force"), @"Replaced server github: pegboard.yaml");
+    assert_snapshot!(stage.run_of(&["add", "json", "notes", r#"{"command": "notes", "args": ["--quiet"]}"#]), @"Added server notes: pegboard.yaml");
+    assert_snapshot!(stage.run("add late -e LATE_TOKEN -- late-server"), @"
+    Added server late: pegboard.yaml
+    (stderr) late cannot be used yet: needs: LATE_TOKEN
+    ");
+    assert_snapshot!(stage.read("pegboard.yaml"), @"
+    mcpServers:
+      github:
+        url: https://api.example.com/v2
+      files:
+        command: npx
+        args: [-y, server-files, /srv]
+        env:
+          ROOT: /srv
+          KEY: ${KEY}
+      ws:
+        type: websocket
+        url: wss://example.com/ws
+        toolsAllowed: [a, b]
+      notes:
+        command: notes
+        args: [--quiet]
+      late:
+        command: late-server
+        env:
+          LATE_TOKEN: ${LATE_TOKEN}
+    toolboxes:
+      dev:
+        mcpServers:
+          codex:
+            url: https://example.com/codex
+            headers:
+              Authorization: Bearer ${CODEX_TOKEN}
+    ");
+    assert_snapshot!(stage.read("~/.config/pegboard/pegboard.yaml"), @"
+    mcpServers:
+      old:
+        type: sse
+        url: https://example.com/sse
+        enabled: false
+    ");
+}
+
+/// What commands say, one after the other.
+fn said(stage: &Stage, lines: &[&str]) -> String {
+    let told: Vec<String> = lines.iter().map(|line| format!("$ {line}\n{}", stage.run(line))).collect();
+    told.join("\n")
+}
+
+#[test]
+fn what_nobody_can_mean_is_told_with_what_they_may() {
+    let lines = [
+        "add",
+        "add b",
+        "add b npx",
+        "add b https://x -- npx",
+        "add b https://x -e A=1",
+        "add b -H A:1 -- npx",
+        "add b -t http -- npx",
+        "add b https://x -t stdio",
+        "add b c! https://x",
+        "add json b [1]",
+        "add json b {",
+    ];
+    assert_snapshot!(said(&Stage::new(), &lines), @"");
+}
+
+#[test]
+fn what_would_be_no_configuration_is_not_written() {
+    let stage = Stage::with("pegboard.yaml", "mcpServers: {a: {command: a}}\n");
+    let lines = [
+        "add c! https://example.com",
+        "add agent -- npx",
+        "add json b {\"comand\":\"x\"}",
+        "add b https://example.com --queue nowhere",
+        "add b https://example.com --cache soon",
+    ];
+    assert_snapshot!(said(&stage, &lines), @"");
+    assert_eq!(stage.read("pegboard.yaml"), "mcpServers: {a: {command: a}}\n");
+}
+
+#[test]
+fn tools_services_and_agents_are_added() {
+    let stage = Stage::with("pegboard.yaml", "# Mine\nmcpServers: {}\n");
+    stage.write("api.yaml", "openapi: 3.1.0\ninfo: {title: It, version: '1'}\npaths: {}\n");
+    stage.write(
+        "agents/terse.md",
+        "---\ndescription: Says it briefly\nmodels: [local/small]\n---\nBe brief.\n",
+    );
+    assert_snapshot!(stage.run_of(&["add", "rest", "get_user", "https://api.example.org/users/{id}", "-d", "One user", "--param", "verbose:boolean?"]), @"Added tool get_user: pegboard.yaml");
+    assert_snapshot!(stage.run_of(&["add", "rest", "make", "https://api.example.org/users?k=${KEY:-1}", "-X", "post", "--param", "name", "--param", "age:integer?"]), @"Added tool make: pegboard.yaml");
+    assert_snapshot!(stage.run("add rest bad https://x --param a:strin"), @"
+    (stderr) error[usage]: 'strin' is no kind of value
+      help: did you mean string?
+    (exit 2)
+    ");
+    assert_snapshot!(stage.run("add openapi it api.yaml --method GET --tag a,b"), @"Added service it: pegboard.yaml");
+    assert_snapshot!(stage.run("add agent agents/terse.md"), @"Added agent agents/terse.md: pegboard.yaml");
+    assert_snapshot!(stage.run("add agent agents/terse.md"), @"
+    (stderr) error[name_taken]: the agent agents/terse.md is in pegboard.yaml already
+    (exit 2)
+    ");
+    assert_snapshot!(stage.read("pegboard.yaml"), @"
+    # Mine
+    mcpServers: {}
+    restTools:
+      get_user:
+        description: One user
+        url: https://api.example.org/users/${parameters.id}
+        parametersSchema:
+          type: object
+          properties:
+            verbose:
+              type: boolean
+            id:
+              type: string
+          required: [id]
+        queryParamNames: [verbose]
+      make:
+        description: POST https://api.example.org/users?k=${KEY:-1}
+        method: POST
+        url: https://api.example.org/users?k=${KEY:-1}
+        parametersSchema:
+          type: object
+          properties:
+            name:
+              type: string
+            age:
+              type: integer
+          required: [name]
+        bodyTemplate:
+          name: ${parameters.name}
+          age: ${parameters.age}
+    openapiSpecs:
+      it:
+        spec: api.yaml
+        tagFilter: [a, b]
+        includeMethods: [get]
+    agents: [agents/terse.md]
+    ");
+}
+
+#[test]
+fn a_dry_run_shows_the_change_and_makes_none() {
+    let stage = Stage::with("pegboard.yaml", "# Mine\nmcpServers:\n  a: {command: a} # first\n");
+    assert_snapshot!(stage.run("add b --dry-run -e TOKEN=abc -- b"), @"
+    --- pegboard.yaml
+    +++ pegboard.yaml
+    @@ -1,3 +1,7 @@
+     # Mine
+     mcpServers:
+       a: {command: a} # first
+    +  b:
+    +    command: b
+    +    env:
+    +      TOKEN: ***
+    ");
+    assert_snapshot!(stage.run("rm a --dry-run --json"), @r#"
+    {
+      "removed": [
+        {
+          "name": "a",
+          "section": "mcpServers",
+          "toolbox": "default"
+        }
+      ],
+      "file": "~/project/pegboard.yaml",
+      "changed": false,
+      "diff": "--- pegboard.yaml\n+++ pegboard.yaml\n@@ -1,3 +1,2 @@\n # Mine\n-mcpServers:\n-  a: {command: a} # first\n+mcpServers: {}\n"
+    }
+    "#);
+    assert_snapshot!(stage.run("disable a --dry-run"), @"
+    --- pegboard.yaml
+    +++ pegboard.yaml
+    @@ -1,3 +1,3 @@
+     # Mine
+     mcpServers:
+    -  a: {command: a} # first
+    +  a: {command: a, enabled: false} # first
+    ");
+    assert_snapshot!(stage.run("enable a --dry-run"), @"Nothing would change");
+    assert_eq!(stage.read("pegboard.yaml"), "# Mine\nmcpServers:\n  a: {command: a} # first\n");
+}
+
+const MIXED: &str = "# Mine
+toolboxes:
+  dev:
+    mcpServers:
+      # For code
+      github: # the big one
+        url: https://example.com/mcp
+        toolsDenied: [delete_*, push]
+  ops:
+    mcpServers:
+      github: {url: https://example.com/ops, disabled: false}
+      files: {command: files, toolsAllowed: [read]}
+";
+
+#[test]
+fn what_is_removed_goes_with_its_comments() {
+    let stage = Stage::with("pegboard.yaml", MIXED);
+    assert_snapshot!(stage.run("rm github"), @"
+    (stderr) error[ambiguous]: there are several 'github'
+      help: say which: dev/github, ops/github
+    (exit 2)
+    ");
+    assert_snapshot!(stage.run("rm fils"), @"
+    (stderr) error[unknown_server]: there is no 'fils' in the configuration
+      help: did you mean files?
+    (exit 4)
+    ");
+    assert_snapshot!(stage.run("rm files/read"), @"
+    (stderr) error[usage]: 'read' is a tool of a server, and is not in the file
+      help: switch it off: pegboard disable files/read
+    (exit 2)
+    ");
+    assert_snapshot!(stage.run("rm dev/github files"), @"Removed server github, server files: pegboard.yaml");
+    assert_snapshot!(stage.read("pegboard.yaml"), @"
+    # Mine
+    toolboxes:
+      dev:
+        mcpServers: {}
+      ops:
+        mcpServers:
+          github: {url: https://example.com/ops, disabled: false}
+    ");
+    assert_snapshot!(stage.run("rm github -o json"), @r#"
+    {
+      "removed": [
+        {
+          "name": "github",
+          "section": "mcpServers",
+          "toolbox": "ops"
+        }
+      ],
+      "file": "~/project/pegboard.yaml",
+      "changed": true
+    }
+    "#);
+    assert_snapshot!(stage.run("rm github"), @"
+    (stderr) error[unknown_server]: there is no 'github' in the configuration
+      help: nothing is in it yet: pegboard add NAME URL
+    (exit 4)
+    ");
+}
+
+#[test]
+fn servers_and_tools_are_switched_in_the_words_of_the_file() {
+    let stage = Stage::with("pegboard.yaml", MIXED);
+    for line in [
+        "disable dev/github",
+        "disable ops/github",
+        "disable ops/github",
+        "disable files/write files/read",
+        "enable dev/github/push",
+        "enable files/write",
+    ] {
+        stage.run(line);
+    }
+    assert_snapshot!(stage.run("enable dev/github/delete_all"), @"
+    (stderr) error[usage]: 'delete_all' is denied by 'delete_*', with others
+      help: change toolsDenied of github in pegboard.yaml by hand
+    (exit 2)
+    ");
+    assert_snapshot!(stage.run("disable ops/github"), @"Already disabled ops/github: pegboard.yaml");
+    assert_snapshot!(stage.run("enable ops/github"), @"Enabled ops/github: pegboard.yaml");
+    assert_snapshot!(stage.run("disable nothing"), @"
+    (stderr) error[unknown_server]: there is no 'nothing' in the configuration
+      help: there are github, github, files
+    (exit 4)
+    ");
+    assert_snapshot!(stage.read("pegboard.yaml"), @"
+    # Mine
+    toolboxes:
+      dev:
+        mcpServers:
+          # For code
+          github: # the big one
+            url: https://example.com/mcp
+            toolsDenied: [delete_*]
+            enabled: false
+      ops:
+        mcpServers:
+          github: {url: https://example.com/ops, disabled: false}
+          files: {command: files, toolsAllowed: [read, write], toolsDenied: [read]}
+    ");
+}
+
+#[test]
+fn a_file_is_begun_once() {
+    let stage = Stage::new();
+    assert_snapshot!(stage.run("init"), @"
+    Wrote pegboard.yaml
+    (stderr) Next: pegboard add NAME URL   or   pegboard import
+    ");
+    assert_snapshot!(stage.without_paths(&stage.read("pegboard.yaml")), @r#"
+    # yaml-language-server: $schema=~/.config/pegboard/pegboard.schema.json
+    # The tools of this folder, for every client:  pegboard serve
+    mcpServers: {}
+      # files:
+      #   command: npx
+      #   args: [-y, "@modelcontextprotocol/server-filesystem", .]
+      # github:
+      #   url: https://api.githubcopilot.com/mcp/
+      #   headers: {Authorization: "Bearer ${GITHUB_TOKEN}"}
+    "#);
+    assert_snapshot!(stage.run("init"), @"
+    (stderr) error[file_there]: pegboard.yaml is there already
+      help: add to it with pegboard add, or replace it with --force
+    (exit 2)
+    ");
+    stage.run("add files -- my-server");
+    assert_snapshot!(stage.without_paths(&stage.read("pegboard.yaml")), @r#"
+    # yaml-language-server: $schema=~/.config/pegboard/pegboard.schema.json
+    # The tools of this folder, for every client:  pegboard serve
+    mcpServers:
+      files:
+        command: my-server
+      # files:
+      #   command: npx
+      #   args: [-y, "@modelcontextprotocol/server-filesystem", .]
+      # github:
+      #   url: https://api.githubcopilot.com/mcp/
+      #   headers: {Authorization: "Bearer ${GITHUB_TOKEN}"}
+    "#);
+    stage.run("init --force");
+    assert!(!stage.read("pegboard.yaml").contains("my-server"));
+    for name in ["pegboard.json", "pegboard.toml"] {
+        let stage = Stage::new();
+        stage.run(&format!("init --config {name}"));
+        stage.run(&format!("add files --config {name} -- my-server"));
+        assert!(stage.read(name).contains("my-server"), "{}", stage.read(name));
+        assert!(stage.read(name).contains("schema"));
+    }
+    assert!(stage.path("~/.config/pegboard/pegboard.schema.json").is_file());
+}
+
+#[test]
+fn a_file_that_is_wrong_is_not_changed() {
+    let stage = Stage::with("pegboard.yaml", "mcpServrs: {}\n");
+    assert_snapshot!(stage.run("add a -- a"), @"
+    (stderr) error[config_invalid]: ~/project/pegboard.yaml:1:1  mcpServrs
+       1 | mcpServrs: {}
+         | ^^^^^^^^^ unknown setting
+      help: did you mean mcpServers?
+    1 error: nothing of this file is used
+    ");
+    let aliases = "base: &base {command: a}\nmcpServers: {a: *base}\npegboard: 1\n";
+    stage.write("mine.yaml", &format!("_{aliases}"));
+    assert_snapshot!(stage.run("disable a --config mine.yaml"), @"
+    (stderr) error[config_invalid]: mine.yaml:2:17  mcpServers.a.enabled
+       2 | mcpServers: {a: *base}
+         |                 ^^^^^ an alias stands here, and what it names is elsewhere
+      help: the file was not changed; change mcpServers.a.enabled in it by hand
+    (exit 3)
+    ");
+}
