@@ -215,6 +215,11 @@ impl Client {
         Some(fill(template, &Facts { name, command: "", args: &[], url }))
     }
 
+    /// Its files in the folder of a project, as the table has them.
+    pub(crate) fn project(&self) -> &[String] {
+        &self.project
+    }
+
     /// Every word for it.
     fn words(&self) -> impl Iterator<Item = &str> {
         std::iter::once(self.name.as_str()).chain(self.aliases.iter().map(String::as_str))

@@ -7,11 +7,22 @@ use crate::read::Reader;
 use crate::tree::{Node, Span};
 
 mod agents;
+mod catalogue;
+mod environment;
+mod file;
+mod foreign;
+mod gateway;
+mod made;
 pub(crate) mod native;
 mod openapi;
 mod providers;
+mod recognise;
+mod registry;
 mod rest;
 mod server;
+mod single;
+mod syntax;
+mod words;
 mod workbench;
 
 pub(crate) use native::{root_names, toolbox_names};
@@ -19,10 +30,57 @@ pub(crate) use native::{root_names, toolbox_names};
 /// Whose words a file uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Dialect {
-    /// Our own, which many clients share as far as `mcpServers` goes.
+    /// Our own.
     Native,
     /// That of a workbench: toolboxes, each with a description and servers.
     Workbench,
+    /// `mcpServers`, as most clients have it, and we.
+    McpServers,
+    /// Servers by their names, and nothing around them.
+    Bare,
+    /// The settings of Claude Code, with servers for all folders and for single ones.
+    ClaudeCode,
+    /// `mcpServers` of Cline or Roo Code, which count in seconds.
+    Cline,
+    /// The settings of Gemini CLI or of Qwen Code.
+    Gemini,
+    /// `mcpServers` of mcphub.
+    McpHub,
+    /// `mcpServers` beside the `mcpProxy` of another proxy.
+    McpProxy,
+    /// `mcpServers` as a list, as Continue has it.
+    Continue,
+    /// `servers` and `inputs` of VS Code.
+    VsCode,
+    /// `context_servers` of Zed.
+    Zed,
+    /// `mcp_servers` of Codex.
+    Codex,
+    /// `mcp` of `OpenCode`.
+    OpenCode,
+    /// `mcp` of Crush.
+    Crush,
+    /// `extensions` of Goose.
+    Goose,
+    /// Targets of agentgateway.
+    AgentGateway,
+    /// One server as a registry describes it.
+    Registry,
+    /// One server in Python, as fastmcp describes it.
+    FastMcp,
+    /// A catalogue of servers in containers, as Docker has it.
+    DockerCatalog,
+    /// The description of a web service.
+    OpenApi,
+}
+
+/// What is known about a file beside what is in it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Place<'p> {
+    /// Where it is.
+    pub(crate) path: &'p Path,
+    /// The folder that it is read for, if it is read for one.
+    pub(crate) project: Option<&'p Path>,
 }
 
 impl Dialect {
@@ -32,24 +90,63 @@ impl Dialect {
             Self::Native
         } else if is_named(path, "workbench") || workbench::is_one(root) {
             Self::Workbench
-        } else {
+        } else if root.get("toolboxes").is_some() {
             Self::Native
+        } else {
+            recognise::recognise(path, root).unwrap_or(Self::Native)
+        }
+    }
+
+    /// What it is called.
+    pub fn title(self) -> &'static str {
+        match self {
+            Self::Native => "pegboard",
+            Self::Workbench => "workbench",
+            Self::McpServers => "mcpServers",
+            Self::Bare => "servers by name",
+            Self::ClaudeCode => "Claude Code",
+            Self::Cline => "Cline",
+            Self::Gemini => "Gemini CLI",
+            Self::McpHub => "mcphub",
+            Self::McpProxy => "mcp-proxy",
+            Self::Continue => "Continue",
+            Self::VsCode => "VS Code",
+            Self::Zed => "Zed",
+            Self::Codex => "Codex",
+            Self::OpenCode => "OpenCode",
+            Self::Crush => "Crush",
+            Self::Goose => "Goose",
+            Self::AgentGateway => "agentgateway",
+            Self::Registry => "registry",
+            Self::FastMcp => "fastmcp",
+            Self::DockerCatalog => "Docker catalogue",
+            Self::OpenApi => "OpenAPI",
         }
     }
 
     /// What its root is called in messages.
     pub(crate) fn label(self) -> Way {
-        match self {
-            Self::Native => Way::default(),
-            Self::Workbench => Way::default().key("config"),
-        }
+        if self == Self::Workbench { Way::default().key("config") } else { Way::default() }
+    }
+
+    /// Whether its words are others than ours.
+    pub(crate) fn is_translated(self) -> bool {
+        !matches!(self, Self::Native | Self::Workbench | Self::McpServers)
     }
 
     /// The same in our own words. Every value keeps its place.
-    pub(crate) fn translate(self, root: Node, remarks: &mut Remarks) -> Node {
-        match self {
-            Self::Native => root,
-            Self::Workbench => workbench::translate(root, remarks),
+    pub(crate) fn translate(self, root: Node, place: &Place<'_>, remarks: &mut Remarks) -> Node {
+        let words = words::words(self);
+        match (self, &words) {
+            (Self::Native, _) => root,
+            (Self::Workbench, _) => workbench::translate(root, remarks),
+            (Self::FastMcp, _) => single::translate_fastmcp(&root, place.path, remarks),
+            (Self::OpenApi, _) => single::translate_openapi(&root, place.path),
+            (Self::Registry, _) => registry::translate(&root, remarks),
+            (Self::AgentGateway, Some(words)) => gateway::translate(words, &root, remarks),
+            (Self::DockerCatalog, Some(words)) => catalogue::translate(words, &root, remarks),
+            (_, Some(words)) => file::translate(self, words, &root, place, remarks),
+            (_, None) => root,
         }
     }
 }

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use serde_json::Value as Json;
 
 use crate::configuration::{Configuration, Effective};
-use crate::dialect::{self, Dialect, Remarks, native};
+use crate::dialect::{self, Dialect, Place, Remarks, native};
 use crate::error::ConfigurationError;
 use crate::inputs::WantedInput;
 use crate::problem::{Problem, Severity};
@@ -290,7 +290,9 @@ impl Stack {
             self.texts.push(text);
             return Ok(None);
         }
-        let root = dialect.translate(root, &mut self.remarks);
+        let place = Place { path, project: None };
+        text.written = dialect.is_translated().then(|| root.clone());
+        let root = dialect.translate(root, &place, &mut self.remarks);
         text.veil(&root);
         let is_one =
             dialect != Dialect::Native || native::is_configuration(&root, text.strictness, &mut self.remarks);

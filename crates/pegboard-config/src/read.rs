@@ -109,6 +109,11 @@ impl<'r> Reader<'r> {
         &self.texts[span.text]
     }
 
+    /// What variables are looked up in at a place.
+    pub(crate) fn surroundings(&self, span: Span) -> &Surroundings<'r> {
+        &self.surroundings[span.text]
+    }
+
     /// Tells an error.
     pub(crate) fn error(
         &mut self,
@@ -397,7 +402,8 @@ impl<'r> Reader<'r> {
         help: Option<String>,
     ) -> Problem {
         let text = self.text(span);
-        text.problem(severity, (span, text.label.join(path).to_string()), message, help)
+        let path = text.written_way(span).unwrap_or_else(|| text.label.join(path));
+        text.problem(severity, (span, path.to_string()), message, help)
     }
 }
 

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use crate::dialect::Dialect;
 use crate::error::ConfigurationError;
-use crate::path::Path as Way;
+use crate::path::{Path as Way, Step};
 use crate::problem::{Problem, Severity, Snippet};
 use crate::tree::{Node, Span, Value};
 
@@ -90,6 +90,8 @@ pub(crate) struct Text {
     pub(crate) strictness: Strictness,
     /// What its root is called.
     pub(crate) label: Way,
+    /// What was written, where what is read is in other words.
+    pub(crate) written: Option<Node>,
     /// Where the lines begin.
     lines: Vec<usize>,
     /// Values that nobody should see. `None` if it is not known which they are: then all are.
@@ -136,6 +138,7 @@ impl Text {
             folder,
             strictness: Strictness::Strict,
             label: Way::default(),
+            written: None,
             lines,
             veils: None,
         }
@@ -144,6 +147,13 @@ impl Text {
     /// Learns from a tree of it what nobody should see: keys, and the values of `env` and `headers`, wherever they are.
     pub(crate) fn veil(&mut self, root: &Node) {
         find_veiled(root, self.veils.get_or_insert_default());
+    }
+
+    /// The way to what was written at a place, if that is in other words than what is read.
+    pub(crate) fn written_way(&self, span: Span) -> Option<Way> {
+        let mut search = Search { span, found: (usize::MAX, Way::default()) };
+        search.walk(self.written.as_ref()?, &Way::default());
+        Some(search.found.1)
     }
 
     /// What was written at a place.
@@ -200,6 +210,41 @@ impl Text {
     }
 }
 
+/// Looks for the smallest value around a place. An object of TOML may be around less than what is in it.
+struct Search {
+    span: Span,
+    /// How long the smallest one is, and the way to it.
+    found: (usize, Way),
+}
+
+impl Search {
+    fn walk(&mut self, node: &Node, way: &Way) {
+        self.look_at(node.span, way);
+        match &node.value {
+            Value::List(items) => {
+                for (index, item) in items.iter().enumerate() {
+                    self.walk(item, &way.step(Step::Index(index)));
+                }
+            }
+            Value::Map(entries) => {
+                for entry in entries {
+                    let way = way.key(&entry.key);
+                    self.look_at(entry.key_span, &way);
+                    self.walk(&entry.value, &way);
+                }
+            }
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::Text(_) => {}
+        }
+    }
+
+    fn look_at(&mut self, around: Span, way: &Way) {
+        let n_bytes = around.end - around.start;
+        if around.start <= self.span.start && self.span.end <= around.end && n_bytes < self.found.0 {
+            self.found = (n_bytes, way.clone());
+        }
+    }
+}
+
 /// The nearest place before `at` where a character begins.
 fn floor(text: &str, at: usize) -> usize {
     (0..=at.min(text.len())).rev().find(|&at| text.is_char_boundary(at)).unwrap_or(0)
@@ -210,12 +255,38 @@ pub(crate) fn is_veiling(key: &str) -> bool {
     matches!(key, "apiKey" | "credentials" | "env" | "environment" | "headers")
 }
 
+/// Whether the values under this key are secret in a file of another program.
+fn is_veiling_elsewhere(key: &str) -> bool {
+    const NAMES: [&str; 9] = [
+        "auth",
+        "authTokens",
+        "environmentVariables",
+        "envs",
+        "http_headers",
+        "inputs",
+        "oauth",
+        "requestOptions",
+        "settings",
+    ];
+    NAMES.contains(&key)
+}
+
+/// Whether a text under this key is a secret, whoever's file it is in.
+fn is_secret(key: &str) -> bool {
+    let key = key.to_lowercase().replace(['-', '_'], "");
+    ["token", "secret", "password", "apikey", "credential"].iter().any(|word| key.contains(word))
+}
+
 fn find_veiled(node: &Node, veils: &mut Vec<Span>) {
     match &node.value {
         Value::List(items) => items.iter().for_each(|item| find_veiled(item, veils)),
         Value::Map(entries) => {
             for entry in entries {
-                if is_veiling(&entry.key) {
+                let is_text = matches!(entry.value.value, Value::Text(_));
+                if is_veiling(&entry.key)
+                    || is_veiling_elsewhere(&entry.key)
+                    || (is_text && is_secret(&entry.key))
+                {
                     add_scalars(&entry.value, veils);
                 } else {
                     find_veiled(&entry.value, veils);

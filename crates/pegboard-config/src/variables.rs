@@ -8,8 +8,13 @@ use std::io::Read;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
+use crate::clients::{Client, clients};
+
 /// How many bytes of a file `${file:…}` takes.
 const MAX_FILE_BYTES: u64 = 64 * 1024;
+
+/// What the names of variables begin with that hold what a person would be asked for.
+const ANSWER: &str = "PEGBOARD_INPUT_";
 
 /// What variables are looked up in.
 pub(crate) struct Surroundings<'s> {
@@ -77,7 +82,7 @@ impl Surroundings<'_> {
             filled.text.push_str(&text[range]);
             return;
         }
-        match Reference::read(inner).ok_or_else(malformed).and_then(|found| self.resolve(&found)) {
+        match Reference::read(inner).ok_or_else(|| malformed(inner)).and_then(|found| self.resolve(&found)) {
             Ok(Found::Plain(value)) => filled.text.push_str(&value),
             Ok(Found::Secret(value)) => {
                 filled.text.push_str(&value);
@@ -99,14 +104,21 @@ impl Surroundings<'_> {
     fn resolve<'t>(&self, reference: &Reference<'t>) -> Result<Found<'t>, Missing> {
         match reference {
             Reference::Folder => Ok(Found::Plain(self.folder.display().to_string())),
+            Reference::Workspace => Ok(Found::Plain(workspace_of(&self.folder).display().to_string())),
+            Reference::WorkspaceName => {
+                let name = workspace_of(&self.folder).file_name();
+                Ok(Found::Plain(name.unwrap_or_default().to_string_lossy().into_owned()))
+            }
+            Reference::Separator => Ok(Found::Plain(std::path::MAIN_SEPARATOR.to_string())),
             Reference::Home => {
                 let home = (self.environment)("HOME").or_else(|| (self.environment)("USERPROFILE"));
                 home.map(Found::Plain).ok_or_else(|| not_set("HOME", None))
             }
             Reference::File(path) => self.read_file(path).map(Found::Secret),
-            Reference::Input(id) => {
-                let name = format!("PEGBOARD_INPUT_{}", id.to_uppercase().replace(['-', '.', ' '], "_"));
-                (self.environment)(&name).map(Found::Secret).ok_or_else(|| not_set(&name, None))
+            Reference::Input { id, default } => {
+                let name = format!("{ANSWER}{}", id.to_uppercase().replace(['-', '.', ' '], "_"));
+                let answer = (self.environment)(&name).map(Found::Secret);
+                answer.or(default.map(Found::Default)).ok_or_else(|| not_set(&name, None))
             }
             Reference::Variable { name, otherwise } => match ((self.environment)(name), otherwise) {
                 (Some(value), _) => Ok(Found::Secret(value)),
@@ -117,7 +129,8 @@ impl Surroundings<'_> {
         }
     }
 
-    fn read_file(&self, path: &str) -> Result<String, Missing> {
+    /// The text of a file beside the one that is read.
+    pub(crate) fn read_file(&self, path: &str) -> Result<String, Missing> {
         let path = self.folder.join(path);
         let unusable = |why: String| Missing {
             needs: None,
@@ -149,10 +162,10 @@ enum Found<'t> {
 }
 
 /// Why a reference leads to nothing.
-struct Missing {
+pub(crate) struct Missing {
     needs: Option<String>,
-    message: String,
-    help: String,
+    pub(crate) message: String,
+    pub(crate) help: String,
 }
 
 fn not_set(name: &str, message: Option<&str>) -> Missing {
@@ -163,17 +176,28 @@ fn not_set(name: &str, message: Option<&str>) -> Missing {
             || format!("the variable {name} is not set"),
             |told| format!("the variable {name} is not set: {told}"),
         ),
-        help: format!("export {name}=…   or give a default: ${{{name}:-}}"),
+        help: if name.starts_with(ANSWER) {
+            format!("export {name}=…")
+        } else {
+            format!("export {name}=…   or give a default: ${{{name}:-}}")
+        },
     }
 }
 
 /// It does not say what was written, since a secret may be among it.
-fn malformed() -> Missing {
+fn malformed(inner: &str) -> Missing {
+    if ["command:", "config:"].iter().any(|word| inner.starts_with(word)) {
+        return Missing {
+            needs: None,
+            message: "only an editor could fill this in".to_owned(),
+            help: "put the value into a variable, and write ${env:NAME}".to_owned(),
+        };
+    }
     Missing {
         needs: None,
         message: "Malformed syntax: this names no variable".to_owned(),
         help: "write ${NAME}, ${NAME:-default}, ${NAME:?message}, ${env:NAME}, ${file:PATH}, ${input:ID}, ${userHome}, \
-               ${configDir} or ${workspaceFolder}, or $${ for the characters themselves"
+               ${configDir}, ${workspaceFolder} or ${workspaceFolderBasename}, or $${ for the characters themselves"
             .to_owned(),
     }
 }
@@ -182,9 +206,12 @@ fn malformed() -> Missing {
 enum Reference<'t> {
     Variable { name: &'t str, otherwise: Option<Otherwise<'t>> },
     File(&'t str),
-    Input(&'t str),
+    Input { id: &'t str, default: Option<&'t str> },
     Home,
     Folder,
+    Workspace,
+    WorkspaceName,
+    Separator,
 }
 
 enum Otherwise<'t> {
@@ -196,14 +223,18 @@ impl<'t> Reference<'t> {
     fn read(inner: &'t str) -> Option<Self> {
         match inner {
             "userHome" => return Some(Self::Home),
-            "configDir" | "workspaceFolder" => return Some(Self::Folder),
+            "configDir" => return Some(Self::Folder),
+            "workspaceFolder" | "cwd" => return Some(Self::Workspace),
+            "workspaceFolderBasename" => return Some(Self::WorkspaceName),
+            "pathSeparator" | "/" => return Some(Self::Separator),
             _ => {}
         }
         if let Some(path) = inner.strip_prefix("file:") {
             return (!path.is_empty()).then_some(Self::File(path));
         }
         if let Some(id) = inner.strip_prefix("input:") {
-            return (!id.is_empty()).then_some(Self::Input(id));
+            let (id, default) = id.split_once(":-").map_or((id, None), |(id, default)| (id, Some(default)));
+            return (!id.is_empty()).then_some(Self::Input { id, default });
         }
         let inner = inner.strip_prefix("env:").unwrap_or(inner);
         let (name, otherwise) = match inner.split_once(':') {
@@ -217,13 +248,27 @@ impl<'t> Reference<'t> {
     }
 }
 
-fn is_name(name: &str) -> bool {
+/// The folder that a file in `folder` is about: one that a client keeps in a folder of its own, such as `.vscode`, is about
+/// the one around it.
+fn workspace_of(folder: &Path) -> &Path {
+    let own = clients().iter().flat_map(Client::project).filter_map(|place| Path::new(place).parent());
+    let n_steps = own.filter(|own| folder.ends_with(own)).map(|own| own.components().count()).max();
+    folder.ancestors().nth(n_steps.unwrap_or(0)).unwrap_or(folder)
+}
+
+/// Whether what stands between the braces is a reference.
+pub(crate) fn is_reference(inner: &str) -> bool {
+    Reference::read(inner).is_some()
+}
+
+/// Whether a variable may have this name.
+pub(crate) fn is_name(name: &str) -> bool {
     name.starts_with(|first: char| first.is_ascii_alphabetic() || first == '_')
         && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
 }
 
 /// How long the reference is that a text begins with. One more may stand in its default.
-fn length_of_reference(text: &str) -> Option<usize> {
+pub(crate) fn length_of_reference(text: &str) -> Option<usize> {
     let mut depth = 0_usize;
     let mut at = 0;
     while at < text.len() {
@@ -280,8 +325,11 @@ mod tests {
             ("$${A}", "${A}"),
             ("${parameters.id}", "${parameters.id}"),
             ("${input:api-key}", "typed"),
+            ("${input:api-key:-none}", "typed"),
+            ("${input:other:-a ${B}}", "a 2"),
             ("${userHome}/x", "/home/ada/x"),
             ("${configDir}", "/etc/pegboard"),
+            ("${workspaceFolder} ${workspaceFolderBasename} ${cwd}", "/etc/pegboard pegboard /etc/pegboard"),
             ("ünï${A}cödé", "ünï1cödé"),
         ] {
             let filled = fill(text);
@@ -309,6 +357,19 @@ mod tests {
                 .map(|fault| (fault.range.clone(), fault.needs.as_deref(), fault.message.as_str()))
                 .collect();
             assert_eq!(told, [(range, needs, message)], "{text}");
+        }
+    }
+
+    #[test]
+    fn a_file_in_the_folder_of_a_client_is_about_the_folder_around_it() {
+        for (folder, workspace) in [
+            ("/src/rocket", "/src/rocket"),
+            ("/src/rocket/.vscode", "/src/rocket"),
+            ("/src/rocket/.kiro/settings", "/src/rocket"),
+            ("/src/rocket/settings", "/src/rocket/settings"),
+            ("/", "/"),
+        ] {
+            assert_eq!(workspace_of(Path::new(folder)), Path::new(workspace), "{folder}");
         }
     }
 

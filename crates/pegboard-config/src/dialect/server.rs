@@ -6,6 +6,7 @@ use pegboard_core::settings::mcp::{InvalidSettings, McpServerEntry, McpServerSet
 use pegboard_core::settings::{QueueSettings, ServerSettings};
 use serde::de::DeserializeOwned;
 
+use super::environment;
 use super::native::{check_range, subset};
 use crate::configuration::{Server, Toolbox};
 use crate::near::near;
@@ -88,7 +89,8 @@ fn describe(reader: &mut Reader<'_>, node: &Node, way: &Path, missing: Missing) 
         reader.error(node.span, way, format!("a server is an object, not {}", node.kind()), None);
         return None;
     };
-    let filled = filled(reader, node, entries, way, (missing, "toolSchemas"));
+    let mut filled = filled(reader, node, entries, way, (missing, "toolSchemas"));
+    environment::complete(reader, &mut filled, way, missing);
     let (connection, settings, tools) = split(reader, &filled, way, &McpServerSettings::FIELDS);
     for tool in tools.get("tools").and_then(Node::entries).unwrap_or_default() {
         check_range(reader, &tool.value, &way.key("tools").key(&tool.key), "priority", (-10, 10));

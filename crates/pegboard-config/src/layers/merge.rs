@@ -12,7 +12,7 @@ const NAMES_OF_QUEUE: [(&str, &str); 3] = [
     ("defaultTimeoutMs", "defaultTimeout"),
 ];
 /// What belongs to a server that is a program.
-const OF_PROGRAM: [&str; 5] = ["command", "args", "env", "environment", "cwd"];
+const OF_PROGRAM: [&str; 7] = ["command", "args", "env", "environment", "envFile", "passEnv", "cwd"];
 /// What belongs to a server that has an address.
 const OF_ADDRESS: [&str; 2] = ["url", "headers"];
 

@@ -263,11 +263,11 @@ fn every_variable_that_is_missing_is_told() {
     error[config_invalid]: pegboard.missing.json:4:30  mcpServers.nameless.command
        4 |     "nameless": {"command": "${}", "args": ["${A:default}"]}
          |                              ^^^ Malformed syntax: this names no variable
-      help: write ${NAME}, ${NAME:-default}, ${NAME:?message}, ${env:NAME}, ${file:PATH}, ${input:ID}, ${userHome}, ${configDir} or ${workspaceFolder}, or $${ for the characters themselves
+      help: write ${NAME}, ${NAME:-default}, ${NAME:?message}, ${env:NAME}, ${file:PATH}, ${input:ID}, ${userHome}, ${configDir}, ${workspaceFolder} or ${workspaceFolderBasename}, or $${ for the characters themselves
     error[config_invalid]: pegboard.missing.json:4:46  mcpServers.nameless.args[0]
        4 |     "nameless": {"command": "${}", "args": ["${A:default}"]}
          |                                              ^^^^^^^^^^^^ Malformed syntax: this names no variable
-      help: write ${NAME}, ${NAME:-default}, ${NAME:?message}, ${env:NAME}, ${file:PATH}, ${input:ID}, ${userHome}, ${configDir} or ${workspaceFolder}, or $${ for the characters themselves
+      help: write ${NAME}, ${NAME:-default}, ${NAME:?message}, ${env:NAME}, ${file:PATH}, ${input:ID}, ${userHome}, ${configDir}, ${workspaceFolder} or ${workspaceFolderBasename}, or $${ for the characters themselves
     "#);
 }
 
@@ -383,7 +383,7 @@ fn a_workbench_file_needs_toolboxes() {
 #[test]
 fn secrets_are_starred_out() {
     assert_snapshot!(told("bad/secrets.json"), @r#"
-    secrets.json Json Native
+    secrets.json Json McpServers
     default: Default toolbox
       a: (mcpServers.a.env.L: expected a text, not a list)
     error[config_invalid]: secrets.json:1:116  mcpServers.a.env.L

@@ -22,14 +22,11 @@ fn a_workbench_file_is_read_as_its_users_know_it() {
 #[test]
 fn a_file_of_other_clients_is_the_default_toolbox() {
     assert_snapshot!(told("good/mcp.json"), @r#"
-    mcp.json Json Native
+    mcp.json Json McpServers
     default: Default toolbox
       github: http https://api.example.com/mcp/ {"Authorization": ***}
       search: uvx ["search-server"] ["SEARCH_KEY="] (off)
       files: npx ["-y", "files-server", "/home/ada/notes"] []
-    warning: mcp.json:11:87  mcpServers.files.alwaysAllow
-      11 | …"npx", "args": ["-y", "files-server", "${userHome}/notes"], "alwaysAllow": ["read_file"] },
-         |                                                              ^^^^^^^^^^^^^ unknown setting, which is left alone
     "#);
 }
 
@@ -82,7 +79,7 @@ fn toml_keeps_the_order_of_the_file() {
 #[test]
 fn a_file_without_an_ending_is_read_by_how_it_begins() {
     assert_snapshot!(told("good/plain"), @r#"
-    plain Yaml Native
+    plain Yaml McpServers
     default: Default toolbox
       clock: clock [] [] cache="off"
     "#);

@@ -161,8 +161,8 @@ fn whoever_names_files_gets_the_tools_of_these_and_the_settings_of_the_user() {
         Layers::new(folder.path()).user(&at("user.yaml")).file(&at("one.yaml")).file(&at("two.json"));
     assert_snapshot!(told(folder.path(), load_layers(&layers, &environment)), @r#"
     user.yaml Yaml Native
-    one.yaml Yaml Native
-    two.json Json Native
+    one.yaml Yaml McpServers
+    two.json Json McpServers
     toolTimeout="3m"
     start="eager"
     default: Default toolbox
@@ -207,22 +207,22 @@ fn problems_are_told_with_the_source_that_they_are_in() {
 fn a_foreign_file_stays_lenient_beside_one_of_ours() {
     let folder = folder(&[
         ("pegboard.yaml", "mcpServers: {a: {command: a}}"),
-        ("mcp.json", r#"{"mcpServers": {"a": {"alwaysAllow": ["x"]}}, "theme": "dark"}"#),
+        ("mcp.json", r#"{"mcpServers": {"a": {"flavour": ["x"]}}, "theme": "dark"}"#),
     ]);
     let layers = Layers::new(folder.path())
         .file(&folder.path().join("pegboard.yaml"))
         .file(&folder.path().join("mcp.json"));
     assert_snapshot!(told(folder.path(), load_layers(&layers, &environment)), @r#"
     pegboard.yaml Yaml Native
-    mcp.json Json Native
+    mcp.json Json McpServers
     default: Default toolbox
       a: a [] []
-    warning: mcp.json:1:23  mcpServers.a.alwaysAllow
-       1 | {"mcpServers": {"a": {"alwaysAllow": ["x"]}}, "theme": "dark"}
-         |                       ^^^^^^^^^^^^^ unknown setting, which is left alone
-    warning: mcp.json:1:47  theme
-       1 | {"mcpServers": {"a": {"alwaysAllow": ["x"]}}, "theme": "dark"}
-         |                                               ^^^^^^^ unknown setting, which is left alone
+    warning: mcp.json:1:23  mcpServers.a.flavour
+       1 | {"mcpServers": {"a": {"flavour": ["x"]}}, "theme": "dark"}
+         |                       ^^^^^^^^^ unknown setting, which is left alone
+    warning: mcp.json:1:43  theme
+       1 | {"mcpServers": {"a": {"flavour": ["x"]}}, "theme": "dark"}
+         |                                           ^^^^^^^ theme is no setting of ours, and left alone
     "#);
 }
 

@@ -12,9 +12,11 @@ use serde_json::{Map, Value, json};
 
 mod agents;
 mod bad;
+mod dialects;
 mod docs;
 mod edits;
 mod edits_at_random;
+mod foreign;
 mod found;
 mod good;
 mod layers;
@@ -35,6 +37,7 @@ fn environment(name: &str) -> Option<String> {
         "GITHUB_TOKEN" => "ghp_0123456789",
         "HOME" => "/home/ada",
         "KEY" => "sk-from-outside",
+        "PEGBOARD_INPUT_KEY_OF_THE_API" => "typed-by-ada",
         _ => return None,
     };
     Some(value.to_owned())

@@ -94,6 +94,12 @@ pub struct McpServerSettings {
     /// The program's environment, beside what every program needs.
     #[serde(alias = "environment")]
     pub env: IndexMap<String, Secret>,
+    /// A file with more of its environment, a `NAME=value` in each line. Whoever reads the configuration puts them
+    /// into `env`, where those count that are there already.
+    pub env_file: Option<PathBuf>,
+    /// Names of variables that the program gets as they are, if they are set. Whoever reads the configuration puts
+    /// them into `env`.
+    pub pass_env: Vec<String>,
     /// Whether it is used; it is unless this says no.
     pub enabled: Option<bool>,
     /// Whether it is not used.
@@ -114,7 +120,7 @@ pub struct McpServerSettings {
 
 impl McpServerSettings {
     /// What the settings are called where a person writes them.
-    pub const FIELDS: [&str; 16] = [
+    pub const FIELDS: [&str; 18] = [
         "type",
         "command",
         "args",
@@ -122,6 +128,8 @@ impl McpServerSettings {
         "headers",
         "env",
         "environment",
+        "envFile",
+        "passEnv",
         "enabled",
         "disabled",
         "cwd",

@@ -1,0 +1,53 @@
+//! Files that are about one thing alone: a server in Python, or a web service.
+
+use std::path::Path;
+
+use super::Remarks;
+use super::file::plain_name;
+use super::foreign::{entry_of, rewrite, words_of};
+use super::made::{as_text, entry, map, text};
+use super::syntax::{Answers, Syntax};
+use crate::path::Path as Way;
+use crate::tree::Node;
+
+/// A server in Python that `fastmcp run` starts by this very file.
+pub(super) fn translate_fastmcp(root: &Node, path: &Path, remarks: &mut Remarks) -> Node {
+    let span = root.span;
+    let source = root.get("source");
+    let script = source.and_then(|source| source.get("path")).and_then(as_text).unwrap_or("server");
+    let name = plain_name(&Path::new(script).file_stem().unwrap_or_default().to_string_lossy());
+    let file = path.file_name().unwrap_or_default().to_string_lossy();
+    let args =
+        ["run".to_owned(), format!("${{configDir}}/{file}"), "--transport".to_owned(), "stdio".to_owned()];
+    let mut entries = vec![
+        entry_of("command", span, "fastmcp".to_owned()),
+        entry("args", span, words_of(span, args)),
+        entry_of("cwd", span, "${configDir}".to_owned()),
+    ];
+    let deployment = root.get("deployment");
+    if let Some(env) = deployment.and_then(|deployment| deployment.entry("env")) {
+        let mut env = env.clone();
+        rewrite(&mut env.value, Syntax::Braces, &Answers::new());
+        entries.push(env);
+    }
+    if let Some(transport) = deployment.and_then(|deployment| deployment.entry("transport"))
+        && as_text(&transport.value) != Some("stdio")
+    {
+        let way = Way::default().key("deployment").key("transport");
+        let message = "the server is started here, and spoken to over its input and output";
+        remarks.warn(transport.value.span, &way, message, None);
+    }
+    let server = entry(name, span, map(span, entries));
+    map(span, vec![entry("mcpServers", span, map(span, vec![server]))])
+}
+
+/// A web service that this very file describes.
+pub(super) fn translate_openapi(root: &Node, path: &Path) -> Node {
+    let span = root.span;
+    let title = root.get("info").and_then(|info| info.get("title"));
+    let name = title.and_then(as_text).unwrap_or("service").to_lowercase();
+    let file = path.file_name().unwrap_or_default().to_string_lossy();
+    let spec = map(span, vec![entry("spec", span, text(span, file))]);
+    let service = entry(plain_name(&name), title.map_or(span, |title| title.span), spec);
+    map(span, vec![entry("openapiSpecs", span, map(span, vec![service]))])
+}

@@ -1,0 +1,287 @@
+//! Files of other programs that are wrong, odd, or two things at once.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use insta::assert_snapshot;
+use pegboard_config::{ConfigurationError, Problem};
+use serde_json::{Value, json};
+
+use super::dialects::told;
+use super::{environment, load_text};
+
+/// What a text comes to as a file of this name.
+fn read(name: &str, text: &str) -> String {
+    match load_text(name, text) {
+        Ok(configuration) => told(&configuration),
+        Err(error) => {
+            let messages = error.problems().iter().map(|problem| problem.message.clone());
+            messages.collect::<Vec<_>>().join("\n")
+        }
+    }
+}
+
+/// All files of the fixtures.
+fn fixtures() -> Vec<PathBuf> {
+    fn walk(folder: &Path, found: &mut Vec<PathBuf>) {
+        for entry in fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                walk(&path, found);
+            } else if !["txt", "env"]
+                .iter()
+                .any(|ending| path.extension().is_some_and(|found| found == *ending))
+            {
+                found.push(path);
+            }
+        }
+    }
+    let mut found = Vec::new();
+    walk(Path::new("tests/fixtures"), &mut found);
+    found.sort();
+    assert!(found.len() > 30);
+    found
+}
+
+#[test]
+fn what_is_meant_for_nobody_is_in_no_message() {
+    let secrets = [
+        "secret-token",
+        "another-secret",
+        "hf_0123456789",
+        "abcdef",
+        "pa$$word",
+        "a-token-of-mine",
+        "2b$10$hash",
+        "ghp_0123456789",
+        "sk-from-outside",
+        "from-a-file",
+        "typed-by-ada",
+        "12345",
+    ];
+    for path in fixtures() {
+        let configuration = pegboard_config::load(&path, &environment).unwrap();
+        for told in configuration.problems.iter().map(Problem::render) {
+            assert_eq!(secrets.iter().find(|secret| told.contains(*secret)), None, "{told}");
+        }
+    }
+}
+
+#[test]
+fn a_value_of_the_wrong_type_is_told_and_never_a_panic() {
+    let wrong = [json!(null), json!(-7.5), json!("${"), json!({"a": {"b": [[]]}})];
+    let folder = tempfile::tempdir().unwrap();
+    for path in fixtures() {
+        let text = fs::read_to_string(&path).unwrap();
+        let Ok(root) = serde_json::from_str::<Value>(&text) else { continue };
+        let target = folder.path().join(path.file_name().unwrap());
+        for pointer in pointers(&root) {
+            for value in &wrong {
+                let mut changed = root.clone();
+                *changed.pointer_mut(&pointer).unwrap() = value.clone();
+                fs::write(&target, changed.to_string()).unwrap();
+                match pegboard_config::load(&target, &environment) {
+                    Ok(_) => {}
+                    Err(ConfigurationError::Invalid { problems }) => assert!(!problems.is_empty()),
+                    Err(other) => panic!("{} {pointer} {value}: {other}", path.display()),
+                }
+            }
+        }
+    }
+}
+
+/// The way to every value.
+fn pointers(root: &Value) -> Vec<String> {
+    let inner: Vec<(String, &Value)> = match root {
+        Value::Object(entries) => {
+            let step = |key: &str| key.replace('~', "~0").replace('/', "~1");
+            entries.iter().map(|(key, value)| (step(key), value)).collect()
+        }
+        Value::Array(items) => items.iter().enumerate().map(|(at, item)| (at.to_string(), item)).collect(),
+        _ => Vec::new(),
+    };
+    let below = inner.into_iter().flat_map(|(step, value)| {
+        pointers(value).into_iter().map(move |pointer| format!("/{step}{pointer}"))
+    });
+    std::iter::once(String::new()).chain(below).collect()
+}
+
+#[test]
+fn servers_in_two_places_are_told() {
+    let text = r#"{"mcpServers": {"a": {"command": "a"}}, "servers": {"b": {"command": "b"}},
+                   "mcp": {"c": {"type": "local", "command": ["c"]}}}"#;
+    assert_snapshot!(read("two.json", text), @"
+    mcpServers
+    a: a
+    warning 1 servers: the servers here are not read: those of mcpServers are [put them into one place, or into two files]
+    warning 2 mcp: the servers here are not read: those of mcpServers are [put them into one place, or into two files]
+    ");
+}
+
+#[test]
+fn the_same_word_means_another_unit_to_another_program() {
+    for (text, expected) in [
+        (r#"{"context_servers": {"a": {"command": "a", "timeout": 60}}}"#, "1m"),
+        (r#"{"mcp_servers": {"a": {"command": "a", "tool_timeout_sec": 60}}}"#, "1m"),
+        (r#"{"extensions": {"a": {"type": "stdio", "cmd": "a", "timeout": 60}}}"#, "1m"),
+        (r#"{"mcpServers": {"a": {"command": "a", "timeout": 60}}, "mcp": {"excluded": []}}"#, "60ms"),
+        (r#"{"mcpServers": {"a": {"command": "a", "timeout": 60}}}"#, "60ms"),
+        (r#"{"mcpServers": {"a": {"command": "a", "timeout": "60"}}}"#, "60ms"),
+        (r#"{"mcpServers": {"a": {"command": "a", "timeout": "60s"}}}"#, "1m"),
+        (r#"{"context_servers": {"a": {"command": "a", "timeout": "90"}}}"#, "1m30s"),
+        (r#"{"context_servers": {"a": {"command": "a", "timeout": "90ms"}}}"#, "90ms"),
+    ] {
+        let read = read("file.json", text);
+        assert!(read.contains(&format!("requestTimeoutMs=\"{expected}\"")), "{text}: {read}");
+    }
+}
+
+#[test]
+fn files_are_known_by_what_is_in_them() {
+    for (text, dialect) in [
+        (r#"{"mcpServers": {}}"#, "mcpServers"),
+        (r#"{"mcpServers": []}"#, "Continue"),
+        (r#"{"servers": {}, "inputs": []}"#, "VS Code"),
+        (r#"{"mcp": {"servers": {"a": {"command": "a"}}}}"#, "VS Code"),
+        (r#"{"mcp": {"servers": {"a": {"command": ["a"]}}}}"#, "OpenCode"),
+        (r#"{"mcp": {"a": {"type": "remote", "url": "https://a.example.com"}}}"#, "OpenCode"),
+        (r#"{"mcp": {"a": {"type": "sse", "url": "https://a.example.com"}}}"#, "Crush"),
+        (r#"{"mcp": {}, "$schema": "https://charm.land/crush.json"}"#, "Crush"),
+        (r#"{"mcp": {}, "$schema": "https://opencode.ai/config.json"}"#, "OpenCode"),
+        (r#"{"mcp": {"targets": []}}"#, "agentgateway"),
+        (r#"{"binds": []}"#, "agentgateway"),
+        (r#"{"context_servers": {}}"#, "Zed"),
+        (r#"{"mcp_servers": {}}"#, "Codex"),
+        (r#"{"name": "a/b", "remotes": [{"url": "https://a.example.com"}]}"#, "registry"),
+        (r#"{"server": {"name": "a/b", "remotes": [{"url": "https://a.example.com"}]}}"#, "registry"),
+        (r#"{"swagger": "2.0", "info": {}, "paths": {}}"#, "OpenAPI"),
+        (r#"{"a": {"command": "a"}, "b": {"url": "https://b.example.com"}}"#, "servers by name"),
+        (r#"{"toolboxes": {"a": {"description": "A", "mcpServers": {"a": {"command": "a"}}}}}"#, "workbench"),
+        (r#"{"toolboxes": {"a": {"agents": []}}}"#, "pegboard"),
+        (r#"{"pegboard": 1, "mcpServers": {}}"#, "pegboard"),
+    ] {
+        let read = read("file.json", text);
+        assert_eq!(read.lines().next(), Some(dialect), "{text}");
+    }
+}
+
+#[test]
+fn what_is_no_configuration_of_anybody_is_told() {
+    for text in [
+        r#"{"name": "a-package", "version": "1.0.0", "dependencies": {}}"#,
+        r#"{"servers": [{"url": "https://a.example.com"}]}"#,
+        r#"{"mcp": {"port": 5}}"#,
+        r#"{"extensions": {"recommendations": []}}"#,
+        r#"{"a": {"command": "a"}, "b": 5}"#,
+    ] {
+        assert!(read("file.json", text).starts_with("this is no configuration"), "{text}");
+    }
+}
+
+#[test]
+fn sections_of_the_wrong_kind_are_told() {
+    for (text, expected) in [
+        (r#"{"mcpServers": 5}"#, "expected an object, not a number"),
+        (r#"{"context_servers": "a"}"#, "expected an object, not a text"),
+        (r#"{"mcp_servers": true}"#, "expected an object, not true or false"),
+    ] {
+        assert_eq!(read("file.json", text), expected, "{text}");
+    }
+}
+
+#[test]
+fn one_server_that_is_wrong_is_left_out_alone() {
+    let text = r#"{"mcp": {
+        "good": {"type": "local", "command": ["good"]},
+        "number": 5,
+        "empty": {"type": "local", "command": []},
+        "agent": {"type": "local", "command": ["agent"]},
+        "two words": {"type": "local", "command": ["two"]},
+        "two/words": {"type": "local", "command": ["more"]},
+        "shape": {"type": "local", "command": ["shape"], "environment": 5, "timeout": "soon"}
+    }}"#;
+    assert_snapshot!(read("file.json", text), @r#"
+    OpenCode
+    good: good
+    number: (mcp.number: a server is an object, not a number)
+    empty: (mcp.empty: Stdio MCP server 'empty' requires a string 'command')
+    my-agent: agent
+    two-words: two
+    two-words-2: more
+    shape: (mcp.shape.environment: expected an object, not a number)
+    error 3 mcp.number: a server is an object, not a number
+    error 4 mcp.empty: Stdio MCP server 'empty' requires a string 'command' [give it the command that starts it, or the url where it is]
+    warning 5 mcp.agent: the server is called my-agent here: its name is that of a kind of tools
+    warning 6 mcp["two words"]: the server is called two-words here: names have letters, digits, '-' and '_'
+    warning 7 mcp["two/words"]: the server is called two-words-2 here: there is another one of its name
+    error 8 mcp.shape.environment: expected an object, not a number
+    error 8 mcp.shape.timeout: duration must be a millisecond number, or a duration like 5m/2h/1d, not 'soon'
+    "#);
+}
+
+#[test]
+fn an_address_says_how_it_is_reached_unless_the_file_does() {
+    for (entry, expected) in [
+        (r#""url": "https://a.example.com/mcp""#, "http https://a.example.com/mcp"),
+        (r#""url": "https://a.example.com/sse""#, "sse https://a.example.com/sse"),
+        (r#""url": "wss://a.example.com/mcp""#, "websocket wss://a.example.com/mcp"),
+        (r#""serverUrl": "https://a.example.com/mcp""#, "http https://a.example.com/mcp"),
+        (r#""url": "https://a.example.com/mcp", "type": "SSE""#, "sse https://a.example.com/mcp"),
+        (
+            r#""url": "https://a.example.com/sse", "type": "streamable_http""#,
+            "http https://a.example.com/sse",
+        ),
+        (
+            r#""url": "https://a.example.com/sse", "transportType": "streamableHttp""#,
+            "http https://a.example.com/sse",
+        ),
+        (
+            r#""url": "https://a.example.com/sse", "transport_type": "Streamable-HTTP""#,
+            "http https://a.example.com/sse",
+        ),
+    ] {
+        let text = format!(r#"{{"mcpServers": {{"a": {{{entry}}}}}}}"#);
+        assert_eq!(read("file.json", &text), format!("mcpServers\na: {expected}"));
+    }
+}
+
+#[test]
+fn a_program_may_get_variables_that_are_set_and_a_file_of_them() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("more.env"), "A=from the file\nB=2\n").unwrap();
+    let path = folder.path().join("pegboard.yaml");
+    let text = "mcpServers: {a: {command: a, env: {A: '0'}, envFile: more.env, passEnv: [KEY, B, NOT_SET]}}";
+    fs::write(&path, text).unwrap();
+    let configuration = pegboard_config::load(&path, &environment).unwrap();
+    assert_eq!(told(&configuration), "pegboard\na: a A=\"0\" B=\"2\" KEY=\"sk-from-outside\"");
+    assert!(configuration.secrets.iter().any(|secret| secret.reveal() == "sk-from-outside"));
+}
+
+#[test]
+fn a_file_of_variables_that_is_not_there_is_told_unless_nobody_needs_it() {
+    for (more, expected) in [("", "cannot be filled in"), (", enabled: false", "a: a (off)")] {
+        let text = format!("mcpServers: {{a: {{command: a, envFile: gone.env{more}}}}}");
+        let read = read("pegboard.yaml", &text);
+        assert!(read.contains(expected), "{read}");
+    }
+}
+
+#[test]
+fn what_an_editor_would_ask_for_is_wanted() {
+    let text = r#"{"inputs": [
+            {"type": "promptString", "id": "token", "description": "Your token", "password": true},
+            {"type": "pickString", "id": "stage", "description": "Where", "options": ["test", {"label": "Live", "value": "live"}]},
+            {"type": "promptString", "id": "name", "description": "Who", "default": "ada"}
+        ],
+        "servers": {"a": {"command": "a", "args": ["${input:token}", "${input:stage}", "${input:name}", "${input:other}"]}}}"#;
+    let wanted = load_text("mcp.json", text).unwrap().wants_inputs;
+    let wanted: Vec<String> = wanted
+        .iter()
+        .map(|input| format!("{} {:?} {} {:?}", input.id, input.description, input.is_secret, input.options))
+        .collect();
+    assert_snapshot!(wanted.join("\n"), @r#"
+    token Some("Your token") true []
+    stage Some("Where") false ["test", "live"]
+    other None true []
+    "#);
+}
