@@ -77,8 +77,8 @@ fn present(path: &Path) -> Result<Option<String>, Failure> {
 
 /// Writes down what may be in the file, for editors, with the settings of the user.
 fn write_schema(target: Target) -> Result<Option<PathBuf>, Failure> {
-    let candidates = config::user_candidates(&place::environment);
-    let Some(path) = candidates.first().map(|file| file.with_file_name(SCHEMA)) else { return Ok(None) };
+    let Some(folder) = config::user_folder(&place::environment) else { return Ok(None) };
+    let path = folder.join(SCHEMA);
     let schema = format!("{:#}\n", config::native_schema());
     let old = present(&path)?;
     if !target.dry_run && old.as_deref() != Some(schema.as_str()) {

@@ -211,9 +211,8 @@ fn path_of(globals: &Globals, target: Target) -> Result<PathBuf, Failure> {
 
 /// The file of this user, there or not.
 pub(crate) fn of_user() -> Result<PathBuf, Failure> {
-    let candidates = config::user_candidates(&place::environment);
-    let there = candidates.iter().find(|path| path.is_file()).or(candidates.first());
-    there.cloned().ok_or_else(|| {
+    let usual = || Some(config::user_folder(&place::environment)?.join("pegboard.yaml"));
+    config::find_user(&place::environment).or_else(usual).ok_or_else(|| {
         Failure::system("this user has no folder for settings")
             .hint("set HOME, or name a file: --config FILE")
     })
