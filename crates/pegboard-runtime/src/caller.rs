@@ -22,6 +22,7 @@ use crate::calls::Begun;
 use crate::carry;
 use crate::catalogue::{Scope, Tool};
 use crate::event::StoreReason;
+use crate::history::Page;
 use crate::optree::{About, OpPath, OpTree};
 use crate::queue::SessionKey;
 use crate::runtime::{Runtime, Shared};
@@ -85,6 +86,8 @@ struct Inner {
     tree: OpTree,
     /// The session that calls without a name of one belong to.
     bound: OnceLock<SessionId>,
+    /// Where its calls are written down, once one has ended.
+    page: OnceLock<Arc<Page>>,
     n_tokens: AtomicU64,
     n_calls: AtomicU32,
     has_stored: AtomicBool,
@@ -138,6 +141,7 @@ impl Caller {
             open: Mutex::default(),
             tree: OpTree::new(about),
             bound: OnceLock::new(),
+            page: OnceLock::new(),
             n_tokens: AtomicU64::new(0),
             n_calls: AtomicU32::new(0),
             has_stored: AtomicBool::new(false),
@@ -242,6 +246,14 @@ impl Caller {
     /// What the call at a path is found again by when it has ended.
     pub(crate) fn trace_of(&self, path: &OpPath) -> TraceId {
         TraceId::of(self.0.mark, path)
+    }
+
+    /// Where its calls are written down.
+    pub(crate) fn page(&self) -> &Arc<Page> {
+        self.0.page.get_or_init(|| {
+            let Inner { id, mark, owner, tree, .. } = &*self.0;
+            Arc::new(Page::new(Arc::clone(id), *mark, owner.clone(), tree.clone()))
+        })
     }
 
     /// The tool that a name means. Servers that may have it and were not asked yet what they have are asked first, as

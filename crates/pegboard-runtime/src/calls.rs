@@ -15,6 +15,7 @@ use tokio_util::task::TaskTracker;
 use tokio_util::task::task_tracker::TaskTrackerToken;
 
 use crate::flight::Track;
+use crate::optree::OpNode;
 use crate::trace_id::TraceId;
 
 /// How many calls may be under way at once.
@@ -164,6 +165,13 @@ impl Calls {
             })
         };
         entries.into_iter().filter_map(status).collect()
+    }
+
+    /// The operation of a call, as it is now.
+    pub(crate) fn operation(&self, id: CallId) -> Option<OpNode> {
+        let track = self.under_way().get(&id).map(|entry| Arc::clone(&entry.track))?;
+        let (tree, path) = track.with_operation(|operation| (operation.tree().clone(), operation.path()))?;
+        tree.find(&path)
     }
 
     /// Lets nobody in any more, waits for those who are, and calls off whoever is left after `grace`.

@@ -325,6 +325,9 @@ impl Record {
             waited,
             ..optree::End::ok()
         });
+        if let (Some(history), false) = (&shared.history, track.has_parent()) {
+            history.note(&track.caller);
+        }
         if let Some(call) = track.announced() {
             let end = End {
                 error: error.as_ref().map(|(kind, _)| *kind),

@@ -53,6 +53,7 @@ impl Contract {
                 CallError::InvalidParameters { violations: vec![violation] }
             })?;
         track.caller.bind_session(&entered.id);
+        track.with_operation(|operation| operation.set_attribute("session", entered.id.as_str()));
         track.warn(entered.warning.clone());
         track.journey().session = Some(SessionNote {
             id: entered.id.to_string(),

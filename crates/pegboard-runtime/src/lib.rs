@@ -28,6 +28,7 @@ mod diary;
 pub mod event;
 pub mod filter;
 mod flight;
+mod history;
 mod lease;
 pub mod log;
 pub mod metrics;

@@ -139,6 +139,8 @@ struct State {
     /// How many operations there were.
     n_begun: u64,
     n_dropped: u64,
+    /// How many operations have ended.
+    n_ended: u64,
     /// By the order in which they began.
     live: BTreeMap<u64, Arc<Record>>,
     /// By the order in which they began. Whoever reads shares them.
@@ -180,6 +182,7 @@ impl OpTree {
             n_steps: 0,
             n_begun: 0,
             n_dropped: 0,
+            n_ended: 0,
             live: BTreeMap::new(),
             finished: BTreeMap::new(),
             remarks: None,
@@ -268,6 +271,20 @@ impl OpTree {
             record = found;
         }
         Some(node::operation(&tree, &record))
+    }
+
+    /// The operations of this session that have ended after so many others, each with how many had then.
+    pub(crate) fn ended_after(&self, n_ended: u64) -> Vec<(u64, OpNode)> {
+        let mut ended: Vec<(u64, Arc<Record>)> = {
+            let state = self.0.state();
+            let ended = state.finished.values().filter_map(|record| {
+                let place = record.finish.as_ref()?.place;
+                (place > n_ended).then(|| (place, Arc::clone(record)))
+            });
+            ended.collect()
+        };
+        ended.sort_unstable_by_key(|(place, _)| *place);
+        ended.into_iter().map(|(place, record)| (place, node::operation(self, &record))).collect()
     }
 
     /// One entry for each tool that has ended and is kept, in the order in which they began.

@@ -35,6 +35,8 @@ use crate::callers::Callers;
 use crate::calls::{CallId, CallStatus, Calls};
 use crate::catalogue::{Catalogue, Shelf, Snapshot, Tool};
 use crate::event::{Event, Events};
+use crate::history::History;
+use crate::optree::OpNode;
 use crate::outputs::Outputs;
 use crate::park::Parking;
 use crate::pipeline::{Flights, Pipeline};
@@ -103,6 +105,7 @@ pub(crate) struct Shared {
     pub(crate) reader: Option<Arc<OutputReader>>,
     pub(crate) sessions: Option<Sessions>,
     pub(crate) traces: Option<Traces>,
+    pub(crate) history: Option<History>,
     pub(crate) events: Events,
     pub(crate) spans: Option<Arc<dyn Spans>>,
     pub(crate) calls: Arc<Calls>,
@@ -238,6 +241,11 @@ impl Runtime {
         self.0.calls.list()
     }
 
+    /// What a call that is under way has done so far.
+    pub fn operation(&self, call: CallId) -> Option<OpNode> {
+        self.0.calls.operation(call)
+    }
+
     /// Calls one call off; `false` if it is not under way.
     pub fn cancel(&self, call: CallId) -> bool {
         self.0.calls.cancel(call)
@@ -251,6 +259,13 @@ impl Runtime {
     /// Calls that go on while nobody waits for them.
     pub fn parking(&self) -> &Parking {
         &self.0.parking
+    }
+
+    /// Waits, for some seconds at most, until the calls that have ended so far are written down.
+    pub async fn write_history(&self) {
+        if let Some(history) = &self.0.history {
+            history.flush().await;
+        }
     }
 
     /// Changes the queues while they are in use.
@@ -282,6 +297,7 @@ impl Runtime {
             // What is left unwritten after its own limit is lost.
             let _ = traces.flush().await;
         }
+        self.write_history().await;
         shared.tasks.close();
         // They all end when `closing` is cancelled.
         let _ = time::timeout(PROVIDER_FAREWELL, shared.tasks.wait()).await;

@@ -216,7 +216,7 @@ fn turn_id(path: &OpPath) -> String {
 /// An operation and all under it, as it is now.
 pub(super) fn operation(tree: &OpTree, record: &Record) -> OpNode {
     let (end, latency) = match &record.finish {
-        Some(Finish { end, latency }) => (Some(end), *latency),
+        Some(Finish { end, latency, .. }) => (Some(end), *latency),
         None => (None, record.began.elapsed()),
     };
     let notes = record.notes.as_deref().cloned().unwrap_or_default();
@@ -252,7 +252,7 @@ pub(super) fn accounting(about: &About, record: &Record) -> Option<AccountingEnt
         OpKind::Tool => {}
         OpKind::Llm | OpKind::Session | OpKind::System => return None,
     }
-    let Finish { end, latency } = record.finish.as_ref()?;
+    let Finish { end, latency, .. } = record.finish.as_ref()?;
     Some(AccountingEntry {
         timestamp: millis(record.started),
         status: status(record),

@@ -143,7 +143,8 @@ impl Operation {
         {
             let mut state = session.state();
             if let Some(mut record) = state.live.remove(&self.number) {
-                Arc::make_mut(&mut record).finish = Some(Finish { end, latency });
+                state.n_ended += 1;
+                Arc::make_mut(&mut record).finish = Some(Finish { end, latency, place: state.n_ended });
                 state.finished.insert(self.number, record);
             }
         }

@@ -41,6 +41,8 @@ pub(super) struct Record {
 pub(super) struct Finish {
     pub(super) end: End,
     pub(super) latency: Duration,
+    /// The how manieth of its session to end, from 1.
+    pub(super) place: u64,
 }
 
 /// What was remarked on an operation.

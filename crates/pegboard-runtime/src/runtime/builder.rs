@@ -12,7 +12,7 @@ use pegboard_core::model::OutputReader;
 use pegboard_core::provider::{Provider, ToolKind};
 use pegboard_core::redact::Redactor;
 use pegboard_core::settings::{RuntimeSettings, ServerSettings};
-use pegboard_core::store::{CacheStore, OutputStore, SessionStore, SlotStore, TraceStore};
+use pegboard_core::store::{CacheStore, HistoryStore, OutputStore, SessionStore, SlotStore, TraceStore};
 use tokio::sync::{broadcast, watch};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -24,6 +24,7 @@ use crate::calls::Calls;
 use crate::catalogue::{Catalogue, Tool};
 use crate::chains;
 use crate::event::{Events, Observer};
+use crate::history::History;
 use crate::outputs::{self, Outputs};
 use crate::park::Parking;
 use crate::pipeline::{self, Flights};
@@ -46,6 +47,7 @@ pub struct Builder {
     slots: Option<Arc<dyn SlotStore>>,
     sessions: Option<Arc<dyn SessionStore>>,
     traces: Option<Arc<dyn TraceStore>>,
+    history: Option<Arc<dyn HistoryStore>>,
     observers: Vec<Arc<dyn Observer>>,
     spans: Option<Arc<dyn Spans>>,
     wall: Option<WallClock>,
@@ -137,6 +139,13 @@ impl Builder {
         self
     }
 
+    /// With a place for calls that have ended, so that people can look back when whoever made them is gone.
+    #[must_use]
+    pub fn history(mut self, store: Arc<dyn HistoryStore>) -> Self {
+        self.history = Some(store);
+        self
+    }
+
     /// With somebody who sees every event.
     #[must_use]
     pub fn observe(mut self, observer: Arc<dyn Observer>) -> Self {
@@ -178,6 +187,7 @@ impl Builder {
             reader: self.reader,
             sessions: self.sessions.map(|store| Sessions::new(store, SessionSettings::default())),
             traces: self.traces.map(Traces::new),
+            history: self.history.map(|store| History::new(store, wall)),
             events: Events::new(self.observers),
             spans: self.spans,
             calls: Arc::new(Calls::new()),

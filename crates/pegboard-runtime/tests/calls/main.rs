@@ -8,6 +8,7 @@ mod batches;
 mod caches;
 mod chains;
 mod contracts;
+mod history;
 mod hostile;
 mod lives;
 mod queues;
