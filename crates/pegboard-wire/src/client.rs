@@ -39,6 +39,8 @@ pub struct ClientOptions {
     pub start_time: Duration,
     /// What may grow.
     pub limits: Limits,
+    /// What the server is called where everything that goes to and fro is written to the log. Without it nothing is.
+    pub traced_as: Option<Arc<str>>,
 }
 
 impl ClientOptions {
@@ -51,6 +53,7 @@ impl ClientOptions {
             probe_time: Duration::from_secs(10),
             start_time: Duration::from_mins(1),
             limits: Limits::default(),
+            traced_as: None,
         }
     }
 }
@@ -114,6 +117,7 @@ impl Client {
         receiver: Arc<dyn Receiver>,
         options: ClientOptions,
     ) -> Result<Self, ConnectError> {
+        let link = link.traced(options.traced_as.as_ref());
         let connection = Connection::open(link, Arc::new(Polite(Arc::clone(&receiver))), options.limits);
         let server = time::timeout(options.start_time, negotiation::negotiate(&connection, &options))
             .await

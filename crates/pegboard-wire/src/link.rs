@@ -14,6 +14,10 @@ use tokio::time;
 
 use crate::message::{Frame, Id, Message, Unreadable};
 
+mod traced;
+
+pub use traced::TARGET as TRACE_TARGET;
+
 /// How many letters or arrivals wait before the sender does.
 const CAPACITY: usize = 256;
 

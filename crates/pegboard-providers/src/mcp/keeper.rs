@@ -156,6 +156,7 @@ impl Keeper {
             era: self.era,
             // The start as a whole has a limit, with words of its own.
             start_time: self.life.settings.start_timeout.saturating_mul(2),
+            traced_as: Some(self.life.settings.name.as_str().into()),
             ..ClientOptions::new("pegboard", env!("CARGO_PKG_VERSION"))
         }
     }

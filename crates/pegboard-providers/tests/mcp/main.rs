@@ -16,4 +16,5 @@ mod recall;
 mod remote;
 mod requests;
 mod sessions;
+mod traces;
 mod whole;
