@@ -8,11 +8,13 @@ use pegboard_core::chain::ChainSpec;
 use pegboard_core::id::{ServerName, ToolName, ToolboxName};
 use pegboard_core::model::ModelProviderName;
 use pegboard_core::settings::agent::AgentSettings;
+use pegboard_core::settings::cache::CacheSettings;
 use pegboard_core::settings::gateway::{Expose, GatewaySettings};
 use pegboard_core::settings::mcp::{Secret, Settings, Target};
 use pegboard_core::settings::model::ModelProviderSettings;
 use pegboard_core::settings::openapi::OpenApiSettings;
 use pegboard_core::settings::rest::RestTool;
+use pegboard_core::settings::telemetry::TelemetrySettings;
 use pegboard_core::settings::{RuntimeSettings, ServerSettings, ToolSettings};
 
 use crate::inputs::WantedInput;
@@ -27,6 +29,10 @@ pub struct Configuration {
     pub settings: RuntimeSettings,
     /// How clients see the tools.
     pub gateway: GatewaySettings,
+    /// Where answers are kept that may be given again.
+    pub cache: CacheSettings,
+    /// What is logged, and what is sent to a collector.
+    pub telemetry: TelemetrySettings,
     /// The toolboxes, in the order of the file.
     pub toolboxes: IndexMap<ToolboxName, Toolbox>,
     /// The providers of models, in the order of the file.
@@ -156,8 +162,10 @@ impl fmt::Debug for ModelProvider {
 /// A tool that is a request to a web service, as somebody described it.
 #[derive(Clone, Debug)]
 pub enum RestEntry {
-    /// It can be used.
+    /// It can be used, unless it is switched off.
     Usable {
+        /// Whether it is used.
+        is_enabled: bool,
         /// What is sent.
         request: Box<RestTool>,
         /// What holds for its calls.

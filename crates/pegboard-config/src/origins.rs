@@ -4,7 +4,9 @@ use std::fmt;
 use std::path::PathBuf;
 
 use pegboard_core::settings::RuntimeSettings;
+use pegboard_core::settings::cache::CacheSettings;
 use pegboard_core::settings::gateway::GatewaySettings;
+use pegboard_core::settings::telemetry::TelemetrySettings;
 use serde_json::{Map, Value as Json, json};
 
 use crate::configuration::Configuration;
@@ -88,7 +90,14 @@ impl Configuration {
 
 /// What holds if nobody says otherwise.
 fn built_in() -> Map<String, Json> {
-    let parts = [json!(RuntimeSettings::default()), json!(GatewaySettings::default())];
+    let telemetry = TelemetrySettings::default();
+    let (traces, logging) = (json!(telemetry.traces), json!(telemetry.logging));
+    let parts = [
+        json!(RuntimeSettings::default()),
+        json!(GatewaySettings::default()),
+        json!({"cache": CacheSettings::default()}),
+        json!({"telemetry": {"enabled": telemetry.enabled, "traces": traces, "logging": logging}}),
+    ];
     let entries = parts.into_iter().filter_map(|part| match part {
         Json::Object(entries) => Some(entries),
         _ => None,

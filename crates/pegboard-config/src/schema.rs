@@ -4,11 +4,13 @@ use std::sync::LazyLock;
 
 use indexmap::IndexMap;
 use pegboard_core::chain::ChainSpec;
+use pegboard_core::settings::cache::CacheSettings;
 use pegboard_core::settings::gateway::GatewaySettings;
 use pegboard_core::settings::mcp::McpServerSettings;
 use pegboard_core::settings::model::ModelProviderSettings;
 use pegboard_core::settings::openapi::OpenApiSettings;
 use pegboard_core::settings::rest::RestToolSettings;
+use pegboard_core::settings::telemetry::TelemetrySettings;
 use pegboard_core::settings::{RuntimeSettings, ServerSettings, ToolSettings};
 use schemars::generate::SchemaSettings;
 use schemars::{JsonSchema, SchemaGenerator};
@@ -114,6 +116,16 @@ fn make_schema() -> Value {
             "additionalProperties": object(&properties_of::<InputSettings>(&mut generator)),
         }),
     );
+    for (name, mut part) in [
+        ("cache", object(&properties_of::<CacheSettings>(&mut generator))),
+        ("telemetry", object(&properties_of::<TelemetrySettings>(&mut generator))),
+    ] {
+        part["description"] = json!(match name {
+            "cache" => "Where answers are kept that may be given again, and how many.",
+            _ => "What is logged, and what is sent to a collector of traces.",
+        });
+        properties.insert(name.into(), part);
+    }
     let settings = properties_of::<RuntimeSettings>(&mut generator);
     let mut defaults = object(&settings);
     defaults["description"] = json!("What holds for all, for those who write it under a name of its own.");

@@ -10,11 +10,13 @@ use serde_json::Value;
 use crate::duration::{HumanDuration, Ttl};
 
 pub mod agent;
+pub mod cache;
 pub mod gateway;
 pub mod mcp;
 pub mod model;
 pub mod openapi;
 pub mod rest;
+pub mod telemetry;
 mod words;
 
 /// What holds for every call unless a server or a tool says otherwise.
@@ -55,6 +57,12 @@ pub struct RuntimeSettings {
     pub tool_name_max_length: usize,
     /// Whether what tools are given and answer is written to the trace.
     pub trace_payloads: bool,
+    /// Whether everything that goes to MCP servers and comes from them is written to the log.
+    #[serde(rename = "traceMCP")]
+    pub trace_mcp: bool,
+    /// Who judges arguments, where neither a server nor a tool says so. Without it, servers judge what clients send to
+    /// them, and Pegboard judges everything else.
+    pub validate_arguments: Option<Judge>,
 }
 
 impl Default for RuntimeSettings {
@@ -71,6 +79,8 @@ impl Default for RuntimeSettings {
             mcp_init_concurrency: None,
             tool_name_max_length: 64,
             trace_payloads: false,
+            trace_mcp: false,
+            validate_arguments: None,
         }
     }
 }

@@ -179,9 +179,11 @@ async fn admit(
 ) -> Result<Flight, CallError> {
     let Call { arguments, mut context, checks, .. } = call;
     let arguments = track.caller.shared().outputs.filled(&track.caller, arguments).await?;
-    let judged_by = tool.rules.judge.unwrap_or(match (tool.kind, context.origin) {
+    let for_all = track.caller.shared().settings().validate_arguments;
+    let judged_by = tool.rules.judge.unwrap_or(match (tool.kind, context.origin, for_all) {
         _ if tool.entry.judges_itself() => Judge::Server,
-        (ToolKind::Mcp, Origin::Client) => Judge::Server,
+        (ToolKind::Mcp | ToolKind::Rest, _, Some(judge)) => judge,
+        (ToolKind::Mcp, Origin::Client, None) => Judge::Server,
         _ => Judge::Pegboard,
     });
     let input_checks = match judged_by {

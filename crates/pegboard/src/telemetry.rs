@@ -7,17 +7,21 @@ use std::fmt;
 use std::io::Write;
 use std::sync::Arc;
 
+use pegboard_core::settings::RuntimeSettings;
+use pegboard_core::settings::telemetry::TelemetrySettings;
 use pegboard_runtime::spans::{PassOn, Spans};
+use pegboard_wire::link::TRACE_TARGET;
 use tracing::level_filters::LevelFilter;
 use tracing::{Dispatch, Metadata};
 use tracing_subscriber::filter::{FilterExt, Targets, filter_fn};
 use tracing_subscriber::layer::{Layer, SubscriberExt};
 use tracing_subscriber::{Registry, fmt as log};
 
+pub use pegboard_core::settings::telemetry::LogFormat as Format;
 pub use pegboard_runtime::log::Log;
 pub use pegboard_runtime::metrics::{self, Metrics};
 
-use export::Exporter;
+use export::{Exporter, Own};
 use sink::Sink;
 pub use stderr::{Stderr, tell};
 
@@ -37,16 +41,13 @@ pub struct Options {
     pub traces_endpoint: Option<String>,
     /// What this program is called in traces.
     pub service_name: String,
-}
-
-/// How log lines look.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Format {
-    /// For people.
-    #[default]
-    Text,
-    /// One JSON object a line, for programs.
-    Json,
+    /// What else is said of this program in traces, by name.
+    pub labels: Vec<(String, String)>,
+    /// How large the share of calls is that are exported, from 0 to 1. A call that belongs to a trace of its caller is
+    /// exported if that trace is recorded.
+    pub traces_ratio: f64,
+    /// Whether everything that goes to MCP servers and comes from them is logged.
+    pub traces_mcp: bool,
 }
 
 /// Why telemetry did not start.
@@ -88,6 +89,9 @@ impl Default for Options {
             sink: Box::new(Stderr::default()),
             traces_endpoint: None,
             service_name: "pegboard".to_owned(),
+            labels: Vec::new(),
+            traces_ratio: 1.0,
+            traces_mcp: false,
         }
     }
 }
@@ -111,25 +115,71 @@ impl Options {
     /// # Ok::<(), pegboard::telemetry::Error>(())
     /// ```
     pub fn from_variables(variable: impl Fn(&str) -> Option<String>) -> Result<Self, Error> {
+        Self::default().varied(variable)
+    }
+
+    /// What a configuration asks for. What is logged if nobody says otherwise is `usually`; variables may still change
+    /// all of it.
+    ///
+    /// ```
+    /// use pegboard::settings::RuntimeSettings;
+    /// use pegboard::settings::telemetry::TelemetrySettings;
+    /// use pegboard::telemetry::Options;
+    ///
+    /// let telemetry: TelemetrySettings =
+    ///     serde_json::from_str(r#"{"otlpEndpoint": "http://localhost:4318", "serviceName": "desk"}"#)?;
+    /// let settings = RuntimeSettings { trace_mcp: true, ..RuntimeSettings::default() };
+    /// let options = Options::configured(&telemetry, &settings, "warn").varied(|_| None)?;
+    /// assert_eq!(options.traces_endpoint.as_deref(), Some("http://localhost:4318/v1/traces"));
+    /// assert_eq!(options.filter, "warn,pegboard::mcp=trace");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn configured(telemetry: &TelemetrySettings, settings: &RuntimeSettings, usually: &str) -> Self {
+        let TelemetrySettings { enabled, otlp_endpoint, service_name, labels, traces, logging } = telemetry;
+        let usual = Self::default();
+        let endpoint = otlp_endpoint.as_ref().filter(|_| *enabled && traces.enabled);
+        let level = logging.level.as_deref().filter(|level| !level.trim().is_empty());
+        Self {
+            filter: level.unwrap_or(usually).to_owned(),
+            format: logging.format,
+            traces_endpoint: endpoint.map(|endpoint| whole_endpoint(endpoint.reveal())),
+            service_name: service_name.clone().unwrap_or(usual.service_name),
+            labels: labels.iter().map(|(name, value)| (name.clone(), value.clone())).collect(),
+            traces_ratio: traces.ratio,
+            traces_mcp: settings.trace_mcp,
+            sink: usual.sink,
+        }
+    }
+
+    /// The same, with what variables say instead. One that is empty counts as absent.
+    pub fn varied(self, variable: impl Fn(&str) -> Option<String>) -> Result<Self, Error> {
         let variable = |name: &str| variable(name).filter(|value| !value.trim().is_empty());
-        let Self { filter, sink, service_name, .. } = Self::default();
         let format = match variable("PEGBOARD_LOG_FORMAT").as_deref() {
-            None | Some("text") => Format::Text,
+            None => self.format,
+            Some("text") => Format::Text,
             Some("json") => Format::Json,
             Some(text) => return Err(Error::Format { text: text.to_owned() }),
         };
-        let of_all = || {
-            let endpoint = variable("OTEL_EXPORTER_OTLP_ENDPOINT")?;
-            Some(format!("{}/v1/traces", endpoint.trim_end_matches('/')))
-        };
+        let mut filter = variable("PEGBOARD_LOG").unwrap_or(self.filter);
+        if self.traces_mcp && !filter.contains(TRACE_TARGET) {
+            filter = format!("{filter},{TRACE_TARGET}=trace");
+        }
+        let of_all = || variable("OTEL_EXPORTER_OTLP_ENDPOINT").map(|endpoint| whole_endpoint(&endpoint));
+        let endpoint = variable("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT").or_else(of_all);
         Ok(Self {
-            filter: variable("PEGBOARD_LOG").unwrap_or(filter),
+            filter,
             format,
-            sink,
-            traces_endpoint: variable("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT").or_else(of_all),
-            service_name: variable("OTEL_SERVICE_NAME").unwrap_or(service_name),
+            traces_endpoint: endpoint.or(self.traces_endpoint),
+            service_name: variable("OTEL_SERVICE_NAME").unwrap_or(self.service_name),
+            ..self
         })
     }
+}
+
+/// The address that spans are posted to, for a collector at this one.
+fn whole_endpoint(endpoint: &str) -> String {
+    let endpoint = endpoint.trim_end_matches('/');
+    if endpoint.ends_with("/v1/traces") { endpoint.to_owned() } else { format!("{endpoint}/v1/traces") }
 }
 
 /// Writes log lines and exports spans until it is dropped; then what is left is sent, for at most five seconds.
@@ -160,12 +210,22 @@ impl Telemetry {
 
     /// Begins, for those who make [`dispatch`](Self::dispatch) their own.
     pub fn new(options: Options) -> Result<Self, Error> {
-        let Options { filter, format, sink, traces_endpoint, service_name } = options;
+        let Options {
+            filter,
+            format,
+            sink,
+            traces_endpoint,
+            service_name,
+            labels,
+            traces_ratio,
+            traces_mcp: _,
+        } = options;
         let targets: Targets = filter.parse().map_err(|error: tracing_subscriber::filter::ParseError| {
             Error::Filter { text: filter.clone(), reason: error.to_string() }
         })?;
         let sink = Sink::new(sink);
-        let exporter = traces_endpoint.map(|endpoint| Exporter::new(&endpoint, service_name)).transpose()?;
+        let own = Own { service_name, labels, ratio: traces_ratio };
+        let exporter = traces_endpoint.map(|endpoint| Exporter::new(&endpoint, own)).transpose()?;
         let mut layers = vec![log_layer(format, targets, sink.clone())];
         layers.extend(exporter.as_ref().map(Exporter::layer));
         let dispatch = Dispatch::new(tracing_subscriber::registry().with(layers));

@@ -10,9 +10,10 @@ use pegboard_core::entry::ToolEntry;
 use pegboard_core::id::{ServerName, ToolboxName};
 use pegboard_core::provider::{Local, Provider, ToolKind};
 use pegboard_core::settings::ServerSettings;
+use pegboard_core::settings::cache::{CacheBackend, CacheSettings};
 use pegboard_core::settings::gateway::GatewaySettings;
 use pegboard_core::settings::mcp::{Secret, Settings};
-use pegboard_core::store::{CatalogueStore, StoreError};
+use pegboard_core::store::{CacheStore, CatalogueStore, StoreError};
 use pegboard_gateway::api::{About, Api};
 use pegboard_gateway::{Gateway, ProfileError, Views};
 use pegboard_providers::mcp::{Pool, PoolOptions};
@@ -21,7 +22,7 @@ use pegboard_runtime::requests::ServerId;
 use pegboard_runtime::wall::WallClock;
 use pegboard_runtime::{Builder, Changes, Plan, Runtime, StartError};
 use pegboard_stores::limits::{
-    CacheLimits, CatalogueLimits, OutputLimits, SessionLimits, SlotLimits, TraceLimits,
+    CacheLimits, CatalogueLimits, DatabaseLimits, OutputLimits, SessionLimits, SlotLimits, TraceLimits,
 };
 use pegboard_stores::memory;
 use pegboard_stores::sqlite::Database;
@@ -120,7 +121,7 @@ pub async fn start(
     telemetry: &Telemetry,
 ) -> Result<Board, BoardError> {
     let metrics = Arc::new(Metrics::new(Limits::default()));
-    let stores = Stores::open(surroundings.state.as_deref()).await;
+    let stores = Stores::open(surroundings.state.as_deref(), &configuration.cache).await;
     let workshop = Workshop {
         pool: Pool::new(surroundings.servers),
         catalogue: stores.catalogue(),
@@ -284,40 +285,56 @@ impl Workshop {
 }
 
 /// Places for state: on disk if there is one, and in memory otherwise.
-enum Stores {
+struct Stores {
+    place: Place,
+    cache: CacheSettings,
+}
+
+enum Place {
     Disk(Arc<Database>),
     Memory,
 }
 
 impl Stores {
-    async fn open(folder: Option<&Path>) -> Self {
-        let Some(folder) = folder else { return Self::Memory };
-        match open(folder).await {
-            Ok(database) => Self::Disk(Arc::new(database)),
-            Err(error) => {
-                tracing::warn!("State is kept in memory and lost at the end: {error}");
-                Self::Memory
+    async fn open(folder: Option<&Path>, cache: &CacheSettings) -> Self {
+        let place = match folder {
+            None => Place::Memory,
+            Some(folder) => match open(folder, limits(cache)).await {
+                Ok(database) => Place::Disk(Arc::new(database)),
+                Err(error) => {
+                    tracing::warn!("State is kept in memory and lost at the end: {error}");
+                    Place::Memory
+                }
+            },
+        };
+        Self { place, cache: *cache }
+    }
+
+    fn catalogue(&self) -> Arc<dyn CatalogueStore> {
+        match &self.place {
+            Place::Disk(database) => Arc::clone(database) as _,
+            Place::Memory => Arc::new(memory::Catalogue::new(CatalogueLimits::default())),
+        }
+    }
+
+    fn cache(&self) -> Arc<dyn CacheStore> {
+        match (&self.place, self.cache.backend) {
+            (Place::Disk(database), CacheBackend::Sqlite) => Arc::clone(database) as _,
+            (Place::Disk(_), CacheBackend::Memory) | (Place::Memory, _) => {
+                Arc::new(memory::Cache::new(limits(&self.cache)))
             }
         }
     }
 
-    fn catalogue(&self) -> Arc<dyn CatalogueStore> {
-        match self {
-            Self::Disk(database) => Arc::clone(database) as _,
-            Self::Memory => Arc::new(memory::Catalogue::new(CatalogueLimits::default())),
-        }
-    }
-
     fn give_to(self, builder: Builder) -> Builder {
-        match self {
-            Self::Disk(database) => builder
-                .cache(Arc::clone(&database) as _)
+        let builder = builder.cache(self.cache());
+        match self.place {
+            Place::Disk(database) => builder
                 .outputs(Arc::clone(&database) as _)
                 .sessions(Arc::clone(&database) as _)
                 .traces(Arc::clone(&database) as _)
                 .slots(database),
-            Self::Memory => builder
-                .cache(Arc::new(memory::Cache::new(CacheLimits::default())))
+            Place::Memory => builder
                 .outputs(Arc::new(memory::Outputs::new(OutputLimits::default())))
                 .sessions(Arc::new(memory::Sessions::new(SessionLimits::default())))
                 .traces(Arc::new(memory::Traces::new(TraceLimits::default())))
@@ -326,10 +343,17 @@ impl Stores {
     }
 }
 
+/// How much the cache keeps.
+fn limits(cache: &CacheSettings) -> CacheLimits {
+    let CacheSettings { backend: _, max_entries, max_bytes, max_entry_bytes } = *cache;
+    CacheLimits { max_entries, max_bytes, max_entry_bytes }
+}
+
 /// The database of a folder, which is made if it is not there.
-async fn open(folder: &Path) -> Result<Database, StoreError> {
+async fn open(folder: &Path, cache: CacheLimits) -> Result<Database, StoreError> {
     let path = folder.join("pegboard.db");
     let place = path.display().to_string();
-    let opened = tokio::task::spawn_blocking(move || Database::open(&path)).await;
+    let limits = DatabaseLimits { cache, ..DatabaseLimits::default() };
+    let opened = tokio::task::spawn_blocking(move || Database::open_with(&path, limits)).await;
     opened.unwrap_or_else(|error| Err(StoreError::Unusable { place, reason: error.to_string() }))
 }

@@ -13,6 +13,7 @@ use std::time::Duration;
 use pegboard::telemetry::{Format, Options, Telemetry};
 use pegboard_core::error::ErrorKind;
 use pegboard_core::provider::ToolKind;
+use pegboard_core::settings::RuntimeSettings;
 use pegboard_core::trace::TraceParent;
 use pegboard_runtime::event::{End, Subject};
 use pegboard_runtime::spans::{call_span, end_span};
@@ -138,6 +139,53 @@ fn the_environment_says_what_is_logged_and_where_spans_go() {
         &[("OTEL_EXPORTER_OTLP_ENDPOINT", "http://a"), ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "http://b/x")],
         ["warn", "Text", "http://b/x", "pegboard"],
     );
+}
+
+#[test]
+fn a_configuration_says_what_is_logged_and_where_spans_go_and_the_environment_counts_before_it() {
+    let endpoint = r#""otlpEndpoint": "http://c:4318""#;
+    let env = ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://e/");
+    for (telemetry, trace_mcp, variable, filter, sent_to) in [
+        ("{}".to_owned(), false, ("", ""), "error", None),
+        (format!("{{{endpoint}}}"), false, ("", ""), "error", Some("http://c:4318/v1/traces")),
+        (format!("{{{endpoint}, \"enabled\": false}}"), false, ("", ""), "error", None),
+        (format!("{{{endpoint}, \"traces\": {{\"enabled\": false}}}}"), false, ("", ""), "error", None),
+        (format!("{{{endpoint}}}"), false, env, "error", Some("http://e/v1/traces")),
+        (r#"{"logging": {"level": "info"}}"#.to_owned(), false, ("", ""), "info", None),
+        (r#"{"logging": {"level": "info"}}"#.to_owned(), false, ("PEGBOARD_LOG", "debug"), "debug", None),
+        ("{}".to_owned(), true, ("PEGBOARD_LOG", "info"), "info,pegboard::mcp=trace", None),
+        ("{}".to_owned(), true, ("PEGBOARD_LOG", "pegboard::mcp=off"), "pegboard::mcp=off", None),
+    ] {
+        let settings = RuntimeSettings { trace_mcp, ..RuntimeSettings::default() };
+        let options = Options::configured(&serde_json::from_str(&telemetry).unwrap(), &settings, "error")
+            .varied(|name| (name == variable.0).then(|| variable.1.to_owned()))
+            .unwrap();
+        assert_eq!(
+            (options.filter.as_str(), options.traces_endpoint.as_deref()),
+            (filter, sent_to),
+            "{telemetry} {variable:?}"
+        );
+    }
+}
+
+#[test]
+fn only_a_share_of_the_calls_is_exported_with_what_is_said_of_this_program() {
+    let (address, received) = collector();
+    let options = |traces_ratio| Options {
+        traces_endpoint: Some(format!("http://{address}/v1/traces")),
+        labels: vec![("team".to_owned(), "search-and-rescue".to_owned())],
+        traces_ratio,
+        ..Options::default()
+    };
+    let telemetry = Telemetry::new(options(0.0)).unwrap();
+    call(&telemetry, None);
+    telemetry.shutdown();
+    assert!(received.try_recv().is_err(), "nothing is sent");
+    let telemetry = Telemetry::new(options(1.0)).unwrap();
+    call(&telemetry, None);
+    telemetry.shutdown();
+    let (_, body) = received.recv_timeout(Duration::from_secs(10)).unwrap();
+    assert!(contains(&body, b"search-and-rescue"));
 }
 
 #[test]

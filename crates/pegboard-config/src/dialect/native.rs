@@ -6,6 +6,8 @@ use pegboard_core::chain::ChainSpec;
 use pegboard_core::id::{ToolName, ToolboxName};
 use pegboard_core::settings::RuntimeSettings;
 use pegboard_core::settings::gateway::{Expose, GatewaySettings};
+use pegboard_core::settings::telemetry::TelemetrySettings;
+use serde::de::DeserializeOwned;
 
 use super::{Remarks, agents, openapi, providers, rest, server};
 use crate::configuration::{Configuration, Toolbox};
@@ -23,7 +25,7 @@ const DEFAULT: &str = "default";
 pub(crate) const SECTIONS: [&str; 5] = ["mcpServers", "openapiSpecs", "restTools", "chains", "agents"];
 
 /// What may stand at the root, beside the settings of the runtime and of the gateway.
-const OWN: [&str; 11] = [
+const OWN: [&str; 13] = [
     "$schema",
     "pegboard",
     "toolboxes",
@@ -34,6 +36,8 @@ const OWN: [&str; 11] = [
     "agents",
     "providers",
     "inputs",
+    "cache",
+    "telemetry",
     "defaults",
 ];
 /// What may stand in a toolbox.
@@ -72,6 +76,9 @@ pub(crate) fn read(reader: &mut Reader<'_>, root: &Node, configuration: &mut Con
     }
 
     providers::read(reader, root, configuration);
+    configuration.cache = read_part(reader, root, "cache");
+    configuration.telemetry = read_part(reader, root, "telemetry");
+    check_telemetry(reader, root, &configuration.telemetry);
     let gateway = filled_subset(reader, root, field_names::<GatewaySettings>());
     configuration.gateway = reader.read(&gateway, &way, &[]).unwrap_or_default();
     let listed = configuration.toolboxes.iter().filter(|(_, toolbox)| toolbox.expose == Expose::Flat);
@@ -254,6 +261,41 @@ fn filled_subset(reader: &mut Reader<'_>, root: &Node, names: &[&str]) -> Node {
     let mut settings = subset(root, names);
     reader.fill(&mut settings, &Path::default(), Missing::Told);
     settings
+}
+
+/// What stands under one name at the root, with its variables filled in.
+fn read_part<T: DeserializeOwned + Default>(reader: &mut Reader<'_>, root: &Node, name: &str) -> T {
+    let Some(part) = root.get(name).filter(|part| !matches!(part.value, Value::Null)) else {
+        return T::default();
+    };
+    let way = Path::default().key(name);
+    // In a file that is not ours somebody else may mean something else by it.
+    if part.entries().is_none() && reader.text(part.span).strictness == Strictness::Lenient {
+        reader.warn(part.span, &way, "unknown setting, which is left alone", None);
+        return T::default();
+    }
+    let mut part = part.clone();
+    reader.fill(&mut part, &way, Missing::Told);
+    reader.read(&part, &way, &[]).unwrap_or_default()
+}
+
+fn check_telemetry(reader: &mut Reader<'_>, root: &Node, settings: &TelemetrySettings) {
+    let Some(telemetry) = root.get("telemetry") else { return };
+    let way = Path::default().key("telemetry");
+    if let (Some(endpoint), Some(written)) = (&settings.otlp_endpoint, telemetry.get("otlpEndpoint")) {
+        if let Some((owner, _)) = endpoint.reveal().split_once('@') {
+            reader.keep_secret(owner.rsplit(':').next().unwrap_or_default());
+        }
+        if !["http://", "https://"].iter().any(|scheme| endpoint.reveal().starts_with(scheme)) {
+            let help = Some("write one like http://localhost:4318".to_owned());
+            reader.error(written.span, &way.key("otlpEndpoint"), "this is no address of a collector", help);
+        }
+    }
+    if !(0.0..=1.0).contains(&settings.traces.ratio) {
+        let written = telemetry.get("traces").and_then(|traces| traces.get("ratio")).unwrap_or(telemetry);
+        let message = "expected a number from 0 to 1";
+        reader.error(written.span, &way.key("traces").key("ratio"), message, None);
+    }
 }
 
 fn check_settings(reader: &mut Reader<'_>, settings: &Node, way: &Path) {

@@ -5,7 +5,7 @@ use pegboard_core::id::ToolName;
 use pegboard_core::settings::rest::{InvalidRestTool, RestToolEntry, RestToolSettings};
 use pegboard_core::settings::{QueueSettings, ToolSettings};
 
-use super::server::{DEFAULT_QUEUE, filled, split};
+use super::server::{DEFAULT_QUEUE, filled, is_off, split};
 use crate::configuration::{RestEntry, Toolbox};
 use crate::near::near;
 use crate::path::{Path, Step};
@@ -21,8 +21,9 @@ pub(super) fn read(
     queues: &IndexMap<String, QueueSettings>,
 ) {
     let way = way.key(&entry.key);
+    let missing = if is_off(&entry.value) { Missing::Ignored } else { Missing::Told };
     reader.begin_part();
-    let (name, _) = reader.fill_text(&entry.key, entry.key_span, &way, Missing::Told);
+    let (name, _) = reader.fill_text(&entry.key, entry.key_span, &way, missing);
     let name = match ToolName::new(&name) {
         Ok(name) => Some(name),
         Err(invalid) => {
@@ -39,7 +40,7 @@ pub(super) fn read(
         let help = Some("call one of them something else".to_owned());
         reader.error(entry.key_span, &way, "the toolbox has a REST tool of this name", help);
     }
-    let described = describe(reader, &entry.value, &way);
+    let described = describe(reader, &entry.value, &way, missing);
     if let Some(described) = &described {
         check_queue(reader, entry, &way, &described.tool, queues);
     }
@@ -58,12 +59,12 @@ pub(super) fn read(
     toolbox.rest_tools.insert(name, tool);
 }
 
-fn describe(reader: &mut Reader<'_>, node: &Node, way: &Path) -> Option<RestToolEntry> {
+fn describe(reader: &mut Reader<'_>, node: &Node, way: &Path, missing: Missing) -> Option<RestToolEntry> {
     let Value::Map(entries) = &node.value else {
         reader.error(node.span, way, format!("a REST tool is an object, not {}", node.kind()), None);
         return None;
     };
-    let filled = filled(reader, node, entries, way, (Missing::Told, "parametersSchema"));
+    let filled = filled(reader, node, entries, way, (missing, "parametersSchema"));
     let (request, tool, _) = split(reader, &filled, way, &RestToolSettings::FIELDS);
     Some(RestToolEntry { request: request?, tool: tool? })
 }
@@ -96,9 +97,11 @@ fn normalise(
     entry: &Entry,
     way: &Path,
 ) -> Option<RestEntry> {
+    let is_enabled = described.request.enabled.unwrap_or(true);
     match described.normalise(name.clone()) {
         Ok((request, settings)) => {
-            Some(RestEntry::Usable { request: Box::new(request), settings: Box::new(settings) })
+            let (request, settings) = (Box::new(request), Box::new(settings));
+            Some(RestEntry::Usable { is_enabled, request, settings })
         }
         Err(wrong) => {
             for wrong in &wrong {

@@ -1,7 +1,10 @@
 //! Files that are right.
 
 use insta::assert_snapshot;
-use pegboard_core::settings::StartRule;
+use pegboard_config::RestEntry;
+use pegboard_core::settings::cache::{CacheBackend, CacheSettings};
+use pegboard_core::settings::telemetry::LogFormat;
+use pegboard_core::settings::{Judge, StartRule};
 
 use super::{load_text, told};
 
@@ -134,4 +137,70 @@ fn a_toolbox_may_say_that_its_tools_are_listed() {
     assert_eq!(gateway.listed.iter().map(ToString::to_string).collect::<Vec<_>>(), ["dev"]);
     let refused = load_text("pegboard.json", r#"{"toolboxes": {"dev": {"expose": "agent"}}}"#).unwrap_err();
     assert_eq!(refused.problems()[0].message, "a toolbox is flat or meta");
+}
+
+#[test]
+fn what_is_logged_sent_and_kept_is_read() {
+    let text = "
+traceMCP: true
+validateArguments: pegboard
+cache: {backend: memory, maxEntries: 10}
+telemetry:
+  otlpEndpoint: https://ada:${KEY}@collector.example.com
+  serviceName: desk
+  labels: {team: search}
+  traces: {ratio: 0.25}
+  logging: {level: 'pegboard::tool=debug,warn', format: json}
+";
+    let configuration = load_text("pegboard.yaml", text).unwrap();
+    assert!(configuration.settings.trace_mcp);
+    assert_eq!(configuration.settings.validate_arguments, Some(Judge::Pegboard));
+    assert_eq!(
+        configuration.cache,
+        CacheSettings { backend: CacheBackend::Memory, max_entries: 10, ..CacheSettings::default() }
+    );
+    let telemetry = &configuration.telemetry;
+    assert_eq!((telemetry.service_name.as_deref(), telemetry.traces.ratio), (Some("desk"), 0.25));
+    assert_eq!((telemetry.labels["team"].as_str(), telemetry.logging.format), ("search", LogFormat::Json));
+    assert!(!format!("{configuration:?}").contains("sk-from-outside"));
+}
+
+#[test]
+fn what_is_logged_sent_and_kept_is_told_if_it_is_wrong() {
+    let text = "
+defaults: {traceMcp: true}
+validateArguments: nobody
+cache: {backend: redis, sqlite: {path: x}}
+telemetry: {otlpEndpoint: 'localhost:4318', traces: {ratio: 2}, prometheus: {}}
+";
+    let refused = load_text("pegboard.yaml", text).unwrap_err();
+    let told: Vec<String> = refused
+        .problems()
+        .iter()
+        .map(|problem| {
+            format!("{}: {} ({})", problem.path, problem.message, problem.help.as_deref().unwrap_or("-"))
+        })
+        .collect();
+    assert_snapshot!(told.join("\n"), @r#"
+    defaults.traceMcp: unknown setting (did you mean traceMCP?)
+    validateArguments: 'nobody' is none of server, pegboard (-)
+    cache.backend: 'redis' is none of sqlite, memory (-)
+    cache.sqlite: unknown setting (there are backend, maxEntries, maxBytes, maxEntryBytes)
+    telemetry.otlpEndpoint: this is no address of a collector (write one like http://localhost:4318)
+    telemetry.traces.ratio: expected a number from 0 to 1 (-)
+    telemetry.prometheus: unknown setting (there are enabled, otlpEndpoint, serviceName, labels, traces, logging)
+    "#);
+    // Somebody else may mean something else by it.
+    let configuration =
+        load_text("mcp.json", r#"{"mcpServers": {}, "cache": true, "telemetry": "off"}"#).unwrap();
+    assert_eq!(configuration.problems.len(), 2);
+}
+
+#[test]
+fn a_rest_tool_that_is_switched_off_needs_nothing() {
+    let text = "restTools: {a: {description: x, url: 'https://x.org/${GONE}', enabled: false}}";
+    let configuration = load_text("pegboard.yaml", text).unwrap();
+    assert_eq!(configuration.problems, []);
+    let tool = &configuration.toolboxes["default"].rest_tools["a"];
+    assert!(matches!(tool, RestEntry::Usable { is_enabled: false, .. }), "{tool:?}");
 }

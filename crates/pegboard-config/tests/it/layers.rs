@@ -456,6 +456,14 @@ fn every_value_knows_where_it_is_from() {
     providers.local.type = "openai-compatible"    pegboard.yaml:11:17
     providers.local.baseUrl = "http://127.0.0.1:1/v1"    pegboard.yaml:11:45
     providers.local.apiKey = "${KEY:***}"    pegboard.yaml:11:78
+    cache.backend = "sqlite"    built-in
+    cache.maxEntries = 5000    built-in
+    cache.maxBytes = 67108864    built-in
+    cache.maxEntryBytes = 8388608    built-in
+    telemetry.enabled = true    built-in
+    telemetry.traces.enabled = true    built-in
+    telemetry.traces.ratio = 1.0    built-in
+    telemetry.logging.format = "text"    built-in
     toolTimeout = "2m"    pegboard.yaml:3:14
     questionTimeout = "5m"    built-in
     toolOutput.maxChunks = 3    user/pegboard.toml:4:13
@@ -468,6 +476,7 @@ fn every_value_knows_where_it_is_from() {
     start = "eager"    user/pegboard.toml:2:9
     toolNameMaxLength = 64    built-in
     tracePayloads = false    built-in
+    traceMCP = false    built-in
     expose = "meta"    built-in
     pinned = ["a","b"]    pegboard.yaml:4:9
     transparent = false    built-in

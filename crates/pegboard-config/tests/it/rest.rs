@@ -14,7 +14,7 @@ const PAGE: &str = include_str!("../../../../docs/rest.md");
 /// A usable tool of a toolbox.
 fn tool<'c>(configuration: &'c Configuration, toolbox: &str, name: &str) -> (&'c RestTool, &'c ToolSettings) {
     match &configuration.toolboxes[toolbox].rest_tools[name] {
-        RestEntry::Usable { request, settings } => (request, settings),
+        RestEntry::Usable { request, settings, .. } => (request, settings),
         unusable @ RestEntry::Unusable { .. } => panic!("{:?}", unusable.obstacle()),
     }
 }

@@ -5,11 +5,13 @@ use std::path::Path;
 use pegboard_config::native_schema;
 use pegboard_core::chain::{ChainSpec, ChainStep};
 use pegboard_core::model::Pricing;
+use pegboard_core::settings::cache::CacheSettings;
 use pegboard_core::settings::gateway::{GatewaySettings, Profile};
 use pegboard_core::settings::mcp::McpServerSettings;
 use pegboard_core::settings::model::{ModelProviderSettings, ModelSettings};
 use pegboard_core::settings::openapi::{Credential, OpenApiSettings};
 use pegboard_core::settings::rest::{PaginationSettings, RestToolSettings, RetrySettings, StreamingSettings};
+use pegboard_core::settings::telemetry::{LoggingSettings, TelemetrySettings, TracesSettings};
 use pegboard_core::settings::{
     OutputSettings, ProgressRule, QueueSettings, RuntimeSettings, ServerSettings, ToolSettings,
 };
@@ -38,6 +40,10 @@ fn every_name_of_every_setting_is_in_the_schema() {
     let server = &schema["properties"]["mcpServers"]["additionalProperties"];
     check_names::<RuntimeSettings>(&schema);
     check_names::<GatewaySettings>(&schema);
+    check_names::<CacheSettings>(&schema["properties"]["cache"]);
+    check_names::<TelemetrySettings>(&schema["properties"]["telemetry"]);
+    check_names::<TracesSettings>(&schema["$defs"]["TracesSettings"]);
+    check_names::<LoggingSettings>(&schema["$defs"]["LoggingSettings"]);
     check_names::<ModelProviderSettings>(&schema["properties"]["providers"]["additionalProperties"]);
     check_names::<ModelSettings>(&schema["$defs"]["ModelSettings"]);
     check_names::<Pricing>(&schema["$defs"]["Pricing"]);

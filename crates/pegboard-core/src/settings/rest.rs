@@ -117,12 +117,16 @@ pub struct RestToolSettings {
     /// Whether the name of the service may lead into a private network, or to this machine.
     #[serde(default)]
     pub allow_private_network: bool,
+    /// Whether the tool is there; it is unless this says no.
+    #[serde(default)]
+    pub enabled: Option<bool>,
 }
 
 impl RestToolSettings {
     /// What the settings are called where a person writes them.
-    pub const FIELDS: [&str; 13] = [
+    pub const FIELDS: [&str; 14] = [
         "description",
+        "enabled",
         "method",
         "url",
         "headers",

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use pegboard_core::call::{Call, Invoker, Origin};
 use pegboard_core::entry::ToolEntry;
 use pegboard_core::provider::{Local, ToolKind};
-use pegboard_core::settings::ServerSettings;
+use pegboard_core::settings::{RuntimeSettings, ServerSettings};
 use pegboard_runtime::Runtime;
 use pegboard_runtime::event::Event;
 use pegboard_runtime::optree::Scope;
@@ -164,12 +164,25 @@ async fn who_judges_arguments_depends_on_the_tool_and_the_caller() {
         (ToolKind::Rest, Origin::Client, json!({}), false),
         (ToolKind::Rest, Origin::Client, json!({"validateArguments": "server"}), true),
         (ToolKind::Rest, Origin::Client, json!({"tools": {"tool": {"validateArguments": "server"}}}), true),
+        (ToolKind::Mcp, Origin::Client, json!({"for all": "pegboard"}), false),
+        (ToolKind::Mcp, Origin::Agent, json!({"for all": "server"}), true),
+        (ToolKind::Rest, Origin::Client, json!({"for all": "server"}), true),
+        (
+            ToolKind::Rest,
+            Origin::Client,
+            json!({"for all": "server", "validateArguments": "pegboard"}),
+            false,
+        ),
+        (ToolKind::Agent, Origin::Client, json!({"for all": "server"}), false),
     ];
-    for (kind, origin, server, is_let_in) in cases {
+    for (kind, origin, mut server, is_let_in) in cases {
+        let for_all = server.as_object_mut().unwrap().shift_remove("for all").unwrap_or_default();
+        let for_all: RuntimeSettings = serde_json::from_value(json!({"validateArguments": for_all})).unwrap();
         let entry = ToolEntry::from_fn("tool", "", |value: Value| async move { Ok(value) })
             .with_input_schema(schema.clone());
         let settings: ServerSettings = serde_json::from_value(server.clone()).unwrap();
         let runtime = Runtime::builder()
+            .settings(for_all)
             .provide_with("s", Arc::new(Local::new([entry]).of_kind(kind)), settings)
             .start()
             .await

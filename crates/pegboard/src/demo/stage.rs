@@ -83,7 +83,7 @@ fn report(address: &str) -> Result<(ToolName, RestEntry)> {
         let messages: Vec<String> = problems.into_iter().map(|problem| problem.message).collect();
         ToolError::new(messages.join(". "))
     })?;
-    Ok((name, RestEntry::Usable { request: request.into(), settings: settings.into() }))
+    Ok((name, RestEntry::Usable { is_enabled: true, request: request.into(), settings: settings.into() }))
 }
 
 /// An agent that others write into a file.

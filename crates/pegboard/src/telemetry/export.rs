@@ -3,15 +3,15 @@
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use opentelemetry::Context;
 use opentelemetry::trace::{
     SpanContext, SpanId, TraceContextExt, TraceFlags, TraceId, TraceState, TracerProvider,
 };
+use opentelemetry::{Context, KeyValue};
 use opentelemetry_otlp::{Protocol, SpanExporter, WithExportConfig};
 use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::error::OTelSdkResult;
 use opentelemetry_sdk::trace::{
-    BatchConfigBuilder, BatchSpanProcessor, SdkTracerProvider, SpanData, SpanExporter as Export,
+    BatchConfigBuilder, BatchSpanProcessor, Sampler, SdkTracerProvider, SpanData, SpanExporter as Export,
 };
 use pegboard_core::trace::TraceParent;
 use pegboard_runtime::spans::{self, Spans};
@@ -32,11 +32,18 @@ const TIMEOUT: Duration = Duration::from_secs(5);
 /// How often it is said that they cannot be sent.
 const WARNING_INTERVAL: Duration = Duration::from_mins(1);
 
+/// What this program says of itself in traces, and of how many calls it tells.
+pub(super) struct Own {
+    pub(super) service_name: String,
+    pub(super) labels: Vec<(String, String)>,
+    pub(super) ratio: f64,
+}
+
 /// Sends the spans of calls to a collector, in batches, from a thread of its own.
 pub(super) struct Exporter(SdkTracerProvider);
 
 impl Exporter {
-    pub(super) fn new(endpoint: &str, service_name: String) -> Result<Self, Error> {
+    pub(super) fn new(endpoint: &str, own: Own) -> Result<Self, Error> {
         if !(endpoint.starts_with("http://") || endpoint.starts_with("https://")) {
             let reason = "the address of a collector begins with http:// or https://".to_owned();
             return Err(Error::Endpoint { reason });
@@ -55,8 +62,13 @@ impl Exporter {
         let processor = BatchSpanProcessor::builder(Calm { sender, lost: Mutex::default() })
             .with_batch_config(batches)
             .build();
-        let resource = Resource::builder().with_service_name(service_name).build();
-        Ok(Self(SdkTracerProvider::builder().with_span_processor(processor).with_resource(resource).build()))
+        let Own { service_name, labels, ratio } = own;
+        let labels = labels.into_iter().map(|(name, value)| KeyValue::new(name, value));
+        let resource = Resource::builder().with_service_name(service_name).with_attributes(labels).build();
+        // A trace that the caller records, or does not, goes on as it began.
+        let sampler = Sampler::ParentBased(Box::new(Sampler::TraceIdRatioBased(ratio)));
+        let provider = SdkTracerProvider::builder().with_sampler(sampler);
+        Ok(Self(provider.with_span_processor(processor).with_resource(resource).build()))
     }
 
     /// Collects the spans of calls, and nothing else: no messages, and no spans of other crates.

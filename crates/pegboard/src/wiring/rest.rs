@@ -26,7 +26,8 @@ impl Workbench {
         for (name, tool) in tools {
             let obstacle = tool.obstacle().unwrap_or_default();
             match tool {
-                RestEntry::Usable { request, settings: its } => {
+                RestEntry::Usable { is_enabled: false, .. } => {}
+                RestEntry::Usable { request, settings: its, .. } => {
                     settings.tools.insert(name.to_string(), *its);
                     usable.push(*request);
                 }
