@@ -5,8 +5,12 @@ use std::path::PathBuf;
 use clap::builder::ArgPredicate;
 use clap::{Args, ColorChoice, ValueEnum};
 
+pub(crate) mod arguments;
 pub(crate) mod failure;
 pub(crate) mod print;
+pub(crate) mod question;
+pub(crate) mod waiting;
+pub(crate) mod words;
 
 pub(crate) use failure::{Exit, Failure};
 
@@ -18,6 +22,7 @@ pub(crate) const EXIT_CODES: &str = "Exit codes: 0 well, 1 the tool, chain or ag
 /// What may be said to every command.
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Options for every command")]
+#[expect(clippy::struct_excessive_bools, reason = "each is an option of its own")]
 pub(crate) struct Globals {
     /// A configuration, instead of the one of this folder; of several the later counts before the earlier
     #[arg(long, value_name = "FILE", global = true)]
@@ -38,6 +43,12 @@ pub(crate) struct Globals {
     /// Print results as JSON: short for --output json
     #[arg(long, global = true, conflicts_with = "output")]
     json: bool,
+    /// Ask nobody anything: what would be asked is told instead
+    #[arg(long, global = true)]
+    pub(crate) no_input: bool,
+    /// Ask no gateway that runs, and start what is needed here
+    #[arg(long, global = true)]
+    pub(crate) no_daemon: bool,
     /// Say nothing but results and what goes wrong
     #[arg(long, short, global = true, conflicts_with = "verbose")]
     pub(crate) quiet: bool,
@@ -89,5 +100,17 @@ impl Globals {
     /// How results are printed, if nobody says so and `usually` is what suits the command.
     pub(crate) fn format_or(&self, usually: Format) -> Format {
         self.output.unwrap_or(usually)
+    }
+
+    /// How data are printed, if nobody says so: as text for people, and as JSON for programs.
+    pub(crate) fn data_format(&self) -> Format {
+        self.format_or(if print::is_for_people() { Format::Text } else { Format::Json })
+    }
+}
+
+/// Says something that is no result, on standard error, unless nobody wants to know.
+pub(crate) fn remark(globals: &Globals, text: &str) {
+    if !globals.quiet {
+        anstream::eprintln!("{text}");
     }
 }

@@ -8,11 +8,13 @@ use clap::{Parser, Subcommand};
 use pegboard::telemetry::{Options, Telemetry};
 
 use cli::{EXIT_CODES, Failure, Globals};
+use commands::asking::Asking;
 use commands::{add, completions, doctor, enable, init, man, openapi, rm, run, serve, version};
 
 mod cli;
 mod commands;
 mod demo;
+mod desk;
 mod place;
 mod welcome;
 
@@ -33,6 +35,8 @@ struct Arguments {
 enum Command {
     /// Add a server, a service, a tool or an agent to the configuration
     Add(Box<add::Add>),
+    #[command(flatten)]
+    Ask(Asking),
     /// Show everything there is, through an MCP endpoint of its own, without network or files
     Demo(demo::Demo),
     /// Be one of the servers of the demo; for Pegboard itself
@@ -78,6 +82,10 @@ fn main() -> ExitCode {
     globals.choose_colours();
     let globals = &globals;
     let done = match command {
+        // What goes wrong is the answer.
+        Command::Ask(asking) => {
+            observed(globals, "error", async |telemetry| asking.run(globals, telemetry).await)
+        }
         // It provokes failures on purpose, and what it prints is the report.
         Command::Demo(demo) => {
             observed(globals, "error", async |telemetry| demo.run(globals, telemetry).await)

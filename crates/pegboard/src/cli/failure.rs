@@ -151,6 +151,23 @@ impl Failure {
         self
     }
 
+    /// With the way to the value that is wrong.
+    pub(crate) fn at(mut self, path: Option<String>) -> Self {
+        self.0.path = path;
+        self
+    }
+
+    /// With where to look at what happened.
+    pub(crate) fn of_trace(mut self, trace_id: Option<String>) -> Self {
+        self.0.trace_id = trace_id;
+        self
+    }
+
+    /// Whether it is of this kind.
+    pub(crate) fn is_of(&self, kind: ErrorKind) -> bool {
+        self.0.code == kind.as_str()
+    }
+
     /// For a person.
     pub(crate) fn text(&self) -> String {
         if !self.0.problems.is_empty() {

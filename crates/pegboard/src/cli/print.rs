@@ -1,6 +1,6 @@
 //! Results on standard output.
 
-use std::io::Write;
+use std::io::{IsTerminal, Write};
 
 use serde::Serialize;
 use serde_json::Value;
@@ -12,6 +12,26 @@ pub(crate) fn text(text: &str) {
     let mut output = anstream::stdout().lock();
     let end = if text.ends_with('\n') { "" } else { "\n" };
     let _ = write!(output, "{text}{end}").and_then(|()| output.flush());
+}
+
+/// Whether results are read by people rather than by programs.
+pub(crate) fn is_for_people() -> bool {
+    std::io::stdout().is_terminal()
+}
+
+/// Prints a result as it is, and ends its line.
+pub(crate) fn exactly(bytes: &[u8]) {
+    let mut output = std::io::stdout().lock();
+    let end: &[u8] = if bytes.ends_with(b"\n") { b"" } else { b"\n" };
+    let _ = output.write_all(bytes).and_then(|()| output.write_all(end)).and_then(|()| output.flush());
+}
+
+/// Prints a list: each of it on a line of its own if that is wanted, and as one document otherwise.
+pub(crate) fn list(format: Format, list: &Value) {
+    match (format, list) {
+        (Format::Ndjson, Value::Array(items)) => items.iter().for_each(|item| text(&item.to_string())),
+        (format, list) => document(format, list, || list.to_string()),
+    }
 }
 
 /// Prints a result as a document; `as_text` says how people want it.

@@ -1,0 +1,71 @@
+//! The commands that ask a gateway: the one that runs, or one in this process.
+
+use std::process::ExitCode;
+
+use clap::Subcommand;
+use pegboard::telemetry::Telemetry;
+
+use super::serve::told;
+use super::{call, ls, status, tools};
+use crate::cli::question::terminal;
+use crate::cli::{Failure, Globals};
+use crate::desk::{Desk, Need};
+
+/// What is asked.
+#[derive(Subcommand)]
+pub(crate) enum Asking {
+    /// Call a tool, and print its answer
+    Call(call::CallTool),
+    /// List toolboxes, servers and tools, and how they are
+    Ls(ls::Ls),
+    /// Tell how the gateway is that runs
+    Status(status::Status),
+    /// Find tools, and show how they are called
+    Tools(tools::Tools),
+}
+
+impl Asking {
+    /// Asks, until there is an answer or somebody does not want to wait.
+    pub(crate) async fn run(self, globals: &Globals, telemetry: &Telemetry) -> Result<ExitCode, Failure> {
+        let asker = Asker { globals, telemetry };
+        match self {
+            Self::Call(call) => asker.ask(Need::Tools, async |desk| call.ask(globals, desk).await).await,
+            Self::Ls(ls) => asker.ask(Need::Tools, async |desk| ls.ask(globals, desk).await).await,
+            Self::Status(status) => unless_told(status.run(globals)).await,
+            Self::Tools(tools) => asker.ask(Need::Tools, async |desk| tools.ask(globals, desk).await).await,
+        }
+    }
+}
+
+/// Whoever asks.
+struct Asker<'a> {
+    globals: &'a Globals,
+    telemetry: &'a Telemetry,
+}
+
+impl Asker<'_> {
+    /// Asks a gateway that fits, and ends what was started for it.
+    async fn ask(
+        &self,
+        need: Need,
+        ask: impl AsyncFnOnce(&Desk) -> Result<ExitCode, Failure>,
+    ) -> Result<ExitCode, Failure> {
+        let desk = unless_told(Desk::open(self.globals, self.telemetry, need)).await?;
+        let done = unless_told(ask(&desk)).await;
+        terminal::restore();
+        // Who says so again does not want to wait.
+        tokio::select! {
+            () = desk.close() => {}
+            () = told() => {}
+        }
+        done
+    }
+}
+
+/// Does something, unless somebody wants this program to end.
+async fn unless_told<T>(work: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
+    tokio::select! {
+        done = work => done,
+        () = told() => Err(Failure::interrupted()),
+    }
+}

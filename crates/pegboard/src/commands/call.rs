@@ -1,0 +1,112 @@
+//! `pegboard call`: calls a tool, and prints its answer.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::Args;
+use pegboard::duration::HumanDuration;
+use pegboard::error::ErrorKind;
+use pegboard::json::RawJson;
+use serde_json::{Value, json};
+
+use super::talk;
+use crate::cli::arguments::{self, Words};
+use crate::cli::waiting::Waiting;
+use crate::cli::{Exit, Failure, Format, Globals, print, remark};
+use crate::desk::{Address, Desk, ToolView, view};
+use answer::Answer;
+
+mod answer;
+
+/// What is called, and what becomes of the answer.
+#[derive(Args)]
+#[command(after_help = arguments::HELP)]
+pub(crate) struct CallTool {
+    /// The tool: toolbox/server/tool, or less of it while only one can be meant
+    tool: String,
+    /// Its arguments: k=v, k:=json, k=@file, '{…}', or - to read them from standard input
+    #[arg(value_name = "ARGUMENT")]
+    arguments: Vec<String>,
+    /// Have the tool answer anew, though an answer is remembered
+    #[arg(long)]
+    no_cache: bool,
+    /// Print the whole answer as the tool gave it, as JSON
+    #[arg(long)]
+    raw: bool,
+    /// Keep the answer in a file: the first image or sound of it if there is one, or else its text
+    #[arg(long, value_name = "FILE")]
+    save: Option<PathBuf>,
+    /// End well though the tool reports a failure
+    #[arg(long)]
+    ignore_tool_error: bool,
+    /// How long to wait for the answer
+    #[arg(long, value_name = "DURATION")]
+    timeout: Option<HumanDuration>,
+}
+
+impl CallTool {
+    pub(crate) async fn ask(&self, globals: &Globals, desk: &Desk) -> Result<ExitCode, Failure> {
+        let words = Words::read(&self.arguments)?;
+        let waiting = Waiting::new(globals, &self.tool);
+        let (tool, arguments) = if let Some(arguments) = words.as_they_are() {
+            (self.tool.clone(), arguments)
+        } else {
+            let tool = waiting.during(describe(desk, &self.tool)).await?;
+            let schema = tool.input_schema.as_ref().unwrap_or(&Value::Null);
+            let arguments = words.fit(schema).map_err(|failure| failure.detail(&tool.signature))?;
+            (tool.address, RawJson::from(Value::Object(arguments)))
+        };
+        let mut order = json!({"tool": tool});
+        if let Some(timeout) = self.timeout.map(Duration::from) {
+            order["timeoutMs"] = u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX).into();
+        }
+        if self.no_cache {
+            order["noCache"] = true.into();
+        }
+        let order = RawJson::from(order).with("arguments", &arguments);
+        let answered = talk::accompany(globals, desk, &Address::of(&["calls"]), &order, &waiting).await;
+        match answered {
+            Ok(answer) => self.tell(globals, &Answer::new(answer)),
+            Err(failure) if failure.is_of(ErrorKind::InvalidParameters) => {
+                match describe(desk, &tool).await {
+                    Ok(tool) => Err(failure.detail(tool.signature)),
+                    Err(_) => Err(failure),
+                }
+            }
+            Err(failure) => Err(failure),
+        }
+    }
+
+    fn tell(&self, globals: &Globals, answer: &Answer) -> Result<ExitCode, Failure> {
+        for warning in answer.warnings() {
+            remark(globals, &format!("warning: {warning}"));
+        }
+        let format = globals.format_or(Format::Text);
+        if let Some(path) = &self.save {
+            for saved in answer.save(path)? {
+                remark(globals, &saved);
+            }
+        } else if self.raw {
+            print::exactly(answer.raw().as_bytes());
+        } else if format == Format::Text {
+            answer.print();
+        } else {
+            print::document(format, &answer.document(), String::new);
+        }
+        if print::is_for_people() && !globals.quiet && format == Format::Text {
+            remark(globals, &answer.footer());
+        }
+        match answer.is_error() && !self.ignore_tool_error {
+            false => Ok(ExitCode::SUCCESS),
+            true if self.raw || format != Format::Text => Ok(Exit::Failed.into()),
+            true => Err(Failure::of_kind(ErrorKind::ExecutionError, "the tool reports a failure")),
+        }
+    }
+}
+
+/// A tool with its schemas. Servers that its name speaks of are waited for.
+pub(super) async fn describe(desk: &Desk, name: &str) -> Result<ToolView, Failure> {
+    let told = desk.get(&Address::of(&["tool"]).with("name", &name)).await?;
+    view(&told, "tool")
+}

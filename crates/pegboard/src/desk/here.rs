@@ -1,0 +1,62 @@
+//! A gateway in this process, for as long as one command needs it.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use axum::Router;
+use pegboard::config::Configuration;
+use pegboard::gateway::api::{self, About, Api, Principal};
+use pegboard::providers::mcp::PoolOptions;
+use pegboard::telemetry::Telemetry;
+use pegboard::wire::http::server::HttpServerOptions;
+use pegboard::wiring::{self, Board, Surroundings};
+
+use crate::cli::{Failure, Globals};
+use crate::commands::serve::supervisor;
+use crate::place::{self, Wanted};
+
+/// How long servers may take to end when the command does.
+const GRACE: Duration = Duration::from_secs(2);
+
+/// A gateway in this process.
+pub(super) struct Here {
+    board: Board,
+    routes: Router,
+}
+
+impl Here {
+    /// One with every tool of the configuration. Servers are started when they are needed.
+    pub(super) async fn with_tools(globals: &Globals, telemetry: &Telemetry) -> Result<Self, Failure> {
+        let wanted = Wanted::of(globals, &[])?;
+        let configuration = wanted.read_some()?;
+        place::tell_problems(&configuration);
+        Self::start(globals, telemetry, configuration, wanted.paths()).await
+    }
+
+    async fn start(
+        globals: &Globals,
+        telemetry: &Telemetry,
+        configuration: Configuration,
+        files: Vec<PathBuf>,
+    ) -> Result<Self, Failure> {
+        let servers = PoolOptions { supervisor: supervisor() };
+        let state = place::state(globals.state.as_deref());
+        let surroundings = Surroundings { state, servers, ..Surroundings::default() };
+        let board = Box::pin(wiring::start(configuration, surroundings, telemetry))
+            .await
+            .map_err(|error| Failure::configuration(error.to_string()))?;
+        let about =
+            About { version: env!("CARGO_PKG_VERSION").to_owned(), configuration: files, ..About::default() };
+        let api = Api::new(about).runtime(&board.runtime);
+        let routes = api::router(&api, Principal::Everybody, &HttpServerOptions::default());
+        Ok(Self { board, routes })
+    }
+
+    pub(super) fn routes(&self) -> Router {
+        self.routes.clone()
+    }
+
+    pub(super) async fn close(self) {
+        let _ = self.board.runtime.shut_down(GRACE).await;
+    }
+}
