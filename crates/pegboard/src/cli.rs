@@ -86,15 +86,14 @@ impl Globals {
         }
     }
 
-    /// What is logged, if `usually` is what a command logs when nobody says otherwise.
-    pub(crate) fn log_filter(&self, usually: &str) -> String {
-        let filter = match (self.quiet, self.verbose) {
-            (true, _) => "error",
-            (false, 0) => usually,
-            (false, 1) => "info",
-            (false, _) => "debug",
-        };
-        filter.to_owned()
+    /// What is logged, if somebody says so.
+    pub(crate) fn log_filter(&self) -> Option<&'static str> {
+        match (self.quiet, self.verbose) {
+            (true, _) => Some("error"),
+            (false, 0) => None,
+            (false, 1) => Some("info"),
+            (false, _) => Some("debug"),
+        }
     }
 
     /// How results are printed, if nobody says so and `usually` is what suits the command.

@@ -105,11 +105,8 @@ fn main() -> ExitCode {
         Command::Version => version::run(globals),
         Command::Openapi(openapi) => observed(globals, "error", async |_| openapi.run(globals).await),
         // What goes wrong on the way is told as it happens.
-        Command::Run(run) => observed(globals, "error", async |telemetry| run.run(globals, telemetry).await),
-        // How servers are is told in words of its own.
-        Command::Serve(serve) => observed(globals, "pegboard::server=error,warn", async |telemetry| {
-            serve.run(globals, telemetry).await
-        }),
+        Command::Run(run) => run.run(globals),
+        Command::Serve(serve) => serve.run(globals),
         // It is one of many, and what it prints is what the program says: no log, no event loop but its own.
         #[cfg(unix)]
         Command::Supervise { program } => Ok(pegboard::providers::process::supervise(program)),
@@ -123,11 +120,22 @@ fn observed(
     usually: &str,
     work: impl AsyncFnOnce(&Telemetry) -> Result<ExitCode, Failure>,
 ) -> Result<ExitCode, Failure> {
-    let options = Options::from_environment().map(|options| match std::env::var_os("PEGBOARD_LOG") {
-        Some(_) => options,
-        None => Options { filter: globals.log_filter(usually), ..options },
-    });
-    let telemetry = options.and_then(Telemetry::start).map_err(|error| Failure::usage(error.to_string()))?;
+    observed_with(globals, Options { filter: usually.to_owned(), ..Options::default() }, work)
+}
+
+/// The same, as a configuration asks for it.
+fn observed_with(
+    globals: &Globals,
+    mut options: Options,
+    work: impl AsyncFnOnce(&Telemetry) -> Result<ExitCode, Failure>,
+) -> Result<ExitCode, Failure> {
+    if let Some(filter) = globals.log_filter() {
+        filter.clone_into(&mut options.filter);
+    }
+    let telemetry = options
+        .varied(place::environment)
+        .and_then(Telemetry::start)
+        .map_err(|error| Failure::usage(error.to_string()))?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()

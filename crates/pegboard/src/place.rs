@@ -89,11 +89,6 @@ impl Wanted {
         if files.is_empty() { "no file".to_owned() } else { files.join(", ") }
     }
 
-    /// The files that are read now.
-    pub(crate) fn paths(&self) -> Vec<PathBuf> {
-        self.layers().files().into_iter().map(Path::to_owned).collect()
-    }
-
     /// Where the project is: with the file that counts most, or else here.
     pub(crate) fn project(&self) -> PathBuf {
         let folder = self.paths().last().and_then(|file| file.parent()).map(Path::to_owned);

@@ -22,7 +22,8 @@ use pegboard_runtime::requests::ServerId;
 use pegboard_runtime::wall::WallClock;
 use pegboard_runtime::{Builder, Changes, Plan, Runtime, StartError};
 use pegboard_stores::limits::{
-    CacheLimits, CatalogueLimits, DatabaseLimits, OutputLimits, SessionLimits, SlotLimits, TraceLimits,
+    CacheLimits, CatalogueLimits, DatabaseLimits, HistoryLimits, OutputLimits, SessionLimits, SlotLimits,
+    TraceLimits,
 };
 use pegboard_stores::memory;
 use pegboard_stores::sqlite::Database;
@@ -333,11 +334,13 @@ impl Stores {
                 .outputs(Arc::clone(&database) as _)
                 .sessions(Arc::clone(&database) as _)
                 .traces(Arc::clone(&database) as _)
+                .history(Arc::clone(&database) as _)
                 .slots(database),
             Place::Memory => builder
                 .outputs(Arc::new(memory::Outputs::new(OutputLimits::default())))
                 .sessions(Arc::new(memory::Sessions::new(SessionLimits::default())))
                 .traces(Arc::new(memory::Traces::new(TraceLimits::default())))
+                .history(Arc::new(memory::History::new(HistoryLimits::default())))
                 .slots(Arc::new(memory::Slots::new(SlotLimits::default()))),
         }
     }

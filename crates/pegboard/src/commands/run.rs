@@ -16,12 +16,13 @@ use pegboard::model::{ModelName, ModelProviderName};
 use pegboard::providers::mcp::PoolOptions;
 use pegboard::runtime::{Caller, CallerOptions};
 use pegboard::settings::agent::{AgentSettings, InputFormat, ReportFormat};
-use pegboard::telemetry::Telemetry;
+use pegboard::telemetry::{Options, Telemetry};
 use pegboard::wiring::{self, Board, Surroundings, agents};
 use serde_json::{Map, Value, json};
 
 use super::serve::{supervisor, told};
 use crate::cli::{Exit, Failure, Format, Globals, print};
+use crate::observed_with;
 use crate::place::{self, Wanted};
 use progress::{Loudness, Progress};
 use report::Report;
@@ -60,13 +61,27 @@ struct Chosen {
 }
 
 impl Run {
-    pub(crate) async fn run(self, globals: &Globals, telemetry: &Telemetry) -> Result<ExitCode, Failure> {
+    pub(crate) fn run(self, globals: &Globals) -> Result<ExitCode, Failure> {
         let prompt = self.prompt()?;
         let wanted = Wanted::of(globals, &[])?;
-        let mut read = wanted.read_some()?;
-        let chosen = self.choose(&mut read, &wanted.project())?;
+        let configuration = wanted.read_some()?;
+        // What goes wrong on the way is told as it happens.
+        let options = Options::configured(&configuration.telemetry, &configuration.settings, "error");
+        observed_with(globals, options, async |telemetry| {
+            self.answer(globals, telemetry, (configuration, &wanted.project()), &prompt).await
+        })
+    }
+
+    async fn answer(
+        &self,
+        globals: &Globals,
+        telemetry: &Telemetry,
+        (mut read, project): (Configuration, &Path),
+        prompt: &str,
+    ) -> Result<ExitCode, Failure> {
+        let chosen = self.choose(&mut read, project)?;
         check_models(&chosen, &read)?;
-        let arguments = Self::arguments(globals, &chosen.agent, &prompt)?;
+        let arguments = Self::arguments(globals, &chosen.agent, prompt)?;
         let servers = PoolOptions { supervisor: supervisor() };
         let surroundings = Surroundings {
             state: place::state(globals.state.as_deref()),

@@ -11,19 +11,21 @@ use std::time::Duration;
 
 use anstream::eprintln;
 use clap::Args;
+use pegboard::config::Configuration;
 use pegboard::gateway::api::{self, About, Api, Principal};
 use pegboard::gateway::{Gateway, serve, token};
 use pegboard::providers::mcp::PoolOptions;
 use pegboard::settings::mcp::Secret;
-use pegboard::telemetry::Telemetry;
+use pegboard::telemetry::{Options, Telemetry};
 use pegboard::wire::http::server::HttpServerOptions;
 use pegboard::wiring::{self, Board, Surroundings};
 use tokio::net::TcpListener;
 
 use crate::cli::{Failure, Globals};
+use crate::observed_with;
 use crate::place::{self, Wanted};
 use crate::welcome::{self, FIRST_STEPS};
-use reload::{Reloading, Watching};
+use reload::{Calls, Reloading, Watching};
 use reports::{Loudness, Reports};
 #[cfg(unix)]
 use socket::LocalSocket;
@@ -38,6 +40,8 @@ mod unread;
 
 /// Where clients are waited for if nobody says so.
 pub(crate) const USUAL_ADDRESS: &str = "127.0.0.1:7332";
+/// What is logged if nobody says otherwise. How servers are is told in words of its own.
+const USUALLY_LOGGED: &str = "pegboard::server=error,warn";
 /// How long calls may take to end when everything does.
 const GRACE: Duration = Duration::from_secs(5);
 
@@ -68,8 +72,7 @@ pub(crate) struct Serve {
 }
 
 impl Serve {
-    pub(crate) async fn run(self, globals: &Globals, telemetry: &Telemetry) -> Result<ExitCode, Failure> {
-        let tokens = self.tokens()?;
+    pub(crate) fn run(self, globals: &Globals) -> Result<ExitCode, Failure> {
         let wanted = Wanted::of(globals, &self.files)?;
         // Before it is read, so that no change of it is missed.
         let mut reloading =
@@ -77,6 +80,21 @@ impl Serve {
         let configuration = wanted.read()?;
         reloading.follow(&configuration);
         place::tell_problems(&configuration);
+        let options = Options::configured(&configuration.telemetry, &configuration.settings, USUALLY_LOGGED);
+        observed_with(globals, options, async |telemetry| {
+            self.serve(globals, telemetry, configuration, reloading).await
+        })
+    }
+
+    async fn serve(
+        &self,
+        globals: &Globals,
+        telemetry: &Telemetry,
+        configuration: Configuration,
+        mut reloading: Reloading,
+    ) -> Result<ExitCode, Failure> {
+        let calls = Calls::listen();
+        let tokens = self.tokens()?;
         let listener = if self.stdio { None } else { Some(self.listen(&tokens).await?) };
         let servers = PoolOptions { supervisor: supervisor() };
         let state = place::state(globals.state.as_deref());
@@ -89,7 +107,7 @@ impl Serve {
         let address = address.map_err(|error| Failure::system(error.to_string()))?;
         let api = board.api(About {
             version: env!("CARGO_PKG_VERSION").to_owned(),
-            configuration: wanted.paths(),
+            configuration: reloading.wanted().paths(),
             addresses: address.iter().map(|address| format!("http://{address}/mcp")).collect(),
         });
         let serving = async {
@@ -111,7 +129,7 @@ impl Serve {
         let served = tokio::select! {
             served = until_told(serving) => served,
             never = reports.follow() => match never {},
-            () = reloading.keep_up(&board, self.profile.as_deref(), telemetry) => Ok(()),
+            () = reloading.keep_up(calls, &board, self.profile.as_deref(), telemetry) => Ok(()),
             () = status::say_when_asked(&board) => Ok(()),
             () = answer_commands(&api, state.as_deref()) => Ok(()),
         };

@@ -40,14 +40,18 @@ pub(crate) struct Reloading {
     named: Vec<PathBuf>,
     /// What the files were when they were last read.
     seen: Seen,
-    calls: Calls,
 }
 
 impl Reloading {
     /// One that begins now.
     pub(crate) fn of(wanted: Wanted, watching: Watching) -> Self {
         let seen = Seen { own: digest(&wanted.candidates()), named: digest(&[]) };
-        Self { wanted, watching, named: Vec::new(), seen, calls: Calls::listen() }
+        Self { wanted, watching, named: Vec::new(), seen }
+    }
+
+    /// What is followed.
+    pub(crate) fn wanted(&self) -> &Wanted {
+        &self.wanted
     }
 
     /// Has those files followed, too, that a configuration depends on.
@@ -57,9 +61,15 @@ impl Reloading {
     }
 
     /// Has what runs keep up with the file. Never ends.
-    pub(crate) async fn keep_up(&mut self, board: &Board, served: Option<&str>, telemetry: &Telemetry) {
+    pub(crate) async fn keep_up(
+        &mut self,
+        mut calls: Calls,
+        board: &Board,
+        served: Option<&str>,
+        telemetry: &Telemetry,
+    ) {
         loop {
-            self.wanted().await;
+            self.changed(&mut calls).await;
             let files = self.wanted.files();
             let reloaded = match self.wanted.read() {
                 Ok(configuration) => {
@@ -84,7 +94,7 @@ impl Reloading {
     }
 
     /// Waits until the file should be read again.
-    async fn wanted(&mut self) {
+    async fn changed(&mut self, calls: &mut Calls) {
         let (watching, seen) = (self.watching, self.seen);
         let (own, named) = (self.wanted.candidates(), self.named.clone());
         let changed = async {
@@ -95,7 +105,7 @@ impl Reloading {
         };
         self.seen = tokio::select! {
             now = changed => now,
-            () = self.calls.next() => Seen::of(&own, &named),
+            () = calls.next() => Seen::of(&own, &named),
         };
     }
 }
@@ -163,11 +173,11 @@ fn read(path: &Path) -> Option<Vec<u8>> {
 
 /// Somebody who says that the file should be read again.
 #[cfg(unix)]
-struct Calls(Option<tokio::signal::unix::Signal>);
+pub(crate) struct Calls(Option<tokio::signal::unix::Signal>);
 
 #[cfg(unix)]
 impl Calls {
-    fn listen() -> Self {
+    pub(crate) fn listen() -> Self {
         use std::io::IsTerminal;
         use tokio::signal::unix::{SignalKind, signal};
 
@@ -188,11 +198,11 @@ impl Calls {
 
 /// There is no such signal there.
 #[cfg(not(unix))]
-struct Calls;
+pub(crate) struct Calls;
 
 #[cfg(not(unix))]
 impl Calls {
-    fn listen() -> Self {
+    pub(crate) fn listen() -> Self {
         Self
     }
 
