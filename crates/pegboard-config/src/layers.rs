@@ -19,8 +19,10 @@ use crate::tree::{self, Node, Parsed, Twin, Value};
 
 mod merge;
 mod setting;
+mod view;
 
 use setting::Written;
+pub use view::View;
 
 /// What a user's file holds beside settings. Whoever names the files that are to be used wants the tools of these alone.
 const OF_USER_ALONE: [&str; 3] = ["toolboxes", "profiles", "inputs"];
@@ -68,7 +70,7 @@ enum Rank {
 
 #[derive(Clone, Debug)]
 enum Given {
-    File(PathBuf),
+    File { path: PathBuf, view: View },
     Text { path: PathBuf, text: String },
     Value { name: String, value: Json },
     Variable { name: String, value: String },
@@ -85,25 +87,31 @@ impl Layers {
     /// files wants the tools of these.
     #[must_use]
     pub fn user(self, path: &Path) -> Self {
-        self.with(Rank::User, Given::File(path.to_owned()))
+        self.with(Rank::User, Given::File { path: path.to_owned(), view: View::default() })
     }
 
     /// The file of the project.
     #[must_use]
     pub fn project(self, path: &Path) -> Self {
-        self.with(Rank::Project, Given::File(path.to_owned()))
+        self.with(Rank::Project, Given::File { path: path.to_owned(), view: View::default() })
     }
 
     /// A file that somebody names. Of several the later counts before the earlier.
     #[must_use]
     pub fn file(self, path: &Path) -> Self {
-        self.with(Rank::Named, Given::File(path.to_owned()))
+        self.with(Rank::Named, Given::File { path: path.to_owned(), view: View::default() })
     }
 
     /// What a file that somebody names would say if this were in it. Nothing is read.
     #[must_use]
     pub fn text(self, path: &Path, text: impl Into<String>) -> Self {
         self.with(Rank::Named, Given::Text { path: path.to_owned(), text: text.into() })
+    }
+
+    /// A part of a file that somebody names, or the file as it is seen from a folder.
+    #[must_use]
+    pub fn part(self, path: &Path, view: View) -> Self {
+        self.with(Rank::Named, Given::File { path: path.to_owned(), view })
     }
 
     /// What no file holds, in our own words, as if it were a file that somebody names. `name` is what it is called in
@@ -146,7 +154,7 @@ impl Layers {
     /// All files among them, from the lowest.
     pub fn files(&self) -> Vec<&Path> {
         let files = self.ordered().into_iter().filter_map(|layer| match &layer.given {
-            Given::File(path) | Given::Text { path, .. } => Some(path.as_path()),
+            Given::File { path, .. } | Given::Text { path, .. } => Some(path.as_path()),
             Given::Value { .. } | Given::Variable { .. } | Given::Setting(_) => None,
         });
         files.collect()
@@ -197,6 +205,16 @@ pub fn load_layers(
     Ok(configuration)
 }
 
+/// What the sources say, in our own words and with nothing filled in.
+pub(crate) fn tree_of(layers: &Layers) -> Result<(Node, Vec<Source>), ConfigurationError> {
+    let Stack { root, sources, refusals, .. } = Stack::of(layers)?;
+    if refusals.is_empty() {
+        Ok((root, sources))
+    } else {
+        Err(ConfigurationError::Invalid { problems: refusals })
+    }
+}
+
 /// What the sources come to, one upon the other.
 struct Stack {
     texts: Vec<Text>,
@@ -225,9 +243,9 @@ impl Stack {
         let is_named = ordered.iter().any(|layer| layer.rank == Rank::Named);
         for layer in ordered {
             match &layer.given {
-                Given::File(path) => {
+                Given::File { path, view } => {
                     let text = Text::read(path)?;
-                    let Some(mut root) = stack.read_text(text, layer.rank)? else { continue };
+                    let Some(mut root) = stack.read_text(text, layer.rank, view)? else { continue };
                     if let (Rank::User, true, Value::Map(entries)) = (layer.rank, is_named, &mut root.value) {
                         let is_tool =
                             |key: &str| OF_USER_ALONE.contains(&key) || native::SECTIONS.contains(&key);
@@ -236,7 +254,9 @@ impl Stack {
                     stack.add(root);
                 }
                 Given::Text { path, text } => {
-                    if let Some(root) = stack.read_text(Text::new(path, text.clone()), layer.rank)? {
+                    if let Some(root) =
+                        stack.read_text(Text::new(path, text.clone()), layer.rank, &View::default())?
+                    {
                         stack.add(root);
                     }
                 }
@@ -262,7 +282,12 @@ impl Stack {
     }
 
     /// Reads what is in a file, and gives what it says in our own words. A user's file may have nothing in it.
-    fn read_text(&mut self, mut text: Text, rank: Rank) -> Result<Option<Node>, ConfigurationError> {
+    fn read_text(
+        &mut self,
+        mut text: Text,
+        rank: Rank,
+        view: &View,
+    ) -> Result<Option<Node>, ConfigurationError> {
         let path = &text.path.clone();
         let format = Format::of(path, &text.body);
         let mut parsed = match tree::parse(&text.body, format) {
@@ -290,14 +315,14 @@ impl Stack {
             self.texts.push(text);
             return Ok(None);
         }
-        let place = Place { path, project: None };
+        let place = Place { path, project: view.project.as_deref() };
         text.written = dialect.is_translated().then(|| root.clone());
         let root = dialect.translate(root, &place, &mut self.remarks);
         text.veil(&root);
         let is_one =
             dialect != Dialect::Native || native::is_configuration(&root, text.strictness, &mut self.remarks);
         self.texts.push(text);
-        Ok(is_one.then_some(root))
+        Ok(is_one.then(|| view.of(root)))
     }
 
     fn add_value(&mut self, name: &str, value: &Json) {

@@ -43,6 +43,7 @@ pub mod problem;
 mod read;
 mod schema;
 pub mod source;
+pub mod survey;
 mod tree;
 mod variables;
 
@@ -52,7 +53,7 @@ pub use dialect::Dialect;
 pub use error::ConfigurationError;
 pub use find::{candidates, find, find_user, user_folder};
 pub use inputs::WantedInput;
-pub use layers::{Layers, load_layers};
+pub use layers::{Layers, View, load_layers};
 pub use near::near;
 pub use origins::{Origin, Setting};
 pub use problem::{Problem, Severity};

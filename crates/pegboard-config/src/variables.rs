@@ -248,6 +248,37 @@ impl<'t> Reference<'t> {
     }
 }
 
+/// A text that means the same wherever it stands: what begins in the folder of its file is written out.
+pub(crate) fn anchored(text: &str, folder: &Path) -> String {
+    let mut written = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(found) = rest.find("${") {
+        let (before, reference) = rest.split_at(found);
+        written.push_str(before);
+        let Some(length) = length_of_reference(reference).filter(|_| !before.ends_with('$')) else {
+            written.push_str("${");
+            rest = &reference[2..];
+            continue;
+        };
+        let here = match Reference::read(&reference[2..length - 1]) {
+            Some(Reference::Folder) => Some(folder.display().to_string()),
+            Some(Reference::Workspace) => Some(workspace_of(folder).display().to_string()),
+            Some(Reference::WorkspaceName) => {
+                workspace_of(folder).file_name().map(|name| name.to_string_lossy().into_owned())
+            }
+            Some(Reference::File(path)) => Some(format!("${{file:{}}}", folder.join(path).display())),
+            Some(
+                Reference::Variable { .. } | Reference::Input { .. } | Reference::Home | Reference::Separator,
+            )
+            | None => None,
+        };
+        written.push_str(here.as_deref().unwrap_or(&reference[..length]));
+        rest = &reference[length..];
+    }
+    written.push_str(rest);
+    written
+}
+
 /// The folder that a file in `folder` is about: one that a client keeps in a folder of its own, such as `.vscode`, is about
 /// the one around it.
 fn workspace_of(folder: &Path) -> &Path {
@@ -370,6 +401,18 @@ mod tests {
             ("/", "/"),
         ] {
             assert_eq!(workspace_of(Path::new(folder)), Path::new(workspace), "{folder}");
+        }
+    }
+
+    #[test]
+    fn a_text_can_be_made_to_mean_the_same_elsewhere() {
+        for (text, expected) in [
+            ("${configDir}/a ${workspaceFolder}/b", "/src/.vscode/a /src/b"),
+            ("${workspaceFolderBasename} ${A:-b} ${env:A}", "src ${A:-b} ${env:A}"),
+            ("${file:key} ${file:/etc/key}", "${file:/src/.vscode/key} ${file:/etc/key}"),
+            ("$${configDir} ${", "$${configDir} ${"),
+        ] {
+            assert_eq!(anchored(text, Path::new("/src/.vscode")), expected);
         }
     }
 

@@ -1,7 +1,7 @@
 //! What comes of two trees when one is put upon the other.
 
-use crate::source::{Medium, Text};
-use crate::tree::{Entry, Node, Value};
+use crate::source::{Medium, Strictness, Text};
+use crate::tree::{Entry, Node, Span, Value};
 
 /// Settings of a server that have two names.
 const NAMES_OF_SERVER: [(&str, &str); 2] = [("type", "transport"), ("env", "environment")];
@@ -40,6 +40,9 @@ impl Merging<'_> {
             (Value::Map(mut entries), Value::Map(others)) => {
                 let subject = self.subject();
                 if subject == Subject::Server {
+                    if self.is_whole(&others, above.span) {
+                        return Node { span: above.span, value: Value::Map(others), origin: above.origin };
+                    }
                     leave_other_target(&mut entries, &others);
                 }
                 for entry in others {
@@ -86,6 +89,12 @@ impl Merging<'_> {
         if !are_maps {
             (below.key, below.key_span) = (above.key, above.key_span);
         }
+    }
+
+    /// Whether a server is described from beginning to end. Other programs do not change one here and there.
+    fn is_whole(&self, entries: &[Entry], span: Span) -> bool {
+        let is_foreign = self.texts[span.text].strictness == Strictness::Lenient;
+        is_foreign && entries.iter().any(|entry| entry.key == "command" || entry.key == "url")
     }
 
     fn subject(&self) -> Subject {

@@ -26,6 +26,7 @@ mod providers;
 mod rest;
 mod schema;
 mod secrets;
+mod surveys;
 mod variables;
 
 /// The environment of all tests.

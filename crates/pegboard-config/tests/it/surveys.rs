@@ -1,0 +1,172 @@
+//! What files name, before anything is used.
+
+use std::path::Path;
+
+use insta::assert_snapshot;
+use pegboard_config::survey::{FoundPart, Survey, survey, survey_view};
+use pegboard_config::{ConfigurationError, View};
+
+use super::environment;
+
+/// What a file of the fixtures names.
+fn look(name: &str) -> String {
+    shown(survey(&Path::new("tests/fixtures").join(name), &environment))
+}
+
+fn shown(survey: Result<Survey, ConfigurationError>) -> String {
+    let survey = survey.unwrap();
+    let here = std::env::current_dir().unwrap().join("tests/fixtures").display().to_string();
+    let lines: Vec<String> = survey.parts.iter().map(line).collect();
+    format!("{}\n{}", survey.dialect.title(), lines.join("\n")).replace(&here, "HERE")
+}
+
+fn line(part: &FoundPart) -> String {
+    let toolbox = part.toolbox.as_ref().map(|toolbox| format!("{toolbox}/")).unwrap_or_default();
+    let off = if part.is_off { " off" } else { "" };
+    let obstacle = part.obstacle.as_ref().map(|obstacle| format!(" ({obstacle})")).unwrap_or_default();
+    let identity = part.identity.as_deref().unwrap_or("-");
+    let FoundPart { section, name, transport, value, .. } = part;
+    format!("{section} {toolbox}{name} {transport}{off}{obstacle} {identity}\n  {value}")
+}
+
+#[test]
+fn variables_stay_as_they_are_and_folders_are_written_out() {
+    assert_snapshot!(look("vscode/.vscode/mcp.json"), @r#"
+    VS Code
+    mcpServers api stdio ["node","HERE/vscode${/}api.js","--stage","${input:stage:-test}","--name","vscode"]
+      {"type":"stdio","command":"node","args":["HERE/vscode${/}api.js","--stage","${input:stage:-test}","--name","vscode"],"env":{"API_KEY":"${input:key-of-the-api}","TOKEN":"${env:GITHUB_TOKEN}"},"envFile":"HERE/vscode/vscode.env"}
+    mcpServers other stdio (needs: PEGBOARD_INPUT_OTHER) ["other-server","${input:other}"]
+      {"command":"other-server","args":["${input:other}"]}
+    mcpServers docs http https://docs.example.com/mcp
+      {"url":"https://docs.example.com/mcp"}
+    mcpServers asks stdio (servers.asks.args[0]: only an editor could fill this in) ["asks","${command:extension.pick}"]
+      {"type":"stdio","command":"asks","args":["${command:extension.pick}"]}
+    mcpServers boxed stdio ["boxed-server"]
+      {"command":"boxed-server"}
+    "#);
+}
+
+#[test]
+fn variables_of_others_are_ours() {
+    assert_snapshot!(look("gemini/settings.json"), @r#"
+    Gemini CLI
+    mcpServers python stdio ["python","-m","tools"]
+      {"command":"python","args":["-m","tools"],"cwd":"./server","env":{"API_KEY":"${API_KEY:-}","OTHER":"${OTHER_KEY:-}","PRICE":"5$"},"requestTimeoutMs":15000,"toolFilters":["safe_tool","file_reader"],"toolsDenied":["dangerous_tool"]}
+    mcpServers http http https://http.example.com/mcp
+      {"type":"http","url":"https://http.example.com/mcp","headers":{"Authorization":"Bearer ${GITHUB_TOKEN:-}"}}
+    mcpServers old sse https://old.example.com/events
+      {"url":"https://old.example.com/events","type":"sse"}
+    mcpServers typed http https://typed.example.com/mcp
+      {"url":"https://typed.example.com/mcp","type":"http"}
+    mcpServers slow stdio off ["slow-server"]
+      {"command":"slow-server","enabled":false}
+    "#);
+}
+
+#[test]
+fn services_and_tools_are_parts_too() {
+    assert_snapshot!(look("agentgateway/long.yaml"), @r#"
+    agentgateway
+    mcpServers time stdio ["uvx","time-server"]
+      {"command":"uvx","args":["time-server"]}
+    mcpServers time-2 http http://127.0.0.1:8000/mcp
+      {"url":"http://127.0.0.1:8000/mcp","type":"http"}
+    openapiSpecs petstore openapi HERE/agentgateway/petshop.json
+      {"spec":"HERE/agentgateway/petshop.json","baseUrl":"https://petshop.example.com"}
+    "#);
+    assert_snapshot!(look("openapi/petshop.yaml"), @r#"
+    OpenAPI
+    openapiSpecs pet-shop openapi HERE/openapi/petshop.yaml
+      {"spec":"HERE/openapi/petshop.yaml"}
+    "#);
+    assert_snapshot!(look("ai-agent/.ai-agent.json"), @r#"
+    mcpServers
+    mcpServers github stdio ["npx","-y","github-server"]
+      {"type":"stdio","command":"npx","args":["-y","github-server"],"env":{"TOKEN":"${GITHUB_TOKEN}"},"toolsAllowed":["search_code","get_*"],"toolsDenied":["get_secret"],"queue":"slow","cache":"5m","toolsCache":{"search_code":"1h"},"requestTimeoutMs":120000,"shared":false,"healthProbe":"listTools"}
+    mcpServers socket websocket off wss://socket.example.com/mcp
+      {"type":"websocket","url":"wss://socket.example.com/mcp","enabled":false}
+    restTools ping rest GET https://api.example.com/${parameters.path}
+      {"description":"Pings","method":"GET","url":"https://api.example.com/${parameters.path}","parametersSchema":{"type":"object","properties":{"path":{"type":"string"}}}}
+    "#);
+}
+
+#[test]
+fn what_only_others_know_is_no_part_of_a_description() {
+    let survey = survey(Path::new("tests/fixtures/roo/.roo/mcp.json"), &environment).unwrap();
+    let keys: Vec<&String> = survey.parts[0].value.as_object().unwrap().keys().collect();
+    assert_eq!(keys, ["command", "args", "toolsDenied"]);
+}
+
+#[test]
+fn parts_of_toolboxes_say_so() {
+    let path = Path::new("tests/files/good/workbench-config.json");
+    let survey = survey(path, &environment).unwrap();
+    let names: Vec<String> =
+        survey.parts.iter().map(|part| format!("{}/{}", part.toolbox.as_ref().unwrap(), part.name)).collect();
+    assert_eq!(names, ["dev/filesystem", "dev/memory", "dev/api", "prod/api", "prod/database"]);
+}
+
+#[test]
+fn a_file_is_seen_from_a_folder() {
+    let path = Path::new("tests/fixtures/claude-code/.claude.json");
+    let view = View { project: Some("/src/rocket".into()), ..View::default() };
+    assert_snapshot!(shown(survey_view(path, &view, &environment)), @r#"
+    Claude Code
+    mcpServers clock stdio off ["clock-server"]
+      {"type":"stdio","command":"clock-server","args":[],"enabled":false}
+    mcpServers notes stdio ["notes-server","--of","rocket"]
+      {"type":"stdio","command":"notes-server","args":["--of","rocket"]}
+    mcpServers launch http https://launch.example.com/mcp
+      {"type":"http","url":"https://launch.example.com/mcp"}
+    "#);
+    let view = View { only: Some("launch".to_owned()), toolbox: Some("dev".to_owned()), ..view };
+    assert_snapshot!(shown(survey_view(path, &view, &environment)), @r#"
+    Claude Code
+    mcpServers dev/launch http https://launch.example.com/mcp
+      {"type":"http","url":"https://launch.example.com/mcp"}
+    "#);
+}
+
+#[test]
+fn the_same_server_is_known_whatever_it_is_called_and_whoever_describes_it() {
+    let identity = |text: &str| {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("file.json");
+        std::fs::write(&path, text).unwrap();
+        survey(&path, &environment).unwrap().parts[0].identity.clone().unwrap()
+    };
+    let program = identity(r#"{"mcpServers": {"a": {"command": "npx", "args": ["-y", "x"]}}}"#);
+    assert_eq!(identity(r#"{"mcp": {"b": {"type": "local", "command": ["npx", "-y", "x"]}}}"#), program);
+    assert_ne!(identity(r#"{"mcpServers": {"a": {"command": "npx", "args": ["-y x"]}}}"#), program);
+    let address = identity(r#"{"mcpServers": {"a": {"url": "https://a.example.com/mcp/"}}}"#);
+    assert_eq!(identity(r#"{"servers": {"b": {"url": "https://a.example.com/mcp"}}}"#), address);
+}
+
+#[test]
+fn what_is_wrong_with_a_part_is_told_with_it() {
+    let path = Path::new("tests/fixtures/goose/config.yaml");
+    let survey = survey(path, &environment).unwrap();
+    assert_eq!(survey.parts[0].problems.len(), 1);
+    assert_eq!(survey.problems.len(), 2);
+    assert!(survey.parts[1].problems.is_empty());
+}
+
+#[test]
+fn what_stands_in_no_toolbox_goes_into_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("pegboard.yaml");
+    let text = "
+mcpServers: {a: {command: a}}
+chains: {both: {steps: [{tool: x}]}}
+toolboxes: {dev: {mcpServers: {b: {command: b}}}, ops: {mcpServers: {c: {command: c}}}}
+";
+    std::fs::write(&path, text).unwrap();
+    let names = |toolbox: &str| {
+        let view = View { toolbox: Some(toolbox.to_owned()), ..View::default() };
+        let parts = survey_view(&path, &view, &environment).unwrap().parts;
+        let names = parts.iter().map(|part| format!("{}/{}", part.toolbox.as_ref().unwrap(), part.name));
+        names.collect::<Vec<_>>().join(" ")
+    };
+    assert_eq!(names("dev"), "dev/b dev/a dev/both ops/c");
+    assert_eq!(names("new"), "dev/b ops/c new/a new/both");
+}
