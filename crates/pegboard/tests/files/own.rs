@@ -80,13 +80,57 @@ fn what_nobody_can_mean_is_told_with_what_they_may() {
         "add b https://x -- npx",
         "add b https://x -e A=1",
         "add b -H A:1 -- npx",
-        "add b -t http -- npx",
         "add b https://x -t stdio",
         "add b c! https://x",
         "add json b [1]",
-        "add json b {",
     ];
-    assert_snapshot!(said(&Stage::new(), &lines), @"");
+    assert_snapshot!(said(&Stage::new(), &lines), @r#"
+    $ add
+    (stderr) error: the following required arguments were not provided:
+      <NAME>
+
+    Usage: pegboard add [OPTIONS] <NAME> <URL>
+           pegboard add [OPTIONS] <NAME> -- <COMMAND>...
+           pegboard add <KIND> ...
+
+    For more information, try '--help'.
+    (exit 2)
+    $ add b
+    (stderr) error[usage]: nothing says what 'b' is
+      help: pegboard add b URL   or   pegboard add b -- COMMAND
+    (exit 2)
+    $ add b npx
+    (stderr) error[usage]: 'npx' is no address
+      help: an address begins with http:// or https://; for a program:  pegboard add b -- npx
+    (exit 2)
+    $ add b https://x -- npx
+    (stderr) error[usage]: a server is an address or a program, and this is both
+      help: leave out one of them
+    (exit 2)
+    $ add b https://x -e A=1
+    (stderr) error[usage]: --env is for a program, and this is none
+    (exit 2)
+    $ add b -H A:1 -- npx
+    (stderr) error[usage]: --header is for an address, and this is none
+    (exit 2)
+    $ add b https://x -t stdio
+    (stderr) error[usage]: stdio is how programs are spoken to, and this is an address
+      help: pegboard add b -- COMMAND
+    (exit 2)
+    $ add b c! https://x
+    (stderr) error: unexpected argument 'https://x' found
+
+    Usage: pegboard add [OPTIONS] <NAME> <URL>
+           pegboard add [OPTIONS] <NAME> -- <COMMAND>...
+           pegboard add <KIND> ...
+
+    For more information, try '--help'.
+    (exit 2)
+    $ add json b [1]
+    (stderr) error[usage]: a server is an object
+      help: pegboard add json b '{"command": "my-server"}'
+    (exit 2)
+    "#);
 }
 
 #[test]
@@ -99,7 +143,41 @@ fn what_would_be_no_configuration_is_not_written() {
         "add b https://example.com --queue nowhere",
         "add b https://example.com --cache soon",
     ];
-    assert_snapshot!(said(&stage, &lines), @"");
+    assert_snapshot!(said(&stage, &lines), @r#"
+    $ add c! https://example.com
+    (stderr) error[config_invalid]: ~/project/pegboard.yaml:1:31  mcpServers["c!"]
+       1 | mcpServers: {a: {command: a}, "c!": {url: https://example.com}}
+         |                               ^^^^ MCP server names may only contain letters, digits, '-' or '_': c!
+      help: call it something else
+    ~/project/pegboard.yaml was not changed
+    (exit 3)
+    $ add agent -- npx
+    (stderr) error[config_invalid]: ~/project/pegboard.yaml:2:10  agents[0]
+       2 | agents: [npx]
+         |          ^^^ there is no agent ~/project/npx
+      help: check the path; it begins in the folder of this file
+    ~/project/pegboard.yaml was not changed
+    (exit 3)
+    $ add json b {"comand":"x"}
+    (stderr) error[config_invalid]: ~/project/pegboard.yaml:1:35  mcpServers.b.comand
+       1 | mcpServers: {a: {command: a}, b: {comand: x}}
+         |                                   ^^^^^^ unknown setting
+      help: did you mean command?
+    ~/project/pegboard.yaml was not changed
+    (exit 3)
+    $ add b https://example.com --queue nowhere
+    (stderr) error[config_invalid]: ~/project/pegboard.yaml:1:68  mcpServers.b.queue
+       1 | …ers: {a: {command: a}, b: {url: https://example.com, queue: nowhere}}
+         |                                                              ^^^^^^^ MCP server 'b' references unknown queue 'nowhere'. Add it under configuration.queues.
+    ~/project/pegboard.yaml was not changed
+    (exit 3)
+    $ add b https://example.com --cache soon
+    (stderr) error[config_invalid]: ~/project/pegboard.yaml:1:68  mcpServers.b.cache
+       1 | …ers: {a: {command: a}, b: {url: https://example.com, cache: soon}}
+         |                                                              ^^^^ cache duration must be 'off', a millisecond number, or a duration like 5m/2h/1d, not 'soon'
+    ~/project/pegboard.yaml was not changed
+    (exit 3)
+    "#);
     assert_eq!(stage.read("pegboard.yaml"), "mcpServers: {a: {command: a}}\n");
 }
 
@@ -368,6 +446,8 @@ fn a_file_that_is_wrong_is_not_changed() {
          | ^^^^^^^^^ unknown setting
       help: did you mean mcpServers?
     1 error: nothing of this file is used
+    put this right first: the file was not changed
+    (exit 3)
     ");
     let aliases = "base: &base {command: a}\nmcpServers: {a: *base}\npegboard: 1\n";
     stage.write("mine.yaml", &format!("_{aliases}"));
