@@ -11,6 +11,7 @@ use pegboard::telemetry::Telemetry;
 
 use crate::cli::{Failure, Format, Globals, print};
 use crate::commands::serve::USUAL_ADDRESS;
+use crate::place;
 use keep::Stand;
 use story::Afterwards;
 
@@ -55,7 +56,8 @@ impl Demo {
         let report = Report { checks: checks.list, endpoint, duration: started.elapsed() };
         print::document(globals.format_or(Format::Text), &report.document(), || report.text());
         if let (Some(stand), Some(board)) = (stand, board) {
-            stand.serve(&board).await?;
+            let state = place::state(globals.state.as_deref());
+            stand.serve(&board, state.as_deref()).await?;
         }
         Ok(report.exit_code())
     }

@@ -217,7 +217,7 @@ impl Serve {
 
 /// Answers commands of this user through a socket, for as long as it is polled. Never ends.
 #[cfg(unix)]
-async fn answer_commands(api: &Api, state: Option<&Path>) {
+pub(crate) async fn answer_commands(api: &Api, state: Option<&Path>) {
     if let Some(state) = state {
         let routes = api::router(api, Principal::Everybody, &HttpServerOptions::default());
         let served = match LocalSocket::open(&place::sockets(state)) {
@@ -233,7 +233,7 @@ async fn answer_commands(api: &Api, state: Option<&Path>) {
 
 /// There are no such sockets there.
 #[cfg(not(unix))]
-async fn answer_commands(_api: &Api, _state: Option<&Path>) {
+pub(crate) async fn answer_commands(_api: &Api, _state: Option<&Path>) {
     std::future::pending::<()>().await;
 }
 

@@ -2,8 +2,10 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::path::Path;
 
 use anstream::eprintln;
+use pegboard::gateway::api::{self, About, Principal};
 use pegboard::gateway::serve;
 use pegboard::wire::http::server::{self, HttpServerOptions};
 use pegboard::wiring::Board;
@@ -11,7 +13,7 @@ use tokio::net::TcpListener;
 
 use super::story::GRACE;
 use crate::cli::Failure;
-use crate::commands::serve::told;
+use crate::commands::serve::{answer_commands, told};
 
 /// How many ports are tried, from the one that was asked for.
 const MAX_PORTS: u16 = 100;
@@ -51,16 +53,24 @@ impl Stand {
         format!("http://{}/mcp", self.address)
     }
 
-    /// Serves clients until somebody wants this program to end.
-    pub(super) async fn serve(self, board: &Board) -> Result<(), Failure> {
-        let router = serve::router(&board.gateway, None, &HttpServerOptions::default());
-        let router = router.map_err(|error| Failure::system(error.to_string()))?;
+    /// Serves clients and answers commands until somebody wants this program to end.
+    pub(super) async fn serve(self, board: &Board, state: Option<&Path>) -> Result<(), Failure> {
+        let api = board.api(About {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            configuration: Vec::new(),
+            addresses: vec![self.endpoint()],
+        });
+        let options = HttpServerOptions::default();
+        let clients = serve::router(&board.gateway, None, &options);
+        let clients = clients.map_err(|error| Failure::system(error.to_string()))?;
+        let router = api::router(&api, Principal::Everybody, &options).merge(clients);
         eprintln!("{}", self.invitation());
         tokio::select! {
             served = server::serve(self.listener, router) => {
                 served.map_err(|error| Failure::system(error.to_string()))?;
             }
             () = told() => {}
+            () = answer_commands(&api, state) => {}
         }
         board.runtime.shut_down(GRACE).await;
         Ok(())
@@ -74,13 +84,16 @@ impl Stand {
         } else {
             format!("   (something else listens at {})", self.asked)
         };
-        let hello = r#"{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"curl","version":"1"}}}"#;
         format!(
             "Ready  MCP {endpoint}{instead}\n\
-             In another terminal (Ctrl-C in this one ends it):\n  \
+             In another terminal, in a folder without a configuration (Ctrl-C in this one ends it):\n  \
+             pegboard ls\n  \
+             pegboard call shop/price item=lamp\n  \
+             pegboard trace last\n  \
+             curl 'http://{}/api/tools?query=note'\n  \
              claude mcp add --transport http demo {endpoint}\n  \
-             npx @modelcontextprotocol/inspector --cli {endpoint} --transport http --method tools/list\n  \
-             curl {endpoint} --json '{hello}'"
+             npx @modelcontextprotocol/inspector --cli {endpoint} --transport http --method tools/list",
+            self.address
         )
     }
 }

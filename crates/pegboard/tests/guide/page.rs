@@ -94,7 +94,7 @@ impl Page {
         let mut next = 0;
         for (command, seen) in self.commands.iter().zip(seen) {
             let (shown, seen) = (self.shown(command), seen.shown());
-            let lines = if is_as_shown(&shown, &seen) { shown } else { seen };
+            let lines = if is_as_shown(&shown, &seen) { shown } else { brief(&command.typed, seen) };
             for line in self.lines[next..command.first].iter().map(String::as_str).chain(lines.lines()) {
                 let _ = writeln!(text, "{line}");
             }
@@ -113,6 +113,14 @@ impl Page {
     /// What the page says comes of a command.
     fn shown(&self, command: &Command) -> String {
         self.lines[command.first..command.end].join("\n").trim_end().to_owned()
+    }
+}
+
+/// The help of a command without the options that all of them have.
+fn brief(typed: &str, seen: String) -> String {
+    match seen.split_once("\nOptions for every command:\n") {
+        Some((own, _)) if typed.ends_with(" --help") && typed != "pegboard --help" => format!("{own}\n…"),
+        _ => seen,
     }
 }
 
