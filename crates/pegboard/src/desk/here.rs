@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use axum::Router;
 use pegboard::config::Configuration;
-use pegboard::gateway::api::{self, About, Api, Principal};
+use pegboard::gateway::api::{self, About, Principal};
 use pegboard::providers::mcp::PoolOptions;
 use pegboard::telemetry::Telemetry;
 use pegboard::wire::http::server::HttpServerOptions;
@@ -47,8 +47,7 @@ impl Here {
             .map_err(|error| Failure::configuration(error.to_string()))?;
         let about =
             About { version: env!("CARGO_PKG_VERSION").to_owned(), configuration: files, ..About::default() };
-        let api = Api::new(about).runtime(&board.runtime);
-        let routes = api::router(&api, Principal::Everybody, &HttpServerOptions::default());
+        let routes = api::router(&board.api(about), Principal::Everybody, &HttpServerOptions::default());
         Ok(Self { board, routes })
     }
 
