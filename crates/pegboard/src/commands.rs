@@ -1,6 +1,7 @@
 //! What the command line can do, a file for each command.
 
 pub(crate) mod add;
+pub(crate) mod agent_help;
 pub(crate) mod asking;
 mod call;
 pub(crate) mod completions;

@@ -9,7 +9,7 @@ use pegboard::telemetry::{Options, Telemetry};
 
 use cli::{EXIT_CODES, Failure, Globals};
 use commands::asking::Asking;
-use commands::{add, completions, doctor, enable, init, man, openapi, rm, run, serve, version};
+use commands::{add, agent_help, completions, doctor, enable, init, man, openapi, rm, run, serve, version};
 
 mod cli;
 mod commands;
@@ -65,6 +65,8 @@ enum Command {
     Run(run::Run),
     /// Serve every tool of a configuration behind one MCP endpoint
     Serve(serve::Serve),
+    /// Print what a model should know that uses this command line
+    AgentHelp,
     /// Print which Pegboard this is, and which revisions of MCP it speaks
     Version,
     /// Watch one program and end everything it started; for Pegboard itself
@@ -102,6 +104,7 @@ fn main() -> ExitCode {
             observed(globals, "off", async |telemetry| doctor.run(globals, telemetry).await)
         }
         Command::Man(pages) => pages.run(),
+        Command::AgentHelp => agent_help::run(),
         Command::Version => version::run(globals),
         Command::Openapi(openapi) => observed(globals, "error", async |_| openapi.run(globals).await),
         // What goes wrong on the way is told as it happens.
