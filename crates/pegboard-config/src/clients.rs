@@ -124,6 +124,11 @@ pub fn near_client(written: &str) -> Option<&'static str> {
     client(word).map(Client::name)
 }
 
+/// The client whose file is at a place, as far as the place tells.
+pub(crate) fn client_at(path: &Path) -> Option<&'static Client> {
+    clients().iter().find(|client| client.endings().any(|ending| path.ends_with(ending)))
+}
+
 impl Client {
     /// What somebody types to name it.
     pub fn name(&self) -> &str {
@@ -218,6 +223,18 @@ impl Client {
     /// Its files in the folder of a project, as the table has them.
     pub(crate) fn project(&self) -> &[String] {
         &self.project
+    }
+
+    /// How the places of its files end, where that is enough to know them by.
+    fn endings(&self) -> impl Iterator<Item = PathBuf> {
+        let of_user = [&self.user, &self.linux, &self.macos, &self.windows].into_iter().flatten();
+        let of_user = of_user.filter_map(|place| {
+            let (first, rest) = place.split_once(['/', '\\'])?;
+            // What the folder of a variable is called is not known, and many files have one name.
+            (first == "~" || rest.contains(['/', '\\'])).then_some(rest)
+        });
+        let endings = self.project.iter().map(String::as_str).chain(of_user);
+        endings.map(|ending| ending.split(['/', '\\']).collect())
     }
 
     /// Every word for it.
@@ -408,6 +425,20 @@ mod tests {
         let way = client("claude-code").unwrap().local_way(Path::new("/src/rocket"));
         assert_eq!(way.unwrap(), ["projects", "/src/rocket", "mcpServers"]);
         assert_eq!(client("cursor").unwrap().local_way(Path::new("/src")), None);
+    }
+
+    #[test]
+    fn a_file_may_be_known_by_its_place() {
+        for (path, name) in [
+            ("/home/ada/.codex/config.toml", Some("codex")),
+            ("/src/.zed/settings.json", Some("zed")),
+            ("/home/ada/.claude.json", Some("claude-code")),
+            ("/users/ada/AppData/Roaming/Claude/claude_desktop_config.json", Some("claude-desktop")),
+            ("/home/ada/config.toml", None),
+            ("/home/ada/settings.json", None),
+        ] {
+            assert_eq!(client_at(Path::new(path)).map(Client::name), name, "{path}");
+        }
     }
 
     #[test]

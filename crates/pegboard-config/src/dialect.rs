@@ -25,7 +25,9 @@ mod syntax;
 mod words;
 mod workbench;
 
+pub(crate) use file::plain_name;
 pub(crate) use native::{root_names, toolbox_names};
+pub(crate) use single::{agent, is_agent};
 
 /// Whose words a file uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,6 +74,8 @@ pub enum Dialect {
     DockerCatalog,
     /// The description of a web service.
     OpenApi,
+    /// An agent, which is its prompt and a header before it.
+    Agent,
 }
 
 /// What is known about a file beside what is in it.
@@ -93,7 +97,8 @@ impl Dialect {
         } else if root.get("toolboxes").is_some() {
             Self::Native
         } else {
-            recognise::recognise(path, root).unwrap_or(Self::Native)
+            let known = recognise::recognise(path, root);
+            known.or_else(|| recognise::by_place(path, root)).unwrap_or(Self::Native)
         }
     }
 
@@ -121,6 +126,7 @@ impl Dialect {
             Self::FastMcp => "fastmcp",
             Self::DockerCatalog => "Docker catalogue",
             Self::OpenApi => "OpenAPI",
+            Self::Agent => "agent",
         }
     }
 

@@ -24,6 +24,32 @@ pub enum ConfigurationError {
         /// Where was looked.
         folder: PathBuf,
     },
+    /// It names neither a file nor anything else.
+    #[error("there is no file, folder or client '{written}'. {}", advice(meant.as_deref()))]
+    Unknown {
+        /// What somebody wrote.
+        written: String,
+        /// What was probably meant.
+        meant: Option<String>,
+    },
+    /// A client has none of its files.
+    #[error("{client} has no file with servers here. These were looked for: {}", listed(places))]
+    NoClientFile {
+        /// The client.
+        client: String,
+        /// Where was looked.
+        places: Vec<PathBuf>,
+    },
+    /// There is no server of a name.
+    #[error("{source_name} has no server '{written}'. {}", advice_of_part(meant.as_deref()))]
+    NoSuchPart {
+        /// Where was looked.
+        source_name: String,
+        /// The name.
+        written: String,
+        /// What was probably meant.
+        meant: Option<String>,
+    },
     /// It is a folder.
     #[error("{}: this is a folder. Name the file in it", path.display())]
     Folder {
@@ -81,6 +107,9 @@ impl ConfigurationError {
             Self::Invalid { problems } => problems,
             Self::NotThere { .. }
             | Self::NoneFound { .. }
+            | Self::Unknown { .. }
+            | Self::NoClientFile { .. }
+            | Self::NoSuchPart { .. }
             | Self::Folder { .. }
             | Self::Unreadable { .. }
             | Self::TooLarge { .. }
@@ -97,6 +126,22 @@ impl ConfigurationError {
             _ => Self::Unreadable { path, error },
         }
     }
+}
+
+fn advice(meant: Option<&str>) -> String {
+    meant.map_or_else(
+        || "Name a file, a folder, an address, or a client such as claude-code".to_owned(),
+        |meant| format!("Did you mean {meant}?"),
+    )
+}
+
+fn advice_of_part(meant: Option<&str>) -> String {
+    meant.map_or_else(|| "Check the name".to_owned(), |meant| format!("Did you mean {meant}?"))
+}
+
+fn listed(places: &[PathBuf]) -> String {
+    let places: Vec<String> = places.iter().map(|place| place.display().to_string()).collect();
+    places.join(", ")
 }
 
 fn told(problems: &[Problem]) -> String {

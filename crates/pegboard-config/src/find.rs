@@ -6,7 +6,7 @@ use crate::error::ConfigurationError;
 use crate::layers::Layers;
 
 /// The files that are looked for in the folder of a project, the first that is there first.
-const NAMES: [&str; 7] = [
+pub(crate) const NAMES: [&str; 7] = [
     "pegboard.yaml",
     "pegboard.yml",
     "pegboard.json",
@@ -116,7 +116,7 @@ fn folders_around(folder: &Path, environment: &dyn Fn(&str) -> Option<String>) -
     }
 }
 
-fn first_of(folder: &Path, names: &[&str]) -> Option<PathBuf> {
+pub(crate) fn first_of(folder: &Path, names: &[&str]) -> Option<PathBuf> {
     names.iter().map(|name| folder.join(name)).find(|path| path.is_file())
 }
 

@@ -15,7 +15,7 @@ use crate::inputs::WantedInput;
 use crate::problem::{Problem, Severity};
 use crate::read::{self, Reader};
 use crate::source::{Format, Medium, Source, Strictness, Text};
-use crate::tree::{self, Node, Parsed, Twin, Value};
+use crate::tree::{self, Node, Parsed, Span, Twin, Value};
 
 mod merge;
 mod setting;
@@ -232,7 +232,7 @@ impl Stack {
         let folder = std::path::absolute(&layers.folder).unwrap_or_else(|_| layers.folder.clone());
         let mut stack = Self {
             texts: Vec::new(),
-            root: Node::new(tree::Span::default(), Value::Map(Vec::new())),
+            root: Node::new(Span::default(), Value::Map(Vec::new())),
             twins: Vec::new(),
             remarks: Remarks::default(),
             sources: Vec::new(),
@@ -290,9 +290,16 @@ impl Stack {
     ) -> Result<Option<Node>, ConfigurationError> {
         let path = &text.path.clone();
         let format = Format::of(path, &text.body);
+        if dialect::is_agent(path, &text.body) {
+            let root = dialect::agent(path, Span { text: self.texts.len(), ..Span::default() });
+            text.veil(&root);
+            self.sources.push(Source { path: path.to_owned(), format, dialect: Dialect::Agent });
+            self.texts.push(text);
+            return Ok(Some(view.of(root)));
+        }
         let mut parsed = match tree::parse(&text.body, format) {
             Ok(Some(parsed)) => parsed,
-            Ok(None) if rank == Rank::User => return Ok(None),
+            Ok(None) if rank == Rank::User || view.project.is_some() => return Ok(None),
             Ok(None) => return Err(ConfigurationError::Empty { path: path.to_owned() }),
             Err(error) => {
                 let at = (error.span, String::new());

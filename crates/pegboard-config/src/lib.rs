@@ -43,6 +43,7 @@ pub mod problem;
 mod read;
 mod schema;
 pub mod source;
+pub mod spec;
 pub mod survey;
 mod tree;
 mod variables;
@@ -59,6 +60,7 @@ pub use origins::{Origin, Setting};
 pub use problem::{Problem, Severity};
 pub use schema::native_schema;
 pub use source::{Format, Source};
+pub use spec::{Around, Spec, load_spec};
 
 /// Reads a configuration from a file.
 ///

@@ -25,7 +25,10 @@ pub(super) fn translate(
     place: &Place<'_>,
     remarks: &mut Remarks,
 ) -> Node {
-    let Some((way, section)) = find(words, root) else { return root.clone() };
+    let Some((way, section)) = find(words, root) else {
+        // Nobody has put a server there yet.
+        return map(root.span, vec![entry("mcpServers", root.span, map(root.span, Vec::new()))]);
+    };
     tell_others(&way, root, remarks);
     let answers = answers(root);
     let mut translator = Translator { words, answers, remarks };
@@ -140,7 +143,7 @@ impl Servers {
 }
 
 /// A name with nothing in it but what a name of ours may have.
-pub(super) fn plain_name(written: &str) -> String {
+pub(crate) fn plain_name(written: &str) -> String {
     let is_plain = |each: char| each.is_ascii_alphanumeric() || matches!(each, '-' | '_');
     let words: Vec<&str> = written.split(|each| !is_plain(each)).filter(|word| !word.is_empty()).collect();
     let name: String = words.join("-").chars().take(64).collect();

@@ -4,6 +4,7 @@ use std::path::Path;
 
 use super::Dialect;
 use super::made::{as_text, items};
+use crate::clients::client_at;
 use crate::tree::{Entry, Node, Value};
 
 /// What may stand in a description of a server, and in hardly anything else.
@@ -54,6 +55,21 @@ pub(super) fn recognise(path: &Path, root: &Node) -> Option<Dialect> {
     }
     let values = root.entries().unwrap_or_default();
     (!values.is_empty() && values.iter().all(|entry| is_server(&entry.value))).then_some(Dialect::Bare)
+}
+
+/// The dialect of a file that has no servers at all, but is where a client keeps its settings.
+pub(super) fn by_place(path: &Path, root: &Node) -> Option<Dialect> {
+    let client = client_at(path)?;
+    let is_without = client.way().first().is_some_and(|key| root.get(key).is_none());
+    let dialect = match client.way().first()?.as_str() {
+        "servers" => Dialect::VsCode,
+        "context_servers" => Dialect::Zed,
+        "mcp_servers" => Dialect::Codex,
+        "extensions" => Dialect::Goose,
+        "mcp" => Dialect::OpenCode,
+        _ => Dialect::ClaudeCode,
+    };
+    is_without.then_some(dialect)
 }
 
 /// Which of the many that have `mcpServers`.

@@ -1,14 +1,14 @@
-//! Files that are about one thing alone: a server in Python, or a web service.
+//! Files that are about one thing alone: a server in Python, a web service, or an agent.
 
 use std::path::Path;
 
 use super::Remarks;
 use super::file::plain_name;
 use super::foreign::{entry_of, rewrite, words_of};
-use super::made::{as_text, entry, map, text};
+use super::made::{as_text, entry, list, map, text};
 use super::syntax::{Answers, Syntax};
 use crate::path::Path as Way;
-use crate::tree::Node;
+use crate::tree::{Node, Span};
 
 /// A server in Python that `fastmcp run` starts by this very file.
 pub(super) fn translate_fastmcp(root: &Node, path: &Path, remarks: &mut Remarks) -> Node {
@@ -50,4 +50,18 @@ pub(super) fn translate_openapi(root: &Node, path: &Path) -> Node {
     let spec = map(span, vec![entry("spec", span, text(span, file))]);
     let service = entry(plain_name(&name), title.map_or(span, |title| title.span), spec);
     map(span, vec![entry("openapiSpecs", span, map(span, vec![service]))])
+}
+
+/// Whether a file is an agent: by its ending, or by its header where others end like that, too.
+pub(crate) fn is_agent(path: &Path, text: &str) -> bool {
+    let ending = path.extension().and_then(|ending| ending.to_str()).unwrap_or_default();
+    let has_header = || text.starts_with("---") || text.starts_with("#!");
+    ending == "ai" || (ending == "md" && has_header())
+}
+
+/// A file with an agent as one of ours that names it.
+pub(crate) fn agent(path: &Path, span: Span) -> Node {
+    let file = path.file_name().unwrap_or_default().to_string_lossy();
+    let named = list(span, vec![text(span, file)]);
+    map(span, vec![entry("agents", span, named)])
 }

@@ -41,7 +41,7 @@ fn short(problem: &Problem) -> String {
     format!("{kind} {line} {path}: {message}{help}")
 }
 
-fn line(server: &Server) -> String {
+pub(super) fn line(server: &Server) -> String {
     match server {
         Server::Mcp { connection, tools } => described(connection, tools),
         Server::OpenApi { service, .. } => {

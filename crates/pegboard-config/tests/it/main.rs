@@ -26,6 +26,7 @@ mod providers;
 mod rest;
 mod schema;
 mod secrets;
+mod specs;
 mod surveys;
 mod variables;
 
