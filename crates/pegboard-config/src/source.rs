@@ -312,8 +312,11 @@ pub(crate) fn veiled(line: &str, from: usize, veils: &[Span]) -> String {
     for (at, character) in line.char_indices() {
         let place = from + at;
         let is_veiled = veils.iter().any(|veil| veil.start <= place && place < veil.end);
-        if line[at..].starts_with("${") {
-            name = line[at..].find([':', '}']).map_or(0, |end| at + end);
+        if let Some(behind) = line[at..].strip_prefix("${") {
+            // Names of variables are no secrets; what may stand behind them is.
+            let named = ["env:", "input:"].iter().find(|kind| behind.starts_with(*kind));
+            let begin = at + 2 + named.map_or(0, |kind| kind.len());
+            name = line[begin..].find([':', '}']).map_or(0, |end| begin + end);
         }
         let is_shown = !is_veiled || at < name || !character.is_alphanumeric();
         shown.push(if is_shown { character } else { '*' });

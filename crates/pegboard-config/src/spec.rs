@@ -45,8 +45,10 @@ pub enum Spec {
         /// The only server that counts.
         only: Option<String>,
     },
-    /// The address of a server, or of the description of a web service.
+    /// The address of a server.
     Url(String),
+    /// The address of the description of a web service.
+    Document(String),
     /// The program of a server, and its arguments.
     Command(Vec<String>),
 }
@@ -67,7 +69,8 @@ impl Spec {
     /// What a text names. What is there in `folder` counts before the name of a client.
     pub fn parse(text: &str, folder: &Path) -> Result<Self, ConfigurationError> {
         if ["http://", "https://", "ws://", "wss://"].iter().any(|scheme| text.starts_with(scheme)) {
-            return Ok(Self::Url(text.to_owned()));
+            let url = text.to_owned();
+            return Ok(if is_document(text) { Self::Document(url) } else { Self::Url(url) });
         }
         let path = folder.join(text);
         if path.is_dir() {
@@ -107,6 +110,10 @@ impl Spec {
             Self::Url(url) => {
                 Ok(layers.value(format!("the address at {}", host(url)), placed(of_url(url), around.toolbox)))
             }
+            Self::Document(url) => {
+                let sections = json!({"openapiSpecs": {plain_name(site(url)): {"spec": literal(url)}}});
+                Ok(layers.value(format!("the document at {}", host(url)), placed(sections, around.toolbox)))
+            }
             Self::Command(words) => {
                 let program = words.first().map_or("nothing", String::as_str);
                 let name = format!("the command of {program}");
@@ -126,7 +133,7 @@ impl Spec {
             Self::Client { client, .. } => {
                 client.places(around.environment, &absolute(around.folder), around.system)
             }
-            Self::Url(_) | Self::Command(_) => Vec::new(),
+            Self::Url(_) | Self::Document(_) | Self::Command(_) => Vec::new(),
         }
     }
 }
@@ -239,18 +246,23 @@ fn host(url: &str) -> &str {
     host.split(':').next().unwrap_or_default()
 }
 
-/// A server at an address, called after its host and what tells it from others there; or a web service, if that is what
-/// the address looks like.
+/// The host of an address, as people call it.
+fn site(url: &str) -> &str {
+    host(url).trim_start_matches("www.")
+}
+
+/// Whether an address looks like that of a document.
+fn is_document(url: &str) -> bool {
+    let path = url.split(['?', '#']).next().unwrap_or_default().to_lowercase();
+    [".json", ".yaml", ".yml"].iter().any(|ending| path.ends_with(ending))
+}
+
+/// A server at an address, called after its host and what tells it from others there.
 fn of_url(url: &str) -> Value {
     let path = url.split(['?', '#']).next().unwrap_or_default();
     let steps = path.split('/').skip(3).filter(|step| !["", "mcp", "sse"].contains(step));
-    let is_document = [".json", ".yaml", ".yml"].iter().any(|ending| path.to_lowercase().ends_with(ending));
-    let (section, key) = if is_document { ("openapiSpecs", "spec") } else { ("mcpServers", "url") };
-    let mut name = host(url).trim_start_matches("www.").to_owned();
-    if !is_document {
-        name = std::iter::once(name.as_str()).chain(steps).collect::<Vec<_>>().join("/");
-    }
-    json!({section: {plain_name(&name): {key: literal(url)}}})
+    let name = std::iter::once(site(url)).chain(steps).collect::<Vec<_>>().join("/");
+    json!({"mcpServers": {plain_name(&name): {"url": literal(url)}}})
 }
 
 /// A server that is a program, called after what is run.

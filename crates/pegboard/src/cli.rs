@@ -24,8 +24,9 @@ pub(crate) const EXIT_CODES: &str = "Exit codes: 0 well, 1 the tool, chain or ag
 #[command(next_help_heading = "Options for every command")]
 #[expect(clippy::struct_excessive_bools, reason = "each is an option of its own")]
 pub(crate) struct Globals {
-    /// A configuration, instead of the one of this folder; of several the later counts before the earlier
-    #[arg(long, value_name = "FILE", global = true)]
+    /// A configuration, instead of the one of this folder: a file of ours or of a client, a folder, a client such as
+    /// cursor or cursor:weather, or an address; of several the later counts before the earlier
+    #[arg(long, value_name = "SOURCE", global = true)]
     pub(crate) config: Vec<PathBuf>,
     /// One setting, whatever files say: toolTimeout=30s, mcpServers.github.enabled=false
     #[arg(long, value_name = "SETTING=VALUE", global = true)]

@@ -3,7 +3,8 @@
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-use pegboard::config::{self, Configuration, ConfigurationError, Layers};
+use pegboard::config::clients::System;
+use pegboard::config::{self, Around, Configuration, ConfigurationError, Layers, Spec};
 use pegboard::telemetry::tell;
 
 use crate::cli::{Failure, Globals};
@@ -19,31 +20,69 @@ pub(crate) fn environment(name: &str) -> Option<String> {
     std::env::var(name).ok()
 }
 
-/// What a command is to run with: the files that are named, or those that are found, and single settings.
+/// What a command is to run with: what is named, or the files that are found, and single settings.
 #[derive(Clone, Debug)]
 pub(crate) struct Wanted {
     folder: PathBuf,
-    files: Vec<PathBuf>,
+    specs: Vec<Spec>,
+    /// The toolbox of what stands in none.
+    toolbox: Option<String>,
     settings: Vec<String>,
 }
 
 impl Wanted {
-    /// What the options of a command say, and the files that it is given beside them.
-    pub(crate) fn of(globals: &Globals, files: &[PathBuf]) -> Result<Self, Failure> {
+    /// What the options of a command say.
+    pub(crate) fn of(globals: &Globals) -> Result<Self, Failure> {
+        Self::with(globals, &[], &[])
+    }
+
+    /// What the options of a command say, and beside them sources that it is given, and a command that is one.
+    pub(crate) fn with(globals: &Globals, sources: &[PathBuf], command: &[String]) -> Result<Self, Failure> {
         let folder = std::env::current_dir().map_err(|error| {
             Failure::system(format!("this folder is not there any more: {error}")).hint("go to another one")
         })?;
-        let files = globals.config.iter().chain(files).cloned().collect();
-        Ok(Self { folder, files, settings: globals.set.clone() })
+        let mut specs = Vec::new();
+        for source in globals.config.iter().chain(sources) {
+            specs.push(spec(source, &folder)?);
+        }
+        if !command.is_empty() {
+            specs.push(Spec::Command(command.to_vec()));
+        }
+        Ok(Self { folder, specs, toolbox: None, settings: globals.set.clone() })
+    }
+
+    /// The same, with what stands in no toolbox in this one.
+    pub(crate) fn in_toolbox(mut self, toolbox: Option<String>) -> Self {
+        self.toolbox = toolbox;
+        self
+    }
+
+    /// The same, with each source as `other` gives it.
+    pub(crate) fn map_specs(mut self, other: impl FnMut(Spec) -> Spec) -> Self {
+        self.specs = self.specs.into_iter().map(other).collect();
+        self
+    }
+
+    fn around(&self) -> Around<'_> {
+        let toolbox = self.toolbox.as_deref();
+        Around { folder: &self.folder, environment: &environment, system: System::here(), toolbox }
     }
 
     /// All sources, from the least. Which files there are is looked up anew each time; where there is none at all,
     /// nothing is wanted but the settings.
     fn layers(&self) -> Result<Layers, ConfigurationError> {
-        let layers = match Layers::usual(&self.folder, &self.files, &environment) {
-            Err(ConfigurationError::NoneFound { .. }) => Layers::new(&self.folder),
-            found => found?,
+        let mut layers = if self.specs.is_empty() {
+            match Layers::usual(&self.folder, &[], &environment) {
+                Err(ConfigurationError::NoneFound { .. }) => Layers::new(&self.folder),
+                found => found?,
+            }
+        } else {
+            let user = config::find_user(&environment);
+            user.iter().fold(Layers::new(&self.folder), |layers, user| layers.user(user))
         };
+        for spec in &self.specs {
+            layers = spec.add_to(layers, &self.around())?;
+        }
         let texts =
             |(name, value): (OsString, OsString)| Some((name.into_string().ok()?, value.into_string().ok()?));
         let layers = layers.environment(std::env::vars_os().filter_map(texts));
@@ -66,11 +105,12 @@ impl Wanted {
 
     /// Every file that could say something, there or not.
     pub(crate) fn candidates(&self) -> Vec<PathBuf> {
-        if self.files.is_empty() {
+        if self.specs.is_empty() {
             return config::candidates(&self.folder, &environment);
         }
         let user = config::find_user(&environment);
-        user.into_iter().chain(self.files.iter().cloned()).collect()
+        let named = self.specs.iter().flat_map(|spec| spec.candidates(&self.around()));
+        user.into_iter().chain(named).collect()
     }
 
     /// The files that are read now, from the least.
@@ -93,6 +133,15 @@ impl Wanted {
     pub(crate) fn project(&self) -> PathBuf {
         let folder = self.paths().last().and_then(|file| file.parent()).map(Path::to_owned);
         folder.filter(|folder| folder != Path::new("")).unwrap_or_else(|| self.folder.clone())
+    }
+}
+
+/// What a source is. What has the name of a file is one, there or not.
+fn spec(source: &Path, folder: &Path) -> Result<Spec, ConfigurationError> {
+    match source.to_str() {
+        Some(text) if source.extension().is_none() || text.contains("://") => Spec::parse(text, folder),
+        _ if folder.join(source).is_dir() => Ok(Spec::Folder(folder.join(source))),
+        _ => Ok(Spec::File(source.to_owned())),
     }
 }
 

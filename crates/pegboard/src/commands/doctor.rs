@@ -66,7 +66,7 @@ impl Doctor {
         globals: &Globals,
         findings: &mut Findings,
     ) -> Result<Option<Configuration>, Failure> {
-        let configuration = match Wanted::of(globals, &[])?.read_some() {
+        let configuration = match Wanted::of(globals)?.read_some() {
             Ok(configuration) => configuration,
             Err(error) => {
                 let problems = error.problems();

@@ -63,7 +63,7 @@ struct Chosen {
 impl Run {
     pub(crate) fn run(self, globals: &Globals) -> Result<ExitCode, Failure> {
         let prompt = self.prompt()?;
-        let wanted = Wanted::of(globals, &[])?;
+        let wanted = Wanted::of(globals)?;
         let configuration = wanted.read_some()?;
         // What goes wrong on the way is told as it happens.
         let options = Options::configured(&configuration.telemetry, &configuration.settings, "error");

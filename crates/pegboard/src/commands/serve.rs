@@ -31,6 +31,7 @@ use reports::{Loudness, Reports};
 use socket::LocalSocket;
 use unread::unread;
 
+mod probe;
 mod reload;
 mod reports;
 #[cfg(unix)]
@@ -49,10 +50,17 @@ const GRACE: Duration = Duration::from_secs(5);
 #[derive(Args)]
 pub(crate) struct Serve {
     #[arg(
-        value_name = "FILE",
-        help = "What is served; without it the file that WORKBENCH_CONFIG names, or the pegboard.yaml of this folder"
+        value_name = "SOURCE",
+        help = "What is served: files of ours or of clients, folders, clients such as cursor or cursor:weather, addresses; \
+                without any the file that WORKBENCH_CONFIG names, or the pegboard.yaml of this folder"
     )]
-    files: Vec<PathBuf>,
+    sources: Vec<PathBuf>,
+    /// The command of one more server, and its arguments
+    #[arg(last = true, value_name = "COMMAND")]
+    command: Vec<String>,
+    /// The toolbox of what stands in none
+    #[arg(long, value_name = "NAME")]
+    toolbox: Option<String>,
     /// Serve the client that started this, over standard input and output
     #[arg(long, conflicts_with_all = ["http", "token_env"])]
     stdio: bool,
@@ -73,7 +81,8 @@ pub(crate) struct Serve {
 
 impl Serve {
     pub(crate) fn run(self, globals: &Globals) -> Result<ExitCode, Failure> {
-        let wanted = Wanted::of(globals, &self.files)?;
+        let wanted = Wanted::with(globals, &self.sources, &self.command)?;
+        let wanted = wanted.in_toolbox(self.toolbox.clone()).map_specs(probe::looked_at);
         // Before it is read, so that no change of it is missed.
         let mut reloading =
             Reloading::of(wanted.clone(), if self.no_watch { Watching::No } else { Watching::Yes });

@@ -27,7 +27,7 @@ pub(super) struct Here {
 impl Here {
     /// One with every tool of the configuration. Servers are started when they are needed.
     pub(super) async fn with_tools(globals: &Globals, telemetry: &Telemetry) -> Result<Self, Failure> {
-        let wanted = Wanted::of(globals, &[])?;
+        let wanted = Wanted::of(globals)?;
         let configuration = wanted.read_some()?;
         place::tell_problems(&configuration);
         Self::start(globals, telemetry, configuration, wanted.paths()).await
