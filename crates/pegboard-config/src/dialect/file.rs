@@ -40,6 +40,10 @@ pub(super) fn translate(
             continue;
         }
         let node = translator.server(part.value.clone(), &part.way);
+        if is_pegboard(&node) {
+            left_out.push(("this is Pegboard itself", part));
+            continue;
+        }
         servers.add(&part, node, translator.remarks);
     }
     tell_left_out(&left_out, remarks);
@@ -168,6 +172,18 @@ fn why_left_out(dialect: Dialect, node: &Node) -> Option<&'static str> {
         Dialect::Continue if has("uses") => Some("described elsewhere"),
         _ => None,
     }
+}
+
+/// Whether a server is this program, serving: whoever reads a client's file would go round in circles.
+fn is_pegboard(node: &Node) -> bool {
+    let words = |key: &str| match node.get(key).map(|node| &node.value) {
+        Some(Value::Text(word)) => vec![word.as_str()],
+        Some(Value::List(items)) => items.iter().filter_map(as_text).collect(),
+        _ => Vec::new(),
+    };
+    let line: Vec<&str> = words("command").into_iter().chain(words("args")).collect();
+    let program = line.first().and_then(|command| command.rsplit(['/', '\\']).next()).unwrap_or_default();
+    program.trim_end_matches(".exe") == "pegboard" && line.contains(&"serve")
 }
 
 fn tell_left_out(left_out: &[(&'static str, Part)], remarks: &mut Remarks) {

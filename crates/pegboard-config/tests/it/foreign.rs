@@ -285,3 +285,21 @@ fn what_an_editor_would_ask_for_is_wanted() {
     other None true []
     "#);
 }
+
+#[test]
+fn a_client_that_has_us_does_not_lead_back_to_us() {
+    let text = r#"{"mcpServers": {
+        "pegboard": {"command": "/usr/bin/pegboard", "args": ["serve", "--stdio"]},
+        "other": {"command": "pegboard-like", "args": ["serve"]}
+    }}"#;
+    assert_snapshot!(read("mcp.json", text), @r#"
+    mcpServers
+    other: pegboard-like "serve"
+    warning 2 mcpServers.pegboard: pegboard is left out: this is Pegboard itself
+    "#);
+    let text = r#"{"mcp": {"pegboard": {"type": "local", "command": ["C:\\bin\\pegboard.exe", "serve"]}}}"#;
+    assert_snapshot!(read("opencode.json", text), @"
+    OpenCode
+    warning 1 mcp.pegboard: pegboard is left out: this is Pegboard itself
+    ");
+}
