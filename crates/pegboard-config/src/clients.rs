@@ -399,7 +399,7 @@ mod tests {
         claude-desktop mcpServers: {"command":"pegboard","args":["serve","--stdio"]} -
         claude-code mcpServers: {"type":"stdio","command":"pegboard","args":["serve","--stdio"]} {"type":"http","url":"http://127.0.0.1:7332/mcp"}
         vscode servers: {"type":"stdio","command":"pegboard","args":["serve","--stdio"]} {"type":"http","url":"http://127.0.0.1:7332/mcp"}
-        copilot mcpServers: {"type":"local","command":"pegboard","args":["serve","--stdio"],"tools":["*"]} {"type":"http","url":"http://127.0.0.1:7332/mcp","tools":["*"]}
+        copilot mcpServers: {"type":"stdio","command":"pegboard","args":["serve","--stdio"],"tools":["*"]} {"type":"http","url":"http://127.0.0.1:7332/mcp","tools":["*"]}
         cursor mcpServers: {"command":"pegboard","args":["serve","--stdio"]} {"url":"http://127.0.0.1:7332/mcp"}
         windsurf mcpServers: {"command":"pegboard","args":["serve","--stdio"]} {"serverUrl":"http://127.0.0.1:7332/mcp"}
         zed context_servers: {"source":"custom","enabled":true,"command":"pegboard","args":["serve","--stdio"]} {"source":"custom","enabled":true,"url":"http://127.0.0.1:7332/mcp"}

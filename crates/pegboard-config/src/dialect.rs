@@ -88,6 +88,32 @@ pub(crate) struct Place<'p> {
 }
 
 impl Dialect {
+    /// Every dialect.
+    pub const ALL: [Self; 22] = [
+        Self::Native,
+        Self::Workbench,
+        Self::McpServers,
+        Self::Bare,
+        Self::ClaudeCode,
+        Self::Cline,
+        Self::Gemini,
+        Self::McpHub,
+        Self::McpProxy,
+        Self::Continue,
+        Self::VsCode,
+        Self::Zed,
+        Self::Codex,
+        Self::OpenCode,
+        Self::Crush,
+        Self::Goose,
+        Self::AgentGateway,
+        Self::Registry,
+        Self::FastMcp,
+        Self::DockerCatalog,
+        Self::OpenApi,
+        Self::Agent,
+    ];
+
     /// The dialect of a file: by what is in it, and by its name only where that leaves it open.
     pub(crate) fn of(path: &Path, root: &Node) -> Self {
         if is_ours(path, root) {

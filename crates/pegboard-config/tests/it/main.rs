@@ -12,6 +12,7 @@ use serde_json::{Map, Value, json};
 
 mod agents;
 mod bad;
+mod clients;
 mod dialects;
 mod docs;
 mod edits;
