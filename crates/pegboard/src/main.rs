@@ -9,7 +9,10 @@ use pegboard::telemetry::{Options, Telemetry};
 
 use cli::{EXIT_CODES, Failure, Globals};
 use commands::asking::Asking;
-use commands::{add, agent_help, completions, doctor, enable, init, man, openapi, rm, run, serve, version};
+use commands::{
+    add, agent_help, completions, doctor, enable, export, init, man, openapi, restore, rm, run, serve,
+    version,
+};
 
 mod cli;
 mod commands;
@@ -51,14 +54,20 @@ enum Command {
     Doctor(doctor::Doctor),
     /// Print the manual, or write its pages
     Man(man::ManPages),
+    /// Have a client use us: write us into its file
+    Connect(export::Connect),
     /// Switch a server or a single tool off
     Disable(enable::Switch),
     /// Switch a server or a single tool on
     Enable(enable::Switch),
+    /// Print what a client needs to know to use us, or write it into its file
+    Export(export::Export),
     /// Write a configuration to begin with
     Init(init::Init),
     /// Show which tools an OpenAPI document comes to, and which of its operations are none
     Openapi(openapi::Openapi),
+    /// Put a client's file back as it was before we changed it
+    Restore(restore::Restore),
     /// Take a server, a service, a tool, a chain or an agent out of the configuration
     Rm(rm::Rm),
     /// Ask an agent once, and print its answer
@@ -93,9 +102,12 @@ fn main() -> ExitCode {
             observed(globals, "error", async |telemetry| demo.run(globals, telemetry).await)
         }
         Command::Add(add) => add.run(globals),
+        Command::Connect(connect) => connect.run(globals),
         Command::Disable(switch) => switch.run(globals, enable::Turn::Off),
         Command::Enable(switch) => switch.run(globals, enable::Turn::On),
+        Command::Export(export) => export.run(globals),
         Command::Init(init) => init.run(globals),
+        Command::Restore(restore) => restore.run(globals),
         Command::Rm(rm) => rm.run(globals),
         Command::DemoServer { server } => Ok(server.run()),
         Command::Completions(completions) => completions.run(),

@@ -2,5 +2,6 @@
 
 #![expect(clippy::unwrap_used, reason = "a test says what it expects by failing")]
 
+mod clients;
 mod own;
 mod stage;

@@ -1,0 +1,128 @@
+//! `pegboard restore`: a client's file as it was before we changed it.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::Args;
+use pegboard::config::edit;
+use serde_json::json;
+
+use super::backups::{Backups, Original};
+use super::client_file::{Scope, known};
+use super::own_file::shown;
+use crate::cli::{Exit, Failure, Format, Globals, print};
+
+/// Which client's.
+#[derive(Args)]
+pub(crate) struct Restore {
+    /// The client whose file is put back; without it, all that can be put back are listed
+    client: Option<String>,
+    /// Put it back even if somebody changed it since; what it says now is kept aside
+    #[arg(long)]
+    force: bool,
+    /// Show what would change, and write nothing
+    #[arg(long)]
+    dry_run: bool,
+    #[command(flatten)]
+    scope: Scope,
+}
+
+impl Restore {
+    pub(crate) fn run(self, globals: &Globals) -> Result<ExitCode, Failure> {
+        let backups = Backups::open(globals)?;
+        let Some(name) = &self.client else {
+            list(globals, &backups);
+            return Ok(ExitCode::SUCCESS);
+        };
+        let client = known(name)?;
+        let of_client = |path: &PathBuf| {
+            backups.notes().iter().any(|note| note.path == *path && note.client == client.name())
+        };
+        let paths: Vec<PathBuf> = self.scope.paths(client)?.into_iter().filter(of_client).collect();
+        match paths.as_slice() {
+            [] => Err(Failure::not_found(
+                "no_backup",
+                format!("no file of {} was changed from here", client.title()),
+            )
+            .hint("pegboard restore lists those that were")),
+            [path] => self.restore(globals, backups, path),
+            _ => {
+                let names: Vec<String> = paths.iter().map(|path| shown(path)).collect();
+                Err(Failure::usage(format!(
+                    "several files of {} were changed: {}",
+                    client.title(),
+                    names.join(", ")
+                ))
+                .hint("say which: --user or --project"))
+            }
+        }
+    }
+
+    fn restore(&self, globals: &Globals, mut backups: Backups, path: &Path) -> Result<ExitCode, Failure> {
+        let Some(original) = backups.original(path)? else { return Ok(ExitCode::SUCCESS) };
+        let present = match std::fs::read_to_string(path) {
+            Ok(text) => Some(text),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,
+            Err(error) => return Err(Failure::system(format!("{} cannot be read: {error}", path.display()))),
+        };
+        let is_as_left = present.as_deref() == Some(original.left.as_str());
+        if !is_as_left && !self.force && !self.dry_run {
+            let failure =
+                Failure::new(Exit::Usage, "file_changed", format!("{} was changed since", shown(path)));
+            return Err(failure.detail("what was changed would be lost").hint(
+                "look at it with --dry-run, and put it back with --force: what it says now is kept aside",
+            ));
+        }
+        let (old, new) =
+            (present.as_deref().unwrap_or_default(), original.text.as_deref().unwrap_or_default());
+        let diff = self.dry_run.then(|| edit::diff(Path::new(&shown(path)), old, new));
+        let aside = if self.dry_run { None } else { backups.restore(path, &original, present.as_deref())? };
+        tell(globals, path, &original, &Told { diff, aside });
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+/// What came of it.
+struct Told {
+    diff: Option<String>,
+    aside: Option<PathBuf>,
+}
+
+fn tell(globals: &Globals, path: &Path, original: &Original, told: &Told) {
+    let document = json!({
+        "file": path,
+        "restored": told.diff.is_none(),
+        "removed": original.text.is_none(),
+        "aside": told.aside,
+        "diff": told.diff,
+    });
+    print::document(globals.format_or(Format::Text), &document, || match (&told.diff, &original.text) {
+        (Some(diff), _) => diff.clone(),
+        (None, Some(_)) => format!("Restored {}", shown(path)),
+        (None, None) => format!("Removed {}, which was not there before", shown(path)),
+    });
+    if let (Some(aside), false) = (&told.aside, globals.quiet) {
+        pegboard::telemetry::tell(&format!("What it said is kept in {}", aside.display()));
+    }
+}
+
+fn list(globals: &Globals, backups: &Backups) {
+    let mut files: Vec<(&str, &Path)> = Vec::new();
+    for note in backups.notes() {
+        let file = (note.client.as_str(), note.path.as_path());
+        if !files.contains(&file) {
+            files.push(file);
+        }
+    }
+    let document: Vec<_> =
+        files.iter().map(|(client, path)| json!({"client": client, "file": path})).collect();
+    print::document(globals.format_or(Format::Text), &document, || {
+        if files.is_empty() {
+            return "No file of a client was changed from here".to_owned();
+        }
+        let width = files.iter().map(|(client, _)| client.len()).max().unwrap_or_default();
+        let lines: Vec<String> =
+            files.iter().map(|(client, path)| format!("{client:<width$}  {}", shown(path))).collect();
+        lines.join("\n")
+    });
+}
