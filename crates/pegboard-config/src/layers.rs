@@ -278,6 +278,7 @@ impl Stack {
                 }
             }
         }
+        merge::drop_nothing(&mut stack.root, &stack.texts);
         Ok(stack)
     }
 

@@ -139,7 +139,10 @@ impl Walk<'_> {
         match node.entries().filter(|entries| !entries.is_empty()) {
             Some(entries) => {
                 for entry in entries {
-                    let is_remark = entry.key == "$schema" || entry.key.starts_with('_');
+                    // What of `defaults` counts has been moved to the root.
+                    let is_remark = entry.key == "$schema"
+                        || entry.key.starts_with('_')
+                        || (keys.is_empty() && entry.key == "defaults");
                     let is_read = place
                         .is_none_or(|place| place.is_open() || place.names().contains(&entry.key.as_str()));
                     if is_remark || !is_read {

@@ -1,7 +1,5 @@
 //! The JSON Schema of the native file, for editors.
 
-use std::sync::LazyLock;
-
 use indexmap::IndexMap;
 use pegboard_core::chain::ChainSpec;
 use pegboard_core::settings::cache::CacheSettings;
@@ -19,6 +17,13 @@ use serde_json::{Map, Value, json};
 use crate::dialect::{root_names, toolbox_names};
 use crate::inputs::InputSettings;
 
+mod place;
+mod refine;
+mod widen;
+
+pub(crate) use place::Place;
+pub(crate) use widen::AS_WRITTEN;
+
 /// Settings that have a second name.
 const ALIASES: [(&str, &str); 9] = [
     ("type", "transport"),
@@ -31,6 +36,8 @@ const ALIASES: [(&str, &str); 9] = [
     ("input_mapping", "with"),
     ("output_key", "as"),
 ];
+/// What is a text, or is taken as the text that it is written as.
+const WRITTEN: [&str; 3] = ["string", "number", "boolean"];
 
 /// The JSON Schema of a native file: every setting there is, under all of its names, with what it does.
 ///
@@ -39,181 +46,133 @@ const ALIASES: [(&str, &str); 9] = [
 /// assert_eq!(schema["properties"]["toolTimeout"]["default"], "5m");
 /// ```
 pub fn native_schema() -> Value {
-    SCHEMA.clone()
-}
-
-/// It is asked for name by name, and never changes.
-static SCHEMA: LazyLock<Value> = LazyLock::new(make_schema);
-
-/// A place in the schema, to look up what may stand there.
-#[derive(Clone, Copy)]
-pub(crate) struct Place(&'static Value);
-
-impl Place {
-    /// The root of a file.
-    pub(crate) fn root() -> Self {
-        Self(&SCHEMA)
-    }
-
-    /// What may stand under a name.
-    pub(crate) fn child(self, name: &str) -> Option<Self> {
-        let found = self.0["properties"].get(name).or_else(|| self.0.get("additionalProperties"))?;
-        Some(Self(resolved(found)))
-    }
-
-    /// The settings that may stand here.
-    pub(crate) fn names(self) -> Vec<&'static str> {
-        let properties = self.0["properties"].as_object();
-        properties.map(|properties| properties.keys().map(String::as_str).collect()).unwrap_or_default()
-    }
-
-    /// Whether any name may stand here.
-    pub(crate) fn is_open(self) -> bool {
-        self.0 == &Value::Bool(true) || self.0.get("additionalProperties").is_some_and(|rest| *rest != false)
-    }
-}
-
-/// A schema, or the one that it refers to: of several that may be meant, the one of an object.
-fn resolved(schema: &'static Value) -> &'static Value {
-    if let Some(name) = schema["$ref"].as_str().and_then(|path| path.strip_prefix("#/$defs/")) {
-        return resolved(&SCHEMA["$defs"][name]);
-    }
-    let choices = schema["anyOf"].as_array().map(Vec::as_slice).unwrap_or_default();
-    let is_object = |choice: &&Value| choice.get("properties").is_some();
-    choices.iter().map(resolved).find(is_object).unwrap_or(schema)
+    place::SCHEMA.clone()
 }
 
 fn make_schema() -> Value {
     let mut generator = SchemaSettings::draft2020_12().into_generator();
     let mut properties = Map::new();
-    properties.insert("$schema".into(), json!({"description": "Where this schema is.", "type": "string"}));
+    properties.insert("$schema".into(), json!({"description": "Where this schema is."}));
     properties.insert("pegboard".into(), json!({"description": "The version of the file.", "const": 1}));
-    let sections = sections(&mut generator);
-    properties.extend(sections.clone());
-    let description = json!({"description": "What it is for. Models choose by it.", "type": "string"});
-    let expose = json!({
-        "description": "Whether its tools are listed by themselves or behind the few.",
-        "enum": ["meta", "flat"],
-    });
-    let mut toolbox =
-        Map::from_iter([("description".to_owned(), description), ("expose".to_owned(), expose)]);
-    toolbox.extend(sections);
-    toolbox.retain(|name, _| toolbox_names().contains(&name.as_str()));
+    properties.extend(sections(&mut generator));
     properties.insert(
         "toolboxes".into(),
-        json!({
-            "description": "Servers, tools and chains that belong together, by name.",
-            "type": "object",
-            "additionalProperties": object(&toolbox),
-        }),
+        by_name("Servers, tools, chains and agents that belong together, by name.", "Toolbox"),
     );
-    properties.insert("providers".into(), providers(&mut generator));
-    properties.insert(
-        "inputs".into(),
-        json!({
-            "description": "How a person is asked for what `${input:ID}` stands for, by its id.",
-            "type": "object",
-            "additionalProperties": object(&properties_of::<InputSettings>(&mut generator)),
-        }),
-    );
-    for (name, mut part) in [
-        ("cache", object(&properties_of::<CacheSettings>(&mut generator))),
-        ("telemetry", object(&properties_of::<TelemetrySettings>(&mut generator))),
-    ] {
-        part["description"] = json!(match name {
-            "cache" => "Where answers are kept that may be given again, and how many.",
-            _ => "What is logged, and what is sent to a collector of traces.",
-        });
-        properties.insert(name.into(), part);
-    }
+    properties.insert("providers".into(), by_name("Providers of models, by name.", "ModelProvider"));
+    let inputs = "How a person is asked for what `${input:ID}` stands for, by its id.";
+    properties.insert("inputs".into(), by_name(inputs, "Input"));
+    let cache = "Where answers are kept that may be given again, and how many.";
+    properties.insert("cache".into(), part(cache, "Cache"));
+    let telemetry = "What is logged, and what is sent to a collector of traces.";
+    properties.insert("telemetry".into(), part(telemetry, "Telemetry"));
+    let defaults = "What holds for all, for those who write it under a name of its own; what stands at the root counts before it.";
+    properties.insert("defaults".into(), part(defaults, "Defaults"));
     let settings = properties_of::<RuntimeSettings>(&mut generator);
-    let mut defaults = object(&settings);
-    defaults["description"] = json!("What holds for all, for those who write it under a name of its own.");
-    properties.insert("defaults".into(), defaults);
-    for (name, schema) in settings.into_iter().chain(properties_of::<GatewaySettings>(&mut generator)) {
-        properties.insert(name, schema);
-    }
+    properties.extend(settings.clone());
+    properties.extend(properties_of::<GatewaySettings>(&mut generator));
     properties.retain(|name, _| root_names().contains(&name.as_str()));
-    let mut definitions = generator.take_definitions(true);
-    add_aliases_to_definitions(&mut definitions);
+
+    let mut definitions = own_definitions(&mut generator);
+    definitions.insert("Defaults".into(), object(&settings));
+    let mut generated = generator.take_definitions(true);
+    add_aliases_to_definitions(&mut generated);
+    definitions.extend(generated);
+    refine::refine(&mut definitions);
     let mut schema = object(&properties);
     schema["$schema"] = json!("https://json-schema.org/draft/2020-12/schema");
     schema["title"] = json!("Pegboard configuration");
     schema["$defs"] = Value::Object(definitions);
+    widen::widen(&mut schema);
+    straighten(&mut schema);
     schema
 }
 
 /// What may stand at the root and in every toolbox.
 fn sections(generator: &mut SchemaGenerator) -> Map<String, Value> {
-    let mut server = properties_of::<McpServerSettings>(generator);
-    server.extend(properties_of::<ServerSettings>(generator));
-    for name in ["env", "environment", "headers"] {
-        // Numbers and words are the texts that they are written as.
-        server[name]["additionalProperties"] = json!({"type": ["string", "number", "boolean"]});
-    }
-    let mut service = properties_of::<OpenApiSettings>(generator);
-    service.extend(properties_of::<ServerSettings>(generator));
-    for name in ["headers", "serverVariables"] {
-        service[name]["additionalProperties"] = json!({"type": ["string", "number", "boolean"]});
-    }
-    server["args"]["items"] = json!({"type": ["string", "number", "boolean"]});
-    let mut rest = properties_of::<RestToolSettings>(generator);
-    rest.extend(properties_of::<ToolSettings>(generator));
-    rest["headers"]["additionalProperties"] = json!({"type": ["string", "number", "boolean"]});
-    let mut rest = object(&rest);
-    rest["required"] = json!(["description", "url"]);
-    let chains = generator.subschema_for::<IndexMap<String, ChainSpec>>();
-    let mut chains = chains.to_value();
+    let mut chains = generator.subschema_for::<IndexMap<String, ChainSpec>>().to_value();
     chains["description"] = json!("Chains of tools, by name.");
+    chains["type"] = json!(["object", "null"]);
+    let agents = json!({
+        "description": "Files of agents: paths from the folder of this file, and globs.",
+        "type": ["array", "string", "null"],
+        "items": {"type": "string"},
+    });
     Map::from_iter([
-        (
-            "mcpServers".to_owned(),
-            json!({
-                "description": "MCP servers, by name.",
-                "type": "object",
-                "additionalProperties": object(&server),
-            }),
-        ),
+        ("mcpServers".to_owned(), by_name("MCP servers, by name.", "McpServer")),
         (
             "openapiSpecs".to_owned(),
-            json!({
-                "description": "Web services with an OpenAPI document, by name.",
-                "type": "object",
-                "additionalProperties": object(&service),
-            }),
+            by_name("Web services with an OpenAPI document, by name.", "OpenApiSpec"),
         ),
-        (
-            "restTools".to_owned(),
-            json!({
-                "description": "Tools that are requests to web services, by name.",
-                "type": "object",
-                "additionalProperties": rest,
-            }),
-        ),
+        ("restTools".to_owned(), by_name("Tools that are requests to web services, by name.", "RestTool")),
         ("chains".to_owned(), chains),
-        (
-            "agents".to_owned(),
-            json!({
-                "description": "Files of agents: paths from the folder of this file, and globs.",
-                "type": ["array", "string"],
-                "items": {"type": "string"},
-            }),
-        ),
+        ("agents".to_owned(), agents),
     ])
 }
 
-/// The providers of models.
-fn providers(generator: &mut SchemaGenerator) -> Value {
+/// What stands under names that people give. Nothing must be there: a file may change something about what another one
+/// describes.
+fn own_definitions(generator: &mut SchemaGenerator) -> Map<String, Value> {
+    let mut server = properties_of::<McpServerSettings>(generator);
+    server.extend(properties_of::<ServerSettings>(generator));
+    take_as_written(&mut server, &["env", "environment", "headers"]);
+    for name in ["args", "command"] {
+        server[name]["items"] = json!({"type": WRITTEN});
+    }
+    let mut service = properties_of::<OpenApiSettings>(generator);
+    service.extend(properties_of::<ServerSettings>(generator));
+    take_as_written(&mut service, &["headers", "serverVariables"]);
+    let mut rest = properties_of::<RestToolSettings>(generator);
+    rest.extend(properties_of::<ToolSettings>(generator));
+    take_as_written(&mut rest, &["headers"]);
     let mut provider = properties_of::<ModelProviderSettings>(generator);
     // A name that only servers have for it.
     provider.remove("transport");
-    provider["headers"]["additionalProperties"] = json!({"type": ["string", "number", "boolean"]});
-    let mut provider = object(&provider);
-    provider["required"] = json!(["type"]);
+    take_as_written(&mut provider, &["headers"]);
+
+    let mut toolbox = Map::from_iter([
+        (
+            "description".to_owned(),
+            json!({"description": "What it is for. Models choose by it.", "type": "string"}),
+        ),
+        (
+            "expose".to_owned(),
+            json!({
+                "description": "Whether its tools are listed by themselves or behind the few.",
+                "enum": ["meta", "flat"],
+            }),
+        ),
+    ]);
+    toolbox.extend(sections(generator));
+    toolbox.retain(|name, _| toolbox_names().contains(&name.as_str()));
+    let mut toolbox = object(&toolbox);
+    toolbox["type"] = json!(["object", "null"]);
+    Map::from_iter([
+        ("Toolbox".to_owned(), toolbox),
+        ("McpServer".to_owned(), object(&server)),
+        ("OpenApiSpec".to_owned(), object(&service)),
+        ("RestTool".to_owned(), object(&rest)),
+        ("ModelProvider".to_owned(), object(&provider)),
+        ("Input".to_owned(), object(&properties_of::<InputSettings>(generator))),
+        ("Cache".to_owned(), object(&properties_of::<CacheSettings>(generator))),
+        ("Telemetry".to_owned(), object(&properties_of::<TelemetrySettings>(generator))),
+    ])
+}
+
+/// Many of a kind. There may be nothing left of them.
+fn by_name(description: &str, definition: &str) -> Value {
     json!({
-        "description": "Providers of models, by name.",
-        "type": "object",
-        "additionalProperties": provider,
+        "description": description,
+        "type": ["object", "null"],
+        "additionalProperties": {"$ref": format!("#/$defs/{definition}")},
+    })
+}
+
+/// One of a kind. There may be nothing left of it.
+fn part(description: &str, definition: &str) -> Value {
+    json!({
+        "description": description,
+        "anyOf": [{"$ref": format!("#/$defs/{definition}")}, {"type": "null"}],
     })
 }
 
@@ -222,9 +181,16 @@ fn object(properties: &Map<String, Value>) -> Value {
     json!({
         "type": "object",
         "properties": properties,
-        "patternProperties": {"^_": true},
+        "patternProperties": {"^(_|\\$schema$)": true},
         "additionalProperties": false,
     })
+}
+
+/// Numbers and words are the texts that they are written as.
+fn take_as_written(properties: &mut Map<String, Value>, names: &[&str]) {
+    for name in names {
+        properties[*name]["additionalProperties"] = json!({"type": WRITTEN});
+    }
 }
 
 /// The properties of a type, under all of their names.
@@ -256,5 +222,22 @@ fn add_aliases_to_definitions(definitions: &mut Map<String, Value>) {
         if let Some(required) = schema.get_mut("required").and_then(Value::as_array_mut) {
             required.retain(|name| !ALIASES.iter().any(|(main, _)| name == main));
         }
+    }
+}
+
+/// Sentences are broken where the source is, which nobody wants to see. Remarks may stand in every object.
+fn straighten(schema: &mut Value) {
+    match schema {
+        Value::Object(entries) => {
+            if let Some(Value::String(description)) = entries.get_mut("description") {
+                *description = description.replace('\n', " ");
+            }
+            if entries.get("additionalProperties") == Some(&json!(false)) {
+                entries.insert("patternProperties".to_owned(), json!({"^(_|\\$schema$)": true}));
+            }
+            entries.values_mut().for_each(straighten);
+        }
+        Value::Array(items) => items.iter_mut().for_each(straighten),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
     }
 }

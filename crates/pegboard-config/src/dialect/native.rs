@@ -120,18 +120,18 @@ fn check_root(reader: &mut Reader<'_>, root: &Node) {
         let message = format!("this program reads version {VERSION} of the file");
         reader.error(found.span, &way.key("pegboard"), message, Some(format!("write pegboard: {VERSION}")));
     }
-    if let Some(defaults) = root.get("defaults") {
-        let way = way.key("defaults");
-        // Those that are known have been moved to the root.
-        for entry in entries(reader, defaults, &way) {
-            reader.unknown_key(
-                &entry.key,
-                entry.key_span,
-                &way.key(&entry.key),
-                field_names::<RuntimeSettings>(),
-            );
+    let Some(defaults) = root.get("defaults") else { return };
+    let way = way.key("defaults");
+    let known = field_names::<RuntimeSettings>();
+    for entry in entries(reader, defaults, &way) {
+        if !known.contains(&entry.key.as_str()) {
+            reader.unknown_key(&entry.key, entry.key_span, &way.key(&entry.key), known);
         }
     }
+    // Those that count have been moved to the root. The others should be right all the same.
+    let mut shadowed = subset(defaults, known);
+    reader.fill(&mut shadowed, &way, Missing::Told);
+    let _: Option<RuntimeSettings> = reader.read(&shadowed, &way, &[]);
 }
 
 /// Moves what stands under `defaults`, where many write what holds for all, to the root; what stands at the root itself
@@ -139,17 +139,13 @@ fn check_root(reader: &mut Reader<'_>, root: &Node) {
 pub(crate) fn move_defaults(root: &mut Node) {
     let names = field_names::<RuntimeSettings>();
     let Value::Map(entries) = &mut root.value else { return };
+    let there: Vec<String> = entries.iter().map(|entry| entry.key.clone()).collect();
     let defaults = entries.iter_mut().find(|entry| entry.key == "defaults");
     let Some(Value::Map(defaults)) = defaults.map(|entry| &mut entry.value.value) else { return };
-    let (known, unknown) =
-        std::mem::take(defaults).into_iter().partition(|entry| names.contains(&entry.key.as_str()));
-    *defaults = unknown;
-    let known: Vec<Entry> = known;
-    for entry in known {
-        if !entries.iter().any(|other| other.key == entry.key) {
-            entries.push(entry);
-        }
-    }
+    let is_moved = |entry: &Entry| names.contains(&entry.key.as_str()) && !there.contains(&entry.key);
+    let (moved, others): (Vec<Entry>, Vec<Entry>) = std::mem::take(defaults).into_iter().partition(is_moved);
+    *defaults = others;
+    entries.extend(moved);
 }
 
 /// How a person is asked for what the configuration does not hold, by its id.

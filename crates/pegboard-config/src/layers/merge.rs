@@ -1,5 +1,6 @@
 //! What comes of two trees when one is put upon the other.
 
+use crate::schema::{AS_WRITTEN, Place};
 use crate::source::{Medium, Strictness, Text};
 use crate::tree::{Entry, Node, Span, Value};
 
@@ -19,6 +20,33 @@ const OF_ADDRESS: [&str; 2] = ["url", "headers"];
 /// One tree upon another: objects are merged key by key, everything else is replaced, and `null` takes away.
 pub(super) fn merge(below: Node, above: Node, texts: &[Text]) -> Node {
     Merging { texts, way: Vec::new() }.node(below, above)
+}
+
+/// Takes out what is nothing: `null` is as if it were not there. What holds other things may have nothing left in it.
+pub(super) fn drop_nothing(root: &mut Node, texts: &[Text]) {
+    drop_inside(root, Place::root(), texts);
+}
+
+fn drop_inside(node: &mut Node, place: Place, texts: &[Text]) {
+    let Value::Map(entries) = &mut node.value else { return };
+    entries.retain_mut(|entry| {
+        // A name that nobody knows is told, whatever stands there.
+        let is_known = place.is_open() || place.names().contains(&entry.key.as_str());
+        let Some(inner) = place.child(&entry.key).filter(|_| is_known) else { return true };
+        if matches!(entry.value.value, Value::Null) {
+            let is_written = !texts[entry.value.span.text].slice(entry.value.span).is_empty();
+            return !is_written && inner.holds_others();
+        }
+        match (entry.key.as_str(), &mut entry.value.value) {
+            // In a chain nothing is a value like any other.
+            ("chains", Value::Map(chains)) => {
+                chains.retain(|chain| !matches!(chain.value.value, Value::Null));
+            }
+            (name, _) if AS_WRITTEN.contains(&name) => {}
+            _ => drop_inside(&mut entry.value, inner, texts),
+        }
+        true
+    });
 }
 
 struct Merging<'t> {

@@ -45,8 +45,8 @@ fn the_example_of_a_service_is_right_and_every_setting_of_one_is_on_its_page() {
 #[test]
 fn every_setting_is_on_the_page() {
     let schema = native_schema();
-    let server = &schema["properties"]["mcpServers"]["additionalProperties"];
-    let provider = &schema["properties"]["providers"]["additionalProperties"];
+    let server = &schema["$defs"]["McpServer"];
+    let provider = &schema["$defs"]["ModelProvider"];
     let definitions = [
         "QueueSettings",
         "OutputSettings",

@@ -11,6 +11,7 @@ use pegboard_core::settings::mcp::Target;
 use serde_json::{Map, Value, json};
 
 mod agents;
+mod agreement;
 mod bad;
 mod clients;
 mod dialects;

@@ -55,8 +55,7 @@ fn a_provider_is_what_the_schema_says() {
     let validator = jsonschema::validator_for(&native_schema()).unwrap();
     let check = |text: &str| validator.is_valid(&serde_saphyr::from_str::<Value>(text).unwrap());
     assert!(check(GOOD));
-    for wrong in ["{}", "{type: openai}", "{type: anthropic, baseURL: x}", "{type: anthropic, transport: x}"]
-    {
+    for wrong in ["{type: openai}", "{type: anthropic, baseURL: x}", "{type: anthropic, transport: x}"] {
         assert!(!check(&format!("providers: {{p: {wrong}}}")), "{wrong}");
     }
 }

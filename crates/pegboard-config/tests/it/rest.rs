@@ -142,7 +142,7 @@ fn every_example_on_the_page_is_right() {
 #[test]
 fn every_setting_is_on_the_page() {
     let schema = native_schema();
-    let tool = &schema["properties"]["restTools"]["additionalProperties"];
+    let tool = &schema["$defs"]["RestTool"];
     let definitions = ["StreamingSettings", "RetrySettings", "PaginationSettings"];
     let tables = definitions.iter().map(|name| &schema["$defs"][*name]).chain([tool]);
     for name in tables.flat_map(|table| table["properties"].as_object().unwrap().keys()) {

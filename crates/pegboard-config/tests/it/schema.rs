@@ -37,19 +37,19 @@ fn check_names<T: for<'de> Deserialize<'de>>(schema: &Value) {
 #[test]
 fn every_name_of_every_setting_is_in_the_schema() {
     let schema = native_schema();
-    let server = &schema["properties"]["mcpServers"]["additionalProperties"];
+    let server = &schema["$defs"]["McpServer"];
     check_names::<RuntimeSettings>(&schema);
     check_names::<GatewaySettings>(&schema);
-    check_names::<CacheSettings>(&schema["properties"]["cache"]);
-    check_names::<TelemetrySettings>(&schema["properties"]["telemetry"]);
+    check_names::<CacheSettings>(&schema["$defs"]["Cache"]);
+    check_names::<TelemetrySettings>(&schema["$defs"]["Telemetry"]);
     check_names::<TracesSettings>(&schema["$defs"]["TracesSettings"]);
     check_names::<LoggingSettings>(&schema["$defs"]["LoggingSettings"]);
-    check_names::<ModelProviderSettings>(&schema["properties"]["providers"]["additionalProperties"]);
+    check_names::<ModelProviderSettings>(&schema["$defs"]["ModelProvider"]);
     check_names::<ModelSettings>(&schema["$defs"]["ModelSettings"]);
     check_names::<Pricing>(&schema["$defs"]["Pricing"]);
     check_names::<McpServerSettings>(server);
     check_names::<ServerSettings>(server);
-    let service = &schema["properties"]["openapiSpecs"]["additionalProperties"];
+    let service = &schema["$defs"]["OpenApiSpec"];
     check_names::<OpenApiSettings>(service);
     check_names::<ServerSettings>(service);
     check_names::<Credential>(&schema["$defs"]["Credential"]);
@@ -63,14 +63,14 @@ fn every_name_of_every_setting_is_in_the_schema() {
     check_names::<Profile>(&schema["$defs"]["Profile"]);
     check_names::<ChainSpec>(&schema["$defs"]["ChainSpec"]);
     check_names::<ChainStep>(&schema["$defs"]["ChainStep"]);
-    let rest = &schema["properties"]["restTools"]["additionalProperties"];
+    let rest = &schema["$defs"]["RestTool"];
     check_names::<RestToolSettings>(rest);
     check_names::<ToolSettings>(rest);
     check_names::<StreamingSettings>(&schema["$defs"]["StreamingSettings"]);
     check_names::<RetrySettings>(&schema["$defs"]["RetrySettings"]);
     check_names::<PaginationSettings>(&schema["$defs"]["PaginationSettings"]);
     for section in ["mcpServers", "openapiSpecs", "restTools", "chains", "agents"] {
-        let toolbox = &schema["properties"]["toolboxes"]["additionalProperties"];
+        let toolbox = &schema["$defs"]["Toolbox"];
         assert_eq!(toolbox["properties"][section], schema["properties"][section]);
     }
 }
