@@ -24,6 +24,7 @@ mod good;
 mod layers;
 mod limits;
 mod openapi;
+mod pages;
 mod providers;
 mod rest;
 mod schema;

@@ -108,13 +108,14 @@ pub struct McpServerSettings {
     pub cwd: Option<PathBuf>,
     /// Whether all sessions share one; they do unless this says no.
     pub shared: Option<bool>,
-    /// How it is found out whether it still answers.
+    /// How it is found out whether it still answers; by `ping` unless this says otherwise.
     pub health_probe: HealthProbe,
-    /// How long it may take to start.
+    /// How long it may take to start; a minute unless this says otherwise.
     pub start_timeout: Option<HumanDuration>,
-    /// After how long without a call it is stopped until the next one.
+    /// After how long without a call it is stopped until the next one; without it, never.
     pub idle_stop: Option<HumanDuration>,
-    /// How often one that nobody uses is asked whether it still answers; 0 for never.
+    /// How often one that nobody uses is asked whether it still answers: every minute unless this says otherwise, and 0
+    /// for never.
     pub health_interval: Option<HumanDuration>,
 }
 
