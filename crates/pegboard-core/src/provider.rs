@@ -197,6 +197,13 @@ pub enum ServerState {
     Stopped,
 }
 
+impl ServerState {
+    /// Whether it says itself why it cannot be used.
+    pub fn is_hopeless(&self) -> bool {
+        matches!(self, Self::Failed { .. } | Self::NeedsLogin { .. })
+    }
+}
+
 /// Tools of this program as a provider.
 ///
 /// ```

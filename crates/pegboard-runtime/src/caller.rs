@@ -79,7 +79,7 @@ struct Inner {
     key: SessionKey,
     /// Tells it from every other, also from those that have its id.
     mark: Uuid,
-    owner: String,
+    owner: Arc<str>,
     options: CallerOptions,
     sight: ArcSwap<Sight>,
     open: Mutex<BTreeSet<ToolboxName>>,
@@ -111,6 +111,20 @@ impl CallerOptions {
         let Self { tenant, principal, .. } = self;
         format!("{}:{tenant}:{principal}", tenant.len())
     }
+
+    /// The principal of an owner, without its tenant.
+    ///
+    /// ```
+    /// use pegboard_runtime::CallerOptions;
+    ///
+    /// let ann = CallerOptions { principal: "ann".into(), tenant: "a:b".into(), ..CallerOptions::default() };
+    /// assert_eq!(CallerOptions::principal_of(&ann.owner()), "ann");
+    /// ```
+    pub fn principal_of(owner: &str) -> &str {
+        let parts = owner.split_once(':').and_then(|(length, rest)| Some((length.parse().ok()?, rest)));
+        let principal = parts.and_then(|(length, rest): (usize, &str)| rest.get(length..)?.strip_prefix(':'));
+        principal.unwrap_or(owner)
+    }
 }
 
 impl Sight {
@@ -121,7 +135,7 @@ impl Sight {
 
 impl Caller {
     pub(crate) fn new(shared: Arc<Shared>, options: CallerOptions) -> Self {
-        let (owner, mark) = (options.owner(), Uuid::new_v4());
+        let (owner, mark): (Arc<str>, _) = (options.owner().into(), Uuid::new_v4());
         let (id, key) = match options.memory {
             // It comes back without a word of having been here: whose it is, is who it is.
             Memory::Stateless => Shared::stateless_identity(&owner),
@@ -171,6 +185,11 @@ impl Caller {
     /// Whose things are its own: the principal within its tenant, as one text.
     pub fn owner(&self) -> &str {
         &self.0.owner
+    }
+
+    /// The same, to be kept.
+    pub(crate) fn shared_owner(&self) -> Arc<str> {
+        Arc::clone(&self.0.owner)
     }
 
     /// Changes what there is for it: whether all toolboxes are open to it or it opens those that it wants, and which
@@ -252,7 +271,7 @@ impl Caller {
     pub(crate) fn page(&self) -> &Arc<Page> {
         self.0.page.get_or_init(|| {
             let Inner { id, mark, owner, tree, .. } = &*self.0;
-            Arc::new(Page::new(Arc::clone(id), *mark, owner.clone(), tree.clone()))
+            Arc::new(Page::new(Arc::clone(id), *mark, Arc::clone(owner), tree.clone()))
         })
     }
 

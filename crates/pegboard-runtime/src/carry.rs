@@ -58,6 +58,12 @@ pub(crate) fn start_at(
     Running::new(carry_out(caller, Place { tree, parent, begun: None }, call, Ok(found)))
 }
 
+/// The same for a call of a tool that need not be found.
+pub(crate) fn start_at_telling(caller: Caller, call: Call, found: Found, begun: TellBegun) -> Running {
+    let place = Place { tree: caller.tree().clone(), parent: None, begun: Some(begun) };
+    Running::new(carry_out(caller, place, call, Ok(found)))
+}
+
 /// Hears what a call is known by. It must not wait.
 pub(crate) type TellBegun = Box<dyn FnOnce(Begun) + Send>;
 
@@ -257,6 +263,7 @@ impl Record {
         let track = &self.track;
         track.describe(Arc::new(Subject {
             session: track.caller.id().into(),
+            owner: track.caller.shared_owner(),
             operation: track.with_operation(|operation| operation.path().to_string()).unwrap_or_default(),
             tool: name,
             server: tool.map(|tool| tool.id.server.to_string()).unwrap_or_default(),

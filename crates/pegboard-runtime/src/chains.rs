@@ -11,8 +11,10 @@ use crate::catalogue::{Scope, Snapshot};
 use crate::runtime::StartError;
 
 mod run;
+mod whole;
 
 pub(crate) use run::{NAME as RUN_CHAIN, entry as run_chain};
+pub use whole::ChainRun;
 
 /// The chains of one toolbox. What each says of its effects follows what its tools say.
 pub(crate) struct PublishedChains {

@@ -183,6 +183,9 @@ pub struct Start {
 pub struct Subject {
     /// The session it was made in.
     pub session: Arc<str>,
+    /// Whose call it is, for those who show nobody the calls of another. It does not travel.
+    #[serde(skip)]
+    pub owner: Arc<str>,
     /// The label of its operation.
     pub operation: String,
     /// The name of the tool, as clients see it.

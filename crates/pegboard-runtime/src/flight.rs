@@ -227,6 +227,7 @@ impl Track {
             // Somebody began to listen in the middle of the call.
             let subject = self.with_operation(|operation| Subject {
                 session: self.caller.id().into(),
+                owner: self.caller.shared_owner(),
                 operation: operation.path().to_string(),
                 tool: operation.name().into(),
                 ..Subject::default()
@@ -422,8 +423,7 @@ impl Invoker for Track {
     fn start_own(&self, OwnTool { server, entry, fingerprint }: OwnTool, call: Call) -> Running {
         let tool = Tool::lone(&server, entry, ToolKind::Agent, &fingerprint);
         let queues = self.caller.shared().queues.load();
-        let in_use = tool.usage.begin().expect("nobody else can have ended it");
-        let found = Found { tool, corrected_from: None, in_use, queues };
+        let found = Found::lone(tool, queues);
         self.launch(call, |tree, call| {
             carry::start_at(self.caller.clone(), tree, self.this.upgrade(), call, found)
         })

@@ -49,7 +49,7 @@ pub(crate) struct History {
 pub(crate) struct Page {
     session: Arc<str>,
     mark: Uuid,
-    owner: String,
+    owner: Arc<str>,
     tree: OpTree,
     is_marked: AtomicBool,
     /// How many calls had ended when it was last gone through.
@@ -95,7 +95,7 @@ impl History {
 }
 
 impl Page {
-    pub(crate) fn new(session: Arc<str>, mark: Uuid, owner: String, tree: OpTree) -> Self {
+    pub(crate) fn new(session: Arc<str>, mark: Uuid, owner: Arc<str>, tree: OpTree) -> Self {
         let (is_marked, n_written) = (AtomicBool::new(false), AtomicU64::new(0));
         Self { session, mark, owner, tree, is_marked, n_written }
     }
@@ -115,7 +115,7 @@ impl Page {
         let summary = CallSummary {
             id: TraceId::of(self.mark, &call.op_id).to_string(),
             session: self.session.to_string(),
-            owner: self.owner.clone(),
+            owner: self.owner.to_string(),
             tool: call.name.to_string(),
             error: call.error.as_ref().map(|error| error.kind().to_owned()),
             started: SystemTime::UNIX_EPOCH + Duration::from_millis(call.started_at),
@@ -237,7 +237,7 @@ mod tests {
                 step.end(End::ok());
             }
             call.end(End::ok());
-            let page = Page::new("s".into(), Uuid::nil(), String::new(), tree);
+            let page = Page::new("s".into(), Uuid::nil(), "".into(), tree);
             let calls = page.news(now);
             let [call] = &calls[..] else { panic!("one call has ended, not {}", calls.len()) };
             assert!(call.body.len() <= MAX_BODY_BYTES);

@@ -54,4 +54,5 @@ pub mod wall;
 
 pub use caller::{Caller, CallerOptions, Leaves, Memory};
 pub use calls::{Begun, CallId, CallState, CallStatus, MAX_CALLS, MAX_CALLS_EACH};
+pub use chains::ChainRun;
 pub use runtime::{Builder, Changes, Plan, Prepared, Runtime, StartError};

@@ -14,9 +14,7 @@ use futures_util::stream::FuturesUnordered;
 use indexmap::IndexMap;
 use pegboard_core::arguments::Arguments;
 use pegboard_core::call::{Call, ToolRef};
-use pegboard_core::chain::ChainSpec;
-use pegboard_core::error::{CallError, NotFound};
-use pegboard_core::id::ToolboxName;
+use pegboard_core::error::CallError;
 use pegboard_core::model::OutputReader;
 use pegboard_core::provider::ServerState;
 use pegboard_core::redact::{self, Redactor};
@@ -32,11 +30,10 @@ use uuid::Uuid;
 
 use crate::caller::{Caller, CallerOptions};
 use crate::callers::Callers;
-use crate::calls::{CallId, CallStatus, Calls};
+use crate::calls::{CallId, Calls};
 use crate::catalogue::{Catalogue, Shelf, Snapshot, Tool};
 use crate::event::{Event, Events};
 use crate::history::History;
-use crate::optree::OpNode;
 use crate::outputs::Outputs;
 use crate::park::Parking;
 use crate::pipeline::{Flights, Pipeline};
@@ -44,13 +41,14 @@ use crate::queues::{QueueMap, Queues};
 use crate::requests::ServerUpdate;
 use crate::sessions::Sessions;
 use crate::spans::Spans;
-use crate::toolbox::{ConfiguredToolbox, Server, ServerStatus, Toolboxes};
+use crate::toolbox::{Server, Toolboxes};
 use crate::trace::Traces;
 use crate::usage::InUse;
 use crate::wall::WallClock;
 
 mod builder;
 mod following;
+mod overview;
 mod plan;
 mod reload;
 
@@ -133,6 +131,14 @@ pub(crate) struct Found {
     pub(crate) queues: Arc<QueueMap>,
 }
 
+impl Found {
+    /// A tool that is in no catalogue.
+    pub(crate) fn lone(tool: Arc<Tool>, queues: Arc<QueueMap>) -> Self {
+        let in_use = tool.usage.begin().expect("nobody else can have ended it");
+        Self { tool, corrected_from: None, in_use, queues }
+    }
+}
+
 impl Runtime {
     /// A runtime to be put together.
     pub fn builder() -> Builder {
@@ -163,57 +169,9 @@ impl Runtime {
         self.0.catalogue.load()
     }
 
-    /// How every server is, in the order of the configuration.
-    pub fn servers(&self) -> Vec<ServerStatus> {
-        self.0.layout().toolboxes.status(&self.0)
-    }
-
-    /// Makes one server ready, or waits for it, and says how it is then. One that cannot be used says why.
-    pub async fn open_server(&self, toolbox: &str, server: &str) -> Result<ServerStatus, CallError> {
-        let unknown_toolbox = || {
-            let available = self.0.layout().toolboxes.names(None);
-            CallError::NotFound(NotFound::Toolbox { toolbox: toolbox.to_owned(), available })
-        };
-        let name = ToolboxName::new(toolbox).map_err(|_| unknown_toolbox())?;
-        let layout = self.0.layout();
-        let contents = layout.toolboxes.0.get(&name).ok_or_else(unknown_toolbox)?;
-        let unknown_server = || {
-            CallError::NotFound(NotFound::Server {
-                toolbox: toolbox.to_owned(),
-                server: server.to_owned(),
-                available: layout.toolboxes.servers_of(&name),
-            })
-        };
-        let found = contents.servers.get(server).ok_or_else(unknown_server)?;
-        // How it went is in its state.
-        let opened = found.open().await;
-        self.0.refresh();
-        let is_it = |status: &ServerStatus| status.toolbox == name && status.server.as_str() == server;
-        match (self.servers().into_iter().find(is_it), opened) {
-            (Some(status), _) => Ok(status),
-            (None, Err(error)) => Err(error),
-            // Something else has taken its place, without it.
-            (None, Ok(())) => Err(unknown_server()),
-        }
-    }
-
     /// Tells when the catalogue has changed; the value is how often it has.
     pub fn catalogue_changes(&self) -> watch::Receiver<u64> {
         self.0.n_catalogues.subscribe()
-    }
-
-    /// The toolboxes as they are configured, open or not, in order.
-    pub fn toolboxes(&self) -> Vec<ConfiguredToolbox> {
-        self.0.layout().toolboxes.configured()
-    }
-
-    /// The chains that are configured, each with its toolbox, in order.
-    pub fn chains(&self) -> Vec<(ToolboxName, ChainSpec)> {
-        let layout = self.0.layout();
-        let chains = layout.chains.iter();
-        chains
-            .flat_map(|(toolbox, chains)| chains.specs().into_iter().map(|spec| (toolbox.clone(), spec)))
-            .collect()
     }
 
     /// Whether an answer to a client may be stored and not handed over, so that there may be something to read back.
@@ -234,16 +192,6 @@ impl Runtime {
     /// Everything that happens.
     pub fn events(&self) -> &Events {
         &self.0.events
-    }
-
-    /// The calls that are under way, the oldest first.
-    pub fn calls(&self) -> Vec<CallStatus> {
-        self.0.calls.list()
-    }
-
-    /// What a call that is under way has done so far.
-    pub fn operation(&self, call: CallId) -> Option<OpNode> {
-        self.0.calls.operation(call)
     }
 
     /// Calls one call off; `false` if it is not under way.
@@ -271,11 +219,6 @@ impl Runtime {
     /// Changes the queues while they are in use.
     pub fn configure_queues(&self, queues: &IndexMap<String, QueueSettings>) {
         self.0.queues.configure(queues);
-    }
-
-    /// How busy every queue is.
-    pub fn queues(&self) -> Vec<Event> {
-        self.0.queues.depths()
     }
 
     /// The settings of now.

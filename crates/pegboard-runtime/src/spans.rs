@@ -52,6 +52,7 @@ impl Spans for PassOn {
 ///
 /// let subject = Subject {
 ///     session: "s-20260101120000".into(),
+///     owner: "".into(),
 ///     operation: "1-1".to_owned(),
 ///     tool: "github__search".into(),
 ///     server: "github".to_owned(),
@@ -64,7 +65,7 @@ impl Spans for PassOn {
 /// end_span(&span, &End { error: None, message: None, duration, n_bytes_out: 90, is_cached: false });
 /// ```
 pub fn call_span(subject: &Subject) -> Span {
-    let Subject { session, tool, server, kind, n_bytes_in, operation: _ } = subject;
+    let Subject { session, tool, server, kind, n_bytes_in, operation: _, owner: _ } = subject;
     tracing::info_span!(
         target: TARGET,
         "execute_tool",

@@ -46,6 +46,7 @@ fn logged(level: Level, work: impl FnOnce()) -> String {
 fn search() -> Arc<Subject> {
     Arc::new(Subject {
         session: "s-20260101120000".into(),
+        owner: "".into(),
         operation: "1-2".to_owned(),
         tool: "github__search".into(),
         server: "github".to_owned(),

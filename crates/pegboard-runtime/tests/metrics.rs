@@ -12,6 +12,7 @@ use pegboard_runtime::metrics::{Limits, Metrics};
 fn call(tool: &str, server: &str, kind: ToolKind) -> Arc<Subject> {
     Arc::new(Subject {
         session: "s-secret".into(),
+        owner: "".into(),
         operation: "1-1".to_owned(),
         tool: tool.into(),
         server: server.to_owned(),

@@ -51,6 +51,7 @@ fn without_time(text: &str) -> String {
 fn search() -> Subject {
     Subject {
         session: "s-20260101120000".into(),
+        owner: "".into(),
         operation: "1-2".to_owned(),
         tool: "github__search".into(),
         server: "github".to_owned(),
