@@ -5,7 +5,8 @@
 //! - [`Api`]: what there is to tell of; [`router`]: the routes, for everybody or for one principal alone;
 //! - `window`: what one principal sees of it; `problem`: why something is not answered, in one shape for all;
 //! - `question` and `stream`: how requests are read, and how answers are sent that take a while;
-//! - a file for each subject: `overview`, `servers`, `tools`, `calls`.
+//! - a file for each subject: `overview`, `servers`, `tools`, `calls`, `chains`, `batch`, `traces`, `sessions`,
+//!   `outputs`, `events`.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -15,6 +16,7 @@ use axum::extract::{Request, State};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{delete, get, post};
+use pegboard_core::store::{HistoryStore, OutputStore, SessionStore, TraceStore};
 use pegboard_runtime::metrics::Metrics;
 use pegboard_runtime::wall::WallClock;
 use pegboard_runtime::{CallerOptions, Runtime};
@@ -25,14 +27,21 @@ use problem::Problem;
 use visitors::Visitors;
 use window::Window;
 
+mod batch;
 mod calls;
+mod chains;
+mod events;
+mod outputs;
 mod overview;
+mod past;
 mod problem;
 mod question;
 mod servers;
+mod sessions;
 mod signature;
 mod stream;
 mod tools;
+mod traces;
 mod visitors;
 mod window;
 
@@ -57,6 +66,10 @@ pub struct Api {
     started: std::time::SystemTime,
     runtime: Option<Runtime>,
     metrics: Option<Arc<Metrics>>,
+    outputs: Option<Arc<dyn OutputStore>>,
+    sessions: Option<Arc<dyn SessionStore>>,
+    traces: Option<Arc<dyn TraceStore>>,
+    history: Option<Arc<dyn HistoryStore>>,
     visitors: Arc<Visitors>,
     talks: Arc<Talks>,
 }
@@ -91,6 +104,10 @@ impl Api {
             started: clock.now(),
             runtime: None,
             metrics: None,
+            outputs: None,
+            sessions: None,
+            traces: None,
+            history: None,
             visitors: Arc::default(),
             talks: Arc::default(),
         }
@@ -109,6 +126,34 @@ impl Api {
         self.metrics = Some(metrics);
         self
     }
+
+    /// With the answers that were too large to hand over.
+    #[must_use]
+    pub fn outputs(mut self, store: Arc<dyn OutputStore>) -> Self {
+        self.outputs = Some(store);
+        self
+    }
+
+    /// With the sessions that callers name.
+    #[must_use]
+    pub fn sessions(mut self, store: Arc<dyn SessionStore>) -> Self {
+        self.sessions = Some(store);
+        self
+    }
+
+    /// With what was done in such sessions.
+    #[must_use]
+    pub fn traces(mut self, store: Arc<dyn TraceStore>) -> Self {
+        self.traces = Some(store);
+        self
+    }
+
+    /// With the calls that have ended.
+    #[must_use]
+    pub fn history(mut self, store: Arc<dyn HistoryStore>) -> Self {
+        self.history = Some(store);
+        self
+    }
 }
 
 impl Principal {
@@ -120,15 +165,20 @@ impl Principal {
         }
     }
 
-    /// Whether what belongs to an [owner](pegboard_runtime::Caller::owner) is shown.
-    fn sees(&self, owner: &str) -> bool {
+    /// Whose things are shown, as stores ask for them.
+    fn owner(&self) -> Option<String> {
         match self {
-            Self::Everybody => true,
+            Self::Everybody => None,
             Self::One(name) => {
                 let options = CallerOptions { principal: name.clone(), ..CallerOptions::default() };
-                options.owner() == owner
+                Some(options.owner())
             }
         }
+    }
+
+    /// Whether what belongs to an [owner](pegboard_runtime::Caller::owner) is shown.
+    fn sees(&self, owner: &str) -> bool {
+        self.owner().is_none_or(|own| own == owner)
     }
 }
 
@@ -148,7 +198,18 @@ pub fn router(api: &Api, who: Principal, options: &HttpServerOptions) -> Router 
         .route("/tool", get(tools::one))
         .route("/calls", get(calls::list).post(calls::make))
         .route("/calls/{call}", delete(calls::cancel))
-        .route("/calls/{call}/answers", post(calls::answer));
+        .route("/calls/{call}/answers", post(calls::answer))
+        .route("/chains", get(chains::list))
+        .route("/chains/check", post(chains::check))
+        .route("/chains/run", post(chains::run))
+        .route("/batch", post(batch::make))
+        .route("/traces", get(traces::list))
+        .route("/traces/{trace}", get(traces::one))
+        .route("/sessions", get(sessions::list))
+        .route("/sessions/{session}", get(sessions::one))
+        .route("/outputs", get(outputs::list))
+        .route("/outputs/{*handle}", get(outputs::read).delete(outputs::remove))
+        .route("/events", get(events::listen));
     Router::new()
         .nest("/api", routes)
         .fallback(async || Problem::no_route())

@@ -202,7 +202,7 @@ impl Making {
 }
 
 /// Notes what a call is known by.
-fn note(known: &Arc<OnceLock<Begun>>) -> TellBegun {
+pub(super) fn note(known: &Arc<OnceLock<Begun>>) -> TellBegun {
     let known = Arc::clone(known);
     Box::new(move |begun| {
         known.get_or_init(|| begun);
@@ -210,10 +210,10 @@ fn note(known: &Arc<OnceLock<Begun>>) -> TellBegun {
 }
 
 /// The end of a call, and what there is to say of it.
-struct End<'e> {
-    known: Option<&'e Begun>,
-    took: Duration,
-    words: fn(&Ended) -> Result<RawJson, Problem>,
+pub(super) struct End<'e> {
+    pub(super) known: Option<&'e Begun>,
+    pub(super) took: Duration,
+    pub(super) words: fn(&Ended) -> Result<RawJson, Problem>,
 }
 
 impl End<'_> {
@@ -221,7 +221,7 @@ impl End<'_> {
         self.known.map(|begun| begun.trace.clone())
     }
 
-    fn told(&self, ended: &Ended) -> Result<RawJson, Problem> {
+    pub(super) fn told(&self, ended: &Ended) -> Result<RawJson, Problem> {
         let answer = (self.words)(ended).map_err(|problem| problem.of_call(self.trace()))?;
         let known = self.known.map_or_else(RawJson::empty_object, |Begun { id, trace }| {
             RawJson::from(json!({"callId": id.to_string(), "traceId": trace}))
@@ -241,7 +241,7 @@ impl End<'_> {
 }
 
 /// What a tool answered, or why it did not.
-fn answered(ended: &Ended) -> Result<RawJson, Problem> {
+pub(super) fn answered(ended: &Ended) -> Result<RawJson, Problem> {
     let output = ended.result.as_ref().map_err(|error| Problem::from(error.clone()))?;
     Ok(RawJson::empty_object()
         .with("result", &mcp_result(ended))

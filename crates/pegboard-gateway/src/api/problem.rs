@@ -57,6 +57,18 @@ impl Problem {
         Self::new(StatusCode::SERVICE_UNAVAILABLE, "not_running", message).hint("start one: pegboard serve")
     }
 
+    /// A bug here.
+    pub(super) fn broken(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::INTERNAL_SERVER_ERROR, ErrorKind::InternalError.as_str(), message)
+    }
+
+    /// Nobody keeps what was asked for.
+    pub(super) fn not_kept() -> Self {
+        let message = "This is not kept here";
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, "not_running", message)
+            .hint("start a gateway: pegboard serve")
+    }
+
     /// The path leads nowhere.
     pub(super) fn no_route() -> Self {
         Self::not_found("There is nothing at this path").hint("docs/api.md lists what there is")

@@ -2,7 +2,12 @@
 
 mod site;
 
+mod batches;
 mod calls;
+mod chains;
 mod doors;
+mod events;
+mod outputs;
 mod overview;
+mod past;
 mod tools;

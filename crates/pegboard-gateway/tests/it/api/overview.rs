@@ -16,7 +16,7 @@ async fn a_gateway_says_what_it_is_and_how_busy() {
     let (status, mut about) = site.get("/status").await;
     assert_eq!((status, about["pid"].take()), (200, json!(std::process::id())));
     assert!(about["startedAt"].take().as_u64().unwrap() > 0 && about["uptimeMs"].take().is_f64());
-    insta::assert_snapshot!(about, @r#"{"version":"1.2.3","pid":null,"startedAt":null,"uptimeMs":null,"configuration":["/etc/pegboard.yaml"],"addresses":["http://127.0.0.1:7332/mcp"],"calls":{"underWay":0,"parked":0},"callers":0,"servers":{"total":3,"ready":1,"starting":0,"idle":2,"failed":0},"tools":6}"#);
+    insta::assert_snapshot!(about, @r#"{"version":"1.2.3","pid":null,"startedAt":null,"uptimeMs":null,"configuration":["/etc/pegboard.yaml"],"addresses":["http://127.0.0.1:7332/mcp"],"calls":{"underWay":0,"parked":0},"callers":0,"servers":{"total":4,"ready":2,"starting":0,"idle":2,"failed":0},"tools":8}"#);
 }
 
 #[tokio::test]
@@ -24,7 +24,7 @@ async fn toolboxes_are_listed_with_their_servers() {
     let (api, _runtime, _) = api().await;
     let site = Site::of(&api, Principal::Everybody).await;
     let (_, toolboxes) = site.get("/toolboxes").await;
-    insta::assert_snapshot!(toolboxes, @r#"{"toolboxes":[{"name":"dev","description":"For development","servers":["notes","idle"],"tools":6,"chains":[]},{"name":"ops","description":"","servers":["broken"],"tools":0,"chains":[]}]}"#);
+    insta::assert_snapshot!(toolboxes, @r#"{"toolboxes":[{"name":"dev","description":"For development","servers":["notes","idle","chain"],"tools":8,"chains":["report"]},{"name":"ops","description":"","servers":["broken"],"tools":0,"chains":[]}]}"#);
 }
 
 #[tokio::test]
@@ -32,13 +32,12 @@ async fn a_server_says_how_it_is_and_can_be_made_ready() {
     let (api, _runtime, _) = api().await;
     let site = Site::of(&api, Principal::Everybody).await;
     let (_, servers) = site.get("/servers").await;
-    insta::assert_snapshot!(servers, @r#"{"servers":[{"toolbox":"dev","server":"notes","kind":"mcp","state":"ready","tools":6},{"toolbox":"dev","server":"idle","kind":"mcp","state":"idle","tools":0},{"toolbox":"ops","server":"broken","kind":"mcp","state":"idle","tools":0}]}"#);
+    insta::assert_snapshot!(servers, @r#"{"servers":[{"toolbox":"dev","server":"notes","kind":"mcp","state":"ready","tools":7},{"toolbox":"dev","server":"idle","kind":"mcp","state":"idle","tools":0},{"toolbox":"dev","server":"chain","kind":"chain","state":"ready","tools":1},{"toolbox":"ops","server":"broken","kind":"mcp","state":"idle","tools":0}]}"#);
     let (status, ready) = site.post("/servers/dev/idle/open", json!({})).await;
     assert_eq!(status, 200);
     insta::assert_snapshot!(ready, @r#"{"toolbox":"dev","server":"idle","kind":"mcp","state":"ready","tools":1}"#);
-    // What it is like when it cannot be is what it says of itself.
     let (status, broken) = site.post("/servers/ops/broken/open", json!({})).await;
-    assert_eq!((status, &broken["server"]), (200, &json!("broken")));
+    assert_eq!((status, &broken["error"]["message"]), (503, &json!("uvx: not found")));
 }
 
 #[tokio::test]

@@ -7,14 +7,19 @@ use std::time::Duration;
 
 use futures_util::future::{BoxFuture, FutureExt};
 use pegboard_core::call::ValidCall;
+use pegboard_core::chain::ChainSpec;
 use pegboard_core::client::{Notice, Progress, Question, Questions};
 use pegboard_core::entry::{Annotations, ToolEntry};
 use pegboard_core::error::CallError;
 use pegboard_core::handler::Handler;
 use pegboard_core::output::Output;
+use pegboard_core::store::{HistoryStore, OutputStore, SessionStore, TraceStore};
 use pegboard_gateway::api::{About, Api, Principal, router};
 use pegboard_json::RawJson;
 use pegboard_runtime::{Builder, Runtime};
+use pegboard_stores::limits::{HistoryLimits, OutputLimits, SessionLimits, TraceLimits};
+use pegboard_stores::memory;
+use pegboard_stores::sqlite::Database;
 use pegboard_wire::http::server::{HttpServerOptions, serve};
 use reqwest::header::{ACCEPT, CONTENT_TYPE};
 use reqwest::{Method, RequestBuilder, Response};
@@ -74,6 +79,18 @@ impl Site {
     pub(super) async fn stream(&self, path: &str, body: Value) -> Stream {
         Stream::of(self.posting(path, &body).header(ACCEPT, "text/event-stream").send().await.unwrap())
     }
+
+    /// The lines that come of sending a document.
+    pub(super) async fn lines(&self, path: &str, body: Value) -> Vec<Value> {
+        let sent = self.posting(path, &body).header(ACCEPT, "application/x-ndjson").send().await.unwrap();
+        assert_eq!(sent.headers()[CONTENT_TYPE], "application/x-ndjson");
+        sent.text().await.unwrap().lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    }
+
+    /// The events at a path.
+    pub(super) async fn listen(&self, path: &str) -> Stream {
+        Stream::of(self.request(Method::GET, path).header(ACCEPT, "text/event-stream").send().await.unwrap())
+    }
 }
 
 async fn answer(response: Response) -> (u16, Value) {
@@ -122,9 +139,63 @@ impl Stream {
 
 /// A runtime with a few tools, and what there is to tell of it.
 pub(super) async fn api() -> (Api, Runtime, Arc<Notify>) {
+    api_with(json!({})).await
+}
+
+/// The same with other settings.
+pub(super) async fn api_with(settings: Value) -> (Api, Runtime, Arc<Notify>) {
     let gone = Arc::new(Notify::new());
-    let runtime = builder(&gone).start().await.unwrap();
-    (told(&runtime), runtime, gone)
+    let stores = Stores::default();
+    let builder = builder(&gone).settings(serde_json::from_value(settings).unwrap());
+    let runtime = stores.give_to(builder).start().await.unwrap();
+    (stores.show(told(&runtime)), runtime, gone)
+}
+
+/// Where state is kept.
+pub(super) struct Stores {
+    outputs: Arc<dyn OutputStore>,
+    sessions: Arc<dyn SessionStore>,
+    traces: Arc<dyn TraceStore>,
+    history: Arc<dyn HistoryStore>,
+}
+
+impl Default for Stores {
+    fn default() -> Self {
+        Self {
+            outputs: Arc::new(memory::Outputs::new(OutputLimits::default())),
+            sessions: Arc::new(memory::Sessions::new(SessionLimits::default())),
+            traces: Arc::new(memory::Traces::new(TraceLimits::default())),
+            history: Arc::new(memory::History::new(HistoryLimits::default())),
+        }
+    }
+}
+
+impl Stores {
+    /// All in one database.
+    pub(super) fn in_database(database: &Database) -> Self {
+        let database = Arc::new(database.clone());
+        Self {
+            outputs: Arc::clone(&database) as _,
+            sessions: Arc::clone(&database) as _,
+            traces: Arc::clone(&database) as _,
+            history: database,
+        }
+    }
+
+    pub(super) fn give_to(&self, builder: Builder) -> Builder {
+        builder
+            .outputs(Arc::clone(&self.outputs))
+            .sessions(Arc::clone(&self.sessions))
+            .traces(Arc::clone(&self.traces))
+            .history(Arc::clone(&self.history))
+    }
+
+    pub(super) fn show(&self, api: Api) -> Api {
+        api.outputs(Arc::clone(&self.outputs))
+            .sessions(Arc::clone(&self.sessions))
+            .traces(Arc::clone(&self.traces))
+            .history(Arc::clone(&self.history))
+    }
 }
 
 /// What there is to tell of a runtime.
@@ -154,6 +225,7 @@ pub(super) fn builder(gone: &Arc<Notify>) -> Builder {
                 "properties": {"text": {"type": "string"}, "priority": {"type": "integer", "minimum": 1, "maximum": 5}},
                 "required": ["text"],
             })),
+        scripted("lines", |call| Ok(said(call.arguments()["text"].as_str().unwrap_or_default()))),
         scripted("fail", |_| {
             Ok(Output::result(RawJson::from(json!({"content": [{"type": "text", "text": "no"}], "isError": true}))))
         }),
@@ -165,8 +237,22 @@ pub(super) fn builder(gone: &Arc<Notify>) -> Builder {
         .toolbox("dev", "For development")
         .provide("notes", notes)
         .provide("idle", Lazy::new([tells("idle", "sleepy")]))
+        .chain(chain())
         .toolbox("ops", "")
         .provide("broken", Lazy::broken("uvx: not found"))
+}
+
+/// Lists the notes, and adds what was said.
+fn chain() -> ChainSpec {
+    let spec = json!({
+        "chain": "report",
+        "description": "Lists and adds.",
+        "steps": [
+            {"tool": "notes__list", "with": {"topic": "topic"}, "as": "found"},
+            {"tool": "notes__add", "with": {"text": "found"}, "as": "added"},
+        ],
+    });
+    serde_json::from_value(spec).unwrap()
 }
 
 /// A tool that does more than answer.

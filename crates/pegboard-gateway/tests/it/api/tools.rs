@@ -15,7 +15,7 @@ async fn tools_are_listed_in_order_and_found_by_words() {
     let site = Site::of(&api, Principal::Everybody).await;
     let cases: [(&str, &[&str]); 7] = [
         ("?limit=2", &["dev/notes/list", "dev/notes/add"]),
-        ("?query=add+note", &["dev/notes/add", "dev/notes/list"]),
+        ("?query=add+note", &["dev/notes/add", "dev/chain/report"]),
         ("?query=note&tag=Reading", &["dev/notes/list"]),
         ("?tag=reading", &["dev/notes/list"]),
         ("?toolbox=ops", &[]),
@@ -28,7 +28,7 @@ async fn tools_are_listed_in_order_and_found_by_words() {
         assert_eq!((status, &found[..expected.len().min(found.len())]), (200, expected), "{query}");
     }
     let (_, answer) = site.get("/tools?limit=1").await;
-    assert_eq!(answer["total"], 7);
+    assert_eq!(answer["total"], 9);
 }
 
 #[tokio::test]

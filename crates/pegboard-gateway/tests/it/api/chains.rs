@@ -1,0 +1,85 @@
+//! Chains that are listed, looked over and run.
+
+use pegboard_gateway::api::Principal;
+use serde_json::{Value, json};
+
+use super::site::{Site, api};
+
+#[tokio::test]
+async fn chains_are_listed_and_told_before_they_run() {
+    let (api, _runtime, _) = api().await;
+    let site = Site::of(&api, Principal::Everybody).await;
+    let (_, chains) = site.get("/chains").await;
+    insta::assert_snapshot!(chains, @r#"{"chains":[{"toolbox":"dev","name":"report","description":"Lists and adds.","steps":["notes__list","notes__add"]}]}"#);
+    let (status, plan) = site.post("/chains/check", json!({"name": "report"})).await;
+    assert_eq!(status, 200);
+    insta::assert_snapshot!(plan, @r#"{"name":"report","steps":["notes__list","notes__add"],"problems":[],"plan":[{"step":0,"tool":"notes__list","isThere":true,"inputs":{"topic":"topic"},"output":"found","readOnly":true},{"step":1,"tool":"notes__add","isThere":true,"inputs":{"text":"found"},"output":"added"}]}"#);
+    for name in ["chain__report", "dev/report", "dev/chain/report"] {
+        assert_eq!(site.post("/chains/check", json!({"name": name})).await.1, plan, "{name}");
+    }
+}
+
+#[tokio::test]
+async fn a_chain_that_comes_along_is_looked_over_with_servers_that_were_not_started() {
+    let (api, _runtime, _) = api().await;
+    let site = Site::of(&api, Principal::Everybody).await;
+    let spec = json!({"steps": [{"tool": "idle__sleepy"}, {"tool": "notes__ad"}]});
+    let (_, plan) = site.post("/chains/check", json!({"spec": spec})).await;
+    insta::assert_snapshot!(plan["problems"], @r#"["Step 1: tool 'notes__ad' not found in registry."]"#);
+}
+
+#[tokio::test]
+async fn what_is_no_chain_says_why() {
+    let (api, _runtime, _) = api().await;
+    let site = Site::of(&api, Principal::Everybody).await;
+    let check = async |body: Value| {
+        let (status, problem) = site.post("/chains/check", body).await;
+        format!("{status} {}", problem["error"])
+    };
+    insta::assert_snapshot!(check(json!({"name": "reprot"})).await, @r#"404 {"code":"not_found","message":"There is no chain 'reprot'","hint":"did you mean report?"}"#);
+    insta::assert_snapshot!(check(json!({})).await, @r#"400 {"code":"bad_request","message":"give the name of a chain, or its spec"}"#);
+    insta::assert_snapshot!(check(json!({"name": "report", "spec": {"steps": []}})).await, @r#"400 {"code":"bad_request","message":"give either name or spec, not both"}"#);
+    insta::assert_snapshot!(check(json!({"spec": {"stepz": []}})).await, @r#"400 {"code":"bad_request","message":"spec is no chain: unknown field `stepz`, expected one of `chain`, `name`, `description`, `input_schema`, `output`, `semantics`, `steps` at line 1 column 8","path":"$.spec"}"#);
+    let many: Vec<Value> = (0..101).map(|_| json!({"tool": "x"})).collect();
+    insta::assert_snapshot!(check(json!({"spec": {"steps": many}})).await, @r#"400 {"code":"bad_request","message":"a chain that comes with a request has at most 100 steps","path":"$.spec.steps"}"#);
+}
+
+#[tokio::test]
+async fn a_chain_is_answered_with_all_that_became_of_it() {
+    let (api, _runtime, _) = api().await;
+    let site = Site::of(&api, Principal::Everybody).await;
+    let (status, mut answer) =
+        site.post("/chains/run", json!({"name": "report", "input": {"topic": "rust"}})).await;
+    assert_eq!(status, 200);
+    let result = &mut answer["result"];
+    assert!(result["durationMs"].take().is_f64());
+    for step in result["steps"].as_array_mut().unwrap() {
+        assert!(step["durationMs"].take().is_f64(), "{step}");
+    }
+    insta::assert_snapshot!(result, @r#"{"success":true,"context":{"topic":"rust","found":"notes/list {\"topic\":\"rust\"}","added":"added {\"text\":\"notes/list {\\\"topic\\\":\\\"rust\\\"}\"}"},"steps":[{"status":"success","data":"notes/list {\"topic\":\"rust\"}","message":"Tool 'notes__list' executed successfully.","errors":[],"metadata":{},"durationMs":null},{"status":"success","data":"added {\"text\":\"notes/list {\\\"topic\\\":\\\"rust\\\"}\"}","message":"Tool 'notes__add' executed successfully.","errors":[],"metadata":{},"durationMs":null}],"errors":[],"durationMs":null}"#);
+    assert_eq!((&answer["isError"], answer["traceId"].as_str().unwrap().len()), (&json!(false), 32));
+    let trace = answer["traceId"].as_str().unwrap();
+    let (_, trace) = site.get(&format!("/traces/{trace}")).await;
+    let steps = trace["trace"]["op"]["childSession"]["turns"][0]["ops"].as_array().unwrap();
+    assert_eq!(steps.iter().map(|step| &step["name"]).collect::<Vec<_>>(), ["notes__list", "notes__add"]);
+    assert_eq!(trace["trace"]["accounting"].as_array().unwrap().len(), 3);
+}
+
+#[tokio::test]
+async fn a_chain_stops_at_the_first_failure_unless_it_is_to_go_on() {
+    let (api, _runtime, _) = api().await;
+    let site = Site::of(&api, Principal::Everybody).await;
+    let spec = json!({"steps": [{"tool": "notes__fail"}, {"tool": "notes__list"}]});
+    for (keeps_going, n_steps) in [(false, 1), (true, 2)] {
+        let order = json!({"spec": spec, "keepGoing": keeps_going});
+        let (status, answer) = site.post("/chains/run", order.clone()).await;
+        assert_eq!(
+            (status, &answer["isError"], &answer["result"]["success"]),
+            (200, &json!(true), &json!(false))
+        );
+        assert_eq!(answer["result"]["steps"].as_array().unwrap().len(), n_steps);
+        let mut stream = site.stream("/chains/run", order).await;
+        stream.expect("started").await;
+        assert_eq!(stream.expect("result").await["result"]["errors"], answer["result"]["errors"]);
+    }
+}
