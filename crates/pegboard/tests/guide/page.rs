@@ -96,7 +96,7 @@ impl Page {
             let (shown, seen) = (self.shown(command), seen.shown());
             let lines = if is_as_shown(&shown, &seen) { shown } else { brief(&command.typed, seen) };
             for line in self.lines[next..command.first].iter().map(String::as_str).chain(lines.lines()) {
-                let _ = writeln!(text, "{line}");
+                let _ = writeln!(text, "{}", line.trim_end());
             }
             next = command.first
                 + self.lines[command.first..command.end]

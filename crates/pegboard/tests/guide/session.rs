@@ -1,14 +1,19 @@
 //! A shell that does what a page shows, for a user who has nothing yet.
 
 use std::fmt::Write;
+use std::fs::File;
 use std::io::Read;
+use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::mpsc;
 use std::time::Duration;
 
+use rustix::fs::{Mode, OFlags};
 use rustix::process::{Pid, Signal, kill_process_group};
+use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+use rustix::termios::{OptionalActions, Winsize, tcgetattr, tcsetattr, tcsetwinsize};
 
 use crate::page::{Page, Seen};
 
@@ -16,28 +21,43 @@ use crate::page::{Page, Seen};
 const PATIENCE: Duration = Duration::from_mins(2);
 /// What separates what commands print; no command prints it.
 const MARK: char = '\u{1e}';
+/// How programs begin a line anew.
+const ERASE: &str = "\r\u{1b}[2K";
 
 /// Types all commands of a page into one shell, and gives what came of each.
 ///
-/// The shell has a home and a folder of its own, the program on its path, and no terminal. What it started in the
-/// background ends with it.
+/// The shell has a home and a folder of its own, the program on its path, and prints to a terminal, but nobody answers
+/// questions there. What it started in the background ends with it.
 pub(crate) fn follow(page: &Page) -> Vec<Seen> {
     if page.commands.is_empty() {
         return Vec::new();
     }
     let folder = tempfile::tempdir().expect("there is room");
-    let home = folder.path().join("home/me");
+    let script: String = page.commands.iter().fold(String::new(), |mut script, command| {
+        let _ = writeln!(script, "{}\nprintf '{MARK}%s{MARK}' $?", command.typed);
+        script
+    });
+    let printed = run(&script, folder.path());
+    // The user's home is where everybody's is.
+    let printed = printed.replace(&folder.path().display().to_string(), "");
+    let mut parts = printed.split(MARK);
+    let mut seen = Vec::new();
+    while let (Some(printed), Some(code)) = (parts.next(), parts.next()) {
+        seen.push(Seen { printed: as_it_stays(printed), code: code.parse().unwrap_or(-1) });
+    }
+    seen
+}
+
+/// What a shell prints that runs a script.
+fn run(script: &str, folder: &Path) -> String {
+    let home = folder.join("home/me");
     let project = home.join("project");
     std::fs::create_dir_all(&project).expect("there is room");
-    let mut script = String::new();
-    for command in &page.commands {
-        let _ = writeln!(script, "{}\nprintf '{MARK}%s{MARK}' $?", command.typed);
-    }
-    let path = folder.path().join("script");
+    let path = folder.join("script");
     std::fs::write(&path, script).expect("there is room");
     let program = Path::new(env!("CARGO_BIN_EXE_pegboard"));
     let programs = program.parent().expect("it is in a folder").display();
-    let (mut reader, writer) = std::io::pipe().expect("the system has pipes");
+    let (ours, theirs) = terminal();
     let mut shell = Command::new("sh");
     shell
         .arg(&path)
@@ -45,39 +65,58 @@ pub(crate) fn follow(page: &Page) -> Vec<Seen> {
         .env_clear()
         .env("PATH", format!("{programs}:/usr/local/bin:/usr/bin:/bin"))
         .env("HOME", &home)
-        .env("TMPDIR", folder.path())
+        .env("TMPDIR", folder)
         .env("LANG", "C.UTF-8")
-        .env("COLUMNS", "100")
+        .env("TERM", "xterm")
         .stdin(Stdio::null())
-        .stdout(writer.try_clone().expect("the system has pipes"))
-        .stderr(writer)
+        .stdout(theirs.try_clone().expect("the system has room"))
+        .stderr(theirs)
         .process_group(0);
     let mut child = shell.spawn().expect("there is a shell");
-    // It holds the ends of the pipe that it gives away.
+    // It holds their end of the terminal.
     drop(shell);
     let group = Pid::from_child(&child);
     let (finished, wait) = mpsc::channel();
-    let printed = std::thread::scope(|scope| {
+    std::thread::scope(|scope| {
         scope.spawn(move || {
             // Whoever waits no longer has heard of the end.
             let _ = wait.recv_timeout(PATIENCE);
             let _ = kill_process_group(group, Signal::TERM);
         });
-        let reading = scope.spawn(move || {
-            let mut printed = Vec::new();
-            reader.read_to_end(&mut printed).expect("pipes can be read");
-            String::from_utf8_lossy(&printed).into_owned()
-        });
+        let reading = scope.spawn(move || read(ours));
         child.wait().expect("it was started");
         let _ = finished.send(());
         reading.join().expect("it does not panic")
-    });
-    // The user's home is where everybody's is.
-    let printed = printed.replace(&folder.path().display().to_string(), "");
-    let mut parts = printed.split(MARK);
-    let mut seen = Vec::new();
-    while let (Some(printed), Some(code)) = (parts.next(), parts.next()) {
-        seen.push(Seen { printed: printed.to_owned(), code: code.parse().unwrap_or(-1) });
+    })
+}
+
+/// A terminal of a usual width: our end, and theirs.
+fn terminal() -> (OwnedFd, OwnedFd) {
+    let ours = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).expect("the system has terminals");
+    grantpt(&ours).expect("it is ours");
+    unlockpt(&ours).expect("it is ours");
+    let name = ptsname(&ours, Vec::new()).expect("it has a name");
+    let theirs = rustix::fs::open(name, OFlags::RDWR | OFlags::NOCTTY, Mode::empty()).expect("it is there");
+    let mut attributes = tcgetattr(&theirs).expect("it is a terminal");
+    attributes.make_raw();
+    tcsetattr(&theirs, OptionalActions::Now, &attributes).expect("it is a terminal");
+    let size = Winsize { ws_row: 50, ws_col: 100, ws_xpixel: 0, ws_ypixel: 0 };
+    tcsetwinsize(&theirs, size).expect("it is a terminal");
+    (ours, theirs)
+}
+
+/// All that is printed to a terminal until nobody has it any more, which is an error of reading.
+fn read(terminal: OwnedFd) -> String {
+    let mut terminal = File::from(terminal);
+    let (mut printed, mut some) = (Vec::new(), [0; 4096]);
+    while let Ok(n_read @ 1..) = terminal.read(&mut some) {
+        printed.extend_from_slice(&some[..n_read]);
     }
-    seen
+    String::from_utf8_lossy(&printed).into_owned()
+}
+
+/// What is still there when all is done, without colours.
+fn as_it_stays(printed: &str) -> String {
+    let lines = printed.split('\n').map(|line| line.rsplit(ERASE).next().unwrap_or_default());
+    anstream::adapter::strip_str(&lines.collect::<Vec<_>>().join("\n")).to_string()
 }
