@@ -13,7 +13,9 @@ use pegboard_core::settings::ServerSettings;
 use pegboard_core::settings::cache::{CacheBackend, CacheSettings};
 use pegboard_core::settings::gateway::GatewaySettings;
 use pegboard_core::settings::mcp::{Secret, Settings};
-use pegboard_core::store::{CacheStore, CatalogueStore, StoreError};
+use pegboard_core::store::{
+    CacheStore, CatalogueStore, HistoryStore, OutputStore, SessionStore, SlotStore, StoreError, TraceStore,
+};
 use pegboard_gateway::api::{About, Api};
 use pegboard_gateway::{Gateway, ProfileError, Views};
 use pegboard_providers::mcp::{Pool, PoolOptions};
@@ -74,6 +76,7 @@ pub struct Board {
     /// What happened, in numbers.
     pub metrics: Arc<Metrics>,
     workshop: Workshop,
+    stores: Stores,
     secrets: Secrets,
     /// How clients were to see it last.
     views: Mutex<GatewaySettings>,
@@ -125,7 +128,7 @@ pub async fn start(
     let stores = Stores::open(surroundings.state.as_deref(), &configuration.cache).await;
     let workshop = Workshop {
         pool: Pool::new(surroundings.servers),
-        catalogue: stores.catalogue(),
+        catalogue: Arc::clone(&stores.catalogue),
         clock: WallClock::start(),
         unusable: Kept::default(),
         rest: rest::Workbench::default(),
@@ -144,13 +147,19 @@ pub async fn start(
         .spans(telemetry.spans());
     let runtime = stores.give_to(builder).start().await?;
     let gateway = Gateway::new(&runtime, &views)?;
-    Ok(Board { runtime, gateway, metrics, workshop, secrets, views: Mutex::new(views) })
+    Ok(Board { runtime, gateway, metrics, workshop, stores, secrets, views: Mutex::new(views) })
 }
 
 impl Board {
     /// What there is to tell of it under `/api/`.
     pub fn api(&self, about: About) -> Api {
-        Api::new(about).runtime(&self.runtime).metrics(Arc::clone(&self.metrics))
+        Api::new(about)
+            .runtime(&self.runtime)
+            .metrics(Arc::clone(&self.metrics))
+            .outputs(Arc::clone(&self.stores.outputs))
+            .sessions(Arc::clone(&self.stores.sessions))
+            .traces(Arc::clone(&self.stores.traces))
+            .history(Arc::clone(&self.stores.history))
     }
 
     /// Whether there is what there is without a configuration, and nothing else.
@@ -285,64 +294,64 @@ impl Workshop {
     }
 }
 
-/// Places for state: on disk if there is one, and in memory otherwise.
+/// Where state is kept: on disk if there is a place, and in memory otherwise.
 struct Stores {
-    place: Place,
-    cache: CacheSettings,
-}
-
-enum Place {
-    Disk(Arc<Database>),
-    Memory,
+    cache: Arc<dyn CacheStore>,
+    catalogue: Arc<dyn CatalogueStore>,
+    outputs: Arc<dyn OutputStore>,
+    sessions: Arc<dyn SessionStore>,
+    traces: Arc<dyn TraceStore>,
+    history: Arc<dyn HistoryStore>,
+    slots: Arc<dyn SlotStore>,
 }
 
 impl Stores {
     async fn open(folder: Option<&Path>, cache: &CacheSettings) -> Self {
-        let place = match folder {
-            None => Place::Memory,
-            Some(folder) => match open(folder, limits(cache)).await {
-                Ok(database) => Place::Disk(Arc::new(database)),
-                Err(error) => {
-                    tracing::warn!("State is kept in memory and lost at the end: {error}");
-                    Place::Memory
-                }
-            },
-        };
-        Self { place, cache: *cache }
-    }
-
-    fn catalogue(&self) -> Arc<dyn CatalogueStore> {
-        match &self.place {
-            Place::Disk(database) => Arc::clone(database) as _,
-            Place::Memory => Arc::new(memory::Catalogue::new(CatalogueLimits::default())),
-        }
-    }
-
-    fn cache(&self) -> Arc<dyn CacheStore> {
-        match (&self.place, self.cache.backend) {
-            (Place::Disk(database), CacheBackend::Sqlite) => Arc::clone(database) as _,
-            (Place::Disk(_), CacheBackend::Memory) | (Place::Memory, _) => {
-                Arc::new(memory::Cache::new(limits(&self.cache)))
+        let Some(folder) = folder else { return Self::in_memory(cache) };
+        match open(folder, limits(cache)).await {
+            Ok(database) => Self::on_disk(&Arc::new(database), cache),
+            Err(error) => {
+                tracing::warn!("State is kept in memory and lost at the end: {error}");
+                Self::in_memory(cache)
             }
         }
     }
 
-    fn give_to(self, builder: Builder) -> Builder {
-        let builder = builder.cache(self.cache());
-        match self.place {
-            Place::Disk(database) => builder
-                .outputs(Arc::clone(&database) as _)
-                .sessions(Arc::clone(&database) as _)
-                .traces(Arc::clone(&database) as _)
-                .history(Arc::clone(&database) as _)
-                .slots(database),
-            Place::Memory => builder
-                .outputs(Arc::new(memory::Outputs::new(OutputLimits::default())))
-                .sessions(Arc::new(memory::Sessions::new(SessionLimits::default())))
-                .traces(Arc::new(memory::Traces::new(TraceLimits::default())))
-                .history(Arc::new(memory::History::new(HistoryLimits::default())))
-                .slots(Arc::new(memory::Slots::new(SlotLimits::default()))),
+    fn on_disk(database: &Arc<Database>, cache: &CacheSettings) -> Self {
+        Self {
+            cache: match cache.backend {
+                CacheBackend::Sqlite => Arc::clone(database) as _,
+                CacheBackend::Memory => Arc::new(memory::Cache::new(limits(cache))),
+            },
+            catalogue: Arc::clone(database) as _,
+            outputs: Arc::clone(database) as _,
+            sessions: Arc::clone(database) as _,
+            traces: Arc::clone(database) as _,
+            history: Arc::clone(database) as _,
+            slots: Arc::clone(database) as _,
         }
+    }
+
+    fn in_memory(cache: &CacheSettings) -> Self {
+        Self {
+            cache: Arc::new(memory::Cache::new(limits(cache))),
+            catalogue: Arc::new(memory::Catalogue::new(CatalogueLimits::default())),
+            outputs: Arc::new(memory::Outputs::new(OutputLimits::default())),
+            sessions: Arc::new(memory::Sessions::new(SessionLimits::default())),
+            traces: Arc::new(memory::Traces::new(TraceLimits::default())),
+            history: Arc::new(memory::History::new(HistoryLimits::default())),
+            slots: Arc::new(memory::Slots::new(SlotLimits::default())),
+        }
+    }
+
+    fn give_to(&self, builder: Builder) -> Builder {
+        builder
+            .cache(Arc::clone(&self.cache))
+            .outputs(Arc::clone(&self.outputs))
+            .sessions(Arc::clone(&self.sessions))
+            .traces(Arc::clone(&self.traces))
+            .history(Arc::clone(&self.history))
+            .slots(Arc::clone(&self.slots))
     }
 }
 

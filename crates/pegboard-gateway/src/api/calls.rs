@@ -8,7 +8,7 @@ use axum::extract::{Path, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::Response;
 use pegboard_core::arguments::Arguments;
-use pegboard_core::call::{Call, CallContext, Ended, Running};
+use pegboard_core::call::{Call, CallContext, Ended, Running, ToolRef};
 use pegboard_core::projection::mcp_result;
 use pegboard_json::RawJson;
 use pegboard_runtime::trace_id::TraceId;
@@ -105,7 +105,9 @@ pub(super) async fn make(
     let wishes = Wishes::of(&order)?;
     let session: Option<String> = order.get("session", "a name")?;
     let caller = window.caller(session.as_deref())?;
-    let call = Call::new(Window::tool_ref(window.runtime()?, &tool), Arguments::from(arguments));
+    // A name that means one tool means it whatever the arguments are: what is wrong with them is told of that tool.
+    let tool = caller.find_tool(&Window::tool_ref(window.runtime()?, &tool)).await?;
+    let call = Call::new(ToolRef::Id(tool.id.clone()), Arguments::from(arguments));
     let start = move |caller: &Caller, context: CallContext, begun: TellBegun| {
         caller.start_telling(Call { context, ..call }, begun)
     };
