@@ -14,6 +14,7 @@ static CHANGING: LazyLock<Vec<(Regex, &str)>> = LazyLock::new(|| {
         (pattern(r"\b20\d\d-\d\d-\d\d[T ]\d\d:\d\d(:\d\d)?(\.\d+)?Z?\b"), "DATE"),
         (pattern(r"\b\d+(\.\d+)? ?(ns|µs|ms|s)\b"), "TIME"),
         (pattern(r"\b127\.0\.0\.1:\d+\b"), "127.0.0.1:PORT"),
+        (pattern(r#""(duration|uptime|since)Ms": [\d.]+"#), "\"TIME\""),
         (pattern(r"\bpid \d+\b"), "pid PID"),
         (pattern(r"\btrace [0-9a-f]{8,32}\b"), "trace ID"),
         (pattern(r"\b\d+(\.\d+)?[kM]? (in|out)\b"), "SIZE"),
