@@ -13,7 +13,7 @@ use tower::ServiceExt;
 use crate::cli::{Exit, Failure, Globals};
 use crate::place::{self, Wanted};
 use here::Here;
-pub(crate) use stream::Events;
+pub(crate) use stream::{Events, Lines};
 pub(crate) use views::{ServerView, ToolView, ToolboxView, view};
 
 mod here;
@@ -46,6 +46,10 @@ enum Way {
 pub(crate) enum Need {
     /// For tools: without a gateway that runs, one is started.
     Tools,
+    /// For what was written down: nothing is started for that.
+    Records,
+    /// For what only a gateway knows that runs.
+    Running,
 }
 
 /// In which form an answer is wanted.
@@ -53,6 +57,7 @@ pub(crate) enum Need {
 enum Form {
     Document,
     Events,
+    Lines,
 }
 
 impl Desk {
@@ -61,6 +66,8 @@ impl Desk {
         match (Self::running(globals).await, need) {
             (Ok(desk), _) => Ok(desk),
             (Err(_), Need::Tools) => Here::with_tools(globals, telemetry).await.map(Self::here),
+            (Err(_), Need::Records) => Here::with_records(globals, telemetry).await.map(Self::here),
+            (Err(failure), Need::Running) => Err(failure),
         }
     }
 
@@ -115,10 +122,27 @@ impl Desk {
         self.ask(Method::DELETE, address, None, Form::Document).await.map(|_| ())
     }
 
+    /// What is kept, as it is.
+    pub(crate) async fn bytes(&self, address: &Address) -> Result<Bytes, Failure> {
+        whole(self.ask(Method::GET, address, None, Form::Document).await?).await
+    }
+
+    /// What happens, as it does.
+    pub(crate) async fn follow(&self, address: &Address) -> Result<Events, Failure> {
+        let answer = self.ask(Method::GET, address, None, Form::Events).await?;
+        Ok(Events::of(answer.into_body()))
+    }
+
     /// What happens while something is done.
     pub(crate) async fn events(&self, address: &Address, body: &RawJson) -> Result<Events, Failure> {
         let answer = self.ask(Method::POST, address, Some(body), Form::Events).await?;
         Ok(Events::of(answer.into_body()))
+    }
+
+    /// What comes of several things, a line for each as it ends.
+    pub(crate) async fn lines(&self, address: &Address, body: &RawJson) -> Result<Lines, Failure> {
+        let answer = self.ask(Method::POST, address, Some(body), Form::Lines).await?;
+        Ok(Lines::of(answer.into_body()))
     }
 
     async fn ask(
@@ -131,6 +155,7 @@ impl Desk {
         let form = match form {
             Form::Document => "application/json",
             Form::Events => "text/event-stream",
+            Form::Lines => "application/x-ndjson",
         };
         let request = Request::builder()
             .method(method)

@@ -83,6 +83,11 @@ impl Words {
         }
         Ok(arguments)
     }
+
+    /// The arguments where no schema says what they mean: texts stay texts.
+    pub(crate) fn plain(self) -> Result<Map<String, Value>, Failure> {
+        self.fit(&Value::Null)
+    }
 }
 
 /// Arguments that are not as the tool wants them.

@@ -163,6 +163,17 @@ impl Failure {
         self
     }
 
+    /// With what to do, if nobody has said it yet.
+    pub(crate) fn hint_or(self, hint: &str) -> Self {
+        if self.0.hint.is_some() { self } else { self.hint(hint) }
+    }
+
+    /// How it ends the command.
+    #[cfg(test)]
+    pub(crate) fn exit(&self) -> Exit {
+        self.0.exit
+    }
+
     /// Whether it is of this kind.
     pub(crate) fn is_of(&self, kind: ErrorKind) -> bool {
         self.0.code == kind.as_str()

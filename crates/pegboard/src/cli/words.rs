@@ -36,6 +36,24 @@ pub(crate) fn millis(told: &Value) -> u64 {
     told.as_f64().map_or(0, |millis| millis.round() as u64)
 }
 
+/// How long ago something was, of two times in milliseconds: `now`, `4 min ago`, `2 d ago`.
+pub(crate) fn ago(now: u64, then: u64) -> String {
+    let seconds = now.saturating_sub(then) / 1_000;
+    match seconds {
+        0..5 => "now".to_owned(),
+        5..60 => format!("{seconds} s ago"),
+        60..3_600 => format!("{} min ago", seconds / 60),
+        3_600..86_400 => format!("{} h ago", seconds / 3_600),
+        _ => format!("{} d ago", seconds / 86_400),
+    }
+}
+
+/// The time of day in milliseconds.
+pub(crate) fn now() -> u64 {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    since.map_or(0, |since| u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
+}
+
 /// How much something is: `312 B`, `9.8 kB`, `1.2 MB`.
 pub(crate) fn size(bytes: u64) -> String {
     let tenths = |unit: u64, name: &str| {
@@ -81,6 +99,27 @@ pub(crate) fn harmless(text: &str) -> String {
     text.chars().filter(|each| !each.is_control() || matches!(each, '\n' | '\t')).collect()
 }
 
+/// Rows with their cells one below the other. The last cell of a row may be as long as it wants.
+pub(crate) fn columns(rows: &[Vec<String>]) -> String {
+    let n_columns = rows.iter().map(Vec::len).max().unwrap_or_default();
+    let width = |column: usize| {
+        let cells = rows.iter().filter(|row| column + 1 < row.len()).map(|row| length(&row[column]));
+        cells.max().unwrap_or_default()
+    };
+    let widths: Vec<usize> = (0..n_columns).map(width).collect();
+    let mut text = String::new();
+    for row in rows {
+        let mut line = String::new();
+        for (cell, width) in row.iter().zip(&widths) {
+            line.push_str(cell);
+            line.extend(std::iter::repeat_n(' ', width.saturating_sub(length(cell)) + 2));
+        }
+        text.push_str(line.trim_end());
+        text.push('\n');
+    }
+    text
+}
+
 /// How many characters of a text are seen: colours are none.
 pub(crate) fn length(text: &str) -> usize {
     let mut n_seen = 0;
@@ -106,6 +145,20 @@ mod tests {
         assert_eq!(times, ["0 ms", "999 ms", "1.0 s", "1.8 s", "1 min 0 s", "1 h 2 min", "1 d 1 h"]);
         let sizes = [0, 999, 1_000, 9_849, 123_456, 2_000_000, 3_210_000_000].map(size);
         assert_eq!(sizes, ["0 B", "999 B", "1.0 kB", "9.8 kB", "123 kB", "2.0 MB", "3.2 GB"]);
+        let times =
+            [0, 30, 120, 7_200, 172_800].map(|seconds| ago(1_000_000_000, 1_000_000_000 - seconds * 1_000));
+        assert_eq!(times, ["now", "30 s ago", "2 min ago", "2 h ago", "2 d ago"]);
+    }
+
+    #[test]
+    fn cells_stand_one_below_the_other_whatever_their_colour() {
+        let row = |cells: &[&str]| cells.iter().map(|cell| (*cell).to_owned()).collect();
+        let rows = [
+            row(&["a", "\u{1b}[31mbad\u{1b}[0m", "x"]),
+            row(&["long", "ok", "yy"]),
+            row(&["only, and very long"]),
+        ];
+        assert_eq!(columns(&rows), "a     \u{1b}[31mbad\u{1b}[0m  x\nlong  ok   yy\nonly, and very long\n");
     }
 
     #[test]

@@ -6,7 +6,7 @@ use clap::Subcommand;
 use pegboard::telemetry::Telemetry;
 
 use super::serve::told;
-use super::{call, ls, status, tools};
+use super::{batch, call, chain, logs, ls, output, sessions, status, tools, trace};
 use crate::cli::question::terminal;
 use crate::cli::{Failure, Globals};
 use crate::desk::{Desk, Need};
@@ -14,14 +14,26 @@ use crate::desk::{Desk, Need};
 /// What is asked.
 #[derive(Subcommand)]
 pub(crate) enum Asking {
+    /// Make many calls: one on each line of a file, answered as they end
+    Batch(batch::Batch),
     /// Call a tool, and print its answer
     Call(call::CallTool),
+    /// List, check and run chains of tools
+    Chain(chain::Chain),
+    /// Print what servers said
+    Logs(logs::Logs),
     /// List toolboxes, servers and tools, and how they are
     Ls(ls::Ls),
+    /// Read back answers that were too large to hand over
+    Output(output::Output),
+    /// Tell who called what
+    Sessions(sessions::Sessions),
     /// Tell how the gateway is that runs
     Status(status::Status),
     /// Find tools, and show how they are called
     Tools(tools::Tools),
+    /// Show what a call did, and when
+    Trace(trace::Trace),
 }
 
 impl Asking {
@@ -29,6 +41,16 @@ impl Asking {
     pub(crate) async fn run(self, globals: &Globals, telemetry: &Telemetry) -> Result<ExitCode, Failure> {
         let asker = Asker { globals, telemetry };
         match self {
+            Self::Batch(batch) => asker.ask(Need::Tools, async |desk| batch.ask(globals, desk).await).await,
+            Self::Chain(chain) => asker.ask(Need::Tools, async |desk| chain.ask(globals, desk).await).await,
+            Self::Logs(logs) => asker.ask(Need::Running, async |desk| logs.ask(globals, desk).await).await,
+            Self::Output(output) => {
+                asker.ask(Need::Records, async |desk| output.ask(globals, desk).await).await
+            }
+            Self::Sessions(sessions) => {
+                asker.ask(Need::Records, async |desk| sessions.ask(globals, desk).await).await
+            }
+            Self::Trace(trace) => asker.ask(Need::Records, async |desk| trace.ask(globals, desk).await).await,
             Self::Call(call) => asker.ask(Need::Tools, async |desk| call.ask(globals, desk).await).await,
             Self::Ls(ls) => asker.ask(Need::Tools, async |desk| ls.ask(globals, desk).await).await,
             Self::Status(status) => unless_told(status.run(globals)).await,

@@ -10,7 +10,8 @@ use pegboard::error::ErrorKind;
 use pegboard::json::RawJson;
 use serde_json::{Value, json};
 
-use super::talk;
+use super::trace::drawing::Picture;
+use super::{talk, trace};
 use crate::cli::arguments::{self, Words};
 use crate::cli::waiting::Waiting;
 use crate::cli::{Exit, Failure, Format, Globals, print, remark};
@@ -22,12 +23,16 @@ mod answer;
 /// What is called, and what becomes of the answer.
 #[derive(Args)]
 #[command(after_help = arguments::HELP)]
+#[expect(clippy::struct_excessive_bools, reason = "each is an option of its own")]
 pub(crate) struct CallTool {
     /// The tool: toolbox/server/tool, or less of it while only one can be meant
     tool: String,
     /// Its arguments: k=v, k:=json, k=@file, '{…}', or - to read them from standard input
     #[arg(value_name = "ARGUMENT")]
     arguments: Vec<String>,
+    /// Show what the call did, and when, on standard error
+    #[arg(long)]
+    trace: bool,
     /// Have the tool answer anew, though an answer is remembered
     #[arg(long)]
     no_cache: bool,
@@ -49,36 +54,43 @@ impl CallTool {
     pub(crate) async fn ask(&self, globals: &Globals, desk: &Desk) -> Result<ExitCode, Failure> {
         let words = Words::read(&self.arguments)?;
         let waiting = Waiting::new(globals, &self.tool);
-        let (tool, arguments) = if let Some(arguments) = words.as_they_are() {
-            (self.tool.clone(), arguments)
+        let tool = waiting.during(describe(desk, &self.tool)).await.map_err(unknown)?;
+        let arguments = if let Some(arguments) = words.as_they_are() {
+            arguments
         } else {
-            let tool = waiting.during(describe(desk, &self.tool)).await?;
             let schema = tool.input_schema.as_ref().unwrap_or(&Value::Null);
             let arguments = words.fit(schema).map_err(|failure| failure.detail(&tool.signature))?;
-            (tool.address, RawJson::from(Value::Object(arguments)))
+            RawJson::from(Value::Object(arguments))
         };
-        let mut order = json!({"tool": tool});
+        let order = self.order(&tool.address).with("arguments", &arguments);
+        let answered = talk::accompany(globals, desk, &Address::of(&["calls"]), &order, &waiting).await;
+        let mut answer = match answered {
+            Ok(answer) => Answer::new(answer),
+            Err(failure) if failure.is_of(ErrorKind::InvalidParameters) => {
+                return Err(failure.detail(tool.signature));
+            }
+            Err(failure) => return Err(failure),
+        };
+        answer.complete(desk).await;
+        self.tell(globals, &answer)?;
+        if self.trace {
+            tell_trace(globals, desk, &answer).await?;
+        }
+        self.end(globals, &answer)
+    }
+
+    fn order(&self, tool: &str) -> RawJson {
+        let mut order = json!({"tool": tool, "session": super::session()});
         if let Some(timeout) = self.timeout.map(Duration::from) {
             order["timeoutMs"] = u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX).into();
         }
         if self.no_cache {
             order["noCache"] = true.into();
         }
-        let order = RawJson::from(order).with("arguments", &arguments);
-        let answered = talk::accompany(globals, desk, &Address::of(&["calls"]), &order, &waiting).await;
-        match answered {
-            Ok(answer) => self.tell(globals, &Answer::new(answer)),
-            Err(failure) if failure.is_of(ErrorKind::InvalidParameters) => {
-                match describe(desk, &tool).await {
-                    Ok(tool) => Err(failure.detail(tool.signature)),
-                    Err(_) => Err(failure),
-                }
-            }
-            Err(failure) => Err(failure),
-        }
+        RawJson::from(order)
     }
 
-    fn tell(&self, globals: &Globals, answer: &Answer) -> Result<ExitCode, Failure> {
+    fn tell(&self, globals: &Globals, answer: &Answer) -> Result<(), Failure> {
         for warning in answer.warnings() {
             remark(globals, &format!("warning: {warning}"));
         }
@@ -97,9 +109,14 @@ impl CallTool {
         if print::is_for_people() && !globals.quiet && format == Format::Text {
             remark(globals, &answer.footer());
         }
+        Ok(())
+    }
+
+    fn end(&self, globals: &Globals, answer: &Answer) -> Result<ExitCode, Failure> {
+        let is_text = globals.format_or(Format::Text) == Format::Text;
         match answer.is_error() && !self.ignore_tool_error {
             false => Ok(ExitCode::SUCCESS),
-            true if self.raw || format != Format::Text => Ok(Exit::Failed.into()),
+            true if self.raw || !is_text => Ok(Exit::Failed.into()),
             true => Err(Failure::of_kind(ErrorKind::ExecutionError, "the tool reports a failure")),
         }
     }
@@ -109,4 +126,20 @@ impl CallTool {
 pub(super) async fn describe(desk: &Desk, name: &str) -> Result<ToolView, Failure> {
     let told = desk.get(&Address::of(&["tool"]).with("name", &name)).await?;
     view(&told, "tool")
+}
+
+/// A name that is like no other still leads somewhere.
+fn unknown(failure: Failure) -> Failure {
+    if failure.is_of(ErrorKind::UnknownTool) {
+        failure.hint_or("pegboard tools WORDS finds tools by what they do; pegboard ls shows all")
+    } else {
+        failure
+    }
+}
+
+/// Tells what a call did.
+async fn tell_trace(globals: &Globals, desk: &Desk, answer: &Answer) -> Result<(), Failure> {
+    let told = desk.get(&Address::of(&["traces", answer.trace()])).await?;
+    remark(globals, trace::text(&told["trace"], Picture::Waterfall).trim_end());
+    Ok(())
 }

@@ -11,7 +11,7 @@ use tokio::time::{Instant, sleep};
 
 use super::ls::mark;
 use crate::cli::waiting::Waiting;
-use crate::cli::words::{count, one_line, took};
+use crate::cli::words::{count, millis, one_line, took};
 use crate::cli::{Exit, Failure, Globals, print};
 use crate::desk::{Address, Desk, ServerView, view};
 
@@ -87,7 +87,7 @@ fn text(found: &Value, servers: &[ServerView]) -> String {
         "pegboard {}  pid {}  up {}\n",
         word(&found["version"]),
         number(&found["pid"]),
-        took(number(&found["uptimeMs"]))
+        took(millis(&found["uptimeMs"]))
     );
     for (title, key) in [("config", "configuration"), ("MCP", "addresses")] {
         for value in found[key].as_array().into_iter().flatten() {
@@ -136,7 +136,7 @@ mod tests {
              "error": "uvx: not found", "hint": "install uv"},
         ]);
         let found = json!({
-            "version": "0.1.0", "pid": 4127, "uptimeMs": 185_000, "configuration": ["/home/me/pegboard.yaml"],
+            "version": "0.1.0", "pid": 4127, "uptimeMs": 185_000.4, "configuration": ["/home/me/pegboard.yaml"],
             "addresses": ["http://127.0.0.1:7332/mcp"], "calls": {"underWay": 2, "parked": 1}, "callers": 1,
             "servers": {"total": 2, "ready": 1, "starting": 0, "idle": 0, "failed": 1, "list": servers}, "tools": 21,
         });

@@ -33,6 +33,11 @@ impl Here {
         Self::start(globals, telemetry, configuration, wanted.paths()).await
     }
 
+    /// One without tools, which knows what was written down.
+    pub(super) async fn with_records(globals: &Globals, telemetry: &Telemetry) -> Result<Self, Failure> {
+        Self::start(globals, telemetry, Configuration::default(), Vec::new()).await
+    }
+
     async fn start(
         globals: &Globals,
         telemetry: &Telemetry,

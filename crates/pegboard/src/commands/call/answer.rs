@@ -7,16 +7,18 @@ use base64::engine::general_purpose::STANDARD;
 use pegboard::json::RawJson;
 use serde_json::Value;
 
+use super::super::output::short;
+use super::super::trace::TRACE_DIGITS;
 use crate::cli::words::{DIM, GREEN, PLAIN, RED, harmless, millis, one_line, size, took};
 use crate::cli::{Failure, print};
-
-/// How many digits of a trace are shown: enough to find it by.
-const TRACE_DIGITS: usize = 8;
+use crate::desk::{Address, Desk};
 
 /// What a gateway told of a call that has been answered.
 pub(super) struct Answer {
     told: RawJson,
     value: Value,
+    /// All of the text, if it was stored because it is long.
+    whole: Option<String>,
 }
 
 /// A piece of an answer.
@@ -35,7 +37,7 @@ enum Piece {
 impl Answer {
     pub(super) fn new(told: RawJson) -> Self {
         let value = told.to_value();
-        Self { told, value }
+        Self { told, value, whole: None }
     }
 
     /// Whether the tool reports a failure.
@@ -57,6 +59,21 @@ impl Answer {
     pub(super) fn warnings(&self) -> impl Iterator<Item = String> {
         let warnings = self.value["warnings"].as_array().into_iter().flatten();
         warnings.filter_map(Value::as_str).map(|warning| one_line(warning, 400))
+    }
+
+    /// The trace of the call.
+    pub(super) fn trace(&self) -> &str {
+        self.value["traceId"].as_str().unwrap_or("last")
+    }
+
+    /// Has the whole text, if it was too large to hand over: it was stored, and is read back.
+    pub(super) async fn complete(&mut self, desk: &Desk) {
+        if let Some(handle) = self.value["storedAs"].as_str()
+            // Without it there is still what the gateway handed over.
+            && let Ok(bytes) = desk.bytes(&Address::of(&["outputs", handle])).await
+        {
+            self.whole = Some(String::from_utf8_lossy(&bytes).into_owned());
+        }
     }
 
     /// Prints it: for programs every text as it is; for people without what a terminal would obey, and with a line for
@@ -109,7 +126,7 @@ impl Answer {
             parts.push(format!("meant by {}", one_line(tool, 80)));
         }
         if let Some(handle) = self.value["storedAs"].as_str() {
-            parts.push(format!("stored: pegboard output cat {handle}"));
+            parts.push(format!("stored: pegboard output cat {}", short(handle)));
         }
         if let Some(trace) = self.value["traceId"].as_str() {
             let trace: String = trace.chars().take(TRACE_DIGITS).collect();
@@ -119,6 +136,9 @@ impl Answer {
     }
 
     fn pieces(&self) -> Vec<Piece> {
+        if let Some(whole) = &self.whole {
+            return vec![Piece::Text(whole.clone())];
+        }
         let result = &self.value["result"];
         let content = result["content"].as_array().into_iter().flatten();
         let pieces: Vec<Piece> = content.map(piece).collect();
@@ -186,7 +206,7 @@ mod tests {
 
     fn answer(result: &str) -> Answer {
         let told = json!({"callId": "1", "traceId": "4bf92f3577b34da6a3ce929d0e0e4736", "isError": false, "durationMs": 411.7,
-            "bytes": 9_849, "cached": true, "storedAs": "abc", "warnings": ["late"]});
+            "bytes": 9_849, "cached": true, "storedAs": "session-1/d33d49fc-069c", "warnings": ["late"]});
         Answer::new(RawJson::from(told).with("result", &RawJson::parse(result.to_owned().into()).unwrap()))
     }
 
@@ -194,7 +214,7 @@ mod tests {
     fn an_answer_ends_with_how_it_went() {
         let footer = answer("{}").footer();
         let footer = anstream::adapter::strip_str(&footer).to_string();
-        insta::assert_snapshot!(footer, @"✓ 412 ms  9.8 kB  from the cache  stored: pegboard output cat abc  trace 4bf92f35 (pegboard trace last)");
+        insta::assert_snapshot!(footer, @"✓ 412 ms  9.8 kB  from the cache  stored: pegboard output cat d33d49fc  trace 4bf92f35 (pegboard trace last)");
     }
 
     #[test]

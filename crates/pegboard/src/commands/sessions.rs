@@ -1,0 +1,158 @@
+//! `pegboard sessions`: who called what, and when.
+
+use std::fmt::Write;
+use std::process::ExitCode;
+
+use clap::{Args, Subcommand};
+use serde_json::Value;
+
+use super::trace::drawing::{Drawing, Picture};
+use crate::cli::words::{DIM, PLAIN, ago, columns, count, now, one_line};
+use crate::cli::{Failure, Format, Globals, print, remark};
+use crate::desk::{Address, Desk};
+
+/// How many characters of an id are shown: enough to find it by.
+const ID_CHARACTERS: usize = 8;
+
+/// What of sessions is told.
+#[derive(Args)]
+pub(crate) struct Sessions {
+    #[command(subcommand)]
+    what: Option<What>,
+}
+
+#[derive(Subcommand)]
+enum What {
+    /// List sessions, the one used last first
+    Ls {
+        /// How many at most
+        #[arg(long, value_name = "NUMBER", default_value_t = 50)]
+        limit: usize,
+    },
+    /// Show all that was done in a session
+    Show {
+        /// The beginning of its id; without it the one used last
+        id: Option<String>,
+    },
+}
+
+impl Sessions {
+    pub(crate) async fn ask(&self, globals: &Globals, desk: &Desk) -> Result<ExitCode, Failure> {
+        match &self.what {
+            None => list(globals, desk, 50).await,
+            Some(What::Ls { limit }) => list(globals, desk, *limit).await,
+            Some(What::Show { id }) => {
+                let id = match id {
+                    Some(id) => id.clone(),
+                    None => newest(desk).await?,
+                };
+                let told = desk.get(&Address::of(&["sessions", &id])).await?;
+                let session = &told["session"];
+                print::document(globals.data_format(), session, || text(session, now()));
+                Ok(ExitCode::SUCCESS)
+            }
+        }
+    }
+}
+
+async fn list(globals: &Globals, desk: &Desk, limit: usize) -> Result<ExitCode, Failure> {
+    let told = desk.get(&Address::of(&["sessions"]).with("limit", &limit)).await?;
+    let format = globals.data_format();
+    match format {
+        Format::Ndjson => print::list(format, &told["sessions"]),
+        Format::Text | Format::Json | Format::Yaml => {
+            print::document(format, &told, || rows(&told["sessions"], now()));
+        }
+    }
+    if told["sessions"].as_array().is_none_or(Vec::is_empty) {
+        remark(globals, "No session is known yet");
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn newest(desk: &Desk) -> Result<String, Failure> {
+    let told = desk.get(&Address::of(&["sessions"]).with("limit", &1)).await?;
+    let id = told["sessions"][0]["id"].as_str().map(str::to_owned);
+    id.ok_or_else(|| Failure::not_found("not_found", "no session is known yet"))
+}
+
+fn rows(sessions: &Value, now: u64) -> String {
+    let rows = sessions.as_array().into_iter().flatten().map(|session| {
+        let number = |name: &str| session[name].as_u64().unwrap_or_default();
+        let failed =
+            if number("failed") > 0 { format!(", {} failed", number("failed")) } else { String::new() };
+        vec![
+            short(session["id"].as_str().unwrap_or_default()),
+            if session["live"] == true { "live".to_owned() } else { String::new() },
+            ago(now, number("usedAt")),
+            format!("{}{failed}", count(number("calls"), "call")),
+            name(session),
+        ]
+    });
+    columns(&rows.collect::<Vec<_>>())
+}
+
+/// What a session is called, as far as anybody called it something.
+fn name(session: &Value) -> String {
+    let words = ["name", "title", "client", "principal", "workspace"];
+    let words = words.iter().filter_map(|name| session[*name].as_str()).filter(|word| !word.is_empty());
+    words.map(|word| one_line(word, 60)).collect::<Vec<_>>().join("  ")
+}
+
+/// The part of an id that tells it from others.
+fn short(id: &str) -> String {
+    id.strip_prefix("session-").unwrap_or(id).chars().take(ID_CHARACTERS).collect()
+}
+
+fn text(session: &Value, now: u64) -> String {
+    let number = |name: &str| session[name].as_u64().unwrap_or_default();
+    let mut text = format!(
+        "{}  {DIM}began {}, used {}{PLAIN}  {}\n",
+        session["id"].as_str().unwrap_or_default(),
+        ago(now, number("startedAt")),
+        ago(now, number("usedAt")),
+        name(session)
+    );
+    text.truncate(text.trim_end().len());
+    text.push('\n');
+    text.push_str(&Drawing::of_session(&session["tree"]).text(Picture::Tree));
+    for record in session["records"].as_array().into_iter().flatten() {
+        let kind = record["kind"].as_str().or(record["type"].as_str()).unwrap_or_default();
+        let content = one_line(record["content"].as_str().unwrap_or_default(), 100);
+        let _ = writeln!(
+            text,
+            "{DIM}{}{PLAIN}  {kind}  {content}",
+            ago(now, record["timestamp"].as_u64().unwrap_or_default())
+        );
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn sessions_are_told_with_what_was_done() {
+        let sessions = json!([
+            {"id": "session-0f2c7a6e-1111", "principal": "ada", "startedAt": 0, "usedAt": 950_000, "calls": 3, "failed": 1, "live": true},
+            {"id": "notes-1", "name": "notes", "startedAt": 0, "usedAt": 10_000, "calls": 1, "failed": 0, "live": false},
+        ]);
+        insta::assert_snapshot!(rows(&sessions, 1_000_000), @"
+        0f2c7a6e  live  50 s ago    3 calls, 1 failed  ada
+        notes-1         16 min ago  1 call             notes
+        ");
+        let mut session = sessions[0].clone();
+        let operation = json!({"kind": "tool", "name": "add", "server": "notes", "status": "ok", "startedAt": 1, "latencyMs": 2});
+        session["tree"] = json!({"turns": [{"ops": [operation]}]});
+        session["records"] = json!([{"kind": "tool", "content": "added", "timestamp": 990_000}]);
+        let text = text(&session, 1_000_000);
+        insta::assert_snapshot!(anstream::adapter::strip_str(&text), @"
+        session-0f2c7a6e-1111  began 16 min ago, used 50 s ago  ada
+        ✓ add  notes  2 ms
+        10 s ago  tool  added
+        ");
+    }
+}

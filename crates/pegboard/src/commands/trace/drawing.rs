@@ -1,0 +1,217 @@
+//! Operations within operations, drawn as a tree beside the time that they took.
+
+use std::fmt::Write;
+
+use serde_json::Value;
+
+use crate::cli::words::{DIM, GREEN, PLAIN, RED, length, millis, one_line, took};
+
+/// How wide a bar is that takes all the time.
+const BAR: usize = 20;
+/// How many operations are drawn.
+const MAX_ROWS: usize = 500;
+/// How many characters of a name are shown.
+const MAX_NAME: usize = 48;
+
+/// What is drawn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::commands) enum Picture {
+    /// What was done within what, and why something went wrong.
+    Tree,
+    /// The same, and when it was done.
+    Waterfall,
+}
+
+/// Operations in the order in which they are drawn.
+pub(in crate::commands) struct Drawing {
+    rows: Vec<Row>,
+    n_left_out: usize,
+}
+
+struct Row {
+    /// The branches that lead to it.
+    branch: String,
+    status: String,
+    name: String,
+    place: String,
+    started: u64,
+    took: u64,
+    waited: u64,
+    is_cached: bool,
+    error: Option<String>,
+}
+
+impl Drawing {
+    /// One operation, and all within it.
+    pub(in crate::commands) fn of_operation(operation: &Value) -> Self {
+        let mut drawing = Self { rows: Vec::new(), n_left_out: 0 };
+        drawing.add(operation, "", "");
+        drawing
+    }
+
+    /// All operations of a session.
+    pub(in crate::commands) fn of_session(session: &Value) -> Self {
+        let mut drawing = Self { rows: Vec::new(), n_left_out: 0 };
+        for operation in operations(session) {
+            drawing.add(operation, "", "");
+        }
+        drawing
+    }
+
+    fn add(&mut self, operation: &Value, branch: &str, trunk: &str) {
+        if self.rows.len() >= MAX_ROWS {
+            self.n_left_out += 1;
+            return;
+        }
+        self.rows.push(Row::of(operation, branch));
+        let inner: Vec<&Value> = operations(&operation["childSession"]).collect();
+        for (place, operation) in inner.iter().enumerate() {
+            let (mark, rest) = if place + 1 == inner.len() { ("└ ", "  ") } else { ("├ ", "│ ") };
+            self.add(operation, &format!("{trunk}{mark}"), &format!("{trunk}{rest}"));
+        }
+    }
+
+    /// As lines.
+    pub(in crate::commands) fn text(&self, picture: Picture) -> String {
+        let begun = self.rows.iter().map(|row| row.started).min().unwrap_or_default();
+        let ended = self.rows.iter().map(|row| row.started + row.took).max().unwrap_or_default();
+        let width = |of: fn(&Row) -> usize| self.rows.iter().map(of).max().unwrap_or_default();
+        let (names, places) = (width(Row::name_width), width(|row| length(&row.place)));
+        let times = width(|row| length(&took(row.took)));
+        let mut text = String::new();
+        for row in &self.rows {
+            let name = format!("{}{} {}", row.branch, mark(&row.status), row.name);
+            let space = " ".repeat(names.saturating_sub(row.name_width()));
+            let mut line =
+                format!("{name}{space}  {DIM}{:<places$}{PLAIN}  {:>times$}", row.place, took(row.took));
+            if picture == Picture::Waterfall {
+                let _ = write!(line, "  {}", row.bar(begun, ended));
+            }
+            if row.waited > 0 {
+                let _ = write!(line, "  {DIM}waited {}{PLAIN}", took(row.waited));
+            }
+            if row.is_cached {
+                let _ = write!(line, "  {DIM}from the cache{PLAIN}");
+            }
+            let _ = writeln!(text, "{}", line.trim_end());
+            if let Some(error) = &row.error {
+                let below = row.branch.replace("├ ", "│ ").replace("└ ", "  ");
+                let _ = writeln!(text, "{below}  {RED}{error}{PLAIN}");
+            }
+        }
+        if self.n_left_out > 0 {
+            let _ = writeln!(text, "… and {} more", self.n_left_out);
+        }
+        text
+    }
+}
+
+impl Row {
+    fn of(operation: &Value, branch: &str) -> Self {
+        let word = |value: &Value| one_line(value.as_str().unwrap_or_default(), MAX_NAME);
+        let kind = match operation["kind"].as_str() {
+            Some("llm") => "model",
+            Some("session") => "agent",
+            Some("system") => "step",
+            _ => "",
+        };
+        let server = word(&operation["server"]);
+        let error = operation["error"].as_object().map(|error| {
+            let text = |name: &str| error.get(name).and_then(Value::as_str).unwrap_or_default();
+            let kind = if text("kind").is_empty() { text("code") } else { text("kind") };
+            one_line(&format!("{kind} {}", text("message")), 300).trim().to_owned()
+        });
+        Self {
+            branch: branch.to_owned(),
+            status: operation["status"].as_str().unwrap_or_default().to_owned(),
+            name: word(&operation["name"]),
+            place: [server.as_str(), kind]
+                .into_iter()
+                .filter(|part| !part.is_empty())
+                .collect::<Vec<_>>()
+                .join(" "),
+            started: operation["startedAt"].as_u64().unwrap_or_default(),
+            took: millis(&operation["latencyMs"]),
+            waited: millis(&operation["waitedMs"]),
+            is_cached: operation["cached"] == true,
+            error,
+        }
+    }
+
+    fn name_width(&self) -> usize {
+        length(&self.branch) + 2 + length(&self.name)
+    }
+
+    /// When it was: hatched while it waited, full while it worked.
+    fn bar(&self, begun: u64, ended: u64) -> String {
+        let whole = ended.saturating_sub(begun).max(1);
+        let place = |at: u64| {
+            usize::try_from(at.saturating_sub(begun).min(whole) * BAR as u64 / whole).unwrap_or(BAR)
+        };
+        let from = place(self.started).min(BAR - 1);
+        let to = place(self.started + self.took).clamp(from + 1, BAR);
+        let worked = place(self.started + self.waited.min(self.took)).clamp(from, to - 1);
+        format!("{}{}{}", " ".repeat(from), "▒".repeat(worked - from), "█".repeat(to - worked))
+    }
+}
+
+/// The operations of a session, in order.
+fn operations(session: &Value) -> impl Iterator<Item = &Value> {
+    let turns = ["steps", "turns"].into_iter().filter_map(|name| session[name].as_array()).flatten();
+    turns.filter_map(|turn| turn["ops"].as_array()).flatten()
+}
+
+/// How something went, as a mark.
+pub(in crate::commands) fn mark(status: &str) -> String {
+    match status {
+        "ok" => format!("{GREEN}✓{PLAIN}"),
+        "failed" => format!("{RED}✗{PLAIN}"),
+        "running" => "…".to_owned(),
+        "canceled" => "■".to_owned(),
+        _ => "·".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn what_was_done_is_drawn_within_what_and_when() {
+        let operation = |name: &str, server: &str, started: u64, took: f64| json!({"kind": "tool", "name": name, "server": server, "status": "ok", "startedAt": started, "latencyMs": took});
+        let mut fetch = operation("fetch_page", "web", 1_412, 720.0);
+        fetch["waitedMs"] = 210.into();
+        let mut model = operation("large", "cloud", 2_200, 300.0);
+        model["kind"] = "llm".into();
+        model["status"] = "failed".into();
+        model["error"] = json!({"code": "timeout", "message": "no reply within 300 ms"});
+        let mut agent = operation("summarise", "agent", 2_132, 640.0);
+        agent["childSession"] =
+            json!({"turns": [{"ops": [model, operation("search", "github", 2_500, 1.0)]}]});
+        let mut search = operation("search_code", "github", 1_000, 412.0);
+        search["cached"] = true.into();
+        let mut chain = operation("research", "chain", 1_000, 1_842.4);
+        chain["childSession"] = json!({"steps": [{"ops": [search, fetch]}], "turns": [{"ops": [agent]}]});
+        let drawing = Drawing::of_operation(&chain);
+        let both = format!("{}\n{}", drawing.text(Picture::Waterfall), drawing.text(Picture::Tree));
+        insta::assert_snapshot!(anstream::adapter::strip_str(&both), @"
+        ✓ research       chain         1.8 s  ████████████████████
+        ├ ✓ search_code  github       412 ms  ████  from the cache
+        ├ ✓ fetch_page   web          720 ms      ▒▒██████  waited 210 ms
+        └ ✓ summarise    agent        640 ms              ███████
+          ├ ✗ large      cloud model  300 ms               ███
+          │   timeout no reply within 300 ms
+          └ ✓ search     github         1 ms                  █
+
+        ✓ research       chain         1.8 s
+        ├ ✓ search_code  github       412 ms  from the cache
+        ├ ✓ fetch_page   web          720 ms  waited 210 ms
+        └ ✓ summarise    agent        640 ms
+          ├ ✗ large      cloud model  300 ms
+          │   timeout no reply within 300 ms
+          └ ✓ search     github         1 ms
+        ");
+    }
+}
