@@ -126,7 +126,6 @@ impl RestToolSettings {
     /// What the settings are called where a person writes them.
     pub const FIELDS: [&str; 14] = [
         "description",
-        "enabled",
         "method",
         "url",
         "headers",
@@ -139,6 +138,7 @@ impl RestToolSettings {
         "pagination",
         "maxBytes",
         "allowPrivateNetwork",
+        "enabled",
     ];
 }
 
