@@ -125,7 +125,7 @@ pub fn near_client(written: &str) -> Option<&'static str> {
 }
 
 /// The client whose file is at a place, as far as the place tells.
-pub(crate) fn client_at(path: &Path) -> Option<&'static Client> {
+pub fn client_at(path: &Path) -> Option<&'static Client> {
     clients().iter().find(|client| client.endings().any(|ending| path.ends_with(ending)))
 }
 

@@ -163,7 +163,7 @@ impl Dialect {
 
     /// Whether its words are others than ours.
     pub(crate) fn is_translated(self) -> bool {
-        !matches!(self, Self::Native | Self::Workbench | Self::McpServers)
+        !matches!(self, Self::Native | Self::Workbench)
     }
 
     /// The same in our own words. Every value keeps its place.

@@ -60,6 +60,21 @@ impl Way {
         Self(keys.into_iter().map(|key| Turn::Key(key.to_owned())).collect())
     }
 
+    /// The way along some steps.
+    pub(crate) fn along(steps: &[Step]) -> Self {
+        let turn = |step: &Step| match step {
+            Step::Key(key) => Turn::Key(key.clone()),
+            Step::Index(index) => Turn::Index(*index),
+        };
+        Self(steps.iter().map(turn).collect())
+    }
+
+    /// Whether it begins with these keys, and leads further.
+    pub fn is_below(&self, keys: &[String]) -> bool {
+        let begins = self.0.iter().zip(keys).all(|(turn, key)| matches!(turn, Turn::Key(own) if own == key));
+        self.0.len() > keys.len() && begins
+    }
+
     /// On to the value under a key.
     #[must_use]
     pub fn key(mut self, key: &str) -> Self {

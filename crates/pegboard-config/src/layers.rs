@@ -206,10 +206,17 @@ pub fn load_layers(
 }
 
 /// What the sources say, in our own words and with nothing filled in.
-pub(crate) fn tree_of(layers: &Layers) -> Result<(Node, Vec<Source>), ConfigurationError> {
-    let Stack { root, sources, refusals, .. } = Stack::of(layers)?;
+pub(crate) struct Read {
+    pub(crate) root: Node,
+    pub(crate) texts: Vec<Text>,
+    pub(crate) sources: Vec<Source>,
+}
+
+/// Reads what the sources say, and fills in nothing.
+pub(crate) fn read_layers(layers: &Layers) -> Result<Read, ConfigurationError> {
+    let Stack { root, texts, sources, refusals, .. } = Stack::of(layers)?;
     if refusals.is_empty() {
-        Ok((root, sources))
+        Ok(Read { root, texts, sources })
     } else {
         Err(ConfigurationError::Invalid { problems: refusals })
     }

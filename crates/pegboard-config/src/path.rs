@@ -29,6 +29,10 @@ impl Path {
         self.0.len() > other.0.len() && self.0.starts_with(&other.0)
     }
 
+    pub(crate) fn steps(&self) -> &[Step] {
+        &self.0
+    }
+
     pub(crate) fn join(&self, other: &Self) -> Self {
         self.then(&other.0)
     }

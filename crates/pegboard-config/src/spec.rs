@@ -11,7 +11,7 @@ use crate::error::ConfigurationError;
 use crate::find;
 use crate::layers::{Layers, View, load_layers};
 use crate::near::near;
-use crate::survey::survey_view;
+use crate::survey::{Survey, survey_layers, survey_view};
 
 /// Programs that run others: what they run is what a server is called after.
 const RUNNERS: [&str; 10] =
@@ -92,34 +92,65 @@ impl Spec {
 
     /// Puts what is named upon the layers that there are, as something that somebody names.
     pub fn add_to(&self, layers: Layers, around: &Around<'_>) -> Result<Layers, ConfigurationError> {
+        let files = self.files(around)?;
+        let layers = files.into_iter().fold(layers, |layers, (file, view)| layers.part(&file, view));
+        Ok(match self.value(around.toolbox) {
+            Some((name, value)) => layers.value(name, value),
+            None => layers,
+        })
+    }
+
+    /// Looks at what is named, file by file, before anything of it is used.
+    pub fn survey(&self, around: &Around<'_>) -> Result<Vec<Survey>, ConfigurationError> {
+        let files = self.files(around)?;
+        let mut surveys = Vec::new();
+        for (file, view) in files {
+            surveys.push(survey_view(&file, &view, around.environment)?);
+        }
+        if let Some((name, value)) = self.value(around.toolbox) {
+            let path = PathBuf::from(&name);
+            let layers = Layers::new(around.folder).value(name, value);
+            surveys.push(survey_layers(&path, &layers, around.environment)?);
+        }
+        Ok(surveys)
+    }
+
+    /// The files that it is in, and what of them counts.
+    fn files(&self, around: &Around<'_>) -> Result<Vec<(PathBuf, View)>, ConfigurationError> {
         let view = View { toolbox: around.toolbox.map(str::to_owned), ..View::default() };
         match self {
-            Self::File(path) => Ok(layers.part(path, view)),
+            Self::File(path) => Ok(vec![(path.clone(), view)]),
             Self::Folder(folder) => {
                 let files = files_in(folder);
                 if files.is_empty() {
                     return Err(ConfigurationError::NoneFound { folder: folder.clone() });
                 }
-                Ok(files.iter().fold(layers, |layers, file| layers.part(file, view.clone())))
+                Ok(files.into_iter().map(|file| (file, view.clone())).collect())
             }
             Self::Client { client, only } => {
                 let view = View { project: Some(absolute(around.folder)), ..view };
-                add_client(client, only.as_deref(), layers, (around, view))
+                files_of(client, only.as_deref(), (around, view))
             }
-            // What is behind the host or the program may be a secret, and is no part of the name.
-            Self::Url(url) => {
-                Ok(layers.value(format!("the address at {}", host(url)), placed(of_url(url), around.toolbox)))
-            }
+            Self::Url(_) | Self::Document(_) | Self::Command(_) => Ok(Vec::new()),
+        }
+    }
+
+    /// What it is if it is in no file, and what that is called.
+    fn value(&self, toolbox: Option<&str>) -> Option<(String, Value)> {
+        // What is behind the host or the program may be a secret, and is no part of the name.
+        let (name, sections) = match self {
+            Self::Url(url) => (format!("the address at {}", host(url)), of_url(url)),
             Self::Document(url) => {
                 let sections = json!({"openapiSpecs": {plain_name(site(url)): {"spec": literal(url)}}});
-                Ok(layers.value(format!("the document at {}", host(url)), placed(sections, around.toolbox)))
+                (format!("the document at {}", host(url)), sections)
             }
             Self::Command(words) => {
                 let program = words.first().map_or("nothing", String::as_str);
-                let name = format!("the command of {program}");
-                Ok(layers.value(name, placed(of_command(words), around.toolbox)))
+                (format!("the command of {program}"), of_command(words))
             }
-        }
+            Self::File(_) | Self::Folder(_) | Self::Client { .. } => return None,
+        };
+        Some((name, placed(sections, toolbox)))
     }
 
     /// Every file that could say something about it, there or not.
@@ -190,12 +221,11 @@ fn files_in(folder: &Path) -> Vec<PathBuf> {
 }
 
 /// The files of a client: that of the user, and upon it that of the project.
-fn add_client(
+fn files_of(
     client: &Client,
     only: Option<&str>,
-    layers: Layers,
     (around, view): (&Around<'_>, View),
-) -> Result<Layers, ConfigurationError> {
+) -> Result<Vec<(PathBuf, View)>, ConfigurationError> {
     let folder = absolute(around.folder);
     let first = |places: Vec<PathBuf>| places.into_iter().find(|place| place.is_file());
     let user = first(client.user_places(around.environment, around.system));
@@ -206,7 +236,7 @@ fn add_client(
     }
     let only = only.map(|only| whole_name(client, only, &files, (around, &view))).transpose()?;
     let view = View { only, ..view };
-    Ok(files.iter().fold(layers, |layers, file| layers.part(file, view.clone())))
+    Ok(files.into_iter().map(|file| (file, view.clone())).collect())
 }
 
 /// The name of a server of a client. It may be given as the client has it, or as we call it.

@@ -4,17 +4,24 @@ use std::path::{Path, PathBuf};
 
 use pegboard_core::settings::ServerSettings;
 use pegboard_core::settings::mcp::McpServerSettings;
-use serde_json::Value as Json;
+use serde_json::{Map, Value as Json};
 
 use crate::configuration::{Configuration, RestEntry, Server};
-use crate::dialect::Dialect;
+use crate::dialect::native::SECTIONS;
+use crate::dialect::{Dialect, root_names};
+use crate::edit::Way;
 use crate::error::ConfigurationError;
-use crate::layers::{Layers, View, load_layers, tree_of};
+use crate::layers::{Layers, Read, View, load_layers, read_layers};
+use crate::path::{Path as Places, Step};
 use crate::plain::plain;
 use crate::problem::Problem;
 use crate::read::field_names;
-use crate::tree::{Node, Value};
+use crate::source::Text;
+use crate::tree::{Node, Span, Value};
 use crate::variables::anchored;
+
+/// What stands at the root for the sake of single parts.
+const BESIDE: [&str; 3] = ["queues", "inputs", "providers"];
 
 /// What a file names.
 #[derive(Clone, Debug)]
@@ -25,6 +32,10 @@ pub struct Survey {
     pub dialect: Dialect,
     /// What it names, in the order of the file.
     pub parts: Vec<FoundPart>,
+    /// What its toolboxes say of themselves, such as their descriptions.
+    pub toolboxes: Map<String, Json>,
+    /// The settings in it that hold for the whole, and belong to no part.
+    pub settings: Vec<String>,
     /// What is worth saying about it, and about its parts.
     pub problems: Vec<Problem>,
 }
@@ -38,6 +49,8 @@ pub struct FoundPart {
     pub toolbox: Option<String>,
     /// What it is called.
     pub name: String,
+    /// The way to it in its file, if it stands there by itself.
+    pub way: Option<Way>,
     /// Its description in our own words, and nothing else. Variables are as they were written, but what begins in the folder of the file is
     /// written out, so that it means the same elsewhere.
     pub value: Json,
@@ -49,8 +62,23 @@ pub struct FoundPart {
     pub is_off: bool,
     /// Why it cannot be used, in a few words: `needs: GITHUB_TOKEN`.
     pub obstacle: Option<String>,
+    /// Whether it could not be used even if every variable were set.
+    pub is_broken: bool,
     /// All that is wrong with it.
     pub problems: Vec<Problem>,
+    /// What it names elsewhere in its file and is nothing without.
+    pub beside: Vec<Beside>,
+}
+
+/// Something that a part names: a queue, what a person is asked for, or a provider of models.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Beside {
+    /// The setting that it stands under: `queues`, `inputs` or `providers`.
+    pub section: &'static str,
+    /// What it is called.
+    pub name: String,
+    /// Its description.
+    pub value: Json,
 }
 
 /// Looks at what a file names. Variables are not filled in, but what is missing in `environment` is told.
@@ -79,56 +107,148 @@ pub fn survey_view(
     environment: &dyn Fn(&str) -> Option<String>,
 ) -> Result<Survey, ConfigurationError> {
     let folder = path.parent().unwrap_or(Path::new(""));
-    let layers = Layers::new(folder).part(path, view.clone());
-    let configuration = load_layers(&layers, environment)?;
-    let (root, sources) = tree_of(&layers)?;
-    let dialect = sources.first().map_or(Dialect::Native, |source| source.dialect);
-    let folder = std::path::absolute(folder).unwrap_or_else(|_| folder.to_owned());
-    let mut parts = Vec::new();
-    add_parts(&root, None, &configuration, &mut parts);
-    for toolbox in root.get("toolboxes").and_then(Node::entries).unwrap_or_default() {
-        add_parts(&toolbox.value, Some(&toolbox.key), &configuration, &mut parts);
-    }
-    for part in &mut parts {
-        anchor(&mut part.value, &folder);
-        if part.section == "agents" {
-            anchor_path(&mut part.value, &folder);
-        }
-        part.identity = identity(part.section, &part.value);
-    }
-    Ok(Survey { path: path.to_owned(), dialect, parts, problems: configuration.problems })
+    survey_layers(path, &Layers::new(folder).part(path, view.clone()), environment)
 }
 
-fn add_parts(
-    parent: &Node,
-    toolbox: Option<&str>,
-    configuration: &Configuration,
-    parts: &mut Vec<FoundPart>,
-) {
-    for section in ["mcpServers", "openapiSpecs", "restTools", "chains", "agents"] {
-        let Some(found) = parent.get(section) else { continue };
-        let named: Vec<(String, &Node)> = match &found.value {
-            Value::Map(entries) => entries.iter().map(|entry| (entry.key.clone(), &entry.value)).collect(),
-            Value::List(items) => items.iter().filter_map(|item| Some((text(item)?, item))).collect(),
-            Value::Text(name) => vec![(name.clone(), found)],
-            Value::Null | Value::Bool(_) | Value::Number(_) => Vec::new(),
-        };
-        for (name, node) in named {
-            let value = known(section, plain(node));
-            let (obstacle, problems) = obstacle(configuration, (section, toolbox), &name);
-            parts.push(FoundPart {
-                section,
-                toolbox: toolbox.map(str::to_owned),
-                identity: None,
-                transport: transport(section, &value),
-                is_off: value["enabled"] == Json::Bool(false) || value["disabled"] == Json::Bool(true),
-                name,
-                value,
-                obstacle,
-                problems,
-            });
+/// The same for what is in one layer, of a file or not.
+pub(crate) fn survey_layers(
+    path: &Path,
+    layers: &Layers,
+    environment: &dyn Fn(&str) -> Option<String>,
+) -> Result<Survey, ConfigurationError> {
+    let configuration = load_layers(layers, environment)?;
+    let Read { root, texts, sources } = read_layers(layers)?;
+    let dialect = sources.first().map_or(Dialect::Native, |source| source.dialect);
+    let mut parts = Vec::new();
+    let mut toolboxes = Map::new();
+    let found = Found { root: &root, texts: &texts, configuration: &configuration };
+    found.add_parts(&root, None, &mut parts);
+    for toolbox in root.get("toolboxes").and_then(Node::entries).unwrap_or_default() {
+        found.add_parts(&toolbox.value, Some(&toolbox.key), &mut parts);
+        let mut own = plain(&toolbox.value);
+        if let Json::Object(entries) = &mut own {
+            entries.retain(|key, _| !SECTIONS.contains(&key.as_str()));
+            toolboxes.insert(toolbox.key.clone(), own);
         }
     }
+    let is_setting = |key: &&str| {
+        let belongs = SECTIONS.contains(key) || BESIDE.contains(key);
+        root_names().contains(key)
+            && !belongs
+            && !["$schema", "pegboard", "toolboxes", "defaults"].contains(key)
+    };
+    let keys = root.entries().unwrap_or_default().iter().map(|entry| entry.key.as_str());
+    let settings = keys.filter(is_setting).map(str::to_owned).collect();
+    Ok(Survey {
+        path: path.to_owned(),
+        dialect,
+        parts,
+        toolboxes,
+        settings,
+        problems: configuration.problems,
+    })
+}
+
+/// What was found in a file.
+struct Found<'f> {
+    root: &'f Node,
+    texts: &'f [Text],
+    configuration: &'f Configuration,
+}
+
+impl Found<'_> {
+    fn add_parts(&self, parent: &Node, toolbox: Option<&str>, parts: &mut Vec<FoundPart>) {
+        for section in SECTIONS {
+            let Some(found) = parent.get(section) else { continue };
+            let named: Vec<(String, Span, &Node)> = match &found.value {
+                Value::Map(entries) => {
+                    entries.iter().map(|entry| (entry.key.clone(), entry.key_span, &entry.value)).collect()
+                }
+                Value::List(items) => {
+                    items.iter().filter_map(|item| Some((text(item)?, item.span, item))).collect()
+                }
+                Value::Text(name) => vec![(name.clone(), found.span, found)],
+                Value::Null | Value::Bool(_) | Value::Number(_) => Vec::new(),
+            };
+            for (name, span, node) in named {
+                parts.push(self.part((section, toolbox), name, span, node));
+            }
+        }
+    }
+
+    fn part(
+        &self,
+        (section, toolbox): (&'static str, Option<&str>),
+        name: String,
+        span: Span,
+        node: &Node,
+    ) -> FoundPart {
+        let mut value = known(section, plain(node));
+        let beside = self.beside(section, &value);
+        let written = self.texts.get(span.text);
+        if let Some(folder) = written.map(|text| &text.folder) {
+            anchor(&mut value, folder);
+            if section == "agents" {
+                anchor_path(&mut value, folder);
+            }
+        }
+        let Fault { obstacle, is_broken, problems } =
+            fault(self.configuration, (section, toolbox), &name).unwrap_or_default();
+        FoundPart {
+            section,
+            toolbox: toolbox.map(str::to_owned),
+            way: written.map(|text| way((section, toolbox), &name, text.written_way(span))),
+            identity: identity(section, &value),
+            transport: transport(section, &value),
+            is_off: value["enabled"] == Json::Bool(false) || value["disabled"] == Json::Bool(true),
+            name,
+            value,
+            obstacle,
+            is_broken,
+            problems,
+            beside,
+        }
+    }
+
+    /// What a part names elsewhere in the file.
+    fn beside(&self, section: &str, value: &Json) -> Vec<Beside> {
+        let mut beside = Vec::new();
+        for kind in BESIDE {
+            let described = self.root.get(kind).and_then(Node::entries).unwrap_or_default();
+            for entry in described {
+                let is_named = match kind {
+                    "queues" => names_queue(value, &entry.key),
+                    "inputs" => value.to_string().contains(&format!("${{input:{}", entry.key)),
+                    // What models an agent thinks with is in its own file.
+                    _ => section == "agents",
+                };
+                if is_named {
+                    let name = entry.key.clone();
+                    beside.push(Beside { section: kind, name, value: plain(&entry.value) });
+                }
+            }
+        }
+        beside
+    }
+}
+
+/// The way to a part: as it was written, or as we would write it if that is the same.
+fn way((section, toolbox): (&str, Option<&str>), name: &str, written: Option<Places>) -> Way {
+    let Some(written) = written else {
+        let toolbox = toolbox.map(|toolbox| ["toolboxes", toolbox]);
+        return Way::to(toolbox.into_iter().flatten().chain([section, name]));
+    };
+    match written.steps() {
+        // In a list it is known by the name that is in it.
+        [item @ .., Step::Key(_)] if matches!(item.last(), Some(Step::Index(_))) => Way::along(item),
+        steps => Way::along(steps),
+    }
+}
+
+/// Whether a queue is named, for all tools or for one.
+fn names_queue(value: &Json, queue: &str) -> bool {
+    let is_it = |value: &Json| value["queue"].as_str() == Some(queue);
+    is_it(value) || value["tools"].as_object().is_some_and(|tools| tools.values().any(is_it))
 }
 
 /// A description without what only other programs know.
@@ -170,23 +290,32 @@ fn text(node: &Node) -> Option<String> {
     if let Value::Text(text) = &node.value { Some(text.clone()) } else { None }
 }
 
-fn obstacle(
+/// Why a part cannot be used.
+#[derive(Default)]
+struct Fault {
+    obstacle: Option<String>,
+    is_broken: bool,
+    problems: Vec<Problem>,
+}
+
+fn fault(
     configuration: &Configuration,
     (section, toolbox): (&str, Option<&str>),
     name: &str,
-) -> (Option<String>, Vec<Problem>) {
-    let toolbox = configuration.toolboxes.get(toolbox.unwrap_or("default"));
-    match section {
-        "mcpServers" | "openapiSpecs" => match toolbox.and_then(|toolbox| toolbox.servers.get(name)) {
-            Some(server @ Server::Unusable { problems, .. }) => (server.obstacle(), problems.clone()),
-            Some(Server::Mcp { .. } | Server::OpenApi { .. }) | None => (None, Vec::new()),
+) -> Option<Fault> {
+    let toolbox = configuration.toolboxes.get(toolbox.unwrap_or("default"))?;
+    let (obstacle, needs, problems) = match section {
+        "mcpServers" | "openapiSpecs" => match toolbox.servers.get(name)? {
+            server @ Server::Unusable { needs, problems } => (server.obstacle(), needs, problems),
+            Server::Mcp { .. } | Server::OpenApi { .. } => return None,
         },
-        "restTools" => match toolbox.and_then(|toolbox| toolbox.rest_tools.get(name)) {
-            Some(tool @ RestEntry::Unusable { problems, .. }) => (tool.obstacle(), problems.clone()),
-            Some(RestEntry::Usable { .. }) | None => (None, Vec::new()),
+        "restTools" => match toolbox.rest_tools.get(name)? {
+            tool @ RestEntry::Unusable { needs, problems } => (tool.obstacle(), needs, problems),
+            RestEntry::Usable { .. } => return None,
         },
-        _ => (None, Vec::new()),
-    }
+        _ => return None,
+    };
+    Some(Fault { obstacle, is_broken: needs.is_empty(), problems: problems.clone() })
 }
 
 /// The words of a program, or the address: two of the same are one thing.
