@@ -12,6 +12,7 @@ pub(crate) mod completions;
 pub(crate) mod doctor;
 pub(crate) mod enable;
 pub(crate) mod export;
+pub(crate) mod import;
 pub(crate) mod init;
 mod logs;
 mod ls;

@@ -10,8 +10,8 @@ use pegboard::telemetry::{Options, Telemetry};
 use cli::{EXIT_CODES, Failure, Globals};
 use commands::asking::Asking;
 use commands::{
-    add, agent_help, completions, doctor, enable, export, init, man, openapi, restore, rm, run, serve,
-    version,
+    add, agent_help, completions, doctor, enable, export, import, init, man, openapi, restore, rm, run,
+    serve, version,
 };
 
 mod cli;
@@ -62,6 +62,8 @@ enum Command {
     Enable(enable::Switch),
     /// Print what a client needs to know to use us, or write it into its file
     Export(export::Export),
+    /// Bring the servers that clients have into the configuration
+    Import(import::Import),
     /// Write a configuration to begin with
     Init(init::Init),
     /// Show which tools an OpenAPI document comes to, and which of its operations are none
@@ -106,6 +108,7 @@ fn main() -> ExitCode {
         Command::Disable(switch) => switch.run(globals, enable::Turn::Off),
         Command::Enable(switch) => switch.run(globals, enable::Turn::On),
         Command::Export(export) => export.run(globals),
+        Command::Import(import) => import.run(globals),
         Command::Init(init) => init.run(globals),
         Command::Restore(restore) => restore.run(globals),
         Command::Rm(rm) => rm.run(globals),

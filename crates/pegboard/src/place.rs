@@ -137,7 +137,7 @@ impl Wanted {
 }
 
 /// What a source is. What has the name of a file is one, there or not.
-fn spec(source: &Path, folder: &Path) -> Result<Spec, ConfigurationError> {
+pub(crate) fn spec(source: &Path, folder: &Path) -> Result<Spec, ConfigurationError> {
     match source.to_str() {
         Some(text) if source.extension().is_none() || text.contains("://") => Spec::parse(text, folder),
         _ if folder.join(source).is_dir() => Ok(Spec::Folder(folder.join(source))),

@@ -3,7 +3,6 @@
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand, ValueEnum};
-use pegboard::config::Dialect;
 use pegboard::config::edit::Way;
 use serde_json::{Map, Value, json};
 
@@ -278,7 +277,7 @@ fn put(
     entry: &Value,
 ) -> Result<ExitCode, Failure> {
     let mut file = OwnFile::open(globals, spot.target)?;
-    let toolbox = toolbox(&file, spot)?;
+    let toolbox = file.toolbox(spot.toolbox.as_deref())?;
     let way: Way = section.way(toolbox.as_deref()).key(name);
     let word = section.word();
     let is_there = file.document.get(&way).is_some();
@@ -302,23 +301,6 @@ fn put(
     });
     changed.tell(globals, &[name], object(document), &text);
     Ok(ExitCode::SUCCESS)
-}
-
-/// The toolbox that something is put into. A workbench has nothing outside of toolboxes.
-fn toolbox(file: &OwnFile, spot: &Spot) -> Result<Option<String>, Failure> {
-    if spot.toolbox.is_some() || file.dialect != Dialect::Workbench {
-        return Ok(spot
-            .toolbox
-            .clone()
-            .filter(|toolbox| toolbox != "default" || file.dialect == Dialect::Workbench));
-    }
-    let toolboxes = file.document.value().get("toolboxes").and_then(Value::as_object);
-    let names: Vec<&str> = toolboxes.into_iter().flat_map(Map::keys).map(String::as_str).collect();
-    match names.as_slice() {
-        [only] => Ok(Some((*only).to_owned())),
-        _ => Err(Failure::usage("this file has toolboxes, and nothing says which is meant")
-            .hint(format!("-b TOOLBOX: {}", names.join(", ")))),
-    }
 }
 
 /// `NAME=VALUE`, or `NAME` for the variable of that name.

@@ -15,7 +15,7 @@ use super::own_file::{refused, shown};
 use crate::cli::{Failure, Format, Globals, print};
 
 /// Where `serve` waits for clients if nobody says otherwise.
-const USUAL_URL: &str = "http://127.0.0.1:7332/mcp";
+pub(super) const USUAL_URL: &str = "http://127.0.0.1:7332/mcp";
 
 /// For which client, and where to.
 #[derive(Args)]
@@ -80,13 +80,7 @@ impl Connect {
 impl Entry {
     /// What the client is to know.
     fn value(&self, globals: &Globals, client: &Client) -> Result<Value, Failure> {
-        match &self.http {
-            None => Ok(client.entry_for_program(OWN_NAME, &own_program()?, &own_arguments(globals, None)?)),
-            Some(url) => client.entry_for_url(OWN_NAME, url).ok_or_else(|| {
-                Failure::usage(format!("{} does not go to addresses that are in its file", client.title()))
-                    .hint("leave out --http, and it starts a program instead")
-            }),
-        }
+        own_entry(globals, client, None, self.http.as_deref())
     }
 
     fn write(&self, globals: &Globals, client: &Client) -> Result<ExitCode, Failure> {
@@ -116,6 +110,23 @@ impl Entry {
             pegboard::telemetry::tell(&format!("To undo it: pegboard restore {}", client.name()));
         }
         Ok(ExitCode::SUCCESS)
+    }
+}
+
+/// What a client has in its file to use us: an address, or the program, which serves a file of ours or else what it would
+/// find here.
+pub(super) fn own_entry(
+    globals: &Globals,
+    client: &Client,
+    file: Option<&Path>,
+    url: Option<&str>,
+) -> Result<Value, Failure> {
+    match url {
+        None => Ok(client.entry_for_program(OWN_NAME, &own_program()?, &own_arguments(globals, file)?)),
+        Some(url) => client.entry_for_url(OWN_NAME, url).ok_or_else(|| {
+            Failure::usage(format!("{} does not go to addresses that are in its file", client.title()))
+                .hint("leave out --http, and it starts a program instead")
+        }),
     }
 }
 

@@ -9,6 +9,7 @@ use pegboard::config::{self, ConfigurationError, Format as Notation};
 use pegboard::telemetry::tell;
 use serde_json::{Map, json};
 
+use super::import::Brought;
 use super::own_file::{OwnFile, Target, here, of_user, shown, unwritable};
 use crate::cli::{Exit, Failure, Globals};
 use crate::place;
@@ -16,9 +17,29 @@ use crate::place;
 /// What the file is called that tells editors what may be written.
 const SCHEMA: &str = "pegboard.schema.json";
 
+/// What the file is, for whoever opens it.
+const WHAT: &str = "# The tools of this folder, for every client:  pegboard serve\n";
+/// What may stand in it.
+const YAML_EXAMPLE: &str = r#"#
+# mcpServers:
+#   files:
+#     command: npx
+#     args: [-y, "@modelcontextprotocol/server-filesystem", .]
+#   github:
+#     url: https://api.githubcopilot.com/mcp/
+#     headers: {Authorization: "Bearer ${GITHUB_TOKEN}"}
+"#;
+const TOML_EXAMPLE: &str = r#"# [mcpServers.files]
+# command = "npx"
+# args = ["-y", "@modelcontextprotocol/server-filesystem", "."]
+"#;
+
 /// Where, and with what.
 #[derive(Args)]
 pub(crate) struct Init {
+    /// Begin with what a client or a file has: cursor, cursor:weather, a file, a folder, an address
+    #[arg(long, value_name = "SOURCE")]
+    from: Vec<PathBuf>,
     /// Replace the file that is there
     #[arg(long)]
     force: bool,
@@ -35,7 +56,15 @@ impl Init {
                 Failure::new(Exit::Usage, "file_there", format!("{} is there already", shown(&path)));
             return Err(failure.hint("add to it with pegboard add, or replace it with --force"));
         }
-        let schema = write_schema(self.target)?;
+        let schema = schema_place();
+        write_schema(self.target)?;
+        if !self.from.is_empty() {
+            let file = OwnFile::begin(&path, heading(&path, schema.as_deref()))?.replacing(old);
+            let mut brought = Brought::into_new(file, &self.from)?;
+            brought.finish(self.target)?;
+            brought.tell(globals, Vec::new());
+            return Ok(ExitCode::SUCCESS);
+        }
         let file = OwnFile::begin(&path, beginning(&path, schema.as_deref()))?.replacing(old);
         let changed = file.finish(self.target.writing())?;
         let text = format!("Wrote {}", shown(&changed.path));
@@ -75,47 +104,47 @@ fn present(path: &Path) -> Result<Option<String>, Failure> {
     }
 }
 
-/// Writes down what may be in the file, for editors, with the settings of the user.
-fn write_schema(target: Target) -> Result<Option<PathBuf>, Failure> {
-    let Some(folder) = config::user_folder(&place::environment) else { return Ok(None) };
-    let path = folder.join(SCHEMA);
+/// Where it is written down for editors what may be in the file: with the settings of the user.
+pub(super) fn schema_place() -> Option<PathBuf> {
+    Some(config::user_folder(&place::environment)?.join(SCHEMA))
+}
+
+/// Writes it down.
+pub(super) fn write_schema(target: Target) -> Result<(), Failure> {
+    let Some(path) = schema_place().filter(|_| !target.dry_run) else { return Ok(()) };
     let schema = format!("{:#}\n", config::native_schema());
     let old = present(&path)?;
-    if !target.dry_run && old.as_deref() != Some(schema.as_str()) {
+    if old.as_deref() != Some(schema.as_str()) {
         config::edit::write(&path, old.as_deref(), &schema).map_err(|error| unwritable(&error))?;
     }
-    Ok(Some(path))
+    Ok(())
+}
+
+/// What stands above everything in a file of ours: what editors look for, and what it is.
+pub(super) fn heading(path: &Path, schema: Option<&Path>) -> String {
+    let schema = schema.map(|path| path.display().to_string());
+    let line = |mark: &str| schema.as_ref().map(|schema| format!("{mark}{schema}\n")).unwrap_or_default();
+    match notation(path) {
+        Notation::Json => {
+            let root: Map<_, _> =
+                schema.map(|schema| ("$schema".to_owned(), json!(schema))).into_iter().collect();
+            format!("{:#}\n", json!(root))
+        }
+        Notation::Toml => format!("{}{WHAT}pegboard = 1\n", line("#:schema ")),
+        Notation::Yaml => format!("{}{WHAT}", line("# yaml-language-server: $schema=")),
+    }
 }
 
 /// A file to begin with.
 fn beginning(path: &Path, schema: Option<&Path>) -> String {
-    let schema = schema.map(|path| path.display().to_string());
-    let notation = Document::new(path, String::new()).map_or(Notation::Yaml, |document| document.format());
-    match notation {
-        Notation::Json => {
-            let mut root = Map::new();
-            if let Some(schema) = schema {
-                root.insert("$schema".to_owned(), json!(schema));
-            }
-            root.insert("mcpServers".to_owned(), json!({}));
-            format!("{:#}\n", json!(root))
-        }
-        Notation::Toml => {
-            let schema = schema.map(|schema| format!("#:schema {schema}\n")).unwrap_or_default();
-            format!(
-                "{schema}# The tools of this folder, for every client:  pegboard serve\npegboard = 1\n\n\
-                 # [mcpServers.files]\n# command = \"npx\"\n# args = [\"-y\", \"@modelcontextprotocol/server-filesystem\", \".\"]\n"
-            )
-        }
-        Notation::Yaml => {
-            let schema = schema
-                .map(|schema| format!("# yaml-language-server: $schema={schema}\n"))
-                .unwrap_or_default();
-            format!(
-                "{schema}# The tools of this folder, for every client:  pegboard serve\nmcpServers: {{}}\n  \
-                 # files:\n  #   command: npx\n  #   args: [-y, \"@modelcontextprotocol/server-filesystem\", .]\n  \
-                 # github:\n  #   url: https://api.githubcopilot.com/mcp/\n  #   headers: {{Authorization: \"Bearer ${{GITHUB_TOKEN}}\"}}\n"
-            )
-        }
+    let heading = heading(path, schema);
+    match notation(path) {
+        Notation::Json => heading,
+        Notation::Toml => format!("{heading}\n{TOML_EXAMPLE}"),
+        Notation::Yaml => format!("{heading}{YAML_EXAMPLE}mcpServers: {{}}\n"),
     }
+}
+
+fn notation(path: &Path) -> Notation {
+    Document::new(path, String::new()).map_or(Notation::Yaml, |document| document.format())
 }

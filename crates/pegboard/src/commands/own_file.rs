@@ -134,6 +134,11 @@ impl OwnFile {
         Ok(Self { path: path.to_owned(), document, old: None, known: BTreeSet::new(), dialect })
     }
 
+    /// Whether there is no such file yet.
+    pub(crate) fn is_new(&self) -> bool {
+        self.old.is_none()
+    }
+
     /// The same file, but with all that is in it on disk to be replaced.
     pub(crate) fn replacing(self, old: Option<String>) -> Self {
         Self { old, ..self }
@@ -143,8 +148,56 @@ impl OwnFile {
         self.document.set(way, value).map_err(refused)
     }
 
+    pub(crate) fn append(&mut self, way: &Way, value: &Value) -> Result<(), Failure> {
+        self.document.append(way, value).map_err(refused)
+    }
+
+    /// Has it say something else as a whole.
+    pub(crate) fn say(&mut self, text: String) -> Result<(), Failure> {
+        self.document = Document::new(&self.path, text)?;
+        Ok(())
+    }
+
     pub(crate) fn remove(&mut self, way: &Way) -> Result<Option<Value>, Failure> {
         self.document.remove(way).map_err(refused)
+    }
+
+    /// The toolbox that something is put into, if somebody wants that one. A workbench has nothing outside of toolboxes.
+    pub(crate) fn toolbox(&self, wanted: Option<&str>) -> Result<Option<String>, Failure> {
+        let is_workbench = self.dialect == config::Dialect::Workbench;
+        if wanted.is_some() || !is_workbench {
+            return Ok(wanted.filter(|toolbox| *toolbox != "default" || is_workbench).map(str::to_owned));
+        }
+        let toolboxes = self.document.value().get("toolboxes").and_then(Value::as_object);
+        let names: Vec<&str> = toolboxes.into_iter().flat_map(Map::keys).map(String::as_str).collect();
+        match names.as_slice() {
+            [only] => Ok(Some((*only).to_owned())),
+            _ => Err(Failure::usage("this file has toolboxes, and nothing says which is meant")
+                .hint(format!("-b TOOLBOX: {}", names.join(", ")))),
+        }
+    }
+
+    /// What would be wrong with the file that was not before.
+    pub(crate) fn new_problems(&self) -> Result<Vec<Problem>, Failure> {
+        match check(&self.path, &self.document.text()) {
+            Ok(configuration) => Ok(self.problems_of(&configuration)),
+            Err(ConfigurationError::Empty { .. }) => Ok(Vec::new()),
+            Err(ConfigurationError::Invalid { problems }) => Ok(problems),
+            Err(error) => Err(unwritten(error.into(), &self.path)),
+        }
+    }
+
+    /// What is wrong with single parts, was not before, and cannot be helped by setting a variable.
+    fn problems_of(&self, configuration: &Configuration) -> Vec<Problem> {
+        let obstacles = obstacles(configuration);
+        let needy: BTreeSet<String> =
+            obstacles.iter().flat_map(|obstacle| obstacle.problems.iter().map(told)).collect();
+        let is_new = |problem: &&Problem| {
+            problem.severity == Severity::Error
+                && !self.known.contains(&told(problem))
+                && !needy.contains(&told(problem))
+        };
+        configuration.problems.iter().filter(is_new).cloned().collect()
     }
 
     /// Writes the file, or shows what would be written, if it still is a configuration.
@@ -158,18 +211,11 @@ impl OwnFile {
             }
             Err(error) => return Err(unwritten(error.into(), &self.path)),
         };
-        let obstacles = obstacles(&configuration);
-        let needy: BTreeSet<String> =
-            obstacles.iter().flat_map(|obstacle| obstacle.problems.iter().map(told)).collect();
-        let is_new = |problem: &&Problem| {
-            problem.severity == Severity::Error
-                && !self.known.contains(&told(problem))
-                && !needy.contains(&told(problem))
-        };
-        let problems: Vec<Problem> = configuration.problems.iter().filter(is_new).cloned().collect();
+        let problems = self.problems_of(&configuration);
         if !problems.is_empty() {
             return Err(unwritten(Failure::of_problems(problems), &self.path));
         }
+        let obstacles = obstacles(&configuration);
         let has_effect = self.old.as_deref() != Some(text.as_str());
         let diff = match writing {
             Writing::Shown => {

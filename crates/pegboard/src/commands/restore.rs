@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Args;
+use pegboard::config::clients::Client;
 use pegboard::config::edit;
 use serde_json::json;
 
@@ -12,11 +13,15 @@ use super::client_file::{Scope, known};
 use super::own_file::shown;
 use crate::cli::{Exit, Failure, Format, Globals, print};
 
-/// Which client's.
+/// Whose.
 #[derive(Args)]
 pub(crate) struct Restore {
-    /// The client whose file is put back; without it, all that can be put back are listed
-    client: Option<String>,
+    /// The clients whose files are put back; without any, all that can be put back are listed
+    #[arg(value_name = "CLIENT")]
+    clients: Vec<String>,
+    /// Put back all files of these clients, or of all clients
+    #[arg(long, conflicts_with_all = ["user", "project"])]
+    all: bool,
     /// Put it back even if somebody changed it since; what it says now is kept aside
     #[arg(long)]
     force: bool,
@@ -29,12 +34,28 @@ pub(crate) struct Restore {
 
 impl Restore {
     pub(crate) fn run(self, globals: &Globals) -> Result<ExitCode, Failure> {
-        let backups = Backups::open(globals)?;
-        let Some(name) = &self.client else {
+        let mut backups = Backups::open(globals)?;
+        if self.clients.is_empty() && !self.all {
             list(globals, &backups);
             return Ok(ExitCode::SUCCESS);
-        };
-        let client = known(name)?;
+        }
+        let mut paths = Vec::new();
+        for name in &self.clients {
+            paths.extend(self.paths(known(name)?, &backups)?);
+        }
+        if self.clients.is_empty() {
+            paths.extend(backups.notes().iter().map(|note| note.path.clone()));
+        }
+        paths.sort();
+        paths.dedup();
+        for path in &paths {
+            self.restore(globals, &mut backups, path)?;
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+
+    /// The file of a client that was changed, or all of them.
+    fn paths(&self, client: &Client, backups: &Backups) -> Result<Vec<PathBuf>, Failure> {
         let of_client = |path: &PathBuf| {
             backups.notes().iter().any(|note| note.path == *path && note.client == client.name())
         };
@@ -45,21 +66,21 @@ impl Restore {
                 format!("no file of {} was changed from here", client.title()),
             )
             .hint("pegboard restore lists those that were")),
-            [path] => self.restore(globals, backups, path),
-            _ => {
+            [_, _, ..] if !self.all => {
                 let names: Vec<String> = paths.iter().map(|path| shown(path)).collect();
                 Err(Failure::usage(format!(
                     "several files of {} were changed: {}",
                     client.title(),
                     names.join(", ")
                 ))
-                .hint("say which: --user or --project"))
+                .hint("say which: --user, --project or --all"))
             }
+            _ => Ok(paths),
         }
     }
 
-    fn restore(&self, globals: &Globals, mut backups: Backups, path: &Path) -> Result<ExitCode, Failure> {
-        let Some(original) = backups.original(path)? else { return Ok(ExitCode::SUCCESS) };
+    fn restore(&self, globals: &Globals, backups: &mut Backups, path: &Path) -> Result<(), Failure> {
+        let Some(original) = backups.original(path)? else { return Ok(()) };
         let present = match std::fs::read_to_string(path) {
             Ok(text) => Some(text),
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,
@@ -78,7 +99,7 @@ impl Restore {
         let diff = self.dry_run.then(|| edit::diff(Path::new(&shown(path)), old, new));
         let aside = if self.dry_run { None } else { backups.restore(path, &original, present.as_deref())? };
         tell(globals, path, &original, &Told { diff, aside });
-        Ok(ExitCode::SUCCESS)
+        Ok(())
     }
 }
 

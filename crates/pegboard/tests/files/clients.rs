@@ -8,7 +8,7 @@ use pegboard::config::clients::{Client, System, clients};
 use crate::stage::Stage;
 
 /// A file of a client as somebody may have it.
-fn fixture(client: &Client) -> Option<String> {
+pub(crate) fn fixture(client: &Client) -> Option<String> {
     let folder =
         Path::new(env!("CARGO_MANIFEST_DIR")).join("../pegboard-config/tests/fixtures").join(client.name());
     let of_user = client.user_places(&|_| Some("/anywhere".to_owned()), System::here());
@@ -18,7 +18,7 @@ fn fixture(client: &Client) -> Option<String> {
 }
 
 /// The client's file of the user, or else of the project, in the home of a test.
-fn place(stage: &Stage, client: &Client) -> (PathBuf, &'static str) {
+pub(crate) fn place(stage: &Stage, client: &Client) -> (PathBuf, &'static str) {
     let home = stage.home();
     let environment = |name: &str| {
         let path = match name {
@@ -37,7 +37,7 @@ fn place(stage: &Stage, client: &Client) -> (PathBuf, &'static str) {
 }
 
 /// A text as it is, and as it is on another system or in another editor.
-fn variants(text: &str, number: usize) -> [String; 2] {
+pub(crate) fn variants(text: &str, number: usize) -> [String; 2] {
     let text = text.replace("\r\n", "\n");
     let others = [text.replace('\n', "\r\n"), text.trim_end().to_owned(), format!("\u{feff}{text}")];
     [text, others[number % others.len()].clone()]
@@ -124,8 +124,8 @@ fn what_a_client_needs_is_printed_in_its_own_words() {
       help: there are claude-desktop, claude-code, vscode, copilot, cursor, windsurf, zed, gemini, codex, opencode, lmstudio, cline, roo, continue, goose, kiro, crush, amazonq, qwen, ai-agent, inspector
     (exit 4)
     ");
-    assert_snapshot!(stage.run("connect copilot --project"), @"
-    (stderr) error[usage]: Copilot CLI has no file of folders here
+    assert_snapshot!(stage.run("connect claude-desktop --project"), @"
+    (stderr) error[usage]: Claude Desktop has no file of folders here
       help: try --user
     (exit 2)
     ");
@@ -211,7 +211,7 @@ fn restores_one_of_two(stage: &Stage) {
     ");
     assert_snapshot!(stage.run("restore cursor"), @"
     (stderr) error[usage]: several files of Cursor were changed: .cursor/mcp.json, ~/.cursor/mcp.json
-      help: say which: --user or --project
+      help: say which: --user, --project or --all
     (exit 2)
     ");
     assert_snapshot!(stage.run("restore cursor --project"), @"Removed .cursor/mcp.json, which was not there before");

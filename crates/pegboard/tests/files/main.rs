@@ -3,5 +3,6 @@
 #![expect(clippy::unwrap_used, reason = "a test says what it expects by failing")]
 
 mod clients;
+mod imports;
 mod own;
 mod stage;

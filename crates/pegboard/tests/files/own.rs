@@ -398,13 +398,15 @@ fn a_file_is_begun_once() {
     assert_snapshot!(stage.without_paths(&stage.read("pegboard.yaml")), @r#"
     # yaml-language-server: $schema=~/.config/pegboard/pegboard.schema.json
     # The tools of this folder, for every client:  pegboard serve
+    #
+    # mcpServers:
+    #   files:
+    #     command: npx
+    #     args: [-y, "@modelcontextprotocol/server-filesystem", .]
+    #   github:
+    #     url: https://api.githubcopilot.com/mcp/
+    #     headers: {Authorization: "Bearer ${GITHUB_TOKEN}"}
     mcpServers: {}
-      # files:
-      #   command: npx
-      #   args: [-y, "@modelcontextprotocol/server-filesystem", .]
-      # github:
-      #   url: https://api.githubcopilot.com/mcp/
-      #   headers: {Authorization: "Bearer ${GITHUB_TOKEN}"}
     "#);
     assert_snapshot!(stage.run("init"), @"
     (stderr) error[file_there]: pegboard.yaml is there already
@@ -415,15 +417,17 @@ fn a_file_is_begun_once() {
     assert_snapshot!(stage.without_paths(&stage.read("pegboard.yaml")), @r#"
     # yaml-language-server: $schema=~/.config/pegboard/pegboard.schema.json
     # The tools of this folder, for every client:  pegboard serve
+    #
+    # mcpServers:
+    #   files:
+    #     command: npx
+    #     args: [-y, "@modelcontextprotocol/server-filesystem", .]
+    #   github:
+    #     url: https://api.githubcopilot.com/mcp/
+    #     headers: {Authorization: "Bearer ${GITHUB_TOKEN}"}
     mcpServers:
       files:
         command: my-server
-      # files:
-      #   command: npx
-      #   args: [-y, "@modelcontextprotocol/server-filesystem", .]
-      # github:
-      #   url: https://api.githubcopilot.com/mcp/
-      #   headers: {Authorization: "Bearer ${GITHUB_TOKEN}"}
     "#);
     stage.run("init --force");
     assert!(!stage.read("pegboard.yaml").contains("my-server"));

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use clap::Args;
 use serde_json::{Value, json};
 
-use super::{Spot, object, toolbox};
+use super::{Spot, object};
 use crate::cli::{Exit, Failure, Globals};
 use crate::commands::own_file::{OwnFile, Section, from_file, refused, shown};
 
@@ -23,7 +23,7 @@ impl Agent {
     pub(super) fn run(self, globals: &Globals) -> Result<ExitCode, Failure> {
         let mut file = OwnFile::open(globals, self.spot.target)?;
         let path = from_file(&file.path, &self.file)?;
-        let toolbox = toolbox(&file, &self.spot)?;
+        let toolbox = file.toolbox(self.spot.toolbox.as_deref())?;
         let way = Section::Agents.way(toolbox.as_deref());
         let present = file.document.get(&way).and_then(Value::as_array).cloned().unwrap_or_default();
         if present.contains(&json!(path)) {

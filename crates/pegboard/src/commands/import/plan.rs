@@ -1,0 +1,205 @@
+//! What of that which others have becomes a part of our file, and under which name.
+
+use pegboard::config::Problem;
+use pegboard::config::edit::Way;
+use pegboard::config::survey::{FoundPart, Survey};
+use pegboard::redact::is_secret_name;
+use serde_json::{Map, Value};
+
+use super::sources::{Source, Sources};
+use crate::cli::Failure;
+use crate::commands::own_file::OwnFile;
+
+/// What becomes of everything that was found.
+pub(super) struct Plan {
+    pub(super) items: Vec<Item>,
+}
+
+/// One thing that was found.
+pub(super) struct Item {
+    /// Which source it is of.
+    pub(super) source: usize,
+    pub(super) part: FoundPart,
+    pub(super) fate: Fate,
+}
+
+/// What becomes of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Fate {
+    /// It is put into the file under this name.
+    New(String),
+    /// It is what was found before under this name.
+    Same(String),
+    /// The file has it already, under this name.
+    There(String),
+    /// It is left where it is, for this reason.
+    LeftOut(String),
+}
+
+impl Plan {
+    pub(super) fn new(present: Option<&Survey>, sources: &Sources) -> Self {
+        let known: Vec<&FoundPart> = present.iter().flat_map(|survey| &survey.parts).collect();
+        let mut plan = Self { items: Vec::new() };
+        for (index, source) in sources.sources.iter().enumerate() {
+            for part in &source.survey.parts {
+                let fate = plan.fate(&known, source, part);
+                plan.items.push(Item { source: index, part: part.clone(), fate });
+            }
+        }
+        plan
+    }
+
+    fn fate(&mut self, known: &[&FoundPart], source: &Source, part: &FoundPart) -> Fate {
+        if part.is_broken {
+            return Fate::LeftOut(part.obstacle.clone().unwrap_or_default());
+        }
+        if let Some(there) = known.iter().find(|there| is_same(there, part)) {
+            return Fate::There(there.name.clone());
+        }
+        let mut news = self.items.iter_mut().filter_map(|item| match &item.fate {
+            Fate::New(name) if is_same(&item.part, part) => Some((name.clone(), &mut item.part)),
+            _ => None,
+        });
+        if let Some((name, first)) = news.next() {
+            complete(first, part);
+            return Fate::Same(name);
+        }
+        let news = self.items.iter().filter_map(|item| match &item.fate {
+            Fate::New(name) => Some((name.as_str(), &item.part)),
+            _ => None,
+        });
+        let taken: Vec<(&str, &FoundPart)> =
+            known.iter().map(|part| (part.name.as_str(), *part)).chain(news).collect();
+        let is_free =
+            |name: &String| !taken.iter().any(|(taken, other)| taken == name && share_names(other, part));
+        let of_client = source.client.map(|client| format!("{}-{}", part.name, client.name()));
+        let numbered = (2..).map(|number| format!("{}-{number}", part.name));
+        let mut names = std::iter::once(part.name.clone()).chain(of_client).chain(numbered);
+        // Numbers never end, and names do.
+        Fate::New(names.find(is_free).unwrap_or_default())
+    }
+
+    /// Puts what is new into the file. What would be no part of a configuration there is left out.
+    pub(super) fn apply(&mut self, file: &mut OwnFile, sources: &Sources) -> Result<(), Failure> {
+        for item in &mut self.items {
+            let Fate::New(name) = &item.fate else { continue };
+            let before = file.document.text();
+            let toolbox = item.part.toolbox.as_deref();
+            let toolboxes = &sources.sources[item.source].survey.toolboxes;
+            describe_toolbox(file, toolbox, toolboxes)?;
+            put(file, &item.part, name)?;
+            if let Some(problem) = file.new_problems()?.first() {
+                let reason = problem.message.clone();
+                file.say(before)?;
+                item.fate = Fate::LeftOut(reason);
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn has_news(&self) -> bool {
+        self.items.iter().any(|item| matches!(item.fate, Fate::New(_)))
+    }
+
+    /// Where a key stands as it is, in what is new: `github (env.GITHUB_TOKEN)`.
+    pub(super) fn bare_keys(&self) -> Vec<String> {
+        let mut found = Vec::new();
+        for item in &self.items {
+            let Fate::New(name) = &item.fate else { continue };
+            for section in ["env", "headers"] {
+                let values = item.part.value[section].as_object();
+                let is_bare = |(key, value): &(&String, &Value)| {
+                    let text = value.as_str().unwrap_or_default();
+                    is_secret_name(key) && !text.is_empty() && !text.contains("${")
+                };
+                let keys = values.into_iter().flatten().filter(is_bare);
+                found.extend(keys.map(|(key, _)| format!("{name} ({section}.{key})")));
+            }
+        }
+        found
+    }
+
+    /// What is worth saying about the files, beside what is said of each part.
+    pub(super) fn remarks<'s>(&self, sources: &'s Sources) -> Vec<&'s Problem> {
+        let of_parts: Vec<&Problem> = self.items.iter().flat_map(|item| &item.part.problems).collect();
+        let all = sources.sources.iter().flat_map(|source| &source.survey.problems);
+        all.filter(|problem| !of_parts.contains(problem)).collect()
+    }
+}
+
+/// Whether two are one thing: the same program or address, and neither is told what the other is not.
+fn is_same(one: &FoundPart, other: &FoundPart) -> bool {
+    if one.section != other.section {
+        return false;
+    }
+    match (&one.identity, &other.identity) {
+        (Some(first), Some(second)) => {
+            let agree = |key: &str| {
+                let entries = |part: &FoundPart| part.value[key].as_object().cloned().unwrap_or_default();
+                let (first, second) = (entries(one), entries(other));
+                is_within(&first, &second) || is_within(&second, &first)
+            };
+            first == second && agree("env") && agree("headers")
+        }
+        _ => one.name == other.name && one.value == other.value,
+    }
+}
+
+/// Learns from another description of the same thing what the first did not say.
+fn complete(first: &mut FoundPart, other: &FoundPart) {
+    let n_told = |part: &FoundPart| {
+        let entries = |key: &str| part.value[key].as_object().map_or(0, Map::len);
+        entries("env") + entries("headers")
+    };
+    if (first.is_off && !other.is_off) || n_told(other) > n_told(first) {
+        first.value = other.value.clone();
+        first.beside.clone_from(&other.beside);
+        first.is_off = other.is_off;
+        first.obstacle.clone_from(&other.obstacle);
+    }
+}
+
+fn is_within(inner: &Map<String, Value>, outer: &Map<String, Value>) -> bool {
+    inner.iter().all(|(key, value)| outer.get(key) == Some(value))
+}
+
+/// Whether no two of the kinds of two things may have one name.
+fn share_names(one: &FoundPart, other: &FoundPart) -> bool {
+    let kind = |part: &FoundPart| match part.section {
+        "openapiSpecs" => "mcpServers",
+        section => section,
+    };
+    one.toolbox == other.toolbox && kind(one) == kind(other)
+}
+
+/// Says of a toolbox that is new what another file says of it.
+fn describe_toolbox(
+    file: &mut OwnFile,
+    toolbox: Option<&str>,
+    toolboxes: &Map<String, Value>,
+) -> Result<(), Failure> {
+    let Some(toolbox) = toolbox else { return Ok(()) };
+    let way = Way::to(["toolboxes", toolbox]);
+    if file.document.get(&way).is_some() {
+        return Ok(());
+    }
+    let own = toolboxes.get(toolbox).and_then(Value::as_object);
+    own.into_iter().flatten().try_for_each(|(key, value)| file.set(&way.clone().key(key), value))
+}
+
+/// Puts a thing into the file, with what it names there.
+fn put(file: &mut OwnFile, part: &FoundPart, name: &str) -> Result<(), Failure> {
+    for beside in &part.beside {
+        let way = Way::to([beside.section, &beside.name]);
+        if file.document.get(&way).is_none() {
+            file.set(&way, &beside.value)?;
+        }
+    }
+    let toolbox = part.toolbox.as_deref().map(|toolbox| ["toolboxes", toolbox]);
+    let way = Way::to(toolbox.into_iter().flatten().chain([part.section]));
+    if part.section == "agents" {
+        file.append(&way, &part.value)
+    } else {
+        file.set(&way.key(name), &part.value)
+    }
+}
