@@ -40,7 +40,7 @@ pub(super) fn translate(
             continue;
         }
         let node = translator.server(part.value.clone(), &part.way);
-        if is_pegboard(&node) {
+        if is_pegboard(&part.name, &node) {
             left_out.push(("this is Pegboard itself", part));
             continue;
         }
@@ -175,7 +175,7 @@ fn why_left_out(dialect: Dialect, node: &Node) -> Option<&'static str> {
 }
 
 /// Whether a server is this program, serving: whoever reads a client's file would go round in circles.
-fn is_pegboard(node: &Node) -> bool {
+fn is_pegboard(name: &str, node: &Node) -> bool {
     let words = |key: &str| match node.get(key).map(|node| &node.value) {
         Some(Value::Text(word)) => vec![word.as_str()],
         Some(Value::List(items)) => items.iter().filter_map(as_text).collect(),
@@ -183,7 +183,12 @@ fn is_pegboard(node: &Node) -> bool {
     };
     let line: Vec<&str> = words("command").into_iter().chain(words("args")).collect();
     let program = line.first().and_then(|command| command.rsplit(['/', '\\']).next()).unwrap_or_default();
-    program.trim_end_matches(".exe") == "pegboard" && line.contains(&"serve")
+    let is_program = program.trim_end_matches(".exe") == "pegboard" && line.contains(&"serve");
+    // What goes by our name on this machine and at our path is what `connect --http` wrote.
+    let url = node.get("url").and_then(as_text).unwrap_or_default();
+    let is_here = ["http://127.0.0.1:", "http://localhost:"].iter().any(|here| url.starts_with(here));
+    let is_address = name == "pegboard" && is_here && url.split('/').nth(3) == Some("mcp");
+    is_program || is_address
 }
 
 fn tell_left_out(left_out: &[(&'static str, Part)], remarks: &mut Remarks) {
@@ -269,7 +274,9 @@ fn add_local(
             let node = translator.server(part.value.clone(), &part.way);
             // What is for one folder counts before what is for all.
             servers.entries.retain(|entry| entry.key != plain_name(&part.name));
-            servers.add(&part, node, remarks);
+            if !is_pegboard(&part.name, &node) {
+                servers.add(&part, node, remarks);
+            }
         }
         let off = folder.value.get("disabledMcpServers").and_then(items).unwrap_or_default();
         off.iter().filter_map(as_text).for_each(|name| turn_off(servers, name));

@@ -297,6 +297,17 @@ fn a_client_that_has_us_does_not_lead_back_to_us() {
     other: pegboard-like "serve"
     warning 2 mcpServers.pegboard: pegboard is left out: this is Pegboard itself
     "#);
+    let text = r#"{"mcpServers": {
+        "pegboard": {"url": "http://127.0.0.1:7332/mcp"},
+        "other": {"url": "http://127.0.0.1:7332/mcp"},
+        "away": {"url": "https://pegboard.example.com/mcp"}
+    }}"#;
+    assert_snapshot!(read("mcp.json", text), @"
+    mcpServers
+    other: http http://127.0.0.1:7332/mcp
+    away: http https://pegboard.example.com/mcp
+    warning 2 mcpServers.pegboard: pegboard is left out: this is Pegboard itself
+    ");
     let text = r#"{"mcp": {"pegboard": {"type": "local", "command": ["C:\\bin\\pegboard.exe", "serve"]}}}"#;
     assert_snapshot!(read("opencode.json", text), @"
     OpenCode
