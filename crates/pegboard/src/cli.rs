@@ -87,6 +87,11 @@ impl Globals {
         }
     }
 
+    /// The same, for a command that is about this source alone.
+    pub(crate) fn looking_at(&self, source: PathBuf) -> Self {
+        Self { config: vec![source], ..self.clone() }
+    }
+
     /// What is logged, if somebody says so.
     pub(crate) fn log_filter(&self) -> Option<&'static str> {
         match (self.quiet, self.verbose) {

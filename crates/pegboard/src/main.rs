@@ -36,50 +36,56 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Add a server, a service, a tool or an agent to the configuration
-    Add(Box<add::Add>),
-    #[command(flatten)]
-    Ask(Asking),
     /// Show everything there is, through an MCP endpoint of its own, without network or files
     Demo(demo::Demo),
+    /// Write a configuration to begin with
+    Init(init::Init),
+    /// Bring the servers that clients have into the configuration
+    Import(import::Import),
+    /// Add a server, a service, a tool or an agent to the configuration
+    Add(Box<add::Add>),
+    /// Take a server, a service, a tool, a chain or an agent out of the configuration
+    Rm(rm::Rm),
+    /// Switch a server or a single tool on
+    Enable(enable::Switch),
+    /// Switch a server or a single tool off
+    Disable(enable::Switch),
+    /// Have a client use us: write us into its file
+    Connect(export::Connect),
+    /// Print what a client needs to know to use us, or write it into its file
+    Export(export::Export),
+    /// Put a client's file back as it was before we changed it
+    Restore(restore::Restore),
+    /// Serve every tool of a configuration behind one MCP endpoint
+    Serve(serve::Serve),
+    #[command(flatten)]
+    Ask(Asking),
+    /// Ask an agent once, and print its answer
+    Run(run::Run),
+    /// The same, for those whose fingers know it so
+    #[command(hide = true)]
+    Agent {
+        #[command(subcommand)]
+        command: AgentCommand,
+    },
+    /// Check everything that the configuration names, and say what to do where something does not work
+    Doctor(doctor::Doctor),
+    /// Show which tools an OpenAPI document comes to, and which of its operations are none
+    Openapi(openapi::Openapi),
+    /// Print what a shell needs to complete commands
+    Completions(completions::Completions),
+    /// Print the manual, or write its pages
+    Man(man::ManPages),
+    /// Print what a model should know that uses this command line
+    AgentHelp,
+    /// Print which Pegboard this is, and which revisions of MCP it speaks
+    Version,
     /// Be one of the servers of the demo; for Pegboard itself
     #[command(hide = true)]
     DemoServer {
         /// Which one
         server: demo::servers::DemoServer,
     },
-    /// Print what a shell needs to complete commands
-    Completions(completions::Completions),
-    /// Check everything that the configuration names, and say what to do where something does not work
-    Doctor(doctor::Doctor),
-    /// Print the manual, or write its pages
-    Man(man::ManPages),
-    /// Have a client use us: write us into its file
-    Connect(export::Connect),
-    /// Switch a server or a single tool off
-    Disable(enable::Switch),
-    /// Switch a server or a single tool on
-    Enable(enable::Switch),
-    /// Print what a client needs to know to use us, or write it into its file
-    Export(export::Export),
-    /// Bring the servers that clients have into the configuration
-    Import(import::Import),
-    /// Write a configuration to begin with
-    Init(init::Init),
-    /// Show which tools an OpenAPI document comes to, and which of its operations are none
-    Openapi(openapi::Openapi),
-    /// Put a client's file back as it was before we changed it
-    Restore(restore::Restore),
-    /// Take a server, a service, a tool, a chain or an agent out of the configuration
-    Rm(rm::Rm),
-    /// Ask an agent once, and print its answer
-    Run(run::Run),
-    /// Serve every tool of a configuration behind one MCP endpoint
-    Serve(serve::Serve),
-    /// Print what a model should know that uses this command line
-    AgentHelp,
-    /// Print which Pegboard this is, and which revisions of MCP it speaks
-    Version,
     /// Watch one program and end everything it started; for Pegboard itself
     #[cfg(unix)]
     #[command(hide = true)]
@@ -88,6 +94,12 @@ enum Command {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         program: Vec<OsString>,
     },
+}
+
+#[derive(Subcommand)]
+enum AgentCommand {
+    /// Ask an agent once, and print its answer
+    Run(run::Run),
 }
 
 fn main() -> ExitCode {
@@ -123,7 +135,7 @@ fn main() -> ExitCode {
         Command::Version => version::run(globals),
         Command::Openapi(openapi) => observed(globals, "error", async |_| openapi.run(globals).await),
         // What goes wrong on the way is told as it happens.
-        Command::Run(run) => run.run(globals),
+        Command::Run(run) | Command::Agent { command: AgentCommand::Run(run) } => run.run(globals),
         Command::Serve(serve) => serve.run(globals),
         // It is one of many, and what it prints is what the program says: no log, no event loop but its own.
         #[cfg(unix)]

@@ -9,6 +9,8 @@ use pegboard::telemetry::tell;
 
 use crate::cli::{Failure, Globals};
 
+mod probe;
+
 /// How long the whole name of a socket may be, and the part of it that names a process.
 #[cfg(unix)]
 const MAX_SOCKET_BYTES: usize = 100;
@@ -54,12 +56,6 @@ impl Wanted {
     /// The same, with what stands in no toolbox in this one.
     pub(crate) fn in_toolbox(mut self, toolbox: Option<String>) -> Self {
         self.toolbox = toolbox;
-        self
-    }
-
-    /// The same, with each source as `other` gives it.
-    pub(crate) fn map_specs(mut self, other: impl FnMut(Spec) -> Spec) -> Self {
-        self.specs = self.specs.into_iter().map(other).collect();
         self
     }
 
@@ -136,10 +132,12 @@ impl Wanted {
     }
 }
 
-/// What a source is. What has the name of a file is one, there or not.
+/// What a source is. What has the name of a file is one, there or not, and what is at an address is looked at.
 pub(crate) fn spec(source: &Path, folder: &Path) -> Result<Spec, ConfigurationError> {
     match source.to_str() {
-        Some(text) if source.extension().is_none() || text.contains("://") => Spec::parse(text, folder),
+        Some(text) if source.extension().is_none() || text.contains("://") => {
+            Spec::parse(text, folder).map(probe::looked_at)
+        }
         _ if folder.join(source).is_dir() => Ok(Spec::Folder(folder.join(source))),
         _ => Ok(Spec::File(source.to_owned())),
     }

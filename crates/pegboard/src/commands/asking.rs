@@ -14,26 +14,26 @@ use crate::desk::{Desk, Need};
 /// What is asked.
 #[derive(Subcommand)]
 pub(crate) enum Asking {
-    /// Make many calls: one on each line of a file, answered as they end
-    Batch(batch::Batch),
+    /// Tell how the gateway is that runs
+    Status(status::Status),
+    /// List toolboxes, servers and tools, and how they are
+    Ls(ls::Ls),
+    /// Find tools, and show how they are called
+    Tools(tools::Tools),
     /// Call a tool, and print its answer
     Call(call::CallTool),
     /// List, check and run chains of tools
     Chain(chain::Chain),
-    /// Print what servers said
-    Logs(logs::Logs),
-    /// List toolboxes, servers and tools, and how they are
-    Ls(ls::Ls),
+    /// Make many calls: one on each line of a file, answered as they end
+    Batch(batch::Batch),
     /// Read back answers that were too large to hand over
     Output(output::Output),
-    /// Tell who called what
-    Sessions(sessions::Sessions),
-    /// Tell how the gateway is that runs
-    Status(status::Status),
-    /// Find tools, and show how they are called
-    Tools(tools::Tools),
     /// Show what a call did, and when
     Trace(trace::Trace),
+    /// Tell who called what
+    Sessions(sessions::Sessions),
+    /// Print what servers said
+    Logs(logs::Logs),
 }
 
 impl Asking {
@@ -52,7 +52,14 @@ impl Asking {
             }
             Self::Trace(trace) => asker.ask(Need::Records, async |desk| trace.ask(globals, desk).await).await,
             Self::Call(call) => asker.ask(Need::Tools, async |desk| call.ask(globals, desk).await).await,
-            Self::Ls(ls) => asker.ask(Need::Tools, async |desk| ls.ask(globals, desk).await).await,
+            Self::Ls(mut ls) => match ls.take_source() {
+                Some(source) => {
+                    let globals = &globals.looking_at(source);
+                    let asker = Asker { globals, telemetry };
+                    asker.ask(Need::Tools, async |desk| ls.ask(globals, desk).await).await
+                }
+                None => asker.ask(Need::Tools, async |desk| ls.ask(globals, desk).await).await,
+            },
             Self::Status(status) => unless_told(status.run(globals)).await,
             Self::Tools(tools) => asker.ask(Need::Tools, async |desk| tools.ask(globals, desk).await).await,
         }

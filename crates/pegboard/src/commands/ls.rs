@@ -1,9 +1,11 @@
 //! `pegboard ls`: toolboxes, their servers and their tools, as a tree.
 
 use std::fmt::Write;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Args;
+use pegboard::config::clients::client;
 use pegboard::config::near;
 use serde_json::{Value, json};
 
@@ -23,7 +25,8 @@ const MAX_CHARACTERS: usize = 100;
 /// Which of it is listed.
 #[derive(Args)]
 pub(crate) struct Ls {
-    /// Only what has this in its address, or matches it if there is a * in it
+    /// Only what has this in its address, or matches it if there is a * in it; a file, an address or a client such as
+    /// cursor stands for all that it names
     pattern: Option<String>,
     /// Show more of everything: how tools are called, processes, warnings
     #[arg(long, short)]
@@ -38,6 +41,15 @@ struct Tree {
 }
 
 impl Ls {
+    /// What is looked at instead of the configuration, if that is what somebody names.
+    pub(crate) fn take_source(&mut self) -> Option<PathBuf> {
+        let is_source = |text: &String| {
+            let word = text.split(':').next().unwrap_or_default();
+            text.contains("://") || Path::new(text).is_file() || client(word).is_some()
+        };
+        self.pattern.take_if(|text| is_source(text)).map(PathBuf::from)
+    }
+
     pub(crate) async fn ask(&self, globals: &Globals, desk: &Desk) -> Result<ExitCode, Failure> {
         let waiting = Waiting::new(globals, "Starting servers");
         let mut tools = Address::of(&["tools"]).with("limit", &MAX_TOOLS);

@@ -31,7 +31,6 @@ use reports::{Loudness, Reports};
 use socket::LocalSocket;
 use unread::unread;
 
-mod probe;
 mod reload;
 mod reports;
 #[cfg(unix)]
@@ -82,7 +81,7 @@ pub(crate) struct Serve {
 impl Serve {
     pub(crate) fn run(self, globals: &Globals) -> Result<ExitCode, Failure> {
         let wanted = Wanted::with(globals, &self.sources, &self.command)?;
-        let wanted = wanted.in_toolbox(self.toolbox.clone()).map_specs(probe::looked_at);
+        let wanted = wanted.in_toolbox(self.toolbox.clone());
         // Before it is read, so that no change of it is missed.
         let mut reloading =
             Reloading::of(wanted.clone(), if self.no_watch { Watching::No } else { Watching::Yes });

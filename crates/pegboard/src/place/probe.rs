@@ -12,7 +12,7 @@ use tokio::time;
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// The same source, unless it is an address and a description of a web service is there.
-pub(super) fn looked_at(spec: Spec) -> Spec {
+pub(crate) fn looked_at(spec: Spec) -> Spec {
     match spec {
         Spec::Url(url) if url.starts_with("http") && is_document(&url) => Spec::Document(url),
         other => other,
@@ -20,12 +20,17 @@ pub(super) fn looked_at(spec: Spec) -> Spec {
 }
 
 fn is_document(url: &str) -> bool {
+    // Whoever asks may be inside of an event loop, in which there cannot be another.
+    std::thread::scope(|scope| scope.spawn(|| answers_document(url)).join().unwrap_or_default())
+}
+
+fn answers_document(url: &str) -> bool {
     let settings = OpenApiSettings { spec: url.to_owned(), ..OpenApiSettings::default() };
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    runtime.is_ok_and(|runtime| {
-        let imported =
-            runtime.block_on(async { time::timeout(PATIENCE, import(&settings, Path::new(""))).await });
-        runtime.shutdown_background();
-        matches!(imported, Ok(Ok(import)) if !import.tools.is_empty())
-    })
+    let Ok(runtime) = tokio::runtime::Builder::new_current_thread().enable_all().build() else {
+        return false;
+    };
+    let imported =
+        runtime.block_on(async { time::timeout(PATIENCE, import(&settings, Path::new(""))).await });
+    runtime.shutdown_background();
+    matches!(imported, Ok(Ok(import)) if !import.tools.is_empty())
 }
