@@ -110,7 +110,8 @@ impl Plan {
                 let values = item.part.value[section].as_object();
                 let is_bare = |(key, value): &(&String, &Value)| {
                     let text = value.as_str().unwrap_or_default();
-                    is_secret_name(key) && !text.is_empty() && !text.contains("${")
+                    let sounds_secret = is_secret_name(key) || key.to_uppercase().ends_with("KEY");
+                    sounds_secret && !text.is_empty() && !text.contains("${")
                 };
                 let keys = values.into_iter().flatten().filter(is_bare);
                 found.extend(keys.map(|(key, _)| format!("{name} ({section}.{key})")));
