@@ -8,6 +8,8 @@ use std::sync::LazyLock;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
+mod entry;
+
 use crate::near::near;
 use crate::plain::plain;
 use crate::source::Format;
@@ -49,6 +51,9 @@ pub struct Client {
     members: Option<String>,
     program: Map<String, Value>,
     url: Option<Map<String, Value>>,
+    env: Option<String>,
+    headers: Option<String>,
+    variable: Option<String>,
 }
 
 /// A notation as the table has it.

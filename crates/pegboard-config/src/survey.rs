@@ -12,6 +12,7 @@ use crate::dialect::{Dialect, root_names};
 use crate::edit::Way;
 use crate::error::ConfigurationError;
 use crate::layers::{Layers, Read, View, load_layers, read_layers};
+use crate::mask::masked;
 use crate::path::{Path as Places, Step};
 use crate::plain::plain;
 use crate::problem::Problem;
@@ -54,6 +55,8 @@ pub struct FoundPart {
     /// Its description in our own words, and nothing else. Variables are as they were written, but what begins in the folder of the file is
     /// written out, so that it means the same elsewhere.
     pub value: Json,
+    /// The same, without what nobody should see.
+    pub masked: Json,
     /// What tells it from others, whatever it is called; `None` if nothing does.
     pub identity: Option<String>,
     /// How it is reached: `stdio`, `http`, `sse`, `websocket`, or what else it is.
@@ -110,8 +113,8 @@ pub fn survey_view(
     survey_layers(path, &Layers::new(folder).part(path, view.clone()), environment)
 }
 
-/// The same for what is in one layer, of a file or not.
-pub(crate) fn survey_layers(
+/// The same for what several sources come to. `path` is what that is called.
+pub fn survey_layers(
     path: &Path,
     layers: &Layers,
     environment: &dyn Fn(&str) -> Option<String>,
@@ -199,6 +202,7 @@ impl Found<'_> {
             toolbox: toolbox.map(str::to_owned),
             way: written.map(|text| way((section, toolbox), &name, text.written_way(span))),
             identity: identity(section, &value),
+            masked: masked(&value, &[section, &name]),
             transport: transport(section, &value),
             is_off: value["enabled"] == Json::Bool(false) || value["disabled"] == Json::Bool(true),
             name,

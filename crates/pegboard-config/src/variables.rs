@@ -279,6 +279,39 @@ pub(crate) fn anchored(text: &str, folder: &Path) -> String {
     written
 }
 
+/// A text with its variables written in another way, which `write` knows by their names. Why not, if one of them is more
+/// than a name.
+pub(crate) fn rewritten(text: &str, write: &dyn Fn(&str) -> Option<String>) -> Result<String, String> {
+    let mut written = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(found) = rest.find("${") {
+        let (before, reference) = rest.split_at(found);
+        if let Some(before) = before.strip_suffix('$') {
+            written.push_str(before);
+            written.push_str("${");
+            rest = &reference[2..];
+            continue;
+        }
+        written.push_str(before);
+        let length = length_of_reference(reference).unwrap_or(reference.len());
+        let inner = reference[2..length].trim_end_matches('}');
+        match Reference::read(inner) {
+            Some(Reference::Variable { name, otherwise: None | Some(Otherwise::Message(_)) }) => {
+                written.push_str(&write(name).ok_or_else(|| format!("the variable {name}"))?);
+            }
+            Some(Reference::Variable { name, otherwise: Some(Otherwise::Default(_)) }) => {
+                return Err(format!("a default for the variable {name}"));
+            }
+            Some(Reference::Input { id, .. }) => return Err(format!("the question {id}")),
+            Some(Reference::File(_)) => return Err("what is in another file".to_owned()),
+            Some(_) | None => return Err("a place in the file system".to_owned()),
+        }
+        rest = &reference[length..];
+    }
+    written.push_str(rest);
+    Ok(written)
+}
+
 /// The folder that a file in `folder` is about: one that a client keeps in a folder of its own, such as `.vscode`, is about
 /// the one around it.
 fn workspace_of(folder: &Path) -> &Path {

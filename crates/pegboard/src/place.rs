@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use pegboard::config::clients::System;
+use pegboard::config::survey::{Survey, survey_layers};
 use pegboard::config::{self, Around, Configuration, ConfigurationError, Layers, Spec};
 use pegboard::telemetry::tell;
 
@@ -97,6 +98,11 @@ impl Wanted {
             return Err(ConfigurationError::NoneFound { folder: self.folder.clone() });
         }
         Ok(configuration)
+    }
+
+    /// What all of it names, before anything of it is used.
+    pub(crate) fn survey(&self) -> Result<Survey, ConfigurationError> {
+        survey_layers(Path::new("the configuration"), &self.layers()?, &environment)
     }
 
     /// Every file that could say something, there or not.

@@ -7,12 +7,14 @@ use clap::Args;
 use pegboard::config::Format as Notation;
 use pegboard::config::clients::Client;
 use pegboard::config::edit::{self, Document};
+use pegboard::telemetry::tell;
 use serde_json::{Value, json};
 
 use super::backups::Backups;
 use super::client_file::{ClientFile, OWN_NAME, Scope, known, own_arguments, own_program, way_to};
 use super::own_file::{refused, shown};
-use crate::cli::{Failure, Format, Globals, print};
+use crate::cli::{Failure, Format, Globals, print, remark};
+use crate::place::Wanted;
 
 /// Where `serve` waits for clients if nobody says otherwise.
 pub(super) const USUAL_URL: &str = "http://127.0.0.1:7332/mcp";
@@ -26,6 +28,9 @@ pub(crate) struct Export {
     /// Write it into the client's file, and do not only print it
     #[arg(long)]
     write: bool,
+    /// Give it the servers of the configuration themselves, as it would have them without us
+    #[arg(long, conflicts_with = "http")]
+    expand: bool,
     #[command(flatten)]
     entry: Entry,
 }
@@ -54,26 +59,88 @@ struct Entry {
 impl Export {
     pub(crate) fn run(self, globals: &Globals) -> Result<ExitCode, Failure> {
         let client = known(&self.to)?;
+        let entries = if self.expand {
+            expanded(globals, client)?
+        } else {
+            vec![ClientEntry::plain(OWN_NAME, self.entry.value(globals, client)?)]
+        };
         if self.write || self.entry.dry_run {
-            return self.entry.write(globals, client);
+            return self.entry.write(globals, client, &entries);
         }
-        let value = self.entry.value(globals, client)?;
         let path = match client.format() {
             Notation::Json => "it.json",
             Notation::Yaml => "it.yaml",
             Notation::Toml => "it.toml",
         };
         let mut document = Document::new(Path::new(path), String::new())?;
-        document.set(&way_to(client, &document, OWN_NAME), &value).map_err(refused)?;
+        for entry in &entries {
+            document.set(&way_to(client, &document, &entry.name), &entry.shown).map_err(refused)?;
+        }
         let whole = document.value().clone();
         print::document(globals.format_or(Format::Text), &whole, || document.text());
+        if entries.iter().any(|entry| entry.shown != entry.value) {
+            remark(globals, "Keys are blotted out here; --write writes them");
+        }
         Ok(ExitCode::SUCCESS)
     }
 }
 
+/// An entry of a client's file.
+struct ClientEntry {
+    name: String,
+    value: Value,
+    /// The same, without what nobody should see.
+    shown: Value,
+}
+
+impl ClientEntry {
+    /// One in which there is nothing to hide.
+    fn plain(name: &str, value: Value) -> Self {
+        Self { name: name.to_owned(), shown: value.clone(), value }
+    }
+}
+
+/// The servers of the configuration in the words of a client. What it cannot be told is told to whoever asks.
+fn expanded(globals: &Globals, client: &Client) -> Result<Vec<ClientEntry>, Failure> {
+    let survey = Wanted::of(globals)?.survey()?;
+    let mut entries: Vec<ClientEntry> = Vec::new();
+    let mut left_out = 0;
+    for part in survey.parts.iter().filter(|part| !part.is_off) {
+        let name = match &part.toolbox {
+            Some(toolbox) if entries.iter().any(|entry| entry.name == part.name) => {
+                format!("{toolbox}-{}", part.name)
+            }
+            _ => part.name.clone(),
+        };
+        let made = match part.section {
+            "mcpServers" => client
+                .entry(&name, &part.value)
+                .and_then(|value| Ok(ClientEntry { shown: client.entry(&name, &part.masked)?, name, value })),
+            _ => Err("only Pegboard can do what it does".to_owned()),
+        };
+        match made {
+            Ok(entry) => entries.push(entry),
+            Err(why) => {
+                left_out += 1;
+                tell(&format!("{} is left out: {why}", part.name));
+            }
+        }
+    }
+    if entries.is_empty() {
+        let message = match left_out {
+            0 => "the configuration has no servers",
+            _ => "no server of the configuration can be given to this client",
+        };
+        return Err(Failure::not_found("unknown_server", message));
+    }
+    Ok(entries)
+}
+
 impl Connect {
     pub(crate) fn run(self, globals: &Globals) -> Result<ExitCode, Failure> {
-        self.entry.write(globals, known(&self.client)?)
+        let client = known(&self.client)?;
+        let entry = ClientEntry::plain(OWN_NAME, self.entry.value(globals, client)?);
+        self.entry.write(globals, client, &[entry])
     }
 }
 
@@ -83,31 +150,45 @@ impl Entry {
         own_entry(globals, client, None, self.http.as_deref())
     }
 
-    fn write(&self, globals: &Globals, client: &Client) -> Result<ExitCode, Failure> {
+    fn write(
+        &self,
+        globals: &Globals,
+        client: &Client,
+        entries: &[ClientEntry],
+    ) -> Result<ExitCode, Failure> {
         let path = self.scope.path(client)?;
         let mut file = ClientFile::open(client, &path)?;
-        let way = way_to(client, &file.document, OWN_NAME);
-        let value = self.value(globals, client)?;
-        let is_there = file.document.get(&way) == Some(&value);
-        file.document.set(&way, &value).map_err(refused)?;
+        for entry in entries {
+            let way = way_to(client, &file.document, &entry.name);
+            file.document.set(&way, &entry.value).map_err(refused)?;
+        }
         let (old, new) = (file.old.as_deref(), file.document.text());
+        let is_there = old == Some(new.as_str());
         let diff = edit::diff(Path::new(&shown(&path)), old.unwrap_or_default(), &new);
         let is_written = !is_there && !self.dry_run;
         if is_written {
             Backups::open(globals)?.write(client.name(), &path, old, &new)?;
         }
-        let mut document =
-            json!({"client": client.name(), "file": path, "changed": is_written, "entry": value});
+        let names: Vec<&str> = entries.iter().map(|entry| entry.name.as_str()).collect();
+        let names = if names == [OWN_NAME] { String::new() } else { format!(" ({})", names.join(", ")) };
+        let mut document = json!({"client": client.name(), "file": path, "changed": is_written});
+        match entries {
+            [only] => document["entry"] = only.shown.clone(),
+            several => {
+                let shown = several.iter().map(|entry| (entry.name.clone(), entry.shown.clone()));
+                document["entries"] = Value::Object(shown.collect());
+            }
+        }
         if self.dry_run {
             document["diff"] = json!(diff);
         }
         print::document(globals.format_or(Format::Text), &document, || match (is_there, self.dry_run) {
             (true, _) => format!("{} is connected already: {}", client.title(), shown(&path)),
             (false, true) => diff,
-            (false, false) => format!("Connected {}: {}", client.title(), shown(&path)),
+            (false, false) => format!("Connected {}: {}{names}", client.title(), shown(&path)),
         });
-        if is_written && !globals.quiet && document_is_text(globals) {
-            pegboard::telemetry::tell(&format!("To undo it: pegboard restore {}", client.name()));
+        if is_written && globals.format_or(Format::Text) == Format::Text {
+            remark(globals, &format!("To undo it: pegboard restore {}", client.name()));
         }
         Ok(ExitCode::SUCCESS)
     }
@@ -128,8 +209,4 @@ pub(super) fn own_entry(
                 .hint("leave out --http, and it starts a program instead")
         }),
     }
-}
-
-fn document_is_text(globals: &Globals) -> bool {
-    globals.format_or(Format::Text) == Format::Text
 }

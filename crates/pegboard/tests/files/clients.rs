@@ -131,6 +131,166 @@ fn what_a_client_needs_is_printed_in_its_own_words() {
     ");
 }
 
+const OURS: &str = "
+mcpServers:
+  files: {command: [npx, -y, files-server], args: ['.'], env: {KEY: sk-1, OTHER: '${OTHER}'}}
+  wiki: {url: https://wiki.example.com/mcp, headers: {Authorization: 'Bearer ${WIKI_TOKEN}'}}
+  off: {command: off-server, enabled: false}
+  chat: {url: wss://chat.example.com}
+  home: {command: home-server, args: ['${HOME_OF_IT:-/srv}']}
+restTools:
+  ping: {description: Pings, url: https://example.com/ping}
+toolboxes:
+  dev: {mcpServers: {files: {command: dev-files}}}
+";
+
+#[test]
+fn servers_are_given_back_in_the_words_of_a_client() {
+    let stage = Stage::with("pegboard.yaml", OURS);
+    assert_snapshot!(stage.run("export --to vscode --expand"), @r#"
+    {
+      "servers": {
+        "files": {
+          "type": "stdio",
+          "command": "npx",
+          "args": ["-y", "files-server", "."],
+          "env": {
+            "KEY": "***",
+            "OTHER": "${env:OTHER}"
+          }
+        },
+        "wiki": {
+          "type": "http",
+          "url": "https://wiki.example.com/mcp",
+          "headers": {
+            "Authorization": "***${env:WIKI_TOKEN}"
+          }
+        },
+        "dev-files": {
+          "type": "stdio",
+          "command": "dev-files",
+          "args": []
+        }
+      }
+    }
+    (stderr) chat is left out: VS Code knows no servers that are spoken to over WebSocket
+    home is left out: VS Code cannot be told a default for the variable HOME_OF_IT
+    ping is left out: only Pegboard can do what it does
+    Keys are blotted out here; --write writes them
+    "#);
+}
+
+#[test]
+fn variables_of_ours_are_written_as_a_client_writes_them() {
+    let stage = Stage::with("pegboard.yaml", OURS);
+    assert_snapshot!(stage.run("export --to opencode --expand -q"), @r#"
+    {
+      "mcp": {
+        "files": {
+          "type": "local",
+          "command": ["npx", "-y", "files-server", "."],
+          "enabled": true,
+          "environment": {
+            "KEY": "***",
+            "OTHER": "{env:OTHER}"
+          }
+        },
+        "wiki": {
+          "type": "remote",
+          "url": "https://wiki.example.com/mcp",
+          "enabled": true,
+          "headers": {
+            "Authorization": "***{env:WIKI_TOKEN}"
+          }
+        },
+        "dev-files": {
+          "type": "local",
+          "command": ["dev-files"],
+          "enabled": true
+        }
+      }
+    }
+    (stderr) chat is left out: OpenCode knows no servers that are spoken to over WebSocket
+    home is left out: OpenCode cannot be told a default for the variable HOME_OF_IT
+    ping is left out: only Pegboard can do what it does
+    "#);
+}
+
+#[test]
+fn what_a_client_cannot_be_told_is_left_out() {
+    let stage = Stage::with("pegboard.yaml", OURS);
+    assert_snapshot!(stage.run("export --to codex --expand -q"), @r#"
+    [mcp_servers.files]
+    command = "dev-files"
+    args = []
+    (stderr) files is left out: Codex cannot be told the variable OTHER
+    wiki is left out: Codex cannot be told the variable WIKI_TOKEN
+    chat is left out: Codex knows no servers that are spoken to over WebSocket
+    home is left out: Codex cannot be told a default for the variable HOME_OF_IT
+    ping is left out: only Pegboard can do what it does
+    "#);
+    assert_snapshot!(stage.run("export --to continue --expand -q"), @r#"
+    mcpServers:
+      - name: files
+        type: stdio
+        command: npx
+        args: [-y, files-server, "."]
+        env:
+          KEY: "***"
+          OTHER: ${{ secrets.OTHER }}
+      - name: wiki
+        type: streamable-http
+        url: https://wiki.example.com/mcp
+        requestOptions:
+          headers:
+            Authorization: "***${{ secrets.WIKI_TOKEN }}"
+      - name: dev-files
+        type: stdio
+        command: dev-files
+        args: []
+    (stderr) chat is left out: Continue knows no servers that are spoken to over WebSocket
+    home is left out: Continue cannot be told a default for the variable HOME_OF_IT
+    ping is left out: only Pegboard can do what it does
+    "#);
+}
+
+#[test]
+fn servers_are_written_into_the_file_of_a_client() {
+    let stage = Stage::with("pegboard.yaml", OURS);
+    assert_snapshot!(stage.run("export --to cursor --expand --write"), @"
+    Connected Cursor: ~/.cursor/mcp.json (files, wiki, dev-files)
+    (stderr) chat is left out: Cursor knows no servers that are spoken to over WebSocket
+    home is left out: Cursor cannot be told a default for the variable HOME_OF_IT
+    ping is left out: only Pegboard can do what it does
+    To undo it: pegboard restore cursor
+    ");
+    assert_snapshot!(stage.read("~/.cursor/mcp.json"), @r#"
+    {
+      "mcpServers": {
+        "files": {
+          "command": "npx",
+          "args": ["-y", "files-server", "."],
+          "env": {
+            "KEY": "sk-1",
+            "OTHER": "${env:OTHER}"
+          }
+        },
+        "wiki": {
+          "url": "https://wiki.example.com/mcp",
+          "headers": {
+            "Authorization": "Bearer ${env:WIKI_TOKEN}"
+          }
+        },
+        "dev-files": {
+          "command": "dev-files",
+          "args": []
+        }
+      }
+    }
+    "#);
+    assert_snapshot!(stage.run("restore cursor"), @"Removed ~/.cursor/mcp.json, which was not there before");
+}
+
 #[cfg(unix)]
 #[test]
 fn a_program_that_the_shell_finds_is_called_by_its_name() {

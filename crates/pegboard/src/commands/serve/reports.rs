@@ -4,7 +4,6 @@ use std::collections::HashMap;
 use std::convert::Infallible;
 use std::time::Duration;
 
-use pegboard::duration::HumanDuration;
 use pegboard::provider::ServerState;
 use pegboard::runtime::Runtime;
 use pegboard::runtime::event::Event;
@@ -12,6 +11,8 @@ use pegboard::telemetry::tell;
 use tokio::sync::broadcast::Receiver;
 use tokio::sync::broadcast::error::RecvError;
 use tokio::time::Instant;
+
+use crate::cli::words;
 
 /// How wide the names of servers are.
 const NAME_WIDTH: usize = 24;
@@ -106,12 +107,11 @@ impl Reports {
 }
 
 fn came_up(name: &str, n_tools: usize, took: Option<Duration>) -> String {
-    let s = if n_tools == 1 { "" } else { "s" };
     let took = took.map(|took| {
         let millis = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
-        format!("  {}", HumanDuration::from(Duration::from_millis(millis)))
+        format!("  {}", words::took(millis))
     });
-    format!("✓ {name:<NAME_WIDTH$}  {n_tools} tool{s}{}", took.unwrap_or_default())
+    format!("✓ {name:<NAME_WIDTH$}  {}{}", words::count(n_tools as u64, "tool"), took.unwrap_or_default())
 }
 
 /// Cause and remedy, in two lines.
@@ -137,7 +137,7 @@ mod tests {
             ),
         ];
         insta::assert_snapshot!(lines.join("\n"), @r"
-        ✓ dev/github                21 tools  340ms
+        ✓ dev/github                21 tools  340 ms
         ✓ dev/clock                 1 tool
         ✗ dev/jira                  it exited with 127: uvx: not found
           help: Install uv, or set command for jira.
