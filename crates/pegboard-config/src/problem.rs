@@ -26,6 +26,8 @@ pub struct Problem {
     pub message: String,
     /// What to do.
     pub help: Option<String>,
+    /// The variable that is not set, if that is what is wrong: not with the file, but with where it is read.
+    pub needs: Option<String>,
     pub(crate) snippet: Snippet,
 }
 

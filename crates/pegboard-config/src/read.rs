@@ -58,6 +58,14 @@ pub(crate) struct Part {
     pub(crate) is_wrong: bool,
 }
 
+/// What is said of a place.
+struct Said {
+    message: String,
+    help: Option<String>,
+    /// The variable that is not set, if that is what is wrong.
+    needs: Option<String>,
+}
+
 /// What becomes of variables that are not set.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Missing {
@@ -122,25 +130,34 @@ impl<'r> Reader<'r> {
         message: impl Into<String>,
         help: Option<String>,
     ) {
+        self.tell_error((span, path), Said { message: message.into(), help, needs: None });
+    }
+
+    fn tell_error(&mut self, at: (Span, &Path), said: Said) {
         if let Some(part) = &mut self.part {
             part.is_wrong = true;
-            self.tell_part(Severity::Error, (span, path), message.into(), help);
+            self.tell_part(Severity::Error, at, said);
         } else {
-            self.error_of_file(span, path, message.into(), help);
+            self.tell_of_file(at, said);
         }
     }
 
     /// Tells an error that no part of the file can be left out for.
     pub(crate) fn error_of_file(&mut self, span: Span, path: &Path, message: String, help: Option<String>) {
+        self.tell_of_file((span, path), Said { message, help, needs: None });
+    }
+
+    fn tell_of_file(&mut self, at: (Span, &Path), said: Said) {
         if self.of_file.len() < MAX_PROBLEMS {
-            let problem = self.problem(Severity::Error, (span, path), message, help);
+            let problem = self.problem(Severity::Error, at, said);
             self.of_file.push(problem);
         }
     }
 
     /// Tells a warning.
     pub(crate) fn warn(&mut self, span: Span, path: &Path, message: impl Into<String>, help: Option<String>) {
-        self.tell_part(Severity::Warning, (span, path), message.into(), help);
+        let said = Said { message: message.into(), help, needs: None };
+        self.tell_part(Severity::Warning, (span, path), said);
     }
 
     /// Tells a key that nobody knows, with the one that was probably meant. Remarks may stand anywhere.
@@ -295,7 +312,8 @@ impl<'r> Reader<'r> {
             let place = written
                 .find(&text[fault.range.clone()])
                 .map_or(span, |at| span.beside(span.start + at, span.start + at + fault.range.len()));
-            self.error(place, path, fault.message, Some(fault.help));
+            let said = Said { message: fault.message, help: Some(fault.help), needs: fault.needs };
+            self.tell_error((place, path), said);
         }
         (filled.text, origin)
     }
@@ -388,24 +406,19 @@ impl<'r> Reader<'r> {
         }
     }
 
-    fn tell_part(&mut self, severity: Severity, at: (Span, &Path), message: String, help: Option<String>) {
+    fn tell_part(&mut self, severity: Severity, at: (Span, &Path), said: Said) {
         let n_told = self.of_parts.len() + self.part.as_ref().map_or(0, |part| part.problems.len());
         if n_told < MAX_PROBLEMS {
-            let problem = self.problem(severity, at, message, help);
+            let problem = self.problem(severity, at, said);
             self.part.as_mut().map_or(&mut self.of_parts, |part| &mut part.problems).push(problem);
         }
     }
 
-    fn problem(
-        &self,
-        severity: Severity,
-        (span, path): (Span, &Path),
-        message: String,
-        help: Option<String>,
-    ) -> Problem {
+    fn problem(&self, severity: Severity, (span, path): (Span, &Path), said: Said) -> Problem {
         let text = self.text(span);
         let path = text.written_way(span).unwrap_or_else(|| text.label.join(path));
-        text.problem(severity, (span, path.to_string()), message, help)
+        let Said { message, help, needs } = said;
+        Problem { needs, ..text.problem(severity, (span, path.to_string()), message, help) }
     }
 }
 

@@ -179,7 +179,7 @@ impl Text {
             Medium::File => (snippet.line, snippet.column),
             Medium::Setting => (0, 0),
         };
-        Problem { severity, file: self.path.clone(), line, column, path, message, help, snippet }
+        Problem { severity, file: self.path.clone(), line, column, path, message, help, needs: None, snippet }
     }
 
     /// The line of a place, to be shown.

@@ -20,6 +20,15 @@ fn a_variable_that_is_not_set_disables_its_server_alone() {
 }
 
 #[test]
+fn a_variable_that_is_not_set_is_told_apart_from_what_is_wrong() {
+    let text = r#"{"mcpServers": {"a": {"command": 7, "env": {"K": "${UNSET}", "L": "${file:nowhere}"}}}}"#;
+    let configuration = load_text("pegboard.json", text).unwrap();
+    let needs: Vec<Option<&str>> =
+        configuration.problems.iter().map(|problem| problem.needs.as_deref()).collect();
+    assert_eq!(needs, [None, Some("UNSET"), None], "{:?}", configuration.problems);
+}
+
+#[test]
 fn a_variable_that_a_description_needs_refuses_the_file() {
     for (name, path) in [
         ("pegboard.json", "toolboxes.t.description"),
