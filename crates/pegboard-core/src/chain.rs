@@ -20,6 +20,7 @@ mod source;
 mod step;
 mod tool;
 
+pub use check::{Flaw, FlawPlace};
 pub use path::{InvalidPath, Path};
 pub use source::{Absent, Condition, InvalidSource, Source, Template};
 pub use step::{ChainStep, OnPartial};
@@ -188,6 +189,7 @@ pub struct ChainSpec {
     #[serde(default, skip_serializing_if = "Semantics::is_full")]
     pub semantics: Semantics,
     /// What it does, in order.
+    #[schemars(length(min = 1))]
     pub steps: Vec<ChainStep>,
 }
 

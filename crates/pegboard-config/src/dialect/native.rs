@@ -2,7 +2,7 @@
 //! holds for all.
 
 use indexmap::IndexMap;
-use pegboard_core::chain::ChainSpec;
+use pegboard_core::chain::{ChainSpec, Flaw, FlawPlace};
 use pegboard_core::id::{ToolName, ToolboxName};
 use pegboard_core::settings::RuntimeSettings;
 use pegboard_core::settings::gateway::{Expose, GatewaySettings};
@@ -246,9 +246,34 @@ fn read_chain(reader: &mut Reader<'_>, entry: &Entry, way: &Path, toolbox: &mut 
     if toolbox.chains.contains_key(&entry.key) {
         reader.error(entry.key_span, &way, "the toolbox has a chain of this name", None);
     }
+    if let Some(spec) = spec.as_ref().filter(|_| !reader.is_part_wrong()) {
+        for flaw in spec.flaws() {
+            tell_flaw(reader, &entry.value, &way, flaw);
+        }
+    }
     let part = reader.end_part(&way);
     if let Some(spec) = spec.filter(|_| !part.is_wrong) {
         toolbox.chains.insert(entry.key.clone(), ChainSpec { name: Some(entry.key.clone()), ..spec });
+    }
+}
+
+/// Tells where a chain is written for what it can never work.
+fn tell_flaw(reader: &mut Reader<'_>, chain: &Node, way: &Path, flaw: Flaw) {
+    let Flaw { place, text } = flaw;
+    match place {
+        FlawPlace::Chain => reader.error(chain.span, way, format!("the chain {text}"), None),
+        FlawPlace::Output => {
+            let span = chain.get("output").unwrap_or(chain).span;
+            reader.error(span, &way.key("output"), text, None);
+        }
+        FlawPlace::Step(index) => {
+            let step = match chain.get("steps").map(|steps| &steps.value) {
+                Some(Value::List(steps)) => steps.get(index),
+                _ => None,
+            };
+            let way = way.key("steps").step(Step::Index(index));
+            reader.error(step.unwrap_or(chain).span, &way, text, None);
+        }
     }
 }
 

@@ -408,3 +408,24 @@ fn a_file_that_is_not_there_is_told() {
 fn a_folder_is_no_file() {
     assert_snapshot!(told("bad/."), @r#".: this is a folder. Name the file in it"#);
 }
+
+#[test]
+fn a_chain_that_can_never_work_is_left_out_and_shown() {
+    assert_snapshot!(told("bad/pegboard.flaws.yaml"), @r#"
+    pegboard.flaws.yaml Yaml Native
+    default: Default toolbox
+      chain fine: 1 steps
+    error[config_invalid]: pegboard.flaws.yaml:2:10  chains.empty
+       2 |   empty: {steps: []}
+         |          ^^^^^^^^^^^ the chain has no steps
+    error[config_invalid]: pegboard.flaws.yaml:6:13  chains.report.output
+       6 |     output: 'answer['
+         |             ^^^^^^^^^ a bracket must hold an index or a quoted name, like [0] or ["name"]
+    error[config_invalid]: pegboard.flaws.yaml:8:9  chains.report.steps[0]
+       8 |       - {tool: ask, with: {question: town}, as: answer}
+         |         ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^ 'town' for 'question' can never be in the context
+    error[config_invalid]: pegboard.flaws.yaml:9:9  chains.report.steps[1]
+       9 |       - {tool: write, with: {text: answer}, concurrency: 0}
+         |         ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^ concurrency must be from 1 to 64
+    "#);
+}

@@ -1,6 +1,7 @@
 //! What can be said of a chain before it runs: every tool exists, and every source can resolve.
 
 use std::collections::{HashMap, HashSet};
+use std::fmt;
 use std::sync::Arc;
 
 use serde_json::Value;
@@ -20,53 +21,118 @@ pub(super) const MAX_CONCURRENCY: usize = 64;
 /// How many steps a chain may have.
 const MAX_STEPS: usize = 1_000;
 
+/// Something for which a chain can never work, whatever its input is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Flaw {
+    /// What it is about.
+    pub place: FlawPlace,
+    /// What is wrong.
+    pub text: String,
+}
+
+/// What a flaw is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FlawPlace {
+    /// All of the chain.
+    Chain,
+    /// What it gives back.
+    Output,
+    /// The step with this number, from 0.
+    Step(usize),
+}
+
+impl fmt::Display for Flaw {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { place, text } = self;
+        match place {
+            FlawPlace::Chain => write!(f, "Chain {text}."),
+            FlawPlace::Output => write!(f, "output: {text}"),
+            FlawPlace::Step(index) => write!(f, "Step {index}: {text}."),
+        }
+    }
+}
+
+impl ChainSpec {
+    /// What is wrong with the chain whatever its tools are: no tool is looked for.
+    ///
+    /// ```
+    /// use pegboard_core::chain::{ChainSpec, FlawPlace};
+    ///
+    /// let spec: ChainSpec = serde_json::from_str(r#"{"steps": [
+    ///     {"tool": "ask", "as": "answer"},
+    ///     {"tool": "write", "with": {"text": "answer["}}
+    /// ]}"#)?;
+    /// let flaws = spec.flaws();
+    /// assert_eq!((flaws.len(), flaws[0].place), (1, FlawPlace::Step(1)));
+    /// # Ok::<(), serde_json::Error>(())
+    /// ```
+    pub fn flaws(&self) -> Vec<Flaw> {
+        flaws(self, None, None)
+    }
+}
+
 /// The verdict on a chain, for any input or for the one at hand.
 pub(super) fn verdict(
     spec: &ChainSpec,
     tools: &dyn Invoker,
     at_hand: Option<(&Value, ExecuteOptions)>,
 ) -> ValidationResult {
-    let n_steps = spec.steps.len();
-    if n_steps == 0 {
-        return ValidationResult::of(vec![Violation::plain("Chain has no steps.")]);
-    }
-    if n_steps > MAX_STEPS {
-        let text = format!("Chain has {n_steps} steps; at most {MAX_STEPS} are allowed.");
-        return ValidationResult::of(vec![Violation::plain(text)]);
-    }
-    let (input, options) = at_hand.unzip();
+    let flaws = flaws(spec, Some(tools), at_hand);
+    let is_whole = flaws.iter().any(|flaw| flaw.place == FlawPlace::Chain);
     let mut found = Vec::new();
-    if let Some(input) = input {
+    if let Some((input, _)) = at_hand.filter(|_| !is_whole) {
         found.extend(spec.input_schema.check(input).errors);
     }
-    let entries: Vec<_> = spec.steps.iter().map(|step| tools.find(&step.tool_name)).collect();
+    found.extend(flaws.iter().map(|flaw| Violation::plain(flaw.to_string())));
+    let problem = spec.input_schema.problem().filter(|_| !is_whole);
+    let warnings = problem.map(str::to_owned).into_iter().collect();
+    ValidationResult { warnings, ..ValidationResult::of(found) }
+}
+
+/// All that is wrong with a chain, as far as its tools are known.
+fn flaws(
+    spec: &ChainSpec,
+    tools: Option<&dyn Invoker>,
+    at_hand: Option<(&Value, ExecuteOptions)>,
+) -> Vec<Flaw> {
+    let n_steps = spec.steps.len();
+    let of_chain = |text: String| vec![Flaw { place: FlawPlace::Chain, text }];
+    if n_steps == 0 {
+        return of_chain("has no steps".to_owned());
+    }
+    if n_steps > MAX_STEPS {
+        return of_chain(format!("has {n_steps} steps; at most {MAX_STEPS} are allowed"));
+    }
+    let mut found = Vec::new();
+    let find = |step: &ChainStep| tools.and_then(|tools| tools.find(&step.tool_name));
+    let entries: Vec<_> = spec.steps.iter().map(find).collect();
     for (index, (step, entry)) in spec.steps.iter().zip(&entries).enumerate() {
-        if step.tool_name.is_empty() {
-            found.push(Violation::plain(format!("Step {index}: tool_name is empty.")));
-        } else if entry.is_none() {
-            found.push(Violation::plain(format!(
-                "Step {index}: tool '{}' not found in registry.",
-                step.tool_name
-            )));
-        }
+        let text = if step.tool_name.is_empty() {
+            "tool_name is empty".to_owned()
+        } else if tools.is_some() && entry.is_none() {
+            format!("tool '{}' not found in registry", step.tool_name)
+        } else {
+            continue;
+        };
+        found.push(Flaw { place: FlawPlace::Step(index), text });
     }
     if let Some(problem) = spec.output.as_ref().and_then(Path::problem) {
-        found.push(Violation::plain(format!("output: {problem}")));
+        found.push(Flaw { place: FlawPlace::Output, text: problem.to_string() });
     }
     if spec.semantics == Semantics::Full {
+        let (input, options) = at_hand.unzip();
         let keeps_going = options.is_some_and(|options| !options.stop_on_failure);
         let mut check = Check { spec, known: Known::at_start(spec, input, keeps_going), found };
         check.steps(&entries);
         found = check.found;
     }
-    let warnings = spec.input_schema.problem().map(str::to_owned).into_iter().collect();
-    ValidationResult { warnings, ..ValidationResult::of(found) }
+    found
 }
 
 struct Check<'c> {
     spec: &'c ChainSpec,
     known: Known<'c>,
-    found: Vec<Violation>,
+    found: Vec<Flaw>,
 }
 
 impl<'c> Check<'c> {
@@ -149,7 +215,7 @@ impl<'c> Check<'c> {
     }
 
     fn report(&mut self, index: usize, problem: &str) {
-        self.found.push(Violation::plain(format!("Step {index}: {problem}.")));
+        self.found.push(Flaw { place: FlawPlace::Step(index), text: problem.to_owned() });
     }
 }
 
