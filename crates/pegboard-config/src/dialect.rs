@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use crate::path::Path as Way;
-use crate::read::Reader;
+use crate::read::{Reader, Strictness};
 use crate::tree::{Node, Span};
 
 mod agents;
@@ -76,6 +76,8 @@ pub enum Dialect {
     OpenApi,
     /// An agent, which is its prompt and a header before it.
     Agent,
+    /// One chain.
+    Chain,
 }
 
 /// What is known about a file beside what is in it.
@@ -89,7 +91,7 @@ pub(crate) struct Place<'p> {
 
 impl Dialect {
     /// Every dialect.
-    pub const ALL: [Self; 22] = [
+    pub const ALL: [Self; 23] = [
         Self::Native,
         Self::Workbench,
         Self::McpServers,
@@ -112,6 +114,7 @@ impl Dialect {
         Self::DockerCatalog,
         Self::OpenApi,
         Self::Agent,
+        Self::Chain,
     ];
 
     /// The dialect of a file: by what is in it, and by its name only where that leaves it open.
@@ -153,12 +156,18 @@ impl Dialect {
             Self::DockerCatalog => "Docker catalogue",
             Self::OpenApi => "OpenAPI",
             Self::Agent => "agent",
+            Self::Chain => "chain",
         }
     }
 
     /// What its root is called in messages.
     pub(crate) fn label(self) -> Way {
         if self == Self::Workbench { Way::default().key("config") } else { Way::default() }
+    }
+
+    /// What becomes of a key that nobody knows in a file of it. What only we read is ours, whatever it is called.
+    pub(crate) fn strictness(self, path: &Path, root: &Node) -> Strictness {
+        if self == Self::Chain || is_ours(path, root) { Strictness::Strict } else { Strictness::Lenient }
     }
 
     /// Whether its words are others than ours.
@@ -174,6 +183,7 @@ impl Dialect {
             (Self::Workbench, _) => workbench::translate(root, remarks),
             (Self::FastMcp, _) => single::translate_fastmcp(&root, place.path, remarks),
             (Self::OpenApi, _) => single::translate_openapi(&root, place.path),
+            (Self::Chain, _) => single::translate_chain(root, place.path),
             (Self::Registry, _) => registry::translate(&root, remarks),
             (Self::AgentGateway, Some(words)) => gateway::translate(words, &root, remarks),
             (Self::DockerCatalog, Some(words)) => catalogue::translate(words, &root, remarks),
@@ -184,7 +194,7 @@ impl Dialect {
 }
 
 /// Whether a file says that it is ours, by its name or in its first words.
-pub(crate) fn is_ours(path: &Path, root: &Node) -> bool {
+fn is_ours(path: &Path, root: &Node) -> bool {
     is_named(path, "pegboard") || root.get("pegboard").is_some()
 }
 

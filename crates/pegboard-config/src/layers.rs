@@ -14,7 +14,7 @@ use crate::error::ConfigurationError;
 use crate::inputs::WantedInput;
 use crate::problem::{Problem, Severity};
 use crate::read::{self, Reader};
-use crate::source::{Format, Medium, Source, Strictness, Text};
+use crate::source::{Format, Medium, Source, Text};
 use crate::tree::{self, Node, Parsed, Span, Twin, Value};
 
 mod merge;
@@ -320,8 +320,7 @@ impl Stack {
         self.twins.extend(twins);
         text.veil(&root);
         let dialect = Dialect::of(path, &root);
-        text.strictness =
-            if dialect::is_ours(path, &root) { Strictness::Strict } else { Strictness::Lenient };
+        text.strictness = dialect.strictness(path, &root);
         text.label = dialect.label();
         self.sources.push(Source { path: path.to_owned(), format, dialect });
         if root.entries().is_none() {

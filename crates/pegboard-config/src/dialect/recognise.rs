@@ -50,6 +50,9 @@ pub(super) fn recognise(path: &Path, root: &Node) -> Option<Dialect> {
     if root.get("extensions").is_some_and(are_extensions) {
         return Some(Dialect::Goose);
     }
+    if root.get("steps").and_then(items).is_some_and(|steps| has("chain") || steps.iter().any(is_step)) {
+        return Some(Dialect::Chain);
+    }
     if is_object("source") && (has("deployment") || has("environment") || says(root, "fastmcp")) {
         return Some(Dialect::FastMcp);
     }
@@ -132,6 +135,11 @@ fn of_mcp(root: &Node, mcp: &Node) -> Option<Dialect> {
 /// Whether the address of its schema says whose a file is.
 fn says(root: &Node, word: &str) -> bool {
     root.get("$schema").and_then(as_text).is_some_and(|schema| schema.contains(word))
+}
+
+/// Whether a node calls a tool in a chain.
+fn is_step(node: &Node) -> bool {
+    ["tool", "tool_name"].iter().any(|key| node.get(key).is_some())
 }
 
 fn is_server(node: &Node) -> bool {

@@ -1,4 +1,4 @@
-//! Files that are about one thing alone: a server in Python, a web service, or an agent.
+//! Files that are about one thing alone: a server in Python, a web service, a chain, or an agent.
 
 use std::path::Path;
 
@@ -50,6 +50,18 @@ pub(super) fn translate_openapi(root: &Node, path: &Path) -> Node {
     let spec = map(span, vec![entry("spec", span, text(span, file))]);
     let service = entry(plain_name(&name), title.map_or(span, |title| title.span), spec);
     map(span, vec![entry("openapiSpecs", span, map(span, vec![service]))])
+}
+
+/// A chain under its name, or under that of its file.
+pub(super) fn translate_chain(root: Node, path: &Path) -> Node {
+    let span = root.span;
+    let named = root.entry("chain").or_else(|| root.entry("name"));
+    let named = named.and_then(|named| Some((as_text(&named.value)?.to_owned(), named.value.span)));
+    let (name, place) = named.unwrap_or_else(|| {
+        let name = plain_name(&path.file_stem().unwrap_or_default().to_string_lossy());
+        (name, span.beside(span.start, span.start))
+    });
+    map(span, vec![entry("chains", span, map(span, vec![entry(name, place, root)]))])
 }
 
 /// Whether a file is an agent: by its ending, or by its header where others end like that, too.

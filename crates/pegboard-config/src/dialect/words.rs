@@ -301,9 +301,12 @@ const CATALOGUE: Words =
 /// The words of a dialect; `None` for those that have no servers with words of their own.
 pub(super) fn words(dialect: Dialect) -> Option<Words> {
     let row = match dialect {
-        Dialect::Native | Dialect::Workbench | Dialect::OpenApi | Dialect::FastMcp | Dialect::Agent => {
-            return None;
-        }
+        Dialect::Native
+        | Dialect::Workbench
+        | Dialect::OpenApi
+        | Dialect::FastMcp
+        | Dialect::Agent
+        | Dialect::Chain => return None,
         Dialect::McpServers => SERVERS,
         Dialect::Bare => Words { ways: &[&[]], ..SERVERS },
         Dialect::ClaudeCode => Words { root: Root::Program, ..SERVERS },

@@ -429,3 +429,15 @@ fn a_chain_that_can_never_work_is_left_out_and_shown() {
          |         ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^ concurrency must be from 1 to 64
     "#);
 }
+
+#[test]
+fn a_file_with_one_chain_is_ours_whatever_it_is_called() {
+    assert_snapshot!(told("bad/chain.yaml"), @"
+    chain.yaml Yaml Chain
+    default: Default toolbox
+    error[config_invalid]: chain.yaml:3:17  steps[0].wiht
+       3 |   - {tool: ask, wiht: {question: town}}
+         |                 ^^^^ unknown setting
+      help: did you mean with?
+    ");
+}

@@ -1,7 +1,7 @@
 //! Files that are right.
 
 use insta::assert_snapshot;
-use pegboard_config::RestEntry;
+use pegboard_config::{Dialect, RestEntry};
 use pegboard_core::settings::cache::{CacheBackend, CacheSettings};
 use pegboard_core::settings::telemetry::LogFormat;
 use pegboard_core::settings::{Judge, StartRule};
@@ -137,6 +137,22 @@ fn a_toolbox_may_say_that_its_tools_are_listed() {
     assert_eq!(gateway.listed.iter().map(ToString::to_string).collect::<Vec<_>>(), ["dev"]);
     let refused = load_text("pegboard.json", r#"{"toolboxes": {"dev": {"expose": "agent"}}}"#).unwrap_err();
     assert_eq!(refused.problems()[0].message, "a toolbox is flat or meta");
+}
+
+#[test]
+fn a_chain_in_a_file_of_its_own_is_called_after_itself_or_its_file() {
+    let steps = "steps: [{tool: ask, as: answer}, {tool: write, with: {text: answer}}]";
+    for (name, text, expected) in [
+        ("a.yaml", format!("chain: report\n{steps}"), "report"),
+        ("a.yaml", format!("name: report\n{steps}"), "report"),
+        ("weekly report.yaml", steps.to_owned(), "weekly-report"),
+    ] {
+        let configuration = load_text(name, &text).unwrap();
+        let chains = &configuration.toolboxes["default"].chains;
+        assert_eq!(configuration.sources[0].dialect, Dialect::Chain);
+        assert_eq!((chains.len(), chains[expected].steps.len()), (1, 2), "{name}: {text}");
+        assert!(configuration.problems.is_empty(), "{:?}", configuration.problems);
+    }
 }
 
 #[test]
