@@ -32,3 +32,4 @@ mod visit;
 mod warming;
 
 pub use gateway::{Gateway, ProfileError, Views};
+pub use meta::meta_tools;

@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 
 use super::MetaTool;
 use crate::result;
-use crate::surface::{Answering, Viewer};
+use crate::surface::Answering;
 use crate::visit::Visit;
 use entry::{compact, full};
 use find::{Finder, Missing};
@@ -76,7 +76,7 @@ impl MetaTool for GetTools {
         "get_tools"
     }
 
-    fn listed(&self, _viewer: &Viewer<'_>) -> Option<RawJson> {
+    fn definition(&self, _caller: &Caller) -> Option<RawJson> {
         Some(DEFINITION.clone())
     }
 

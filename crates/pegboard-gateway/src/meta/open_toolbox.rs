@@ -5,13 +5,14 @@ use std::sync::LazyLock;
 use futures_util::future::{FutureExt, ready};
 use pegboard_core::error::{CallError, ErrorKind, NotFound};
 use pegboard_json::RawJson;
+use pegboard_runtime::Caller;
 use serde_json::json;
 
 use super::MetaTool;
 use super::input::{Problems, said};
 use crate::pretty::pretty;
 use crate::result;
-use crate::surface::{Answering, Viewer};
+use crate::surface::Answering;
 use crate::visit::Visit;
 
 /// Makes the servers of a toolbox ready, and lists their tools.
@@ -39,7 +40,7 @@ impl MetaTool for OpenToolbox {
         "open_toolbox"
     }
 
-    fn listed(&self, _viewer: &Viewer<'_>) -> Option<RawJson> {
+    fn definition(&self, _caller: &Caller) -> Option<RawJson> {
         Some(DEFINITION.clone())
     }
 

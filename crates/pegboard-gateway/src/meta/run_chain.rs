@@ -4,10 +4,11 @@ use futures_util::future::FutureExt;
 use pegboard_core::arguments::Arguments;
 use pegboard_core::call::{Call, Invoker};
 use pegboard_json::RawJson;
+use pegboard_runtime::Caller;
 
 use super::MetaTool;
 use crate::result;
-use crate::surface::{Answering, Viewer};
+use crate::surface::Answering;
 use crate::visit::Visit;
 
 /// Tools one after another; the runtime carries them out.
@@ -18,8 +19,8 @@ impl MetaTool for RunChain {
         "run_chain"
     }
 
-    fn listed(&self, viewer: &Viewer<'_>) -> Option<RawJson> {
-        viewer.caller.find("run_chain").map(|entry| entry.definition())
+    fn definition(&self, caller: &Caller) -> Option<RawJson> {
+        caller.find("run_chain").map(|entry| entry.definition())
     }
 
     fn call(&self, visit: Visit, arguments: RawJson) -> Answering {

@@ -4,6 +4,7 @@ use futures_util::future::FutureExt;
 use pegboard_core::arguments::Arguments;
 use pegboard_core::call::{Call, Invoker};
 use pegboard_json::RawJson;
+use pegboard_runtime::Caller;
 
 use super::MetaTool;
 use crate::result;
@@ -18,14 +19,17 @@ impl MetaTool for ToolOutput {
         "tool_output"
     }
 
+    fn definition(&self, caller: &Caller) -> Option<RawJson> {
+        caller.find("tool_output").map(|entry| entry.definition())
+    }
+
     fn listed(&self, viewer: &Viewer<'_>) -> Option<RawJson> {
         let is_of_use = match viewer.life {
             Life::Session => viewer.caller.has_stored_output(),
             // Its list must not change after a call, so the tool is there before there is anything to read.
             Life::Stateless => viewer.caller.runtime().may_store_outputs(),
         };
-        let entry = if is_of_use { viewer.caller.find("tool_output") } else { None };
-        entry.map(|entry| entry.definition())
+        if is_of_use { self.definition(viewer.caller) } else { None }
     }
 
     fn call(&self, visit: Visit, arguments: RawJson) -> Answering {

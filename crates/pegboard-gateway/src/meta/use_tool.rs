@@ -8,12 +8,13 @@ use pegboard_core::call::{Call, Ended};
 use pegboard_core::error::{CallError, ErrorKind, NotFound};
 use pegboard_core::id::{ServerName, ToolId, ToolName, ToolboxName};
 use pegboard_json::RawJson;
+use pegboard_runtime::Caller;
 use serde_json::json;
 
 use super::MetaTool;
 use super::input::{Problems, said};
 use crate::result;
-use crate::surface::{Answering, Viewer};
+use crate::surface::Answering;
 use crate::visit::Visit;
 
 /// Calls a tool of an open toolbox by its identity.
@@ -53,7 +54,7 @@ impl MetaTool for UseTool {
         "use_tool"
     }
 
-    fn listed(&self, _viewer: &Viewer<'_>) -> Option<RawJson> {
+    fn definition(&self, _caller: &Caller) -> Option<RawJson> {
         Some(DEFINITION.clone())
     }
 
