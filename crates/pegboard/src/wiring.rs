@@ -34,10 +34,12 @@ use crate::telemetry::{Log, Telemetry};
 use agents::Thinking;
 
 pub mod agents;
+mod check;
 mod kept;
 mod openapi;
 mod rest;
 
+pub use check::{Looked, check};
 use kept::Kept;
 
 /// How many secrets of configurations that do not run any more are remembered, the newest.
@@ -127,15 +129,8 @@ pub async fn start(
     let metrics = Arc::new(Metrics::new(Limits::default()));
     let stores = Stores::open(surroundings.state.as_deref(), &configuration.cache).await;
     let workshop = Workshop {
-        pool: Pool::new(surroundings.servers),
-        catalogue: Arc::clone(&stores.catalogue),
-        clock: WallClock::start(),
-        unusable: Kept::default(),
-        rest: rest::Workbench::default(),
-        agents: agents::Workbench::default(),
-        services: openapi::Services::default(),
         otherwise: surroundings.otherwise,
-        embedded: Kept::default(),
+        ..Workshop::new(surroundings.servers, Arc::clone(&stores.catalogue))
     };
     let secrets = Secrets::default();
     let known = secrets.learn(&configuration.secrets, telemetry);
@@ -229,6 +224,20 @@ struct Workshop {
 }
 
 impl Workshop {
+    fn new(servers: PoolOptions, catalogue: Arc<dyn CatalogueStore>) -> Self {
+        Self {
+            pool: Pool::new(servers),
+            catalogue,
+            clock: WallClock::start(),
+            unusable: Kept::default(),
+            rest: rest::Workbench::default(),
+            agents: agents::Workbench::default(),
+            services: openapi::Services::default(),
+            otherwise: None,
+            embedded: Kept::default(),
+        }
+    }
+
     /// What a configuration comes to: what is to run, and how clients are to see it. Its secrets are left out.
     async fn plan(&self, configuration: Configuration) -> (Plan, GatewaySettings) {
         let Configuration { settings, gateway, toolboxes, providers, sources, .. } = configuration;

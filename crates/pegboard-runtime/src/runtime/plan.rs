@@ -13,6 +13,7 @@ use pegboard_core::store::StoreError;
 use super::DEFAULT_TOOLBOX;
 use crate::chains::PublishedChains;
 use crate::queues::DEFAULT_QUEUE;
+use crate::requests::ServerId;
 use crate::toolbox::{Server, Toolbox, Toolboxes};
 
 /// The server of chains.
@@ -146,12 +147,28 @@ impl Plan {
         self
     }
 
+    /// Why no runtime can start with it, without starting one; `None` if one can.
+    ///
+    /// ```
+    /// use pegboard_runtime::Plan;
+    ///
+    /// assert!(Plan::new().toolbox("math", "Numbers").problem().is_none());
+    /// assert!(Plan::new().toolbox("math", "Numbers").toolbox("math", "Sums").problem().is_some());
+    /// ```
+    pub fn problem(&self) -> Option<StartError> {
+        self.problem.clone().or_else(|| check_queues(&self.toolboxes, &self.settings).err())
+    }
+
+    /// Its servers, in order, and where the tools of each come from.
+    pub fn providers(&self) -> impl Iterator<Item = (ServerId, Arc<dyn Provider>)> {
+        self.toolboxes.servers().map(|(place, server)| (place, server.provider))
+    }
+
     /// The plan, if it can be carried out, and what is never written down.
     pub(super) fn check(self) -> Result<(Layout, Vec<String>), StartError> {
-        if let Some(problem) = self.problem {
+        if let Some(problem) = self.problem() {
             return Err(problem);
         }
-        check_queues(&self.toolboxes, &self.settings)?;
         let name_limit = self.settings.tool_name_max_length.clamp(20, 200);
         let settings = Arc::new(RuntimeSettings { tool_name_max_length: name_limit, ..self.settings });
         Ok((Layout { settings, toolboxes: self.toolboxes, chains: self.chains }, self.secrets))
