@@ -29,6 +29,7 @@ mod status;
 mod talk;
 mod tools;
 mod trace;
+pub(crate) mod validate;
 pub(crate) mod version;
 
 /// The session that the calls of this command belong to, so that what they leave behind can be read back.

@@ -11,7 +11,7 @@ use cli::{EXIT_CODES, Failure, Globals};
 use commands::asking::Asking;
 use commands::{
     add, agent_help, completions, doctor, enable, export, import, init, man, openapi, restore, rm, run,
-    serve, version,
+    serve, validate, version,
 };
 
 mod cli;
@@ -70,6 +70,8 @@ enum Command {
     },
     /// Check everything that the configuration names, and say what to do where something does not work
     Doctor(doctor::Doctor),
+    /// Check configurations without starting anything, and say where their values are from
+    Validate(validate::Validate),
     /// Show which tools an OpenAPI document comes to, and which of its operations are none
     Openapi(openapi::Openapi),
     /// Print what a shell needs to complete commands
@@ -133,6 +135,8 @@ fn main() -> ExitCode {
         Command::Man(pages) => pages.run(),
         Command::AgentHelp => agent_help::run(),
         Command::Version => version::run(globals),
+        // Whatever is wrong is what it tells.
+        Command::Validate(validate) => observed(globals, "off", async |_| validate.run(globals).await),
         Command::Openapi(openapi) => observed(globals, "error", async |_| openapi.run(globals).await),
         // What goes wrong on the way is told as it happens.
         Command::Run(run) | Command::Agent { command: AgentCommand::Run(run) } => run.run(globals),

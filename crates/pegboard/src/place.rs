@@ -105,6 +105,11 @@ impl Wanted {
         survey_layers(Path::new("the configuration"), &self.layers()?, &environment)
     }
 
+    /// Reads another source, and nothing but that.
+    pub(crate) fn read_alone(&self, source: &Path) -> Result<Configuration, ConfigurationError> {
+        config::load_spec(&spec(source, &self.folder)?, &self.around())
+    }
+
     /// Every file that could say something, there or not.
     pub(crate) fn candidates(&self) -> Vec<PathBuf> {
         if self.specs.is_empty() {

@@ -210,16 +210,7 @@ impl Failure {
             error.insert("details".to_owned(), json!(self.0.details));
         }
         if !self.0.problems.is_empty() {
-            let problems = self.0.problems.iter().map(|problem| {
-                json!({
-                    "file": problem.file,
-                    "line": problem.line,
-                    "column": problem.column,
-                    "path": problem.path,
-                    "message": problem.message,
-                    "hint": problem.help,
-                })
-            });
+            let problems = self.0.problems.iter().map(problem_document);
             error.insert("problems".to_owned(), problems.collect());
         }
         json!({"error": error})
@@ -233,6 +224,18 @@ impl Failure {
         }
         self.0.exit.into()
     }
+}
+
+/// What is wrong inside a file, for a program.
+pub(crate) fn problem_document(problem: &Problem) -> Value {
+    json!({
+        "file": problem.file,
+        "line": problem.line,
+        "column": problem.column,
+        "path": problem.path,
+        "message": problem.message,
+        "hint": problem.help,
+    })
 }
 
 impl From<ConfigurationError> for Failure {

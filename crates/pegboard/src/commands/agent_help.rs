@@ -25,7 +25,8 @@ signature, call it:
 - A wrong name or argument is refused before anything runs, with the fix in the line that begins with help.
 - An answer too large to hand over is stored: `pegboard output grep HANDLE PATTERN`, `pegboard output cat HANDLE`.
 - Several calls at once: one JSON object a line ({\"tool\": …, \"arguments\": {…}}) into `pegboard batch -`.
-- What happened: `pegboard trace last`, `pegboard sessions`, `pegboard logs SERVER`. What is wrong: `pegboard doctor`.
+- What happened: `pegboard trace last`, `pegboard sessions`, `pegboard logs SERVER`. What is wrong: `pegboard doctor`, and with a file
+  alone: `pegboard validate FILE`.
 - Never wait for a question: say --no-input.
 ";
 
