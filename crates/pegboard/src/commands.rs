@@ -23,6 +23,7 @@ pub(crate) mod own_file;
 pub(crate) mod restore;
 pub(crate) mod rm;
 pub(crate) mod run;
+mod schema;
 pub(crate) mod serve;
 mod sessions;
 mod status;

@@ -5,8 +5,9 @@ use std::process::ExitCode;
 use clap::Subcommand;
 use pegboard::telemetry::Telemetry;
 
+use super::schema::What;
 use super::serve::told;
-use super::{batch, call, chain, logs, ls, output, sessions, status, tools, trace};
+use super::{batch, call, chain, logs, ls, output, schema, sessions, status, tools, trace};
 use crate::cli::question::terminal;
 use crate::cli::{Failure, Globals};
 use crate::desk::{Desk, Need};
@@ -34,6 +35,8 @@ pub(crate) enum Asking {
     Sessions(sessions::Sessions),
     /// Print what servers said
     Logs(logs::Logs),
+    /// Print the JSON Schema of a configuration file, of a tool, or of the tools of the gateway itself
+    Schema(schema::Schema),
 }
 
 impl Asking {
@@ -47,6 +50,11 @@ impl Asking {
             Self::Output(output) => {
                 asker.ask(Need::Records, async |desk| output.ask(globals, desk).await).await
             }
+            Self::Schema(schema) => match schema.what() {
+                What::Config => Ok(schema::tell_config(globals)),
+                What::Meta => unless_told(schema::tell_meta(globals, telemetry)).await,
+                What::Tool(tool) => asker.ask(Need::Tools, async |desk| tool.ask(globals, desk).await).await,
+            },
             Self::Sessions(sessions) => {
                 asker.ask(Need::Records, async |desk| sessions.ask(globals, desk).await).await
             }

@@ -129,7 +129,7 @@ pub(super) async fn describe(desk: &Desk, name: &str) -> Result<ToolView, Failur
 }
 
 /// A name that is like no other still leads somewhere.
-fn unknown(failure: Failure) -> Failure {
+pub(super) fn unknown(failure: Failure) -> Failure {
     if failure.is_of(ErrorKind::UnknownTool) {
         failure.hint_or("pegboard tools WORDS finds tools by what they do; pegboard ls shows all")
     } else {
