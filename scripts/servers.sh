@@ -116,6 +116,36 @@ peer 'a workbench configuration, the Python client' '- dev (2 servers: filesyste
     '2 servers: read_text_file list_directory create_entities' 'read: a line of a file' -- \
     "$home/python/bin/python" scripts/peers/workbench.py "$built/pegboard" "$home/files/a.txt"
 
+# The first minute of somebody who has two clients with these servers, and nothing else.
+user=$home/user
+rm -rf "$user" "$home/before"
+mkdir -p "$user/project" "$user/.cursor" "$user/.mcp-inspector" "$home/before"
+cat >"$user/.cursor/mcp.json" <<END
+{
+    // what I use every day
+    "mcpServers": {
+        "files": {"command": "node", "args": ["$home/node/node_modules/@modelcontextprotocol/server-filesystem/dist/index.js", "$home/files"]},
+        "time": {"command": "$home/python/bin/mcp-server-time", "env": {"HOME_OF_IT": "\${userHome}"}},
+    },
+}
+END
+cat >"$user/.mcp-inspector/mcp.json" <<END
+{"mcpServers": {"clock": {"type": "stdio", "command": "$home/python/bin/mcp-server-time"}}}
+END
+cp -r "$user/.cursor" "$user/.mcp-inspector" "$home/before"
+as_user=(env -i -C "$user/project" HOME="$user" PATH="$(dirname "$(command -v node)"):/usr/bin:/bin")
+peer 'clients are taken over' 'cursor' 'files' 'inspector' 'the same as time' 'Cursor uses us instead of files, time' -- \
+    "${as_user[@]}" "$built/pegboard" import --take-over
+peer 'what they had is listed' 'read_text_file' 'get_current_time' -- "${as_user[@]}" "$built/pegboard" ls -o text
+peer 'what they had is called' 'a line of a file' -- \
+    "${as_user[@]}" "$built/pegboard" call files/read_text_file "path=$home/files/a.txt"
+peer 'a client finds it through us' '"open_toolbox"' -- \
+    "${as_user[@]}" "${inspector[@]}" --config "$user/.mcp-inspector/mcp.json" --server pegboard --method tools/list
+peer 'all that it names is well' '0 problems' -- "${as_user[@]}" "$built/pegboard" doctor -o text
+peer 'the files of clients come back' 'Restored' 'Restored' -- "${as_user[@]}" "$built/pegboard" restore --all
+peer 'they are as they were' -- diff -r "$user/.cursor" "$home/before/.cursor"
+peer 'they are as they were, too' -- diff -r "$user/.mcp-inspector" "$home/before/.mcp-inspector"
+
 # After a kill that nobody can catch, nothing is left of the servers.
 left() { pgrep -f "$home/(node|python)/" || true; }
 [ -n "$(left)" ] || { echo 'peer: no server ran'; exit 1; }
