@@ -18,6 +18,7 @@
 //! - [`projection`]: how a call went, in the shapes that different callers expect;
 //! - [`chain`]: several tools, one after another or side by side, over one shared context;
 //! - [`provider`]: where tools come from;
+//! - [`server_log`]: what providers say beside their answers;
 //! - [`attachment`]: what providers keep for one session;
 //! - [`settings`]: what the operator may set, as plain data;
 //! - [`task`]: calls that go on after their caller has its first reply;
@@ -48,6 +49,7 @@ pub mod provider;
 pub mod redact;
 pub mod registry;
 pub mod schema;
+pub mod server_log;
 pub mod settings;
 pub mod store;
 pub mod task;

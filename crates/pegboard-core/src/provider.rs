@@ -10,6 +10,7 @@ use tokio::sync::{broadcast, watch};
 use crate::call::CallContext;
 use crate::entry::ToolEntry;
 use crate::error::{CallError, ToolError};
+use crate::server_log::ServerLog;
 
 /// Something that offers tools: an MCP server, a REST service, the tools of this program.
 ///
@@ -41,6 +42,11 @@ pub trait Provider: Send + Sync + 'static {
     /// What it says that belongs to no call.
     fn updates(&self) -> broadcast::Receiver<Update> {
         broadcast::channel(1).1
+    }
+
+    /// What it said beside its answers; nothing if it has no way to.
+    fn log(&self) -> ServerLog {
+        ServerLog::default()
     }
 
     /// Ends it. Calls of it that are under way fail.

@@ -5,8 +5,8 @@
 //! - [`Api`]: what there is to tell of; [`router`]: the routes, for everybody or for one principal alone;
 //! - `window`: what one principal sees of it; `problem`: why something is not answered, in one shape for all;
 //! - `question` and `stream`: how requests are read, and how answers are sent that take a while;
-//! - a file for each subject: `overview`, `servers`, `tools`, `calls`, `chains`, `batch`, `traces`, `sessions`,
-//!   `outputs`, `events`.
+//! - a file for each subject: `overview`, `servers`, `logs`, `tools`, `calls`, `chains`, `batch`, `traces`,
+//!   `sessions`, `outputs`, `events`.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -31,6 +31,7 @@ mod batch;
 mod calls;
 mod chains;
 mod events;
+mod logs;
 mod outputs;
 mod overview;
 mod past;
@@ -194,6 +195,7 @@ pub fn router(api: &Api, who: Principal, options: &HttpServerOptions) -> Router 
         .route("/metrics", get(overview::metrics))
         .route("/servers", get(servers::list))
         .route("/servers/{toolbox}/{server}/open", post(servers::open))
+        .route("/servers/{toolbox}/{server}/logs", get(logs::read))
         .route("/tools", get(tools::list))
         .route("/tool", get(tools::one))
         .route("/calls", get(calls::list).post(calls::make))

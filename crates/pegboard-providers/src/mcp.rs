@@ -12,6 +12,7 @@ use pegboard_core::call::CallContext;
 use pegboard_core::error::CallError;
 use pegboard_core::handler::Handler;
 use pegboard_core::provider::{Offer, Provider, Request, ServerState, ToolKind, Update};
+use pegboard_core::server_log::ServerLog;
 use pegboard_core::settings::mcp::Settings;
 use pegboard_core::store::CatalogueStore;
 use pegboard_json::RawJson;
@@ -234,6 +235,10 @@ impl Provider for Server {
 
     fn updates(&self) -> broadcast::Receiver<Update> {
         self.life.updates.hear()
+    }
+
+    fn log(&self) -> ServerLog {
+        self.life.updates.log().clone()
     }
 
     fn shut_down(&self) -> BoxFuture<'_, ()> {

@@ -17,6 +17,7 @@
 
 use std::sync::{Arc, Mutex, OnceLock};
 
+use pegboard_core::server_log::ServerLog;
 use tokio::sync::{oneshot, watch};
 
 pub use self::exit::Exit;
@@ -27,7 +28,8 @@ pub use self::supervise::supervise;
 
 use self::keeper::Keeper;
 use self::plan::Plan;
-use self::tail::Tail;
+pub(crate) use self::tail::shown;
+use self::tail::{Heard, Tail};
 
 #[cfg(unix)]
 mod control;
@@ -102,6 +104,15 @@ impl Process {
     ///
     /// Outside of a tokio runtime.
     pub fn start(launch: &Launch) -> Result<(Self, Stdin, Stdout), LaunchError> {
+        Self::start_logging(launch, ServerLog::default())
+    }
+
+    /// The same, with everything that it writes to its standard error in a log, but for secrets that it is given.
+    ///
+    /// # Panics
+    ///
+    /// Outside of a tokio runtime.
+    pub fn start_logging(launch: &Launch, log: ServerLog) -> Result<(Self, Stdin, Stdout), LaunchError> {
         let plan = Plan::of(launch)?;
         #[cfg(unix)]
         let started = match &launch.supervisor {
@@ -110,7 +121,7 @@ impl Process {
         };
         #[cfg(not(unix))]
         let started = direct::start(&plan)?;
-        Ok(Keeper::keep(started, launch.grace))
+        Ok(Keeper::keep(started, launch.grace, Heard::new(log, launch.redactor())))
     }
 
     /// How the program ended, as soon as it did, whoever still holds its pipes.

@@ -22,6 +22,14 @@ impl WallClock {
         Self { began, since: Instant::now() }
     }
 
+    /// What time it was at a moment, before the clock was started or since.
+    pub fn at(&self, moment: Instant) -> SystemTime {
+        match moment.checked_duration_since(self.since) {
+            Some(after) => self.began + after,
+            None => self.began.checked_sub(self.since - moment).unwrap_or(self.began),
+        }
+    }
+
     /// What time it is.
     pub fn now(&self) -> SystemTime {
         self.began + self.since.elapsed()

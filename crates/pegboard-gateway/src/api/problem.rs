@@ -51,6 +51,11 @@ impl Problem {
         Self::new(StatusCode::NOT_FOUND, "not_found", message)
     }
 
+    /// This principal may not know.
+    pub(super) fn not_permitted(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::FORBIDDEN, ErrorKind::NotPermitted.as_str(), message)
+    }
+
     /// Nothing runs here that could answer.
     pub(super) fn not_running() -> Self {
         let message = "No gateway runs here: only what is past can be told";

@@ -7,6 +7,7 @@ mod calls;
 mod chains;
 mod doors;
 mod events;
+mod logs;
 mod outputs;
 mod overview;
 mod past;

@@ -10,6 +10,7 @@ use pegboard_core::error::{CallError, ToolError};
 use pegboard_core::handler::Handler;
 use pegboard_core::output::Output;
 use pegboard_core::provider::{Local, Offer, Provider, ServerState, ToolKind};
+use pegboard_core::server_log::ServerLog;
 use pegboard_core::settings::gateway::GatewaySettings;
 use pegboard_gateway::Gateway;
 use pegboard_json::RawJson;
@@ -198,6 +199,7 @@ pub(crate) struct Lazy {
     fails_with: Option<&'static str>,
     gate: Option<Arc<Notify>>,
     pub(crate) n_opened: Arc<AtomicUsize>,
+    pub(crate) log: ServerLog,
     offer: watch::Sender<Arc<Offer>>,
     state: watch::Sender<ServerState>,
 }
@@ -209,6 +211,7 @@ impl Lazy {
             fails_with: None,
             gate: None,
             n_opened: Arc::default(),
+            log: ServerLog::default(),
             offer: watch::Sender::default(),
             state: watch::Sender::default(),
         }
@@ -252,6 +255,10 @@ impl Provider for Lazy {
             Ok(())
         }
         .boxed()
+    }
+
+    fn log(&self) -> ServerLog {
+        self.log.clone()
     }
 
     fn shut_down(&self) -> BoxFuture<'_, ()> {

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
+use pegboard_core::server_log::ServerLog;
 use pegboard_wire::Receiver;
 use pegboard_wire::client::{self, Client, ClientOptions, Era};
 use pegboard_wire::link::{Link, TransportError};
@@ -35,6 +36,8 @@ pub struct Introduction {
     pub receiver: Arc<dyn Receiver>,
     /// Who we are, and how long we wait.
     pub options: ClientOptions,
+    /// Where what the server says beside the protocol is written down.
+    pub log: ServerLog,
 }
 
 impl Introduction {

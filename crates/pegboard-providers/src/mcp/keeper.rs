@@ -12,6 +12,7 @@ use serde_json::json;
 use tokio::sync::mpsc;
 use tokio::time::{self, Instant};
 
+use pegboard_core::server_log::Stream;
 use pegboard_core::text::{clipped, ending};
 
 use super::MAX_WHY_BYTES;
@@ -119,6 +120,7 @@ impl Keeper {
         let (live, ends) = Live::new(self.n_started, client, traffic);
         self.shelf.put(&live, listed);
         self.current = Some(Current { live: live.clone(), backing, ends, since: Instant::now() });
+        self.note("started");
         self.life.publish(Phase::Ready(live));
         Ok(())
     }
@@ -126,7 +128,8 @@ impl Keeper {
     /// Reaches the server and reads its list, both within its time.
     async fn reach(&mut self, traffic: &Traffic) -> Result<(Connected, Listed), NoStart> {
         let Settings { name, start_timeout, .. } = &self.life.settings;
-        let introduction = Introduction { receiver: Arc::new(traffic.clone()), options: self.options() };
+        let log = self.life.updates.log().clone();
+        let introduction = Introduction { receiver: Arc::new(traffic.clone()), options: self.options(), log };
         let reaching = async {
             let connected = self.connect.connect(introduction).await?;
             let listed = self.shelf.read(&connected.client).await;
@@ -136,12 +139,15 @@ impl Keeper {
             Ok(Ok(reached)) => Ok(reached),
             Ok(Err(ConnectError::NeedsLogin { fix })) => Err(NoStart::NeedsLogin { fix }),
             Ok(Err(ConnectError::Unavailable { why, fix })) => {
-                let why = format!("MCP server '{name}' did not start: {}", clipped(&why, MAX_WHY_BYTES));
+                let why = clipped(&why, MAX_WHY_BYTES);
+                self.note(&format!("did not start: {why}"));
+                let why = format!("MCP server '{name}' did not start: {why}");
                 let why = self.with_last_words(why);
                 Err(NoStart::Trouble(Trouble { why, fix }))
             }
             Err(_elapsed) => {
                 let seconds = start_timeout.as_secs();
+                self.note(&format!("did not start within {seconds} s"));
                 let why = format!("MCP server '{name}' initialization timed out after {seconds}s");
                 let why = self.with_last_words(why);
                 let fix = "Give it more time with `startTimeout`, or look at its log.".to_owned();
@@ -159,6 +165,11 @@ impl Keeper {
             traced_as: Some(self.life.settings.name.as_str().into()),
             ..ClientOptions::new("pegboard", env!("CARGO_PKG_VERSION"))
         }
+    }
+
+    /// Notes in the server's log what becomes of it.
+    fn note(&self, what: &str) {
+        self.life.updates.log().write(Stream::Keeper, None, what);
     }
 
     /// What is wrong with a server, and what it said last.
@@ -207,6 +218,7 @@ impl Keeper {
             End::Unused => {
                 self.life.rest(Phase::Idle);
                 self.close("nobody used it").await;
+                self.note("ended, since nobody used it");
                 return None;
             }
             End::NeedsLogin { fix } => return Some(self.wait_for_login(fix).await),
@@ -214,7 +226,9 @@ impl Keeper {
             End::Silent => ("it does not answer any more".to_owned(), false),
             End::Expired => ("it has forgotten the session".to_owned(), false),
         };
-        let why_in_full = self.with_last_words(clipped(&why, MAX_WHY_BYTES).into_owned());
+        let why = clipped(&why, MAX_WHY_BYTES).into_owned();
+        self.note(&format!("went away: {why}"));
+        let why_in_full = self.with_last_words(why.clone());
         tracing::warn!(server = %name, "MCP server went away: {why_in_full}");
         let is_unused = is_unused && !self.life.is_awaited();
         if is_lost && is_unused && self.life.settings.revival == Revival::WhenUsed {

@@ -9,6 +9,7 @@ use futures_util::future::{BoxFuture, FutureExt};
 use pegboard_core::call::CallContext;
 use pegboard_core::error::CallError;
 use pegboard_core::provider::{Offer, Provider, Request, ServerState, ToolKind, Update};
+use pegboard_core::server_log::ServerLog;
 use pegboard_core::settings::mcp::{InvalidSettings, Settings, Target};
 use pegboard_core::store::CatalogueStore;
 use pegboard_json::RawJson;
@@ -193,6 +194,10 @@ impl Provider for Lease {
 
     fn updates(&self) -> broadcast::Receiver<Update> {
         self.shared.server.updates()
+    }
+
+    fn log(&self) -> ServerLog {
+        self.shared.server.log()
     }
 
     fn shut_down(&self) -> BoxFuture<'_, ()> {

@@ -53,7 +53,7 @@ impl Http {
             self.is_old.store(reached.is_ok(), Ordering::Relaxed);
             return reached;
         }
-        let Introduction { receiver, options } = introduction.clone();
+        let Introduction { receiver, options, .. } = introduction.clone();
         match client::Client::connect(connect(self.options.clone())?, receiver, options).await {
             Err(client::ConnectError::Transport(TransportError::Status {
                 status: 400 | 404 | 405, ..

@@ -4,7 +4,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use futures_util::future::{BoxFuture, FutureExt};
-use pegboard_core::redact::{Redactor, may_be_secret};
 use pegboard_core::settings::mcp::Program;
 use pegboard_wire::client::{self, Client};
 use pegboard_wire::link::InputLimits;
@@ -56,12 +55,12 @@ impl Stdio {
     async fn start(&self, introduction: Introduction) -> Result<Connected, ConnectError> {
         // What was said before is no reason why this start comes to nothing.
         self.note(None);
-        let (process, stdin, stdout) = Process::start(&self.launch)?;
+        let (process, stdin, stdout) = Process::start_logging(&self.launch, introduction.log.clone())?;
         self.note(Some(process.last_words()));
         let mut running = Running(process);
         // The task that moves the lines ends with the link.
         let (link, _pump) = lines(stdout, stdin, InputLimits::client());
-        let Introduction { receiver, options } = introduction;
+        let Introduction { receiver, options, .. } = introduction;
         let introduced = tokio::select! {
             introduced = Client::connect(link, receiver, options) => introduced,
             why = running.gone() => return Err(ended(why)),
@@ -87,9 +86,7 @@ impl Connect for Stdio {
 
     fn last_words(&self) -> Option<String> {
         let last_words = self.last_words.lock().unwrap_or_else(PoisonError::into_inner).clone()?;
-        let secrets = self.launch.env.iter().filter(|(name, value)| may_be_secret(name, value));
-        let redactor = Redactor::new(secrets.map(|(_, value)| value));
-        let text = redactor.text(&last_words.text()).into_owned();
+        let text = self.launch.redactor().text(&last_words.text()).into_owned();
         Some(text).filter(|text| !text.trim().is_empty())
     }
 

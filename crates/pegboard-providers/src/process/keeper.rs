@@ -14,7 +14,7 @@ use super::launch::Grace;
 use super::stdio::{self, StdinCloser};
 #[cfg(unix)]
 use super::supervised::Supervised;
-use super::tail::{self, Tail};
+use super::tail::{self, Heard, Tail};
 use super::{Ended, Process, Stdin, Stdout};
 
 /// How long those may take to terminate that a program leaves behind when it ends by itself.
@@ -102,11 +102,11 @@ pub(super) struct Keeper {
 
 impl Keeper {
     /// Keeps a program in a task of its own.
-    pub(super) fn keep(started: Started, grace: Grace) -> (Process, Stdin, Stdout) {
+    pub(super) fn keep(started: Started, grace: Grace, heard: Heard) -> (Process, Stdin, Stdout) {
         let Started { stdin, stdout, stderr, pid, kept } = started;
         let (stdin, closer) = stdio::stdin(stdin);
         let tail: Arc<Mutex<Tail>> = Arc::default();
-        let stderr = tokio::spawn(tail::follow(stderr, Arc::clone(&tail)));
+        let stderr = tokio::spawn(tail::follow(stderr, Arc::clone(&tail), heard));
         let (exited, seen) = watch::channel(None);
         let (keep, is_kept) = oneshot::channel();
         let (done, ended) = oneshot::channel();

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use indexmap::IndexMap;
+use pegboard_core::redact::{Redactor, may_be_secret};
 
 use super::plan::Plan;
 
@@ -45,6 +46,12 @@ impl Launch {
             supervisor: None,
             grace: Grace::default(),
         }
+    }
+
+    /// Blots out what the program is given in secret.
+    pub(crate) fn redactor(&self) -> Redactor {
+        let secrets = self.env.iter().filter(|(name, value)| may_be_secret(name, value));
+        Redactor::new(secrets.map(|(_, value)| value))
     }
 
     /// Whether it could be started: its program is there, and so is the folder that it runs in.

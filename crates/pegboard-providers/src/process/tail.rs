@@ -4,10 +4,14 @@ use std::collections::VecDeque;
 use std::fmt::Write as _;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use pegboard_core::redact::Redactor;
+use pegboard_core::server_log::{ServerLog, Stream};
 use tokio::io::{AsyncRead, AsyncReadExt};
 
 /// How much is kept.
 const KEPT_BYTES: usize = 64 * 1024;
+/// How much of a line is looked at; a log keeps less, so that no half of a secret is left at the end of it.
+const MAX_LINE_BYTES: usize = 32 * 1024;
 /// How much of it is shown.
 const SHOWN_LINES: usize = 100;
 
@@ -23,10 +27,52 @@ pub(super) fn lock(tail: &Mutex<Tail>) -> MutexGuard<'_, Tail> {
 }
 
 /// Reads everything, so that the writer never has to wait, and keeps the end.
-pub(super) async fn follow(mut pipe: impl AsyncRead + Unpin, tail: Arc<Mutex<Tail>>) {
+pub(super) async fn follow(mut pipe: impl AsyncRead + Unpin, tail: Arc<Mutex<Tail>>, mut heard: Heard) {
     let mut chunk = vec![0; 16 * 1024];
     while let Ok(n_bytes @ 1..) = pipe.read(&mut chunk).await {
         lock(&tail).push(&chunk[..n_bytes]);
+        heard.push(&chunk[..n_bytes]);
+    }
+}
+
+/// Writes what comes into a log, line by line.
+pub(super) struct Heard {
+    log: ServerLog,
+    redactor: Redactor,
+    /// A line of which the end has yet to come.
+    begun: Vec<u8>,
+}
+
+impl Heard {
+    /// Writes into this log, without what is to be blotted out.
+    pub(super) fn new(log: ServerLog, redactor: Redactor) -> Self {
+        Self { log, redactor, begun: Vec::new() }
+    }
+
+    fn push(&mut self, chunk: &[u8]) {
+        for piece in chunk.split_inclusive(|byte| *byte == b'\n') {
+            let room = MAX_LINE_BYTES.saturating_sub(self.begun.len());
+            self.begun.extend_from_slice(&piece[..piece.len().min(room)]);
+            if piece.ends_with(b"\n") {
+                self.end_line();
+            }
+        }
+    }
+
+    fn end_line(&mut self) {
+        let line = String::from_utf8_lossy(&self.begun);
+        let line = self.redactor.text(line.trim_end_matches(['\r', '\n']));
+        if !line.trim().is_empty() {
+            self.log.write(Stream::Stderr, None, &neutralised(&line));
+        }
+        self.begun.clear();
+    }
+}
+
+/// The last line may have no end.
+impl Drop for Heard {
+    fn drop(&mut self) {
+        self.end_line();
     }
 }
 
@@ -55,6 +101,11 @@ impl Tail {
         let shown: Vec<String> = shown.iter().map(|line| neutralised(line.trim_end_matches('\r'))).collect();
         shown.join("\n")
     }
+}
+
+/// A text of several lines in which every character is seen and none does anything.
+pub(crate) fn shown(text: &str) -> String {
+    text.lines().map(neutralised).collect::<Vec<_>>().join("\n")
 }
 
 /// A line in which every character is seen and none does anything. Colours are left out.
@@ -121,6 +172,24 @@ mod tests {
         ] {
             assert_eq!(shown(&[written]), expected, "{written:?}");
         }
+    }
+
+    #[test]
+    fn a_log_has_whole_lines_without_secrets_however_they_come() {
+        let log = ServerLog::default();
+        let redactor = Redactor::new(["s3cret-s3cret"]);
+        let mut heard = Heard::new(log.clone(), redactor);
+        let wide = "x".repeat(2 * MAX_LINE_BYTES);
+        for chunk in ["one\ntw", "o\x1b[31m!\x1b[0m\r\n\n", "key s3cret-", "s3cret\n", &wide, "\n", "no end"]
+        {
+            heard.push(chunk.as_bytes());
+        }
+        drop(heard);
+        let lines = log.last(usize::MAX);
+        let texts: Vec<&str> = lines.iter().map(|line| line.text.as_str()).collect();
+        assert_eq!(texts[..3], ["one", "two!", "key [redacted]"]);
+        assert!(texts[3].starts_with("xxx") && texts[3].len() < MAX_LINE_BYTES);
+        assert_eq!(texts[4..], ["no end"]);
     }
 
     #[test]

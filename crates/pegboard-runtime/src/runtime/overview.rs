@@ -3,12 +3,13 @@
 use pegboard_core::chain::ChainSpec;
 use pegboard_core::error::{CallError, NotFound};
 use pegboard_core::id::ToolboxName;
+use pegboard_core::server_log::ServerLog;
 
-use super::Runtime;
+use super::{Layout, Runtime};
 use crate::calls::{CallId, CallStatus};
 use crate::event::Event;
 use crate::optree::OpNode;
-use crate::toolbox::{ConfiguredToolbox, ServerStatus};
+use crate::toolbox::{ConfiguredToolbox, Server, ServerStatus};
 
 impl Runtime {
     /// How every server is, in the order of the configuration.
@@ -18,31 +19,34 @@ impl Runtime {
 
     /// Makes one server ready, or waits for it, and says how it is then. One that cannot be used says why.
     pub async fn open_server(&self, toolbox: &str, server: &str) -> Result<ServerStatus, CallError> {
-        let unknown_toolbox = || {
-            let available = self.0.layout().toolboxes.names(None);
-            CallError::NotFound(NotFound::Toolbox { toolbox: toolbox.to_owned(), available })
-        };
-        let name = ToolboxName::new(toolbox).map_err(|_| unknown_toolbox())?;
-        let layout = self.0.layout();
-        let contents = layout.toolboxes.0.get(&name).ok_or_else(unknown_toolbox)?;
-        let unknown_server = || {
-            CallError::NotFound(NotFound::Server {
-                toolbox: toolbox.to_owned(),
-                server: server.to_owned(),
-                available: layout.toolboxes.servers_of(&name),
-            })
-        };
-        let found = contents.servers.get(server).ok_or_else(unknown_server)?;
-        let opened = found.open().await;
+        let opened = self.find_server(toolbox, server)?.open().await;
         self.0.refresh();
-        let is_it = |status: &ServerStatus| status.toolbox == name && status.server.as_str() == server;
+        let is_it =
+            |status: &ServerStatus| status.toolbox.as_str() == toolbox && status.server.as_str() == server;
         match (self.servers().into_iter().find(is_it), opened) {
             (Some(status), Err(_)) if status.state.is_hopeless() => Ok(status),
             (Some(status), Ok(())) => Ok(status),
             (_, Err(error)) => Err(error),
             // Something else has taken its place, without it.
-            (None, Ok(())) => Err(unknown_server()),
+            (None, Ok(())) => Err(unknown_server(&self.0.layout(), toolbox, server)),
         }
+    }
+
+    /// What a server said beside its answers, as it may be told.
+    pub fn server_log(&self, toolbox: &str, server: &str) -> Result<ServerLog, CallError> {
+        self.find_server(toolbox, server).map(|server| server.provider.log())
+    }
+
+    /// A text of somebody else without the secrets that are known here.
+    pub fn without_secrets(&self, text: &str) -> String {
+        self.0.redactor.load().text(text).into_owned()
+    }
+
+    fn find_server(&self, toolbox: &str, server: &str) -> Result<Server, CallError> {
+        let layout = self.0.layout();
+        let contents = ToolboxName::new(toolbox).ok().and_then(|name| layout.toolboxes.0.get(&name));
+        let found = contents.and_then(|contents| contents.servers.get(server)).cloned();
+        found.ok_or_else(|| unknown_server(&layout, toolbox, server))
     }
 
     /// The toolboxes as they are configured, open or not, in order.
@@ -73,4 +77,14 @@ impl Runtime {
     pub fn queues(&self) -> Vec<Event> {
         self.0.queues.depths()
     }
+}
+
+/// There is no such server, or not even its toolbox.
+fn unknown_server(layout: &Layout, toolbox: &str, server: &str) -> CallError {
+    let toolboxes = &layout.toolboxes;
+    let (toolbox, server) = (toolbox.to_owned(), server.to_owned());
+    CallError::NotFound(match ToolboxName::new(&*toolbox).ok().filter(|name| toolboxes.contains(name)) {
+        Some(name) => NotFound::Server { toolbox, server, available: toolboxes.servers_of(&name) },
+        None => NotFound::Toolbox { toolbox, available: toolboxes.names(None) },
+    })
 }

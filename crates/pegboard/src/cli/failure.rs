@@ -174,6 +174,11 @@ impl Failure {
         self.0.exit
     }
 
+    /// Whether somebody did not want to wait.
+    pub(crate) fn is_interruption(&self) -> bool {
+        self.0.exit == Exit::Interrupted
+    }
+
     /// Whether it is of this kind.
     pub(crate) fn is_of(&self, kind: ErrorKind) -> bool {
         self.0.code == kind.as_str()

@@ -1,17 +1,32 @@
 //! Results on standard output.
 
 use std::io::{IsTerminal, Write};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde::Serialize;
 use serde_json::Value;
 
 use super::Format;
 
+/// Whoever reads results has gone away.
+static IS_UNREAD: AtomicBool = AtomicBool::new(false);
+
 /// Prints a result and ends its line. Whoever has stopped reading does not want it.
 pub(crate) fn text(text: &str) {
     let mut output = anstream::stdout().lock();
     let end = if text.ends_with('\n') { "" } else { "\n" };
-    let _ = write!(output, "{text}{end}").and_then(|()| output.flush());
+    note(&write!(output, "{text}{end}").and_then(|()| output.flush()));
+}
+
+/// Whether whoever reads results has gone away, so that nothing that goes on for long need go on.
+pub(crate) fn is_unread() -> bool {
+    IS_UNREAD.load(Ordering::Relaxed)
+}
+
+fn note(written: &std::io::Result<()>) {
+    if written.is_err() {
+        IS_UNREAD.store(true, Ordering::Relaxed);
+    }
 }
 
 /// Whether results are read by people rather than by programs.
@@ -23,7 +38,7 @@ pub(crate) fn is_for_people() -> bool {
 pub(crate) fn exactly(bytes: &[u8]) {
     let mut output = std::io::stdout().lock();
     let end: &[u8] = if bytes.ends_with(b"\n") { b"" } else { b"\n" };
-    let _ = output.write_all(bytes).and_then(|()| output.write_all(end)).and_then(|()| output.flush());
+    note(&output.write_all(bytes).and_then(|()| output.write_all(end)).and_then(|()| output.flush()));
 }
 
 /// Prints a list: each of it on a line of its own if that is wanted, and as one document otherwise.
@@ -37,7 +52,13 @@ pub(crate) fn list(format: Format, list: &Value) {
 /// Prints a result as a document; `as_text` says how people want it.
 pub(crate) fn document(format: Format, document: &impl Serialize, as_text: impl FnOnce() -> String) {
     match format {
-        Format::Text => text(&as_text()),
+        Format::Text => {
+            // Of nothing there is not even a line.
+            let as_text = as_text();
+            if !as_text.is_empty() {
+                text(&as_text);
+            }
+        }
         Format::Json => text(&format!("{:#}", value(document))),
         Format::Ndjson => text(&value(document).to_string()),
         Format::Yaml => text(&serde_saphyr::to_string(&value(document)).unwrap_or_default()),

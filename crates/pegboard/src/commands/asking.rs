@@ -46,7 +46,10 @@ impl Asking {
         match self {
             Self::Batch(batch) => asker.ask(Need::Tools, async |desk| batch.ask(globals, desk).await).await,
             Self::Chain(chain) => asker.ask(Need::Tools, async |desk| chain.ask(globals, desk).await).await,
-            Self::Logs(logs) => asker.ask(Need::Running, async |desk| logs.ask(globals, desk).await).await,
+            Self::Logs(logs) => {
+                logs::Logs::check(globals)?;
+                logs.ended(asker.ask(Need::Running, async |desk| logs.ask(globals, desk).await).await)
+            }
             Self::Output(output) => {
                 asker.ask(Need::Records, async |desk| output.ask(globals, desk).await).await
             }
