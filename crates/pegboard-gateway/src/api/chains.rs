@@ -7,6 +7,7 @@ use axum::response::Response;
 use futures_util::future::join_all;
 use pegboard_core::call::{CallContext, Ended, Invoker};
 use pegboard_core::chain::{ChainSpec, ExecuteOptions, PlannedStep, ToolChain};
+use pegboard_core::error::CallError;
 use pegboard_json::RawJson;
 use pegboard_runtime::names::nearest;
 use pegboard_runtime::{Caller, ChainRun, Runtime};
@@ -16,7 +17,7 @@ use super::calls::{Making, TellBegun, Wishes};
 use super::problem::Problem;
 use super::question::{Form, Order};
 use super::stream::document;
-use super::window::Shown;
+use super::window::{Shown, Window};
 
 /// How many steps a chain may have that comes with a request.
 const MAX_STEPS: usize = 100;
@@ -28,12 +29,16 @@ pub(super) async fn list(State(window): Shown) -> Result<Response, Problem> {
     let chains = window.runtime()?.chains();
     let chains = chains.iter().map(|(toolbox, chain)| {
         let steps: Vec<&str> = chain.steps.iter().map(|step| step.tool_name.as_str()).collect();
-        json!({
+        let mut told = json!({
             "toolbox": toolbox,
             "name": chain.name,
             "description": chain.description.as_deref().unwrap_or_default(),
             "steps": steps,
-        })
+        });
+        if !chain.input_schema.is_empty() {
+            told["inputSchema"] = chain.input_schema.as_json().clone();
+        }
+        told
     });
     Ok(document(json!({"chains": chains.collect::<Vec<_>>()})))
 }
@@ -44,7 +49,8 @@ pub(super) async fn check(State(window): Shown, headers: HeaderMap, body: Body) 
     let spec = wanted(window.runtime()?, &order)?;
     let caller = window.caller(None)?;
     // Servers that have not been asked yet what they have are asked now; what they do not have is a problem below.
-    join_all(spec.steps.iter().map(|step| Invoker::select(&caller, &step.tool_name))).await;
+    let missing: Vec<Option<Problem>> =
+        join_all(spec.steps.iter().map(|step| missing(&window, &caller, &step.tool_name))).await;
     let chain = ToolChain::from_spec(spec, &caller);
     let plan = chain.plan();
     let steps: Vec<&str> = chain.spec().steps.iter().map(|step| step.tool_name.as_str()).collect();
@@ -52,12 +58,23 @@ pub(super) async fn check(State(window): Shown, headers: HeaderMap, body: Body) 
         "name": chain.spec().name,
         "steps": steps,
         "problems": plan.problems,
-        "plan": plan.stages.iter().flatten().map(planned).collect::<Vec<_>>(),
+        "plan": plan.stages.iter().flatten().zip(&missing).map(planned).collect::<Vec<_>>(),
     })))
 }
 
+/// Why a tool cannot be called, if it cannot.
+async fn missing(window: &Window, caller: &Caller, tool: &str) -> Option<Problem> {
+    // What it cannot select may still be a tool, as chains find them.
+    let _ = Invoker::select(caller, tool).await;
+    if Invoker::find(caller, tool).is_some() {
+        return None;
+    }
+    let runtime = window.runtime().ok()?;
+    caller.find_tool(&Window::tool_ref(runtime, tool)).await.err().map(Problem::from)
+}
+
 /// One step of a plan as it is told.
-fn planned(step: &PlannedStep) -> Value {
+fn planned((step, missing): (&PlannedStep, &Option<Problem>)) -> Value {
     let inputs: Map<String, Value> = step.inputs.iter().cloned().collect();
     let mut told = json!({"step": step.index, "tool": step.tool, "isThere": step.is_there, "inputs": inputs});
     let others = [
@@ -65,6 +82,7 @@ fn planned(step: &PlannedStep) -> Value {
         ("forEach", step.for_each.clone().map(Value::from)),
         ("when", step.when.clone()),
         ("readOnly", step.read_only.map(Value::from)),
+        ("error", missing.as_ref().map(|problem| problem.document()["error"].clone())),
     ];
     for (name, value) in others {
         if let Some(value) = value {
@@ -87,7 +105,16 @@ pub(super) async fn run(
     let keeps_going: bool = order.get("keepGoing", "true or false")?.unwrap_or_default();
     let session: Option<String> = order.get("session", "a name")?;
     let caller = window.caller(session.as_deref())?;
-    join_all(spec.steps.iter().map(|step| Invoker::select(&caller, &step.tool_name))).await;
+    let missing = join_all(spec.steps.iter().map(|step| missing(&window, &caller, &step.tool_name))).await;
+    if let Some((index, problem)) =
+        missing.into_iter().enumerate().find_map(|(index, problem)| Some((index, problem?)))
+    {
+        return Err(problem.at(format!("$.steps[{index}].tool")));
+    }
+    let verdict = spec.input_schema.check(&Value::Object(input.clone()));
+    if !verdict.errors.is_empty() {
+        return Err(CallError::InvalidParameters { violations: verdict.errors }.into());
+    }
     let options = ExecuteOptions { stop_on_failure: !keeps_going, ..ExecuteOptions::default() };
     let run = ChainRun { spec, input: input.into(), options };
     let start =
@@ -103,7 +130,7 @@ fn answered(ended: &Ended) -> Result<RawJson, Problem> {
     let renamed = |value: &Value| {
         let mut value = value.clone();
         if let Some(took) = value.as_object_mut().and_then(|members| members.shift_remove("duration_ms")) {
-            value["durationMs"] = took;
+            value["durationMs"] = rounded(&took);
         }
         value
     };
@@ -113,7 +140,7 @@ fn answered(ended: &Ended) -> Result<RawJson, Problem> {
         "context": whole["context"],
         "steps": steps,
         "errors": whole["errors"],
-        "durationMs": whole["duration_ms"],
+        "durationMs": rounded(&whole["duration_ms"]),
     });
     Ok(RawJson::from(json!({
         "result": result,
@@ -121,6 +148,11 @@ fn answered(ended: &Ended) -> Result<RawJson, Problem> {
         "isError": output.is_error(),
         "bytes": output.n_bytes(),
     })))
+}
+
+/// Milliseconds with microseconds as their fraction.
+fn rounded(millis: &Value) -> Value {
+    millis.as_f64().map_or(Value::Null, |millis| ((millis * 1_000.0).round() / 1_000.0).into())
 }
 
 /// The chain that an order means: one that is configured, or the one that it brings.

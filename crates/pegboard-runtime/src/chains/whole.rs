@@ -5,7 +5,7 @@ use std::sync::Arc;
 use futures_util::future::{BoxFuture, FutureExt};
 use pegboard_core::arguments::Arguments;
 use pegboard_core::call::{Call, CallContext, Running, ValidCall};
-use pegboard_core::chain::{ChainSpec, ExecuteOptions, ToolChain};
+use pegboard_core::chain::{ChainResult, ChainSpec, ExecuteOptions, ToolChain};
 use pegboard_core::entry::ToolEntry;
 use pegboard_core::error::CallError;
 use pegboard_core::handler::Handler;
@@ -85,10 +85,21 @@ impl Handler for Whole {
             let content = json!([{"type": "text", "text": text}]);
             Ok(Output::result(RawJson::from(json!({
                 "content": content,
-                "structuredContent": result,
+                "structuredContent": told(&self.spec, &result),
                 "isError": !result.success,
             }))))
         }
         .boxed()
     }
+}
+
+/// All that became of a chain, with what each step is of.
+fn told(spec: &ChainSpec, result: &ChainResult) -> Value {
+    let mut told = json!(result);
+    // Steps are told in order, up to the one that the chain ended with.
+    let steps = told["step_results"].as_array_mut().into_iter().flatten();
+    for (step, told) in spec.steps.iter().zip(steps) {
+        told["tool"] = step.tool_name.as_str().into();
+    }
+    told
 }

@@ -54,7 +54,8 @@ impl Words {
         }
     }
 
-    /// The arguments for a tool with this schema. What does not fit is told.
+    /// The arguments for a tool with this schema. What does not fit is told; where no schema says what they mean, texts
+    /// stay texts.
     pub(crate) fn fit(self, schema: &Value) -> Result<Map<String, Value>, Failure> {
         let root = Shape::root(schema);
         let mut arguments = Map::new();
@@ -82,11 +83,6 @@ impl Words {
             }
         }
         Ok(arguments)
-    }
-
-    /// The arguments where no schema says what they mean: texts stay texts.
-    pub(crate) fn plain(self) -> Result<Map<String, Value>, Failure> {
-        self.fit(&Value::Null)
     }
 }
 

@@ -1,6 +1,7 @@
 //! Why a command did not do what it should, in one shape: what, where, why, and the fix.
 
 use std::fmt::Write;
+use std::io;
 use std::process::ExitCode;
 
 use anstream::eprintln;
@@ -117,6 +118,20 @@ impl Failure {
         Self::new(Exit::NotFound, code, message)
     }
 
+    /// A file that somebody named cannot be read.
+    pub(crate) fn unreadable(name: &str, error: &io::Error) -> Self {
+        let why = match error.kind() {
+            io::ErrorKind::NotFound => {
+                return Self::not_found("not_found", format!("there is no file {name}"));
+            }
+            io::ErrorKind::IsADirectory => "it is a folder".to_owned(),
+            io::ErrorKind::PermissionDenied => "this user may not read it".to_owned(),
+            io::ErrorKind::InvalidData => "it is no text".to_owned(),
+            _ => error.to_string(),
+        };
+        Self::usage(format!("{name} cannot be read: {why}"))
+    }
+
     /// A call came to nothing.
     pub(crate) fn of_kind(kind: ErrorKind, message: impl Into<String>) -> Self {
         Self::new(Exit::from(kind), kind.as_str(), message)
@@ -190,7 +205,7 @@ impl Failure {
             let problems = self.0.problems.iter().map(Problem::render);
             return problems.chain(self.0.details.iter().cloned()).collect::<Vec<_>>().join("\n");
         }
-        let mut text = format!("error[{}]: {}", self.0.code, self.0.message);
+        let mut text = format!("error[{}]: {}", self.0.code, self.0.message.replace('\n', "\n  "));
         for detail in &self.0.details {
             let _ = write!(text, "\n  {detail}");
         }

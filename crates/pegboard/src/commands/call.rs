@@ -18,7 +18,7 @@ use crate::cli::{Exit, Failure, Format, Globals, print, remark};
 use crate::desk::{Address, Desk, ToolView, view};
 use answer::Answer;
 
-mod answer;
+pub(super) mod answer;
 
 /// What is called, and what becomes of the answer.
 #[derive(Args)]

@@ -26,6 +26,23 @@ async fn a_chain_that_comes_along_is_looked_over_with_servers_that_were_not_star
     let spec = json!({"steps": [{"tool": "idle__sleepy"}, {"tool": "notes__ad"}]});
     let (_, plan) = site.post("/chains/check", json!({"spec": spec})).await;
     insta::assert_snapshot!(plan["problems"], @r#"["Step 1: tool 'notes__ad' not found in registry."]"#);
+    insta::assert_snapshot!(plan["plan"][1]["error"], @r#"{"code":"unknown_tool","message":"Unknown tool: notes__ad","hint":"did you mean one of: notes__add, notes__ask, notes__fail?"}"#);
+}
+
+#[tokio::test]
+async fn a_chain_that_cannot_run_says_why_before_it_does() {
+    let (api, _runtime, _) = api().await;
+    let site = Site::of(&api, Principal::Everybody).await;
+    let run = async |spec: Value, input: Value| {
+        let (status, problem) = site.post("/chains/run", json!({"spec": spec, "input": input})).await;
+        format!("{status} {}", problem["error"])
+    };
+    let steps = json!([{"tool": "notes__list"}, {"tool": "notes__ad"}]);
+    insta::assert_snapshot!(run(json!({"steps": steps}), json!({})).await, @r#"404 {"code":"unknown_tool","message":"Unknown tool: notes__ad","hint":"did you mean one of: notes__add, notes__ask, notes__fail?","path":"$.steps[1].tool"}"#);
+    let spec = json!({"input_schema": {"type": "object", "required": ["topic"]}, "steps": [{"tool": "notes__list"}]});
+    insta::assert_snapshot!(run(spec, json!({"topc": "rust"})).await, @r#"422 {"code":"invalid_parameters","message":"Invalid arguments: $.topic: required field missing","path":"$.topic","violations":["$.topic: required field missing"]}"#);
+    // Nothing ran, so that nothing is there to look at.
+    assert_eq!(site.get("/traces").await.1, json!({"traces": []}));
 }
 
 #[tokio::test]
@@ -56,7 +73,7 @@ async fn a_chain_is_answered_with_all_that_became_of_it() {
     for step in result["steps"].as_array_mut().unwrap() {
         assert!(step["durationMs"].take().is_f64(), "{step}");
     }
-    insta::assert_snapshot!(result, @r#"{"success":true,"context":{"topic":"rust","found":"notes/list {\"topic\":\"rust\"}","added":"added {\"text\":\"notes/list {\\\"topic\\\":\\\"rust\\\"}\"}"},"steps":[{"status":"success","data":"notes/list {\"topic\":\"rust\"}","message":"Tool 'notes__list' executed successfully.","errors":[],"metadata":{},"durationMs":null},{"status":"success","data":"added {\"text\":\"notes/list {\\\"topic\\\":\\\"rust\\\"}\"}","message":"Tool 'notes__add' executed successfully.","errors":[],"metadata":{},"durationMs":null}],"errors":[],"durationMs":null}"#);
+    insta::assert_snapshot!(result, @r#"{"success":true,"context":{"topic":"rust","found":"notes/list {\"topic\":\"rust\"}","added":"added {\"text\":\"notes/list {\\\"topic\\\":\\\"rust\\\"}\"}"},"steps":[{"status":"success","data":"notes/list {\"topic\":\"rust\"}","message":"Tool 'notes__list' executed successfully.","errors":[],"metadata":{},"tool":"notes__list","durationMs":null},{"status":"success","data":"added {\"text\":\"notes/list {\\\"topic\\\":\\\"rust\\\"}\"}","message":"Tool 'notes__add' executed successfully.","errors":[],"metadata":{},"tool":"notes__add","durationMs":null}],"errors":[],"durationMs":null}"#);
     assert_eq!((&answer["isError"], answer["traceId"].as_str().unwrap().len()), (&json!(false), 32));
     let trace = answer["traceId"].as_str().unwrap();
     let (_, trace) = site.get(&format!("/traces/{trace}")).await;

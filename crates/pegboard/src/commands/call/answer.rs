@@ -14,7 +14,7 @@ use crate::cli::{Failure, print};
 use crate::desk::{Address, Desk};
 
 /// What a gateway told of a call that has been answered.
-pub(super) struct Answer {
+pub(in crate::commands) struct Answer {
     told: RawJson,
     value: Value,
     /// All of the text, if it was stored because it is long.
@@ -35,18 +35,18 @@ enum Piece {
 }
 
 impl Answer {
-    pub(super) fn new(told: RawJson) -> Self {
+    pub(in crate::commands) fn new(told: RawJson) -> Self {
         let value = told.to_value();
         Self { told, value, whole: None }
     }
 
     /// Whether the tool reports a failure.
-    pub(super) fn is_error(&self) -> bool {
+    pub(in crate::commands) fn is_error(&self) -> bool {
         self.value["isError"] == true
     }
 
     /// What the gateway told.
-    pub(super) fn document(&self) -> &Value {
+    pub(in crate::commands) fn document(&self) -> &Value {
         &self.value
     }
 
@@ -62,7 +62,7 @@ impl Answer {
     }
 
     /// The trace of the call.
-    pub(super) fn trace(&self) -> &str {
+    pub(in crate::commands) fn trace(&self) -> &str {
         self.value["traceId"].as_str().unwrap_or("last")
     }
 
@@ -114,7 +114,7 @@ impl Answer {
     }
 
     /// How it went, in one line.
-    pub(super) fn footer(&self) -> String {
+    pub(in crate::commands) fn footer(&self) -> String {
         let number = |name: &str| self.value[name].as_u64().unwrap_or_default();
         let mark = if self.is_error() { format!("{RED}✗{PLAIN}") } else { format!("{GREEN}✓{PLAIN}") };
         let mut parts =
