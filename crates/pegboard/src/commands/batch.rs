@@ -8,7 +8,8 @@ use pegboard::json::RawJson;
 use serde_json::json;
 
 use crate::cli::waiting::Waiting;
-use crate::cli::{Exit, Failure, Globals, print, remark};
+use crate::cli::words::one_line;
+use crate::cli::{Exit, Failure, Format, Globals, print, remark};
 use crate::desk::{Address, Desk};
 
 /// How many calls are made at most.
@@ -20,14 +21,15 @@ const MAX_LINE: usize = 16 * 1024 * 1024;
 #[derive(Args)]
 #[command(
     after_help = "A line is {\"tool\": \"NAME\", \"arguments\": {…}}. An answer is {\"index\": 0, \"tool\": …, \
-    \"result\": …} or {\"index\": 0, \"tool\": …, \"error\": …}, where 0 is the first line."
+    \"result\": …} or {\"index\": 0, \"tool\": …, \"error\": …}, where 0 is the first call; with --json all of them \
+    are one document, in order. A line that is no call is told before any call is made."
 )]
 pub(crate) struct Batch {
     /// The file with a call on each line; - is standard input
     file: String,
-    /// How many calls to make at the same time
-    #[arg(long, value_name = "NUMBER")]
-    parallel: Option<usize>,
+    /// How many calls to make at the same time, up to 32; 8 without it
+    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u8).range(1..=32))]
+    parallel: Option<u8>,
 }
 
 impl Batch {
@@ -41,20 +43,41 @@ impl Batch {
         }
         let waiting = Waiting::new(globals, format!("{n_calls} calls"));
         let mut answers = waiting.during(desk.lines(&Address::of(&["batch"]), &order)).await?;
-        let (mut n_answers, mut n_failed) = (0, 0);
+        let format = globals.format_or(Format::Ndjson);
+        let is_document = matches!(format, Format::Json | Format::Yaml);
+        let (mut n_answers, mut n_failed, mut all) = (0, 0, Vec::new());
         while let Some(line) = waiting.during(answers.next()).await? {
             if line.is_empty() {
                 continue;
             }
-            print::exactly(&line);
             n_answers += 1;
             let answer = RawJson::trusted(line);
+            if is_document {
+                let index = answer.get("index").and_then(|index| index.read::<usize>().ok());
+                all.push((index, answer.clone()));
+            } else {
+                print::exactly(answer.as_bytes());
+            }
             let is_error = answer.get("isError").is_some_and(|is_error| is_error.as_str() == "true");
             if is_error || answer.get("error").is_some() {
                 n_failed += 1;
             }
             #[expect(clippy::cast_precision_loss, reason = "there are few calls")]
             waiting.advance(n_answers as f64, Some(n_calls as f64));
+            if print::is_unread() {
+                // Those that have not been made yet are for nobody.
+                return Ok(Exit::Failed.into());
+            }
+        }
+        if is_document {
+            all.sort_by_key(|(index, _)| *index);
+            let all: Vec<RawJson> = all.into_iter().map(|(_, answer)| answer).collect();
+            let all = RawJson::empty_object().with("answers", &RawJson::of(&all));
+            match format {
+                // As tools gave them, to the last digit.
+                Format::Text | Format::Json | Format::Ndjson => print::exactly(all.as_bytes()),
+                Format::Yaml => print::document(format, &all.to_value(), String::new),
+            }
         }
         if n_answers < n_calls {
             let message = format!("the gateway ended after {n_answers} of {n_calls} answers");
@@ -72,8 +95,7 @@ impl Batch {
         if self.file == "-" {
             return read(BufReader::new(io::stdin()), "standard input");
         }
-        let unreadable =
-            |error| Failure::not_found("not_found", format!("{} cannot be read: {error}", self.file));
+        let unreadable = |error| Failure::unreadable(&self.file, &error);
         read(BufReader::new(std::fs::File::open(&self.file).map_err(unreadable)?), &self.file)
     }
 }
@@ -89,7 +111,7 @@ fn read(mut lines: impl BufRead, name: &str) -> Result<Vec<RawJson>, Failure> {
         };
         let n_bytes = io::Read::take(&mut lines, MAX_LINE as u64 + 1)
             .read_line(&mut line)
-            .map_err(|error| wrong(&error.to_string()))?;
+            .map_err(|error| Failure::unreadable(name, &error))?;
         if n_bytes == 0 {
             break;
         }
@@ -101,8 +123,8 @@ fn read(mut lines: impl BufRead, name: &str) -> Result<Vec<RawJson>, Failure> {
             continue;
         }
         let call = RawJson::parse(text.to_owned().into()).map_err(|error| wrong(&error.to_string()))?;
-        if call.get("tool").is_none_or(|tool| tool.text().is_none()) {
-            return Err(wrong("it names no tool"));
+        if let Some(why) = why_none(&call) {
+            return Err(wrong(&why));
         }
         calls.push(call);
         if calls.len() > MAX_CALLS {
@@ -114,6 +136,18 @@ fn read(mut lines: impl BufRead, name: &str) -> Result<Vec<RawJson>, Failure> {
             .hint(r#"write a call on each line: {"tool": "NAME", "arguments": {}}"#));
     }
     Ok(calls)
+}
+
+/// Why something is no call, if it is none.
+fn why_none(call: &RawJson) -> Option<String> {
+    if call.get("tool").is_none_or(|tool| tool.text().is_none()) {
+        return Some("it names no tool".to_owned());
+    }
+    if call.get("arguments").is_some_and(|arguments| !arguments.is_object()) {
+        return Some("its arguments are no object".to_owned());
+    }
+    let unknown = call.names().into_iter().find(|name| !["tool", "arguments"].contains(&name.as_str()))?;
+    Some(format!("'{}' means nothing here", one_line(&unknown, 40)))
 }
 
 #[cfg(test)]
@@ -130,6 +164,8 @@ mod tests {
             "{\"tool\": \"a\"}\n\n {\"tool\": \"b\", \"arguments\": {\"n\": 12345678901234567890123}}",
             "{\"tool\": \"a\"}\n{\"tool\": }\n",
             "[]",
+            "{\"tool\": \"a\", \"arguments\": [1]}",
+            "\n{\"tool\": \"a\", \"args\": {}}",
             "\n",
         ];
         insta::assert_snapshot!(cases.map(told).join("\n"), @r#"
@@ -137,6 +173,10 @@ mod tests {
         error[usage]: calls.ndjson:2: not JSON, at byte 9
           help: write a call on each line: {"tool": "NAME", "arguments": {}}
         error[usage]: calls.ndjson:1: it names no tool
+          help: write a call on each line: {"tool": "NAME", "arguments": {}}
+        error[usage]: calls.ndjson:1: its arguments are no object
+          help: write a call on each line: {"tool": "NAME", "arguments": {}}
+        error[usage]: calls.ndjson:2: 'args' means nothing here
           help: write a call on each line: {"tool": "NAME", "arguments": {}}
         error[usage]: calls.ndjson has no call in it
           help: write a call on each line: {"tool": "NAME", "arguments": {}}
