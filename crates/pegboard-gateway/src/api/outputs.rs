@@ -7,7 +7,7 @@ use axum::extract::{Path, State};
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use pegboard_core::store::{OutputHandle, OutputQuery, OutputStore, StoredOutput};
-use pegboard_runtime::reading::{Effort, Request, View, read_within};
+use pegboard_runtime::reading::{BadRequest, Effort, Request, View, read_within};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use tokio::sync::Semaphore;
@@ -96,7 +96,7 @@ impl Part {
         };
         way.insert("handle".to_owned(), "-".into());
         let request = Request::parse(&Value::Object(way));
-        request.map(|request| Some(request.view)).map_err(|error| Problem::bad_request(error.to_string()))
+        request.map(|request| Some(request.view)).map_err(|error| Problem::bad_request(words(&error)))
     }
 }
 
@@ -107,7 +107,27 @@ fn range(text: &str) -> Result<(u64, Option<u64>), Problem> {
     match text.split_once('-') {
         None => number(text).map(|line| (line, Some(line))),
         Some((from, "")) => Ok((number(from)?, None)),
-        Some((from, to)) => Ok((number(from)?, Some(number(to)?))),
+        Some((from, to)) => {
+            let (from, to) = (number(from)?, number(to)?);
+            if to < from {
+                return Err(Problem::bad_request(format!("line {to} comes before line {from}")));
+            }
+            Ok((from, Some(to)))
+        }
+    }
+}
+
+/// What is wrong, without the words that are for models, and on one line.
+fn words(error: &BadRequest) -> String {
+    let text = error.to_string();
+    let text = text.strip_prefix("Invalid tool_output parameters: ").unwrap_or(&text);
+    let text = text.replace("`pattern`", "the pattern");
+    match (text.split_once(": ").map(|(what, _)| what), text.lines().last()) {
+        // A pattern is drawn with what is wrong in it below.
+        (Some(what), Some(last)) if text.contains('\n') => {
+            format!("{what}: {}", last.strip_prefix("error: ").unwrap_or(last))
+        }
+        _ => text,
     }
 }
 

@@ -21,7 +21,12 @@ impl<T: DeserializeOwned, S: Sync> FromRequestParts<S> for Asked<T> {
     async fn from_request_parts(parts: &mut Parts, _state: &S) -> Result<Self, Problem> {
         match Query::try_from_uri(&parts.uri) {
             Ok(Query(asked)) => Ok(Self(asked)),
-            Err(error) => Err(Problem::bad_request(error.body_text())),
+            Err(error) => {
+                let text = error.body_text();
+                // The rest is in words that people understand.
+                let text = text.strip_prefix("Failed to deserialize query string: ").unwrap_or(&text);
+                Err(Problem::bad_request(text))
+            }
         }
     }
 }

@@ -41,6 +41,12 @@ pub(crate) fn exactly(bytes: &[u8]) {
     note(&output.write_all(bytes).and_then(|()| output.write_all(end)).and_then(|()| output.flush()));
 }
 
+/// Prints bytes and nothing else.
+pub(crate) fn bytes(bytes: &[u8]) {
+    let mut output = std::io::stdout().lock();
+    note(&output.write_all(bytes).and_then(|()| output.flush()));
+}
+
 /// Prints a list: each of it on a line of its own if that is wanted, and as one document otherwise.
 pub(crate) fn list(format: Format, list: &Value) {
     match (format, list) {

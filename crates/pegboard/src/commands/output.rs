@@ -2,8 +2,11 @@
 
 use std::process::ExitCode;
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, Subcommand};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::cli::words::{ago, columns, harmless, now, one_line, size};
 use crate::cli::{Failure, Format, Globals, print, remark};
@@ -28,6 +31,7 @@ enum What {
     /// Print one, or a part of it
     Cat {
         /// Its handle, or the beginning that ls shows
+        #[arg(value_parser = NonEmptyStringValueParser::new())]
         handle: String,
         /// Only these lines: 10-20, 10- or 10
         #[arg(long, value_name = "LINES")]
@@ -36,9 +40,10 @@ enum What {
         #[arg(long, value_name = "PATH", conflicts_with = "lines")]
         json_path: Option<String>,
     },
-    /// Print the lines of one that match a pattern
+    /// Print the lines of one that match a pattern; the exit code is 1 if none does
     Grep {
         /// Its handle, or the beginning that ls shows
+        #[arg(value_parser = NonEmptyStringValueParser::new())]
         handle: String,
         /// A regular expression
         pattern: String,
@@ -51,8 +56,8 @@ enum What {
     },
     /// Take some away
     Rm {
-        /// Their handles
-        #[arg(required = true)]
+        /// Their handles, or the beginnings that ls shows
+        #[arg(required = true, value_parser = NonEmptyStringValueParser::new())]
         handles: Vec<String>,
     },
 }
@@ -63,10 +68,7 @@ impl Output {
             None | Some(What::Ls) => list(globals, desk).await?,
             Some(What::Cat { handle, lines: None, json_path: None }) => {
                 let bytes = desk.bytes(&find(desk, handle).await?).await?;
-                match std::str::from_utf8(&bytes) {
-                    Ok(text) if print::is_for_people() => print::text(&harmless(text)),
-                    _ => print::exactly(&bytes),
-                }
+                whole(globals, handle, &bytes)?;
             }
             Some(What::Cat { handle, lines, json_path }) => {
                 let whole = find(desk, handle).await?;
@@ -81,14 +83,43 @@ impl Output {
                 }
             }
             Some(What::Rm { handles }) => {
+                let mut first = None;
                 for handle in handles {
-                    desk.delete(&find(desk, handle).await?).await?;
-                    remark(globals, &format!("{} is gone", one_line(handle, 100)));
+                    match take_away(desk, handle).await {
+                        Ok(()) => remark(globals, &format!("{} is gone", one_line(handle, 100))),
+                        // The others go all the same.
+                        Err(failure) => first = first.or(Some(failure)),
+                    }
                 }
+                return first.map_or(Ok(ExitCode::SUCCESS), Err);
             }
         }
         Ok(ExitCode::SUCCESS)
     }
+}
+
+async fn take_away(desk: &Desk, handle: &str) -> Result<(), Failure> {
+    desk.delete(&find(desk, handle).await?).await
+}
+
+/// Prints a whole output: for programs as it is, for people as far as a terminal can show it.
+fn whole(globals: &Globals, handle: &str, bytes: &[u8]) -> Result<(), Failure> {
+    let text = std::str::from_utf8(bytes);
+    match (globals.format_or(Format::Text), text) {
+        (Format::Text, Ok(text)) if print::is_for_people() => print::text(&harmless(text)),
+        (Format::Text, Err(_)) if print::is_for_people() => {
+            let message = format!("{handle} is no text: {} of something else", size(bytes.len() as u64));
+            return Err(Failure::usage(message)
+                .hint(format!("keep it in a file: pegboard output cat {handle} > FILE")));
+        }
+        (Format::Text, _) => print::bytes(bytes),
+        (format, Ok(text)) => print::document(format, &json!({"handle": handle, "text": text}), String::new),
+        (format, Err(_)) => {
+            let document = json!({"handle": handle, "base64": STANDARD.encode(bytes)});
+            print::document(format, &document, String::new);
+        }
+    }
+    Ok(())
 }
 
 /// Where an output is, by its handle or the beginning of the part of it that is its own.
@@ -123,22 +154,28 @@ pub(super) fn short(handle: &str) -> String {
 
 /// Prints a part, page by page; tells whether there was anything.
 async fn pages(globals: &Globals, desk: &Desk, whole: &Address, part: Address) -> Result<bool, Failure> {
-    let (mut next, mut has_any) = (Some(part), false);
-    while let Some(part) = next {
+    let format = globals.format_or(Format::Text);
+    let (mut next, mut has_any, mut all) = (Some(part), false, String::new());
+    while let Some(part) = next.take().filter(|_| !print::is_unread()) {
         let page = desk.get(&part).await?;
         let content = page["content"].as_str().unwrap_or_default();
-        if !content.is_empty() {
-            has_any = true;
-            if print::is_for_people() {
-                print::text(&harmless(content));
-            } else {
-                print::exactly(content.as_bytes());
-            }
+        has_any |= !content.is_empty();
+        match format {
+            Format::Text if content.is_empty() => {}
+            Format::Text if print::is_for_people() => print::text(&harmless(content)),
+            Format::Text => print::exactly(content.as_bytes()),
+            Format::Json | Format::Ndjson | Format::Yaml => all.push_str(content),
         }
         if let Some(note) = page["note"].as_str() {
             remark(globals, &one_line(note, 400));
         }
         next = page["next"].as_str().map(|cursor| whole.clone().with("cursor", &cursor));
+    }
+    match format {
+        Format::Text => {}
+        Format::Json | Format::Ndjson | Format::Yaml => {
+            print::document(format, &json!({"text": all}), String::new);
+        }
     }
     Ok(has_any)
 }
@@ -153,7 +190,7 @@ async fn list(globals: &Globals, desk: &Desk) -> Result<(), Failure> {
         }
     }
     if told["outputs"].as_array().is_none_or(Vec::is_empty) {
-        remark(globals, "Nothing is kept");
+        remark(globals, "No answer is stored. One is if it is longer than toolResponseMaxBytes allows");
     }
     Ok(())
 }
@@ -174,8 +211,6 @@ fn rows(outputs: &Value, now: u64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
 
     #[test]

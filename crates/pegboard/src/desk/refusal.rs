@@ -52,7 +52,10 @@ impl Failure {
         let text = |name: &str| error[name].as_str().map(str::to_owned);
         let code = text("code").unwrap_or_else(|| "internal_error".to_owned());
         let message = text("message").unwrap_or_else(|| "the gateway does not say why".to_owned());
-        let mut failure = Self::new(exit(&code), code, message.clone());
+        let exit = exit(&code);
+        // What is a bad request there is something that was said wrongly here.
+        let code = if code == "bad_request" { "usage".to_owned() } else { code };
+        let mut failure = Self::new(exit, code, message.clone());
         let violations = error["violations"].as_array().into_iter().flatten().filter_map(Value::as_str);
         for violation in violations.filter(|violation| !message.contains(violation)) {
             failure = failure.detail(violation);

@@ -60,7 +60,9 @@ async fn parts_of_an_answer_are_read_as_models_read_them() {
     insta::assert_snapshot!(read("grep=nothing").await, @r#"200 {"content":"","note":"No line matches the pattern."}"#);
     insta::assert_snapshot!(read("jsonPath=$.a").await, @r#"400 {"code":"bad_request","message":"the output is not a JSON document: expected value at line 1 column 1; read it with lines, grep or search"}"#);
     insta::assert_snapshot!(read("lines=0").await, @r#"400 {"code":"bad_request","message":"lines must be like 10-20, 10- or 10"}"#);
-    insta::assert_snapshot!(read("grep=(").await, @r#"400 {"code":"bad_request","message":"Invalid tool_output parameters: `pattern` is not a regular expression that can be used: regex parse error:\n    (\n    ^\nerror: unclosed group"}"#);
+    insta::assert_snapshot!(read("grep=(").await, @r#"400 {"code":"bad_request","message":"the pattern is not a regular expression that can be used: unclosed group"}"#);
+    insta::assert_snapshot!(read("lines=5-3").await, @r#"400 {"code":"bad_request","message":"line 3 comes before line 5"}"#);
+    insta::assert_snapshot!(read("lins=5").await, @r#"400 {"code":"bad_request","message":"lins: unknown field `lins`, expected one of `grep`, `ignoreCase`, `context`, `lines`, `jsonPath`, `cursor`"}"#);
     insta::assert_snapshot!(read("lines=1&grep=x").await, @r#"400 {"code":"bad_request","message":"give one of grep, lines, jsonPath and cursor"}"#);
     insta::assert_snapshot!(read("context=1").await, @r#"400 {"code":"bad_request","message":"ignoreCase and context go with grep"}"#);
 }
