@@ -42,6 +42,8 @@ mod rest;
 pub use check::{Looked, check};
 use kept::Kept;
 
+/// The file in the folder for state that holds it.
+pub const DATABASE: &str = "pegboard.db";
 /// How many secrets of configurations that do not run any more are remembered, the newest.
 const MAX_SECRETS: usize = 1_000;
 
@@ -155,6 +157,11 @@ impl Board {
             .sessions(Arc::clone(&self.stores.sessions))
             .traces(Arc::clone(&self.stores.traces))
             .history(Arc::clone(&self.stores.history))
+    }
+
+    /// Why state is not kept where it should be, if it is not.
+    pub fn state_problem(&self) -> Option<&str> {
+        self.stores.problem.as_deref()
     }
 
     /// Whether there is what there is without a configuration, and nothing else.
@@ -305,6 +312,8 @@ impl Workshop {
 
 /// Where state is kept: on disk if there is a place, and in memory otherwise.
 struct Stores {
+    /// Why it is not on disk, though there is a place.
+    problem: Option<String>,
     cache: Arc<dyn CacheStore>,
     catalogue: Arc<dyn CatalogueStore>,
     outputs: Arc<dyn OutputStore>,
@@ -321,13 +330,14 @@ impl Stores {
             Ok(database) => Self::on_disk(&Arc::new(database), cache),
             Err(error) => {
                 tracing::warn!("State is kept in memory and lost at the end: {error}");
-                Self::in_memory(cache)
+                Self { problem: Some(error.to_string()), ..Self::in_memory(cache) }
             }
         }
     }
 
     fn on_disk(database: &Arc<Database>, cache: &CacheSettings) -> Self {
         Self {
+            problem: None,
             cache: match cache.backend {
                 CacheBackend::Sqlite => Arc::clone(database) as _,
                 CacheBackend::Memory => Arc::new(memory::Cache::new(limits(cache))),
@@ -343,6 +353,7 @@ impl Stores {
 
     fn in_memory(cache: &CacheSettings) -> Self {
         Self {
+            problem: None,
             cache: Arc::new(memory::Cache::new(limits(cache))),
             catalogue: Arc::new(memory::Catalogue::new(CatalogueLimits::default())),
             outputs: Arc::new(memory::Outputs::new(OutputLimits::default())),
@@ -372,7 +383,7 @@ fn limits(cache: &CacheSettings) -> CacheLimits {
 
 /// The database of a folder, which is made if it is not there.
 async fn open(folder: &Path, cache: CacheLimits) -> Result<Database, StoreError> {
-    let path = folder.join("pegboard.db");
+    let path = folder.join(DATABASE);
     let place = path.display().to_string();
     let limits = DatabaseLimits { cache, ..DatabaseLimits::default() };
     let opened = tokio::task::spawn_blocking(move || Database::open_with(&path, limits)).await;

@@ -8,7 +8,7 @@ use axum::response::Response;
 use pegboard_core::store::{HistoryQuery, PastSession, SessionRecord};
 use pegboard_json::RawJson;
 use pegboard_runtime::optree::Scope;
-use pegboard_runtime::{Caller, CallerOptions, Runtime};
+use pegboard_runtime::{CallStatus, Caller, CallerOptions, Runtime};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -126,6 +126,7 @@ async fn all(window: &Window) -> Result<Vec<Session>, Problem> {
     let past = window.history().await?.sessions(window.who.owner(), MAX_LISTED, now).await?;
     let live = live(window);
     let is_live = |id: &str| live.iter().find(|caller| caller.id() == id);
+    let calls = window.api.runtime.as_ref().map(Runtime::calls).unwrap_or_default();
     let mut sessions: Vec<Session> = past.iter().map(|past| of_calls(past, is_live(&past.id))).collect();
     let known: HashSet<&str> = past.iter().map(|past| past.id.as_str()).collect();
     let mut seen = HashSet::new();
@@ -138,6 +139,14 @@ async fn all(window: &Window) -> Result<Vec<Session>, Problem> {
     if let Some(store) = &window.api.sessions {
         let named = store.list(MAX_LISTED, now).await?;
         sessions.extend(named.into_iter().filter(|named| window.who.sees(&named.principal)).map(of_name));
+    }
+    for session in &mut sessions {
+        // Those that a call makes itself are part of it.
+        let is_own = |call: &&CallStatus| call.session == session.id && !call.operation.contains('.');
+        let n_under_way = calls.iter().filter(is_own).count();
+        if n_under_way > 0 {
+            session.line["underWay"] = n_under_way.into();
+        }
     }
     sessions.sort_by_key(|session| Reverse(session.used));
     Ok(sessions)

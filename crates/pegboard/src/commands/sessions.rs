@@ -3,6 +3,7 @@
 use std::fmt::Write;
 use std::process::ExitCode;
 
+use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, Subcommand};
 use serde_json::Value;
 
@@ -11,6 +12,8 @@ use crate::cli::words::{DIM, PLAIN, ago, columns, count, now, one_line};
 use crate::cli::{Failure, Format, Globals, print, remark};
 use crate::desk::{Address, Desk};
 
+/// How many are listed if nobody says otherwise.
+const N_LISTED: u16 = 50;
 /// How many characters of an id are shown: enough to find it by.
 const ID_CHARACTERS: usize = 8;
 
@@ -26,12 +29,13 @@ enum What {
     /// List sessions, the one used last first
     Ls {
         /// How many at most
-        #[arg(long, value_name = "NUMBER", default_value_t = 50)]
-        limit: usize,
+        #[arg(long, value_name = "NUMBER", default_value_t = N_LISTED, value_parser = clap::value_parser!(u16).range(1..=1_000))]
+        limit: u16,
     },
     /// Show all that was done in a session
     Show {
         /// The beginning of its id; without it the one used last
+        #[arg(value_parser = NonEmptyStringValueParser::new())]
         id: Option<String>,
     },
 }
@@ -39,7 +43,7 @@ enum What {
 impl Sessions {
     pub(crate) async fn ask(&self, globals: &Globals, desk: &Desk) -> Result<ExitCode, Failure> {
         match &self.what {
-            None => list(globals, desk, 50).await,
+            None => list(globals, desk, N_LISTED).await,
             Some(What::Ls { limit }) => list(globals, desk, *limit).await,
             Some(What::Show { id }) => {
                 let id = match id {
@@ -55,7 +59,7 @@ impl Sessions {
     }
 }
 
-async fn list(globals: &Globals, desk: &Desk, limit: usize) -> Result<ExitCode, Failure> {
+async fn list(globals: &Globals, desk: &Desk, limit: u16) -> Result<ExitCode, Failure> {
     let told = desk.get(&Address::of(&["sessions"]).with("limit", &limit)).await?;
     let format = globals.data_format();
     match format {
@@ -85,11 +89,18 @@ fn rows(sessions: &Value, now: u64) -> String {
             short(session["id"].as_str().unwrap_or_default()),
             if session["live"] == true { "live".to_owned() } else { String::new() },
             ago(now, number("usedAt")),
-            format!("{}{failed}", count(number("calls"), "call")),
+            format!("{}{failed}{}", count(number("calls"), "call"), under_way(session)),
             name(session),
         ]
     });
     columns(&rows.collect::<Vec<_>>())
+}
+
+fn under_way(session: &Value) -> String {
+    match session["underWay"].as_u64() {
+        None | Some(0) => String::new(),
+        Some(n_calls) => format!(", {n_calls} under way"),
+    }
 }
 
 /// What a session is called, as far as anybody called it something.
@@ -100,7 +111,7 @@ fn name(session: &Value) -> String {
 }
 
 /// The part of an id that tells it from others.
-fn short(id: &str) -> String {
+pub(super) fn short(id: &str) -> String {
     id.strip_prefix("session-").unwrap_or(id).chars().take(ID_CHARACTERS).collect()
 }
 
@@ -116,7 +127,26 @@ fn text(session: &Value, now: u64) -> String {
     text.truncate(text.trim_end().len());
     text.push('\n');
     text.push_str(&Drawing::of_session(&session["tree"]).text(Picture::Tree));
-    for record in session["records"].as_array().into_iter().flatten() {
+    text.push_str(&records(&session["records"], now));
+    text.push_str(&used(&session["accounting"]));
+    text
+}
+
+/// What its tools took and gave, as far as anybody counted.
+fn used(accounting: &Value) -> String {
+    let entries: Vec<&Value> = accounting.as_array().into_iter().flatten().collect();
+    let sum = |name: &str| entries.iter().filter_map(|entry| entry[name].as_u64()).sum::<u64>();
+    if entries.is_empty() {
+        return String::new();
+    }
+    let tools = count(entries.len() as u64, "tool");
+    format!("{DIM}{tools} used, {} characters in, {} out{PLAIN}\n", sum("charactersIn"), sum("charactersOut"))
+}
+
+/// What was written down while it went on.
+pub(super) fn records(records: &Value, now: u64) -> String {
+    let mut text = String::new();
+    for record in records.as_array().into_iter().flatten() {
         let kind = record["kind"].as_str().or(record["type"].as_str()).unwrap_or_default();
         let content = one_line(record["content"].as_str().unwrap_or_default(), 100);
         let _ = writeln!(
@@ -137,22 +167,24 @@ mod tests {
     #[test]
     fn sessions_are_told_with_what_was_done() {
         let sessions = json!([
-            {"id": "session-0f2c7a6e-1111", "principal": "ada", "startedAt": 0, "usedAt": 950_000, "calls": 3, "failed": 1, "live": true},
+            {"id": "session-0f2c7a6e-1111", "principal": "ada", "startedAt": 0, "usedAt": 950_000, "calls": 3, "failed": 1, "live": true, "underWay": 2},
             {"id": "notes-1", "name": "notes", "startedAt": 0, "usedAt": 10_000, "calls": 1, "failed": 0, "live": false},
         ]);
         insta::assert_snapshot!(rows(&sessions, 1_000_000), @"
-        0f2c7a6e  live  50 s ago    3 calls, 1 failed  ada
-        notes-1         16 min ago  1 call             notes
+        0f2c7a6e  live  50 s ago    3 calls, 1 failed, 2 under way  ada
+        notes-1         16 min ago  1 call                          notes
         ");
         let mut session = sessions[0].clone();
         let operation = json!({"kind": "tool", "name": "add", "server": "notes", "status": "ok", "startedAt": 1, "latencyMs": 2});
         session["tree"] = json!({"turns": [{"ops": [operation]}]});
         session["records"] = json!([{"kind": "tool", "content": "added", "timestamp": 990_000}]);
+        session["accounting"] = json!([{"charactersIn": 16, "charactersOut": 120}, {"charactersIn": 4}]);
         let text = text(&session, 1_000_000);
         insta::assert_snapshot!(anstream::adapter::strip_str(&text), @"
         session-0f2c7a6e-1111  began 16 min ago, used 50 s ago  ada
         ✓ add  notes  2 ms
         10 s ago  tool  added
+        2 tools used, 20 characters in, 120 out
         ");
     }
 }

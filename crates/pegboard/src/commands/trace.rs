@@ -3,14 +3,17 @@
 use std::process::ExitCode;
 
 use clap::Args;
+use clap::builder::NonEmptyStringValueParser;
 use serde_json::Value;
 
-use crate::cli::words::{ago, columns, millis, now, one_line, took};
+use super::sessions;
+use crate::cli::words::{DIM, PLAIN, ago, columns, millis, now, one_line, took};
 use crate::cli::{Failure, Format, Globals, print, remark};
 use crate::desk::{Address, Desk};
 use drawing::{Drawing, Picture, mark};
 
 pub(super) mod drawing;
+mod otlp;
 
 /// How many digits of a trace are shown: enough to find it by.
 pub(super) const TRACE_DIGITS: usize = 8;
@@ -19,7 +22,7 @@ pub(super) const TRACE_DIGITS: usize = 8;
 #[derive(Args)]
 pub(crate) struct Trace {
     /// The call: the beginning of its trace id, or last; ls lists the latest calls
-    #[arg(value_name = "ID", default_value = "last")]
+    #[arg(value_name = "ID", default_value = "last", value_parser = NonEmptyStringValueParser::new())]
     id: String,
     /// Draw what it did as a tree, without times
     #[arg(long, conflicts_with = "waterfall")]
@@ -27,9 +30,12 @@ pub(crate) struct Trace {
     /// Draw what it did as a tree beside bars; this is usual
     #[arg(long)]
     waterfall: bool,
+    /// Print it as spans in the JSON of OTLP, as collectors take it at /v1/traces
+    #[arg(long, conflicts_with_all = ["tree", "waterfall"])]
+    otlp: bool,
     /// How many calls ls lists
-    #[arg(long, value_name = "NUMBER", default_value_t = 20)]
-    limit: usize,
+    #[arg(long, value_name = "NUMBER", default_value_t = 20, value_parser = clap::value_parser!(u16).range(1..=1_000))]
+    limit: u16,
 }
 
 impl Trace {
@@ -38,6 +44,11 @@ impl Trace {
             return self.list(globals, desk).await;
         }
         let told = desk.get(&Address::of(&["traces", &self.id])).await?;
+        if self.otlp {
+            let spans = otlp::spans(&told["trace"]);
+            print::document(globals.format_or(Format::Json), &spans, || format!("{spans:#}"));
+            return Ok(ExitCode::SUCCESS);
+        }
         let picture = if self.tree && !self.waterfall { Picture::Tree } else { Picture::Waterfall };
         print::document(globals.data_format(), &told["trace"], || text(&told["trace"], picture));
         Ok(ExitCode::SUCCESS)
@@ -61,8 +72,15 @@ impl Trace {
 
 /// A call and all that it did.
 pub(super) fn text(trace: &Value, picture: Picture) -> String {
-    let id = trace["traceId"].as_str().unwrap_or_default();
-    format!("{}trace {id}\n", Drawing::of_operation(&trace["op"]).text(picture))
+    let word = |name: &str| trace[name].as_str().unwrap_or_default();
+    let began = ago(now(), trace["op"]["startedAt"].as_u64().unwrap_or_default());
+    format!(
+        "{}{}{DIM}trace {}  session {}  {began}{PLAIN}\n",
+        Drawing::of_operation(&trace["op"]).text(picture),
+        sessions::records(&trace["records"], now()),
+        word("traceId"),
+        sessions::short(word("session")),
+    )
 }
 
 fn list(traces: &Value, now: u64) -> String {

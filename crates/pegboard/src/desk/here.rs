@@ -1,6 +1,6 @@
 //! A gateway in this process, for as long as one command needs it.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use axum::Router;
@@ -9,7 +9,7 @@ use pegboard::gateway::api::{self, About, Principal};
 use pegboard::providers::mcp::PoolOptions;
 use pegboard::telemetry::Telemetry;
 use pegboard::wire::http::server::HttpServerOptions;
-use pegboard::wiring::{self, Board, Surroundings};
+use pegboard::wiring::{self, Board, DATABASE, Surroundings};
 
 use crate::cli::{Failure, Globals};
 use crate::commands::serve::supervisor;
@@ -30,22 +30,28 @@ impl Here {
         let wanted = Wanted::of(globals)?;
         let configuration = wanted.read_some()?;
         place::tell_problems(&configuration);
-        Self::start(globals, telemetry, configuration, wanted.paths()).await
+        let state = place::state(globals.state.as_deref());
+        Self::start(state, telemetry, configuration, wanted.paths()).await
     }
 
-    /// One without tools, which knows what was written down.
+    /// One without tools, which knows what was written down. Where nothing was, nothing is made.
     pub(super) async fn with_records(globals: &Globals, telemetry: &Telemetry) -> Result<Self, Failure> {
-        Self::start(globals, telemetry, Configuration::default(), Vec::new()).await
+        let state = recorded(globals.state.as_deref())?;
+        let here = Self::start(state, telemetry, Configuration::default(), Vec::new()).await?;
+        match here.board.state_problem() {
+            None => Ok(here),
+            Some(why) => Err(Failure::system(format!("what was written down cannot be read: {why}"))
+                .hint("name another folder with --state, or ask as the user whose it is")),
+        }
     }
 
     async fn start(
-        globals: &Globals,
+        state: Option<PathBuf>,
         telemetry: &Telemetry,
         configuration: Configuration,
         files: Vec<PathBuf>,
     ) -> Result<Self, Failure> {
         let servers = PoolOptions { supervisor: supervisor() };
-        let state = place::state(globals.state.as_deref());
         let surroundings = Surroundings { state, servers, ..Surroundings::default() };
         let board = Box::pin(wiring::start(configuration, surroundings, telemetry))
             .await
@@ -63,4 +69,19 @@ impl Here {
     pub(super) async fn close(self) {
         let _ = self.board.runtime.shut_down(GRACE).await;
     }
+}
+
+/// The folder with what was written down, if anything was.
+fn recorded(named: Option<&Path>) -> Result<Option<PathBuf>, Failure> {
+    let Some(folder) = place::state(named) else {
+        return Err(Failure::usage("nobody says where state is kept").hint("name the folder with --state"));
+    };
+    if folder.join(DATABASE).exists() {
+        return Ok(Some(folder));
+    }
+    if named.is_some() {
+        let message = format!("nothing was written down in {}", folder.display());
+        return Err(Failure::not_found("not_found", message).hint("check what --state names"));
+    }
+    Ok(None)
 }

@@ -69,6 +69,17 @@ async fn a_trace_tells_what_the_call_did() {
 }
 
 #[tokio::test]
+async fn a_session_tells_what_is_under_way() {
+    let (api, _runtime, _) = api().await;
+    let site = Site::of(&api, Principal::Everybody).await;
+    call(&site, json!({"tool": "notes__list", "session": "work"})).await;
+    assert!(site.get("/sessions").await.1["sessions"][0].get("underWay").is_none());
+    let mut hanging = site.stream("/calls", json!({"tool": "notes__hang", "session": "work"})).await;
+    hanging.expect("started").await;
+    assert_eq!(site.get("/sessions").await.1["sessions"][0]["underWay"], 1);
+}
+
+#[tokio::test]
 async fn a_session_tells_all_that_its_caller_did() {
     let (api, _runtime, _) = api().await;
     let site = Site::of(&api, Principal::Everybody).await;

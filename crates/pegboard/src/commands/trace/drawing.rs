@@ -119,11 +119,14 @@ impl Row {
         let error = operation["error"].as_object().map(|error| {
             let text = |name: &str| error.get(name).and_then(Value::as_str).unwrap_or_default();
             let kind = if text("kind").is_empty() { text("code") } else { text("kind") };
-            one_line(&format!("{kind} {}", text("message")), 300).trim().to_owned()
+            let both = [kind, text("message")].into_iter().filter(|part| !part.is_empty());
+            one_line(&both.collect::<Vec<_>>().join(": "), 300)
         });
+        let is_canceled = operation["error"]["kind"] == "canceled";
+        let status = if is_canceled { "canceled" } else { operation["status"].as_str().unwrap_or_default() };
         Self {
             branch: branch.to_owned(),
-            status: operation["status"].as_str().unwrap_or_default().to_owned(),
+            status: status.to_owned(),
             name: word(&operation["name"]),
             place: [server.as_str(), kind]
                 .into_iter()
@@ -156,7 +159,7 @@ impl Row {
 }
 
 /// The operations of a session, in order.
-fn operations(session: &Value) -> impl Iterator<Item = &Value> {
+pub(super) fn operations(session: &Value) -> impl Iterator<Item = &Value> {
     let turns = ["steps", "turns"].into_iter().filter_map(|name| session[name].as_array()).flatten();
     turns.filter_map(|turn| turn["ops"].as_array()).flatten()
 }
@@ -202,7 +205,7 @@ mod tests {
         ├ ✓ fetch_page   web          720 ms      ▒▒██████  waited 210 ms
         └ ✓ summarise    agent        640 ms              ███████
           ├ ✗ large      cloud model  300 ms               ███
-          │   timeout no reply within 300 ms
+          │   timeout: no reply within 300 ms
           └ ✓ search     github         1 ms                  █
 
         ✓ research       chain         1.8 s
@@ -210,7 +213,7 @@ mod tests {
         ├ ✓ fetch_page   web          720 ms  waited 210 ms
         └ ✓ summarise    agent        640 ms
           ├ ✗ large      cloud model  300 ms
-          │   timeout no reply within 300 ms
+          │   timeout: no reply within 300 ms
           └ ✓ search     github         1 ms
         ");
     }
