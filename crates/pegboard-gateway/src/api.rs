@@ -23,7 +23,7 @@ use pegboard_runtime::{CallerOptions, Runtime};
 use pegboard_wire::http::server::{HttpServerOptions, check_sender};
 
 use calls::Talks;
-use problem::Problem;
+pub(crate) use problem::Problem;
 use visitors::Visitors;
 use window::Window;
 
@@ -189,6 +189,7 @@ impl Principal {
 pub fn router(api: &Api, who: Principal, options: &HttpServerOptions) -> Router {
     let window = Arc::new(Window::new(api.clone(), who, options.clone()));
     let routes = Router::new()
+        .route("/", get(overview::paths))
         .route("/status", get(overview::status))
         .route("/toolboxes", get(overview::toolboxes))
         .route("/queues", get(overview::queues))
@@ -214,6 +215,7 @@ pub fn router(api: &Api, who: Principal, options: &HttpServerOptions) -> Router 
         .route("/events", get(events::listen));
     Router::new()
         .nest("/api", routes)
+        .route("/api/", get(overview::paths))
         .fallback(async || Problem::no_route())
         .method_not_allowed_fallback(async || Problem::no_method())
         .layer(middleware::from_fn_with_state(Arc::clone(&window), guard))

@@ -11,6 +11,10 @@ use axum::routing::{MethodRouter, any_service};
 use pegboard_core::settings::mcp::Secret;
 use sha2::{Digest, Sha256};
 
+use crate::api::Problem;
+
+/// What is told to those who show no token, or another one.
+pub(crate) const WANTED: &str = "Show the gateway's token: send the header 'Authorization: Bearer TOKEN'.";
 /// What stands before a token.
 const SCHEME: &[u8] = b"Bearer ";
 
@@ -29,8 +33,10 @@ async fn enter(doors: &[([u8; 32], MethodRouter)], request: Request) -> Response
         return door.clone().call(request, ()).await;
     }
     let challenge = [(header::WWW_AUTHENTICATE, "Bearer realm=\"pegboard\"")];
-    let words = "Show the gateway's token: send the header 'Authorization: Bearer TOKEN'.\n";
-    (StatusCode::UNAUTHORIZED, challenge, words).into_response()
+    if request.uri().path().starts_with("/api") {
+        return (StatusCode::UNAUTHORIZED, challenge, Problem::no_token()).into_response();
+    }
+    (StatusCode::UNAUTHORIZED, challenge, format!("{WANTED}\n")).into_response()
 }
 
 /// Whether a request shows the token. Digests are compared, so that the time it takes tells nothing of the token.
@@ -48,9 +54,23 @@ fn digest(token: impl AsRef<[u8]>) -> [u8; 32] {
 
 #[cfg(test)]
 mod tests {
+    use axum::body::{Body, to_bytes};
     use axum::http::HeaderValue;
 
     use super::*;
+
+    #[tokio::test]
+    async fn programs_are_told_in_the_words_of_the_api() {
+        let told = async |path: &str| {
+            let request = Request::builder().uri(path).body(Body::empty()).unwrap();
+            let answer = enter(&[], request).await;
+            let status = answer.status().as_u16();
+            let body = to_bytes(answer.into_body(), 1_000).await.unwrap();
+            format!("{status} {}", String::from_utf8_lossy(&body).trim_end())
+        };
+        insta::assert_snapshot!(told("/mcp").await, @"401 Show the gateway's token: send the header 'Authorization: Bearer TOKEN'.");
+        insta::assert_snapshot!(told("/api/status").await, @r#"401 {"error":{"code":"auth_required","message":"Show the gateway's token: send the header 'Authorization: Bearer TOKEN'."}}"#);
+    }
 
     #[test]
     fn only_the_one_token_is_let_in() {

@@ -13,6 +13,40 @@ use super::problem::Problem;
 use super::stream::{document, in_millis, millis};
 use super::window::{Shown, Window};
 
+/// Everything that can be asked here.
+const PATHS: [&str; 25] = [
+    "GET /api/status",
+    "GET /api/toolboxes",
+    "GET /api/queues",
+    "GET /api/metrics",
+    "GET /api/servers",
+    "POST /api/servers/{toolbox}/{server}/open",
+    "GET /api/servers/{toolbox}/{server}/logs",
+    "GET /api/tools",
+    "GET /api/tool",
+    "GET /api/calls",
+    "POST /api/calls",
+    "DELETE /api/calls/{call}",
+    "POST /api/calls/{call}/answers",
+    "GET /api/chains",
+    "POST /api/chains/check",
+    "POST /api/chains/run",
+    "POST /api/batch",
+    "GET /api/traces",
+    "GET /api/traces/{trace}",
+    "GET /api/sessions",
+    "GET /api/sessions/{session}",
+    "GET /api/outputs",
+    "GET /api/outputs/{handle}",
+    "DELETE /api/outputs/{handle}",
+    "GET /api/events",
+];
+
+/// `GET /api/`
+pub(super) async fn paths(State(window): Shown) -> Response {
+    document(json!({"version": window.api.about.version, "paths": PATHS}))
+}
+
 /// `GET /api/status`
 pub(super) async fn status(State(window): Shown) -> Result<Response, Problem> {
     let runtime = window.runtime()?;

@@ -10,12 +10,14 @@ use pegboard_wire::http::server::Refusal;
 use serde::Serialize;
 use serde_json::{Value, json};
 
+use crate::token::WANTED;
+
 /// How many names are offered in place of one that is not there.
 const N_NEAREST: usize = 3;
 
 /// Why something is not answered: `{"error": {"code": …, "message": …}}` with the status that goes with it.
 #[derive(Debug)]
-pub(super) struct Problem(Box<Words>);
+pub(crate) struct Problem(Box<Words>);
 
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -51,6 +53,11 @@ impl Problem {
         Self::new(StatusCode::NOT_FOUND, "not_found", message)
     }
 
+    /// Nobody comes in without a token.
+    pub(crate) fn no_token() -> Self {
+        Self::new(StatusCode::UNAUTHORIZED, ErrorKind::AuthRequired.as_str(), WANTED)
+    }
+
     /// This principal may not know.
     pub(super) fn not_permitted(message: impl Into<String>) -> Self {
         Self::new(StatusCode::FORBIDDEN, ErrorKind::NotPermitted.as_str(), message)
@@ -76,7 +83,7 @@ impl Problem {
 
     /// The path leads nowhere.
     pub(super) fn no_route() -> Self {
-        Self::not_found("There is nothing at this path").hint("docs/api.md lists what there is")
+        Self::not_found("There is nothing at this path").hint("GET /api/ lists what there is")
     }
 
     /// The path does not take this method.

@@ -52,6 +52,23 @@ async fn a_path_that_leads_nowhere_says_so() {
 }
 
 #[tokio::test]
+async fn every_path_that_is_listed_leads_somewhere() {
+    let (api, _runtime, _) = api().await;
+    let site = Site::of(&api, Principal::Everybody).await;
+    let (status, told) = site.get("/").await;
+    assert_eq!((status, site.get("").await.1), (200, told.clone()));
+    for line in told["paths"].as_array().unwrap().iter().map(|line| line.as_str().unwrap()) {
+        let (method, path) = line.split_once(" /api").unwrap();
+        let path = path.replace(['{', '}', '*'], "");
+        let request = site.request(method.parse().unwrap(), &path).header(CONTENT_TYPE, "application/json");
+        let answer = request.body("{}").send().await.unwrap();
+        // Streams have no end; all others tell what is missing, if anything is.
+        let told = if path == "/events" { String::new() } else { answer.text().await.unwrap() };
+        assert!(!told.contains("nothing at this path") && !told.contains("this method"), "{line}: {told}");
+    }
+}
+
+#[tokio::test]
 async fn nobody_sees_answers_or_ends_the_calls_of_another() {
     let (api, _runtime, gone) = api().await;
     let [ann, bob, all] =
