@@ -4,19 +4,22 @@ use std::sync::LazyLock;
 
 use regex::{Captures, Regex};
 
-/// What differs from run to run, and what stands for it: times, ids, ports, processes, the size of what an agent is
-/// told, which has the time in it, and the spaces that line them up.
+/// What differs from run to run, and what stands for it: times and how long ago they were, bars that show them, ids,
+/// ports, processes, the size of what an agent is told, which has the time in it, and the spaces that line them up.
 static CHANGING: LazyLock<Vec<(Regex, &str)>> = LazyLock::new(|| {
     let pattern = |pattern: &str| Regex::new(pattern).expect("it is a pattern");
     vec![
         (pattern(r"\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b"), "ID"),
         (pattern(r"\b[0-9a-f]{32}\b"), "ID"),
         (pattern(r"\b20\d\d-\d\d-\d\d[T ]\d\d:\d\d(:\d\d)?(\.\d+)?Z?\b"), "DATE"),
+        (pattern(r"\b(now|\d+ (s|min) ago)(,|  |$)"), "AGO "),
         (pattern(r"\b\d+(\.\d+)? ?(ns|µs|ms|s)\b"), "TIME"),
         (pattern(r"\b127\.0\.0\.1:\d+\b"), "127.0.0.1:PORT"),
-        (pattern(r#""(duration|uptime|since)Ms": [\d.]+"#), "\"TIME\""),
+        (pattern(r#""(duration|uptime|since)Ms": ?[\d.]+"#), "\"TIME\""),
+        (pattern(r"\b1[789]\d{11}\b"), "MOMENT"),
+        (pattern("[▒█]+"), "BAR"),
         (pattern(r"\bpid \d+\b"), "pid PID"),
-        (pattern(r"\btrace [0-9a-f]{8,32}\b"), "trace ID"),
+        (pattern(r"\b[0-9a-f]{8}\b"), "ID"),
         (pattern(r"\b\d+(\.\d+)?[kM]? (in|out)\b"), "SIZE"),
         (pattern(r" {2,}"), " "),
     ]
@@ -75,6 +78,14 @@ fn only_what_is_never_the_same_twice_may_differ() {
     check("a\nb", "a", false);
     check("a  1.5 ms", "a     20 ms", true);
     check("2 tools", "3 tools", false);
+    check("d52ac39d  now  ██  add", "0cdd6e40  12 s ago    ▒█████  add", true);
+    check("began now, used now", "began 1 min ago, used 8 s ago", true);
+    check("d52ac39d  now  add", "d52ac39d  now  rm", false);
+    check(
+        r#"{"madeAt":1794840522464,"durationMs":1.5}"#,
+        r#"{"madeAt":1794840599999,"durationMs":20}"#,
+        true,
+    );
     check("a\n…\nd", "a\nb\nc\nd", true);
     check("a\n…\nd", "a\nb\nc", false);
     check("id [..] is … here", "id 7 is not here", true);
