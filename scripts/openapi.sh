@@ -42,5 +42,5 @@ fi
 export PEGBOARD_STATE=$home/state
 rm -rf "$home/state"
 peer 'what a tool sends is what the document describes' 'every request was right' -- \
-    "$home/python/bin/python" scripts/peers/openapi_service.py "$built/pegboard" "$home"
+    env HYPOTHESIS_STORAGE_DIRECTORY="$home/hypothesis" "$home/python/bin/python" scripts/peers/openapi_service.py "$built/pegboard" "$home"
 exit "$failed"
