@@ -6,6 +6,7 @@
 //! - [`scan`]: how text is walked through without building a tree.
 
 mod canonical;
+mod indent;
 mod raw;
 pub mod scan;
 mod splice;

@@ -1,9 +1,13 @@
 //! What all commands have in common: options, where things go, and how failures are told.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::builder::ArgPredicate;
 use clap::{Args, ColorChoice, ValueEnum};
+use pegboard::duration::HumanDuration;
+use pegboard::error::ErrorKind;
+use tokio::time;
 
 pub(crate) mod arguments;
 pub(crate) mod failure;
@@ -50,6 +54,9 @@ pub(crate) struct Globals {
     /// Ask no gateway that runs, and start what is needed here
     #[arg(long, global = true)]
     pub(crate) no_daemon: bool,
+    /// How long a command that asks a gateway, a server or a model waits at most: 30s, 5m
+    #[arg(long, value_name = "DURATION", global = true)]
+    pub(crate) timeout: Option<HumanDuration>,
     /// Say nothing but results and what goes wrong
     #[arg(long, short, global = true, conflicts_with = "verbose")]
     pub(crate) quiet: bool,
@@ -90,6 +97,18 @@ impl Globals {
     /// The same, for a command that is about this source alone.
     pub(crate) fn looking_at(&self, source: PathBuf) -> Self {
         Self { config: vec![source], ..self.clone() }
+    }
+
+    /// Waits for as long as a command may at most, and a little longer if `grace` says so; for ever if nobody sets a limit.
+    pub(crate) async fn out_of_time(&self, grace: Duration) -> Failure {
+        match self.timeout.map(Duration::from) {
+            None => std::future::pending().await,
+            Some(limit) => {
+                time::sleep(limit + grace).await;
+                let message = format!("there was no answer within {}", HumanDuration::from(limit));
+                Failure::of_kind(ErrorKind::Timeout, message).hint("give it longer with --timeout")
+            }
+        }
     }
 
     /// What is logged, if somebody says so.

@@ -98,6 +98,13 @@ enum Command {
     },
 }
 
+impl Command {
+    /// Whether it waits for a gateway, a server or a model, for as long as somebody wants.
+    fn waits(&self) -> bool {
+        matches!(self, Self::Ask(_) | Self::Run(_) | Self::Agent { .. })
+    }
+}
+
 #[derive(Subcommand)]
 enum AgentCommand {
     /// Ask an agent once, and print its answer
@@ -108,6 +115,10 @@ fn main() -> ExitCode {
     let Arguments { globals, command } = Arguments::parse();
     globals.choose_colours();
     let globals = &globals;
+    if globals.timeout.is_some() && !command.waits() {
+        let failure = Failure::usage("this command waits for nobody, so --timeout says nothing");
+        return failure.hint("leave it out").tell(globals.output);
+    }
     let done = match command {
         // What goes wrong is the answer.
         Command::Ask(asking) => {

@@ -3,6 +3,7 @@
 use std::io::{IsTerminal, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use pegboard::json::RawJson;
 use serde::Serialize;
 use serde_json::Value;
 
@@ -68,6 +69,15 @@ pub(crate) fn document(format: Format, document: &impl Serialize, as_text: impl 
         Format::Json => text(&format!("{:#}", value(document))),
         Format::Ndjson => text(&value(document).to_string()),
         Format::Yaml => text(&serde_saphyr::to_string(&value(document)).unwrap_or_default()),
+    }
+}
+
+/// Prints a result of somebody else as a document, to the last digit where the format can say so.
+pub(crate) fn raw(format: Format, document: &RawJson) {
+    match format {
+        Format::Text | Format::Json => text(&document.indented()),
+        Format::Ndjson => exactly(document.as_bytes()),
+        Format::Yaml => self::document(format, &document.to_value(), String::new),
     }
 }
 

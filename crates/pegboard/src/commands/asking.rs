@@ -1,6 +1,8 @@
 //! The commands that ask a gateway: the one that runs, or one in this process.
 
+use std::pin::pin;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::Subcommand;
 use pegboard::telemetry::Telemetry;
@@ -11,6 +13,9 @@ use super::{batch, call, chain, logs, ls, output, schema, sessions, status, tool
 use crate::cli::question::terminal;
 use crate::cli::{Failure, Globals};
 use crate::desk::{Desk, Need};
+
+/// A gateway that is told how long a call may take says more of what became of it than whoever gives up on it.
+const GRACE: Duration = Duration::from_secs(1);
 
 /// What is asked.
 #[derive(Subcommand)]
@@ -42,7 +47,7 @@ pub(crate) enum Asking {
 impl Asking {
     /// Asks, until there is an answer or somebody does not want to wait.
     pub(crate) async fn run(self, globals: &Globals, telemetry: &Telemetry) -> Result<ExitCode, Failure> {
-        let asker = Asker { globals, telemetry };
+        let asker = Asker { globals, telemetry, grace: Duration::ZERO };
         match self {
             Self::Batch(batch) => asker.ask(Need::Tools, async |desk| batch.ask(globals, desk).await).await,
             Self::Chain(chain) => asker.ask(Need::Tools, async |desk| chain.ask(globals, desk).await).await,
@@ -62,16 +67,25 @@ impl Asking {
                 asker.ask(Need::Records, async |desk| sessions.ask(globals, desk).await).await
             }
             Self::Trace(trace) => asker.ask(Need::Records, async |desk| trace.ask(globals, desk).await).await,
-            Self::Call(call) => asker.ask(Need::Tools, async |desk| call.ask(globals, desk).await).await,
+            Self::Call(call) => {
+                Asker { grace: GRACE, ..asker }
+                    .ask(Need::Tools, async |desk| call.ask(globals, desk).await)
+                    .await
+            }
             Self::Ls(mut ls) => match ls.take_source() {
                 Some(source) => {
                     let globals = &globals.looking_at(source);
-                    let asker = Asker { globals, telemetry };
+                    let asker = Asker { globals, ..asker };
                     asker.ask(Need::Tools, async |desk| ls.ask(globals, desk).await).await
                 }
                 None => asker.ask(Need::Tools, async |desk| ls.ask(globals, desk).await).await,
             },
-            Self::Status(status) => unless_told(status.run(globals)).await,
+            Self::Status(status) => {
+                tokio::select! {
+                    done = unless_told(status.run(globals)) => done,
+                    failure = globals.out_of_time(Duration::ZERO) => Err(failure),
+                }
+            }
             Self::Tools(tools) => asker.ask(Need::Tools, async |desk| tools.ask(globals, desk).await).await,
         }
     }
@@ -81,6 +95,8 @@ impl Asking {
 struct Asker<'a> {
     globals: &'a Globals,
     telemetry: &'a Telemetry,
+    /// How much longer than it may an answer is waited for.
+    grace: Duration,
 }
 
 impl Asker<'_> {
@@ -90,8 +106,15 @@ impl Asker<'_> {
         need: Need,
         ask: impl AsyncFnOnce(&Desk) -> Result<ExitCode, Failure>,
     ) -> Result<ExitCode, Failure> {
-        let desk = unless_told(Desk::open(self.globals, self.telemetry, need)).await?;
-        let done = unless_told(ask(&desk)).await;
+        let mut out_of_time = pin!(self.globals.out_of_time(self.grace));
+        let desk = tokio::select! {
+            desk = unless_told(Desk::open(self.globals, self.telemetry, need)) => desk?,
+            failure = &mut out_of_time => return Err(failure),
+        };
+        let done = tokio::select! {
+            done = unless_told(ask(&desk)) => done,
+            failure = out_of_time => Err(failure),
+        };
         terminal::restore();
         // Who says so again does not want to wait.
         tokio::select! {

@@ -73,11 +73,7 @@ impl Batch {
             all.sort_by_key(|(index, _)| *index);
             let all: Vec<RawJson> = all.into_iter().map(|(_, answer)| answer).collect();
             let all = RawJson::empty_object().with("answers", &RawJson::of(&all));
-            match format {
-                // As tools gave them, to the last digit.
-                Format::Text | Format::Json | Format::Ndjson => print::exactly(all.as_bytes()),
-                Format::Yaml => print::document(format, &all.to_value(), String::new),
-            }
+            print::raw(format, &all);
         }
         if n_answers < n_calls {
             let message = format!("the gateway ended after {n_answers} of {n_calls} answers");

@@ -5,7 +5,6 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Args;
-use pegboard::duration::HumanDuration;
 use pegboard::error::ErrorKind;
 use pegboard::json::RawJson;
 use serde_json::{Value, json};
@@ -45,9 +44,6 @@ pub(crate) struct CallTool {
     /// End well though the tool reports a failure
     #[arg(long)]
     ignore_tool_error: bool,
-    /// How long to wait for the answer
-    #[arg(long, value_name = "DURATION")]
-    timeout: Option<HumanDuration>,
 }
 
 impl CallTool {
@@ -62,7 +58,7 @@ impl CallTool {
             let arguments = words.fit(schema).map_err(|failure| failure.detail(&tool.signature))?;
             RawJson::from(Value::Object(arguments))
         };
-        let order = self.order(&tool.address).with("arguments", &arguments);
+        let order = self.order(globals, &tool.address).with("arguments", &arguments);
         let answered = talk::accompany(globals, desk, &Address::of(&["calls"]), &order, &waiting).await;
         let mut answer = match answered {
             Ok(answer) => Answer::new(answer),
@@ -79,9 +75,9 @@ impl CallTool {
         self.end(globals, &answer)
     }
 
-    fn order(&self, tool: &str) -> RawJson {
+    fn order(&self, globals: &Globals, tool: &str) -> RawJson {
         let mut order = json!({"tool": tool, "session": super::session()});
-        if let Some(timeout) = self.timeout.map(Duration::from) {
+        if let Some(timeout) = globals.timeout.map(Duration::from) {
             order["timeoutMs"] = u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX).into();
         }
         if self.no_cache {
@@ -104,7 +100,7 @@ impl CallTool {
         } else if format == Format::Text {
             answer.print();
         } else {
-            print::document(format, &answer.document(), String::new);
+            print::raw(format, answer.told());
         }
         if print::is_for_people() && !globals.quiet && format == Format::Text {
             remark(globals, &answer.footer());

@@ -198,6 +198,7 @@ async fn ask(
         ended = running => ended,
         never = progress.follow() => match never {},
         () = told() => return Err(Failure::interrupted()),
+        failure = globals.out_of_time(Duration::ZERO) => return Err(failure),
     };
     progress.catch_up();
     tell(globals, &chosen.agent, &caller, &ended)

@@ -50,6 +50,11 @@ impl Answer {
         &self.value
     }
 
+    /// The same as it was told.
+    pub(super) fn told(&self) -> &RawJson {
+        &self.told
+    }
+
     /// The answer as the tool gave it.
     pub(super) fn raw(&self) -> RawJson {
         self.told.get("result").unwrap_or_else(RawJson::empty_object)
