@@ -25,7 +25,7 @@
 //! - [`trace`]: the place of a call in a trace that began elsewhere;
 //! - [`store`]: where state lives that outlasts a request;
 //! - [`redact`]: what is blotted out before anybody reads it;
-//! - [`text`]: texts of others, cut to a length;
+//! - [`text`]: texts of others, cut to a length or held against a pattern;
 //! - [`duration`]: durations as people write them.
 //!
 //! Nothing in here knows a socket, a file, a process or the environment.

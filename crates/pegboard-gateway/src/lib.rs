@@ -20,7 +20,6 @@ mod gateway;
 mod instructions;
 mod library;
 mod meta;
-mod pretty;
 mod profile;
 mod result;
 pub mod serve;

@@ -51,3 +51,20 @@ fn begin_line(text: &mut String, depth: usize) {
     text.push('\n');
     text.extend(std::iter::repeat_n("  ", depth));
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::Value;
+
+    use super::*;
+
+    #[test]
+    fn it_looks_like_what_everybody_writes_and_keeps_every_spelling() {
+        let plain = r#"{ "a":[1,{"b":"x, {y}: \"z\\"}],"c":{},"d":[],"e":null}"#;
+        let value: Value = serde_json::from_str(plain).expect("it is JSON");
+        let expected = serde_json::to_string_pretty(&value).expect("it is JSON");
+        assert_eq!(RawJson::parse(plain.into()).expect("it is JSON").indented(), expected);
+        let odd = RawJson::parse(r#"[1.0e2,"\u00e9",-0]"#.into()).expect("it is JSON");
+        assert_eq!(odd.indented(), "[\n  1.0e2,\n  \"\\u00e9\",\n  -0\n]");
+    }
+}

@@ -2,6 +2,8 @@
 
 use std::collections::HashSet;
 
+use pegboard_core::text::is_like;
+
 /// Lists of names and globs. What is denied is out, whatever else says otherwise.
 ///
 /// A name matches in any case, but where a tool has exactly the spelling of an entry, the entry means that tool and
@@ -112,35 +114,6 @@ impl<'f> ReadyList<'f> {
             return false;
         }
         let lower = tool.to_lowercase();
-        self.any_case.contains(&lower)
-            || self.globs.iter().any(|pattern| glob(pattern.as_bytes(), lower.as_bytes()))
+        self.any_case.contains(&lower) || self.globs.iter().any(|pattern| is_like(pattern, &lower))
     }
-}
-
-/// Whether a text matches a pattern of `*` and `?`, in time that grows with their product at most.
-fn glob(pattern: &[u8], text: &[u8]) -> bool {
-    let (mut p, mut t) = (0, 0);
-    let mut last_star: Option<(usize, usize)> = None;
-    while t < text.len() {
-        match pattern.get(p) {
-            Some(b'*') => {
-                last_star = Some((p, t));
-                p += 1;
-            }
-            Some(&byte) if byte == b'?' || byte == text[t] => {
-                p += 1;
-                t += 1;
-            }
-            _ => match last_star {
-                // The last star takes one more.
-                Some((star, taken)) => {
-                    last_star = Some((star, taken + 1));
-                    p = star + 1;
-                    t = taken + 1;
-                }
-                None => return false,
-            },
-        }
-    }
-    pattern[p..].iter().all(|byte| *byte == b'*')
 }

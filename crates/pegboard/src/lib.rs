@@ -29,7 +29,7 @@ pub use chain_file::{ChainFileError, read_chain};
 pub use pegboard_config as config;
 pub use pegboard_core::{
     arguments, call, chain, client, duration, entry, error, error::Result, handler, id, model, outcome,
-    output, projection, provider, redact, registry, schema, settings, store, trace, validation,
+    output, projection, provider, redact, registry, schema, settings, store, text, trace, validation,
 };
 pub use pegboard_gateway as gateway;
 pub use pegboard_json as json;

@@ -2,6 +2,8 @@
 
 use std::path::{Component, Path, PathBuf};
 
+use pegboard_core::text::is_like;
+
 /// How many files and folders are looked at for one pattern.
 const MAX_LOOKED_AT: usize = 20_000;
 /// How deep `**` goes.
@@ -59,9 +61,7 @@ impl Search {
         if !is_pattern(part) {
             return self.take(folder.join(part), rest, depth);
         }
-        let suits = |name: &str| {
-            (part.starts_with('.') || !name.starts_with('.')) && matches(part.as_bytes(), name.as_bytes())
-        };
+        let suits = |name: &str| (part.starts_with('.') || !name.starts_with('.')) && is_like(part, name);
         for path in self.entries(folder, suits)? {
             self.take(path, rest, depth)?;
         }
@@ -92,29 +92,6 @@ impl Search {
         }
         Ok(entries)
     }
-}
-
-/// Whether a name suits a pattern of `*` and `?`.
-fn matches(pattern: &[u8], name: &[u8]) -> bool {
-    let (mut at, mut with, mut again) = (0, 0, None);
-    while at < name.len() {
-        match pattern.get(with) {
-            Some(b'*') => {
-                again = Some((with, at));
-                with += 1;
-            }
-            Some(b'?') => (at, with) = (at + 1, with + 1),
-            Some(byte) if *byte == name[at] => (at, with) = (at + 1, with + 1),
-            Some(_) | None => match &mut again {
-                Some((star, taken)) => {
-                    *taken += 1;
-                    (at, with) = (*taken, *star + 1);
-                }
-                None => return false,
-            },
-        }
-    }
-    pattern[with..].iter().all(|byte| *byte == b'*')
 }
 
 #[cfg(test)]

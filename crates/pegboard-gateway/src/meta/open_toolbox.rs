@@ -10,7 +10,6 @@ use serde_json::json;
 
 use super::MetaTool;
 use super::input::{Problems, said};
-use crate::pretty::pretty;
 use crate::result;
 use crate::surface::Answering;
 use crate::visit::Visit;
@@ -51,7 +50,7 @@ impl MetaTool for OpenToolbox {
         };
         async move {
             let result = match visit.caller.open(&toolbox).await {
-                Ok(opened) => result::text(&pretty(&RawJson::of(&opened))),
+                Ok(opened) => result::text(&RawJson::of(&opened).indented()),
                 Err(error) => refused(&toolbox, &error),
             };
             Ok(result.into())

@@ -2,6 +2,8 @@
 
 use std::collections::HashSet;
 
+use pegboard_core::text::is_like;
+
 /// How long a name may be before it is told apart from others.
 const MAX_BYTES: usize = 180;
 
@@ -48,29 +50,7 @@ pub(super) fn unique(name: &str, taken: &mut HashSet<String>) -> String {
 /// Whether a text is what a person wrote, in which `*` stands for any characters and `?` for one. Case does not count.
 pub(super) fn matches(pattern: &str, text: &str) -> bool {
     let (pattern, text) = (pattern.to_lowercase(), text.to_lowercase());
-    let (pattern, text): (Vec<char>, Vec<char>) = (pattern.chars().collect(), text.chars().collect());
-    let (mut at, mut from) = (0, 0);
-    // Where the last `*` was, and what it stands for so far: only that one is ever tried again.
-    let mut star: Option<(usize, usize)> = None;
-    while from < text.len() {
-        match pattern.get(at) {
-            Some('*') => {
-                star = Some((at, from));
-                at += 1;
-            }
-            Some(each) if *each == '?' || *each == text[from] => {
-                at += 1;
-                from += 1;
-            }
-            _ => {
-                let Some((place, until)) = star else { return false };
-                star = Some((place, until + 1));
-                at = place + 1;
-                from = until + 1;
-            }
-        }
-    }
-    pattern[at..].iter().all(|each| *each == '*')
+    is_like(&pattern, &text)
 }
 
 #[cfg(test)]
