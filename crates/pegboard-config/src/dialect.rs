@@ -127,7 +127,7 @@ impl Dialect {
             Self::Native
         } else {
             let known = recognise::recognise(path, root);
-            known.or_else(|| recognise::by_place(path, root)).unwrap_or(Self::Native)
+            known.or_else(|| recognise::by_place(path)).unwrap_or(Self::Native)
         }
     }
 

@@ -41,7 +41,10 @@ pub(super) fn recognise(path: &Path, root: &Node) -> Option<Dialect> {
     if has("mcp_servers") {
         return Some(Dialect::Codex);
     }
-    if is_object("servers") && (is_list("inputs") || root.get("servers").is_some_and(are_servers)) {
+    let is_alone = || root.entries().unwrap_or_default().iter().all(|entry| entry.key == "servers");
+    if is_object("servers")
+        && (is_list("inputs") || is_alone() || root.get("servers").is_some_and(are_servers))
+    {
         return Some(Dialect::VsCode);
     }
     if let Some(dialect) = root.get("mcp").and_then(|mcp| of_mcp(root, mcp)) {
@@ -60,19 +63,22 @@ pub(super) fn recognise(path: &Path, root: &Node) -> Option<Dialect> {
     (!values.is_empty() && values.iter().all(|entry| is_server(&entry.value))).then_some(Dialect::Bare)
 }
 
-/// The dialect of a file that has no servers at all, but is where a client keeps its settings.
-pub(super) fn by_place(path: &Path, root: &Node) -> Option<Dialect> {
-    let client = client_at(path)?;
-    let is_without = client.way().first().is_some_and(|key| root.get(key).is_none());
-    let dialect = match client.way().first()?.as_str() {
-        "servers" => Dialect::VsCode,
-        "context_servers" => Dialect::Zed,
-        "mcp_servers" => Dialect::Codex,
-        "extensions" => Dialect::Goose,
-        "mcp" => Dialect::OpenCode,
-        _ => Dialect::ClaudeCode,
+/// The dialect of a file that nothing in it tells, but that is where a client keeps its settings.
+pub(super) fn by_place(path: &Path) -> Option<Dialect> {
+    let dialect = match client_at(path)?.name() {
+        "claude-code" => Dialect::ClaudeCode,
+        "cline" | "roo" => Dialect::Cline,
+        "codex" => Dialect::Codex,
+        "continue" => Dialect::Continue,
+        "crush" => Dialect::Crush,
+        "gemini" | "qwen" => Dialect::Gemini,
+        "goose" => Dialect::Goose,
+        "opencode" => Dialect::OpenCode,
+        "vscode" => Dialect::VsCode,
+        "zed" => Dialect::Zed,
+        _ => Dialect::McpServers,
     };
-    is_without.then_some(dialect)
+    Some(dialect)
 }
 
 /// Which of the many that have `mcpServers`.
@@ -142,7 +148,8 @@ fn is_step(node: &Node) -> bool {
     ["tool", "tool_name"].iter().any(|key| node.get(key).is_some())
 }
 
-fn is_server(node: &Node) -> bool {
+/// Whether a node describes a server.
+pub(super) fn is_server(node: &Node) -> bool {
     OF_SERVERS.iter().any(|key| node.get(key).is_some())
 }
 

@@ -166,6 +166,32 @@ fn files_are_known_by_what_is_in_them() {
 }
 
 #[test]
+fn files_that_tell_nothing_are_known_by_their_place() {
+    let folder = tempfile::tempdir().unwrap();
+    for (name, text, dialect) in [
+        (".vscode/mcp.json", r#"{"servers": {}}"#, "VS Code"),
+        ("mcp.json", r#"{"servers": {}}"#, "VS Code"),
+        ("opencode.json", r#"{"mcp": {}}"#, "OpenCode"),
+        ("opencode.jsonc", r#"{"theme": "dark", "mcp": {"a": {"enabled": false}}}"#, "OpenCode"),
+        ("crush.json", r#"{"lsp": {}}"#, "Crush"),
+        (".gemini/settings.json", r#"{"theme": "dark"}"#, "Gemini CLI"),
+        (".qwen/settings.json", "{}", "Gemini CLI"),
+        (".continue/config.yaml", "models: []", "Continue"),
+        (".config/goose/config.yaml", "extensions: {}", "Goose"),
+        (".codex/config.toml", "[agents]\nmax_threads = 4", "Codex"),
+        (".cursor/mcp.json", "{}", "mcpServers"),
+        (".claude.json", r#"{"theme": "dark"}"#, "Claude Code"),
+    ] {
+        let path = folder.path().join(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(&path, text).unwrap();
+        let read = told(&pegboard_config::load(&path, &environment).unwrap());
+        assert!(read.starts_with(dialect), "{name}: {read}");
+        assert!(!read.contains("error"), "{name}: {read}");
+    }
+}
+
+#[test]
 fn what_is_no_configuration_of_anybody_is_told() {
     for text in [
         r#"{"name": "a-package", "version": "1.0.0", "dependencies": {}}"#,
