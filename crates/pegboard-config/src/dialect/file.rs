@@ -4,7 +4,7 @@ use std::path::Path;
 
 use super::foreign::Translator;
 use super::made::{as_text, entry, items, map, text};
-use super::recognise::are_servers;
+use super::recognise::{are_servers, is_server};
 use super::syntax::Answers;
 use super::words::{Root, Words};
 use super::{Dialect, Place, Remarks, native};
@@ -14,6 +14,33 @@ use crate::tree::{Entry, Node, Span, Value};
 
 /// Where servers may be, in files of any program.
 const SECTIONS: [&str; 6] = ["mcpServers", "servers", "context_servers", "mcp_servers", "mcp", "extensions"];
+/// What is an object where it is ours. Somebody else may mean something else by the word.
+const OBJECTS: [&str; 10] = [
+    "chains",
+    "defaults",
+    "inputs",
+    "openapiSpecs",
+    "profiles",
+    "providers",
+    "queues",
+    "restTools",
+    "toolOutput",
+    "toolboxes",
+];
+/// What a file says about itself.
+const ABOUT: [&str; 11] = [
+    "author",
+    "comment",
+    "description",
+    "homepage",
+    "icon",
+    "keywords",
+    "license",
+    "name",
+    "repository",
+    "title",
+    "version",
+];
 /// Names that tools of other kinds go by.
 pub(super) const RESERVED: [&str; 6] = ["agent", "chain", "gateway", "rest", "router", "tool_output"];
 
@@ -83,7 +110,8 @@ fn parts(section: &Node, way: &[&str]) -> Vec<Part> {
     let way = way.iter().fold(Way::default(), |way, key| way.key(key));
     match &section.value {
         Value::Map(entries) => {
-            let is_one = |entry: &&Entry| !entry.key.starts_with('$') && !entry.key.starts_with('_');
+            // Where no remarks can be written, they are written as entries.
+            let is_one = |entry: &&Entry| !is_remark(&entry.key) || is_server(&entry.value);
             let part = |entry: &Entry| Part {
                 name: entry.key.clone(),
                 name_span: entry.key_span,
@@ -102,6 +130,11 @@ fn parts(section: &Node, way: &[&str]) -> Vec<Part> {
         }
         _ => Vec::new(),
     }
+}
+
+/// Whether an entry of this name is a remark, unless it says otherwise.
+fn is_remark(key: &str) -> bool {
+    key.starts_with(['$', '_']) || key.starts_with("//") || key.starts_with('#')
 }
 
 /// Servers with names that we can use.
@@ -351,12 +384,16 @@ fn with_servers(
     remarks: &mut Remarks,
 ) -> Node {
     let names = native::root_names();
-    let is_ours = |key: &str| names.contains(&key) || near(key, names.iter().copied()).is_some();
+    let is_ours = |entry: &Entry| {
+        let key = entry.key.as_str();
+        let is_other = OBJECTS.contains(&key) && !matches!(entry.value.value, Value::Map(_) | Value::Null);
+        !is_other && (names.contains(&key) || near(key, names.iter().copied()).is_some())
+    };
     let is_kept = |entry: &&Entry| {
         words.root == Root::Servers
             && way == ["mcpServers"]
             && !SECTIONS.contains(&entry.key.as_str())
-            && is_ours(&entry.key)
+            && is_ours(entry)
     };
     if words.root == Root::Servers {
         tell_rest(root, way, &is_ours, remarks);
@@ -370,10 +407,12 @@ fn with_servers(
 }
 
 /// Tells what else is in a file, once for all of it.
-fn tell_rest(root: &Node, way: &[&str], is_ours: &dyn Fn(&str) -> bool, remarks: &mut Remarks) {
+fn tell_rest(root: &Node, way: &[&str], is_ours: &dyn Fn(&Entry) -> bool, remarks: &mut Remarks) {
     let is_rest = |entry: &&Entry| {
         let key = entry.key.as_str();
-        !way.contains(&key) && !key.starts_with(['$', '_']) && !SECTIONS.contains(&key) && !is_ours(key)
+        // What a person is asked for is read, and what a file says about itself concerns nobody.
+        let is_known = SECTIONS.contains(&key) || ABOUT.contains(&key) || key == "inputs";
+        !way.contains(&key) && !is_remark(key) && !is_known && !is_ours(entry)
     };
     let rest: Vec<&Entry> = root.entries().unwrap_or_default().iter().filter(is_rest).collect();
     let Some(first) = rest.first().filter(|_| !way.is_empty()) else { return };

@@ -119,6 +119,29 @@ fn servers_in_two_places_are_told() {
 }
 
 #[test]
+fn words_of_ours_that_others_mean_otherwise_are_left_to_them() {
+    let text = r#"{
+        "name": "tools of a team", "version": "2", "description": "What we use",
+        "mcpServers": {
+            "//": "a remark", "_note": {"by": "ada"},
+            "_off": {"command": "off", "disabled": true},
+            "a": {"command": "a", "args": ["${input:key}"]}
+        },
+        "inputs": [{"type": "promptString", "id": "key", "description": "Your key", "password": true}],
+        "profiles": ["work"], "defaults": true, "chains": "none", "theme": "dark"
+    }"#;
+    assert_snapshot!(read("mcp.json", text), @"
+    mcpServers
+    _off: off (off)
+    a: (needs: PEGBOARD_INPUT_KEY)
+    error 6 mcpServers.a.args[0]: the variable PEGBOARD_INPUT_KEY is not set [export PEGBOARD_INPUT_KEY=…]
+    warning 9 profiles: profiles, defaults, chains, theme are no settings of ours, and left alone
+    ");
+    let wanted = load_text("mcp.json", text).unwrap().wants_inputs;
+    assert_eq!(wanted[0].description.as_deref(), Some("Your key"));
+}
+
+#[test]
 fn the_same_word_means_another_unit_to_another_program() {
     for (text, expected) in [
         (r#"{"context_servers": {"a": {"command": "a", "timeout": 60}}}"#, "1m"),
