@@ -49,6 +49,7 @@ pub struct Client {
     way: Vec<String>,
     local: Option<Vec<String>>,
     members: Option<String>,
+    timeout: Option<Unit>,
     program: Map<String, Value>,
     url: Option<Map<String, Value>>,
     env: Option<String>,
@@ -63,6 +64,14 @@ enum Notation {
     Json,
     Yaml,
     Toml,
+}
+
+/// What a number counts that stands for a time.
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Unit {
+    Milliseconds,
+    Seconds,
 }
 
 /// The systems that have places of their own for files.
@@ -223,6 +232,11 @@ impl Client {
     pub fn entry_for_url(&self, name: &str, url: &str) -> Option<Value> {
         let template = self.url.as_ref()?;
         Some(fill(template, &Facts { name, command: "", args: &[], url }))
+    }
+
+    /// What it counts by a number under `timeout`; `None` if that says nothing to it.
+    pub(crate) fn timeout(&self) -> Option<Unit> {
+        self.timeout
     }
 
     /// Its files in the folder of a project, as the table has them.

@@ -16,7 +16,7 @@ pub(super) fn translate(words: &Words, root: &Node, remarks: &mut Remarks) -> No
     for listed in section.and_then(Node::entries).unwrap_or_default() {
         let way = Way::default().key("registry").key(&listed.key);
         let Some(described) = describe(&listed.value, &way, remarks) else { continue };
-        let mut translator = Translator { words, answers: Answers::new(), remarks };
+        let mut translator = Translator::new(words, Answers::new(), remarks);
         let mut node = translator.server(described, &way);
         fill_in(&mut node);
         let name = servers.name(&listed.key, listed.key_span, &way, remarks);

@@ -6,8 +6,9 @@ use super::foreign::Translator;
 use super::made::{as_text, entry, items, map, text};
 use super::recognise::{are_servers, is_server};
 use super::syntax::Answers;
-use super::words::{Root, Words};
+use super::words::{Root, Unit, Words};
 use super::{Dialect, Place, Remarks, native};
+use crate::clients::{Client, client_at};
 use crate::near::near;
 use crate::path::{Path as Way, Step};
 use crate::tree::{Entry, Node, Span, Value};
@@ -57,8 +58,13 @@ pub(super) fn translate(
         return map(root.span, vec![entry("mcpServers", root.span, map(root.span, Vec::new()))]);
     };
     tell_others(&way, root, remarks);
-    let answers = answers(root);
-    let mut translator = Translator { words, answers, remarks };
+    // The same shape is that of many, and they count in other units.
+    let unit = match words.timeout {
+        Unit::Unsaid => client_at(place.path).and_then(Client::timeout).map_or(Unit::Unsaid, Unit::from),
+        said @ (Unit::Milliseconds | Unit::Seconds) => said,
+    };
+    let words = &Words { timeout: unit, ..*words };
+    let mut translator = Translator::new(words, answers(root), remarks);
     let mut servers = Servers::default();
     let mut left_out = Vec::new();
     for part in parts(section, &way) {
@@ -303,7 +309,7 @@ fn add_local(
             continue;
         }
         for part in parts(found, &["projects", &folder.key, "mcpServers"]) {
-            let mut translator = Translator { words, answers: Answers::new(), remarks };
+            let mut translator = Translator::new(words, Answers::new(), remarks);
             let node = translator.server(part.value.clone(), &part.way);
             // What is for one folder counts before what is for all.
             servers.entries.retain(|entry| entry.key != plain_name(&part.name));

@@ -10,11 +10,17 @@ use crate::tree::{Entry, Node, Span, Value};
 /// Somebody who knows the words of one dialect, and says what has none of ours.
 pub(super) struct Translator<'t> {
     pub(super) words: &'t Words,
-    pub(super) answers: Answers,
     pub(super) remarks: &'t mut Remarks,
+    answers: Answers,
+    /// Whether it has been said that nobody knows what a number counts.
+    has_told_unit: bool,
 }
 
-impl Translator<'_> {
+impl<'t> Translator<'t> {
+    pub(super) fn new(words: &'t Words, answers: Answers, remarks: &'t mut Remarks) -> Self {
+        Self { words, remarks, answers, has_told_unit: false }
+    }
+
     /// One server, in our words.
     pub(super) fn server(&mut self, mut node: Node, way: &Way) -> Node {
         self.tell_commands(&node, way);
@@ -113,10 +119,19 @@ impl Translator<'_> {
             _ => None,
         };
         let number = number.filter(|number| *number >= 0.0);
-        if number.is_some() && unit == Unit::Unsaid {
-            let help = "if seconds are meant, say so in a pegboard.yaml, such as requestTimeoutMs: 60s";
-            let message = "programs do not agree what this number counts: it is taken for milliseconds";
-            self.remarks.warn(value.span, way, message, Some(help.to_owned()));
+        if let (Some(number), Unit::Unsaid) = (number, unit) {
+            // Less than a second would end every call, if seconds are meant.
+            let is_short = number < 1_000.0;
+            if is_short || !self.has_told_unit {
+                let became = if is_short { "not carried over" } else { "taken for milliseconds" };
+                let message = format!("programs do not agree what this number counts: it is {became}");
+                let help = format!("say it in a pegboard.yaml, such as {name}: 60s");
+                self.remarks.warn(value.span, way, message, Some(help));
+            }
+            self.has_told_unit |= !is_short;
+            if is_short {
+                return;
+            }
         }
         let written = match (number, unit) {
             (Some(seconds), Unit::Seconds) => Value::Text(in_words(seconds)),

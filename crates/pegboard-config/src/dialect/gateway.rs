@@ -62,7 +62,7 @@ impl Targets {
                 self.services.push(entry(called, name.span, service));
                 continue;
             }
-            let mut translator = Translator { words, answers: Answers::new(), remarks };
+            let mut translator = Translator::new(words, Answers::new(), remarks);
             let node = translator.server(target.clone(), &way);
             self.servers.entries.push(entry(called, name.span, node));
         }

@@ -74,6 +74,15 @@ pub(super) enum Unit {
     Unsaid,
 }
 
+impl From<crate::clients::Unit> for Unit {
+    fn from(unit: crate::clients::Unit) -> Self {
+        match unit {
+            crate::clients::Unit::Milliseconds => Self::Milliseconds,
+            crate::clients::Unit::Seconds => Self::Seconds,
+        }
+    }
+}
+
 /// What an address is that nobody says more about.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Address {
@@ -309,7 +318,7 @@ pub(super) fn words(dialect: Dialect) -> Option<Words> {
         | Dialect::Chain => return None,
         Dialect::McpServers => SERVERS,
         Dialect::Bare => Words { ways: &[&[]], ..SERVERS },
-        Dialect::ClaudeCode => Words { root: Root::Program, ..SERVERS },
+        Dialect::ClaudeCode => Words { timeout: Unit::Milliseconds, root: Root::Program, ..SERVERS },
         Dialect::Cline => Words { timeout: Unit::Seconds, ..SERVERS },
         Dialect::Gemini => Words {
             syntax: Syntax::Shell,

@@ -101,7 +101,6 @@ fn claude_code_has_programs_and_addresses() {
     warning 12 mcpServers.sentry.headersHelper: this is not carried over: no command is run to get headers: give them in headers
     warning 13 mcpServers.sentry.oauth: this is not carried over: signing in with OAuth is not done for servers: give the token in headers
     error 19 mcpServers.database.env.DSN: the variable DATABASE_URL is not set [export DATABASE_URL=…   or give a default: ${DATABASE_URL:-}]
-    warning 20 mcpServers.database.timeout: programs do not agree what this number counts: it is taken for milliseconds [if seconds are meant, say so in a pegboard.yaml, such as requestTimeoutMs: 60s]
     "#);
 }
 
@@ -237,7 +236,7 @@ fn lm_studio_has_the_plain_file() {
     mcpServers
     hf: http https://models.example.com/mcp Authorization="Bearer hf_0123456789"
     calc: calc-server "--precise" requestTimeoutMs="1m"
-    warning 4 mcpServers.calc.timeout: programs do not agree what this number counts: it is taken for milliseconds [if seconds are meant, say so in a pegboard.yaml, such as requestTimeoutMs: 60s]
+    warning 4 mcpServers.calc.timeout: programs do not agree what this number counts: it is taken for milliseconds [say it in a pegboard.yaml, such as requestTimeoutMs: 60s]
     "#);
 }
 

@@ -148,8 +148,8 @@ fn the_same_word_means_another_unit_to_another_program() {
         (r#"{"mcp_servers": {"a": {"command": "a", "tool_timeout_sec": 60}}}"#, "1m"),
         (r#"{"extensions": {"a": {"type": "stdio", "cmd": "a", "timeout": 60}}}"#, "1m"),
         (r#"{"mcpServers": {"a": {"command": "a", "timeout": 60}}, "mcp": {"excluded": []}}"#, "60ms"),
-        (r#"{"mcpServers": {"a": {"command": "a", "timeout": 60}}}"#, "60ms"),
-        (r#"{"mcpServers": {"a": {"command": "a", "timeout": "60"}}}"#, "60ms"),
+        (r#"{"mcpServers": {"a": {"command": "a", "timeout": 6000}}}"#, "6s"),
+        (r#"{"mcpServers": {"a": {"command": "a", "timeout": "6000"}}}"#, "6s"),
         (r#"{"mcpServers": {"a": {"command": "a", "timeout": "60s"}}}"#, "1m"),
         (r#"{"context_servers": {"a": {"command": "a", "timeout": "90"}}}"#, "1m30s"),
         (r#"{"context_servers": {"a": {"command": "a", "timeout": "90ms"}}}"#, "90ms"),
@@ -157,6 +157,45 @@ fn the_same_word_means_another_unit_to_another_program() {
         let read = read("file.json", text);
         assert!(read.contains(&format!("requestTimeoutMs=\"{expected}\"")), "{text}: {read}");
     }
+}
+
+#[test]
+fn what_a_number_counts_is_known_by_the_place_of_the_file() {
+    let folder = tempfile::tempdir().unwrap();
+    for (name, expected) in [
+        (".mcp.json", "requestTimeoutMs=\"90ms\""),
+        (".kiro/settings/mcp.json", "requestTimeoutMs=\"90ms\""),
+        (".amazonq/mcp.json", "requestTimeoutMs=\"90ms\""),
+        (".copilot/mcp-config.json", "requestTimeoutMs=\"90ms\""),
+        (".lmstudio/mcp.json", "requestTimeoutMs=\"90ms\""),
+        (".roo/mcp.json", "requestTimeoutMs=\"1m30s\""),
+    ] {
+        let path = folder.path().join(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(&path, r#"{"mcpServers": {"a": {"command": "a", "timeout": 90}}}"#).unwrap();
+        let read = told(&pegboard_config::load(&path, &environment).unwrap());
+        assert_eq!(read.lines().nth(1), Some(format!("a: a {expected}").as_str()), "{name}");
+        assert_eq!(read.lines().count(), 2, "{name}: {read}");
+    }
+}
+
+#[test]
+fn a_number_that_may_count_anything_is_told_once_and_ends_no_calls() {
+    let text = r#"{"mcpServers": {
+        "a": {"command": "a", "timeout": 120000},
+        "b": {"command": "b", "timeout": 30000},
+        "c": {"command": "c", "timeout": 600},
+        "d": {"command": "d", "timeout": "60s"}
+    }}"#;
+    assert_snapshot!(read(".cursor-mcp.json", text), @r#"
+    mcpServers
+    a: a requestTimeoutMs="2m"
+    b: b requestTimeoutMs="30s"
+    c: c
+    d: d requestTimeoutMs="1m"
+    warning 2 mcpServers.a.timeout: programs do not agree what this number counts: it is taken for milliseconds [say it in a pegboard.yaml, such as requestTimeoutMs: 60s]
+    warning 4 mcpServers.c.timeout: programs do not agree what this number counts: it is not carried over [say it in a pegboard.yaml, such as requestTimeoutMs: 60s]
+    "#);
 }
 
 #[test]
