@@ -273,8 +273,13 @@ fn names(node: &Node) -> Vec<(String, Span)> {
 
 fn set_tools(key_span: Span, value: Node, draft: &mut Draft) {
     let Value::Map(tools) = value.value else {
-        let is_list = matches!(value.value, Value::List(_));
-        return draft.set(if is_list { "toolFilters" } else { "tools" }, key_span, value);
+        let listed = items(&value);
+        // Who lists more than names describes what there is, and leaves nothing out.
+        let is_described = |listed: &[Node]| listed.iter().any(|item| item.get("name").is_some());
+        if !listed.is_some_and(is_described) {
+            draft.set(if listed.is_some() { "toolFilters" } else { "tools" }, key_span, value);
+        }
+        return;
     };
     let (mut denied, mut others) = (Vec::new(), Vec::new());
     for mut tool in tools {

@@ -134,6 +134,7 @@ pub(super) const COMMON: &[(&str, Field)] = &[
     ("oauth_client_id", Field::Lost(OAUTH)),
     ("oauth_client_secret", Field::Lost(OAUTH)),
     ("authProviderType", Field::Lost(OAUTH)),
+    ("oauthScopes", Field::Lost(OAUTH)),
     ("scopes", Field::Lost(OAUTH)),
     ("authentication", Field::Lost(OAUTH)),
     ("isActive", Field::Is("enabled")),

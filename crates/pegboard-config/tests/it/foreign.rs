@@ -308,6 +308,19 @@ fn one_server_that_is_wrong_is_left_out_alone() {
 }
 
 #[test]
+fn a_list_that_describes_tools_leaves_none_of_them_out() {
+    let text = r#"{"mcpServers": {
+        "named": {"command": "a", "tools": ["read", "list"]},
+        "described": {"command": "b", "tools": [{"name": "read", "description": "Reads"}, {"name": "list"}]}
+    }}"#;
+    assert_snapshot!(read("mcp.json", text), @r#"
+    mcpServers
+    named: a toolFilters=["read","list"]
+    described: b
+    "#);
+}
+
+#[test]
 fn an_address_says_how_it_is_reached_unless_the_file_does() {
     for (entry, expected) in [
         (r#""url": "https://a.example.com/mcp""#, "http https://a.example.com/mcp"),
