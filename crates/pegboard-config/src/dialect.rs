@@ -12,6 +12,7 @@ mod environment;
 mod file;
 mod foreign;
 mod gateway;
+mod hub;
 mod made;
 pub(crate) mod native;
 mod openapi;

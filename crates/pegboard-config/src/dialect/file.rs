@@ -7,7 +7,7 @@ use super::made::{as_text, entry, items, map, text};
 use super::recognise::{are_servers, is_server};
 use super::syntax::Answers;
 use super::words::{Root, Unit, Words};
-use super::{Dialect, Place, Remarks, native};
+use super::{Dialect, Place, Remarks, hub, native};
 use crate::clients::{Client, client_at};
 use crate::near::near;
 use crate::path::{Path as Way, Step};
@@ -65,7 +65,7 @@ pub(super) fn translate(
     };
     let words = &Words { timeout: unit, ..*words };
     let mut translator = Translator::new(words, answers(root), remarks);
-    let mut servers = Servers::default();
+    let (mut servers, mut services) = (Servers::default(), Servers::default());
     let mut left_out = Vec::new();
     for part in parts(section, &way) {
         if let Some(reason) = why_left_out(dialect, &part.value) {
@@ -77,7 +77,13 @@ pub(super) fn translate(
             left_out.push(("this is Pegboard itself", part));
             continue;
         }
-        servers.add(&part, node, translator.remarks);
+        let service = (dialect == Dialect::McpHub)
+            .then(|| hub::service(&node, &part.way, translator.remarks))
+            .flatten();
+        match service {
+            Some(service) => services.add(&part, service, translator.remarks),
+            None => servers.add(&part, node, translator.remarks),
+        }
     }
     tell_left_out(&left_out, remarks);
     if dialect == Dialect::ClaudeCode {
@@ -94,7 +100,11 @@ pub(super) fn translate(
         // Whoever reads on says what is wrong with it.
         _ => section.clone(),
     };
-    with_servers(words, root, (&way, section.span), value, remarks)
+    let mut root = with_servers(words, root, (&way, section.span), value, remarks);
+    if let (false, Value::Map(entries)) = (services.entries.is_empty(), &mut root.value) {
+        entries.push(entry("openapiSpecs", section.span, map(section.span, services.entries)));
+    }
+    root
 }
 
 /// The servers of a file, and the keys that lead to them.

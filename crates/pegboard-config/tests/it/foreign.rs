@@ -388,6 +388,31 @@ fn what_an_editor_would_ask_for_is_wanted() {
 }
 
 #[test]
+fn a_web_service_of_mcphub_is_one_here() {
+    let text = r#"{"mcpServers": {
+        "notes": {"type": "stdio", "command": "notes-server"},
+        "shop": {"type": "openapi", "enabled": true, "openapi": {
+            "url": "https://shop.example.com/openapi.json", "version": "3.1.0",
+            "security": {"type": "http", "http": {"scheme": "bearer", "credentials": "${KEY}"}}}},
+        "weather": {"type": "openapi", "disabled": true, "openapi": {
+            "url": "https://weather.example.com/openapi.json",
+            "security": {"type": "apiKey", "apiKey": {"name": "key", "in": "query", "value": "k-1"}}}},
+        "inside": {"type": "openapi", "openapi": {"schema": {"openapi": "3.1.0"}}}
+    }, "users": []}"#;
+    assert_snapshot!(read("mcp_settings.json", text), @"
+    mcphub
+    notes: notes-server
+    shop: openapi https://shop.example.com/openapi.json 
+    weather: openapi https://weather.example.com/openapi.json 
+    inside: (mcpServers.inside: the service has no OpenAPI document)
+    warning 8 mcpServers.weather.openapi.security: this is not carried over: give what is to be shown in headers
+    error 9 mcpServers.inside: the service has no OpenAPI document [write spec: and the file or address of the document]
+    warning 9 mcpServers.inside.openapi.schema: the document cannot stand in the file itself [put it into a file, and name that under openapiSpecs in a pegboard.yaml]
+    warning 10 users: users is no setting of ours, and left alone
+    ");
+}
+
+#[test]
 fn a_client_that_has_us_does_not_lead_back_to_us() {
     let text = r#"{"mcpServers": {
         "pegboard": {"command": "/usr/bin/pegboard", "args": ["serve", "--stdio"]},
