@@ -164,6 +164,8 @@ impl Found<'_> {
         for section in SECTIONS {
             let Some(found) = parent.get(section) else { continue };
             let named: Vec<(String, Span, &Node)> = match &found.value {
+                // Agents are a list of files, and an object of them is somebody else's.
+                Value::Map(_) if section == "agents" => Vec::new(),
                 Value::Map(entries) => {
                     entries.iter().map(|entry| (entry.key.clone(), entry.key_span, &entry.value)).collect()
                 }

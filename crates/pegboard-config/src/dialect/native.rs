@@ -88,8 +88,12 @@ pub(crate) fn read(reader: &mut Reader<'_>, root: &Node, configuration: &mut Con
 
 /// Whether there is anything in a file that makes it a configuration, as far as it does not say that it is one.
 pub(crate) fn is_configuration(root: &Node, strictness: Strictness, remarks: &mut Remarks) -> bool {
+    // Many call something an agent that is described in the file itself. Ours are files of their own.
+    let is_there = |section: &str| {
+        root.get(section).is_some_and(|found| section != "agents" || found.entries().is_none())
+    };
     let is_one = strictness == Strictness::Strict
-        || SECTIONS.iter().chain(&["toolboxes"]).any(|section| root.get(section).is_some());
+        || SECTIONS.iter().chain(&["toolboxes"]).any(|section| is_there(section));
     if !is_one {
         let message = "this is no configuration: it has no mcpServers, no restTools, no toolboxes, no chains and no agents";
         let sections = || SECTIONS.iter().chain(&["toolboxes"]).copied();

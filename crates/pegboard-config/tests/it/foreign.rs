@@ -260,6 +260,7 @@ fn what_is_no_configuration_of_anybody_is_told() {
         r#"{"servers": [{"url": "https://a.example.com"}]}"#,
         r#"{"mcp": {"port": 5}}"#,
         r#"{"extensions": {"recommendations": []}}"#,
+        r#"{"version": "2", "agents": {"root": {"model": "large", "instruction": "Help"}}}"#,
         r#"{"a": {"command": "a"}, "b": 5}"#,
     ] {
         assert!(read("file.json", text).starts_with("this is no configuration"), "{text}");
