@@ -198,7 +198,9 @@ impl Servers {
 /// A name with nothing in it but what a name of ours may have.
 pub(crate) fn plain_name(written: &str) -> String {
     let is_plain = |each: char| each.is_ascii_alphanumeric() || matches!(each, '-' | '_');
-    let words: Vec<&str> = written.split(|each| !is_plain(each)).filter(|word| !word.is_empty()).collect();
+    // A dash between words is one between letters, too.
+    let is_word = |word: &&str| !word.is_empty() && *word != "-";
+    let words: Vec<&str> = written.split(|each| !is_plain(each)).filter(is_word).collect();
     let name: String = words.join("-").chars().take(64).collect();
     match name.as_str() {
         "" => "server".to_owned(),

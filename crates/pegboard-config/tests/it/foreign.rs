@@ -287,6 +287,7 @@ fn one_server_that_is_wrong_is_left_out_alone() {
         "agent": {"type": "local", "command": ["agent"]},
         "two words": {"type": "local", "command": ["two"]},
         "two/words": {"type": "local", "command": ["more"]},
+        "Files - Read & Write": {"type": "local", "command": ["files"]},
         "shape": {"type": "local", "command": ["shape"], "environment": 5, "timeout": "soon"}
     }}"#;
     assert_snapshot!(read("file.json", text), @r#"
@@ -297,14 +298,16 @@ fn one_server_that_is_wrong_is_left_out_alone() {
     my-agent: agent
     two-words: two
     two-words-2: more
+    Files-Read-Write: files
     shape: (mcp.shape.environment: expected an object, not a number)
     error 3 mcp.number: a server is an object, not a number
     error 4 mcp.empty: Stdio MCP server 'empty' requires a string 'command' [give it the command that starts it, or the url where it is]
     warning 5 mcp.agent: the server is called my-agent here: its name is that of a kind of tools
     warning 6 mcp["two words"]: the server is called two-words here: names have letters, digits, '-' and '_'
     warning 7 mcp["two/words"]: the server is called two-words-2 here: there is another one of its name
-    error 8 mcp.shape.environment: expected an object, not a number
-    error 8 mcp.shape.timeout: duration must be a millisecond number, or a duration like 5m/2h/1d, not 'soon'
+    warning 8 mcp["Files - Read & Write"]: the server is called Files-Read-Write here: names have letters, digits, '-' and '_'
+    error 9 mcp.shape.environment: expected an object, not a number
+    error 9 mcp.shape.timeout: duration must be a millisecond number, or a duration like 5m/2h/1d, not 'soon'
     "#);
 }
 
