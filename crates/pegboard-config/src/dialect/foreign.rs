@@ -24,7 +24,11 @@ impl<'t> Translator<'t> {
     /// One server, in our words.
     pub(super) fn server(&mut self, mut node: Node, way: &Way) -> Node {
         self.tell_commands(&node, way);
-        rewrite(&mut node, self.words.syntax, &self.answers);
+        if let Value::Map(entries) = &mut node.value {
+            for entry in entries.iter_mut().filter(|entry| entry.key != "toolSchemas") {
+                rewrite(&mut entry.value, self.words.syntax.under(&entry.key), &self.answers);
+            }
+        }
         let Value::Map(entries) = node.value else { return node };
         let mut draft = Draft::default();
         let is_bare = entries.iter().any(|entry| entry.key == "url");

@@ -15,14 +15,27 @@ pub(super) enum Syntax {
     Braces,
     /// The same, and `$NAME` in capitals.
     Capitals,
-    /// `$NAME` and `${NAME}`, which are empty where the variable is not set.
+    /// `$NAME` and `${NAME}`, which are empty where the variable is not set: in variables and headers. Elsewhere they stay
+    /// as they are then, for the program that is started.
     Shell,
+    /// The same where it stays as it is.
+    Left,
     /// The same, and `$(command)`, in whose place somebody must say what the command would.
     Script,
     /// `{env:NAME}` and `{file:path}`, which are empty where the variable is not set.
     Curly,
     /// `${{ secrets.NAME }}`.
     Template,
+}
+
+impl Syntax {
+    /// How variables are written in what a server says under this key.
+    pub(super) fn under(self, key: &str) -> Self {
+        match self {
+            Self::Shell if !["env", "headers"].contains(&key) => Self::Left,
+            _ => self,
+        }
+    }
 }
 
 /// What stands in for values that a person would be asked for, by their ids.
@@ -39,8 +52,9 @@ pub(super) fn ours(text: &str, syntax: Syntax, answers: &Answers) -> String {
             Syntax::Capitals => braces(rest, answers, &mut written).or_else(|| {
                 dollar(rest, |name| !name.chars().any(|each| each.is_ascii_lowercase()), &mut written)
             }),
-            Syntax::Shell => shell(rest, &mut written),
-            Syntax::Script => command(rest, &mut written).or_else(|| shell(rest, &mut written)),
+            Syntax::Shell => shell(rest, Unset::Empty, &mut written),
+            Syntax::Left => shell(rest, Unset::AsWritten, &mut written),
+            Syntax::Script => command(rest, &mut written).or_else(|| shell(rest, Unset::Empty, &mut written)),
             Syntax::Curly => curly(rest, &mut written),
             Syntax::Template => template(rest, &mut written),
         };
@@ -83,19 +97,32 @@ fn braces(text: &str, answers: &Answers, written: &mut String) -> Option<usize> 
     Some(length)
 }
 
-fn shell(text: &str, written: &mut String) -> Option<usize> {
+/// What a variable is that is not set.
+#[derive(Clone, Copy)]
+enum Unset {
+    Empty,
+    AsWritten,
+}
+
+fn shell(text: &str, unset: Unset, written: &mut String) -> Option<usize> {
+    let otherwise = |name: &str| match unset {
+        Unset::Empty => String::new(),
+        Unset::AsWritten => format!("${name}"),
+    };
     if let Some(inner) = text.strip_prefix("${").and_then(|rest| rest.split('}').next())
         && text.len() > inner.len() + 2
     {
-        let (name, default) = inner.split_once(":-").unwrap_or((inner, ""));
+        let (name, default) =
+            inner.split_once(":-").map_or((inner, None), |(name, default)| (name, Some(default)));
         if !is_name(name) {
             return None;
         }
+        let default = default.map_or_else(|| otherwise(name), str::to_owned);
         let _ = write!(written, "${{{name}:-{default}}}");
         return Some(inner.len() + 3);
     }
     let name = word_after(text, "$")?;
-    let _ = write!(written, "${{{name}:-}}");
+    let _ = write!(written, "${{{name}:-{}}}", otherwise(name));
     Some(name.len() + 1)
 }
 
@@ -161,6 +188,7 @@ mod tests {
             (Syntax::Shell, "Bearer $A-${B}", "Bearer ${A:-}-${B:-}"),
             (Syntax::Shell, "${B:-c} $5 $ ${a b}", "${B:-c} $5 $ $${a b}"),
             (Syntax::Shell, "${B", "$${B"),
+            (Syntax::Left, "cd $A && echo ${B} ${C:-d}", "cd ${A:-$A} && echo ${B:-$B} ${C:-d}"),
             (Syntax::Shell, "$(gh auth token)", "$(gh auth token)"),
             (Syntax::Script, "$(gh auth token) $A $(", "${input:gh-auth-token} ${A:-} $("),
             (Syntax::Curly, "Bearer {env:A} {file:./key}", "Bearer ${A:-} ${file:./key}"),

@@ -372,6 +372,18 @@ fn a_file_of_variables_that_is_not_there_is_told_unless_nobody_needs_it() {
 }
 
 #[test]
+fn what_is_not_set_is_left_to_the_shell_that_gemini_starts() {
+    let text = r#"{"ui": {}, "mcpServers": {"a": {
+        "command": "sh", "args": ["-c", "for each in $NAMES; do echo $each ${KEY}; done"],
+        "env": {"PACKAGES": "a,$TMP_ONE"}
+    }}}"#;
+    assert_snapshot!(read("settings.json", text), @r#"
+    Gemini CLI
+    a: sh "-c" "for each in $NAMES; do echo $each sk-from-outside; done" PACKAGES="a,"
+    "#);
+}
+
+#[test]
 fn what_an_editor_would_ask_for_is_wanted() {
     let text = r#"{"inputs": [
             {"type": "promptString", "id": "token", "description": "Your token", "password": true},
