@@ -19,7 +19,7 @@ use crate::problem::Problem;
 use crate::read::field_names;
 use crate::source::Text;
 use crate::tree::{Node, Span, Value};
-use crate::variables::anchored;
+use crate::variables::{anchored, workspace_of};
 
 /// What stands at the root for the sake of single parts.
 const BESIDE: [&str; 3] = ["queues", "inputs", "providers"];
@@ -276,8 +276,11 @@ fn anchor(value: &mut Json, folder: &Path) {
         Json::Object(entries) => {
             for (key, value) in entries.iter_mut().filter(|(key, _)| *key != "toolSchemas") {
                 anchor(value, folder);
-                if key == "spec" || key == "envFile" {
-                    anchor_path(value, folder);
+                match key.as_str() {
+                    "spec" | "envFile" => anchor_path(value, folder),
+                    // Programs of a project run in its folder, wherever in it the client has its file.
+                    "cwd" => anchor_path(value, workspace_of(folder)),
+                    _ => {}
                 }
             }
         }
@@ -287,7 +290,8 @@ fn anchor(value: &mut Json, folder: &Path) {
 
 fn anchor_path(value: &mut Json, folder: &Path) {
     let Json::String(path) = value else { return };
-    if !path.contains("://") && !path.starts_with("${") {
+    let is_of_windows = path.as_bytes().get(1) == Some(&b':');
+    if !path.contains("://") && !path.starts_with("${") && !path.starts_with('~') && !is_of_windows {
         *path = folder.join(path.trim_start_matches("./")).display().to_string();
     }
 }

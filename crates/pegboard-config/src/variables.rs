@@ -314,7 +314,7 @@ pub(crate) fn rewritten(text: &str, write: &dyn Fn(&str) -> Option<String>) -> R
 
 /// The folder that a file in `folder` is about: one that a client keeps in a folder of its own, such as `.vscode`, is about
 /// the one around it.
-fn workspace_of(folder: &Path) -> &Path {
+pub(crate) fn workspace_of(folder: &Path) -> &Path {
     let own = clients().iter().flat_map(Client::project).filter_map(|place| Path::new(place).parent());
     let n_steps = own.filter(|own| folder.ends_with(own)).map(|own| own.components().count()).max();
     folder.ancestors().nth(n_steps.unwrap_or(0)).unwrap_or(folder)

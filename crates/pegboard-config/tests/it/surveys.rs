@@ -51,7 +51,7 @@ fn variables_of_others_are_ours() {
     assert_snapshot!(look("gemini/settings.json"), @r#"
     Gemini CLI
     mcpServers python stdio ["python","-m","tools"]
-      {"command":"python","args":["-m","tools"],"cwd":"./server","env":{"API_KEY":"${API_KEY:-}","OTHER":"${OTHER_KEY:-}","PRICE":"5$"},"requestTimeoutMs":15000,"toolFilters":["safe_tool","file_reader"],"toolsDenied":["dangerous_tool"]}
+      {"command":"python","args":["-m","tools"],"cwd":"HERE/gemini/server","env":{"API_KEY":"${API_KEY:-}","OTHER":"${OTHER_KEY:-}","PRICE":"5$"},"requestTimeoutMs":15000,"toolFilters":["safe_tool","file_reader"],"toolsDenied":["dangerous_tool"]}
     mcpServers http http https://http.example.com/mcp
       {"type":"http","url":"https://http.example.com/mcp","headers":{"Authorization":"Bearer ${GITHUB_TOKEN:-}"}}
     mcpServers old sse https://old.example.com/events
@@ -169,4 +169,26 @@ toolboxes: {dev: {mcpServers: {b: {command: b}}}, ops: {mcpServers: {c: {command
     };
     assert_eq!(names("dev"), "dev/b dev/a dev/both ops/c");
     assert_eq!(names("new"), "dev/b ops/c new/a new/both");
+}
+
+#[test]
+fn the_folder_of_a_program_is_written_out() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join(".vscode/mcp.json");
+    std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+    for (written, expected) in [
+        ("tools/notes", "HERE/tools/notes"),
+        ("./tools", "HERE/tools"),
+        ("${workspaceFolder}/tools", "HERE/tools"),
+        ("/srv/notes", "/srv/notes"),
+        ("~/notes", "~/notes"),
+        ("${env:NOTES}", "${env:NOTES}"),
+        (r"C:\\notes", r"C:\notes"),
+    ] {
+        let text = format!(r#"{{"servers": {{"a": {{"command": "a", "cwd": "{written}"}}}}}}"#);
+        std::fs::write(&path, text).unwrap();
+        let survey = survey(&path, &environment).unwrap();
+        let here = folder.path().display().to_string();
+        assert_eq!(survey.parts[0].value["cwd"].as_str().unwrap().replace(&here, "HERE"), expected);
+    }
 }
