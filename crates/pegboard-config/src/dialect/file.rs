@@ -100,6 +100,8 @@ pub(super) fn translate(
         // Whoever reads on says what is wrong with it.
         _ => section.clone(),
     };
+    let is_of_client = dialect == Dialect::McpServers && is_of_client(place.path);
+    let words = &Words { root: if is_of_client { Root::Client } else { words.root }, ..*words };
     let mut root = with_servers(words, root, (&way, section.span), value, remarks);
     if let (false, Value::Map(entries)) = (services.entries.is_empty(), &mut root.value) {
         entries.push(entry("openapiSpecs", section.span, map(section.span, services.entries)));
@@ -393,6 +395,13 @@ fn deny_tools(root: &Node, servers: &mut Servers) {
     }
 }
 
+/// Whether a file is one in which a client has other settings, too.
+fn is_of_client(path: &Path) -> bool {
+    // What ai-agent has there we have, too.
+    let is_other = |client: &Client| client.name() != "ai-agent";
+    client_at(path).is_some_and(is_other) || path.ends_with("claude_desktop_config.json")
+}
+
 /// The root with its servers under our name for them. Of what else there is only that stays which is ours, or nearly.
 fn with_servers(
     words: &Words,
@@ -408,7 +417,7 @@ fn with_servers(
         !is_other && (names.contains(&key) || near(key, names.iter().copied()).is_some())
     };
     let is_kept = |entry: &&Entry| {
-        words.root == Root::Servers
+        words.root != Root::Program
             && way == ["mcpServers"]
             && !SECTIONS.contains(&entry.key.as_str())
             && is_ours(entry)

@@ -95,8 +95,10 @@ pub(super) enum Address {
 /// What else is in a file than servers.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Root {
-    /// Perhaps something of ours.
+    /// Perhaps something of ours. What is not is told.
     Servers,
+    /// The same, but what is not ours is the client's.
+    Client,
     /// The settings of a whole program, which are not about tools.
     Program,
 }

@@ -86,7 +86,6 @@ fn claude_desktop_has_programs_alone() {
     mcpServers
     filesystem: npx "-y" "@modelcontextprotocol/server-filesystem" "/srv/notes"
     shell: sh "-c" "echo ${name%%.*} costs $5" TOKEN="pa$$word"
-    warning 2 globalShortcut: globalShortcut is no setting of ours, and left alone
     "#);
 }
 

@@ -142,6 +142,20 @@ fn words_of_ours_that_others_mean_otherwise_are_left_to_them() {
 }
 
 #[test]
+fn what_else_a_client_has_in_its_file_is_not_told() {
+    let text = r#"{"preferences": {"menuBar": false}, "mcpServers": {"a": {"command": "a"}}}"#;
+    assert_snapshot!(read("claude_desktop_config.json", text), @"
+    mcpServers
+    a: a
+    ");
+    assert_snapshot!(read("servers.json", text), @"
+    mcpServers
+    a: a
+    warning 1 preferences: preferences is no setting of ours, and left alone
+    ");
+}
+
+#[test]
 fn the_same_word_means_another_unit_to_another_program() {
     for (text, expected) in [
         (r#"{"context_servers": {"a": {"command": "a", "timeout": 60}}}"#, "1m"),
