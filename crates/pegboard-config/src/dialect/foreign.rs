@@ -321,9 +321,13 @@ fn set_host(kind: &str, key_span: Span, value: &Node, draft: &mut Draft) {
         let address = if host.contains("://") {
             host
         } else {
-            let behind = part("port").map(|port| format!(":{port}")).unwrap_or_default();
+            let start = match part("port").as_deref() {
+                Some("443") => format!("https://{host}"),
+                Some(number) => format!("http://{host}:{number}"),
+                None => format!("http://{host}"),
+            };
             let path = part("path").unwrap_or_else(|| if kind == "sse" { "/sse" } else { "/mcp" }.to_owned());
-            format!("http://{host}{behind}/{}", path.trim_start_matches('/'))
+            format!("{start}/{}", path.trim_start_matches('/'))
         };
         draft.set("url", key_span, text(span, address));
     }

@@ -9,6 +9,8 @@ use super::words::Words;
 use crate::path::{Path as Way, Step};
 use crate::tree::{Entry, Node, Span, Value};
 
+const POLICIES: &str = "this is not carried over: who may use what is said otherwise here";
+
 /// The file in our own words. What is not about MCP is told once.
 pub(super) fn translate(words: &Words, root: &Node, remarks: &mut Remarks) -> Node {
     let mut found = Targets { servers: Servers::default(), services: Vec::new() };
@@ -19,6 +21,19 @@ pub(super) fn translate(words: &Words, root: &Node, remarks: &mut Remarks) -> No
         tell_policies(mcp, &way, remarks);
     }
     let binds = Level { names: &["binds", "listeners", "routes", "backends"], way: Way::default() };
+    let routes = Level { names: &["binds", "listeners", "routes"], way: Way::default() };
+    let mut ruled: Option<(Span, Way)> = None;
+    routes.walk(root, &mut |route, way| {
+        let backends = route.get("backends").and_then(items).unwrap_or_default();
+        if let Some(policies) = route.entry("policies")
+            && backends.iter().any(|backend| backend.get("mcp").is_some())
+        {
+            ruled.get_or_insert_with(|| (policies.key_span, way.key("policies")));
+        }
+    });
+    if let Some((span, way)) = &ruled {
+        remarks.warn(*span, way, POLICIES, None);
+    }
     binds.walk(root, &mut |backend, way| match backend.get("mcp") {
         Some(mcp) => found.read(words, mcp, &way.key("mcp"), remarks),
         None => ignored.push((backend.span, way.clone())),
@@ -109,8 +124,7 @@ fn service(openapi: &Node, way: &Way, remarks: &mut Remarks) -> Node {
 
 fn tell_policies(mcp: &Node, way: &Way, remarks: &mut Remarks) {
     if let Some(policies) = mcp.entry("policies") {
-        let message = "this is not carried over: who may use what is said otherwise here";
-        remarks.warn(policies.key_span, &way.key("policies"), message, None);
+        remarks.warn(policies.key_span, &way.key("policies"), POLICIES, None);
     }
 }
 

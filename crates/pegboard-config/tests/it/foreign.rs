@@ -443,6 +443,28 @@ fn a_web_service_of_mcphub_is_one_here() {
 }
 
 #[test]
+fn rules_of_a_gateway_are_told_once_where_they_are_for_servers() {
+    let text = "
+binds:
+- listeners:
+  - routes:
+    - policies: {cors: {}}
+      backends: [{host: localhost:9000}]
+    - policies: {mcpAuthorization: {rules: []}}
+      backends: [{mcp: {targets: [{name: notes, stdio: {cmd: notes-server}}]}}]
+    - policies: {mcpAuthorization: {rules: []}}
+      backends: [{mcp: {targets: [{name: shop, mcp: {host: shop.example.com, port: 443, path: /mcp}}]}}]
+";
+    assert_snapshot!(read("config.yaml", text), @"
+    agentgateway
+    notes: notes-server
+    shop: http https://shop.example.com/mcp
+    warning 6 binds[0].listeners[0].routes[0].backends[0]: only targets of MCP are read, not this
+    warning 7 binds[0].listeners[0].routes[1].policies: this is not carried over: who may use what is said otherwise here
+    ");
+}
+
+#[test]
 fn a_client_that_has_us_does_not_lead_back_to_us() {
     let text = r#"{"mcpServers": {
         "pegboard": {"command": "/usr/bin/pegboard", "args": ["serve", "--stdio"]},
