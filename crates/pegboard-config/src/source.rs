@@ -11,7 +11,7 @@ use crate::problem::{Problem, Severity, Snippet};
 use crate::tree::{Node, Span, Value};
 
 /// How large a file may be.
-pub(crate) const MAX_BYTES: u64 = 4 * 1024 * 1024;
+pub(crate) const MAX_BYTES: u64 = 32 * 1024 * 1024;
 
 /// A file that a configuration came from.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -14,7 +14,7 @@ pub(crate) mod yaml;
 /// How deep values may be nested.
 pub(crate) const MAX_DEPTH: usize = 64;
 /// How many values a file may come to; aliases count each time they are used.
-pub(crate) const MAX_NODES: usize = 200_000;
+pub(crate) const MAX_NODES: usize = 500_000;
 
 /// Where something was written: in which of the texts that are read together, and there from where to where in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -74,7 +74,9 @@ impl Sources {
 
     fn add_file(&mut self, client: &'static Client, path: &Path, around: &Around<'_>) {
         // Some clients share a file.
-        if self.sources.iter().any(|source| source.survey.path == path) {
+        let is_known = self.sources.iter().any(|source| source.survey.path == path)
+            || self.unread.iter().any(|unread| unread.path == path);
+        if is_known {
             return;
         }
         match survey_client(client, path, around) {
