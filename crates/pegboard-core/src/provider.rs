@@ -1,6 +1,7 @@
 //! Where tools come from.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::future::{BoxFuture, FutureExt, ready};
 use pegboard_json::RawJson;
@@ -24,6 +25,11 @@ pub trait Provider: Send + Sync + 'static {
 
     /// How it is, now and after every change.
     fn state(&self) -> watch::Receiver<ServerState>;
+
+    /// What runs behind it now, for people who look; nothing if there is no such thing.
+    fn particulars(&self) -> Particulars {
+        Particulars::default()
+    }
 
     /// Makes it ready for use. One that is ready already has nothing to do.
     fn open(&self) -> BoxFuture<'_, Result<(), CallError>>;
@@ -207,6 +213,46 @@ impl ServerState {
     /// Whether it says itself why it cannot be used.
     pub fn is_hopeless(&self) -> bool {
         matches!(self, Self::Failed { .. } | Self::NeedsLogin { .. })
+    }
+}
+
+/// What a person may want to know of a server beside how it is. What does not apply, or is not known yet, is `None`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Particulars {
+    /// How it is spoken to, by its settings.
+    pub transport: Option<Transport>,
+    /// The process of the program that its settings name, while that runs: neither who watches it nor what it started.
+    pub pid: Option<u32>,
+    /// How often it was started again, or reached again, because it went away or did not answer any more. One that was
+    /// ended because nobody used it is started anew, and that does not count.
+    pub n_restarts: Option<u64>,
+    /// How long it took until it was ready, the last time it was.
+    pub started_in: Option<Duration>,
+}
+
+/// How a server is spoken to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Transport {
+    /// Over the input and output of a program.
+    Stdio,
+    /// Over streamable HTTP.
+    Http,
+    /// Over HTTP+SSE.
+    Sse,
+    /// Over a WebSocket.
+    WebSocket,
+}
+
+impl Transport {
+    /// The word for it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Stdio => "stdio",
+            Self::Http => "http",
+            Self::Sse => "sse",
+            Self::WebSocket => "websocket",
+        }
     }
 }
 

@@ -11,7 +11,7 @@ use futures_util::future::{BoxFuture, FutureExt};
 use pegboard_core::call::CallContext;
 use pegboard_core::error::CallError;
 use pegboard_core::handler::Handler;
-use pegboard_core::provider::{Offer, Provider, Request, ServerState, ToolKind, Update};
+use pegboard_core::provider::{Offer, Particulars, Provider, Request, ServerState, ToolKind, Update};
 use pegboard_core::server_log::ServerLog;
 use pegboard_core::settings::mcp::Settings;
 use pegboard_core::store::CatalogueStore;
@@ -85,6 +85,7 @@ const SAVE_TIMEOUT: Duration = Duration::from_secs(2);
 pub struct Server {
     life: Arc<Life>,
     shelf: Shelf,
+    connect: Arc<dyn Connect>,
     /// There until the server is used for the first time.
     keeper: Mutex<Option<Keeper>>,
     /// Where the calls of sessions go; `None` for a server of one session.
@@ -125,10 +126,10 @@ impl Server {
 
     fn kept(life: Arc<Life>, connect: Arc<dyn Connect>, handler: Arc<dyn Handler>) -> Self {
         let shelf = Shelf::new(&life, handler);
-        let keeper = Keeper::new(Arc::clone(&life), connect, shelf.clone());
+        let keeper = Keeper::new(Arc::clone(&life), Arc::clone(&connect), shelf.clone());
         let stop = life.stop.clone().drop_guard();
         let (keeper, saver) = (Mutex::new(Some(keeper)), Mutex::default());
-        Self { life, shelf, keeper, homes: None, saver, _stop: stop }
+        Self { life, shelf, connect, keeper, homes: None, saver, _stop: stop }
     }
 
     /// Offers what the server offered when it was last there, as far as the store knows and until the server says
@@ -208,6 +209,11 @@ impl Provider for Server {
 
     fn state(&self) -> watch::Receiver<ServerState> {
         self.life.state()
+    }
+
+    /// Those of the server that all share, whoever has one of its own.
+    fn particulars(&self) -> Particulars {
+        Particulars { pid: self.connect.pid(), ..self.life.particulars() }
     }
 
     fn open(&self) -> BoxFuture<'_, Result<(), CallError>> {

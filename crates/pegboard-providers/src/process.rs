@@ -15,10 +15,10 @@
 //!   parents are gone are missed. If this process is killed outright, whatever does not end by itself when its standard
 //!   input closes runs on.
 
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, Mutex};
 
 use pegboard_core::server_log::ServerLog;
-use tokio::sync::{oneshot, watch};
+use tokio::sync::{SetOnce, oneshot, watch};
 
 pub use self::exit::Exit;
 pub use self::launch::{Grace, Launch, LaunchError, Supervisor};
@@ -54,7 +54,7 @@ mod tree;
 #[derive(Debug)]
 pub struct Process {
     exited: watch::Receiver<Option<Exit>>,
-    pid: Arc<OnceLock<u32>>,
+    pid: Arc<SetOnce<u32>>,
     tail: Arc<Mutex<Tail>>,
     /// Dropping it is the sign to begin the ending.
     keep: oneshot::Sender<()>,
@@ -70,6 +70,28 @@ impl LastWords {
     /// pictures or codes.
     pub fn text(&self) -> String {
         tail::lock(&self.0).text()
+    }
+}
+
+/// Which process a program is.
+#[derive(Clone, Debug)]
+pub struct Presence {
+    exited: watch::Receiver<Option<Exit>>,
+    pid: Arc<SetOnce<u32>>,
+}
+
+impl Presence {
+    /// The id of the program's process while it runs; that of its supervisor is another.
+    pub fn pid(&self) -> Option<u32> {
+        match *self.exited.borrow() {
+            None => self.pid.get().copied(),
+            Some(_) => None,
+        }
+    }
+
+    /// Waits until the id is known; for ever if the program never runs.
+    pub async fn known(&self) {
+        self.pid.wait().await;
     }
 }
 
@@ -139,6 +161,11 @@ impl Process {
     /// What the program writes to its standard error, for whoever wants to read it after the end.
     pub fn last_words(&self) -> LastWords {
         LastWords(Arc::clone(&self.tail))
+    }
+
+    /// Which process it is, for whoever wants to know as long as it runs.
+    pub fn presence(&self) -> Presence {
+        Presence { exited: self.exited.clone(), pid: Arc::clone(&self.pid) }
     }
 
     /// The id of the program's process; `None` while the supervisor has not started it yet.

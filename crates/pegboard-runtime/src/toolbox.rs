@@ -9,7 +9,7 @@ use futures_util::stream;
 use indexmap::IndexMap;
 use pegboard_core::error::{CallError, NotFound};
 use pegboard_core::id::{ServerName, ToolId, ToolboxName};
-use pegboard_core::provider::{Offer, Provider, ServerState, ToolKind};
+use pegboard_core::provider::{Offer, Particulars, Provider, ServerState, ToolKind};
 use pegboard_core::settings::ServerSettings;
 use pegboard_json::RawJson;
 use serde::Serialize;
@@ -92,6 +92,8 @@ pub struct ServerStatus {
     /// How it is.
     #[serde(flatten)]
     pub state: ServerState,
+    /// What runs behind it.
+    pub particulars: Particulars,
     /// How many tools it offers, before the operator's filters.
     pub n_tools: usize,
     /// Whether that is what it offered when it was last there, and it has not been asked since.
@@ -198,6 +200,7 @@ impl Toolboxes {
                     server: name.clone(),
                     kind: server.provider.kind(),
                     state: shared.without_secrets(&server.state.borrow()),
+                    particulars: server.provider.particulars(),
                     n_tools: offer.tools.len(),
                     is_stale: offer.is_stale,
                     is_partial: offer.is_partial,

@@ -15,6 +15,7 @@ use sha2::{Digest, Sha256};
 use super::{CacheScope, ServerSettings, StartRule};
 use crate::duration::HumanDuration;
 use crate::id::ServerName;
+use crate::provider::Transport;
 
 /// Everything that a person writes about one MCP server: how it is reached, and what holds for its tools.
 ///
@@ -382,6 +383,19 @@ pub enum Target {
     Sse(Address),
     /// In this very program.
     Embedded,
+}
+
+impl Target {
+    /// How a server that is there is spoken to.
+    pub fn transport(&self) -> Option<Transport> {
+        match self {
+            Self::Program(_) => Some(Transport::Stdio),
+            Self::WebSocket(_) => Some(Transport::WebSocket),
+            Self::Http(_) => Some(Transport::Http),
+            Self::Sse(_) => Some(Transport::Sse),
+            Self::Embedded => None,
+        }
+    }
 }
 
 /// A program that is a server.

@@ -22,6 +22,11 @@ pub trait Connect: Send + Sync + 'static {
         None
     }
 
+    /// The process of the program that was started last, while it runs.
+    fn pid(&self) -> Option<u32> {
+        None
+    }
+
     /// The same way for a server that one session has to itself. `None` if all can use this one, because it remembers
     /// nothing that a server says.
     fn apart(&self) -> Option<Arc<dyn Connect>> {

@@ -43,6 +43,8 @@ pub(super) struct Keeper {
     /// How the server was spoken to the last time.
     era: Option<Era>,
     n_started: u64,
+    /// How often it was lost after a start.
+    n_lost: u64,
     current: Option<Current>,
 }
 
@@ -63,7 +65,7 @@ enum NoStart {
 impl Keeper {
     pub(super) fn new(life: Arc<Life>, connect: Arc<dyn Connect>, shelf: Shelf) -> Self {
         let patience = Patience::default();
-        Self { life, connect, shelf, patience, era: None, n_started: 0, current: None }
+        Self { life, connect, shelf, patience, era: None, n_started: 0, n_lost: 0, current: None }
     }
 
     /// Keeps the server until it is to be ended for good.
@@ -105,6 +107,7 @@ impl Keeper {
 
     /// Starts the server.
     async fn start(&mut self) -> Result<(), NoStart> {
+        let begun = Instant::now();
         let traffic = Traffic::new(Arc::clone(&self.life.asks), self.life.updates.clone());
         let (Connected { client, backing }, listed) = match self.reach(&traffic).await {
             Ok(started) => started,
@@ -117,6 +120,8 @@ impl Keeper {
         self.patience.started();
         self.era = Some(client.era());
         self.n_started += 1;
+        // Only what was started can be lost, so there were as many restarts as losses.
+        self.life.note_start(begun.elapsed(), self.n_lost);
         let (live, ends) = Live::new(self.n_started, client, traffic);
         self.shelf.put(&live, listed);
         self.current = Some(Current { live: live.clone(), backing, ends, since: Instant::now() });
@@ -214,6 +219,10 @@ impl Keeper {
             (current.live.traffic().is_idle(), current.since.elapsed())
         });
         self.patience.ran(uptime);
+        // A session that was forgotten is made anew, and nobody notices.
+        if matches!(end, End::Lost { .. } | End::Silent) {
+            self.n_lost += 1;
+        }
         let (why, is_lost) = match end {
             End::Unused => {
                 self.life.rest(Phase::Idle);

@@ -1,18 +1,19 @@
 //! How a server is, as everybody who uses it sees it.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use futures_util::FutureExt;
 use pegboard_core::attachment::Attachments;
 use pegboard_core::error::CallError;
-use pegboard_core::provider::ServerState;
+use pegboard_core::provider::{Particulars, ServerState};
 use pegboard_wire::client::Client;
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::time::{self, Instant};
 use tokio_util::sync::CancellationToken;
 
+use super::lock;
 use super::patience::MAX_FAILED;
 use super::traffic::Traffic;
 use super::updates::Updates;
@@ -24,6 +25,8 @@ pub(super) struct Life {
     pub(super) settings: Settings,
     phase: watch::Sender<Phase>,
     state: watch::Sender<ServerState>,
+    /// What is known of it, but for its process.
+    particulars: Mutex<Particulars>,
     /// Somebody wants to use a server that is not running.
     wanted: Notify,
     /// How many wait for the server to be started.
@@ -182,6 +185,11 @@ impl Life {
         Self {
             wishes: Wishes::default(),
             updates: Updates::new(&settings),
+            particulars: Mutex::new(Particulars {
+                transport: settings.target.transport(),
+                n_restarts: Some(0),
+                ..Particulars::default()
+            }),
             settings,
             phase: watch::Sender::new(Phase::Idle),
             state: watch::Sender::new(ServerState::Idle),
@@ -195,6 +203,18 @@ impl Life {
 
     pub(super) fn state(&self) -> watch::Receiver<ServerState> {
         self.state.subscribe()
+    }
+
+    /// What is known of it, but for its process.
+    pub(super) fn particulars(&self) -> Particulars {
+        *lock(&self.particulars)
+    }
+
+    /// Notes how long the last start took, and how many were made because the server was lost.
+    pub(super) fn note_start(&self, took: Duration, n_restarts: u64) {
+        let mut particulars = lock(&self.particulars);
+        particulars.started_in = Some(took);
+        particulars.n_restarts = Some(n_restarts);
     }
 
     /// The connection, if the server answers.

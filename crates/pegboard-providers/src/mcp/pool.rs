@@ -8,7 +8,7 @@ use std::time::SystemTime;
 use futures_util::future::{BoxFuture, FutureExt};
 use pegboard_core::call::CallContext;
 use pegboard_core::error::CallError;
-use pegboard_core::provider::{Offer, Provider, Request, ServerState, ToolKind, Update};
+use pegboard_core::provider::{Offer, Particulars, Provider, Request, ServerState, ToolKind, Update};
 use pegboard_core::server_log::ServerLog;
 use pegboard_core::settings::mcp::{InvalidSettings, Settings, Target};
 use pegboard_core::store::CatalogueStore;
@@ -178,6 +178,10 @@ impl Provider for Lease {
 
     fn state(&self) -> watch::Receiver<ServerState> {
         self.shared.server.state()
+    }
+
+    fn particulars(&self) -> Particulars {
+        self.shared.server.particulars()
     }
 
     fn open(&self) -> BoxFuture<'_, Result<(), CallError>> {

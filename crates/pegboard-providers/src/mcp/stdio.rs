@@ -11,7 +11,7 @@ use pegboard_wire::stdio::lines;
 use tokio::time;
 
 use super::connect::{Backing, Connect, ConnectError, Connected, Introduction};
-use crate::process::{Ended, LastWords, Launch, LaunchError, Process, Supervisor};
+use crate::process::{Ended, LastWords, Launch, LaunchError, Presence, Process, Supervisor};
 
 /// How long the end of a program is waited for once it has closed its output: the one mostly follows the other, and
 /// says more.
@@ -28,8 +28,16 @@ const SOON: Duration = Duration::from_millis(500);
 /// ```
 pub struct Stdio {
     launch: Launch,
-    /// What the process that was started last writes beside the protocol.
-    last_words: Mutex<Option<LastWords>>,
+    /// The process that was started last.
+    latest: Mutex<Option<Latest>>,
+}
+
+/// What is known of a process that somebody else keeps.
+#[derive(Clone)]
+struct Latest {
+    /// What it writes beside the protocol.
+    last_words: LastWords,
+    presence: Presence,
 }
 
 impl Stdio {
@@ -38,7 +46,7 @@ impl Stdio {
         let Program { command, args, env, cwd } = program;
         let env = env.iter().map(|(name, value)| (name.clone(), value.reveal().to_owned())).collect();
         let launch = Launch { args: args.clone(), env, cwd: cwd.clone(), ..Launch::new(command) };
-        Self { launch, last_words: Mutex::default() }
+        Self { launch, latest: Mutex::default() }
     }
 
     /// The same with somebody else who watches the program.
@@ -48,15 +56,20 @@ impl Stdio {
         self
     }
 
-    fn note(&self, last_words: Option<LastWords>) {
-        *self.last_words.lock().unwrap_or_else(PoisonError::into_inner) = last_words;
+    fn note(&self, latest: Option<Latest>) {
+        *self.latest.lock().unwrap_or_else(PoisonError::into_inner) = latest;
+    }
+
+    fn latest(&self) -> Option<Latest> {
+        self.latest.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     async fn start(&self, introduction: Introduction) -> Result<Connected, ConnectError> {
         // What was said before is no reason why this start comes to nothing.
         self.note(None);
         let (process, stdin, stdout) = Process::start_logging(&self.launch, introduction.log.clone())?;
-        self.note(Some(process.last_words()));
+        let presence = process.presence();
+        self.note(Some(Latest { last_words: process.last_words(), presence: presence.clone() }));
         let mut running = Running(process);
         // The task that moves the lines ends with the link.
         let (link, _pump) = lines(stdout, stdin, InputLimits::client());
@@ -66,7 +79,14 @@ impl Stdio {
             why = running.gone() => return Err(ended(why)),
         };
         match introduced {
-            Ok(client) => Ok(Connected { client, backing: Some(Box::new(running)) }),
+            Ok(client) => {
+                // Who watches the program is about to tell which process it is, if it has not yet.
+                tokio::select! {
+                    () = presence.known() => {}
+                    _why = running.gone() => {}
+                }
+                Ok(Connected { client, backing: Some(Box::new(running)) })
+            }
             Err(error @ client::ConnectError::Transport(_)) => {
                 match time::timeout(SOON, running.gone()).await {
                     Ok(why) => Err(ended(why)),
@@ -85,13 +105,17 @@ impl Connect for Stdio {
     }
 
     fn last_words(&self) -> Option<String> {
-        let last_words = self.last_words.lock().unwrap_or_else(PoisonError::into_inner).clone()?;
+        let Latest { last_words, .. } = self.latest()?;
         let text = self.launch.redactor().text(&last_words.text()).into_owned();
         Some(text).filter(|text| !text.trim().is_empty())
     }
 
+    fn pid(&self) -> Option<u32> {
+        self.latest()?.presence.pid()
+    }
+
     fn apart(&self) -> Option<Arc<dyn Connect>> {
-        Some(Arc::new(Self { launch: self.launch.clone(), last_words: Mutex::default() }))
+        Some(Arc::new(Self { launch: self.launch.clone(), latest: Mutex::default() }))
     }
 }
 

@@ -1,9 +1,10 @@
 //! A program that this process watches itself.
 
 use std::process::Stdio;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use tokio::process::Child;
+use tokio::sync::SetOnce;
 
 use super::exit::Exit;
 use super::keeper::{Kept, Started};
@@ -33,7 +34,7 @@ pub(super) fn start(plan: &Plan<'_>) -> Result<Started, LaunchError> {
         stdin: child.stdin.take().expect("it was asked for"),
         stdout: child.stdout.take().expect("it was asked for"),
         stderr: child.stderr.take().expect("it was asked for"),
-        pid: Arc::new(OnceLock::from(pid)),
+        pid: Arc::new(SetOnce::new_with(Some(pid))),
         kept: Kept::Direct(Direct { tree: Tree::of_child(pid, &child), child, is_clear: false }),
     })
 }

@@ -1,10 +1,10 @@
 //! Who waits for a program, and ends it.
 
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio::process::{ChildStderr, ChildStdin, ChildStdout};
-use tokio::sync::{oneshot, watch};
+use tokio::sync::{SetOnce, oneshot, watch};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep_until, timeout};
 
@@ -33,7 +33,7 @@ pub(super) struct Started {
     pub(super) stdin: ChildStdin,
     pub(super) stdout: ChildStdout,
     pub(super) stderr: ChildStderr,
-    pub(super) pid: Arc<OnceLock<u32>>,
+    pub(super) pid: Arc<SetOnce<u32>>,
     pub(super) kept: Kept,
 }
 

@@ -5,12 +5,13 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{ExitStatus, Stdio};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use bytes::{Buf, BytesMut};
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::io::AsyncReadExt;
 use tokio::process::{Child, ChildStderr, ChildStdin, ChildStdout};
+use tokio::sync::SetOnce;
 
 use super::control::{END, Report, hand_over};
 use super::exit::Exit;
@@ -25,7 +26,7 @@ pub(super) struct Supervised {
     supervisor: Child,
     control: tokio::net::UnixStream,
     heard: BytesMut,
-    pid: Arc<OnceLock<u32>>,
+    pid: Arc<SetOnce<u32>>,
     /// What a supervisor that was killed has left behind.
     orphans: Option<Tree>,
 }

@@ -8,7 +8,7 @@ use pegboard_core::call::{Call, CallContext, Invoker, Running};
 use pegboard_core::entry::ToolEntry;
 use pegboard_core::error::CallError;
 use pegboard_core::id::ServerName;
-use pegboard_core::provider::{Provider, ServerState};
+use pegboard_core::provider::{Particulars, Provider, ServerState};
 use pegboard_core::settings::mcp::{HealthProbe, Revival, Settings, Target};
 use pegboard_providers::mcp::{Backing, Connect, ConnectError, Connected, Health, Introduction, Server};
 use pegboard_wire::WeakConnection;
@@ -258,6 +258,54 @@ async fn a_lazy_server_that_goes_away_stays_away_until_it_is_used() {
     time::sleep(Duration::from_hours(1)).await;
     assert_eq!(stage.n_started(), 1);
     assert_eq!((line(&server, "echo").await.as_str(), stage.n_started()), ("{}", 2));
+}
+
+/// A way to a server that takes its time.
+struct Late(Arc<dyn Connect>, Duration);
+
+impl Connect for Late {
+    fn connect(&self, introduction: Introduction) -> BoxFuture<'_, Result<Connected, ConnectError>> {
+        async move {
+            time::sleep(self.1).await;
+            self.0.connect(introduction).await
+        }
+        .boxed()
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_tells_how_long_its_start_took_and_how_often_it_was_lost() {
+    let stage = Stage::new();
+    let mut settings = Settings::new(ServerName::new("stage").unwrap(), Target::Embedded);
+    settings.idle_stop = Some(Duration::from_secs(30));
+    let took = Duration::from_secs(3);
+    let server = Server::new(settings, Arc::new(Late(stage.connector(Era::Session), took)));
+    let check = |n_restarts: u64, started_in: Option<Duration>| {
+        let expected = Particulars { n_restarts: Some(n_restarts), started_in, ..Particulars::default() };
+        assert_eq!(server.particulars(), expected);
+    };
+    check(0, None);
+    server.open().await.unwrap();
+    check(0, Some(took));
+
+    // Starts that come to nothing are part of one restart.
+    stage.next_starts([Start::Refuse, Start::Refuse]);
+    stage.cut();
+    until(&server, &ServerState::Restarting { attempt: 3 }).await;
+    check(0, Some(took));
+    until(&server, &ServerState::Ready).await;
+    check(1, Some(took));
+
+    stage.freeze();
+    assert_eq!(server.probe().await, Health::Silent);
+    stage.starts(5).await;
+    until(&server, &ServerState::Ready).await;
+    check(2, Some(took));
+
+    until(&server, &ServerState::Idle).await;
+    server.open().await.unwrap();
+    assert_eq!(stage.n_started(), 6);
+    check(2, Some(took));
 }
 
 /// A way to a server that tells the test when a connection is gone.

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use pegboard_core::call::CallContext;
 use pegboard_core::id::ServerName;
-use pegboard_core::provider::{Method, Provider, Request, ServerState};
+use pegboard_core::provider::{Method, Particulars, Provider, Request, ServerState, Transport};
 use pegboard_core::settings::mcp::{Program, Secret, Settings, Target};
 use pegboard_providers::mcp::{Health, Pool, PoolOptions};
 use pegboard_providers::process::Supervisor;
@@ -134,6 +134,23 @@ async fn a_program_is_started_used_and_ended() {
 }
 
 #[tokio::test]
+async fn a_program_tells_its_process_while_it_runs_and_not_that_of_its_supervisor() {
+    for pool in [pool(), Pool::default()] {
+        let (settings, mark) = settings("server");
+        let (one, other) = (pool.server(settings.clone()).unwrap(), pool.server(settings).unwrap());
+        assert_eq!((one.particulars().transport, one.particulars().pid), (Some(Transport::Stdio), None));
+        one.open().await.unwrap();
+        let pid = one.particulars().pid;
+        assert_eq!(pid.into_iter().collect::<BTreeSet<u32>>(), processes(&mark));
+        assert_eq!(one.particulars(), other.particulars());
+        one.shut_down().await;
+        assert_eq!(other.particulars().pid, pid, "somebody else uses it");
+        other.shut_down().await;
+        assert_eq!(other.particulars().pid, None);
+    }
+}
+
+#[tokio::test]
 async fn whoever_has_the_same_settings_has_the_same_server_until_the_last_one_goes() {
     let (settings, mark) = settings("server");
     let pool = pool();
@@ -193,7 +210,7 @@ async fn a_program_that_is_killed_is_started_again() {
     let (settings, mark) = settings("server");
     let server = pool().server(settings).unwrap();
     server.open().await.unwrap();
-    for _ in 0..2 {
+    for n_restarts in 1..=2 {
         let before = processes(&mark);
         let pid = rustix::process::Pid::from_raw(i32::try_from(*before.first().unwrap()).unwrap()).unwrap();
         let mut state = server.state();
@@ -204,6 +221,8 @@ async fn a_program_that_is_killed_is_started_again() {
         become_true(state, |state| *state == ServerState::Ready).await;
         assert_eq!(simple(&server).await, "This is a simple text response for testing.");
         assert!(processes(&mark).is_disjoint(&before));
+        let Particulars { pid, n_restarts: told, .. } = server.particulars();
+        assert_eq!((pid, told), (processes(&mark).first().copied(), Some(n_restarts)));
     }
 }
 

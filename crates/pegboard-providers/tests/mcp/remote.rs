@@ -261,6 +261,7 @@ async fn a_session_that_the_server_forgot_is_begun_again_unseen() {
     assert!(!door.has_forgotten.load(Ordering::SeqCst));
     assert_eq!(stage.calls.lock().unwrap().len(), 1);
     until(&server, &ServerState::Ready).await;
+    assert_eq!(server.particulars().n_restarts, Some(0));
 
     stage.on("resources/read", Act::say(&json!({"contents": []})));
     door.has_forgotten.store(true, Ordering::SeqCst);
