@@ -2,12 +2,12 @@
 
 use axum::extract::{Path, State};
 use axum::response::Response;
-use pegboard_core::provider::{ServerState, ToolKind};
+use pegboard_core::provider::{Particulars, ServerState, ToolKind};
 use pegboard_runtime::toolbox::ServerStatus;
 use serde_json::{Value, json};
 
 use super::problem::Problem;
-use super::stream::document;
+use super::stream::{document, in_millis};
 use super::window::Shown;
 
 /// `GET /api/servers`
@@ -34,6 +34,18 @@ fn told(status: &ServerStatus) -> Value {
         "state": word(&status.state),
         "tools": status.n_tools,
     });
+    let Particulars { transport, pid, n_restarts, started_in } = status.particulars;
+    let known = [
+        ("transport", transport.map(|transport| transport.as_str().into())),
+        ("pid", pid.map(Value::from)),
+        ("restarts", n_restarts.map(Value::from)),
+        ("startedInMs", started_in.map(|time| in_millis(time).into())),
+    ];
+    for (name, value) in known {
+        if let Some(value) = value {
+            told[name] = value;
+        }
+    }
     let (error, hint) = match &status.state {
         ServerState::Failed { why, fix } => (Some(why), Some(fix)),
         ServerState::NeedsLogin { fix } => (None, Some(fix)),

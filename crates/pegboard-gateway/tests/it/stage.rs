@@ -9,7 +9,7 @@ use pegboard_core::entry::ToolEntry;
 use pegboard_core::error::{CallError, ToolError};
 use pegboard_core::handler::Handler;
 use pegboard_core::output::Output;
-use pegboard_core::provider::{Local, Offer, Provider, ServerState, ToolKind};
+use pegboard_core::provider::{Local, Offer, Particulars, Provider, ServerState, ToolKind};
 use pegboard_core::server_log::ServerLog;
 use pegboard_core::settings::gateway::GatewaySettings;
 use pegboard_gateway::Gateway;
@@ -200,6 +200,7 @@ pub(crate) struct Lazy {
     gate: Option<Arc<Notify>>,
     pub(crate) n_opened: Arc<AtomicUsize>,
     pub(crate) log: ServerLog,
+    pub(crate) particulars: Particulars,
     offer: watch::Sender<Arc<Offer>>,
     state: watch::Sender<ServerState>,
 }
@@ -212,6 +213,7 @@ impl Lazy {
             gate: None,
             n_opened: Arc::default(),
             log: ServerLog::default(),
+            particulars: Particulars::default(),
             offer: watch::Sender::default(),
             state: watch::Sender::default(),
         }
@@ -255,6 +257,10 @@ impl Provider for Lazy {
             Ok(())
         }
         .boxed()
+    }
+
+    fn particulars(&self) -> Particulars {
+        self.particulars
     }
 
     fn log(&self) -> ServerLog {

@@ -213,3 +213,34 @@ pub(super) fn mark(state: &str) -> String {
         _ => "·".to_owned(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_is_shown_with_how_it_is_reached_and_at_length_with_its_process() {
+        let told = json!({"servers": [
+            {"toolbox": "dev", "server": "files", "kind": "mcp", "state": "ready", "tools": 3, "transport": "stdio",
+             "pid": 4711, "restarts": 2, "startedInMs": 88.5},
+            {"toolbox": "dev", "server": "wiki", "kind": "mcp", "state": "idle", "tools": 0, "transport": "http",
+             "restarts": 0},
+            {"toolbox": "dev", "server": "shop", "kind": "openapi", "state": "ready", "tools": 1},
+        ]});
+        let servers: Vec<ServerView> = view(&told, "servers").unwrap();
+        let mut lines = String::new();
+        for detail in [Detail::Short, Detail::Long] {
+            for server in &servers {
+                let _ = writeln!(lines, "{}", server_line(server, 5, detail));
+            }
+        }
+        insta::assert_snapshot!(anstream::adapter::strip_str(&lines), @"
+        ✓ files  stdio  ready  3 tools
+        · wiki   http  idle  0 tools
+        ✓ shop   openapi  ready  1 tool
+        ✓ files  stdio  ready  3 tools  pid 4711  2 restarts
+        · wiki   http  idle  0 tools
+        ✓ shop   openapi  ready  1 tool
+        ");
+    }
+}

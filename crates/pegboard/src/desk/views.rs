@@ -28,7 +28,6 @@ pub(crate) struct ServerView {
     pub(crate) tools: u64,
     pub(crate) pid: Option<u32>,
     pub(crate) restarts: Option<u64>,
-    pub(crate) started_in_ms: Option<u64>,
     pub(crate) error: Option<String>,
     pub(crate) hint: Option<String>,
     pub(crate) warnings: Vec<String>,

@@ -15,10 +15,11 @@ static CHANGING: LazyLock<Vec<(Regex, &str)>> = LazyLock::new(|| {
         (pattern(r"\b(now|\d+ (s|min) ago)(,|  |$)"), "AGO "),
         (pattern(r"\b\d+(\.\d+)? ?(ns|µs|ms|s)\b"), "TIME"),
         (pattern(r"\b127\.0\.0\.1:\d+\b"), "127.0.0.1:PORT"),
-        (pattern(r#""(duration|uptime|since)Ms": ?[\d.]+"#), "\"TIME\""),
+        (pattern(r#""(duration|uptime|since|startedIn)Ms": ?[\d.]+"#), "\"TIME\""),
         (pattern(r"\b1[789]\d{11}\b"), "MOMENT"),
         (pattern("[▒█]+"), "BAR"),
         (pattern(r"\bpid \d+\b"), "pid PID"),
+        (pattern(r#""pid": ?\d+"#), "\"PID\""),
         (pattern(r"\b[0-9a-f]{8}\b"), "ID"),
         (pattern(r"\b\d+(\.\d+)?[kM]? (in|out)\b"), "SIZE"),
         (pattern(r" {2,}"), " "),
@@ -86,6 +87,8 @@ fn only_what_is_never_the_same_twice_may_differ() {
         r#"{"madeAt":1794840599999,"durationMs":20}"#,
         true,
     );
+    check(r#"{"pid": 4711, "startedInMs": 88.5}"#, r#"{"pid": 12, "startedInMs": 120}"#, true);
+    check(r#"{"pid": 4711}"#, "{}", false);
     check("a\n…\nd", "a\nb\nc\nd", true);
     check("a\n…\nd", "a\nb\nc", false);
     check("id [..] is … here", "id 7 is not here", true);

@@ -1,13 +1,17 @@
 //! What there is, in few words.
 
 use std::sync::Arc;
+use std::time::Duration;
 
+use pegboard_core::provider::{Particulars, Transport};
 use pegboard_core::settings::QueueSettings;
 use pegboard_gateway::api::{About, Api, Principal};
+use pegboard_runtime::Runtime;
 use pegboard_runtime::metrics::{Limits, Metrics};
 use serde_json::{Value, json};
 
 use super::site::{Site, api, told};
+use crate::stage::Lazy;
 
 #[tokio::test]
 async fn a_gateway_says_what_it_is_and_how_busy() {
@@ -38,6 +42,25 @@ async fn a_server_says_how_it_is_and_can_be_made_ready() {
     insta::assert_snapshot!(ready, @r#"{"toolbox":"dev","server":"idle","kind":"mcp","state":"ready","tools":1}"#);
     let (status, broken) = site.post("/servers/ops/broken/open", json!({})).await;
     assert_eq!((status, &broken["error"]["message"]), (503, &json!("uvx: not found")));
+}
+
+#[tokio::test]
+async fn a_server_says_what_runs_behind_it_as_far_as_that_is_known() {
+    let mut program = Lazy::new([]);
+    program.particulars = Particulars {
+        transport: Some(Transport::Stdio),
+        pid: Some(4711),
+        n_restarts: Some(2),
+        started_in: Some(Duration::from_micros(120_500)),
+    };
+    let mut address = Lazy::new([]);
+    address.particulars =
+        Particulars { transport: Some(Transport::WebSocket), n_restarts: Some(0), ..Particulars::default() };
+    let toolbox = Runtime::builder().toolbox("dev", "");
+    let runtime = toolbox.provide("program", program).provide("address", address).start().await.unwrap();
+    let site = Site::of(&told(&runtime), Principal::Everybody).await;
+    let (_, servers) = site.get("/servers").await;
+    insta::assert_snapshot!(servers, @r#"{"servers":[{"toolbox":"dev","server":"program","kind":"mcp","state":"idle","tools":0,"transport":"stdio","pid":4711,"restarts":2,"startedInMs":120.5},{"toolbox":"dev","server":"address","kind":"mcp","state":"idle","tools":0,"transport":"websocket","restarts":0}]}"#);
 }
 
 #[tokio::test]
