@@ -1,5 +1,6 @@
 //! Runs the fixture (`stdio`, `http PORT`), the explorer (`client…`), a server that misbehaves (`hostile…`) or a
-//! scripted model (`model-server PORT SCRIPT`), or measures a gateway (`measure-start GATEWAY`).
+//! scripted model (`model-server PORT SCRIPT`), or measures a gateway
+//! (`measure-start GATEWAY`, `measure-commands GATEWAY`).
 
 use std::io::{Error, Result};
 use std::net::Ipv4Addr;
@@ -22,13 +23,17 @@ use pegboard_wire::server::Server;
 use pegboard_wire::stdio::lines;
 use tokio::net::TcpListener;
 
+/// How often commands are measured.
+#[cfg(unix)]
+const MEASURED_COMMANDS: usize = 31;
+
 /// How often a start is measured.
 #[cfg(unix)]
 const MEASURED_ROUNDS: usize = 9;
 
 const USAGE: &str = "usage: pegboard-testkit stdio [--era session|stateless] | http PORT [--era session|stateless] | client-scenarios
      | client URL | client-sse URL | client-ws URL | client-stdio PROGRAM ARGUMENT…
-     | hostile MODE | hostile-http MODE [PORT] | measure-start GATEWAY
+     | hostile MODE | hostile-http MODE [PORT] | measure-start GATEWAY | measure-commands GATEWAY
      | model-server PORT SCRIPT
 Between the word `client…` and what follows there may be:
   --era session|stateless   do not find out which it is
@@ -99,6 +104,13 @@ async fn run(arguments: &[&str]) -> Result<()> {
         }
         #[cfg(unix)]
         ["measure-start", gateway] => measure(gateway.as_ref()).await,
+        #[cfg(unix)]
+        ["measure-commands", gateway] => {
+            for taken in measure::commands(gateway.as_ref(), MEASURED_COMMANDS)? {
+                println!("{:<8} {:6.1} ms", taken.command, taken.median.as_secs_f64() * 1_000.0);
+            }
+            Ok(())
+        }
         ["client-scenarios"] => {
             for scenario in explorer::SCENARIOS {
                 println!("{scenario}");

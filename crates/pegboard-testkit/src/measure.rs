@@ -1,4 +1,4 @@
-//! How much longer a gateway takes for its answers when most of its servers hang.
+//! How much longer a gateway takes for its answers when most of its servers hang, and how long commands take.
 
 use std::io::{Error, Result};
 use std::path::Path;
@@ -18,6 +18,10 @@ use tokio::task::JoinHandle;
 use tokio::time;
 
 use crate::hostile::journal::JOURNAL;
+
+mod commands;
+
+pub use commands::{Taken, commands};
 
 /// How many servers hang.
 const N_HANGING: usize = 49;
