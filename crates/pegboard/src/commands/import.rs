@@ -7,11 +7,10 @@ use clap::Args;
 use pegboard::config::Around;
 use pegboard::config::clients::System;
 use pegboard::config::survey::{Survey, survey};
-use pegboard::telemetry::tell;
 
 use super::init;
-use super::own_file::{OwnFile, Target, here, shown};
-use crate::cli::{Failure, Format, Globals};
+use super::own_file::{OwnFile, Target, here};
+use crate::cli::{Failure, Globals};
 use crate::place;
 use plan::Plan;
 use report::Report;
@@ -59,103 +58,82 @@ impl Import {
             file
         };
         let toolbox = file.toolbox(self.toolbox.as_deref())?;
-        let sources = self.look(toolbox.as_deref())?;
-        let mut brought = Brought::into(file, sources)?;
-        let taken = if self.take_over { self.take_over(globals, &brought)? } else { Vec::new() };
+        let brought = Brought::into(file, look(&self.sources, toolbox.as_deref())?)?;
+        let taken =
+            if self.take_over { brought.take_over(globals, self.http.as_deref())? } else { Vec::new() };
         // Ours is written first: a client must not be sent to what is not there.
-        brought.finish(self.target)?;
-        let taken = taken.into_iter().map(|one| one.write(globals, self.target)).collect::<Result<_, _>>()?;
-        brought.tell(globals, taken);
-        Ok(ExitCode::SUCCESS)
-    }
-
-    fn look(&self, toolbox: Option<&str>) -> Result<Sources, Failure> {
-        let folder = here()?;
-        let around =
-            Around { folder: &folder, environment: &place::environment, system: System::here(), toolbox };
-        if self.sources.is_empty() {
-            Ok(Sources::all(&around))
-        } else {
-            Sources::named(&self.sources, &around)
+        let mut report = brought.finish(self.target)?;
+        let mut failures = Vec::new();
+        for one in taken {
+            match one.write(globals, self.target) {
+                Ok(told) => report.taken.push(told),
+                Err(failure) => failures.push(failure),
+            }
         }
-    }
-
-    fn take_over(&self, globals: &Globals, brought: &Brought) -> Result<Vec<Taken>, Failure> {
-        take_over(globals, &brought.sources, &brought.plan, (&brought.path, self.http.as_deref()))
+        report.tell(globals);
+        let last = failures.pop();
+        for failure in failures {
+            failure.tell(globals.output);
+        }
+        last.map_or(Ok(ExitCode::SUCCESS), Err)
     }
 }
 
-/// What was brought into a file of ours.
+/// Looks at what somebody names, or else at what all clients have.
+fn look(named: &[PathBuf], toolbox: Option<&str>) -> Result<Sources, Failure> {
+    let folder = here()?;
+    let around =
+        Around { folder: &folder, environment: &place::environment, system: System::here(), toolbox };
+    if named.is_empty() { Ok(Sources::all(&around)) } else { Sources::named(named, &around) }
+}
+
+/// What is brought into a file of ours.
 pub(crate) struct Brought {
-    path: PathBuf,
-    file: Option<OwnFile>,
+    file: OwnFile,
     sources: Sources,
     plan: Plan,
-    report: Report,
 }
 
 impl Brought {
-    /// Brings what some sources name into a file that was not there.
+    /// Brings what some sources name into a file that begins anew.
     pub(crate) fn into_new(file: OwnFile, sources: &[PathBuf]) -> Result<Self, Failure> {
-        let folder = here()?;
-        let around = Around {
-            folder: &folder,
-            environment: &place::environment,
-            system: System::here(),
-            toolbox: None,
-        };
-        Self::into(file, Sources::named(sources, &around)?)
+        Self::beside(None, file, look(sources, None)?)
     }
 
-    fn into(mut file: OwnFile, sources: Sources) -> Result<Self, Failure> {
-        let present = if file.is_new() { None } else { Some(present(&file)?) };
-        let mut plan = Plan::new(present.as_ref(), &sources);
+    fn into(file: OwnFile, sources: Sources) -> Result<Self, Failure> {
+        let present = if file.is_new() { None } else { Some(survey(&file.path, &place::environment)?) };
+        Self::beside(present.as_ref(), file, sources)
+    }
+
+    /// Brings what is not there yet.
+    fn beside(present: Option<&Survey>, mut file: OwnFile, sources: Sources) -> Result<Self, Failure> {
+        let mut plan = Plan::new(present, &sources);
         plan.apply(&mut file, &sources)?;
-        Ok(Self { path: file.path.clone(), file: Some(file), sources, plan, report: Report::default() })
+        Ok(Self { file, sources, plan })
+    }
+
+    /// The files of clients, with us in the place of what was brought. Nothing is written yet.
+    fn take_over(&self, globals: &Globals, url: Option<&str>) -> Result<Vec<Taken>, Failure> {
+        take_over(globals, &self.sources, &self.plan, (&self.file.path, url))
     }
 
     /// Writes the file, or shows what would be written.
-    pub(crate) fn finish(&mut self, target: Target) -> Result<(), Failure> {
-        let Some(file) = self.file.take() else { return Ok(()) };
+    pub(crate) fn finish(self, target: Target) -> Result<Report, Failure> {
+        let Self { file, sources, plan } = self;
         let is_new = file.is_new();
-        if is_new && !self.plan.has_news() {
-            return Ok(());
+        let bare_keys = plan.bare_keys();
+        if is_new && !plan.has_news() {
+            return Ok(Report { sources, plan, changed: None, bare_keys, taken: Vec::new() });
         }
         if is_new {
             init::write_schema(target)?;
         }
-        let bare_keys = self.plan.bare_keys();
         let changed = file.finish(target.writing())?;
         if is_new && !bare_keys.is_empty() && !target.dry_run {
             keep_private(&changed.path);
         }
-        self.report = Report { changed: Some(changed), bare_keys, taken: Vec::new() };
-        Ok(())
+        Ok(Report { sources, plan, changed: Some(changed), bare_keys, taken: Vec::new() })
     }
-
-    /// Tells what came of it.
-    pub(crate) fn tell(mut self, globals: &Globals, taken: Vec<take_over::Told>) {
-        self.report.taken = taken;
-        for unread in &self.sources.unread {
-            tell(&format!("{} is left out: {}", shown(&unread.path), unread.why));
-        }
-        if !globals.quiet {
-            for problem in self.plan.remarks(&self.sources) {
-                tell(&problem.to_string());
-            }
-        }
-        self.report.tell(globals, &self.sources, &self.plan);
-        if globals.format_or(Format::Text) == Format::Text && !globals.quiet {
-            for remark in self.report.remarks(&self.sources, &self.plan) {
-                tell(&remark);
-            }
-        }
-    }
-}
-
-/// What the file names already.
-fn present(file: &OwnFile) -> Result<Survey, Failure> {
-    Ok(survey(&file.path, &place::environment)?)
 }
 
 /// Lets nobody but this user read a file with keys in it.

@@ -60,9 +60,7 @@ impl Init {
         write_schema(self.target)?;
         if !self.from.is_empty() {
             let file = OwnFile::begin(&path, heading(&path, schema.as_deref()))?.replacing(old);
-            let mut brought = Brought::into_new(file, &self.from)?;
-            brought.finish(self.target)?;
-            brought.tell(globals, Vec::new());
+            Brought::into_new(file, &self.from)?.finish(self.target)?.tell(globals);
             return Ok(ExitCode::SUCCESS);
         }
         let file = OwnFile::begin(&path, beginning(&path, schema.as_deref()))?.replacing(old);

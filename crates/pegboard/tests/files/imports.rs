@@ -455,6 +455,10 @@ fn a_file_can_begin_with_what_a_client_has() {
       example-com-docs:
         url: https://example.com/docs/mcp
     "#);
+    let before = stage.read("pegboard.yaml");
+    assert!(stage.run("init --from cursor").contains("error[file_there]"));
+    stage.run("init --from cursor --from https://example.com/docs/mcp --force");
+    assert_eq!(stage.read("pegboard.yaml"), before);
 }
 
 #[cfg(unix)]
@@ -465,4 +469,19 @@ fn a_new_file_with_keys_in_it_is_for_its_owner() {
     stage.run("import cursor");
     let mode = std::fs::metadata(stage.path("pegboard.yaml")).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o600);
+}
+
+#[cfg(unix)]
+#[test]
+fn a_client_that_cannot_be_taken_over_keeps_nobody_else_from_it() {
+    use std::os::unix::fs::PermissionsExt;
+    let stage = three_clients();
+    let path = stage.path("~/.cursor/mcp.json");
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o444)).unwrap();
+    let said = stage.run("import cursor codex --take-over -q");
+    assert!(said.contains("Codex uses us instead of"), "{said}");
+    assert!(said.contains("the file is read-only, so it was not changed"), "{said}");
+    assert!(said.ends_with("(exit 1)"), "{said}");
+    assert_eq!(stage.read("~/.cursor/mcp.json"), CURSOR);
+    assert_snapshot!(stage.run("restore"), @"codex  ~/.codex/config.toml");
 }

@@ -2,18 +2,21 @@
 
 use std::collections::BTreeSet;
 
+use pegboard::telemetry::tell;
 use serde_json::{Value, json};
 
 use super::plan::{Fate, Item, Plan};
-use super::sources::Sources;
+use super::sources::{Source, Sources, Unread};
 use super::take_over::Told;
 use crate::cli::words::{DIM, PLAIN, RED, columns, count};
-use crate::cli::{Format, Globals, print};
+use crate::cli::{Format, Globals, print, remark};
 use crate::commands::own_file::{Changed, shown};
 
-/// What became of the files.
-#[derive(Default)]
-pub(super) struct Report {
+/// What became of all that was found, and of the files.
+pub(crate) struct Report {
+    pub(super) sources: Sources,
+    pub(super) plan: Plan,
+    /// Our file; nothing if there was nothing to write into it.
     pub(super) changed: Option<Changed>,
     /// Where keys stand in our file as they are.
     pub(super) bare_keys: Vec<String>,
@@ -21,13 +24,33 @@ pub(super) struct Report {
 }
 
 impl Report {
-    pub(super) fn tell(&self, globals: &Globals, sources: &Sources, plan: &Plan) {
+    /// Tells it: the table as a result, and everything else beside it.
+    pub(crate) fn tell(&self, globals: &Globals) {
+        for unread in &self.sources.unread {
+            tell(&format!("{} is left out: {}", shown(&unread.path), unread.why));
+        }
+        if !globals.quiet {
+            for problem in self.plan.remarks(&self.sources) {
+                tell(&problem.to_string());
+            }
+        }
         let format = globals.format_or(Format::Text);
-        print::document(format, &self.document(sources, plan), || self.text(sources, plan));
+        print::document(format, &self.document(), || self.text());
+        if format == Format::Text {
+            for text in self.remarks() {
+                remark(globals, &text);
+            }
+        }
     }
 
-    fn document(&self, sources: &Sources, plan: &Plan) -> Value {
-        let of_source = |(index, source): (usize, &super::sources::Source)| {
+    /// What people call the source of something.
+    fn label(&self, item: &Item) -> String {
+        self.sources.sources[item.source].label()
+    }
+
+    fn document(&self) -> Value {
+        let Self { sources, plan, .. } = self;
+        let of_source = |(index, source): (usize, &Source)| {
             let n_parts = plan.items.iter().filter(|item| item.source == index).count();
             json!({
                 "source": source.label(),
@@ -45,7 +68,7 @@ impl Report {
             };
             let part = &item.part;
             json!({
-                "source": sources.sources[item.source].label(),
+                "source": self.label(item),
                 "section": part.section,
                 "toolbox": part.toolbox.as_deref().unwrap_or("default"),
                 "name": part.name,
@@ -57,7 +80,7 @@ impl Report {
                 "obstacle": part.obstacle,
             })
         };
-        let of_unread = |unread: &super::sources::Unread| json!({"file": unread.path, "reason": unread.why});
+        let of_unread = |unread: &Unread| json!({"file": unread.path, "reason": unread.why});
         let of_taken = |told: &Told| json!({"client": told.client.name(), "file": told.path, "replaced": told.names, "diff": told.diff});
         let changed = self.changed.as_ref();
         json!({
@@ -71,21 +94,21 @@ impl Report {
         })
     }
 
-    fn text(&self, sources: &Sources, plan: &Plan) -> String {
-        if plan.items.is_empty() {
+    fn text(&self) -> String {
+        if self.plan.items.is_empty() {
             return "No servers were found".to_owned();
         }
         let head = ["SOURCE", "NAME", "KIND"].map(|title| format!("{DIM}{title}{PLAIN}"));
-        let rows = plan.items.iter().map(|item| {
+        let rows = self.plan.items.iter().map(|item| {
             let part = &item.part;
             let name = match &part.toolbox {
                 Some(toolbox) => format!("{toolbox}/{}", part.name),
                 None => part.name.clone(),
             };
-            vec![sources.sources[item.source].label(), name, part.transport.to_owned(), note(item)]
+            vec![self.label(item), name, part.transport.to_owned(), note(item)]
         });
         let table = columns(&std::iter::once(head.to_vec()).chain(rows).collect::<Vec<_>>());
-        let mut text = format!("{table}{}", self.summary(sources, plan));
+        let mut text = format!("{table}{}", self.summary());
         let own = self.changed.as_ref().and_then(|changed| changed.diff.as_deref());
         let diffs = own.into_iter().chain(self.taken.iter().filter_map(|told| told.diff.as_deref()));
         for diff in diffs.filter(|diff| !diff.is_empty()) {
@@ -96,8 +119,8 @@ impl Report {
     }
 
     /// How much there was, and where it went: `4 sources: 5 new, 2 found twice → pegboard.yaml`.
-    fn summary(&self, sources: &Sources, plan: &Plan) -> String {
-        let n_of = |is_it: fn(&Fate) -> bool| plan.items.iter().filter(|item| is_it(&item.fate)).count();
+    fn summary(&self) -> String {
+        let n_of = |is_it: fn(&Fate) -> bool| self.plan.items.iter().filter(|item| is_it(&item.fate)).count();
         let kinds = [
             (n_of(|fate| matches!(fate, Fate::New(_))), "new"),
             (n_of(|fate| matches!(fate, Fate::Same(_))), "found twice"),
@@ -109,7 +132,7 @@ impl Report {
             .filter(|(number, _)| *number > 0)
             .map(|(number, what)| format!("{number} {what}"))
             .collect();
-        let n_sources = count(sources.sources.len() as u64, "source");
+        let n_sources = count(self.sources.sources.len() as u64, "source");
         let mut summary = format!("{n_sources}: {}", told.join(", "));
         if let Some(changed) = self.changed.as_ref().filter(|changed| changed.has_effect) {
             summary = format!("{summary} → {}", shown(&changed.path));
@@ -126,7 +149,7 @@ impl Report {
     }
 
     /// What else is worth saying.
-    pub(super) fn remarks(&self, sources: &Sources, plan: &Plan) -> Vec<String> {
+    fn remarks(&self) -> Vec<String> {
         let mut remarks = Vec::new();
         let is_written =
             self.changed.as_ref().is_some_and(|changed| changed.has_effect && changed.diff.is_none());
@@ -137,7 +160,7 @@ impl Report {
                 self.bare_keys.join(", ")
             ));
         }
-        for source in sources.sources.iter().filter(|source| !source.survey.settings.is_empty()) {
+        for source in self.sources.sources.iter().filter(|source| !source.survey.settings.is_empty()) {
             let settings = source.survey.settings.join(", ");
             remarks
                 .push(format!("{} also sets {settings}, which was left there", shown(&source.survey.path)));
@@ -148,7 +171,7 @@ impl Report {
             let names = undone.into_iter().collect::<Vec<_>>().join(" ");
             remarks.push(format!("To undo it: pegboard restore --all {names}"));
         }
-        if plan.items.is_empty() {
+        if self.plan.items.is_empty() {
             remarks.push("Add one: pegboard add NAME URL   or   pegboard add NAME -- COMMAND".to_owned());
         } else if is_written && self.taken.is_empty() {
             remarks
