@@ -73,7 +73,7 @@ impl Desk {
 
     /// The gateway that runs and serves the configuration that is meant; any, if none is.
     pub(crate) async fn running(globals: &Globals) -> Result<Self, Failure> {
-        let wanted = Wanted::of(globals)?;
+        let wanted = Wanted::unseen(globals)?;
         #[cfg(unix)]
         if let Some(state) = place::state(globals.state.as_deref()).filter(|_| may_run(globals))
             && let Some(desk) = socket::find(&place::sockets(&state), &wanted.paths()).await

@@ -101,7 +101,7 @@ enum Command {
 impl Command {
     /// Whether it waits for a gateway, a server or a model, for as long as somebody wants.
     fn waits(&self) -> bool {
-        matches!(self, Self::Ask(_) | Self::Run(_) | Self::Agent { .. })
+        matches!(self, Self::Ask(_) | Self::Run(_) | Self::Agent { .. } | Self::Doctor(_))
     }
 }
 
@@ -116,7 +116,9 @@ fn main() -> ExitCode {
     globals.choose_colours();
     let globals = &globals;
     if globals.timeout.is_some() && !command.waits() {
-        let failure = Failure::usage("this command waits for nobody, so --timeout says nothing");
+        let failure = Failure::usage(
+            "--timeout is for commands that ask a gateway, a server or a model, and this one does not",
+        );
         return failure.hint("leave it out").tell(globals.output);
     }
     let done = match command {

@@ -41,12 +41,23 @@ impl Wanted {
 
     /// What the options of a command say, and beside them sources that it is given, and a command that is one.
     pub(crate) fn with(globals: &Globals, sources: &[PathBuf], command: &[String]) -> Result<Self, Failure> {
+        let mut wanted = Self::named(globals, sources, command)?;
+        wanted.specs = wanted.specs.into_iter().map(probe::looked_at).collect();
+        Ok(wanted)
+    }
+
+    /// What the options of a command say, for whoever asks for files alone: what is at addresses is not looked at.
+    pub(crate) fn unseen(globals: &Globals) -> Result<Self, Failure> {
+        Self::named(globals, &[], &[])
+    }
+
+    fn named(globals: &Globals, sources: &[PathBuf], command: &[String]) -> Result<Self, Failure> {
         let folder = std::env::current_dir().map_err(|error| {
             Failure::system(format!("this folder is not there any more: {error}")).hint("go to another one")
         })?;
         let mut specs = Vec::new();
         for source in globals.config.iter().chain(sources) {
-            specs.push(spec(source, &folder)?);
+            specs.push(written(source, &folder)?);
         }
         if !command.is_empty() {
             specs.push(Spec::Command(command.to_vec()));
@@ -143,12 +154,15 @@ impl Wanted {
     }
 }
 
-/// What a source is. What has the name of a file is one, there or not, and what is at an address is looked at.
+/// What a source is. What is at an address is looked at.
 pub(crate) fn spec(source: &Path, folder: &Path) -> Result<Spec, ConfigurationError> {
+    written(source, folder).map(probe::looked_at)
+}
+
+/// What a source is, as far as its name tells. What has the name of a file is one, there or not.
+fn written(source: &Path, folder: &Path) -> Result<Spec, ConfigurationError> {
     match source.to_str() {
-        Some(text) if source.extension().is_none() || text.contains("://") => {
-            Spec::parse(text, folder).map(probe::looked_at)
-        }
+        Some(text) if source.extension().is_none() || text.contains("://") => Spec::parse(text, folder),
         _ if folder.join(source).is_dir() => Ok(Spec::Folder(folder.join(source))),
         _ => Ok(Spec::File(source.to_owned())),
     }

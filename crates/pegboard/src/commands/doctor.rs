@@ -27,6 +27,8 @@ use finding::{Area, Findings};
 
 mod finding;
 
+/// How long servers may take to come up if nobody says so.
+const PATIENCE: Duration = Duration::from_secs(30);
 /// How long servers may take to end when everything does.
 const GRACE: Duration = Duration::from_secs(2);
 
@@ -38,9 +40,6 @@ pub(crate) struct Doctor {
     /// Start no server: look at what can be seen without
     #[arg(long)]
     no_start: bool,
-    /// How long servers may take to come up
-    #[arg(long, value_name = "DURATION", default_value = "30s")]
-    wait: pegboard::duration::HumanDuration,
 }
 
 impl Doctor {
@@ -49,7 +48,8 @@ impl Doctor {
         if let Some(configuration) = self.look_at_configuration(globals, &mut findings)? {
             let lame = look_at_commands(&configuration, self.server.as_deref(), &mut findings);
             if !self.no_start {
-                self.look_at_servers(configuration, &lame, telemetry, &mut findings).await?;
+                let patience = globals.timeout.map_or(PATIENCE, Duration::from);
+                self.look_at_servers(configuration, (&lame, patience), telemetry, &mut findings).await?;
             }
         }
         if self.server.is_none() {
@@ -99,7 +99,7 @@ impl Doctor {
     async fn look_at_servers(
         &self,
         configuration: Configuration,
-        lame: &[String],
+        (lame, patience): (&[String], Duration),
         telemetry: &Telemetry,
         findings: &mut Findings,
     ) -> Result<(), Failure> {
@@ -117,7 +117,7 @@ impl Doctor {
             join_all(toolboxes.iter().map(|toolbox| caller.open(toolbox.name.as_str()))).await;
         };
         // What is not there by then is told as such.
-        let _ = time::timeout(self.wait.into(), opening).await;
+        let _ = time::timeout(patience, opening).await;
         for status in runtime.servers().iter().filter(is_wanted) {
             tell_server(status, findings);
         }
@@ -249,7 +249,7 @@ fn tell_server(status: &ServerStatus, findings: &mut Findings) {
             findings.problem(Area::Servers, format!("{name}: {why}"), fix.clone());
         }
         ServerState::Idle | ServerState::Starting | ServerState::Restarting { .. } | ServerState::Stopped => {
-            let remedy = "give it longer with --wait, or run its command by hand to see what it waits for";
+            let remedy = "give it longer with --timeout, or run its command by hand to see what it waits for";
             findings.problem(Area::Servers, format!("{name} did not come up in time"), remedy);
         }
     }
