@@ -27,7 +27,7 @@ mod walk;
 mod yaml;
 
 pub use diff::diff;
-pub use file::{WriteError, write};
+pub use file::{WriteError, followed, write};
 
 use page::{Page, Splice, apply};
 use piece::Piece;

@@ -1,5 +1,7 @@
 //! What is shown of values that nobody should see.
 
+use std::ops::Range;
+
 use pegboard_core::redact::is_secret_name;
 use serde_json::Value as Json;
 
@@ -29,9 +31,7 @@ pub(crate) fn masked(value: &Json, keys: &[&str]) -> Json {
                     Json::String(text) if is_next_secret && !is_option => Json::from(without_values(text)),
                     other => masked(other, keys),
                 });
-                is_next_secret = item
-                    .as_str()
-                    .is_some_and(|text| is_option && !text.contains('=') && is_secret_name(text));
+                is_next_secret = item.as_str().is_some_and(is_before_secret);
             }
             Json::Array(shown)
         }
@@ -67,28 +67,44 @@ fn without_values(text: &str) -> String {
 
 /// A text without what addresses and options may carry: `https://ada:***@example.com/?token=***`, `--token=***`.
 fn without_passwords(text: &str) -> String {
-    let mut text = text.to_owned();
+    let mut shown = String::with_capacity(text.len());
+    let mut done = 0;
+    for hidden in hidden_in(text) {
+        shown.push_str(&text[done..hidden.start]);
+        shown.push_str(&without_values(&text[hidden.clone()]));
+        done = hidden.end;
+    }
+    shown.push_str(&text[done..]);
+    shown
+}
+
+/// Where a text has the password of an address, or the value of an option or parameter that sounds secret.
+pub(crate) fn hidden_in(text: &str) -> Vec<Range<usize>> {
+    let mut hidden = Vec::new();
+    let mut from = 0;
     if let Some(start) = text.find("://").map(|at| at + 3) {
         let end = text[start..].find(['/', '?', '#']).map_or(text.len(), |end| start + end);
         if let Some(at) = text[start..end].rfind('@').map(|at| start + at)
             && let Some(colon) = text[start..at].find(':').map(|colon| start + colon)
         {
-            text.replace_range(colon + 1..at, MASK);
+            hidden.push(colon + 1..at);
+            from = at;
         }
     }
-    let mut shown = String::with_capacity(text.len());
-    let mut rest = text.as_str();
-    while let Some(at) = rest.find('=') {
-        let name_start = rest[..at].rfind(['?', '&', ' ', ';']).map_or(0, |start| start + 1);
-        let name = &rest[name_start..at];
-        let end = rest[at..].find(['&', ' ', ';', '#']).map_or(rest.len(), |end| at + end);
-        shown.push_str(&rest[..=at]);
-        let value = &rest[at + 1..end];
-        shown.push_str(&if is_secret_name(name) { without_values(value) } else { value.to_owned() });
-        rest = &rest[end..];
+    while let Some(at) = text[from..].find('=').map(|at| from + at) {
+        let name_start = text[from..at].rfind(['?', '&', ' ', ';']).map_or(from, |start| from + start + 1);
+        let end = text[at..].find(['&', ' ', ';', '#']).map_or(text.len(), |end| at + end);
+        if is_secret_name(&text[name_start..at]) {
+            hidden.push(at + 1..end);
+        }
+        from = end;
     }
-    shown.push_str(rest);
-    shown
+    hidden
+}
+
+/// Whether the word behind this one is the value of an option that sounds secret: `--api-key`.
+pub(crate) fn is_before_secret(word: &str) -> bool {
+    word.starts_with('-') && !word.contains('=') && is_secret_name(word)
 }
 
 #[cfg(test)]

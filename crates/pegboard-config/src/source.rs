@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use crate::dialect::Dialect;
 use crate::error::ConfigurationError;
+use crate::mask::{hidden_in, is_before_secret};
 use crate::path::{Path as Way, Step};
 use crate::problem::{Problem, Severity, Snippet};
 use crate::tree::{Node, Span, Value};
@@ -279,7 +280,18 @@ fn is_secret(key: &str) -> bool {
 
 fn find_veiled(node: &Node, veils: &mut Vec<Span>) {
     match &node.value {
-        Value::List(items) => items.iter().for_each(|item| find_veiled(item, veils)),
+        Value::List(items) => {
+            let mut is_next_secret = false;
+            for item in items {
+                let text = if let Value::Text(text) = &item.value { text } else { "" };
+                if is_next_secret && !text.starts_with('-') {
+                    add_scalars(item, veils);
+                } else {
+                    find_veiled(item, veils);
+                }
+                is_next_secret = is_before_secret(text);
+            }
+        }
         Value::Map(entries) => {
             for entry in entries {
                 let is_text = matches!(entry.value.value, Value::Text(_));
@@ -293,6 +305,7 @@ fn find_veiled(node: &Node, veils: &mut Vec<Span>) {
                 }
             }
         }
+        Value::Text(text) if !hidden_in(text).is_empty() => veils.push(node.span),
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::Text(_) => {}
     }
 }

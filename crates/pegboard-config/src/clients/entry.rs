@@ -5,6 +5,9 @@ use serde_json::{Map, Value};
 use super::Client;
 use crate::variables::rewritten;
 
+/// Without these it would be another server.
+const TELLING: [&str; 6] = ["cwd", "envFile", "passEnv", "toolsAllowed", "toolsDenied", "toolFilters"];
+
 impl Client {
     /// How it writes down a server that is described in our words; why not, if it cannot say all of it.
     ///
@@ -19,6 +22,9 @@ impl Client {
     /// assert_eq!(refused, "Zed cannot be told the variable NOTES_KEY");
     /// ```
     pub fn entry(&self, name: &str, server: &Value) -> Result<Value, String> {
+        if let Some(key) = TELLING.iter().find(|key| !server[**key].is_null()) {
+            return Err(format!("{} cannot be told its {key}", self.title));
+        }
         let server = self.rewritten(server)?;
         let line = ["command", "args"].iter().flat_map(|key| words(&server[*key])).collect::<Vec<_>>();
         let url = server["url"].as_str();

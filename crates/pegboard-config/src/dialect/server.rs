@@ -9,6 +9,7 @@ use serde::de::DeserializeOwned;
 use super::environment;
 use super::native::{check_range, subset};
 use crate::configuration::{Server, Toolbox};
+use crate::mask::{hidden_in, is_before_secret};
 use crate::near::near;
 use crate::path::Path;
 use crate::read::{Missing, Reader, field_names};
@@ -154,7 +155,7 @@ pub(super) fn as_texts(reader: &Reader<'_>, entry: &mut Entry) {
 /// Remembers the values of variables and headers, and of a header the part that is the secret: `Bearer …`.
 pub(super) fn veil(reader: &mut Reader<'_>, entry: &mut Entry) {
     if !is_veiling(&entry.key) {
-        return;
+        return veil_words(reader, entry);
     }
     let Value::Map(entries) = &mut entry.value.value else { return };
     for inner in entries {
@@ -165,6 +166,26 @@ pub(super) fn veil(reader: &mut Reader<'_>, entry: &mut Entry) {
                 reader.keep_secret(token);
             }
         }
+    }
+}
+
+/// Remembers what arguments and addresses carry: `--api-key=…`, `?token=…`.
+fn veil_words(reader: &mut Reader<'_>, entry: &Entry) {
+    let text = |node: &Node| if let Value::Text(text) = &node.value { Some(text.clone()) } else { None };
+    let words: Vec<String> = match (entry.key.as_str(), &entry.value.value) {
+        ("url" | "baseUrl" | "spec", Value::Text(text)) => vec![text.clone()],
+        ("args" | "command", Value::List(items)) => items.iter().filter_map(text).collect(),
+        _ => return,
+    };
+    let mut is_value = false;
+    for word in &words {
+        for hidden in hidden_in(word) {
+            reader.keep_secret(&word[hidden]);
+        }
+        if is_value && !word.starts_with('-') {
+            reader.keep_secret(word);
+        }
+        is_value = is_before_secret(word);
     }
 }
 

@@ -89,7 +89,7 @@ impl Drop for Draft {
 }
 
 /// Where all links lead, even if there is nothing yet.
-fn followed(path: &Path) -> io::Result<PathBuf> {
+pub fn followed(path: &Path) -> io::Result<PathBuf> {
     let mut path = path.to_owned();
     // More than any system follows.
     for _ in 0..64 {

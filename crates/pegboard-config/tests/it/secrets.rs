@@ -12,6 +12,16 @@ fn what_came_from_outside_and_what_is_sent_is_known_as_secret() {
 }
 
 #[test]
+fn what_arguments_and_addresses_carry_is_known_as_secret() {
+    let text = "mcpServers:\n  a: {command: [a, --api-key=first-key], args: [--token, second-key, --port, '1234']}\n  \
+                b: {url: 'https://ada:third-key@example.com/mcp?access_token=fourth-key&page=12'}\n";
+    let configuration = load_text("pegboard.yaml", text).unwrap();
+    let mut secrets: Vec<&str> = configuration.secrets.iter().map(Secret::reveal).collect();
+    secrets.sort_unstable();
+    assert_eq!(secrets, ["first-key", "fourth-key", "second-key", "third-key"]);
+}
+
+#[test]
 fn no_secret_is_printed() {
     let texts = [
         ("pegboard.json", r#"{"mcpServers": {"a": {"command": "x", "args": ["--key=${KEY}"]}}}"#),
