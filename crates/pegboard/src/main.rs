@@ -7,7 +7,7 @@ use std::time::Duration;
 use clap::{Parser, Subcommand};
 use pegboard::telemetry::{Options, Telemetry};
 
-use cli::{EXIT_CODES, Failure, Globals};
+use cli::{EXIT_CODES, Failure, Format, Globals, print};
 use commands::asking::Asking;
 use commands::{
     add, agent_help, completions, doctor, enable, export, import, init, man, openapi, restore, rm, run,
@@ -112,7 +112,7 @@ enum AgentCommand {
 }
 
 fn main() -> ExitCode {
-    let Arguments { globals, command } = Arguments::parse();
+    let Arguments { globals, command } = Arguments::try_parse().unwrap_or_else(|error| refuse(&error));
     globals.choose_colours();
     let globals = &globals;
     if globals.timeout.is_some() && !command.waits() {
@@ -158,7 +158,23 @@ fn main() -> ExitCode {
         #[cfg(unix)]
         Command::Supervise { program } => Ok(pegboard::providers::process::supervise(program)),
     };
+    let done = done.and_then(|code| print::failure().map_or(Ok(code), Err));
     done.unwrap_or_else(|failure| failure.tell(globals.output))
+}
+
+/// Tells why what somebody typed is no command: to a program that reads JSON as such, and to others as it is.
+fn refuse(error: &clap::Error) -> ! {
+    let words: Vec<String> = std::env::args().collect();
+    let is_output = |word: &str| word == "-o" || word == "--output";
+    let wants_json = words.iter().any(|word| ["--json", "--output=json", "-ojson"].contains(&word.as_str()))
+        || words.windows(2).any(|pair| is_output(&pair[0]) && pair[1] == "json");
+    if error.use_stderr() && wants_json {
+        let text = error.render().to_string();
+        let message = text.lines().next().unwrap_or_default().trim_start_matches("error: ");
+        Failure::usage(message).hint("see --help").tell(Some(Format::Json));
+        std::process::exit(2);
+    }
+    error.exit()
 }
 
 /// Does something with a log, metrics and spans. What is logged if nobody says otherwise is `usually`.

@@ -9,7 +9,7 @@ use pegboard::config::{ConfigurationError, Problem, Severity};
 use pegboard::error::ErrorKind;
 use serde_json::{Map, Value, json};
 
-use super::Format;
+use super::{Format, Globals};
 
 /// How a command ends, for programs. The numbers are stable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -183,6 +183,15 @@ impl Failure {
         if self.0.hint.is_some() { self } else { self.hint(hint) }
     }
 
+    /// Tells all failures of several things but the last, which is how the command ends. It ends well without any.
+    pub(crate) fn told_but_last(mut failures: Vec<Self>, globals: &Globals) -> Result<ExitCode, Self> {
+        let last = failures.pop();
+        for failure in failures {
+            failure.tell(globals.output);
+        }
+        last.map_or(Ok(ExitCode::SUCCESS), Err)
+    }
+
     /// How it ends the command.
     #[cfg(test)]
     pub(crate) fn exit(&self) -> Exit {
@@ -267,6 +276,12 @@ impl From<ConfigurationError> for Failure {
                 let s = if n_errors == 1 { "" } else { "s" };
                 Self::of_problems(problems)
                     .detail(format!("{n_errors} error{s}: nothing of this file is used"))
+            }
+            error @ ConfigurationError::NoSuchPart { .. } => {
+                Self::not_found("unknown_server", error.to_string())
+            }
+            error @ (ConfigurationError::Unknown { .. } | ConfigurationError::NoClientFile { .. }) => {
+                Self::not_found("not_found", error.to_string())
             }
             other => Self::configuration(other.to_string()),
         }

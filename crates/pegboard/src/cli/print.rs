@@ -1,16 +1,19 @@
 //! Results on standard output.
 
-use std::io::{IsTerminal, Write};
+use std::io::{ErrorKind, IsTerminal, Write};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use pegboard::json::RawJson;
 use serde::Serialize;
 use serde_json::Value;
 
-use super::Format;
+use super::{Failure, Format};
 
 /// Whoever reads results has gone away.
 static IS_UNREAD: AtomicBool = AtomicBool::new(false);
+/// Why results could not be written, if nobody has gone away.
+static UNWRITTEN: OnceLock<String> = OnceLock::new();
 
 /// Prints a result and ends its line. Whoever has stopped reading does not want it.
 pub(crate) fn text(text: &str) {
@@ -24,9 +27,18 @@ pub(crate) fn is_unread() -> bool {
     IS_UNREAD.load(Ordering::Relaxed)
 }
 
+/// Why results could not be written, though somebody reads them: a disk may be full.
+pub(crate) fn failure() -> Option<Failure> {
+    let why = UNWRITTEN.get()?;
+    Some(Failure::system(format!("not all could be written to standard output: {why}")))
+}
+
 fn note(written: &std::io::Result<()>) {
-    if written.is_err() {
+    if let Err(error) = written {
         IS_UNREAD.store(true, Ordering::Relaxed);
+        if error.kind() != ErrorKind::BrokenPipe {
+            UNWRITTEN.get_or_init(|| error.to_string());
+        }
     }
 }
 

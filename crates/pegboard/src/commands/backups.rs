@@ -1,8 +1,9 @@
 //! What files of clients said before they were changed, so that they can say it again.
 
-use std::fs::{self, File};
+use std::fs::{self, File, TryLockError};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use pegboard::config::edit;
 use serde::{Deserialize, Serialize};
@@ -13,6 +14,11 @@ use crate::place;
 
 /// The file that lists all changes.
 const INDEX: &str = "index.json";
+/// The file that whoever changes something holds.
+const LOCK: &str = "lock";
+/// How long somebody else is waited for, and how often it is looked whether they are done.
+const PATIENCE: Duration = Duration::from_secs(10);
+const PAUSE: Duration = Duration::from_millis(20);
 /// How many changes are remembered.
 const MAX_NOTES: usize = 1_000;
 
@@ -20,6 +26,8 @@ const MAX_NOTES: usize = 1_000;
 pub(crate) struct Backups {
     folder: PathBuf,
     notes: Vec<Note>,
+    /// Held by whoever changes something: two at once would take each other's places.
+    _lock: Option<File>,
 }
 
 /// One change of a file.
@@ -47,13 +55,29 @@ pub(crate) struct Original {
 }
 
 impl Backups {
+    /// The changes that were made so far, for whoever makes another one. Nobody else does so in the meantime.
+    pub(crate) fn to_change(globals: &Globals) -> Result<Self, Failure> {
+        let folder = folder(globals)?;
+        let unusable = |error: io::Error| Failure::system(format!("{}: {error}", folder.display()));
+        make_folder(&folder).map_err(unusable)?;
+        let lock = own_file(&folder.join(LOCK)).map_err(unusable)?;
+        let begun = Instant::now();
+        while let Err(error) = lock.try_lock() {
+            match error {
+                TryLockError::Error(error) => return Err(unusable(error)),
+                TryLockError::WouldBlock if begun.elapsed() < PATIENCE => std::thread::sleep(PAUSE),
+                TryLockError::WouldBlock => {
+                    return Err(Failure::system("another pegboard changes files of clients")
+                        .hint("wait until it is done, and try again"));
+                }
+            }
+        }
+        Ok(Self { _lock: Some(lock), ..Self::open(globals)? })
+    }
+
     /// The changes that were made so far.
     pub(crate) fn open(globals: &Globals) -> Result<Self, Failure> {
-        let state = place::state(globals.state.as_deref()).ok_or_else(|| {
-            Failure::system("there is no folder for state, where backups are kept")
-                .hint("name one: --state FOLDER")
-        })?;
-        let folder = state.join("backups");
+        let folder = folder(globals)?;
         let notes = match fs::read(folder.join(INDEX)) {
             Ok(bytes) => serde_json::from_slice(&bytes).map_err(|error| {
                 Failure::system(format!("{} cannot be read: {error}", folder.join(INDEX).display()))
@@ -62,7 +86,7 @@ impl Backups {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
             Err(error) => return Err(Failure::system(format!("{}: {error}", folder.display()))),
         };
-        Ok(Self { folder, notes })
+        Ok(Self { folder, notes, _lock: None })
     }
 
     /// All changes that can be undone, from the first.
@@ -143,7 +167,7 @@ impl Backups {
                 edit::write(path, present, text).map_err(|error| unwritable(&error))?;
                 set_mode(path, first.and_then(|first| first.mode));
             }
-            None => match fs::remove_file(path) {
+            None => match edit::followed(path).and_then(fs::remove_file) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => {
                     return Err(Failure::system(format!("{} cannot be removed: {error}", path.display())));
                 }
@@ -193,6 +217,15 @@ impl Backups {
         let text = serde_json::to_string_pretty(&self.notes).unwrap_or_default() + "\n";
         edit::write(&path, old.as_deref(), &text).map_err(|error| unwritable(&error))
     }
+}
+
+/// Where backups are kept.
+fn folder(globals: &Globals) -> Result<PathBuf, Failure> {
+    let state = place::state(globals.state.as_deref()).ok_or_else(|| {
+        Failure::system("there is no folder for state, where backups are kept")
+            .hint("name one: --state FOLDER")
+    })?;
+    Ok(state.join("backups"))
 }
 
 /// A folder that only this user can look into.

@@ -3,9 +3,9 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use pegboard::config::ConfigurationError;
 use pegboard::config::clients::{Client, Layout, System, client, clients, near_client};
 use pegboard::config::edit::{Document, Way};
+use pegboard::config::{ConfigurationError, Spec};
 use serde_json::Value;
 
 use super::own_file::here;
@@ -134,21 +134,38 @@ pub(crate) fn own_program() -> Result<String, Failure> {
 /// The arguments that a client starts this program with, so that it serves the configuration of this command.
 pub(crate) fn own_arguments(globals: &Globals, file: Option<&Path>) -> Result<Vec<String>, Failure> {
     let mut arguments = vec!["serve".to_owned(), "--stdio".to_owned()];
-    let mut name = |path: &Path| -> Result<(), Failure> {
-        let path = std::path::absolute(path)
-            .map_err(|error| Failure::system(format!("{}: {error}", path.display())))?;
-        arguments.extend(["--config".to_owned(), path.display().to_string()]);
-        Ok(())
-    };
+    let mut name = |source: String| arguments.extend(["--config".to_owned(), source]);
     if let Some(file) = file {
-        name(file)?;
-        return Ok(arguments);
-    }
-    if !globals.config.is_empty() {
-        globals.config.iter().try_for_each(|path| name(path))?;
-    } else if let Ok(path) = pegboard::config::find(&here()?, &place::environment) {
+        name(absolute(file)?);
+    } else if globals.config.is_empty() {
         // A client may start it anywhere.
-        name(&path)?;
+        if let Ok(path) = pegboard::config::find(&here()?, &place::environment) {
+            name(absolute(&path)?);
+        }
+    } else {
+        for source in &globals.config {
+            name(everywhere(source)?);
+        }
+    }
+    for setting in &globals.set {
+        arguments.extend(["--set".to_owned(), setting.clone()]);
     }
     Ok(arguments)
+}
+
+/// A source in words that mean the same in every folder.
+fn everywhere(source: &Path) -> Result<String, Failure> {
+    match place::spec(source, &here()?)? {
+        Spec::File(path) if !path.exists() => Err(Failure::from(ConfigurationError::NotThere { path })),
+        Spec::File(path) | Spec::Folder(path) => absolute(&path),
+        Spec::Client { .. } | Spec::Url(_) | Spec::Document(_) | Spec::Command(_) => {
+            Ok(source.display().to_string())
+        }
+    }
+}
+
+fn absolute(path: &Path) -> Result<String, Failure> {
+    let path =
+        std::path::absolute(path).map_err(|error| Failure::system(format!("{}: {error}", path.display())))?;
+    Ok(path.display().to_string())
 }

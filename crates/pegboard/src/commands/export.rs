@@ -106,12 +106,11 @@ fn expanded(globals: &Globals, client: &Client) -> Result<Vec<ClientEntry>, Fail
     let mut entries: Vec<ClientEntry> = Vec::new();
     let mut left_out = 0;
     for part in survey.parts.iter().filter(|part| !part.is_off) {
-        let name = match &part.toolbox {
-            Some(toolbox) if entries.iter().any(|entry| entry.name == part.name) => {
-                format!("{toolbox}-{}", part.name)
-            }
-            _ => part.name.clone(),
-        };
+        let is_free = |name: &String| entries.iter().all(|entry| entry.name != *name);
+        let of_toolbox = part.toolbox.as_ref().map(|toolbox| format!("{toolbox}-{}", part.name));
+        let numbered = (2..).map(|number| format!("{}-{number}", part.name));
+        let mut names = std::iter::once(part.name.clone()).chain(of_toolbox).chain(numbered);
+        let name = names.find(is_free).unwrap_or_default();
         let made = match part.section {
             "mcpServers" => client
                 .entry(&name, &part.value)
@@ -160,14 +159,21 @@ impl Entry {
         let mut file = ClientFile::open(client, &path)?;
         for entry in entries {
             let way = way_to(client, &file.document, &entry.name);
+            if entry.name != OWN_NAME && file.document.get(&way).is_some_and(|there| *there != entry.value) {
+                remark(globals, &format!("{} is replaced in {}", entry.name, shown(&path)));
+            }
             file.document.set(&way, &entry.value).map_err(refused)?;
+        }
+        if entries.iter().all(|entry| entry.name != OWN_NAME) {
+            // Who has the servers themselves would find each of them twice.
+            file.document.remove(&way_to(client, &file.document, OWN_NAME)).map_err(refused)?;
         }
         let (old, new) = (file.old.as_deref(), file.document.text());
         let is_there = old == Some(new.as_str());
         let diff = edit::diff(Path::new(&shown(&path)), old.unwrap_or_default(), &new);
         let is_written = !is_there && !self.dry_run;
         if is_written {
-            Backups::open(globals)?.write(client.name(), &path, old, &new)?;
+            Backups::to_change(globals)?.write(client.name(), &path, old, &new)?;
         }
         let names: Vec<&str> = entries.iter().map(|entry| entry.name.as_str()).collect();
         let names = if names == [OWN_NAME] { String::new() } else { format!(" ({})", names.join(", ")) };

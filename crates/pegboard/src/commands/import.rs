@@ -9,12 +9,12 @@ use pegboard::config::clients::System;
 use pegboard::config::survey::{Survey, survey};
 
 use super::init;
-use super::own_file::{OwnFile, Target, here};
+use super::own_file::{OwnFile, Target, file_named, here};
 use crate::cli::{Failure, Globals};
 use crate::place;
 use plan::Plan;
 use report::Report;
-use sources::Sources;
+use sources::{Source, Sources};
 use take_over::{Taken, take_over};
 
 mod plan;
@@ -48,7 +48,7 @@ pub(crate) struct Import {
 impl Import {
     pub(crate) fn run(self, globals: &Globals) -> Result<ExitCode, Failure> {
         let file = match &self.into {
-            Some(path) => OwnFile::at(path)?,
+            Some(path) => OwnFile::at(&file_named(path)?)?,
             None => OwnFile::open(globals, self.target)?,
         };
         let file = if file.is_new() {
@@ -71,11 +71,7 @@ impl Import {
             }
         }
         report.tell(globals);
-        let last = failures.pop();
-        for failure in failures {
-            failure.tell(globals.output);
-        }
-        last.map_or(Ok(ExitCode::SUCCESS), Err)
+        Failure::told_but_last(failures, globals)
     }
 }
 
@@ -95,9 +91,21 @@ pub(crate) struct Brought {
 }
 
 impl Brought {
-    /// Brings what some sources name into a file that begins anew.
+    /// Brings what some sources name into a file that begins anew. There must be something.
     pub(crate) fn into_new(file: OwnFile, sources: &[PathBuf]) -> Result<Self, Failure> {
-        Self::beside(None, file, look(sources, None)?)
+        let sources = look(sources, None)?;
+        let is_itself = |source: &Source| same_file(&source.survey.path, &file.path);
+        if sources.sources.iter().any(is_itself) {
+            return Err(
+                Failure::usage("a file cannot begin with what it says itself").hint("name another source")
+            );
+        }
+        let brought = Self::beside(None, file, sources)?;
+        if !brought.plan.has_news() {
+            let failure = Failure::not_found("unknown_server", "there are no servers to begin with");
+            return Err(failure.hint("leave out --from, or name another source"));
+        }
+        Ok(brought)
     }
 
     fn into(file: OwnFile, sources: Sources) -> Result<Self, Failure> {
@@ -122,7 +130,7 @@ impl Brought {
         let Self { file, sources, plan } = self;
         let is_new = file.is_new();
         let bare_keys = plan.bare_keys();
-        if is_new && !plan.has_news() {
+        if !plan.has_news() {
             return Ok(Report { sources, plan, changed: None, bare_keys, taken: Vec::new() });
         }
         if is_new {
@@ -134,6 +142,11 @@ impl Brought {
         }
         Ok(Report { sources, plan, changed: Some(changed), bare_keys, taken: Vec::new() })
     }
+}
+
+/// Whether two paths lead to one file.
+fn same_file(one: &Path, other: &Path) -> bool {
+    one.canonicalize().is_ok_and(|one| other.canonicalize().is_ok_and(|other| one == other))
 }
 
 /// Lets nobody but this user read a file with keys in it.

@@ -10,7 +10,7 @@ use pegboard::telemetry::tell;
 use serde_json::{Map, json};
 
 use super::import::Brought;
-use super::own_file::{OwnFile, Target, here, of_user, shown, unwritable};
+use super::own_file::{OwnFile, Target, file_named, here, of_user, shown, unwritable};
 use crate::cli::{Exit, Failure, Globals};
 use crate::place;
 
@@ -77,7 +77,7 @@ impl Init {
     fn path(&self, globals: &Globals) -> Result<PathBuf, Failure> {
         match globals.config.as_slice() {
             [] => {}
-            [only] => return Ok(only.clone()),
+            [only] => return file_named(only),
             _ => {
                 return Err(Failure::usage("several files are named, and one can be written")
                     .hint("--config FILE, once"));

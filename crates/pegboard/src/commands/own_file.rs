@@ -240,7 +240,7 @@ fn path_of(globals: &Globals, target: Target) -> Result<PathBuf, Failure> {
     }
     match globals.config.as_slice() {
         [] => {}
-        [only] => return Ok(only.clone()),
+        [only] => return file_named(only),
         _ => {
             return Err(
                 Failure::usage("several files are named, and one can be changed").hint("--config FILE, once")
@@ -253,6 +253,18 @@ fn path_of(globals: &Globals, target: Target) -> Result<PathBuf, Failure> {
         Err(ConfigurationError::NoneFound { folder }) => Ok(folder.join("pegboard.yaml")),
         Err(error) => Err(error.into()),
     }
+}
+
+/// A file that somebody names, there or not. What is no file cannot be changed.
+pub(crate) fn file_named(path: &Path) -> Result<PathBuf, Failure> {
+    let is_other = !path.exists()
+        && (path.to_str().is_some_and(|text| text.contains("://"))
+            || matches!(place::spec(path, &here()?), Ok(config::Spec::Client { .. })));
+    if is_other {
+        let failure = Failure::usage(format!("{} is no file, and only files can be changed", path.display()));
+        return Err(failure.hint("name a file, such as pegboard.yaml"));
+    }
+    Ok(path.to_owned())
 }
 
 /// The file of this user, there or not.

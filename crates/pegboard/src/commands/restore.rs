@@ -34,11 +34,11 @@ pub(crate) struct Restore {
 
 impl Restore {
     pub(crate) fn run(self, globals: &Globals) -> Result<ExitCode, Failure> {
-        let mut backups = Backups::open(globals)?;
         if self.clients.is_empty() && !self.all {
-            list(globals, &backups);
+            list(globals, &Backups::open(globals)?);
             return Ok(ExitCode::SUCCESS);
         }
+        let mut backups = Backups::to_change(globals)?;
         let mut paths = Vec::new();
         for name in &self.clients {
             paths.extend(self.paths(known(name)?, &backups)?);
@@ -48,10 +48,15 @@ impl Restore {
         }
         paths.sort();
         paths.dedup();
-        for path in &paths {
-            self.restore(globals, &mut backups, path)?;
+        if paths.is_empty() {
+            list(globals, &backups);
         }
-        Ok(ExitCode::SUCCESS)
+        let mut failures = Vec::new();
+        for path in &paths {
+            // One that somebody changed keeps no other from coming back.
+            failures.extend(self.restore(globals, &mut backups, path).err());
+        }
+        Failure::told_but_last(failures, globals)
     }
 
     /// The file of a client that was changed, or all of them.
@@ -59,7 +64,10 @@ impl Restore {
         let of_client = |path: &PathBuf| {
             backups.notes().iter().any(|note| note.path == *path && note.client == client.name())
         };
-        let paths: Vec<PathBuf> = self.scope.paths(client)?.into_iter().filter(of_client).collect();
+        let mut paths: Vec<PathBuf> = self.scope.paths(client)?.into_iter().filter(of_client).collect();
+        // At home, the file of the folder is that of the user.
+        paths.sort();
+        paths.dedup();
         match paths.as_slice() {
             [] => Err(Failure::not_found(
                 "no_backup",

@@ -370,7 +370,7 @@ fn restores_one_of_two(stage: &Stage) {
     cursor  ~/.cursor/mcp.json
     ");
     assert_snapshot!(stage.run("restore cursor"), @"
-    (stderr) error[usage]: several files of Cursor were changed: .cursor/mcp.json, ~/.cursor/mcp.json
+    (stderr) error[usage]: several files of Cursor were changed: ~/.cursor/mcp.json, .cursor/mcp.json
       help: say which: --user, --project or --all
     (exit 2)
     ");
@@ -448,4 +448,76 @@ fn who_may_read_a_file_and_its_backup_stays_as_it_was() {
     set(0o666);
     stage.run("restore cursor");
     assert_eq!(mode("~/.cursor/mcp.json"), 0o640);
+}
+
+#[test]
+fn several_at_once_take_nothing_from_each_other() {
+    let stage = Stage::new();
+    let clients = ["cursor/mcp.json", "gemini/settings.json", "lmstudio/mcp.json", "qwen/settings.json"];
+    let text = |file: &str| format!("{{\"mcpServers\": {{\"{file}\": {{\"command\": \"own\"}}}}}}");
+    for file in clients {
+        stage.write(&format!("~/.{file}"), &text(file));
+    }
+    let mut running: Vec<_> = clients
+        .iter()
+        .map(|file| {
+            stage.command(&format!("connect {} --http", file.split('/').next().unwrap())).spawn().unwrap()
+        })
+        .collect();
+    assert!(running.iter_mut().all(|one| one.wait().unwrap().success()));
+    assert_eq!(stage.run("restore --all").lines().filter(|line| line.starts_with("Restored ")).count(), 4);
+    for file in clients {
+        assert_eq!(stage.read(&format!("~/.{file}")), text(file));
+    }
+}
+
+#[test]
+fn one_that_was_changed_since_keeps_no_other_from_coming_back() {
+    let stage = Stage::with("~/.cursor/mcp.json", CURSOR);
+    stage.write("~/.codex/config.toml", "");
+    stage.run("connect cursor");
+    stage.run("connect codex");
+    stage.write("~/.codex/config.toml", "# mine\n");
+    let said = stage.run("restore --all");
+    assert!(said.contains("Restored ~/.cursor/mcp.json") && said.contains("was changed since"), "{said}");
+    assert_eq!(stage.read("~/.cursor/mcp.json"), CURSOR);
+    assert_eq!(stage.read("~/.codex/config.toml"), "# mine\n");
+}
+
+#[test]
+fn at_home_the_file_of_the_folder_is_that_of_the_user() {
+    let stage = Stage::with("~/.cursor/mcp.json", CURSOR);
+    let at_home = |line: &str| stage.told(stage.command(line).current_dir(stage.home()));
+    at_home("connect cursor");
+    assert_snapshot!(at_home("restore cursor"), @"Restored .cursor/mcp.json");
+}
+
+#[cfg(unix)]
+#[test]
+fn a_link_that_led_nowhere_leads_there_again() {
+    let stage = Stage::with("~/.cursor/note", "");
+    std::os::unix::fs::symlink(stage.path("~/real.json"), stage.path("~/.cursor/mcp.json")).unwrap();
+    stage.run("connect cursor");
+    assert!(stage.path("~/real.json").exists());
+    stage.run("restore cursor");
+    assert!(!stage.path("~/real.json").exists() && stage.path("~/.cursor/mcp.json").is_symlink());
+}
+
+#[test]
+fn what_would_be_another_server_is_not_exported() {
+    let text = "
+toolboxes:
+  one: {mcpServers: {x: {command: a1}, two-x: {command: a2}}}
+  two: {mcpServers: {x: {command: a3}, safe: {command: s, toolsDenied: [delete_all]}}}
+";
+    let stage = Stage::with("pegboard.yaml", text);
+    stage.write("~/.cursor/mcp.json", r#"{"mcpServers": {"x": {"command": "mine"}}}"#);
+    stage.run("connect cursor");
+    assert_snapshot!(stage.run("export --to cursor --expand --write"), @"
+    Connected Cursor: ~/.cursor/mcp.json (x, two-x, x-2)
+    (stderr) safe is left out: Cursor cannot be told its toolsDenied
+    x is replaced in ~/.cursor/mcp.json
+    To undo it: pegboard restore cursor
+    ");
+    assert_snapshot!(stage.read("~/.cursor/mcp.json"), @r#"{"mcpServers": {"x": {"command": "a1", "args": []}, "two-x": {"command": "a2", "args": []}, "x-2": {"command": "a3", "args": []}}}"#);
 }

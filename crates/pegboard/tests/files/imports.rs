@@ -412,8 +412,8 @@ fn a_file_that_cannot_be_read_keeps_nothing_else_away() {
     (exit 3)
     "#);
     assert_snapshot!(stage.run("import cursr"), @"
-    (stderr) error[config_invalid]: there is no file, folder or client 'cursr'. Did you mean cursor?
-    (exit 3)
+    (stderr) error[not_found]: there is no file, folder or client 'cursr'. Did you mean cursor?
+    (exit 4)
     ");
 }
 
@@ -484,4 +484,125 @@ fn a_client_that_cannot_be_taken_over_keeps_nobody_else_from_it() {
     assert!(said.ends_with("(exit 1)"), "{said}");
     assert_eq!(stage.read("~/.cursor/mcp.json"), CURSOR);
     assert_snapshot!(stage.run("restore"), @"codex  ~/.codex/config.toml");
+}
+
+#[test]
+fn what_only_looks_the_same_is_two_things() {
+    let stage = Stage::new();
+    let text = r#"{"mcpServers": {
+        "here": {"command": "sed", "cwd": "/a"}, "there": {"command": "sed", "cwd": "/b"},
+        "all": {"command": "db"}, "some": {"command": "db", "toolsDenied": ["write*"]}
+    }}"#;
+    stage.write("one.json", text);
+    let asks = |body: &str| {
+        format!(
+            "{{description: Asks, method: POST, url: https://x.example.com/graphql, parametersSchema: {{}}, bodyTemplate: {body}}}"
+        )
+    };
+    let (users, orders) = (asks("users"), asks("orders"));
+    stage.write("two.yaml", &format!("restTools: {{users: {users}, orders: {orders}}}\n"));
+    assert_snapshot!(stage.run("import one.json two.yaml -q"), @"
+    SOURCE    NAME    KIND
+    one.json  here    stdio  new
+    one.json  there   stdio  new
+    one.json  all     stdio  new
+    one.json  some    stdio  new
+    two.yaml  users   rest   new
+    two.yaml  orders  rest   new
+    2 sources: 6 new → pegboard.yaml
+    ");
+}
+
+#[test]
+fn what_is_off_or_told_less_does_not_stand_for_what_works() {
+    let stage = Stage::with(
+        "pegboard.yaml",
+        "mcpServers: {gh: {command: gh, enabled: false}, wiki: {command: wiki}}\n",
+    );
+    let text =
+        r#"{"mcpServers": {"gh": {"command": "gh"}, "wiki": {"command": "wiki", "env": {"LANG": "C"}}}}"#;
+    stage.write("~/.cursor/mcp.json", text);
+    assert_snapshot!(stage.run("import cursor -q"), @"
+    SOURCE  NAME  KIND
+    cursor  gh    stdio  new, as gh-cursor
+    cursor  wiki  stdio  new, as wiki-cursor
+    1 source: 2 new → pegboard.yaml
+    ");
+}
+
+#[test]
+fn two_parts_of_one_file_are_taken_over_at_once() {
+    let stage = Stage::with("~/.cursor/mcp.json", CURSOR);
+    assert_snapshot!(stage.run_of(&["import", "cursor:github", "cursor:my files", "cursor", "--take-over", "-q"]), @"
+    SOURCE  NAME      KIND
+    cursor  github    http   new
+    cursor  my-files  stdio  new, off
+    cursor  github    http   the same as github
+    cursor  my-files  stdio  the same as my-files, off
+    3 sources: 2 new, 2 found twice → pegboard.yaml
+    Cursor uses us instead of github, my-files: ~/.cursor/mcp.json
+    ");
+    stage.run("restore cursor");
+    assert_eq!(stage.read("~/.cursor/mcp.json"), CURSOR);
+}
+
+#[test]
+fn a_file_does_not_begin_anew_with_nothing() {
+    let ours = "toolTimeout: 5s\nmcpServers: {mine: {command: mine}}\n";
+    let stage = Stage::with("pegboard.yaml", ours);
+    stage.write("~/.cursor/mcp.json", r#"{"mcpServers": {}}"#);
+    assert_snapshot!(stage.run("init --force --from cursor"), @"
+    (stderr) error[unknown_server]: there are no servers to begin with
+      help: leave out --from, or name another source
+    (exit 4)
+    ");
+    assert_snapshot!(stage.run("init --force --from pegboard.yaml"), @"
+    (stderr) error[usage]: a file cannot begin with what it says itself
+      help: name another source
+    (exit 2)
+    ");
+    assert_eq!(stage.read("pegboard.yaml"), ours);
+}
+
+#[test]
+fn keys_among_arguments_and_in_addresses_are_keys() {
+    let stage = Stage::new();
+    let text = r#"{"mcpServers": {
+        "a": {"command": "a", "args": ["--api-key=S1-secret"]},
+        "b": {"url": "https://ada:S2-secret@example.com/mcp?token=S3-secret"}, "c": {"command": "c", "args": ["--token", "S4-secret"]}
+    }}"#;
+    stage.write("theirs.json", text);
+    let said = stage.run("import theirs.json");
+    assert!(said.contains("a (args), b (url), c (args)") && !said.contains("-secret"), "{said}");
+    stage.write(
+        "pegboard.yaml",
+        &stage.read("pegboard.yaml").replace("command: a", "command: a\n    cwd: [1]"),
+    );
+    stage.write(
+        "bad.json",
+        &text.replace(r#""command": "a""#, r#""command": "a", "cwd": [1]"#).replace("https", "htp"),
+    );
+    let said = stage.run("validate pegboard.yaml bad.json");
+    assert!(said.contains("cwd") && !said.contains("-secret"), "{said}");
+}
+
+#[test]
+fn what_is_no_file_is_not_made_one() {
+    let stage = Stage::with("~/.cursor/mcp.json", CURSOR);
+    assert_snapshot!(stage.run("--config cursor add z https://example.com"), @"
+    (stderr) error[usage]: cursor is no file, and only files can be changed
+      help: name a file, such as pegboard.yaml
+    (exit 2)
+    ");
+    assert!(stage.run("import --into cursor").contains("is no file"));
+    assert!(stage.run("init --config https://example.com/x").contains("is no file"));
+    assert_snapshot!(stage.run("--config cursor --set toolTimeout=5s export --to codex"), @r#"
+    [mcp_servers.pegboard]
+    command = "/bin/pegboard"
+    args = ["serve", "--stdio", "--config", "cursor", "--set", "toolTimeout=5s"]
+    "#);
+    assert_snapshot!(stage.run("--config gone.yaml connect codex"), @r#"
+    (stderr) error[config_invalid]: gone.yaml: there is no such file. Check the path, or write one: {"mcpServers": {"files": {"command": "my-server"}}}
+    (exit 3)
+    "#);
 }

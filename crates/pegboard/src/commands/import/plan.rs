@@ -36,6 +36,16 @@ pub(super) enum Fate {
     LeftOut(String),
 }
 
+impl Item {
+    /// Puts it into the file if it is new, with its toolbox and what it names there.
+    fn put(&self, file: &mut OwnFile, sources: &Sources) -> Result<(), Failure> {
+        let Fate::New(name) = &self.fate else { return Ok(()) };
+        let toolboxes = &sources.sources[self.source].survey.toolboxes;
+        describe_toolbox(file, self.part.toolbox.as_deref(), toolboxes)?;
+        put(file, &self.part, name)
+    }
+}
+
 impl Plan {
     pub(super) fn new(present: Option<&Survey>, sources: &Sources) -> Self {
         let known: Vec<&FoundPart> = present.iter().flat_map(|survey| &survey.parts).collect();
@@ -53,7 +63,11 @@ impl Plan {
         if part.is_broken {
             return Fate::LeftOut(part.obstacle.clone().unwrap_or_default());
         }
-        if let Some(there) = known.iter().find(|there| is_same(there, part)) {
+        // What is off here, or is told less, does not stand for what works there.
+        let stands_for = |there: &&&FoundPart| {
+            is_same(there, part) && (!there.is_off || part.is_off) && knows_all_of(there, part)
+        };
+        if let Some(there) = known.iter().find(stands_for) {
             return Fate::There(there.name.clone());
         }
         let mut news = self.items.iter_mut().filter_map(|item| match &item.fate {
@@ -81,13 +95,18 @@ impl Plan {
 
     /// Puts what is new into the file. What would be no part of a configuration there is left out.
     pub(super) fn apply(&mut self, file: &mut OwnFile, sources: &Sources) -> Result<(), Failure> {
+        let before = file.document.text();
+        for item in &self.items {
+            item.put(file, sources)?;
+        }
+        if file.new_problems()?.is_empty() {
+            return Ok(());
+        }
+        // Something is wrong with one of them at least, so each is looked at by itself.
+        file.say(before)?;
         for item in &mut self.items {
-            let Fate::New(name) = &item.fate else { continue };
             let before = file.document.text();
-            let toolbox = item.part.toolbox.as_deref();
-            let toolboxes = &sources.sources[item.source].survey.toolboxes;
-            describe_toolbox(file, toolbox, toolboxes)?;
-            put(file, &item.part, name)?;
+            item.put(file, sources)?;
             if let Some(problem) = file.new_problems()?.first() {
                 let reason = problem.message.clone();
                 file.say(before)?;
@@ -106,6 +125,9 @@ impl Plan {
         let mut found = Vec::new();
         for item in &self.items {
             let Fate::New(name) = &item.fate else { continue };
+            let hiding = ["url", "args", "spec"].into_iter();
+            let hiding = hiding.filter(|key| item.part.value[*key] != item.part.masked[*key]);
+            found.extend(hiding.map(|key| format!("{name} ({key})")));
             for section in ["env", "headers"] {
                 let values = item.part.value[section].as_object();
                 let is_bare = |(key, value): &(&String, &Value)| {
@@ -128,22 +150,31 @@ impl Plan {
     }
 }
 
-/// Whether two are one thing: the same program or address, and neither is told what the other is not.
+/// What makes two of the same program or address two things, if it differs.
+const TELLING: [&str; 5] = ["cwd", "envFile", "toolsAllowed", "toolsDenied", "toolFilters"];
+
+/// Whether two are one thing: the same program or address, used in the same way, and neither is told what the other is
+/// not.
 fn is_same(one: &FoundPart, other: &FoundPart) -> bool {
-    if one.section != other.section {
+    let is_elsewhere = one.toolbox.is_some() && other.toolbox.is_some() && one.toolbox != other.toolbox;
+    if one.section != other.section || is_elsewhere {
         return false;
     }
-    match (&one.identity, &other.identity) {
-        (Some(first), Some(second)) => {
-            let agree = |key: &str| {
-                let entries = |part: &FoundPart| part.value[key].as_object().cloned().unwrap_or_default();
-                let (first, second) = (entries(one), entries(other));
-                is_within(&first, &second) || is_within(&second, &first)
-            };
-            first == second && agree("env") && agree("headers")
+    match (one.section, &one.identity, &other.identity) {
+        ("mcpServers" | "openapiSpecs" | "agents", Some(first), Some(second)) => {
+            let is_alike = |key: &&str| one.value[*key] == other.value[*key];
+            first == second
+                && TELLING.iter().all(is_alike)
+                && (knows_all_of(one, other) || knows_all_of(other, one))
         }
         _ => one.name == other.name && one.value == other.value,
     }
+}
+
+/// Whether one is told all that another is by `env` and `headers`.
+fn knows_all_of(one: &FoundPart, other: &FoundPart) -> bool {
+    let entries = |part: &FoundPart, key: &str| part.value[key].as_object().cloned().unwrap_or_default();
+    ["env", "headers"].iter().all(|key| is_within(&entries(other, key), &entries(one, key)))
 }
 
 /// Learns from another description of the same thing what the first did not say.

@@ -39,14 +39,25 @@ pub(super) fn take_over(
     plan: &Plan,
     (file, url): (&Path, Option<&str>),
 ) -> Result<Vec<Taken>, Failure> {
-    let mut all = Vec::new();
-    for (index, source) in sources.sources.iter().enumerate() {
-        let is_ours = |item: &&Item| item.source == index && !matches!(item.fate, Fate::LeftOut(_));
+    let mut all: Vec<Taken> = Vec::new();
+    for source in &sources.sources {
+        let path = real(&source.survey.path);
+        // Two names may lead to one file, of which both are a part.
+        if all.iter().any(|taken| real(&taken.path) == path) {
+            continue;
+        }
+        let is_ours = |item: &&Item| {
+            real(&sources.sources[item.source].survey.path) == path && !matches!(item.fate, Fate::LeftOut(_))
+        };
         let items: Vec<&Item> = plan.items.iter().filter(is_ours).collect();
         let Some(client) = source.client.filter(|_| !items.is_empty()) else { continue };
         all.push(take(globals, client, source, &items, (file, url))?);
     }
     Ok(all)
+}
+
+fn real(path: &Path) -> PathBuf {
+    path.canonicalize().unwrap_or_else(|_| path.to_owned())
 }
 
 fn take(
@@ -58,7 +69,12 @@ fn take(
 ) -> Result<Taken, Failure> {
     let path = source.survey.path.clone();
     let ClientFile { old, mut document } = ClientFile::open(client, &path)?;
-    let ways: Vec<&Way> = items.iter().filter_map(|item| item.part.way.as_ref()).collect();
+    let mut ways: Vec<&Way> = Vec::new();
+    for way in items.iter().filter_map(|item| item.part.way.as_ref()) {
+        if !ways.contains(&way) {
+            ways.push(way);
+        }
+    }
     // What was there for one folder alone is replaced for that folder alone.
     let of_folder = client.local_way(&here()?);
     let of_folder = of_folder.filter(|local| ways.iter().all(|way| way.is_below(local)));
@@ -71,7 +87,12 @@ fn take(
     for way in ways.into_iter().rev().filter(|way| **way != own_way) {
         document.remove(way).map_err(refused)?;
     }
-    let names = items.iter().map(|item| item.part.name.clone()).collect();
+    let mut names: Vec<String> = Vec::new();
+    for item in items {
+        if !names.contains(&item.part.name) {
+            names.push(item.part.name.clone());
+        }
+    }
     Ok(Taken { client, path, old: old.unwrap_or_default(), new: document.text(), names })
 }
 
@@ -80,7 +101,7 @@ impl Taken {
     pub(super) fn write(self, globals: &Globals, target: Target) -> Result<Told, Failure> {
         let diff = target.dry_run.then(|| edit::diff(Path::new(&shown(&self.path)), &self.old, &self.new));
         if diff.is_none() {
-            let mut backups = Backups::open(globals)?;
+            let mut backups = Backups::to_change(globals)?;
             backups.write(self.client.name(), &self.path, Some(&self.old), &self.new)?;
         }
         Ok(Told { client: self.client, path: self.path, names: self.names, diff })
