@@ -316,13 +316,15 @@ fn add_local(
     let way = Way::default().key("projects");
     let mut elsewhere: Vec<&Entry> = Vec::new();
     for folder in projects {
-        let Some(found) = folder.value.get("mcpServers") else { continue };
+        let found = folder.value.get("mcpServers");
         let is_here = project.is_some_and(|project| project == Path::new(&folder.key));
         if !is_here {
-            elsewhere.extend(found.entries().is_some_and(|found| !found.is_empty()).then_some(folder));
+            let has_some = found.and_then(Node::entries).is_some_and(|found| !found.is_empty());
+            elsewhere.extend(has_some.then_some(folder));
             continue;
         }
-        for part in parts(found, &["projects", &folder.key, "mcpServers"]) {
+        let own = found.map(|found| parts(found, &["projects", &folder.key, "mcpServers"]));
+        for part in own.unwrap_or_default() {
             let mut translator = Translator::new(words, Answers::new(), remarks);
             let node = translator.server(part.value.clone(), &part.way);
             // What is for one folder counts before what is for all.

@@ -310,6 +310,19 @@ fn what_is_for_one_folder_is_taken_over_there_alone() {
 }
 
 #[test]
+fn what_is_off_in_one_folder_alone_stays_for_the_others() {
+    let stage = Stage::new();
+    let folder = stage.project().display().to_string();
+    let text = format!(
+        r#"{{"mcpServers": {{"g": {{"command": "g"}}, "h": {{"command": "h"}}}}, "projects": {{"{folder}": {{"disabledMcpServers": ["g"]}}}}}}"#
+    );
+    stage.write("~/.claude.json", &text);
+    assert!(stage.run("import claude-code --take-over").contains("Claude Code uses us instead of h:"));
+    let taken = stage.read("~/.claude.json");
+    assert!(taken.contains(r#""g": {"command": "g"}"#) && !taken.contains(r#""h""#), "{taken}");
+}
+
+#[test]
 fn two_of_one_name_have_two_names_and_one_of_two_names_has_one() {
     let stage = Stage::with("pegboard.yaml", "mcpServers:\n  a: {command: first} # mine\n");
     stage.write(

@@ -49,8 +49,18 @@ pub(super) fn take_over(
         let is_ours = |item: &&Item| {
             real(&sources.sources[item.source].survey.path) == path && !matches!(item.fate, Fate::LeftOut(_))
         };
-        let items: Vec<&Item> = plan.items.iter().filter(is_ours).collect();
-        let Some(client) = source.client.filter(|_| !items.is_empty()) else { continue };
+        let Some(client) = source.client else { continue };
+        // What is for all folders, and off in this one alone, still works in the others.
+        let local = client.local_way(&here()?);
+        let is_used_elsewhere = |item: &&Item| {
+            let is_for_all = |local| item.part.way.as_ref().is_some_and(|way| !way.is_below(local));
+            item.part.is_off && local.as_deref().is_some_and(is_for_all)
+        };
+        let items = plan.items.iter().filter(|item| is_ours(item) && !is_used_elsewhere(item));
+        let items: Vec<&Item> = items.collect();
+        if items.is_empty() {
+            continue;
+        }
         all.push(take(globals, client, source, &items, (file, url))?);
     }
     Ok(all)
