@@ -280,12 +280,18 @@ fn anchor(value: &mut Json, folder: &Path) {
                     "spec" | "envFile" => anchor_path(value, folder),
                     // Programs of a project run in its folder, wherever in it the client has its file.
                     "cwd" => anchor_path(value, workspace_of(folder)),
+                    "command" if is_relative(value) => anchor_path(value, workspace_of(folder)),
                     _ => {}
                 }
             }
         }
         Json::Null | Json::Bool(_) | Json::Number(_) => {}
     }
+}
+
+/// Whether a command names a file by the way from where it is started, and no program that is looked for.
+fn is_relative(value: &Json) -> bool {
+    value.as_str().is_some_and(|command| command.starts_with("./") || command.starts_with("../"))
 }
 
 fn anchor_path(value: &mut Json, folder: &Path) {

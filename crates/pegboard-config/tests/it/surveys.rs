@@ -47,6 +47,18 @@ fn variables_stay_as_they_are_and_folders_are_written_out() {
 }
 
 #[test]
+fn a_program_in_the_folder_of_a_project_is_found_from_everywhere() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join(".cursor/mcp.json");
+    std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+    std::fs::write(&path, r#"{"mcpServers": {"a": {"command": "./bin/serve"}, "b": {"command": "serve"}}}"#)
+        .unwrap();
+    let parts = survey(&path, &environment).unwrap().parts;
+    let own = folder.path().join("bin/serve").display().to_string();
+    assert_eq!((&parts[0].value["command"], &parts[1].value["command"]), (&own.into(), &"serve".into()));
+}
+
+#[test]
 fn variables_of_others_are_ours() {
     assert_snapshot!(look("gemini/settings.json"), @r#"
     Gemini CLI
