@@ -21,6 +21,9 @@ use crate::source::Text;
 use crate::tree::{Node, Span, Value};
 use crate::variables::{anchored, workspace_of};
 
+/// What makes two servers of the same program or address two servers, if it differs.
+pub const TELLING: [&str; 6] = ["cwd", "envFile", "passEnv", "toolsAllowed", "toolsDenied", "toolFilters"];
+
 /// What stands at the root for the sake of single parts.
 const BESIDE: [&str; 3] = ["queues", "inputs", "providers"];
 

@@ -3,10 +3,8 @@
 use serde_json::{Map, Value};
 
 use super::Client;
+use crate::survey::TELLING;
 use crate::variables::rewritten;
-
-/// Without these it would be another server.
-const TELLING: [&str; 6] = ["cwd", "envFile", "passEnv", "toolsAllowed", "toolsDenied", "toolFilters"];
 
 impl Client {
     /// How it writes down a server that is described in our words; why not, if it cannot say all of it.
@@ -22,6 +20,7 @@ impl Client {
     /// assert_eq!(refused, "Zed cannot be told the variable NOTES_KEY");
     /// ```
     pub fn entry(&self, name: &str, server: &Value) -> Result<Value, String> {
+        // Without these it would be another server.
         if let Some(key) = TELLING.iter().find(|key| !server[**key].is_null()) {
             return Err(format!("{} cannot be told its {key}", self.title));
         }

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use super::backups::Backups;
 use super::client_file::{ClientFile, OWN_NAME, Scope, known, own_arguments, own_program, way_to};
-use super::own_file::{refused, shown};
+use super::own_file::{free_name, refused, shown};
 use crate::cli::{Failure, Format, Globals, print, remark};
 use crate::place::Wanted;
 
@@ -106,11 +106,9 @@ fn expanded(globals: &Globals, client: &Client) -> Result<Vec<ClientEntry>, Fail
     let mut entries: Vec<ClientEntry> = Vec::new();
     let mut left_out = 0;
     for part in survey.parts.iter().filter(|part| !part.is_off) {
-        let is_free = |name: &String| entries.iter().all(|entry| entry.name != *name);
         let of_toolbox = part.toolbox.as_ref().map(|toolbox| format!("{toolbox}-{}", part.name));
-        let numbered = (2..).map(|number| format!("{}-{number}", part.name));
-        let mut names = std::iter::once(part.name.clone()).chain(of_toolbox).chain(numbered);
-        let name = names.find(is_free).unwrap_or_default();
+        let is_free = |name: &str| entries.iter().all(|entry| entry.name != name);
+        let name = free_name(&part.name, of_toolbox, is_free);
         let made = match part.section {
             "mcpServers" => client
                 .entry(&name, &part.value)

@@ -14,7 +14,7 @@ use crate::place;
 
 mod parts;
 
-pub(crate) use parts::{Part, Section, find_part, parts};
+pub(crate) use parts::{Part, Section, find_part, free_name, parts};
 
 /// Which file is changed, and whether it is.
 #[derive(Args, Clone, Copy, Debug)]

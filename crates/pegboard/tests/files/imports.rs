@@ -619,3 +619,20 @@ fn what_is_no_file_is_not_made_one() {
     (exit 3)
     "#);
 }
+
+#[test]
+fn what_is_the_same_as_what_is_left_out_is_left_out_too() {
+    let stage = Stage::new();
+    let text = r#"{"mcpServers": {"b": {"command": "b"}},
+        "restTools": {"ping": {"description": "Pings", "url": "https://example.com/ping", "colour": "red"}}}"#;
+    stage.write("one.json", text);
+    stage.write("two.json", text);
+    assert_snapshot!(stage.run("import one.json two.json -q"), @"
+    SOURCE    NAME  KIND
+    one.json  b     stdio  new
+    one.json  ping  rest   left out: restTools.ping.colour: unknown setting
+    two.json  b     stdio  the same as b
+    two.json  ping  rest   left out: restTools.ping.colour: unknown setting
+    2 sources: 1 new, 1 found twice, 2 left out → pegboard.yaml
+    ");
+}

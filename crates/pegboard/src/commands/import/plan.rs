@@ -2,13 +2,13 @@
 
 use pegboard::config::Problem;
 use pegboard::config::edit::Way;
-use pegboard::config::survey::{FoundPart, Survey};
+use pegboard::config::survey::{FoundPart, Survey, TELLING};
 use pegboard::redact::is_secret_name;
 use serde_json::{Map, Value};
 
 use super::sources::{Source, Sources};
 use crate::cli::Failure;
-use crate::commands::own_file::OwnFile;
+use crate::commands::own_file::{OwnFile, free_name};
 
 /// What becomes of everything that was found.
 pub(super) struct Plan {
@@ -85,12 +85,9 @@ impl Plan {
         let taken: Vec<(&str, &FoundPart)> =
             known.iter().map(|part| (part.name.as_str(), *part)).chain(news).collect();
         let is_free =
-            |name: &String| !taken.iter().any(|(taken, other)| taken == name && share_names(other, part));
+            |name: &str| !taken.iter().any(|(taken, other)| *taken == name && share_names(other, part));
         let of_client = source.client.map(|client| format!("{}-{}", part.name, client.name()));
-        let numbered = (2..).map(|number| format!("{}-{number}", part.name));
-        let mut names = std::iter::once(part.name.clone()).chain(of_client).chain(numbered);
-        // Numbers never end, and names do.
-        Fate::New(names.find(is_free).unwrap_or_default())
+        Fate::New(free_name(&part.name, of_client, is_free))
     }
 
     /// Puts what is new into the file. What would be no part of a configuration there is left out.
@@ -104,16 +101,31 @@ impl Plan {
         }
         // Something is wrong with one of them at least, so each is looked at by itself.
         file.say(before)?;
-        for item in &mut self.items {
+        for index in 0..self.items.len() {
             let before = file.document.text();
-            item.put(file, sources)?;
+            self.items[index].put(file, sources)?;
             if let Some(problem) = file.new_problems()?.first() {
-                let reason = problem.message.clone();
+                let reason = format!("{}: {}", problem.path, problem.message);
                 file.say(before)?;
-                item.fate = Fate::LeftOut(reason);
+                self.leave_out(index, &reason);
             }
         }
         Ok(())
+    }
+
+    /// Leaves one out that was new, and with it all that are the same: nothing in the file stands for them.
+    fn leave_out(&mut self, index: usize, reason: &str) {
+        let same = Fate::Same(match &self.items[index].fate {
+            Fate::New(name) => name.clone(),
+            Fate::Same(_) | Fate::There(_) | Fate::LeftOut(_) => return,
+        });
+        let (first, later) = self.items.split_at_mut(index + 1);
+        first[index].fate = Fate::LeftOut(reason.to_owned());
+        for item in
+            later.iter_mut().filter(|item| item.fate == same && is_same(&first[index].part, &item.part))
+        {
+            item.fate = Fate::LeftOut(reason.to_owned());
+        }
     }
 
     pub(super) fn has_news(&self) -> bool {
@@ -149,9 +161,6 @@ impl Plan {
         all.filter(|problem| !of_parts.contains(problem)).collect()
     }
 }
-
-/// What makes two of the same program or address two things, if it differs.
-const TELLING: [&str; 5] = ["cwd", "envFile", "toolsAllowed", "toolsDenied", "toolFilters"];
 
 /// Whether two are one thing: the same program or address, used in the same way, and neither is told what the other is
 /// not.

@@ -100,6 +100,13 @@ fn of_toolbox(value: &Value, toolbox: Option<&str>) -> Vec<Part> {
     parts
 }
 
+/// A name that nobody has: the one that is wanted, another that people would know it by, or the first with a number.
+pub(crate) fn free_name(wanted: &str, other: Option<String>, is_free: impl Fn(&str) -> bool) -> String {
+    let numbered = (2..).map(|number| format!("{wanted}-{number}"));
+    let mut names = std::iter::once(wanted.to_owned()).chain(other).chain(numbered);
+    names.find(|name| is_free(name)).expect("numbers do not end, and names that are taken do")
+}
+
 /// The part that somebody names, and what is left of the name: `github`, `dev/github`, `github/create_issue`.
 pub(crate) fn find_part<'a>(parts: &[Part], name: &'a str) -> Result<(Part, Option<&'a str>), Failure> {
     let is_in = |part: &Part, toolbox: &str| part.toolbox.as_deref().unwrap_or("default") == toolbox;
