@@ -129,9 +129,9 @@ impl Brought {
     pub(crate) fn finish(self, target: Target) -> Result<Report, Failure> {
         let Self { file, sources, plan } = self;
         let is_new = file.is_new();
-        let bare_keys = plan.bare_keys();
+        let (path, bare_keys) = (file.path.clone(), plan.bare_keys());
         if !plan.has_news() {
-            return Ok(Report { sources, plan, changed: None, bare_keys, taken: Vec::new() });
+            return Ok(Report { sources, plan, path, changed: None, bare_keys, taken: Vec::new() });
         }
         if is_new {
             init::write_schema(target)?;
@@ -140,7 +140,7 @@ impl Brought {
         if is_new && !bare_keys.is_empty() && !target.dry_run {
             keep_private(&changed.path);
         }
-        Ok(Report { sources, plan, changed: Some(changed), bare_keys, taken: Vec::new() })
+        Ok(Report { sources, plan, path, changed: Some(changed), bare_keys, taken: Vec::new() })
     }
 }
 

@@ -1,6 +1,7 @@
 //! What is told of an import: a table of all that was found, and what became of it.
 
 use std::collections::BTreeSet;
+use std::path::PathBuf;
 
 use pegboard::telemetry::tell;
 use serde_json::{Value, json};
@@ -16,7 +17,9 @@ use crate::commands::own_file::{Changed, shown};
 pub(crate) struct Report {
     pub(super) sources: Sources,
     pub(super) plan: Plan,
-    /// Our file; nothing if there was nothing to write into it.
+    /// Our file.
+    pub(super) path: PathBuf,
+    /// What became of it; nothing if there was nothing to write into it.
     pub(super) changed: Option<Changed>,
     /// Where keys stand in our file as they are.
     pub(super) bare_keys: Vec<String>,
@@ -84,7 +87,7 @@ impl Report {
         let of_taken = |told: &Told| json!({"client": told.client.name(), "file": told.path, "replaced": told.names, "diff": told.diff});
         let changed = self.changed.as_ref();
         json!({
-            "file": changed.map(|changed| &changed.path),
+            "file": self.path,
             "changed": changed.is_some_and(|changed| changed.has_effect && changed.diff.is_none()),
             "diff": changed.and_then(|changed| changed.diff.as_ref()),
             "sources": sources.sources.iter().enumerate().map(of_source).collect::<Value>(),
