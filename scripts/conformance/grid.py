@@ -112,21 +112,21 @@ def report(rows, exceptions, used):
     lines = [
         "# Conformance",
         "",
-        "The official conformance suite, run against the fixture directly and then through Pegboard (profile `flat`,",
-        "`transparent`) with the fixture behind it. A check counts as passed if everything that passes directly passes",
-        "through Pegboard as well. `scripts/conformance.sh` measures it and writes this page.",
+        "Results of the official conformance suite, run against the fixture directly and then through Pegboard (profile `flat`,",
+        "`transparent`) in front of the fixture. A check passes if everything that passes directly also passes",
+        "through Pegboard. `scripts/conformance.sh` runs the suite and writes this page.",
         "",
-        "| client | server | over | checks passed | of | cannot be expressed |",
+        "| client | server | over | checks passed | of | not expressible |",
         "|---|---|---|---|---|---|",
     ]
     lines += [f"| {WORDS[c]} | {WORDS[s]} | {t} | {passed} | {total} | {excused} |" for c, s, t, passed, total, excused in rows]
-    lines += ["", "## What cannot be expressed", "", "| check | where | why |", "|---|---|---|"]
+    lines += ["", "## Not expressible", "", "| check | cells | reason |", "|---|---|---|"]
     for number, exception in enumerate(exceptions):
         cells = sorted({cell for one, cell in used if one == number})
         lines.append(f"| `{exception['check']}` | {', '.join(cells)} | {exception['reason']} |")
     if not exceptions:
         lines.append("| nothing | | |")
-    lines += ["", "`A > B over C` is a client of era A, a server of era B, and the transport between Pegboard and the server.", ""]
+    lines += ["", "`A > B over C` is a client of era A, a server of era B, and transport C between Pegboard and the server.", ""]
     (root / "docs/conformance.md").write_text("\n".join(lines))
 
 
@@ -155,7 +155,7 @@ try:
         cell = f"{client} > {server} over {transport}"
         rows.append((client, server, transport, *judge(cell, measured[f"direct {client}"], measured[cell], exceptions, problems, used)))
         passed, total, excused = rows[-1][3:]
-        print(f"through Pegboard, {cell}: {passed} of {total} checks passed, {excused} cannot be expressed")
+        print(f"through Pegboard, {cell}: {passed} of {total} checks passed, {excused} not expressible")
     for number, exception in enumerate(exceptions):
         if not any(one == number for one, _ in used):
             problems.append(f"exceptions.json: {exception['check']} passes in {exception['cells']!r}: take it out")

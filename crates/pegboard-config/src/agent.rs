@@ -1,7 +1,7 @@
-//! Agents: each a file of its own, with a header that says what it is and a prompt that says what it does.
+//! Agent files: one file per agent, with a settings header and a prompt.
 //!
-//! Agents may name others, which are read with them. Whatever is wrong with one leaves out that one and those that need
-//! it; all of it is told at once, with its place.
+//! An agent may reference other agents, which are loaded with it. A problem in one file makes that agent and
+//! its dependents unusable; all problems are reported at once, with their locations.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -13,44 +13,44 @@ use pegboard_core::settings::agent::AgentSettings;
 
 use crate::configuration::AgentEntry;
 use crate::error::ConfigurationError;
-use crate::path::{Path as Way, Step};
-use crate::problem::{Problem, Severity};
-use crate::read::Reader;
-use crate::source::{Format, Text};
-use crate::tree::{self, Node, Parsed, Span, Value};
+use crate::path::{KeyPath, KeySegment};
+use crate::problem::{ConfigProblem, Severity};
+use crate::read::ConfigReader;
+use crate::source::{ConfigFormat, SourceText};
+use crate::tree::{self, Node, ParsedTree, Span, Value};
 
+pub(crate) mod glob;
 mod header;
-pub(crate) mod pattern;
 mod prompt;
 mod schemas;
 
-use header::Header;
-use prompt::{Inclusion, Parts, name_of};
-use schemas::Schemas;
+use header::AgentHeader;
+use prompt::{AgentFileParts, IncludeExpander, file_name};
+use schemas::SchemaReader;
 
-/// How many agents are read together.
+/// Maximum number of agents loaded together.
 const MAX_AGENTS: usize = 1_000;
-/// How deep agents may name one another.
+/// Maximum nesting depth of agent references.
 const MAX_DEPTH: usize = 32;
-/// How long the name of an agent may be.
+/// Maximum length of an agent's name.
 const MAX_NAME: usize = 200;
-/// Names that tools of the same server have already.
-const TAKEN: [&str; 3] = ["batch", "final_report", "task_status"];
+/// Tool names reserved by the built-in tools of every agent.
+const RESERVED_TOOL_NAMES: [&str; 3] = ["batch", "final_report", "task_status"];
 
-/// One agent with all those that it names, and that those name.
+/// An agent with all agents that it references, directly or indirectly.
 #[derive(Clone, Debug)]
 pub struct AgentFile {
-    /// The agent itself.
+    /// Name of the agent itself.
     pub name: ToolName,
-    /// All of them, by name.
+    /// All loaded agents by name.
     pub agents: IndexMap<ToolName, AgentSettings>,
-    /// What is worth a warning.
-    pub warnings: Vec<Problem>,
+    /// Warnings found while loading.
+    pub warnings: Vec<ConfigProblem>,
 }
 
-/// Reads an agent from a file, with all those that it names.
+/// Loads an agent from a file, with all agents that it references.
 ///
-/// What it puts into its prompt must be in `project`, or in its own folder if that is elsewhere.
+/// Files included in its prompt must be inside `project`, or inside its own directory if that is elsewhere.
 ///
 /// ```
 /// # let folder = tempfile::tempdir()?;
@@ -69,10 +69,10 @@ pub struct AgentFile {
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub fn load_agent(path: &Path, project: &Path) -> Result<AgentFile, ConfigurationError> {
-    // What is wrong with the file as a file is told as for any other.
-    Text::read(path)?;
-    let mut agents = Agents::new(project);
-    let loaded = agents.load(path, Edge::Agent);
+    // Errors of the file itself are reported as for any other file.
+    SourceText::read(path)?;
+    let mut agents = AgentLoader::new(project);
+    let loaded = agents.load(path, AgentReference::Agent);
     let (entries, problems) = agents.finish();
     let Ok(name) = loaded else { return Err(ConfigurationError::Invalid { problems }) };
     let usable = entries.into_iter().filter_map(|(name, entry)| match entry {
@@ -82,89 +82,89 @@ pub fn load_agent(path: &Path, project: &Path) -> Result<AgentFile, Configuratio
     Ok(AgentFile { name, agents: usable.collect(), warnings: problems })
 }
 
-/// All agents that are read together, so that no name is there twice.
-pub(crate) struct Agents {
+/// Loads agents that share one namespace, so that every name is unique.
+pub(crate) struct AgentLoader {
     project: PathBuf,
-    /// By where they are, with all links followed.
-    loaded: IndexMap<PathBuf, Loaded>,
+    /// Loaded agents by canonical path.
+    loaded: IndexMap<PathBuf, LoadedAgent>,
     names: HashMap<ToolName, PathBuf>,
-    /// Those that are being read, each named by the one before it.
-    trail: Vec<Stop>,
-    problems: Vec<Problem>,
-    /// Every file that was looked for, whether it is there or not.
+    /// Agents being loaded, each referenced by the one before it.
+    stack: Vec<LoadFrame>,
+    problems: Vec<ConfigProblem>,
+    /// Every path that was looked up, whether it exists or not.
     files: Vec<PathBuf>,
 }
 
-struct Loaded {
+struct LoadedAgent {
     name: ToolName,
     entry: AgentEntry,
 }
 
-struct Stop {
+struct LoadFrame {
     path: PathBuf,
     name: ToolName,
-    /// How the one before it names it.
-    edge: Edge,
-    /// Those that it names and that cannot be used.
+    /// Kind of reference from the preceding agent.
+    reference: AgentReference,
+    /// Referenced agents that cannot be used.
     unusable: Vec<ToolName>,
 }
 
-/// How an agent names another.
+/// The kind of reference from one agent to another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Edge {
-    /// As one that it calls like a tool.
+pub(crate) enum AgentReference {
+    /// Called like a tool.
     Agent,
-    /// As one that takes over from it.
-    Successor,
+    /// Takes over the session.
+    Handoff,
 }
 
-/// Why an agent that somebody names cannot be had.
-pub(crate) enum Refusal {
-    /// Something is wrong with it, which is told with its own file.
+/// Error of loading a referenced agent.
+pub(crate) enum AgentLoadError {
+    /// The agent is invalid; the details are reported for its own file.
     Unusable(ToolName),
-    /// It cannot be named here.
-    Wrong { message: String, help: String },
+    /// The reference itself is invalid.
+    Invalid { message: String, help: String },
 }
 
-impl Refusal {
+impl AgentLoadError {
     fn wrong(message: impl Into<String>, help: impl Into<String>) -> Self {
-        Self::Wrong { message: message.into(), help: help.into() }
+        Self::Invalid { message: message.into(), help: help.into() }
     }
 
-    /// What is wrong, and what to do.
-    fn words(self) -> (String, String) {
+    /// Returns the message and the help text.
+    fn into_message_and_help(self) -> (String, String) {
         match self {
             Self::Unusable(name) => (
                 format!("the agent '{name}' cannot be used"),
-                "correct it; what is wrong is told of its file".to_owned(),
+                "fix the problems reported for its file".to_owned(),
             ),
-            Self::Wrong { message, help } => (message, help),
+            Self::Invalid { message, help } => (message, help),
         }
     }
 }
 
-impl Agents {
+impl AgentLoader {
     pub(crate) fn new(project: &Path) -> Self {
         Self {
             project: project.canonicalize().unwrap_or_else(|_| project.to_owned()),
             loaded: IndexMap::new(),
             names: HashMap::new(),
-            trail: Vec::new(),
+            stack: Vec::new(),
             problems: Vec::new(),
             files: Vec::new(),
         }
     }
 
-    /// Every file that was looked for.
+    /// Takes the list of every path that was looked up.
     pub(crate) fn take_files(&mut self) -> Vec<PathBuf> {
         std::mem::take(&mut self.files)
     }
 
-    /// All agents, and all that is wrong with them.
-    pub(crate) fn finish(self) -> (IndexMap<ToolName, AgentEntry>, Vec<Problem>) {
+    /// Returns all agents and all problems.
+    pub(crate) fn finish(self) -> (IndexMap<ToolName, AgentEntry>, Vec<ConfigProblem>) {
         let mut entries: IndexMap<ToolName, AgentEntry> = IndexMap::new();
-        for Loaded { name, entry } in self.loaded.into_values() {
-            // Of two with one name at most one can be used.
+        for LoadedAgent { name, entry } in self.loaded.into_values() {
+            // Of two agents with the same name at most one is usable.
             let is_better = matches!(entry, AgentEntry::Usable(_));
             if is_better || !entries.contains_key(&name) {
                 entries.insert(name, entry);
@@ -173,182 +173,207 @@ impl Agents {
         (entries, self.problems)
     }
 
-    /// Reads an agent and those that it names, unless it is there already. What is wrong with its file is kept; whoever
-    /// names it is told that it cannot be used.
-    pub(crate) fn load(&mut self, shown: &Path, edge: Edge) -> Result<ToolName, Refusal> {
-        self.files.push(shown.to_owned());
-        let path = shown.canonicalize().map_err(|_| {
-            let help = "check the path; it begins in the folder of this file";
-            Refusal::wrong(format!("there is no agent {}", shown.display()), help)
+    /// Loads an agent and those that it references, unless it is loaded already. Problems of its file are
+    /// recorded; the caller learns only that it cannot be used.
+    pub(crate) fn load(
+        &mut self,
+        display_path: &Path,
+        reference: AgentReference,
+    ) -> Result<ToolName, AgentLoadError> {
+        self.files.push(display_path.to_owned());
+        let path = display_path.canonicalize().map_err(|_| {
+            let help = "check the path; it is relative to the directory of this file";
+            AgentLoadError::wrong(format!("no such agent file: {}", display_path.display()), help)
         })?;
-        self.check_round(&path, shown, edge)?;
+        self.check_cycle(&path, display_path, reference)?;
         if let Some(loaded) = self.loaded.get(&path) {
             return match loaded.entry {
                 AgentEntry::Usable(_) => Ok(loaded.name.clone()),
-                AgentEntry::Unusable { .. } => Err(Refusal::Unusable(loaded.name.clone())),
+                AgentEntry::Unusable { .. } => Err(AgentLoadError::Unusable(loaded.name.clone())),
             };
         }
-        if self.loaded.len() >= MAX_AGENTS || self.trail.len() >= MAX_DEPTH {
-            let message = format!(
-                "there are more than {MAX_AGENTS} agents, or more than {MAX_DEPTH} that name one another in a row"
-            );
-            return Err(Refusal::wrong(message, "name fewer"));
+        if self.loaded.len() >= MAX_AGENTS || self.stack.len() >= MAX_DEPTH {
+            let message =
+                format!("more than {MAX_AGENTS} agents, or references nested deeper than {MAX_DEPTH} levels");
+            return Err(AgentLoadError::wrong(message, "reference fewer agents"));
         }
-        let text =
-            Text::read(shown).map_err(|error| Refusal::wrong(error.to_string(), "name another file"))?;
-        let mut page = match Page::open(text) {
-            Ok(page) => page,
+        let text = SourceText::read(display_path)
+            .map_err(|error| AgentLoadError::wrong(error.to_string(), "use another file"))?;
+        let mut source = match AgentSource::open(text) {
+            Ok(source) => source,
             Err(problem) => {
-                return self.keep(path.clone(), base_name(&path), Err((vec![*problem], Vec::new())));
+                return self.record(
+                    path.clone(),
+                    tool_name_from_path(&path),
+                    Err((vec![*problem], Vec::new())),
+                );
             }
         };
-        self.read(&mut page, path, shown, edge)
+        self.read(&mut source, path, display_path, reference)
     }
 
     fn read(
         &mut self,
-        page: &mut Page,
+        source: &mut AgentSource,
         path: PathBuf,
-        shown: &Path,
-        edge: Edge,
-    ) -> Result<ToolName, Refusal> {
-        let mut reader = Reader::new(from_ref(&page.text), &|_| None, &page.parsed.root, &page.parsed.twins);
-        let root = &page.parsed.root;
-        let header = Header::read(&mut reader, root);
-        let name = header.as_ref().and_then(|header| name_from(&mut reader, root, header));
-        let name = name.unwrap_or_else(|| base_name(&path));
+        display_path: &Path,
+        reference: AgentReference,
+    ) -> Result<ToolName, AgentLoadError> {
+        let mut reader = ConfigReader::new(
+            from_ref(&source.text),
+            &|_| None,
+            &source.parsed.root,
+            &source.parsed.duplicates,
+        );
+        let root = &source.parsed.root;
+        let header = AgentHeader::read(&mut reader, root);
+        let name = header.as_ref().and_then(|header| tool_name_from_header(&mut reader, root, header));
+        let name = name.unwrap_or_else(|| tool_name_from_path(&path));
         if let Some(other) = self.names.get(&name).filter(|other| **other != path) {
             let message = format!("Duplicate sub-agent tool name '{name}' detected during preload.");
-            let help = format!("give it another toolName than {} has", other.display());
-            return Err(Refusal::wrong(message, help));
+            let help = format!("set a toolName that differs from that of {}", other.display());
+            return Err(AgentLoadError::wrong(message, help));
         }
-        if TAKEN.contains(&name.as_str()) {
-            let way = Way::default().key("toolName");
+        if RESERVED_TOOL_NAMES.contains(&name.as_str()) {
+            let key_path = KeyPath::default().key("toolName");
             let span = root.get("toolName").unwrap_or(root).span;
-            let message = format!("agent__{name} is a tool that every agent has");
-            reader.error(span, &way, message, Some("give it another toolName".to_owned()));
+            let message = format!("agent__{name} is reserved for a built-in tool");
+            reader.error(span, &key_path, message, Some("choose another toolName".to_owned()));
         }
         self.names.insert(name.clone(), path.clone());
-        let project = if path.starts_with(&self.project) { self.project.clone() } else { folder_of(&path) };
+        let project = if path.starts_with(&self.project) { self.project.clone() } else { parent_dir(&path) };
         let mut unusable = Vec::new();
         let settings = header.map(|header| {
-            self.trail.push(Stop { path: path.clone(), name: name.clone(), edge, unusable: Vec::new() });
-            let settings = self.settings(&mut reader, root, (header, &name), (shown, &project));
-            unusable = self.trail.pop().map(|stop| stop.unusable).unwrap_or_default();
+            self.stack.push(LoadFrame {
+                path: path.clone(),
+                name: name.clone(),
+                reference,
+                unusable: Vec::new(),
+            });
+            let settings = self.settings(&mut reader, root, (header, &name), (display_path, &project));
+            unusable = self.stack.pop().map(|frame| frame.unusable).unwrap_or_default();
             settings
         });
-        let mut inclusion = Inclusion::new(&project, &path);
-        let prompt = inclusion.prompt(&page.text, page.prompt);
-        self.files.append(&mut inclusion.files);
-        if prompt.is_empty() && inclusion.problems.is_empty() {
-            let end = Span::new(page.text.body.len(), page.text.body.len());
-            let help = Some("say below the header what it should do".to_owned());
-            reader.error(end, &Way::default(), "the agent has no prompt", help);
+        let mut expander = IncludeExpander::new(&project, &path);
+        let prompt = expander.prompt(&source.text, source.prompt);
+        self.files.append(&mut expander.files);
+        if prompt.is_empty() && expander.problems.is_empty() {
+            let end = Span::new(source.text.body.len(), source.text.body.len());
+            let help = Some("write the prompt below the header".to_owned());
+            reader.error(end, &KeyPath::default(), "the agent has no prompt", help);
         }
-        let findings = reader.finish();
-        self.files.extend(findings.watched);
-        let is_wrong = !findings.of_file.is_empty() || !inclusion.problems.is_empty();
-        let problems: Vec<Problem> =
-            findings.of_file.into_iter().chain(findings.of_parts).chain(inclusion.problems).collect();
-        match settings.filter(|_| !is_wrong) {
+        let report = reader.finish();
+        self.files.extend(report.watched);
+        let is_invalid = !report.file_problems.is_empty() || !expander.problems.is_empty();
+        let problems: Vec<ConfigProblem> =
+            report.file_problems.into_iter().chain(report.part_problems).chain(expander.problems).collect();
+        match settings.filter(|_| !is_invalid) {
             Some(settings) => {
                 self.problems.extend(problems);
                 let settings = AgentSettings { path: path.clone(), prompt, ..settings };
-                self.keep(path, name, Ok(settings))
+                self.record(path, name, Ok(settings))
             }
-            None => self.keep(path, name, Err((problems, unusable))),
+            None => self.record(path, name, Err((problems, unusable))),
         }
     }
 
-    fn keep(
+    fn record(
         &mut self,
         path: PathBuf,
         name: ToolName,
-        agent: Result<AgentSettings, (Vec<Problem>, Vec<ToolName>)>,
-    ) -> Result<ToolName, Refusal> {
+        agent: Result<AgentSettings, (Vec<ConfigProblem>, Vec<ToolName>)>,
+    ) -> Result<ToolName, AgentLoadError> {
         let (entry, answer) = match agent {
             Ok(settings) => (AgentEntry::Usable(Box::new(settings)), Ok(name.clone())),
             Err((problems, needs)) => {
                 self.problems.extend(problems.iter().cloned());
                 (
                     AgentEntry::Unusable { path: path.clone(), needs, problems },
-                    Err(Refusal::Unusable(name.clone())),
+                    Err(AgentLoadError::Unusable(name.clone())),
                 )
             }
         };
-        self.loaded.insert(path, Loaded { name, entry });
+        self.loaded.insert(path, LoadedAgent { name, entry });
         answer
     }
 
-    /// Whether an agent is named by one that it names itself.
-    fn check_round(&self, path: &Path, shown: &Path, edge: Edge) -> Result<(), Refusal> {
-        let Some(first) = self.trail.iter().position(|stop| stop.path == path) else { return Ok(()) };
-        let round = &self.trail[first..];
-        let is_handed_on =
-            edge == Edge::Successor && round[1..].iter().all(|stop| stop.edge == Edge::Successor);
-        if !is_handed_on {
-            let message = format!("Recursion detected while loading sub-agent: {}", shown.display());
-            return Err(Refusal::wrong(message, "let no agent call one that calls it"));
+    /// Checks that the agent is not being loaded already, which would be a reference cycle.
+    fn check_cycle(
+        &self,
+        path: &Path,
+        display_path: &Path,
+        reference: AgentReference,
+    ) -> Result<(), AgentLoadError> {
+        let Some(first) = self.stack.iter().position(|frame| frame.path == path) else { return Ok(()) };
+        let cycle = &self.stack[first..];
+        let is_handoff_cycle = reference == AgentReference::Handoff
+            && cycle[1..].iter().all(|frame| frame.reference == AgentReference::Handoff);
+        if !is_handoff_cycle {
+            let message = format!("Recursion detected while loading sub-agent: {}", display_path.display());
+            return Err(AgentLoadError::wrong(message, "remove the reference that closes the cycle"));
         }
-        let names: Vec<&str> = round.iter().chain([&round[0]]).map(|stop| stop.name.as_str()).collect();
+        let names: Vec<&str> = cycle.iter().chain([&cycle[0]]).map(|frame| frame.name.as_str()).collect();
         let message = format!("Orchestration cycle detected: {}.", names.join(" -> "));
-        Err(Refusal::wrong(message, "let the last of them hand over to nobody"))
+        Err(AgentLoadError::wrong(message, "remove one of the handoffs"))
     }
 
-    /// The settings of an agent, with all that its header names in other files.
+    /// Builds the settings of an agent, including everything its header references in other files.
     fn settings(
         &mut self,
-        reader: &mut Reader<'_>,
+        reader: &mut ConfigReader<'_>,
         root: &Node,
-        (header, name): (Header, &ToolName),
-        (shown, project): (&Path, &Path),
+        (header, name): (AgentHeader, &ToolName),
+        (display_path, project): (&Path, &Path),
     ) -> AgentSettings {
-        let folder = folder_of(shown);
-        let mut named =
-            |reader: &mut Reader<'_>, keys: &[&str], edge| self.named(reader, root, keys, (&folder, edge));
-        let agents = named(reader, &["agents"], Edge::Agent);
-        let destinations = named(reader, &["router", "destinations"], Edge::Successor);
-        let handoff = named(reader, &["handoff"], Edge::Successor).into_iter().next();
-        let mut schemas = Schemas { reader, root, folder: &folder, project };
+        let folder = parent_dir(display_path);
+        let mut load_referenced = |reader: &mut ConfigReader<'_>, keys: &[&str], reference| {
+            self.load_referenced(reader, root, keys, (&folder, reference))
+        };
+        let agents = load_referenced(reader, &["agents"], AgentReference::Agent);
+        let destinations = load_referenced(reader, &["router", "destinations"], AgentReference::Handoff);
+        let handoff = load_referenced(reader, &["handoff"], AgentReference::Handoff).into_iter().next();
+        let mut schemas = SchemaReader { reader, root, folder: &folder, project };
         let (input, output) = (schemas.input(&header.input), schemas.output(&header.output));
         AgentSettings { agents, destinations, handoff, input, output, ..header.settings(name.clone()) }
     }
 
-    /// Reads the agents that a header names at one place.
-    fn named(
+    /// Loads the agents that the header references under one key.
+    fn load_referenced(
         &mut self,
-        reader: &mut Reader<'_>,
+        reader: &mut ConfigReader<'_>,
         root: &Node,
         keys: &[&str],
-        (folder, edge): (&Path, Edge),
+        (folder, reference): (&Path, AgentReference),
     ) -> Vec<ToolName> {
-        let (mut found, mut way) = (root, Way::default());
+        let (mut found, mut key_path) = (root, KeyPath::default());
         for key in keys {
             let Some(inner) = found.get(key) else { return Vec::new() };
-            (found, way) = (inner, way.key(key));
+            (found, key_path) = (inner, key_path.key(key));
         }
-        let items: Vec<(&Node, Way)> = match &found.value {
-            Value::List(items) => {
-                items.iter().enumerate().map(|(index, item)| (item, way.step(Step::Index(index)))).collect()
-            }
-            _ => vec![(found, way)],
+        let items: Vec<(&Node, KeyPath)> = match &found.value {
+            Value::List(items) => items
+                .iter()
+                .enumerate()
+                .map(|(index, item)| (item, key_path.segment(KeySegment::Index(index))))
+                .collect(),
+            _ => vec![(found, key_path)],
         };
         let mut names = Vec::new();
-        for (item, way) in items {
-            // What is no text was told already.
+        for (item, key_path) in items {
+            // A value of another type was reported already.
             let Value::Text(written) = &item.value else { continue };
-            match self.load(&folder.join(written), edge) {
+            match self.load(&folder.join(written), reference) {
                 Ok(name) if names.contains(&name) => {
-                    let help = Some("take one of them away".to_owned());
-                    reader.error(item.span, &way, format!("the agent '{name}' is here twice"), help);
+                    let help = Some("remove one of them".to_owned());
+                    reader.error(item.span, &key_path, format!("duplicate agent '{name}'"), help);
                 }
                 Ok(name) => names.push(name),
-                Err(refusal) => {
-                    if let (Refusal::Unusable(name), Some(stop)) = (&refusal, self.trail.last_mut()) {
-                        stop.unusable.push(name.clone());
+                Err(error) => {
+                    if let (AgentLoadError::Unusable(name), Some(frame)) = (&error, self.stack.last_mut()) {
+                        frame.unusable.push(name.clone());
                     }
-                    let (message, help) = refusal.words();
-                    reader.error(item.span, &way, message, Some(help));
+                    let (message, help) = error.into_message_and_help();
+                    reader.error(item.span, &key_path, message, Some(help));
                 }
             }
         }
@@ -356,65 +381,72 @@ impl Agents {
     }
 }
 
-/// A file that has the parts of an agent file.
-struct Page {
-    text: Text,
-    parsed: Parsed,
+/// The parsed text of an agent file.
+struct AgentSource {
+    text: SourceText,
+    parsed: ParsedTree,
     prompt: usize,
 }
 
-impl Page {
-    fn open(mut text: Text) -> Result<Self, Box<Problem>> {
-        let wrong = |text: &Text, span, message: String, help| {
+impl AgentSource {
+    fn open(mut text: SourceText) -> Result<Self, Box<ConfigProblem>> {
+        let wrong = |text: &SourceText, span, message: String, help| {
             Box::new(text.problem(Severity::Error, (span, String::new()), message, help))
         };
-        let parts = match Parts::of(&text.body) {
+        let parts = match AgentFileParts::of(&text.body) {
             Ok(parts) => parts,
             Err((span, message)) => {
-                // There are no values in what is no header.
-                text.veil(&Node::new(Span::default(), Value::Null));
-                let help = "write a line of three dashes, settings such as models, and another such line";
+                // Without a header there are no values to redact.
+                text.redact(&Node::new(Span::default(), Value::Null));
+                let help = "start the file with ---, settings such as models, and another ---";
                 return Err(wrong(&text, span, message.to_owned(), Some(help.to_owned())));
             }
         };
-        let parsed = match tree::parse(&text.body[..parts.header_end], Format::Yaml) {
+        let parsed = match tree::parse(&text.body[..parts.header_end], ConfigFormat::Yaml) {
             Ok(parsed) => parsed,
             Err(error) => return Err(wrong(&text, error.span, error.message, error.help)),
         };
-        let empty = || Parsed { root: Node::new(Span::new(0, 0), Value::Map(Vec::new())), twins: Vec::new() };
+        let empty = || ParsedTree {
+            root: Node::new(Span::new(0, 0), Value::Map(Vec::new())),
+            duplicates: Vec::new(),
+        };
         let parsed = parsed.unwrap_or_else(empty);
-        text.veil(&parsed.root);
+        text.redact(&parsed.root);
         Ok(Self { text, parsed, prompt: parts.prompt })
     }
 }
 
-/// The folder of a file.
-fn folder_of(path: &Path) -> PathBuf {
+/// Returns the directory of a file.
+fn parent_dir(path: &Path) -> PathBuf {
     path.parent().unwrap_or(Path::new("")).to_owned()
 }
 
-/// The name that the header gives, if it gives one that can be used.
-fn name_from(reader: &mut Reader<'_>, root: &Node, header: &Header) -> Option<ToolName> {
+/// Returns the tool name given in the header, if it is valid.
+fn tool_name_from_header(
+    reader: &mut ConfigReader<'_>,
+    root: &Node,
+    header: &AgentHeader,
+) -> Option<ToolName> {
     let written = header.tool_name.as_deref()?;
-    let name = plain(written);
+    let name = to_tool_name(written);
     if name.is_none() {
-        let way = Way::default().key("toolName");
+        let key_path = KeyPath::default().key("toolName");
         let span = root.get("toolName").unwrap_or(root).span;
         let help = Some("use letters, digits, '-' and '_'".to_owned());
-        reader.error(span, &way, "this has no character that a name can have", help);
+        reader.error(span, &key_path, "invalid name: it has no letters or digits", help);
     }
     name
 }
 
-/// The name of an agent that has none but that of its file.
-fn base_name(path: &Path) -> ToolName {
-    let name = name_of(path);
+/// Returns the tool name derived from the file name.
+fn tool_name_from_path(path: &Path) -> ToolName {
+    let name = file_name(path);
     let base = name.rsplit_once('.').map_or(name.as_str(), |(base, _)| base);
-    plain(base).unwrap_or_else(|| ToolName::new("agent").expect("it is a short word"))
+    to_tool_name(base).unwrap_or_else(|| ToolName::new("agent").expect("the name is valid"))
 }
 
-/// A text as a name: in lower case, with only letters, digits, `-` and `_`.
-fn plain(text: &str) -> Option<ToolName> {
+/// Converts a text to a tool name: lower case, with only letters, digits, `-` and `_`.
+fn to_tool_name(text: &str) -> Option<ToolName> {
     let is_plain = |each: char| each.is_ascii_alphanumeric() || matches!(each, '-' | '_');
     let parts: Vec<&str> = text.split(|each| !is_plain(each)).filter(|part| !part.is_empty()).collect();
     let name: String = parts.join("_").to_lowercase().chars().take(MAX_NAME).collect();

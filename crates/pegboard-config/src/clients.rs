@@ -1,6 +1,6 @@
-//! The clients that are known: where they keep their servers, and how they write one down.
+//! Known MCP clients: the locations of their configuration files and the shape of their server entries.
 //!
-//! All of it is in one table, `clients.toml`.
+//! All of it is data, in `clients.toml`.
 
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
@@ -10,32 +10,32 @@ use serde_json::{Map, Value};
 
 mod entry;
 
-use crate::near::near;
-use crate::plain::plain;
-use crate::source::Format;
+use crate::source::ConfigFormat;
+use crate::suggest::suggest;
+use crate::to_json::to_json;
 use crate::tree;
 
-/// A program that people use tools with, and that has a file with servers.
+/// An MCP client with a configuration file that lists servers.
 ///
 /// ```
-/// use pegboard_config::clients::{System, client};
+/// use pegboard_config::clients::{Platform, find_client};
 /// # use std::path::Path;
 ///
-/// let cursor = client("cursor").unwrap();
+/// let cursor = find_client("cursor").unwrap();
 /// let environment = |name: &str| (name == "HOME").then(|| "/home/ada".to_owned());
-/// let places = cursor.places(&environment, Path::new("/src/rocket"), System::Linux);
-/// assert_eq!(places, [Path::new("/src/rocket/.cursor/mcp.json"), Path::new("/home/ada/.cursor/mcp.json")]);
+/// let paths = cursor.config_paths(&environment, Path::new("/src/rocket"), Platform::Linux);
+/// assert_eq!(paths, [Path::new("/src/rocket/.cursor/mcp.json"), Path::new("/home/ada/.cursor/mcp.json")]);
 /// let entry = cursor.entry_for_program("notes", "notes-server", &["--quiet".to_owned()]);
 /// assert_eq!(entry.to_string(), r#"{"command":"notes-server","args":["--quiet"]}"#);
 /// ```
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Client {
+pub struct KnownClient {
     name: String,
     title: String,
     #[serde(default)]
     aliases: Vec<String>,
-    format: Notation,
+    format: TableFormat,
     #[serde(default)]
     project: Vec<String>,
     #[serde(default)]
@@ -46,10 +46,10 @@ pub struct Client {
     macos: Vec<String>,
     #[serde(default)]
     windows: Vec<String>,
-    way: Vec<String>,
+    key_path: Vec<String>,
     local: Option<Vec<String>>,
     members: Option<String>,
-    timeout: Option<Unit>,
+    timeout: Option<TimeoutUnit>,
     program: Map<String, Value>,
     url: Option<Map<String, Value>>,
     env: Option<String>,
@@ -57,27 +57,27 @@ pub struct Client {
     variable: Option<String>,
 }
 
-/// A notation as the table has it.
+/// File format as spelled in the table.
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(rename_all = "lowercase")]
-enum Notation {
+enum TableFormat {
     Json,
     Yaml,
     Toml,
 }
 
-/// What a number counts that stands for a time.
+/// Unit of the client's numeric `timeout`.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
 #[serde(rename_all = "lowercase")]
-pub(crate) enum Unit {
+pub(crate) enum TimeoutUnit {
     Milliseconds,
     Seconds,
 }
 
-/// The systems that have places of their own for files.
+/// Platforms with their own configuration directories.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum System {
-    /// Linux, and whatever is like it.
+pub enum Platform {
+    /// Linux, and other Unix systems.
     Linux,
     /// macOS.
     MacOs,
@@ -85,12 +85,12 @@ pub enum System {
     Windows,
 }
 
-impl System {
+impl Platform {
     /// Every system.
     pub const ALL: [Self; 3] = [Self::Linux, Self::MacOs, Self::Windows];
 
-    /// The system that this program was made for.
-    pub fn here() -> Self {
+    /// Returns the platform that this program was compiled for.
+    pub fn current() -> Self {
         match std::env::consts::OS {
             "macos" | "ios" => Self::MacOs,
             "windows" => Self::Windows,
@@ -99,220 +99,230 @@ impl System {
     }
 }
 
-/// How servers are put together in a file.
+/// Container of the servers in a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Layout<'c> {
-    /// An object of servers by their names.
+pub enum ServerLayout<'c> {
+    /// An object of servers by name.
     Object,
-    /// A list of servers, each of which has its name under this key.
+    /// A list of servers, each with its name under this key.
     List {
-        /// The key of the name.
+        /// Key of the name.
         name: &'c str,
     },
 }
 
-/// All clients, in the order of the table.
+/// Returns all clients, in the order of the table.
 ///
 /// ```
 /// let names: Vec<&str> = pegboard_config::clients::clients().iter().map(|client| client.name()).collect();
 /// assert!(names.contains(&"claude-desktop"));
 /// ```
-pub fn clients() -> &'static [Client] {
+pub fn clients() -> &'static [KnownClient] {
     &CLIENTS
 }
 
-/// The client of a name, or of another word for it.
-pub fn client(name: &str) -> Option<&'static Client> {
-    let is_it = |client: &&Client| client.words().any(|word| word.eq_ignore_ascii_case(name));
-    clients().iter().find(is_it)
+/// Returns the client with this name or alias, ignoring case.
+pub fn find_client(name: &str) -> Option<&'static KnownClient> {
+    let is_match = |client: &&KnownClient| client.names().any(|word| word.eq_ignore_ascii_case(name));
+    clients().iter().find(is_match)
 }
 
-/// The name of the client that was probably meant.
+/// Returns the name of the most similar client, if one is similar enough.
 ///
 /// ```
-/// assert_eq!(pegboard_config::clients::near_client("cursr"), Some("cursor"));
-/// assert_eq!(pegboard_config::clients::near_client("teapot"), None);
+/// assert_eq!(pegboard_config::clients::suggest_client("cursr"), Some("cursor"));
+/// assert_eq!(pegboard_config::clients::suggest_client("teapot"), None);
 /// ```
-pub fn near_client(written: &str) -> Option<&'static str> {
-    let word = near(written, clients().iter().flat_map(Client::words))?;
-    client(word).map(Client::name)
+pub fn suggest_client(written: &str) -> Option<&'static str> {
+    let word = suggest(written, clients().iter().flat_map(KnownClient::names))?;
+    find_client(word).map(KnownClient::name)
 }
 
-/// The client whose file is at a place, as far as the place tells.
-pub fn client_at(path: &Path) -> Option<&'static Client> {
-    clients().iter().find(|client| client.endings().any(|ending| path.ends_with(ending)))
+/// Returns the client that owns the file at this path, as far as the path tells.
+pub fn client_for_path(path: &Path) -> Option<&'static KnownClient> {
+    clients().iter().find(|client| client.path_suffixes().any(|suffix| path.ends_with(suffix)))
 }
 
-impl Client {
-    /// What somebody types to name it.
+impl KnownClient {
+    /// Name on the command line.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// What it is called.
+    /// Display name.
     pub fn title(&self) -> &str {
         &self.title
     }
 
-    /// Other words for it.
+    /// Alternative names.
     pub fn aliases(&self) -> &[String] {
         &self.aliases
     }
 
-    /// The notation of its files.
-    pub fn format(&self) -> Format {
+    /// Format of its files.
+    pub fn format(&self) -> ConfigFormat {
         match self.format {
-            Notation::Json => Format::Json,
-            Notation::Yaml => Format::Yaml,
-            Notation::Toml => Format::Toml,
+            TableFormat::Json => ConfigFormat::Json,
+            TableFormat::Yaml => ConfigFormat::Yaml,
+            TableFormat::Toml => ConfigFormat::Toml,
         }
     }
 
-    /// How its servers are put together.
-    pub fn layout(&self) -> Layout<'_> {
-        self.members.as_deref().map_or(Layout::Object, |name| Layout::List { name })
+    /// Container of its servers.
+    pub fn layout(&self) -> ServerLayout<'_> {
+        self.members.as_deref().map_or(ServerLayout::Object, |name| ServerLayout::List { name })
     }
 
-    /// Where its files may be: those of the project in `folder`, and then those of the user.
-    pub fn places(
+    /// Returns the possible paths of its files: those of the project in `folder`, then those of the user.
+    pub fn config_paths(
         &self,
         environment: &dyn Fn(&str) -> Option<String>,
         folder: &Path,
-        system: System,
+        platform: Platform,
     ) -> Vec<PathBuf> {
-        let mut places = self.project_places(folder);
-        places.extend(self.user_places(environment, system));
-        places
+        let mut paths = self.project_paths(folder);
+        paths.extend(self.user_paths(environment, platform));
+        paths
     }
 
-    /// Where its files for the project in `folder` may be, the usual one first.
-    pub fn project_places(&self, folder: &Path) -> Vec<PathBuf> {
-        self.project.iter().map(|place| folder.join(place)).collect()
+    /// Returns the possible paths of its files for the project in `folder`, the preferred one first.
+    pub fn project_paths(&self, folder: &Path) -> Vec<PathBuf> {
+        self.project.iter().map(|path_template| folder.join(path_template)).collect()
     }
 
-    /// Where its files for the user may be, the one that counts first. A place whose variable is not set is none.
-    pub fn user_places(&self, environment: &dyn Fn(&str) -> Option<String>, system: System) -> Vec<PathBuf> {
-        let of_system = match system {
-            System::Linux => &self.linux,
-            System::MacOs => &self.macos,
-            System::Windows => &self.windows,
+    /// Returns the possible paths of its files for the user, the preferred one first. A path that starts with
+    /// an unset variable is omitted.
+    pub fn user_paths(
+        &self,
+        environment: &dyn Fn(&str) -> Option<String>,
+        platform: Platform,
+    ) -> Vec<PathBuf> {
+        let platform_paths = match platform {
+            Platform::Linux => &self.linux,
+            Platform::MacOs => &self.macos,
+            Platform::Windows => &self.windows,
         };
-        let places = self.user.iter().chain(of_system);
-        places.filter_map(|place| resolve(place, environment, system)).collect()
+        let paths = self.user.iter().chain(platform_paths);
+        paths.filter_map(|path_template| resolve_path(path_template, environment, platform)).collect()
     }
 
-    /// The places as the table has them: those of a project, and those of a user on a system.
-    pub fn written_places(&self, system: System) -> (&[String], Vec<&str>) {
-        let of_system = match system {
-            System::Linux => &self.linux,
-            System::MacOs => &self.macos,
-            System::Windows => &self.windows,
+    /// Returns the path templates of the table: those of a project, and those of a user on a platform.
+    pub fn path_templates(&self, platform: Platform) -> (&[String], Vec<&str>) {
+        let platform_paths = match platform {
+            Platform::Linux => &self.linux,
+            Platform::MacOs => &self.macos,
+            Platform::Windows => &self.windows,
         };
-        (&self.project, self.user.iter().chain(of_system).map(String::as_str).collect())
+        (&self.project, self.user.iter().chain(platform_paths).map(String::as_str).collect())
     }
 
-    /// The keys that lead to its servers.
-    pub fn way(&self) -> &[String] {
-        &self.way
+    /// Keys that lead to its servers.
+    pub fn key_path(&self) -> &[String] {
+        &self.key_path
     }
 
-    /// The keys that lead to those of its servers that are for one folder alone, if it keeps such in the user's file.
-    pub fn local_way(&self, folder: &Path) -> Option<Vec<String>> {
+    /// Returns the keys that lead to the servers of a single directory, if the client keeps such servers in
+    /// the user's file.
+    pub fn local_key_path(&self, folder: &Path) -> Option<Vec<String>> {
         let folder = folder.to_string_lossy();
-        let way = self.local.as_ref()?;
-        Some(way.iter().map(|key| key.replace("{folder}", &folder)).collect())
+        let key_path = self.local.as_ref()?;
+        Some(key_path.iter().map(|key| key.replace("{folder}", &folder)).collect())
     }
 
-    /// How it writes down a server that is a program.
+    /// Creates the entry of a server that is started as a command.
     pub fn entry_for_program(&self, name: &str, command: &str, args: &[String]) -> Value {
-        fill(&self.program, &Facts { name, command, args, url: "" })
+        fill_template(&self.program, &EntryValues { name, command, args, url: "" })
     }
 
-    /// How it writes down a server at an address; `None` if it has no such servers.
+    /// Creates the entry of a server with a URL; `None` if the client does not support such servers.
     pub fn entry_for_url(&self, name: &str, url: &str) -> Option<Value> {
         let template = self.url.as_ref()?;
-        Some(fill(template, &Facts { name, command: "", args: &[], url }))
+        Some(fill_template(template, &EntryValues { name, command: "", args: &[], url }))
     }
 
-    /// What it counts by a number under `timeout`; `None` if that says nothing to it.
-    pub(crate) fn timeout(&self) -> Option<Unit> {
+    /// Unit of the number under `timeout`; `None` if the client has no such setting.
+    pub(crate) fn timeout(&self) -> Option<TimeoutUnit> {
         self.timeout
     }
 
-    /// Its files in the folder of a project, as the table has them.
+    /// Path templates of its files in a project.
     pub(crate) fn project(&self) -> &[String] {
         &self.project
     }
 
-    /// How the places of its files end, where that is enough to know them by.
-    fn endings(&self) -> impl Iterator<Item = PathBuf> {
-        let of_user = [&self.user, &self.linux, &self.macos, &self.windows].into_iter().flatten();
-        let of_user = of_user.filter_map(|place| {
-            let (first, rest) = place.split_once(['/', '\\'])?;
-            // What the folder of a variable is called is not known, and many files have one name.
+    /// Returns the path suffixes that identify its files unambiguously.
+    fn path_suffixes(&self) -> impl Iterator<Item = PathBuf> {
+        let user_suffixes = [&self.user, &self.linux, &self.macos, &self.windows].into_iter().flatten();
+        let user_suffixes = user_suffixes.filter_map(|path_template| {
+            let (first, rest) = path_template.split_once(['/', '\\'])?;
+            // The directory behind a variable is unknown, and many files share one name.
             (first == "~" || rest.contains(['/', '\\'])).then_some(rest)
         });
-        let endings = self.project.iter().map(String::as_str).chain(of_user);
-        endings.map(|ending| ending.split(['/', '\\']).collect())
+        let path_suffixes = self.project.iter().map(String::as_str).chain(user_suffixes);
+        path_suffixes.map(|suffix| suffix.split(['/', '\\']).collect())
     }
 
-    /// Every word for it.
-    fn words(&self) -> impl Iterator<Item = &str> {
+    /// Returns the name and all aliases.
+    fn names(&self) -> impl Iterator<Item = &str> {
         std::iter::once(self.name.as_str()).chain(self.aliases.iter().map(String::as_str))
     }
 }
 
-/// The table as it is compiled in.
-static CLIENTS: LazyLock<Vec<Client>> = LazyLock::new(|| {
+/// The table, parsed from the embedded file.
+static CLIENTS: LazyLock<Vec<KnownClient>> = LazyLock::new(|| {
     #[derive(Deserialize)]
-    struct Table {
-        client: Vec<Client>,
+    struct ClientTable {
+        client: Vec<KnownClient>,
     }
-    let parsed = tree::parse(include_str!("clients.toml"), Format::Toml).ok().flatten();
-    let parsed = parsed.expect("the table is a part of the program, and a test reads it");
-    let table: Table =
-        serde_json::from_value(plain(&parsed.root)).expect("the table has the shape that a test checks");
+    let parsed = tree::parse(include_str!("clients.toml"), ConfigFormat::Toml).ok().flatten();
+    let parsed = parsed.expect("the embedded table is valid TOML");
+    let table: ClientTable =
+        serde_json::from_value(to_json(&parsed.root)).expect("the embedded table has the expected shape");
     table.client
 });
 
-/// What an entry is made of.
-struct Facts<'f> {
+/// Values that replace the placeholders of an entry template.
+struct EntryValues<'f> {
     name: &'f str,
     command: &'f str,
     args: &'f [String],
     url: &'f str,
 }
 
-fn fill(template: &Map<String, Value>, facts: &Facts<'_>) -> Value {
+fn fill_template(template: &Map<String, Value>, values: &EntryValues<'_>) -> Value {
     let filled = |value: &Value| match value.as_str() {
-        Some("{name}") => facts.name.into(),
-        Some("{command}") => facts.command.into(),
-        Some("{url}") => facts.url.into(),
-        Some("{args}") => facts.args.into(),
+        Some("{name}") => values.name.into(),
+        Some("{command}") => values.command.into(),
+        Some("{url}") => values.url.into(),
+        Some("{args}") => values.args.into(),
         Some("{words}") => {
-            std::iter::once(facts.command).chain(facts.args.iter().map(String::as_str)).collect()
+            std::iter::once(values.command).chain(values.args.iter().map(String::as_str)).collect()
         }
         Some(_) | None => value.clone(),
     };
     Value::Object(template.iter().map(|(key, value)| (key.clone(), filled(value))).collect())
 }
 
-/// A place of the table on this very machine, if what it begins with is known.
-fn resolve(written: &str, environment: &dyn Fn(&str) -> Option<String>, system: System) -> Option<PathBuf> {
+/// Resolves a path template on this machine, if its first component is known.
+fn resolve_path(
+    written: &str,
+    environment: &dyn Fn(&str) -> Option<String>,
+    platform: Platform,
+) -> Option<PathBuf> {
     let set = |name: &str| environment(name).filter(|value| !value.is_empty());
     let mut parts = written.split(['/', '\\']);
     let first = parts.next()?;
     let mut parts = parts.peekable();
-    let beginning = if first == "~" {
-        let of_user =
-            if system == System::Windows { ["USERPROFILE", "HOME"] } else { ["HOME", "USERPROFILE"] };
-        let configured = (system == System::Linux && parts.peek() == Some(&".config"))
+    let base = if first == "~" {
+        let user_suffixes =
+            if platform == Platform::Windows { ["USERPROFILE", "HOME"] } else { ["HOME", "USERPROFILE"] };
+        let configured = (platform == Platform::Linux && parts.peek() == Some(&".config"))
             .then(|| set("XDG_CONFIG_HOME"))
             .flatten();
         if configured.is_some() {
             parts.next();
         }
-        configured.or_else(|| of_user.into_iter().find_map(set))?
+        configured.or_else(|| user_suffixes.into_iter().find_map(set))?
     } else if let Some(name) = first.strip_prefix('$') {
         set(name)?
     } else if let Some(name) = first.strip_prefix('%') {
@@ -322,7 +332,7 @@ fn resolve(written: &str, environment: &dyn Fn(&str) -> Option<String>, system: 
     } else {
         first.to_owned()
     };
-    let mut path = PathBuf::from(beginning);
+    let mut path = PathBuf::from(base);
     path.extend(parts);
     Some(path)
 }
@@ -347,72 +357,76 @@ mod tests {
     }
 
     #[test]
-    fn no_word_names_two_clients() {
-        let mut words: Vec<&str> = clients().iter().flat_map(Client::words).collect();
-        let n_words = words.len();
-        words.sort_unstable();
-        words.dedup();
-        assert_eq!(words.len(), n_words);
+    fn client_names_are_unique() {
+        let mut names: Vec<&str> = clients().iter().flat_map(KnownClient::names).collect();
+        let n_words = names.len();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), n_words);
     }
 
     #[test]
-    fn every_client_has_a_place_on_every_system() {
+    fn every_client_has_a_path_on_every_platform() {
         for client in clients() {
-            for system in System::ALL {
-                let places = client.places(&environment, Path::new("/src"), system);
-                assert!(!places.is_empty(), "{} {system:?}", client.name());
+            for platform in Platform::ALL {
+                let paths = client.config_paths(&environment, Path::new("/src"), platform);
+                assert!(!paths.is_empty(), "{} {platform:?}", client.name());
             }
         }
     }
 
     #[test]
-    fn places_begin_where_the_system_says() {
-        let places = |name: &str, system| {
-            let places = client(name).unwrap().user_places(&environment, system);
-            places.iter().map(|place| place.display().to_string()).collect::<Vec<_>>().join("\n")
+    fn paths_start_in_the_directories_of_the_platform() {
+        let paths = |name: &str, platform| {
+            let paths = find_client(name).unwrap().user_paths(&environment, platform);
+            paths
+                .iter()
+                .map(|path_template| path_template.display().to_string())
+                .collect::<Vec<_>>()
+                .join("\n")
         };
-        assert_snapshot!(places("claude-desktop", System::Linux), @"
+        assert_snapshot!(paths("claude-desktop", Platform::Linux), @"
         /home/ada/.config/Claude/claude_desktop_config.json
         /home/ada/.config/claude/claude_desktop_config.json
         ");
-        assert_snapshot!(places("claude-desktop", System::MacOs), @"/home/ada/Library/Application Support/Claude/claude_desktop_config.json");
-        assert_snapshot!(places("claude-desktop", System::Windows), @"/users/ada/AppData/Roaming/Claude/claude_desktop_config.json");
-        assert_snapshot!(places("copilot", System::Linux), @"
+        assert_snapshot!(paths("claude-desktop", Platform::MacOs), @"/home/ada/Library/Application Support/Claude/claude_desktop_config.json");
+        assert_snapshot!(paths("claude-desktop", Platform::Windows), @"/users/ada/AppData/Roaming/Claude/claude_desktop_config.json");
+        assert_snapshot!(paths("copilot", Platform::Linux), @"
         /opt/copilot/mcp-config.json
         /home/ada/.copilot/mcp-config.json
         ");
-        assert_snapshot!(places("claude-code", System::Windows), @"/users/ada/.claude.json");
-        assert_snapshot!(places("ai-agent", System::Linux), @"
+        assert_snapshot!(paths("claude-code", Platform::Windows), @"/users/ada/.claude.json");
+        assert_snapshot!(paths("ai-agent", Platform::Linux), @"
         /home/ada/.ai-agent/ai-agent.json
         /etc/ai-agent/ai-agent.json
         ");
     }
 
     #[test]
-    fn the_folder_of_configurations_may_be_elsewhere_on_linux() {
-        let elsewhere = |name: &str| match name {
+    fn xdg_config_home_applies_on_linux() {
+        let with_xdg = |name: &str| match name {
             "XDG_CONFIG_HOME" => Some("/cfg".to_owned()),
             _ => environment(name),
         };
-        let places = |system| client("zed").unwrap().user_places(&elsewhere, system);
-        assert_eq!(places(System::Linux), [Path::new("/cfg/zed/settings.json")]);
-        assert_eq!(places(System::MacOs), [Path::new("/home/ada/.config/zed/settings.json")]);
+        let paths = |platform| find_client("zed").unwrap().user_paths(&with_xdg, platform);
+        assert_eq!(paths(Platform::Linux), [Path::new("/cfg/zed/settings.json")]);
+        assert_eq!(paths(Platform::MacOs), [Path::new("/home/ada/.config/zed/settings.json")]);
     }
 
     #[test]
-    fn a_place_whose_variable_is_not_set_is_none() {
-        let codex = client("codex").unwrap();
-        assert_eq!(codex.user_places(&|_| None, System::Linux), Vec::<PathBuf>::new());
+    fn a_path_with_an_unset_variable_is_omitted() {
+        let codex = find_client("codex").unwrap();
+        assert_eq!(codex.user_paths(&|_| None, Platform::Linux), Vec::<PathBuf>::new());
     }
 
     #[test]
-    fn every_client_writes_a_server_in_its_own_way() {
+    fn every_client_has_its_own_entry_format() {
         let args = ["serve".to_owned(), "--stdio".to_owned()];
         let lines = clients().iter().map(|client| {
             let program = client.entry_for_program("pegboard", "pegboard", &args);
             let url = client.entry_for_url("pegboard", "http://127.0.0.1:7332/mcp");
             let url = url.map_or("-".to_owned(), |url| url.to_string());
-            format!("{} {}: {program} {url}", client.name(), client.way().join("."))
+            format!("{} {}: {program} {url}", client.name(), client.key_path().join("."))
         });
         assert_snapshot!(lines.collect::<Vec<_>>().join("\n"), @r#"
         claude-desktop mcpServers: {"command":"pegboard","args":["serve","--stdio"]} -
@@ -440,14 +454,14 @@ mod tests {
     }
 
     #[test]
-    fn one_client_keeps_servers_of_single_folders() {
-        let way = client("claude-code").unwrap().local_way(Path::new("/src/rocket"));
-        assert_eq!(way.unwrap(), ["projects", "/src/rocket", "mcpServers"]);
-        assert_eq!(client("cursor").unwrap().local_way(Path::new("/src")), None);
+    fn claude_code_keeps_servers_of_single_directories() {
+        let key_path = find_client("claude-code").unwrap().local_key_path(Path::new("/src/rocket"));
+        assert_eq!(key_path.unwrap(), ["projects", "/src/rocket", "mcpServers"]);
+        assert_eq!(find_client("cursor").unwrap().local_key_path(Path::new("/src")), None);
     }
 
     #[test]
-    fn a_file_may_be_known_by_its_place() {
+    fn a_file_is_identified_by_its_path() {
         for (path, name) in [
             ("/home/ada/.codex/config.toml", Some("codex")),
             ("/src/.zed/settings.json", Some("zed")),
@@ -456,15 +470,15 @@ mod tests {
             ("/home/ada/config.toml", None),
             ("/home/ada/settings.json", None),
         ] {
-            assert_eq!(client_at(Path::new(path)).map(Client::name), name, "{path}");
+            assert_eq!(client_for_path(Path::new(path)).map(KnownClient::name), name, "{path}");
         }
     }
 
     #[test]
-    fn a_client_is_found_by_any_word_for_it() {
+    fn a_client_is_found_by_name_or_alias() {
         for (word, name) in [("claude", "claude-desktop"), ("Cursor", "cursor"), ("lm-studio", "lmstudio")] {
-            assert_eq!(client(word).map(Client::name), Some(name));
+            assert_eq!(find_client(word).map(KnownClient::name), Some(name));
         }
-        assert!(client("teapot").is_none());
+        assert!(find_client("teapot").is_none());
     }
 }

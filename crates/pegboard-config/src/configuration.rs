@@ -1,4 +1,4 @@
-//! What a file comes to.
+//! The configuration that results from loading all sources.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -10,143 +10,143 @@ use pegboard_core::model::ModelProviderName;
 use pegboard_core::settings::agent::AgentSettings;
 use pegboard_core::settings::cache::CacheSettings;
 use pegboard_core::settings::gateway::{Expose, GatewaySettings};
-use pegboard_core::settings::mcp::{Secret, Settings, Target};
+use pegboard_core::settings::mcp::{McpTarget, ResolvedMcpServer, Secret};
 use pegboard_core::settings::model::ModelProviderSettings;
 use pegboard_core::settings::openapi::OpenApiSettings;
 use pegboard_core::settings::rest::RestTool;
 use pegboard_core::settings::telemetry::TelemetrySettings;
 use pegboard_core::settings::{RuntimeSettings, ServerSettings, ToolSettings};
 
-use crate::inputs::WantedInput;
-use crate::problem::{Problem, Severity};
-use crate::source::{Source, Text};
+use crate::inputs::MissingInput;
+use crate::problem::{ConfigProblem, Severity};
+use crate::source::{ConfigSource, SourceText};
 use crate::tree::Node;
 
-/// What somebody wrote, with nothing left open: variables are filled in, and names are checked.
+/// A loaded configuration: variables are expanded and names are validated.
 #[derive(Debug, Default)]
 pub struct Configuration {
-    /// What holds for every call.
+    /// Settings of the runtime.
     pub settings: RuntimeSettings,
-    /// How clients see the tools.
+    /// Settings of the gateway: profiles and how tools are exposed.
     pub gateway: GatewaySettings,
-    /// Where answers are kept that may be given again.
+    /// Settings of the response cache.
     pub cache: CacheSettings,
-    /// What is logged, and what is sent to a collector.
+    /// Logging and tracing.
     pub telemetry: TelemetrySettings,
-    /// The toolboxes, in the order of the file.
-    pub toolboxes: IndexMap<ToolboxName, Toolbox>,
-    /// The providers of models, in the order of the file.
-    pub providers: IndexMap<ModelProviderName, ModelProvider>,
-    /// The files it comes from.
-    pub sources: Vec<Source>,
-    /// What is wrong with single servers, tools, chains, agents and providers, which are left out for it, and what is worth
-    /// a warning; in the order of the file, and then of the files that it names.
-    pub problems: Vec<Problem>,
-    /// What nobody should see: what came from variables and files, keys, and the values of `env` and `headers`. The longest
-    /// come first, so that none hides a part of another.
+    /// Toolboxes, in file order.
+    pub toolboxes: IndexMap<ToolboxName, ToolboxConfig>,
+    /// Model providers, in file order.
+    pub providers: IndexMap<ModelProviderName, ModelProviderEntry>,
+    /// Files that the configuration was loaded from.
+    pub sources: Vec<ConfigSource>,
+    /// Errors of single servers, tools, chains, agents and providers, which are left out because of them, and
+    /// warnings; in file order, followed by those of referenced files.
+    pub problems: Vec<ConfigProblem>,
+    /// Values to redact: expanded variables and files, API keys, and the values of `env` and `headers`.
+    /// Sorted by length, longest first, so that no value hides a part of another.
     pub secrets: Vec<Secret>,
-    /// Every file that it depends on, whether it is there or not: its sources, those that `${file:…}` names, and those of
-    /// agents.
+    /// Every file that the configuration depends on, whether it exists or not: sources, `${file:…}`
+    /// references and agent files.
     pub watched: Vec<PathBuf>,
-    /// What it needs and only a person can tell, as far as nobody has.
-    pub wants_inputs: Vec<WantedInput>,
-    /// What all of its sources come to, as they were written; see [`Configuration::origins`].
-    pub effective: Effective,
+    /// Inputs that only a person can provide and that are not set.
+    pub missing_inputs: Vec<MissingInput>,
+    /// The merged sources as written; see [`Configuration::effective_settings`].
+    pub merged: MergedTree,
 }
 
-/// What the sources of a configuration come to, before variables are filled in.
+/// The merged sources of a configuration, before variables are expanded.
 #[derive(Default)]
-pub struct Effective {
+pub struct MergedTree {
     pub(crate) root: Option<Node>,
-    pub(crate) texts: Vec<Text>,
+    pub(crate) texts: Vec<SourceText>,
 }
 
-/// Says nothing of what may be secret.
-impl fmt::Debug for Effective {
+/// Omits the contents, which may include secrets.
+impl fmt::Debug for MergedTree {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Effective").finish_non_exhaustive()
     }
 }
 
-/// Servers, tools, chains and agents that belong together.
+/// A named group of servers, tools, chains and agents.
 #[derive(Debug, Default)]
-pub struct Toolbox {
-    /// What it is for.
+pub struct ToolboxConfig {
+    /// Description of the toolbox.
     pub description: String,
-    /// Whether its tools are listed by themselves or behind the few, where a profile leaves that open.
+    /// Exposure of its tools, unless a profile decides.
     pub expose: Expose,
-    /// Its servers, in the order of the file.
-    pub servers: IndexMap<ServerName, Server>,
-    /// Its tools that are requests to web services, in the order of the file.
+    /// Servers, in file order.
+    pub servers: IndexMap<ServerName, ServerEntry>,
+    /// REST tools, in file order.
     pub rest_tools: IndexMap<ToolName, RestEntry>,
-    /// Its agents, by the names of their tools: those that are named, and those that these name.
+    /// Agents by tool name: those listed and those that they reference.
     pub agents: IndexMap<ToolName, AgentEntry>,
-    /// Its chains, by name. One whose description is wrong is not among them.
+    /// Chains by name. Invalid chains are omitted.
     pub chains: IndexMap<String, ChainSpec>,
 }
 
-/// A server that somebody described.
+/// An entry of `mcpServers` or `openapiSpecs`.
 #[derive(Clone)]
-pub enum Server {
-    /// It can be used, unless it is switched off.
+pub enum ServerEntry {
+    /// A usable MCP server, possibly disabled.
     Mcp {
-        /// How it is reached.
-        connection: Box<Settings>,
-        /// What holds for its tools.
+        /// Connection settings.
+        connection: Box<ResolvedMcpServer>,
+        /// Settings of its tools.
         tools: Box<ServerSettings>,
     },
-    /// A web service with an OpenAPI document, which can be used unless it is switched off.
+    /// A usable web service with an OpenAPI document, possibly disabled.
     OpenApi {
-        /// Where its document is, and what becomes of it.
+        /// Location of the document and how to turn it into tools.
         service: Box<OpenApiSettings>,
-        /// What holds for its tools.
+        /// Settings of its tools.
         tools: Box<ServerSettings>,
     },
-    /// Its description is wrong.
+    /// The entry is invalid.
     Unusable {
-        /// Variables that must be set before it can be used.
+        /// Variables that must be set.
         needs: Vec<String>,
-        /// All that is wrong with it.
-        problems: Vec<Problem>,
+        /// All problems of the entry.
+        problems: Vec<ConfigProblem>,
     },
 }
 
-impl Server {
-    /// Why it cannot be used, in a few words: `needs: GITHUB_TOKEN`. `None` if it can.
-    pub fn obstacle(&self) -> Option<String> {
+impl ServerEntry {
+    /// Returns a short reason if the server is unusable, such as `needs: GITHUB_TOKEN`.
+    pub fn unusable_reason(&self) -> Option<String> {
         match self {
             Self::Mcp { .. } | Self::OpenApi { .. } => None,
-            Self::Unusable { needs, problems } => Some(obstacle(needs, problems)),
+            Self::Unusable { needs, problems } => Some(unusable_reason(needs, problems)),
         }
     }
 }
 
-/// A provider of models that somebody described.
+/// An entry of `providers`.
 #[derive(Clone)]
-pub enum ModelProvider {
-    /// It can be used.
+pub enum ModelProviderEntry {
+    /// The provider is usable.
     Usable(Box<ModelProviderSettings>),
-    /// Its description is wrong.
+    /// The entry is invalid.
     Unusable {
-        /// Variables that must be set before it can be used.
+        /// Variables that must be set.
         needs: Vec<String>,
-        /// All that is wrong with it.
-        problems: Vec<Problem>,
+        /// All problems of the entry.
+        problems: Vec<ConfigProblem>,
     },
 }
 
-impl ModelProvider {
-    /// Why it cannot be used, in a few words: `needs: OPENAI_API_KEY`. `None` if it can.
-    pub fn obstacle(&self) -> Option<String> {
+impl ModelProviderEntry {
+    /// Returns a short reason if the provider is unusable, such as `needs: OPENAI_API_KEY`.
+    pub fn unusable_reason(&self) -> Option<String> {
         match self {
             Self::Usable(_) => None,
-            Self::Unusable { needs, problems } => Some(obstacle(needs, problems)),
+            Self::Unusable { needs, problems } => Some(unusable_reason(needs, problems)),
         }
     }
 }
 
-/// Says what kind it is and nothing that may hold a secret: addresses may.
-impl fmt::Debug for ModelProvider {
+/// Shows the kind only: URLs may contain secrets.
+impl fmt::Debug for ModelProviderEntry {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Usable(settings) => {
@@ -159,55 +159,55 @@ impl fmt::Debug for ModelProvider {
     }
 }
 
-/// A tool that is a request to a web service, as somebody described it.
+/// An entry of `restTools`.
 #[derive(Clone, Debug)]
 pub enum RestEntry {
-    /// It can be used, unless it is switched off.
+    /// The tool is usable, possibly disabled.
     Usable {
-        /// Whether it is used.
+        /// `false` if the tool is disabled.
         is_enabled: bool,
-        /// What is sent.
+        /// Request template.
         request: Box<RestTool>,
-        /// What holds for its calls.
+        /// Settings of the tool's calls.
         settings: Box<ToolSettings>,
     },
-    /// Its description is wrong.
+    /// The entry is invalid.
     Unusable {
-        /// Variables that must be set before it can be used.
+        /// Variables that must be set.
         needs: Vec<String>,
-        /// All that is wrong with it.
-        problems: Vec<Problem>,
+        /// All problems of the entry.
+        problems: Vec<ConfigProblem>,
     },
 }
 
 impl RestEntry {
-    /// Why it cannot be used, in a few words: `needs: API_KEY`. `None` if it can.
-    pub fn obstacle(&self) -> Option<String> {
+    /// Returns a short reason if the tool is unusable, such as `needs: API_KEY`.
+    pub fn unusable_reason(&self) -> Option<String> {
         match self {
             Self::Usable { .. } => None,
-            Self::Unusable { needs, problems } => Some(obstacle(needs, problems)),
+            Self::Unusable { needs, problems } => Some(unusable_reason(needs, problems)),
         }
     }
 }
 
-/// An agent that somebody described in a file of its own.
+/// An agent, described in a file of its own.
 #[derive(Clone, Debug)]
 pub enum AgentEntry {
-    /// It can be used.
+    /// The agent is usable.
     Usable(Box<AgentSettings>),
-    /// Its file is wrong, or one that it needs.
+    /// Its file, or one that it depends on, is invalid.
     Unusable {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// The agents that it names and that cannot be used either.
+        /// Referenced agents that are unusable, too.
         needs: Vec<ToolName>,
-        /// All that is wrong with it.
-        problems: Vec<Problem>,
+        /// All problems of the file.
+        problems: Vec<ConfigProblem>,
     },
 }
 
 impl AgentEntry {
-    /// Where it is, with all links followed.
+    /// Returns the canonical path of the file.
     pub fn path(&self) -> &std::path::Path {
         match self {
             Self::Usable(settings) => &settings.path,
@@ -215,42 +215,43 @@ impl AgentEntry {
         }
     }
 
-    /// Why it cannot be used, in a few words. `None` if it can.
-    pub fn obstacle(&self) -> Option<String> {
+    /// Returns a short reason if the agent is unusable.
+    pub fn unusable_reason(&self) -> Option<String> {
         match self {
             Self::Usable(_) => None,
             Self::Unusable { problems, .. } => {
-                let is_error = |problem: &&Problem| problem.severity == Severity::Error;
-                let told =
-                    |first: &Problem| format!("{}:{}: {}", first.file.display(), first.line, first.message);
-                let first = problems.iter().find(is_error).map(told);
-                Some(first.unwrap_or_else(|| "its file is wrong".to_owned()))
+                let is_error = |problem: &&ConfigProblem| problem.severity == Severity::Error;
+                let reason = |first: &ConfigProblem| {
+                    format!("{}:{}: {}", first.file.display(), first.line, first.message)
+                };
+                let first = problems.iter().find(is_error).map(reason);
+                Some(first.unwrap_or_else(|| "its file is invalid".to_owned()))
             }
         }
     }
 }
 
-/// Why something cannot be used, in a few words.
-fn obstacle(needs: &[String], problems: &[Problem]) -> String {
+/// Returns a short reason from missing variables or the first error.
+fn unusable_reason(needs: &[String], problems: &[ConfigProblem]) -> String {
     if !needs.is_empty() {
         return format!("needs: {}", needs.join(", "));
     }
-    let is_error = |problem: &&Problem| problem.severity == Severity::Error;
-    let told = problems.iter().find(is_error).map(|first| format!("{}: {}", first.path, first.message));
-    told.unwrap_or_else(|| "its description is wrong".to_owned())
+    let is_error = |problem: &&ConfigProblem| problem.severity == Severity::Error;
+    let reason = problems.iter().find(is_error).map(|first| format!("{}: {}", first.path, first.message));
+    reason.unwrap_or_else(|| "its entry is invalid".to_owned())
 }
 
-/// Says what kind it is and nothing that may hold a secret: arguments and addresses may.
-impl fmt::Debug for Server {
+/// Shows the kind only: arguments and URLs may contain secrets.
+impl fmt::Debug for ServerEntry {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Mcp { connection, .. } => {
                 let kind = match connection.target {
-                    Target::Program(_) => "program",
-                    Target::WebSocket(_) => "websocket",
-                    Target::Http(_) => "http",
-                    Target::Sse(_) => "sse",
-                    Target::Embedded => "embedded",
+                    McpTarget::Program(_) => "program",
+                    McpTarget::WebSocket(_) => "websocket",
+                    McpTarget::Http(_) => "http",
+                    McpTarget::Sse(_) => "sse",
+                    McpTarget::Embedded => "embedded",
                 };
                 f.debug_struct("Mcp")
                     .field("kind", &kind)

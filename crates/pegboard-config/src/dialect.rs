@@ -1,19 +1,19 @@
-//! Whose words a file uses, and what they mean. Each dialect has a file of its own.
+//! Configuration dialects of MCP clients and gateways, and their translation to the native format. Each
+//! dialect has a module of its own.
 
 use std::path::Path;
 
-use crate::path::Path as Way;
-use crate::read::{Reader, Strictness};
+use crate::path::KeyPath;
+use crate::read::{ConfigReader, KeyStrictness};
 use crate::tree::{Node, Span};
 
+mod agentgateway;
 mod agents;
-mod catalogue;
+mod client_file;
+mod docker_catalogue;
 mod environment;
-mod file;
-mod foreign;
-mod gateway;
-mod hub;
-mod made;
+mod field_rules;
+mod mcphub;
 pub(crate) mod native;
 mod openapi;
 mod providers;
@@ -21,37 +21,38 @@ mod recognise;
 mod registry;
 mod rest;
 mod server;
-mod single;
-mod syntax;
-mod words;
+mod single_entity;
+mod synthetic;
+mod translate;
+mod variable_syntax;
 mod workbench;
 
-pub(crate) use file::plain_name;
+pub(crate) use client_file::sanitize_name;
 pub(crate) use native::{root_names, toolbox_names};
-pub(crate) use single::{agent, is_agent};
+pub(crate) use single_entity::{agent_root, is_agent};
 
-/// Whose words a file uses.
+/// The configuration dialect of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Dialect {
-    /// Our own.
+pub enum ConfigDialect {
+    /// The native format of Pegboard.
     Native,
-    /// That of a workbench: toolboxes, each with a description and servers.
+    /// Toolboxes, each with a description and servers.
     Workbench,
-    /// `mcpServers`, as most clients have it, and we.
+    /// `mcpServers`, used by most clients and by the native format.
     McpServers,
-    /// Servers by their names, and nothing around them.
+    /// Servers by name at the root of the file.
     Bare,
-    /// The settings of Claude Code, with servers for all folders and for single ones.
+    /// Claude Code's settings, with global and per-directory servers.
     ClaudeCode,
-    /// `mcpServers` of Cline or Roo Code, which count in seconds.
+    /// `mcpServers` of Cline or Roo Code, with timeouts in seconds.
     Cline,
-    /// The settings of Gemini CLI or of Qwen Code.
+    /// Settings of Gemini CLI or Qwen Code.
     Gemini,
     /// `mcpServers` of mcphub.
     McpHub,
-    /// `mcpServers` beside the `mcpProxy` of another proxy.
+    /// `mcpServers` beside the `mcpProxy` section of mcp-proxy.
     McpProxy,
-    /// `mcpServers` as a list, as Continue has it.
+    /// `mcpServers` as a list, used by Continue.
     Continue,
     /// `servers` and `inputs` of VS Code.
     VsCode,
@@ -67,31 +68,31 @@ pub enum Dialect {
     Goose,
     /// Targets of agentgateway.
     AgentGateway,
-    /// One server as a registry describes it.
+    /// A single server of the MCP registry.
     Registry,
-    /// One server in Python, as fastmcp describes it.
+    /// A single Python server, described by fastmcp.
     FastMcp,
-    /// A catalogue of servers in containers, as Docker has it.
+    /// Docker's catalogue of servers in containers.
     DockerCatalog,
-    /// The description of a web service.
+    /// An OpenAPI document.
     OpenApi,
-    /// An agent, which is its prompt and a header before it.
+    /// An agent file: a header and a prompt.
     Agent,
-    /// One chain.
+    /// A single chain.
     Chain,
 }
 
-/// What is known about a file beside what is in it.
+/// Facts about a file beside its contents.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Place<'p> {
-    /// Where it is.
+pub(crate) struct FileContext<'p> {
+    /// Path of the file.
     pub(crate) path: &'p Path,
-    /// The folder that it is read for, if it is read for one.
+    /// Directory that the file is read for, if any.
     pub(crate) project: Option<&'p Path>,
 }
 
-impl Dialect {
-    /// Every dialect.
+impl ConfigDialect {
+    /// All dialects.
     pub const ALL: [Self; 23] = [
         Self::Native,
         Self::Workbench,
@@ -118,21 +119,21 @@ impl Dialect {
         Self::Chain,
     ];
 
-    /// The dialect of a file: by what is in it, and by its name only where that leaves it open.
+    /// Detects the dialect by the file's contents, and by its name only where the contents are ambiguous.
     pub(crate) fn of(path: &Path, root: &Node) -> Self {
-        if is_ours(path, root) {
+        if is_native(path, root) {
             Self::Native
-        } else if is_named(path, "workbench") || workbench::is_one(root) {
+        } else if has_name_prefix(path, "workbench") || workbench::is_workbench(root) {
             Self::Workbench
         } else if root.get("toolboxes").is_some() {
             Self::Native
         } else {
             let known = recognise::recognise(path, root);
-            known.or_else(|| recognise::by_place(path)).unwrap_or(Self::Native)
+            known.or_else(|| recognise::by_path(path)).unwrap_or(Self::Native)
         }
     }
 
-    /// What it is called.
+    /// Display name.
     pub fn title(self) -> &'static str {
         match self {
             Self::Native => "pegboard",
@@ -161,103 +162,120 @@ impl Dialect {
         }
     }
 
-    /// What its root is called in messages.
-    pub(crate) fn label(self) -> Way {
-        if self == Self::Workbench { Way::default().key("config") } else { Way::default() }
+    /// Label of the root in messages.
+    pub(crate) fn root_label(self) -> KeyPath {
+        if self == Self::Workbench { KeyPath::default().key("config") } else { KeyPath::default() }
     }
 
-    /// What becomes of a key that nobody knows in a file of it. What only we read is ours, whatever it is called.
-    pub(crate) fn strictness(self, path: &Path, root: &Node) -> Strictness {
-        if self == Self::Chain || is_ours(path, root) { Strictness::Strict } else { Strictness::Lenient }
+    /// Returns the handling of unknown keys in a file of this dialect. Formats that only Pegboard reads are
+    /// strict, whatever the file is called.
+    pub(crate) fn strictness(self, path: &Path, root: &Node) -> KeyStrictness {
+        if self == Self::Chain || is_native(path, root) {
+            KeyStrictness::Strict
+        } else {
+            KeyStrictness::Lenient
+        }
     }
 
-    /// Whether its words are others than ours.
+    /// Returns `true` if the keys of this dialect are translated.
     pub(crate) fn is_translated(self) -> bool {
         !matches!(self, Self::Native | Self::Workbench)
     }
 
-    /// The same in our own words. Every value keeps its place.
-    pub(crate) fn translate(self, root: Node, place: &Place<'_>, remarks: &mut Remarks) -> Node {
-        let words = words::words(self);
-        match (self, &words) {
+    /// Translates a tree to the native format. Every value keeps its span.
+    pub(crate) fn translate(self, root: Node, file: &FileContext<'_>, notes: &mut TranslationNotes) -> Node {
+        let rules = field_rules::rules_for(self);
+        match (self, &rules) {
             (Self::Native, _) => root,
-            (Self::Workbench, _) => workbench::translate(root, remarks),
-            (Self::FastMcp, _) => single::translate_fastmcp(&root, place.path, remarks),
-            (Self::OpenApi, _) => single::translate_openapi(&root, place.path),
-            (Self::Chain, _) => single::translate_chain(root, place.path),
-            (Self::Registry, _) => registry::translate(&root, remarks),
-            (Self::AgentGateway, Some(words)) => gateway::translate(words, &root, remarks),
-            (Self::DockerCatalog, Some(words)) => catalogue::translate(words, &root, remarks),
-            (_, Some(words)) => file::translate(self, words, &root, place, remarks),
+            (Self::Workbench, _) => workbench::translate(root, notes),
+            (Self::FastMcp, _) => single_entity::translate_fastmcp(&root, file.path, notes),
+            (Self::OpenApi, _) => single_entity::translate_openapi(&root, file.path),
+            (Self::Chain, _) => single_entity::translate_chain(root, file.path),
+            (Self::Registry, _) => registry::translate(&root, notes),
+            (Self::AgentGateway, Some(rules)) => agentgateway::translate(rules, &root, notes),
+            (Self::DockerCatalog, Some(rules)) => docker_catalogue::translate(rules, &root, notes),
+            (_, Some(rules)) => client_file::translate(self, rules, &root, file, notes),
             (_, None) => root,
         }
     }
 }
 
-/// Whether a file says that it is ours, by its name or in its first words.
-fn is_ours(path: &Path, root: &Node) -> bool {
-    is_named(path, "pegboard") || root.get("pegboard").is_some()
+/// Returns `true` if the file is marked as native by its name or by a `pegboard` key.
+fn is_native(path: &Path, root: &Node) -> bool {
+    has_name_prefix(path, "pegboard") || root.get("pegboard").is_some()
 }
 
-fn is_named(path: &Path, beginning: &str) -> bool {
+fn has_name_prefix(path: &Path, beginning: &str) -> bool {
     let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default().to_lowercase();
     name.strip_prefix(beginning).is_some_and(|rest| rest.starts_with(['.', '-']))
 }
 
-/// What is worth saying about a file before anything of it is read, in the order in which it was found.
+/// Errors and warnings found during translation, in the order of discovery.
 #[derive(Default)]
-pub(crate) struct Remarks(Vec<Remark>);
+pub(crate) struct TranslationNotes(Vec<TranslationNote>);
 
-/// One thing that is worth saying.
-pub(crate) struct Remark {
-    pub(crate) kind: RemarkKind,
+/// An error or a warning found during translation.
+pub(crate) struct TranslationNote {
+    pub(crate) kind: NoteKind,
     pub(crate) span: Span,
-    /// The way to what it is about.
-    pub(crate) way: Way,
+    /// Path of the affected value.
+    pub(crate) key_path: KeyPath,
 }
 
-/// What is said.
-pub(crate) enum RemarkKind {
-    /// Something for which nothing of the configuration can be used.
+/// The kind of a translation note.
+pub(crate) enum NoteKind {
+    /// An error that makes the whole configuration unusable.
     Error { message: String, help: Option<String> },
-    /// Something that changes nothing.
+    /// A warning without effect.
     Warning { message: String, help: Option<String> },
-    /// A key that nobody knows, and those that may stand there.
+    /// An unknown key, with the keys that are valid there.
     Unknown { key: String, known: Vec<String> },
 }
 
-impl Remarks {
-    /// Says what nothing of the configuration can be used for.
-    pub(crate) fn error(&mut self, span: Span, way: &Way, message: impl Into<String>, help: Option<String>) {
-        let kind = RemarkKind::Error { message: message.into(), help };
-        self.0.push(Remark { kind, span, way: way.clone() });
+impl TranslationNotes {
+    /// Adds an error that makes the whole configuration unusable.
+    pub(crate) fn error(
+        &mut self,
+        span: Span,
+        key_path: &KeyPath,
+        message: impl Into<String>,
+        help: Option<String>,
+    ) {
+        let kind = NoteKind::Error { message: message.into(), help };
+        self.0.push(TranslationNote { kind, span, key_path: key_path.clone() });
     }
 
-    /// Says what changes nothing.
-    pub(crate) fn warn(&mut self, span: Span, way: &Way, message: impl Into<String>, help: Option<String>) {
-        let kind = RemarkKind::Warning { message: message.into(), help };
-        self.0.push(Remark { kind, span, way: way.clone() });
+    /// Adds a warning.
+    pub(crate) fn warn(
+        &mut self,
+        span: Span,
+        key_path: &KeyPath,
+        message: impl Into<String>,
+        help: Option<String>,
+    ) {
+        let kind = NoteKind::Warning { message: message.into(), help };
+        self.0.push(TranslationNote { kind, span, key_path: key_path.clone() });
     }
 
-    /// Says of a key that nobody knows it.
-    pub(crate) fn unknown(&mut self, key: &str, span: Span, way: &Way, known: &[&str]) {
+    /// Adds an unknown key.
+    pub(crate) fn unknown(&mut self, key: &str, span: Span, key_path: &KeyPath, known: &[&str]) {
         let known = known.iter().map(|&name| name.to_owned()).collect();
-        self.0.push(Remark {
-            kind: RemarkKind::Unknown { key: key.to_owned(), known },
+        self.0.push(TranslationNote {
+            kind: NoteKind::Unknown { key: key.to_owned(), known },
             span,
-            way: way.clone(),
+            key_path: key_path.clone(),
         });
     }
 
-    /// Hands all of it to whoever reads on.
-    pub(crate) fn tell(self, reader: &mut Reader<'_>) {
-        for Remark { kind, span, way } in self.0 {
+    /// Reports all notes to the reader.
+    pub(crate) fn report_to(self, reader: &mut ConfigReader<'_>) {
+        for TranslationNote { kind, span, key_path } in self.0 {
             match kind {
-                RemarkKind::Error { message, help } => reader.error(span, &way, message, help),
-                RemarkKind::Warning { message, help } => reader.warn(span, &way, message, help),
-                RemarkKind::Unknown { key, known } => {
+                NoteKind::Error { message, help } => reader.error(span, &key_path, message, help),
+                NoteKind::Warning { message, help } => reader.warn(span, &key_path, message, help),
+                NoteKind::Unknown { key, known } => {
                     let known: Vec<&str> = known.iter().map(String::as_str).collect();
-                    reader.unknown_key(&key, span, &way, &known);
+                    reader.unknown_key(&key, span, &key_path, &known);
                 }
             }
         }

@@ -1,148 +1,154 @@
-//! Changing what somebody wrote, without touching what is around it.
+//! Edits configuration files in place and preserves everything else.
 //!
-//! A [`Document`] is a text and what it means. A change is made in the text, at the places that it is about: comments,
-//! the order of keys, how lines are indented and end, and everything else stay as they are. Afterwards the text is read
-//! again, and if it does not mean exactly what it should, the change is refused and nothing is changed.
+//! A [`ConfigDocument`] is a text and its parsed value. An edit changes only the affected places of the text:
+//! comments, key order, indentation and line endings are preserved. The result is parsed again, and if its
+//! value is not exactly the expected one, the edit is rejected and nothing changes.
 
 use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value};
 
 use crate::error::ConfigurationError;
-use crate::path::{Path as Places, Step};
-use crate::plain::plain;
-use crate::problem::{Problem, Severity};
-use crate::source::{Format, Text};
-use crate::tree::{self, Parsed, Span, Value as Meaning};
+use crate::path::{KeyPath, KeySegment};
+use crate::problem::{ConfigProblem, Severity};
+use crate::source::{ConfigFormat, SourceText};
+use crate::to_json::to_json;
+use crate::tree::{self, ParsedTree, Span, Value as NodeValue};
 
+mod atomic_write;
+mod cst;
+mod cst_edit;
 mod diff;
-mod file;
 mod flow;
 mod json;
-mod page;
-mod piece;
 mod print;
+mod text;
 mod toml;
-mod walk;
 mod yaml;
 
+pub use atomic_write::{WriteError, resolve_links, write};
 pub use diff::diff;
-pub use file::{WriteError, followed, write};
 
-use page::{Page, Splice, apply};
-use piece::Piece;
-use walk::{Obstacle, at};
+use cst::CstNode;
+use cst_edit::{EditConflict, value_at};
+use text::{EditText, Splice, apply};
 
-/// The mark that some editors put first in a file.
-const MARK: char = '\u{feff}';
+/// Byte order mark, which some editors write first.
+const BYTE_ORDER_MARK: char = '\u{feff}';
 
-/// The way from the whole to a value in it.
+/// The path from the root of a document to a value.
 ///
 /// ```
-/// use pegboard_config::edit::Way;
+/// use pegboard_config::edit::EditPath;
 ///
-/// let way = Way::to(["mcpServers", "github"]).key("args").index(0);
-/// assert_eq!(way.to_string(), "mcpServers.github.args[0]");
+/// let path = EditPath::from_keys(["mcpServers", "github"]).key("args").index(0);
+/// assert_eq!(path.to_string(), "mcpServers.github.args[0]");
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Way(Vec<Turn>);
+pub struct EditPath(Vec<EditSegment>);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Turn {
+enum EditSegment {
     Key(String),
     Index(usize),
     Named(String),
 }
 
-impl Way {
-    /// The way along some keys.
-    pub fn to<'k>(keys: impl IntoIterator<Item = &'k str>) -> Self {
-        Self(keys.into_iter().map(|key| Turn::Key(key.to_owned())).collect())
+impl EditPath {
+    /// Creates a path from keys.
+    pub fn from_keys<'k>(keys: impl IntoIterator<Item = &'k str>) -> Self {
+        Self(keys.into_iter().map(|key| EditSegment::Key(key.to_owned())).collect())
     }
 
-    /// The way along some steps.
-    pub(crate) fn along(steps: &[Step]) -> Self {
-        let turn = |step: &Step| match step {
-            Step::Key(key) => Turn::Key(key.clone()),
-            Step::Index(index) => Turn::Index(*index),
+    /// Creates a path from segments.
+    pub(crate) fn from_segments(segments: &[KeySegment]) -> Self {
+        let segment = |segment: &KeySegment| match segment {
+            KeySegment::Key(key) => EditSegment::Key(key.clone()),
+            KeySegment::Index(index) => EditSegment::Index(*index),
         };
-        Self(steps.iter().map(turn).collect())
+        Self(segments.iter().map(segment).collect())
     }
 
-    /// Whether it begins with these keys, and leads further.
+    /// Returns `true` if the path starts with these keys and is longer.
     pub fn is_below(&self, keys: &[String]) -> bool {
-        let begins = self.0.iter().zip(keys).all(|(turn, key)| matches!(turn, Turn::Key(own) if own == key));
+        let begins = self
+            .0
+            .iter()
+            .zip(keys)
+            .all(|(segment, key)| matches!(segment, EditSegment::Key(own) if own == key));
         self.0.len() > keys.len() && begins
     }
 
-    /// On to the value under a key.
+    /// Extends the path by a key.
     #[must_use]
     pub fn key(mut self, key: &str) -> Self {
-        self.0.push(Turn::Key(key.to_owned()));
+        self.0.push(EditSegment::Key(key.to_owned()));
         self
     }
 
-    /// On to a value of a list, from 0; one more than there are is behind the last.
+    /// Extends the path by a list index from 0; the length of the list denotes a new item.
     #[must_use]
     pub fn index(mut self, index: usize) -> Self {
-        self.0.push(Turn::Index(index));
+        self.0.push(EditSegment::Index(index));
         self
     }
 
-    /// On to the object in a list that has this `name`; behind the last if none has it.
+    /// Extends the path by the list item with this `name`, or a new item if there is none.
     #[must_use]
     pub fn named(mut self, name: &str) -> Self {
-        self.0.push(Turn::Named(name.to_owned()));
+        self.0.push(EditSegment::Named(name.to_owned()));
         self
     }
 
-    /// The steps in a value, in which every object of a list has a place.
-    fn steps(&self, root: &Value) -> Vec<Step> {
-        let mut steps = Vec::new();
-        for turn in &self.0 {
-            let step = match turn {
-                Turn::Key(key) => Step::Key(key.clone()),
-                Turn::Index(index) => Step::Index(*index),
-                Turn::Named(name) => {
-                    let items =
-                        at(root, &steps).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+    /// Resolves the path to keys and indexes in a value.
+    fn segments(&self, root: &Value) -> Vec<KeySegment> {
+        let mut segments = Vec::new();
+        for segment in &self.0 {
+            let segment = match segment {
+                EditSegment::Key(key) => KeySegment::Key(key.clone()),
+                EditSegment::Index(index) => KeySegment::Index(*index),
+                EditSegment::Named(name) => {
+                    let items = value_at(root, &segments)
+                        .and_then(Value::as_array)
+                        .map(Vec::as_slice)
+                        .unwrap_or_default();
                     let has_name = |item: &Value| item.get("name").and_then(Value::as_str) == Some(name);
-                    Step::Index(items.iter().position(has_name).unwrap_or(items.len()))
+                    KeySegment::Index(items.iter().position(has_name).unwrap_or(items.len()))
                 }
             };
-            steps.push(step);
+            segments.push(segment);
         }
-        steps
+        segments
     }
 }
 
-impl std::fmt::Display for Way {
+impl std::fmt::Display for EditPath {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let step = |turn: &Turn| match turn {
-            Turn::Key(key) | Turn::Named(key) => Step::Key(key.clone()),
-            Turn::Index(index) => Step::Index(*index),
+        let segment = |segment: &EditSegment| match segment {
+            EditSegment::Key(key) | EditSegment::Named(key) => KeySegment::Key(key.clone()),
+            EditSegment::Index(index) => KeySegment::Index(*index),
         };
-        let steps: Vec<Step> = self.0.iter().map(step).collect();
-        Places::default().then(&steps).fmt(f)
+        let segments: Vec<KeySegment> = self.0.iter().map(segment).collect();
+        KeyPath::default().extended(&segments).fmt(f)
     }
 }
 
-/// Why a text was not changed.
+/// Error of an edit.
 #[derive(Debug, thiserror::Error)]
 pub enum EditError {
-    /// It cannot be done without touching more than what was asked for.
+    /// The edit is impossible without changing more than requested.
     #[error("{}", .0.render())]
-    Unsafe(Box<Problem>),
+    Unsafe(Box<ConfigProblem>),
 }
 
-/// A text that somebody wrote, and that can be changed in places.
+/// The text of a configuration file, which can be edited in place.
 ///
 /// ```
-/// use pegboard_config::edit::{Document, Way};
+/// use pegboard_config::edit::{ConfigDocument, EditPath};
 ///
 /// let text = "# Mine\nmcpServers:\n  files: {command: my-server} # the old one\n";
-/// let mut document = Document::new("pegboard.yaml".as_ref(), text.to_owned())?;
-/// document.set(&Way::to(["mcpServers", "github", "url"]), &"https://example.com/mcp".into())?;
+/// let mut document = ConfigDocument::new("pegboard.yaml".as_ref(), text.to_owned())?;
+/// document.set(&EditPath::from_keys(["mcpServers", "github", "url"]), &"https://example.com/mcp".into())?;
 /// assert_eq!(
 ///     document.text(),
 ///     "# Mine\nmcpServers:\n  files: {command: my-server} # the old one\n  github:\n    url: https://example.com/mcp\n",
@@ -150,145 +156,154 @@ pub enum EditError {
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Debug)]
-pub struct Document {
+pub struct ConfigDocument {
     path: PathBuf,
-    format: Format,
-    has_mark: bool,
+    format: ConfigFormat,
+    has_bom: bool,
     body: String,
     value: Value,
-    /// A key that is there twice, so that nobody knows which is meant.
-    twin: Option<Span>,
+    /// Span of a duplicate key, which makes edits ambiguous.
+    duplicate: Option<Span>,
 }
 
-impl Document {
+impl ConfigDocument {
     /// Reads a file.
     pub fn read(path: &Path) -> Result<Self, ConfigurationError> {
-        Self::new(path, Text::read_body(path)?)
+        Self::new(path, SourceText::read_body(path)?)
     }
 
-    /// Takes a text as what is in a file of this name. Nothing is read.
+    /// Parses a text as the contents of a file with this name. Nothing is read from disk.
     pub fn new(path: &Path, text: String) -> Result<Self, ConfigurationError> {
-        let has_mark = text.starts_with(MARK);
-        let text = Text::new(path, text);
-        let format = Format::of(&text.path, &text.body);
+        let has_bom = text.starts_with(BYTE_ORDER_MARK);
+        let text = SourceText::new(path, text);
+        let format = ConfigFormat::of(&text.path, &text.body);
         let parsed = tree::parse(&text.body, format).map_err(|error| {
-            let place = (error.span, String::new());
-            let problem = text.problem(Severity::Error, place, error.message, error.help);
+            let span_at = (error.span, String::new());
+            let problem = text.problem(Severity::Error, span_at, error.message, error.help);
             ConfigurationError::Invalid { problems: vec![problem] }
         })?;
-        let twin = parsed.as_ref().and_then(|parsed| Some(parsed.twins.first()?.span));
-        let value = meaning(parsed.as_ref());
-        Ok(Self { path: text.path, format, has_mark, body: text.body, value, twin })
+        let duplicate = parsed.as_ref().and_then(|parsed| Some(parsed.duplicates.first()?.span));
+        let value = to_json_value(parsed.as_ref());
+        Ok(Self { path: text.path, format, has_bom, body: text.body, value, duplicate })
     }
 
-    /// The text as it is now.
+    /// Returns the current text.
     pub fn text(&self) -> String {
-        let mark = if self.has_mark { MARK.to_string() } else { String::new() };
+        let mark = if self.has_bom { BYTE_ORDER_MARK.to_string() } else { String::new() };
         mark + &self.body
     }
 
-    /// The notation it is written in.
-    pub fn format(&self) -> Format {
+    /// Format of the text.
+    pub fn format(&self) -> ConfigFormat {
         self.format
     }
 
-    /// What the text means.
+    /// Parsed value of the text.
     pub fn value(&self) -> &Value {
         &self.value
     }
 
-    /// The value at the end of a way.
-    pub fn get(&self, way: &Way) -> Option<&Value> {
-        at(&self.value, &way.steps(&self.value))
+    /// Returns the value at a path.
+    pub fn get(&self, key_path: &EditPath) -> Option<&Value> {
+        value_at(&self.value, &key_path.segments(&self.value))
     }
 
-    /// Puts a value at the end of a way, in place of the one that is there, and with all objects that are missing on it.
-    pub fn set(&mut self, way: &Way, value: &Value) -> Result<(), EditError> {
-        let steps = way.steps(&self.value);
-        if at(&self.value, &steps) == Some(value) {
+    /// Sets the value at a path. Replaces the existing value and creates missing objects.
+    pub fn set(&mut self, key_path: &EditPath, value: &Value) -> Result<(), EditError> {
+        let segments = key_path.segments(&self.value);
+        if value_at(&self.value, &segments) == Some(value) {
             return Ok(());
         }
         let mut expected = self.value.clone();
-        if !put(&mut expected, &steps, value) {
-            return Err(self.refused(way, Obstacle::new(self.place(&steps), "an object is needed here")));
+        if !set_at(&mut expected, &segments, value) {
+            return Err(self
+                .conflict(key_path, EditConflict::new(self.span_at(&segments), "expected an object here")));
         }
-        let splices = self.put(&steps, value).map_err(|obstacle| self.refused(way, obstacle))?;
-        self.change(way, splices, &expected)
+        let splices = self.set_at(&segments, value).map_err(|obstacle| self.conflict(key_path, obstacle))?;
+        self.apply_splices(key_path, splices, &expected)
     }
 
-    /// Puts a value behind the last of the list at the end of a way, which is made if it is not there.
-    pub fn append(&mut self, way: &Way, value: &Value) -> Result<(), EditError> {
-        let n_items = self.get(way).and_then(Value::as_array).map_or(0, Vec::len);
-        self.set(&way.clone().index(n_items), value)
+    /// Appends a value to the list at a path, which is created if it does not exist.
+    pub fn append(&mut self, key_path: &EditPath, value: &Value) -> Result<(), EditError> {
+        let n_items = self.get(key_path).and_then(Value::as_array).map_or(0, Vec::len);
+        self.set(&key_path.clone().index(n_items), value)
     }
 
-    /// Takes away what is at the end of a way. Gives back what was there.
-    pub fn remove(&mut self, way: &Way) -> Result<Option<Value>, EditError> {
-        let steps = way.steps(&self.value);
-        let Some(removed) = at(&self.value, &steps).cloned() else { return Ok(None) };
+    /// Removes the value at a path and returns it.
+    pub fn remove(&mut self, key_path: &EditPath) -> Result<Option<Value>, EditError> {
+        let segments = key_path.segments(&self.value);
+        let Some(removed) = value_at(&self.value, &segments).cloned() else { return Ok(None) };
         let mut expected = self.value.clone();
-        take(&mut expected, &steps);
+        remove_at(&mut expected, &segments);
         let splices = match self.format {
-            Format::Toml => toml::remove(self.page(), &steps),
-            Format::Json | Format::Yaml => match self.root() {
-                Some(root) => walk::remove(self.page(), &root, &steps),
+            ConfigFormat::Toml => toml::remove(self.edit_text(), &segments),
+            ConfigFormat::Json | ConfigFormat::Yaml => match self.root() {
+                Some(root) => cst_edit::remove(self.edit_text(), &root, &segments),
                 None => Ok(Vec::new()),
             },
         };
-        let splices = splices.map_err(|obstacle| self.refused(way, obstacle))?;
-        self.change(way, splices, &expected)?;
+        let splices = splices.map_err(|obstacle| self.conflict(key_path, obstacle))?;
+        self.apply_splices(key_path, splices, &expected)?;
         Ok(Some(removed))
     }
 
-    fn page(&self) -> Page<'_> {
-        Page { text: &self.body, format: self.format }
+    fn edit_text(&self) -> EditText<'_> {
+        EditText { text: &self.body, format: self.format }
     }
 
-    /// What the text is made of, where a tree says all of it.
-    fn root(&self) -> Option<Piece> {
+    /// Returns the concrete syntax tree, for formats that have one.
+    fn root(&self) -> Option<CstNode> {
         match self.format {
-            Format::Json => Some(Piece::of_json(&tree::parse(&self.body, self.format).ok()??.root)),
-            Format::Yaml => yaml::pieces(&self.body),
-            Format::Toml => None,
+            ConfigFormat::Json => Some(CstNode::of_json(&tree::parse(&self.body, self.format).ok()??.root)),
+            ConfigFormat::Yaml => yaml::parse_cst(&self.body),
+            ConfigFormat::Toml => None,
         }
     }
 
-    fn put(&self, steps: &[Step], value: &Value) -> Result<Vec<Splice>, Obstacle> {
-        let page = self.page();
+    fn set_at(&self, segments: &[KeySegment], value: &Value) -> Result<Vec<Splice>, EditConflict> {
+        let edit_text = self.edit_text();
         match (self.format, self.root()) {
-            (Format::Toml, _) => toml::put(page, steps, (&self.value, value)),
-            (Format::Json | Format::Yaml, Some(root)) if !self.is_empty() => {
-                walk::put(page, &root, steps, (&self.value, value))
+            (ConfigFormat::Toml, _) => toml::put(edit_text, segments, (&self.value, value)),
+            (ConfigFormat::Json | ConfigFormat::Yaml, Some(root)) if !self.is_empty() => {
+                cst_edit::put(edit_text, &root, segments, (&self.value, value))
             }
-            (Format::Yaml, _) => Ok(vec![yaml::begin(page, &walk::wrapped(steps, value))]),
-            (Format::Json, _) => {
-                let whole = walk::wrapped(steps, value);
-                let layout = print::Layout::lines(page, "");
-                let is_line = page.text.is_empty() || page.text.ends_with('\n');
-                let before = if is_line { "" } else { page.newline() };
-                let text = format!("{before}{}{}", json::value(&whole, &layout), page.newline());
-                Ok(vec![Splice::insert(page.text.len(), text)])
+            (ConfigFormat::Yaml, _) => {
+                Ok(vec![yaml::first_value(edit_text, &cst_edit::nest(segments, value))])
+            }
+            (ConfigFormat::Json, _) => {
+                let whole = cst_edit::nest(segments, value);
+                let layout = print::PrintLayout::lines(edit_text, "");
+                let is_line = edit_text.text.is_empty() || edit_text.text.ends_with('\n');
+                let before = if is_line { "" } else { edit_text.newline() };
+                let text = format!("{before}{}{}", json::value(&whole, &layout), edit_text.newline());
+                Ok(vec![Splice::insert(edit_text.text.len(), text)])
             }
         }
     }
 
-    /// Whether there is nothing in the text but comments.
+    /// Returns `true` if the text holds nothing but comments.
     fn is_empty(&self) -> bool {
         matches!(tree::parse(&self.body, self.format), Ok(None))
     }
 
-    /// Makes a change, if what comes of it is what was asked for.
-    fn change(&mut self, way: &Way, splices: Vec<Splice>, expected: &Value) -> Result<(), EditError> {
+    /// Applies an edit if the result has the expected value.
+    fn apply_splices(
+        &mut self,
+        key_path: &EditPath,
+        splices: Vec<Splice>,
+        expected: &Value,
+    ) -> Result<(), EditError> {
         let span = splices.first().map_or(Span::default(), |splice| splice.span);
-        if let Some(twin) = self.twin {
-            let message = "this key is there twice, and one of the two must go first";
-            return Err(self.refused(way, Obstacle::new(twin, message)));
+        if let Some(duplicate) = self.duplicate {
+            let message = "duplicate key: remove one of the two first";
+            return Err(self.conflict(key_path, EditConflict::new(duplicate, message)));
         }
         let body = apply(&self.body, splices);
-        let changed = tree::parse(&body, self.format).ok().map(|parsed| meaning(parsed.as_ref()));
+        let changed = tree::parse(&body, self.format).ok().map(|parsed| to_json_value(parsed.as_ref()));
         let is_right = |changed: &Value| {
             changed == expected
-                || (self.format == Format::Toml && without_empty(changed) == without_empty(expected))
+                || (self.format == ConfigFormat::Toml
+                    && without_empty_objects(changed) == without_empty_objects(expected))
         };
         match changed.filter(is_right) {
             Some(changed) => {
@@ -297,20 +312,19 @@ impl Document {
                 Ok(())
             }
             None => {
-                Err(self
-                    .refused(way, Obstacle::new(span, "a change here would change more than was asked for")))
+                Err(self.conflict(key_path, EditConflict::new(span, "this edit would change other values")))
             }
         }
     }
 
-    /// Where what is at the end of a way is written, or the last that is on it.
-    fn place(&self, steps: &[Step]) -> Span {
+    /// Returns the span of the value at a path, or of its closest existing ancestor.
+    fn span_at(&self, segments: &[KeySegment]) -> Span {
         let Ok(Some(parsed)) = tree::parse(&self.body, self.format) else { return Span::default() };
         let mut node = &parsed.root;
-        for step in steps {
-            let next = match (step, &node.value) {
-                (Step::Key(key), _) => node.get(key),
-                (Step::Index(index), Meaning::List(items)) => items.get(*index),
+        for segment in segments {
+            let next = match (segment, &node.value) {
+                (KeySegment::Key(key), _) => node.get(key),
+                (KeySegment::Index(index), NodeValue::List(items)) => items.get(*index),
                 _ => None,
             };
             let Some(next) = next else { break };
@@ -319,79 +333,79 @@ impl Document {
         node.span
     }
 
-    fn refused(&self, way: &Way, obstacle: Obstacle) -> EditError {
-        let mut text = Text::new(&self.path, self.body.clone());
+    fn conflict(&self, key_path: &EditPath, obstacle: EditConflict) -> EditError {
+        let mut text = SourceText::new(&self.path, self.body.clone());
         if let Ok(Some(parsed)) = tree::parse(&self.body, self.format) {
-            text.veil(&parsed.root);
+            text.redact(&parsed.root);
         }
-        let help = format!("the file was not changed; change {way} in it by hand");
-        let place = (obstacle.span, way.to_string());
-        EditError::Unsafe(Box::new(text.problem(Severity::Error, place, obstacle.message, Some(help))))
+        let help = format!("the file was not changed; edit {key_path} by hand");
+        let span_at = (obstacle.span, key_path.to_string());
+        EditError::Unsafe(Box::new(text.problem(Severity::Error, span_at, obstacle.message, Some(help))))
     }
 }
 
-/// What a tree means, without its places.
-fn meaning(parsed: Option<&Parsed>) -> Value {
-    parsed.map_or_else(|| Value::Object(Map::new()), |parsed| plain(&parsed.root))
+/// Converts a tree to plain JSON.
+fn to_json_value(parsed: Option<&ParsedTree>) -> Value {
+    parsed.map_or_else(|| Value::Object(Map::new()), |parsed| to_json(&parsed.root))
 }
 
-/// Puts a value at the end of a way. `false` if the way leads through what has no inside.
-fn put(root: &mut Value, steps: &[Step], value: &Value) -> bool {
-    let Some((first, rest)) = steps.split_first() else {
+/// Sets the value at a path. Returns `false` if the path leads through a scalar.
+fn set_at(root: &mut Value, segments: &[KeySegment], value: &Value) -> bool {
+    let Some((first, rest)) = segments.split_first() else {
         *root = value.clone();
         return true;
     };
     if root.is_null() {
-        *root = walk::wrapped(steps, value);
+        *root = cst_edit::nest(segments, value);
         return true;
     }
     match (first, root) {
-        (Step::Key(key), Value::Object(entries)) => {
+        (KeySegment::Key(key), Value::Object(entries)) => {
             if let Some(inner) = entries.get_mut(key) {
-                return put(inner, rest, value);
+                return set_at(inner, rest, value);
             }
-            entries.insert(key.clone(), walk::wrapped(rest, value));
+            entries.insert(key.clone(), cst_edit::nest(rest, value));
             true
         }
-        (Step::Index(index), Value::Array(items)) if *index < items.len() => {
-            put(&mut items[*index], rest, value)
+        (KeySegment::Index(index), Value::Array(items)) if *index < items.len() => {
+            set_at(&mut items[*index], rest, value)
         }
-        (Step::Index(index), Value::Array(items)) if *index == items.len() => {
-            items.push(walk::wrapped(rest, value));
+        (KeySegment::Index(index), Value::Array(items)) if *index == items.len() => {
+            items.push(cst_edit::nest(rest, value));
             true
         }
         _ => false,
     }
 }
 
-/// Takes away what is at the end of a way.
-fn take(root: &mut Value, steps: &[Step]) {
-    let Some((first, rest)) = steps.split_first() else { return };
+/// Removes the value at a path.
+fn remove_at(root: &mut Value, segments: &[KeySegment]) {
+    let Some((first, rest)) = segments.split_first() else { return };
     match (first, root) {
-        (Step::Key(key), Value::Object(entries)) if rest.is_empty() => {
+        (KeySegment::Key(key), Value::Object(entries)) if rest.is_empty() => {
             entries.shift_remove(key);
         }
-        (Step::Key(key), Value::Object(entries)) => {
+        (KeySegment::Key(key), Value::Object(entries)) => {
             if let Some(inner) = entries.get_mut(key) {
-                take(inner, rest);
+                remove_at(inner, rest);
             }
         }
-        (Step::Index(index), Value::Array(items)) if *index < items.len() => {
+        (KeySegment::Index(index), Value::Array(items)) if *index < items.len() => {
             if rest.is_empty() {
                 items.remove(*index);
             } else {
-                take(&mut items[*index], rest);
+                remove_at(&mut items[*index], rest);
             }
         }
         _ => {}
     }
 }
 
-/// A value without the objects that have nothing in them: TOML has none that nobody wrote.
-fn without_empty(value: &Value) -> Value {
+/// Returns a value without empty objects: TOML cannot express implicit empty tables.
+fn without_empty_objects(value: &Value) -> Value {
     match value {
         Value::Object(entries) => {
-            let inner = entries.iter().map(|(key, value)| (key.clone(), without_empty(value)));
+            let inner = entries.iter().map(|(key, value)| (key.clone(), without_empty_objects(value)));
             Value::Object(inner.filter(|(_, value)| !value.as_object().is_some_and(Map::is_empty)).collect())
         }
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => value.clone(),

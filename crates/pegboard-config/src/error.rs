@@ -1,119 +1,119 @@
-//! Why there is no configuration.
+//! Errors of loading a configuration.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::problem::{Problem, Severity};
+use crate::problem::{ConfigProblem, Severity};
 use crate::source::MAX_BYTES;
 
-/// Why a file gives no configuration.
+/// Error of loading a configuration.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigurationError {
-    /// There is no such file.
-    #[error("{}: there is no such file. Check the path, or write one: {EXAMPLE}", path.display())]
-    NotThere {
-        /// Where it should be.
+    /// The file does not exist.
+    #[error("{}: no such file. Check the path, or create it: {EXAMPLE}", path.display())]
+    NotFound {
+        /// Path of the file.
         path: PathBuf,
     },
-    /// There is none of the files that are looked for.
+    /// No configuration file was found.
     #[error(
-        "there is no configuration in {}. Write a pegboard.yaml: {EXAMPLE}",
+        "no configuration found in {}. Create a pegboard.yaml: {EXAMPLE}",
         folder.display()
     )]
-    NoneFound {
-        /// Where was looked.
+    NoConfiguration {
+        /// Directory that was searched.
         folder: PathBuf,
     },
-    /// It names neither a file nor anything else.
-    #[error("there is no file, folder or client '{written}'. {}", advice(meant.as_deref()))]
-    Unknown {
-        /// What somebody wrote.
+    /// The source is neither a file nor a known client.
+    #[error("no file, directory or client named '{written}'. {}", advice(suggestion.as_deref()))]
+    UnknownSource {
+        /// The source as written.
         written: String,
-        /// What was probably meant.
-        meant: Option<String>,
+        /// The most similar name.
+        suggestion: Option<String>,
     },
-    /// A client has none of its files.
-    #[error("{client} has no file with servers here. These were looked for: {}", listed(places))]
+    /// The client has no configuration file.
+    #[error("{client} has no configuration file. Searched: {}", join_paths(paths))]
     NoClientFile {
-        /// The client.
+        /// Name of the client.
         client: String,
-        /// Where was looked.
-        places: Vec<PathBuf>,
+        /// Paths that were searched.
+        paths: Vec<PathBuf>,
     },
-    /// There is no server of a name.
-    #[error("{source_name} has no server '{written}'. {}", advice_of_part(meant.as_deref()))]
-    NoSuchPart {
-        /// Where was looked.
+    /// The source has no server with this name.
+    #[error("{source_name} has no server '{written}'. {}", server_advice(suggestion.as_deref()))]
+    NoSuchServer {
+        /// Source that was searched.
         source_name: String,
-        /// The name.
+        /// Name of the server.
         written: String,
-        /// What was probably meant.
-        meant: Option<String>,
+        /// The most similar name.
+        suggestion: Option<String>,
     },
-    /// It is a folder.
-    #[error("{}: this is a folder. Name the file in it", path.display())]
-    Folder {
-        /// Where it is.
+    /// The path is a directory.
+    #[error("{}: this is a directory. Use a file in it", path.display())]
+    IsDirectory {
+        /// Path of the directory.
         path: PathBuf,
     },
-    /// It cannot be read.
-    #[error("{}: the file cannot be read: {error}. Check who may read it", path.display())]
+    /// The file cannot be read.
+    #[error("{}: cannot read the file: {error}. Check its permissions", path.display())]
     Unreadable {
-        /// Where it is.
+        /// Path of the file.
         path: PathBuf,
-        /// What the system says.
+        /// The underlying error.
         #[source]
         error: io::Error,
     },
-    /// It is too large to be a configuration.
+    /// The file is too large for a configuration.
     #[error(
-        "{}: the file has more than {} MiB, which no configuration has. Is it the right one?",
+        "{}: the file is larger than {} MiB. Is it the right one?",
         path.display(),
         MAX_BYTES / 1024 / 1024
     )]
     TooLarge {
-        /// Where it is.
+        /// Path of the file.
         path: PathBuf,
     },
-    /// It is no text.
-    #[error("{}: byte {offset} is no UTF-8. Save the file as UTF-8", path.display())]
-    NotText {
-        /// Where it is.
+    /// The file is not UTF-8.
+    #[error("{}: invalid UTF-8 at byte {offset}. Save the file as UTF-8", path.display())]
+    NotUtf8 {
+        /// Path of the file.
         path: PathBuf,
-        /// Where the text ends.
+        /// Offset of the first invalid byte.
         offset: usize,
     },
-    /// There is nothing in it.
-    #[error("{}: the file is empty. The smallest one that does something: {EXAMPLE}", path.display())]
+    /// The file is empty.
+    #[error("{}: the file is empty. A minimal example: {EXAMPLE}", path.display())]
     Empty {
-        /// Where it is.
+        /// Path of the file.
         path: PathBuf,
     },
-    /// What is in it cannot be used.
-    #[error("{}", told(problems))]
+    /// The contents are invalid.
+    #[error("{}", render_all(problems))]
     Invalid {
-        /// All that is wrong, in the order of the file.
-        problems: Vec<Problem>,
+        /// All problems, in file order.
+        problems: Vec<ConfigProblem>,
     },
 }
 
-/// The smallest configuration that does something.
+/// The smallest useful configuration.
 const EXAMPLE: &str = r#"{"mcpServers": {"files": {"command": "my-server"}}}"#;
 
 impl ConfigurationError {
-    /// What is wrong inside the file; nothing if it could not be read at all.
-    pub fn problems(&self) -> &[Problem] {
+    /// Returns the problems in the file; empty if the file could not be read.
+    pub fn problems(&self) -> &[ConfigProblem] {
         match self {
             Self::Invalid { problems } => problems,
-            Self::NotThere { .. }
-            | Self::NoneFound { .. }
-            | Self::Unknown { .. }
+            Self::NotFound { .. }
+            | Self::NoConfiguration { .. }
+            | Self::UnknownSource { .. }
             | Self::NoClientFile { .. }
-            | Self::NoSuchPart { .. }
-            | Self::Folder { .. }
+            | Self::NoSuchServer { .. }
+            | Self::IsDirectory { .. }
             | Self::Unreadable { .. }
             | Self::TooLarge { .. }
-            | Self::NotText { .. }
+            | Self::NotUtf8 { .. }
             | Self::Empty { .. } => &[],
         }
     }
@@ -121,39 +121,39 @@ impl ConfigurationError {
     pub(crate) fn unreadable(path: &Path, error: io::Error) -> Self {
         let path = path.to_owned();
         match error.kind() {
-            io::ErrorKind::NotFound => Self::NotThere { path },
-            io::ErrorKind::IsADirectory => Self::Folder { path },
+            io::ErrorKind::NotFound => Self::NotFound { path },
+            io::ErrorKind::IsADirectory => Self::IsDirectory { path },
             _ => Self::Unreadable { path, error },
         }
     }
 }
 
-fn advice(meant: Option<&str>) -> String {
-    meant.map_or_else(
-        || "Name a file, a folder, an address, or a client such as claude-code".to_owned(),
-        |meant| format!("Did you mean {meant}?"),
+fn advice(suggestion: Option<&str>) -> String {
+    suggestion.map_or_else(
+        || "Use a file, a directory, a URL, or a client such as claude-code".to_owned(),
+        |suggestion| format!("Did you mean {suggestion}?"),
     )
 }
 
-fn advice_of_part(meant: Option<&str>) -> String {
-    meant.map_or_else(|| "Check the name".to_owned(), |meant| format!("Did you mean {meant}?"))
+fn server_advice(suggestion: Option<&str>) -> String {
+    suggestion.map_or_else(|| "Check the name".to_owned(), |suggestion| format!("Did you mean {suggestion}?"))
 }
 
-fn listed(places: &[PathBuf]) -> String {
-    let places: Vec<String> = places.iter().map(|place| place.display().to_string()).collect();
-    places.join(", ")
+fn join_paths(paths: &[PathBuf]) -> String {
+    let paths: Vec<String> = paths.iter().map(|path| path.display().to_string()).collect();
+    paths.join(", ")
 }
 
-fn told(problems: &[Problem]) -> String {
-    let told: Vec<String> = problems.iter().map(Problem::render).collect();
+fn render_all(problems: &[ConfigProblem]) -> String {
+    let rendered: Vec<String> = problems.iter().map(ConfigProblem::render).collect();
     let n_errors = problems.iter().filter(|problem| problem.severity == Severity::Error).count();
     let s = if n_errors == 1 { "" } else { "s" };
     let is_of_files = problems.iter().all(|problem| problem.line > 0);
     let is_of_one = problems.iter().all(|problem| problem.file == problems[0].file);
-    let what = match (is_of_files, is_of_one) {
-        (true, true) => "this file",
-        (true, false) => "these files",
-        (false, _) => "this configuration",
+    let subject = match (is_of_files, is_of_one) {
+        (true, true) => "this file was",
+        (true, false) => "these files were",
+        (false, _) => "this configuration was",
     };
-    format!("{}\n{n_errors} error{s}: nothing of {what} is used", told.join("\n"))
+    format!("{}\n{n_errors} error{s}: {subject} not loaded", rendered.join("\n"))
 }

@@ -1,12 +1,12 @@
-//! Where configurations are looked for when nobody names a file.
+//! Default locations of configuration files.
 
 use std::path::{Path, PathBuf};
 
 use crate::error::ConfigurationError;
 use crate::layers::Layers;
 
-/// The files that are looked for in the folder of a project, the first that is there first.
-pub(crate) const NAMES: [&str; 7] = [
+/// Names of configuration files in a project directory, in order of preference.
+pub(crate) const FILE_NAMES: [&str; 7] = [
     "pegboard.yaml",
     "pegboard.yml",
     "pegboard.json",
@@ -16,14 +16,15 @@ pub(crate) const NAMES: [&str; 7] = [
     "workbench.json",
 ];
 
-/// How many of them are ours alone.
-const N_OURS: usize = 5;
+/// Number of native names among them.
+const N_NATIVE: usize = 5;
 
-/// The configuration of a project: the file that the variable `WORKBENCH_CONFIG` names, or else the first of
-/// `pegboard.yaml`, `.yml`, `.json`, `.jsonc`, `.toml`, `workbench-config.json` and `workbench.json` that is in `folder`.
+/// Finds the configuration of a project: the file named by the variable `WORKBENCH_CONFIG`, or the first of
+/// `pegboard.yaml`, `.yml`, `.json`, `.jsonc`, `.toml`, `workbench-config.json` and `workbench.json` in
+/// `folder`.
 ///
-/// If none is, the folders around it are looked at, up to that of the repository or else the user's own. In a folder
-/// that is in neither nobody looks further: others may write there.
+/// If there is none, parent directories are searched up to the root of the repository or the user's home
+/// directory. Outside of both no parents are searched, since other users may write there.
 ///
 /// ```
 /// # let folder = tempfile::tempdir()?;
@@ -36,52 +37,58 @@ pub fn find(
     folder: &Path,
     environment: &dyn Fn(&str) -> Option<String>,
 ) -> Result<PathBuf, ConfigurationError> {
-    if let Some(named) = set(environment, "WORKBENCH_CONFIG") {
+    if let Some(named) = non_empty_variable(environment, "WORKBENCH_CONFIG") {
         return Ok(folder.join(named));
     }
-    let in_folder = |folder: &Path| first_of(folder, &NAMES);
+    let in_folder = |folder: &Path| first_existing(folder, &FILE_NAMES);
     in_folder(folder)
-        .or_else(|| folders_around(folder, environment).iter().find_map(|folder| in_folder(folder)))
-        .ok_or_else(|| ConfigurationError::NoneFound { folder: folder.to_owned() })
+        .or_else(|| ancestor_folders(folder, environment).iter().find_map(|folder| in_folder(folder)))
+        .ok_or_else(|| ConfigurationError::NoConfiguration { folder: folder.to_owned() })
 }
 
-/// The configuration of the user, which holds for all projects: `pegboard/pegboard.yaml`, `.yml`, `.json`, `.jsonc` or
-/// `.toml` in the folder for settings, which is `$XDG_CONFIG_HOME`, `%APPDATA%` or `~/.config`.
+/// Finds the user's configuration, which applies to all projects: `pegboard/pegboard.yaml`, `.yml`, `.json`,
+/// `.jsonc` or `.toml` in `$XDG_CONFIG_HOME`, `%APPDATA%` or `~/.config`.
 pub fn find_user(environment: &dyn Fn(&str) -> Option<String>) -> Option<PathBuf> {
-    user_folder(environment).and_then(|folder| first_of(&folder, &NAMES[..N_OURS]))
+    user_folder(environment).and_then(|folder| first_existing(&folder, &FILE_NAMES[..N_NATIVE]))
 }
 
-/// The folder where the configuration of the user is, or would be.
+/// Returns the directory of the user's configuration, which may not exist.
 pub fn user_folder(environment: &dyn Fn(&str) -> Option<String>) -> Option<PathBuf> {
-    let absolute = |name| set(environment, name).map(PathBuf::from).filter(|folder| folder.is_absolute());
+    let absolute =
+        |name| non_empty_variable(environment, name).map(PathBuf::from).filter(|folder| folder.is_absolute());
     let settings = absolute("XDG_CONFIG_HOME")
         .or_else(|| absolute("APPDATA"))
         .or_else(|| absolute("HOME").map(|home| home.join(".config")));
     settings.map(|settings| settings.join("pegboard"))
 }
 
-/// Every file that could hold something for a folder if nobody names files, there or not.
+/// Returns every file that could apply to a directory by default, whether it exists or not.
 pub fn candidates(folder: &Path, environment: &dyn Fn(&str) -> Option<String>) -> Vec<PathBuf> {
     let of_folder =
         |folder: &Path, names: &[&str]| names.iter().map(|name| folder.join(name)).collect::<Vec<_>>();
-    let mut candidates: Vec<PathBuf> =
-        user_folder(environment).iter().flat_map(|folder| of_folder(folder, &NAMES[..N_OURS])).collect();
-    if let Some(named) = set(environment, "WORKBENCH_CONFIG") {
+    let mut candidates: Vec<PathBuf> = user_folder(environment)
+        .iter()
+        .flat_map(|folder| of_folder(folder, &FILE_NAMES[..N_NATIVE]))
+        .collect();
+    if let Some(named) = non_empty_variable(environment, "WORKBENCH_CONFIG") {
         candidates.push(folder.join(named));
     } else {
-        candidates.extend(of_folder(folder, &NAMES));
-        candidates
-            .extend(folders_around(folder, environment).iter().flat_map(|around| of_folder(around, &NAMES)));
+        candidates.extend(of_folder(folder, &FILE_NAMES));
+        candidates.extend(
+            ancestor_folders(folder, environment)
+                .iter()
+                .flat_map(|ancestor| of_folder(ancestor, &FILE_NAMES)),
+        );
     }
     candidates
 }
 
 impl Layers {
-    /// The files that hold in a folder: that of the user, and upon it those that somebody names, or else that of the
-    /// project. It is an error if there is none of them.
+    /// Collects the layers for a directory: the user's file, and on top of it the named files or else the
+    /// project's file. Returns an error if there is none of them.
     ///
-    /// Named files take the place of the project's. Of the user's file they leave the settings, and no tools.
-    pub fn usual(
+    /// Named files replace the project's file. Of the user's file only the settings apply then, and no tools.
+    pub fn discover(
         folder: &Path,
         named: &[PathBuf],
         environment: &dyn Fn(&str) -> Option<String>,
@@ -95,19 +102,21 @@ impl Layers {
             return Ok(named.iter().fold(layers, |layers, path| layers.file(path)));
         }
         match find(folder, environment) {
-            // Whoever works in the folder for settings has one file, not two.
+            // In the user's configuration directory both are the same file.
             Ok(project) if Some(&project) == user.as_ref() => Ok(layers),
             Ok(project) => Ok(layers.project(&project)),
-            Err(ConfigurationError::NoneFound { .. }) if user.is_some() => Ok(layers),
+            Err(ConfigurationError::NoConfiguration { .. }) if user.is_some() => Ok(layers),
             Err(error) => Err(error),
         }
     }
 }
 
-/// The folders around one that are the user's or the project's, from the nearest.
-fn folders_around(folder: &Path, environment: &dyn Fn(&str) -> Option<String>) -> Vec<PathBuf> {
+/// Returns the parent directories that belong to the user or the project, the closest first.
+fn ancestor_folders(folder: &Path, environment: &dyn Fn(&str) -> Option<String>) -> Vec<PathBuf> {
     let Ok(folder) = std::path::absolute(folder) else { return Vec::new() };
-    let home = set(environment, "HOME").or_else(|| set(environment, "USERPROFILE")).map(PathBuf::from);
+    let home = non_empty_variable(environment, "HOME")
+        .or_else(|| non_empty_variable(environment, "USERPROFILE"))
+        .map(PathBuf::from);
     let is_last = |folder: &Path| folder.join(".git").exists() || home.as_deref() == Some(folder);
     let folders: Vec<&Path> = folder.ancestors().collect();
     match folders.iter().position(|folder| is_last(folder)) {
@@ -116,11 +125,11 @@ fn folders_around(folder: &Path, environment: &dyn Fn(&str) -> Option<String>) -
     }
 }
 
-pub(crate) fn first_of(folder: &Path, names: &[&str]) -> Option<PathBuf> {
+pub(crate) fn first_existing(folder: &Path, names: &[&str]) -> Option<PathBuf> {
     names.iter().map(|name| folder.join(name)).find(|path| path.is_file())
 }
 
-/// A variable that is set to something.
-fn set(environment: &dyn Fn(&str) -> Option<String>, name: &str) -> Option<String> {
+/// Returns a variable unless it is unset or empty.
+fn non_empty_variable(environment: &dyn Fn(&str) -> Option<String>, name: &str) -> Option<String> {
     environment(name).filter(|value| !value.is_empty())
 }

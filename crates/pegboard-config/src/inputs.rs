@@ -1,41 +1,42 @@
-//! What a person is asked for: `${input:ID}`.
+//! Inputs that a person provides: `${input:ID}`.
 
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-/// How somebody is asked for what a configuration does not hold.
+/// Definition of an input.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
-pub(crate) struct InputSettings {
-    /// What is asked for, in words for a person.
+pub(crate) struct InputDefinition {
+    /// Prompt to show.
     pub(crate) description: Option<String>,
-    /// Whether nobody may look on while it is typed.
+    /// Hide the input while it is typed.
     pub(crate) password: bool,
-    /// What may be answered; without it, anything.
+    /// Allowed values; any value if omitted.
     pub(crate) options: Vec<String>,
 }
 
-/// Something that a configuration needs and that only a person can tell. Whoever loads the configuration again answers
-/// with it when the environment is asked for `variable`.
+/// An input that a configuration needs and that is not set. To provide it, load the configuration again with
+/// `variable` set in the environment.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct WantedInput {
-    /// What it is called: `token` in `${input:token}`.
+pub struct MissingInput {
+    /// ID: `token` in `${input:token}`.
     pub id: String,
-    /// The variable that the answer is looked for in: `PEGBOARD_INPUT_TOKEN`.
+    /// Variable that holds the value: `PEGBOARD_INPUT_TOKEN`.
     pub variable: String,
-    /// What is asked for, in words for a person.
+    /// Prompt to show.
     pub description: Option<String>,
-    /// Whether nobody may look on while it is typed.
+    /// `true` if the input is hidden while it is typed.
     pub is_secret: bool,
-    /// What may be answered; if there is nothing, anything.
+    /// Allowed values; any value if empty.
     pub options: Vec<String>,
 }
 
-impl WantedInput {
-    pub(crate) fn new(id: &str, variable: &str, asked: Option<&InputSettings>) -> Self {
-        // Who is not told that it is harmless had better hide it.
-        let asked =
-            asked.cloned().unwrap_or_else(|| InputSettings { password: true, ..InputSettings::default() });
+impl MissingInput {
+    pub(crate) fn new(id: &str, variable: &str, asked: Option<&InputDefinition>) -> Self {
+        // Without a definition the input is assumed to be a secret.
+        let asked = asked
+            .cloned()
+            .unwrap_or_else(|| InputDefinition { password: true, ..InputDefinition::default() });
         Self {
             id: id.to_owned(),
             variable: variable.to_owned(),

@@ -1,8 +1,9 @@
-//! What the user wrote, turned into what we run with.
+//! Loads configurations: files in any dialect, environment variables and command line settings.
 //!
-//! [`load_layers`] reads all sources of a configuration, and [`load`] one file: the notation by its name, the [`Dialect`] by what is in it, the variables from an
-//! environment that the caller hands in. What is wrong with one server leaves out that server; what is wrong with the
-//! file refuses it; either way every [`Problem`] is told at once, with its place.
+//! [`load_layers`] reads all sources of a configuration, and [`load`] a single file. The format is detected
+//! by the file name and the [`ConfigDialect`] by the contents; variables come from an environment that the caller
+//! passes in. A problem of one server leaves out that server, and a problem of the file rejects the file;
+//! either way every [`ConfigProblem`] is reported at once, with its location.
 //!
 //! ```
 //! # let folder = tempfile::tempdir()?;
@@ -15,13 +16,13 @@
 //! ")?;
 //! let configuration = pegboard_config::load(&path, &|_| None)?;
 //! let servers = &configuration.toolboxes["default"].servers;
-//! assert_eq!(servers["files"].obstacle(), None);
-//! assert_eq!(servers["github"].obstacle().unwrap(), "needs: GITHUB_TOKEN");
+//! assert_eq!(servers["files"].unusable_reason(), None);
+//! assert_eq!(servers["github"].unusable_reason().unwrap(), "needs: GITHUB_TOKEN");
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! The way of a file: [`source`] reads its text, `tree` makes a tree of it in which every value knows its place,
-//! `dialect` says what the tree means, `variables` are filled in part by part, and `read` turns values into settings.
+//! The pipeline of a file: [`source`] reads its text, `tree` parses it into a tree with spans, `dialect`
+//! translates it to the native format, `variables` are expanded, and `read` deserializes the settings.
 
 use std::path::Path;
 
@@ -33,38 +34,40 @@ pub mod edit;
 pub mod error;
 mod find;
 mod inputs;
+pub mod inventory;
 mod layers;
-mod mask;
-mod near;
-pub mod origins;
 mod path;
-mod plain;
 pub mod problem;
+pub mod provenance;
 mod read;
+mod redact;
 mod schema;
 pub mod source;
-pub mod spec;
-pub mod survey;
+pub mod source_spec;
+mod suggest;
+mod to_json;
 mod tree;
 mod variables;
 
 pub use agent::{AgentFile, load_agent};
-pub use configuration::{AgentEntry, Configuration, ModelProvider, RestEntry, Server, Toolbox};
-pub use dialect::Dialect;
+pub use configuration::{
+    AgentEntry, Configuration, ModelProviderEntry, RestEntry, ServerEntry, ToolboxConfig,
+};
+pub use dialect::ConfigDialect;
 pub use error::ConfigurationError;
 pub use find::{candidates, find, find_user, user_folder};
-pub use inputs::WantedInput;
-pub use layers::{Layers, View, load_layers};
-pub use near::near;
-pub use origins::{Origin, Setting};
-pub use problem::{Problem, Severity};
+pub use inputs::MissingInput;
+pub use layers::{Layers, SourceSelection, load_layers};
+pub use problem::{ConfigProblem, Severity};
+pub use provenance::{EffectiveSetting, SettingSource};
 pub use schema::native_schema;
-pub use source::{Format, Source};
-pub use spec::{Around, Spec, load_spec};
+pub use source::{ConfigFormat, ConfigSource};
+pub use source_spec::{SourceSpec, SpecContext, load_spec};
+pub use suggest::suggest;
 
-/// Reads a configuration from a file.
+/// Loads a configuration from a file.
 ///
-/// Variables come from `environment` alone; the process's own is not looked at.
+/// Variables come from `environment` alone; the process environment is not used.
 pub fn load(
     path: &Path,
     environment: &dyn Fn(&str) -> Option<String>,
@@ -73,12 +76,12 @@ pub fn load(
     load_layers(&Layers::new(folder).file(path), environment)
 }
 
-/// The page about the file, whose example in Rust must work.
+/// Tests the Rust example on the page about the file format.
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/configuration.md")]
-struct Page;
+struct ConfigurationPage;
 
-/// The page about agents, whose example in Rust must work.
+/// Tests the Rust example on the page about agents.
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/agents.md")]
 struct AgentsPage;

@@ -1,62 +1,62 @@
-//! The way from the root of a file to a value: `mcpServers.github.args[0]`.
+//! The path from the root of a file to a value: `mcpServers.github.args[0]`.
 
 use std::fmt;
 
-/// One step of the way.
+/// One segment of a path.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Step {
+pub(crate) enum KeySegment {
     Key(String),
     Index(usize),
 }
 
-/// The way to a value.
+/// The path to a value.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Path(Vec<Step>);
+pub(crate) struct KeyPath(Vec<KeySegment>);
 
-impl Path {
+impl KeyPath {
     pub(crate) fn key(&self, key: &str) -> Self {
-        self.step(Step::Key(key.to_owned()))
+        self.segment(KeySegment::Key(key.to_owned()))
     }
 
-    pub(crate) fn step(&self, step: Step) -> Self {
-        let mut steps = self.0.clone();
-        steps.push(step);
-        Self(steps)
+    pub(crate) fn segment(&self, segment: KeySegment) -> Self {
+        let mut segments = self.0.clone();
+        segments.push(segment);
+        Self(segments)
     }
 
-    /// Whether this leads further the same way.
+    /// Returns `true` if `other` is a proper prefix of this path.
     pub(crate) fn is_inside(&self, other: &Self) -> bool {
         self.0.len() > other.0.len() && self.0.starts_with(&other.0)
     }
 
-    pub(crate) fn steps(&self) -> &[Step] {
+    pub(crate) fn segments(&self) -> &[KeySegment] {
         &self.0
     }
 
     pub(crate) fn join(&self, other: &Self) -> Self {
-        self.then(&other.0)
+        self.extended(&other.0)
     }
 
-    pub(crate) fn then(&self, steps: &[Step]) -> Self {
-        Self(self.0.iter().chain(steps).cloned().collect())
+    pub(crate) fn extended(&self, segments: &[KeySegment]) -> Self {
+        Self(self.0.iter().chain(segments).cloned().collect())
     }
 }
 
-impl fmt::Display for Path {
+impl fmt::Display for KeyPath {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (at, step) in self.0.iter().enumerate() {
-            match step {
-                Step::Index(index) => write!(f, "[{index}]")?,
-                Step::Key(key) if is_plain(key) && at == 0 => f.write_str(key)?,
-                Step::Key(key) if is_plain(key) => write!(f, ".{key}")?,
-                Step::Key(key) => write!(f, "[{key:?}]")?,
+        for (at, segment) in self.0.iter().enumerate() {
+            match segment {
+                KeySegment::Index(index) => write!(f, "[{index}]")?,
+                KeySegment::Key(key) if is_plain(key) && at == 0 => f.write_str(key)?,
+                KeySegment::Key(key) if is_plain(key) => write!(f, ".{key}")?,
+                KeySegment::Key(key) => write!(f, "[{key:?}]")?,
             }
         }
         Ok(())
     }
 }
 
-/// Whether a key can stand between dots without being mistaken for two.
+/// Returns `true` if the key needs no quotes in a dotted path.
 fn is_plain(key: &str) -> bool {
     !key.is_empty() && key.chars().all(|each| each.is_alphanumeric() || matches!(each, '-' | '_' | '$'))
 }

@@ -1,50 +1,50 @@
-//! What is wrong with a file, and where, told like a compiler does.
+//! Problems of configuration files, rendered like compiler diagnostics.
 
 use std::fmt;
 use std::fmt::Write;
 use std::path::PathBuf;
 
-/// How many characters of a long line are shown on each side of what is wrong.
+/// Number of characters of a long line to show on each side of a problem.
 const WINDOW: usize = 60;
 
-/// One thing that is wrong with a file: what, where, and what to do.
+/// A problem of a configuration file: what, where, and what to do.
 ///
-/// Nothing in it is secret: values of `env` and `headers` are starred out, and so is what came from a variable.
+/// It contains no secrets: values of `env` and `headers` and expanded variables are redacted.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Problem {
-    /// How bad it is.
+pub struct ConfigProblem {
+    /// Severity of the problem.
     pub severity: Severity,
-    /// The file, or the name of a setting that is in none: `--set toolTimeout`, `PEGBOARD__TOOL_TIMEOUT`.
+    /// The file, or the name of a source that is not a file: `--set toolTimeout`, `PEGBOARD__TOOL_TIMEOUT`.
     pub file: PathBuf,
-    /// The line, from 1; 0 for what is in no file.
+    /// Line, from 1; 0 if the source is not a file.
     pub line: usize,
-    /// The column, in characters, from 1; 0 for what is in no file.
+    /// Column in characters, from 1; 0 if the source is not a file.
     pub column: usize,
-    /// The way to the value: `mcpServers.github.command`.
+    /// Path of the value: `mcpServers.github.command`.
     pub path: String,
-    /// What is wrong.
+    /// Description of the problem.
     pub message: String,
-    /// What to do.
+    /// Suggested fix.
     pub help: Option<String>,
-    /// The variable that is not set, if that is what is wrong: not with the file, but with where it is read.
+    /// The unset variable, if that is the problem: the environment is at fault then, not the file.
     pub needs: Option<String>,
     pub(crate) snippet: Snippet,
 }
 
-/// How bad a problem is.
+/// Severity of a problem.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Severity {
-    /// What it stands in is left out: a server, a chain, or the whole file.
+    /// The enclosing server, chain or file is left out.
     Error,
-    /// It changes nothing.
+    /// The problem has no effect.
     Warning,
 }
 
-impl Problem {
-    /// What a program calls a file that is wrong.
+impl ConfigProblem {
+    /// Error code of an invalid file.
     pub const CODE: &str = "config_invalid";
 
-    /// The problem for a person to read, with the line that it is in.
+    /// Renders the problem for a terminal, with the affected line.
     ///
     /// ```
     /// # let folder = tempfile::tempdir()?;
@@ -87,26 +87,27 @@ impl Problem {
     }
 }
 
-impl fmt::Display for Problem {
+impl fmt::Display for ConfigProblem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.render())
     }
 }
 
-/// The line that a problem is in, as far as it may be seen.
+/// The redacted line of a problem.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Snippet {
     pub(crate) line: usize,
     pub(crate) column: usize,
-    /// The line, or what of a long one is around the problem.
+    /// The line, or the part of a long line around the problem.
     shown: String,
-    /// As much white space as leads to the problem.
+    /// White space up to the problem.
     before: String,
     n_carets: usize,
 }
 
 impl Snippet {
-    /// A line, or the part of a long one, with something wrong `n_before` characters from its start, over `n_wrong` characters.
+    /// Creates a snippet of a line with a problem `n_before` characters from its start, `n_wrong` characters
+    /// long.
     pub(crate) fn new(text: &str, n_before: usize, n_wrong: usize) -> Self {
         let n_characters = text.chars().count();
         let n_wrong = n_wrong.min(WINDOW);
@@ -121,7 +122,7 @@ impl Snippet {
             .chain(cut_after.then_some('…'))
             .map(|each| if each.is_control() && each != '\t' { '·' } else { each })
             .collect();
-        // Tabs stay tabs, so that the carets stand where they belong whatever a tab is worth.
+        // Tabs are kept, so that the carets align whatever the tab width.
         let before = cut_before
             .then_some(' ')
             .into_iter()

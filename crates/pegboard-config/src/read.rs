@@ -1,444 +1,462 @@
-//! Turns values of texts into what they mean, and collects all that is wrong with them.
+//! Deserializes settings from trees and collects all problems.
 
 use std::path::PathBuf;
 
 use pegboard_core::settings::mcp::Secret;
 use serde::de::DeserializeOwned;
 
-use crate::near::near;
-use crate::path::{Path, Step};
-use crate::problem::{Problem, Severity};
-pub(crate) use crate::source::Strictness;
-use crate::source::Text;
-use crate::tree::{Node, Origin, Span, Twin, Value};
-use crate::variables::Surroundings;
+use crate::path::{KeyPath, KeySegment};
+use crate::problem::{ConfigProblem, Severity};
+pub(crate) use crate::source::KeyStrictness;
+use crate::source::SourceText;
+use crate::suggest::suggest;
+use crate::tree::{DuplicateKey, Node, Span, Value, ValueOrigin};
+use crate::variables::VariableContext;
 
 mod deserializer;
-mod fault;
+mod error;
 
-use deserializer::Reading;
+use deserializer::NodeDeserializer;
 pub(crate) use deserializer::field_names;
-use fault::{Fault, What};
+use error::{DeserializeError, DeserializeErrorKind};
 
-/// How many problems are told.
+/// Maximum number of reported problems.
 const MAX_PROBLEMS: usize = 100;
-/// How many names are listed to somebody who wrote another one.
+/// Maximum number of valid names to list.
 const MAX_LISTED: usize = 10;
-/// How many files are remembered that something depends on.
+/// Maximum number of watched files.
 const MAX_WATCHED: usize = 1_000;
-/// A secret that is shorter would be found in innocent text.
+/// Minimum length of a secret: shorter ones would match innocent text.
 const MIN_SECRET_CHARACTERS: usize = 4;
 
-/// Somebody who reads a tree from its root to its last value, whatever texts these are from.
-pub(crate) struct Reader<'r> {
-    texts: &'r [Text],
-    /// What variables are looked up in, text by text.
-    surroundings: Vec<Surroundings<'r>>,
-    /// Keys that are there twice, and the way to them.
-    twins: Vec<(Twin, Path)>,
-    /// Problems of the whole file, and those of parts that are left out because of them.
-    of_file: Vec<Problem>,
-    of_parts: Vec<Problem>,
-    /// The part that is being read, if one is.
-    part: Option<Part>,
+/// Reads settings from a tree with values from several texts.
+pub(crate) struct ConfigReader<'r> {
+    texts: &'r [SourceText],
+    /// Context for expanding variables, by text.
+    variable_context: Vec<VariableContext<'r>>,
+    /// Duplicate keys and their paths.
+    duplicates: Vec<(DuplicateKey, KeyPath)>,
+    /// Problems that reject the whole file, and problems of parts that are left out.
+    file_problems: Vec<ConfigProblem>,
+    part_problems: Vec<ConfigProblem>,
+    /// The part being read.
+    part: Option<PartReport>,
     secrets: Vec<String>,
-    /// Files that what is read depends on.
+    /// Files that the configuration depends on.
     watched: Vec<PathBuf>,
-    /// What only a person can tell, and the variables that the answers are looked for in.
-    wanted: Vec<(String, String)>,
+    /// Missing inputs: ID and variable.
+    missing_inputs: Vec<(String, String)>,
 }
 
-/// What is wrong with a part of a file that can be left out, such as a server.
+/// Problems of a part of a file that can be left out, such as a server.
 #[derive(Default)]
-pub(crate) struct Part {
-    pub(crate) problems: Vec<Problem>,
-    /// Variables that are missing.
+pub(crate) struct PartReport {
+    pub(crate) problems: Vec<ConfigProblem>,
+    /// Unset variables.
     pub(crate) needs: Vec<String>,
-    /// Whether it must be left out. Of very many problems not all are told, but all count.
-    pub(crate) is_wrong: bool,
+    /// `true` if the part must be left out. Set even if the limit of reported problems is reached.
+    pub(crate) is_invalid: bool,
 }
 
-/// What is said of a place.
-struct Said {
+/// Description of a problem.
+struct ProblemText {
     message: String,
     help: Option<String>,
-    /// The variable that is not set, if that is what is wrong.
+    /// The unset variable, if that is the problem.
     needs: Option<String>,
 }
 
-/// What becomes of variables that are not set.
+/// Handling of unset variables.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Missing {
-    /// It is told.
-    Told,
-    /// Nobody needs them: what they stand in is switched off.
-    Ignored,
+pub(crate) enum OnUnsetVariable {
+    /// Report an error.
+    Report,
+    /// Ignore them, since the part is disabled.
+    Ignore,
 }
 
-/// What was found wrong in a file.
-pub(crate) struct Findings {
-    pub(crate) of_file: Vec<Problem>,
-    pub(crate) of_parts: Vec<Problem>,
+/// Result of reading a file.
+pub(crate) struct ReadReport {
+    pub(crate) file_problems: Vec<ConfigProblem>,
+    pub(crate) part_problems: Vec<ConfigProblem>,
     pub(crate) secrets: Vec<Secret>,
     pub(crate) watched: Vec<PathBuf>,
-    pub(crate) wanted: Vec<(String, String)>,
+    pub(crate) missing_inputs: Vec<(String, String)>,
 }
 
-impl<'r> Reader<'r> {
+impl<'r> ConfigReader<'r> {
     pub(crate) fn new(
-        texts: &'r [Text],
+        texts: &'r [SourceText],
         environment: &'r dyn Fn(&str) -> Option<String>,
         root: &Node,
-        twins: &[Twin],
+        duplicates: &[DuplicateKey],
     ) -> Self {
-        let with_way = |twin: &Twin| (twin.clone(), way_to(root, twin.first).unwrap_or_default());
-        // Finding a way takes a walk through the whole tree. Where there are more, there is no saying what it means.
-        let mut twins = twins.iter().map(with_way);
-        let few: Vec<(Twin, Path)> = twins.by_ref().take(MAX_PROBLEMS).collect();
-        let one_more = twins.next();
-        let around = |text: &Text| Surroundings { environment, folder: text.folder.clone() };
+        let with_way = |duplicate: &DuplicateKey| {
+            (duplicate.clone(), path_to_key(root, duplicate.first).unwrap_or_default())
+        };
+        // Finding a path walks the whole tree, so only the first duplicates are located. One more makes the
+        // whole file invalid.
+        let mut duplicates = duplicates.iter().map(with_way);
+        let first_duplicates: Vec<(DuplicateKey, KeyPath)> = duplicates.by_ref().take(MAX_PROBLEMS).collect();
+        let one_more = duplicates.next();
+        let context_of = |text: &SourceText| VariableContext { environment, folder: text.folder.clone() };
         let mut reader = Self {
             texts,
-            surroundings: texts.iter().map(around).collect(),
-            twins: few,
-            of_file: Vec::new(),
-            of_parts: Vec::new(),
+            variable_context: texts.iter().map(context_of).collect(),
+            duplicates: first_duplicates,
+            file_problems: Vec::new(),
+            part_problems: Vec::new(),
             part: None,
             secrets: Vec::new(),
             watched: Vec::new(),
-            wanted: Vec::new(),
+            missing_inputs: Vec::new(),
         };
-        reader.tell_twins(one_more.into_iter().collect());
+        reader.report_duplicates(one_more.into_iter().collect());
         reader
     }
 
-    /// The text that a place is in.
-    pub(crate) fn text(&self, span: Span) -> &'r Text {
+    /// Returns the text that a span is in.
+    pub(crate) fn text(&self, span: Span) -> &'r SourceText {
         &self.texts[span.text]
     }
 
-    /// What variables are looked up in at a place.
-    pub(crate) fn surroundings(&self, span: Span) -> &Surroundings<'r> {
-        &self.surroundings[span.text]
+    /// Returns the context for expanding variables at a span.
+    pub(crate) fn variable_context(&self, span: Span) -> &VariableContext<'r> {
+        &self.variable_context[span.text]
     }
 
-    /// Tells an error.
+    /// Reports an error.
     pub(crate) fn error(
         &mut self,
         span: Span,
-        path: &Path,
+        path: &KeyPath,
         message: impl Into<String>,
         help: Option<String>,
     ) {
-        self.tell_error((span, path), Said { message: message.into(), help, needs: None });
+        self.report_error((span, path), ProblemText { message: message.into(), help, needs: None });
     }
 
-    fn tell_error(&mut self, at: (Span, &Path), said: Said) {
+    fn report_error(&mut self, at: (Span, &KeyPath), text: ProblemText) {
         if let Some(part) = &mut self.part {
-            part.is_wrong = true;
-            self.tell_part(Severity::Error, at, said);
+            part.is_invalid = true;
+            self.report_in_part(Severity::Error, at, text);
         } else {
-            self.tell_of_file(at, said);
+            self.report_file_error(at, text);
         }
     }
 
-    /// Tells an error that no part of the file can be left out for.
-    pub(crate) fn error_of_file(&mut self, span: Span, path: &Path, message: String, help: Option<String>) {
-        self.tell_of_file((span, path), Said { message, help, needs: None });
+    /// Reports an error that rejects the whole file.
+    pub(crate) fn file_error(&mut self, span: Span, path: &KeyPath, message: String, help: Option<String>) {
+        self.report_file_error((span, path), ProblemText { message, help, needs: None });
     }
 
-    fn tell_of_file(&mut self, at: (Span, &Path), said: Said) {
-        if self.of_file.len() < MAX_PROBLEMS {
-            let problem = self.problem(Severity::Error, at, said);
-            self.of_file.push(problem);
+    fn report_file_error(&mut self, at: (Span, &KeyPath), text: ProblemText) {
+        if self.file_problems.len() < MAX_PROBLEMS {
+            let problem = self.problem(Severity::Error, at, text);
+            self.file_problems.push(problem);
         }
     }
 
-    /// Tells a warning.
-    pub(crate) fn warn(&mut self, span: Span, path: &Path, message: impl Into<String>, help: Option<String>) {
-        let said = Said { message: message.into(), help, needs: None };
-        self.tell_part(Severity::Warning, (span, path), said);
+    /// Reports a warning.
+    pub(crate) fn warn(
+        &mut self,
+        span: Span,
+        path: &KeyPath,
+        message: impl Into<String>,
+        help: Option<String>,
+    ) {
+        let text = ProblemText { message: message.into(), help, needs: None };
+        self.report_in_part(Severity::Warning, (span, path), text);
     }
 
-    /// Tells a key that nobody knows, with the one that was probably meant. Remarks may stand anywhere.
-    pub(crate) fn unknown_key(&mut self, key: &str, span: Span, path: &Path, known: &[&str]) {
+    /// Reports an unknown key, with the most similar valid one. Comment keys are valid everywhere.
+    pub(crate) fn unknown_key(&mut self, key: &str, span: Span, path: &KeyPath, known: &[&str]) {
         if key.starts_with('_') || key == "$schema" {
             return;
         }
         let strictness = self.text(span).strictness;
         if self.is_full(strictness) {
-            // Looking for near names takes longest, and nobody would see them.
-            return self.note_unknown_key(strictness);
+            // Finding suggestions takes longest, and they would not be shown.
+            return self.mark_unknown_key(strictness);
         }
-        let help = match near(key, known.iter().copied()) {
-            Some(meant) => Some(format!("did you mean {meant}?")),
-            None if known.len() <= MAX_LISTED => Some(format!("there are {}", known.join(", "))),
+        let help = match suggest(key, known.iter().copied()) {
+            Some(suggestion) => Some(format!("did you mean {suggestion}?")),
+            None if known.len() <= MAX_LISTED => Some(format!("valid settings: {}", known.join(", "))),
             None => None,
         };
         match strictness {
-            Strictness::Strict => self.error(span, path, "unknown setting", help),
-            Strictness::Lenient => self.warn(span, path, "unknown setting, which is left alone", help),
+            KeyStrictness::Strict => self.error(span, path, "unknown setting", help),
+            KeyStrictness::Lenient => self.warn(span, path, "unknown setting, ignored", help),
         }
     }
 
     /// Begins a part that can be left out.
     pub(crate) fn begin_part(&mut self) {
-        self.part = Some(Part::default());
+        self.part = Some(PartReport::default());
     }
 
-    /// Whether something is wrong with the part that is being read.
-    pub(crate) fn is_part_wrong(&self) -> bool {
-        self.part.as_ref().is_some_and(|part| part.is_wrong)
+    /// Returns `true` if the current part has an error.
+    pub(crate) fn is_part_invalid(&self) -> bool {
+        self.part.as_ref().is_some_and(|part| part.is_invalid)
     }
 
-    /// Ends the part, and says what is wrong with it: also keys that are there twice inside it.
-    pub(crate) fn end_part(&mut self, way: &Path) -> Part {
-        let is_inside = |(_, twin): &(Twin, Path)| twin.is_inside(way);
+    /// Ends the current part and returns its problems, including its duplicate keys.
+    pub(crate) fn end_part(&mut self, key_path: &KeyPath) -> PartReport {
+        let is_inside = |(_, duplicate): &(DuplicateKey, KeyPath)| duplicate.is_inside(key_path);
         let (inside, others): (Vec<_>, Vec<_>) =
-            std::mem::take(&mut self.twins).into_iter().partition(is_inside);
-        self.twins = others;
-        self.tell_twins(inside);
+            std::mem::take(&mut self.duplicates).into_iter().partition(is_inside);
+        self.duplicates = others;
+        self.report_duplicates(inside);
         let mut part = self.part.take().unwrap_or_default();
         for problem in &mut part.problems {
-            mask(problem, &self.secrets);
+            redact_problem(problem, &self.secrets);
         }
-        self.of_parts.extend(part.problems.iter().cloned());
+        self.part_problems.extend(part.problems.iter().cloned());
         part
     }
 
-    /// All that was found wrong, in the order of the file.
-    pub(crate) fn finish(mut self) -> Findings {
-        let twins = std::mem::take(&mut self.twins);
-        self.tell_twins(twins);
+    /// Returns all problems, in file order.
+    pub(crate) fn finish(mut self) -> ReadReport {
+        let duplicates = std::mem::take(&mut self.duplicates);
+        self.report_duplicates(duplicates);
         self.secrets.sort_by(|one, other| other.len().cmp(&one.len()).then_with(|| one.cmp(other)));
         self.secrets.dedup();
-        for problems in [&mut self.of_file, &mut self.of_parts] {
+        for problems in [&mut self.file_problems, &mut self.part_problems] {
             for problem in &mut *problems {
-                mask(problem, &self.secrets);
+                redact_problem(problem, &self.secrets);
             }
             sort(problems, self.texts);
         }
         let secrets = std::mem::take(&mut self.secrets).into_iter().map(Secret::new).collect();
-        let Self { of_file, of_parts, watched, wanted, .. } = self;
-        Findings { of_file, of_parts, secrets, watched, wanted }
+        let Self { file_problems, part_problems, watched, missing_inputs, .. } = self;
+        ReadReport { file_problems, part_problems, secrets, watched, missing_inputs }
     }
 
-    /// Takes what is wrong with other files that this one names.
-    pub(crate) fn add_of_other_files(&mut self, problems: Vec<Problem>) {
+    /// Adds the problems of referenced files.
+    pub(crate) fn add_problems_of_other_files(&mut self, problems: Vec<ConfigProblem>) {
         for problem in problems {
-            // A file that is named twice is read twice.
-            if self.of_parts.len() < MAX_PROBLEMS && !self.of_parts.contains(&problem) {
-                self.of_parts.push(problem);
+            // A file that is referenced twice is read twice.
+            if self.part_problems.len() < MAX_PROBLEMS && !self.part_problems.contains(&problem) {
+                self.part_problems.push(problem);
             }
         }
     }
 
-    /// Remembers a file that what is read depends on.
+    /// Adds a file that the configuration depends on.
     pub(crate) fn watch(&mut self, path: PathBuf) {
         if self.watched.len() < MAX_WATCHED && !self.watched.contains(&path) {
             self.watched.push(path);
         }
     }
 
-    /// Remembers a text that nobody should see.
-    pub(crate) fn keep_secret(&mut self, text: &str) {
-        // These are no secrets wherever they stand, and every other message has one of them.
+    /// Adds a text to redact.
+    pub(crate) fn add_secret(&mut self, text: &str) {
+        // These are never secrets, and occur in many messages.
         let is_word = matches!(text, "true" | "false" | "null");
         if text.chars().count() >= MIN_SECRET_CHARACTERS && !is_word {
             self.secrets.push(text.to_owned());
         }
     }
 
-    /// Fills in all variables of a value, keys too.
-    pub(crate) fn fill(&mut self, node: &mut Node, path: &Path, missing: Missing) {
+    /// Expands all variables of a value, including its keys.
+    pub(crate) fn expand(&mut self, node: &mut Node, path: &KeyPath, on_unset: OnUnsetVariable) {
         let span = node.span;
         match &mut node.value {
             Value::Text(text) => {
-                let (filled, origin) = self.fill_text(text, span, path, missing);
+                let (filled, origin) = self.expand_text(text, span, path, on_unset);
                 *text = filled;
                 node.origin = origin;
             }
             Value::List(items) => {
                 for (index, item) in items.iter_mut().enumerate() {
-                    self.fill(item, &path.step(Step::Index(index)), missing);
+                    self.expand(item, &path.segment(KeySegment::Index(index)), on_unset);
                 }
             }
             Value::Map(entries) => {
                 for entry in entries {
                     let path = path.key(&entry.key);
-                    entry.key = self.fill_text(&entry.key, entry.key_span, &path, missing).0;
-                    self.fill(&mut entry.value, &path, missing);
+                    entry.key = self.expand_text(&entry.key, entry.key_span, &path, on_unset).0;
+                    self.expand(&mut entry.value, &path, on_unset);
                 }
             }
             Value::Null | Value::Bool(_) | Value::Number(_) => {}
         }
     }
 
-    /// Fills in all variables of a text, and says where it came from then.
-    pub(crate) fn fill_text(
+    /// Expands all variables of a text. Also returns the origin of the result.
+    pub(crate) fn expand_text(
         &mut self,
         text: &str,
         span: Span,
-        path: &Path,
-        missing: Missing,
-    ) -> (String, Origin) {
-        let filled = self.surroundings[span.text].fill(text);
+        path: &KeyPath,
+        on_unset: OnUnsetVariable,
+    ) -> (String, ValueOrigin) {
+        let filled = self.variable_context[span.text].expand(text);
         let origin = match (filled.secrets.is_empty(), filled.text == text) {
-            (false, _) => Origin::Secret,
-            (true, false) => Origin::Default,
-            (true, true) => Origin::Written,
+            (false, _) => ValueOrigin::Secret,
+            (true, false) => ValueOrigin::Default,
+            (true, true) => ValueOrigin::Written,
         };
-        filled.secrets.iter().for_each(|secret| self.keep_secret(secret));
-        for path in named(text, "${file:") {
+        filled.secrets.iter().for_each(|secret| self.add_secret(secret));
+        for path in reference_names(text, "${file:") {
             self.watch(self.text(span).folder.join(path));
         }
-        for fault in filled.faults {
-            if missing == Missing::Ignored && fault.needs.is_some() {
+        for fault in filled.unresolved {
+            if on_unset == OnUnsetVariable::Ignore && fault.needs.is_some() {
                 continue;
             }
             if let (Some(id), Some(name)) =
-                (named(&text[fault.range.clone()], "${input:").next(), &fault.needs)
-                && !self.wanted.iter().any(|(_, wanted)| wanted == name)
+                (reference_names(&text[fault.range.clone()], "${input:").next(), &fault.needs)
+                && !self.missing_inputs.iter().any(|(_, missing_inputs)| missing_inputs == name)
             {
-                self.wanted.push((id.to_owned(), name.clone()));
+                self.missing_inputs.push((id.to_owned(), name.clone()));
             }
             if let (Some(part), Some(name)) = (&mut self.part, &fault.needs)
                 && !part.needs.contains(name)
             {
                 part.needs.push(name.clone());
             }
-            // Where the reference itself was written, unless an escape hides it.
+            // The span of the reference itself, unless it is written with an escape.
             let written = self.text(span).slice(span);
-            let place = written
+            let location = written
                 .find(&text[fault.range.clone()])
                 .map_or(span, |at| span.beside(span.start + at, span.start + at + fault.range.len()));
-            let said = Said { message: fault.message, help: Some(fault.help), needs: fault.needs };
-            self.tell_error((place, path), said);
+            let text = ProblemText { message: fault.message, help: Some(fault.help), needs: fault.needs };
+            self.report_error((location, path), text);
         }
         (filled.text, origin)
     }
 
-    /// Reads a value as what it should be. Whatever is wrong in it is told and left out, so that all is told at once.
+    /// Deserializes a value. Invalid parts are reported and removed, so that all problems are reported at
+    /// once.
     ///
-    /// `beside` are keys that are known here too.
+    /// `beside` lists further keys that are valid here.
     pub(crate) fn read<T: DeserializeOwned>(
         &mut self,
         node: &Node,
-        path: &Path,
+        path: &KeyPath,
         beside: &[&str],
     ) -> Option<T> {
         let mut node = node.clone();
-        let mut pruned: Vec<Vec<Step>> = Vec::new();
+        let mut pruned: Vec<Vec<KeySegment>> = Vec::new();
         for _ in 0..MAX_PROBLEMS {
-            let fault = match T::deserialize(Reading(&node)) {
+            let fault = match T::deserialize(NodeDeserializer(&node)) {
                 Ok(read) => return Some(read),
                 Err(fault) => fault,
             };
-            let steps = fault.steps();
-            // What was taken away is probably what is missing now.
-            let is_known = matches!(fault.what, What::Missing { .. }) && pruned.contains(&steps);
+            let segments = fault.segments();
+            // A missing key is probably one that was removed.
+            let is_known =
+                matches!(fault.kind, DeserializeErrorKind::MissingField { .. }) && pruned.contains(&segments);
             if !is_known {
-                self.tell_fault(&fault, &node, path, beside);
+                self.report_fault(&fault, &node, path, beside);
             }
-            if !prune(&mut node, &steps) {
+            if !remove_node(&mut node, &segments) {
                 return None;
             }
-            pruned.push(steps[..steps.len() - 1].to_vec());
+            pruned.push(segments[..segments.len() - 1].to_vec());
         }
         None
     }
 
-    fn tell_fault(&mut self, fault: &Fault, node: &Node, path: &Path, beside: &[&str]) {
-        let steps = fault.steps();
-        let place = path.then(&steps);
-        let (value, key_span) = find(node, &steps);
+    fn report_fault(&mut self, fault: &DeserializeError, node: &Node, path: &KeyPath, beside: &[&str]) {
+        let segments = fault.segments();
+        let location = path.extended(&segments);
+        let (value, key_span) = find_node(node, &segments);
         let span = if fault.is_of_key() { key_span.unwrap_or(value.span) } else { value.span };
-        let help = match &fault.what {
-            What::UnknownKey { key, known } => {
+        let help = match &fault.kind {
+            DeserializeErrorKind::UnknownKey { key, known } => {
                 let known: Vec<&str> = known.iter().copied().chain(beside.iter().copied()).collect();
-                return self.unknown_key(key, span, &place, &known);
+                return self.unknown_key(key, span, &location, &known);
             }
-            What::UnknownWord { word, known } => {
-                near(word, known.iter().copied()).map(|meant| format!("did you mean {meant}?"))
+            DeserializeErrorKind::UnknownVariant { word, known } => {
+                suggest(word, known.iter().copied()).map(|suggestion| format!("did you mean {suggestion}?"))
             }
-            What::Missing { .. } | What::Twice { .. } | What::Wrong { .. } => None,
+            DeserializeErrorKind::MissingField { .. }
+            | DeserializeErrorKind::DuplicateField { .. }
+            | DeserializeErrorKind::Custom { .. } => None,
         };
-        let mut message = match &fault.what {
-            // Of a long word only the beginning is said, which nobody would know for a part of a secret.
-            What::UnknownWord { known, .. } if value.origin == Origin::Secret => {
-                format!("'***' is none of {}", known.join(", "))
+        let mut message = match &fault.kind {
+            // The word may be truncated, so that it would not be recognized as a part of a secret.
+            DeserializeErrorKind::UnknownVariant { known, .. } if value.origin == ValueOrigin::Secret => {
+                format!("unknown value '***', expected one of {}", known.join(", "))
             }
-            What::UnknownWord { .. }
-            | What::UnknownKey { .. }
-            | What::Missing { .. }
-            | What::Twice { .. }
-            | What::Wrong { .. } => fault.to_string(),
+            DeserializeErrorKind::UnknownVariant { .. }
+            | DeserializeErrorKind::UnknownKey { .. }
+            | DeserializeErrorKind::MissingField { .. }
+            | DeserializeErrorKind::DuplicateField { .. }
+            | DeserializeErrorKind::Custom { .. } => fault.to_string(),
         };
-        if let (Value::Text(text), Origin::Secret) = (&value.value, value.origin)
+        if let (Value::Text(text), ValueOrigin::Secret) = (&value.value, value.origin)
             && !text.is_empty()
         {
             message = message.replace(text.as_str(), "***");
         }
-        self.error(span, &place, message, help);
+        self.error(span, &location, message, help);
     }
 
-    fn tell_twins(&mut self, twins: Vec<(Twin, Path)>) {
-        for (twin, way) in twins {
-            let first = self.text(twin.first).line(twin.first);
-            let message = format!("'{}' is here twice, first in line {first}", twin.key);
-            self.error(twin.span, &way, message, Some("take one of them away".to_owned()));
+    fn report_duplicates(&mut self, duplicates: Vec<(DuplicateKey, KeyPath)>) {
+        for (duplicate, key_path) in duplicates {
+            let first = self.text(duplicate.first).line(duplicate.first);
+            let message = format!("duplicate key '{}', first defined in line {first}", duplicate.key);
+            self.error(duplicate.span, &key_path, message, Some("remove one of them".to_owned()));
         }
     }
 
-    /// Whether no more problems are told of what is being read.
-    fn is_full(&self, strictness: Strictness) -> bool {
+    /// Returns `true` if the limit of reported problems is reached.
+    fn is_full(&self, strictness: KeyStrictness) -> bool {
         let n_of_part = self.part.as_ref().map_or(0, |part| part.problems.len());
         match self.part {
-            None if strictness == Strictness::Strict => self.of_file.len() >= MAX_PROBLEMS,
-            None | Some(_) => self.of_parts.len() + n_of_part >= MAX_PROBLEMS,
+            None if strictness == KeyStrictness::Strict => self.file_problems.len() >= MAX_PROBLEMS,
+            None | Some(_) => self.part_problems.len() + n_of_part >= MAX_PROBLEMS,
         }
     }
 
-    /// Leaves out the part that is being read for a key that nobody knows, if that is what it means.
-    fn note_unknown_key(&mut self, strictness: Strictness) {
-        if let (Some(part), Strictness::Strict) = (&mut self.part, strictness) {
-            part.is_wrong = true;
+    /// Marks the current part as invalid because of an unknown key, if the text is strict.
+    fn mark_unknown_key(&mut self, strictness: KeyStrictness) {
+        if let (Some(part), KeyStrictness::Strict) = (&mut self.part, strictness) {
+            part.is_invalid = true;
         }
     }
 
-    fn tell_part(&mut self, severity: Severity, at: (Span, &Path), said: Said) {
-        let n_told = self.of_parts.len() + self.part.as_ref().map_or(0, |part| part.problems.len());
+    fn report_in_part(&mut self, severity: Severity, at: (Span, &KeyPath), text: ProblemText) {
+        let n_told = self.part_problems.len() + self.part.as_ref().map_or(0, |part| part.problems.len());
         if n_told < MAX_PROBLEMS {
-            let problem = self.problem(severity, at, said);
-            self.part.as_mut().map_or(&mut self.of_parts, |part| &mut part.problems).push(problem);
+            let problem = self.problem(severity, at, text);
+            self.part.as_mut().map_or(&mut self.part_problems, |part| &mut part.problems).push(problem);
         }
     }
 
-    fn problem(&self, severity: Severity, (span, path): (Span, &Path), said: Said) -> Problem {
+    fn problem(
+        &self,
+        severity: Severity,
+        (span, path): (Span, &KeyPath),
+        description: ProblemText,
+    ) -> ConfigProblem {
         let text = self.text(span);
-        let path = text.written_way(span).unwrap_or_else(|| text.label.join(path));
-        let Said { message, help, needs } = said;
-        Problem { needs, ..text.problem(severity, (span, path.to_string()), message, help) }
+        let path = text.original_path(span).unwrap_or_else(|| text.root_label.join(path));
+        let ProblemText { message, help, needs } = description;
+        ConfigProblem { needs, ..text.problem(severity, (span, path.to_string()), message, help) }
     }
 }
 
-/// Puts problems in the order of the texts that are read, with those of other files at the end.
-pub(crate) fn sort(problems: &mut [Problem], texts: &[Text]) {
-    let place = |problem: &Problem| {
+/// Sorts problems in the order of the texts, followed by those of other files.
+pub(crate) fn sort(problems: &mut [ConfigProblem], texts: &[SourceText]) {
+    let location = |problem: &ConfigProblem| {
         let text = texts.iter().position(|text| text.path == problem.file).unwrap_or(texts.len());
         (text, problem.file.clone(), problem.line, problem.column)
     };
-    problems.sort_by_cached_key(place);
+    problems.sort_by_cached_key(location);
 }
 
-/// What all references of a kind in a text name.
-fn named<'t>(text: &'t str, beginning: &'t str) -> impl Iterator<Item = &'t str> {
+/// Returns the names of all references with this prefix.
+fn reference_names<'t>(text: &'t str, beginning: &'t str) -> impl Iterator<Item = &'t str> {
     let references = text.match_indices(beginning).map(move |(at, _)| &text[at + beginning.len()..]);
     references.filter_map(|rest| rest.split_once('}')).map(|(name, _)| name).filter(|name| !name.is_empty())
 }
 
-/// Stars for secrets, should one have got into a message, as it is or with its quotes and line ends spelled out.
-fn mask(problem: &mut Problem, secrets: &[String]) {
+/// Redacts secrets that got into a message, literally or escaped.
+fn redact_problem(problem: &mut ConfigProblem, secrets: &[String]) {
     let texts = [Some(&mut problem.message), problem.help.as_mut(), Some(&mut problem.path)];
     for text in texts.into_iter().flatten() {
         for secret in secrets {
@@ -453,16 +471,18 @@ fn mask(problem: &mut Problem, secrets: &[String]) {
     }
 }
 
-/// The value at the end of a way, or as far as the way leads, and where its key is.
-fn find<'n>(node: &'n Node, steps: &[Step]) -> (&'n Node, Option<Span>) {
+/// Returns the node at a path, or its closest existing ancestor, and the span of its key.
+fn find_node<'n>(node: &'n Node, segments: &[KeySegment]) -> (&'n Node, Option<Span>) {
     let mut found = (node, None);
-    for step in steps {
-        found = match (step, &found.0.value) {
-            (Step::Key(key), Value::Map(entries)) => match entries.iter().find(|entry| entry.key == *key) {
-                Some(entry) => (&entry.value, Some(entry.key_span)),
-                None => return found,
-            },
-            (Step::Index(index), Value::List(items)) => match items.get(*index) {
+    for segment in segments {
+        found = match (segment, &found.0.value) {
+            (KeySegment::Key(key), Value::Map(entries)) => {
+                match entries.iter().find(|entry| entry.key == *key) {
+                    Some(entry) => (&entry.value, Some(entry.key_span)),
+                    None => return found,
+                }
+            }
+            (KeySegment::Index(index), Value::List(items)) => match items.get(*index) {
                 Some(item) => (item, None),
                 None => return found,
             },
@@ -472,40 +492,41 @@ fn find<'n>(node: &'n Node, steps: &[Step]) -> (&'n Node, Option<Span>) {
     found
 }
 
-/// The way to the key that was written at a place.
-fn way_to(node: &Node, key_span: Span) -> Option<Path> {
+/// Returns the path of the key at a span.
+fn path_to_key(node: &Node, key_span: Span) -> Option<KeyPath> {
     match &node.value {
         Value::List(items) => items.iter().enumerate().find_map(|(index, item)| {
-            way_to(item, key_span).map(|way| Path::default().step(Step::Index(index)).join(&way))
+            path_to_key(item, key_span)
+                .map(|key_path| KeyPath::default().segment(KeySegment::Index(index)).join(&key_path))
         }),
         Value::Map(entries) => entries.iter().find_map(|entry| {
-            let here = Path::default().key(&entry.key);
+            let here = KeyPath::default().key(&entry.key);
             if entry.key_span == key_span {
                 return Some(here);
             }
-            way_to(&entry.value, key_span).map(|way| here.join(&way))
+            path_to_key(&entry.value, key_span).map(|key_path| here.join(&key_path))
         }),
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::Text(_) => None,
     }
 }
 
-/// Takes away the value at the end of a way. `false` if there is none.
-fn prune(node: &mut Node, steps: &[Step]) -> bool {
-    match (steps, &mut node.value) {
-        ([Step::Key(key)], Value::Map(entries)) => {
+/// Removes the value at a path. Returns `false` if it does not exist.
+fn remove_node(node: &mut Node, segments: &[KeySegment]) -> bool {
+    match (segments, &mut node.value) {
+        ([KeySegment::Key(key)], Value::Map(entries)) => {
             let n_before = entries.len();
             entries.retain(|entry| entry.key != *key);
             entries.len() < n_before
         }
-        ([Step::Index(index)], Value::List(items)) => items
-            .get_mut(*index)
-            .is_some_and(|item| std::mem::replace(&mut item.origin, Origin::LeftOut) != Origin::LeftOut),
-        ([Step::Key(key), rest @ ..], Value::Map(entries)) => entries
+        ([KeySegment::Index(index)], Value::List(items)) => items.get_mut(*index).is_some_and(|item| {
+            std::mem::replace(&mut item.origin, ValueOrigin::LeftOut) != ValueOrigin::LeftOut
+        }),
+        ([KeySegment::Key(key), rest @ ..], Value::Map(entries)) => entries
             .iter_mut()
             .find(|entry| entry.key == *key)
-            .is_some_and(|entry| prune(&mut entry.value, rest)),
-        ([Step::Index(index), rest @ ..], Value::List(items)) => {
-            items.get_mut(*index).is_some_and(|item| prune(item, rest))
+            .is_some_and(|entry| remove_node(&mut entry.value, rest)),
+        ([KeySegment::Index(index), rest @ ..], Value::List(items)) => {
+            items.get_mut(*index).is_some_and(|item| remove_node(item, rest))
         }
         _ => false,
     }

@@ -1,4 +1,4 @@
-//! The JSON Schema of the native file, for editors.
+//! The JSON Schema of the native format, for editors.
 
 use indexmap::IndexMap;
 use pegboard_core::chain::ChainSpec;
@@ -15,16 +15,16 @@ use schemars::{JsonSchema, SchemaGenerator};
 use serde_json::{Map, Value, json};
 
 use crate::dialect::{root_names, toolbox_names};
-use crate::inputs::InputSettings;
+use crate::inputs::InputDefinition;
 
-mod place;
+mod position;
 mod refine;
 mod widen;
 
-pub(crate) use place::Place;
-pub(crate) use widen::AS_WRITTEN;
+pub(crate) use position::SchemaPosition;
+pub(crate) use widen::PASSTHROUGH_SETTINGS;
 
-/// Settings that have a second name.
+/// Settings with an alias.
 const ALIASES: [(&str, &str); 9] = [
     ("type", "transport"),
     ("env", "environment"),
@@ -36,38 +36,38 @@ const ALIASES: [(&str, &str); 9] = [
     ("input_mapping", "with"),
     ("output_key", "as"),
 ];
-/// What is a text, or is taken as the text that it is written as.
-const WRITTEN: [&str; 3] = ["string", "number", "boolean"];
+/// Types that are accepted as text.
+const SCALAR_TYPES: [&str; 3] = ["string", "number", "boolean"];
 
-/// The JSON Schema of a native file: every setting there is, under all of its names, with what it does.
+/// Returns the JSON Schema of the native format: all settings under all of their names, with descriptions.
 ///
 /// ```
 /// let schema = pegboard_config::native_schema();
 /// assert_eq!(schema["properties"]["toolTimeout"]["default"], "5m");
 /// ```
 pub fn native_schema() -> Value {
-    place::SCHEMA.clone()
+    position::SCHEMA.clone()
 }
 
 fn make_schema() -> Value {
     let mut generator = SchemaSettings::draft2020_12().into_generator();
     let mut properties = Map::new();
-    properties.insert("$schema".into(), json!({"description": "Where this schema is."}));
-    properties.insert("pegboard".into(), json!({"description": "The version of the file.", "const": 1}));
+    properties.insert("$schema".into(), json!({"description": "URL of this schema."}));
+    properties.insert("pegboard".into(), json!({"description": "Version of the file format.", "const": 1}));
     properties.extend(sections(&mut generator));
     properties.insert(
         "toolboxes".into(),
-        by_name("Servers, tools, chains and agents that belong together, by name.", "Toolbox"),
+        map_of("Toolboxes by name: groups of servers, tools, chains and agents.", "Toolbox"),
     );
-    properties.insert("providers".into(), by_name("Providers of models, by name.", "ModelProvider"));
-    let inputs = "How a person is asked for what `${input:ID}` stands for, by its id.";
-    properties.insert("inputs".into(), by_name(inputs, "Input"));
-    let cache = "Where answers are kept that may be given again, and how many.";
-    properties.insert("cache".into(), part(cache, "Cache"));
-    let telemetry = "What is logged, and what is sent to a collector of traces.";
-    properties.insert("telemetry".into(), part(telemetry, "Telemetry"));
-    let defaults = "What holds for all, for those who write it under a name of its own; what stands at the root counts before it.";
-    properties.insert("defaults".into(), part(defaults, "Defaults"));
+    properties.insert("providers".into(), map_of("Model providers by name.", "ModelProvider"));
+    let inputs = "Definitions of `${input:ID}` inputs by ID.";
+    properties.insert("inputs".into(), map_of(inputs, "Input"));
+    let cache = "Response cache: backend and limits.";
+    properties.insert("cache".into(), optional_section(cache, "Cache"));
+    let telemetry = "Logging and trace export.";
+    properties.insert("telemetry".into(), optional_section(telemetry, "Telemetry"));
+    let defaults = "Global settings under a key of their own; settings at the root take precedence.";
+    properties.insert("defaults".into(), optional_section(defaults, "Defaults"));
     let settings = properties_of::<RuntimeSettings>(&mut generator);
     properties.extend(settings.clone());
     properties.extend(properties_of::<GatewaySettings>(&mut generator));
@@ -84,61 +84,58 @@ fn make_schema() -> Value {
     schema["title"] = json!("Pegboard configuration");
     schema["$defs"] = Value::Object(definitions);
     widen::widen(&mut schema);
-    straighten(&mut schema);
+    normalize(&mut schema);
     schema
 }
 
-/// What may stand at the root and in every toolbox.
+/// Returns the sections at the root and in every toolbox.
 fn sections(generator: &mut SchemaGenerator) -> Map<String, Value> {
     let mut chains = generator.subschema_for::<IndexMap<String, ChainSpec>>().to_value();
-    chains["description"] = json!("Chains of tools, by name.");
+    chains["description"] = json!("Chains of tool calls by name.");
     chains["type"] = json!(["object", "null"]);
     let agents = json!({
-        "description": "Files of agents: paths from the folder of this file, and globs.",
+        "description": "Agent files: paths and glob patterns relative to this file.",
         "type": ["array", "string", "null"],
         "items": {"type": "string"},
     });
     Map::from_iter([
-        ("mcpServers".to_owned(), by_name("MCP servers, by name.", "McpServer")),
-        (
-            "openapiSpecs".to_owned(),
-            by_name("Web services with an OpenAPI document, by name.", "OpenApiSpec"),
-        ),
-        ("restTools".to_owned(), by_name("Tools that are requests to web services, by name.", "RestTool")),
+        ("mcpServers".to_owned(), map_of("MCP servers by name.", "McpServer")),
+        ("openapiSpecs".to_owned(), map_of("Web services with an OpenAPI document by name.", "OpenApiSpec")),
+        ("restTools".to_owned(), map_of("REST tools by name.", "RestTool")),
         ("chains".to_owned(), chains),
         ("agents".to_owned(), agents),
     ])
 }
 
-/// What stands under names that people give. Nothing must be there: a file may change something about what another one
-/// describes.
+/// Returns the definitions of named entries. No property is required: a file may override a part of another
+/// file's entry.
 fn own_definitions(generator: &mut SchemaGenerator) -> Map<String, Value> {
     let mut server = properties_of::<McpServerSettings>(generator);
     server.extend(properties_of::<ServerSettings>(generator));
-    take_as_written(&mut server, &["env", "environment", "headers"]);
+    accept_scalars(&mut server, &["env", "environment", "headers"]);
     for name in ["args", "command"] {
-        server[name]["items"] = json!({"type": WRITTEN});
+        server[name]["items"] = json!({"type": SCALAR_TYPES});
     }
     let mut service = properties_of::<OpenApiSettings>(generator);
     service.extend(properties_of::<ServerSettings>(generator));
-    take_as_written(&mut service, &["headers", "serverVariables"]);
+    accept_scalars(&mut service, &["headers", "serverVariables"]);
     let mut rest = properties_of::<RestToolSettings>(generator);
     rest.extend(properties_of::<ToolSettings>(generator));
-    take_as_written(&mut rest, &["headers"]);
+    accept_scalars(&mut rest, &["headers"]);
     let mut provider = properties_of::<ModelProviderSettings>(generator);
-    // A name that only servers have for it.
+    // Alias of servers only.
     provider.remove("transport");
-    take_as_written(&mut provider, &["headers"]);
+    accept_scalars(&mut provider, &["headers"]);
 
     let mut toolbox = Map::from_iter([
         (
             "description".to_owned(),
-            json!({"description": "What it is for. Models choose by it.", "type": "string"}),
+            json!({"description": "Purpose of the toolbox. Models choose toolboxes by it.", "type": "string"}),
         ),
         (
             "expose".to_owned(),
             json!({
-                "description": "Whether its tools are listed by themselves or behind the few.",
+                "description": "Exposure of its tools: listed directly (`flat`) or through the meta-tools (`meta`).",
                 "enum": ["meta", "flat"],
             }),
         ),
@@ -153,14 +150,14 @@ fn own_definitions(generator: &mut SchemaGenerator) -> Map<String, Value> {
         ("OpenApiSpec".to_owned(), object(&service)),
         ("RestTool".to_owned(), object(&rest)),
         ("ModelProvider".to_owned(), object(&provider)),
-        ("Input".to_owned(), object(&properties_of::<InputSettings>(generator))),
+        ("Input".to_owned(), object(&properties_of::<InputDefinition>(generator))),
         ("Cache".to_owned(), object(&properties_of::<CacheSettings>(generator))),
         ("Telemetry".to_owned(), object(&properties_of::<TelemetrySettings>(generator))),
     ])
 }
 
-/// Many of a kind. There may be nothing left of them.
-fn by_name(description: &str, definition: &str) -> Value {
+/// Creates a map of named entries. It may be null.
+fn map_of(description: &str, definition: &str) -> Value {
     json!({
         "description": description,
         "type": ["object", "null"],
@@ -168,15 +165,15 @@ fn by_name(description: &str, definition: &str) -> Value {
     })
 }
 
-/// One of a kind. There may be nothing left of it.
-fn part(description: &str, definition: &str) -> Value {
+/// Creates a section. It may be null.
+fn optional_section(description: &str, definition: &str) -> Value {
     json!({
         "description": description,
         "anyOf": [{"$ref": format!("#/$defs/{definition}")}, {"type": "null"}],
     })
 }
 
-/// An object with these properties, and remarks.
+/// Creates an object with these properties and comment keys.
 fn object(properties: &Map<String, Value>) -> Value {
     json!({
         "type": "object",
@@ -186,14 +183,14 @@ fn object(properties: &Map<String, Value>) -> Value {
     })
 }
 
-/// Numbers and words are the texts that they are written as.
-fn take_as_written(properties: &mut Map<String, Value>, names: &[&str]) {
+/// Accepts numbers and booleans in place of text.
+fn accept_scalars(properties: &mut Map<String, Value>, names: &[&str]) {
     for name in names {
-        properties[*name]["additionalProperties"] = json!({"type": WRITTEN});
+        properties[*name]["additionalProperties"] = json!({"type": SCALAR_TYPES});
     }
 }
 
-/// The properties of a type, under all of their names.
+/// Returns the properties of a type, including aliases.
 fn properties_of<T: JsonSchema>(generator: &mut SchemaGenerator) -> Map<String, Value> {
     let mut schema = T::json_schema(generator).to_value();
     let mut properties = match schema["properties"].take() {
@@ -204,7 +201,7 @@ fn properties_of<T: JsonSchema>(generator: &mut SchemaGenerator) -> Map<String, 
     properties
 }
 
-/// Adds the second names of properties, which a schema is made without.
+/// Adds the aliases of properties, which generated schemas lack.
 fn add_aliases(properties: &mut Map<String, Value>) {
     for (name, alias) in ALIASES {
         if let Some(schema) = properties.get(name).cloned() {
@@ -213,7 +210,7 @@ fn add_aliases(properties: &mut Map<String, Value>) {
     }
 }
 
-/// The same for definitions. One of two names will do, which a list of what must be there cannot say.
+/// Adds aliases to definitions. Aliased properties are no longer required, since either name is sufficient.
 fn add_aliases_to_definitions(definitions: &mut Map<String, Value>) {
     for schema in definitions.values_mut() {
         if let Some(properties) = schema.get_mut("properties").and_then(Value::as_object_mut) {
@@ -225,8 +222,8 @@ fn add_aliases_to_definitions(definitions: &mut Map<String, Value>) {
     }
 }
 
-/// Sentences are broken where the source is, which nobody wants to see. Remarks may stand in every object.
-fn straighten(schema: &mut Value) {
+/// Joins wrapped descriptions into single lines and allows comment keys in every object.
+fn normalize(schema: &mut Value) {
     match schema {
         Value::Object(entries) => {
             if let Some(Value::String(description)) = entries.get_mut("description") {
@@ -235,9 +232,9 @@ fn straighten(schema: &mut Value) {
             if entries.get("additionalProperties") == Some(&json!(false)) {
                 entries.insert("patternProperties".to_owned(), json!({"^(_|\\$schema$)": true}));
             }
-            entries.values_mut().for_each(straighten);
+            entries.values_mut().for_each(normalize);
         }
-        Value::Array(items) => items.iter_mut().for_each(straighten),
+        Value::Array(items) => items.iter_mut().for_each(normalize),
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
     }
 }

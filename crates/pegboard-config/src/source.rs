@@ -1,34 +1,34 @@
-//! The files that a configuration comes from.
+//! Source files of a configuration.
 
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
-use crate::dialect::Dialect;
+use crate::dialect::ConfigDialect;
 use crate::error::ConfigurationError;
-use crate::mask::{hidden_in, is_before_secret};
-use crate::path::{Path as Way, Step};
-use crate::problem::{Problem, Severity, Snippet};
+use crate::path::{KeyPath, KeySegment};
+use crate::problem::{ConfigProblem, Severity, Snippet};
+use crate::redact::{secret_ranges, takes_secret_value};
 use crate::tree::{Node, Span, Value};
 
-/// How large a file may be.
+/// Maximum size of a file.
 pub(crate) const MAX_BYTES: u64 = 32 * 1024 * 1024;
 
-/// A file that a configuration came from.
+/// A source file of a configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Source {
-    /// Where it is.
+pub struct ConfigSource {
+    /// Path of the file.
     pub path: PathBuf,
-    /// The notation that it is written in.
-    pub format: Format,
-    /// Whose words it uses.
-    pub dialect: Dialect,
+    /// Format of the file.
+    pub format: ConfigFormat,
+    /// Dialect of the file.
+    pub dialect: ConfigDialect,
 }
 
-/// The notation of a file.
+/// The format of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Format {
-    /// JSON, with comments and trailing commas if somebody wrote them.
+pub enum ConfigFormat {
+    /// JSON, optionally with comments and trailing commas.
     Json,
     /// YAML.
     Yaml,
@@ -36,8 +36,8 @@ pub enum Format {
     Toml,
 }
 
-impl Format {
-    /// The notation of a file: by the end of its name, or else by how it begins.
+impl ConfigFormat {
+    /// Detects the format by the file extension, or else by the first line.
     pub(crate) fn of(path: &Path, text: &str) -> Self {
         let extension = path.extension().and_then(|extension| extension.to_str()).unwrap_or_default();
         match extension.to_ascii_lowercase().as_str() {
@@ -62,71 +62,71 @@ impl Format {
     }
 }
 
-/// What becomes of a key that nobody knows.
+/// Handling of unknown keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Strictness {
-    /// It is an error: the text is ours.
+pub(crate) enum KeyStrictness {
+    /// Unknown keys are errors: the format is native.
     Strict,
-    /// It is a warning: somebody else may know it.
+    /// Unknown keys are warnings: they may belong to another program.
     Lenient,
 }
 
-/// What a text is.
+/// The kind of a source text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Medium {
-    /// A file, whose places have lines and columns.
+pub(crate) enum SourceKind {
+    /// A file with lines and columns.
     File,
-    /// A single setting that somebody gave by other means, which has none.
+    /// A single setting without a location.
     Setting,
 }
 
-/// The text of a file or of a single setting, and what of it nobody should see.
-pub(crate) struct Text {
-    /// Where the file is, or what a text that is none is called.
+/// The text of a file or of a single setting, with the spans to redact.
+pub(crate) struct SourceText {
+    /// Path of the file, or the name of another source.
     pub(crate) path: PathBuf,
-    pub(crate) medium: Medium,
+    pub(crate) kind: SourceKind,
     pub(crate) body: String,
-    /// Where the paths in it begin.
+    /// Base directory of relative paths.
     pub(crate) folder: PathBuf,
-    pub(crate) strictness: Strictness,
-    /// What its root is called.
-    pub(crate) label: Way,
-    /// What was written, where what is read is in other words.
+    pub(crate) strictness: KeyStrictness,
+    /// Label of the root in messages.
+    pub(crate) root_label: KeyPath,
+    /// The tree before translation, if the file was translated.
     pub(crate) written: Option<Node>,
-    /// Where the lines begin.
+    /// Start offsets of the lines.
     lines: Vec<usize>,
-    /// Values that nobody should see. `None` if it is not known which they are: then all are.
-    veils: Option<Vec<Span>>,
+    /// Spans to redact; `None` if they are unknown, in which case all values are redacted.
+    redacted: Option<Vec<Span>>,
 }
 
-impl Text {
-    /// Reads a file, as long as it can be a configuration at all.
+impl SourceText {
+    /// Reads a file, up to the maximum size.
     pub(crate) fn read(path: &Path) -> Result<Self, ConfigurationError> {
         Ok(Self::new(path, Self::read_body(path)?))
     }
 
-    /// All that is in a file, as long as it can be a configuration at all.
+    /// Reads the contents of a file, up to the maximum size.
     pub(crate) fn read_body(path: &Path) -> Result<String, ConfigurationError> {
         let unreadable = |error: io::Error| ConfigurationError::unreadable(path, error);
         let file = File::open(path).map_err(unreadable)?;
         let metadata = file.metadata().map_err(unreadable)?;
         if metadata.is_dir() {
-            return Err(ConfigurationError::Folder { path: path.to_owned() });
+            return Err(ConfigurationError::IsDirectory { path: path.to_owned() });
         }
         let mut bytes = Vec::new();
-        // What is no plain file has no size, so the reading itself has the limit.
+        // Special files report no size, so the read itself is limited.
         file.take(MAX_BYTES + 1).read_to_end(&mut bytes).map_err(unreadable)?;
         if bytes.len() as u64 > MAX_BYTES {
             return Err(ConfigurationError::TooLarge { path: path.to_owned() });
         }
-        String::from_utf8(bytes).map_err(|error| ConfigurationError::NotText {
+        String::from_utf8(bytes).map_err(|error| ConfigurationError::NotUtf8 {
             path: path.to_owned(),
             offset: error.utf8_error().valid_up_to(),
         })
     }
 
     pub(crate) fn new(path: &Path, body: String) -> Self {
-        // The mark that some editors put first is no part of what somebody wrote.
+        // The byte order mark is not part of the text.
         let body = body.strip_prefix('\u{feff}').map(str::to_owned).unwrap_or(body);
         let ends = body.bytes().enumerate().filter(|(_, byte)| *byte == b'\n');
         let lines = std::iter::once(0).chain(ends.map(|(at, _)| at + 1)).collect();
@@ -134,72 +134,82 @@ impl Text {
         let folder = std::path::absolute(folder).unwrap_or_else(|_| folder.to_owned());
         Self {
             path: path.to_owned(),
-            medium: Medium::File,
+            kind: SourceKind::File,
             body,
             folder,
-            strictness: Strictness::Strict,
-            label: Way::default(),
+            strictness: KeyStrictness::Strict,
+            root_label: KeyPath::default(),
             written: None,
             lines,
-            veils: None,
+            redacted: None,
         }
     }
 
-    /// Learns from a tree of it what nobody should see: keys, and the values of `env` and `headers`, wherever they are.
-    pub(crate) fn veil(&mut self, root: &Node) {
-        find_veiled(root, self.veils.get_or_insert_default());
+    /// Adds the secrets of a tree to the redacted spans: keys, and the values of `env` and `headers`.
+    pub(crate) fn redact(&mut self, root: &Node) {
+        find_secrets(root, self.redacted.get_or_insert_default());
     }
 
-    /// The way to what was written at a place, if that is in other words than what is read.
-    pub(crate) fn written_way(&self, span: Span) -> Option<Way> {
-        let mut search = Search { span, found: (usize::MAX, Way::default()) };
-        search.walk(self.written.as_ref()?, &Way::default());
+    /// Returns the path of a span in the original file, if the file was translated.
+    pub(crate) fn original_path(&self, span: Span) -> Option<KeyPath> {
+        let mut search = SpanSearch { span, found: (usize::MAX, KeyPath::default()) };
+        search.walk(self.written.as_ref()?, &KeyPath::default());
         Some(search.found.1)
     }
 
-    /// What was written at a place.
+    /// Returns the text of a span.
     pub(crate) fn slice(&self, span: Span) -> &str {
         self.body.get(span.start..span.end).unwrap_or_default()
     }
 
-    /// The number of the line of a place, from 1.
+    /// Returns the line number of a span, from 1.
     pub(crate) fn line(&self, span: Span) -> usize {
         self.lines.partition_point(|start| *start <= span.start)
     }
 
-    /// What is wrong at a place. `path` is the way to the value there.
+    /// Creates a problem at a span. `path` is the path of the value there.
     pub(crate) fn problem(
         &self,
         severity: Severity,
         (span, path): (Span, String),
         message: String,
         help: Option<String>,
-    ) -> Problem {
+    ) -> ConfigProblem {
         let snippet = self.snippet(span);
-        let (line, column) = match self.medium {
-            Medium::File => (snippet.line, snippet.column),
-            Medium::Setting => (0, 0),
+        let (line, column) = match self.kind {
+            SourceKind::File => (snippet.line, snippet.column),
+            SourceKind::Setting => (0, 0),
         };
-        Problem { severity, file: self.path.clone(), line, column, path, message, help, needs: None, snippet }
+        ConfigProblem {
+            severity,
+            file: self.path.clone(),
+            line,
+            column,
+            path,
+            message,
+            help,
+            needs: None,
+            snippet,
+        }
     }
 
-    /// The line of a place, to be shown.
+    /// Returns the redacted line of a span.
     pub(crate) fn snippet(&self, span: Span) -> Snippet {
-        let start = floor(&self.body, span.start);
+        let start = floor_char_boundary(&self.body, span.start);
         let line_start = self.body[..start].rfind('\n').map_or(0, |end| end + 1);
         let line_end = self.body[start..].find('\n').map_or(self.body.len(), |end| start + end);
-        // A line may be as long as the file, and no more than this of it is ever shown.
-        let from = floor(&self.body, start.saturating_sub(1024)).max(line_start);
-        let to = floor(&self.body, start + 1024).min(line_end);
-        let shown = match &self.veils {
-            Some(veils) => {
-                let is_near = |veil: &&Span| veil.start < to && from < veil.end;
-                let veils: Vec<Span> = veils.iter().filter(is_near).copied().collect();
-                veiled(&self.body[from..to], from, &veils)
+        // A line may be as long as the file, but only this much of it is shown.
+        let from = floor_char_boundary(&self.body, start.saturating_sub(1024)).max(line_start);
+        let to = floor_char_boundary(&self.body, start + 1024).min(line_end);
+        let shown = match &self.redacted {
+            Some(redacted) => {
+                let is_near = |redact: &&Span| redact.start < to && from < redact.end;
+                let redacted: Vec<Span> = redacted.iter().filter(is_near).copied().collect();
+                redact_spans(&self.body[from..to], from, &redacted)
             }
-            None => without_values(&self.body[from..to]),
+            None => redact_all_values(&self.body[from..to]),
         };
-        let end = floor(&self.body, span.end).clamp(start, to.max(start));
+        let end = floor_char_boundary(&self.body, span.end).clamp(start, to.max(start));
         let mut snippet = Snippet::new(
             shown.trim_end_matches('\r'),
             self.body[from..start].chars().count(),
@@ -211,53 +221,53 @@ impl Text {
     }
 }
 
-/// Looks for the smallest value around a place. An object of TOML may be around less than what is in it.
-struct Search {
+/// Finds the smallest value around a span. In TOML a table's span may not cover its contents.
+struct SpanSearch {
     span: Span,
-    /// How long the smallest one is, and the way to it.
-    found: (usize, Way),
+    /// Length and path of the smallest match.
+    found: (usize, KeyPath),
 }
 
-impl Search {
-    fn walk(&mut self, node: &Node, way: &Way) {
-        self.look_at(node.span, way);
+impl SpanSearch {
+    fn walk(&mut self, node: &Node, key_path: &KeyPath) {
+        self.consider(node.span, key_path);
         match &node.value {
             Value::List(items) => {
                 for (index, item) in items.iter().enumerate() {
-                    self.walk(item, &way.step(Step::Index(index)));
+                    self.walk(item, &key_path.segment(KeySegment::Index(index)));
                 }
             }
             Value::Map(entries) => {
                 for entry in entries {
-                    let way = way.key(&entry.key);
-                    self.look_at(entry.key_span, &way);
-                    self.walk(&entry.value, &way);
+                    let key_path = key_path.key(&entry.key);
+                    self.consider(entry.key_span, &key_path);
+                    self.walk(&entry.value, &key_path);
                 }
             }
             Value::Null | Value::Bool(_) | Value::Number(_) | Value::Text(_) => {}
         }
     }
 
-    fn look_at(&mut self, around: Span, way: &Way) {
-        let n_bytes = around.end - around.start;
-        if around.start <= self.span.start && self.span.end <= around.end && n_bytes < self.found.0 {
-            self.found = (n_bytes, way.clone());
+    fn consider(&mut self, outer: Span, key_path: &KeyPath) {
+        let n_bytes = outer.end - outer.start;
+        if outer.start <= self.span.start && self.span.end <= outer.end && n_bytes < self.found.0 {
+            self.found = (n_bytes, key_path.clone());
         }
     }
 }
 
-/// The nearest place before `at` where a character begins.
-fn floor(text: &str, at: usize) -> usize {
+/// Returns the closest character boundary at or before an offset.
+fn floor_char_boundary(text: &str, at: usize) -> usize {
     (0..=at.min(text.len())).rev().find(|&at| text.is_char_boundary(at)).unwrap_or(0)
 }
 
-/// Whether the values under this key are secret until somebody says otherwise.
-pub(crate) fn is_veiling(key: &str) -> bool {
+/// Returns `true` if the values under this key are secrets by default.
+pub(crate) fn holds_secrets(key: &str) -> bool {
     matches!(key, "apiKey" | "credentials" | "env" | "environment" | "headers")
 }
 
-/// Whether the values under this key are secret in a file of another program.
-fn is_veiling_elsewhere(key: &str) -> bool {
+/// Returns `true` if the values under this key are secrets in files of other programs.
+fn holds_secrets_in_client_files(key: &str) -> bool {
     const NAMES: [&str; 9] = [
         "auth",
         "authTokens",
@@ -272,73 +282,73 @@ fn is_veiling_elsewhere(key: &str) -> bool {
     NAMES.contains(&key)
 }
 
-/// Whether a text under this key is a secret, whoever's file it is in.
+/// Returns `true` if a text under this key is a secret in any file.
 fn is_secret(key: &str) -> bool {
     let key = key.to_lowercase().replace(['-', '_'], "");
     ["token", "secret", "password", "apikey", "credential"].iter().any(|word| key.contains(word))
 }
 
-fn find_veiled(node: &Node, veils: &mut Vec<Span>) {
+fn find_secrets(node: &Node, redacted: &mut Vec<Span>) {
     match &node.value {
         Value::List(items) => {
             let mut is_next_secret = false;
             for item in items {
                 let text = if let Value::Text(text) = &item.value { text } else { "" };
                 if is_next_secret && !text.starts_with('-') {
-                    add_scalars(item, veils);
+                    add_scalars(item, redacted);
                 } else {
-                    find_veiled(item, veils);
+                    find_secrets(item, redacted);
                 }
-                is_next_secret = is_before_secret(text);
+                is_next_secret = takes_secret_value(text);
             }
         }
         Value::Map(entries) => {
             for entry in entries {
                 let is_text = matches!(entry.value.value, Value::Text(_));
-                if is_veiling(&entry.key)
-                    || is_veiling_elsewhere(&entry.key)
+                if holds_secrets(&entry.key)
+                    || holds_secrets_in_client_files(&entry.key)
                     || (is_text && is_secret(&entry.key))
                 {
-                    add_scalars(&entry.value, veils);
+                    add_scalars(&entry.value, redacted);
                 } else {
-                    find_veiled(&entry.value, veils);
+                    find_secrets(&entry.value, redacted);
                 }
             }
         }
-        Value::Text(text) if !hidden_in(text).is_empty() => veils.push(node.span),
+        Value::Text(text) if !secret_ranges(text).is_empty() => redacted.push(node.span),
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::Text(_) => {}
     }
 }
 
-fn add_scalars(node: &Node, veils: &mut Vec<Span>) {
+fn add_scalars(node: &Node, redacted: &mut Vec<Span>) {
     match &node.value {
-        Value::List(items) => items.iter().for_each(|item| add_scalars(item, veils)),
-        Value::Map(entries) => entries.iter().for_each(|entry| add_scalars(&entry.value, veils)),
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::Text(_) => veils.push(node.span),
+        Value::List(items) => items.iter().for_each(|item| add_scalars(item, redacted)),
+        Value::Map(entries) => entries.iter().for_each(|entry| add_scalars(&entry.value, redacted)),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::Text(_) => redacted.push(node.span),
     }
 }
 
-/// A line with stars for what nobody should see. The names of variables stay.
-pub(crate) fn veiled(line: &str, from: usize, veils: &[Span]) -> String {
+/// Replaces the redacted spans of a line with stars. Names of variables are kept.
+pub(crate) fn redact_spans(line: &str, from: usize, redacted: &[Span]) -> String {
     let mut shown = String::with_capacity(line.len());
     let mut name = 0;
     for (at, character) in line.char_indices() {
         let place = from + at;
-        let is_veiled = veils.iter().any(|veil| veil.start <= place && place < veil.end);
+        let is_redacted = redacted.iter().any(|redact| redact.start <= place && place < redact.end);
         if let Some(behind) = line[at..].strip_prefix("${") {
-            // Names of variables are no secrets; what may stand behind them is.
+            // Names of variables are not secrets; defaults may be.
             let named = ["env:", "input:"].iter().find(|kind| behind.starts_with(*kind));
             let begin = at + 2 + named.map_or(0, |kind| kind.len());
             name = line[begin..].find([':', '}']).map_or(0, |end| begin + end);
         }
-        let is_shown = !is_veiled || at < name || !character.is_alphanumeric();
+        let is_shown = !is_redacted || at < name || !character.is_alphanumeric();
         shown.push(if is_shown { character } else { '*' });
     }
     shown
 }
 
-/// A line with stars for all that may be a value: what is no key, before a `:` or `=`.
-pub(crate) fn without_values(line: &str) -> String {
+/// Replaces everything in a line that may be a value with stars: all but keys before `:` or `=`.
+pub(crate) fn redact_all_values(line: &str) -> String {
     let mut shown = String::with_capacity(line.len());
     let mut rest = line;
     while let Some(first) = rest.chars().next() {
@@ -359,7 +369,7 @@ pub(crate) fn without_values(line: &str) -> String {
     shown
 }
 
-/// How long the word is that a text begins with: one in quotes, a run of letters and the like, or one character.
+/// Returns the length of the first word: a quoted string, a run of word characters, or one character.
 fn word_length(text: &str, first: char) -> usize {
     let is_part = |each: char| each.is_alphanumeric() || matches!(each, '-' | '_' | '.' | '$');
     match first {

@@ -1,22 +1,22 @@
-//! A file as a tree of values, each with the place where it was written.
+//! A file as a tree of values with spans.
 
 use std::collections::HashMap;
 use std::ops::Range;
 
 use serde_json::Number;
 
-use crate::source::Format;
+use crate::source::ConfigFormat;
 
 pub(crate) mod json;
 pub(crate) mod toml;
 pub(crate) mod yaml;
 
-/// How deep values may be nested.
+/// Maximum nesting depth.
 pub(crate) const MAX_DEPTH: usize = 64;
-/// How many values a file may come to; aliases count each time they are used.
+/// Maximum number of values in a file; aliases count each time they are used.
 pub(crate) const MAX_NODES: usize = 500_000;
 
-/// Where something was written: in which of the texts that are read together, and there from where to where in bytes.
+/// Location of a value: the index of its text and a byte range.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Span {
     pub(crate) text: usize,
@@ -25,18 +25,18 @@ pub(crate) struct Span {
 }
 
 impl Span {
-    /// A place in the first text, which is the only one until several are put together.
+    /// Creates a span in the first text, which is the only one until several are merged.
     pub(crate) fn new(start: usize, end: usize) -> Self {
         Self { text: 0, start, end: end.max(start) }
     }
 
-    /// Another place in the same text.
+    /// Returns another span in the same text.
     pub(crate) fn beside(self, start: usize, end: usize) -> Self {
         Self { text: self.text, ..Self::new(start, end) }
     }
 
-    /// The same place where a text is one of several, and the part of it that was read begins further on.
-    fn settle(&mut self, text: usize, offset: usize) {
+    /// Moves the span to a text with this index, by an offset.
+    fn relocate(&mut self, text: usize, offset: usize) {
         *self = Self { text, start: self.start + offset, end: self.end + offset };
     }
 }
@@ -47,28 +47,28 @@ impl From<Range<usize>> for Span {
     }
 }
 
-/// One value and its place.
+/// A value and its span.
 #[derive(Clone)]
 pub(crate) struct Node {
     pub(crate) span: Span,
     pub(crate) value: Value,
-    pub(crate) origin: Origin,
+    pub(crate) origin: ValueOrigin,
 }
 
-/// Where a value came from.
+/// The origin of a value.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Origin {
-    /// From the file.
+pub(crate) enum ValueOrigin {
+    /// Written in the file.
     Written,
-    /// From the default of a variable.
+    /// Default of a variable.
     Default,
-    /// From elsewhere, or nobody should see it for another reason.
+    /// Expanded from a variable, or secret for another reason.
     Secret,
-    /// From the file, but it is wrong and counts as not being there. Its neighbours keep their places.
+    /// Written but invalid, and therefore ignored. Its siblings keep their indexes.
     LeftOut,
 }
 
-/// What a value is.
+/// A value of any type.
 #[derive(Clone)]
 pub(crate) enum Value {
     Null,
@@ -76,12 +76,12 @@ pub(crate) enum Value {
     Number(Number),
     Text(String),
     List(Vec<Node>),
-    Map(Vec<Entry>),
+    Map(Vec<TreeEntry>),
 }
 
 /// A key and its value.
 #[derive(Clone)]
-pub(crate) struct Entry {
+pub(crate) struct TreeEntry {
     pub(crate) key: String,
     pub(crate) key_span: Span,
     pub(crate) value: Node,
@@ -89,77 +89,77 @@ pub(crate) struct Entry {
 
 impl Node {
     pub(crate) fn new(span: impl Into<Span>, value: Value) -> Self {
-        Self { span: span.into(), value, origin: Origin::Written }
+        Self { span: span.into(), value, origin: ValueOrigin::Written }
     }
 
-    /// Says of this value and all in it which text it is from, and where in it the part begins that was read.
-    pub(crate) fn settle(&mut self, text: usize, offset: usize) {
-        self.span.settle(text, offset);
+    /// Moves this value and its descendants to a text with this index, by an offset.
+    pub(crate) fn relocate(&mut self, text: usize, offset: usize) {
+        self.span.relocate(text, offset);
         match &mut self.value {
-            Value::List(items) => items.iter_mut().for_each(|item| item.settle(text, offset)),
+            Value::List(items) => items.iter_mut().for_each(|item| item.relocate(text, offset)),
             Value::Map(entries) => {
                 for entry in entries {
-                    entry.key_span.settle(text, offset);
-                    entry.value.settle(text, offset);
+                    entry.key_span.relocate(text, offset);
+                    entry.value.relocate(text, offset);
                 }
             }
             Value::Null | Value::Bool(_) | Value::Number(_) | Value::Text(_) => {}
         }
     }
 
-    /// The value under a key, if this is a map and has it.
+    /// Returns the value under a key of a map.
     pub(crate) fn get(&self, key: &str) -> Option<&Node> {
         self.entry(key).map(|entry| &entry.value)
     }
 
-    pub(crate) fn entry(&self, key: &str) -> Option<&Entry> {
+    pub(crate) fn entry(&self, key: &str) -> Option<&TreeEntry> {
         self.entries()?.iter().find(|entry| entry.key == key)
     }
 
-    pub(crate) fn entries(&self) -> Option<&[Entry]> {
+    pub(crate) fn entries(&self) -> Option<&[TreeEntry]> {
         if let Value::Map(entries) = &self.value { Some(entries) } else { None }
     }
 
-    /// What kind of value it is, in a person's words.
+    /// Returns a description of the type.
     pub(crate) fn kind(&self) -> &'static str {
         match &self.value {
-            Value::Null => "nothing",
-            Value::Bool(_) => "true or false",
+            Value::Null => "null",
+            Value::Bool(_) => "a boolean",
             Value::Number(_) => "a number",
-            Value::Text(_) => "a text",
+            Value::Text(_) => "a string",
             Value::List(_) => "a list",
             Value::Map(_) => "an object",
         }
     }
 }
 
-/// What a file came to.
-pub(crate) struct Parsed {
+/// A parsed file.
+pub(crate) struct ParsedTree {
     pub(crate) root: Node,
-    /// Keys that were there before in the same object.
-    pub(crate) twins: Vec<Twin>,
+    /// Keys that occurred before in the same object.
+    pub(crate) duplicates: Vec<DuplicateKey>,
 }
 
-impl Parsed {
-    /// Says of all that was read which text it is from.
-    pub(crate) fn settle(&mut self, text: usize) {
-        self.root.settle(text, 0);
-        for twin in &mut self.twins {
-            twin.span.settle(text, 0);
-            twin.first.settle(text, 0);
+impl ParsedTree {
+    /// Moves all spans to a text with this index.
+    pub(crate) fn relocate(&mut self, text: usize) {
+        self.root.relocate(text, 0);
+        for duplicate in &mut self.duplicates {
+            duplicate.span.relocate(text, 0);
+            duplicate.first.relocate(text, 0);
         }
     }
 }
 
-/// A key that was there before.
+/// A key that occurred before in the same object.
 #[derive(Clone)]
-pub(crate) struct Twin {
+pub(crate) struct DuplicateKey {
     pub(crate) key: String,
     pub(crate) span: Span,
     pub(crate) first: Span,
 }
 
-/// Why a text is no tree.
+/// A syntax error.
 #[derive(Debug)]
 pub(crate) struct SyntaxError {
     pub(crate) span: Span,
@@ -177,33 +177,33 @@ impl SyntaxError {
     }
 
     fn too_many(span: impl Into<Span>) -> Self {
-        Self::new(span, format!("the file comes to more than {MAX_NODES} values here"))
+        Self::new(span, format!("the file has more than {MAX_NODES} values"))
     }
 }
 
-/// Reads a text. `None` if there is nothing in it.
-pub(crate) fn parse(text: &str, format: Format) -> Result<Option<Parsed>, SyntaxError> {
+/// Parses a text. Returns `None` if it is empty.
+pub(crate) fn parse(text: &str, format: ConfigFormat) -> Result<Option<ParsedTree>, SyntaxError> {
     match format {
-        Format::Json => json::parse(text),
-        Format::Yaml => yaml::parse(text),
-        Format::Toml => toml::parse(text),
+        ConfigFormat::Json => json::parse(text),
+        ConfigFormat::Yaml => yaml::parse(text),
+        ConfigFormat::Toml => toml::parse(text),
     }
 }
 
-/// A map that is being read.
+/// A map under construction.
 #[derive(Default)]
-struct Entries {
-    entries: Vec<Entry>,
-    places: HashMap<String, Span>,
+struct EntryMap {
+    entries: Vec<TreeEntry>,
+    spans_by_key: HashMap<String, Span>,
 }
 
-impl Entries {
-    /// Adds an entry. Of two with the same key the first stays, and the second is told.
-    fn add(&mut self, entry: Entry) -> Option<Twin> {
-        if let Some(&first) = self.places.get(&entry.key) {
-            return Some(Twin { key: entry.key, span: entry.key_span, first });
+impl EntryMap {
+    /// Adds an entry. Of duplicate keys the first is kept, and the second is returned.
+    fn add(&mut self, entry: TreeEntry) -> Option<DuplicateKey> {
+        if let Some(&first) = self.spans_by_key.get(&entry.key) {
+            return Some(DuplicateKey { key: entry.key, span: entry.key_span, first });
         }
-        self.places.insert(entry.key.clone(), entry.key_span);
+        self.spans_by_key.insert(entry.key.clone(), entry.key_span);
         self.entries.push(entry);
         None
     }

@@ -1,53 +1,53 @@
-//! `${VARIABLE}` in what somebody wrote.
+//! Expansion of `${VARIABLE}` references.
 //!
-//! A text is gone through once, from left to right. What is filled in is never looked at again, so a value may hold
-//! any character.
+//! A text is scanned once, from left to right. Expanded values are never scanned again, so a value may
+//! contain any character.
 
 use std::fs::File;
 use std::io::Read;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-use crate::clients::{Client, clients};
+use crate::clients::{KnownClient, clients};
 
-/// How many bytes of a file `${file:…}` takes.
+/// Maximum size of a file in `${file:…}`.
 const MAX_FILE_BYTES: u64 = 64 * 1024;
 
-/// What the names of variables begin with that hold what a person would be asked for.
-const ANSWER: &str = "PEGBOARD_INPUT_";
+/// Prefix of variables that hold inputs.
+const INPUT_PREFIX: &str = "PEGBOARD_INPUT_";
 
-/// What variables are looked up in.
-pub(crate) struct Surroundings<'s> {
+/// Context for expanding variables.
+pub(crate) struct VariableContext<'s> {
     pub(crate) environment: &'s dyn Fn(&str) -> Option<String>,
-    /// The folder of the file that is read.
+    /// Directory of the file being read.
     pub(crate) folder: PathBuf,
 }
 
-/// A text with its variables filled in.
+/// A text with its variables expanded.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct Filled {
+pub(crate) struct ExpandedText {
     pub(crate) text: String,
-    /// What was filled in and may be secret.
+    /// Expanded values that may be secret.
     pub(crate) secrets: Vec<String>,
-    /// References that could not be filled in.
-    pub(crate) faults: Vec<Fault>,
+    /// References that could not be resolved.
+    pub(crate) unresolved: Vec<UnresolvedReference>,
 }
 
-/// A reference that cannot be filled in.
+/// A reference that could not be resolved.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Fault {
-    /// Where it is in the text.
+pub(crate) struct UnresolvedReference {
+    /// Range in the text.
     pub(crate) range: Range<usize>,
-    /// The variable that is missing, if that is what is wrong.
+    /// The unset variable, if that is the problem.
     pub(crate) needs: Option<String>,
     pub(crate) message: String,
     pub(crate) help: String,
 }
 
-impl Surroundings<'_> {
-    /// Fills in every variable of a text.
-    pub(crate) fn fill(&self, text: &str) -> Filled {
-        let mut filled = Filled::default();
+impl VariableContext<'_> {
+    /// Expands all variables of a text.
+    pub(crate) fn expand(&self, text: &str) -> ExpandedText {
+        let mut filled = ExpandedText::default();
         let mut at = 0;
         while let Some(found) = text[at..].find('$').map(|found| at + found) {
             filled.text.push_str(&text[at..found]);
@@ -58,15 +58,15 @@ impl Surroundings<'_> {
             } else if !rest.starts_with("${") {
                 filled.text.push('$');
                 at = found + 1;
-            } else if let Some(length) = length_of_reference(rest) {
+            } else if let Some(length) = reference_length(rest) {
                 at = found + length;
-                self.fill_reference(text, found..at, &mut filled);
+                self.expand_reference(text, found..at, &mut filled);
             } else {
-                filled.faults.push(Fault {
+                filled.unresolved.push(UnresolvedReference {
                     range: found..text.len(),
                     needs: None,
                     message: "Malformed syntax: unclosed brace".to_owned(),
-                    help: "close it with }, or write $${ for the characters themselves".to_owned(),
+                    help: "close it with }, or use $${ for a literal ${".to_owned(),
                 });
                 return filled;
             }
@@ -75,136 +75,141 @@ impl Surroundings<'_> {
         filled
     }
 
-    fn fill_reference(&self, text: &str, range: Range<usize>, filled: &mut Filled) {
+    fn expand_reference(&self, text: &str, range: Range<usize>, filled: &mut ExpandedText) {
         let inner = &text[range.start + 2..range.end - 1];
-        // Filled in at each call, from the call's own parameters.
+        // Expanded at each call, from its parameters.
         if inner.starts_with("parameters.") {
             filled.text.push_str(&text[range]);
             return;
         }
         match Reference::read(inner).ok_or_else(|| malformed(inner)).and_then(|found| self.resolve(&found)) {
-            Ok(Found::Plain(value)) => filled.text.push_str(&value),
-            Ok(Found::Secret(value)) => {
+            Ok(ResolvedReference::Plain(value)) => filled.text.push_str(&value),
+            Ok(ResolvedReference::Secret(value)) => {
                 filled.text.push_str(&value);
                 filled.secrets.push(value);
             }
-            Ok(Found::Default(default)) => {
-                let inside = self.fill(default);
+            Ok(ResolvedReference::Default(default)) => {
+                let inside = self.expand(default);
                 filled.text.push_str(&inside.text);
                 filled.secrets.extend(inside.secrets);
-                let moved = inside.faults.into_iter().map(|fault| Fault { range: range.clone(), ..fault });
-                filled.faults.extend(moved);
+                let moved = inside
+                    .unresolved
+                    .into_iter()
+                    .map(|fault| UnresolvedReference { range: range.clone(), ..fault });
+                filled.unresolved.extend(moved);
             }
-            Err(Missing { needs, message, help }) => {
-                filled.faults.push(Fault { range, needs, message, help });
+            Err(ResolveError { needs, message, help }) => {
+                filled.unresolved.push(UnresolvedReference { range, needs, message, help });
             }
         }
     }
 
-    fn resolve<'t>(&self, reference: &Reference<'t>) -> Result<Found<'t>, Missing> {
+    fn resolve<'t>(&self, reference: &Reference<'t>) -> Result<ResolvedReference<'t>, ResolveError> {
         match reference {
-            Reference::Folder => Ok(Found::Plain(self.folder.display().to_string())),
-            Reference::Workspace => Ok(Found::Plain(workspace_of(&self.folder).display().to_string())),
+            Reference::Folder => Ok(ResolvedReference::Plain(self.folder.display().to_string())),
+            Reference::Workspace => {
+                Ok(ResolvedReference::Plain(workspace_of(&self.folder).display().to_string()))
+            }
             Reference::WorkspaceName => {
                 let name = workspace_of(&self.folder).file_name();
-                Ok(Found::Plain(name.unwrap_or_default().to_string_lossy().into_owned()))
+                Ok(ResolvedReference::Plain(name.unwrap_or_default().to_string_lossy().into_owned()))
             }
-            Reference::Separator => Ok(Found::Plain(std::path::MAIN_SEPARATOR.to_string())),
+            Reference::Separator => Ok(ResolvedReference::Plain(std::path::MAIN_SEPARATOR.to_string())),
             Reference::Home => {
                 let home = (self.environment)("HOME").or_else(|| (self.environment)("USERPROFILE"));
-                home.map(Found::Plain).ok_or_else(|| not_set("HOME", None))
+                home.map(ResolvedReference::Plain).ok_or_else(|| not_set("HOME", None))
             }
-            Reference::File(path) => self.read_file(path).map(Found::Secret),
+            Reference::File(path) => self.read_file(path).map(ResolvedReference::Secret),
             Reference::Input { id, default } => {
-                let name = format!("{ANSWER}{}", id.to_uppercase().replace(['-', '.', ' '], "_"));
-                let answer = (self.environment)(&name).map(Found::Secret);
-                answer.or(default.map(Found::Default)).ok_or_else(|| not_set(&name, None))
+                let name = format!("{INPUT_PREFIX}{}", id.to_uppercase().replace(['-', '.', ' '], "_"));
+                let answer = (self.environment)(&name).map(ResolvedReference::Secret);
+                answer.or(default.map(ResolvedReference::Default)).ok_or_else(|| not_set(&name, None))
             }
-            Reference::Variable { name, otherwise } => match ((self.environment)(name), otherwise) {
-                (Some(value), _) => Ok(Found::Secret(value)),
-                (None, Some(Otherwise::Default(default))) => Ok(Found::Default(default)),
-                (None, Some(Otherwise::Message(message))) => Err(not_set(name, Some(message))),
+            Reference::Variable { name, fallback } => match ((self.environment)(name), fallback) {
+                (Some(value), _) => Ok(ResolvedReference::Secret(value)),
+                (None, Some(Fallback::Default(default))) => Ok(ResolvedReference::Default(default)),
+                (None, Some(Fallback::Message(message))) => Err(not_set(name, Some(message))),
                 (None, None) => Err(not_set(name, None)),
             },
         }
     }
 
-    /// The text of a file beside the one that is read.
-    pub(crate) fn read_file(&self, path: &str) -> Result<String, Missing> {
+    /// Reads a file relative to the one being read.
+    pub(crate) fn read_file(&self, path: &str) -> Result<String, ResolveError> {
         let path = self.folder.join(path);
-        let unusable = |why: String| Missing {
+        let unusable = |why: String| ResolveError {
             needs: None,
-            message: format!("the file {} cannot be filled in: {why}", path.display()),
-            help: "check the path; it begins in the folder of this file".to_owned(),
+            message: format!("cannot read {}: {why}", path.display()),
+            help: "check the path; it is relative to the directory of this file".to_owned(),
         };
-        let text = read_some(&path).map_err(|error| unusable(error.to_string()))?;
+        let text = read_limited(&path).map_err(|error| unusable(error.to_string()))?;
         if text.len() as u64 > MAX_FILE_BYTES {
-            return Err(unusable(format!("it has more than {} KiB", MAX_FILE_BYTES / 1024)));
+            return Err(unusable(format!("it is larger than {} KiB", MAX_FILE_BYTES / 1024)));
         }
-        let text = String::from_utf8(text).map_err(|_| unusable("it is no text".to_owned()))?;
-        // Editors end the last line, and nobody means that as a part of a password.
+        let text = String::from_utf8(text).map_err(|_| unusable("it is not UTF-8".to_owned()))?;
+        // Editors end the last line, which is not part of a secret.
         Ok(text.trim_end_matches(['\r', '\n']).to_owned())
     }
 }
 
-fn read_some(path: &Path) -> std::io::Result<Vec<u8>> {
+fn read_limited(path: &Path) -> std::io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     File::open(path)?.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes)?;
     Ok(bytes)
 }
 
-/// What a reference leads to.
-enum Found<'t> {
+/// The target of a reference.
+enum ResolvedReference<'t> {
     Plain(String),
     Secret(String),
-    /// Nothing, but there is a default, which may refer to something itself.
+    /// Unset, with a default that may contain a reference itself.
     Default(&'t str),
 }
 
-/// Why a reference leads to nothing.
-pub(crate) struct Missing {
+/// Error of resolving a reference.
+pub(crate) struct ResolveError {
     needs: Option<String>,
     pub(crate) message: String,
     pub(crate) help: String,
 }
 
-fn not_set(name: &str, message: Option<&str>) -> Missing {
-    let told = message.filter(|message| !message.is_empty());
-    Missing {
+fn not_set(name: &str, message: Option<&str>) -> ResolveError {
+    let reported = message.filter(|message| !message.is_empty());
+    ResolveError {
         needs: Some(name.to_owned()),
-        message: told.map_or_else(
+        message: reported.map_or_else(
             || format!("the variable {name} is not set"),
-            |told| format!("the variable {name} is not set: {told}"),
+            |reported| format!("the variable {name} is not set: {reported}"),
         ),
-        help: if name.starts_with(ANSWER) {
+        help: if name.starts_with(INPUT_PREFIX) {
             format!("export {name}=…")
         } else {
-            format!("export {name}=…   or give a default: ${{{name}:-}}")
+            format!("export {name}=…, or add a default: ${{{name}:-}}")
         },
     }
 }
 
-/// It does not say what was written, since a secret may be among it.
-fn malformed(inner: &str) -> Missing {
+/// Creates the error for a malformed reference. The message omits the text, which may contain a secret.
+fn malformed(inner: &str) -> ResolveError {
     if ["command:", "config:"].iter().any(|word| inner.starts_with(word)) {
-        return Missing {
+        return ResolveError {
             needs: None,
-            message: "only an editor could fill this in".to_owned(),
-            help: "put the value into a variable, and write ${env:NAME}".to_owned(),
+            message: "only an editor can resolve this reference".to_owned(),
+            help: "put the value in a variable and use ${env:NAME}".to_owned(),
         };
     }
-    Missing {
+    ResolveError {
         needs: None,
-        message: "Malformed syntax: this names no variable".to_owned(),
-        help: "write ${NAME}, ${NAME:-default}, ${NAME:?message}, ${env:NAME}, ${file:PATH}, ${input:ID}, ${userHome}, \
-               ${configDir}, ${workspaceFolder} or ${workspaceFolderBasename}, or $${ for the characters themselves"
+        message: "Malformed syntax: not a variable reference".to_owned(),
+        help: "use ${NAME}, ${NAME:-default}, ${NAME:?message}, ${env:NAME}, ${file:PATH}, ${input:ID}, ${userHome}, \
+               ${configDir}, ${workspaceFolder} or ${workspaceFolderBasename}, or $${ for a literal ${"
             .to_owned(),
     }
 }
 
-/// What stands between the braces.
+/// A parsed reference.
 enum Reference<'t> {
-    Variable { name: &'t str, otherwise: Option<Otherwise<'t>> },
+    Variable { name: &'t str, fallback: Option<Fallback<'t>> },
     File(&'t str),
     Input { id: &'t str, default: Option<&'t str> },
     Home,
@@ -214,7 +219,7 @@ enum Reference<'t> {
     Separator,
 }
 
-enum Otherwise<'t> {
+enum Fallback<'t> {
     Default(&'t str),
     Message(&'t str),
 }
@@ -237,25 +242,25 @@ impl<'t> Reference<'t> {
             return (!id.is_empty()).then_some(Self::Input { id, default });
         }
         let inner = inner.strip_prefix("env:").unwrap_or(inner);
-        let (name, otherwise) = match inner.split_once(':') {
+        let (name, fallback) = match inner.split_once(':') {
             None => (inner, None),
             Some((name, rest)) => {
-                let default = rest.strip_prefix('-').map(Otherwise::Default);
-                (name, Some(default.or_else(|| rest.strip_prefix('?').map(Otherwise::Message))?))
+                let default = rest.strip_prefix('-').map(Fallback::Default);
+                (name, Some(default.or_else(|| rest.strip_prefix('?').map(Fallback::Message))?))
             }
         };
-        is_name(name).then_some(Self::Variable { name, otherwise })
+        is_name(name).then_some(Self::Variable { name, fallback })
     }
 }
 
-/// A text that means the same wherever it stands: what begins in the folder of its file is written out.
-pub(crate) fn anchored(text: &str, folder: &Path) -> String {
+/// Makes references relative to the file absolute, so that the text means the same elsewhere.
+pub(crate) fn with_absolute_references(text: &str, folder: &Path) -> String {
     let mut written = String::with_capacity(text.len());
     let mut rest = text;
     while let Some(found) = rest.find("${") {
         let (before, reference) = rest.split_at(found);
         written.push_str(before);
-        let Some(length) = length_of_reference(reference).filter(|_| !before.ends_with('$')) else {
+        let Some(length) = reference_length(reference).filter(|_| !before.ends_with('$')) else {
             written.push_str("${");
             rest = &reference[2..];
             continue;
@@ -279,9 +284,12 @@ pub(crate) fn anchored(text: &str, folder: &Path) -> String {
     written
 }
 
-/// A text with its variables written in another way, which `write` knows by their names. Why not, if one of them is more
-/// than a name.
-pub(crate) fn rewritten(text: &str, write: &dyn Fn(&str) -> Option<String>) -> Result<String, String> {
+/// Rewrites variable references with `write`, which gets their names. The error describes a reference that is
+/// more than a name.
+pub(crate) fn rewrite_references(
+    text: &str,
+    write: &dyn Fn(&str) -> Option<String>,
+) -> Result<String, String> {
     let mut written = String::with_capacity(text.len());
     let mut rest = text;
     while let Some(found) = rest.find("${") {
@@ -293,18 +301,18 @@ pub(crate) fn rewritten(text: &str, write: &dyn Fn(&str) -> Option<String>) -> R
             continue;
         }
         written.push_str(before);
-        let length = length_of_reference(reference).unwrap_or(reference.len());
+        let length = reference_length(reference).unwrap_or(reference.len());
         let inner = reference[2..length].trim_end_matches('}');
         match Reference::read(inner) {
-            Some(Reference::Variable { name, otherwise: None | Some(Otherwise::Message(_)) }) => {
+            Some(Reference::Variable { name, fallback: None | Some(Fallback::Message(_)) }) => {
                 written.push_str(&write(name).ok_or_else(|| format!("the variable {name}"))?);
             }
-            Some(Reference::Variable { name, otherwise: Some(Otherwise::Default(_)) }) => {
+            Some(Reference::Variable { name, fallback: Some(Fallback::Default(_)) }) => {
                 return Err(format!("a default for the variable {name}"));
             }
-            Some(Reference::Input { id, .. }) => return Err(format!("the question {id}")),
-            Some(Reference::File(_)) => return Err("what is in another file".to_owned()),
-            Some(_) | None => return Err("a place in the file system".to_owned()),
+            Some(Reference::Input { id, .. }) => return Err(format!("the input {id}")),
+            Some(Reference::File(_)) => return Err("the contents of another file".to_owned()),
+            Some(_) | None => return Err("a path reference".to_owned()),
         }
         rest = &reference[length..];
     }
@@ -312,27 +320,27 @@ pub(crate) fn rewritten(text: &str, write: &dyn Fn(&str) -> Option<String>) -> R
     Ok(written)
 }
 
-/// The folder that a file in `folder` is about: one that a client keeps in a folder of its own, such as `.vscode`, is about
-/// the one around it.
+/// Returns the project directory of a file in `folder`: a client's own directory such as `.vscode` belongs to
+/// its parent.
 pub(crate) fn workspace_of(folder: &Path) -> &Path {
-    let own = clients().iter().flat_map(Client::project).filter_map(|place| Path::new(place).parent());
-    let n_steps = own.filter(|own| folder.ends_with(own)).map(|own| own.components().count()).max();
-    folder.ancestors().nth(n_steps.unwrap_or(0)).unwrap_or(folder)
+    let own = clients().iter().flat_map(KnownClient::project).filter_map(|place| Path::new(place).parent());
+    let n_components = own.filter(|own| folder.ends_with(own)).map(|own| own.components().count()).max();
+    folder.ancestors().nth(n_components.unwrap_or(0)).unwrap_or(folder)
 }
 
-/// Whether what stands between the braces is a reference.
+/// Returns `true` if the text between the braces is a valid reference.
 pub(crate) fn is_reference(inner: &str) -> bool {
     Reference::read(inner).is_some()
 }
 
-/// Whether a variable may have this name.
+/// Returns `true` if the text is a valid variable name.
 pub(crate) fn is_name(name: &str) -> bool {
     name.starts_with(|first: char| first.is_ascii_alphabetic() || first == '_')
         && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
 }
 
-/// How long the reference is that a text begins with. One more may stand in its default.
-pub(crate) fn length_of_reference(text: &str) -> Option<usize> {
+/// Returns the length of the reference that a text starts with. Its default may contain another reference.
+pub(crate) fn reference_length(text: &str) -> Option<usize> {
     let mut depth = 0_usize;
     let mut at = 0;
     while at < text.len() {
@@ -357,7 +365,7 @@ pub(crate) fn length_of_reference(text: &str) -> Option<usize> {
 mod tests {
     use super::*;
 
-    fn fill(text: &str) -> Filled {
+    fn expand(text: &str) -> ExpandedText {
         let environment = |name: &str| match name {
             "A" => Some("1".to_owned()),
             "B" => Some("2".to_owned()),
@@ -368,11 +376,11 @@ mod tests {
             "HOME" => Some("/home/ada".to_owned()),
             _ => None,
         };
-        Surroundings { environment: &environment, folder: PathBuf::from("/etc/pegboard") }.fill(text)
+        VariableContext { environment: &environment, folder: PathBuf::from("/etc/pegboard") }.expand(text)
     }
 
     #[test]
-    fn variables_are_filled_in_once() {
+    fn variables_are_expanded_once() {
         for (text, expected) in [
             ("${A}:${B}", "1:2"),
             ("${UNSET:-def}", "def"),
@@ -396,36 +404,36 @@ mod tests {
             ("${workspaceFolder} ${workspaceFolderBasename} ${cwd}", "/etc/pegboard pegboard /etc/pegboard"),
             ("ünï${A}cödé", "ünï1cödé"),
         ] {
-            let filled = fill(text);
-            assert_eq!((filled.text.as_str(), filled.faults), (expected, vec![]), "{text}");
+            let filled = expand(text);
+            assert_eq!((filled.text.as_str(), filled.unresolved), (expected, vec![]), "{text}");
         }
     }
 
     #[test]
-    fn a_reference_that_leads_nowhere_is_told() {
+    fn an_unresolved_reference_is_reported() {
         for (text, range, needs, message) in [
             ("x ${UNSET}", 2..10, Some("UNSET"), "the variable UNSET is not set"),
             ("${UNSET:?ask Ada}", 0..17, Some("UNSET"), "the variable UNSET is not set: ask Ada"),
             ("${UNSET:-${GONE}}", 0..17, Some("GONE"), "the variable GONE is not set"),
             ("${A} and ${B", 9..12, None, "Malformed syntax: unclosed brace"),
             ("${A", 0..3, None, "Malformed syntax: unclosed brace"),
-            ("${}", 0..3, None, "Malformed syntax: this names no variable"),
-            ("${A }", 0..5, None, "Malformed syntax: this names no variable"),
-            ("${1A}", 0..5, None, "Malformed syntax: this names no variable"),
-            ("${A:default}", 0..12, None, "Malformed syntax: this names no variable"),
-            ("${cmd:ls}", 0..9, None, "Malformed syntax: this names no variable"),
+            ("${}", 0..3, None, "Malformed syntax: not a variable reference"),
+            ("${A }", 0..5, None, "Malformed syntax: not a variable reference"),
+            ("${1A}", 0..5, None, "Malformed syntax: not a variable reference"),
+            ("${A:default}", 0..12, None, "Malformed syntax: not a variable reference"),
+            ("${cmd:ls}", 0..9, None, "Malformed syntax: not a variable reference"),
         ] {
-            let faults = fill(text).faults;
-            let told: Vec<_> = faults
+            let unresolved = expand(text).unresolved;
+            let reported: Vec<_> = unresolved
                 .iter()
                 .map(|fault| (fault.range.clone(), fault.needs.as_deref(), fault.message.as_str()))
                 .collect();
-            assert_eq!(told, [(range, needs, message)], "{text}");
+            assert_eq!(reported, [(range, needs, message)], "{text}");
         }
     }
 
     #[test]
-    fn a_file_in_the_folder_of_a_client_is_about_the_folder_around_it() {
+    fn a_file_in_a_client_directory_belongs_to_the_parent_directory() {
         for (folder, workspace) in [
             ("/src/rocket", "/src/rocket"),
             ("/src/rocket/.vscode", "/src/rocket"),
@@ -438,20 +446,20 @@ mod tests {
     }
 
     #[test]
-    fn a_text_can_be_made_to_mean_the_same_elsewhere() {
+    fn relative_references_become_absolute() {
         for (text, expected) in [
             ("${configDir}/a ${workspaceFolder}/b", "/src/.vscode/a /src/b"),
             ("${workspaceFolderBasename} ${A:-b} ${env:A}", "src ${A:-b} ${env:A}"),
             ("${file:key} ${file:/etc/key}", "${file:/src/.vscode/key} ${file:/etc/key}"),
             ("$${configDir} ${", "$${configDir} ${"),
         ] {
-            assert_eq!(anchored(text, Path::new("/src/.vscode")), expected);
+            assert_eq!(with_absolute_references(text, Path::new("/src/.vscode")), expected);
         }
     }
 
     #[test]
-    fn what_came_from_outside_may_be_secret() {
-        assert_eq!(fill("Bearer ${A}").secrets, ["1"]);
-        assert_eq!(fill("${UNSET:-none} ${userHome}").secrets, Vec::<String>::new());
+    fn expanded_values_are_secrets() {
+        assert_eq!(expand("Bearer ${A}").secrets, ["1"]);
+        assert_eq!(expand("${UNSET:-none} ${userHome}").secrets, Vec::<String>::new());
     }
 }

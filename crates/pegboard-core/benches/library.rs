@@ -1,8 +1,8 @@
-//! What the library costs, as pairs to be compared within one run.
+//! Benchmarks of the library, as pairs to be compared within one run.
 //!
-//! - `validation`: checking a typical call against parsing its arguments.
-//! - `lookup`: one name among ten tools and among a hundred thousand; the same with names in turn, where the
-//!   processor's caches show.
+//! - `validation`: validating a typical call against parsing its arguments.
+//! - `lookup`: one name among ten tools and among a hundred thousand; the same with varying names, where CPU
+//!   caches show.
 //! - `search`: by name and by tag among a hundred thousand.
 //! - `chain`: three steps against the same three tools invoked by hand.
 
@@ -11,7 +11,7 @@ use std::hint::black_box;
 use criterion::{BatchSize, Criterion, criterion_group, criterion_main};
 use pegboard_core::chain::{ChainStep, ToolChain};
 use pegboard_core::entry::ToolEntry;
-use pegboard_core::registry::{Search, ToolRegistry};
+use pegboard_core::registry::{ToolRegistry, ToolSearch};
 use pegboard_core::schema::Schema;
 use serde_json::{Value, json};
 use tokio::runtime::{Builder, Runtime};
@@ -102,15 +102,15 @@ fn search(criterion: &mut Criterion) {
     let registry = registry_of(100_000);
     let mut group = criterion.benchmark_group("search among 100000");
     group.bench_function("a rare part of a name", |bencher| {
-        let search = Search::new().name("NUMBER_9999");
+        let search = ToolSearch::new().name("NUMBER_9999");
         bencher.iter(|| registry.search(black_box(&search)).len());
     });
     group.bench_function("a rare tag", |bencher| {
-        let search = Search::new().any_tags(["t77"]);
+        let search = ToolSearch::new().any_tags(["t77"]);
         bencher.iter(|| registry.search(black_box(&search)).len());
     });
     group.bench_function("all of two tags and a part of a name", |bencher| {
-        let search = Search::new().name("number_1").all_tags(["math", "t76"]);
+        let search = ToolSearch::new().name("number_1").all_tags(["math", "t76"]);
         bencher.iter(|| registry.search(black_box(&search)).len());
     });
     group.finish();

@@ -1,4 +1,4 @@
-//! What a tool is given: JSON that is read at most once and passed on as it came.
+//! Arguments of a call: parsed at most once and passed on as they were written.
 
 use std::fmt;
 use std::sync::{Arc, OnceLock};
@@ -8,58 +8,58 @@ use serde_json::{Map, Value};
 
 use crate::output;
 
-/// What a tool is given. Clones share it; `Debug` leaves it out, so that it does not reach a log.
+/// Arguments of a tool call. Clones share the data; `Debug` omits it to keep it out of logs.
 ///
 /// ```
-/// use pegboard_core::arguments::Arguments;
+/// use pegboard_core::arguments::CallArguments;
 /// use pegboard_json::RawJson;
 ///
 /// let raw = RawJson::parse(r#"{"n": 1.0}"#.into()).unwrap();
-/// let arguments = Arguments::from(raw);
+/// let arguments = CallArguments::from(raw);
 /// assert_eq!(arguments.value()["n"], 1.0);
 /// assert_eq!(arguments.raw().as_str(), r#"{"n": 1.0}"#);
 /// ```
 #[derive(Clone)]
-pub struct Arguments(Arc<Spellings>);
+pub struct CallArguments(Arc<ArgumentForms>);
 
-/// One of the two is there from the beginning, the other is made when somebody asks.
+/// The two representations. One exists from the start, the other is created on demand.
 #[derive(Default)]
-struct Spellings {
+struct ArgumentForms {
     value: OnceLock<Value>,
     raw: OnceLock<RawJson>,
 }
 
-impl Arguments {
-    /// The arguments as a tree. Null if no tree can hold them, as with `1e999`.
+impl CallArguments {
+    /// Returns the arguments as a tree; null if they cannot be represented, as with `1e999`.
     pub fn value(&self) -> &Value {
         self.0.value.get_or_init(|| self.0.raw.get().map(RawJson::to_value).unwrap_or_default())
     }
 
-    /// The arguments as they were written.
+    /// Returns the arguments as JSON text.
     pub fn raw(&self) -> &RawJson {
         self.0.raw.get_or_init(|| RawJson::of(self.value()))
     }
 
-    /// Whether they were written in a way that no tree can hold.
-    pub(crate) fn is_beyond_reading(&self) -> bool {
+    /// Returns `true` if the JSON text cannot be represented as a tree.
+    pub(crate) fn is_unrepresentable(&self) -> bool {
         self.value().is_null() && self.0.raw.get().is_some_and(|raw| raw.as_str() != "null")
     }
 
-    /// How long they are when written down.
+    /// Returns the size of the JSON text in bytes.
     pub fn n_bytes(&self) -> usize {
         self.0.raw.get().map_or_else(|| output::n_json_bytes(self.value()), |raw| raw.as_bytes().len())
     }
 
-    /// Whether they are an object.
+    /// Returns `true` if the arguments are an object.
     pub fn is_object(&self) -> bool {
         self.0.raw.get().map_or_else(|| self.value().is_object(), RawJson::is_object)
     }
 
-    /// Whether a member of that name may be in them somewhere. Looking at what was written is much cheaper than a
-    /// tree, and may find the name in a text.
-    pub fn may_mention(&self, name: &str) -> bool {
+    /// Returns `true` if a member with this name may occur at any depth. Scanning the text is much cheaper
+    /// than parsing it, but may also match string content.
+    pub fn may_contain_key(&self, name: &str) -> bool {
         match self.0.raw.get() {
-            // A name spelled with escapes counts as well, and every escape has a backslash.
+            // A key may be spelled with escapes, and every escape has a backslash.
             Some(raw) => {
                 let text = raw.as_bytes();
                 memchr::memmem::find(text, name.as_bytes()).is_some() || memchr::memchr(b'\\', text).is_some()
@@ -68,7 +68,7 @@ impl Arguments {
         }
     }
 
-    /// The arguments as they were written, if they came that way.
+    /// Returns the original JSON text, if the arguments came as text.
     pub(crate) fn as_written(&self) -> Option<&RawJson> {
         self.0.raw.get()
     }
@@ -84,26 +84,26 @@ fn mentions(value: &Value, name: &str) -> bool {
     }
 }
 
-impl Default for Arguments {
-    /// None: an empty object.
+impl Default for CallArguments {
+    /// Returns an empty object.
     fn default() -> Self {
         Self::from(Value::Object(Map::new()))
     }
 }
 
-impl From<Value> for Arguments {
+impl From<Value> for CallArguments {
     fn from(value: Value) -> Self {
-        Self(Arc::new(Spellings { value: OnceLock::from(value), ..Spellings::default() }))
+        Self(Arc::new(ArgumentForms { value: OnceLock::from(value), ..ArgumentForms::default() }))
     }
 }
 
-impl From<RawJson> for Arguments {
+impl From<RawJson> for CallArguments {
     fn from(raw: RawJson) -> Self {
-        Self(Arc::new(Spellings { raw: OnceLock::from(raw), ..Spellings::default() }))
+        Self(Arc::new(ArgumentForms { raw: OnceLock::from(raw), ..ArgumentForms::default() }))
     }
 }
 
-impl fmt::Debug for Arguments {
+impl fmt::Debug for CallArguments {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Arguments")
     }

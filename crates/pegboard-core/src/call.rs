@@ -1,4 +1,5 @@
-//! A call from request to end, and the seam through which chains, batches and agents make calls.
+//! Tool calls, from request to result, and the [`Invoker`] trait through which chains, batches and agents
+//! make them.
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -13,115 +14,115 @@ use serde::Serialize;
 use serde_json::Value;
 use tokio::time::{self, Instant};
 
-use crate::arguments::Arguments;
-use crate::attachment::Attachments;
+use crate::arguments::CallArguments;
 use crate::client::{Client, NoClient};
-use crate::diary::{Diary, NoDiary};
 use crate::entry::ToolEntry;
 use crate::error::{CallError, Executed};
 use crate::handler;
 use crate::id::{ServerName, ToolId};
 use crate::model::OutputReader;
 use crate::output::Output;
+use crate::recorder::{AgentRecorder, NoopRecorder};
+use crate::session_extensions::SessionExtensions;
 use crate::store::OutputHandle;
 use crate::trace::TraceParent;
 use crate::validation::Violation;
 
-/// Something that finds tools and carries out calls. Whatever calls tools calls them through this.
+/// Finds tools and runs calls. All callers of tools go through this trait.
 pub trait Invoker: Send + Sync {
-    /// The tool of this name, if there is one.
+    /// Returns the tool with this name, if there is one.
     fn find(&self, name: &str) -> Option<Arc<ToolEntry>>;
 
-    /// Starts a call. A call that is refused is a call that has ended at once.
-    fn start(&self, call: Call) -> Running;
+    /// Starts a call. A rejected call returns a handle that resolves at once.
+    fn start(&self, call: Call) -> CallHandle;
 
-    /// Where calls made through this stand among all others, if somebody keeps count.
-    fn place(&self) -> Option<Place> {
+    /// Returns the operation that calls made through this invoker belong to, if operations are tracked.
+    fn operation(&self) -> Option<OperationRef> {
         None
     }
 
-    /// Whether the call that makes calls through this has used up its time, which is why it is given up.
+    /// Returns `true` if the parent call was cancelled because it exceeded its time limit.
     fn is_overdue(&self) -> bool {
         false
     }
 
-    /// What is kept for the session that the calls belong to, if there is one that lasts.
-    fn attachments(&self) -> Option<&Attachments> {
+    /// Returns the extensions of the session that the calls belong to, if there is a persistent one.
+    fn extensions(&self) -> Option<&SessionExtensions> {
         None
     }
 
-    /// The tools that a word stands for: all of a server, or the one of that name. A server that nobody has asked yet
-    /// what it has is asked first.
-    fn select<'a>(&'a self, word: &'a str) -> BoxFuture<'a, Result<Vec<Selected>, CallError>> {
+    /// Resolves a selector to tools: all tools of a server, or the tool with that name. A server that has not
+    /// been listed yet is queried first.
+    fn select<'a>(&'a self, word: &'a str) -> BoxFuture<'a, Result<Vec<SelectedTool>, CallError>> {
         let found =
-            self.find(word).map(|entry| vec![Selected { tool: word.into(), name: word.into(), entry }]);
+            self.find(word).map(|entry| vec![SelectedTool { tool: word.into(), name: word.into(), entry }]);
         ready(found.ok_or_else(|| CallError::unknown_tool(word))).boxed()
     }
 
-    /// Starts a call of a tool that the calling tool brings along, and that nobody else can call.
-    fn start_own(&self, tool: OwnTool, call: Call) -> Running {
-        Running::new(carry_out(tool.entry, call))
+    /// Starts a call of a private tool, which only the calling tool can use.
+    fn start_private(&self, tool: PrivateTool, call: Call) -> CallHandle {
+        CallHandle::new(execute(tool.entry, call))
     }
 
-    /// Where the session of an agent is written down, whose calls are made through this.
-    fn diary(&self) -> &dyn Diary {
-        &NoDiary
+    /// Returns the recorder for the agent session that makes calls through this invoker.
+    fn recorder(&self) -> &dyn AgentRecorder {
+        &NoopRecorder
     }
 }
 
-/// A tool that was selected.
+/// A tool matched by [`Invoker::select`].
 #[derive(Clone, Debug)]
-pub struct Selected {
-    /// What it is called by.
+pub struct SelectedTool {
+    /// Reference to call it by.
     pub tool: ToolRef,
-    /// Its name among all tools.
+    /// Qualified name of the tool.
     pub name: Arc<str>,
-    /// The tool.
+    /// Entry of the tool.
     pub entry: Arc<ToolEntry>,
 }
 
-/// A tool that a tool brings along for the calls that it makes itself.
+/// A tool that a tool registers for its own calls.
 #[derive(Clone, Debug)]
-pub struct OwnTool {
-    /// The server that it counts as one of.
+pub struct PrivateTool {
+    /// Server that it is attributed to.
     pub server: ServerName,
-    /// The tool.
+    /// Entry of the tool.
     pub entry: Arc<ToolEntry>,
-    /// Tells its configuration from every other, so that answers of another never pass for its own.
+    /// Hash of its configuration; keeps cached results of different configurations apart.
     pub fingerprint: String,
 }
 
-/// A request to carry out a tool. `Debug` leaves the arguments out, so that they do not reach a log.
+/// Request to call a tool. `Debug` omits the arguments to keep them out of logs.
 #[derive(Clone, Debug)]
 pub struct Call {
-    /// Which tool.
+    /// Tool to call.
     pub tool: ToolRef,
-    /// What the tool is given.
-    pub arguments: Arguments,
-    /// Who asks, and until when.
+    /// Arguments of the tool.
+    pub arguments: CallArguments,
+    /// Caller, deadline and options.
     pub context: CallContext,
-    /// What is checked on the way.
-    pub checks: Checks,
+    /// Schema validation to perform.
+    pub checks: SchemaChecks,
 }
 
 impl Call {
-    /// A call with every check, from nowhere in particular.
-    pub fn new(tool: impl Into<ToolRef>, arguments: impl Into<Arguments>) -> Self {
+    /// Creates a call with all checks and a default context.
+    pub fn new(tool: impl Into<ToolRef>, arguments: impl Into<CallArguments>) -> Self {
         Self {
             tool: tool.into(),
             arguments: arguments.into(),
             context: CallContext::default(),
-            checks: Checks::default(),
+            checks: SchemaChecks::default(),
         }
     }
 }
 
-/// Which tool is meant: a name as the caller spells it, or the tool's identity.
+/// Reference to a tool: a name to be looked up, or an id.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ToolRef {
-    /// A name, to be looked up.
+    /// Name to be looked up.
     Name(String),
-    /// The tool itself.
+    /// Id of the tool.
     Id(ToolId),
 }
 
@@ -152,30 +153,31 @@ impl From<ToolId> for ToolRef {
     }
 }
 
-/// The circumstances of a call.
+/// Context of a call.
 #[derive(Clone, Default)]
 #[non_exhaustive]
 pub struct CallContext {
-    /// When the caller stops waiting. A tool that can finish sooner with less should.
+    /// Time at which the caller stops waiting. A tool that can return a partial result earlier should.
     pub deadline: Option<Instant>,
-    /// Where the call comes from.
-    pub origin: Origin,
-    /// Whoever made the call, if it can be spoken to.
+    /// Source of the call.
+    pub origin: CallOrigin,
+    /// Client that made the call, if it supports notifications and input requests.
     pub client: Option<Arc<dyn Client>>,
-    /// The span that made the call, in a trace that began elsewhere.
+    /// Parent span of a trace that started elsewhere.
     pub trace_parent: Option<TraceParent>,
-    /// What the caller wants done differently.
+    /// Options set by the caller.
     pub options: CallOptions,
-    /// What the tool can call tools through.
+    /// Invoker for nested calls of the tool.
     pub tools: Option<Arc<dyn Invoker>>,
-    /// The agents that the call is made by, the outermost first. A call by a call has at least those of that one.
+    /// Names of the agents that the call is nested in, outermost first. A nested call inherits those of its
+    /// parent.
     pub agents: Arc<[Arc<str>]>,
-    /// Who reads stored outputs for the caller. A call by a call has the one of that, if it has none.
+    /// Reader of stored outputs for the caller. A nested call inherits it unless it has its own.
     pub reader: Option<Arc<OutputReader>>,
 }
 
 impl CallContext {
-    /// Whoever made the call; nobody in particular if it cannot be spoken to.
+    /// Returns the client that made the call, or [`NoClient`].
     pub fn client(&self) -> &dyn Client {
         self.client.as_deref().unwrap_or(&NoClient)
     }
@@ -190,103 +192,105 @@ impl fmt::Debug for CallContext {
     }
 }
 
-/// Where a call comes from.
+/// Source of a call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Origin {
-    /// The program itself, a chain or a batch.
+pub enum CallOrigin {
+    /// This program, a chain or a batch.
     #[default]
     Program,
-    /// A client of the protocol.
+    /// An MCP client.
     Client,
-    /// An agent, whose model reads what comes back.
+    /// An agent; its model reads the result.
     Agent,
 }
 
-/// What a caller wants done differently for one call.
+/// Options that a caller sets for one call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
-#[expect(clippy::struct_excessive_bools, reason = "each is a switch of its own, and off by default")]
+#[expect(clippy::struct_excessive_bools, reason = "independent switches, all off by default")]
 pub struct CallOptions {
-    /// How long the tool may run, instead of what is configured.
+    /// Timeout that overrides the configured one.
     pub timeout: Option<Duration>,
-    /// How many bytes of its answer the caller is handed at most, whatever else is configured.
+    /// Maximum size of the output in bytes; overrides the configured limit.
     pub max_output: Option<usize>,
-    /// What is too much of its answer is cut off, and stored nowhere.
+    /// Truncates an output beyond the limit instead of storing it.
     pub cuts_output: bool,
-    /// How urgent the call is, instead of what is configured; from −10 to 10.
+    /// Priority that overrides the configured one, from −10 to 10.
     pub priority: Option<i8>,
-    /// An answer that was given before does not do: the tool is asked, and its answer kept in place of the other.
+    /// Bypasses cached results; the new result replaces the cached one.
     pub fresh: bool,
-    /// The call takes no slot of a queue.
+    /// Runs without occupying a queue slot.
     pub bypass_concurrency: bool,
-    /// The configured time-out does not count; a `timeout` given here still does.
+    /// Disables the configured timeout; a `timeout` set here still applies.
     pub disable_global_timeout: bool,
-    /// What the tool is given and answers is written to the trace.
+    /// Writes arguments and output to the trace.
     pub trace: bool,
-    /// The arguments name a session and workspace in `context`, `workspaceContext` and `sessionId`, which are for the
-    /// runtime and not for the tool.
+    /// Reads session and workspace from the arguments `context`, `workspaceContext` and `sessionId`, which
+    /// are meant for the runtime and not for the tool.
     pub reads_context: bool,
 }
 
-/// Where calls stand among all others.
+/// Position of calls in the tree of operations.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Place {
-    /// The label of the operation that makes them, as `1-2` or `1-2.1-1`.
+pub struct OperationRef {
+    /// Path of the parent operation, such as `1-2` or `1-2.1-1`.
     pub path: String,
-    /// The agents and tools above them, by name.
+    /// Names of the enclosing agents and tools.
     pub call_path: String,
-    /// The session they are made in.
+    /// Session id.
     pub session: String,
-    /// The transaction that makes them.
+    /// Transaction that makes the calls.
     pub parent_transaction: String,
-    /// The transaction that all began with.
+    /// Root transaction.
     pub origin_transaction: String,
 }
 
-/// Whether a call's arguments and answer are held against the tool's schemas.
+/// Validation of arguments and output against the schemas of the tool.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Checks {
-    /// Both are.
+pub enum SchemaChecks {
+    /// Validate both.
     #[default]
     All,
-    /// Neither is.
+    /// Validate neither.
     None,
 }
 
-/// A call that may be carried out: the tool exists and takes these arguments. `Debug` leaves them out.
+/// A call that may run: the tool exists and accepts the arguments. `Debug` omits the arguments.
 #[derive(Debug)]
 pub struct ValidCall {
     entry: Arc<ToolEntry>,
-    arguments: Arguments,
+    arguments: CallArguments,
     context: CallContext,
     warnings: Vec<String>,
 }
 
 impl ValidCall {
-    /// Admits a call of `entry`, or lists everything that is wrong with its arguments.
+    /// Validates a call of `entry`; fails with all violations in its arguments.
     pub fn admit(
         entry: Arc<ToolEntry>,
-        arguments: Arguments,
+        arguments: CallArguments,
         context: CallContext,
-        checks: Checks,
+        checks: SchemaChecks,
     ) -> Result<Self, CallError> {
-        if checks == Checks::None {
+        if checks == SchemaChecks::None {
             return Ok(Self { entry, arguments, context, warnings: Vec::new() });
         }
-        if arguments.is_beyond_reading() {
-            let text = "$: the arguments have a number or a text that cannot be read, such as 1e999";
+        if arguments.is_unrepresentable() {
+            let text =
+                "$: the arguments contain a number or string that cannot be represented, such as 1e999";
             return Err(CallError::InvalidParameters {
                 violations: vec![Violation::new(text.to_owned(), text)],
             });
         }
-        // No arguments for a tool that takes an object are an empty object.
+        // Missing arguments are an empty object for a tool that takes one.
         let takes_object = entry.input_schema().as_json()["type"] == "object";
         let arguments =
-            if takes_object && arguments.value().is_null() { Arguments::default() } else { arguments };
-        // Readers differ in which of two they take, so what is checked might not be what is read.
-        if let Some(name) = arguments.as_written().and_then(pegboard_json::twin_name) {
-            let text = format!("$: the member '{name}' is there twice");
-            let violations = vec![Violation::new(text, "$: a member is there twice")];
+            if takes_object && arguments.value().is_null() { CallArguments::default() } else { arguments };
+        // Parsers differ in which duplicate they use, so the validated value might not be the one that is
+        // used.
+        if let Some(name) = arguments.as_written().and_then(pegboard_json::duplicate_key) {
+            let text = format!("$: duplicate key '{name}'");
+            let violations = vec![Violation::new(text, "$: duplicate key")];
             return Err(CallError::InvalidParameters { violations });
         }
         let verdict = entry.input_schema().check(arguments.value());
@@ -296,126 +300,126 @@ impl ValidCall {
         Ok(Self { entry, arguments, context, warnings: verdict.warnings })
     }
 
-    /// The tool that is called.
+    /// Returns the tool.
     pub fn entry(&self) -> &Arc<ToolEntry> {
         &self.entry
     }
 
-    /// What the tool is given.
+    /// Returns the arguments.
     pub fn arguments(&self) -> &Value {
         self.arguments.value()
     }
 
-    /// What the tool is given, as the caller wrote it.
+    /// Returns the arguments as the caller wrote them.
     pub fn raw_arguments(&self) -> &RawJson {
         self.arguments.raw()
     }
 
-    /// The circumstances of the call.
+    /// Returns the context of the call.
     pub fn context(&self) -> &CallContext {
         &self.context
     }
 
-    /// What could not be checked, and why.
+    /// Returns warnings about parts that could not be validated.
     pub fn warnings(&self) -> &[String] {
         &self.warnings
     }
 
-    /// Carries the call out, so that a panic of the tool is an error of the call and of nothing else.
+    /// Runs the tool. A panic of the tool is returned as an error.
     pub async fn run(&self) -> Result<Output, CallError> {
-        handler::call_guarded(self.entry.handler(), self).await
+        handler::call_catching_panics(self.entry.handler(), self).await
     }
 }
 
-/// A call under way. Awaiting it gives its end; dropping it cancels the call.
-pub struct Running(Option<BoxFuture<'static, Ended>>);
+/// A call in flight. Resolves to its result; dropping it cancels the call.
+pub struct CallHandle(Option<BoxFuture<'static, CallResult>>);
 
-impl Running {
-    /// A call that `work` carries out.
-    pub fn new(work: impl Future<Output = Ended> + Send + 'static) -> Self {
+impl CallHandle {
+    /// Creates a handle for a call that `work` runs.
+    pub fn new(work: impl Future<Output = CallResult> + Send + 'static) -> Self {
         Self(Some(Box::pin(work)))
     }
 }
 
-impl Future for Running {
-    type Output = Ended;
+impl Future for CallHandle {
+    type Output = CallResult;
 
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Ended> {
-        self.0.as_mut().expect("the work is there until it is dropped").as_mut().poll(context)
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<CallResult> {
+        self.0.as_mut().expect("the future is present until drop").as_mut().poll(context)
     }
 }
 
-impl Drop for Running {
+impl Drop for CallHandle {
     fn drop(&mut self) {
         let work = self.0.take();
-        // A guard of the tool that panics while the call is cancelled must not take the caller down.
+        // A tool's guard that panics during cancellation must not take the caller down.
         if let Err(panic) = catch_unwind(AssertUnwindSafe(|| drop(work))) {
-            handler::panicked(panic);
+            handler::panic_error(panic);
         }
     }
 }
 
-/// How a call ended.
+/// Result of a call, with its metadata.
 #[derive(Clone, Debug)]
-pub struct Ended {
-    /// The answer, or why there is none.
+pub struct CallResult {
+    /// Output, or the error.
     pub result: Result<Output, CallError>,
-    /// How long the tool ran; `None` if it did not.
+    /// Run time of the tool; `None` if it did not run.
     pub duration: Option<Duration>,
-    /// What could not be checked and why.
+    /// Warnings about parts that could not be validated.
     pub warnings: Vec<String>,
-    /// What became of the call on its way.
-    pub journey: Journey,
+    /// Metadata that the runtime collected.
+    pub meta: CallMeta,
 }
 
-/// What became of a call on its way.
+/// Metadata of a finished call.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Journey {
-    /// The label of its operation.
+pub struct CallMeta {
+    /// Path of its operation.
     pub path: Option<String>,
-    /// The answer had been given before.
+    /// The result came from the cache.
     pub is_cached: bool,
-    /// The same call was under way already, and its answer was taken.
+    /// The call joined an identical call in flight and shares its result.
     pub is_joined: bool,
-    /// How long it waited for a slot; `None` if it did not.
+    /// Time spent waiting for a queue slot; `None` if there was no wait.
     pub waited: Option<Duration>,
-    /// What the caller had called the tool, if that was not quite its name.
+    /// Tool name as the caller wrote it, if it was corrected.
     pub corrected_from: Option<String>,
-    /// Where the whole answer is kept, if it was too large to hand over.
+    /// Handle of the stored output, if it was too large to return.
     pub stored: Option<OutputHandle>,
-    /// The session that its arguments named, or that it was given.
-    pub session: Option<SessionNote>,
+    /// Session that the arguments named, or that was assigned.
+    pub session: Option<SessionInfo>,
 }
 
-/// The session and workspace that a call was made in.
+/// Session and workspace of a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SessionNote {
-    /// The session.
+pub struct SessionInfo {
+    /// Session id.
     pub id: String,
-    /// The workspace.
+    /// Workspace name.
     pub workspace: String,
-    /// Who said that it is this one.
+    /// Source of the workspace name.
     pub workspace_source: WorkspaceSource,
-    /// One line for the caller, when there is something to know.
+    /// One-line notice for the caller.
     pub notice: Option<String>,
 }
 
-/// Who said which workspace it is, the first to be asked first.
+/// Source of a workspace name, in order of precedence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum WorkspaceSource {
-    /// The call, in `workspaceContext`.
+    /// The argument `workspaceContext`.
     WorkspaceContext,
-    /// The call, in `context`.
+    /// The argument `context`.
     Context,
-    /// The session, which is bound to it.
+    /// The session, which is bound to a workspace.
     Session,
-    /// Nobody.
+    /// The default workspace.
     Default,
 }
 
 impl WorkspaceSource {
-    /// Whether the call itself names the workspace.
+    /// Returns `true` if the call itself names the workspace.
     pub fn is_explicit(self) -> bool {
         match self {
             Self::WorkspaceContext | Self::Context => true,
@@ -424,18 +428,18 @@ impl WorkspaceSource {
     }
 }
 
-impl Ended {
-    /// The end of a call whose tool did not run.
-    pub fn refused(error: CallError) -> Self {
-        Self { result: Err(error), duration: None, warnings: Vec::new(), journey: Journey::default() }
+impl CallResult {
+    /// Result of a call that was rejected before the tool ran.
+    pub fn rejected(error: CallError) -> Self {
+        Self { result: Err(error), duration: None, warnings: Vec::new(), meta: CallMeta::default() }
     }
 }
 
-/// Carries out one call of an in-process tool: admit it, run it, hold its answer against the output schema.
-pub(crate) async fn carry_out(entry: Arc<ToolEntry>, call: Call) -> Ended {
+/// Runs a call of an in-process tool: validates it, runs it, validates the output.
+pub(crate) async fn execute(entry: Arc<ToolEntry>, call: Call) -> CallResult {
     let valid = match ValidCall::admit(entry, call.arguments, call.context, call.checks) {
         Ok(valid) => valid,
-        Err(error) => return Ended::refused(error),
+        Err(error) => return CallResult::rejected(error),
     };
     let started = Instant::now();
     let mut result = match valid.context.deadline {
@@ -445,13 +449,13 @@ pub(crate) async fn carry_out(entry: Arc<ToolEntry>, call: Call) -> Ended {
             .unwrap_or(Err(CallError::DeadlinePassed { executed: Executed::Yes })),
     };
     let duration = match &result {
-        // The arguments did not fit the function's parameters: it never ran.
+        // The arguments did not match the function's parameters: it never ran.
         Err(error) if error.executed() == Executed::No => None,
         _ => Some(started.elapsed()),
     };
     let mut warnings = valid.warnings;
-    if let (Ok(output), Checks::All) = (&mut result, call.checks) {
+    if let (Ok(output), SchemaChecks::All) = (&mut result, call.checks) {
         warnings.extend(output.check(valid.entry.output_schema()));
     }
-    Ended { result, duration, warnings, journey: Journey::default() }
+    CallResult { result, duration, warnings, meta: CallMeta::default() }
 }

@@ -1,4 +1,4 @@
-//! Several tools, one after another or side by side, over one shared context.
+//! Chains: tools that run in sequence or in parallel over a shared context.
 
 use std::fmt;
 use std::time::Duration;
@@ -20,13 +20,13 @@ mod source;
 mod step;
 mod tool;
 
-pub use check::{Flaw, FlawPlace};
-pub use path::{InvalidPath, Path};
-pub use source::{Absent, Condition, InvalidSource, Source, Template};
+pub use check::{ChainError, ChainErrorLocation};
+pub use path::{ContextPath, InvalidContextPath};
+pub use source::{Condition, ContextTemplate, InputSource, InvalidInputSource, OnMissing};
 pub use step::{ChainStep, OnPartial};
-pub use tool::{Find, Plan, PlannedStep};
+pub use tool::{ChainPlan, FindTool, PlannedStep};
 
-/// Steps and the tools they call. What a step gives back is there for every later step.
+/// A sequence of steps and the tools they call. The output of a step is available to all later steps.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
@@ -62,12 +62,12 @@ pub struct ToolChain<'t> {
 }
 
 impl<'t> ToolChain<'t> {
-    /// A chain without steps over these tools.
+    /// Creates a chain without steps.
     pub fn new(tools: &'t dyn Invoker) -> Self {
         Self::from_spec(ChainSpec::default(), tools)
     }
 
-    /// The chain that a file describes, over these tools.
+    /// Creates a chain from its specification.
     ///
     /// ```
     /// use pegboard_core::chain::{ChainSpec, ToolChain};
@@ -83,46 +83,46 @@ impl<'t> ToolChain<'t> {
         Self { spec, tools }
     }
 
-    /// The chain with one more step at its end.
+    /// Appends a step.
     #[must_use]
     pub fn add_step(mut self, step: ChainStep) -> Self {
         self.spec.steps.push(step);
         self
     }
 
-    /// The chain read by other rules.
+    /// Sets the semantics.
     #[must_use]
     pub fn semantics(mut self, semantics: Semantics) -> Self {
         self.spec.semantics = semantics;
         self
     }
 
-    /// A copy of the steps.
+    /// Returns a copy of the steps.
     pub fn steps(&self) -> Vec<ChainStep> {
         self.spec.steps.clone()
     }
 
-    /// The chain as data, to be written to a file.
+    /// Returns the specification of the chain.
     pub fn spec(&self) -> &ChainSpec {
         &self.spec
     }
 
-    /// How many steps there are.
+    /// Returns the number of steps.
     pub fn len(&self) -> usize {
         self.spec.steps.len()
     }
 
-    /// Whether there are none.
+    /// Returns `true` if there are no steps.
     pub fn is_empty(&self) -> bool {
         self.spec.steps.is_empty()
     }
 
-    /// Takes all steps away.
+    /// Removes all steps.
     pub fn clear(&mut self) {
         self.spec.steps.clear();
     }
 
-    /// Looks the chain over without running anything: every tool exists, and every source can resolve.
+    /// Validates the chain without running it: every tool exists, and every source can resolve.
     ///
     /// ```
     /// # use pegboard_core::{chain::ToolChain, registry::ToolRegistry};
@@ -132,14 +132,14 @@ impl<'t> ToolChain<'t> {
         check::verdict(&self.spec, self.tools, None)
     }
 
-    /// Runs the chain: it is looked over first, and stops at the first failure.
+    /// Runs the chain with default options: validates it first, and stops at the first failure.
     ///
     /// The input is an object, or `null` for none.
     pub async fn execute(&self, initial_input: impl Into<Value>) -> ChainResult {
         self.execute_with(initial_input, ExecuteOptions::default()).await
     }
 
-    /// Runs the chain in another manner.
+    /// Runs the chain with these options.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
@@ -167,56 +167,56 @@ impl fmt::Debug for ToolChain<'_> {
     }
 }
 
-/// A chain as data: what a file holds.
+/// Specification of a chain, as stored in a file.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ChainSpec {
-    /// The name of the chain.
+    /// Name of the chain.
     #[serde(rename = "chain", alias = "name", default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// What it does.
+    /// Description of the chain.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub description: Option<String>,
-    /// What its input must look like.
+    /// JSON Schema of the input.
     #[serde(default, skip_serializing_if = "Schema::is_empty")]
     #[schemars(with = "Value")]
     pub input_schema: Schema,
-    /// What of the context it gives back as a tool; all of it if not given.
+    /// Path of the output in the context when the chain is called as a tool; without it, the whole context.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<String>")]
-    pub output: Option<Path>,
-    /// The rules it is read by.
+    pub output: Option<ContextPath>,
+    /// Semantics of paths and missing values.
     #[serde(default, skip_serializing_if = "Semantics::is_full")]
     pub semantics: Semantics,
-    /// What it does, in order.
+    /// Steps in order.
     #[schemars(length(min = 1))]
     pub steps: Vec<ChainStep>,
 }
 
-/// The rules a chain is read by.
+/// Semantics of paths and missing values.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Semantics {
-    /// A path leads as deep as it says, and a source that is not there is an error.
+    /// Paths have any depth, and a missing source is an error.
     #[default]
     Full,
-    /// A path is split at its first dot only, and a source that is not there is `null`.
+    /// A path is split at its first dot only, and a missing source is `null`.
     Compat,
 }
 
 impl Semantics {
-    #[expect(clippy::trivially_copy_pass_by_ref, reason = "the shape that serde asks for")]
+    #[expect(clippy::trivially_copy_pass_by_ref, reason = "signature required by serde")]
     fn is_full(&self) -> bool {
         *self == Self::Full
     }
 }
 
-/// How a chain is run.
+/// Options of a chain run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ExecuteOptions {
-    /// Whether the first failure ends the chain.
+    /// Stops at the first failure.
     pub stop_on_failure: bool,
-    /// Whether the chain is looked over before anything runs.
+    /// Validates the chain before running it.
     pub validate_tools: bool,
 }
 
@@ -226,18 +226,18 @@ impl Default for ExecuteOptions {
     }
 }
 
-/// How the run of a chain went.
+/// Result of a chain run.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ChainResult {
-    /// Whether every step went well.
+    /// `true` if every step succeeded.
     pub success: bool,
-    /// The input, and everything the steps added to it.
+    /// The input and everything the steps added to it.
     pub context: Map<String, Value>,
-    /// How each step went, in the order of the steps.
+    /// Outcome of each step, in order.
     pub step_results: Vec<Outcome>,
-    /// Everything that went wrong.
+    /// Errors of all steps.
     pub errors: Vec<String>,
-    /// How long it took.
+    /// Total run time.
     #[serde(rename = "duration_ms", serialize_with = "serialize_millis")]
     pub duration: Duration,
 }

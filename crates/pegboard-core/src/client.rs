@@ -1,4 +1,4 @@
-//! Whoever made a call, as far as the tool can speak to it while it runs.
+//! The client that made a call: notifications and input requests while a tool runs.
 
 use std::fmt;
 use std::time::Duration;
@@ -7,113 +7,113 @@ use futures_util::future::{BoxFuture, FutureExt, ready};
 use indexmap::IndexMap;
 use pegboard_json::RawJson;
 
-use crate::task::{ServerTask, TaskUse};
+use crate::task::{ServerTask, TaskMode};
 
-/// Whoever made a call. It can be told things, and some can be asked.
+/// The client that made a call. It receives notifications, and may support input requests.
 pub trait Client: Send + Sync + 'static {
-    /// Tells it something. Never waits; what it does not want to hear is lost.
+    /// Sends a notification. Never blocks; unsupported notifications are dropped.
     fn notify(&self, notice: Notice);
 
-    /// Asks it several things at once, and waits for all answers. Every asker has a limit of its own.
-    fn ask(&self, questions: Questions) -> BoxFuture<'_, Result<Answers, AskError>>;
+    /// Sends several input requests and waits for all responses. Implementations apply their own timeout.
+    fn ask(&self, questions: InputRequests) -> BoxFuture<'_, Result<InputResponses, AskError>>;
 
-    /// What came along with its request for whoever carries it out, as the protocol writes it in `_meta`: what the
-    /// client can do, which lines of a log it wants, and what it put there itself.
-    fn remarks(&self) -> Option<RawJson> {
+    /// Returns the `_meta` of the client's request, as the protocol defines it: client capabilities, log
+    /// level and custom fields.
+    fn request_meta(&self) -> Option<RawJson> {
         None
     }
 
-    /// Whether asking it takes a reply to its call, after which it comes again: too much for what its call has nothing
-    /// to do with.
-    fn is_asked_in_rounds(&self) -> bool {
+    /// Returns `true` if an input request ends the current response and the client has to repeat its call
+    /// with the answers. Avoid requests that are unrelated to the call then.
+    fn needs_input_rounds(&self) -> bool {
         false
     }
 
-    /// What it has to do with tasks that servers make of its call.
-    fn task_use(&self) -> TaskUse {
-        TaskUse::Hidden
+    /// Returns the client's support for tasks that servers create for its calls.
+    fn task_mode(&self) -> TaskMode {
+        TaskMode::Hidden
     }
 
-    /// What it lends of its own model to whoever asks it to think.
-    fn lends(&self) -> Lending {
-        Lending::Nothing
+    /// Returns the client's support for sampling requests.
+    fn sampling_support(&self) -> SamplingSupport {
+        SamplingSupport::None
     }
 }
 
-/// What a client lends of its own model.
+/// Support of a client for sampling requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Lending {
-    /// It has none to lend.
-    Nothing,
-    /// Its model replies with text, and takes no tools.
+pub enum SamplingSupport {
+    /// No sampling.
+    None,
+    /// Text only, without tools.
     Text,
-    /// Its model takes tools, too.
+    /// Text and tools.
     Tools,
 }
 
-/// Something that a tool says while it runs.
+/// Notification that a tool sends while it runs.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Notice {
-    /// How far it is.
-    Progress(Progress),
-    /// A line of its log.
+    /// Progress of the tool.
+    Progress(ProgressUpdate),
+    /// Log message of the tool.
     Log(RawJson),
-    /// Its server has made a task of the call.
+    /// The server created a task for the call.
     Task(ServerTask),
 }
 
-/// How far a tool is.
+/// Progress of a tool.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Progress {
-    /// How much is done; it grows.
+pub struct ProgressUpdate {
+    /// Amount done; increases monotonically.
     pub done: f64,
-    /// How much there is to do, if the tool knows.
+    /// Total amount, if known.
     pub total: Option<f64>,
-    /// What it does now, for a person.
+    /// Current activity, for display.
     pub message: Option<String>,
 }
 
-/// One thing to ask a client: a method of the protocol and its parameters.
+/// Input request to a client: a protocol method and its parameters.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Question {
-    /// What is asked: to fill in a form, to think, or where its folders are.
+pub struct InputRequest {
+    /// Method, for elicitation, sampling or roots.
     pub method: String,
-    /// The particulars.
+    /// Parameters of the method.
     pub params: RawJson,
 }
 
-/// What is asked, each under a name of its own.
-pub type Questions = IndexMap<String, Question>;
+/// Input requests by key.
+pub type InputRequests = IndexMap<String, InputRequest>;
 
-/// What was answered, under the same names.
-pub type Answers = IndexMap<String, RawJson>;
+/// Responses by the keys of their requests.
+pub type InputResponses = IndexMap<String, RawJson>;
 
-/// Why there are no answers.
+/// Reason why an input request failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AskError {
-    /// Nobody is there who could answer.
-    #[error("the caller cannot be asked")]
-    Nobody,
-    /// The answer did not come in time.
-    #[error("the caller did not answer within {0:?}")]
+    /// The client does not support input requests.
+    #[error("the caller does not support input requests")]
+    Unsupported,
+    /// The response did not arrive in time.
+    #[error("the caller did not respond within {0:?}")]
     TimedOut(Duration),
-    /// The caller went away.
-    #[error("the caller is gone")]
+    /// The client disconnected.
+    #[error("the caller has disconnected")]
     Gone,
-    /// The caller answered that it will not.
-    #[error("the caller refused: {0}")]
+    /// The client declined.
+    #[error("the caller declined: {0}")]
     Refused(String),
 }
 
-/// A client that hears nothing and cannot be asked.
+/// Client that ignores notifications and supports no input requests.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NoClient;
 
 impl Client for NoClient {
     fn notify(&self, _notice: Notice) {}
 
-    fn ask(&self, _questions: Questions) -> BoxFuture<'_, Result<Answers, AskError>> {
-        ready(Err(AskError::Nobody)).boxed()
+    fn ask(&self, _questions: InputRequests) -> BoxFuture<'_, Result<InputResponses, AskError>> {
+        ready(Err(AskError::Unsupported)).boxed()
     }
 }
 

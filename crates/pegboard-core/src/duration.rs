@@ -1,4 +1,4 @@
-//! Durations as people write them: `30s`, `1.5h`, `1h30m`, or a plain number of milliseconds.
+//! Human-readable durations: `30s`, `1.5h`, `1h30m`, or a number of milliseconds.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -9,7 +9,7 @@ use schemars::{JsonSchema, SchemaGenerator, json_schema};
 use serde::de::Visitor;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// A duration that reads and writes the way people do.
+/// A duration in human-readable form.
 ///
 /// ```
 /// use pegboard_core::duration::HumanDuration;
@@ -25,14 +25,14 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct HumanDuration(Duration);
 
-/// A text that is no duration.
+/// A text that is not a valid duration.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("duration must be a millisecond number, or a duration like 5m/2h/1d, not '{text}'")]
 pub struct InvalidDuration {
     text: String,
 }
 
-/// The units, longest first, in milliseconds. A month has 30 days and a year 365.
+/// Units in milliseconds, longest first. A month has 30 days and a year 365.
 const UNITS: [(&str, u64); 8] = [
     ("y", 365 * 86_400_000),
     ("mo", 30 * 86_400_000),
@@ -72,7 +72,7 @@ impl FromStr for HumanDuration {
     }
 }
 
-/// Whole milliseconds; a fraction of one is cut.
+/// Whole milliseconds; fractions are truncated.
 fn from_millis<T: From<Duration>>(millis: f64) -> Option<T> {
     Duration::try_from_secs_f64(millis.trunc() / 1_000.0).ok().map(T::from)
 }
@@ -94,7 +94,7 @@ impl fmt::Display for HumanDuration {
 }
 
 impl From<Duration> for HumanDuration {
-    /// Whole milliseconds, rounded up, since that is what can be written.
+    /// Rounds up to whole milliseconds, the smallest unit of the text form.
     fn from(duration: Duration) -> Self {
         let millis = duration.as_nanos().div_ceil(1_000_000);
         Self(Duration::from_millis(u64::try_from(millis).unwrap_or(u64::MAX)))
@@ -130,9 +130,9 @@ impl Serialize for HumanDuration {
 
 impl<'de> Deserialize<'de> for HumanDuration {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Human;
+        struct HumanDurationVisitor;
 
-        impl Visitor<'_> for Human {
+        impl Visitor<'_> for HumanDurationVisitor {
             type Value = HumanDuration;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -156,11 +156,11 @@ impl<'de> Deserialize<'de> for HumanDuration {
             }
         }
 
-        deserializer.deserialize_any(Human)
+        deserializer.deserialize_any(HumanDurationVisitor)
     }
 }
 
-/// How long an answer may be given again: a duration, or `off`.
+/// Time to live of a cached result: a duration, or `off`.
 ///
 /// ```
 /// use pegboard_core::duration::Ttl;
@@ -174,7 +174,7 @@ impl<'de> Deserialize<'de> for HumanDuration {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ttl(Option<Duration>);
 
-/// A text that is no time to live.
+/// A text that is not a valid time to live.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("cache duration must be 'off', a millisecond number, or a duration like 5m/2h/1d, not '{text}'")]
 pub struct InvalidTtl {
@@ -182,17 +182,17 @@ pub struct InvalidTtl {
 }
 
 impl Ttl {
-    /// The time; `None` if nothing is kept.
+    /// Returns the duration; `None` if caching is off.
     pub fn as_duration(self) -> Option<Duration> {
         self.0
     }
 }
 
 impl From<Duration> for Ttl {
-    /// What is longer than a hundred years is a hundred years, so that adding it to a time cannot overflow.
+    /// Limits the duration to a hundred years, so that adding it to a time cannot overflow.
     fn from(duration: Duration) -> Self {
-        const MOST: Duration = Duration::from_hours(100 * 365 * 24);
-        Self(Some(duration.min(MOST)).filter(|duration| !duration.is_zero()))
+        const MAX_TTL: Duration = Duration::from_hours(100 * 365 * 24);
+        Self(Some(duration.min(MAX_TTL)).filter(|duration| !duration.is_zero()))
     }
 }
 
@@ -201,7 +201,7 @@ impl FromStr for Ttl {
 
     fn from_str(text: &str) -> Result<Self, InvalidTtl> {
         let trimmed = text.trim();
-        // What counts back is as good as nothing.
+        // Zero and negative values turn caching off.
         let is_off = trimmed.eq_ignore_ascii_case("off")
             || trimmed.parse::<f64>().is_ok_and(|millis| millis.is_finite() && millis <= 0.0);
         if is_off {
@@ -244,7 +244,7 @@ impl<'de> Deserialize<'de> for Ttl {
     }
 }
 
-/// Writes a duration as a number of milliseconds.
+/// Serializes a duration as a number of milliseconds.
 pub(crate) fn serialize_millis<S: Serializer>(duration: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_f64(duration.as_secs_f64() * 1_000.0)
 }

@@ -1,4 +1,4 @@
-//! One tool: its name, its words, its schemas, its tags and the code behind it.
+//! Tool entries: name, description, schemas, tags and handler.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize, Serializer};
 use serde_json::{Value, json};
 
 use crate::error::ToolError;
-use crate::handler::{Function, Handler};
+use crate::handler::{Handler, TypedFunction};
 use crate::schema::Schema;
 
 /// A tool that can be registered and called.
@@ -41,18 +41,18 @@ pub struct ToolEntry {
     input_schema: Schema,
     output_schema: Schema,
     tags: Vec<String>,
-    annotations: Annotations,
+    annotations: ToolAnnotations,
     instructions: Option<String>,
     queue: Option<String>,
     is_managed: bool,
-    judges_itself: bool,
+    validates_own_arguments: bool,
     cache: Option<Duration>,
     definition: Option<RawJson>,
     handler: Arc<dyn Handler>,
 }
 
 impl ToolEntry {
-    /// A tool whose schemas are those of the function's argument and answer.
+    /// Creates a tool with schemas derived from the function's argument and return type.
     ///
     /// ```
     /// # use pegboard_core::entry::ToolEntry;
@@ -71,7 +71,7 @@ impl ToolEntry {
             .with_output_schema(Schema::of_output::<R>())
     }
 
-    /// A tool whose schemas are still to be given; until then it takes and gives everything.
+    /// Creates a tool without schemas; it accepts and returns any value until they are set.
     ///
     /// ```
     /// # use pegboard_core::entry::ToolEntry;
@@ -88,10 +88,10 @@ impl ToolEntry {
         H: Fn(A) -> F + Send + Sync + 'static,
         F: Future<Output = Result<R, ToolError>> + Send,
     {
-        Self::from_handler(name, description, Arc::new(Function::new(function)))
+        Self::from_handler(name, description, Arc::new(TypedFunction::new(function)))
     }
 
-    /// A tool with a handler written by hand.
+    /// Creates a tool with a custom handler.
     pub fn from_handler(
         name: impl Into<Arc<str>>,
         description: impl Into<String>,
@@ -104,163 +104,163 @@ impl ToolEntry {
             input_schema: Schema::default(),
             output_schema: Schema::default(),
             tags: Vec::new(),
-            annotations: Annotations::default(),
+            annotations: ToolAnnotations::default(),
             instructions: None,
             queue: None,
             is_managed: true,
-            judges_itself: false,
+            validates_own_arguments: false,
             cache: None,
             definition: None,
             handler,
         }
     }
 
-    /// The tool under a name for people.
+    /// Sets the display name.
     #[must_use]
     pub fn with_title(mut self, title: impl Into<String>) -> Self {
         self.title = Some(title.into());
         self
     }
 
-    /// The tool with another input schema.
+    /// Sets the input schema.
     #[must_use]
     pub fn with_input_schema(mut self, schema: impl Into<Schema>) -> Self {
         self.input_schema = schema.into();
         self
     }
 
-    /// The tool with another output schema.
+    /// Sets the output schema.
     #[must_use]
     pub fn with_output_schema(mut self, schema: impl Into<Schema>) -> Self {
         self.output_schema = schema.into();
         self
     }
 
-    /// The tool with other annotations.
+    /// Sets the annotations.
     #[must_use]
-    pub fn with_annotations(mut self, annotations: Annotations) -> Self {
+    pub fn with_annotations(mut self, annotations: ToolAnnotations) -> Self {
         self.annotations = annotations;
         self
     }
 
-    /// The tool with words for a model about how to use it.
+    /// Sets usage instructions for models.
     #[must_use]
     pub fn with_instructions(mut self, instructions: impl Into<String>) -> Self {
         self.instructions = Some(instructions.into());
         self
     }
 
-    /// The tool with a queue that its calls go through.
+    /// Sets the queue for calls of this tool.
     #[must_use]
     pub fn with_queue(mut self, queue: impl Into<String>) -> Self {
         self.queue = Some(queue.into());
         self
     }
 
-    /// The tool as one that does its work by calling other tools: it holds no slot, is not cached, has no time-out
-    /// and its answer is handed over whole. The calls that it makes are managed, each by itself.
+    /// Marks the tool as an orchestrator of other tools: it occupies no queue slot, is not cached, has no
+    /// timeout, and its output is not limited. The calls that it makes are managed individually.
     #[must_use]
     pub fn unmanaged(mut self) -> Self {
         self.is_managed = false;
         self
     }
 
-    /// The tool as one that says in its own words what is wrong with its arguments, so that they reach it unchecked.
+    /// Marks the tool as validating its arguments itself, so that they are passed on unchecked.
     #[must_use]
-    pub fn judging_itself(mut self) -> Self {
-        self.judges_itself = true;
+    pub fn validating_own_arguments(mut self) -> Self {
+        self.validates_own_arguments = true;
         self
     }
 
-    /// The tool as one whose answers may be given again for some time, also if it is unmanaged.
+    /// Allows caching of results for this time, even if the tool is unmanaged.
     #[must_use]
     pub fn with_cache(mut self, time_to_live: Duration) -> Self {
         self.cache = Some(time_to_live);
         self
     }
 
-    /// The tool with its definition as a server wrote it.
+    /// Sets the definition as the server wrote it.
     #[must_use]
     pub fn with_definition(mut self, definition: RawJson) -> Self {
         self.definition = Some(definition);
         self
     }
 
-    /// The tool with one more tag.
+    /// Adds a tag.
     #[must_use]
     pub fn tag(mut self, tag: impl Into<String>) -> Self {
         self.tags.push(tag.into());
         self
     }
 
-    /// The tool with more tags.
+    /// Adds tags.
     #[must_use]
     pub fn with_tags(mut self, tags: impl IntoIterator<Item = impl Into<String>>) -> Self {
         self.tags.extend(tags.into_iter().map(Into::into));
         self
     }
 
-    /// The name it is called by.
+    /// Returns the name.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The name for people, if it has one.
+    /// Returns the display name, if there is one.
     pub fn title(&self) -> Option<&str> {
         self.title.as_deref()
     }
 
-    /// What it does, for people and models.
+    /// Returns the description, for people and models.
     pub fn description(&self) -> &str {
         &self.description
     }
 
-    /// What its arguments must look like.
+    /// Returns the schema of the arguments.
     pub fn input_schema(&self) -> &Schema {
         &self.input_schema
     }
 
-    /// What its answer looks like.
+    /// Returns the schema of the output.
     pub fn output_schema(&self) -> &Schema {
         &self.output_schema
     }
 
-    /// Its tags, in the order they were given.
+    /// Returns the tags in insertion order.
     pub fn tags(&self) -> &[String] {
         &self.tags
     }
 
-    /// What it says of its own effects.
-    pub fn annotations(&self) -> &Annotations {
+    /// Returns the annotations.
+    pub fn annotations(&self) -> &ToolAnnotations {
         &self.annotations
     }
 
-    /// Words for a model about how to use it.
+    /// Returns usage instructions for models.
     pub fn instructions(&self) -> Option<&str> {
         self.instructions.as_deref()
     }
 
-    /// The queue that its calls go through, if it names one.
+    /// Returns the queue for calls of this tool, if it names one.
     pub fn queue(&self) -> Option<&str> {
         self.queue.as_deref()
     }
 
-    /// Whether slots, the cache, time-outs and caps apply to its calls.
+    /// Returns `true` if queue slots, cache, timeouts and output limits apply to calls.
     pub fn is_managed(&self) -> bool {
         self.is_managed
     }
 
-    /// How long its answers may be given again, if it says so itself.
+    /// Returns the tool's own cache lifetime, if set.
     pub fn cache(&self) -> Option<Duration> {
         self.cache
     }
 
-    /// Whether it says in its own words what is wrong with its arguments.
-    pub fn judges_itself(&self) -> bool {
-        self.judges_itself
+    /// Returns `true` if the tool validates its arguments itself.
+    pub fn validates_own_arguments(&self) -> bool {
+        self.validates_own_arguments
     }
 
-    /// The tool as a server's list has it: what a server wrote, or the same made here.
+    /// Returns the MCP definition of the tool: as the server wrote it, or generated.
     ///
     /// ```
     /// # use pegboard_core::entry::ToolEntry;
@@ -269,24 +269,24 @@ impl ToolEntry {
     /// ```
     pub fn definition(&self) -> RawJson {
         self.definition.clone().unwrap_or_else(|| {
-            RawJson::of(&Listed {
+            RawJson::of(&ListedTool {
                 name: &self.name,
                 title: self.title.as_deref(),
                 description: &self.description,
                 input_schema: object_schema(&self.input_schema),
                 output_schema: Some(self.output_schema.as_json()).filter(|schema| schema["type"] == "object"),
                 annotations: Some(&self.annotations)
-                    .filter(|annotations| **annotations != Annotations::default()),
+                    .filter(|annotations| **annotations != ToolAnnotations::default()),
             })
         })
     }
 
-    /// The code behind it.
+    /// Returns the handler.
     pub fn handler(&self) -> &dyn Handler {
         &*self.handler
     }
 
-    /// The tool as plain data that names the module it belongs to.
+    /// Returns the tool as plain data, with the module it belongs to.
     ///
     /// ```
     /// # use pegboard_core::entry::ToolEntry;
@@ -316,7 +316,7 @@ impl fmt::Debug for ToolEntry {
 }
 
 impl Serialize for ToolEntry {
-    /// Name, description, schemas and tags; the handler stays at home.
+    /// Serializes name, description, schemas and tags, without the handler.
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut fields = serializer.serialize_struct("ToolEntry", 5)?;
         fields.serialize_field("name", &*self.name)?;
@@ -328,10 +328,10 @@ impl Serialize for ToolEntry {
     }
 }
 
-/// A tool as the lists of the protocol have it.
+/// MCP tool definition.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Listed<'e> {
+struct ListedTool<'e> {
     name: &'e str,
     #[serde(skip_serializing_if = "Option::is_none")]
     title: Option<&'e str>,
@@ -340,10 +340,10 @@ struct Listed<'e> {
     #[serde(skip_serializing_if = "Option::is_none")]
     output_schema: Option<&'e Value>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    annotations: Option<&'e Annotations>,
+    annotations: Option<&'e ToolAnnotations>,
 }
 
-/// The schema, which in a list must be one of an object.
+/// Returns a schema with `type: object`, as the protocol requires.
 fn object_schema(schema: &Schema) -> Cow<'_, Value> {
     match schema.as_json() {
         json @ Value::Object(members) if members.get("type").is_some_and(|kind| kind == "object") => {
@@ -357,40 +357,40 @@ fn object_schema(schema: &Schema) -> Cow<'_, Value> {
     }
 }
 
-/// A tool as plain data, without the code behind it.
+/// A tool as plain data, without its handler.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ToolDefinition {
-    /// The name it is called by.
+    /// Name of the tool.
     pub name: String,
-    /// What it does.
+    /// Description of the tool.
     pub description: String,
-    /// Where it comes from.
+    /// Module it belongs to.
     pub module: String,
-    /// What its arguments must look like.
+    /// Schema of the arguments.
     #[serde(default)]
     pub input_schema: Schema,
-    /// What its answer looks like.
+    /// Schema of the output.
     #[serde(default)]
     pub output_schema: Schema,
-    /// Words to find it by.
+    /// Search tags.
     #[serde(default)]
     pub tags: Vec<String>,
 }
 
-/// What a tool says of its own effects, in the protocol's words. `None` leaves it open.
+/// Behaviour hints of a tool, as in MCP. `None` means unspecified.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Annotations {
-    /// It changes nothing.
+pub struct ToolAnnotations {
+    /// Has no side effects.
     #[serde(rename = "readOnlyHint", skip_serializing_if = "Option::is_none")]
     pub read_only: Option<bool>,
-    /// What it changes may be lost.
+    /// May destroy data.
     #[serde(rename = "destructiveHint", skip_serializing_if = "Option::is_none")]
     pub destructive: Option<bool>,
-    /// Calling it again with the same arguments changes nothing more.
+    /// Repeating a call with the same arguments has no further effect.
     #[serde(rename = "idempotentHint", skip_serializing_if = "Option::is_none")]
     pub idempotent: Option<bool>,
-    /// It reaches things beyond this program.
+    /// Interacts with external systems.
     #[serde(rename = "openWorldHint", skip_serializing_if = "Option::is_none")]
     pub open_world: Option<bool>,
 }

@@ -1,4 +1,4 @@
-//! Why a call has no answer.
+//! Errors of tool calls.
 
 use std::fmt;
 use std::time::Duration;
@@ -8,109 +8,109 @@ use serde::Serialize;
 
 use crate::validation::Violation;
 
-/// Why a call has no answer. A tool that answers "I could not do it" has answered.
+/// Reason why a call has no output. A tool that reports a failure has an output.
 ///
-/// No text of this type quotes the caller's arguments, so it may be logged; the violations carry the whole
-/// message for whoever sent them.
+/// Messages of this type do not quote the caller's arguments, so they may be logged; the violations carry the
+/// full message for the caller.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum CallError {
-    /// There is no such tool, server or toolbox.
+    /// The tool, server or toolbox does not exist.
     #[error("{0}")]
     NotFound(NotFound),
-    /// The tool is there, but not for this caller.
+    /// The caller may not use the tool.
     #[error("{reason}")]
     NotPermitted {
-        /// What forbids it.
+        /// Policy that forbids it.
         reason: String,
     },
-    /// The arguments break the tool's input schema; the tool did not run.
+    /// The arguments violate the tool's input schema; the tool did not run.
     #[error("Invalid arguments: {}", masked(violations))]
     InvalidParameters {
-        /// Everything that is wrong with them.
+        /// All violations.
         violations: Vec<Violation>,
     },
-    /// The caller has used up what it may use.
+    /// The caller exceeded a limit.
     #[error("{reason}")]
     LimitExceeded {
-        /// Which limit, and what to do.
+        /// The limit, and how to proceed.
         reason: String,
     },
-    /// Somebody called it off.
+    /// The call was cancelled.
     #[error("{reason}")]
     Canceled {
-        /// Who or what did.
+        /// Source of the cancellation.
         reason: String,
-        /// Whether the tool had begun.
+        /// `Yes` if the tool had started.
         executed: Executed,
     },
-    /// No slot of the tool's queue became free in time, or too many wait already.
+    /// No queue slot became free in time, or the queue is full.
     #[error("Queue '{queue}' {reason}")]
     QueueTimeout {
-        /// The queue.
+        /// Name of the queue.
         queue: String,
-        /// What happened there.
+        /// Cause.
         reason: String,
     },
-    /// The tool ran longer than it may.
+    /// The tool exceeded its timeout.
     #[error("Tool execution timed out")]
     TimedOut {
-        /// How long it was given.
+        /// The timeout.
         limit: Duration,
     },
-    /// The caller's own deadline passed.
+    /// The caller's deadline passed.
     #[error("The caller's deadline passed before the tool answered")]
     DeadlinePassed {
-        /// Whether the tool had begun.
+        /// `Yes` if the tool had started.
         executed: Executed,
     },
-    /// The server is known to be failing, so it was not asked.
+    /// The circuit breaker of the server is open; no request was sent.
     #[error("{reason}")]
     CircuitOpen {
-        /// Which server, and when it is tried again.
+        /// The server, and the time of the next attempt.
         reason: String,
     },
-    /// The server wants somebody to log in first.
+    /// The server requires a login.
     #[error("{reason}")]
     AuthRequired {
-        /// What to do.
+        /// Instructions.
         reason: String,
     },
-    /// The server cannot be reached at all; the tool did not run.
+    /// The server cannot be reached; the tool did not run.
     #[error("{reason}")]
     ServerUnavailable {
-        /// Which server, and why.
+        /// The server, and the cause.
         reason: String,
     },
     /// The connection to the server broke while the tool may have run.
     #[error("{reason}")]
     Transport {
-        /// What broke.
+        /// Cause.
         reason: String,
     },
     /// The tool ran and failed.
     #[error("{0}")]
     Failed(ToolError),
-    /// The tool answered, but not as its output schema says, and the rules are strict.
+    /// The output violates the tool's output schema, under strict rules.
     #[error("Output validation failed: {}", masked(violations))]
     OutputInvalid {
-        /// Everything that is wrong with the answer.
+        /// All violations.
         violations: Vec<Violation>,
     },
-    /// The tool's code panicked, which is a bug in the tool.
+    /// The tool panicked, which is a bug in the tool.
     #[error("panicked: {message}")]
     Panicked {
-        /// What the panic said.
+        /// Message of the panic.
         message: String,
     },
 }
 
 impl CallError {
-    /// No tool has this name, and none is near it.
+    /// Creates an error for a tool name without suggestions.
     pub fn unknown_tool(name: impl Into<String>) -> Self {
         Self::NotFound(NotFound::Tool { name: name.into(), nearest: Vec::new() })
     }
 
-    /// The stable word for this situation, the same on every surface.
+    /// Returns the error kind, the same on every surface.
     pub fn kind(&self) -> ErrorKind {
         match self {
             Self::NotFound(missing) => missing.kind(),
@@ -130,7 +130,7 @@ impl CallError {
         }
     }
 
-    /// Whether the tool may have done something before the call ended.
+    /// Returns `Yes` if the tool may have had effects.
     pub fn executed(&self) -> Executed {
         match self {
             Self::NotFound(_)
@@ -150,7 +150,7 @@ impl CallError {
         }
     }
 
-    /// Everything that is wrong, one text for each, for whoever made the call.
+    /// Returns all messages for the caller, one per problem.
     pub fn texts(&self) -> Vec<String> {
         match self {
             Self::InvalidParameters { violations } | Self::OutputInvalid { violations } => {
@@ -172,7 +172,7 @@ impl CallError {
         }
     }
 
-    /// The error in one text for whoever made the call.
+    /// Returns the message for the caller.
     pub fn text(&self) -> String {
         match self {
             Self::InvalidParameters { .. } => format!("Invalid arguments: {}", self.texts().join("; ")),
@@ -182,72 +182,72 @@ impl CallError {
     }
 }
 
-/// Whether a tool may have done something.
+/// Execution state of a tool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Executed {
-    /// It has not begun.
+    /// The tool did not start.
     No,
-    /// It has begun, and perhaps finished.
+    /// The tool started, and may have finished.
     Yes,
 }
 
-/// What there is not.
+/// Lookup failure.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NotFound {
-    /// No tool has this name.
+    /// Unknown tool.
     #[error("Unknown tool: {name}{}", suggestion(nearest))]
     Tool {
-        /// The name that was asked for.
+        /// Requested name.
         name: String,
-        /// Names that are there and near it.
+        /// Similar names that exist.
         nearest: Vec<String>,
     },
-    /// No agent has this name.
+    /// Unknown agent.
     #[error("unknown_subagent_tool: '{name}' is not registered in this session's agent registry")]
     Agent {
-        /// The name that was asked for.
+        /// Requested name.
         name: String,
     },
-    /// No toolbox has this name.
+    /// Unknown toolbox.
     #[error(
         "Toolbox '{toolbox}' is not open: Toolbox '{toolbox}' not found. Available toolboxes: {}",
         listed(available)
     )]
     Toolbox {
-        /// The name that was asked for.
+        /// Requested name.
         toolbox: String,
-        /// The toolboxes there are.
+        /// Available toolboxes.
         available: Vec<String>,
     },
-    /// The toolbox is there, but nobody has opened it.
+    /// The toolbox exists, but is not open.
     #[error(
         "Toolbox '{toolbox}' is not open. Call open_toolbox with {{\"toolbox\": {}}} first",
         quoted(toolbox)
     )]
     NotOpen {
-        /// The toolbox.
+        /// Name of the toolbox.
         toolbox: String,
     },
-    /// The toolbox has no such server.
+    /// Unknown server in a toolbox.
     #[error("Server '{server}' not found in toolbox '{toolbox}'. Available servers: {}", listed(available))]
     Server {
-        /// The name that was asked for.
+        /// Requested name.
         server: String,
-        /// The toolbox.
+        /// Name of the toolbox.
         toolbox: String,
-        /// The servers there are.
+        /// Available servers.
         available: Vec<String>,
     },
-    /// The server has no such tool.
+    /// Unknown tool of a server.
     #[error("Tool '{name}' not found in server '{server}' (toolbox '{toolbox}'){}", suggestion(nearest))]
     ToolOfServer {
-        /// The name that was asked for.
+        /// Requested name.
         name: String,
-        /// The server.
+        /// Name of the server.
         server: String,
-        /// The toolbox.
+        /// Name of the toolbox.
         toolbox: String,
-        /// Names that are there and near it.
+        /// Similar names that exist.
         nearest: Vec<String>,
     },
 }
@@ -282,31 +282,31 @@ fn masked(violations: &[Violation]) -> String {
     violations.iter().map(Violation::masked).collect::<Vec<_>>().join("; ")
 }
 
-/// The stable word for a situation in which a call has no answer.
+/// Stable identifier of an error situation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ErrorKind {
-    /// No tool has this name.
+    /// Unknown tool.
     UnknownTool,
-    /// No open toolbox has this name.
+    /// Unknown toolbox, or one that is not open.
     UnknownToolbox,
-    /// The toolbox has no such server.
+    /// Unknown server.
     UnknownServer,
-    /// The tool is not for this caller.
+    /// The caller may not use the tool.
     NotPermitted,
-    /// The arguments break the tool's input schema.
+    /// The arguments violate the tool's input schema.
     InvalidParameters,
-    /// The caller has used up what it may use.
+    /// The caller exceeded a limit.
     LimitExceeded,
-    /// Somebody called it off.
+    /// The call was cancelled.
     Canceled,
-    /// No slot became free in time.
+    /// No queue slot became free in time.
     QueueTimeout,
-    /// The tool ran longer than it may, or than the caller waits.
+    /// The tool exceeded its timeout or the caller's deadline.
     Timeout,
-    /// The server is known to be failing.
+    /// The circuit breaker of the server is open.
     CircuitOpen,
-    /// Somebody must log in first.
+    /// The server requires a login.
     AuthRequired,
     /// The server cannot be reached.
     ServerUnavailable,
@@ -314,14 +314,14 @@ pub enum ErrorKind {
     TransportError,
     /// The tool ran and failed.
     ExecutionError,
-    /// The answer breaks the output schema.
+    /// The output violates the output schema.
     OutputInvalid,
-    /// A bug, in the tool or here.
+    /// A bug, in the tool or in Pegboard.
     InternalError,
 }
 
 impl ErrorKind {
-    /// The word itself.
+    /// Returns the identifier as text.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::UnknownTool => "unknown_tool",
@@ -344,7 +344,7 @@ impl ErrorKind {
     }
 }
 
-/// What a tool's code returns when it could not do its work. `?` turns every error into one.
+/// Error returned by the code of a tool. Every error type converts into it with `?`.
 ///
 /// ```
 /// use pegboard_core::error::ToolError;
@@ -364,31 +364,31 @@ pub struct ToolError {
     protocol: Option<Box<ProtocolError>>,
 }
 
-/// How a server refused, in the words of the protocol that it speaks.
+/// JSON-RPC error that a server returned.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ProtocolError {
-    /// Which kind of error.
+    /// Error code.
     pub code: i64,
-    /// What went wrong.
+    /// Error message.
     pub message: String,
-    /// What else there is to know.
+    /// Additional data.
     pub data: Option<RawJson>,
 }
 
 impl ToolError {
-    /// A failure in the tool's own words.
+    /// Creates an error with this message.
     pub fn new(message: impl fmt::Display) -> Self {
         Self { message: message.to_string(), protocol: None }
     }
 
-    /// The same with how a server refused, for those who can pass that on as it is.
+    /// Attaches the server's JSON-RPC error, for callers that can forward it.
     #[must_use]
-    pub fn refused(mut self, protocol: ProtocolError) -> Self {
+    pub fn with_protocol_error(mut self, protocol: ProtocolError) -> Self {
         self.protocol = Some(Box::new(protocol));
         self
     }
 
-    /// How a server refused, if that is what went wrong.
+    /// Returns the server's JSON-RPC error, if that was the cause.
     pub fn protocol(&self) -> Option<&ProtocolError> {
         self.protocol.as_deref()
     }
@@ -407,12 +407,12 @@ impl fmt::Debug for ToolError {
 }
 
 impl<E: std::error::Error> From<E> for ToolError {
-    /// The error and its causes, outermost first.
+    /// Joins the messages of the error and its causes, outermost first.
     fn from(error: E) -> Self {
         let mut text = error.to_string();
         let mut cause = error.source();
         while let Some(inner) = cause {
-            // Many errors already end with the words of their cause.
+            // Many errors already end with the message of their cause.
             let words = inner.to_string();
             if !text.ends_with(&words) {
                 text = format!("{text}: {words}");
@@ -423,5 +423,5 @@ impl<E: std::error::Error> From<E> for ToolError {
     }
 }
 
-/// What the code of a tool returns.
+/// Return type of tool code.
 pub type Result<T, E = ToolError> = std::result::Result<T, E>;

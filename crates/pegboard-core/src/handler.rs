@@ -1,4 +1,4 @@
-//! The code behind a tool.
+//! Handlers: the code behind a tool.
 
 use std::any::Any;
 use std::marker::PhantomData;
@@ -15,27 +15,27 @@ use crate::error::{CallError, ToolError};
 use crate::output::Output;
 use crate::validation::Violation;
 
-/// Carries out calls of one tool. Most tools are typed functions and need not implement this.
+/// Runs calls of one tool. Most tools are typed functions and need not implement this.
 ///
-/// Dropping the future cancels the call, so whatever must happen then belongs in a guard.
+/// Dropping the future cancels the call; put cleanup in a guard.
 pub trait Handler: Send + Sync + 'static {
-    /// Carries out a call whose arguments are valid.
+    /// Runs a call with valid arguments.
     fn call<'a>(&'a self, call: &'a ValidCall) -> BoxFuture<'a, Result<Output, CallError>>;
 }
 
-/// A function with typed arguments and a typed answer, as a handler.
-pub(crate) struct Function<A, R, H> {
+/// Handler for a function with typed argument and return value.
+pub(crate) struct TypedFunction<A, R, H> {
     function: H,
     signature: PhantomData<fn(A) -> R>,
 }
 
-impl<A, R, H> Function<A, R, H> {
+impl<A, R, H> TypedFunction<A, R, H> {
     pub(crate) fn new(function: H) -> Self {
         Self { function, signature: PhantomData }
     }
 }
 
-impl<A, R, H, F> Handler for Function<A, R, H>
+impl<A, R, H, F> Handler for TypedFunction<A, R, H>
 where
     A: DeserializeOwned + Send + 'static,
     R: Serialize + 'static,
@@ -44,11 +44,11 @@ where
 {
     fn call<'a>(&'a self, call: &'a ValidCall) -> BoxFuture<'a, Result<Output, CallError>> {
         Box::pin(async move {
-            let arguments = A::deserialize(call.arguments()).map_err(misfit)?;
+            let arguments = A::deserialize(call.arguments()).map_err(argument_mismatch)?;
             let answer = (self.function)(arguments).await.map_err(CallError::Failed)?;
             let data = serde_json::to_value(answer).map_err(|error| {
                 CallError::Failed(ToolError::new(format_args!(
-                    "the answer cannot be written as JSON: {error}"
+                    "cannot serialize the output as JSON: {error}"
                 )))
             })?;
             Ok(Output::new(data))
@@ -56,52 +56,56 @@ where
     }
 }
 
-/// Arguments that pass the schema, or were not checked, and still do not fit the function's parameters.
-#[expect(clippy::needless_pass_by_value, reason = "the shape that map_err takes")]
-fn misfit(error: serde_json::Error) -> CallError {
-    let masked = "$: the arguments do not fit the tool's parameters";
+/// Arguments that passed the schema, or were not checked, and do not deserialize into the function's
+/// parameter.
+#[expect(clippy::needless_pass_by_value, reason = "signature required by map_err")]
+fn argument_mismatch(error: serde_json::Error) -> CallError {
+    let masked = "$: the arguments do not match the tool's parameters";
     CallError::InvalidParameters { violations: vec![Violation::new(format!("$: {error}"), masked)] }
 }
 
-/// Carries out a call so that a panic of the tool is an error of the call and of nothing else.
-pub(crate) async fn call_guarded(handler: &dyn Handler, call: &ValidCall) -> Result<Output, CallError> {
+/// Runs a call; a panic of the tool is returned as an error.
+pub(crate) async fn call_catching_panics(
+    handler: &dyn Handler,
+    call: &ValidCall,
+) -> Result<Output, CallError> {
     match catch_unwind(AssertUnwindSafe(|| handler.call(call))) {
-        Ok(work) => Guarded(Some(work)).await,
-        Err(panic) => Err(panicked(panic)),
+        Ok(work) => CatchPanic(Some(work)).await,
+        Err(panic) => Err(panic_error(panic)),
     }
 }
 
-/// The work of a tool. Neither polling nor dropping it lets a panic out.
-struct Guarded<'w>(Option<BoxFuture<'w, Result<Output, CallError>>>);
+/// Future of a tool. Catches panics while polling and dropping.
+struct CatchPanic<'w>(Option<BoxFuture<'w, Result<Output, CallError>>>);
 
-impl Future for Guarded<'_> {
+impl Future for CatchPanic<'_> {
     type Output = Result<Output, CallError>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        let work = self.0.as_mut().expect("the work is there until it has ended");
+        let work = self.0.as_mut().expect("the future is present until drop");
         match catch_unwind(AssertUnwindSafe(|| work.as_mut().poll(context))) {
             Ok(Poll::Pending) => Poll::Pending,
             Ok(Poll::Ready(result)) => Poll::Ready(result),
-            Err(panic) => Poll::Ready(Err(panicked(panic))),
+            Err(panic) => Poll::Ready(Err(panic_error(panic))),
         }
     }
 }
 
-impl Drop for Guarded<'_> {
+impl Drop for CatchPanic<'_> {
     fn drop(&mut self) {
         let work = self.0.take();
-        // A guard of the tool that panics while the call is given up must not take the caller down.
+        // A tool's guard that panics during cancellation must not take the caller down.
         if let Err(panic) = catch_unwind(AssertUnwindSafe(|| drop(work))) {
-            panicked(panic);
+            panic_error(panic);
         }
     }
 }
 
-/// What a panic said. What it carried is dropped as carefully as everything else of a tool.
-pub(crate) fn panicked(panic: Box<dyn Any + Send>) -> CallError {
+/// Converts a panic into an error. The payload is dropped with panics caught, too.
+pub(crate) fn panic_error(panic: Box<dyn Any + Send>) -> CallError {
     let message = panic_text(&*panic);
     if let Err(another) = catch_unwind(AssertUnwindSafe(|| drop(panic))) {
-        // One that panics even now is let be.
+        // Leak a payload that panics on drop as well.
         std::mem::forget(another);
     }
     CallError::Panicked { message }

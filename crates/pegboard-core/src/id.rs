@@ -1,4 +1,4 @@
-//! What a tool is called, for good: the toolbox, the server and the name that the server gave it.
+//! Tool identity: toolbox, server and tool name.
 
 use std::borrow::{Borrow, Cow};
 use std::fmt;
@@ -7,7 +7,7 @@ use std::sync::Arc;
 use schemars::{JsonSchema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize};
 
-/// The one identity of a tool. Every other name is printed from it and looked up whole; none is taken apart.
+/// Identity of a tool. Other names are derived from it and looked up as a whole; none is parsed.
 ///
 /// ```
 /// use pegboard_core::id::{ServerName, ToolId, ToolName, ToolboxName};
@@ -24,11 +24,11 @@ use serde::{Deserialize, Deserializer, Serialize};
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ToolId {
-    /// The toolbox it is in.
+    /// Toolbox of the tool.
     pub toolbox: ToolboxName,
-    /// The server it comes from.
+    /// Server of the tool.
     pub server: ServerName,
-    /// The name that the server gave it.
+    /// Name that the server gave it.
     pub name: ToolName,
 }
 
@@ -38,40 +38,40 @@ impl fmt::Display for ToolId {
     }
 }
 
-/// Why a text cannot be a name.
+/// Reason why a text is not a valid name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidName {
-    /// It is empty.
+    /// The name is empty.
     #[error("{what} names must be non-empty strings.")]
     Empty {
-        /// What it should have named.
+        /// Kind of name.
         what: &'static str,
     },
-    /// It is too long.
+    /// The name is too long.
     #[error("{what} names may have at most {MAX_BYTES} bytes, not {n_bytes}")]
     TooLong {
-        /// What it should have named.
+        /// Kind of name.
         what: &'static str,
-        /// How long it is.
+        /// Length in bytes.
         n_bytes: usize,
     },
-    /// It has characters that a server's name may not have.
+    /// The server name has invalid characters.
     #[error("MCP server names may only contain letters, digits, '-' or '_': {name}")]
     BadServer {
-        /// The name.
+        /// Rejected name.
         name: String,
     },
-    /// It has characters that nobody could see or type.
+    /// The name has control characters.
     #[error("{what} names must not contain control characters: {name:?}")]
     Control {
-        /// What it should have named.
+        /// Kind of name.
         what: &'static str,
-        /// The name.
+        /// Rejected name.
         name: String,
     },
 }
 
-/// How long a name may be.
+/// Maximum length of a name.
 const MAX_BYTES: usize = 256;
 
 fn check(what: &'static str, name: &str) -> Result<(), InvalidName> {
@@ -86,7 +86,7 @@ fn check(what: &'static str, name: &str) -> Result<(), InvalidName> {
     }
 }
 
-/// Defines a name: a text that was checked once. Expands to the struct, `new`, `as_str`, `Display`, `Borrow<str>`,
+/// Defines a newtype for validated names. Expands to the struct, `new`, `as_str`, `Display`, `Borrow<str>`,
 /// and serde as a plain string.
 macro_rules! name {
     ($(#[$doc:meta])* $type:ident, $what:literal, $check:expr) => {
@@ -96,7 +96,7 @@ macro_rules! name {
         pub struct $type(Arc<str>);
 
         impl $type {
-            /// The name, if the text can be one.
+            /// Validates a name.
             pub fn new(name: impl AsRef<str>) -> Result<Self, InvalidName> {
                 let name = name.as_ref();
                 check($what, name)?;
@@ -105,12 +105,12 @@ macro_rules! name {
                 Ok(Self(name.into()))
             }
 
-            /// The name as text.
+            /// Returns the name as text.
             pub fn as_str(&self) -> &str {
                 &self.0
             }
 
-            /// The name as text that is shared.
+            /// Returns the name as shared text.
             pub fn shared(&self) -> Arc<str> {
                 Arc::clone(&self.0)
             }
@@ -153,17 +153,17 @@ macro_rules! name {
 }
 
 name!(
-    /// The name of a toolbox.
+    /// Name of a toolbox.
     ToolboxName, "Toolbox", |_| Ok(())
 );
 name!(
-    /// The name of a server: letters, digits, `-` and `_`.
+    /// Name of a server: letters, digits, `-` and `_`.
     ServerName, "MCP server", |name| {
         let is_plain = name.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_'));
         if is_plain { Ok(()) } else { Err(InvalidName::BadServer { name: name.to_owned() }) }
     }
 );
 name!(
-    /// The name that a server gave a tool.
+    /// Name that a server gave a tool.
     ToolName, "Tool", |_| Ok(())
 );

@@ -1,29 +1,29 @@
-//! Models behind one trait: what they are asked, what they reply, and how that is heard as it comes.
+//! Language models behind one trait: requests, replies and streaming.
 //!
-//! A [`Model`] takes a whole [`ModelRequest`] and gives one [`ModelReply`]; it remembers nothing between two of them.
-//! Whoever holds a conversation keeps the messages, adds [`ModelReply::to_message`] and the results of the tools that
-//! the model wants called, and asks again.
+//! A [`Model`] takes a complete [`ModelRequest`] and returns one [`ModelReply`]; it is stateless between
+//! requests. The caller keeps the messages of a conversation, appends [`ModelReply::to_message`] and the
+//! results of requested tool calls, and sends the next request.
 //!
 //! ```
 //! use futures_util::future::{BoxFuture, FutureExt, ready};
 //! use pegboard_core::model::{
-//!     Message, Model, ModelError, ModelFacts, ModelReply, ModelRequest, Piece, Listener, StopReason,
+//!     ChatMessage, Model, ModelError, ModelInfo, ModelReply, ModelRequest, ReplyEvent, ReplyListener, StopReason,
 //! };
 //!
-//! /// A model that has one thing to say.
-//! struct Parrot(ModelFacts);
+//! /// Model that always replies the same.
+//! struct Parrot(ModelInfo);
 //!
 //! impl Model for Parrot {
-//!     fn facts(&self) -> &ModelFacts {
+//!     fn info(&self) -> &ModelInfo {
 //!         &self.0
 //!     }
 //!
 //!     fn answer<'a>(
 //!         &'a self,
 //!         _request: &'a ModelRequest,
-//!         listener: Listener<'a>,
+//!         listener: ReplyListener<'a>,
 //!     ) -> BoxFuture<'a, Result<ModelReply, ModelError>> {
-//!         listener(Piece::Text("Hello!"));
+//!         listener(ReplyEvent::Text("Hello!"));
 //!         let reply = ModelReply { text: "Hello!".to_owned(), ..ModelReply::new(self.0.name.clone()) };
 //!         ready(Ok(reply)).boxed()
 //!     }
@@ -31,9 +31,9 @@
 //!
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! let parrot = Parrot(ModelFacts::new("birds/parrot".parse()?));
+//! let parrot = Parrot(ModelInfo::new("birds/parrot".parse()?));
 //! let mut request = ModelRequest { system: "Be brief.".to_owned(), ..ModelRequest::default() };
-//! request.messages.push(Message::user("Who is there?"));
+//! request.messages.push(ChatMessage::user("Who is there?"));
 //! let reply = parrot.answer(&request, &|piece| print!("{piece:?}")).await?;
 //! assert_eq!((reply.text.as_str(), reply.stop), ("Hello!", StopReason::EndOfTurn));
 //! request.messages.push(reply.to_message());
@@ -55,190 +55,190 @@ mod usage;
 pub use error::{ModelError, ModelErrorKind};
 pub use name::{InvalidModelName, ModelName, ModelProviderName};
 pub use reader::OutputReader;
-pub use usage::{Pricing, Usage};
+pub use usage::{Pricing, TokenUsage};
 
-/// Something that can be asked to go on with a conversation.
+/// A language model.
 pub trait Model: Send + Sync + 'static {
-    /// What is known of it before it is asked.
-    fn facts(&self) -> &ModelFacts;
+    /// Returns static information about the model.
+    fn info(&self) -> &ModelInfo;
 
-    /// Goes on with a conversation. Dropping the future calls it off.
+    /// Sends a request. Dropping the future cancels it.
     ///
-    /// The listener hears the reply as it comes: all pieces of text, put together, are the text of the reply, also
-    /// where the reply comes as a whole. After a [`Piece::Again`] everything heard before does not count.
+    /// The listener receives the reply as it is generated: the concatenated text events are the text of the
+    /// reply, even if it is delivered whole. A [`ReplyEvent::Restarted`] invalidates all previous events.
     fn answer<'a>(
         &'a self,
         request: &'a ModelRequest,
-        listener: Listener<'a>,
+        listener: ReplyListener<'a>,
     ) -> BoxFuture<'a, Result<ModelReply, ModelError>>;
 }
 
 impl fmt::Debug for dyn Model {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Model({})", self.facts().name)
+        write!(f, "Model({})", self.info().name)
     }
 }
 
-/// Whoever hears a reply as it comes. It must not wait.
-pub type Listener<'l> = &'l (dyn Fn(Piece<'_>) + Send + Sync);
+/// Callback for the events of a reply. It must not block.
+pub type ReplyListener<'l> = &'l (dyn Fn(ReplyEvent<'_>) + Send + Sync);
 
-/// A piece of a reply, as it comes.
+/// Event of a streamed reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Piece<'p> {
+pub enum ReplyEvent<'p> {
     /// Text of the reply.
     Text(&'p str),
-    /// What the model thinks before it replies.
-    Thought(&'p str),
-    /// The request is made again, of this model or of another one: what was heard so far does not count.
-    Again,
+    /// Thinking that precedes the reply.
+    Thinking(&'p str),
+    /// The request is retried, with this model or another one: previous events are void.
+    Restarted,
 }
 
-/// What is known of a model before it is asked.
+/// Static information about a model.
 #[derive(Clone, Debug, PartialEq)]
-pub struct ModelFacts {
-    /// What it is called.
+pub struct ModelInfo {
+    /// Name of the model.
     pub name: ModelName,
-    /// How many tokens it can read and write in one request, if somebody said so.
+    /// Size of the context window in tokens, if configured.
     pub context_window: Option<u64>,
-    /// What its tokens cost, if somebody said so.
+    /// Token prices, if configured.
     pub pricing: Option<Pricing>,
 }
 
-impl ModelFacts {
-    /// A model of which nothing but its name is known.
+impl ModelInfo {
+    /// Creates an entry with just a name.
     pub fn new(name: ModelName) -> Self {
         Self { name, context_window: None, pricing: None }
     }
 }
 
-/// What a model is asked. What is left open is up to the model.
+/// Request to a model. Fields left open use the model's default.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ModelRequest {
-    /// What it should know before everything else; empty for nothing.
+    /// System prompt; may be empty.
     pub system: String,
-    /// The conversation so far. The results of tools follow right after the message that wanted them called.
-    pub messages: Vec<Message>,
-    /// The tools that it may want called.
-    pub tools: Vec<ToolOffer>,
-    /// Whether it must want one of them called.
+    /// Conversation so far. Tool results directly follow the message that requested the calls.
+    pub messages: Vec<ChatMessage>,
+    /// Tools that the model may call.
+    pub tools: Vec<ToolSpec>,
+    /// Constraint on tool calls.
     pub tool_choice: ToolChoice,
-    /// How the reply comes.
+    /// Delivery of the reply.
     pub delivery: Delivery,
-    /// How many tokens it may write, its thoughts included.
+    /// Maximum number of output tokens, thinking included.
     pub max_output_tokens: Option<u32>,
-    /// How much chance there is in what it writes. Left out where the model thinks first and so takes none.
+    /// Sampling temperature. Omitted for models that think first and do not accept it.
     pub temperature: Option<f64>,
-    /// From how much of what is likely it chooses. Left out where the model thinks first and so takes none.
+    /// Nucleus sampling probability. Omitted for models that think first and do not accept it.
     pub top_p: Option<f64>,
-    /// From how many tokens it chooses, for models that know this. Left out where the model thinks first.
+    /// Number of candidate tokens, for models that support it. Omitted for models that think first.
     pub top_k: Option<u32>,
-    /// Texts that end the reply.
+    /// Stop sequences.
     pub stop: Vec<String>,
-    /// How hard it thinks before it replies.
-    pub reasoning: Option<Reasoning>,
-    /// Whether the beginning of the conversation is kept by the provider for the next request, where that has to be
-    /// asked for.
-    pub caching: Caching,
+    /// Reasoning effort.
+    pub reasoning: Option<ReasoningEffort>,
+    /// Prompt caching, for providers that require an explicit request.
+    pub caching: PromptCaching,
 }
 
 impl ModelRequest {
-    /// About how many tokens the request has: a fourth of its bytes, and a flat number for every image.
+    /// Estimates the number of tokens of the request: a quarter of its bytes, and a flat number for every
+    /// image.
     ///
-    /// Models count differently, so it is good for a guess whether a request fits and for nothing else.
+    /// Tokenizers differ, so use it only to guess if a request fits.
     pub fn estimated_tokens(&self) -> u64 {
-        let tools = self.tools.iter().map(ToolOffer::estimated_bytes);
-        let messages = self.messages.iter().map(Message::estimated_bytes);
+        let tools = self.tools.iter().map(ToolSpec::estimated_bytes);
+        let messages = self.messages.iter().map(ChatMessage::estimated_bytes);
         let n_bytes = self.system.len() + tools.chain(messages).sum::<usize>();
         (n_bytes as u64).div_ceil(4)
     }
 }
 
-/// How a reply comes.
+/// Delivery of a reply.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Delivery {
-    /// Piece by piece, as the model writes it.
+    /// Streamed, as it is generated.
     #[default]
     Streamed,
-    /// When all of it is there.
+    /// As a whole, once complete.
     Whole,
 }
 
-/// Whether a model must want a tool called.
+/// Constraint on tool calls.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum ToolChoice {
-    /// As it likes.
+    /// The model decides.
     #[default]
     Auto,
-    /// It must not.
+    /// No tool calls.
     None,
-    /// It must, whichever it likes.
+    /// At least one tool call.
     Required,
-    /// It must, and this one.
+    /// A call of this tool.
     Tool(String),
 }
 
-/// How hard a model thinks before it replies.
+/// Reasoning effort of a model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reasoning {
-    /// As little as it can.
+pub enum ReasoningEffort {
+    /// Minimal effort.
     Minimal,
-    /// A little.
+    /// Low effort.
     Low,
-    /// More.
+    /// Medium effort.
     Medium,
-    /// Much.
+    /// High effort.
     High,
-    /// So many tokens of its own, for models that take a number. Others take the nearest word.
+    /// Token budget for thinking, for models that take a number. Others use the nearest level.
     Tokens(u32),
 }
 
-/// Whether the beginning of a conversation is kept for the next request.
+/// Prompt caching.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Caching {
-    /// As the provider does by itself.
+pub enum PromptCaching {
+    /// Provider default.
     #[default]
     Automatic,
-    /// It is asked to keep it, which costs a little now and saves much later.
+    /// Requested explicitly, at a small extra cost for the first request.
     Requested,
 }
 
-/// A tool that a model may want called.
+/// Description of a tool for a model.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ToolOffer {
-    /// What the model calls it.
+pub struct ToolSpec {
+    /// Name of the tool.
     pub name: String,
-    /// What it does.
+    /// Description of the tool.
     pub description: String,
-    /// The JSON Schema of its arguments.
+    /// JSON Schema of its arguments.
     pub input_schema: RawJson,
 }
 
-impl ToolOffer {
+impl ToolSpec {
     fn estimated_bytes(&self) -> usize {
         self.name.len() + self.description.len() + self.input_schema.as_bytes().len()
     }
 }
 
-/// One message of a conversation.
+/// Message of a conversation.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Message {
-    /// What the model is told or asked.
-    User(Vec<Part>),
-    /// What the model said.
-    Assistant(Turn),
-    /// What came of the tools that it wanted called, all of them.
+pub enum ChatMessage {
+    /// User message.
+    User(Vec<ContentPart>),
+    /// Reply of the model.
+    Assistant(AssistantTurn),
+    /// Results of all tool calls of the previous reply.
     ToolResults(Vec<ToolResult>),
 }
 
-impl Message {
-    /// A text for the model.
+impl ChatMessage {
+    /// Creates a user message from text.
     pub fn user(text: impl Into<String>) -> Self {
-        Self::User(vec![Part::Text(text.into())])
+        Self::User(vec![ContentPart::Text(text.into())])
     }
 
     fn estimated_bytes(&self) -> usize {
         match self {
-            Self::User(parts) => parts.iter().map(Part::estimated_bytes).sum(),
+            Self::User(parts) => parts.iter().map(ContentPart::estimated_bytes).sum(),
             Self::Assistant(turn) => {
                 let calls = turn.tool_calls.iter().map(|call| call.name.len() + call.arguments.len());
                 turn.text.len() + calls.sum::<usize>()
@@ -248,22 +248,22 @@ impl Message {
     }
 }
 
-/// A part of what a model is told.
+/// Part of a user message.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Part {
-    /// A text.
+pub enum ContentPart {
+    /// Text.
     Text(String),
-    /// An image.
+    /// Image.
     Image {
-        /// What it is written in: `image/png`.
+        /// MIME type: `image/png`.
         media_type: String,
-        /// Its bytes in base64.
+        /// Image data in base64.
         base64: String,
     },
 }
 
-impl Part {
-    /// What an image counts as: about 1500 tokens, whatever its bytes are.
+impl ContentPart {
+    /// Size that an image counts for: about 1500 tokens, regardless of its bytes.
     const IMAGE_BYTES: usize = 6_000;
 
     fn estimated_bytes(&self) -> usize {
@@ -274,39 +274,39 @@ impl Part {
     }
 }
 
-/// What a model said in one message.
+/// Reply of a model as a message.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Turn {
-    /// Its text.
+pub struct AssistantTurn {
+    /// Text of the reply.
     pub text: String,
-    /// The tools that it wants called.
+    /// Requested tool calls.
     pub tool_calls: Vec<ToolCall>,
-    /// What it thought, for itself alone.
-    pub thoughts: Option<Thoughts>,
+    /// Thinking, readable only by the same model.
+    pub thinking: Option<ThinkingBlocks>,
 }
 
-/// What a model thought, as it must be given back to it. No other model can read it.
+/// Opaque thinking blocks, to be returned to the model that produced them. No other model can read them.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Thoughts {
-    /// Whose they are.
-    pub of: ModelName,
-    /// A list of what it thought, as it came.
+pub struct ThinkingBlocks {
+    /// Model that produced them.
+    pub model: ModelName,
+    /// JSON list of blocks, as received.
     pub blocks: RawJson,
 }
 
-/// A tool that a model wants called.
+/// Tool call requested by a model.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ToolCall {
-    /// What the result is given back under.
+    /// Id that the result refers to.
     pub id: String,
-    /// What the model calls the tool.
+    /// Tool name as used by the model.
     pub name: String,
-    /// The arguments as the model wrote them. Not every model writes JSON.
+    /// Arguments as the model wrote them, which may be invalid JSON.
     pub arguments: String,
 }
 
 impl ToolCall {
-    /// The arguments as JSON. A model that wrote nothing means an empty object.
+    /// Parses the arguments. Empty arguments are an empty object.
     ///
     /// ```
     /// use pegboard_core::model::ToolCall;
@@ -323,8 +323,8 @@ impl ToolCall {
         RawJson::parse(Bytes::copy_from_slice(self.arguments.as_bytes()))
     }
 
-    /// The arguments as an object, for a conversation that goes on: what was none is quoted in one, since providers
-    /// refuse to read anything else.
+    /// Returns the arguments as an object, for the conversation history: anything else is quoted in one,
+    /// since providers accept only objects.
     ///
     /// ```
     /// use pegboard_core::model::ToolCall;
@@ -340,81 +340,81 @@ impl ToolCall {
     }
 }
 
-/// What came of a tool that a model wanted called.
+/// Result of a tool call, for the model.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ToolResult {
-    /// The id of the call.
+    /// Id of the call.
     pub call_id: String,
-    /// What the model reads.
+    /// Text for the model.
     pub text: String,
-    /// Whether the tool did what it was asked.
-    pub verdict: Verdict,
+    /// Success or failure.
+    pub status: ToolResultStatus,
 }
 
-/// Whether a tool did what it was asked.
+/// Status of a tool result.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Verdict {
-    /// It did.
+pub enum ToolResultStatus {
+    /// The tool succeeded.
     #[default]
     Done,
-    /// It did not; the text says why.
+    /// The tool failed; the text explains it.
     Failed,
 }
 
-/// What a model replied.
+/// Reply of a model.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ModelReply {
-    /// Who replied: of several models that were tried, the one that did.
+    /// Model that replied, if several were tried.
     pub model: ModelName,
-    /// Its text.
+    /// Text of the reply.
     pub text: String,
-    /// The tools that it wants called, in its order. Each id is there once.
+    /// Requested tool calls, in order. Ids are unique.
     pub tool_calls: Vec<ToolCall>,
-    /// What it thought, for itself alone.
-    pub thoughts: Option<Thoughts>,
-    /// Why it stopped.
+    /// Thinking, readable only by the same model.
+    pub thinking: Option<ThinkingBlocks>,
+    /// Stop reason.
     pub stop: StopReason,
-    /// How many tokens that took, if the provider said so.
-    pub usage: Option<Usage>,
-    /// What that cost in US dollars, if it is known what tokens cost.
+    /// Token usage, if the provider reported it.
+    pub usage: Option<TokenUsage>,
+    /// Cost in US dollars, if the prices are known.
     pub cost_usd: Option<f64>,
 }
 
 impl ModelReply {
-    /// A reply that says nothing yet.
+    /// Creates an empty reply.
     pub fn new(model: ModelName) -> Self {
         Self {
             model,
             text: String::new(),
             tool_calls: Vec::new(),
-            thoughts: None,
+            thinking: None,
             stop: StopReason::EndOfTurn,
             usage: None,
             cost_usd: None,
         }
     }
 
-    /// The reply as a message of the conversation that goes on.
-    pub fn to_message(&self) -> Message {
-        Message::Assistant(Turn {
+    /// Returns the reply as a message of the conversation.
+    pub fn to_message(&self) -> ChatMessage {
+        ChatMessage::Assistant(AssistantTurn {
             text: self.text.clone(),
             tool_calls: self.tool_calls.clone(),
-            thoughts: self.thoughts.clone(),
+            thinking: self.thinking.clone(),
         })
     }
 }
 
-/// Why a model stopped.
+/// Reason why a model stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StopReason {
-    /// It has said what it had to say.
+    /// The reply is complete.
     EndOfTurn,
-    /// It wants tools called.
+    /// The model requested tool calls.
     ToolCalls,
-    /// It has written as much as it may; the reply is cut.
+    /// The token limit was reached; the reply is truncated.
     MaxTokens,
-    /// It wrote one of the texts that end a reply.
+    /// A stop sequence was generated.
     StopText,
-    /// It will not say more, on account of what it was asked.
+    /// The model refused to continue.
     Refused,
 }

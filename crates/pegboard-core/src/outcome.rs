@@ -1,20 +1,21 @@
-//! How a call went, in the six fields that callers and chains look at.
+//! Outcome of a call, in the six fields that callers and chains use.
 
 use std::time::Duration;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::{Map, Value};
 
-use crate::call::Ended;
+use crate::call::CallResult;
 use crate::error::{CallError, ErrorKind, Executed};
 use crate::validation::Violation;
 
-/// How a call went.
+/// Outcome of a call.
 ///
-/// On the wire it has exactly six keys: `status`, `data`, `message`, `errors`, `metadata`, `duration_ms`.
+/// Its serialized form has exactly six keys: `status`, `data`, `message`, `errors`, `metadata`,
+/// `duration_ms`.
 ///
 /// ```
-/// use pegboard_core::outcome::{Outcome, Status};
+/// use pegboard_core::outcome::{Outcome, OutcomeStatus};
 ///
 /// let outcome: Outcome = serde_json::from_str(r#"{"status": "success", "data": 7}"#).unwrap();
 /// assert!(outcome.is_ok());
@@ -25,59 +26,59 @@ use crate::validation::Violation;
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Outcome {
-    /// Whether it went well.
+    /// Status of the call.
     #[serde(default)]
-    pub status: Status,
-    /// What the tool gave back.
+    pub status: OutcomeStatus,
+    /// Output of the tool.
     #[serde(default)]
     pub data: Value,
-    /// One sentence for a person.
+    /// One-sentence summary.
     #[serde(default)]
     pub message: String,
-    /// Everything that went wrong.
+    /// All errors.
     #[serde(default)]
     pub errors: Vec<String>,
-    /// What else there is to know.
+    /// Additional data.
     #[serde(default)]
     pub metadata: Map<String, Value>,
-    /// How long the tool ran; `None` if it did not.
+    /// Run time of the tool; `None` if it did not run.
     #[serde(default, rename = "duration_ms", serialize_with = "as_millis", deserialize_with = "from_millis")]
     pub duration: Option<Duration>,
-    /// Why there is no answer, as a word. It does not travel.
+    /// Error kind; not serialized.
     #[serde(skip)]
     pub error_kind: Option<ErrorKind>,
 }
 
-/// Whether a call went well.
+/// Status of a call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Status {
-    /// The tool answered.
+pub enum OutcomeStatus {
+    /// The tool succeeded.
     Success,
-    /// There is no answer.
+    /// The call failed.
     #[default]
     Failure,
-    /// The tool answered, but not as its output schema says.
+    /// The output violates the tool's output schema.
     Partial,
-    /// The tool was not called, by intention.
+    /// The tool was deliberately not called.
     Skipped,
-    /// The tool did not answer in time.
+    /// The tool did not finish in time.
     Timeout,
 }
 
 impl Outcome {
-    /// Whether the call succeeded.
+    /// Returns `true` if the call succeeded.
     pub fn is_ok(&self) -> bool {
-        self.status == Status::Success
+        self.status == OutcomeStatus::Success
     }
 
-    /// The outcome of a call of the tool `name` that has ended.
-    pub fn of(name: &str, ended: Ended) -> Self {
+    /// Creates the outcome of a finished call of the tool `name`.
+    pub fn of(name: &str, ended: CallResult) -> Self {
         let mut outcome = match ended.result {
             Ok(output) if output.is_error() => {
                 let text = output.text().into_owned();
                 Self {
-                    message: format!("Tool '{name}' answered that it failed: {text}"),
+                    message: format!("Tool '{name}' reported an error: {text}"),
                     errors: vec![text],
                     data: output.into_data(),
                     error_kind: Some(ErrorKind::ExecutionError),
@@ -85,13 +86,13 @@ impl Outcome {
                 }
             }
             Ok(output) if output.mismatches.is_empty() => Self {
-                status: Status::Success,
+                status: OutcomeStatus::Success,
                 data: output.into_data(),
                 message: format!("Tool '{name}' executed successfully."),
                 ..Self::default()
             },
             Ok(output) => Self {
-                status: Status::Partial,
+                status: OutcomeStatus::Partial,
                 message: format!("Output validation failed for tool '{name}'."),
                 errors: texts(&output.mismatches),
                 data: output.into_data(),
@@ -122,13 +123,13 @@ impl Outcome {
             | CallError::CircuitOpen { .. }
             | CallError::AuthRequired { .. }
             | CallError::ServerUnavailable { .. }
-            | CallError::Transport { .. } => format!("Tool '{name}' gave no answer: {error}"),
+            | CallError::Transport { .. } => format!("Tool '{name}' returned no result: {error}"),
         };
         let errors = error.texts();
         let status = match (error.kind(), error.executed()) {
-            (ErrorKind::Timeout, _) => Status::Timeout,
-            (ErrorKind::Canceled, Executed::No) => Status::Skipped,
-            _ => Status::Failure,
+            (ErrorKind::Timeout, _) => OutcomeStatus::Timeout,
+            (ErrorKind::Canceled, Executed::No) => OutcomeStatus::Skipped,
+            _ => OutcomeStatus::Failure,
         };
         Self { status, message, errors, error_kind: Some(error.kind()), ..Self::default() }
     }
@@ -138,7 +139,7 @@ fn texts(violations: &[Violation]) -> Vec<String> {
     violations.iter().map(|violation| violation.text().to_owned()).collect()
 }
 
-#[expect(clippy::ref_option, reason = "the shape that serde asks for")]
+#[expect(clippy::ref_option, reason = "signature required by serde")]
 fn as_millis<S: Serializer>(duration: &Option<Duration>, serializer: S) -> Result<S::Ok, S::Error> {
     duration.map(|duration| duration.as_secs_f64() * 1_000.0).serialize(serializer)
 }

@@ -1,4 +1,4 @@
-//! What a tool answered.
+//! Output of a tool.
 
 use std::borrow::Cow;
 use std::io;
@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 use crate::schema::Schema;
 use crate::validation::Violation;
 
-/// What a tool answered. An answer that came from a server stays in the server's own bytes.
+/// Output of a tool. The result of a server keeps the server's own bytes.
 ///
 /// ```
 /// use pegboard_core::output::Output;
@@ -27,96 +27,99 @@ use crate::validation::Violation;
 /// ```
 #[derive(Clone, Debug, PartialEq)]
 pub struct Output {
-    body: Body,
+    payload: OutputPayload,
     is_error: bool,
-    /// Where the answer breaks the tool's output schema. The answer stands all the same.
+    /// Violations of the tool's output schema. The output is valid otherwise.
     pub mismatches: Vec<Violation>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
-enum Body {
-    /// A value that a tool of this program gave.
-    Made(Value),
-    /// A whole tool result: `content`, `structuredContent`, `isError`, `_meta`.
+enum OutputPayload {
+    /// A value returned by an in-process tool.
+    Data(Value),
+    /// A complete MCP tool result: `content`, `structuredContent`, `isError`, `_meta`.
     Result(RawJson),
 }
 
 impl Output {
-    /// A value that nobody has held against a schema yet.
+    /// Creates an output from a value, not yet validated.
     pub fn new(data: Value) -> Self {
-        Self { body: Body::Made(data), is_error: false, mismatches: Vec::new() }
+        Self { payload: OutputPayload::Data(data), is_error: false, mismatches: Vec::new() }
     }
 
-    /// A tool result as a server wrote it, with `content`, `structuredContent`, `isError` and `_meta`.
+    /// Wraps a tool result as a server wrote it, with `content`, `structuredContent`, `isError` and `_meta`.
     pub fn result(raw: RawJson) -> Self {
         let is_error = raw.get("isError").is_some_and(|says| says.as_str() == "true");
-        Self { body: Body::Result(raw), is_error, mismatches: Vec::new() }
+        Self { payload: OutputPayload::Result(raw), is_error, mismatches: Vec::new() }
     }
 
-    /// A tool that answers, in these words, that it could not do it.
+    /// Creates an output that reports a failure.
     pub fn failure(text: impl Into<String>) -> Self {
-        Self { body: Body::Made(text.into().into()), is_error: true, mismatches: Vec::new() }
+        Self { payload: OutputPayload::Data(text.into().into()), is_error: true, mismatches: Vec::new() }
     }
 
-    /// Whether the tool says that it could not do what it was asked.
+    /// Returns `true` if the tool reports a failure.
     pub fn is_error(&self) -> bool {
         self.is_error
     }
 
-    /// Whether a server wrote it.
+    /// Returns `true` if a server wrote the output.
     pub fn is_from_server(&self) -> bool {
-        matches!(self.body, Body::Result(_))
+        matches!(self.payload, OutputPayload::Result(_))
     }
 
-    /// The answer as data: what a tool gave, or the structured content of a result, or else its text.
+    /// Returns the output as data: a tool's value, the structured content of a result, or else its text.
     pub fn data(&self) -> Cow<'_, Value> {
-        match &self.body {
-            Body::Made(data) => Cow::Borrowed(data),
-            Body::Result(raw) => Cow::Owned(match raw.get("structuredContent") {
+        match &self.payload {
+            OutputPayload::Data(data) => Cow::Borrowed(data),
+            OutputPayload::Result(raw) => Cow::Owned(match raw.get("structuredContent") {
                 Some(structured) => structured.to_value(),
                 None => self.text().into_owned().into(),
             }),
         }
     }
 
-    /// The answer as data, to be kept.
+    /// Converts the output into data.
     pub fn into_data(self) -> Value {
-        match self.body {
-            Body::Made(data) => data,
-            Body::Result(_) => self.data().into_owned(),
+        match self.payload {
+            OutputPayload::Data(data) => data,
+            OutputPayload::Result(_) => self.data().into_owned(),
         }
     }
 
-    /// What an output schema speaks of: the data, or the structured content of a result if it has one.
+    /// Returns the data that the output schema applies to: a tool's value, or the structured content of a
+    /// result.
     pub fn structured(&self) -> Option<Cow<'_, Value>> {
-        match &self.body {
-            Body::Made(data) => Some(Cow::Borrowed(data)),
-            Body::Result(raw) => {
+        match &self.payload {
+            OutputPayload::Data(data) => Some(Cow::Borrowed(data)),
+            OutputPayload::Result(raw) => {
                 raw.get("structuredContent").map(|structured| Cow::Owned(structured.to_value()))
             }
         }
     }
 
-    /// The answer as one text for a model: texts joined, everything else as JSON.
+    /// Returns the output as one text for a model: text parts joined, anything else as JSON.
     pub fn text(&self) -> Cow<'_, str> {
-        match &self.body {
-            Body::Made(Value::String(text)) => Cow::Borrowed(text),
-            Body::Made(data) => Cow::Owned(data.to_string()),
-            Body::Result(raw) => match raw.get("content") {
+        match &self.payload {
+            OutputPayload::Data(Value::String(text)) => Cow::Borrowed(text),
+            OutputPayload::Data(data) => Cow::Owned(data.to_string()),
+            OutputPayload::Result(raw) => match raw.get("content") {
                 Some(content) if content.as_str().starts_with('"') => {
                     Cow::Owned(content.text().unwrap_or_default().into_owned())
                 }
-                Some(content) => joined(&content).map_or_else(|| Cow::Borrowed(raw.as_str()), Cow::Owned),
+                Some(content) => {
+                    joined_text(&content).map_or_else(|| Cow::Borrowed(raw.as_str()), Cow::Owned)
+                }
                 None => Cow::Borrowed(raw.as_str()),
             },
         }
     }
 
-    /// The answer as a tool result. What a server wrote stays as it is.
+    /// Returns the output as an MCP tool result. A server's result stays unchanged.
     pub fn to_result(&self) -> RawJson {
-        match &self.body {
-            Body::Result(raw) => raw.clone(),
-            Body::Made(data) => {
+        match &self.payload {
+            OutputPayload::Result(raw) => raw.clone(),
+            OutputPayload::Data(data) => {
                 let mut result = Map::new();
                 result.insert("content".to_owned(), json!([{"type": "text", "text": self.text()}]));
                 if data.is_object() {
@@ -130,9 +133,10 @@ impl Output {
         }
     }
 
-    /// Holds the answer against a schema and keeps where it breaks it; gives what could not be checked, and why.
+    /// Validates the output and stores the violations; returns warnings about parts that could not be
+    /// validated.
     pub fn check(&mut self, schema: &Schema) -> Vec<String> {
-        // An answer "I could not do it" need not look like one that it could.
+        // A failure need not match the schema.
         if schema.is_empty() || self.is_error {
             return Vec::new();
         }
@@ -140,7 +144,7 @@ impl Output {
             Some(data) => schema.check(&data),
             None => {
                 return vec![
-                    "the answer has no structured content to hold against the output schema".to_owned(),
+                    "the output has no structured content to validate against the output schema".to_owned(),
                 ];
             }
         };
@@ -148,16 +152,16 @@ impl Output {
         verdict.warnings
     }
 
-    /// The answer as bytes that can be kept; where it breaks a schema is not kept.
+    /// Serializes the output for storage, without violations.
     pub fn to_bytes(&self) -> Bytes {
-        let (tag, body) = match &self.body {
-            Body::Made(data) => (if self.is_error { b'F' } else { b'M' }, RawJson::of(data)),
-            Body::Result(raw) => (b'R', raw.clone()),
+        let (tag, payload) = match &self.payload {
+            OutputPayload::Data(data) => (if self.is_error { b'F' } else { b'M' }, RawJson::of(data)),
+            OutputPayload::Result(raw) => (b'R', raw.clone()),
         };
-        [&[tag], body.as_bytes()].concat().into()
+        [&[tag], payload.as_bytes()].concat().into()
     }
 
-    /// The answer that was kept as these bytes; `None` if they are no such thing.
+    /// Restores a stored output; `None` if the bytes are not one.
     pub fn from_bytes(bytes: &Bytes) -> Option<Self> {
         let raw = RawJson::parse(bytes.slice(1.min(bytes.len())..)).ok()?;
         match bytes.first()? {
@@ -168,26 +172,26 @@ impl Output {
         }
     }
 
-    /// How much a caller is handed: the bytes of the whole result, or of the value.
+    /// Returns the size of the output in bytes: of the whole result, or of the value.
     pub fn n_bytes(&self) -> usize {
-        match &self.body {
-            Body::Result(raw) => raw.as_bytes().len(),
-            Body::Made(Value::String(text)) => text.len(),
-            Body::Made(data) => n_json_bytes(data),
+        match &self.payload {
+            OutputPayload::Result(raw) => raw.as_bytes().len(),
+            OutputPayload::Data(Value::String(text)) => text.len(),
+            OutputPayload::Data(data) => n_json_bytes(data),
         }
     }
 }
 
-/// How long a value is when written down.
+/// Returns the size of a value as JSON text.
 pub(crate) fn n_json_bytes(value: &Value) -> usize {
-    let mut counter = Counter(0);
+    let mut counter = ByteCounter(0);
     serde_json::to_writer(&mut counter, value).map_or(0, |()| counter.0)
 }
 
-/// Counts what is written.
-struct Counter(usize);
+/// Writer that counts bytes.
+struct ByteCounter(usize);
 
-impl io::Write for Counter {
+impl io::Write for ByteCounter {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.0 += bytes.len();
         Ok(bytes.len())
@@ -198,8 +202,8 @@ impl io::Write for Counter {
     }
 }
 
-/// The texts of a result's parts in one; `None` if no part is a text.
-fn joined(content: &RawJson) -> Option<String> {
+/// Joins the text parts of a result; `None` if there are none.
+fn joined_text(content: &RawJson) -> Option<String> {
     let mut text: Option<String> = None;
     for part in content.items() {
         if part.get("type")?.as_str() != r#""text""# {

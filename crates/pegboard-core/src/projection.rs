@@ -1,18 +1,18 @@
-//! How a call went, in the shapes that different callers expect.
+//! Call results in the formats of different callers.
 
 use pegboard_json::RawJson;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
-use crate::call::Ended;
+use crate::call::CallResult;
 use crate::error::{CallError, Executed};
 use crate::output::Output;
 use crate::provider::ToolKind;
 
-/// What stands for an answer without a word: models do not take an empty one.
+/// Placeholder for an empty output, which models do not accept.
 const NO_OUTPUT: &str = "(no output)";
 
-/// How a call went, for an agent that reads texts.
+/// Result of a call for an agent, as text.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
@@ -26,28 +26,28 @@ const NO_OUTPUT: &str = "(no output)";
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ToolExecuteResult {
-    /// Whether the tool answered, and not that it failed.
+    /// `true` if the tool succeeded.
     pub ok: bool,
-    /// The answer as text.
+    /// Output as text.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub result: Option<String>,
-    /// Why there is none.
+    /// Error message.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
-    /// How long the tool ran.
+    /// Run time of the tool.
     pub latency_ms: u64,
-    /// What sort of tool it is.
+    /// Kind of the tool.
     pub kind: ToolKind,
-    /// The server it is of.
+    /// Server of the tool.
     pub namespace: String,
-    /// What else there is to know.
+    /// Additional data.
     #[serde(skip_serializing_if = "Map::is_empty")]
     pub extras: Map<String, Value>,
 }
 
 impl ToolExecuteResult {
-    /// How a call of a tool of this kind and server went.
-    pub fn of(ended: &Ended, kind: ToolKind, namespace: impl Into<String>) -> Self {
+    /// Converts the result of a call of a tool of this kind and server.
+    pub fn of(ended: &CallResult, kind: ToolKind, namespace: impl Into<String>) -> Self {
         let (result, error) = match &ended.result {
             Ok(output) if output.is_error() => (None, Some(text(output))),
             Ok(output) => (Some(text(output)), None),
@@ -57,7 +57,7 @@ impl ToolExecuteResult {
         if let Err(error) = &ended.result {
             extras.insert("error".to_owned(), error_document(error));
         }
-        if let Some(handle) = &ended.journey.stored {
+        if let Some(handle) = &ended.meta.stored {
             extras.insert("stored".to_owned(), handle.0.clone().into());
         }
         if !ended.warnings.is_empty() {
@@ -81,22 +81,22 @@ fn text(output: &Output) -> String {
     if text.trim().is_empty() { NO_OUTPUT.to_owned() } else { text.into_owned() }
 }
 
-/// How a call went, for a caller that looks at `success`.
+/// Result of a call for callers that check `success`.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ContractResult {
-    /// Whether the tool answered, and not that it failed.
+    /// `true` if the tool succeeded.
     pub success: bool,
-    /// Why not.
+    /// Error message.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
-    /// The answer.
+    /// Output.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub data: Option<Value>,
 }
 
 impl ContractResult {
-    /// How a call went.
-    pub fn of(ended: &Ended) -> Self {
+    /// Converts the result of a call.
+    pub fn of(ended: &CallResult) -> Self {
         match &ended.result {
             Ok(output) if output.is_error() => {
                 let said = output.text();
@@ -110,9 +110,9 @@ impl ContractResult {
     }
 }
 
-/// How a call went, as a tool result of the protocol. What a server answered stays as it is; where there is no answer
-/// the text says why, and `_meta` says it for programs.
-pub fn mcp_result(ended: &Ended) -> RawJson {
+/// Converts the result of a call into an MCP tool result. A server's result stays unchanged; an error is
+/// reported as text, and in `_meta` for programs.
+pub fn mcp_result(ended: &CallResult) -> RawJson {
     match &ended.result {
         Ok(output) => output.to_result(),
         Err(error) => RawJson::of(&json!({
@@ -123,8 +123,7 @@ pub fn mcp_result(ended: &Ended) -> RawJson {
     }
 }
 
-/// Why there is no answer, for programs: `kind`, `message`, whether the tool may have `executed`, and what about it is
-/// wrong.
+/// Returns an error as JSON: `kind`, `message`, `executed` and, for validation errors, `violations`.
 pub fn error_document(error: &CallError) -> Value {
     let mut document = json!({
         "kind": error.kind(),

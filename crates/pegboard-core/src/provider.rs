@@ -1,4 +1,4 @@
-//! Where tools come from.
+//! Providers: sources of tools.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,85 +13,86 @@ use crate::entry::ToolEntry;
 use crate::error::{CallError, ToolError};
 use crate::server_log::ServerLog;
 
-/// Something that offers tools: an MCP server, a REST service, the tools of this program.
+/// A source of tools: an MCP server, a REST service, or this program.
 ///
-/// It offers them as entries with their handlers, so a call goes to the handler and never through here.
+/// Tools are offered as entries with handlers; a call goes to the handler directly.
 pub trait Provider: Send + Sync + 'static {
-    /// What sort of provider it is.
+    /// Returns the kind of its tools.
     fn kind(&self) -> ToolKind;
 
-    /// What it offers, now and after every change.
-    fn offer(&self) -> watch::Receiver<Arc<Offer>>;
+    /// Returns the current offering and its changes.
+    fn offering(&self) -> watch::Receiver<Arc<ServerOffering>>;
 
-    /// How it is, now and after every change.
+    /// Returns the current state and its changes.
     fn state(&self) -> watch::Receiver<ServerState>;
 
-    /// What runs behind it now, for people who look; nothing if there is no such thing.
-    fn particulars(&self) -> Particulars {
-        Particulars::default()
+    /// Returns information about the running process or connection, for display.
+    fn process_info(&self) -> ProcessInfo {
+        ProcessInfo::default()
     }
 
-    /// Makes it ready for use. One that is ready already has nothing to do.
+    /// Makes the provider ready for use; does nothing if it is ready already.
     fn open(&self) -> BoxFuture<'_, Result<(), CallError>>;
 
-    /// Does something that is no call of a tool.
+    /// Sends a request other than a tool call.
     fn request<'a>(
         &'a self,
-        request: &'a Request,
+        request: &'a ProviderRequest,
         context: &'a CallContext,
     ) -> BoxFuture<'a, Result<RawJson, CallError>> {
         let _ = context;
-        let problem = format!("{} is not offered here", request.method.as_str());
+        let problem = format!("{} is not supported by this server", request.method.as_str());
         ready(Err(CallError::Failed(ToolError::new(problem)))).boxed()
     }
 
-    /// What it says that belongs to no call.
-    fn updates(&self) -> broadcast::Receiver<Update> {
+    /// Subscribes to notifications that belong to no call.
+    fn updates(&self) -> broadcast::Receiver<ProviderUpdate> {
         broadcast::channel(1).1
     }
 
-    /// What it said beside its answers; nothing if it has no way to.
+    /// Returns the log of the provider.
     fn log(&self) -> ServerLog {
         ServerLog::default()
     }
 
-    /// Ends it. Calls of it that are under way fail.
+    /// Shuts the provider down. Calls in flight fail.
     fn shut_down(&self) -> BoxFuture<'_, ()>;
 }
 
-/// Something that is wanted of a provider, and is no call of a tool.
+/// Request to a provider, other than a tool call.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Request {
-    /// What is wanted.
-    pub method: Method,
-    /// The particulars, as the protocol has them.
+pub struct ProviderRequest {
+    /// Method of the request.
+    pub method: ProviderMethod,
+    /// Parameters, as the protocol defines them.
     pub params: RawJson,
 }
 
-/// What can be wanted of a provider beside calls of its tools.
+/// Methods of a provider besides tool calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Method {
-    /// A prompt, with its blanks filled in.
+pub enum ProviderMethod {
+    /// Renders a prompt.
     GetPrompt,
-    /// What a resource holds.
+    /// Reads a resource.
     ReadResource,
-    /// How what somebody types could go on.
+    /// Completes an argument.
     Complete,
-    /// To be told when a resource changes.
+    /// Subscribes to changes of a resource.
     Subscribe,
-    /// Not to be told any more.
+    /// Ends a subscription.
     Unsubscribe,
-    /// From which level on log lines are wanted.
+    /// Sets the minimum level of log notifications.
     SetLogLevel,
 }
 
-impl Method {
-    /// Whether it is about what a provider does from then on, so that nothing it says meanwhile is about the request.
-    pub fn outlasts_its_answer(self) -> bool {
+impl ProviderMethod {
+    /// Returns `true` if the effect outlives the response, so that notifications in the meantime are
+    /// unrelated to the request.
+    pub fn outlives_response(self) -> bool {
         matches!(self, Self::Subscribe | Self::Unsubscribe | Self::SetLogLevel)
     }
 
-    /// What the protocol calls it.
+    /// Returns the method name of the protocol.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::GetPrompt => "prompts/get",
@@ -104,32 +105,32 @@ impl Method {
     }
 }
 
-/// Something that a provider says and that belongs to no call.
+/// Notification of a provider that belongs to no call.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Update {
-    /// A resource is not what it was; the particulars as the protocol has them.
+pub enum ProviderUpdate {
+    /// A resource has changed; parameters as the protocol defines them.
     Resource(RawJson),
-    /// A line of its log.
+    /// A log message.
     Log(RawJson),
-    /// Somebody has been at the address that it sent them to; the particulars as the protocol has them.
-    BeenThere(RawJson),
+    /// A URL elicitation was completed; parameters as the protocol defines them.
+    ElicitationComplete(RawJson),
 }
 
-/// What sort of tool it is, for logs, accounts and the cache.
+/// Kind of a tool, for logs, accounting and the cache.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ToolKind {
-    /// A tool of an MCP server.
+    /// Tool of an MCP server.
     Mcp,
-    /// A call of a web service.
+    /// Request to a web service.
     Rest,
-    /// A tool of this program: built in, a chain, or an agent.
+    /// Tool of this program: built in, a chain, or an agent.
     #[default]
     Agent,
 }
 
 impl ToolKind {
-    /// The word for it.
+    /// Returns the kind as text.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Mcp => "mcp",
@@ -139,113 +140,112 @@ impl ToolKind {
     }
 }
 
-/// What a provider offers.
+/// Tools, prompts and resources of a provider.
 #[derive(Clone, Debug, Default)]
-pub struct Offer {
-    /// Its tools, in its own order.
+pub struct ServerOffering {
+    /// Tools, in the provider's order.
     pub tools: Vec<Arc<ToolEntry>>,
-    /// Its prompts, as it describes them.
+    /// Prompt definitions.
     pub prompts: Vec<RawJson>,
-    /// Its resources, as it describes them.
+    /// Resource definitions.
     pub resources: Vec<RawJson>,
-    /// Its templates of resources, as it describes them.
+    /// Resource template definitions.
     pub templates: Vec<RawJson>,
-    /// What else it can do.
-    pub features: Features,
-    /// The extensions of the protocol that it knows, as it describes them: an object.
+    /// Optional features.
+    pub features: ServerFeatures,
+    /// Protocol extensions, as an object.
     pub extensions: Option<RawJson>,
-    /// How to use its tools, for a model.
+    /// Usage instructions for models.
     pub instructions: Option<String>,
-    /// Tells its configuration from every other, so that answers of another never pass for its own.
+    /// Hash of the configuration; keeps cached results of different configurations apart.
     pub fingerprint: String,
-    /// What is wrong with parts of what it offers, for people.
+    /// Problems with parts of the offering, for display.
     pub warnings: Vec<String>,
-    /// Whether this is what it offered when it was last there, and it has not been asked since.
+    /// `true` if this is a snapshot from an earlier run that has not been refreshed.
     pub is_stale: bool,
-    /// Whether some of its lists have yet to be read. Its tools are there.
+    /// `true` if some lists are still loading. Tools are complete.
     pub is_partial: bool,
 }
 
-/// What a provider can do beside what it lists.
+/// Optional features of a provider.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Features {
-    /// Say how what somebody types could go on.
+pub struct ServerFeatures {
+    /// Argument completion.
     pub completions: bool,
-    /// Tell when a resource changes.
+    /// Resource subscriptions.
     pub subscriptions: bool,
-    /// Tell its log.
+    /// Log notifications.
     pub logging: bool,
 }
 
-/// How a provider is.
+/// State of a provider.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case", tag = "state")]
 pub enum ServerState {
-    /// It has not been used yet.
+    /// Not used yet.
     #[default]
     Idle,
-    /// It is being started.
+    /// Starting.
     Starting,
-    /// It answers.
+    /// Ready for calls.
     Ready,
-    /// It went away and is being started again.
+    /// Lost and restarting.
     Restarting {
-        /// How often that was tried.
+        /// Number of attempts so far.
         attempt: u32,
     },
-    /// Somebody must log in first.
+    /// A login is required.
     NeedsLogin {
-        /// What to do.
+        /// Instructions.
         fix: String,
     },
-    /// It cannot be used.
+    /// Failed.
     Failed {
-        /// Why.
+        /// Cause.
         why: String,
-        /// What to do.
+        /// Instructions.
         fix: String,
     },
-    /// It was ended.
+    /// Shut down.
     Stopped,
 }
 
 impl ServerState {
-    /// Whether it says itself why it cannot be used.
-    pub fn is_hopeless(&self) -> bool {
+    /// Returns `true` if the state carries an explanation and instructions.
+    pub fn is_failure(&self) -> bool {
         matches!(self, Self::Failed { .. } | Self::NeedsLogin { .. })
     }
 }
 
-/// What a person may want to know of a server beside how it is. What does not apply, or is not known yet, is `None`.
+/// Information about a server's process or connection. Fields that do not apply or are not known are `None`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Particulars {
-    /// How it is spoken to, by its settings.
-    pub transport: Option<Transport>,
-    /// The process of the program that its settings name, while that runs: neither who watches it nor what it started.
+pub struct ProcessInfo {
+    /// Transport, from its settings.
+    pub transport: Option<TransportKind>,
+    /// Process id of the configured command while it runs, not of wrappers or child processes.
     pub pid: Option<u32>,
-    /// How often it was started again, or reached again, because it went away or did not answer any more. One that was
-    /// ended because nobody used it is started anew, and that does not count.
+    /// Number of restarts or reconnects after a failure. Starts after an idle stop do not count.
     pub n_restarts: Option<u64>,
-    /// How long it took until it was ready, the last time it was.
+    /// Duration of the last successful start.
     pub started_in: Option<Duration>,
 }
 
-/// How a server is spoken to.
+/// Transport of a server connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Transport {
-    /// Over the input and output of a program.
+pub enum TransportKind {
+    /// Standard input and output of a child process.
     Stdio,
-    /// Over streamable HTTP.
+    /// Streamable HTTP.
     Http,
-    /// Over HTTP+SSE.
+    /// HTTP+SSE.
     Sse,
-    /// Over a WebSocket.
+    /// WebSocket.
     WebSocket,
 }
 
-impl Transport {
-    /// The word for it.
+impl TransportKind {
+    /// Returns the transport as text.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Stdio => "stdio",
@@ -256,32 +256,32 @@ impl Transport {
     }
 }
 
-/// Tools of this program as a provider.
+/// Provider of in-process tools.
 ///
 /// ```
 /// use pegboard_core::entry::ToolEntry;
-/// use pegboard_core::provider::{Local, Provider};
+/// use pegboard_core::provider::{LocalProvider, Provider};
 ///
-/// let clock = Local::new([ToolEntry::new("now", "The time", |(): ()| async { Ok(7) })]);
-/// assert_eq!(clock.offer().borrow().tools[0].name(), "now");
+/// let clock = LocalProvider::new([ToolEntry::new("now", "The time", |(): ()| async { Ok(7) })]);
+/// assert_eq!(clock.offering().borrow().tools[0].name(), "now");
 /// ```
-pub struct Local {
+pub struct LocalProvider {
     kind: ToolKind,
-    /// Why it cannot be used.
+    /// Reason why the provider is unavailable.
     problem: Option<String>,
-    offer: watch::Sender<Arc<Offer>>,
+    offer: watch::Sender<Arc<ServerOffering>>,
     state: watch::Sender<ServerState>,
 }
 
-impl Local {
-    /// A provider of these tools.
+impl LocalProvider {
+    /// Creates a provider of these tools.
     pub fn new(tools: impl IntoIterator<Item = ToolEntry>) -> Self {
         let tools = tools.into_iter().map(Arc::new).collect();
-        Self::offering(Offer { tools, ..Offer::default() })
+        Self::from_offering(ServerOffering { tools, ..ServerOffering::default() })
     }
 
-    /// A provider that offers this.
-    pub fn offering(offer: Offer) -> Self {
+    /// Creates a provider with this offering.
+    pub fn from_offering(offer: ServerOffering) -> Self {
         Self {
             kind: ToolKind::default(),
             problem: None,
@@ -290,40 +290,39 @@ impl Local {
         }
     }
 
-    /// A provider that cannot be used, so that its place is not empty and whoever looks there learns why, and what to
-    /// do about it.
+    /// Creates a placeholder for a provider that cannot be used, which reports the reason and instructions.
     ///
     /// ```
-    /// use pegboard_core::provider::{Local, Provider, ServerState};
+    /// use pegboard_core::provider::{LocalProvider, Provider, ServerState};
     ///
-    /// let github = Local::unusable("it needs GITHUB_TOKEN", "Set the variable.");
+    /// let github = LocalProvider::unavailable("it needs GITHUB_TOKEN", "Set the variable.");
     /// assert!(matches!(&*github.state().borrow(), ServerState::Failed { .. }));
     /// ```
-    pub fn unusable(why: impl Into<String>, fix: impl Into<String>) -> Self {
+    pub fn unavailable(why: impl Into<String>, fix: impl Into<String>) -> Self {
         let (why, fix) = (why.into(), fix.into());
         let state = watch::Sender::new(ServerState::Failed { why: why.clone(), fix });
         Self { problem: Some(why), state, ..Self::new([]) }
     }
 
-    /// The provider as one of another kind.
+    /// Sets the kind of the tools.
     #[must_use]
     pub fn of_kind(mut self, kind: ToolKind) -> Self {
         self.kind = kind;
         self
     }
 
-    /// Offers something else from now on.
-    pub fn replace(&self, offer: Offer) {
+    /// Replaces the offering.
+    pub fn replace(&self, offer: ServerOffering) {
         self.offer.send_replace(Arc::new(offer));
     }
 }
 
-impl Provider for Local {
+impl Provider for LocalProvider {
     fn kind(&self) -> ToolKind {
         self.kind
     }
 
-    fn offer(&self) -> watch::Receiver<Arc<Offer>> {
+    fn offering(&self) -> watch::Receiver<Arc<ServerOffering>> {
         self.offer.subscribe()
     }
 

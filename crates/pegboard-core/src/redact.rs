@@ -1,4 +1,4 @@
-//! What is blotted out before anybody reads it: values under names that sound secret, and secrets that are known.
+//! Redaction: values under secret-looking names, and known secrets.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -6,17 +6,17 @@ use std::fmt;
 use aho_corasick::AhoCorasick;
 use serde_json::{Map, Value};
 
-/// What stands where a secret stood.
+/// Replacement for a redacted value.
 pub const REDACTED: &str = "[redacted]";
 
-/// What stands where a value is nested deeper than anybody reads.
+/// Replacement for a value that nests too deep.
 const TOO_DEEP: &str = "[too deep]";
-/// How deep a value is looked into.
+/// Maximum depth to search.
 const MAX_DEPTH: usize = 64;
-/// A known value that is shorter would be found in innocent text.
+/// Minimum length of a known secret; shorter ones would match innocent text.
 const MIN_CHARACTERS: usize = 8;
 
-/// Words that make a name sound secret, alone or put together from two neighbours.
+/// Words that mark a name as secret, alone or joined with their neighbour.
 const SECRET_WORDS: [&str; 29] = [
     "accesskey",
     "apikey",
@@ -49,9 +49,9 @@ const SECRET_WORDS: [&str; 29] = [
     "token",
 ];
 
-/// Whether the value under this name is probably a secret.
+/// Returns `true` if the value under this name is probably a secret.
 ///
-/// A name is read in words, however they are joined and in any case, and only whole words count.
+/// The name is split into words, in any case convention, and only whole words count.
 ///
 /// ```
 /// use pegboard_core::redact::is_secret_name;
@@ -65,7 +65,7 @@ pub fn is_secret_name(name: &str) -> bool {
     words.iter().any(|word| sounds_secret(word)) || words.windows(2).any(|pair| sounds_secret(&pair.concat()))
 }
 
-/// The words of a name in lower case: `dbAPIKey_2` is `db`, `api`, `key`.
+/// Splits a name into lower-case words: `dbAPIKey_2` is `db`, `api`, `key`.
 fn words(name: &str) -> Vec<String> {
     let characters: Vec<char> = name.chars().collect();
     let mut words = Vec::new();
@@ -88,9 +88,9 @@ fn words(name: &str) -> Vec<String> {
     words
 }
 
-/// The value with everything blotted out that stands under a name that sounds secret.
+/// Redacts all values under secret-looking names.
 ///
-/// `true`, `false` and `null` stay: they say whether there is a secret, not which.
+/// Booleans and `null` are kept: they tell if there is a secret, not which.
 ///
 /// ```
 /// use pegboard_core::redact::redacted;
@@ -106,7 +106,7 @@ pub fn redacted(value: &Value) -> Value {
     redacted_to(value, MAX_DEPTH)
 }
 
-/// The members of an object, redacted like the whole.
+/// Redacts the members of an object.
 pub fn redacted_members<'a>(members: impl Iterator<Item = (&'a String, &'a Value)>) -> Map<String, Value> {
     members_to(members, MAX_DEPTH)
 }
@@ -121,7 +121,7 @@ fn redacted_to(value: &Value, depth: usize) -> Value {
     }
 }
 
-/// A text; if it is JSON itself, which is how many servers answer, it is read like the rest.
+/// Redacts a text; if it is JSON itself, as many servers return, its content is redacted.
 fn redacted_text(text: &str, depth: usize) -> String {
     let is_one = text.trim_start().starts_with(['{', '[']);
     match serde_json::from_str::<Value>(text).ok().filter(|_| is_one) {
@@ -142,8 +142,8 @@ fn members_to<'a>(
     members.map(member).collect()
 }
 
-/// Whether the value of this variable or header may be a secret: its name sounds like one, or the value looks like
-/// one. Words, numbers and paths do not.
+/// Returns `true` if the value of this variable or header may be a secret: its name looks secret, or the
+/// value looks random. Words, numbers and paths do not.
 ///
 /// ```
 /// use pegboard_core::redact::may_be_secret;
@@ -159,7 +159,7 @@ pub fn may_be_secret(name: &str, value: &str) -> bool {
     is_secret_name(name) || looks_random || has_user
 }
 
-/// Blots known secrets out of texts, in time that grows with the text and not with the number of secrets.
+/// Redacts known secrets from text, in time linear in the text.
 ///
 /// ```
 /// use pegboard_core::redact::Redactor;
@@ -171,18 +171,18 @@ pub fn may_be_secret(name: &str, value: &str) -> bool {
 pub struct Redactor(AhoCorasick);
 
 impl Redactor {
-    /// One that knows these values. Those of fewer than eight characters are left out.
-    #[expect(clippy::missing_panics_doc, reason = "only gigabytes of secrets would make it panic")]
+    /// Creates a redactor for these values. Values of fewer than eight characters are ignored.
+    #[expect(clippy::missing_panics_doc, reason = "panics only for gigabytes of secrets")]
     pub fn new(known: impl IntoIterator<Item = impl AsRef<str>>) -> Self {
         let known: Vec<String> = known
             .into_iter()
             .filter(|value| value.as_ref().chars().nth(MIN_CHARACTERS - 1).is_some())
             .map(|value| value.as_ref().to_owned())
             .collect();
-        Self(AhoCorasick::new(known).expect("there are fewer than two billion bytes of secrets"))
+        Self(AhoCorasick::new(known).expect("secrets are far smaller than two gigabytes"))
     }
 
-    /// The value with every known secret blotted out of its texts and names.
+    /// Redacts known secrets from all strings and names of a value.
     pub fn value(&self, value: &Value) -> Value {
         match value {
             Value::String(text) => self.text(text).into(),
@@ -195,7 +195,7 @@ impl Redactor {
         }
     }
 
-    /// The text with every known secret blotted out.
+    /// Redacts known secrets from a text.
     pub fn text<'t>(&self, text: &'t str) -> Cow<'t, str> {
         if !self.0.is_match(text) {
             return Cow::Borrowed(text);
@@ -206,7 +206,7 @@ impl Redactor {
         let mut clean = String::with_capacity(text.len());
         let mut done = 0;
         for (start, end) in found {
-            // Secrets that share a part go together, so that no end of one is left over.
+            // Overlapping secrets are replaced together, so that no part of one remains.
             if start >= done {
                 clean.push_str(&text[done..start]);
                 clean.push_str(REDACTED);

@@ -1,4 +1,4 @@
-//! The tools of one program, by name.
+//! Registry of in-process tools.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWrite
 
 use serde_json::Value;
 
-use crate::call::{self, Call, Checks, Ended, Invoker, Running, ToolRef};
+use crate::call::{self, Call, CallHandle, CallResult, Invoker, SchemaChecks, ToolRef};
 use crate::entry::ToolEntry;
 use crate::error::CallError;
 use crate::id::{InvalidName, ToolName};
@@ -15,14 +15,14 @@ use crate::outcome::Outcome;
 
 mod index;
 
-use index::Index;
+use index::RegistryIndex;
 
-/// The tools of one program. Clones share their tools.
+/// Registry of in-process tools. Clones share their tools.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
 /// use pegboard_core::entry::ToolEntry;
-/// use pegboard_core::registry::{Search, ToolRegistry};
+/// use pegboard_core::registry::{ToolSearch, ToolRegistry};
 /// use serde_json::json;
 ///
 /// let registry = ToolRegistry::new();
@@ -30,41 +30,41 @@ use index::Index;
 ///
 /// let outcome = registry.invoke("double", json!(21)).await;
 /// assert_eq!(outcome.data, json!(42));
-/// assert_eq!(registry.search(&Search::new().name("DOUB").any_tags(["math"])).len(), 1);
+/// assert_eq!(registry.search(&ToolSearch::new().name("DOUB").any_tags(["math"])).len(), 1);
 /// # Ok::<(), pegboard_core::registry::RegisterError>(())
 /// # }).unwrap();
 /// ```
 #[derive(Clone, Default)]
-pub struct ToolRegistry(Arc<RwLock<Tools>>);
+pub struct ToolRegistry(Arc<RwLock<RegistryState>>);
 
 #[derive(Default)]
-struct Tools {
+struct RegistryState {
     by_name: HashMap<ToolName, Arc<ToolEntry>>,
-    /// Built at the first list or search after a change, so that registering stays cheap.
-    index: OnceLock<Index>,
+    /// Built lazily at the first listing or search after a change, to keep registration cheap.
+    index: OnceLock<RegistryIndex>,
 }
 
-/// Why a tool was not registered.
+/// Reason why a tool was not registered.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RegisterError {
     /// The name is taken.
     #[error("Tool '{name}' is already registered. Unregister it first or use a different name.")]
     Duplicate {
-        /// The name.
+        /// Name of the tool.
         name: String,
     },
-    /// The name cannot be one.
+    /// The name is invalid.
     #[error(transparent)]
     InvalidName(#[from] InvalidName),
 }
 
 impl ToolRegistry {
-    /// A registry without tools.
+    /// Creates an empty registry.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// The registry with these tools as well.
+    /// Registers several tools; all of them, or none.
     ///
     /// ```
     /// # use pegboard_core::{entry::ToolEntry, registry::ToolRegistry};
@@ -78,7 +78,7 @@ impl ToolRegistry {
         for entry in entries {
             let name = entry.name().to_owned();
             if let Err(error) = self.register(entry) {
-                // Clones share their tools: all of these, or none.
+                // Clones share their tools: roll back.
                 for name in &added {
                     self.unregister(name);
                 }
@@ -89,7 +89,7 @@ impl ToolRegistry {
         Ok(self)
     }
 
-    /// Adds a tool, unless its name is taken.
+    /// Registers a tool; fails if its name is taken.
     pub fn register(&self, entry: ToolEntry) -> Result<(), RegisterError> {
         let name = ToolName::new(entry.name())?;
         let mut tools = self.write();
@@ -101,7 +101,7 @@ impl ToolRegistry {
         Ok(())
     }
 
-    /// Takes a tool away; `false` if there was none. Calls of it that are under way finish.
+    /// Removes a tool; returns `false` if there was none. Calls in flight finish.
     pub fn unregister(&self, name: &str) -> bool {
         let mut tools = self.write();
         let is_gone = tools.by_name.remove(name).is_some();
@@ -111,72 +111,72 @@ impl ToolRegistry {
         is_gone
     }
 
-    /// The tool of exactly this name.
+    /// Returns the tool with exactly this name.
     pub fn get(&self, name: &str) -> Option<Arc<ToolEntry>> {
         self.read().by_name.get(name).cloned()
     }
 
-    /// Whether a tool has exactly this name.
+    /// Returns `true` if a tool has exactly this name.
     pub fn contains(&self, name: &str) -> bool {
         self.read().by_name.contains_key(name)
     }
 
-    /// How many tools there are.
+    /// Returns the number of tools.
     pub fn len(&self) -> usize {
         self.read().by_name.len()
     }
 
-    /// Whether there are none.
+    /// Returns `true` if there are no tools.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// All tools, sorted by name.
+    /// Returns all tools, sorted by name.
     pub fn list(&self) -> Vec<Arc<ToolEntry>> {
         self.read().index().entries().to_vec()
     }
 
-    /// The names of all tools, sorted.
+    /// Returns all names, sorted.
     pub fn list_names(&self) -> Vec<String> {
         self.read().index().entries().iter().map(|entry| entry.name().to_owned()).collect()
     }
 
-    /// The tools that a search asks for, sorted by name.
-    pub fn search(&self, search: &Search) -> Vec<Arc<ToolEntry>> {
+    /// Returns the matching tools, sorted by name.
+    pub fn search(&self, search: &ToolSearch) -> Vec<Arc<ToolEntry>> {
         self.read().index().search(search)
     }
 
-    /// Calls a tool: its arguments are checked, then it runs, then its answer is checked.
+    /// Calls a tool: validates the arguments, runs it, validates the output.
     ///
-    /// Whatever happens, there is an outcome: an unknown name, wrong arguments, an error or a panic of the
-    /// tool are failures, and an answer that breaks the output schema is `partial`.
+    /// There is always an outcome: an unknown name, invalid arguments, an error or a panic of the tool are
+    /// failures, and an output that violates its schema is `partial`.
     pub async fn invoke(&self, name: &str, input: impl Into<Value>) -> Outcome {
-        self.invoke_with(name, input.into(), Checks::All).await
+        self.invoke_with(name, input.into(), SchemaChecks::All).await
     }
 
-    /// Calls a tool without looking at its schemas.
+    /// Calls a tool without schema validation.
     pub async fn invoke_unchecked(&self, name: &str, input: impl Into<Value>) -> Outcome {
-        self.invoke_with(name, input.into(), Checks::None).await
+        self.invoke_with(name, input.into(), SchemaChecks::None).await
     }
 
-    async fn invoke_with(&self, name: &str, arguments: Value, checks: Checks) -> Outcome {
+    async fn invoke_with(&self, name: &str, arguments: Value, checks: SchemaChecks) -> Outcome {
         let call = Call { checks, ..Call::new(name, arguments) };
         Outcome::of(name, self.start(call).await)
     }
 
-    // A panic while the lock was held cannot leave the map in a state that is not whole.
-    fn read(&self) -> RwLockReadGuard<'_, Tools> {
+    // A panic under the lock cannot leave the map in an inconsistent state.
+    fn read(&self) -> RwLockReadGuard<'_, RegistryState> {
         self.0.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn write(&self) -> RwLockWriteGuard<'_, Tools> {
+    fn write(&self) -> RwLockWriteGuard<'_, RegistryState> {
         self.0.write().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Tools {
-    fn index(&self) -> &Index {
-        self.index.get_or_init(|| Index::of(self.by_name.values().cloned()))
+impl RegistryState {
+    fn index(&self) -> &RegistryIndex {
+        self.index.get_or_init(|| RegistryIndex::of(self.by_name.values().cloned()))
     }
 }
 
@@ -185,16 +185,16 @@ impl Invoker for ToolRegistry {
         self.get(name)
     }
 
-    fn start(&self, call: Call) -> Running {
-        // A registry is one shelf: whatever toolbox and server somebody means, the name is what counts.
+    fn start(&self, call: Call) -> CallHandle {
+        // A registry has no toolboxes or servers: only the tool name counts.
         let entry = match &call.tool {
             ToolRef::Name(name) => self.get(name),
             ToolRef::Id(id) => self.get(id.name.as_str()),
         };
-        Running::new(async move {
+        CallHandle::new(async move {
             match entry {
-                Some(entry) => call::carry_out(entry, call).await,
-                None => Ended::refused(CallError::unknown_tool(call.tool.to_string())),
+                Some(entry) => call::execute(entry, call).await,
+                None => CallResult::rejected(CallError::unknown_tool(call.tool.to_string())),
             }
         })
     }
@@ -207,41 +207,41 @@ impl fmt::Debug for ToolRegistry {
     }
 }
 
-/// What to look for among the tools. What is not asked for does not count.
+/// Search criteria for tools; unset ones match everything.
 ///
 /// ```
-/// use pegboard_core::registry::Search;
+/// use pegboard_core::registry::ToolSearch;
 ///
-/// let search = Search::new().name("file").all_tags(["io", "disk"]);
+/// let search = ToolSearch::new().name("file").all_tags(["io", "disk"]);
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Search {
+pub struct ToolSearch {
     name: String,
     any_tags: Vec<String>,
     all_tags: Vec<String>,
 }
 
-impl Search {
-    /// A search that finds everything.
+impl ToolSearch {
+    /// Creates a search that matches all tools.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Only tools whose name contains this text, in upper or lower case.
+    /// Matches tools with this text in their name, ignoring case.
     #[must_use]
     pub fn name(mut self, part: impl Into<String>) -> Self {
         self.name = part.into();
         self
     }
 
-    /// Only tools that have one of these tags; an empty list does not count.
+    /// Matches tools with at least one of these tags; an empty list matches all.
     #[must_use]
     pub fn any_tags(mut self, tags: impl IntoIterator<Item = impl Into<String>>) -> Self {
         self.any_tags = tags.into_iter().map(Into::into).collect();
         self
     }
 
-    /// Only tools that have all of these tags.
+    /// Matches tools with all of these tags.
     #[must_use]
     pub fn all_tags(mut self, tags: impl IntoIterator<Item = impl Into<String>>) -> Self {
         self.all_tags = tags.into_iter().map(Into::into).collect();

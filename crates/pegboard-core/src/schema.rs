@@ -1,4 +1,4 @@
-//! What a value must look like: a JSON Schema, the rules it is read by, and its compiled form.
+//! JSON Schemas, their validation rules and compiled form.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -10,7 +10,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;
 
 use crate::validation::{ValidationResult, Violation};
-use budget::TooCostly;
+use budget::BudgetExceeded;
 
 mod budget;
 mod compat;
@@ -20,7 +20,7 @@ mod literal;
 mod report;
 mod vocabulary;
 
-/// A schema and the rules it is read by, compiled at its first use and shared by its clones.
+/// A schema and its validation rules, compiled at first use and shared by its clones.
 ///
 /// ```
 /// use pegboard_core::schema::Schema;
@@ -31,101 +31,104 @@ mod vocabulary;
 /// assert_eq!(schema.check(&json!(-1)).errors, ["$: value -1 < minimum 0"]);
 /// ```
 #[derive(Clone)]
-pub struct Schema(Arc<Inner>);
+pub struct Schema(Arc<SchemaInner>);
 
-struct Inner {
-    /// The schema as somebody else wrote it, if it is; it is read at its first use.
+struct SchemaInner {
+    /// Schema text from a peer, if it came as such; parsed at first use.
     raw: Option<RawJson>,
     json: OnceLock<Value>,
-    rules: Rules,
-    /// Apart, since most schemas are never compiled.
+    rules: SchemaRules,
+    /// Boxed, since most schemas are never compiled.
     compiled: OnceLock<Box<Compiled>>,
 }
 
-/// A schema made ready for use.
+/// Compiled form of a schema.
 enum Compiled {
-    /// No constraint at all.
+    /// No constraints.
     Anything,
-    /// The loose rules work on the schema as it stands.
+    /// Compat validation works on the schema itself.
     Compat,
-    /// Full JSON Schema, with a remark on each part that had to be left out.
+    /// Full JSON Schema, with a warning for each part that was dropped.
     Full(full::Validator, Vec<String>),
-    /// The schema cannot be used, and nothing is checked.
+    /// Unusable schema: nothing is validated.
     Skipped(String),
-    /// The schema cannot be used, and strict rules refuse every value.
+    /// Unusable schema under strict rules: every value is rejected.
     Refused(String),
 }
 
-/// How a schema is read.
+/// Validation rules of a schema.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Rules {
-    /// Which keywords there are and what they mean.
-    pub dialect: Dialect,
-    /// Whether `format` is checked.
-    pub formats: Formats,
-    /// What happens to a schema that is not understood in full.
-    pub strictness: Strictness,
+pub struct SchemaRules {
+    /// Supported keywords and their meaning.
+    pub dialect: SchemaDialect,
+    /// Validation of `format`.
+    pub formats: FormatChecks,
+    /// Treatment of unsupported schemas.
+    pub strictness: SchemaStrictness,
 }
 
-/// Which keywords there are and what they mean.
+/// Supported keywords and their meaning.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Dialect {
+pub enum SchemaDialect {
     /// JSON Schema, draft-07 to 2020-12.
     #[default]
     JsonSchema,
-    /// Twelve keywords with Python's idea of types: `true` is an integer, `1.0` is not, and a name that is
-    /// not known is passed over.
+    /// Twelve keywords with Python's type semantics: `true` is an integer, `1.0` is not, and unknown type
+    /// names are ignored.
     Compat,
 }
 
-/// Whether `format` is checked.
+/// Validation of `format`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Formats {
-    /// A value that does not have its format is invalid.
+pub enum FormatChecks {
+    /// A value that does not match its format is invalid.
     #[default]
     Assert,
-    /// A format is a remark to the reader.
+    /// `format` is an annotation only.
     Ignore,
 }
 
-/// What happens to a schema that is not understood in full.
+/// Treatment of unsupported schemas.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Strictness {
-    /// Unknown keywords and formats are passed over; a schema that does not compile gives a warning.
+pub enum SchemaStrictness {
+    /// Unknown keywords and formats are ignored; a schema that does not compile produces a warning.
     #[default]
     Lenient,
-    /// Unknown keywords and formats, and schemas that do not compile, refuse every value.
+    /// Unknown keywords and formats, and schemas that do not compile, reject every value.
     Strict,
 }
 
-impl Rules {
-    /// The loose rules: see [`Dialect::Compat`].
-    pub const COMPAT: Self =
-        Self { dialect: Dialect::Compat, formats: Formats::Ignore, strictness: Strictness::Lenient };
+impl SchemaRules {
+    /// Compat rules: see [`SchemaDialect::Compat`].
+    pub const COMPAT: Self = Self {
+        dialect: SchemaDialect::Compat,
+        formats: FormatChecks::Ignore,
+        strictness: SchemaStrictness::Lenient,
+    };
 }
 
 impl Schema {
-    /// A schema under the default rules.
+    /// Creates a schema with default rules.
     pub fn new(json: Value) -> Self {
-        Self::with_rules(json, Rules::default())
+        Self::with_rules(json, SchemaRules::default())
     }
 
-    /// A schema that is read by `rules`.
+    /// Creates a schema with these rules.
     ///
     /// ```
-    /// use pegboard_core::schema::{Rules, Schema};
+    /// use pegboard_core::schema::{SchemaRules, Schema};
     /// use serde_json::json;
     ///
-    /// let loose = Schema::with_rules(json!({"type": "integer"}), Rules::COMPAT);
+    /// let loose = Schema::with_rules(json!({"type": "integer"}), SchemaRules::COMPAT);
     /// assert!(loose.accepts(&json!(true)));
     /// assert_eq!(loose.check(&json!("7")).errors, ["$: expected type integer, got str"]);
     /// ```
-    pub fn with_rules(json: Value, rules: Rules) -> Self {
-        Self(Arc::new(Inner { raw: None, json: json.into(), rules, compiled: OnceLock::new() }))
+    pub fn with_rules(json: Value, rules: SchemaRules) -> Self {
+        Self(Arc::new(SchemaInner { raw: None, json: json.into(), rules, compiled: OnceLock::new() }))
     }
 
-    /// A schema as somebody else wrote it. It is read at its first use, so that ten thousand schemas of which nine are
-    /// used take little room.
+    /// Creates a schema from the text of a peer. It is parsed at first use, to save memory for large numbers
+    /// of unused schemas.
     ///
     /// ```
     /// use pegboard_core::schema::Schema;
@@ -136,10 +139,10 @@ impl Schema {
     /// ```
     pub fn from_raw(raw: RawJson) -> Self {
         let (json, compiled) = (OnceLock::new(), OnceLock::new());
-        Self(Arc::new(Inner { raw: Some(raw), json, rules: Rules::default(), compiled }))
+        Self(Arc::new(SchemaInner { raw: Some(raw), json, rules: SchemaRules::default(), compiled }))
     }
 
-    /// The schema of what `T` can be read from, as short as it can be said to a model.
+    /// Derives the schema of the input of `T`, in a compact form for models.
     ///
     /// ```
     /// use pegboard_core::schema::Schema;
@@ -167,7 +170,7 @@ impl Schema {
         Self::new(derive::input::<T>())
     }
 
-    /// The schema of what `T` is written as.
+    /// Derives the schema of the serialized form of `T`.
     ///
     /// ```
     /// use pegboard_core::schema::Schema;
@@ -177,23 +180,23 @@ impl Schema {
         Self::new(derive::output::<T>())
     }
 
-    /// The schema as JSON.
+    /// Returns the schema as JSON.
     pub fn as_json(&self) -> &Value {
         let read = || self.0.raw.as_ref().map_or(Value::Null, RawJson::to_value);
         self.0.json.get_or_init(read)
     }
 
-    /// Whether the schema says nothing, so that every value is valid.
+    /// Returns `true` if the schema has no constraints.
     pub fn is_empty(&self) -> bool {
         match self.as_json() {
             Value::Null | Value::Bool(true) => true,
             Value::Object(keywords) => keywords.is_empty(),
-            Value::Bool(false) => self.0.rules.dialect == Dialect::Compat,
+            Value::Bool(false) => self.0.rules.dialect == SchemaDialect::Compat,
             Value::Number(_) | Value::String(_) | Value::Array(_) => false,
         }
     }
 
-    /// Whether `data` is valid; the quick question, without reasons.
+    /// Returns `true` if `data` is valid; faster than [`check`](Self::check).
     pub fn accepts(&self, data: &Value) -> bool {
         match self.compiled() {
             Compiled::Anything | Compiled::Skipped(_) => true,
@@ -203,7 +206,7 @@ impl Schema {
         }
     }
 
-    /// The verdict on `data`, with everything that is wrong.
+    /// Validates `data` and returns all violations.
     pub fn check(&self, data: &Value) -> ValidationResult {
         match self.compiled() {
             Compiled::Anything => ValidationResult::ok(),
@@ -212,21 +215,21 @@ impl Schema {
                 ValidationResult { warnings: vec![why.clone()], ..ValidationResult::ok() }
             }
             Compiled::Refused(why) => ValidationResult::of(vec![Violation::plain(format!("$: {why}"))]),
-            Compiled::Full(validator, remarks) => {
+            Compiled::Full(validator, warnings) => {
                 let mut verdict = match validator.accepts(data, self.as_json()) {
                     Ok(true) => ValidationResult::ok(),
                     Ok(false) => ValidationResult::of(validator.violations(data, self.as_json())),
-                    Err(TooCostly) => ValidationResult::of(vec![Violation::plain(
-                        "$: the value is too large or nests too deep to be checked against its schema",
+                    Err(BudgetExceeded) => ValidationResult::of(vec![Violation::plain(
+                        "$: the value is too large or too deeply nested to be validated against its schema",
                     )]),
                 };
-                verdict.warnings.extend_from_slice(remarks);
+                verdict.warnings.extend_from_slice(warnings);
                 verdict
             }
         }
     }
 
-    /// Why nothing is checked against this schema, if nothing is.
+    /// Returns the reason why the schema cannot be used, if it cannot.
     pub fn problem(&self) -> Option<&str> {
         match self.compiled() {
             Compiled::Skipped(why) | Compiled::Refused(why) => Some(why),
@@ -243,23 +246,25 @@ impl Schema {
             return Compiled::Anything;
         }
         let (json, rules) = (self.as_json(), &self.0.rules);
-        let compiled = budget::examine(json).and_then(|budget| match rules.dialect {
-            Dialect::Compat => Ok(Compiled::Compat),
-            Dialect::JsonSchema => full::compile(json, *rules, budget)
-                .map(|(validator, remarks)| Compiled::Full(validator, remarks)),
+        let compiled = budget::analyze(json).and_then(|budget| match rules.dialect {
+            SchemaDialect::Compat => Ok(Compiled::Compat),
+            SchemaDialect::JsonSchema => full::compile(json, *rules, budget)
+                .map(|(validator, warnings)| Compiled::Full(validator, warnings)),
         });
         match (compiled, rules.strictness) {
             (Ok(compiled), _) => compiled,
-            (Err(why), Strictness::Lenient) => {
-                Compiled::Skipped(format!("the schema cannot be used, so nothing was checked: {why}"))
+            (Err(why), SchemaStrictness::Lenient) => {
+                Compiled::Skipped(format!("the schema cannot be used, so nothing was validated: {why}"))
             }
-            (Err(why), Strictness::Strict) => Compiled::Refused(format!("the schema is refused: {why}")),
+            (Err(why), SchemaStrictness::Strict) => {
+                Compiled::Refused(format!("the schema is rejected: {why}"))
+            }
         }
     }
 }
 
 impl Default for Schema {
-    /// The schema that accepts everything, `{}`. All of them are one.
+    /// Returns the shared schema that accepts everything, `{}`.
     fn default() -> Self {
         static ANYTHING: LazyLock<Schema> =
             LazyLock::new(|| Schema::new(Value::Object(serde_json::Map::new())));
@@ -297,31 +302,31 @@ impl<'de> Deserialize<'de> for Schema {
     }
 }
 
-/// The compiled form of a schema that comes as plain JSON, from the store of recently used ones.
-pub(crate) fn remembered(json: &Value, rules: Rules) -> Schema {
-    static RECENT: LazyLock<Mutex<Recent>> = LazyLock::new(Mutex::default);
-    // A panic while the lock was held can only have lost an entry of the store.
-    RECENT.lock().unwrap_or_else(PoisonError::into_inner).get(json, rules)
+/// Returns the compiled form of a plain JSON schema from the cache of recently used ones.
+pub(crate) fn cached(json: &Value, rules: SchemaRules) -> Schema {
+    static CACHE: LazyLock<Mutex<SchemaCache>> = LazyLock::new(Mutex::default);
+    // A panic under the lock can only lose a cache entry.
+    CACHE.lock().unwrap_or_else(PoisonError::into_inner).get(json, rules)
 }
 
-/// Compiled schemas by their text, since the order of keywords counts: two generations, so that what is in use
-/// survives and the rest goes.
+/// Cache of compiled schemas by text, since the order of keywords matters. Has two generations, so that
+/// entries in use survive and the others are dropped.
 #[derive(Default)]
-struct Recent {
-    young: HashMap<(String, Rules), Schema>,
-    old: HashMap<(String, Rules), Schema>,
+struct SchemaCache {
+    young: HashMap<(String, SchemaRules), Schema>,
+    old: HashMap<(String, SchemaRules), Schema>,
 }
 
-impl Recent {
-    const GENERATION: usize = 512;
+impl SchemaCache {
+    const GENERATION_SIZE: usize = 512;
 
-    fn get(&mut self, json: &Value, rules: Rules) -> Schema {
+    fn get(&mut self, json: &Value, rules: SchemaRules) -> Schema {
         let key = (json.to_string(), rules);
         if let Some(schema) = self.young.get(&key) {
             return schema.clone();
         }
         let schema = self.old.remove(&key).unwrap_or_else(|| Schema::with_rules(json.clone(), rules));
-        if self.young.len() >= Self::GENERATION {
+        if self.young.len() >= Self::GENERATION_SIZE {
             self.old = std::mem::take(&mut self.young);
         }
         self.young.insert(key, schema.clone());

@@ -1,4 +1,4 @@
-//! What the operator may set, as plain data. Whoever reads a configuration fills this in.
+//! Configuration as plain data, filled in by the configuration loader.
 
 use std::time::Duration;
 
@@ -16,10 +16,10 @@ pub mod mcp;
 pub mod model;
 pub mod openapi;
 pub mod rest;
+mod string_or_list;
 pub mod telemetry;
-mod words;
 
-/// What holds for every call unless a server or a tool says otherwise.
+/// Defaults for all calls, unless a server or tool overrides them.
 ///
 /// ```
 /// use pegboard_core::settings::RuntimeSettings;
@@ -33,36 +33,36 @@ mod words;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct RuntimeSettings {
-    /// How long a tool may run; 0 for as long as it wants.
+    /// Timeout of a tool call; 0 for none.
     pub tool_timeout: HumanDuration,
-    /// What a progress notice does to a tool's time.
+    /// Effect of progress notifications on the timeout.
     pub progress: ProgressRule,
-    /// How long a caller may take to answer a tool's question.
+    /// Timeout for a caller's answer to an input request.
     pub question_timeout: HumanDuration,
-    /// How many bytes of an answer a caller is handed. What is set here holds for every caller; otherwise only
-    /// agents have a cap.
+    /// Maximum size of an output in bytes. A value set here applies to every caller; by default only agents
+    /// have a limit.
     pub tool_response_max_bytes: Option<usize>,
-    /// What becomes of answers that are too large.
+    /// Handling of outputs beyond the limit.
     pub tool_output: OutputSettings,
-    /// The queues there are, by name.
+    /// Queues by name.
     pub queues: IndexMap<String, QueueSettings>,
-    /// When a toolbox opens by itself.
+    /// Automatic opening of toolboxes.
     pub auto_open: AutoOpen,
-    /// When servers are started that do not say so themselves.
+    /// Default start policy of servers.
     pub start: StartRule,
-    /// How many servers are started at once when many are to be started; without it, all.
+    /// Number of servers started concurrently; unlimited by default.
     pub mcp_init_concurrency: Option<usize>,
-    /// How long the names that clients see may be.
+    /// Maximum length of tool names shown to clients.
     #[schemars(range(min = 20, max = 200))]
     pub tool_name_max_length: usize,
-    /// Whether what tools are given and answer is written to the trace.
+    /// Writes arguments and outputs to the trace.
     pub trace_payloads: bool,
-    /// Whether everything that goes to MCP servers and comes from them is written to the log.
+    /// Logs all messages exchanged with MCP servers.
     #[serde(rename = "traceMCP")]
     pub trace_mcp: bool,
-    /// Who judges arguments, where neither a server nor a tool says so. Without it, servers judge what clients send to
-    /// them, and Pegboard judges everything else.
-    pub validate_arguments: Option<Judge>,
+    /// Default for argument validation. By default, servers validate what clients send to them, and Pegboard
+    /// validates everything else.
+    pub validate_arguments: Option<ValidatedBy>,
 }
 
 impl Default for RuntimeSettings {
@@ -85,55 +85,55 @@ impl Default for RuntimeSettings {
     }
 }
 
-/// What a progress notice does to a tool's time.
+/// Effect of progress notifications on the timeout.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct ProgressRule {
-    /// Up to how long a tool may run in all if every notice gives it its whole time again; without it, a notice
-    /// changes nothing.
+    /// Maximum total run time if every progress notification resets the timeout; without it, notifications
+    /// have no effect.
     pub extends_up_to: Option<HumanDuration>,
 }
 
-/// When a toolbox opens by itself.
+/// Automatic opening of toolboxes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum AutoOpen {
     /// Never.
     Never,
-    /// For callers that have no session to remember it.
+    /// For stateless callers, which have no session.
     #[default]
     Stateless,
     /// Always.
     Always,
 }
 
-/// When a server is started.
+/// Start policy of a server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum StartRule {
-    /// When somebody uses it.
+    /// Start on first use.
     #[default]
     Lazy,
-    /// With everything else.
+    /// Start with the gateway.
     Eager,
 }
 
-/// What becomes of answers that are too large.
+/// Handling of outputs beyond the size limit.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct OutputSettings {
-    /// Whether they are stored; otherwise they are cut.
+    /// Stores large outputs; otherwise they are truncated.
     pub enabled: bool,
-    /// How long a stored one is kept.
+    /// Lifetime of a stored output.
     pub expires_after: HumanDuration,
-    /// How many tokens of answers one session may be handed; more are stored.
+    /// Maximum number of output tokens per session; outputs beyond it are stored.
     pub session_token_budget: Option<u64>,
-    /// How many chunks may be given to a model whole.
+    /// Maximum number of chunks passed to a model whole.
     pub max_chunks: usize,
-    /// How much of a chunk the next one repeats, in percent.
+    /// Overlap of consecutive chunks, in percent.
     #[schemars(range(max = 50))]
     pub overlap_percent: u8,
-    /// From which average length of a line on a text is read in chunks rather than searched.
+    /// Average line length above which a text is read in chunks rather than searched.
     pub avg_line_bytes_threshold: usize,
 }
 
@@ -150,25 +150,25 @@ impl Default for OutputSettings {
     }
 }
 
-/// How a queue behaves.
+/// Settings of a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct QueueSettings {
-    /// How many calls run at once; without it, as many as come.
+    /// Number of concurrent calls; unlimited by default.
     #[serde(alias = "concurrent", deserialize_with = "slots")]
     #[schemars(with = "Option<f64>", range(min = 0))]
     pub max_concurrency: Option<usize>,
-    /// How many may wait; more are refused at once.
+    /// Maximum number of waiting calls; further calls are rejected.
     pub max_waiting: usize,
-    /// How long one may wait.
+    /// Maximum waiting time.
     #[serde(alias = "waitTimeout")]
     pub wait_timeout_ms: Option<HumanDuration>,
-    /// How long a call in this queue may run.
+    /// Timeout of calls in this queue.
     #[serde(alias = "defaultTimeout")]
     pub default_timeout_ms: Option<HumanDuration>,
-    /// Whether its slots are shared by all processes that have the same store.
+    /// Shares the slots among all processes with the same store.
     pub shared: bool,
-    /// After how long a call that waits counts as one priority higher; 0 for never.
+    /// Waiting time after which a call gains one level of priority; 0 for never.
     pub ageing: HumanDuration,
 }
 
@@ -185,112 +185,112 @@ impl Default for QueueSettings {
     }
 }
 
-/// A number of slots: whole, and at least one.
+/// Deserializes a number of slots: whole, and at least one.
 fn slots<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<usize>, D::Error> {
     let Some(number) = Option::<f64>::deserialize(deserializer)? else { return Ok(None) };
     if !number.is_finite() || number <= 0.0 {
-        return Err(serde::de::Error::custom("a queue has at least one slot: give a number above 0"));
+        return Err(serde::de::Error::custom("a queue needs at least one slot: use a number above 0"));
     }
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
-        reason = "it is positive; huge is huge"
+        reason = "positive, and the cast saturates"
     )]
     Ok(Some((number as usize).max(1)))
 }
 
-/// What holds for the tools of one server.
+/// Settings of a server's tools.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct ServerSettings {
-    /// Which tools there are: names and globs. Without it, or empty, all.
+    /// Allowed tools: names and globs. All if absent or empty.
     pub tools_allowed: Option<Vec<String>>,
-    /// The same, but none if it is empty.
+    /// Allowed tools: names and globs. All if absent, none if empty.
     pub tool_filters: Option<Vec<String>>,
-    /// Which tools there are not, whatever else says otherwise.
+    /// Denied tools; takes precedence over all other filters.
     pub tools_denied: Vec<String>,
-    /// The queue their calls go through.
+    /// Queue for calls.
     pub queue: Option<String>,
-    /// How urgent their calls are, from −10 to 10.
+    /// Priority of calls, from −10 to 10.
     #[schemars(range(min = -10, max = 10))]
     pub priority: i8,
-    /// How long their answers may be given again.
+    /// Cache lifetime of results.
     pub cache: Option<Ttl>,
-    /// The same, by tool.
+    /// Cache lifetime of results by tool.
     pub tools_cache: IndexMap<String, Ttl>,
-    /// Who may be given an answer again.
+    /// Scope of cached results.
     pub cache_scope: CacheScope,
-    /// How long a tool may run; 0 for as long as it wants.
+    /// Timeout of a call; 0 for none.
     pub request_timeout_ms: Option<HumanDuration>,
-    /// How many bytes of an answer a caller is handed.
+    /// Maximum size of an output in bytes.
     pub tool_response_max_bytes: Option<usize>,
-    /// Who judges arguments.
-    pub validate_arguments: Option<Judge>,
-    /// What an answer that breaks the output schema is.
+    /// Argument validation.
+    pub validate_arguments: Option<ValidatedBy>,
+    /// Treatment of an output that violates the output schema.
     pub output: OutputRule,
-    /// When it is started, if not like the others.
+    /// Start policy, if different from the default.
     pub start: Option<StartRule>,
-    /// Schemas that stand in for the tools' own.
+    /// Schemas that replace the tools' own.
     pub tool_schemas: IndexMap<String, Value>,
-    /// What holds for single tools.
+    /// Settings of single tools.
     pub tools: IndexMap<String, ToolSettings>,
 }
 
-/// What holds for one tool.
+/// Settings of one tool.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct ToolSettings {
-    /// Other names it can be called by.
+    /// Alternative names.
     pub aliases: Vec<String>,
-    /// The queue its calls go through.
+    /// Queue for calls.
     pub queue: Option<String>,
-    /// How urgent its calls are, from −10 to 10.
+    /// Priority of calls, from −10 to 10.
     #[schemars(range(min = -10, max = 10))]
     pub priority: Option<i8>,
-    /// How long its answers may be given again.
+    /// Cache lifetime of results.
     pub cache: Option<Ttl>,
-    /// How long it may run; 0 for as long as it wants.
+    /// Timeout of a call; 0 for none.
     pub timeout: Option<HumanDuration>,
-    /// How many bytes of an answer a caller is handed.
+    /// Maximum size of an output in bytes.
     pub tool_response_max_bytes: Option<usize>,
-    /// Who judges arguments.
-    pub validate_arguments: Option<Judge>,
-    /// What a model should know about using it.
+    /// Argument validation.
+    pub validate_arguments: Option<ValidatedBy>,
+    /// Usage instructions for models.
     pub instructions: Option<String>,
-    /// Words to find it by, beside its own.
+    /// Additional search tags.
     pub tags: Vec<String>,
 }
 
-/// Who may be given an answer again.
+/// Scope of cached results.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum CacheScope {
-    /// Everybody.
+    /// Shared by all callers.
     #[default]
     Global,
-    /// Whoever it was given to, and others of the same tenant.
+    /// Shared within a tenant.
     Tenant,
-    /// The session it was given to.
+    /// Private to a session.
     Session,
 }
 
-/// Who judges arguments.
+/// Party that validates arguments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
-pub enum Judge {
-    /// The server: what is no object is refused, everything else is passed on.
+pub enum ValidatedBy {
+    /// The server: anything but an object is rejected, everything else is passed on.
     Server,
-    /// Pegboard: what breaks the schema is refused before anything runs.
+    /// Pegboard: arguments that violate the schema are rejected before the tool runs.
     Pegboard,
 }
 
-/// What an answer that breaks its tool's output schema is.
+/// Treatment of an output that violates the tool's output schema.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum OutputRule {
-    /// An answer with a warning.
+    /// Returned with a warning.
     #[default]
     Warn,
-    /// No answer.
+    /// Rejected.
     Strict,
 }

@@ -1,8 +1,7 @@
-//! Where state lives that outlasts a request.
+//! Persistent state.
 //!
-//! Seven small traits. Keys are opaque, values are owned, expiry is explicit and the caller says what time it is, so
-//! that memory, a local database and a remote engine can all keep them. Whatever a store is given is there whole or
-//! not at all.
+//! Seven small traits. Keys are opaque, values are owned, expiry is explicit and the caller provides the
+//! time, so that memory, a local database and a remote engine can all implement them. Every write is atomic.
 
 use std::fmt;
 use std::time::{Duration, SystemTime};
@@ -12,45 +11,45 @@ use futures_util::future::BoxFuture;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// What a store has to say, later.
-pub type Stored<'a, T> = BoxFuture<'a, Result<T, StoreError>>;
+/// Future returned by store operations.
+pub type StoreFuture<'a, T> = BoxFuture<'a, Result<T, StoreError>>;
 
-/// Why a store could not do what it was asked.
+/// Reason why a store operation failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum StoreError {
-    /// It cannot be opened or created.
+    /// The store cannot be opened or created.
     #[error("the store at {place} cannot be opened: {reason}")]
     Unusable {
-        /// Where it should be.
+        /// Location of the store.
         place: String,
-        /// Why it is not.
+        /// Cause.
         reason: String,
     },
-    /// There is no room left: a quota or a disk is full.
+    /// A quota or the disk is full.
     #[error("the store is full: {reason}")]
     Full {
-        /// What is full.
+        /// The limit that was reached.
         reason: String,
     },
-    /// Anything else that went wrong in the engine.
-    #[error("the store did not answer: {reason}")]
+    /// Any other failure of the storage engine.
+    #[error("the store failed: {reason}")]
     Failed {
-        /// What the engine said.
+        /// Message of the engine.
         reason: String,
     },
 }
 
-/// Answers that may be given again.
+/// Cache of tool results.
 pub trait CacheStore: Send + Sync + 'static {
-    /// The answer under a key, unless it has expired.
-    fn get(&self, key: CacheKey, now: SystemTime) -> Stored<'_, Option<CachedAnswer>>;
-    /// Keeps an answer, in place of one under the same key. What has expired goes first, then the oldest.
-    fn put(&self, key: CacheKey, answer: CachedAnswer, now: SystemTime) -> Stored<'_, ()>;
-    /// Forgets every answer.
-    fn clear(&self) -> Stored<'_, ()>;
+    /// Returns the result under a key, unless it has expired.
+    fn get(&self, key: CacheKey, now: SystemTime) -> StoreFuture<'_, Option<CachedResult>>;
+    /// Stores a result, replacing one under the same key. Evicts expired results first, then the oldest.
+    fn put(&self, key: CacheKey, answer: CachedResult, now: SystemTime) -> StoreFuture<'_, ()>;
+    /// Removes all results.
+    fn clear(&self) -> StoreFuture<'_, ()>;
 }
 
-/// What an answer is kept under: a digest of the tool, its arguments and whoever may see the answer.
+/// Cache key: a digest of the tool, its arguments and the scope of the result.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CacheKey(pub [u8; 32]);
 
@@ -66,36 +65,36 @@ impl fmt::Debug for CacheKey {
     }
 }
 
-/// An answer that is kept.
+/// A cached result.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct CachedAnswer {
-    /// The answer as it is kept; only who put it there reads it.
+pub struct CachedResult {
+    /// Serialized result, opaque to the store.
     pub body: Bytes,
-    /// Whose answer it is, for people who look into the store.
+    /// Tool name, for inspection of the store.
     pub tool: String,
-    /// When it was given.
-    pub made: SystemTime,
-    /// Until when it may be given again.
+    /// Time of creation.
+    pub created: SystemTime,
+    /// Time of expiry.
     pub expires: SystemTime,
 }
 
-/// Outputs that were too large to hand over.
+/// Outputs that were too large to return.
 pub trait OutputStore: Send + Sync + 'static {
-    /// Keeps an output. A store that has no room says so and keeps nothing of it.
-    fn put(&self, handle: OutputHandle, output: StoredOutput, now: SystemTime) -> Stored<'_, ()>;
-    /// The output under a handle, unless it has expired.
-    fn get(&self, handle: OutputHandle, now: SystemTime) -> Stored<'_, Option<StoredOutput>>;
-    /// Which outputs there are and have not expired, the newest first. Their bodies stay where they are.
-    fn list(&self, query: OutputQuery, now: SystemTime) -> Stored<'_, Vec<OutputSummary>>;
-    /// Forgets an output; `false` if there was none.
-    fn remove(&self, handle: OutputHandle) -> Stored<'_, bool>;
-    /// Forgets all outputs of a session.
-    fn remove_session(&self, session: String) -> Stored<'_, ()>;
-    /// How much is kept.
-    fn usage(&self) -> Stored<'_, Usage>;
+    /// Stores an output. A store without room fails and stores nothing.
+    fn put(&self, handle: OutputHandle, output: StoredOutput, now: SystemTime) -> StoreFuture<'_, ()>;
+    /// Returns the output under a handle, unless it has expired.
+    fn get(&self, handle: OutputHandle, now: SystemTime) -> StoreFuture<'_, Option<StoredOutput>>;
+    /// Returns the outputs that have not expired, newest first, without bodies.
+    fn list(&self, query: OutputQuery, now: SystemTime) -> StoreFuture<'_, Vec<OutputSummary>>;
+    /// Removes an output; returns `false` if there was none.
+    fn remove(&self, handle: OutputHandle) -> StoreFuture<'_, bool>;
+    /// Removes all outputs of a session.
+    fn remove_session(&self, session: String) -> StoreFuture<'_, ()>;
+    /// Returns the size of the stored outputs.
+    fn usage(&self) -> StoreFuture<'_, StoreUsage>;
 }
 
-/// The name of a stored output: `session-<uuid>/<file-uuid>`. It is a key of a table and never a path.
+/// Handle of a stored output: `session-<uuid>/<file-uuid>`. A table key, never a file path.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct OutputHandle(pub String);
@@ -106,247 +105,251 @@ impl fmt::Display for OutputHandle {
     }
 }
 
-/// An output that is kept.
+/// A stored output.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoredOutput {
-    /// The output as the tool gave it.
+    /// Output as the tool returned it.
     pub body: Bytes,
-    /// What kind of text or data it is.
+    /// Content type of the body.
     pub content_type: String,
-    /// Which tool gave it.
+    /// Tool that produced it.
     pub tool: String,
-    /// The session that may read it.
+    /// Session that may read it.
     pub session: String,
-    /// Who may read it; empty if nobody in particular.
+    /// Principal that may read it; empty if anonymous.
     pub principal: String,
-    /// When it was given.
-    pub made: SystemTime,
-    /// Until when it is kept.
+    /// Time of creation.
+    pub created: SystemTime,
+    /// Time of expiry.
     pub expires: SystemTime,
 }
 
-/// Which outputs are wanted. What is not asked for does not count.
+/// Query for outputs; unset criteria match everything.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct OutputQuery {
-    /// Only those that this one may read.
+    /// Principal that may read them.
     pub principal: Option<String>,
-    /// At most so many.
-    pub n_most: usize,
+    /// Maximum number of results.
+    pub limit: usize,
 }
 
-/// An output without its body.
+/// A stored output without its body.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OutputSummary {
-    /// Its name.
+    /// Handle of the output.
     pub handle: OutputHandle,
-    /// How large its body is.
+    /// Size of the body.
     pub n_bytes: u64,
-    /// What kind of text or data it is.
+    /// Content type of the body.
     pub content_type: String,
-    /// Which tool gave it.
+    /// Tool that produced it.
     pub tool: String,
-    /// The session that may read it.
+    /// Session that may read it.
     pub session: String,
-    /// Who may read it; empty if nobody in particular.
+    /// Principal that may read it; empty if anonymous.
     pub principal: String,
-    /// When it was given.
-    pub made: SystemTime,
-    /// Until when it is kept.
+    /// Time of creation.
+    pub created: SystemTime,
+    /// Time of expiry.
     pub expires: SystemTime,
 }
 
-/// How much a store keeps.
+/// Size of a store.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Usage {
-    /// How many things.
-    pub n_kept: u64,
-    /// How many bytes they are.
+pub struct StoreUsage {
+    /// Number of entries.
+    pub n_entries: u64,
+    /// Total size in bytes.
     pub n_bytes: u64,
 }
 
-/// Sessions that somebody may come back to.
+/// Resumable sessions.
 pub trait SessionStore: Send + Sync + 'static {
-    /// The session of this id, unless it has expired.
-    fn get(&self, id: String, now: SystemTime) -> Stored<'_, Option<SessionRecord>>;
-    /// Keeps a session, in place of the one of the same id.
-    fn put(&self, session: SessionRecord, now: SystemTime) -> Stored<'_, ()>;
-    /// Keeps a session unless one has its id already; `false` if so.
-    fn create(&self, session: SessionRecord, now: SystemTime) -> Stored<'_, bool>;
-    /// The session that a handle stands for, unless it has expired.
-    fn find(&self, handle: SessionHandle, now: SystemTime) -> Stored<'_, Option<SessionRecord>>;
-    /// Lets a handle stand for a session, unless it stands for one already; answers the id that it stands for.
-    fn bind(&self, handle: SessionHandle, id: String, now: SystemTime) -> Stored<'_, String>;
-    /// Forgets a session and its handles; `false` if there was none.
-    fn remove(&self, id: String) -> Stored<'_, bool>;
-    /// The sessions there are, the one used last first.
-    fn list(&self, n_most: usize, now: SystemTime) -> Stored<'_, Vec<SessionRecord>>;
+    /// Returns the session with this id, unless it has expired.
+    fn get(&self, id: String, now: SystemTime) -> StoreFuture<'_, Option<SessionRecord>>;
+    /// Stores a session, replacing the one with the same id.
+    fn put(&self, session: SessionRecord, now: SystemTime) -> StoreFuture<'_, ()>;
+    /// Creates a session; returns `false` if its id is taken.
+    fn create(&self, session: SessionRecord, now: SystemTime) -> StoreFuture<'_, bool>;
+    /// Returns the session bound to a handle, unless it has expired.
+    fn find(&self, handle: SessionHandle, now: SystemTime) -> StoreFuture<'_, Option<SessionRecord>>;
+    /// Binds a handle to a session unless it is bound already; returns the bound session id.
+    fn bind(&self, handle: SessionHandle, id: String, now: SystemTime) -> StoreFuture<'_, String>;
+    /// Removes a session and its handles; returns `false` if there was none.
+    fn remove(&self, id: String) -> StoreFuture<'_, bool>;
+    /// Returns the sessions, most recently used first.
+    fn list(&self, limit: usize, now: SystemTime) -> StoreFuture<'_, Vec<SessionRecord>>;
 }
 
-/// A name that a person or a model gave a session, within a workspace of a principal.
+/// Name that a person or model gave a session, within a workspace of a principal.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct SessionHandle {
-    /// Whose it is; empty if nobody's in particular.
+    /// Owner; empty if anonymous.
     pub principal: String,
-    /// The workspace in which it was said.
+    /// Workspace of the name.
     pub workspace: String,
-    /// What was said.
+    /// The name.
     pub name: String,
 }
 
-/// A session as it is kept.
+/// A stored session.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SessionRecord {
-    /// Its id.
+    /// Session id.
     pub id: String,
-    /// What people call it.
+    /// Display name.
     pub name: String,
-    /// Whose it is; empty if nobody's in particular.
+    /// Owner; empty if anonymous.
     pub principal: String,
-    /// The workspace it is bound to, if it is.
+    /// Bound workspace, if any.
     pub workspace: Option<String>,
-    /// When it began.
+    /// Time of creation.
     pub created: SystemTime,
-    /// When it was last used.
+    /// Time of last use.
     pub used: SystemTime,
-    /// Until when it is kept.
+    /// Time of expiry.
     pub expires: SystemTime,
 }
 
-/// What was done, for people and models that look back.
+/// Activity records, for people and models.
 pub trait TraceStore: Send + Sync + 'static {
-    /// Adds a record. A store that is full forgets the oldest.
-    fn append(&self, record: TraceRecord) -> Stored<'_, ()>;
-    /// The records that a question asks for, newest first.
-    fn find(&self, query: TraceQuery) -> Stored<'_, Vec<TraceRecord>>;
+    /// Appends a record. A full store drops the oldest.
+    fn append(&self, record: TraceRecord) -> StoreFuture<'_, ()>;
+    /// Returns the matching records, newest first.
+    fn find(&self, query: TraceQuery) -> StoreFuture<'_, Vec<TraceRecord>>;
 }
 
-/// One thing that was done.
+/// An activity record.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct TraceRecord {
-    /// The workspace it was done in.
+    /// Workspace id.
     pub workspace_id: String,
-    /// The session it was done in.
+    /// Session id.
     pub session_id: String,
-    /// What sort of thing it was.
+    /// Type of activity.
     #[serde(rename = "type")]
     pub kind: String,
-    /// One sentence about it.
+    /// One-sentence summary.
     pub content: String,
-    /// When it was done, in milliseconds since 1970.
+    /// Time in milliseconds since 1970.
     pub timestamp: u64,
-    /// Everything else.
+    /// Additional data.
     pub metadata: Value,
 }
 
-/// Which records are wanted. What is not asked for does not count.
+/// Query for records; unset criteria match everything.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TraceQuery {
-    /// Only those of this workspace.
+    /// Workspace id.
     pub workspace: Option<String>,
-    /// Only those of this session.
+    /// Session id.
     pub session: Option<String>,
-    /// At most so many.
-    pub n_most: usize,
+    /// Maximum number of results.
+    pub limit: usize,
 }
 
-/// Slots that several processes share.
+/// Queue slots shared by several processes.
 pub trait SlotStore: Send + Sync + 'static {
-    /// A slot of a queue, if fewer than `capacity` are leased. A lease that nobody renews ends by itself.
+    /// Leases a slot of a queue if fewer than `capacity` are leased. A lease expires unless it is renewed.
     fn lease(
         &self,
         queue: String,
         capacity: usize,
         now: SystemTime,
         expires: SystemTime,
-    ) -> Stored<'_, Option<LeaseId>>;
-    /// Keeps a slot for longer; `false` if the lease has ended already.
-    fn renew(&self, lease: LeaseId, now: SystemTime, expires: SystemTime) -> Stored<'_, bool>;
-    /// Gives a slot back.
-    fn release(&self, lease: LeaseId) -> Stored<'_, ()>;
+    ) -> StoreFuture<'_, Option<LeaseId>>;
+    /// Extends a lease; returns `false` if it has expired already.
+    fn renew(&self, lease: LeaseId, now: SystemTime, expires: SystemTime) -> StoreFuture<'_, bool>;
+    /// Releases a slot.
+    fn release(&self, lease: LeaseId) -> StoreFuture<'_, ()>;
 }
 
-/// The name of a lease.
+/// Id of a lease.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct LeaseId(pub String);
 
-/// What servers offered when they were last there.
+/// Snapshots of server offerings.
 pub trait CatalogueStore: Send + Sync + 'static {
-    /// What the server of this fingerprint offered; only who saved it reads it.
-    fn load(&self, fingerprint: String) -> Stored<'_, Option<Bytes>>;
-    /// Keeps what a server offers, in place of what it offered before. A store that is full forgets the oldest.
-    fn save(&self, fingerprint: String, offer: Bytes, now: SystemTime) -> Stored<'_, ()>;
+    /// Returns the offering of the server with this fingerprint, opaque to the store.
+    fn load(&self, fingerprint: String) -> StoreFuture<'_, Option<Bytes>>;
+    /// Stores the offering of a server, replacing the previous one. A full store drops the oldest.
+    fn save(&self, fingerprint: String, offer: Bytes, now: SystemTime) -> StoreFuture<'_, ()>;
 }
 
-/// Calls that have ended, for people who look back when whoever made them is gone.
+/// History of finished calls.
 pub trait HistoryStore: Send + Sync + 'static {
-    /// Keeps calls, each in place of the one of the same id. What has expired goes first, then the oldest.
-    fn add(&self, calls: Vec<PastCall>, now: SystemTime) -> Stored<'_, ()>;
-    /// The call of this id, unless it has expired.
-    fn get(&self, id: String, now: SystemTime) -> Stored<'_, Option<PastCall>>;
-    /// The calls that a question asks for, the one that began last first. Their bodies stay where they are.
-    fn calls(&self, query: HistoryQuery, now: SystemTime) -> Stored<'_, Vec<CallSummary>>;
-    /// The sessions that calls were made in, the one used last first: those of one owner, or of all.
-    fn sessions(&self, owner: Option<String>, n_most: usize, now: SystemTime)
-    -> Stored<'_, Vec<PastSession>>;
+    /// Stores calls, replacing those with the same id. Evicts expired calls first, then the oldest.
+    fn add(&self, calls: Vec<FinishedCall>, now: SystemTime) -> StoreFuture<'_, ()>;
+    /// Returns the call with this id, unless it has expired.
+    fn get(&self, id: String, now: SystemTime) -> StoreFuture<'_, Option<FinishedCall>>;
+    /// Returns the matching calls, most recently started first, without bodies.
+    fn calls(&self, query: HistoryQuery, now: SystemTime) -> StoreFuture<'_, Vec<CallSummary>>;
+    /// Returns the sessions with calls, most recently used first: those of one owner, or all.
+    fn sessions(
+        &self,
+        owner: Option<String>,
+        limit: usize,
+        now: SystemTime,
+    ) -> StoreFuture<'_, Vec<SessionSummary>>;
 }
 
-/// A call that has ended.
+/// A finished call.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PastCall {
-    /// What there is to say of it in few words.
+pub struct FinishedCall {
+    /// Summary of the call.
     pub summary: CallSummary,
-    /// Until when it is kept.
+    /// Time of expiry.
     pub expires: SystemTime,
-    /// All that is known of it; only who put it there reads it.
+    /// Serialized details, opaque to the store.
     pub body: Bytes,
 }
 
-/// What there is to say of a call in few words.
+/// Summary of a finished call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CallSummary {
-    /// What it is found by.
+    /// Id of the call.
     pub id: String,
-    /// The session it was made in.
+    /// Session of the call.
     pub session: String,
-    /// Whose call it was; empty if nobody's in particular.
+    /// Owner; empty if anonymous.
     pub owner: String,
-    /// The tool.
+    /// Name of the tool.
     pub tool: String,
-    /// The word for why it has no answer, or that the tool failed; `None` if all was well.
+    /// Error kind, also if the tool itself failed; `None` on success.
     pub error: Option<String>,
-    /// When it began.
+    /// Start time.
     pub started: SystemTime,
-    /// How long it took.
+    /// Duration of the call.
     pub duration: Duration,
 }
 
-/// Which calls are wanted. What is not asked for does not count.
+/// Query for calls; unset criteria match everything.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HistoryQuery {
-    /// Only those whose id begins like this.
+    /// Prefix of the call id.
     pub id_prefix: Option<String>,
-    /// Only those of this session.
+    /// Session id.
     pub session: Option<String>,
-    /// Only those of this owner.
+    /// Owner of the calls.
     pub owner: Option<String>,
-    /// At most so many.
-    pub n_most: usize,
+    /// Maximum number of results.
+    pub limit: usize,
 }
 
-/// A session as far as its calls are kept.
+/// A session in the call history.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PastSession {
-    /// Its id.
+pub struct SessionSummary {
+    /// Session id.
     pub id: String,
-    /// Whose it was; empty if nobody's in particular.
+    /// Owner; empty if anonymous.
     pub owner: String,
-    /// When the first call of it began.
+    /// Start of the first call.
     pub started: SystemTime,
-    /// When the last call of it began.
+    /// Start of the last call.
     pub used: SystemTime,
-    /// How many calls there are.
+    /// Number of calls.
     pub n_calls: u64,
-    /// How many of them did not go well.
+    /// Number of failed calls.
     pub n_failed: u64,
 }

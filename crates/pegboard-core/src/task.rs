@@ -1,59 +1,59 @@
-//! Calls that go on as tasks, after which their caller asks later.
+//! Calls that continue as tasks, which the caller polls.
 
 use std::time::Duration;
 
-/// How long a task is kept if nobody says otherwise.
+/// Default lifetime of a task.
 pub const DEFAULT_LIFETIME: Duration = Duration::from_hours(1);
-/// How long a task is kept at most.
+/// Maximum lifetime of a task.
 pub const MAX_LIFETIME: Duration = Duration::from_hours(24);
-/// How long a task is kept at least, so that there is time to ask for its end.
+/// Minimum lifetime of a task, so that its result can be fetched.
 pub const MIN_LIFETIME: Duration = Duration::from_secs(1);
 
-/// What a caller has to do with the tasks that servers make of its calls.
+/// Client's handling of tasks that servers create for its calls.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum TaskUse {
-    /// Nothing. A server may make one, and its end is the end of the call.
+pub enum TaskMode {
+    /// Transparent: a server may create a task, and its result is the result of the call.
     #[default]
     Hidden,
-    /// It says that it takes none, and wants to hear it if a server insists.
+    /// Declined: a server that insists on a task causes an error.
     Declined,
-    /// It takes one where a server makes one.
-    Taken,
-    /// It wants one, for so long.
-    Wanted(Duration),
+    /// Accepted where a server creates one.
+    Accepted,
+    /// Requested, with this lifetime.
+    Requested(Duration),
 }
 
-impl TaskUse {
-    /// Whether the caller may be given a task.
-    pub fn may_be_task(self) -> bool {
+impl TaskMode {
+    /// Returns `true` if the client accepts a task.
+    pub fn accepts_task(self) -> bool {
         match self {
             Self::Hidden | Self::Declined => false,
-            Self::Taken | Self::Wanted(_) => true,
+            Self::Accepted | Self::Requested(_) => true,
         }
     }
 }
 
-/// A task that a server has made of a call.
+/// A task that a server created for a call.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ServerTask {
-    /// How long the server keeps it, if it says so.
+    /// Lifetime, if the server gave one.
     pub time_to_live: Option<Duration>,
-    /// How often one may ask how it is, if the server says so.
+    /// Poll interval, if the server gave one.
     pub poll_interval: Option<Duration>,
-    /// What it does now, for a person.
+    /// Current activity, for display.
     pub message: Option<String>,
 }
 
-/// How long a task is kept that somebody wants kept for so long.
+/// Clamps a requested lifetime to the allowed range.
 ///
 /// ```
 /// use std::time::Duration;
-/// use pegboard_core::task::{DEFAULT_LIFETIME, MAX_LIFETIME, lifetime};
+/// use pegboard_core::task::{DEFAULT_LIFETIME, MAX_LIFETIME, clamp_lifetime};
 ///
-/// assert_eq!(lifetime(None), DEFAULT_LIFETIME);
-/// assert_eq!(lifetime(Some(Duration::MAX)), MAX_LIFETIME);
-/// assert_eq!(lifetime(Some(Duration::from_secs(90))), Duration::from_secs(90));
+/// assert_eq!(clamp_lifetime(None), DEFAULT_LIFETIME);
+/// assert_eq!(clamp_lifetime(Some(Duration::MAX)), MAX_LIFETIME);
+/// assert_eq!(clamp_lifetime(Some(Duration::from_secs(90))), Duration::from_secs(90));
 /// ```
-pub fn lifetime(wanted: Option<Duration>) -> Duration {
+pub fn clamp_lifetime(wanted: Option<Duration>) -> Duration {
     wanted.unwrap_or(DEFAULT_LIFETIME).clamp(MIN_LIFETIME, MAX_LIFETIME)
 }

@@ -1,8 +1,8 @@
-//! Texts of others, cut to a length or held against a pattern.
+//! Truncation and glob matching of text.
 
 use std::borrow::Cow;
 
-/// The beginning of a text, so many bytes at most.
+/// Truncates a text to `max_bytes` at a character boundary.
 ///
 /// ```
 /// assert_eq!(pegboard_core::text::clip("né", 2), "n");
@@ -11,7 +11,7 @@ pub fn clip(text: &str, max_bytes: usize) -> &str {
     &text[..text.floor_char_boundary(max_bytes)]
 }
 
-/// The text, or its beginning with a mark that there was more.
+/// Truncates a text at its end, with an ellipsis.
 ///
 /// ```
 /// assert_eq!(pegboard_core::text::clipped("a long text", 6), "a long…");
@@ -20,12 +20,12 @@ pub fn clipped(text: &str, max_bytes: usize) -> Cow<'_, str> {
     if text.len() <= max_bytes { text.into() } else { format!("{}…", clip(text, max_bytes)).into() }
 }
 
-/// The text, or its end with a mark that there was more.
+/// Truncates a text at its start, with an ellipsis.
 ///
 /// ```
-/// assert_eq!(pegboard_core::text::ending("a long text", 4), "…text");
+/// assert_eq!(pegboard_core::text::clipped_start("a long text", 4), "…text");
 /// ```
-pub fn ending(text: &str, max_bytes: usize) -> Cow<'_, str> {
+pub fn clipped_start(text: &str, max_bytes: usize) -> Cow<'_, str> {
     if text.len() <= max_bytes {
         return text.into();
     }
@@ -33,19 +33,19 @@ pub fn ending(text: &str, max_bytes: usize) -> Cow<'_, str> {
     format!("…{}", &text[start..]).into()
 }
 
-/// Whether a text is like a pattern, in which `*` stands for any characters and `?` for one.
+/// Returns `true` if a text matches a glob pattern, in which `*` matches any characters and `?` one.
 ///
-/// It takes no longer than the product of both lengths, whatever is in the pattern.
+/// Takes at most time proportional to the product of both lengths.
 ///
 /// ```
-/// use pegboard_core::text::is_like;
+/// use pegboard_core::text::matches_glob;
 ///
-/// assert!(is_like("get_*", "get_issue") && is_like("*é??", "née!") && is_like("**", ""));
-/// assert!(!is_like("get_*", "forget_it") && !is_like("?", "") && !is_like("a*b", "abc"));
+/// assert!(matches_glob("get_*", "get_issue") && matches_glob("*é??", "née!") && matches_glob("**", ""));
+/// assert!(!matches_glob("get_*", "forget_it") && !matches_glob("?", "") && !matches_glob("a*b", "abc"));
 /// ```
-pub fn is_like(pattern: &str, text: &str) -> bool {
+pub fn matches_glob(pattern: &str, text: &str) -> bool {
     let (mut pattern, mut text) = (pattern, text);
-    // What follows the last `*`, and where that was last looked for: no earlier one need ever be tried again.
+    // Pattern behind the last `*`, and where it was last tried: no earlier `*` need be retried.
     let mut last_star: Option<(&str, &str)> = None;
     loop {
         if let Some(behind) = pattern.strip_prefix('*') {

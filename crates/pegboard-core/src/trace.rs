@@ -1,9 +1,9 @@
-//! The place of a call in a trace that began elsewhere, as the W3C writes it.
+//! W3C trace context.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// A `traceparent`: which trace, and which of its spans made the call.
+/// A `traceparent`: the trace and the parent span of a call.
 ///
 /// ```
 /// use pegboard_core::trace::TraceParent;
@@ -15,18 +15,18 @@ use std::str::FromStr;
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct TraceParent {
-    /// The trace.
+    /// Trace id.
     pub trace_id: u128,
-    /// The span that made the call.
+    /// Parent span id.
     pub span_id: u64,
-    /// Whether it is recorded, and other flags.
+    /// Flags, such as `sampled`.
     pub flags: u8,
 }
 
-/// A text that is no `traceparent`.
+/// A text that is not a valid `traceparent`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "a traceparent reads 00-<32 hex digits>-<16 hex digits>-<2 hex digits>, in lower case, none of the ids zero"
+    "expected a traceparent such as 00-<32 hex digits>-<16 hex digits>-<2 hex digits>, in lower case, with non-zero ids"
 )]
 pub struct InvalidTraceParent;
 
@@ -40,7 +40,7 @@ impl FromStr for TraceParent {
             parts.next().filter(|part| is_written_right && part.len() == n_digits).ok_or(InvalidTraceParent)
         };
         let (version, trace_id, span_id, flags) = (part(2)?, part(32)?, part(16)?, part(2)?);
-        // A later version may say more after the flags.
+        // Later versions may append fields after the flags.
         if version == "ff" || (version == "00" && parts.next().is_some()) {
             return Err(InvalidTraceParent);
         }

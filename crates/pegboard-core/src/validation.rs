@@ -1,13 +1,13 @@
-//! The verdict on one value: is it valid, and if not, everything that is wrong with it.
+//! Validation of values against schemas.
 
 use std::fmt;
 
 use serde::{Serialize, Serializer};
 use serde_json::Value;
 
-use crate::schema::{self, Rules};
+use crate::schema::{self, SchemaRules};
 
-/// The result of checking one value against one schema.
+/// Result of validating a value against a schema.
 ///
 /// ```
 /// use pegboard_core::validation::validate_input;
@@ -21,27 +21,27 @@ use crate::schema::{self, Rules};
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ValidationResult {
-    /// Whether the value passed every check.
+    /// `true` if the value passed every check.
     pub valid: bool,
-    /// Everything that is wrong, in the order of the schema.
+    /// All violations, in the order of the schema.
     pub errors: Vec<Violation>,
-    /// What could not be checked and why, for example a schema that does not compile.
+    /// Warnings about parts that could not be validated, for example a schema that does not compile.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<String>,
 }
 
 impl ValidationResult {
-    /// A verdict without complaints.
+    /// Returns a result without violations.
     pub fn ok() -> Self {
         Self { valid: true, errors: Vec::new(), warnings: Vec::new() }
     }
 
-    /// A verdict that lists what is wrong; an empty list is a good verdict.
+    /// Creates a result from violations; valid if there are none.
     pub fn of(errors: Vec<Violation>) -> Self {
         Self { valid: errors.is_empty(), errors, warnings: Vec::new() }
     }
 
-    /// Both verdicts as one: valid if both are, with the complaints of `self` first.
+    /// Combines two results: valid if both are, with the violations of `self` first.
     #[must_use]
     pub fn merge(&self, other: &Self) -> Self {
         Self {
@@ -58,10 +58,10 @@ impl Default for ValidationResult {
     }
 }
 
-/// One way in which a value breaks its schema.
+/// A violation of a schema.
 ///
-/// The text is for whoever sent the value and may quote it. What goes to a log is [`masked`](Self::masked):
-/// `Debug` prints nothing else, and there is no `Display`, so a value cannot slip into a log by accident.
+/// The text is for the sender of the value and may quote it. Logs get [`masked`](Self::masked): `Debug`
+/// prints only that, and there is no `Display`, so a value cannot leak into a log by accident.
 ///
 /// ```
 /// use pegboard_core::validation::validate_input;
@@ -78,23 +78,23 @@ pub struct Violation {
 }
 
 impl Violation {
-    /// A violation whose `text` may quote the value and whose `masked` form does not.
+    /// Creates a violation with a `text` that may quote the value and a `masked` form that does not.
     pub fn new(text: impl Into<String>, masked: impl Into<String>) -> Self {
         Self { text: text.into(), masked: masked.into() }
     }
 
-    /// A violation whose text quotes nothing of the value.
+    /// Creates a violation with a text that does not quote the value.
     pub fn plain(text: impl Into<String>) -> Self {
         let text = text.into();
         Self { masked: text.clone(), text }
     }
 
-    /// The whole message, for whoever sent the value.
+    /// Returns the full message, for the sender of the value.
     pub fn text(&self) -> &str {
         &self.text
     }
 
-    /// The message without the value, fit for logs.
+    /// Returns the message without the value, for logs.
     pub fn masked(&self) -> &str {
         &self.masked
     }
@@ -118,10 +118,10 @@ impl Serialize for Violation {
     }
 }
 
-/// Checks what a tool is given.
+/// Validates the input of a tool.
 ///
-/// The schema is full JSON Schema (draft-07 to 2020-12); it is compiled once and remembered. An empty or
-/// `null` schema accepts everything, and one that does not compile gives a warning instead of a verdict.
+/// The schema is full JSON Schema (draft-07 to 2020-12); it is compiled once and cached. An empty or `null`
+/// schema accepts everything, and one that does not compile produces a warning.
 ///
 /// ```
 /// use pegboard_core::validation::validate_input;
@@ -132,10 +132,10 @@ impl Serialize for Violation {
 /// assert_eq!(verdict.errors, ["$.user.id: required field missing", "$.user.name: expected type string, got integer"]);
 /// ```
 pub fn validate_input(data: &Value, schema: &Value) -> ValidationResult {
-    schema::remembered(schema, Rules::default()).check(data)
+    schema::cached(schema, SchemaRules::default()).check(data)
 }
 
-/// Checks what a tool gave back, by the same rules as [`validate_input`].
+/// Validates the output of a tool, by the same rules as [`validate_input`].
 ///
 /// ```
 /// use pegboard_core::validation::validate_output;
@@ -144,5 +144,5 @@ pub fn validate_input(data: &Value, schema: &Value) -> ValidationResult {
 /// assert!(validate_output(&json!([1, 2]), &json!({"items": {"type": "integer"}})).valid);
 /// ```
 pub fn validate_output(data: &Value, schema: &Value) -> ValidationResult {
-    schema::remembered(schema, Rules::default()).check(data)
+    schema::cached(schema, SchemaRules::default()).check(data)
 }

@@ -1,10 +1,10 @@
-//! A gateway for people and programs beside its clients: plain JSON over HTTP, under `/api/`.
+//! The HTTP API under `/api/`: plain JSON for people and programs that are not MCP clients.
 //!
 //! From the outside in:
 //!
-//! - [`Api`]: what there is to tell of; [`router`]: the routes, for everybody or for one principal alone;
-//! - `window`: what one principal sees of it; `problem`: why something is not answered, in one shape for all;
-//! - `question` and `stream`: how requests are read, and how answers are sent that take a while;
+//! - [`Api`]: the data sources; [`router`]: the routes, for all principals or for a single one;
+//! - `state`: state shared by the handlers; `problem`: the error response of every route;
+//! - `extract` and `stream`: request extractors, and JSON and streaming responses;
 //! - a file for each subject: `overview`, `servers`, `logs`, `tools`, `calls`, `chains`, `batch`, `traces`,
 //!   `sessions`, `outputs`, `events`.
 
@@ -18,51 +18,51 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{delete, get, post};
 use pegboard_core::store::{HistoryStore, OutputStore, SessionStore, TraceStore};
 use pegboard_runtime::metrics::Metrics;
-use pegboard_runtime::wall::WallClock;
+use pegboard_runtime::wall_clock::WallClock;
 use pegboard_runtime::{CallerOptions, Runtime};
-use pegboard_wire::http::server::{HttpServerOptions, check_sender};
+use pegboard_wire::http::server::{HttpServerOptions, check_host_and_origin};
 
-use calls::Talks;
-pub(crate) use problem::Problem;
-use visitors::Visitors;
-use window::Window;
+use calls::CallSubscribers;
+use named_callers::NamedCallers;
+pub(crate) use problem::ApiProblem;
+use state::ApiState;
 
 mod batch;
 mod calls;
 mod chains;
 mod events;
+mod extract;
+mod history;
 mod logs;
+mod named_callers;
 mod outputs;
 mod overview;
-mod past;
 mod problem;
-mod question;
 mod servers;
 mod sessions;
 mod signature;
+mod state;
 mod stream;
 mod tools;
 mod traces;
-mod visitors;
-mod window;
 
-/// What there is to tell of. Clones are the same.
+/// Data sources of the API. Cloning is cheap; clones share state.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
-/// use pegboard_gateway::api::{About, Api, Principal, router};
+/// use pegboard_gateway::api::{Api, ApiScope, GatewayInfo, router};
 /// use pegboard_runtime::Runtime;
 /// use pegboard_wire::http::server::HttpServerOptions;
 ///
 /// let runtime = Runtime::builder().start().await?;
-/// let api = Api::new(About { version: "1.0.0".to_owned(), ..About::default() }).runtime(&runtime);
-/// let _application = router(&api, Principal::Everybody, &HttpServerOptions::default());
+/// let api = Api::new(GatewayInfo { version: "1.0.0".to_owned(), ..GatewayInfo::default() }).runtime(&runtime);
+/// let _application = router(&api, ApiScope::All, &HttpServerOptions::default());
 /// # Ok::<(), pegboard_runtime::StartError>(())
 /// # }).unwrap();
 /// ```
 #[derive(Clone)]
 pub struct Api {
-    about: Arc<About>,
+    info: Arc<GatewayInfo>,
     clock: WallClock,
     started: std::time::SystemTime,
     runtime: Option<Runtime>,
@@ -71,36 +71,36 @@ pub struct Api {
     sessions: Option<Arc<dyn SessionStore>>,
     traces: Option<Arc<dyn TraceStore>>,
     history: Option<Arc<dyn HistoryStore>>,
-    visitors: Arc<Visitors>,
-    talks: Arc<Talks>,
+    named_callers: Arc<NamedCallers>,
+    subscribers: Arc<CallSubscribers>,
 }
 
-/// What a gateway is, for whoever asks.
+/// Static facts about a gateway process.
 #[derive(Clone, Debug, Default)]
-pub struct About {
-    /// The version of this program.
+pub struct GatewayInfo {
+    /// Program version.
     pub version: String,
-    /// The files that it was configured by.
+    /// Configuration files it was started with.
     pub configuration: Vec<PathBuf>,
-    /// Where its clients find it.
+    /// Addresses that clients connect to.
     pub addresses: Vec<String>,
 }
 
-/// Whose things are shown.
+/// Data that is visible through a router, by principal.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Principal {
-    /// Those of everybody. Calls that are made are nobody's in particular.
-    Everybody,
-    /// Those of one principal alone, who also makes the calls.
-    One(String),
+pub enum ApiScope {
+    /// All data. Calls are made without a principal.
+    All,
+    /// Data of one principal, which also owns the calls.
+    Principal(String),
 }
 
 impl Api {
-    /// Nothing but what a gateway is; everything else is said by what follows.
-    pub fn new(about: About) -> Self {
+    /// Creates an API without data sources; add them with the methods below.
+    pub fn new(info: GatewayInfo) -> Self {
         let clock = WallClock::start();
         Self {
-            about: Arc::new(about),
+            info: Arc::new(info),
             clock,
             started: clock.now(),
             runtime: None,
@@ -109,47 +109,47 @@ impl Api {
             sessions: None,
             traces: None,
             history: None,
-            visitors: Arc::default(),
-            talks: Arc::default(),
+            named_callers: Arc::default(),
+            subscribers: Arc::default(),
         }
     }
 
-    /// With what carries out calls. Without it only what is past is told.
+    /// Sets the runtime. Without one, only stored history is available.
     #[must_use]
     pub fn runtime(mut self, runtime: &Runtime) -> Self {
         self.runtime = Some(runtime.clone());
         self
     }
 
-    /// With what happened, in numbers.
+    /// Sets the metrics.
     #[must_use]
     pub fn metrics(mut self, metrics: Arc<Metrics>) -> Self {
         self.metrics = Some(metrics);
         self
     }
 
-    /// With the answers that were too large to hand over.
+    /// Sets the store of outputs that were too large to return.
     #[must_use]
     pub fn outputs(mut self, store: Arc<dyn OutputStore>) -> Self {
         self.outputs = Some(store);
         self
     }
 
-    /// With the sessions that callers name.
+    /// Sets the store of named sessions.
     #[must_use]
     pub fn sessions(mut self, store: Arc<dyn SessionStore>) -> Self {
         self.sessions = Some(store);
         self
     }
 
-    /// With what was done in such sessions.
+    /// Sets the store of trace records of named sessions.
     #[must_use]
     pub fn traces(mut self, store: Arc<dyn TraceStore>) -> Self {
         self.traces = Some(store);
         self
     }
 
-    /// With the calls that have ended.
+    /// Sets the store of finished calls.
     #[must_use]
     pub fn history(mut self, store: Arc<dyn HistoryStore>) -> Self {
         self.history = Some(store);
@@ -157,37 +157,37 @@ impl Api {
     }
 }
 
-impl Principal {
-    /// Whose calls it makes: empty if nobody's in particular.
-    fn name(&self) -> &str {
+impl ApiScope {
+    /// Returns the principal of its calls; empty for none.
+    fn principal(&self) -> &str {
         match self {
-            Self::Everybody => "",
-            Self::One(name) => name,
+            Self::All => "",
+            Self::Principal(name) => name,
         }
     }
 
-    /// Whose things are shown, as stores ask for them.
+    /// Returns the owner that store queries are restricted to; `None` for all.
     fn owner(&self) -> Option<String> {
         match self {
-            Self::Everybody => None,
-            Self::One(name) => {
+            Self::All => None,
+            Self::Principal(name) => {
                 let options = CallerOptions { principal: name.clone(), ..CallerOptions::default() };
                 Some(options.owner())
             }
         }
     }
 
-    /// Whether what belongs to an [owner](pegboard_runtime::Caller::owner) is shown.
-    fn sees(&self, owner: &str) -> bool {
+    /// Returns `true` if data of this [owner](pegboard_runtime::Caller::owner) is visible.
+    fn includes(&self, owner: &str) -> bool {
         self.owner().is_none_or(|own| own == owner)
     }
 }
 
-/// The routes under `/api/`, for everybody or for one principal alone.
+/// Returns the routes under `/api/`, for all principals or for a single one.
 ///
-/// Requests are let in by the rules that the clients of the gateway are let in by.
-pub fn router(api: &Api, who: Principal, options: &HttpServerOptions) -> Router {
-    let window = Arc::new(Window::new(api.clone(), who, options.clone()));
+/// Requests pass the same `Host` and `Origin` checks as those of MCP clients.
+pub fn router(api: &Api, scope: ApiScope, options: &HttpServerOptions) -> Router {
+    let state = Arc::new(ApiState::new(api.clone(), scope, options.clone()));
     let routes = Router::new()
         .route("/", get(overview::paths))
         .route("/status", get(overview::status))
@@ -199,13 +199,13 @@ pub fn router(api: &Api, who: Principal, options: &HttpServerOptions) -> Router 
         .route("/servers/{toolbox}/{server}/logs", get(logs::read))
         .route("/tools", get(tools::list))
         .route("/tool", get(tools::one))
-        .route("/calls", get(calls::list).post(calls::make))
+        .route("/calls", get(calls::list).post(calls::start))
         .route("/calls/{call}", delete(calls::cancel))
         .route("/calls/{call}/answers", post(calls::answer))
         .route("/chains", get(chains::list))
         .route("/chains/check", post(chains::check))
         .route("/chains/run", post(chains::run))
-        .route("/batch", post(batch::make))
+        .route("/batch", post(batch::run))
         .route("/traces", get(traces::list))
         .route("/traces/{trace}", get(traces::one))
         .route("/sessions", get(sessions::list))
@@ -216,16 +216,16 @@ pub fn router(api: &Api, who: Principal, options: &HttpServerOptions) -> Router 
     Router::new()
         .nest("/api", routes)
         .route("/api/", get(overview::paths))
-        .fallback(async || Problem::no_route())
-        .method_not_allowed_fallback(async || Problem::no_method())
-        .layer(middleware::from_fn_with_state(Arc::clone(&window), guard))
-        .with_state(window)
+        .fallback(async || ApiProblem::unknown_path())
+        .method_not_allowed_fallback(async || ApiProblem::method_not_allowed())
+        .layer(middleware::from_fn_with_state(Arc::clone(&state), guard))
+        .with_state(state)
 }
 
-/// Lets nobody in who names another host, and no foreign web page.
-async fn guard(State(window): State<Arc<Window>>, request: Request, next: Next) -> Response {
-    match check_sender(request.headers(), request.uri(), &window.options) {
+/// Rejects requests with a foreign `Host` or `Origin` header.
+async fn guard(State(state): State<Arc<ApiState>>, request: Request, next: Next) -> Response {
+    match check_host_and_origin(request.headers(), request.uri(), &state.options) {
         Ok(()) => next.run(request).await,
-        Err(refusal) => Problem::from(refusal).into_response(),
+        Err(refusal) => ApiProblem::from(refusal).into_response(),
     }
 }

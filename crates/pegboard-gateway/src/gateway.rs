@@ -1,4 +1,4 @@
-//! A runtime, and the ways in which clients may see it.
+//! A runtime and its profiles.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -9,28 +9,28 @@ use indexmap::IndexMap;
 use pegboard_core::id::ToolboxName;
 use pegboard_core::settings::gateway::{Expose, GatewaySettings, Profile};
 use pegboard_runtime::Runtime;
-use pegboard_wire::server::Server;
+use pegboard_wire::server::ServiceServer;
 
-use crate::endpoint::Endpoint;
-use crate::profile::{Board, View};
+use crate::profile::{ActiveProfile, ProfileView};
+use crate::profile_service::ProfileService;
 
-/// The profiles that are there without being configured.
+/// Profiles that exist without configuration.
 const BUILT_IN: [Expose; 5] = [Expose::Meta, Expose::Flat, Expose::Agent, Expose::Hybrid, Expose::Auto];
-/// What stands beside every profile in a path, and so cannot be a profile.
+/// Path segments reserved for transports; not usable as profile names.
 const RESERVED: [&str; 3] = ["ws", "sse", "message"];
 
-/// A runtime, and the ways in which clients may see it. Clones are the same gateway.
+/// A runtime and the profiles that clients choose from. Clones share state.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
 /// use pegboard_core::entry::ToolEntry;
-/// use pegboard_core::provider::Local;
+/// use pegboard_core::provider::LocalProvider;
 /// use pegboard_core::settings::gateway::GatewaySettings;
 /// use pegboard_gateway::Gateway;
 /// use pegboard_runtime::Runtime;
 ///
 /// let double = ToolEntry::new("double", "Twice a number", |n: i64| async move { Ok(n * 2) });
-/// let runtime = Runtime::builder().toolbox("math", "Numbers").provide("sums", Local::new([double])).start().await?;
+/// let runtime = Runtime::builder().toolbox("math", "Numbers").provide("sums", LocalProvider::new([double])).start().await?;
 /// let gateway = Gateway::new(&runtime, &GatewaySettings::default()).unwrap();
 /// assert!(gateway.server(Some("flat")).is_ok());
 /// assert!(gateway.server(Some("nowhere")).is_err());
@@ -38,48 +38,51 @@ const RESERVED: [&str; 3] = ["ws", "sse", "message"];
 /// # }).unwrap();
 /// ```
 #[derive(Clone)]
-pub struct Gateway(Arc<Profiles>);
+pub struct Gateway(Arc<GatewayState>);
 
-struct Profiles {
+struct GatewayState {
     runtime: Runtime,
-    /// Who its clients are; empty if nobody in particular.
+    /// Principal of its clients; empty for none.
     principal: String,
-    /// The same gateway to others.
-    others: Mutex<Vec<Gateway>>,
-    default: Arc<Endpoint>,
-    /// Those that clients may name.
-    named: ArcSwap<IndexMap<String, Arc<Endpoint>>>,
+    /// Gateways of the other principals.
+    by_principal: Mutex<Vec<Gateway>>,
+    default: Arc<ProfileService>,
+    /// Services of the named profiles.
+    named: ArcSwap<IndexMap<String, Arc<ProfileService>>>,
 }
 
-/// How the clients of every profile are to see the tools.
+/// The views of all profiles.
 #[derive(Clone)]
-pub struct Views {
-    default: View,
-    named: IndexMap<String, View>,
+pub struct ProfileViews {
+    default: ProfileView,
+    named: IndexMap<String, ProfileView>,
 }
 
-impl Views {
-    /// What settings say, where these toolboxes are there.
-    pub fn of(settings: &GatewaySettings, toolboxes: &BTreeSet<ToolboxName>) -> Result<Self, ProfileError> {
+impl ProfileViews {
+    /// Resolves the views of all profiles, given the configured toolboxes.
+    pub fn from_settings(
+        settings: &GatewaySettings,
+        toolboxes: &BTreeSet<ToolboxName>,
+    ) -> Result<Self, ProfileError> {
         let GatewaySettings { expose, pinned, transparent, profiles, listed } = settings;
         let view = |name: &str, profile: &Profile| {
-            View::of(profile, listed, toolboxes)
+            ProfileView::resolve(profile, listed, toolboxes)
                 .map_err(|toolbox| ProfileError::Toolbox { profile: name.to_owned(), toolbox })
         };
-        let usual = |expose: Expose| Profile {
+        let built_in = |expose: Expose| Profile {
             expose,
             pinned: pinned.clone(),
             transparent: *transparent,
             toolboxes: None,
         };
-        let default = view("default", &usual(*expose))?;
+        let default = view("default", &built_in(*expose))?;
         let mut named = IndexMap::new();
         for expose in BUILT_IN {
             let name = expose.as_str();
-            named.insert(name.to_owned(), view(name, &usual(expose))?);
+            named.insert(name.to_owned(), view(name, &built_in(expose))?);
         }
         for (name, profile) in profiles {
-            if !is_usable(name) {
+            if !is_valid_name(name) {
                 return Err(ProfileError::Name { profile: name.clone() });
             }
             named.insert(name.clone(), view(name, profile)?);
@@ -87,7 +90,7 @@ impl Views {
         Ok(Self { default, named })
     }
 
-    /// Whether clients may name this profile, or why they may not.
+    /// Checks that a profile exists.
     pub fn check(&self, profile: &str) -> Result<(), ProfileError> {
         if self.named.contains_key(profile) {
             return Ok(());
@@ -97,146 +100,147 @@ impl Views {
     }
 }
 
-/// Why there is no such view of the tools.
+/// An invalid or unknown profile.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ProfileError {
-    /// The name cannot be part of a path, or means something else there.
+    /// The name is not a valid path segment, or is reserved.
     #[error(
-        "A profile cannot be called '{profile}'. Use letters, digits, '-' and '_', and none of: {}",
+        "invalid profile name '{profile}': use letters, digits, '-' and '_', and none of: {}",
         RESERVED.join(", ")
     )]
     Name {
-        /// The name.
+        /// Profile name.
         profile: String,
     },
-    /// The profile names a toolbox that is not there.
-    #[error(
-        "Profile '{profile}' names the toolbox '{toolbox}', which is not configured. Take it out or configure it"
-    )]
+    /// The profile names an unknown toolbox.
+    #[error("profile '{profile}' refers to unknown toolbox '{toolbox}': configure or remove it")]
     Toolbox {
-        /// The profile.
+        /// Profile name.
         profile: String,
-        /// The toolbox.
+        /// Toolbox name.
         toolbox: ToolboxName,
     },
-    /// There is no such profile.
-    #[error("There is no profile '{profile}'. Profiles: {}", available.join(", "))]
+    /// The profile does not exist.
+    #[error("unknown profile '{profile}'; available: {}", available.join(", "))]
     Unknown {
-        /// What was asked for.
+        /// Requested name.
         profile: String,
-        /// Those there are.
+        /// Existing profiles.
         available: Vec<String>,
     },
 }
 
 impl Gateway {
-    /// The gateway to a runtime.
+    /// Creates the gateway of a runtime.
     ///
     /// # Panics
-    /// Outside a tokio runtime.
+    /// Panics outside a tokio runtime.
     pub fn new(runtime: &Runtime, settings: &GatewaySettings) -> Result<Self, ProfileError> {
         let toolboxes = runtime.toolboxes().into_iter().map(|toolbox| toolbox.name).collect();
-        Ok(Self::showing(runtime, "", Views::of(settings, &toolboxes)?))
+        Ok(Self::with_views(runtime, "", ProfileViews::from_settings(settings, &toolboxes)?))
     }
 
-    /// The same gateway to somebody in particular. Nobody else finds their sessions, the calls that wait for their
-    /// answers, their tasks and their stored answers.
+    /// Returns the gateway of one principal. Its sessions, suspended calls, tasks and stored outputs are
+    /// invisible to other principals.
     #[must_use]
-    pub fn of(&self, principal: &str) -> Self {
-        let mut others = self.0.others.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(known) = others.iter().find(|other| other.0.principal == principal) {
+    pub fn for_principal(&self, principal: &str) -> Self {
+        let mut by_principal = self.0.by_principal.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = by_principal.iter().find(|other| other.0.principal == principal) {
             return known.clone();
         }
         let named = self.0.named.load();
-        let named = named.iter().map(|(name, endpoint)| (name.clone(), View::clone(&endpoint.view())));
-        let views = Views { default: View::clone(&self.0.default.view()), named: named.collect() };
-        let new = Self::showing(&self.0.runtime, principal, views);
-        others.push(new.clone());
+        let named = named.iter().map(|(name, service)| (name.clone(), ProfileView::clone(&service.view())));
+        let views =
+            ProfileViews { default: ProfileView::clone(&self.0.default.view()), named: named.collect() };
+        let new = Self::with_views(&self.0.runtime, principal, views);
+        by_principal.push(new.clone());
         new
     }
 
-    fn showing(runtime: &Runtime, principal: &str, views: Views) -> Self {
-        let Views { default, named } = views;
-        let endpoint = |name: &str, view| Endpoint::new(Arc::new(Board::new(runtime, principal, name, view)));
-        let default = endpoint("default", default);
+    fn with_views(runtime: &Runtime, principal: &str, views: ProfileViews) -> Self {
+        let ProfileViews { default, named } = views;
+        let service = |name: &str, view| {
+            ProfileService::new(Arc::new(ActiveProfile::new(runtime, principal, name, view)))
+        };
+        let default = service("default", default);
         let named: IndexMap<_, _> = named
             .into_iter()
             .map(|(name, view)| {
-                let endpoint = endpoint(&name, view);
-                (name, endpoint)
+                let service = service(&name, view);
+                (name, service)
             })
             .collect();
-        Self(Arc::new(Profiles {
+        Self(Arc::new(GatewayState {
             runtime: runtime.clone(),
             principal: principal.to_owned(),
-            others: Mutex::default(),
+            by_principal: Mutex::default(),
             default,
             named: ArcSwap::from_pointee(named),
         }))
     }
 
-    fn others(&self) -> Vec<Self> {
-        self.0.others.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    fn by_principal(&self) -> Vec<Self> {
+        self.0.by_principal.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Has clients see the tools in another way, without their leaving: each profile that was there before goes on with
-    /// its clients, and one that is there no more takes in nobody else.
-    pub fn show(&self, views: Views) {
-        for other in self.others() {
-            other.show(views.clone());
+    /// Replaces the views without disconnecting clients. Services of existing profiles continue; a removed
+    /// profile accepts no new clients.
+    pub fn set_views(&self, views: ProfileViews) {
+        for other in self.by_principal() {
+            other.set_views(views.clone());
         }
-        let Views { default, named } = views;
-        self.0.default.show(default);
-        let before = self.0.named.load_full();
-        let now = named.into_iter().map(|(name, view)| {
-            let endpoint = if let Some(endpoint) = before.get(&name) {
-                endpoint.show(view);
-                Arc::clone(endpoint)
+        let ProfileViews { default, named } = views;
+        self.0.default.replace_view(default);
+        let previous = self.0.named.load_full();
+        let services = named.into_iter().map(|(name, view)| {
+            let service = if let Some(service) = previous.get(&name) {
+                service.replace_view(view);
+                Arc::clone(service)
             } else {
-                let Profiles { runtime, principal, .. } = &*self.0;
-                Endpoint::new(Arc::new(Board::new(runtime, principal, &name, view)))
+                let GatewayState { runtime, principal, .. } = &*self.0;
+                ProfileService::new(Arc::new(ActiveProfile::new(runtime, principal, &name, view)))
             };
-            (name, endpoint)
+            (name, service)
         });
-        self.0.named.store(Arc::new(now.collect()));
+        self.0.named.store(Arc::new(services.collect()));
     }
 
-    /// Makes servers ready that have come since others were made ready for a list.
-    pub fn warm_up_again(&self) {
-        self.others().iter().for_each(Self::warm_up_again);
-        self.0.default.warm_up_again();
-        self.0.named.load().values().for_each(|endpoint| endpoint.warm_up_again());
+    /// Starts servers that were added after the first warm-up.
+    pub fn warm_up_new_servers(&self) {
+        self.by_principal().iter().for_each(Self::warm_up_new_servers);
+        self.0.default.warm_up_new_servers();
+        self.0.named.load().values().for_each(|service| service.warm_up_new_servers());
     }
 
-    /// One view of the tools, to be served; without a name the one that clients get who ask for none.
+    /// Returns the MCP server of a profile; without a name, of the default profile.
     ///
-    /// Where a view lists tools by themselves, their servers are made ready now.
-    pub fn server(&self, profile: Option<&str>) -> Result<Server, ProfileError> {
-        let endpoint = match profile {
+    /// If the profile lists tools directly, their servers are started now.
+    pub fn server(&self, profile: Option<&str>) -> Result<ServiceServer, ProfileError> {
+        let service = match profile {
             None => Arc::clone(&self.0.default),
-            Some(name) => self.endpoint(name).ok_or_else(|| self.unknown(name))?,
+            Some(name) => self.service(name).ok_or_else(|| self.unknown_profile(name))?,
         };
-        endpoint.start();
-        Ok(Server::new(endpoint as _))
+        service.start();
+        Ok(ServiceServer::new(service as _))
     }
 
-    /// The names of the profiles there are.
+    /// Names of all profiles.
     pub fn profiles(&self) -> Vec<String> {
         self.0.named.load().keys().cloned().collect()
     }
 
-    /// What the clients of a profile are served by.
-    pub(crate) fn endpoint(&self, profile: &str) -> Option<Arc<Endpoint>> {
+    /// Returns the service of a profile.
+    pub(crate) fn service(&self, profile: &str) -> Option<Arc<ProfileService>> {
         self.0.named.load().get(profile).cloned()
     }
 
-    pub(crate) fn unknown(&self, profile: &str) -> ProfileError {
+    pub(crate) fn unknown_profile(&self, profile: &str) -> ProfileError {
         ProfileError::Unknown { profile: profile.to_owned(), available: self.profiles() }
     }
 }
 
-/// Whether a profile can have this name.
-fn is_usable(name: &str) -> bool {
+/// Returns `true` if a profile can have this name.
+fn is_valid_name(name: &str) -> bool {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-');
     !name.is_empty() && name.bytes().all(is_plain) && !RESERVED.contains(&name)
 }

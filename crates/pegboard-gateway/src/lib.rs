@@ -1,34 +1,34 @@
-//! How clients see everything: one catalogue, several views of it.
+//! The MCP gateway: serves one catalogue of tools to clients through several profiles.
 //!
 //! From the outside in:
 //!
-//! - [`api`]: the gateway for people and programs beside its clients, as plain JSON;
-//! - [`serve`]: a gateway over stdio and over HTTP; [`token`]: who may come over HTTP;
+//! - [`api`]: the HTTP API under `/api/`, as plain JSON, for people and programs;
+//! - [`serve`]: serves a gateway over stdio and HTTP; [`token`]: bearer token authentication for HTTP;
 //! - [`Gateway`]: a runtime and the profiles that clients may choose from;
-//! - `endpoint`: one profile as a service of the protocol, for clients of both eras;
-//! - `surface`: what such a profile lists and what a call of it means, a file for each;
-//! - `meta`: the few tools that find and call all others, a file for each;
-//! - `agents`: every server under the name that it has as an agent, and its tools as modes;
-//! - `library` and `extras`: prompts, resources and what else there is beside tools;
-//! - `visit`: one request, from the client's call to the runtime's and back.
+//! - `profile_service`: one profile as an MCP service, for clients of both eras;
+//! - `surface`: the tools that a profile lists and the meaning of a call, one file per surface;
+//! - `meta`: the meta-tools that find and call all other tools, one file per tool;
+//! - `agents`: servers as agents, and their tools as modes;
+//! - `resource_index` and `resources`: prompts, resources, completions and subscriptions;
+//! - `client_request`: one client request, forwarded to the runtime and answered.
 
 mod agents;
 pub mod api;
-mod endpoint;
-mod extras;
+mod client_request;
 mod gateway;
 mod instructions;
-mod library;
 mod meta;
 mod profile;
+mod profile_service;
+mod resource_index;
+mod resources;
 mod result;
 pub mod serve;
 mod sessions;
 mod surface;
 mod tasks;
 pub mod token;
-mod visit;
-mod warming;
+mod warmup;
 
-pub use gateway::{Gateway, ProfileError, Views};
+pub use gateway::{Gateway, ProfileError, ProfileViews};
 pub use meta::meta_tools;

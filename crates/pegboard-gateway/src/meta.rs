@@ -1,10 +1,10 @@
-//! The few tools that find and call all others.
+//! The meta-tools: a few tools that find and call all others.
 
 use pegboard_json::RawJson;
 use pegboard_runtime::{Caller, CallerOptions, Runtime};
 
-use crate::surface::{Answering, Viewer};
-use crate::visit::Visit;
+use crate::client_request::ClientRequest;
+use crate::surface::{ListRequest, ReplyFuture};
 
 mod batch;
 mod get_tools;
@@ -16,35 +16,35 @@ mod use_tool;
 
 /// One of the gateway's own tools.
 pub(crate) trait MetaTool: Send + Sync + 'static {
-    /// What it is called.
+    /// Tool name.
     fn name(&self) -> &'static str;
 
-    /// The tool as a list has it; `None` if the runtime does not have what it needs.
+    /// Definition of the tool; `None` if the runtime lacks what it needs.
     fn definition(&self, caller: &Caller) -> Option<RawJson>;
 
-    /// The same for somebody; `None` if they have no use for it yet.
-    fn listed(&self, viewer: &Viewer<'_>) -> Option<RawJson> {
-        self.definition(viewer.caller)
+    /// Definition of the tool for a list; `None` if it is of no use to the caller yet.
+    fn definition_for(&self, request: &ListRequest<'_>) -> Option<RawJson> {
+        self.definition(request.caller)
     }
 
-    /// Carries out a call of it.
-    fn call(&self, visit: Visit, arguments: RawJson) -> Answering;
+    /// Executes a call of the tool.
+    fn call(&self, request: ClientRequest, arguments: RawJson) -> ReplyFuture;
 }
 
-/// All of them, in the order in which they are listed.
-pub(crate) static ALL: [&dyn MetaTool; 6] = [
+/// All meta-tools, in list order.
+pub(crate) static META_TOOLS: [&dyn MetaTool; 6] = [
     &open_toolbox::OpenToolbox,
     &use_tool::UseTool,
     &get_tools::GetTools,
-    &batch::Batch,
-    &run_chain::RunChain,
+    &batch::BatchMetaTool,
+    &run_chain::RunChainMetaTool,
     TOOL_OUTPUT,
 ];
 
-/// The one that reads back what was stored, which every surface needs.
+/// The tool that reads stored outputs; listed on every surface.
 pub(crate) static TOOL_OUTPUT: &dyn MetaTool = &tool_output::ToolOutput;
 
-/// The gateway's own tools as lists have them, whether anybody has a use for each yet or not.
+/// Returns the definitions of all meta-tools, whether or not a caller has a use for each yet.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
@@ -58,10 +58,10 @@ pub(crate) static TOOL_OUTPUT: &dyn MetaTool = &tool_output::ToolOutput;
 /// ```
 pub fn meta_tools(runtime: &Runtime) -> Vec<RawJson> {
     let caller = runtime.caller(CallerOptions::default());
-    ALL.iter().filter_map(|tool| tool.definition(&caller)).collect()
+    META_TOOLS.iter().filter_map(|tool| tool.definition(&caller)).collect()
 }
 
-/// The tool of this name.
+/// Returns the meta-tool with this name.
 pub(crate) fn find(name: &str) -> Option<&'static dyn MetaTool> {
-    ALL.into_iter().find(|tool| tool.name() == name)
+    META_TOOLS.into_iter().find(|tool| tool.name() == name)
 }

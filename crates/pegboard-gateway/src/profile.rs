@@ -1,4 +1,4 @@
-//! One way to see the tools, and what there is to see by it.
+//! A profile at run time: its view of the catalogue.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -7,59 +7,59 @@ use arc_swap::ArcSwap;
 use pegboard_core::id::ToolboxName;
 use pegboard_core::settings::AutoOpen;
 use pegboard_core::settings::gateway::{Expose, Profile};
-use pegboard_runtime::catalogue::{OutputSchemas, Scope, Snapshot, Tool};
+use pegboard_runtime::catalogue::{CatalogueTool, OutputSchemas, Snapshot, ToolboxScope};
 use pegboard_runtime::toolbox::ConfiguredToolbox;
-use pegboard_runtime::{Caller, CallerOptions, Memory, Runtime};
+use pegboard_runtime::{Caller, CallerOptions, Runtime, SessionMode};
 
-/// What there is to see for the clients of one profile.
-pub(crate) struct Board {
+/// A profile at run time, for one principal.
+pub(crate) struct ActiveProfile {
     pub(crate) runtime: Runtime,
-    /// What the profile is called.
+    /// Profile name.
     pub(crate) name: String,
-    /// Who its clients are; empty if nobody in particular.
+    /// Principal of its clients; empty for none.
     principal: String,
-    /// How its clients see the tools.
-    view: ArcSwap<View>,
+    /// Current view.
+    view: ArcSwap<ProfileView>,
 }
 
-/// How the clients of a profile see the tools. It never changes; another takes its place.
+/// View of the catalogue that a profile exposes. Immutable; a reload replaces it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct View {
+pub(crate) struct ProfileView {
     pub(crate) expose: Expose,
-    /// The toolboxes that exist for its clients; `None` for all.
+    /// Toolboxes that exist for its clients; `None` for all.
     toolboxes: Option<BTreeSet<ToolboxName>>,
-    /// The names of tools that are listed by themselves.
+    /// Names of tools that are listed directly.
     pub(crate) pinned: Vec<String>,
-    /// The toolboxes whose tools are listed by themselves.
+    /// Toolboxes with directly listed tools.
     pub(crate) listed: BTreeSet<ToolboxName>,
     pub(crate) naming: Naming,
 }
 
-/// What listed tools are called.
+/// Naming scheme of listed tools.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Naming {
-    /// By their flat names.
+    /// Flat names.
     Flat,
-    /// By their plain names where no two share one.
+    /// Plain names where they are unique.
     Transparent,
 }
 
-impl View {
-    /// What a profile says, or the toolbox that it names and that is not there.
-    pub(crate) fn of(
+impl ProfileView {
+    /// Resolves a configured profile. `Err` is a toolbox that the profile names and that does not exist.
+    pub(crate) fn resolve(
         profile: &Profile,
         listed: &BTreeSet<ToolboxName>,
         configured: &BTreeSet<ToolboxName>,
     ) -> Result<Self, ToolboxName> {
-        let find = |wanted: &ToolboxName| {
-            if configured.contains(wanted) { Ok(wanted.clone()) } else { Err(wanted.clone()) }
+        let require = |name: &ToolboxName| {
+            if configured.contains(name) { Ok(name.clone()) } else { Err(name.clone()) }
         };
         let toolboxes = profile.toolboxes.as_ref();
         let toolboxes: Option<BTreeSet<ToolboxName>> =
-            toolboxes.map(|names| names.iter().map(find).collect()).transpose()?;
-        let is_here = |name: &&ToolboxName| toolboxes.as_ref().is_none_or(|here| here.contains(*name));
+            toolboxes.map(|names| names.iter().map(require).collect()).transpose()?;
+        let is_visible = |name: &&ToolboxName| toolboxes.as_ref().is_none_or(|names| names.contains(*name));
         Ok(Self {
-            listed: listed.iter().filter(is_here).cloned().collect(),
+            listed: listed.iter().filter(is_visible).cloned().collect(),
             toolboxes,
             expose: profile.expose,
             pinned: profile.pinned.clone(),
@@ -67,82 +67,82 @@ impl View {
         })
     }
 
-    fn has(&self, toolbox: &ToolboxName) -> bool {
+    fn has_toolbox(&self, toolbox: &ToolboxName) -> bool {
         self.toolboxes.as_ref().is_none_or(|toolboxes| toolboxes.contains(toolbox))
     }
 }
 
-impl Board {
-    /// The board of a profile, for one principal.
-    pub(crate) fn new(runtime: &Runtime, principal: &str, name: &str, view: View) -> Self {
+impl ActiveProfile {
+    /// Creates a profile for one principal.
+    pub(crate) fn new(runtime: &Runtime, principal: &str, name: &str, view: ProfileView) -> Self {
         let (principal, name) = (principal.to_owned(), name.to_owned());
         Self { runtime: runtime.clone(), name, principal, view: ArcSwap::from_pointee(view) }
     }
 
-    /// How its clients see the tools now.
-    pub(crate) fn view(&self) -> Arc<View> {
+    /// Returns the current view.
+    pub(crate) fn view(&self) -> Arc<ProfileView> {
         self.view.load_full()
     }
 
-    /// Has its clients see the tools in another way; whether it is another.
-    pub(crate) fn show(&self, view: View) -> bool {
-        let is_other = *self.view.load().as_ref() != view;
-        if is_other {
+    /// Replaces the view; returns `true` if it differs from the old one.
+    pub(crate) fn replace_view(&self, view: ProfileView) -> bool {
+        let is_changed = *self.view.load().as_ref() != view;
+        if is_changed {
             self.view.store(Arc::new(view));
         }
-        is_other
+        is_changed
     }
 
-    /// Somebody who makes calls here.
-    pub(crate) fn caller(&self, memory: Memory) -> Caller {
+    /// Creates a caller for a client of this profile.
+    pub(crate) fn caller(&self, session_mode: SessionMode) -> Caller {
         let (principal, toolboxes) = (self.principal.clone(), self.view.load().toolboxes.clone());
-        self.runtime.caller(CallerOptions { principal, memory, toolboxes, ..CallerOptions::default() })
+        self.runtime.caller(CallerOptions { principal, session_mode, toolboxes, ..CallerOptions::default() })
     }
 
-    /// Somebody who does what no client in particular wants done.
-    pub(crate) fn nobody(&self) -> Caller {
+    /// Creates a caller for work that no particular client requested.
+    pub(crate) fn anonymous_caller(&self) -> Caller {
         let opens_by_itself = self.runtime.settings().auto_open != AutoOpen::Never;
-        self.caller(if opens_by_itself { Memory::Stateless } else { Memory::Everything })
+        self.caller(if opens_by_itself { SessionMode::Stateless } else { SessionMode::AllOpen })
     }
 
-    /// Lets somebody who was here before see what there is to see now.
-    pub(crate) fn welcome(&self, caller: &Caller, memory: Memory) {
-        caller.see(memory, self.view.load().toolboxes.as_ref());
+    /// Applies the current toolboxes of the profile to an existing caller.
+    pub(crate) fn refresh_scope(&self, caller: &Caller, session_mode: SessionMode) {
+        caller.set_visibility(session_mode, self.view.load().toolboxes.as_ref());
     }
 
-    /// The toolboxes as they are configured, in order.
+    /// Returns the configured toolboxes, in order.
     pub(crate) fn toolboxes(&self) -> Vec<ConfiguredToolbox> {
         let mut toolboxes = self.runtime.toolboxes();
-        toolboxes.retain(|toolbox| self.has(&toolbox.name));
+        toolboxes.retain(|toolbox| self.has_toolbox(&toolbox.name));
         toolboxes
     }
 
-    /// Whether a toolbox exists here.
-    pub(crate) fn has(&self, toolbox: &ToolboxName) -> bool {
-        self.view.load().has(toolbox)
+    /// Returns `true` if a toolbox exists in this profile.
+    pub(crate) fn has_toolbox(&self, toolbox: &ToolboxName) -> bool {
+        self.view.load().has_toolbox(toolbox)
     }
 
-    /// Looks at the tools that exist here.
-    pub(crate) fn with_scope<T>(&self, look: impl FnOnce(Scope<'_>) -> T) -> T {
+    /// Calls `f` with the catalogue scope of this profile.
+    pub(crate) fn with_scope<T>(&self, f: impl FnOnce(ToolboxScope<'_>) -> T) -> T {
         let view = self.view.load();
         match &view.toolboxes {
-            None => look(Scope::All),
-            Some(_) => look(Scope::Only(&|toolbox| view.has(toolbox))),
+            None => f(ToolboxScope::All),
+            Some(_) => f(ToolboxScope::Only(&|toolbox| view.has_toolbox(toolbox))),
         }
     }
 
-    /// The tools that exist here, in order.
-    pub(crate) fn tools(&self, snapshot: &Snapshot) -> Vec<Arc<Tool>> {
+    /// Returns the tools of this profile, in order.
+    pub(crate) fn tools(&self, snapshot: &Snapshot) -> Vec<Arc<CatalogueTool>> {
         let view = self.view.load();
-        snapshot.tools().iter().filter(|tool| view.has(&tool.id.toolbox)).cloned().collect()
+        snapshot.tools().iter().filter(|tool| view.has_toolbox(&tool.id.toolbox)).cloned().collect()
     }
 
-    /// Which listed tools say what their answer looks like. A stored answer does not look like that, and a client
-    /// may refuse it then.
+    /// Returns which listed tools carry an output schema. A stored output does not match its schema, and a
+    /// client may reject it.
     pub(crate) fn output_schemas(&self) -> OutputSchemas {
         let settings = self.runtime.settings();
         let is_limited =
             settings.tool_response_max_bytes.is_some() || settings.tool_output.session_token_budget.is_some();
-        if is_limited { OutputSchemas::LeftOut } else { OutputSchemas::LeftOutWhereCapped }
+        if is_limited { OutputSchemas::Omit } else { OutputSchemas::OmitIfLimited }
     }
 }

@@ -1,6 +1,6 @@
-//! How calls went, as tool results of the protocol.
+//! Tool results of finished calls.
 
-use pegboard_core::call::{Ended, SessionNote};
+use pegboard_core::call::{CallResult, SessionInfo};
 use pegboard_core::error::{CallError, ErrorKind, NotFound, ProtocolError};
 use pegboard_core::output::Output;
 use pegboard_core::projection::{error_document, mcp_result};
@@ -8,76 +8,76 @@ use pegboard_json::RawJson;
 use pegboard_wire::RpcError;
 use serde_json::{Value, json};
 
-use crate::surface::array;
+use crate::surface::json_array;
 
-/// Where a result says what its tool had been called, if that was not quite its name.
-const CORRECTED_FROM: &str = "pegboard/corrected_from";
+/// `_meta` key of the name that a call used, if it was corrected.
+const CORRECTED_FROM_KEY: &str = "pegboard/corrected_from";
 
-/// Where a result says which session and workspace its call was made in.
-const SESSION: &str = "pegboard/session";
+/// `_meta` key of the session and workspace of a call.
+const SESSION_KEY: &str = "pegboard/session";
 
-/// The error with which a server refused something, in its own words.
-pub(crate) fn refused(ended: &Ended) -> Option<RpcError> {
-    let Err(CallError::Failed(error)) = &ended.result else { return None };
+/// Returns the JSON-RPC error with which the server refused the call, if it did.
+pub(crate) fn upstream_error(call_result: &CallResult) -> Option<RpcError> {
+    let Err(CallError::Failed(error)) = &call_result.result else { return None };
     let ProtocolError { code, message, data } = error.protocol()?;
-    let words = RpcError::new(*code, message.clone());
+    let rpc_error = RpcError::new(*code, message.clone());
     Some(match data {
-        Some(data) => words.with_data(data.clone()),
-        None => words,
+        Some(data) => rpc_error.with_data(data.clone()),
+        None => rpc_error,
     })
 }
 
-/// How the call of a tool went that goes by its own name. What a server answered stays as it is.
-pub(crate) fn of_tool(ended: &Ended) -> RawJson {
-    let result = mcp_result(ended);
-    match &ended.journey.corrected_from {
+/// Renders the result of a server's tool. Results of servers pass unchanged.
+pub(crate) fn tool_result(call_result: &CallResult) -> RawJson {
+    let result = mcp_result(call_result);
+    match &call_result.meta.corrected_from {
         None => result,
-        Some(asked) => {
+        Some(requested) => {
             let own = result.get("_meta").unwrap_or_else(RawJson::empty_object);
-            result.with("_meta", &own.with(CORRECTED_FROM, &RawJson::of(asked)))
+            result.with("_meta", &own.with(CORRECTED_FROM_KEY, &RawJson::of(requested)))
         }
     }
 }
 
-/// The same for a call that was made in a session, which the result names. A line says so where that is news.
-pub(crate) fn of_tool_in_session(ended: &Ended) -> RawJson {
-    let result = of_tool(ended);
-    let Some(SessionNote { id, workspace, workspace_source, notice }) = &ended.journey.session else {
+/// Renders the result of a server's tool with its session in `_meta`, and a text item if the session is new.
+pub(crate) fn tool_result_in_session(call_result: &CallResult) -> RawJson {
+    let result = tool_result(call_result);
+    let Some(SessionInfo { id, workspace, workspace_source, notice }) = &call_result.meta.session else {
         return result;
     };
     let note = json!({"sessionId": id, "workspaceId": workspace, "workspaceSource": workspace_source});
     let own = result.get("_meta").filter(RawJson::is_object).unwrap_or_else(RawJson::empty_object);
-    let result = result.with("_meta", &own.with(SESSION, &RawJson::from(note)));
+    let result = result.with("_meta", &own.with(SESSION_KEY, &RawJson::from(note)));
     match (notice, result.get("content")) {
         (Some(notice), Some(content)) if content.as_str().starts_with('[') => {
             let line = RawJson::from(json!({"type": "text", "text": notice}));
-            result.with("content", &array(content.items().chain([line])))
+            result.with("content", &json_array(content.items().chain([line])))
         }
         _ => result,
     }
 }
 
-/// How the call of one of the gateway's own tools went.
-pub(crate) fn of_own_tool(ended: &Ended) -> RawJson {
-    match &ended.result {
-        Ok(output) if output.is_error() && !output.is_from_server() => refusal(output),
+/// Renders the result of a meta-tool.
+pub(crate) fn meta_tool_result(call_result: &CallResult) -> RawJson {
+    match &call_result.result {
+        Ok(output) if output.is_error() && !output.is_from_server() => failed_output(output),
         Ok(output) => output.to_result(),
-        Err(error) => failure(&error.text(), &error_document(error)),
+        Err(error) => meta_tool_error(&error.text(), &error_document(error)),
     }
 }
 
-fn refusal(output: &Output) -> RawJson {
+fn failed_output(output: &Output) -> RawJson {
     let text = output.text();
-    failure(&text, &json!({"kind": ErrorKind::ExecutionError, "message": text, "executed": true}))
+    meta_tool_error(&text, &json!({"kind": ErrorKind::ExecutionError, "message": text, "executed": true}))
 }
 
-/// An answer in words.
-pub(crate) fn text(text: &str) -> RawJson {
+/// A text result.
+pub(crate) fn text_result(text: &str) -> RawJson {
     RawJson::from(json!({"content": [{"type": "text", "text": text}]}))
 }
 
-/// Why there is no answer of a tool that goes by its own name, in words and for programs.
-pub(crate) fn refusal_of_tool(text: &str, error: &Value) -> RawJson {
+/// An error result of a server's tool, as text and in `_meta`.
+pub(crate) fn tool_error(text: &str, error: &Value) -> RawJson {
     RawJson::from(json!({
         "content": [{"type": "text", "text": text}],
         "isError": true,
@@ -85,8 +85,8 @@ pub(crate) fn refusal_of_tool(text: &str, error: &Value) -> RawJson {
     }))
 }
 
-/// Why there is no answer, in words and for programs.
-pub(crate) fn failure(text: &str, error: &Value) -> RawJson {
+/// An error result of a meta-tool, as text and as structured content.
+pub(crate) fn meta_tool_error(text: &str, error: &Value) -> RawJson {
     RawJson::from(json!({
         "content": [{"type": "text", "text": text}],
         "isError": true,
@@ -94,8 +94,8 @@ pub(crate) fn failure(text: &str, error: &Value) -> RawJson {
     }))
 }
 
-/// Why there is no answer, for programs, with what there is in place of what was asked for.
-pub(crate) fn document(error: &CallError) -> Value {
+/// Returns the structured error with the available or nearest names.
+pub(crate) fn error_details(error: &CallError) -> Value {
     let mut document = error_document(error);
     match error {
         CallError::NotFound(NotFound::Toolbox { toolbox, available }) => {

@@ -1,4 +1,4 @@
-//! A gateway over stdio and over HTTP.
+//! Serves a gateway over stdio and HTTP.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -12,16 +12,16 @@ use axum::routing::{MethodRouter, any, any_service};
 use pegboard_wire::http::server::{HttpServerOptions, endpoint};
 use pegboard_wire::http::{self, legacy_server};
 use pegboard_wire::link::InputLimits;
-use pegboard_wire::server::Server;
-use pegboard_wire::stdio::lines;
+use pegboard_wire::server::ServiceServer;
+use pegboard_wire::stdio::line_transport;
 use pegboard_wire::websocket;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpListener;
 
-use crate::endpoint::Endpoint;
 use crate::gateway::{Gateway, ProfileError};
+use crate::profile_service::ProfileService;
 
-/// Serves the client on the other end of standard input and output, until it leaves.
+/// Serves one client over stdin and stdout until it disconnects.
 ///
 /// ```no_run
 /// # async fn serve(gateway: pegboard_gateway::Gateway) -> Result<(), pegboard_gateway::ProfileError> {
@@ -29,11 +29,11 @@ use crate::gateway::{Gateway, ProfileError};
 /// # }
 /// ```
 pub async fn stdio(gateway: &Gateway, profile: Option<&str>) -> Result<(), ProfileError> {
-    over(gateway, profile, tokio::io::stdin(), tokio::io::stdout()).await
+    streams(gateway, profile, tokio::io::stdin(), tokio::io::stdout()).await
 }
 
-/// Serves the client on the other end of two byte streams, until it leaves.
-pub async fn over<R, W>(
+/// Serves one client over a pair of byte streams until it disconnects.
+pub async fn streams<R, W>(
     gateway: &Gateway,
     profile: Option<&str>,
     reader: R,
@@ -44,14 +44,14 @@ where
     W: AsyncWrite + Send + Unpin + 'static,
 {
     let server = gateway.server(profile)?;
-    let (link, pump) = lines(reader, writer, InputLimits::server());
+    let (link, pump) = line_transport(reader, writer, InputLimits::server());
     server.serve(link).await;
-    // What was said last is still on its way out.
+    // Flush pending output.
     let _ = pump.await;
     Ok(())
 }
 
-/// Serves all profiles on a listener, until the listener fails.
+/// Serves all profiles on a listener until the listener fails.
 ///
 /// ```no_run
 /// # async fn serve(gateway: pegboard_gateway::Gateway) -> std::io::Result<()> {
@@ -71,68 +71,72 @@ pub async fn http(
     http::server::serve(listener, application).await
 }
 
-/// All profiles by their paths.
+/// Returns the routes of all profiles.
 ///
-/// `/mcp` is the `usual` one, or else what the settings say, and `/mcp/{profile}` each other; beside every one of them are
-/// `…/ws` for WebSocket, and `…/sse` with `…/message` for clients of the first revision.
+/// `/mcp` is the `default_profile`, or the default of the settings, and `/mcp/{profile}` is each named one.
+/// Beside each are `…/ws` for WebSocket, and `…/sse` with `…/message` for the HTTP+SSE transport of revision
+/// 2024-11-05.
 pub fn router(
     gateway: &Gateway,
-    usual: Option<&str>,
+    default_profile: Option<&str>,
     options: &HttpServerOptions,
 ) -> Result<Router, ProfileError> {
-    let router = transports("/mcp", &gateway.server(usual)?, options);
-    let doors =
-        Arc::new(Doors { gateway: gateway.clone(), options: options.clone(), open: Mutex::default() });
+    let router = transports("/mcp", &gateway.server(default_profile)?, options);
+    let profiles = Arc::new(ProfileRoutes {
+        gateway: gateway.clone(),
+        options: options.clone(),
+        routes: Mutex::default(),
+    });
     Ok(router.route(
-        "/mcp/{*way}",
-        any(async move |Path(way): Path<String>, request: Request| doors.enter(&way, request).await),
+        "/mcp/{*path}",
+        any(async move |Path(path): Path<String>, request: Request| profiles.dispatch(&path, request).await),
     ))
 }
 
-/// The ways to all profiles that clients may name, which may be others at any time.
-struct Doors {
+/// Dynamic routes of the named profiles, which may change on reload.
+struct ProfileRoutes {
     gateway: Gateway,
     options: HttpServerOptions,
-    /// Those that somebody has gone through, and what each leads to.
-    open: Mutex<HashMap<String, (Arc<Endpoint>, MethodRouter)>>,
+    /// Routers in use, each with the service that it was built for.
+    routes: Mutex<HashMap<String, (Arc<ProfileService>, MethodRouter)>>,
 }
 
-impl Doors {
-    /// Leads a request to the profile that its path names.
-    async fn enter(&self, way: &str, request: Request) -> Response {
-        let profile = way.split('/').next().unwrap_or_default();
-        match self.door(profile) {
-            Some(door) => door.call(request, ()).await,
-            None => (StatusCode::NOT_FOUND, self.gateway.unknown(way).to_string()).into_response(),
+impl ProfileRoutes {
+    /// Dispatches a request to the profile in its path.
+    async fn dispatch(&self, path: &str, request: Request) -> Response {
+        let profile = path.split('/').next().unwrap_or_default();
+        match self.route(profile) {
+            Some(route) => route.call(request, ()).await,
+            None => (StatusCode::NOT_FOUND, self.gateway.unknown_profile(path).to_string()).into_response(),
         }
     }
 
-    fn door(&self, profile: &str) -> Option<MethodRouter> {
-        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(endpoint) = self.gateway.endpoint(profile) else {
-            open.remove(profile);
+    fn route(&self, profile: &str) -> Option<MethodRouter> {
+        let mut routes = self.routes.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(service) = self.gateway.service(profile) else {
+            routes.remove(profile);
             return None;
         };
-        if let Some((leads_to, door)) = open.get(profile)
-            && Arc::ptr_eq(leads_to, &endpoint)
+        if let Some((routed, route)) = routes.get(profile)
+            && Arc::ptr_eq(routed, &service)
         {
-            return Some(door.clone());
+            return Some(route.clone());
         }
-        let server = Server::new(Arc::clone(&endpoint) as _);
+        let server = ServiceServer::new(Arc::clone(&service) as _);
         let gateway = self.gateway.clone();
         let transports =
             transports(&format!("/mcp/{profile}"), &server, &self.options).fallback(async move |uri: Uri| {
-                let way = uri.path().strip_prefix("/mcp/").unwrap_or_default();
-                (StatusCode::NOT_FOUND, gateway.unknown(way).to_string())
+                let path = uri.path().strip_prefix("/mcp/").unwrap_or_default();
+                (StatusCode::NOT_FOUND, gateway.unknown_profile(path).to_string())
             });
-        let door = any_service(transports);
-        open.insert(profile.to_owned(), (endpoint, door.clone()));
-        Some(door)
+        let route = any_service(transports);
+        routes.insert(profile.to_owned(), (service, route.clone()));
+        Some(route)
     }
 }
 
-/// Every transport of one profile.
-fn transports(base: &str, server: &Server, options: &HttpServerOptions) -> Router {
+/// Returns the routes of all transports of one profile.
+fn transports(base: &str, server: &ServiceServer, options: &HttpServerOptions) -> Router {
     let streamable = endpoint(server.clone(), options.clone());
     let socket = websocket::server::endpoint(server.clone(), options.clone());
     Router::new()

@@ -1,28 +1,28 @@
-//! Which caller each session of the protocol is.
+//! Callers of MCP sessions.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use pegboard_runtime::Caller;
-use pegboard_wire::server::SessionId;
+use pegboard_wire::server::ClientSessionId;
 
-/// The callers of the sessions there are. A session has one from its first request to its end.
+/// The caller of each session, from its first request to its end.
 #[derive(Default)]
-pub(crate) struct Callers(Mutex<HashMap<SessionId, Caller>>);
+pub(crate) struct SessionCallers(Mutex<HashMap<ClientSessionId, Caller>>);
 
-impl Callers {
-    /// The caller of a session, made if it has none yet.
-    pub(crate) fn of(&self, session: &SessionId, make: impl FnOnce() -> Caller) -> Caller {
-        self.callers().entry(session.clone()).or_insert_with(make).clone()
+impl SessionCallers {
+    /// Returns the caller of a session; creates it on first use.
+    pub(crate) fn get_or_create(&self, session: &ClientSessionId, create: impl FnOnce() -> Caller) -> Caller {
+        self.lock().entry(session.clone()).or_insert_with(create).clone()
     }
 
-    /// Forgets a session that is over. With its caller goes what was kept for it.
-    pub(crate) fn end(&self, session: &SessionId) {
-        let caller = self.callers().remove(session);
+    /// Removes a session that has ended, and drops its caller.
+    pub(crate) fn remove(&self, session: &ClientSessionId) {
+        let caller = self.lock().remove(session);
         drop(caller);
     }
 
-    fn callers(&self) -> MutexGuard<'_, HashMap<SessionId, Caller>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<ClientSessionId, Caller>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

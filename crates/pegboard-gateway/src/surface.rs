@@ -1,23 +1,23 @@
-//! What the clients of one profile see, and what their calls mean.
+//! Surfaces: the tools that clients see, and the meaning of their calls.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
 use futures_util::future::{BoxFuture, FutureExt};
-use pegboard_core::arguments::Arguments;
-use pegboard_core::call::{Call, Ended, ToolRef};
+use pegboard_core::arguments::CallArguments;
+use pegboard_core::call::{Call, CallResult, ToolRef};
 use pegboard_core::settings::gateway::Expose;
 use pegboard_json::RawJson;
 use pegboard_runtime::catalogue::Snapshot;
-use pegboard_runtime::{Caller, Memory};
+use pegboard_runtime::{Caller, SessionMode};
 use pegboard_wire::RpcError;
-use pegboard_wire::server::{ClientDescription, Reply};
+use pegboard_wire::server::{ClientDescription, ServiceReply};
 
+use crate::client_request::ClientRequest;
 use crate::meta;
-use crate::profile::Board;
+use crate::profile::ActiveProfile;
 use crate::result;
-use crate::visit::Visit;
-use auto::Choice;
+use auto::SurfaceChoice;
 
 mod agent;
 mod auto;
@@ -25,114 +25,114 @@ mod context;
 mod flat;
 mod hybrid;
 mod meta_tools;
-mod named;
+mod named_tools;
 
-/// What the clients of one profile see, and what their calls mean.
+/// The tools that clients of one profile see, and the meaning of their calls.
 pub(crate) trait Surface: Send + Sync + 'static {
-    /// What its clients remember: with a session of its own a client opens toolboxes, or all are open to it.
-    fn memory(&self) -> Memory;
+    /// Session mode of its callers: toolboxes are opened one by one, or all are open.
+    fn session_mode(&self) -> SessionMode;
 
-    /// What a model should know, if anything.
+    /// Server instructions for the model.
     fn instructions(&self) -> Option<String>;
 
-    /// The tools that are listed for somebody, as a JSON array.
-    fn list(&self, viewer: &Viewer<'_>) -> RawJson;
+    /// Lists the tools for a caller, as a JSON array.
+    fn list(&self, request: &ListRequest<'_>) -> RawJson;
 
-    /// Whether other tools are listed when the catalogue has others.
+    /// Returns `true` if the list changes with the catalogue.
     fn follows_catalogue(&self) -> bool;
 
-    /// Whether a name means one of the surface's own tools, and none of a server's.
-    fn is_own(&self, name: &str) -> bool {
+    /// Returns `true` if a name belongs to the surface itself and not to a server's tool.
+    fn owns_name(&self, name: &str) -> bool {
         meta::find(name).is_some()
     }
 
-    /// What a call means. Every spelling of a tool's name is good on every surface.
-    fn call(&self, visit: Visit, name: &str, arguments: RawJson) -> Answering {
-        by_any_name(visit, name, arguments)
+    /// Executes a call. Every spelling of a tool's name is accepted on every surface.
+    fn call(&self, request: ClientRequest, name: &str, arguments: RawJson) -> ReplyFuture {
+        call_by_name(request, name, arguments)
     }
 }
 
-/// A call of a client on its way to a reply.
-pub(crate) type Answering = BoxFuture<'static, Result<Reply, RpcError>>;
+/// Future of the reply to a client request.
+pub(crate) type ReplyFuture = BoxFuture<'static, Result<ServiceReply, RpcError>>;
 
-/// Somebody who wants to see a list.
-pub(crate) struct Viewer<'v> {
+/// A request for a list of tools.
+pub(crate) struct ListRequest<'v> {
     pub(crate) caller: &'v Caller,
-    pub(crate) life: Life,
+    pub(crate) era: ClientEra,
 }
 
-/// Whether a client is remembered between its requests.
+/// Protocol era of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Life {
-    /// It has a session.
+pub(crate) enum ClientEra {
+    /// The client has a session.
     Session,
-    /// Its every request stands alone.
+    /// Every request is independent.
     Stateless,
 }
 
-/// The surface of every client.
+/// The surface for every client.
 pub(crate) enum Surfaces {
-    /// The same for all.
+    /// The same surface for all clients.
     One(Arc<dyn Surface>),
-    /// The one that suits the client.
+    /// A surface chosen by client.
     Auto {
-        /// For clients that take few tools, and for those of which nothing is known.
+        /// For clients that accept few tools, and for unknown clients.
         meta: Arc<dyn Surface>,
-        /// For clients that take many.
+        /// For clients that accept many.
         flat: Arc<dyn Surface>,
     },
 }
 
 impl Surfaces {
-    /// The surfaces that show a board in its way.
-    pub(crate) fn of(board: &Arc<Board>) -> Self {
-        let view = board.view();
-        let hybrid = || Arc::new(hybrid::Hybrid::new(Arc::clone(board))) as Arc<dyn Surface>;
-        // Where a toolbox wants its tools listed, they are, beside the few for the rest.
+    /// Builds the surfaces of a profile.
+    pub(crate) fn build(profile: &Arc<ActiveProfile>) -> Self {
+        let view = profile.view();
+        let hybrid = || Arc::new(hybrid::HybridSurface::new(Arc::clone(profile))) as Arc<dyn Surface>;
+        // Toolboxes with `listed` tools need a hybrid list.
         let meta = || {
             if view.listed.is_empty() {
-                Arc::new(meta_tools::MetaTools::new(Arc::clone(board))) as Arc<dyn Surface>
+                Arc::new(meta_tools::MetaSurface::new(Arc::clone(profile))) as Arc<dyn Surface>
             } else {
                 hybrid()
             }
         };
-        let flat = || Arc::new(flat::Flat::new(Arc::clone(board)));
+        let flat = || Arc::new(flat::FlatSurface::new(Arc::clone(profile)));
         match view.expose {
             Expose::Meta => Self::One(meta()),
             Expose::Flat => Self::One(flat()),
-            Expose::Agent => Self::One(Arc::new(agent::OnePerServer::new(Arc::clone(board)))),
+            Expose::Agent => Self::One(Arc::new(agent::AgentSurface::new(Arc::clone(profile)))),
             Expose::Hybrid => Self::One(hybrid()),
             Expose::Auto => Self::Auto { meta: meta(), flat: flat() },
         }
     }
 
-    /// The surface of a client.
+    /// Returns the surface for a client.
     pub(crate) fn for_client(&self, client: &ClientDescription) -> &Arc<dyn Surface> {
         match self {
             Self::One(surface) => surface,
-            Self::Auto { meta, flat } => match Choice::of(client).expose {
+            Self::Auto { meta, flat } => match SurfaceChoice::for_client(client).expose {
                 Expose::Flat => flat,
                 Expose::Meta | Expose::Agent | Expose::Hybrid | Expose::Auto => meta,
             },
         }
     }
 
-    /// The surface of clients of which nothing is known.
-    pub(crate) fn for_anybody(&self) -> &Arc<dyn Surface> {
+    /// Returns the surface for unknown clients.
+    pub(crate) fn default_surface(&self) -> &Arc<dyn Surface> {
         match self {
             Self::One(surface) | Self::Auto { meta: surface, .. } => surface,
         }
     }
 
-    /// Why a client sees what it sees, if that was chosen for it.
-    pub(crate) fn choice(&self, client: &ClientDescription) -> Option<Choice> {
+    /// Returns the choice made for a client and its reason, if there was one.
+    pub(crate) fn choice(&self, client: &ClientDescription) -> Option<SurfaceChoice> {
         match self {
             Self::One(_) => None,
-            Self::Auto { .. } => Some(Choice::of(client)),
+            Self::Auto { .. } => Some(SurfaceChoice::for_client(client)),
         }
     }
 
-    /// All of them.
+    /// Iterates over all surfaces.
     pub(crate) fn all(&self) -> impl Iterator<Item = &Arc<dyn Surface>> {
         let (first, second) = match self {
             Self::One(surface) => (surface, None),
@@ -142,34 +142,36 @@ impl Surfaces {
     }
 }
 
-/// One of the gateway's own tools, or else a tool by any of its names.
-pub(crate) fn by_any_name(visit: Visit, name: &str, arguments: RawJson) -> Answering {
+/// Calls a meta-tool, or else a tool by any of its names.
+pub(crate) fn call_by_name(request: ClientRequest, name: &str, arguments: RawJson) -> ReplyFuture {
     match meta::find(name) {
-        Some(tool) => tool.call(visit, arguments),
-        None if context::is_said(&visit, name, &arguments) => {
-            context::call(visit, Call::new(name, Arguments::from(arguments)), result::of_tool_in_session)
-        }
-        None => tool(visit, ToolRef::Name(name.to_owned()), arguments),
+        Some(tool) => tool.call(request, arguments),
+        None if context::has_call_context(&request, name, &arguments) => context::call(
+            request,
+            Call::new(name, CallArguments::from(arguments)),
+            result::tool_result_in_session,
+        ),
+        None => call_tool(request, ToolRef::Name(name.to_owned()), arguments),
     }
 }
 
-/// A tool as its server offers it.
-pub(crate) fn tool(visit: Visit, tool: ToolRef, arguments: RawJson) -> Answering {
-    let call = Call::new(tool, Arguments::from(arguments));
-    let words = |ended: &Ended| match result::refused(ended) {
+/// Calls a server's tool; its result and errors pass unchanged.
+pub(crate) fn call_tool(request: ClientRequest, tool: ToolRef, arguments: RawJson) -> ReplyFuture {
+    let call = Call::new(tool, CallArguments::from(arguments));
+    let render = |call_result: &CallResult| match result::upstream_error(call_result) {
         Some(error) => Err(error),
-        None => Ok(result::of_tool(ended)),
+        None => Ok(result::tool_result(call_result)),
     };
-    async move { visit.call_as_is(call, words).await }.boxed()
+    async move { request.call_with_rpc_errors(call, render).await }.boxed()
 }
 
-/// A JSON array of these items.
-pub(crate) fn array(items: impl IntoIterator<Item = RawJson>) -> RawJson {
-    followed_by(&RawJson::trusted(Bytes::from_static(b"[]")), items)
+/// Returns a JSON array of these items.
+pub(crate) fn json_array(items: impl IntoIterator<Item = RawJson>) -> RawJson {
+    append(&RawJson::trusted(Bytes::from_static(b"[]")), items)
 }
 
-/// A JSON object of these members.
-fn object(members: impl IntoIterator<Item = (String, RawJson)>) -> RawJson {
+/// Returns a JSON object of these members.
+fn json_object(members: impl IntoIterator<Item = (String, RawJson)>) -> RawJson {
     let mut text = b"{".to_vec();
     for (name, value) in members {
         if text.len() > 1 {
@@ -183,8 +185,8 @@ fn object(members: impl IntoIterator<Item = (String, RawJson)>) -> RawJson {
     RawJson::trusted(text.into())
 }
 
-/// A JSON array with more items at its end.
-fn followed_by(list: &RawJson, items: impl IntoIterator<Item = RawJson>) -> RawJson {
+/// Returns a JSON array with more items appended.
+fn append(list: &RawJson, items: impl IntoIterator<Item = RawJson>) -> RawJson {
     let mut text = list.as_bytes().to_vec();
     text.pop();
     for item in items {
@@ -197,25 +199,25 @@ fn followed_by(list: &RawJson, items: impl IntoIterator<Item = RawJson>) -> RawJ
     RawJson::trusted(text.into())
 }
 
-/// Something made from the catalogue, made anew when the catalogue is another.
-pub(crate) struct Derived<T>(Mutex<Option<(Arc<Snapshot>, Arc<T>)>>);
+/// A value computed from the catalogue, recomputed when the catalogue changes.
+pub(crate) struct CatalogueMemo<T>(Mutex<Option<(Arc<Snapshot>, Arc<T>)>>);
 
-impl<T> Default for Derived<T> {
+impl<T> Default for CatalogueMemo<T> {
     fn default() -> Self {
         Self(Mutex::default())
     }
 }
 
-impl<T> Derived<T> {
-    pub(crate) fn get(&self, snapshot: Arc<Snapshot>, make: impl FnOnce(&Snapshot) -> T) -> Arc<T> {
-        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((of, derived)) = &*kept
+impl<T> CatalogueMemo<T> {
+    pub(crate) fn get(&self, snapshot: Arc<Snapshot>, build: impl FnOnce(&Snapshot) -> T) -> Arc<T> {
+        let mut cached = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((of, value)) = &*cached
             && Arc::ptr_eq(of, &snapshot)
         {
-            return Arc::clone(derived);
+            return Arc::clone(value);
         }
-        let derived = Arc::new(make(&snapshot));
-        *kept = Some((snapshot, Arc::clone(&derived)));
-        derived
+        let value = Arc::new(build(&snapshot));
+        *cached = Some((snapshot, Arc::clone(&value)));
+        value
     }
 }

@@ -1,64 +1,65 @@
-//! Calls that clients have kept as tasks, in both forms that the protocol has had for them.
+//! Tool calls that run as tasks, in both protocol forms.
 //!
-//! A task is a running call that goes on without its client. Clients with a session ask for one, and for its result
-//! when it is there. Clients without one are given a task where a server makes one, and its result with its state.
+//! A task is a running call that continues without its client. Session clients (2025-11-25) request a task
+//! and fetch its result later. Stateless clients (the extension) get a task if the server creates one, and
+//! read its result with its state.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use pegboard_core::task::lifetime;
+use pegboard_core::task::clamp_lifetime;
 use pegboard_json::RawJson;
 use pegboard_wire::era::Revision;
-use pegboard_wire::server::{ClientDescription, Reply, ServerRequest, SessionId};
+use pegboard_wire::server::{ClientDescription, ClientSessionId, ServerRequest, ServiceReply};
 use pegboard_wire::{RpcError, code};
 use serde_json::{Value, json};
 
-use end::End;
-pub(crate) use table::{Job, Table, Words, wanted};
-use task::Task;
+use outcome::TaskOutcome;
+pub(crate) use table::{ResultRenderer, TaskCall, TaskTable, new_server_task};
+use task::GatewayTask;
 
-mod end;
-mod open;
+mod outcome;
+mod pending;
 mod table;
 mod task;
-mod words;
+mod wire_format;
 
-/// The name of the extension.
+/// Name of the extension.
 pub(crate) const EXTENSION: &str = "io.modelcontextprotocol/tasks";
 
-/// Whose task it is, in the form that its client knows. Nobody else finds it.
+/// Owner of a task, in the form that its client uses. Tasks are visible to their owner only.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Form {
-    /// The experiment of 2025-11-25, for the client of one session.
-    Session(SessionId),
-    /// The extension, for whoever this is.
+pub(crate) enum TaskOwner {
+    /// The 2025-11-25 experiment: the client of one session.
+    Session(ClientSessionId),
+    /// The extension: all clients of a principal.
     Extension {
-        /// The principal within its tenant.
-        owner: String,
+        /// Principal within its tenant.
+        principal: String,
     },
 }
 
-impl Form {
-    /// The form that the client of a request knows.
-    fn of(request: &ServerRequest, owner: &str) -> Result<Self, RpcError> {
+impl TaskOwner {
+    /// Returns the owner for the client of a request.
+    fn from_request(request: &ServerRequest, principal: &str) -> Result<Self, RpcError> {
         match (request.revision, &request.session) {
             (Revision::V2025_11_25, Some(session)) => Ok(Self::Session(session.clone())),
-            (Revision::V2026_07_28, _) if takes_tasks(&request.client) => {
-                Ok(Self::Extension { owner: owner.to_owned() })
+            (Revision::V2026_07_28, _) if supports_tasks(&request.client) => {
+                Ok(Self::Extension { principal: principal.to_owned() })
             }
-            (Revision::V2026_07_28, _) => Err(lacking_extension()),
+            (Revision::V2026_07_28, _) => Err(missing_extension()),
             _ => Err(RpcError::method_not_found(&request.method)),
         }
     }
 }
 
-/// Whether a client without a session says that it takes tasks.
-pub(crate) fn takes_tasks(client: &ClientDescription) -> bool {
+/// Returns `true` if a stateless client supports tasks.
+pub(crate) fn supports_tasks(client: &ClientDescription) -> bool {
     client.capabilities.at(&["extensions", EXTENSION]).is_some()
 }
 
-/// What a revision wants to hear of tasks among the capabilities.
-pub(crate) fn describe(revision: Revision, capabilities: &mut Value) {
+/// Adds the task capability of a revision.
+pub(crate) fn add_capability(revision: Revision, capabilities: &mut Value) {
     match revision {
         Revision::V2024_11_05 | Revision::V2025_03_26 | Revision::V2025_06_18 => {}
         Revision::V2025_11_25 => {
@@ -68,8 +69,9 @@ pub(crate) fn describe(revision: Revision, capabilities: &mut Value) {
     }
 }
 
-/// How long a client wants a call kept as a task; `None` if it wants none. `definition` is the tool as it is listed.
-pub(crate) fn wish(
+/// Returns the requested time to live of a task; `None` if the request wants none. `definition` returns the
+/// tool as listed.
+pub(crate) fn requested_ttl(
     request: &ServerRequest,
     definition: impl FnOnce() -> Option<RawJson>,
 ) -> Result<Option<Duration>, RpcError> {
@@ -83,25 +85,27 @@ pub(crate) fn wish(
         None => None,
         Some(ttl) => {
             let millis = ttl.read::<u64>();
-            Some(millis.map_err(|_| RpcError::invalid_params("task.ttl must be whole milliseconds"))?)
+            Some(millis.map_err(|_| {
+                RpcError::invalid_params("task.ttl must be an integer number of milliseconds")
+            })?)
         }
     };
     let support = definition().and_then(|tool| tool.at(&["execution", "taskSupport"]));
     match support.as_ref().and_then(RawJson::text).as_deref() {
-        Some("optional" | "required") => Ok(Some(lifetime(millis.map(Duration::from_millis)))),
+        Some("optional" | "required") => Ok(Some(clamp_lifetime(millis.map(Duration::from_millis)))),
         _ => Err(RpcError::new(
             code::METHOD_NOT_FOUND,
-            "This tool does not run as a task; call it without `task`",
+            "this tool does not support tasks; call it without `task`",
         )),
     }
 }
 
-/// Answers the methods about tasks.
+/// Answers the `tasks/…` methods.
 pub(crate) async fn answer(
-    table: Arc<Table>,
+    table: Arc<TaskTable>,
     request: ServerRequest,
-    owner: String,
-) -> Result<Reply, RpcError> {
+    principal: String,
+) -> Result<ServiceReply, RpcError> {
     let is_known = match (&*request.method, request.revision.is_stateless()) {
         ("tasks/get" | "tasks/cancel", _) => true,
         ("tasks/list" | "tasks/result", is_stateless) => !is_stateless,
@@ -111,70 +115,75 @@ pub(crate) async fn answer(
     if !is_known {
         return Err(RpcError::method_not_found(&request.method));
     }
-    let form = Form::of(&request, &owner)?;
+    let owner = TaskOwner::from_request(&request, &principal)?;
     if &*request.method == "tasks/list" {
-        return list(&table, &form, &request.params);
+        return list(&table, &owner, &request.params);
     }
     let id = request.params.get("taskId").and_then(|id| id.read::<String>().ok());
     let id = id.ok_or_else(|| RpcError::invalid_params("taskId must be the id of a task"))?;
-    let task = table.find(&form, &id)?;
+    let task = table.find(&owner, &id)?;
     match &*request.method {
-        "tasks/get" => Ok(Reply::Result(words::detailed(&task))),
+        "tasks/get" => Ok(ServiceReply::Result(wire_format::detailed(&task))),
         "tasks/cancel" => cancel(&task),
-        "tasks/result" => result(&task, request.answers.as_ref()).await,
+        "tasks/result" => result(&task, request.input_responses.as_ref()).await,
         _ => {
             let answers = request.params.get("inputResponses").filter(RawJson::is_object);
             let answers =
                 answers.ok_or_else(|| RpcError::invalid_params("inputResponses must be an object"))?;
             task.take_answers(&answers);
-            Ok(Reply::Result(RawJson::empty_object()))
+            Ok(ServiceReply::Result(RawJson::empty_object()))
         }
     }
 }
 
-fn list(table: &Table, form: &Form, params: &RawJson) -> Result<Reply, RpcError> {
+fn list(table: &TaskTable, owner: &TaskOwner, params: &RawJson) -> Result<ServiceReply, RpcError> {
     let cursor = match params.get("cursor") {
         None => None,
         Some(cursor) => {
             let cursor = cursor.read::<String>();
-            Some(cursor.map_err(|_| RpcError::invalid_params("cursor must be a text"))?)
+            Some(cursor.map_err(|_| RpcError::invalid_params("cursor must be a string"))?)
         }
     };
-    let (tasks, next) = table.page(form, cursor.as_deref())?;
-    let tasks = crate::surface::array(tasks.iter().map(|task| words::detailed(task)));
+    let (tasks, next) = table.page(owner, cursor.as_deref())?;
+    let tasks = crate::surface::json_array(tasks.iter().map(|task| wire_format::detailed(task)));
     let page = RawJson::empty_object().with("tasks", &tasks);
-    Ok(Reply::Result(match next {
+    Ok(ServiceReply::Result(match next {
         Some(next) => page.with("nextCursor", &RawJson::of(&next)),
         None => page,
     }))
 }
 
-fn cancel(task: &Task) -> Result<Reply, RpcError> {
+fn cancel(task: &GatewayTask) -> Result<ServiceReply, RpcError> {
     let is_cancelled = task.cancel();
-    match task.form() {
-        Form::Session(_) if is_cancelled => Ok(Reply::Result(words::detailed(task))),
-        Form::Session(_) => {
-            let problem = format!("the task is over already, with status '{}'", words::status(task));
+    match task.owner() {
+        TaskOwner::Session(_) if is_cancelled => Ok(ServiceReply::Result(wire_format::detailed(task))),
+        TaskOwner::Session(_) => {
+            let problem = format!("the task has already ended with status '{}'", wire_format::status(task));
             Err(RpcError::invalid_params(problem))
         }
-        Form::Extension { .. } => Ok(Reply::Result(RawJson::empty_object())),
+        TaskOwner::Extension { .. } => Ok(ServiceReply::Result(RawJson::empty_object())),
     }
 }
 
-/// Waits for the end of a task, and asks what it wants to know on the way.
-async fn result(task: &Task, answers: Option<&RawJson>) -> Result<Reply, RpcError> {
+/// Waits for the outcome of a task, and asks for pending input on the way.
+async fn result(task: &GatewayTask, answers: Option<&RawJson>) -> Result<ServiceReply, RpcError> {
     if let Some(answers) = answers {
         task.take_answers(answers);
     }
-    match task.settled().await {
-        None => Ok(Reply::InputRequired { questions: words::related_questions(task), state: None }),
-        Some(End::Completed(result)) => Ok(Reply::Result(words::related_result(task, &result))),
-        Some(End::Failed(error)) => Err(error),
-        Some(End::Cancelled) => Err(RpcError::new(code::INTERNAL_ERROR, "The task was cancelled")),
+    match task.wait_for_outcome().await {
+        None => Ok(ServiceReply::InputRequired {
+            input_requests: wire_format::related_questions(task),
+            state: None,
+        }),
+        Some(TaskOutcome::Completed(result)) => {
+            Ok(ServiceReply::Result(wire_format::related_result(task, &result)))
+        }
+        Some(TaskOutcome::Failed(error)) => Err(error),
+        Some(TaskOutcome::Cancelled) => Err(RpcError::new(code::INTERNAL_ERROR, "the task was cancelled")),
     }
 }
 
-fn lacking_extension() -> RpcError {
+fn missing_extension() -> RpcError {
     let message = format!("The client lacks the extension '{EXTENSION}' that this request needs");
     let data = json!({"requiredCapabilities": {"extensions": {EXTENSION: {}}}});
     RpcError::new(code::MISSING_CAPABILITY, message).with_data(data)

@@ -1,15 +1,15 @@
-//! One spelling for values that mean the same.
+//! Canonical form of JSON values, for comparison and hashing.
 
 use std::ops::Range;
 
+use crate::cursor::JsonCursor;
 use crate::raw::RawJson;
 use crate::scan;
-use crate::walk::Walk;
 
-/// The value without white space and with the members of every object sorted by name. Numbers stay as they were
-/// spelled: `1` and `1.0` are told apart.
+/// Returns the value in canonical form: no white space, members of every object sorted by name. Numbers keep
+/// their spelling: `1` and `1.0` stay different.
 ///
-/// Of members that share a name the last one counts, as it does for most readers.
+/// If several members share a name, the last one counts, as it does for most parsers.
 ///
 /// ```
 /// use pegboard_json::{RawJson, canonical};
@@ -21,54 +21,54 @@ use crate::walk::Walk;
 /// ```
 pub fn canonical(value: &RawJson) -> RawJson {
     let mut text = Vec::with_capacity(value.as_bytes().len());
-    write(&mut Walk::of(value.as_bytes()), &mut text);
+    write(&mut JsonCursor::of(value.as_bytes()), &mut text);
     RawJson::trusted(text.into())
 }
 
-/// Writes one value. The depth of a value was bounded when it was checked, and so is the stack.
-fn write(walk: &mut Walk<'_>, text: &mut Vec<u8>) {
-    match walk.peek() {
+/// Writes one value. Recursion is bounded: the depth of a value was limited when it was parsed.
+fn write(cursor: &mut JsonCursor<'_>, text: &mut Vec<u8>) {
+    match cursor.peek() {
         b'{' => {
-            walk.at += 1;
+            cursor.at += 1;
             text.push(b'{');
             let start = text.len();
             let mut members: Vec<(Vec<u8>, Range<usize>)> = Vec::new();
-            while walk.peek() == b'"' {
-                let name = spelled(&walk.text[walk.string()]);
-                walk.skip(b':');
+            while cursor.peek() == b'"' {
+                let name = minimally_escaped(&cursor.text[cursor.string()]);
+                cursor.skip(b':');
                 let member = text.len();
                 text.extend_from_slice(&name);
                 text.push(b':');
-                write(walk, text);
+                write(cursor, text);
                 members.push((name, member..text.len()));
                 text.push(b',');
-                walk.skip(b',');
+                cursor.skip(b',');
             }
-            walk.skip(b'}');
+            cursor.skip(b'}');
             close(text, start, members);
             text.push(b'}');
         }
         b'[' => {
-            walk.at += 1;
+            cursor.at += 1;
             text.push(b'[');
-            while !matches!(walk.peek(), b']' | 0) {
-                write(walk, text);
-                if walk.skip(b',') {
+            while !matches!(cursor.peek(), b']' | 0) {
+                write(cursor, text);
+                if cursor.skip(b',') {
                     text.push(b',');
                 }
             }
-            walk.skip(b']');
+            cursor.skip(b']');
             text.push(b']');
         }
-        b'"' => text.extend_from_slice(&spelled(&walk.text[walk.string()])),
-        _ => text.extend_from_slice(&walk.text[walk.scalar()]),
+        b'"' => text.extend_from_slice(&minimally_escaped(&cursor.text[cursor.string()])),
+        _ => text.extend_from_slice(&cursor.text[cursor.scalar()]),
     }
 }
 
-/// Puts the members of an object that was just written in order, and leaves one of each name.
+/// Sorts the members of the object just written and removes duplicates.
 fn close(text: &mut Vec<u8>, start: usize, mut members: Vec<(Vec<u8>, Range<usize>)>) {
     if members.is_sorted_by(|(one, _), (next, _)| one < next) {
-        // Without the comma after the last.
+        // Drop the trailing comma.
         text.truncate(members.last().map_or(start, |(_, member)| member.end));
         return;
     }
@@ -80,7 +80,9 @@ fn close(text: &mut Vec<u8>, start: usize, mut members: Vec<(Vec<u8>, Range<usiz
     text.extend_from_slice(&sorted);
 }
 
-/// A string with no more escapes than it needs. What is no text (half of a surrogate pair) stays as it is.
-fn spelled(string: &[u8]) -> Vec<u8> {
-    scan::said(string).and_then(|said| serde_json::to_vec(&said).ok()).unwrap_or_else(|| string.to_vec())
+/// Returns a string literal with as few escapes as possible. A lone surrogate has no text and stays as it is.
+fn minimally_escaped(string: &[u8]) -> Vec<u8> {
+    scan::decode_string(string)
+        .and_then(|said| serde_json::to_vec(&said).ok())
+        .unwrap_or_else(|| string.to_vec())
 }

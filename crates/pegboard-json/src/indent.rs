@@ -1,9 +1,9 @@
-//! A value over several lines, for people, with everything in it as it was written.
+//! Pretty-printing that keeps the spelling of every value.
 
 use crate::raw::RawJson;
 
 impl RawJson {
-    /// The value with a line for each member and item, two spaces further in than what it is in.
+    /// Returns the value pretty-printed: one line per member or item, indented by two spaces per level.
     ///
     /// ```
     /// use pegboard_json::RawJson;
@@ -16,7 +16,7 @@ impl RawJson {
         let mut depth = 0;
         let mut is_text = false;
         let mut is_escaped = false;
-        // What was opened last, as long as nothing is in it.
+        // `true` right after an opening bracket.
         let mut is_empty = false;
         for each in self.as_str().chars() {
             if is_text {
@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_looks_like_what_everybody_writes_and_keeps_every_spelling() {
+    fn matches_serde_json_layout_and_keeps_spelling() {
         let plain = r#"{ "a":[1,{"b":"x, {y}: \"z\\"}],"c":{},"d":[],"e":null}"#;
         let value: Value = serde_json::from_str(plain).expect("it is JSON");
         let expected = serde_json::to_string_pretty(&value).expect("it is JSON");

@@ -1,19 +1,19 @@
-//! JSON that passes through as it came: checked once, then only looked into.
+//! Raw JSON: validated once, then inspected and passed through without parsing into a tree.
 //!
 //! - [`RawJson`]: one value as the bytes it was written in;
-//! - [`canonical`]: one spelling for values that mean the same;
-//! - [`twin_name`], [`twin_member`]: members that share a name;
-//! - [`scan`]: how text is walked through without building a tree.
+//! - [`canonical`]: canonical form of a value;
+//! - [`duplicate_key`], [`duplicate_member`]: detection of duplicate keys;
+//! - [`scan`]: scanning JSON text without building a tree.
 
 mod canonical;
+mod cursor;
+mod duplicate_keys;
 mod indent;
 mod raw;
 pub mod scan;
 mod splice;
-mod twins;
-mod walk;
 
 pub use canonical::canonical;
+pub use duplicate_keys::{duplicate_key, duplicate_member};
 pub use raw::RawJson;
 pub use scan::{MAX_DEPTH, Malformed};
-pub use twins::{twin_member, twin_name};

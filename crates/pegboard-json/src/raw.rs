@@ -1,4 +1,4 @@
-//! JSON that passes through as it came: checked once, then only looked into.
+//! A JSON value kept as the bytes it was written in.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -13,7 +13,7 @@ use serde_json::value::RawValue;
 
 use crate::scan::{self, Malformed};
 
-/// One JSON value as the bytes it was written in. Clones share the bytes.
+/// A JSON value as the bytes it was written in. Clones share the bytes.
 ///
 /// ```
 /// use pegboard_json::RawJson;
@@ -25,22 +25,22 @@ use crate::scan::{self, Malformed};
 /// assert_eq!(raw.without("b").as_str(), r#"{"a": "x"}"#);
 /// ```
 ///
-/// What is inside stays as a peer wrote it, members that share a name included. Readers differ in which of
-/// them they take; where that matters, [`with`](Self::with) and [`without`](Self::without) leave no second
-/// one.
+/// Content stays as the peer wrote it, duplicate keys included. Parsers differ in which duplicate they use;
+/// where that matters, [`with`](Self::with) and [`without`](Self::without) leave at most one.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct RawJson(Bytes);
 
 impl RawJson {
-    /// The value that these bytes spell, without the white space around it.
+    /// Parses bytes that hold exactly one value; surrounding white space is dropped.
     ///
-    /// It may nest as deep as what a message carries: one level less than [`MAX_DEPTH`](crate::MAX_DEPTH).
+    /// The value may nest as deep as the content of a message: one level less than
+    /// [`MAX_DEPTH`](crate::MAX_DEPTH).
     pub fn parse(bytes: Bytes) -> Result<Self, Malformed> {
-        let span = scan::whole(&bytes, scan::MAX_DEPTH - 1)?;
-        Ok(Self::cut_out(bytes, span))
+        let span = scan::single_value(&bytes, scan::MAX_DEPTH - 1)?;
+        Ok(Self::slice_of(bytes, span))
     }
 
-    /// The value that these bytes begin with, whatever follows it.
+    /// Parses the value at the start of `bytes`; trailing bytes are ignored.
     ///
     /// ```
     /// use pegboard_json::RawJson;
@@ -50,75 +50,77 @@ impl RawJson {
     /// ```
     pub fn parse_first(bytes: Bytes) -> Result<Self, Malformed> {
         let span = scan::Scanner::new(&bytes, scan::MAX_DEPTH - 1)?.value()?;
-        Ok(Self::cut_out(bytes, span))
+        Ok(Self::slice_of(bytes, span))
     }
 
-    fn cut_out(mut bytes: Bytes, span: Range<usize>) -> Self {
+    fn slice_of(mut bytes: Bytes, span: Range<usize>) -> Self {
         bytes.truncate(span.end);
         bytes.advance(span.start);
         Self(bytes)
     }
 
-    /// A value made here.
+    /// Serializes a value.
     ///
     /// # Panics
-    /// If `value` cannot be written as JSON, which only a map with keys that are no strings cannot.
+    /// If `value` cannot be represented as JSON, which happens only for maps with non-string keys.
     pub fn of<T: Serialize + ?Sized>(value: &T) -> Self {
         Self(serde_json::to_vec(value).expect("plain data can be written as JSON").into())
     }
 
-    /// Bytes that are known to be one JSON value.
+    /// Wraps bytes that are known to be one JSON value, without validation.
     pub fn trusted(bytes: Bytes) -> Self {
         Self(bytes)
     }
 
-    /// The empty object.
+    /// Returns the empty object.
     pub fn empty_object() -> Self {
         Self(Bytes::from_static(b"{}"))
     }
 
-    /// The text of the value.
-    #[expect(clippy::missing_panics_doc, reason = "every value was checked when it was made")]
+    /// Returns the text of the value.
+    #[expect(clippy::missing_panics_doc, reason = "every value was validated on construction")]
     pub fn as_str(&self) -> &str {
-        std::str::from_utf8(&self.0).expect("checked when it was made")
+        std::str::from_utf8(&self.0).expect("validated on construction")
     }
 
-    /// The bytes of the value.
+    /// Returns the bytes of the value.
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
     }
 
-    /// The bytes of the value, to be kept.
+    /// Converts the value into its bytes.
     pub fn into_bytes(self) -> Bytes {
         self.0
     }
 
-    /// Whether it is an object.
+    /// Returns `true` if the value is an object.
     pub fn is_object(&self) -> bool {
         self.0.first() == Some(&b'{')
     }
 
-    /// A member of an object; `None` if it is no object or has no such member.
+    /// Returns the member with this name; `None` if the value is not an object or has no such member.
     ///
-    /// If several members have the name, it is the first of them.
+    /// Of several members with the name, the first is returned.
     pub fn get(&self, name: &str) -> Option<Self> {
-        let (_, value) = scan::members(&self.0).find(|(key, _)| scan::spells(&self.0[key.clone()], name))?;
+        let (_, value) =
+            scan::members(&self.0).find(|(key, _)| scan::string_equals(&self.0[key.clone()], name))?;
         Some(Self(self.0.slice(value)))
     }
 
-    /// What is under `path`, member by member.
+    /// Returns the value at `path`, a list of member names.
     pub fn at(&self, path: &[&str]) -> Option<Self> {
         path.iter().try_fold(self.clone(), |value, name| value.get(name))
     }
 
-    /// The names of an object's members, in order; without those that are no text (half of a surrogate pair).
+    /// Returns the member names of an object, in order. Names with a lone surrogate are skipped.
     pub fn names(&self) -> Vec<String> {
         scan::members(&self.0).filter_map(|(key, _)| serde_json::from_slice(&self.0[key]).ok()).collect()
     }
 
-    /// An object's members, in order, each with its name; without those whose names are no text.
+    /// Returns the members of an object, in order, each with its name. Names with a lone surrogate are
+    /// skipped.
     ///
-    /// Who needs them all asks here, since [`RawJson::get`] goes through the object for each.
+    /// Use this to visit all members: [`RawJson::get`] scans the whole object for each.
     pub fn members(&self) -> impl Iterator<Item = (String, Self)> {
         let member = |(key, value): (Range<usize>, Range<usize>)| {
             let name = serde_json::from_slice(&self.0[key]).ok()?;
@@ -127,38 +129,39 @@ impl RawJson {
         scan::members(&self.0).filter_map(member)
     }
 
-    /// The items of an array, in order; none if it is no array.
+    /// Returns the items of an array, in order; empty if the value is not an array.
     pub fn items(&self) -> impl Iterator<Item = Self> {
         scan::items(&self.0).map(|item| Self(self.0.slice(item)))
     }
 
-    /// The text of a JSON string; `None` if it is none.
+    /// Returns the decoded text of a JSON string; `None` if the value is not a string.
     pub fn text(&self) -> Option<Cow<'_, str>> {
-        scan::said(&self.0)
+        scan::decode_string(&self.0)
     }
 
-    /// The value as `T`.
+    /// Deserializes the value into `T`.
     pub fn read<T: DeserializeOwned>(&self) -> Result<T, serde_json::Error> {
         serde_json::from_slice(&self.0)
     }
 
-    /// The value as a tree; null if no tree can hold it, as with `1e999` or half of a surrogate pair.
+    /// Returns the value as a tree; null if it cannot be represented, as with `1e999` or a lone surrogate.
     pub fn to_value(&self) -> Value {
         self.read().unwrap_or_default()
     }
 
-    /// The object with a member set; everything else stays as it was written. What is no object becomes one.
+    /// Returns the object with a member set; everything else keeps its spelling. A value that is not an
+    /// object is replaced by one.
     ///
-    /// If several members have the name, one is left, so that every reader sees the new value.
+    /// Of several members with the name, one is left, so that every parser sees the new value.
     #[must_use]
     pub fn with(&self, name: &str, value: &Self) -> Self {
         if !self.is_object() {
             return Self::empty_object().with(name, value);
         }
-        let mut edit = Edit::new(&self.0, name.len() + value.0.len() + 4);
+        let mut edit = ObjectEdit::new(&self.0, name.len() + value.0.len() + 4);
         let mut is_set = false;
         for (key, span) in scan::members(&self.0) {
-            if !scan::spells(&self.0[key.clone()], name) {
+            if !scan::string_equals(&self.0[key.clone()], name) {
                 edit.keep(span);
             } else if is_set {
                 edit.cut(key, span);
@@ -173,16 +176,16 @@ impl RawJson {
         edit.finish()
     }
 
-    /// The object without any member of that name; everything else stays as it was written.
+    /// Returns the object without any member of that name; everything else keeps its spelling.
     #[must_use]
     pub fn without(&self, name: &str) -> Self {
-        let is_meant = |key: &Range<usize>| scan::spells(&self.0[key.clone()], name);
-        if !scan::members(&self.0).any(|(key, _)| is_meant(&key)) {
+        let has_name = |key: &Range<usize>| scan::string_equals(&self.0[key.clone()], name);
+        if !scan::members(&self.0).any(|(key, _)| has_name(&key)) {
             return self.clone();
         }
-        let mut edit = Edit::new(&self.0, 0);
+        let mut edit = ObjectEdit::new(&self.0, 0);
         for (key, span) in scan::members(&self.0) {
-            if is_meant(&key) {
+            if has_name(&key) {
                 edit.cut(key, span);
             } else {
                 edit.keep(span);
@@ -192,17 +195,18 @@ impl RawJson {
     }
 }
 
-/// An object on its way to another spelling: its members are given in order, the text between them follows.
-struct Edit<'a> {
+/// Copies an object while members are replaced or dropped. Members are passed in order; the text between them
+/// is copied along.
+struct ObjectEdit<'a> {
     object: &'a [u8],
     text: Vec<u8>,
-    /// How much of the object is in the text already, or left out of it.
+    /// Number of bytes of `object` already copied or skipped.
     done: usize,
-    /// The end of the last member that stays.
+    /// End of the last member that is kept.
     kept: Option<usize>,
 }
 
-impl<'a> Edit<'a> {
+impl<'a> ObjectEdit<'a> {
     fn new(object: &'a [u8], growth: usize) -> Self {
         Self { object, text: Vec::with_capacity(object.len() + growth), done: 0, kept: None }
     }
@@ -218,14 +222,14 @@ impl<'a> Edit<'a> {
         self.kept = Some(old.end);
     }
 
-    /// Leaves a member out, with the comma before it, or the one after it if it is the first.
+    /// Drops a member together with the comma before it, or after it if it is the first.
     fn cut(&mut self, key: Range<usize>, value: Range<usize>) {
         if let Some(end) = self.kept {
             self.copy_until(end);
             self.done = value.end;
         } else {
             self.copy_until(key.start);
-            self.done = scan::next(self.object, value.end);
+            self.done = scan::next_element(self.object, value.end);
         }
     }
 
@@ -262,14 +266,14 @@ impl fmt::Debug for RawJson {
     }
 }
 
-/// As it is written; for JSON only.
+/// Writes the raw text; works with JSON serializers only.
 impl Serialize for RawJson {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serde_json::from_slice::<&RawValue>(&self.0).map_err(S::Error::custom)?.serialize(serializer)
     }
 }
 
-/// As it is written; from JSON only.
+/// Reads the raw text; works with JSON deserializers only.
 impl<'de> Deserialize<'de> for RawJson {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let raw = Box::<RawValue>::deserialize(deserializer)?;

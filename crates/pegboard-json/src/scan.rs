@@ -1,4 +1,4 @@
-//! One pass over JSON bytes: is it well-formed, how deep, and where are the members of an object.
+//! Single-pass scanner over JSON bytes: validates syntax and depth, and locates members.
 
 mod skip;
 mod text;
@@ -6,73 +6,73 @@ mod token;
 
 use std::ops::Range;
 
-pub use skip::{items, members, next};
-pub use text::{said, spells};
+pub use skip::{items, members, next_element};
+pub use text::{decode_string, string_equals};
 
-/// How deep a message may nest if nobody says otherwise.
+/// Default limit on the nesting depth of a message.
 pub const MAX_DEPTH: usize = 128;
 
-/// Why bytes are no JSON value.
+/// Reason why bytes are not a valid JSON value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Malformed {
-    /// They are not UTF-8.
+    /// The bytes are not UTF-8.
     #[error("not UTF-8")]
     NotText,
-    /// They break JSON's grammar.
+    /// The bytes are not valid JSON.
     #[error("not JSON, at byte {at}")]
     NotJson {
-        /// Where.
+        /// Byte offset of the error.
         at: usize,
     },
-    /// They nest too deep.
+    /// The value nests too deep.
     #[error("nested deeper than {limit} levels")]
     TooDeep {
-        /// How deep they may nest.
+        /// Maximum depth.
         limit: usize,
     },
 }
 
-/// Where the one value of `bytes` is, if there is exactly one and it is well-formed.
-pub fn whole(bytes: &[u8], max_depth: usize) -> Result<Range<usize>, Malformed> {
+/// Returns the span of the value in `bytes`, which must hold exactly one well-formed value.
+pub fn single_value(bytes: &[u8], max_depth: usize) -> Result<Range<usize>, Malformed> {
     let mut scanner = Scanner::new(bytes, max_depth)?;
     let span = scanner.value()?;
     scanner.finish()?;
     Ok(span)
 }
 
-/// Walks over bytes that nobody has checked yet, and checks what it passes.
+/// Scanner over unvalidated bytes; validates everything it passes.
 pub struct Scanner<'a> {
     bytes: &'a [u8],
     at: usize,
-    open: Open,
+    open: OpenContainers,
 }
 
 impl<'a> Scanner<'a> {
-    /// Stands before the first value of `bytes`, which must be UTF-8.
+    /// Creates a scanner positioned before the first value of `bytes`, which must be UTF-8.
     pub fn new(bytes: &'a [u8], max_depth: usize) -> Result<Self, Malformed> {
         std::str::from_utf8(bytes).map_err(|_| Malformed::NotText)?;
-        let open = Open { innermost: 0, outer: Vec::new(), depth: 0, limit: max_depth };
+        let open = OpenContainers { innermost: 0, outer: Vec::new(), depth: 0, limit: max_depth };
         Ok(Self { bytes, at: token::space(bytes, 0), open })
     }
 
-    /// The byte that it stands before.
+    /// Returns the next byte.
     pub fn peek(&self) -> Option<u8> {
         self.bytes.get(self.at).copied()
     }
 
-    /// Passes one value and the white space before it.
+    /// Skips white space and one value; returns the span of the value.
     pub fn value(&mut self) -> Result<Range<usize>, Malformed> {
         let start = token::space(self.bytes, self.at);
-        self.at = self.value_end(start).map_err(|problem| self.open.malformed(problem))?;
+        self.at = self.value_end(start).map_err(|error| self.open.malformed(error))?;
         Ok(start..self.at)
     }
 
-    /// Passes the object that it stands before, and hands over where each key (with its quotes) and value is.
+    /// Skips the object at the current position and reports the span of each key (with its quotes) and value.
     pub fn object(&mut self, mut member: impl FnMut(Range<usize>, Range<usize>)) -> Result<(), Malformed> {
         let mut walk = || {
             let mut at = match self.enter(self.at)? {
-                Entered::Closed(end) => return Ok(end),
-                Entered::At(at) => at,
+                ContainerStart::Closed(end) => return Ok(end),
+                ContainerStart::At(at) => at,
             };
             loop {
                 let (key, start) = self.key(at)?;
@@ -85,120 +85,121 @@ impl<'a> Scanner<'a> {
                         self.open.pop();
                         return Ok(behind + 1);
                     }
-                    _ => return Err(Problem::At(behind)),
+                    _ => return Err(ScanError::At(behind)),
                 }
             }
         };
-        self.at = walk().map_err(|problem| self.open.malformed(problem))?;
+        self.at = walk().map_err(|error| self.open.malformed(error))?;
         Ok(())
     }
 
-    /// Makes sure that nothing but white space is left.
+    /// Checks that only white space is left.
     pub fn finish(self) -> Result<(), Malformed> {
         let end = token::space(self.bytes, self.at);
         if end == self.bytes.len() { Ok(()) } else { Err(Malformed::NotJson { at: end }) }
     }
 
-    /// The end of the value that begins at `at`.
-    fn value_end(&mut self, mut at: usize) -> Result<usize, Problem> {
+    /// Returns the end of the value that begins at `at`.
+    fn value_end(&mut self, mut at: usize) -> Result<usize, ScanError> {
         let floor = self.open.depth;
         loop {
             let end = match self.bytes.get(at) {
-                Some(b'"') => token::string(self.bytes, at).map_err(Problem::At)?,
+                Some(b'"') => token::string(self.bytes, at).map_err(ScanError::At)?,
                 Some(b'{' | b'[') => match self.enter(at)? {
-                    Entered::At(first) => {
+                    ContainerStart::At(first) => {
                         at = self.item(first)?;
                         continue;
                     }
-                    Entered::Closed(end) => end,
+                    ContainerStart::Closed(end) => end,
                 },
-                _ => token::scalar(self.bytes, at).map_err(Problem::At)?,
+                _ => token::scalar(self.bytes, at).map_err(ScanError::At)?,
             };
             match self.leave(end, floor)? {
-                Left::All(end) => return Ok(end),
-                Left::Before(next) => at = next,
+                ValueEnd::All(end) => return Ok(end),
+                ValueEnd::Before(next) => at = next,
             }
         }
     }
 
-    /// Goes into the object or array at `at`, up to its first key or item.
-    fn enter(&mut self, at: usize) -> Result<Entered, Problem> {
-        let kind = if self.bytes.get(at) == Some(&b'{') { Kind::Object } else { Kind::Array };
+    /// Enters the object or array at `at`, up to its first key or item.
+    fn enter(&mut self, at: usize) -> Result<ContainerStart, ScanError> {
+        let kind =
+            if self.bytes.get(at) == Some(&b'{') { ContainerKind::Object } else { ContainerKind::Array };
         self.open.push(kind)?;
         let first = token::space(self.bytes, at + 1);
         if self.bytes.get(first) == Some(&kind.closing()) {
             self.open.pop();
-            return Ok(Entered::Closed(first + 1));
+            return Ok(ContainerStart::Closed(first + 1));
         }
-        Ok(Entered::At(first))
+        Ok(ContainerStart::At(first))
     }
 
-    /// Behind a value: out of all that ends here, down to `floor`, and up to the next value.
-    fn leave(&mut self, mut at: usize, floor: usize) -> Result<Left, Problem> {
+    /// Leaves all containers that end at `at`, down to depth `floor`, and moves on to the next value.
+    fn leave(&mut self, mut at: usize, floor: usize) -> Result<ValueEnd, ScanError> {
         while self.open.depth > floor {
             at = token::space(self.bytes, at);
             match self.bytes.get(at) {
-                Some(b',') => return self.item(token::space(self.bytes, at + 1)).map(Left::Before),
+                Some(b',') => return self.item(token::space(self.bytes, at + 1)).map(ValueEnd::Before),
                 Some(&byte) if byte == self.open.kind().closing() => self.open.pop(),
-                _ => return Err(Problem::At(at)),
+                _ => return Err(ScanError::At(at)),
             }
             at += 1;
         }
-        Ok(Left::All(at))
+        Ok(ValueEnd::All(at))
     }
 
-    /// Where the value begins of what stands at `at`: behind its key if it is a member.
-    fn item(&self, at: usize) -> Result<usize, Problem> {
+    /// Returns the start of the value at `at`: behind the key if the container is an object.
+    fn item(&self, at: usize) -> Result<usize, ScanError> {
         match self.open.kind() {
-            Kind::Object => self.key(at).map(|(_, start)| start),
-            Kind::Array => Ok(at),
+            ContainerKind::Object => self.key(at).map(|(_, start)| start),
+            ContainerKind::Array => Ok(at),
         }
     }
 
-    /// The key at `at`, and where its value begins.
-    fn key(&self, at: usize) -> Result<(Range<usize>, usize), Problem> {
+    /// Returns the key at `at` and the start of its value.
+    fn key(&self, at: usize) -> Result<(Range<usize>, usize), ScanError> {
         if self.bytes.get(at) != Some(&b'"') {
-            return Err(Problem::At(at));
+            return Err(ScanError::At(at));
         }
-        let end = token::string(self.bytes, at).map_err(Problem::At)?;
+        let end = token::string(self.bytes, at).map_err(ScanError::At)?;
         let colon = token::space(self.bytes, end);
         if self.bytes.get(colon) != Some(&b':') {
-            return Err(Problem::At(colon));
+            return Err(ScanError::At(colon));
         }
         Ok((at..end, token::space(self.bytes, colon + 1)))
     }
 }
 
-/// What happened at an opening bracket.
-enum Entered {
-    /// It stands before its first key or item.
+/// Position after an opening bracket.
+enum ContainerStart {
+    /// Before the first key or item.
     At(usize),
-    /// It was empty, and this is its end.
+    /// Behind an empty container.
     Closed(usize),
 }
 
-/// What was left behind a value.
-enum Left {
-    /// Everything; this is the end.
+/// Position after a value.
+enum ValueEnd {
+    /// Behind the outermost value.
     All(usize),
-    /// There is another value here.
+    /// Before another value.
     Before(usize),
 }
 
-/// Why the scanner stopped, small enough for registers.
+/// Scan failure, small enough to be returned in registers.
 #[derive(Clone, Copy)]
-enum Problem {
+enum ScanError {
     At(usize),
     TooDeep,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Kind {
+enum ContainerKind {
     Array,
     Object,
 }
 
-impl Kind {
+impl ContainerKind {
     fn closing(self) -> u8 {
         match self {
             Self::Array => b']',
@@ -207,23 +208,23 @@ impl Kind {
     }
 }
 
-/// The brackets that are open, one bit each: 64 levels without an allocation.
-struct Open {
+/// Stack of open containers, one bit each: 64 levels without an allocation.
+struct OpenContainers {
     innermost: u64,
     outer: Vec<u64>,
     depth: usize,
     limit: usize,
 }
 
-impl Open {
-    fn push(&mut self, kind: Kind) -> Result<(), Problem> {
+impl OpenContainers {
+    fn push(&mut self, kind: ContainerKind) -> Result<(), ScanError> {
         if self.depth >= self.limit {
-            return Err(Problem::TooDeep);
+            return Err(ScanError::TooDeep);
         }
         if self.depth > 0 && self.depth.is_multiple_of(64) {
             self.outer.push(self.innermost);
         }
-        self.innermost = self.innermost << 1 | u64::from(kind == Kind::Object);
+        self.innermost = self.innermost << 1 | u64::from(kind == ContainerKind::Object);
         self.depth += 1;
         Ok(())
     }
@@ -236,14 +237,14 @@ impl Open {
         }
     }
 
-    fn kind(&self) -> Kind {
-        if self.innermost & 1 == 1 { Kind::Object } else { Kind::Array }
+    fn kind(&self) -> ContainerKind {
+        if self.innermost & 1 == 1 { ContainerKind::Object } else { ContainerKind::Array }
     }
 
-    fn malformed(&self, problem: Problem) -> Malformed {
-        match problem {
-            Problem::At(at) => Malformed::NotJson { at },
-            Problem::TooDeep => Malformed::TooDeep { limit: self.limit },
+    fn malformed(&self, error: ScanError) -> Malformed {
+        match error {
+            ScanError::At(at) => Malformed::NotJson { at },
+            ScanError::TooDeep => Malformed::TooDeep { limit: self.limit },
         }
     }
 }

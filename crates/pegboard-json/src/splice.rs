@@ -1,30 +1,31 @@
-//! Parts of a value in place of others, with everything around them as it was written.
+//! Replacement of parts of a value, with the rest kept as written.
 
 use std::ops::Range;
 
+use crate::cursor::JsonCursor;
 use crate::raw::RawJson;
 use crate::scan;
-use crate::walk::Walk;
 
 impl RawJson {
-    /// Where the objects are whose only member has this name and is a text, in order, each with the text.
+    /// Finds objects with a single member that has this name and is a string; returns their spans in order,
+    /// each with the string.
     ///
     /// ```
     /// use pegboard_json::RawJson;
     ///
     /// let raw = RawJson::parse(r#"{"a": [{"$ref": "x"}], "b": {"$ref": "y", "c": 1}, "n": 1e999}"#.into()).unwrap();
-    /// let found = raw.lone_texts("$ref");
+    /// let found = raw.single_string_members("$ref");
     /// assert_eq!(found, [(7..20, "x".to_owned())]);
     /// let spliced = raw.spliced(&[(found[0].0.clone(), RawJson::of("here"))]);
     /// assert_eq!(spliced.as_str(), r#"{"a": ["here"], "b": {"$ref": "y", "c": 1}, "n": 1e999}"#);
     /// ```
-    pub fn lone_texts(&self, name: &str) -> Vec<(Range<usize>, String)> {
+    pub fn single_string_members(&self, name: &str) -> Vec<(Range<usize>, String)> {
         let mut found = Vec::new();
-        collect(&mut Walk::of(self.as_bytes()), name, &mut found);
+        collect(&mut JsonCursor::of(self.as_bytes()), name, &mut found);
         found
     }
 
-    /// The value with other values in place of these parts, which are given in order and do not overlap.
+    /// Replaces parts of the value. The spans are in order and do not overlap.
     #[must_use]
     pub fn spliced(&self, parts: &[(Range<usize>, Self)]) -> Self {
         let mut text = Vec::with_capacity(self.as_bytes().len());
@@ -39,38 +40,38 @@ impl RawJson {
     }
 }
 
-fn collect(walk: &mut Walk<'_>, name: &str, found: &mut Vec<(Range<usize>, String)>) {
-    match walk.peek() {
+fn collect(cursor: &mut JsonCursor<'_>, name: &str, found: &mut Vec<(Range<usize>, String)>) {
+    match cursor.peek() {
         b'{' => {
-            let start = walk.at;
-            walk.at += 1;
+            let start = cursor.at;
+            cursor.at += 1;
             let mut lone = None;
             let mut n_members = 0;
-            while walk.peek() == b'"' {
+            while cursor.peek() == b'"' {
                 n_members += 1;
-                let is_named = scan::spells(&walk.text[walk.string()], name);
-                walk.skip(b':');
-                if is_named && walk.peek() == b'"' {
-                    lone = scan::said(&walk.text[walk.string()]);
+                let is_named = scan::string_equals(&cursor.text[cursor.string()], name);
+                cursor.skip(b':');
+                if is_named && cursor.peek() == b'"' {
+                    lone = scan::decode_string(&cursor.text[cursor.string()]);
                 } else {
-                    collect(walk, name, found);
+                    collect(cursor, name, found);
                 }
-                walk.skip(b',');
+                cursor.skip(b',');
             }
-            walk.skip(b'}');
+            cursor.skip(b'}');
             if let (1, Some(text)) = (n_members, lone) {
-                found.push((start..walk.at, text.into_owned()));
+                found.push((start..cursor.at, text.into_owned()));
             }
         }
         b'[' => {
-            walk.at += 1;
-            while !matches!(walk.peek(), b']' | 0) {
-                collect(walk, name, found);
-                walk.skip(b',');
+            cursor.at += 1;
+            while !matches!(cursor.peek(), b']' | 0) {
+                collect(cursor, name, found);
+                cursor.skip(b',');
             }
-            walk.skip(b']');
+            cursor.skip(b']');
         }
-        b'"' => drop(walk.string()),
-        _ => drop(walk.scalar()),
+        b'"' => drop(cursor.string()),
+        _ => drop(cursor.scalar()),
     }
 }

@@ -1,28 +1,28 @@
-//! The words that a model reads: the setting, or else the doc comment.
+//! Tool description: the `description` option, or else the doc comment.
 
 use proc_macro2::TokenStream;
 use quote::{ToTokens, quote};
 use syn::{Attribute, Expr, ExprLit, Lit, Meta};
 
-use crate::item::Item;
-use crate::mistakes::Mistakes;
-use crate::settings::Settings;
+use crate::errors::Errors;
+use crate::item::FunctionItem;
+use crate::options::ToolOptions;
 
-/// The description as an expression. That there is none is a mistake.
-pub(crate) fn read(settings: &Settings, item: &Item, mistakes: &mut Mistakes) -> Option<TokenStream> {
-    let description = match &settings.description {
+/// Returns the description as an expression. A missing description is an error.
+pub(crate) fn read(options: &ToolOptions, item: &FunctionItem, errors: &mut Errors) -> Option<TokenStream> {
+    let description = match &options.description {
         Some(text @ Expr::Macro(_)) => Some(quote!(#text.trim())),
         Some(text) => Some(text.to_token_stream()),
         None => doc_comment(&item.attributes),
     };
-    // A setting that is not understood may have been meant as the description.
-    if description.is_none() && mistakes.is_empty() {
+    // An unknown option may have been meant as the description.
+    if description.is_none() && errors.is_empty() {
         let name = &item.signature.ident;
         let message = format_args!(
-            "a tool needs a description, it is all that a model knows of it: \
+            "a tool needs a description, it is all that a model knows about it: \
              write a `///` comment above `{name}`, or `#[tool(description = \"…\")]`"
         );
-        mistakes.at(name, message);
+        errors.push_spanned(name, message);
     }
     description
 }
@@ -34,7 +34,7 @@ fn doc_comment(attributes: &[Attribute]) -> Option<TokenStream> {
         let text = text.trim();
         return (!text.is_empty()).then(|| quote!(#text));
     }
-    // The text of `#[doc = include_str!("…")]` is not known before the code is compiled.
+    // The text of `#[doc = include_str!("…")]` is not known at expansion time.
     let parts = parts.iter().map(|part| lines(part).map_or_else(|| quote!(#part), |lines| quote!(#lines)));
     Some(quote!(::core::concat!(#(#parts, "\n"),*).trim()))
 }
@@ -46,7 +46,7 @@ fn doc(attribute: &Attribute) -> Option<&Expr> {
     }
 }
 
-/// The lines of one part, without the space that follows `///`.
+/// Returns the lines of one part, without the space that follows `///`.
 fn lines(part: &Expr) -> Option<String> {
     let Expr::Lit(ExprLit { lit: Lit::Str(text), .. }) = part else { return None };
     let text = text.value();

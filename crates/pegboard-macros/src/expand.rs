@@ -1,4 +1,4 @@
-//! The code that `#[tool]` puts in the place of a function.
+//! Code generation for `#[tool]`.
 
 use proc_macro2::{Span, TokenStream};
 use quote::{ToTokens, quote, quote_spanned};
@@ -7,43 +7,43 @@ use syn::spanned::Spanned;
 use syn::{Ident, Signature};
 
 use crate::description;
-use crate::function::{Function, Input, Parameter};
-use crate::item::Item;
-use crate::mistakes::Mistakes;
-use crate::settings::Settings;
+use crate::errors::Errors;
+use crate::item::FunctionItem;
+use crate::options::ToolOptions;
+use crate::signature::{ToolInput, ToolParameter, ToolSignature};
 
-/// The function as it was written, and its tool beside it; or everything that is wrong with it.
-pub(crate) fn tool(settings: TokenStream, item: &TokenStream) -> TokenStream {
-    let Ok(mut item) = syn::parse2::<Item>(item.clone()) else {
-        let message = "`#[tool]` makes a function a tool: put it on a `fn` that has a body";
-        let mistake = syn::Error::new(Span::call_site(), message).into_compile_error();
-        return quote!(#mistake #item);
+/// Expands a function into itself and its tool, or into compile errors.
+pub(crate) fn tool(options: TokenStream, item: &TokenStream) -> TokenStream {
+    let Ok(mut item) = syn::parse2::<FunctionItem>(item.clone()) else {
+        let message = "`#[tool]` applies to a function: put it on a `fn` that has a body";
+        let error = syn::Error::new(Span::call_site(), message).into_compile_error();
+        return quote!(#error #item);
     };
-    let mut mistakes = Mistakes::default();
-    let settings = Settings::read(settings, &mut mistakes);
-    let description = description::read(&settings, &item, &mut mistakes);
-    let function = Function::read(&mut item.signature, &mut mistakes);
-    if let (Some(_), Some(function)) = (&settings.input_schema, &function) {
-        function.refuse_schemars(&mut mistakes);
+    let mut errors = Errors::default();
+    let options = ToolOptions::read(options, &mut errors);
+    let description = description::read(&options, &item, &mut errors);
+    let function = ToolSignature::read(&mut item.signature, &mut errors);
+    if let (Some(_), Some(function)) = (&options.input_schema, &function) {
+        function.reject_schemars(&mut errors);
     }
     if item.signature.receiver().is_some() {
         // Types cannot be declared between methods.
-        return quote!(#mistakes #item);
+        return quote!(#errors #item);
     }
     let entry = match (&function, &description) {
-        (Some(function), Some(description)) if mistakes.is_empty() => {
-            Tool { settings: &settings, description, signature: &item.signature, function }.entry()
+        (Some(function), Some(description)) if errors.is_empty() => {
+            ToolExpansion { options: &options, description, signature: &item.signature, function }.entry()
         }
-        // The mistakes are reported here and not once more where the tool is named.
+        // Errors are reported here, not again where the tool is used.
         _ => quote!(::core::unreachable!()),
     };
-    let companion = companion(&item, &settings, &entry);
-    quote!(#mistakes #item #companion)
+    let companion = companion(&item, &options, &entry);
+    quote!(#errors #item #companion)
 }
 
-/// The type that carries the tool under the function's name, out of the function's way.
-fn companion(item: &Item, settings: &Settings, entry: &TokenStream) -> TokenStream {
-    let (name, visibility, pegboard) = (&item.signature.ident, &item.visibility, &settings.pegboard);
+/// Generates the type that carries the tool under the function's name, in the type namespace.
+fn companion(item: &FunctionItem, options: &ToolOptions, entry: &TokenStream) -> TokenStream {
+    let (name, visibility, pegboard) = (&item.signature.ident, &item.visibility, &options.pegboard);
     let conditions: Vec<_> =
         item.attributes.iter().filter(|attribute| attribute.path().is_ident("cfg")).collect();
     let documentation = format!("The function `{name}` as a tool, for `tools!`.");
@@ -65,28 +65,28 @@ fn companion(item: &Item, settings: &Settings, entry: &TokenStream) -> TokenStre
     }
 }
 
-/// What is known of a tool when nothing is wrong with it.
-struct Tool<'a> {
-    settings: &'a Settings,
+/// Parts of a tool without errors.
+struct ToolExpansion<'a> {
+    options: &'a ToolOptions,
     description: &'a TokenStream,
     signature: &'a Signature,
-    function: &'a Function,
+    function: &'a ToolSignature,
 }
 
-impl Tool<'_> {
-    /// The body of `tool_entry`.
+impl ToolExpansion<'_> {
+    /// Generates the body of `tool_entry`.
     fn entry(&self) -> TokenStream {
-        let (pegboard, description) = (&self.settings.pegboard, self.description);
-        let name = match &self.settings.name {
+        let (pegboard, description) = (&self.options.pegboard, self.description);
+        let name = match &self.options.name {
             Some(name) => name.to_token_stream(),
             None => self.signature.ident.unraw().to_string().to_token_stream(),
         };
-        let (input, answer) = (self.input(), &self.function.answer.ty);
+        let (input, output) = (self.input(), &self.function.output.ty);
         let (arguments, call, details) = (self.arguments(), self.call(), self.details());
-        // Names of this site cannot be confused with names in the user's code.
+        // Mixed-site names cannot clash with names in the user's code.
         quote_spanned! {Span::mixed_site()=>
             #arguments
-            #pegboard::entry::ToolEntry::from_fn::<#input, #answer, _, _>(
+            #pegboard::entry::ToolEntry::from_fn::<#input, #output, _, _>(
                 #name,
                 #description,
                 |arguments: #input| async move { #call },
@@ -95,28 +95,29 @@ impl Tool<'_> {
         }
     }
 
-    /// The type of the argument object.
+    /// Returns the type of the argument object.
     fn input(&self) -> TokenStream {
         match &self.function.input {
-            Input::Parameters(_) => quote!(__PegboardArguments),
-            Input::Whole(ty) => ty.to_token_stream(),
+            ToolInput::Parameters(_) => quote!(__PegboardArguments),
+            ToolInput::Whole(ty) => ty.to_token_stream(),
         }
     }
 
-    /// The declaration of the argument object, if it is ours to declare.
+    /// Generates the declaration of the argument object, unless the user has one.
     fn arguments(&self) -> Option<TokenStream> {
-        let Input::Parameters(parameters) = &self.function.input else { return None };
-        let (pegboard, input) = (&self.settings.pegboard, self.input());
-        // Some callers of models insist on `properties`, even when there are none.
+        let ToolInput::Parameters(parameters) = &self.function.input else { return None };
+        let (pegboard, input) = (&self.options.pegboard, self.input());
+        // Some model APIs require `properties`, even if empty.
         let no_properties = parameters.is_empty().then(|| quote!(, extend("properties" = {})));
-        let derives_schema = self.settings.input_schema.is_none().then(|| {
+        let derives_schema = self.options.input_schema.is_none().then(|| {
             quote! {
                 #[derive(#pegboard::schemars::JsonSchema)]
                 #[schemars(crate = "__pegboard::schemars" #no_properties)]
             }
         });
-        let fields =
-            parameters.iter().map(|Parameter { name, ty, attributes }| quote!(#(#attributes)* #name: #ty));
+        let fields = parameters
+            .iter()
+            .map(|ToolParameter { name, ty, attributes }| quote!(#(#attributes)* #name: #ty));
         Some(quote! {
             use #pegboard as __pegboard;
 
@@ -129,38 +130,39 @@ impl Tool<'_> {
         })
     }
 
-    /// The call of the function with the fields of `arguments`.
+    /// Generates the call of the function with the fields of `arguments`.
     fn call(&self) -> TokenStream {
-        let (function, pegboard) = (&self.signature.ident, &self.settings.pegboard);
+        let (function, pegboard) = (&self.signature.ident, &self.options.pegboard);
         let site = Span::mixed_site();
         let arguments = Ident::new("arguments", site);
         let arguments = match &self.function.input {
-            Input::Parameters(parameters) => {
+            ToolInput::Parameters(parameters) => {
                 let names = parameters.iter().map(|parameter| &parameter.name);
                 quote!(#(#arguments.#names),*)
             }
-            Input::Whole(_) => quote!(#arguments),
+            ToolInput::Whole(_) => quote!(#arguments),
         };
         let wait = self.signature.asyncness.map(|_| quote!(.await));
-        let Some(error) = &self.function.answer.error else {
+        let Some(error) = &self.function.output.error else {
             return quote!(::core::result::Result::Ok(#function(#arguments)#wait));
         };
-        // An error that cannot be displayed is reported where the function names it.
+        // An error type without `Display` is reported where the signature names it.
         let failure = quote_spanned! {site.located_at(error.span())=>
             |error| #pegboard::error::ToolError::new(::core::format_args!("{error:#}"))
         };
         quote!(#function(#arguments)#wait.map_err(#failure))
     }
 
-    /// Schemas, title, tags and annotations.
+    /// Generates the builder calls for schemas, title, tags and annotations.
     fn details(&self) -> TokenStream {
-        let Settings { title, tags, annotations, input_schema, output_schema, pegboard, .. } = self.settings;
-        let (input, answer) = (self.input(), &self.function.answer);
+        let ToolOptions { title, tags, annotations, input_schema, output_schema, pegboard, .. } =
+            self.options;
+        let (input, output) = (self.input(), &self.function.output);
         let of_input = || quote!(#pegboard::schema::Schema::of_input::<#input>());
         let input_schema = input_schema.as_ref().map_or_else(of_input, ToTokens::to_token_stream);
-        let output_schema = match (output_schema, &answer.ty) {
+        let output_schema = match (output_schema, &output.ty) {
             (Some(schema), _) => quote!(.with_output_schema(#schema)),
-            (None, _) if answer.is_unit() => TokenStream::new(),
+            (None, _) if output.is_unit() => TokenStream::new(),
             (None, ty) => quote!(.with_output_schema(#pegboard::schema::Schema::of_output::<#ty>())),
         };
         let title = title.as_ref().map(|title| quote!(.with_title(#title)));
@@ -169,7 +171,7 @@ impl Tool<'_> {
             let flags =
                 annotations.iter().map(|(flag, value)| quote!(#flag: ::core::option::Option::Some(#value)));
             quote! {
-                .with_annotations(#pegboard::entry::Annotations {
+                .with_annotations(#pegboard::entry::ToolAnnotations {
                     #(#flags,)*
                     ..::core::default::Default::default()
                 })

@@ -1,19 +1,19 @@
-//! A function as it is written.
+//! Parsing of the annotated function.
 
 use proc_macro2::{Group, TokenStream};
 use quote::{ToTokens, quote};
 use syn::parse::{Parse, ParseStream};
 use syn::{Attribute, Signature, Visibility, token};
 
-/// A function whose body is of no interest, so that it may say whatever the compiler understands.
-pub(crate) struct Item {
+/// A function with an unparsed body, which may use any syntax that the compiler accepts.
+pub(crate) struct FunctionItem {
     pub(crate) attributes: Vec<Attribute>,
     pub(crate) visibility: Visibility,
     pub(crate) signature: Signature,
     body: Group,
 }
 
-impl Parse for Item {
+impl Parse for FunctionItem {
     fn parse(input: ParseStream) -> syn::Result<Self> {
         let (attributes, visibility, signature) =
             (Attribute::parse_outer(input)?, input.parse()?, input.parse()?);
@@ -24,10 +24,10 @@ impl Parse for Item {
     }
 }
 
-impl ToTokens for Item {
+impl ToTokens for FunctionItem {
     fn to_tokens(&self, tokens: &mut TokenStream) {
         let Self { attributes, visibility, signature, body } = self;
-        // A tool takes its arguments by value, needed or not.
+        // A tool takes its arguments by value, even if it does not consume them.
         tokens.extend(quote! {
             #(#attributes)*
             #[allow(clippy::needless_pass_by_value)]

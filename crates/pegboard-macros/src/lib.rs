@@ -1,28 +1,28 @@
-//! The `#[tool]` attribute: a Rust function as a tool.
+//! The `#[tool]` attribute: turns a Rust function into a tool.
 //!
-//! The way of a function through this crate:
+//! Expansion goes through these modules:
 //!
-//! - `item`: the function as it is written;
-//! - `settings`: what stands in the parentheses of `#[tool(…)]`;
-//! - `description`: the words that a model reads: the setting, or else the doc comment;
-//! - `function`: what the signature says: parameters, answer, and whether it can fail;
-//! - `expand`: the code that comes out;
-//! - `mistakes`: everything that is wrong, gathered and said at once;
-//! - `nearest`: the known word that a misspelt one was meant to be.
+//! - `item`: the annotated function;
+//! - `options`: the options of `#[tool(…)]`;
+//! - `description`: the description: the option, or else the doc comment;
+//! - `signature`: parameters, output and error type;
+//! - `expand`: code generation;
+//! - `errors`: collected compile errors;
+//! - `nearest`: suggestions for misspelt options.
 
 use proc_macro::TokenStream;
 
 mod description;
+mod errors;
 mod expand;
-mod function;
 mod item;
-mod mistakes;
 mod nearest;
-mod settings;
+mod options;
+mod signature;
 
-/// Makes a function a tool.
+/// Turns a function into a tool.
 ///
-/// The function stays as it is, and `tools![…]` makes an entry of it that can be registered:
+/// The function itself is unchanged; `tools![…]` makes an entry of it that can be registered:
 ///
 /// ```ignore
 /// use pegboard::prelude::*;
@@ -48,15 +48,15 @@ mod settings;
 /// # The function
 ///
 /// A free function, `async` or not, anywhere: in a module (`tools![weather::now]`), inside another function,
-/// with any visibility. It is not generic, and it owns what it takes: `String`, not `&str`.
+/// with any visibility. It must not be generic, and it owns its parameters: `String`, not `&str`.
 ///
-/// **Words.** The doc comment is the description, which is all that a model knows of the tool; a parameter's
-/// doc comment describes the parameter. A long description may live in its own file:
-/// `#[doc = include_str!("search.md")]`.
+/// **Description.** The doc comment is the description, which is all that a model knows about the tool; a
+/// parameter's doc comment describes the parameter. A long description may live in its own file: `#[doc =
+/// include_str!("search.md")]`.
 ///
-/// **Parameters** are the keys of the argument object, so callers name them. Each type is `Deserialize` and
-/// `JsonSchema`; an `Option` may be left out; a key that is no parameter is refused. A tool without parameters
-/// takes `{}`. `#[serde(…)]` and `#[schemars(…)]` on a parameter work as they do on the field of a struct:
+/// **Parameters** are the keys of the argument object. Each type is `Deserialize` and `JsonSchema`; an
+/// `Option` may be omitted; unknown keys are rejected. A tool without parameters takes `{}`. `#[serde(…)]`
+/// and `#[schemars(…)]` on a parameter work as on a struct field:
 ///
 /// ```ignore
 /// /// Roll dice.
@@ -70,34 +70,35 @@ mod settings;
 /// }
 /// ```
 ///
-/// One parameter alone may be marked `#[arguments]`: it then is the whole argument object, of a type of yours
-/// that derives `Deserialize` and `JsonSchema`.
+/// A single parameter may be marked `#[arguments]`: it then is the whole argument object, of a type that
+/// derives `Deserialize` and `JsonSchema`.
 ///
-/// **The answer** is anything that is `Serialize` and `JsonSchema`. Of a `Result` (of any path: `anyhow::Result`
-/// and `std::io::Result` too) the first type is the answer, and every error that can be displayed is a failure
-/// of the call, in its own words. A tool that returns nothing, or `Result<()>`, has no output schema.
+/// **The output** is any type that is `Serialize` and `JsonSchema`. If the function returns a `Result` (under
+/// any path: `anyhow::Result` and `std::io::Result` too), the first type is the output, and every error that
+/// implements `Display` fails the call with its own message. A tool that returns nothing, or `Result<()>`,
+/// has no output schema.
 ///
-/// # The settings
+/// # Options
 ///
-/// | setting | meaning |
+/// | option | meaning |
 /// |---|---|
-/// | `name = "…"` | the name it is called by, instead of the function's |
-/// | `title = "…"` | a name for people |
-/// | `description = "…"` | what it does, instead of the doc comment |
-/// | `tags("…", "…")`, `tags = ["…", "…"]` | words to find it by |
-/// | `read_only` | it changes nothing |
-/// | `destructive` | what it changes may be lost |
-/// | `idempotent` | calling it again with the same arguments changes nothing more |
-/// | `open_world` | it reaches things beyond this program |
-/// | `input_schema = …` | what its arguments must look like; the parameters then need only `Deserialize` |
-/// | `output_schema = …` | what its answer looks like; the answer then needs only `Serialize` |
-/// | `crate = …` | where this program finds pegboard, if not at `::pegboard` |
+/// | `name = "…"` | tool name, instead of the function's |
+/// | `title = "…"` | display name |
+/// | `description = "…"` | description, instead of the doc comment |
+/// | `tags("…", "…")`, `tags = ["…", "…"]` | search tags |
+/// | `read_only` | has no side effects |
+/// | `destructive` | may destroy data |
+/// | `idempotent` | repeating a call with the same arguments has no further effect |
+/// | `open_world` | interacts with systems beyond this program |
+/// | `input_schema = …` | schema of the arguments; parameters then need only `Deserialize` |
+/// | `output_schema = …` | schema of the output; the output then needs only `Serialize` |
+/// | `crate = …` | path of the pegboard crate, if not `::pegboard` |
 ///
-/// The four flags are left open unless they are given; `destructive = false` says that it is not. A schema is
-/// any expression that is `Into<Schema>`, such as `json!({…})`. A text may also be a macro that gives one,
-/// such as `include_str!("search.md")`.
+/// The four flags are unspecified unless given; `destructive = false` denies one. A schema is any expression
+/// that is `Into<Schema>`, such as `json!({…})`. A string may also be a macro that expands to one, such as
+/// `include_str!("search.md")`.
 ///
-/// # What it expands to
+/// # Expansion
 ///
 /// ```ignore
 /// async fn fahrenheit(celsius: f64, places: Option<u8>) -> Result<f64> { /* as written */ }
@@ -126,7 +127,7 @@ mod settings;
 ///         .with_input_schema(Schema::of_input::<Arguments>())
 ///         .with_output_schema(Schema::of_output::<f64>())
 ///         .with_tags(["units"])
-///         .with_annotations(Annotations { read_only: Some(true), ..Default::default() })
+///         .with_annotations(ToolAnnotations { read_only: Some(true), ..Default::default() })
 ///     }
 /// }
 /// ```
@@ -134,6 +135,6 @@ mod settings;
 /// `tools![fahrenheit]` is `[<fahrenheit>::tool_entry()]`. Because of the struct, a type or module in the same
 /// scope must not have the function's name.
 #[proc_macro_attribute]
-pub fn tool(settings: TokenStream, item: TokenStream) -> TokenStream {
-    expand::tool(settings.into(), &item.into()).into()
+pub fn tool(options: TokenStream, item: TokenStream) -> TokenStream {
+    expand::tool(options.into(), &item.into()).into()
 }

@@ -1,6 +1,6 @@
-//! The known word that a misspelt one was most likely meant to be.
+//! Suggestions for misspelt names.
 
-/// The word of `known` that is a few letters away from `word`, or that `word` is a part of.
+/// Returns the candidate within edit distance 2 of `word`, or else one that contains it.
 pub(crate) fn nearest<'a>(word: &str, known: &[&'a str]) -> Option<&'a str> {
     let (distance, closest) = known.iter().map(|candidate| (distance(word, candidate), *candidate)).min()?;
     if distance <= 2 && distance < word.chars().count() {
@@ -9,7 +9,7 @@ pub(crate) fn nearest<'a>(word: &str, known: &[&'a str]) -> Option<&'a str> {
     known.iter().copied().find(|candidate| word.len() >= 3 && candidate.contains(word))
 }
 
-/// How many letters must be added, dropped or changed to get from one word to the other.
+/// Levenshtein distance between two words.
 fn distance(from: &str, to: &str) -> usize {
     let to: Vec<char> = to.chars().collect();
     let mut row: Vec<usize> = (0..=to.len()).collect();
@@ -47,7 +47,7 @@ mod tests {
     }
 
     #[test]
-    fn a_word_unlike_any_other_is_left_alone() {
+    fn an_unrelated_word_gets_no_suggestion() {
         check("retries", None);
         check("x", None);
     }

@@ -1,14 +1,14 @@
-//! Reads OpenAPI documents and holds what they come to against what is in them: every operation is a tool whose
-//! schemas can be used, or is left out for a reason.
+//! Imports OpenAPI documents and verifies the result: every operation is a tool with valid schemas, or is
+//! skipped for a reason.
 //!
-//! `cargo run --release --example openapi_corpus -- FILE…` prints a line for each document with the time that it took.
+//! `cargo run --release --example openapi_corpus -- FILE…` prints one line per document with its import time.
 
 use std::path::Path;
 use std::process::ExitCode;
 use std::time::Instant;
 
 use pegboard_core::settings::openapi::OpenApiSettings;
-use pegboard_providers::openapi::{Import, import};
+use pegboard_providers::openapi::{OpenApiImport, import};
 use serde_json::{Value, json};
 
 const METHODS: [&str; 9] = ["get", "post", "put", "patch", "delete", "query", "head", "options", "trace"];
@@ -19,7 +19,7 @@ async fn main() -> ExitCode {
     for file in std::env::args().skip(1) {
         let settings = OpenApiSettings {
             spec: file.clone(),
-            // Many say where they are in words that only a person understands.
+            // Many documents have placeholder server URLs.
             base_url: Some("https://api.example.org".to_owned()),
             include_methods: Some(METHODS.map(str::to_owned).to_vec()),
             ..OpenApiSettings::default()
@@ -65,21 +65,21 @@ async fn main() -> ExitCode {
     if n_wrong == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// How many operations a document in JSON has, counted without the importer.
+/// Counts the operations of a JSON document without the importer.
 fn n_operations(file: &str) -> Option<usize> {
     let document: Value = serde_json::from_slice(&std::fs::read(file).ok()?).ok()?;
     let items = document["paths"].as_object().into_iter().flatten();
     let items = items.filter(|(path, _)| !path.starts_with("x-")).map(|(_, item)| item);
     let items: Vec<&Value> = items.collect();
-    // What stands elsewhere is not looked for.
+    // References are not followed.
     if items.iter().any(|item| item.get("$ref").is_some()) {
         return None;
     }
     Some(items.iter().map(|item| METHODS.iter().filter(|method| item[**method].is_object()).count()).sum())
 }
 
-/// What is wrong with the tools of a document.
-fn problems(import: &Import) -> Vec<String> {
+/// Returns the problems of a document's tools.
+fn problems(import: &OpenApiImport) -> Vec<String> {
     let mut problems = Vec::new();
     let mut names = std::collections::HashSet::new();
     for tool in &import.tools {
@@ -89,7 +89,7 @@ fn problems(import: &Import) -> Vec<String> {
                 problems.push(format!("{}: the schema of its {which}: {problem}", tool.operation));
             }
         }
-        // A value that no object schema takes shows that the schema is one that checks.
+        // A string must be rejected, or the schema validates nothing.
         if entry.input_schema().accepts(&json!("no object")) {
             problems.push(format!("{}: its arguments are not checked", tool.operation));
         }

@@ -1,11 +1,11 @@
-//! The tools that every agent has of its own: to say how far it is, and to give its final report.
+//! Built-in tools of every agent: task status and final report.
 //!
-//! They exist for one session alone, and what they are told lies on its [`Desk`].
+//! They exist for one session and record what they receive in its [`AgentProgress`].
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use futures_util::future::{BoxFuture, FutureExt, ready};
-use pegboard_core::call::{OwnTool, ValidCall};
+use pegboard_core::call::{PrivateTool, ValidCall};
 use pegboard_core::entry::ToolEntry;
 use pegboard_core::error::CallError;
 use pegboard_core::handler::Handler;
@@ -13,122 +13,122 @@ use pegboard_core::id::{ServerName, ToolName};
 use pegboard_core::output::Output;
 use serde_json::{Value, json};
 
-pub(crate) use report::{Content, Report, ReportStatus, Wanted};
+pub(crate) use report::{AgentReport, ReportContent, ReportSpec, ReportStatus};
 
 mod report;
 
-/// The server of these tools.
+/// Name of the server of the built-in tools.
 pub(crate) const SERVER: &str = "agent";
-/// The tool that takes the final report.
+/// Name of the final report tool.
 pub(crate) const FINAL_REPORT: &str = "final_report";
-/// The tool that says how far an agent is.
+/// Name of the task status tool.
 pub(crate) const TASK_STATUS: &str = "task_status";
-/// The tool that makes several calls.
+/// Name of the batch tool.
 pub(crate) const BATCH: &str = "batch";
 
-/// The names that are taken by tools of the server `agent`, so that no agent can have them.
-pub(crate) const TAKEN: [&str; 3] = [FINAL_REPORT, TASK_STATUS, BATCH];
+/// Tool names of the server `agent` that no agent may use.
+pub(crate) const RESERVED_NAMES: [&str; 3] = [FINAL_REPORT, TASK_STATUS, BATCH];
 
-/// What an agent has said of its work so far.
+/// Progress of one agent session, as reported through its built-in tools.
 #[derive(Debug)]
-pub(crate) struct Desk {
-    wanted: Wanted,
-    papers: Mutex<Papers>,
+pub(crate) struct AgentProgress {
+    report_spec: ReportSpec,
+    state: Mutex<ProgressState>,
 }
 
 #[derive(Debug, Default)]
-struct Papers {
-    report: Option<Report>,
+struct ProgressState {
+    report: Option<AgentReport>,
     handoff: Option<Handoff>,
     status: Option<String>,
-    unshown: Vec<String>,
+    unpublished: Vec<String>,
     is_completed: bool,
 }
 
-/// Whom an agent hands its session over to.
+/// Hand-off to another agent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Handoff {
-    /// The agent.
+    /// Name of the destination.
     pub(crate) agent: ToolName,
-    /// What it should know.
+    /// Message for the destination.
     pub(crate) message: Option<String>,
 }
 
-impl Desk {
-    pub(crate) fn new(wanted: Wanted) -> Arc<Self> {
-        Arc::new(Self { wanted, papers: Mutex::default() })
+impl AgentProgress {
+    pub(crate) fn new(report_spec: ReportSpec) -> Arc<Self> {
+        Arc::new(Self { report_spec, state: Mutex::default() })
     }
 
-    /// What the final report must be.
-    pub(crate) fn wanted(&self) -> &Wanted {
-        &self.wanted
+    /// Returns the requirements for the final report.
+    pub(crate) fn report_spec(&self) -> &ReportSpec {
+        &self.report_spec
     }
 
-    /// Takes a final report. The first that is right is the one that counts.
-    pub(crate) fn take_report(&self, report: Report) {
-        self.papers().report.get_or_insert(report);
+    /// Records the final report. Only the first valid one counts.
+    pub(crate) fn set_report(&self, report: AgentReport) {
+        self.lock_state().report.get_or_insert(report);
     }
 
-    /// The final report, if there is one.
-    pub(crate) fn report(&self) -> Option<Report> {
-        self.papers().report.clone()
+    /// Returns the final report.
+    pub(crate) fn report(&self) -> Option<AgentReport> {
+        self.lock_state().report.clone()
     }
 
-    /// Takes a hand-off. The first counts.
-    pub(crate) fn hand_off(&self, handoff: Handoff) {
-        self.papers().handoff.get_or_insert(handoff);
+    /// Records a hand-off. Only the first one counts.
+    pub(crate) fn set_handoff(&self, handoff: Handoff) {
+        self.lock_state().handoff.get_or_insert(handoff);
     }
 
-    /// Whom the session is handed over to, if to anybody.
+    /// Returns the recorded hand-off.
     pub(crate) fn handoff(&self) -> Option<Handoff> {
-        self.papers().handoff.clone()
+        self.lock_state().handoff.clone()
     }
 
-    /// Whether the agent says that nothing is left to do but the final report.
+    /// Returns `true` if the agent declared that only the final report is left.
     pub(crate) fn is_completed(&self) -> bool {
-        self.papers().is_completed
+        self.lock_state().is_completed
     }
 
-    /// The lines of status that nobody has been shown yet.
+    /// Takes the status lines that have not been published.
     pub(crate) fn take_statuses(&self) -> Vec<String> {
-        std::mem::take(&mut self.papers().unshown)
+        std::mem::take(&mut self.lock_state().unpublished)
     }
 
-    /// Takes a line of status. One that is the same as the one before is not shown again.
-    fn take_status(&self, TaskUpdate { line, is_completed }: TaskUpdate) {
-        let mut papers = self.papers();
-        papers.is_completed = is_completed;
-        if papers.status.as_deref() != Some(line.as_str()) {
-            papers.status = Some(line.clone());
-            papers.unshown.push(line);
+    /// Records a status line. Consecutive duplicates are published once.
+    fn record_status(&self, TaskUpdate { line, is_completed }: TaskUpdate) {
+        let mut state = self.lock_state();
+        state.is_completed = is_completed;
+        if state.status.as_deref() != Some(line.as_str()) {
+            state.status = Some(line.clone());
+            state.unpublished.push(line);
         }
     }
 
-    fn papers(&self) -> MutexGuard<'_, Papers> {
-        self.papers.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock_state(&self) -> MutexGuard<'_, ProgressState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// The tool that takes the final report.
-pub(crate) fn final_report(desk: &Arc<Desk>) -> OwnTool {
+/// Creates the final report tool.
+pub(crate) fn final_report(progress: &Arc<AgentProgress>) -> PrivateTool {
     let entry = ToolEntry::from_handler(
         FINAL_REPORT,
         "Deliver your final answer. It ends your work.",
-        Arc::new(FinalReport(Arc::clone(desk))),
+        Arc::new(FinalReportTool(Arc::clone(progress))),
     );
-    own(entry.with_title("Final report").with_input_schema(desk.wanted.input_schema()))
+    builtin_tool(entry.with_title("Final report").with_input_schema(progress.report_spec.input_schema()))
 }
 
-/// The tool that says how far an agent is.
-pub(crate) fn task_status(desk: &Arc<Desk>) -> OwnTool {
+/// Creates the task status tool.
+pub(crate) fn task_status(progress: &Arc<AgentProgress>) -> PrivateTool {
     let entry = ToolEntry::from_handler(
         TASK_STATUS,
         include_str!("builtin/task_status.md").trim_end(),
-        Arc::new(TaskStatus(Arc::clone(desk))),
+        Arc::new(TaskStatusTool(Arc::clone(progress))),
     );
     let text = |description: &str| json!({"type": "string", "description": description});
     let flag = |description: &str| json!({"type": "boolean", "description": description});
-    own(entry.with_title("Task status").with_input_schema(json!({
+    builtin_tool(entry.with_title("Task status").with_input_schema(json!({
         "type": "object",
         "properties": {
             "status": {"type": "string", "enum": STATUSES, "description": "How the task stands."},
@@ -143,19 +143,23 @@ pub(crate) fn task_status(desk: &Arc<Desk>) -> OwnTool {
     })))
 }
 
-/// A tool of the server `agent` that does no work of its own and says itself what is wrong with its arguments.
-fn own(entry: ToolEntry) -> OwnTool {
+/// Wraps an entry of the server `agent` that is not queued and validates its own arguments.
+fn builtin_tool(entry: ToolEntry) -> PrivateTool {
     let server = ServerName::new(SERVER).expect("it is neither empty nor long");
-    OwnTool { server, entry: Arc::new(entry.unmanaged().judging_itself()), fingerprint: String::new() }
+    PrivateTool {
+        server,
+        entry: Arc::new(entry.unmanaged().validating_own_arguments()),
+        fingerprint: String::new(),
+    }
 }
 
-struct FinalReport(Arc<Desk>);
+struct FinalReportTool(Arc<AgentProgress>);
 
-impl Handler for FinalReport {
+impl Handler for FinalReportTool {
     fn call<'a>(&'a self, call: &'a ValidCall) -> BoxFuture<'a, Result<Output, CallError>> {
-        let answer = match self.0.wanted.read(call.arguments()) {
+        let answer = match self.0.report_spec.read(call.arguments()) {
             Ok(report) => {
-                self.0.take_report(report);
+                self.0.set_report(report);
                 Output::new(json!({"ok": true}))
             }
             Err(problem) => Output::failure(problem),
@@ -164,18 +168,18 @@ impl Handler for FinalReport {
     }
 }
 
-/// How a task can stand.
+/// Allowed values of `status`.
 const STATUSES: [&str; 3] = ["starting", "in-progress", "completed"];
 const TASK_STATUS_FIELDS: [&str; 6] =
     ["status", "done", "pending", "now", "ready_for_final_report", "need_to_run_more_tools"];
 
-struct TaskStatus(Arc<Desk>);
+struct TaskStatusTool(Arc<AgentProgress>);
 
-impl Handler for TaskStatus {
+impl Handler for TaskStatusTool {
     fn call<'a>(&'a self, call: &'a ValidCall) -> BoxFuture<'a, Result<Output, CallError>> {
         let answer = match TaskUpdate::read(call.arguments()) {
             Ok(update) => {
-                self.0.take_status(update);
+                self.0.record_status(update);
                 Output::new("status shown to user".into())
             }
             Err(problem) => Output::failure(problem),
@@ -184,7 +188,7 @@ impl Handler for TaskStatus {
     }
 }
 
-/// What an agent says of how far it is.
+/// Arguments of the task status tool.
 struct TaskUpdate {
     line: String,
     is_completed: bool,
@@ -206,7 +210,7 @@ impl TaskUpdate {
         }
         let parts = [status, text("done")?, text("pending")?, text("now")?];
         let (is_ready, needs_more) = (flag("ready_for_final_report")?, flag("need_to_run_more_tools")?);
-        if let Some(extra) = extra(arguments) {
+        if let Some(extra) = unknown_argument(arguments) {
             return Err(format!(
                 "agent__task_status takes no '{extra}'; it takes {}.",
                 TASK_STATUS_FIELDS.join(", ")
@@ -217,7 +221,7 @@ impl TaskUpdate {
     }
 }
 
-fn extra(arguments: &Value) -> Option<String> {
+fn unknown_argument(arguments: &Value) -> Option<String> {
     let names = arguments.as_object()?.keys();
     let extra = names.into_iter().find(|name| !TASK_STATUS_FIELDS.contains(&name.as_str()))?;
     Some(extra.chars().take(40).collect())

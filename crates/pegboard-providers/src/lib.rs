@@ -1,12 +1,12 @@
-//! Where tools come from.
+//! Providers of tools, and the models of agents.
 //!
-//! - [`agent`]: agents, each a model with tools of its own; `builtin` and `router` are what they have besides;
-//! - [`mcp`]: MCP servers, wherever they are;
-//! - [`model`]: models of several providers, for those who hold conversations with them;
-//! - [`openapi`]: web services that have an OpenAPI document;
-//! - [`process`]: programs that are started, watched and ended with everything they started themselves;
-//! - [`rest`]: tools that are requests to web services;
-//! - [`web`]: the one way out to web services.
+//! - [`agent`]: agents, each a model with its own tools; `builtin` and `router` hold the tools that every agent has;
+//! - [`mcp`]: MCP servers over stdio, HTTP, WebSocket and byte streams;
+//! - [`model`]: models behind the APIs of several vendors;
+//! - [`openapi`]: web services described by an OpenAPI document;
+//! - [`process`]: child processes, ended together with all their descendants;
+//! - [`rest`]: tools that send HTTP requests to web services;
+//! - [`web`]: the HTTP client for web services.
 
 pub mod agent;
 mod builtin;

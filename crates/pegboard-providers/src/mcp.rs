@@ -1,8 +1,9 @@
 //! MCP servers as providers of tools.
 //!
-//! A [`Server`] is one server and one task that keeps it: it is started when somebody uses it, watched, started again
-//! when it goes away, and ended. How it is reached is a [`Connect`]; the ways there are [`Stdio`], [`Http`], [`Sse`],
-//! [`WebSocket`] and [`Pipe`]. A [`Pool`] makes servers from settings, and has those shared that can be.
+//! A [`McpServer`] is one server with a supervisor task that starts it on first use, monitors it, restarts it
+//! when it is lost and shuts it down. A [`Connector`] establishes the connection: [`StdioConnector`],
+//! [`HttpConnector`], [`SseConnector`], [`WebSocketConnector`] or [`PipeConnector`]. A [`ServerPool`] creates
+//! servers from settings and shares those with equal settings.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
@@ -11,9 +12,11 @@ use futures_util::future::{BoxFuture, FutureExt};
 use pegboard_core::call::CallContext;
 use pegboard_core::error::CallError;
 use pegboard_core::handler::Handler;
-use pegboard_core::provider::{Offer, Particulars, Provider, Request, ServerState, ToolKind, Update};
+use pegboard_core::provider::{
+    ProcessInfo, Provider, ProviderRequest, ProviderUpdate, ServerOffering, ServerState, ToolKind,
+};
 use pegboard_core::server_log::ServerLog;
-use pegboard_core::settings::mcp::Settings;
+use pegboard_core::settings::mcp::ResolvedMcpServer;
 use pegboard_core::store::CatalogueStore;
 use pegboard_json::RawJson;
 use tokio::sync::{broadcast, watch};
@@ -21,248 +24,252 @@ use tokio::task::JoinHandle;
 use tokio::time::{self, Instant};
 use tokio_util::sync::DropGuard;
 
-pub use connect::{Backing, Connect, ConnectError, Connected, Introduction};
-pub use pipe::Pipe;
-pub use pool::{Lease, Pool, PoolOptions};
-pub use remote::{Http, Sse, WebSocket};
-pub use stdio::Stdio;
+pub use connect::{Backend, Connector, ConnectorError, EstablishedConnection, HandshakeOptions};
+pub use pipe::PipeConnector;
+pub use pool::{PoolOptions, ServerPool, SharedServer};
+pub use remote::{HttpConnector, SseConnector, WebSocketConnector};
+pub use stdio::StdioConnector;
 
-use call::Calls;
-use homes::Homes;
-use keeper::Keeper;
-use life::{End, Life, Phase};
-use memory::Memory;
-use shelf::Shelf;
+use call::ServerCaller;
+use handle::{CloseReason, ServerHandle, ServerPhase};
+use instances::InstanceRouter;
+use listing::LiveListing;
+use listing_cache::ListingCache;
+use supervisor::ServerSupervisor;
 
+mod backoff;
 mod call;
 mod connect;
-mod elsewhere;
-mod homes;
+mod handle;
+mod in_flight;
+mod instances;
 mod instructions;
-mod keeper;
-mod life;
 mod list;
 mod listen;
-mod memory;
-mod patience;
+mod listing;
+mod listing_cache;
 mod pipe;
 mod pool;
 mod probe;
 mod remote;
 mod request;
-mod shelf;
 mod stdio;
+mod subscriptions;
+mod supervisor;
 mod tasks;
 mod tool;
-mod traffic;
 mod updates;
-mod wishes;
+mod url_elicitation;
 
-/// How much of what a server says is told when it cannot be used.
-const MAX_WHY_BYTES: usize = 2_000;
+/// Maximum length of a server's own text in a reported failure.
+const MAX_REASON_BYTES: usize = 2_000;
 
-/// How long ending a server may take.
+/// Time limit for shutting down a server.
 const SHUT_DOWN_TIMEOUT: Duration = Duration::from_secs(12);
 
-/// How long saving what it offered may take then.
-const SAVE_TIMEOUT: Duration = Duration::from_secs(2);
+/// Time limit for saving the last listing during shutdown.
+const FLUSH_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// One MCP server. Dropping it ends the server without waiting.
+/// An MCP server. Dropping it stops the server without waiting.
 ///
 /// ```
 /// use std::sync::Arc;
 ///
 /// use pegboard_core::id::ServerName;
 /// use pegboard_core::provider::{Provider, ServerState};
-/// use pegboard_core::settings::mcp::{Address, Settings, Target};
-/// use pegboard_providers::mcp::{Http, Server};
+/// use pegboard_core::settings::mcp::{McpTarget, RemoteEndpoint, ResolvedMcpServer};
+/// use pegboard_providers::mcp::{HttpConnector, McpServer};
 ///
-/// let address = Address::new("https://example.org/mcp");
-/// let settings = Settings::new(ServerName::new("example").unwrap(), Target::Http(address.clone()));
-/// let server = Server::new(settings, Arc::new(Http::new(&address).unwrap()));
+/// let endpoint = RemoteEndpoint::new("https://example.org/mcp");
+/// let settings = ResolvedMcpServer::new(ServerName::new("example").unwrap(), McpTarget::Http(endpoint.clone()));
+/// let server = McpServer::new(settings, Arc::new(HttpConnector::new(&endpoint).unwrap()));
 /// assert_eq!(*server.state().borrow(), ServerState::Idle);
 /// ```
-pub struct Server {
-    life: Arc<Life>,
-    shelf: Shelf,
-    connect: Arc<dyn Connect>,
-    /// There until the server is used for the first time.
-    keeper: Mutex<Option<Keeper>>,
-    /// Where the calls of sessions go; `None` for a server of one session.
-    homes: Option<Arc<Homes>>,
-    /// Saves what is offered, if somebody wants that.
-    saver: Mutex<Option<JoinHandle<()>>>,
-    _stop: DropGuard,
+pub struct McpServer {
+    handle: Arc<ServerHandle>,
+    listing: LiveListing,
+    connector: Arc<dyn Connector>,
+    /// Present until the server is used for the first time.
+    supervisor: Mutex<Option<ServerSupervisor>>,
+    /// Routes calls to instances; `None` for a server that is itself dedicated to one session.
+    instances: Option<Arc<InstanceRouter>>,
+    /// Task that saves the listing, if there is a store for it.
+    listing_writer: Mutex<Option<JoinHandle<()>>>,
+    _stop_guard: DropGuard,
 }
 
-/// What a probe found out.
+/// Result of a liveness probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Health {
-    /// The server answers.
-    Answers,
-    /// It does not answer, and is started again.
-    Silent,
-    /// It does not run.
-    Absent,
+    /// The server responds.
+    Responsive,
+    /// The server does not respond and is restarted.
+    Unresponsive,
+    /// The server is not running.
+    NotRunning,
 }
 
-impl Server {
-    /// A server that is reached like this. It is started when somebody uses it.
-    pub fn new(settings: Settings, connect: Arc<dyn Connect>) -> Self {
-        let life = Arc::new(Life::new(settings));
-        let homes = Arc::new(Homes::new(Arc::clone(&life), Arc::clone(&connect)));
-        let handler = Arc::clone(&homes) as Arc<dyn Handler>;
-        Self { homes: Some(homes), ..Self::kept(life, connect, handler) }
+impl McpServer {
+    /// Creates a server that is reached through `connector`. It starts on first use.
+    pub fn new(settings: ResolvedMcpServer, connector: Arc<dyn Connector>) -> Self {
+        let handle = Arc::new(ServerHandle::new(settings));
+        let instances = Arc::new(InstanceRouter::new(Arc::clone(&handle), Arc::clone(&connector)));
+        let handler = Arc::clone(&instances) as Arc<dyn Handler>;
+        Self { instances: Some(instances), ..Self::with_handle(handle, connector, handler) }
     }
 
-    /// A server like another that serves one session. What it says that belongs to no call is heard where the other is.
-    fn alone(base: &Life, connect: Arc<dyn Connect>) -> Self {
-        let mut life = Life::new(base.settings.clone());
-        life.updates = base.updates.of_one_session();
-        let life = Arc::new(life);
-        let handler = Arc::new(Calls(Arc::clone(&life)));
-        Self::kept(life, connect.apart().unwrap_or(connect), handler)
+    /// Creates an instance of the server `base` for one session. Its updates go to the subscribers of `base`.
+    fn dedicated_to_session(base: &ServerHandle, connector: Arc<dyn Connector>) -> Self {
+        let mut handle = ServerHandle::new(base.settings.clone());
+        handle.updates = base.updates.for_one_session();
+        let handle = Arc::new(handle);
+        let handler = Arc::new(ServerCaller(Arc::clone(&handle)));
+        Self::with_handle(handle, connector.dedicated().unwrap_or(connector), handler)
     }
 
-    fn kept(life: Arc<Life>, connect: Arc<dyn Connect>, handler: Arc<dyn Handler>) -> Self {
-        let shelf = Shelf::new(&life, handler);
-        let keeper = Keeper::new(Arc::clone(&life), Arc::clone(&connect), shelf.clone());
-        let stop = life.stop.clone().drop_guard();
-        let (keeper, saver) = (Mutex::new(Some(keeper)), Mutex::default());
-        Self { life, shelf, connect, keeper, homes: None, saver, _stop: stop }
+    fn with_handle(
+        handle: Arc<ServerHandle>,
+        connector: Arc<dyn Connector>,
+        handler: Arc<dyn Handler>,
+    ) -> Self {
+        let listing = LiveListing::new(&handle, handler);
+        let supervisor = ServerSupervisor::new(Arc::clone(&handle), Arc::clone(&connector), listing.clone());
+        let stop = handle.stop.clone().drop_guard();
+        let (supervisor, listing_writer) = (Mutex::new(Some(supervisor)), Mutex::default());
+        Self { handle, listing, connector, supervisor, instances: None, listing_writer, _stop_guard: stop }
     }
 
-    /// Offers what the server offered when it was last there, as far as the store knows and until the server says
-    /// itself what it offers; from then on that is saved. `now` is the time of day.
+    /// Publishes the last known listing from `store` until the server has been listed, and saves every later
+    /// listing there. `now` is the current wall-clock time.
     ///
-    /// The server is not started by this, but by the first use of what is offered.
-    pub async fn recall(&self, store: Arc<dyn CatalogueStore>, now: SystemTime) {
-        self.wake();
-        let Settings { name, .. } = self.settings();
+    /// This does not start the server; the first use of the listing does.
+    pub async fn cache_listing(&self, store: Arc<dyn CatalogueStore>, now: SystemTime) {
+        self.spawn_supervisor();
+        let ResolvedMcpServer { name, .. } = self.settings();
         let (server, fingerprint) = (name.clone(), self.settings().fingerprint());
-        let memory = Memory { server, fingerprint, store, clock: (now, Instant::now()) };
-        let mut offers = self.shelf.offer();
-        if let Some(last_known) = memory.load(self.shelf.handler()).await {
-            self.shelf.put_stale(last_known);
+        let cache = ListingCache { server, fingerprint, store, clock: (now, Instant::now()) };
+        let mut listings = self.listing.offering();
+        if let Some(last_known) = cache.load(self.listing.handler()).await {
+            self.listing.publish_snapshot(last_known);
         }
-        if self.shelf.is_fresh() {
-            offers.mark_changed();
+        if self.listing.is_fresh() {
+            listings.mark_changed();
         }
-        // It ends when the server is dropped or shut down.
-        let saver = tokio::spawn(memory.save_all(offers, self.life.stop.clone()));
-        if let Some(before) = lock(&self.saver).replace(saver) {
-            before.abort();
+        // The task ends when the server is dropped or shut down.
+        let listing_writer = tokio::spawn(cache.save_changes(listings, self.handle.stop.clone()));
+        if let Some(previous) = lock(&self.listing_writer).replace(listing_writer) {
+            previous.abort();
         }
     }
 
-    /// The settings it was made with.
-    pub fn settings(&self) -> &Settings {
-        &self.life.settings
+    /// Returns the settings of the server.
+    pub fn settings(&self) -> &ResolvedMcpServer {
+        &self.handle.settings
     }
 
-    /// Finds out whether the server still answers. One that does not is started again.
+    /// Probes the server. An unresponsive server is restarted.
     pub async fn probe(&self) -> Health {
-        let Some(live) = self.life.live() else { return Health::Absent };
-        if probe::answers(live.client(), self.life.settings.health_probe).await {
-            return Health::Answers;
+        let Some(live) = self.handle.connection() else { return Health::NotRunning };
+        if probe::is_responsive(live.client(), self.handle.settings.health_probe).await {
+            return Health::Responsive;
         }
-        live.give_up(End::Silent);
-        Health::Silent
+        live.request_close(CloseReason::Unresponsive);
+        Health::Unresponsive
     }
 
-    /// Has somebody who keeps it from now on.
-    fn wake(&self) {
-        if let Some(keeper) = self.take_keeper() {
-            // It ends when the server is dropped or shut down.
-            tokio::spawn(keeper.run());
+    /// Starts the supervisor task, unless it has been started.
+    fn spawn_supervisor(&self) {
+        if let Some(supervisor) = self.take_supervisor() {
+            // The task ends when the server is dropped or shut down.
+            tokio::spawn(supervisor.run());
         }
     }
 
-    fn take_keeper(&self) -> Option<Keeper> {
-        lock(&self.keeper).take()
+    fn take_supervisor(&self) -> Option<ServerSupervisor> {
+        lock(&self.supervisor).take()
     }
 
-    /// Waits for what is still to be saved, but not for long.
-    async fn finish_saving(&self) {
-        let saver = lock(&self.saver).take();
-        if let Some(saver) = saver
-            && time::timeout(SAVE_TIMEOUT, saver).await.is_err()
+    /// Waits for pending saves, at most [`FLUSH_TIMEOUT`].
+    async fn flush_listing(&self) {
+        let listing_writer = lock(&self.listing_writer).take();
+        if let Some(listing_writer) = listing_writer
+            && time::timeout(FLUSH_TIMEOUT, listing_writer).await.is_err()
         {
-            tracing::warn!(server = %self.life.settings.name, "What an MCP server offers was not saved in time.");
+            tracing::warn!(server = %self.handle.settings.name, "The listing of an MCP server was not saved in time.");
         }
     }
 }
 
 fn lock<T>(state: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Nothing is done while the lock is held but to take or to put.
+    // The lock is only held to take or replace the value.
     state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Provider for Server {
+impl Provider for McpServer {
     fn kind(&self) -> ToolKind {
         ToolKind::Mcp
     }
 
-    fn offer(&self) -> watch::Receiver<Arc<Offer>> {
-        self.shelf.offer()
+    fn offering(&self) -> watch::Receiver<Arc<ServerOffering>> {
+        self.listing.offering()
     }
 
     fn state(&self) -> watch::Receiver<ServerState> {
-        self.life.state()
+        self.handle.state()
     }
 
-    /// Those of the server that all share, whoever has one of its own.
-    fn particulars(&self) -> Particulars {
-        Particulars { pid: self.connect.pid(), ..self.life.particulars() }
+    /// Returns the information of the shared instance, not that of dedicated ones.
+    fn process_info(&self) -> ProcessInfo {
+        ProcessInfo { pid: self.connector.pid(), ..self.handle.process_info() }
     }
 
     fn open(&self) -> BoxFuture<'_, Result<(), CallError>> {
         async move {
-            self.wake();
-            self.life.ready().await.map(drop)
+            self.spawn_supervisor();
+            self.handle.ready().await.map(drop)
         }
         .boxed()
     }
 
     fn request<'a>(
         &'a self,
-        request: &'a Request,
+        request: &'a ProviderRequest,
         context: &'a CallContext,
     ) -> BoxFuture<'a, Result<RawJson, CallError>> {
         async move {
-            self.wake();
-            match &self.homes {
-                Some(homes) => homes.request(request, context).await,
-                None => Calls(Arc::clone(&self.life)).request(request, context).await,
+            self.spawn_supervisor();
+            match &self.instances {
+                Some(instances) => instances.request(request, context).await,
+                None => ServerCaller(Arc::clone(&self.handle)).request(request, context).await,
             }
         }
         .boxed()
     }
 
-    fn updates(&self) -> broadcast::Receiver<Update> {
-        self.life.updates.hear()
+    fn updates(&self) -> broadcast::Receiver<ProviderUpdate> {
+        self.handle.updates.subscribe()
     }
 
     fn log(&self) -> ServerLog {
-        self.life.updates.log().clone()
+        self.handle.updates.log().clone()
     }
 
     fn shut_down(&self) -> BoxFuture<'_, ()> {
         async move {
-            self.life.stop.cancel();
-            self.finish_saving().await;
-            let homes = async {
-                if let Some(homes) = &self.homes {
-                    homes.shut_down().await;
+            self.handle.stop.cancel();
+            self.flush_listing().await;
+            let instances = async {
+                if let Some(instances) = &self.instances {
+                    instances.shut_down().await;
                 }
             };
-            if self.take_keeper().is_some() {
-                self.life.publish(Phase::Stopped);
-                return homes.await;
+            if self.take_supervisor().is_some() {
+                self.handle.set_phase(ServerPhase::Stopped);
+                return instances.await;
             }
-            let ended = async { tokio::join!(self.life.ended.cancelled(), homes) };
+            let ended = async { tokio::join!(self.handle.ended.cancelled(), instances) };
             if time::timeout(SHUT_DOWN_TIMEOUT, ended).await.is_err() {
-                tracing::warn!(server = %self.life.settings.name, "MCP server did not end in time");
+                tracing::warn!(server = %self.handle.settings.name, "MCP server did not shut down in time.");
             }
         }
         .boxed()

@@ -1,35 +1,35 @@
 //! Models of several providers, each a [`Model`].
 //!
-//! [`Models`] makes them from settings: [`OpenAi`] for everybody who speaks chat completions, [`Anthropic`] for
-//! messages, and [`Sampling`] for the model of the client that made the call. A [`Fallback`] is several of them in
-//! order, with retries; it is what a conversation should be held with.
+//! [`Models`] creates them from settings: [`OpenAiModel`] for chat completions, [`AnthropicModel`] for the
+//! Messages API, and [`SamplingModel`] for the model of the calling client. A [`FallbackModel`] tries several
+//! of them in order, with retries; use it for conversations.
 //!
-//! None of them keeps anything between two requests but its connections, and dropping a request closes its connection,
-//! so that a provider stops writing what nobody reads.
+//! A model keeps nothing between two requests but its connections. Dropping a request closes its connection,
+//! so the provider stops generating.
 
 use std::sync::Arc;
 
 use indexmap::IndexMap;
 use pegboard_core::client::Client;
-use pegboard_core::model::{Model, ModelFacts, ModelName, ModelProviderName, ModelReply};
+use pegboard_core::model::{Model, ModelInfo, ModelName, ModelProviderName, ModelReply};
 use pegboard_core::settings::model::{ModelProviderKind, ModelProviderSettings};
 
-pub use anthropic::Anthropic;
-pub use fallback::{Fallback, Patience};
-pub use openai::OpenAi;
-pub use sampling::Sampling;
-pub use site::InvalidModelProvider;
+pub use anthropic::AnthropicModel;
+pub use endpoint::InvalidModelProvider;
+pub use fallback::{FallbackModel, ModelRetryPolicy};
+pub use openai::OpenAiModel;
+pub use sampling::SamplingModel;
 
-use site::{Connections, Site};
+use endpoint::{LazyHttpClient, ModelEndpoint};
 
 mod anthropic;
+mod api_error;
+mod endpoint;
 mod fallback;
 mod openai;
-mod refusal;
 mod sampling;
-mod site;
 
-/// The models of all providers that somebody described.
+/// Models of all configured providers.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -38,135 +38,149 @@ mod site;
 /// use pegboard_core::client::{Client, NoClient};
 /// use pegboard_core::model::{Model, ModelProviderName};
 /// use pegboard_core::settings::model::{ModelProviderKind, ModelProviderSettings};
-/// use pegboard_providers::model::{Models, Patience};
+/// use pegboard_providers::model::{Models, ModelRetryPolicy};
 ///
 /// let local = ModelProviderSettings {
 ///     base_url: Some("http://127.0.0.1:11434/v1".to_owned()),
 ///     ..ModelProviderSettings::new(ModelProviderKind::OpenAiCompatible)
 /// };
 /// let models = Models::new(&IndexMap::from([(ModelProviderName::new("local")?, local)]));
-/// let nobody: Arc<dyn Client> = Arc::new(NoClient);
+/// let client: Arc<dyn Client> = Arc::new(NoClient);
 /// let names = ["local/small".parse()?, "local/smaller".parse()?];
-/// let model = models.fallback(&names, &nobody, Patience::default())?;
-/// assert_eq!(model.facts().name, names[0]);
-/// assert!(models.find(&"cloud/large".parse()?, &nobody).is_err());
+/// let model = models.fallback(&names, &client, ModelRetryPolicy::default())?;
+/// assert_eq!(model.info().name, names[0]);
+/// assert!(models.find(&"cloud/large".parse()?, &client).is_err());
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Debug, Default)]
-pub struct Models(IndexMap<ModelProviderName, Provider>);
+pub struct Models(IndexMap<ModelProviderName, ConfiguredProvider>);
 
 #[derive(Debug)]
-struct Provider {
+struct ConfiguredProvider {
     settings: ModelProviderSettings,
-    way: Way,
+    backend: ModelBackend,
 }
 
-/// How the models of a provider are reached.
+/// Backend that serves the models of a provider.
 #[derive(Debug)]
-enum Way {
-    OpenAi(Arc<Site>),
-    Anthropic(Arc<Site>),
+enum ModelBackend {
+    OpenAi(Arc<ModelEndpoint>),
+    Anthropic(Arc<ModelEndpoint>),
     Sampling,
-    /// Not at all: what it is described by is wrong.
-    Unusable(InvalidModelProvider),
+    /// The settings are invalid.
+    Invalid(InvalidModelProvider),
 }
 
 impl Models {
-    /// The models of these providers. One whose description is wrong says so when a model of it is wanted.
+    /// Creates the models of these providers. Invalid settings are reported when one of their models is
+    /// looked up.
     pub fn new(providers: &IndexMap<ModelProviderName, ModelProviderSettings>) -> Self {
-        let connections = Arc::new(Connections::default());
+        let http = Arc::new(LazyHttpClient::default());
         let provider = |(name, settings): (&ModelProviderName, &ModelProviderSettings)| {
-            let way = way(name, settings, &connections).unwrap_or_else(Way::Unusable);
-            (name.clone(), Provider { settings: settings.clone(), way })
+            let backend = backend(name, settings, &http).unwrap_or_else(ModelBackend::Invalid);
+            (name.clone(), ConfiguredProvider { settings: settings.clone(), backend })
         };
         Self(providers.iter().map(provider).collect())
     }
 
-    /// One model. `client` is whoever made the call that the model is wanted for.
-    pub fn find(&self, name: &ModelName, client: &Arc<dyn Client>) -> Result<Arc<dyn Model>, NoModel> {
-        let provider = self.0.get(name.provider()).ok_or_else(|| NoModel::NoProvider {
+    /// Returns a model. `client` is the caller that the model works for.
+    pub fn find(
+        &self,
+        name: &ModelName,
+        client: &Arc<dyn Client>,
+    ) -> Result<Arc<dyn Model>, ModelLookupError> {
+        let provider = self.0.get(name.provider()).ok_or_else(|| ModelLookupError::UnknownProvider {
             model: name.clone(),
             available: self.0.keys().cloned().collect(),
         })?;
-        let facts = provider.settings.facts(name);
-        Ok(match &provider.way {
-            Way::OpenAi(site) => Arc::new(OpenAi::at(Arc::clone(site), facts)),
-            Way::Anthropic(site) => Arc::new(Anthropic::at(Arc::clone(site), facts)),
-            Way::Sampling => Arc::new(Sampling::new(facts, Arc::clone(client))),
-            Way::Unusable(why) => return Err(NoModel::Unusable { model: name.clone(), why: why.clone() }),
+        let info = provider.settings.model_info(name);
+        Ok(match &provider.backend {
+            ModelBackend::OpenAi(endpoint) => {
+                Arc::new(OpenAiModel::with_endpoint(Arc::clone(endpoint), info))
+            }
+            ModelBackend::Anthropic(endpoint) => {
+                Arc::new(AnthropicModel::with_endpoint(Arc::clone(endpoint), info))
+            }
+            ModelBackend::Sampling => Arc::new(SamplingModel::new(info, Arc::clone(client))),
+            ModelBackend::Invalid(reason) => {
+                return Err(ModelLookupError::InvalidProvider {
+                    model: name.clone(),
+                    reason: reason.clone(),
+                });
+            }
         })
     }
 
-    /// Several models that are tried in order.
+    /// Returns a model that tries these names in order.
     pub fn fallback(
         &self,
         names: &[ModelName],
         client: &Arc<dyn Client>,
-        patience: Patience,
-    ) -> Result<Fallback, NoModel> {
-        let [first, others @ ..] = names else { return Err(NoModel::NoneNamed) };
+        retry_policy: ModelRetryPolicy,
+    ) -> Result<FallbackModel, ModelLookupError> {
+        let [first, others @ ..] = names else { return Err(ModelLookupError::NoModels) };
         let first = self.find(first, client)?;
         let others = others.iter().map(|name| self.find(name, client)).collect::<Result<_, _>>()?;
-        Ok(Fallback::new(first, others, patience))
+        Ok(FallbackModel::new(first, others, retry_policy))
     }
 }
 
-fn way(
+fn backend(
     name: &ModelProviderName,
     settings: &ModelProviderSettings,
-    connections: &Arc<Connections>,
-) -> Result<Way, InvalidModelProvider> {
+    http: &Arc<LazyHttpClient>,
+) -> Result<ModelBackend, InvalidModelProvider> {
     Ok(match settings.kind {
         ModelProviderKind::OpenAiCompatible => {
-            Way::OpenAi(Arc::new(openai::site(name, settings, Arc::clone(connections))?))
+            ModelBackend::OpenAi(Arc::new(openai::endpoint(name, settings, Arc::clone(http))?))
         }
         ModelProviderKind::Anthropic => {
-            Way::Anthropic(Arc::new(anthropic::site(name, settings, Arc::clone(connections))?))
+            ModelBackend::Anthropic(Arc::new(anthropic::endpoint(name, settings, Arc::clone(http))?))
         }
-        ModelProviderKind::Sampling => Way::Sampling,
+        ModelProviderKind::Sampling => ModelBackend::Sampling,
     })
 }
 
-/// Why there is no such model.
+/// A model that is not available.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum NoModel {
-    /// Nobody described the provider.
+pub enum ModelLookupError {
+    /// The provider is not configured.
     #[error(
-        "there is no provider for the model '{model}'. Add it under providers; there are: {}",
-        listed(available)
+        "no provider for model '{model}': add it under providers (configured: {})",
+        join_names(available)
     )]
-    NoProvider {
-        /// The model.
+    UnknownProvider {
+        /// The requested model.
         model: ModelName,
-        /// The providers there are.
+        /// The configured providers.
         available: Vec<ModelProviderName>,
     },
-    /// The provider is described, but wrong.
-    #[error("the model '{model}' cannot be used: {why}")]
-    Unusable {
-        /// The model.
+    /// The settings of the provider are invalid.
+    #[error("cannot use model '{model}': {reason}")]
+    InvalidProvider {
+        /// The requested model.
         model: ModelName,
-        /// What is wrong.
-        why: InvalidModelProvider,
+        /// The problem with the settings.
+        reason: InvalidModelProvider,
     },
-    /// No model was named at all.
-    #[error("no model is named. Name at least one as PROVIDER/model")]
-    NoneNamed,
+    /// The list of models is empty.
+    #[error("no model specified: use PROVIDER/model")]
+    NoModels,
 }
 
-fn listed(names: &[ModelProviderName]) -> String {
+fn join_names(names: &[ModelProviderName]) -> String {
     let names: Vec<&str> = names.iter().map(ModelProviderName::as_str).collect();
     if names.is_empty() { "none".to_owned() } else { names.join(", ") }
 }
 
-/// The reply with what it cost, as far as that is known.
-fn accounted(facts: &ModelFacts, reply: ModelReply) -> ModelReply {
-    let cost_usd = facts.pricing.zip(reply.usage).map(|(pricing, usage)| pricing.cost(&usage));
+/// Adds the cost to a reply, if prices and usage are known.
+fn with_cost(info: &ModelInfo, reply: ModelReply) -> ModelReply {
+    let cost_usd = info.pricing.zip(reply.usage).map(|(pricing, usage)| pricing.cost(&usage));
     ModelReply { cost_usd, ..reply }
 }
 
-/// Ids for those calls that have none, or one that another has already: results are given back under them.
-fn with_own_ids(reply: &mut ModelReply) {
+/// Assigns ids to calls with a missing or duplicate id: results refer to them.
+fn assign_call_ids(reply: &mut ModelReply) {
     for at in 0..reply.tool_calls.len() {
         let (before, rest) = reply.tool_calls.split_at_mut(at);
         let is_taken = |id: &str| before.iter().any(|call| call.id == id);

@@ -1,7 +1,7 @@
-//! Web services that have an OpenAPI document: every operation becomes a tool.
+//! OpenAPI services: every operation becomes a tool.
 //!
-//! The document is 2.0 or 3.0 to 3.2, in JSON or YAML, in one file or several. An operation that cannot be a tool is
-//! left out, with a reason; the rest is there.
+//! Documents are 2.0 or 3.0 to 3.2, in JSON or YAML, in one file or several. An operation that cannot become
+//! a tool is skipped with a reason; the others are imported.
 
 use std::collections::HashSet;
 use std::path::Path;
@@ -16,7 +16,7 @@ use reqwest::Url;
 use serde::Serialize;
 
 mod body;
-mod library;
+mod document_set;
 mod multipart;
 mod names;
 mod operation;
@@ -30,65 +30,65 @@ mod style;
 mod token;
 mod yaml;
 
-pub use library::Location;
-pub use provider::OpenApi;
+pub use document_set::DocumentLocation;
+pub use provider::OpenApiProvider;
 
-use crate::web::{Limits, Outgoing, Policy, Web};
-use library::{Library, Part};
-use operation::{Importer, Site};
+use crate::web::{ResponseLimits, WebClient, WebPolicy, WebRequest};
+use document_set::{DocumentNode, DocumentSet};
+use operation::{OperationImporter, OperationNode};
 
-/// Methods that become tools if nobody says otherwise, in this order; and those that only do if somebody does.
+/// HTTP methods in order: the default ones, then those that must be included explicitly.
 const METHODS: [&str; 9] = ["get", "post", "put", "patch", "delete", "query", "head", "options", "trace"];
-const N_USUAL_METHODS: usize = 6;
-/// How many operations of a document are looked at.
+const N_DEFAULT_METHODS: usize = 6;
+/// Maximum number of operations in a document.
 const MAX_OPERATIONS: usize = 10_000;
-/// How many warnings are told.
+/// Maximum number of warnings.
 const MAX_WARNINGS: usize = 100;
-/// How a document is waited for.
-const LIMITS: Limits = Limits {
-    max_bytes: library::MAX_BYTES,
-    begin: Duration::from_secs(20),
-    idle: Duration::from_secs(10),
-    total: Some(Duration::from_mins(1)),
+/// Limits for fetching a document.
+const FETCH_LIMITS: ResponseLimits = ResponseLimits {
+    max_bytes: document_set::MAX_BYTES,
+    start_timeout: Duration::from_secs(20),
+    idle_timeout: Duration::from_secs(10),
+    total_timeout: Some(Duration::from_mins(1)),
 };
 
-/// What a document came to.
+/// Result of importing a document.
 #[derive(Debug, Default)]
-pub struct Import {
-    /// What the service calls itself.
+pub struct OpenApiImport {
+    /// Title of the service.
     pub title: String,
-    /// The operations that are tools, in the order of the document.
-    pub tools: Vec<Imported>,
-    /// The operations that are not.
-    pub skipped: Vec<Skipped>,
-    /// What is worth knowing.
+    /// Imported operations, in document order.
+    pub tools: Vec<ImportedTool>,
+    /// Skipped operations.
+    pub skipped: Vec<SkippedOperation>,
+    /// Warnings for the user.
     pub warnings: Vec<String>,
-    /// Tells the document from every other, with all that it refers to.
+    /// Identifies the documents, including referenced ones.
     pub fingerprint: String,
 }
 
-/// An operation that is a tool.
+/// Operation imported as a tool.
 #[derive(Debug)]
-pub struct Imported {
-    /// Its method and path: `GET /items`.
+pub struct ImportedTool {
+    /// Method and path: `GET /items`.
     pub operation: String,
     /// The tool.
     pub entry: ToolEntry,
 }
 
-/// An operation that is no tool.
+/// Operation that was skipped.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Skipped {
-    /// Its method and path.
+pub struct SkippedOperation {
+    /// Method and path.
     pub operation: String,
-    /// Why.
+    /// Reason.
     pub reason: String,
-    /// Whether somebody wants it so.
+    /// `true` if the configuration excludes it.
     #[serde(rename = "wanted")]
-    pub is_wanted: bool,
+    pub is_excluded: bool,
 }
 
-/// Reads a document and makes tools of its operations. A file is looked for from `folder`.
+/// Imports a document. A file path is relative to `folder`.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
@@ -108,70 +108,79 @@ pub struct Skipped {
 /// assert_eq!(import.tools[0].entry.name(), "listItems");
 /// # });
 /// ```
-pub async fn import(settings: &OpenApiSettings, folder: &Path) -> Result<Import, String> {
-    let location = Location::of(&settings.spec, folder)?;
+pub async fn import(settings: &OpenApiSettings, folder: &Path) -> Result<OpenApiImport, String> {
+    let location = DocumentLocation::parse(&settings.spec, folder)?;
     let fetch = |url: Url| fetch(url).boxed();
-    let library = Library::load(location, settings.references, &fetch).await?;
+    let documents = DocumentSet::load(location, settings.references, &fetch).await?;
     let settings = settings.clone();
-    // A large document takes longer than anybody else should wait.
-    let work = tokio::task::spawn_blocking(move || read(&library, &settings));
-    work.await.map_err(|error| format!("the document could not be read: {error}"))
+    // Large documents take too long for an async task.
+    let work = tokio::task::spawn_blocking(move || read(&documents, &settings));
+    work.await.map_err(|error| format!("cannot read the document: {error}"))
 }
 
-/// What is at an address, as far as it may be a document.
+/// Fetches a document.
 async fn fetch(url: Url) -> Result<Vec<u8>, String> {
-    let web = Web::new(Policy::new(url.clone())).map_err(|error| error.to_string())?;
-    let mut outgoing = Outgoing::new(Method::GET, url);
+    let web = WebClient::new(WebPolicy::new(url.clone())).map_err(|error| error.to_string())?;
+    let mut request = WebRequest::new(Method::GET, url);
     let accept = "application/openapi+json, application/json, application/yaml, text/yaml, */*;q=0.5";
-    outgoing.set_header("accept", accept).map_err(|error| error.to_string())?;
-    let answer = web.send(outgoing, LIMITS).await.map_err(|error| error.to_string())?;
+    request.set_header("accept", accept).map_err(|error| error.to_string())?;
+    let answer = web.send(request, FETCH_LIMITS).await.map_err(|error| error.to_string())?;
     if !answer.status.is_success() {
         return Err(format!("HTTP {}", answer.status.as_u16()));
     }
     Ok(answer.body.into())
 }
 
-/// Makes tools of the operations of a document.
-fn read(library: &Library, settings: &OpenApiSettings) -> Import {
-    let root = library.root();
+/// Imports the operations of a document.
+fn read(documents: &DocumentSet, settings: &OpenApiSettings) -> OpenApiImport {
+    let root = documents.root();
     let paths = root.get("paths").filter(|paths| paths.value.is_object());
-    let mut import = Import {
-        fingerprint: library.fingerprint(),
+    let mut import = OpenApiImport {
+        fingerprint: documents.fingerprint(),
         title: root.get("info").and_then(|info| info.text("title")).unwrap_or_default().to_owned(),
-        ..Import::default()
+        ..OpenApiImport::default()
     };
-    let filter = Filter::of(settings);
-    let mut importer = Importer::new(library, settings);
+    let filter = OperationFilter::of(settings);
+    let mut importer = OperationImporter::new(documents, settings);
     let mut taken = HashSet::new();
     let mut n_operations = 0;
-    for (path, item) in paths.into_iter().flat_map(Part::members).filter(|(path, _)| !path.starts_with("x-"))
+    for (path, item) in
+        paths.into_iter().flat_map(DocumentNode::members).filter(|(path, _)| !path.starts_with("x-"))
     {
-        let item = match library.follow(item) {
+        let item = match documents.follow(item) {
             Ok(item) => item,
             Err(reason) => {
-                import.skipped.push(Skipped { operation: path.to_owned(), reason, is_wanted: false });
+                import.skipped.push(SkippedOperation {
+                    operation: path.to_owned(),
+                    reason,
+                    is_excluded: false,
+                });
                 continue;
             }
         };
         for (method, operation) in operations(item) {
             n_operations += 1;
             if n_operations > MAX_OPERATIONS {
-                import.warnings.push(format!("only the first {MAX_OPERATIONS} operations are tools"));
+                import.warnings.push(format!("imported only the first {MAX_OPERATIONS} operations"));
                 return finish(import, importer);
             }
-            let site = Site { method, path, item, operation };
-            let name = names::tool_name(site.id(), method, path);
-            if let Some(reason) = filter.refuses(&site, &name) {
-                import.skipped.push(Skipped { operation: site.label(), reason, is_wanted: true });
+            let node = OperationNode { method, path, item, operation };
+            let name = names::tool_name(node.id(), method, path);
+            if let Some(reason) = filter.exclusion_reason(&node, &name) {
+                import.skipped.push(SkippedOperation { operation: node.label(), reason, is_excluded: true });
                 continue;
             }
-            let name = filter.renamed(&site, name);
-            // A name is given for good, so that it does not change when another operation is repaired.
+            let name = filter.renamed(&node, name);
+            // Names are assigned once, so that they stay stable if another operation is fixed.
             let name = names::unique(&name, &mut taken);
-            match importer.read(site, name) {
-                Ok(entry) => import.tools.push(Imported { operation: site.label(), entry }),
+            match importer.read(node, name) {
+                Ok(entry) => import.tools.push(ImportedTool { operation: node.label(), entry }),
                 Err(reason) => {
-                    import.skipped.push(Skipped { operation: site.label(), reason, is_wanted: false });
+                    import.skipped.push(SkippedOperation {
+                        operation: node.label(),
+                        reason,
+                        is_excluded: false,
+                    });
                 }
             }
         }
@@ -179,9 +188,9 @@ fn read(library: &Library, settings: &OpenApiSettings) -> Import {
     finish(import, importer)
 }
 
-fn finish(mut import: Import, importer: Importer<'_>) -> Import {
+fn finish(mut import: OpenApiImport, importer: OperationImporter<'_>) -> OpenApiImport {
     for (scheme, n_operations) in importer.security.missing {
-        import.warnings.push(format!("{n_operations} operations need {scheme}; they are called without"));
+        import.warnings.push(format!("{n_operations} operations are called without credentials: {scheme}"));
     }
     let n_more = importer.warnings.len().saturating_sub(MAX_WARNINGS);
     import.warnings.extend(importer.warnings.into_iter().take(MAX_WARNINGS));
@@ -191,60 +200,60 @@ fn finish(mut import: Import, importer: Importer<'_>) -> Import {
     import
 }
 
-/// The operations of a path, in the order of their methods.
-fn operations(item: Part<'_>) -> impl Iterator<Item = (&str, Part<'_>)> {
+/// Returns the operations of a path, ordered by method.
+fn operations(item: DocumentNode<'_>) -> impl Iterator<Item = (&str, DocumentNode<'_>)> {
     let usual = METHODS.into_iter().filter_map(move |method| Some((method, item.get(method)?)));
-    let others = item.get("additionalOperations").into_iter().flat_map(Part::members);
+    let others = item.get("additionalOperations").into_iter().flat_map(DocumentNode::members);
     usual.chain(others).filter(|(_, operation)| operation.value.is_object())
 }
 
-/// Which operations are wanted, and under which names.
-struct Filter<'s> {
+/// Selection and renaming of operations, as configured.
+struct OperationFilter<'s> {
     settings: &'s OpenApiSettings,
     methods: Vec<String>,
 }
 
-impl<'s> Filter<'s> {
+impl<'s> OperationFilter<'s> {
     fn of(settings: &'s OpenApiSettings) -> Self {
-        let usual = || METHODS[..N_USUAL_METHODS].iter().map(|method| (*method).to_owned()).collect();
+        let usual = || METHODS[..N_DEFAULT_METHODS].iter().map(|method| (*method).to_owned()).collect();
         let lower =
             |methods: &Vec<String>| methods.iter().map(|method| method.to_ascii_lowercase()).collect();
         Self { settings, methods: settings.include_methods.as_ref().map_or_else(usual, lower) }
     }
 
-    /// Why an operation is not wanted, if it is not.
-    fn refuses(&self, site: &Site<'_>, name: &str) -> Option<String> {
+    /// Returns the reason why an operation is excluded.
+    fn exclusion_reason(&self, node: &OperationNode<'_>, name: &str) -> Option<String> {
         let is_on = |list: &[String]| {
             list.iter().any(|pattern| {
-                names::matches(pattern, name) || site.id().is_some_and(|id| names::matches(pattern, id))
+                names::matches(pattern, name) || node.id().is_some_and(|id| names::matches(pattern, id))
             })
         };
         let has_tag = |wanted: &[String]| {
-            let tags = site.operation.get("tags").into_iter().flat_map(Part::items);
+            let tags = node.operation.get("tags").into_iter().flat_map(DocumentNode::items);
             let mut tags = tags.filter_map(|tag| tag.value.as_str());
             tags.any(|tag| wanted.iter().any(|wanted| wanted.eq_ignore_ascii_case(tag)))
         };
         let lists = |list: &'s Option<Vec<String>>| list.as_deref().filter(|list| !list.is_empty());
-        if !self.methods.iter().any(|method| method == &site.method.to_ascii_lowercase()) {
-            return Some("its method is not among includeMethods".to_owned());
+        if !self.methods.iter().any(|method| method == &node.method.to_ascii_lowercase()) {
+            return Some("its method is not in includeMethods".to_owned());
         }
         if lists(&self.settings.tag_filter).is_some_and(|wanted| !has_tag(wanted)) {
             return Some("none of its tags is in tagFilter".to_owned());
         }
         if lists(&self.settings.include).is_some_and(|list| !is_on(list)) {
-            return Some("it is not in include".to_owned());
+            return Some("it does not match include".to_owned());
         }
-        lists(&self.settings.exclude).is_some_and(is_on).then(|| "it is in exclude".to_owned())
+        lists(&self.settings.exclude).is_some_and(is_on).then(|| "it matches exclude".to_owned())
     }
 
-    fn renamed(&self, site: &Site<'_>, name: String) -> String {
+    fn renamed(&self, node: &OperationNode<'_>, name: String) -> String {
         let renamed =
-            site.id().and_then(|id| self.settings.rename.get(id)).or_else(|| self.settings.rename.get(&name));
-        renamed.map(|renamed| names::clean(renamed)).filter(|renamed| !renamed.is_empty()).unwrap_or(name)
+            node.id().and_then(|id| self.settings.rename.get(id)).or_else(|| self.settings.rename.get(&name));
+        renamed.map(|renamed| names::sanitize(renamed)).filter(|renamed| !renamed.is_empty()).unwrap_or(name)
     }
 }
 
-/// The tools of an import, to be offered.
-fn entries(import: Import) -> Vec<Arc<ToolEntry>> {
+/// Returns the tools of an import.
+fn entries(import: OpenApiImport) -> Vec<Arc<ToolEntry>> {
     import.tools.into_iter().map(|tool| Arc::new(tool.entry)).collect()
 }

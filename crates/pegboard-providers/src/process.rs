@@ -1,87 +1,86 @@
-//! Programs that are started, watched and ended with everything they started themselves.
+//! Child processes, ended together with all their descendants.
 //!
-//! A program gets a few harmless variables of this process and those it is given, pipes, and nothing else: no shell, no
-//! terminal, and under a supervisor no open files. Its death is noticed by waiting for it, so that a child of its own that keeps a pipe
-//! open hides nothing. It is ended step by step: its standard input closes, then everything it started is asked to
-//! stop, then it is killed, and then somebody looks whether anything is left.
+//! A program gets an allow-list of this process's environment variables, those it is configured with, and
+//! pipes: no shell, no terminal, and under a supervisor no other file descriptors. Its exit is detected by
+//! waiting for the process, so a child that holds a pipe open does not hide it. Shutdown is stepwise: stdin
+//! is closed, then the process tree gets SIGTERM, then SIGKILL, and finally the process table is checked for
+//! survivors.
 //!
-//! How thorough that is depends on who watches:
+//! The guarantees depend on the watcher:
 //!
-//! - **With a [`Supervisor`]**, a process of its own between this one and the program, nothing is left: neither children
-//!   that made sessions of their own, nor anything after this process is killed outright. Only a program that kills its
-//!   supervisor is back to the other case. This takes Linux; elsewhere on Unix the supervisor does what it can by
-//!   process groups.
-//! - **Without one** it is as good as can be done from here. Children that made a session of their own and whose
-//!   parents are gone are missed. If this process is killed outright, whatever does not end by itself when its standard
-//!   input closes runs on.
+//! - **With a supervisor** ([`SupervisorCommand`]), a process between this one and the program, nothing is
+//!   left: neither children with sessions of their own, nor anything after this process is killed with
+//!   SIGKILL. Only a program that kills its supervisor falls back to the other case. This requires Linux; on
+//!   other Unix systems the supervisor works by process groups.
+//! - **Without one** it is best effort. Children with sessions of their own and no parent left are missed. If
+//!   this process is killed with SIGKILL, programs that do not exit when their stdin closes keep running.
 
 use std::sync::{Arc, Mutex};
 
 use pegboard_core::server_log::ServerLog;
 use tokio::sync::{SetOnce, oneshot, watch};
 
-pub use self::exit::Exit;
-pub use self::launch::{Grace, Launch, LaunchError, Supervisor};
+pub use self::command::{CommandSpec, GracePeriods, SpawnError, SupervisorCommand};
+pub use self::exit::ProcessExit;
 pub use self::stdio::{Stdin, Stdout};
 #[cfg(unix)]
 pub use self::supervise::supervise;
 
-use self::keeper::Keeper;
-use self::plan::Plan;
-pub(crate) use self::tail::shown;
-use self::tail::{Heard, Tail};
+use self::plan::SpawnPlan;
+pub(crate) use self::stderr::printable;
+use self::stderr::{LineForwarder, StderrTail};
+use self::waiter::ProcessWaiter;
 
+mod command;
 #[cfg(unix)]
 mod control;
 mod direct;
 mod environment;
 mod exit;
-mod keeper;
-mod launch;
 mod plan;
+mod stderr;
 mod stdio;
 #[cfg(unix)]
 mod supervise;
 #[cfg(unix)]
 mod supervised;
-mod tail;
 mod tree;
+mod waiter;
 
-/// A program that runs, and the one who ends it.
+/// A running program.
 ///
-/// Dropping it begins the same ending as [`end`](Self::end), which a task of its own carries through. If there is no
-/// runtime left to carry it, everything is killed at once.
+/// Dropping it starts the same shutdown as [`shut_down`](Self::shut_down), in the background. If the runtime
+/// is gone, everything is killed at once.
 #[derive(Debug)]
 pub struct Process {
-    exited: watch::Receiver<Option<Exit>>,
+    exited: watch::Receiver<Option<ProcessExit>>,
     pid: Arc<SetOnce<u32>>,
-    tail: Arc<Mutex<Tail>>,
-    /// Dropping it is the sign to begin the ending.
-    keep: oneshot::Sender<()>,
-    ended: oneshot::Receiver<Ended>,
+    tail: Arc<Mutex<StderrTail>>,
+    /// Dropping it starts the shutdown.
+    stop_on_drop: oneshot::Sender<()>,
+    ended: oneshot::Receiver<ShutdownOutcome>,
 }
 
-/// The end of what a program wrote to its standard error.
+/// Handle to the end of a program's stderr.
 #[derive(Clone, Debug)]
-pub struct LastWords(Arc<Mutex<Tail>>);
+pub struct StderrHandle(Arc<Mutex<StderrTail>>);
 
-impl LastWords {
-    /// The last lines, fit to be shown: characters that would do something instead of being seen are replaced by their
-    /// pictures or codes.
-    pub fn text(&self) -> String {
-        tail::lock(&self.0).text()
+impl StderrHandle {
+    /// Returns the last lines. Control characters are replaced by visible symbols or escapes.
+    pub fn tail(&self) -> String {
+        stderr::lock(&self.0).text()
     }
 }
 
-/// Which process a program is.
+/// Handle to the process id of a program.
 #[derive(Clone, Debug)]
-pub struct Presence {
-    exited: watch::Receiver<Option<Exit>>,
+pub struct PidHandle {
+    exited: watch::Receiver<Option<ProcessExit>>,
     pid: Arc<SetOnce<u32>>,
 }
 
-impl Presence {
-    /// The id of the program's process while it runs; that of its supervisor is another.
+impl PidHandle {
+    /// Returns the id of the program's process while it runs, not that of its supervisor.
     pub fn pid(&self) -> Option<u32> {
         match *self.exited.borrow() {
             None => self.pid.get().copied(),
@@ -89,35 +88,35 @@ impl Presence {
         }
     }
 
-    /// Waits until the id is known; for ever if the program never runs.
-    pub async fn known(&self) {
+    /// Waits until the id is known; forever if the program never runs.
+    pub async fn wait_for_pid(&self) {
         self.pid.wait().await;
     }
 }
 
-/// How an ending went.
+/// Outcome of a shutdown.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[must_use]
-pub struct Ended {
-    /// How the program ended; `None` if it did not.
-    pub exit: Option<Exit>,
-    /// What runs on in spite of everything.
+pub struct ShutdownOutcome {
+    /// Exit of the program; `None` if it did not exit.
+    pub exit: Option<ProcessExit>,
+    /// Ids of processes that are still running.
     pub left_running: Vec<u32>,
 }
 
 impl Process {
     /// Starts a program.
     ///
-    /// What can be seen beforehand is an error here: a program that is not there or may not be run, a directory that
-    /// is missing. Under a supervisor a program that turns out not to be runnable ends without a code, and the
-    /// reason is in [`stderr_tail`](Self::stderr_tail).
+    /// Problems that can be detected beforehand are errors: a program that is missing or not executable, a
+    /// missing directory. Under a supervisor, a program that cannot be executed after all exits without a
+    /// code, and the reason is in [`stderr_tail`](Self::stderr_tail).
     ///
     /// ```
-    /// use pegboard_providers::process::{Launch, Process};
+    /// use pegboard_providers::process::{CommandSpec, Process};
     ///
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() {
-    /// let missing = Process::start(&Launch::new("no-such-program")).unwrap_err();
+    /// let missing = Process::start(&CommandSpec::new("no-such-program")).unwrap_err();
     /// assert!(missing.to_string().starts_with("spawn no-such-program ENOENT"));
     /// # }
     /// ```
@@ -125,65 +124,66 @@ impl Process {
     /// # Panics
     ///
     /// Outside of a tokio runtime.
-    pub fn start(launch: &Launch) -> Result<(Self, Stdin, Stdout), LaunchError> {
-        Self::start_logging(launch, ServerLog::default())
+    pub fn start(spec: &CommandSpec) -> Result<(Self, Stdin, Stdout), SpawnError> {
+        Self::start_logging(spec, ServerLog::default())
     }
 
-    /// The same, with everything that it writes to its standard error in a log, but for secrets that it is given.
+    /// Starts a program and writes its stderr to a log, redacted.
     ///
     /// # Panics
     ///
     /// Outside of a tokio runtime.
-    pub fn start_logging(launch: &Launch, log: ServerLog) -> Result<(Self, Stdin, Stdout), LaunchError> {
-        let plan = Plan::of(launch)?;
+    pub fn start_logging(spec: &CommandSpec, log: ServerLog) -> Result<(Self, Stdin, Stdout), SpawnError> {
+        let plan = SpawnPlan::resolve(spec)?;
         #[cfg(unix)]
-        let started = match &launch.supervisor {
-            Some(supervisor) => supervised::start(&plan, supervisor, launch.grace)?,
+        let started = match &spec.supervisor {
+            Some(supervisor) => supervised::start(&plan, supervisor, spec.grace)?,
             None => direct::start(&plan)?,
         };
         #[cfg(not(unix))]
         let started = direct::start(&plan)?;
-        Ok(Keeper::keep(started, launch.grace, Heard::new(log, launch.redactor())))
+        Ok(ProcessWaiter::spawn(started, spec.grace, LineForwarder::new(log, spec.redactor())))
     }
 
-    /// How the program ended, as soon as it did, whoever still holds its pipes.
+    /// Returns a receiver of the exit, set as soon as the program has exited, even if its pipes are still
+    /// open.
     ///
-    /// What it wrote to its standard error before is in [`stderr_tail`](Self::stderr_tail) by then.
-    pub fn exited(&self) -> watch::Receiver<Option<Exit>> {
+    /// By then its stderr is in [`stderr_tail`](Self::stderr_tail).
+    pub fn exited(&self) -> watch::Receiver<Option<ProcessExit>> {
         self.exited.clone()
     }
 
-    /// The end of what the program wrote to its standard error, fit to be shown.
+    /// Returns the end of the program's stderr, with control characters made visible.
     pub fn stderr_tail(&self) -> String {
-        self.last_words().text()
+        self.stderr_handle().tail()
     }
 
-    /// What the program writes to its standard error, for whoever wants to read it after the end.
-    pub fn last_words(&self) -> LastWords {
-        LastWords(Arc::clone(&self.tail))
+    /// Returns a handle to the program's stderr that outlives the process.
+    pub fn stderr_handle(&self) -> StderrHandle {
+        StderrHandle(Arc::clone(&self.tail))
     }
 
-    /// Which process it is, for whoever wants to know as long as it runs.
-    pub fn presence(&self) -> Presence {
-        Presence { exited: self.exited.clone(), pid: Arc::clone(&self.pid) }
+    /// Returns a handle to the process id.
+    pub fn pid_handle(&self) -> PidHandle {
+        PidHandle { exited: self.exited.clone(), pid: Arc::clone(&self.pid) }
     }
 
-    /// The id of the program's process; `None` while the supervisor has not started it yet.
+    /// Returns the id of the program's process; `None` until the supervisor has started it.
     pub fn pid(&self) -> Option<u32> {
         self.pid.get().copied()
     }
 
-    /// Ends the program and everything it started, within the times of [`Grace`] and a few seconds.
+    /// Shuts down the program and its descendants, within the [`GracePeriods`] and a few seconds.
     ///
-    /// Dropping the future does not stop the ending.
-    pub async fn end(self) -> Ended {
-        let Self { exited, pid, keep, ended, tail: _ } = self;
-        drop(keep);
+    /// The shutdown continues if the future is dropped.
+    pub async fn shut_down(self) -> ShutdownOutcome {
+        let Self { exited, pid, stop_on_drop, ended, tail: _ } = self;
+        drop(stop_on_drop);
         ended.await.unwrap_or_else(|_| {
-            // The runtime is shutting down: everything was killed, and nobody looked.
+            // The runtime is shutting down: everything was killed without a check for survivors.
             let exit = *exited.borrow();
             let left_running = if exit.is_none() { pid.get().copied().into_iter().collect() } else { vec![] };
-            Ended { exit, left_running }
+            ShutdownOutcome { exit, left_running }
         })
     }
 }

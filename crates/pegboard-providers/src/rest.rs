@@ -1,4 +1,4 @@
-//! Tools that are requests to web services.
+//! REST tools: each tool is an HTTP request.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -6,17 +6,19 @@ use std::sync::Arc;
 use futures_util::future::{BoxFuture, FutureExt};
 use http::Method;
 use pegboard_core::call::ValidCall;
-use pegboard_core::entry::{Annotations, ToolEntry};
+use pegboard_core::entry::{ToolAnnotations, ToolEntry};
 use pegboard_core::error::CallError;
 use pegboard_core::handler::Handler;
 use pegboard_core::output::Output;
-use pegboard_core::provider::{Local, Offer, ToolKind};
+use pegboard_core::provider::{LocalProvider, ServerOffering, ToolKind};
 use pegboard_core::settings::rest::{self, RestTool, RetrySettings};
 use reqwest::Url;
 use sha2::{Digest, Sha256};
 use tokio::time::{self, Duration};
 
-use crate::web::{self, Incoming, Limits, Network, Outgoing, Policy, Web, WebError};
+use crate::web::{
+    self, NetworkAccess, ResponseLimits, StreamingResponse, WebClient, WebError, WebPolicy, WebRequest,
+};
 
 mod body;
 mod pages;
@@ -25,16 +27,15 @@ mod query;
 mod request;
 mod stream;
 
-use parameters::Parameters;
+use parameters::CallParameters;
 
-/// The server that these tools belong to.
+/// Name of the server of REST tools.
 pub const SERVER: &str = "rest";
 
-/// How long is waited before a service that does not say how long is asked again.
-const FIRST_WAIT: Duration = Duration::from_secs(1);
+/// Initial backoff if the service does not specify one.
+const INITIAL_BACKOFF: Duration = Duration::from_secs(1);
 
-/// A provider of tools that are requests to web services. One that cannot be used is left out, with a warning beside
-/// those that are given.
+/// Creates a provider of REST tools. Invalid tools are skipped and added to `warnings`.
 ///
 /// ```
 /// use pegboard_core::id::ToolName;
@@ -45,148 +46,157 @@ const FIRST_WAIT: Duration = Duration::from_secs(1);
 ///     serde_json::from_str(r#"{"description": "All things", "url": "https://api.example.org/things"}"#).unwrap();
 /// let (tool, _) = entry.normalise(ToolName::new("things").unwrap()).unwrap();
 /// let provider = pegboard_providers::rest::provider(vec![tool], Vec::new());
-/// assert_eq!(provider.offer().borrow().tools[0].annotations().read_only, Some(true));
+/// assert_eq!(provider.offering().borrow().tools[0].annotations().read_only, Some(true));
 /// ```
-pub fn provider(tools: Vec<RestTool>, mut warnings: Vec<String>) -> Local {
+pub fn provider(tools: Vec<RestTool>, mut warnings: Vec<String>) -> LocalProvider {
     let mut fingerprint = Sha256::new();
-    let mut webs = Webs::default();
+    let mut clients = WebClients::default();
     let mut entries = Vec::new();
     for tool in tools {
         fingerprint.update(&tool.fingerprint);
         let name = tool.name.clone();
-        match entry(tool, &mut webs) {
+        match entry(tool, &mut clients) {
             Ok(entry) => entries.push(Arc::new(entry)),
             Err(error) => warnings.push(format!("REST tool '{name}' cannot be used: {error}")),
         }
     }
     let fingerprint =
         fingerprint.finalize().iter().map(|byte| format!("{byte:02x}")).collect::<Vec<_>>().concat();
-    let offer = Offer { tools: entries, fingerprint, warnings, ..Offer::default() };
-    Local::offering(offer).of_kind(ToolKind::Rest)
+    let offering = ServerOffering { tools: entries, fingerprint, warnings, ..ServerOffering::default() };
+    LocalProvider::from_offering(offering).of_kind(ToolKind::Rest)
 }
 
-/// Ways to services, so that tools of the same service share its connections.
+/// HTTP clients by origin, so that tools of one service share connections.
 #[derive(Default)]
-struct Webs(HashMap<(String, bool), Arc<Web>>);
+struct WebClients(HashMap<(String, bool), Arc<WebClient>>);
 
-impl Webs {
-    fn to(&mut self, tool: &RestTool) -> Result<Arc<Web>, WebError> {
-        let base: Url = tool.url.origin.parse().map_err(|_| WebError::BadAddress)?;
+impl WebClients {
+    fn client_for(&mut self, tool: &RestTool) -> Result<Arc<WebClient>, WebError> {
+        let base: Url = tool.url.origin.parse().map_err(|_| WebError::InvalidUrl)?;
         let key = (base.origin().ascii_serialization(), tool.allow_private_network);
         if let Some(web) = self.0.get(&key) {
             return Ok(Arc::clone(web));
         }
-        let network = if tool.allow_private_network { Network::Private } else { Network::AsNamed };
-        let web = Arc::new(Web::new(Policy { network, ..Policy::new(base) })?);
+        let network = if tool.allow_private_network { NetworkAccess::Private } else { NetworkAccess::ByName };
+        let web = Arc::new(WebClient::new(WebPolicy { network, ..WebPolicy::new(base) })?);
         self.0.insert(key, Arc::clone(&web));
         Ok(web)
     }
 }
 
-fn entry(tool: RestTool, webs: &mut Webs) -> Result<ToolEntry, WebError> {
-    let web = webs.to(&tool)?;
+fn entry(tool: RestTool, clients: &mut WebClients) -> Result<ToolEntry, WebError> {
+    let web = clients.client_for(&tool)?;
     for (name, _) in &tool.headers {
         web::header(name, "")?;
     }
     let (name, description) = (tool.name.as_str().to_owned(), tool.description.clone());
     let (schema, annotations) = (tool.parameters.clone(), annotations(tool.method));
-    let service = Arc::new(Service { tool, web });
+    let service = Arc::new(RestHandler { tool, web });
     Ok(ToolEntry::from_handler(name, description, service)
         .with_input_schema(schema)
         .with_annotations(annotations))
 }
 
-/// What a method says of the effects of a request.
-fn annotations(method: rest::Method) -> Annotations {
-    let is_idempotent = matches!(method, rest::Method::Put | rest::Method::Delete);
-    Annotations {
+/// Derives annotations from the HTTP method.
+fn annotations(method: rest::HttpMethod) -> ToolAnnotations {
+    let is_idempotent = matches!(method, rest::HttpMethod::Put | rest::HttpMethod::Delete);
+    ToolAnnotations {
         read_only: Some(method.is_safe()),
-        destructive: (method == rest::Method::Delete).then_some(true),
+        destructive: (method == rest::HttpMethod::Delete).then_some(true),
         idempotent: is_idempotent.then_some(true),
         open_world: Some(true),
     }
 }
 
-/// One request to a service, made anew for each call.
-struct Service {
+/// Handler of a REST tool.
+struct RestHandler {
     tool: RestTool,
-    web: Arc<Web>,
+    web: Arc<WebClient>,
 }
 
-impl Handler for Service {
+impl Handler for RestHandler {
     fn call<'a>(&'a self, call: &'a ValidCall) -> BoxFuture<'a, Result<Output, CallError>> {
-        self.carry_out(call).boxed()
+        self.execute(call).boxed()
     }
 }
 
-impl Service {
-    async fn carry_out(&self, call: &ValidCall) -> Result<Output, CallError> {
-        let parameters = Parameters::new(call.raw_arguments(), &self.tool.parameters);
-        let outgoing = request::fill(&self.tool, &parameters)?;
+impl RestHandler {
+    async fn execute(&self, call: &ValidCall) -> Result<Output, CallError> {
+        let parameters = CallParameters::new(call.raw_arguments(), &self.tool.parameters);
+        let request = request::fill(&self.tool, &parameters)?;
         let limits = self.limits();
-        let incoming = self.open(&outgoing, limits).await?;
-        if let Some(streaming) = self.tool.streaming.as_ref().filter(|_| incoming.status.is_success()) {
-            return Ok(stream::read(incoming, streaming, call.context().client()).await?);
+        let response = self.open(&request, limits).await?;
+        if let Some(streaming) = self.tool.streaming.as_ref().filter(|_| response.status.is_success()) {
+            return Ok(stream::read(response, streaming, call.context().client()).await?);
         }
-        let answer = incoming.read().await?;
+        let response = response.read().await?;
         match self.tool.pagination {
-            Some(pages) if answer.status.is_success() => {
-                Ok(pages::read_on(&self.web, &outgoing, answer, limits, pages).await)
+            Some(pages) if response.status.is_success() => {
+                Ok(pages::read_pages(&self.web, &request, response, limits, pages).await)
             }
-            Some(_) | None => Ok(answer.into_output()),
+            Some(_) | None => Ok(response.into_output()),
         }
     }
 
-    fn limits(&self) -> Limits {
+    fn limits(&self) -> ResponseLimits {
         let streaming = self.tool.streaming.as_ref();
-        Limits {
+        ResponseLimits {
             max_bytes: streaming.and_then(|streaming| streaming.max_bytes).unwrap_or(self.tool.max_bytes),
-            begin: self.tool.patience,
-            idle: self.tool.patience,
-            total: streaming
+            start_timeout: self.tool.response_timeout,
+            idle_timeout: self.tool.response_timeout,
+            total_timeout: streaming
                 .and_then(|streaming| streaming.timeout_ms)
                 .map(Duration::from)
                 .filter(|time| !time.is_zero()),
         }
     }
 
-    /// The answer when it begins. A service that is busy is asked again, as far as that is wanted.
-    async fn open(&self, outgoing: &Outgoing, limits: Limits) -> Result<Incoming, WebError> {
+    /// Sends the request and waits for the response headers. Retries a busy service if configured.
+    async fn open(
+        &self,
+        request: &WebRequest,
+        limits: ResponseLimits,
+    ) -> Result<StreamingResponse, WebError> {
         let mut attempt = 1;
         loop {
-            let incoming = self.web.open(outgoing.clone(), limits).await?;
-            let Some(wait) = self.tool.retry.and_then(|retry| self.wait_before(&retry, attempt, &incoming))
+            let response = self.web.open(request.clone(), limits).await?;
+            let Some(wait) = self.tool.retry.and_then(|retry| self.retry_delay(&retry, attempt, &response))
             else {
-                return Ok(incoming);
+                return Ok(response);
             };
-            drop(incoming);
+            drop(response);
             time::sleep(wait).await;
             attempt += 1;
         }
     }
 
-    /// How long to wait before the service is asked again; `None` if it is not.
-    fn wait_before(&self, retry: &RetrySettings, attempt: u32, incoming: &Incoming) -> Option<Duration> {
-        let is_busy = matches!(incoming.status.as_u16(), 429 | 503);
+    /// Returns the delay before a retry; `None` if there is none.
+    fn retry_delay(
+        &self,
+        retry: &RetrySettings,
+        attempt: u32,
+        response: &StreamingResponse,
+    ) -> Option<Duration> {
+        let is_busy = matches!(response.status.as_u16(), 429 | 503);
         let may_repeat = retry.any_method || self.tool.method.is_safe();
         if !is_busy || !may_repeat || attempt >= retry.attempts {
             return None;
         }
         let most = Duration::from(retry.max_wait);
-        match web::retry_after(incoming.headers()) {
+        match web::retry_after(response.headers()) {
             Some(wait) => Some(wait).filter(|wait| *wait <= most),
-            None => Some(most.min(FIRST_WAIT * 2_u32.pow(attempt - 1))),
+            None => Some(most.min(INITIAL_BACKOFF * 2_u32.pow(attempt - 1))),
         }
     }
 }
 
-/// The method as the network knows it.
-fn method_of(tool: &RestTool) -> Method {
+/// Converts the method to its HTTP type.
+fn http_method(tool: &RestTool) -> Method {
     match tool.method {
-        rest::Method::Get => Method::GET,
-        rest::Method::Post => Method::POST,
-        rest::Method::Put => Method::PUT,
-        rest::Method::Patch => Method::PATCH,
-        rest::Method::Delete => Method::DELETE,
+        rest::HttpMethod::Get => Method::GET,
+        rest::HttpMethod::Post => Method::POST,
+        rest::HttpMethod::Put => Method::PUT,
+        rest::HttpMethod::Patch => Method::PATCH,
+        rest::HttpMethod::Delete => Method::DELETE,
     }
 }

@@ -1,12 +1,12 @@
-//! The tool by which an agent hands its session over to another one.
+//! The tool with which an agent hands its session over to another agent.
 //!
-//! It exists where an agent has destinations. A hand-off ends the session, and the destination takes over with what was
-//! asked and the message.
+//! It exists if the agent has destinations. A hand-off ends the session; the destination continues with the
+//! task and the message.
 
 use std::sync::Arc;
 
 use futures_util::future::{BoxFuture, FutureExt, ready};
-use pegboard_core::call::{OwnTool, ValidCall};
+use pegboard_core::call::{PrivateTool, ValidCall};
 use pegboard_core::entry::ToolEntry;
 use pegboard_core::error::CallError;
 use pegboard_core::handler::Handler;
@@ -14,24 +14,27 @@ use pegboard_core::id::{ServerName, ToolName};
 use pegboard_core::output::Output;
 use serde_json::{Value, json};
 
-use crate::builtin::{Desk, Handoff};
+use crate::builtin::{AgentProgress, Handoff};
 
-/// The server of the tool.
+/// Name of the tool's server.
 const SERVER: &str = "router";
-/// The tool.
+/// Name of the tool.
 const HANDOFF_TO: &str = "handoff-to";
-/// How much of a model's word an error says.
+/// Maximum number of characters of a model's argument quoted in an error.
 const MAX_QUOTED_CHARS: usize = 80;
 
-/// A destination and what it is for.
+/// Destination of a hand-off.
 #[derive(Clone, Debug)]
-pub(crate) struct Destination {
+pub(crate) struct HandoffDestination {
     pub(crate) name: ToolName,
     pub(crate) description: String,
 }
 
-/// The tool that hands over to one of these destinations; `None` if there are none.
-pub(crate) fn handoff_to(desk: &Arc<Desk>, destinations: &[Destination]) -> Option<OwnTool> {
+/// Creates the hand-off tool; `None` without destinations.
+pub(crate) fn handoff_to(
+    progress: &Arc<AgentProgress>,
+    destinations: &[HandoffDestination],
+) -> Option<PrivateTool> {
     if destinations.is_empty() {
         return None;
     }
@@ -45,23 +48,25 @@ pub(crate) fn handoff_to(desk: &Arc<Desk>, destinations: &[Destination]) -> Opti
         "required": ["agent"],
         "additionalProperties": false
     });
-    let handler =
-        Router { desk: Arc::clone(desk), names: destinations.iter().map(|one| one.name.clone()).collect() };
+    let handler = HandoffTool {
+        progress: Arc::clone(progress),
+        names: destinations.iter().map(|one| one.name.clone()).collect(),
+    };
     let entry = ToolEntry::from_handler(HANDOFF_TO, description(destinations), Arc::new(handler))
         .with_title("Hand over")
         .with_input_schema(schema)
         .unmanaged()
-        .judging_itself();
+        .validating_own_arguments();
     let server = ServerName::new(SERVER).expect("it is neither empty nor long");
-    Some(OwnTool { server, entry: Arc::new(entry), fingerprint: String::new() })
+    Some(PrivateTool { server, entry: Arc::new(entry), fingerprint: String::new() })
 }
 
-fn description(destinations: &[Destination]) -> String {
+fn description(destinations: &[HandoffDestination]) -> String {
     let mut text =
         "Hand the whole task over to another agent, which answers in your place. It ends your work. \
                     The agents:"
             .to_owned();
-    for Destination { name, description } in destinations {
+    for HandoffDestination { name, description } in destinations {
         text.push_str("\n- ");
         text.push_str(name.as_str());
         if !description.is_empty() {
@@ -72,17 +77,17 @@ fn description(destinations: &[Destination]) -> String {
     text
 }
 
-struct Router {
-    desk: Arc<Desk>,
+struct HandoffTool {
+    progress: Arc<AgentProgress>,
     names: Vec<ToolName>,
 }
 
-impl Handler for Router {
+impl Handler for HandoffTool {
     fn call<'a>(&'a self, call: &'a ValidCall) -> BoxFuture<'a, Result<Output, CallError>> {
         let answer = match self.read(call.arguments()) {
             Ok(handoff) => {
                 let answer = Output::new(format!("Routed to agent: {}", handoff.agent).into());
-                self.desk.hand_off(handoff);
+                self.progress.set_handoff(handoff);
                 answer
             }
             Err(problem) => Output::failure(problem),
@@ -91,7 +96,7 @@ impl Handler for Router {
     }
 }
 
-impl Router {
+impl HandoffTool {
     fn read(&self, arguments: &Value) -> Result<Handoff, String> {
         let asked = arguments["agent"].as_str().ok_or("agent must be a string")?.trim();
         let agent = self.names.iter().find(|name| name.as_str() == asked).ok_or_else(|| {

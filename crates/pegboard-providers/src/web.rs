@@ -1,4 +1,4 @@
-//! The one way out to web services: which addresses may be reached, what is sent, and how much is read.
+//! HTTP client for web services: address policy, requests, and bounded responses.
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -12,36 +12,36 @@ use reqwest::{Client, Request, Response, Url, redirect, retry};
 use tokio::time::{self, Instant};
 
 mod address;
-mod answer;
 mod error;
 mod output;
+mod response;
 
-pub use address::{Lookup, Network};
-pub use answer::{Answer, Incoming};
+pub use address::{HostResolver, NetworkAccess};
 pub use error::WebError;
+pub use response::{StreamingResponse, WebResponse};
 
-pub(crate) use answer::retry_after;
 pub(crate) use output::json_output;
+pub(crate) use response::retry_after;
 
-use address::{Destination, Guide};
+use address::{CheckedResolver, HostPolicy};
 
-/// How long it may take to reach a service.
+/// Connect timeout.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Many services close idle connections after 5 s; one that they close while it is used loses a request.
-const IDLE_CONNECTION: Duration = Duration::from_secs(4);
+/// Many services close idle connections after 5 s; a connection that closes during use loses its request.
+const POOL_IDLE_TIMEOUT: Duration = Duration::from_secs(4);
 
-/// Nobody waits longer, and clocks do not go much further.
-const FOR_EVER: Duration = Duration::from_hours(24 * 365);
+/// Upper bound of any timeout, so that deadlines do not overflow.
+const MAX_WAIT: Duration = Duration::from_hours(24 * 365);
 
-/// How many redirects are followed.
+/// Maximum number of redirects.
 const MAX_REDIRECTS: usize = 5;
 
-/// How many bytes the headers of an answer may have.
+/// Maximum size of the response headers.
 const MAX_HEADER_BYTES: u32 = 64 * 1024;
 
-/// Headers that belong to the connection. Whoever could set one could make one request look like two.
-const OWN_HEADERS: [&str; 9] = [
+/// Headers of the connection. Setting one would allow request smuggling.
+const CONNECTION_HEADERS: [&str; 9] = [
     "connection",
     "content-length",
     "host",
@@ -53,71 +53,71 @@ const OWN_HEADERS: [&str; 9] = [
     "upgrade",
 ];
 
-/// Where requests of one service may go.
+/// Policy for requests to one service.
 #[derive(Clone)]
-pub struct Policy {
-    /// An address of the service. No request goes to another origin, nor follows a redirect there.
+pub struct WebPolicy {
+    /// URL of the service. Requests and redirects to other origins are refused.
     pub base: Url,
-    /// Whether the service may be in a private network although its name does not say so.
-    pub network: Network,
-    /// How the addresses of a host are found.
-    pub lookup: Lookup,
+    /// Access to private networks.
+    pub network: NetworkAccess,
+    /// Resolver for host names.
+    pub resolver: HostResolver,
 }
 
-impl Policy {
-    /// The usual policy for a service at `base`.
+impl WebPolicy {
+    /// Returns the default policy for a service at `base`.
     pub fn new(base: Url) -> Self {
-        Self { base, network: Network::default(), lookup: Lookup::system() }
+        Self { base, network: NetworkAccess::default(), resolver: HostResolver::system() }
     }
 }
 
-/// How long an answer is waited for, and how much of it is read.
+/// Timeouts and size limit of a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
-    /// How many bytes a body may have, unpacked.
+pub struct ResponseLimits {
+    /// Maximum size of the decompressed body.
     pub max_bytes: usize,
-    /// How long it may take until an answer begins.
-    pub begin: Duration,
-    /// How long it may take from one piece of a body to the next.
-    pub idle: Duration,
-    /// How long all of it may take; without it, as long as whoever waits.
-    pub total: Option<Duration>,
+    /// Timeout until the response headers.
+    pub start_timeout: Duration,
+    /// Timeout between two chunks of the body.
+    pub idle_timeout: Duration,
+    /// Timeout of the whole exchange; `None` for no limit.
+    pub total_timeout: Option<Duration>,
 }
 
-impl Default for Limits {
+impl Default for ResponseLimits {
     fn default() -> Self {
         Self {
             max_bytes: 16 * 1024 * 1024,
-            begin: Duration::from_mins(5),
-            idle: Duration::from_mins(1),
-            total: None,
+            start_timeout: Duration::from_mins(5),
+            idle_timeout: Duration::from_mins(1),
+            total_timeout: None,
         }
     }
 }
 
-/// One request. `Debug` shows neither what is sent nor the address behind the host.
+/// HTTP request. `Debug` shows only the method and the origin.
 #[derive(Clone)]
-pub struct Outgoing {
-    /// What is wanted.
+pub struct WebRequest {
+    /// HTTP method.
     pub method: Method,
-    /// Where.
+    /// URL.
     pub url: Url,
     headers: HeaderMap,
-    /// What is sent with it.
-    pub body: Option<Body>,
+    /// Body.
+    pub body: Option<WebBody>,
 }
 
-/// What is sent with a request.
+/// Body of a request.
 #[derive(Clone)]
-pub struct Body {
-    /// What it is, such as `application/json`. A `Content-Type` among the headers counts instead.
+pub struct WebBody {
+    /// Content type, such as `application/json`. A `Content-Type` header takes precedence.
     pub content_type: String,
-    /// The bytes.
+    /// Bytes of the body.
     pub bytes: Bytes,
 }
 
-impl Outgoing {
-    /// A request without headers and body.
+impl WebRequest {
+    /// Creates a request without headers and body.
     pub fn new(method: Method, url: Url) -> Self {
         Self { method, url, headers: HeaderMap::new(), body: None }
     }
@@ -129,15 +129,15 @@ impl Outgoing {
         Ok(())
     }
 
-    /// The request with a body.
+    /// Adds a body.
     #[must_use]
-    pub fn with_body(mut self, body: Body) -> Self {
+    pub fn with_body(mut self, body: WebBody) -> Self {
         self.body = Some(body);
         self
     }
 
-    /// The same request as a plain question, as a redirect may want it.
-    fn as_question(&mut self) {
+    /// Converts the request to a `GET` without body, as some redirects require.
+    fn convert_to_get(&mut self) {
         self.body = None;
         self.headers.remove(CONTENT_TYPE);
         if self.method != Method::HEAD {
@@ -159,7 +159,7 @@ impl Outgoing {
     }
 }
 
-impl std::fmt::Debug for Outgoing {
+impl std::fmt::Debug for WebRequest {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Outgoing")
             .field("method", &self.method)
@@ -168,70 +168,77 @@ impl std::fmt::Debug for Outgoing {
     }
 }
 
-/// A header that can be sent, marked so that nobody prints its value.
+/// Creates a header with a value that is never printed.
 pub fn header(name: &str, value: &str) -> Result<(HeaderName, HeaderValue), WebError> {
-    let bad = |problem| WebError::BadHeader { name: name.escape_debug().to_string(), problem };
-    let key = HeaderName::from_bytes(name.as_bytes())
-        .map_err(|_| bad("its name has characters that no header may have"))?;
-    if OWN_HEADERS.contains(&key.as_str()) {
-        return Err(bad("it belongs to the connection and is set by Pegboard"));
+    let bad = |problem| WebError::InvalidHeader { name: name.escape_debug().to_string(), problem };
+    let key =
+        HeaderName::from_bytes(name.as_bytes()).map_err(|_| bad("its name contains invalid characters"))?;
+    if CONNECTION_HEADERS.contains(&key.as_str()) {
+        return Err(bad("it belongs to the connection, and Pegboard sets it"));
     }
     let mut value = HeaderValue::from_bytes(value.as_bytes())
-        .map_err(|_| bad("its value has a line break or another control character"))?;
+        .map_err(|_| bad("its value contains a line break or another control character"))?;
     value.set_sensitive(true);
     Ok((key, value))
 }
 
-/// The way to one service.
+/// HTTP client for one service.
 ///
 /// ```no_run
-/// # async fn ask() -> Result<(), pegboard_providers::web::WebError> {
+/// # async fn run() -> Result<(), pegboard_providers::web::WebError> {
 /// use http::Method;
-/// use pegboard_providers::web::{Limits, Outgoing, Policy, Web};
+/// use pegboard_providers::web::{ResponseLimits, WebClient, WebPolicy, WebRequest};
 ///
 /// let base: reqwest::Url = "https://api.example.org/".parse().unwrap();
-/// let web = Web::new(Policy::new(base.clone()))?;
-/// let answer = web.send(Outgoing::new(Method::GET, base.join("things").unwrap()), Limits::default()).await?;
-/// println!("{}", answer.into_output().text());
+/// let client = WebClient::new(WebPolicy::new(base.clone()))?;
+/// let request = WebRequest::new(Method::GET, base.join("things").unwrap());
+/// let response = client.send(request, ResponseLimits::default()).await?;
+/// println!("{}", response.into_output().text());
 /// # Ok(())
 /// # }
 /// ```
-pub struct Web {
+pub struct WebClient {
     base: Url,
-    destination: Arc<Destination>,
-    lookup: Lookup,
-    /// Made at its first use: reading the system's certificates takes a while.
+    host_policy: Arc<HostPolicy>,
+    resolver: HostResolver,
+    /// Created on first use: loading the system certificates is slow.
     client: OnceLock<Client>,
 }
 
-impl Web {
-    /// The way to the service that `policy` is about. Nothing is reached before the first request.
-    pub fn new(policy: Policy) -> Result<Self, WebError> {
-        let Policy { base, network, lookup } = policy;
+impl WebClient {
+    /// Creates a client for the service of `policy`. Connects on the first request.
+    pub fn new(policy: WebPolicy) -> Result<Self, WebError> {
+        let WebPolicy { base, network, resolver } = policy;
         if !matches!(base.scheme(), "http" | "https") {
-            return Err(WebError::NotWeb { scheme: base.scheme().to_owned() });
+            return Err(WebError::UnsupportedScheme { scheme: base.scheme().to_owned() });
         }
-        let destination = Arc::new(Destination::new(&base, network)?);
-        Ok(Self { base, destination, lookup, client: OnceLock::new() })
+        let host_policy = Arc::new(HostPolicy::new(&base, network)?);
+        Ok(Self { base, host_policy, resolver, client: OnceLock::new() })
     }
 
-    /// Sends a request and reads the whole answer, whatever its status. Dropping the future gives the request up.
-    pub async fn send(&self, outgoing: Outgoing, limits: Limits) -> Result<Answer, WebError> {
-        self.open(outgoing, limits).await?.read().await
+    /// Sends a request and reads the whole response, whatever its status. Dropping the future cancels the
+    /// request.
+    pub async fn send(&self, request: WebRequest, limits: ResponseLimits) -> Result<WebResponse, WebError> {
+        self.open(request, limits).await?.read().await
     }
 
-    /// Sends a request and gives the answer when it begins, to be read piece by piece.
-    pub async fn open(&self, mut outgoing: Outgoing, limits: Limits) -> Result<Incoming, WebError> {
-        let until = limits.total.map(after);
-        let begin = limits.total.map_or(limits.begin, |total| total.min(limits.begin));
-        let begin = (after(begin), begin);
+    /// Sends a request and returns the response once its headers have arrived.
+    pub async fn open(
+        &self,
+        mut request: WebRequest,
+        limits: ResponseLimits,
+    ) -> Result<StreamingResponse, WebError> {
+        let deadline = limits.total_timeout.map(deadline_after);
+        let begin =
+            limits.total_timeout.map_or(limits.start_timeout, |total| total.min(limits.start_timeout));
+        let begin = (deadline_after(begin), begin);
         for _ in 0..=MAX_REDIRECTS {
-            if outgoing.url.origin() != self.base.origin() {
-                return Err(WebError::Elsewhere { to: origin(&outgoing.url), base: origin(&self.base) });
+            if request.url.origin() != self.base.origin() {
+                return Err(WebError::ForeignOrigin { to: origin(&request.url), base: origin(&self.base) });
             }
-            let response = self.execute(&outgoing, begin).await?;
-            if !follow(&mut outgoing, &response)? {
-                return Ok(Incoming::new(response, limits, until));
+            let response = self.execute(&request, begin).await?;
+            if !apply_redirect(&mut request, &response)? {
+                return Ok(StreamingResponse::new(response, limits, deadline));
             }
         }
         Err(WebError::TooManyRedirects { limit: MAX_REDIRECTS })
@@ -239,18 +246,18 @@ impl Web {
 
     async fn execute(
         &self,
-        outgoing: &Outgoing,
-        (until, limit): (Instant, Duration),
+        request: &WebRequest,
+        (deadline, limit): (Instant, Duration),
     ) -> Result<Response, WebError> {
-        let work = self.client()?.execute(outgoing.request()?);
-        let slow = || WebError::TooSlow { what: "the answer did not begin", limit };
-        let response = time::timeout_at(until, work).await.map_err(|_| slow())?;
-        let response = response.map_err(|error| error::network(&self.base, error))?;
-        // What was packed as asked for has lost this header on the way.
+        let work = self.client()?.execute(request.request()?);
+        let slow = || WebError::TimedOut { what: "no response", limit };
+        let response = time::timeout_at(deadline, work).await.map_err(|_| slow())?;
+        let response = response.map_err(|error| error::network_error(&self.base, error))?;
+        // The client removes this header when it decompresses a requested encoding.
         match response.headers().get(CONTENT_ENCODING) {
             Some(encoding) if encoding != "identity" && response.content_length() != Some(0) => {
                 let encoding = String::from_utf8_lossy(encoding.as_bytes()).escape_debug().take(40).collect();
-                Err(WebError::Packed { encoding })
+                Err(WebError::UnsupportedEncoding { encoding })
             }
             _ => Ok(response),
         }
@@ -260,65 +267,66 @@ impl Web {
         if let Some(client) = self.client.get() {
             return Ok(client);
         }
-        let guide = Guide { destination: Arc::clone(&self.destination), lookup: self.lookup.clone() };
+        let resolver =
+            CheckedResolver { host_policy: Arc::clone(&self.host_policy), resolver: self.resolver.clone() };
         let client = Client::builder()
             .user_agent(concat!("pegboard/", env!("CARGO_PKG_VERSION")))
             .redirect(redirect::Policy::none())
             .retry(retry::never())
             .referer(false)
-            // A proxy would find the address by itself, and nobody could tell where a request goes.
+            // A proxy resolves names itself, which bypasses the address policy.
             .no_proxy()
-            .dns_resolver(Arc::new(guide))
+            .dns_resolver(Arc::new(resolver))
             .tcp_nodelay(true)
-            .pool_idle_timeout(IDLE_CONNECTION)
+            .pool_idle_timeout(POOL_IDLE_TIMEOUT)
             .http2_max_header_list_size(MAX_HEADER_BYTES)
             .connect_timeout(CONNECT_TIMEOUT)
             .build()
-            .map_err(|error| error::network(&self.base, error))?;
+            .map_err(|error| error::network_error(&self.base, error))?;
         Ok(self.client.get_or_init(|| client))
     }
 }
 
-impl std::fmt::Debug for Web {
+impl std::fmt::Debug for WebClient {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Web").field("origin", &origin(&self.base)).finish_non_exhaustive()
     }
 }
 
-/// Makes a request the one that a redirect asks for; whether there was one.
-fn follow(outgoing: &mut Outgoing, response: &Response) -> Result<bool, WebError> {
+/// Rewrites a request for a redirect. Returns `false` if the response is not one.
+fn apply_redirect(request: &mut WebRequest, response: &Response) -> Result<bool, WebError> {
     let status = response.status();
     let is_redirect = matches!(status.as_u16(), 301 | 302 | 303 | 307 | 308);
     let Some(location) = response.headers().get(LOCATION).filter(|_| is_redirect) else { return Ok(false) };
     let location = str::from_utf8(location.as_bytes()).ok();
-    let target = location.and_then(|location| outgoing.url.join(location).ok());
-    let target = target.ok_or(WebError::BadRedirect)?;
-    if target.origin() != outgoing.url.origin() || has_credentials(&target) {
-        return Err(WebError::RedirectElsewhere { from: origin(&outgoing.url), to: origin(&target) });
+    let target = location.and_then(|location| request.url.join(location).ok());
+    let target = target.ok_or(WebError::InvalidRedirect)?;
+    if target.origin() != request.url.origin() || has_credentials(&target) {
+        return Err(WebError::CrossOriginRedirect { from: origin(&request.url), to: origin(&target) });
     }
-    let is_post = outgoing.method == Method::POST;
+    let is_post = request.method == Method::POST;
     if status == StatusCode::SEE_OTHER || (is_post && matches!(status.as_u16(), 301 | 302)) {
-        outgoing.as_question();
+        request.convert_to_get();
     }
-    outgoing.url = target;
+    request.url = target;
     Ok(true)
 }
 
-/// When a time from now has passed, however long somebody made it.
-fn after(time: Duration) -> Instant {
-    Instant::now() + time.min(FOR_EVER)
+/// Returns the deadline after a duration, capped at [`MAX_WAIT`].
+fn deadline_after(time: Duration) -> Instant {
+    Instant::now() + time.min(MAX_WAIT)
 }
 
 fn has_credentials(url: &Url) -> bool {
     !url.username().is_empty() || url.password().is_some()
 }
 
-/// The part of an address that holds no secret.
+/// Returns the origin, the part of a URL that contains no secret.
 fn origin(url: &Url) -> String {
     url.origin().ascii_serialization()
 }
 
-/// What a service says about the length of a body, as far as it is believed.
+/// Returns the declared content length.
 fn stated_length(headers: &HeaderMap) -> Option<usize> {
     headers.get(CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
 }

@@ -1,9 +1,9 @@
-//! Programs that are started, watched and ended.
+//! Start, supervision and shutdown of programs.
 //!
-//! The programs are this test binary again, which plays a role if it is told to: see [`actor`].
+//! The programs are this test binary again, with a role as argument: see [`test_program`].
 
 #![cfg(target_os = "linux")]
-#![expect(clippy::unwrap_used, reason = "a test says what it expects by failing")]
+#![expect(clippy::unwrap_used, reason = "a panic is a test failure")]
 
 use std::collections::BTreeSet;
 use std::future::Future;
@@ -13,24 +13,27 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use pegboard_providers::process::{
-    Ended, Exit, Grace, Launch, LaunchError, Process, Stdin, Stdout, Supervisor,
+    CommandSpec, GracePeriods, Process, ProcessExit, ShutdownOutcome, SpawnError, Stdin, Stdout,
+    SupervisorCommand,
 };
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::time::{Instant, sleep, timeout};
 
-/// Longer than anything takes on a busy machine; who waits for so long has failed.
-const LONG: Duration = Duration::from_secs(30);
-/// How long what must end by itself may take. Three seconds are promised; a loaded machine may need more.
-const SOON: Duration = Duration::from_secs(20);
-const SHORT: Grace = Grace { close: Duration::from_millis(200), terminate: Duration::from_millis(300) };
+/// Time limit for every wait, generous enough for a busy machine.
+const TEST_TIMEOUT: Duration = Duration::from_secs(30);
+/// Time limit for processes that must end by themselves. Three seconds are promised; a loaded machine may
+/// need more.
+const END_TIMEOUT: Duration = Duration::from_secs(20);
+const SHORT_GRACE: GracePeriods =
+    GracePeriods { close: Duration::from_millis(200), terminate: Duration::from_millis(300) };
 
-// Roles.
+// Roles of the test program.
 
-/// What the tests start. It is not a test.
+/// The program that the tests start, not a test.
 #[test]
-#[ignore = "what other tests start"]
-fn actor() {
+#[ignore = "started by other tests"]
+fn test_program() {
     let arguments: Vec<String> = std::env::args().collect();
     let Some(role) = arguments.iter().find_map(|argument| argument.strip_prefix("as:")) else { return };
     match role {
@@ -39,7 +42,7 @@ fn actor() {
             let _ = pegboard_providers::process::supervise(program.map(Into::into));
             std::process::exit(0);
         }
-        "gateway" => play_gateway(),
+        "gateway" => run_gateway(),
         "echo" => std::io::stdin().lines().for_each(|line| say(&line.unwrap())),
         "environment" => std::env::vars().for_each(|(name, value)| say(&format!("{name}={value}"))),
         "descriptors" => {
@@ -60,28 +63,28 @@ fn actor() {
         "deaf" => wait_long(),
         "stubborn" => ignore_everything(),
         "parent" => {
-            start_and_hear(&["as:stubborn"]);
-            start_and_hear(&["as:stubborn"]);
+            start_and_wait_ready(&["as:stubborn"]);
+            start_and_wait_ready(&["as:stubborn"]);
             ignore_everything();
         }
         "daemon" => {
             let _ = rustix::process::setsid();
-            start_and_hear(&["as:stubborn"]);
+            start_and_wait_ready(&["as:stubborn"]);
             say("ready");
         }
         "hostile" => {
-            start_and_hear(&["as:parent"]);
-            start_and_hear(&["as:daemon"]);
+            start_and_wait_ready(&["as:parent"]);
+            start_and_wait_ready(&["as:daemon"]);
             ignore_everything();
         }
         "leaver" => {
-            // Its child has its pipes.
-            playing(&["as:stubborn"]).spawn().unwrap();
+            // The child inherits its pipes.
+            role_command(&["as:stubborn"]).spawn().unwrap();
             wait_long_for_line();
             std::process::exit(5);
         }
         "hopper" => hop(),
-        other => panic!("there is no role {other}"),
+        other => panic!("unknown role {other}"),
     }
     std::process::exit(0);
 }
@@ -91,7 +94,7 @@ fn say(line: &str) {
     std::io::stdout().write_all(format!("\n{line}\n").as_bytes()).unwrap();
 }
 
-/// Long enough for any test, and an end in case that one fails.
+/// Long enough for any test, but bounded in case a test fails.
 fn wait_long() {
     std::thread::sleep(Duration::from_mins(2));
 }
@@ -101,25 +104,25 @@ fn wait_long_for_line() {
     std::io::stdin().lock().read_line(&mut line).unwrap();
 }
 
-/// Leaves its session, its group and its standard input alone, and does not terminate.
+/// Ignores its session, its group, its stdin and SIGTERM.
 fn ignore_everything() {
     let _ = rustix::process::setsid();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
-        // To listen is to survive.
-        let _deaf = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate()).unwrap();
+        // A signal with a listener does not terminate the process.
+        let _ignored = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate()).unwrap();
         say("ready");
         sleep(Duration::from_mins(2)).await;
     });
 }
 
-/// Starts the next of its kind and ends, again and again, though not for ever, in case that a test fails.
-#[expect(clippy::zombie_processes, reason = "it means no good")]
+/// Keeps starting a copy of itself and exiting, for a bounded number of times in case a test fails.
+#[expect(clippy::zombie_processes, reason = "misbehaves on purpose")]
 fn hop() {
     let last = std::env::args().next_back().unwrap();
     let n_hops: u32 = last.parse().unwrap_or(0);
     if n_hops < 5000 {
-        playing(&["as:hopper", &(n_hops + 1).to_string()]).stdout(Stdio::null()).spawn().unwrap();
+        role_command(&["as:hopper", &(n_hops + 1).to_string()]).stdout(Stdio::null()).spawn().unwrap();
     }
     if n_hops == 0 {
         say("ready");
@@ -127,67 +130,68 @@ fn hop() {
     }
 }
 
-fn playing(role: &[&str]) -> Command {
+fn role_command(role: &[&str]) -> Command {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(HARNESS).args(role);
     command
 }
 
-#[expect(clippy::zombie_processes, reason = "it means no good")]
-fn start_and_hear(role: &[&str]) {
-    let child = playing(role).stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap();
-    let heard = std::io::BufReader::new(child.stdout.unwrap()).lines().any(|line| line.unwrap() == "ready");
-    assert!(heard, "{role:?} did not start");
+#[expect(clippy::zombie_processes, reason = "misbehaves on purpose")]
+fn start_and_wait_ready(role: &[&str]) {
+    let child = role_command(role).stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap();
+    let is_ready =
+        std::io::BufReader::new(child.stdout.unwrap()).lines().any(|line| line.unwrap() == "ready");
+    assert!(is_ready, "{role:?} did not start");
 }
 
-fn play_gateway() {
+fn run_gateway() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
         let mark = std::env::var(MARK).unwrap();
-        let mut launch = Watch::Supervisor.launch("hostile");
-        launch.env.insert(MARK.to_owned(), mark);
-        let (_process, _stdin, stdout) = Process::start(&launch).unwrap();
-        line_of(&mut BufReader::new(stdout), "ready").await;
+        let mut spec = WatchMode::Supervised.spec("hostile");
+        spec.env.insert(MARK.to_owned(), mark);
+        let (_process, _stdin, stdout) = Process::start(&spec).unwrap();
+        wait_for_line(&mut BufReader::new(stdout), "ready").await;
         say("ready");
         sleep(Duration::from_mins(2)).await;
     });
 }
 
-// What the tests use.
+// Test helpers.
 
-const HARNESS: [&str; 4] = ["--ignored", "--exact", "--nocapture", "actor"];
+const HARNESS: [&str; 4] = ["--ignored", "--exact", "--nocapture", "test_program"];
 const MARK: &str = "PEGBOARD_TEST_MARK";
 
 #[derive(Clone, Copy, Debug)]
-enum Watch {
-    Here,
-    Supervisor,
+enum WatchMode {
+    Direct,
+    Supervised,
 }
 
-const BOTH: [Watch; 2] = [Watch::Here, Watch::Supervisor];
+const WATCH_MODES: [WatchMode; 2] = [WatchMode::Direct, WatchMode::Supervised];
 
-impl Watch {
-    fn launch(self, role: &str) -> Launch {
+impl WatchMode {
+    fn spec(self, role: &str) -> CommandSpec {
         let exe = std::env::current_exe().unwrap();
         let supervisor = match self {
-            Self::Here => None,
-            Self::Supervisor => {
+            Self::Direct => None,
+            Self::Supervised => {
                 let arguments = HARNESS.into_iter().chain(["as:supervisor"]).map(Into::into).collect();
-                Some(Supervisor { program: exe.clone(), arguments })
+                Some(SupervisorCommand { program: exe.clone(), arguments })
             }
         };
         // The supervisor would find its own role first.
         let role = format!("as:{role}");
-        Launch {
+        CommandSpec {
             args: HARNESS.into_iter().chain([role.as_str()]).map(str::to_owned).collect(),
             supervisor,
-            grace: SHORT,
-            ..Launch::new(exe.to_str().unwrap())
+            grace: SHORT_GRACE,
+            ..CommandSpec::new(exe.to_str().unwrap())
         }
     }
 }
 
-/// Finds the processes of one program, and all they started, by a variable that they inherit.
+/// Finds the processes of one program and its descendants by a variable that they inherit.
 struct Mark(String);
 
 impl Mark {
@@ -196,25 +200,25 @@ impl Mark {
         Self(format!("{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed)))
     }
 
-    fn on(&self, mut launch: Launch) -> Launch {
-        launch.env.insert(MARK.to_owned(), self.0.clone());
-        launch
+    fn on(&self, mut spec: CommandSpec) -> CommandSpec {
+        spec.env.insert(MARK.to_owned(), self.0.clone());
+        spec
     }
 
     fn running(&self) -> BTreeSet<u32> {
-        let wanted = format!("{MARK}={}", self.0);
+        let marked = format!("{MARK}={}", self.0);
         let processes = std::fs::read_dir("/proc").unwrap();
         let pids = processes.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<u32>().ok());
         let has_mark = |pid: &u32| {
             let variables = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
-            variables.split(|&byte| byte == 0).any(|variable| variable == wanted.as_bytes())
+            variables.split(|&byte| byte == 0).any(|variable| variable == marked.as_bytes())
         };
         pids.filter(has_mark).collect()
     }
 
-    /// Nothing runs any more, and nothing that was just about to be started does.
-    async fn is_gone_within(&self, patience: Duration) {
-        let deadline = Instant::now() + patience;
+    /// Asserts that no process is left, and that none was about to be started.
+    async fn assert_gone_within(&self, limit: Duration) {
+        let deadline = Instant::now() + limit;
         let mut n_clear = 0;
         while n_clear < 5 {
             let running = self.running();
@@ -226,19 +230,19 @@ impl Mark {
 }
 
 impl Drop for Mark {
-    /// Whatever a test that failed has left.
+    /// Kills the processes that a failed test has left.
     fn drop(&mut self) {
         for pid in self.running() {
-            let _ = kill_process(id(pid), Signal::KILL);
+            let _ = kill_process(to_pid(pid), Signal::KILL);
         }
     }
 }
 
-fn id(number: u32) -> Pid {
+fn to_pid(number: u32) -> Pid {
     Pid::from_raw(number.try_into().unwrap()).unwrap()
 }
 
-/// The program's id, which its supervisor may take a moment to say.
+/// Returns the program's id, which its supervisor may take a moment to report.
 async fn pid_of(process: &Process) -> u32 {
     let known = async {
         loop {
@@ -248,14 +252,14 @@ async fn pid_of(process: &Process) -> u32 {
             }
         }
     };
-    within(LONG, known).await
+    within(TEST_TIMEOUT, known).await
 }
 
-async fn within<T>(patience: Duration, future: impl Future<Output = T>) -> T {
-    timeout(patience, future).await.expect("it took too long")
+async fn within<T>(limit: Duration, future: impl Future<Output = T>) -> T {
+    timeout(limit, future).await.expect("timed out")
 }
 
-async fn line_of(stdout: &mut BufReader<Stdout>, expected: &str) {
+async fn wait_for_line(stdout: &mut BufReader<Stdout>, expected: &str) {
     let mut lines = stdout.lines();
     let find = async {
         while let Some(line) = lines.next_line().await.unwrap() {
@@ -263,124 +267,127 @@ async fn line_of(stdout: &mut BufReader<Stdout>, expected: &str) {
                 return;
             }
         }
-        panic!("it never said {expected:?}");
+        panic!("no line {expected:?} in the output");
     };
-    within(LONG, find).await;
+    within(TEST_TIMEOUT, find).await;
 }
 
 /// Starts a program and waits until it is ready.
-async fn started(launch: &Launch) -> (Process, Stdin, BufReader<Stdout>) {
-    let (process, stdin, stdout) = Process::start(launch).unwrap();
+async fn start_ready(spec: &CommandSpec) -> (Process, Stdin, BufReader<Stdout>) {
+    let (process, stdin, stdout) = Process::start(spec).unwrap();
     let mut stdout = BufReader::new(stdout);
-    line_of(&mut stdout, "ready").await;
+    wait_for_line(&mut stdout, "ready").await;
     (process, stdin, stdout)
 }
 
-async fn exit_of(process: &Process) -> Exit {
-    within(LONG, process.exited().wait_for(Option::is_some)).await.unwrap().unwrap()
+async fn wait_for_exit(process: &Process) -> ProcessExit {
+    within(TEST_TIMEOUT, process.exited().wait_for(Option::is_some)).await.unwrap().unwrap()
 }
 
-async fn output_of(launch: &Launch) -> String {
-    let (process, _stdin, mut stdout) = Process::start(launch).unwrap();
+async fn output_of(spec: &CommandSpec) -> String {
+    let (process, _stdin, mut stdout) = Process::start(spec).unwrap();
     let mut output = String::new();
-    within(LONG, stdout.read_to_string(&mut output)).await.unwrap();
-    assert_eq!(exit_of(&process).await.code, Some(0), "{}", process.stderr_tail());
+    within(TEST_TIMEOUT, stdout.read_to_string(&mut output)).await.unwrap();
+    assert_eq!(wait_for_exit(&process).await.code, Some(0), "{}", process.stderr_tail());
     output
 }
 
-// Starting.
+// Start.
 
 #[tokio::test]
 async fn a_program_reads_and_writes_through_its_pipes() {
-    for watch in BOTH {
-        let (process, mut stdin, stdout) = Process::start(&watch.launch("echo")).unwrap();
+    for mode in WATCH_MODES {
+        let (process, mut stdin, stdout) = Process::start(&mode.spec("echo")).unwrap();
         let mut stdout = BufReader::new(stdout);
         stdin.write_all(b"hello\nworld\n").await.unwrap();
-        line_of(&mut stdout, "hello").await;
-        line_of(&mut stdout, "world").await;
+        wait_for_line(&mut stdout, "hello").await;
+        wait_for_line(&mut stdout, "world").await;
         let name = std::fs::read_to_string(format!("/proc/{}/comm", pid_of(&process).await)).unwrap();
         assert!(std::env::current_exe().unwrap().to_str().unwrap().contains(name.trim()), "{name}");
-        let ended = within(LONG, process.end()).await;
-        // It ends by itself when its standard input does.
-        assert_eq!(ended, Ended { exit: Some(Exit { code: Some(0), signal: None }), left_running: vec![] });
+        let ended = within(TEST_TIMEOUT, process.shut_down()).await;
+        // It exits by itself when its stdin closes.
+        assert_eq!(
+            ended,
+            ShutdownOutcome { exit: Some(ProcessExit { code: Some(0), signal: None }), left_running: vec![] }
+        );
     }
 }
 
 #[tokio::test]
-async fn what_cannot_be_started_says_why_and_what_to_do() {
+async fn spawn_errors_say_why_and_what_to_do() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("notes.txt");
     std::fs::write(&file, "no program").unwrap();
     let file = file.to_str().unwrap().to_owned();
     let env = |name: &str, value: &str| [(name.to_owned(), value.to_owned())].into_iter().collect();
-    let echo = Launch::new("/bin/sh");
-    let launches = [
-        Launch::new(""),
-        Launch::new("no-such\u{1b}program"),
-        Launch::new("/no/such/program"),
-        Launch::new(file),
-        Launch { env: env("PATH", folder.path().to_str().unwrap()), ..Launch::new("notes.txt") },
-        Launch { env: env("PATH", ""), ..Launch::new("sh") },
-        Launch { cwd: Some("/no/such/folder".into()), ..echo.clone() },
-        Launch { env: env("A=B", "c"), ..echo.clone() },
-        Launch { env: env("A", "b\0c"), ..echo.clone() },
-        Launch { args: vec!["-c".to_owned(), "\0".to_owned()], ..echo },
+    let echo = CommandSpec::new("/bin/sh");
+    let specs = [
+        CommandSpec::new(""),
+        CommandSpec::new("no-such\u{1b}program"),
+        CommandSpec::new("/no/such/program"),
+        CommandSpec::new(file),
+        CommandSpec { env: env("PATH", folder.path().to_str().unwrap()), ..CommandSpec::new("notes.txt") },
+        CommandSpec { env: env("PATH", ""), ..CommandSpec::new("sh") },
+        CommandSpec { cwd: Some("/no/such/folder".into()), ..echo.clone() },
+        CommandSpec { env: env("A=B", "c"), ..echo.clone() },
+        CommandSpec { env: env("A", "b\0c"), ..echo.clone() },
+        CommandSpec { args: vec!["-c".to_owned(), "\0".to_owned()], ..echo },
     ];
     let folder = folder.path().to_str().unwrap();
-    let texts: Vec<String> = launches
+    let texts: Vec<String> = specs
         .iter()
-        .map(|launch| Process::start(launch).unwrap_err().to_string().replace(folder, "FOLDER"))
+        .map(|spec| Process::start(spec).unwrap_err().to_string().replace(folder, "FOLDER"))
         .collect();
     insta::assert_snapshot!(texts.join("\n"), @r#"
-    the command is empty: name the program to start
-    spawn no-such\u{1b}program ENOENT: no program called 'no-such\u{1b}program' in PATH; install it, or give its full path
-    spawn /no/such/program ENOENT: there is no file /no/such/program; install the program, or correct the path
-    spawn FOLDER/notes.txt EACCES: FOLDER/notes.txt may not be run; make it executable, or name the program that runs it
-    spawn notes.txt EACCES: FOLDER/notes.txt may not be run; make it executable, or name the program that runs it
-    spawn sh ENOENT: no program called 'sh' in PATH; install it, or give its full path
-    there is no directory /no/such/folder to start in; create it, or correct `cwd`
-    an environment variable cannot be called "A=B": its name is empty or has a '=' in it
-    the environment variable "A" has a NUL character in it, which no program can be given; remove it
-    argument 2 has a NUL character in it, which no program can be given; remove it
+    the command is empty: specify the program to start
+    spawn no-such\u{1b}program ENOENT: 'no-such\u{1b}program' not found in PATH; install it, or specify its full path
+    spawn /no/such/program ENOENT: /no/such/program does not exist; install the program, or correct the path
+    spawn FOLDER/notes.txt EACCES: FOLDER/notes.txt is not executable; make it executable, or specify its interpreter
+    spawn notes.txt EACCES: FOLDER/notes.txt is not executable; make it executable, or specify its interpreter
+    spawn sh ENOENT: 'sh' not found in PATH; install it, or specify its full path
+    directory /no/such/folder does not exist; create it, or correct `cwd`
+    invalid environment variable name "A=B": it is empty or contains '='
+    the environment variable "A" contains a NUL character; remove it
+    argument 2 contains a NUL character; remove it
     "#);
 }
 
 #[tokio::test]
-async fn a_supervisor_that_is_not_there_is_an_error() {
-    let supervisor = Supervisor { program: "/no/such/supervisor".into(), arguments: vec![] };
-    let launch = Launch { supervisor: Some(supervisor), ..Watch::Here.launch("echo") };
-    assert!(matches!(Process::start(&launch), Err(LaunchError::Supervisor { .. })));
+async fn a_missing_supervisor_is_an_error() {
+    let supervisor = SupervisorCommand { program: "/no/such/supervisor".into(), arguments: vec![] };
+    let spec = CommandSpec { supervisor: Some(supervisor), ..WatchMode::Direct.spec("echo") };
+    assert!(matches!(Process::start(&spec), Err(SpawnError::Supervisor { .. })));
 }
 
 #[tokio::test]
-async fn a_name_is_looked_for_in_the_path_and_a_path_from_its_directory() {
+async fn names_are_searched_in_path_and_paths_resolved_from_cwd() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path().canonicalize().unwrap();
     std::os::unix::fs::symlink(std::env::current_exe().unwrap(), folder.join("my-server")).unwrap();
     let path = format!("/no/such/folder::{}", folder.display());
-    for watch in BOTH {
-        let launch = watch.launch("directory");
-        let by_name = Launch {
+    for mode in WATCH_MODES {
+        let spec = mode.spec("directory");
+        let by_name = CommandSpec {
             command: "my-server".to_owned(),
             env: [("PATH".to_owned(), path.clone())].into_iter().collect(),
-            ..launch.clone()
+            ..spec.clone()
         };
         output_of(&by_name).await;
-        let by_path = Launch { command: "./my-server".to_owned(), cwd: Some(folder.clone()), ..launch };
+        let by_path = CommandSpec { command: "./my-server".to_owned(), cwd: Some(folder.clone()), ..spec };
         let directory = output_of(&by_path).await;
         assert!(directory.contains(folder.to_str().unwrap()), "{directory}");
     }
 }
 
 #[tokio::test]
-async fn a_program_sees_few_variables_and_those_it_is_given() {
-    // Cargo gives it to every test.
+async fn a_program_gets_allowed_and_configured_variables_only() {
+    // Cargo sets it for every test.
     assert!(std::env::var_os("CARGO_MANIFEST_DIR").is_some());
-    for watch in BOTH {
-        let mut launch = watch.launch("environment");
-        launch.env.insert("HOME".to_owned(), "/somewhere".to_owned());
-        launch.env.insert("API_KEY".to_owned(), "given".to_owned());
-        let seen = output_of(&launch).await;
+    for mode in WATCH_MODES {
+        let mut spec = mode.spec("environment");
+        spec.env.insert("HOME".to_owned(), "/somewhere".to_owned());
+        spec.env.insert("API_KEY".to_owned(), "given".to_owned());
+        let seen = output_of(&spec).await;
         let seen: Vec<&str> = seen.lines().collect();
         assert!(seen.contains(&"HOME=/somewhere") && seen.contains(&"API_KEY=given"), "{seen:?}");
         assert!(seen.iter().any(|line| line.starts_with("PATH=")), "{seen:?}");
@@ -390,30 +397,30 @@ async fn a_program_sees_few_variables_and_those_it_is_given() {
 
 #[tokio::test]
 async fn a_supervised_program_gets_three_descriptors() {
-    let seen = output_of(&Watch::Supervisor.launch("descriptors")).await;
+    let seen = output_of(&WatchMode::Supervised.spec("descriptors")).await;
     let seen: Vec<&str> = seen.lines().filter(|line| line.starts_with("fd ")).collect();
-    // The fourth is the one that it looks with.
+    // The fourth is the directory that it reads.
     assert_eq!(seen, ["fd 0", "fd 1", "fd 2", "fd 3"]);
 }
 
-// Watching.
+// Supervision.
 
 #[tokio::test]
-async fn how_a_program_ended_is_known_with_its_last_words() {
-    for watch in BOTH {
-        for (role, expected, last_words) in [
-            ("exit", Exit { code: Some(3), signal: None }, "something is wrong"),
-            ("crash", Exit { code: None, signal: Some(9) }, ""),
+async fn the_exit_is_reported_with_the_stderr_tail() {
+    for mode in WATCH_MODES {
+        for (role, expected, stderr) in [
+            ("exit", ProcessExit { code: Some(3), signal: None }, "something is wrong"),
+            ("crash", ProcessExit { code: None, signal: Some(9) }, ""),
         ] {
-            let (process, _stdin, _stdout) = Process::start(&watch.launch(role)).unwrap();
-            assert_eq!(exit_of(&process).await, expected, "{watch:?}");
-            assert_eq!(process.stderr_tail(), last_words, "{watch:?}");
+            let (process, _stdin, _stdout) = Process::start(&mode.spec(role)).unwrap();
+            assert_eq!(wait_for_exit(&process).await, expected, "{mode:?}");
+            assert_eq!(process.stderr_tail(), stderr, "{mode:?}");
         }
     }
 }
 
 #[tokio::test]
-async fn a_program_that_cannot_be_run_after_all_says_so() {
+async fn a_program_that_fails_to_exec_is_reported() {
     let folder = tempfile::tempdir().unwrap();
     let script = folder.path().join("script");
     std::fs::write(&script, "#!/no/such/interpreter\n").unwrap();
@@ -421,19 +428,19 @@ async fn a_program_that_cannot_be_run_after_all_says_so() {
     std::fs::set_permissions(&script, executable).unwrap();
 
     let script = script.to_str().unwrap().to_owned();
-    let supervised = Launch { command: script.clone(), ..Watch::Supervisor.launch("echo") };
+    let supervised = CommandSpec { command: script.clone(), ..WatchMode::Supervised.spec("echo") };
     let (process, _stdin, _stdout) = Process::start(&supervised).unwrap();
-    within(LONG, process.exited().wait_for(Option::is_some)).await.unwrap();
+    within(TEST_TIMEOUT, process.exited().wait_for(Option::is_some)).await.unwrap();
     let tail = process.stderr_tail();
-    assert!(tail.contains("what its first line says runs it, is not there"), "{tail}");
-    assert!(matches!(Process::start(&Launch::new(script)), Err(LaunchError::Refused { .. })));
+    assert!(tail.contains("it or its interpreter does not exist"), "{tail}");
+    assert!(matches!(Process::start(&CommandSpec::new(script)), Err(SpawnError::Refused { .. })));
 }
 
 #[tokio::test]
-async fn a_flood_of_errors_holds_nobody_up_and_is_bounded() {
-    for watch in BOTH {
-        let (process, _stdin, _stdout) = Process::start(&watch.launch("flood")).unwrap();
-        assert_eq!(exit_of(&process).await.code, Some(0));
+async fn a_flood_of_stderr_does_not_block_and_is_bounded() {
+    for mode in WATCH_MODES {
+        let (process, _stdin, _stdout) = Process::start(&mode.spec("flood")).unwrap();
+        assert_eq!(wait_for_exit(&process).await.code, Some(0));
         let tail = process.stderr_tail();
         assert!(tail.ends_with("\nthe end"), "{}", &tail[tail.len() - 100..]);
         assert!(tail.len() <= 64 * 1024);
@@ -441,145 +448,148 @@ async fn a_flood_of_errors_holds_nobody_up_and_is_bounded() {
 }
 
 #[tokio::test]
-async fn a_death_is_noticed_though_a_child_holds_the_pipes() {
-    for watch in BOTH {
+async fn an_exit_is_noticed_while_a_child_holds_the_pipes() {
+    for mode in WATCH_MODES {
         let mark = Mark::new();
-        let (process, mut stdin, _stdout) = started(&mark.on(watch.launch("leaver"))).await;
+        let (process, mut stdin, _stdout) = start_ready(&mark.on(mode.spec("leaver"))).await;
         stdin.write_all(b"go\n").await.unwrap();
-        assert_eq!(exit_of(&process).await.code, Some(5));
-        let _ = within(LONG, process.end()).await;
-        // Without a supervisor a child that made a session of its own may be missed.
-        if matches!(watch, Watch::Supervisor) {
+        assert_eq!(wait_for_exit(&process).await.code, Some(5));
+        let _ = within(TEST_TIMEOUT, process.shut_down()).await;
+        // Without a supervisor, a child with its own session may be missed.
+        if matches!(mode, WatchMode::Supervised) {
             assert_eq!(mark.running(), BTreeSet::new());
         }
     }
 }
 
 #[tokio::test]
-async fn writing_to_a_program_that_is_gone_is_an_error() {
-    for watch in BOTH {
-        let (process, mut stdin, _stdout) = Process::start(&watch.launch("crash")).unwrap();
-        exit_of(&process).await;
+async fn writing_to_an_exited_program_is_an_error() {
+    for mode in WATCH_MODES {
+        let (process, mut stdin, _stdout) = Process::start(&mode.spec("crash")).unwrap();
+        wait_for_exit(&process).await;
         let written = stdin.write_all(b"hello\n").await;
         assert_eq!(written.unwrap_err().kind(), std::io::ErrorKind::BrokenPipe);
     }
 }
 
 #[tokio::test]
-async fn a_writer_that_waits_for_room_is_released_when_the_ending_begins() {
-    for watch in BOTH {
-        let (process, mut stdin, _stdout) = Process::start(&watch.launch("deaf")).unwrap();
+async fn a_blocked_writer_is_released_when_the_shutdown_begins() {
+    for mode in WATCH_MODES {
+        let (process, mut stdin, _stdout) = Process::start(&mode.spec("deaf")).unwrap();
         let writing = tokio::spawn(async move { stdin.write_all(&vec![b'x'; 1 << 20]).await });
-        let ended = within(LONG, process.end()).await;
-        let written = within(LONG, writing).await.unwrap();
+        let ended = within(TEST_TIMEOUT, process.shut_down()).await;
+        let written = within(TEST_TIMEOUT, writing).await.unwrap();
         assert_eq!(written.unwrap_err().kind(), std::io::ErrorKind::BrokenPipe);
-        assert_eq!(ended.exit, Some(Exit { code: None, signal: Some(15) }));
+        assert_eq!(ended.exit, Some(ProcessExit { code: None, signal: Some(15) }));
     }
 }
 
-// Ending.
+// Shutdown.
 
 #[tokio::test]
-async fn who_ignores_everything_is_killed_with_its_children() {
-    for watch in BOTH {
+async fn a_program_that_ignores_signals_is_killed_with_its_children() {
+    for mode in WATCH_MODES {
         let mark = Mark::new();
-        let (process, _stdin, _stdout) = started(&mark.on(watch.launch("parent"))).await;
+        let (process, _stdin, _stdout) = start_ready(&mark.on(mode.spec("parent"))).await;
         assert!(mark.running().len() >= 3);
-        let ended = within(LONG, process.end()).await;
-        let exit = Some(Exit { code: None, signal: Some(9) });
-        assert_eq!(ended, Ended { exit, left_running: vec![] }, "{watch:?}");
-        assert_eq!(mark.running(), BTreeSet::new(), "{watch:?}");
+        let ended = within(TEST_TIMEOUT, process.shut_down()).await;
+        let exit = Some(ProcessExit { code: None, signal: Some(9) });
+        assert_eq!(ended, ShutdownOutcome { exit, left_running: vec![] }, "{mode:?}");
+        assert_eq!(mark.running(), BTreeSet::new(), "{mode:?}");
     }
 }
 
 #[tokio::test]
-async fn under_a_supervisor_nobody_gets_away() {
+async fn no_process_escapes_a_supervisor() {
     for role in ["hostile", "hopper"] {
         let mark = Mark::new();
-        let (process, _stdin, _stdout) = started(&mark.on(Watch::Supervisor.launch(role))).await;
-        let ended = within(LONG, process.end()).await;
+        let (process, _stdin, _stdout) = start_ready(&mark.on(WatchMode::Supervised.spec(role))).await;
+        let ended = within(TEST_TIMEOUT, process.shut_down()).await;
         assert_eq!(ended.left_running, [0; 0], "{role}");
         assert_eq!(mark.running(), BTreeSet::new(), "{role}");
     }
 }
 
 #[tokio::test]
-async fn dropping_a_process_ends_everything() {
-    for watch in BOTH {
+async fn dropping_a_process_ends_its_whole_tree() {
+    for mode in WATCH_MODES {
         let mark = Mark::new();
-        let (process, _stdin, _stdout) = started(&mark.on(watch.launch("parent"))).await;
+        let (process, _stdin, _stdout) = start_ready(&mark.on(mode.spec("parent"))).await;
         drop(process);
-        mark.is_gone_within(SOON).await;
+        mark.assert_gone_within(END_TIMEOUT).await;
     }
 }
 
 #[tokio::test]
-async fn an_ending_goes_on_when_nobody_waits_for_it() {
-    for watch in BOTH {
+async fn a_shutdown_continues_when_its_future_is_dropped() {
+    for mode in WATCH_MODES {
         let mark = Mark::new();
-        let (process, _stdin, _stdout) = started(&mark.on(watch.launch("parent"))).await;
-        let _ = timeout(Duration::from_millis(1), process.end()).await;
-        mark.is_gone_within(SOON).await;
+        let (process, _stdin, _stdout) = start_ready(&mark.on(mode.spec("parent"))).await;
+        let _ = timeout(Duration::from_millis(1), process.shut_down()).await;
+        mark.assert_gone_within(END_TIMEOUT).await;
     }
 }
 
 #[tokio::test]
-async fn ending_what_has_ended_says_how_it_did() {
-    for watch in BOTH {
-        let (process, _stdin, _stdout) = Process::start(&watch.launch("exit")).unwrap();
-        exit_of(&process).await;
-        let exit = Some(Exit { code: Some(3), signal: None });
-        assert_eq!(within(LONG, process.end()).await, Ended { exit, left_running: vec![] });
+async fn shutting_down_an_exited_program_reports_its_exit() {
+    for mode in WATCH_MODES {
+        let (process, _stdin, _stdout) = Process::start(&mode.spec("exit")).unwrap();
+        wait_for_exit(&process).await;
+        let exit = Some(ProcessExit { code: Some(3), signal: None });
+        assert_eq!(
+            within(TEST_TIMEOUT, process.shut_down()).await,
+            ShutdownOutcome { exit, left_running: vec![] }
+        );
     }
 }
 
 #[test]
 fn nothing_outlives_the_runtime() {
-    for watch in BOTH {
+    for mode in WATCH_MODES {
         let mark = Mark::new();
         let runtime = tokio::runtime::Runtime::new().unwrap();
-        let running = runtime.block_on(started(&mark.on(watch.launch("parent"))));
+        let running = runtime.block_on(start_ready(&mark.on(mode.spec("parent"))));
         drop(runtime);
         drop(running);
         let runtime = tokio::runtime::Runtime::new().unwrap();
-        runtime.block_on(mark.is_gone_within(SOON));
+        runtime.block_on(mark.assert_gone_within(END_TIMEOUT));
     }
 }
 
 #[tokio::test]
-async fn a_supervisor_that_is_told_to_stop_ends_everything_first() {
+async fn a_signalled_supervisor_ends_everything_before_it_exits() {
     for signal in [Signal::TERM, Signal::INT, Signal::HUP] {
         let mark = Mark::new();
-        let (process, _stdin, _stdout) = started(&mark.on(Watch::Supervisor.launch("hostile"))).await;
-        kill_process(id(parent_of(pid_of(&process).await)), signal).unwrap();
-        assert_eq!(exit_of(&process).await.signal, Some(9));
-        mark.is_gone_within(SOON).await;
+        let (process, _stdin, _stdout) = start_ready(&mark.on(WatchMode::Supervised.spec("hostile"))).await;
+        kill_process(to_pid(parent_of(pid_of(&process).await)), signal).unwrap();
+        assert_eq!(wait_for_exit(&process).await.signal, Some(9));
+        mark.assert_gone_within(END_TIMEOUT).await;
     }
 }
 
 #[tokio::test]
-async fn what_a_killed_supervisor_watched_is_ended_from_here() {
+async fn processes_of_a_killed_supervisor_are_ended_directly() {
     let mark = Mark::new();
-    let (process, _stdin, _stdout) = started(&mark.on(Watch::Supervisor.launch("parent"))).await;
-    kill_process(id(parent_of(pid_of(&process).await)), Signal::KILL).unwrap();
-    assert_eq!(exit_of(&process).await, Exit { code: None, signal: None });
-    assert_eq!(within(LONG, process.end()).await.left_running, [0; 0]);
-    mark.is_gone_within(SOON).await;
+    let (process, _stdin, _stdout) = start_ready(&mark.on(WatchMode::Supervised.spec("parent"))).await;
+    kill_process(to_pid(parent_of(pid_of(&process).await)), Signal::KILL).unwrap();
+    assert_eq!(wait_for_exit(&process).await, ProcessExit { code: None, signal: None });
+    assert_eq!(within(TEST_TIMEOUT, process.shut_down()).await.left_running, [0; 0]);
+    mark.assert_gone_within(END_TIMEOUT).await;
 }
 
 #[tokio::test]
-async fn a_supervisor_that_was_stopped_goes_on_to_end_everything() {
+async fn a_stopped_supervisor_is_continued_to_end_everything() {
     let mark = Mark::new();
-    let (process, _stdin, _stdout) = started(&mark.on(Watch::Supervisor.launch("hostile"))).await;
-    kill_process(id(parent_of(pid_of(&process).await)), Signal::STOP).unwrap();
-    assert_eq!(within(LONG, process.end()).await.left_running, [0; 0]);
+    let (process, _stdin, _stdout) = start_ready(&mark.on(WatchMode::Supervised.spec("hostile"))).await;
+    kill_process(to_pid(parent_of(pid_of(&process).await)), Signal::STOP).unwrap();
+    assert_eq!(within(TEST_TIMEOUT, process.shut_down()).await.left_running, [0; 0]);
     assert_eq!(mark.running(), BTreeSet::new());
 }
 
 #[test]
-fn a_launch_is_shown_without_the_values_of_its_variables() {
+fn debug_output_hides_variable_values() {
     let env = [("API_KEY".to_owned(), "sk-1".to_owned())].into_iter().collect();
-    let shown = format!("{:?}", Launch { env, ..Launch::new("npx") });
+    let shown = format!("{:?}", CommandSpec { env, ..CommandSpec::new("npx") });
     assert!(shown.contains("API_KEY") && !shown.contains("sk-1"), "{shown}");
 }
 
@@ -589,18 +599,19 @@ fn parent_of(pid: u32) -> u32 {
 }
 
 #[tokio::test]
-async fn killing_this_process_outright_leaves_nothing() {
-    // Before, while and after the server and its children start.
+async fn killing_the_gateway_leaves_no_processes() {
+    // Before, during and after the start of the server and its children.
     for attempt in 0..20_u64 {
         let mark = Mark::new();
-        let mut gateway = playing(&["as:gateway"]);
+        let mut gateway = role_command(&["as:gateway"]);
         gateway.env(MARK, &mark.0).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
         let mut gateway = tokio::process::Command::from(gateway).spawn().unwrap();
         let mut lines = BufReader::new(gateway.stdout.take().unwrap()).lines();
         let ready = async { while lines.next_line().await.unwrap().is_some_and(|line| line != "ready") {} };
-        let moment = if attempt % 4 == 3 { LONG } else { Duration::from_millis(attempt * attempt % 97) };
+        let moment =
+            if attempt % 4 == 3 { TEST_TIMEOUT } else { Duration::from_millis(attempt * attempt % 97) };
         let _ = timeout(moment, ready).await;
         gateway.kill().await.unwrap();
-        mark.is_gone_within(SOON).await;
+        mark.assert_gone_within(END_TIMEOUT).await;
     }
 }

@@ -1,8 +1,9 @@
-//! What carrying out a call costs beside the tool itself, as ratios of one run.
+//! The overhead of the call pipeline, relative to the tool itself.
 //!
-//! `cargo bench -p pegboard-runtime` prints a table. `cargo bench -p pegboard-runtime -- instructions on 1000` makes so
-//! many calls (`on`, `off` or `bare`) and nothing else, so that `valgrind --tool=callgrind` can count instructions:
-//! the difference between two numbers of calls, divided by the difference of the numbers, is the cost of one.
+//! `cargo bench -p pegboard-runtime` prints a table. `cargo bench -p pegboard-runtime -- instructions on
+//! 1000` makes that many calls (`on`, `off` or `bare`) and nothing else, so that `valgrind --tool=callgrind`
+//! can count instructions: the difference between two runs, divided by the difference of their numbers of
+//! calls, is the cost of one call.
 
 #![expect(clippy::unwrap_used, clippy::print_stdout, reason = "a benchmark is a program for people")]
 #![expect(clippy::cast_precision_loss, reason = "ratios of measured times")]
@@ -11,11 +12,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use pegboard_core::call::{Call, Invoker};
-use pegboard_core::entry::{Annotations, ToolEntry};
-use pegboard_core::provider::{Local, ToolKind};
+use pegboard_core::entry::{ToolAnnotations, ToolEntry};
+use pegboard_core::provider::{LocalProvider, ToolKind};
 use pegboard_core::settings::{RuntimeSettings, ServerSettings};
 use pegboard_json::RawJson;
-use pegboard_runtime::{Caller, CallerOptions, Memory, Runtime};
+use pegboard_runtime::{Caller, CallerOptions, Runtime, SessionMode};
 use pegboard_stores::limits::{CacheLimits, OutputLimits};
 use pegboard_stores::memory;
 use serde_json::{Value, json};
@@ -36,7 +37,7 @@ fn main() {
     });
 }
 
-/// A tool that does nothing with arguments that are checked.
+/// A no-op tool with validated arguments.
 fn tool(name: &str) -> ToolEntry {
     ToolEntry::from_fn(name.to_owned(), "Does nothing", |_: Value| async { Ok(json!({"ok": true})) })
         .with_input_schema(json!({
@@ -45,10 +46,10 @@ fn tool(name: &str) -> ToolEntry {
             "required": ["path"],
         }))
         .with_output_schema(json!({"type": "object"}))
-        .with_annotations(Annotations { read_only: Some(true), ..Annotations::default() })
+        .with_annotations(ToolAnnotations { read_only: Some(true), ..ToolAnnotations::default() })
 }
 
-/// A runtime with everything switched on, among so many tools.
+/// A runtime with all features enabled, among `n_tools` tools.
 async fn everything_on(n_tools: usize) -> Runtime {
     let settings: RuntimeSettings = serde_json::from_value(json!({
         "toolTimeout": "5m", "toolResponseMaxBytes": 12_288, "queues": {"q": {"maxConcurrency": 64}},
@@ -58,11 +59,11 @@ async fn everything_on(n_tools: usize) -> Runtime {
     let others = (1..n_tools).map(|number| tool(&format!("tool_{number}")));
     Runtime::builder()
         .settings(settings)
-        .cache(Arc::new(memory::Cache::new(CacheLimits::default())))
-        .outputs(Arc::new(memory::Outputs::new(OutputLimits::default())))
+        .cache(Arc::new(memory::MemoryCache::new(CacheLimits::default())))
+        .outputs(Arc::new(memory::MemoryOutputs::new(OutputLimits::default())))
         .provide_with(
             "s",
-            Arc::new(Local::new(std::iter::once(tool("noop")).chain(others)).of_kind(ToolKind::Mcp)),
+            Arc::new(LocalProvider::new(std::iter::once(tool("noop")).chain(others)).of_kind(ToolKind::Mcp)),
             server,
         )
         .start()
@@ -76,13 +77,13 @@ async fn everything_off() -> Runtime {
     let bare = ToolEntry::from_fn("noop", "", |_: Value| async { Ok(json!({"ok": true})) });
     Runtime::builder()
         .settings(settings)
-        .provide_with("s", Arc::new(Local::new([bare])), server)
+        .provide_with("s", Arc::new(LocalProvider::new([bare])), server)
         .start()
         .await
         .unwrap()
 }
 
-/// So many calls, each with arguments that nobody gave before.
+/// Makes calls, each with new arguments.
 async fn call(caller: &Caller, from: usize, n_calls: usize) {
     for number in from..from + n_calls {
         let raw = RawJson::parse(format!(r#"{{"path":"/tmp/a","n":{number},"deep":true}}"#).into()).unwrap();
@@ -91,7 +92,7 @@ async fn call(caller: &Caller, from: usize, n_calls: usize) {
     }
 }
 
-/// The same tool with nothing around it but a time-out.
+/// The same tool with nothing around it but a timeout.
 async fn bare(n_calls: usize) {
     let registry = pegboard_core::registry::ToolRegistry::new().with([tool("noop")]).unwrap();
     let entry = registry.get("noop").unwrap();
@@ -101,7 +102,7 @@ async fn bare(n_calls: usize) {
             Arc::clone(&entry),
             arguments.into(),
             pegboard_core::call::CallContext::default(),
-            pegboard_core::call::Checks::None,
+            pegboard_core::call::SchemaChecks::None,
         )
         .unwrap();
         assert!(tokio::time::timeout(Duration::from_mins(5), call.run()).await.unwrap().is_ok());
@@ -134,7 +135,7 @@ async fn compare() {
     );
     let mut times: [Vec<f64>; 4] = Default::default();
     for round in 0..N_ROUNDS {
-        // One listener, which reads all that happens.
+        // One observer, which reads all events.
         let (mut few_events, mut many_events) = (few.events().subscribe(), many.events().subscribe());
         let from = round * N_CALLS;
         let started = Instant::now();
@@ -169,14 +170,14 @@ fn median(mut times: Vec<f64>) -> f64 {
     times[times.len() / 2]
 }
 
-/// How much memory a session takes that has done nothing yet, by what the process has resident.
+/// Returns the resident memory of an idle session.
 fn idle_session(runtime: &Runtime) -> usize {
     const N_SESSIONS: usize = 100_000;
     let resident = || -> usize {
         let pages = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
         pages.split(' ').nth(1).and_then(|pages| pages.parse::<usize>().ok()).unwrap_or_default() * 4_096
     };
-    let options = || CallerOptions { memory: Memory::Session, ..CallerOptions::default() };
+    let options = || CallerOptions { session_mode: SessionMode::Session, ..CallerOptions::default() };
     let mut callers = Vec::with_capacity(N_SESSIONS);
     callers.push(runtime.caller(options()));
     let before = resident();

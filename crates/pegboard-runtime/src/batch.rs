@@ -1,4 +1,4 @@
-//! Several calls in one.
+//! The `batch` tool: several tool calls in one call.
 
 use std::sync::Arc;
 
@@ -16,19 +16,19 @@ use tokio::time::Instant;
 mod parse;
 mod result;
 
-use parse::Item;
-use result::ItemResult;
+use parse::BatchItem;
+use result::BatchItemResult;
 
-/// The names that a batch is called by.
+/// Names under which the batch tool can be called.
 pub(crate) const NAMES: [&str; 2] = ["agent__batch", "batch"];
-/// Tools that end or steer a session, and so have no place in a batch.
-const NOT_ALLOWED: [&str; 4] = ["agent__batch", "batch", "agent__final_report", "final_report"];
-/// How many calls run at the same time.
-const MAX_AT_ONCE: usize = 32;
+/// Tools that end or steer a session and therefore cannot be called from a batch.
+const FORBIDDEN_TOOLS: [&str; 4] = ["agent__batch", "batch", "agent__final_report", "final_report"];
+/// Maximum number of calls of a batch that run concurrently.
+const MAX_CONCURRENT_CALLS: usize = 32;
 
-/// The tool that makes several calls.
+/// Returns the entry of the batch tool.
 pub(crate) fn entry() -> ToolEntry {
-    ToolEntry::from_handler("batch", include_str!("batch/batch.md").trim_end(), Arc::new(Batch))
+    ToolEntry::from_handler("batch", include_str!("batch/batch.md").trim_end(), Arc::new(BatchTool))
         .with_title("Several calls in one")
         .with_input_schema(json!({
             "type": "object",
@@ -55,21 +55,23 @@ pub(crate) fn entry() -> ToolEntry {
         .unmanaged()
 }
 
-struct Batch;
+struct BatchTool;
 
-impl Handler for Batch {
+impl Handler for BatchTool {
     fn call<'a>(&'a self, call: &'a ValidCall) -> BoxFuture<'a, Result<Output, CallError>> {
         async move {
-            let request = match parse::read(call.raw_arguments()) {
+            let request = match parse::parse_batch(call.raw_arguments()) {
                 Ok(request) => request,
                 Err(problem) => return Ok(Output::failure(problem)),
             };
             let Some(tools) = call.context().tools.as_deref() else {
-                return Ok(Output::failure("a batch needs a session to make its calls in"));
+                return Ok(Output::failure("a batch requires a session"));
             };
             let results = match request.order {
-                Order::Parallel => parallel(tools, request.items).await,
-                Order::Sequential { stop_on_error } => sequential(tools, request.items, stop_on_error).await,
+                BatchOrder::Parallel => run_parallel(tools, request.items).await,
+                BatchOrder::Sequential { stop_on_error } => {
+                    run_sequential(tools, request.items, stop_on_error).await
+                }
             };
             Ok(result::envelope(&results))
         }
@@ -77,35 +79,39 @@ impl Handler for Batch {
     }
 }
 
-/// In which order calls are made.
+/// Order in which the calls of a batch run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Order {
+pub(crate) enum BatchOrder {
     Parallel,
     Sequential { stop_on_error: bool },
 }
 
-async fn parallel(tools: &dyn Invoker, items: Vec<Item>) -> Vec<ItemResult> {
-    // In the order of the calls, whatever the order they end in.
-    stream::iter(items).map(|item| one(tools, item)).buffered(MAX_AT_ONCE).collect().await
+async fn run_parallel(tools: &dyn Invoker, items: Vec<BatchItem>) -> Vec<BatchItemResult> {
+    // `buffered` keeps the order of the calls, regardless of the order in which they finish.
+    stream::iter(items).map(|item| run_item(tools, item)).buffered(MAX_CONCURRENT_CALLS).collect().await
 }
 
-async fn sequential(tools: &dyn Invoker, items: Vec<Item>, stop_on_error: bool) -> Vec<ItemResult> {
-    let mut results: Vec<ItemResult> = Vec::with_capacity(items.len());
+async fn run_sequential(
+    tools: &dyn Invoker,
+    items: Vec<BatchItem>,
+    stop_on_error: bool,
+) -> Vec<BatchItemResult> {
+    let mut results: Vec<BatchItemResult> = Vec::with_capacity(items.len());
     for item in items {
         let is_over = stop_on_error && results.last().is_some_and(|last| !last.ok);
-        results.push(if is_over { ItemResult::skipped(item) } else { one(tools, item).await });
+        results.push(if is_over { BatchItemResult::skipped(item) } else { run_item(tools, item).await });
     }
     results
 }
 
-async fn one(tools: &dyn Invoker, item: Item) -> ItemResult {
+async fn run_item(tools: &dyn Invoker, item: BatchItem) -> BatchItemResult {
     let started = Instant::now();
     let name = item.tool.to_string();
-    if NOT_ALLOWED.contains(&name.as_str()) {
-        return ItemResult::not_allowed(item.id, name);
+    if FORBIDDEN_TOOLS.contains(&name.as_str()) {
+        return BatchItemResult::not_allowed(item.id, name);
     }
     let ended = tools.start(Call::new(item.tool, item.arguments)).await;
-    let mut result = ItemResult::of(item.id, name, ended);
+    let mut result = BatchItemResult::of(item.id, name, ended);
     result.elapsed_ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
     result
 }

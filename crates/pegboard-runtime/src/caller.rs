@@ -1,4 +1,4 @@
-//! Whoever makes calls: what is open for it, what it did, and what it may still use.
+//! A caller: its visible toolboxes, its calls, and its remaining budget.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -7,112 +7,112 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
 use arc_swap::ArcSwap;
 use futures_util::future::{BoxFuture, FutureExt};
-use pegboard_core::arguments::Arguments;
-use pegboard_core::attachment::Attachments;
-use pegboard_core::call::{Call, Invoker, Origin, Running, Selected, ToolRef};
+use pegboard_core::arguments::CallArguments;
+use pegboard_core::call::{Call, CallHandle, CallOrigin, Invoker, SelectedTool, ToolRef};
 use pegboard_core::entry::ToolEntry;
 use pegboard_core::error::{CallError, Executed, NotFound};
 use pegboard_core::id::ToolboxName;
 use pegboard_core::outcome::Outcome;
+use pegboard_core::session_extensions::SessionExtensions;
 use pegboard_core::settings::AutoOpen;
 use tokio::runtime::Handle;
 use uuid::Uuid;
 
-use crate::calls::Begun;
-use crate::carry;
-use crate::catalogue::{Scope, Tool};
+use crate::call;
+use crate::calls::CallStarted;
+use crate::catalogue::{CatalogueTool, ToolboxScope};
 use crate::event::StoreReason;
-use crate::history::Page;
-use crate::optree::{About, OpPath, OpTree};
+use crate::history::CallerHistory;
+use crate::optree::{OpPath, OpTree, SessionIdentity};
 use crate::queue::SessionKey;
-use crate::runtime::{Runtime, Shared};
+use crate::runtime::{Runtime, RuntimeShared};
 use crate::sessions::SessionId;
-use crate::toolbox::Opened;
+use crate::toolbox::OpenedToolbox;
 use crate::trace_id::TraceId;
 
-/// Who is to make calls.
+/// Identity and limits of a new [`Caller`].
 #[derive(Clone, Debug, Default)]
 pub struct CallerOptions {
-    /// Who it is; empty if nobody in particular.
+    /// Authenticated identity; empty if anonymous.
     pub principal: String,
-    /// For whom it works; empty if nobody in particular.
+    /// Tenant of the principal; empty if none.
     pub tenant: String,
-    /// Whether it is remembered between its calls.
-    pub memory: Memory,
-    /// The toolboxes that exist for it; `None` for all.
+    /// State kept between calls.
+    pub session_mode: SessionMode,
+    /// Toolboxes that are visible to the caller; `None` for all.
     pub toolboxes: Option<BTreeSet<ToolboxName>>,
-    /// How many calls it may make in one turn.
+    /// Maximum number of calls per turn.
     pub max_calls_per_turn: Option<u32>,
-    /// What becomes of the answers that were stored for it when it is gone.
-    pub leaves: Leaves,
+    /// Retention of stored outputs after the caller is gone.
+    pub output_retention: OutputRetention,
 }
 
-/// What becomes of the answers that were stored for a caller when it is gone.
+/// Retention of the outputs stored for a caller after the caller is gone.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Leaves {
-    /// They are gone, too. Nobody else could read them.
+pub enum OutputRetention {
+    /// They are removed with the caller. Other callers cannot read them.
     #[default]
-    Nothing,
-    /// They are kept until they expire, for whoever is shown them in another way.
-    Outputs,
+    RemoveWithCaller,
+    /// They are kept until they expire, for readers with another way to reach them.
+    UntilExpiry,
 }
 
-/// Whether a caller is remembered between its calls.
+/// State that a caller keeps between its calls.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Memory {
-    /// It is, so it opens the toolboxes that it wants.
+pub enum SessionMode {
+    /// A session: the caller opens the toolboxes that it needs.
     Session,
-    /// It is not.
+    /// No state between calls.
     Stateless,
-    /// It sees every toolbox as open.
+    /// A session in which every toolbox is open.
     #[default]
-    Everything,
+    AllOpen,
 }
 
-/// Somebody who makes calls. Clones are the same one; when the last is gone, so is what was kept for it.
+/// A source of calls. Clones share state, which is released with the last clone.
 #[derive(Clone)]
-pub struct Caller(Arc<Inner>);
+pub struct Caller(Arc<CallerInner>);
 
-struct Inner {
-    shared: Arc<Shared>,
+struct CallerInner {
+    shared: Arc<RuntimeShared>,
     id: Arc<str>,
     key: SessionKey,
-    /// Tells it from every other, also from those that have its id.
-    mark: Uuid,
+    /// Unique among all callers, including those that share an id.
+    instance_id: Uuid,
     owner: Arc<str>,
     options: CallerOptions,
-    sight: ArcSwap<Sight>,
-    open: Mutex<BTreeSet<ToolboxName>>,
+    visibility: ArcSwap<Visibility>,
+    open_toolboxes: Mutex<BTreeSet<ToolboxName>>,
     tree: OpTree,
-    /// The session that calls without a name of one belong to.
-    bound: OnceLock<SessionId>,
-    /// Where its calls are written down, once one has ended.
-    page: OnceLock<Arc<Page>>,
+    /// The session of calls that name none.
+    bound_session: OnceLock<SessionId>,
+    /// Bookkeeping for the call history; set when the first call ends.
+    history: OnceLock<Arc<CallerHistory>>,
     n_tokens: AtomicU64,
     n_calls: AtomicU32,
     has_stored: AtomicBool,
     has_ended: AtomicBool,
-    n_under_way: AtomicUsize,
-    attachments: Attachments,
+    n_in_flight: AtomicUsize,
+    attachments: SessionExtensions,
 }
 
-/// What there is for a caller.
+/// The toolboxes that a caller can see.
 #[derive(PartialEq)]
-struct Sight {
-    memory: Memory,
-    /// The toolboxes that exist for it; `None` for all.
+struct Visibility {
+    memory: SessionMode,
+    /// `None` for all.
     toolboxes: Option<BTreeSet<ToolboxName>>,
 }
 
 impl CallerOptions {
-    /// Whose things are its own: the principal within its tenant, as one text.
+    /// Returns the owner of the caller's data: the principal within its tenant, as one string.
     pub fn owner(&self) -> String {
-        // The length tells where the one ends and the other begins.
+        // The length prefix separates tenant and principal unambiguously.
         let Self { tenant, principal, .. } = self;
         format!("{}:{tenant}:{principal}", tenant.len())
     }
 
-    /// The principal of an owner, without its tenant.
+    /// Returns the principal of an owner, without its tenant.
     ///
     /// ```
     /// use pegboard_runtime::CallerOptions;
@@ -127,109 +127,110 @@ impl CallerOptions {
     }
 }
 
-impl Sight {
+impl Visibility {
     fn has(&self, toolbox: &ToolboxName) -> bool {
         self.toolboxes.as_ref().is_none_or(|toolboxes| toolboxes.contains(toolbox))
     }
 }
 
 impl Caller {
-    pub(crate) fn new(shared: Arc<Shared>, options: CallerOptions) -> Self {
-        let (owner, mark): (Arc<str>, _) = (options.owner().into(), Uuid::new_v4());
-        let (id, key) = match options.memory {
-            // It comes back without a word of having been here: whose it is, is who it is.
-            Memory::Stateless => Shared::stateless_identity(&owner),
-            Memory::Session | Memory::Everything => (mark, shared.next_key()),
+    pub(crate) fn new(shared: Arc<RuntimeShared>, options: CallerOptions) -> Self {
+        let (owner, instance_id): (Arc<str>, _) = (options.owner().into(), Uuid::new_v4());
+        let (id, key) = match options.session_mode {
+            // A stateless caller has no identifier of its own across requests, so the id derives from its
+            // owner.
+            SessionMode::Stateless => RuntimeShared::stateless_identity(&owner),
+            SessionMode::Session | SessionMode::AllOpen => (instance_id, shared.next_session_key()),
         };
         let (id, key): (Arc<str>, _) = (format!("session-{id}").into(), SessionKey(key));
-        let about = About::new(&id, shared.wall.now());
-        let sight = Sight { memory: options.memory, toolboxes: options.toolboxes.clone() };
-        let caller = Self(Arc::new(Inner {
+        let info = SessionIdentity::new(&id, shared.wall.now());
+        let visibility = Visibility { memory: options.session_mode, toolboxes: options.toolboxes.clone() };
+        let caller = Self(Arc::new(CallerInner {
             shared,
             id,
             key,
-            mark,
+            instance_id,
             owner,
             options,
-            sight: ArcSwap::from_pointee(sight),
-            open: Mutex::default(),
-            tree: OpTree::new(about),
-            bound: OnceLock::new(),
-            page: OnceLock::new(),
+            visibility: ArcSwap::from_pointee(visibility),
+            open_toolboxes: Mutex::default(),
+            tree: OpTree::new(info),
+            bound_session: OnceLock::new(),
+            history: OnceLock::new(),
             n_tokens: AtomicU64::new(0),
             n_calls: AtomicU32::new(0),
             has_stored: AtomicBool::new(false),
             has_ended: AtomicBool::new(false),
-            n_under_way: AtomicUsize::new(0),
-            attachments: Attachments::default(),
+            n_in_flight: AtomicUsize::new(0),
+            attachments: SessionExtensions::default(),
         }));
         caller.shared().callers.add(&caller);
         caller
     }
 
-    /// Its id: `session-<uuid>`.
+    /// Returns the id: `session-<uuid>`.
     pub fn id(&self) -> &str {
         &self.0.id
     }
 
-    /// Who it is.
+    /// Returns the principal.
     pub fn principal(&self) -> &str {
         &self.0.options.principal
     }
 
-    /// For whom it works.
+    /// Returns the tenant.
     pub fn tenant(&self) -> &str {
         &self.0.options.tenant
     }
 
-    /// Whose things are its own: the principal within its tenant, as one text.
+    /// Returns the owner of its data: the principal within its tenant, as one string.
     pub fn owner(&self) -> &str {
         &self.0.owner
     }
 
-    /// The same, to be kept.
+    /// Returns the owner as a shared string.
     pub(crate) fn shared_owner(&self) -> Arc<str> {
         Arc::clone(&self.0.owner)
     }
 
-    /// Changes what there is for it: whether all toolboxes are open to it or it opens those that it wants, and which
-    /// exist for it. One that is not remembered stays so, and the toolboxes that it has opened stay open.
-    pub fn see(&self, memory: Memory, toolboxes: Option<&BTreeSet<ToolboxName>>) {
-        let sight = self.0.sight.load();
-        let memory = match (sight.memory, memory) {
-            (Memory::Stateless, _) | (_, Memory::Stateless) => sight.memory,
-            (Memory::Session | Memory::Everything, wanted) => wanted,
+    /// Changes the session mode and the visible toolboxes. A stateless caller stays stateless, and toolboxes
+    /// that are already open stay open.
+    pub fn set_visibility(&self, memory: SessionMode, toolboxes: Option<&BTreeSet<ToolboxName>>) {
+        let visibility = self.0.visibility.load();
+        let memory = match (visibility.memory, memory) {
+            (SessionMode::Stateless, _) | (_, SessionMode::Stateless) => visibility.memory,
+            (SessionMode::Session | SessionMode::AllOpen, wanted) => wanted,
         };
-        if sight.memory != memory || sight.toolboxes.as_ref() != toolboxes {
-            self.0.sight.store(Arc::new(Sight { memory, toolboxes: toolboxes.cloned() }));
+        if visibility.memory != memory || visibility.toolboxes.as_ref() != toolboxes {
+            self.0.visibility.store(Arc::new(Visibility { memory, toolboxes: toolboxes.cloned() }));
         }
     }
 
-    /// What is kept for it; `None` if it is not remembered.
-    pub fn attachments(&self) -> Option<&Attachments> {
-        match self.0.options.memory {
-            Memory::Session | Memory::Everything => Some(&self.0.attachments),
-            Memory::Stateless => None,
+    /// Returns the session extensions; `None` for a stateless caller.
+    pub fn attachments(&self) -> Option<&SessionExtensions> {
+        match self.0.options.session_mode {
+            SessionMode::Session | SessionMode::AllOpen => Some(&self.0.attachments),
+            SessionMode::Stateless => None,
         }
     }
 
-    /// All that it did.
+    /// Returns the operation tree of all its calls.
     pub fn tree(&self) -> &OpTree {
         &self.0.tree
     }
 
-    /// Begins another turn.
+    /// Starts the next turn.
     pub fn next_turn(&self) {
         self.0.n_calls.store(0, Ordering::Relaxed);
         self.0.tree.next_turn();
     }
 
-    /// The runtime that carries its calls out.
+    /// Returns the runtime that executes its calls.
     pub fn runtime(&self) -> Runtime {
         Runtime::of(Arc::clone(&self.0.shared))
     }
 
-    /// Whether an answer was stored for it, so that there is something to read back.
+    /// Returns `true` if an output was stored for this caller.
     pub fn has_stored_output(&self) -> bool {
         self.0.has_stored.load(Ordering::Relaxed)
     }
@@ -240,12 +241,12 @@ impl Caller {
     /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
     /// use pegboard_core::call::Call;
     /// use pegboard_core::entry::ToolEntry;
-    /// use pegboard_core::provider::Local;
+    /// use pegboard_core::provider::LocalProvider;
     /// use pegboard_runtime::{CallerOptions, Runtime};
     /// use serde_json::json;
     ///
     /// let echo = ToolEntry::from_fn("echo", "Its argument again", |value: serde_json::Value| async move { Ok(value) });
-    /// let runtime = Runtime::builder().provide("text", Local::new([echo])).start().await.unwrap();
+    /// let runtime = Runtime::builder().provide("text", LocalProvider::new([echo])).start().await.unwrap();
     /// let caller = runtime.caller(CallerOptions::default());
     /// let outcome = caller.invoke(Call::new("text__echo", json!({"a": 1}))).await;
     /// assert_eq!(outcome.data, json!({"a": 1}));
@@ -256,46 +257,50 @@ impl Caller {
         Outcome::of(&name, self.start(call).await)
     }
 
-    /// Starts a call, and tells what it is known by once it is under way, before its tool can say anything. One that is
-    /// refused at the door has nothing to be known by.
-    pub fn start_telling(&self, call: Call, begun: impl FnOnce(Begun) + Send + 'static) -> Running {
-        carry::start_telling(self.clone(), call, Box::new(begun))
+    /// Starts a call and invokes a callback with its ids once it is admitted, before the tool can emit
+    /// anything. The callback is not invoked for a call that is refused admission.
+    pub fn start_with_callback(
+        &self,
+        call: Call,
+        begun: impl FnOnce(CallStarted) + Send + 'static,
+    ) -> CallHandle {
+        call::start_with_callback(self.clone(), call, Box::new(begun))
     }
 
-    /// What the call at a path is found again by when it has ended.
-    pub(crate) fn trace_of(&self, path: &OpPath) -> TraceId {
-        TraceId::of(self.0.mark, path)
+    /// Returns the trace id of the call at a path.
+    pub(crate) fn trace_id(&self, path: &OpPath) -> TraceId {
+        TraceId::of(self.0.instance_id, path)
     }
 
-    /// Where its calls are written down.
-    pub(crate) fn page(&self) -> &Arc<Page> {
-        self.0.page.get_or_init(|| {
-            let Inner { id, mark, owner, tree, .. } = &*self.0;
-            Arc::new(Page::new(Arc::clone(id), *mark, Arc::clone(owner), tree.clone()))
+    /// Returns the bookkeeping for the call history.
+    pub(crate) fn history(&self) -> &Arc<CallerHistory> {
+        self.0.history.get_or_init(|| {
+            let CallerInner { id, instance_id, owner, tree, .. } = &*self.0;
+            Arc::new(CallerHistory::new(Arc::clone(id), *instance_id, Arc::clone(owner), tree.clone()))
         })
     }
 
-    /// The tool that a name means. Servers that may have it and were not asked yet what they have are asked first, as
-    /// they are for a call.
-    pub async fn find_tool(&self, tool: &ToolRef) -> Result<Arc<Tool>, CallError> {
-        if let Ok(tool) = self.known_tool(tool) {
+    /// Resolves a tool. Servers that may have it but have not listed their tools yet are opened first, as for
+    /// a call.
+    pub async fn find_tool(&self, tool: &ToolRef) -> Result<Arc<CatalogueTool>, CallError> {
+        if let Ok(tool) = self.find_known_tool(tool) {
             return Ok(tool);
         }
-        let call = Call::new(tool.clone(), Arguments::default());
+        let call = Call::new(tool.clone(), CallArguments::default());
         let opened = self.shared().resolve_after_opening(self, &call).await;
-        self.known_tool(tool).map_err(|error| match opened {
-            // Why its server cannot be used says more than that nobody knows the tool.
+        self.find_known_tool(tool).map_err(|error| match opened {
+            // The reason a server is unavailable is more useful than "unknown tool".
             Some(Err(why @ CallError::ServerUnavailable { .. })) => why,
             _ => error,
         })
     }
 
-    fn known_tool(&self, tool: &ToolRef) -> Result<Arc<Tool>, CallError> {
+    fn find_known_tool(&self, tool: &ToolRef) -> Result<Arc<CatalogueTool>, CallError> {
         let shared = self.shared();
         let snapshot = shared.catalogue.load();
         match tool {
             ToolRef::Id(id) => {
-                self.permit(&id.toolbox, Origin::Program)?;
+                self.check_access(&id.toolbox, CallOrigin::Program)?;
                 snapshot.lookup(id).cloned()
             }
             ToolRef::Name(name) => match shared.builtins.get(name.as_str()) {
@@ -307,61 +312,62 @@ impl Caller {
         }
     }
 
-    /// Opens a toolbox: its servers are made ready, and its tools can be called.
+    /// Opens a toolbox: starts its servers and makes its tools callable.
     ///
-    /// A toolbox that is open already stays so. Servers that cannot be used are named; if none can, nothing is open.
-    pub async fn open(&self, toolbox: &str) -> Result<Opened, CallError> {
+    /// Opening an open toolbox has no effect. Servers that cannot be used are reported; if all fail, the
+    /// toolbox stays closed.
+    pub async fn open(&self, toolbox: &str) -> Result<OpenedToolbox, CallError> {
         let shared = self.shared();
         loop {
-            let layout = shared.layout();
-            let sight = self.0.sight.load_full();
-            let opened = layout.toolboxes.open(shared, toolbox, sight.toolboxes.as_ref()).await;
-            // What was made ready may have been replaced in the meantime.
-            if shared.is_current(&layout) {
+            let active_plan = shared.active_plan();
+            let visibility = self.0.visibility.load_full();
+            let opened = active_plan.toolboxes.open(shared, toolbox, visibility.toolboxes.as_ref()).await;
+            // The plan may have been replaced while the servers were starting.
+            if shared.is_current(&active_plan) {
                 let (name, opened) = opened?;
-                self.opened().insert(name);
+                self.open_toolboxes().insert(name);
                 return Ok(opened);
             }
         }
     }
 
-    /// Whether a toolbox is open for it.
-    pub fn has_open(&self, toolbox: &ToolboxName) -> bool {
-        let sight = self.0.sight.load();
-        sight.has(toolbox)
-            && match (sight.memory, self.shared().settings().auto_open) {
-                (Memory::Everything, _)
-                | (Memory::Stateless, AutoOpen::Stateless | AutoOpen::Always)
-                | (Memory::Session, AutoOpen::Always) => true,
-                (Memory::Stateless | Memory::Session, AutoOpen::Never)
-                | (Memory::Session, AutoOpen::Stateless) => self.opened().contains(toolbox),
+    /// Returns `true` if a toolbox is open for this caller.
+    pub fn is_toolbox_open(&self, toolbox: &ToolboxName) -> bool {
+        let visibility = self.0.visibility.load();
+        visibility.has(toolbox)
+            && match (visibility.memory, self.shared().settings().auto_open) {
+                (SessionMode::AllOpen, _)
+                | (SessionMode::Stateless, AutoOpen::Stateless | AutoOpen::Always)
+                | (SessionMode::Session, AutoOpen::Always) => true,
+                (SessionMode::Stateless | SessionMode::Session, AutoOpen::Never)
+                | (SessionMode::Session, AutoOpen::Stateless) => self.open_toolboxes().contains(toolbox),
             }
     }
 
-    /// Whether a toolbox exists for it, open or not.
-    pub(crate) fn sees(&self, toolbox: &ToolboxName) -> bool {
-        self.0.sight.load().has(toolbox)
+    /// Returns `true` if a toolbox is visible to this caller, open or not.
+    pub(crate) fn can_see(&self, toolbox: &ToolboxName) -> bool {
+        self.0.visibility.load().has(toolbox)
     }
 
-    /// Refuses a toolbox that is not there, or not open. The tools of an agent are those that its file gives it, whatever
-    /// is open.
-    pub(crate) fn permit(&self, toolbox: &ToolboxName, origin: Origin) -> Result<(), CallError> {
-        let toolboxes = &self.shared().layout().toolboxes;
-        let sight = self.0.sight.load();
-        if !sight.has(toolbox) || !toolboxes.contains(toolbox) {
+    /// Fails if a toolbox does not exist or is not open. The tools of an agent come from its file and do not
+    /// depend on open toolboxes.
+    pub(crate) fn check_access(&self, toolbox: &ToolboxName, origin: CallOrigin) -> Result<(), CallError> {
+        let toolboxes = &self.shared().active_plan().toolboxes;
+        let visibility = self.0.visibility.load();
+        if !visibility.has(toolbox) || !toolboxes.contains(toolbox) {
             return Err(CallError::NotFound(NotFound::Toolbox {
                 toolbox: toolbox.to_string(),
-                available: toolboxes.names(sight.toolboxes.as_ref()),
+                available: toolboxes.names(visibility.toolboxes.as_ref()),
             }));
         }
-        if self.has_open(toolbox) || origin == Origin::Agent {
+        if self.is_toolbox_open(toolbox) || origin == CallOrigin::Agent {
             return Ok(());
         }
         Err(CallError::NotFound(NotFound::NotOpen { toolbox: toolbox.to_string() }))
     }
 
-    /// Counts a call of this turn, unless there were enough already.
-    pub(crate) fn count(&self) -> Result<(), CallError> {
+    /// Counts a call of this turn; fails if the limit is reached.
+    pub(crate) fn count_call(&self) -> Result<(), CallError> {
         if self.0.has_ended.load(Ordering::Relaxed) {
             let reason = "the session has ended".to_owned();
             return Err(CallError::Canceled { reason, executed: Executed::No });
@@ -377,48 +383,48 @@ impl Caller {
         })
     }
 
-    /// Takes tokens from the session's budget, or says why it cannot.
-    pub(crate) fn spend(&self, n_tokens: u64, budget: u64) -> Result<(), StoreReason> {
+    /// Reserves tokens from the session's budget.
+    pub(crate) fn reserve_tokens(&self, n_tokens: u64, budget: u64) -> Result<(), StoreReason> {
         let used = self.0.n_tokens.load(Ordering::Relaxed);
         if used.saturating_add(n_tokens) > budget {
             return Err(StoreReason::TokenBudget);
         }
         let reserve = |used: u64| Some(used.saturating_add(n_tokens)).filter(|used| *used <= budget);
-        // Another call may have taken them in the meantime.
+        // A concurrent call may have taken the tokens since the check above.
         self.0
             .n_tokens
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, reserve)
             .map_or(Err(StoreReason::ReserveFailed), |_| Ok(()))
     }
 
-    /// The session that calls without a name of one belong to.
+    /// Returns the session of calls that name none.
     pub(crate) fn bound_session(&self) -> Option<SessionId> {
-        self.0.bound.get().cloned()
+        self.0.bound_session.get().cloned()
     }
 
-    /// The first session that a caller enters is the one it is in when it names none.
+    /// Binds the caller to the first session that it enters.
     pub(crate) fn bind_session(&self, session: &SessionId) {
-        self.0.bound.get_or_init(|| session.clone());
+        self.0.bound_session.get_or_init(|| session.clone());
     }
 
-    /// The number of its calls that are under way.
-    pub(crate) fn n_under_way(&self) -> &AtomicUsize {
-        &self.0.n_under_way
+    /// Returns the number of its calls in flight.
+    pub(crate) fn n_in_flight(&self) -> &AtomicUsize {
+        &self.0.n_in_flight
     }
 
-    /// Ends it: its calls are called off, new ones are refused, and what was stored for it is forgotten.
+    /// Ends the caller: cancels its calls, refuses new ones and removes its stored outputs.
     pub async fn end(self) {
         self.0.has_ended.store(true, Ordering::Relaxed);
         self.cancel_all();
-        self.shared().outputs.forget(self.id().to_owned()).await;
+        self.shared().outputs.remove_session(self.id().to_owned()).await;
     }
 
-    /// Calls off all calls that it makes; gives their number.
+    /// Cancels all its calls; returns their number.
     pub fn cancel_all(&self) -> usize {
-        self.shared().calls.cancel_where(|track| Arc::ptr_eq(&track.caller.0, &self.0))
+        self.shared().calls.cancel_where(|active_call| Arc::ptr_eq(&active_call.caller.0, &self.0))
     }
 
-    pub(crate) fn note_stored(&self) {
+    pub(crate) fn mark_output_stored(&self) {
         self.0.has_stored.store(true, Ordering::Relaxed);
     }
 
@@ -426,21 +432,21 @@ impl Caller {
         self.0.key
     }
 
-    pub(crate) fn shared(&self) -> &Arc<Shared> {
+    pub(crate) fn shared(&self) -> &Arc<RuntimeShared> {
         &self.0.shared
     }
 
-    /// What a name may mean for it.
-    pub(crate) fn with_scope<T>(&self, look: impl FnOnce(Scope<'_>) -> T) -> T {
-        let sight = self.0.sight.load();
-        if sight.memory == Memory::Everything && sight.toolboxes.is_none() {
-            return look(Scope::All);
+    /// Runs a closure with the scope in which names are resolved for this caller.
+    pub(crate) fn with_scope<T>(&self, look: impl FnOnce(ToolboxScope<'_>) -> T) -> T {
+        let visibility = self.0.visibility.load();
+        if visibility.memory == SessionMode::AllOpen && visibility.toolboxes.is_none() {
+            return look(ToolboxScope::All);
         }
-        look(Scope::Only(&|toolbox| self.has_open(toolbox)))
+        look(ToolboxScope::Only(&|toolbox| self.is_toolbox_open(toolbox)))
     }
 
-    fn opened(&self) -> MutexGuard<'_, BTreeSet<ToolboxName>> {
-        self.0.open.lock().unwrap_or_else(PoisonError::into_inner)
+    fn open_toolboxes(&self) -> MutexGuard<'_, BTreeSet<ToolboxName>> {
+        self.0.open_toolboxes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn downgrade(&self) -> WeakCaller {
@@ -453,29 +459,29 @@ impl Invoker for Caller {
         self.shared().find(self, name).map(|tool| Arc::clone(&tool.entry))
     }
 
-    fn start(&self, call: Call) -> Running {
-        carry::start(self.clone(), self.0.tree.clone(), None, call)
+    fn start(&self, call: Call) -> CallHandle {
+        call::start(self.clone(), self.0.tree.clone(), None, call)
     }
 
-    fn select<'a>(&'a self, word: &'a str) -> BoxFuture<'a, Result<Vec<Selected>, CallError>> {
+    fn select<'a>(&'a self, word: &'a str) -> BoxFuture<'a, Result<Vec<SelectedTool>, CallError>> {
         self.select(word).boxed()
     }
 }
 
-impl Drop for Inner {
+impl Drop for CallerInner {
     fn drop(&mut self) {
         self.shared.callers.remove(&self.id);
-        let is_left = match self.options.memory {
-            // It may come back.
-            Memory::Stateless => false,
-            Memory::Session | Memory::Everything => {
+        let is_left = match self.options.session_mode {
+            // A stateless caller may return.
+            SessionMode::Stateless => false,
+            SessionMode::Session | SessionMode::AllOpen => {
                 let is_stored = *self.has_stored.get_mut() && !*self.has_ended.get_mut();
-                is_stored && self.options.leaves == Leaves::Nothing
+                is_stored && self.options.output_retention == OutputRetention::RemoveWithCaller
             }
         };
         if is_left && let Ok(handle) = Handle::try_current() {
             let (shared, id) = (Arc::clone(&self.shared), self.id.to_string());
-            self.shared.tasks.spawn_on(async move { shared.outputs.forget(id).await }, &handle);
+            self.shared.tasks.spawn_on(async move { shared.outputs.remove_session(id).await }, &handle);
         }
     }
 }
@@ -486,12 +492,12 @@ impl fmt::Debug for Caller {
     }
 }
 
-/// A caller that may be gone.
-pub(crate) struct WeakCaller(Weak<Inner>);
+/// A weak reference to a caller.
+pub(crate) struct WeakCaller(Weak<CallerInner>);
 
 impl WeakCaller {
-    /// Whether somebody still holds it.
-    pub(crate) fn is_there(&self) -> bool {
+    /// Returns `true` while a strong reference exists.
+    pub(crate) fn is_alive(&self) -> bool {
         self.0.strong_count() > 0
     }
 

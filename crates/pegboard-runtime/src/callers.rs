@@ -1,25 +1,24 @@
-//! The callers there are, by id.
+//! The registry of callers, by id.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::caller::{Caller, WeakCaller};
 
-/// The callers there are. Each is here as long as somebody holds it; those that are not remembered share an id with
-/// others of the same owner.
+/// All live callers, by id. An entry holds weak references; stateless callers of one owner share an id.
 #[derive(Default)]
-pub(crate) struct Callers(Mutex<HashMap<Arc<str>, Vec<WeakCaller>>>);
+pub(crate) struct CallerRegistry(Mutex<HashMap<Arc<str>, Vec<WeakCaller>>>);
 
-impl Callers {
+impl CallerRegistry {
     pub(crate) fn add(&self, caller: &Caller) {
         self.callers().entry(caller.id().into()).or_default().push(caller.downgrade());
     }
 
-    /// Forgets a caller that is gone.
+    /// Removes the entries of dropped callers.
     pub(crate) fn remove(&self, id: &str) {
         let mut callers = self.callers();
         if let Some(alike) = callers.get_mut(id) {
-            alike.retain(WeakCaller::is_there);
+            alike.retain(WeakCaller::is_alive);
             if alike.is_empty() {
                 callers.remove(id);
             }

@@ -1,4 +1,4 @@
-//! The calls that are under way, so that they can be seen, called off and waited for.
+//! The calls in flight: admission, status, cancellation and draining.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -14,29 +14,29 @@ use tokio::time::{self, Instant};
 use tokio_util::task::TaskTracker;
 use tokio_util::task::task_tracker::TaskTrackerToken;
 
-use crate::flight::Track;
+use crate::active_call::ActiveCall;
 use crate::optree::OpNode;
 use crate::trace_id::TraceId;
 
-/// How many calls may be under way at once.
+/// Maximum number of calls in flight.
 pub const MAX_CALLS: usize = 10_000;
 
-/// How many of them one caller may have.
-pub const MAX_CALLS_EACH: usize = 2_000;
+/// Maximum number of calls in flight per caller.
+pub const MAX_CALLS_PER_CALLER: usize = 2_000;
 
-/// The calls that are under way.
-pub(crate) struct Calls {
-    under_way: Mutex<HashMap<CallId, Entry>>,
+/// The calls in flight.
+pub(crate) struct ActiveCalls {
+    in_flight: Mutex<HashMap<CallId, ActiveCallEntry>>,
     next: AtomicU64,
     tracker: TaskTracker,
 }
 
-struct Entry {
-    track: Arc<Track>,
+struct ActiveCallEntry {
+    active_call: Arc<ActiveCall>,
     since: Instant,
 }
 
-/// A call that is under way.
+/// Id of a call in flight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(transparent)]
 pub struct CallId(u64);
@@ -55,110 +55,113 @@ impl FromStr for CallId {
     }
 }
 
-/// What a call is known by from its beginning on.
+/// Identifiers of a call that was admitted.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Begun {
-    /// The call.
+pub struct CallStarted {
+    /// Id of the call while in flight.
     pub id: CallId,
-    /// What it is found again by when it has ended.
+    /// Id under which the call is found after it has ended.
     pub trace: TraceId,
 }
 
-/// What a call that is under way does.
+/// State of a call in flight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CallState {
-    /// It waits for its server or for a slot.
+    /// Waiting for its server or for a queue slot.
     Queued,
-    /// Its tool runs.
+    /// The tool is running.
     Running,
-    /// Its tool waits for an answer of its caller.
+    /// The tool is waiting for input from the caller.
     Waiting,
 }
 
-/// What is known of a call that is under way.
+/// Status of a call in flight.
 #[derive(Clone, Debug, Serialize)]
 pub struct CallStatus {
-    /// The call.
+    /// Id of the call.
     pub id: CallId,
-    /// What it is found again by when it has ended; a call by a call has that of the call above it.
+    /// Id under which the call is found after it has ended; nested calls share the id of the outermost one.
     pub trace: TraceId,
-    /// The session it was made in.
+    /// Session in which the call was made.
     pub session: String,
-    /// Whose call it is: the [owner](crate::Caller::owner) of its caller.
+    /// [Owner](crate::Caller::owner) of the caller.
     pub owner: String,
-    /// The label of its operation.
+    /// Path of its operation.
     pub operation: String,
-    /// The tool.
+    /// Name of the tool.
     pub tool: String,
-    /// For how long it has been under way.
+    /// Time since the call was admitted.
     pub running_for: Duration,
-    /// What it does.
+    /// Current state.
     pub state: CallState,
 }
 
-impl Calls {
+impl ActiveCalls {
     pub(crate) fn new() -> Self {
-        Self { under_way: Mutex::default(), next: AtomicU64::new(1), tracker: TaskTracker::new() }
+        Self { in_flight: Mutex::default(), next: AtomicU64::new(1), tracker: TaskTracker::new() }
     }
 
-    /// Lets a call in, unless there are too many already or it is too late.
-    pub(crate) fn enter(self: &Arc<Self>, track: &Arc<Track>) -> Result<Pass, CallError> {
-        // What runs already may go on to its end, with the calls that this takes.
-        if self.tracker.is_closed() && !track.has_parent() {
+    /// Admits a call, unless a limit is reached or shutdown has begun.
+    pub(crate) fn enter(self: &Arc<Self>, active_call: &Arc<ActiveCall>) -> Result<CallPermit, CallError> {
+        // Calls that are already running may finish, including the nested calls they make.
+        if self.tracker.is_closed() && !active_call.has_parent() {
             let reason = "Pegboard is shutting down".to_owned();
             return Err(CallError::Canceled { reason, executed: Executed::No });
         }
-        let of_caller = track.caller.n_under_way();
-        if of_caller.fetch_add(1, Ordering::Relaxed) >= MAX_CALLS_EACH {
+        let of_caller = active_call.caller.n_in_flight();
+        if of_caller.fetch_add(1, Ordering::Relaxed) >= MAX_CALLS_PER_CALLER {
             of_caller.fetch_sub(1, Ordering::Relaxed);
             return Err(CallError::LimitExceeded {
                 reason: format!(
-                    "{MAX_CALLS_EACH} calls of this session are under way; try again when some have ended"
+                    "{MAX_CALLS_PER_CALLER} calls of this session are in flight; try again when some have finished"
                 ),
             });
         }
         let id = CallId(self.next.fetch_add(1, Ordering::Relaxed));
-        let mut under_way = self.under_way();
-        if under_way.len() >= MAX_CALLS {
+        let mut in_flight = self.in_flight();
+        if in_flight.len() >= MAX_CALLS {
             of_caller.fetch_sub(1, Ordering::Relaxed);
             return Err(CallError::LimitExceeded {
-                reason: format!("{MAX_CALLS} calls are under way already; try again when some have ended"),
+                reason: format!("{MAX_CALLS} calls are in flight; try again when some have finished"),
             });
         }
-        under_way.insert(id, Entry { track: Arc::clone(track), since: Instant::now() });
-        drop(under_way);
-        Ok(Pass { calls: Arc::clone(self), id, _token: self.tracker.token() })
+        in_flight.insert(id, ActiveCallEntry { active_call: Arc::clone(active_call), since: Instant::now() });
+        drop(in_flight);
+        Ok(CallPermit { calls: Arc::clone(self), id, _token: self.tracker.token() })
     }
 
-    /// Calls one call off; `false` if it is not under way.
+    /// Cancels one call; returns `false` if it is not in flight.
     pub(crate) fn cancel(&self, id: CallId) -> bool {
-        let track = self.under_way().get(&id).map(|entry| Arc::clone(&entry.track));
-        if let Some(track) = &track {
-            track.canceled.cancel();
+        let active_call = self.in_flight().get(&id).map(|entry| Arc::clone(&entry.active_call));
+        if let Some(active_call) = &active_call {
+            active_call.canceled.cancel();
         }
-        track.is_some()
+        active_call.is_some()
     }
 
-    /// Calls off those calls of which `is_meant` is true; gives their number.
-    pub(crate) fn cancel_where(&self, is_meant: impl Fn(&Track) -> bool) -> usize {
-        let tracks: Vec<_> = self.under_way().values().map(|entry| Arc::clone(&entry.track)).collect();
-        let meant = tracks.iter().filter(|track| is_meant(track));
-        meant.inspect(|track| track.canceled.cancel()).count()
+    /// Cancels the calls that match; returns their number.
+    pub(crate) fn cancel_where(&self, matches: impl Fn(&ActiveCall) -> bool) -> usize {
+        let tracks: Vec<_> = self.in_flight().values().map(|entry| Arc::clone(&entry.active_call)).collect();
+        let matching = tracks.iter().filter(|active_call| matches(active_call));
+        matching.inspect(|active_call| active_call.canceled.cancel()).count()
     }
 
-    /// The calls that are under way, the oldest first.
+    /// Returns the calls in flight, oldest first.
     pub(crate) fn list(&self) -> Vec<CallStatus> {
-        let mut entries: Vec<_> =
-            self.under_way().iter().map(|(id, entry)| (*id, Arc::clone(&entry.track), entry.since)).collect();
+        let mut entries: Vec<_> = self
+            .in_flight()
+            .iter()
+            .map(|(id, entry)| (*id, Arc::clone(&entry.active_call), entry.since))
+            .collect();
         entries.sort_by_key(|(id, _, _)| *id);
-        let status = |(id, track, since): (CallId, Arc<Track>, Instant)| {
-            track.with_operation(|operation| CallStatus {
+        let status = |(id, active_call, since): (CallId, Arc<ActiveCall>, Instant)| {
+            active_call.with_operation(|operation| CallStatus {
                 id,
-                trace: track.caller.trace_of(&operation.path()),
-                session: track.caller.id().to_owned(),
-                owner: track.caller.owner().to_owned(),
-                state: track.state(),
+                trace: active_call.caller.trace_id(&operation.path()),
+                session: active_call.caller.id().to_owned(),
+                owner: active_call.caller.owner().to_owned(),
+                state: active_call.state(),
                 operation: operation.path().to_string(),
                 tool: operation.name().to_owned(),
                 running_for: since.elapsed(),
@@ -167,54 +170,56 @@ impl Calls {
         entries.into_iter().filter_map(status).collect()
     }
 
-    /// The operation of a call, as it is now.
+    /// Returns the current operation node of a call.
     pub(crate) fn operation(&self, id: CallId) -> Option<OpNode> {
-        let track = self.under_way().get(&id).map(|entry| Arc::clone(&entry.track))?;
-        let (tree, path) = track.with_operation(|operation| (operation.tree().clone(), operation.path()))?;
+        let active_call = self.in_flight().get(&id).map(|entry| Arc::clone(&entry.active_call))?;
+        let (tree, path) =
+            active_call.with_operation(|operation| (operation.tree().clone(), operation.path()))?;
         tree.find(&path)
     }
 
-    /// Lets nobody in any more, waits for those who are, and calls off whoever is left after `grace`.
+    /// Stops admission, waits up to `grace` for calls in flight, then cancels the rest; returns the number
+    /// cancelled.
     pub(crate) async fn close(&self, grace: Duration) -> usize {
-        /// How long a call that was called off may take to go.
-        const FAREWELL: Duration = Duration::from_secs(5);
+        /// Time that a cancelled call may take to finish.
+        const CANCEL_GRACE: Duration = Duration::from_secs(5);
         self.tracker.close();
         if time::timeout(grace, self.tracker.wait()).await.is_ok() {
             return 0;
         }
         let n_canceled = self.cancel_where(|_| true);
-        // A call that nobody polls cannot go; there is no use in waiting for it longer.
-        let _ = time::timeout(FAREWELL, self.tracker.wait()).await;
+        // A call that is no longer polled never finishes, so the wait is bounded.
+        let _ = time::timeout(CANCEL_GRACE, self.tracker.wait()).await;
         n_canceled
     }
 
-    fn under_way(&self) -> MutexGuard<'_, HashMap<CallId, Entry>> {
-        self.under_way.lock().unwrap_or_else(PoisonError::into_inner)
+    fn in_flight(&self) -> MutexGuard<'_, HashMap<CallId, ActiveCallEntry>> {
+        self.in_flight.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// A call's place among those under way.
-pub(crate) struct Pass {
-    calls: Arc<Calls>,
+/// Registration of a call in flight; removed on drop.
+pub(crate) struct CallPermit {
+    calls: Arc<ActiveCalls>,
     id: CallId,
     _token: TaskTrackerToken,
 }
 
-impl Pass {
-    /// What the call is known by.
-    pub(crate) fn begun(&self, track: &Track) -> Option<Begun> {
-        let path = track.with_operation(|operation| operation.path())?;
-        Some(Begun { id: self.id, trace: track.caller.trace_of(&path) })
+impl CallPermit {
+    /// Returns the identifiers of the call.
+    pub(crate) fn call_started(&self, active_call: &ActiveCall) -> Option<CallStarted> {
+        let path = active_call.with_operation(|operation| operation.path())?;
+        Some(CallStarted { id: self.id, trace: active_call.caller.trace_id(&path) })
     }
 }
 
-impl Drop for Pass {
+impl Drop for CallPermit {
     fn drop(&mut self) {
-        let entry = self.calls.under_way().remove(&self.id);
+        let entry = self.calls.in_flight().remove(&self.id);
         if let Some(entry) = &entry {
-            entry.track.caller.n_under_way().fetch_sub(1, Ordering::Relaxed);
+            entry.active_call.caller.n_in_flight().fetch_sub(1, Ordering::Relaxed);
         }
-        // Outside the lock: this may be the last one who holds the caller.
+        // Outside the lock: this may drop the last reference to the caller.
         drop(entry);
     }
 }

@@ -1,7 +1,7 @@
-//! Which tools there are, and how one is found.
+//! The tool catalogue and name resolution.
 //!
-//! A snapshot is made from what the servers offer, in the order of the configuration, and never changes. A new one
-//! takes its place when a server offers something else; readers keep the one they have and never wait.
+//! A snapshot is built from the servers' listings, in configuration order, and is immutable. When a listing
+//! changes, a new snapshot replaces it; readers keep the one they loaded and never block.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -13,71 +13,72 @@ use indexmap::IndexMap;
 use pegboard_core::entry::ToolEntry;
 use pegboard_core::error::{CallError, NotFound};
 use pegboard_core::id::{ServerName, ToolId, ToolName, ToolboxName};
-use pegboard_core::provider::{Offer, ToolKind};
+use pegboard_core::provider::{ServerOffering, ToolKind};
 use sha2::{Digest, Sha256};
 
-use pegboard_core::settings::{CacheScope, Judge, OutputRule, ServerSettings};
+use pegboard_core::settings::{CacheScope, OutputRule, ServerSettings, ValidatedBy};
 
+use crate::drain::DrainCounter;
 use crate::queue::Priority;
-use crate::search::Index;
-use crate::usage::Usage;
-use list::Lists;
-use resolve::Names;
+use crate::search::SearchIndex;
+use list::ListCache;
+use resolve::NameIndex;
 
-pub use list::{Form, OutputSchemas, View};
-pub use resolve::{Resolved, Scope};
+pub use list::{ListFormat, NameStyle, OutputSchemas};
+pub use resolve::{Resolved, ToolboxScope};
 
 mod build;
 mod instructions;
 mod list;
+mod policy;
 mod resolve;
-mod rules;
 
-/// What one server of a toolbox offers, and what the operator says of it.
+/// The listing of one server of a toolbox, with the operator's settings.
 #[derive(Clone, Debug)]
-pub struct Shelf {
-    /// The toolbox.
+pub struct ServerListing {
+    /// Toolbox of the server.
     pub toolbox: ToolboxName,
-    /// The server.
+    /// Name of the server.
     pub server: ServerName,
-    /// What sort of provider it is.
+    /// Provider kind.
     pub kind: ToolKind,
-    /// What the operator says.
+    /// Operator's settings.
     pub settings: Arc<ServerSettings>,
-    /// What it offers.
-    pub offer: Arc<Offer>,
-    /// Who uses it.
-    pub usage: Usage,
+    /// Tools, prompts and resources that the server offers.
+    pub offer: Arc<ServerOffering>,
+    /// Counter of calls that use the server.
+    pub drain_counter: DrainCounter,
 }
 
 /// One tool of the catalogue.
 #[derive(Clone, Debug)]
-pub struct Tool {
-    /// What it is called for good.
+pub struct CatalogueTool {
+    /// Stable identity.
     pub id: ToolId,
-    /// The tool as its server offers it, with the operator's schema, tags and instructions in place of its own.
+    /// Entry as offered by the server, with schema, tags and instructions overridden by the operator's
+    /// settings.
     pub entry: Arc<ToolEntry>,
-    /// What sort of tool it is.
+    /// Tool kind.
     pub kind: ToolKind,
-    /// The name among all tools: `{server}__{tool}`.
+    /// Name among all tools: `{server}__{tool}`.
     pub flat_name: Arc<str>,
-    /// The name on the surface of agents and modes: `{server}_{tool}`.
+    /// Name on the surfaces of agents and modes: `{server}_{tool}`.
     pub agent_mode_name: Arc<str>,
-    /// Other names that the operator gave it.
+    /// Additional names from the operator's settings.
     pub aliases: Vec<Arc<str>>,
-    /// How its calls are carried out.
-    pub rules: Rules,
-    /// Tells its server's configuration from every other.
+    /// Execution policy.
+    pub policy: ToolPolicy,
+    /// Fingerprint of the server's configuration.
     pub fingerprint: Arc<str>,
-    /// Who uses its server.
-    pub(crate) usage: Usage,
+    /// Counter of calls that use the server.
+    pub(crate) drain_counter: DrainCounter,
     schema_digest: OnceLock<String>,
-    is_lone: bool,
+    is_standalone: bool,
 }
 
-impl Tool {
-    /// A tool on its own, outside every catalogue.
-    pub(crate) fn lone(
+impl CatalogueTool {
+    /// Creates a tool outside the catalogue.
+    pub(crate) fn standalone(
         server: &ServerName,
         entry: Arc<ToolEntry>,
         kind: ToolKind,
@@ -85,9 +86,9 @@ impl Tool {
     ) -> Arc<Self> {
         let flat_name = format!("{server}__{}", entry.name());
         let id = ToolId {
-            toolbox: ToolboxName::new("default").expect("it is neither empty nor long"),
+            toolbox: ToolboxName::new("default").expect("the constant is a valid name"),
             server: server.clone(),
-            name: ToolName::new(entry.name()).expect("lone tools are well named"),
+            name: ToolName::new(entry.name()).expect("standalone tools have valid names"),
         };
         Arc::new(Self {
             agent_mode_name: format!("{server}_{}", entry.name()).into(),
@@ -96,20 +97,20 @@ impl Tool {
             entry,
             kind,
             aliases: Vec::new(),
-            rules: Rules::default(),
+            policy: ToolPolicy::default(),
             fingerprint: fingerprint.into(),
-            usage: Usage::default(),
+            drain_counter: DrainCounter::default(),
             schema_digest: OnceLock::new(),
-            is_lone: true,
+            is_standalone: true,
         })
     }
 
-    /// Whether it is in no catalogue, and can be called by its name alone.
-    pub(crate) fn is_lone(&self) -> bool {
-        self.is_lone
+    /// Returns `true` if the tool is outside the catalogue and can be called by name only.
+    pub(crate) fn is_standalone(&self) -> bool {
+        self.is_standalone
     }
 
-    /// What tells its input schema from every other; made when it is first wanted.
+    /// Returns a digest of the input schema, computed on first use.
     pub(crate) fn schema_digest(&self) -> &str {
         self.schema_digest.get_or_init(|| {
             let digest = Sha256::digest(self.entry.input_schema().as_json().to_string());
@@ -117,250 +118,250 @@ impl Tool {
         })
     }
 
-    /// What a model should know about using it.
+    /// Returns the usage instructions for models.
     pub fn instructions(&self) -> Option<&str> {
         self.entry.instructions()
     }
 }
 
-/// How calls of a tool are carried out. What was set for the tool counts before what was set for its server.
+/// Execution policy of a tool. Settings of the tool override those of its server.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Rules {
-    /// The queue they go through, if anybody named one.
+pub struct ToolPolicy {
+    /// Queue name, if configured.
     pub queue: Option<Arc<str>>,
-    /// How urgent they are.
+    /// Queue priority.
     pub priority: Priority,
-    /// How long an answer may be given again; `None` for never.
+    /// Time to live of cached answers; `None` disables caching.
     pub cache: Option<Duration>,
-    /// Who may be given an answer again.
+    /// Sharing of cached answers.
     pub cache_scope: CacheScope,
-    /// How long one may run.
+    /// Execution timeout.
     pub time_limit: TimeLimit,
-    /// How many bytes of an answer a caller is handed, if anybody set it.
+    /// Maximum size of a returned answer in bytes, if configured.
     pub max_output: Option<usize>,
-    /// Who judges arguments, if anybody said so.
-    pub judge: Option<Judge>,
-    /// What an answer that breaks the output schema is.
+    /// Argument validator, if configured.
+    pub judge: Option<ValidatedBy>,
+    /// Handling of answers that violate the output schema.
     pub output: OutputRule,
 }
 
-/// How long a call may run.
+/// Execution timeout of a call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum TimeLimit {
-    /// As long as other calls: nothing was set for this tool.
+    /// Not configured for this tool; the default applies.
     #[default]
     Unset,
-    /// As long as it wants.
-    Never,
-    /// So long.
+    /// No timeout.
+    Unlimited,
+    /// A fixed timeout.
     After(Duration),
 }
 
-/// A tool whose flat name was taken by one before it.
+/// A tool with a flat name that is taken by an earlier tool.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Collision {
-    /// The tool.
+    /// Id of the tool.
     pub tool: ToolId,
-    /// The name it should have had.
+    /// Name derived from the id.
     pub wanted: String,
-    /// The name it has.
+    /// Name assigned instead.
     pub given: Arc<str>,
-    /// The tool that has the name.
+    /// Id of the tool that holds the desired name.
     pub taken_by: ToolId,
 }
 
-/// Something that a person should look at.
+/// A problem that the operator should review.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Warning {
-    /// The toolbox.
+    /// Toolbox of the server.
     pub toolbox: ToolboxName,
-    /// The server.
+    /// Name of the server.
     pub server: ServerName,
-    /// What is the matter.
+    /// Description of the problem.
     pub text: String,
 }
 
-/// All tools there are at one time.
+/// Immutable view of all tools at one point in time.
 ///
 /// ```
 /// use std::sync::{Arc, OnceLock};
 ///
 /// use pegboard_core::entry::ToolEntry;
 /// use pegboard_core::id::{ServerName, ToolboxName};
-/// use pegboard_core::provider::{Offer, ToolKind};
-/// use pegboard_runtime::catalogue::{Scope, Shelf, Snapshot};
+/// use pegboard_core::provider::{ServerOffering, ToolKind};
+/// use pegboard_runtime::catalogue::{ToolboxScope, ServerListing, Snapshot};
 /// use pegboard_runtime::names::DEFAULT_LIMIT;
-/// use pegboard_runtime::usage::Usage;
+/// use pegboard_runtime::drain::DrainCounter;
 ///
-/// let search = ToolEntry::new("search.code", "Finds code", |words: Vec<String>| async { Ok(words) });
-/// let shelf = Shelf {
+/// let search = ToolEntry::new("search.code", "Finds code", |instructions: Vec<String>| async { Ok(instructions) });
+/// let listing = ServerListing {
 ///     toolbox: ToolboxName::new("dev")?,
 ///     server: ServerName::new("github")?,
 ///     kind: ToolKind::Mcp,
 ///     settings: Arc::default(),
-///     offer: Arc::new(Offer { tools: vec![Arc::new(search)], ..Offer::default() }),
-///     usage: Usage::default(),
+///     offer: Arc::new(ServerOffering { tools: vec![Arc::new(search)], ..ServerOffering::default() }),
+///     drain_counter: DrainCounter::default(),
 /// };
-/// let snapshot = Snapshot::build(&[shelf], DEFAULT_LIMIT);
+/// let snapshot = Snapshot::build(&[listing], DEFAULT_LIMIT);
 ///
-/// let found = snapshot.resolve("github_search_code", Scope::All, &|_| true).unwrap();
+/// let found = snapshot.resolve("github_search_code", ToolboxScope::All, &|_| true).unwrap();
 /// assert_eq!(&*found.tool.flat_name, "github__search_code");
 /// assert_eq!(found.corrected_from, None);
 ///
-/// let found = snapshot.resolve("search.code", Scope::All, &|_| true).unwrap();
+/// let found = snapshot.resolve("search.code", ToolboxScope::All, &|_| true).unwrap();
 /// assert_eq!(found.corrected_from.as_deref(), Some("search.code"));
 /// # Ok::<(), pegboard_core::id::InvalidName>(())
 /// ```
 #[derive(Debug, Default)]
 pub struct Snapshot {
-    /// In the order of the configuration, those of one server together.
-    tools: Vec<Arc<Tool>>,
-    stands: Vec<Stand>,
-    toolboxes: IndexMap<ToolboxName, Toolbox>,
-    names: Names,
+    /// In configuration order; the tools of one server are contiguous.
+    tools: Vec<Arc<CatalogueTool>>,
+    slots: Vec<ListingSlot>,
+    toolboxes: IndexMap<ToolboxName, ToolboxIndex>,
+    names: NameIndex,
     collisions: Vec<Collision>,
     warnings: Vec<Warning>,
-    lists: Lists,
-    /// Made at the first search.
-    index: OnceLock<Index>,
+    lists: ListCache,
+    /// Built at the first search.
+    index: OnceLock<SearchIndex>,
 }
 
-/// The servers that stand together.
+/// The servers of one toolbox.
 #[derive(Debug, Default)]
-struct Toolbox {
-    /// Positions in the stands.
+struct ToolboxIndex {
+    /// Indexes into `slots`.
     servers: IndexMap<ServerName, usize>,
-    lists: Lists,
+    lists: ListCache,
 }
 
-/// A shelf in its place.
+/// A listing with its position in the snapshot.
 #[derive(Debug)]
-struct Stand {
-    shelf: Shelf,
-    /// How its server is called in flat names.
+struct ListingSlot {
+    listing: ServerListing,
+    /// Prefix of the server in flat names.
     label: String,
-    /// Where its tools are.
+    /// Range of its tools in the snapshot.
     span: Range<usize>,
-    /// Positions in the span.
+    /// Offsets into the span.
     by_name: Arc<HashMap<ToolName, usize>>,
     warnings: Arc<[String]>,
 }
 
 impl Snapshot {
-    /// The tool of this id.
-    pub fn by_id(&self, id: &ToolId) -> Option<&Arc<Tool>> {
-        self.stand(&id.toolbox, &id.server)?.tool(&self.tools, &id.name)
+    /// Returns the tool with this id.
+    pub fn by_id(&self, id: &ToolId) -> Option<&Arc<CatalogueTool>> {
+        self.slot(&id.toolbox, &id.server)?.tool(&self.tools, &id.name)
     }
 
-    /// The tool of this id, or what about the id is wrong.
-    pub fn lookup(&self, id: &ToolId) -> Result<&Arc<Tool>, CallError> {
+    /// Returns the tool with this id, or an error naming the part that does not exist.
+    pub fn lookup(&self, id: &ToolId) -> Result<&Arc<CatalogueTool>, CallError> {
         let missing = |what| Err(CallError::NotFound(what));
         let toolbox = id.toolbox.to_string();
-        let Some(Toolbox { servers, .. }) = self.toolboxes.get(&id.toolbox) else {
-            return missing(NotFound::Toolbox { toolbox, available: texts(self.toolboxes()) });
+        let Some(ToolboxIndex { servers, .. }) = self.toolboxes.get(&id.toolbox) else {
+            return missing(NotFound::Toolbox { toolbox, available: to_strings(self.toolboxes()) });
         };
         let server = id.server.to_string();
-        let Some(stand) = servers.get(&id.server).map(|at| &self.stands[*at]) else {
-            return missing(NotFound::Server { server, toolbox, available: texts(servers.keys()) });
+        let Some(slot) = servers.get(&id.server).map(|at| &self.slots[*at]) else {
+            return missing(NotFound::Server { server, toolbox, available: to_strings(servers.keys()) });
         };
-        let Some(tool) = stand.tool(&self.tools, &id.name) else {
-            let nearest = self.names.closest_of_server(&self.tools, &stand.span, id.name.as_str());
+        let Some(tool) = slot.tool(&self.tools, &id.name) else {
+            let nearest = self.names.closest_of_server(&self.tools, &slot.span, id.name.as_str());
             return missing(NotFound::ToolOfServer { name: id.name.to_string(), server, toolbox, nearest });
         };
         Ok(tool)
     }
 
-    /// The tool that a text means, among those of a scope.
+    /// Resolves a name within a scope.
     ///
-    /// A name that a tool has, it has; every other text is looked up in its cleaned form, with the prefixes of
-    /// agents and web services, and as the plain name of the one tool that `accepts` the arguments.
+    /// Exact names and aliases take precedence. Any other text is looked up in sanitized form, with the
+    /// prefixes of agents and REST tools, and finally as the plain name of the only tool that `accepts` the
+    /// arguments.
     pub fn resolve(
         &self,
         name: &str,
-        scope: Scope<'_>,
-        accepts: &dyn Fn(&Tool) -> bool,
+        scope: ToolboxScope<'_>,
+        accepts: &dyn Fn(&CatalogueTool) -> bool,
     ) -> Result<Resolved<'_>, CallError> {
         if let Some(tool) = self.names.exact(&self.tools, name, scope) {
             return Ok(Resolved { tool, corrected_from: None });
         }
         match self.names.guess(&self.tools, name, scope, accepts) {
             Some(tool) => Ok(Resolved { tool, corrected_from: Some(name.to_owned()) }),
-            None => Err(CallError::NotFound(self.unknown(name, scope))),
+            None => Err(CallError::NotFound(self.not_found(name, scope))),
         }
     }
 
-    fn unknown(&self, name: &str, scope: Scope<'_>) -> NotFound {
-        let spans =
-            self.stands.iter().filter(|stand| scope.has(&stand.shelf.toolbox)).map(|stand| &stand.span);
-        self.names.unknown(&self.tools, name, scope, spans)
+    fn not_found(&self, name: &str, scope: ToolboxScope<'_>) -> NotFound {
+        let spans = self.slots.iter().filter(|slot| scope.has(&slot.listing.toolbox)).map(|slot| &slot.span);
+        self.names.not_found(&self.tools, name, scope, spans)
     }
 
-    /// The toolboxes, in order.
+    /// Returns the toolboxes, in order.
     pub fn toolboxes(&self) -> impl Iterator<Item = &ToolboxName> {
         self.toolboxes.keys()
     }
 
-    /// The servers of a toolbox, in order; none if there is no such toolbox.
+    /// Returns the servers of a toolbox, in order; empty if it does not exist.
     pub fn servers(&self, toolbox: &ToolboxName) -> impl Iterator<Item = &ServerName> {
         self.toolboxes.get(toolbox).into_iter().flat_map(|toolbox| toolbox.servers.keys())
     }
 
-    /// All tools, in order.
-    pub fn tools(&self) -> &[Arc<Tool>] {
+    /// Returns all tools, in order.
+    pub fn tools(&self) -> &[Arc<CatalogueTool>] {
         &self.tools
     }
 
-    /// The tools of a toolbox, in order.
-    pub fn tools_of(&self, toolbox: &ToolboxName) -> impl Iterator<Item = &Arc<Tool>> {
+    /// Returns the tools of a toolbox, in order.
+    pub fn tools_of(&self, toolbox: &ToolboxName) -> impl Iterator<Item = &Arc<CatalogueTool>> {
         let servers = self.toolboxes.get(toolbox).into_iter().flat_map(|toolbox| toolbox.servers.values());
-        servers.flat_map(|at| &self.tools[self.stands[*at].span.clone()])
+        servers.flat_map(|at| &self.tools[self.slots[*at].span.clone()])
     }
 
-    /// The tools of a server, in its own order.
-    pub fn tools_of_server(&self, toolbox: &ToolboxName, server: &ServerName) -> &[Arc<Tool>] {
-        self.stand(toolbox, server).map_or(&[], |stand| &self.tools[stand.span.clone()])
+    /// Returns the tools of a server, in the server's order.
+    pub fn tools_of_server(&self, toolbox: &ToolboxName, server: &ServerName) -> &[Arc<CatalogueTool>] {
+        self.slot(toolbox, server).map_or(&[], |slot| &self.tools[slot.span.clone()])
     }
 
-    /// What every server offers, and how its server is called in flat names, in order.
-    pub fn shelves(&self) -> impl Iterator<Item = (&Shelf, &str)> {
-        self.stands.iter().map(|stand| (&stand.shelf, stand.label.as_str()))
+    /// Returns every listing with the prefix of its server in flat names, in order.
+    pub fn listings(&self) -> impl Iterator<Item = (&ServerListing, &str)> {
+        self.slots.iter().map(|slot| (&slot.listing, slot.label.as_str()))
     }
 
-    /// The tools whose flat name was taken by one before them.
+    /// Returns the tools with a flat name that is taken by an earlier tool.
     pub fn collisions(&self) -> &[Collision] {
         &self.collisions
     }
 
-    /// What a person should look at.
+    /// Returns the problems that the operator should review.
     pub fn warnings(&self) -> &[Warning] {
         &self.warnings
     }
 
-    pub(crate) fn index(&self) -> &Index {
-        self.index.get_or_init(|| Index::of(&self.tools))
+    pub(crate) fn index(&self) -> &SearchIndex {
+        self.index.get_or_init(|| SearchIndex::of(&self.tools))
     }
 
-    fn stand(&self, toolbox: &ToolboxName, server: &ServerName) -> Option<&Stand> {
-        self.toolboxes.get(toolbox)?.servers.get(server).map(|at| &self.stands[*at])
+    fn slot(&self, toolbox: &ToolboxName, server: &ServerName) -> Option<&ListingSlot> {
+        self.toolboxes.get(toolbox)?.servers.get(server).map(|at| &self.slots[*at])
     }
 }
 
-impl Stand {
-    /// Whether another toolbox has a server of this name.
+impl ListingSlot {
+    /// Returns `true` if another toolbox has a server of this name.
     fn is_shared(&self) -> bool {
-        self.label != self.shelf.server.as_str()
+        self.label != self.listing.server.as_str()
     }
 
-    fn tool<'t>(&self, tools: &'t [Arc<Tool>], name: &ToolName) -> Option<&'t Arc<Tool>> {
+    fn tool<'t>(&self, tools: &'t [Arc<CatalogueTool>], name: &ToolName) -> Option<&'t Arc<CatalogueTool>> {
         self.by_name.get(name).map(|at| &tools[self.span.start + at])
     }
 }
 
-fn texts<'n, N: ToString + 'n>(names: impl Iterator<Item = &'n N>) -> Vec<String> {
+fn to_strings<'n, N: ToString + 'n>(names: impl Iterator<Item = &'n N>) -> Vec<String> {
     names.map(ToString::to_string).collect()
 }
 
-/// The tools there are now.
+/// The current catalogue snapshot.
 ///
 /// ```
 /// use pegboard_runtime::catalogue::{Catalogue, Snapshot};
@@ -374,12 +375,12 @@ fn texts<'n, N: ToString + 'n>(names: impl Iterator<Item = &'n N>) -> Vec<String
 pub struct Catalogue(ArcSwap<Snapshot>);
 
 impl Catalogue {
-    /// The snapshot of now. It stays as it is, whatever is published later.
+    /// Returns the current snapshot. It is unaffected by later updates.
     pub fn load(&self) -> Arc<Snapshot> {
         self.0.load_full()
     }
 
-    /// Puts a snapshot in the place of the one before.
+    /// Replaces the current snapshot.
     pub fn publish(&self, snapshot: Snapshot) {
         self.0.store(Arc::new(snapshot));
     }

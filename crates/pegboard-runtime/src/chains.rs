@@ -1,36 +1,36 @@
-//! Chains as tools of a server of their own.
+//! Configured chains, published as tools of the `chain` server.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
 use pegboard_core::chain::ChainSpec;
-use pegboard_core::entry::{Annotations, ToolEntry};
+use pegboard_core::entry::{ToolAnnotations, ToolEntry};
 use pegboard_core::id::ToolName;
-use pegboard_core::provider::{Local, Offer, Provider};
+use pegboard_core::provider::{LocalProvider, Provider, ServerOffering};
 
-use crate::catalogue::{Scope, Snapshot};
+use crate::catalogue::{Snapshot, ToolboxScope};
 use crate::runtime::StartError;
 
+mod chain_call;
 mod run;
-mod whole;
 
+pub use chain_call::ChainRun;
 pub(crate) use run::{NAME as RUN_CHAIN, entry as run_chain};
-pub use whole::ChainRun;
 
-/// The chains of one toolbox. What each says of its effects follows what its tools say.
+/// The chains of one toolbox. Their annotations derive from those of their tools.
 pub(crate) struct PublishedChains {
-    provider: Arc<Local>,
+    provider: Arc<LocalProvider>,
     chains: Mutex<Vec<ChainSpec>>,
 }
 
 impl Default for PublishedChains {
     fn default() -> Self {
-        Self { provider: Arc::new(Local::new([])), chains: Mutex::default() }
+        Self { provider: Arc::new(LocalProvider::new([])), chains: Mutex::default() }
     }
 }
 
 impl PublishedChains {
-    /// Whether both are of the same chains.
-    pub(crate) fn is_like(&self, other: &Self) -> bool {
+    /// Returns `true` if both publish the same chains.
+    pub(crate) fn has_same_chains(&self, other: &Self) -> bool {
         self.specs() == other.specs()
     }
 
@@ -38,51 +38,51 @@ impl PublishedChains {
         Arc::clone(&self.provider) as _
     }
 
-    /// The chains, in order.
+    /// Returns the chains, in order.
     pub(crate) fn specs(&self) -> Vec<ChainSpec> {
         self.chains.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// One more chain, if it can be a tool.
+    /// Adds a chain, if it can be published as a tool.
     pub(crate) fn add(&self, chain: ChainSpec) -> Result<(), StartError> {
         let mut chains = self.chains.lock().unwrap_or_else(PoisonError::into_inner);
         let name = chain.name.clone().unwrap_or_default();
-        let cannot = |reason: String| Err(StartError::Chain { chain: format!("'{name}'"), reason });
+        let invalid = |reason: String| Err(StartError::Chain { chain: format!("'{name}'"), reason });
         if let Err(error) = ToolName::new(&name) {
-            return cannot(format!("{error} Give the chain a name"));
+            return invalid(format!("{error} Give the chain a name"));
         }
         if chains.iter().any(|other| other.name == chain.name) {
-            return cannot("another chain of this toolbox has that name".to_owned());
+            return invalid("another chain in this toolbox has the same name".to_owned());
         }
         if chain.steps.is_empty() {
-            return cannot("Chain has no steps.".to_owned());
+            return invalid("Chain has no steps.".to_owned());
         }
         chains.push(chain);
-        self.offer(&chains, |_| None);
+        self.publish(&chains, |_| None);
         Ok(())
     }
 
-    /// Says of the chains what their tools say now.
-    pub(crate) fn follow(&self, snapshot: &Snapshot) {
+    /// Recomputes the annotations of the chains from the current catalogue.
+    pub(crate) fn update_annotations(&self, snapshot: &Snapshot) {
         let chains = self.chains.lock().unwrap_or_else(PoisonError::into_inner);
         let find = |name: &str| {
-            let found = snapshot.resolve(name, Scope::All, &|_| false).ok()?;
+            let found = snapshot.resolve(name, ToolboxScope::All, &|_| false).ok()?;
             Some(Arc::clone(&found.tool.entry))
         };
-        let offer = self.provider.offer();
+        let offer = self.provider.offering();
         let is_same = {
             let offer = offer.borrow();
             let offered = || offer.tools.iter().map(|entry| entry.annotations());
-            let now: Vec<Annotations> = chains.iter().map(|chain| chain.annotations(&find)).collect();
+            let now: Vec<ToolAnnotations> = chains.iter().map(|chain| chain.annotations(&find)).collect();
             offered().eq(now.iter())
         };
         if !is_same {
-            self.offer(&chains, find);
+            self.publish(&chains, find);
         }
     }
 
-    fn offer(&self, chains: &[ChainSpec], find: impl Fn(&str) -> Option<Arc<ToolEntry>>) {
+    fn publish(&self, chains: &[ChainSpec], find: impl Fn(&str) -> Option<Arc<ToolEntry>>) {
         let tools = chains.iter().map(|chain| Arc::new(chain.clone().into_entry(&find))).collect();
-        self.provider.replace(Offer { tools, ..Offer::default() });
+        self.provider.replace(ServerOffering { tools, ..ServerOffering::default() });
     }
 }

@@ -1,4 +1,4 @@
-//! The time of one call, which stands still while its caller is asked something.
+//! The clock of one call, which is paused while its caller is asked for input.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -6,93 +6,93 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::{self, Instant};
 
-/// The time of one call.
+/// The clock of one call.
 #[derive(Debug, Default)]
-pub(crate) struct Clock {
-    state: Mutex<State>,
-    /// Woken when the last open question is answered.
+pub(crate) struct CallClock {
+    state: Mutex<ClockState>,
+    /// Notified when the last pause ends.
     resumed: Notify,
-    /// Woken at the first question.
-    asked: Notify,
+    /// Notified at the first pause.
+    paused: Notify,
 }
 
 #[derive(Debug, Default)]
-struct State {
-    n_open: u32,
-    stopped_since: Option<Instant>,
-    elapsed: Elapsed,
-    was_stopped: bool,
+struct ClockState {
+    n_pauses: u32,
+    paused_since: Option<Instant>,
+    reading: ClockReading,
+    was_paused: bool,
 }
 
-/// What has happened to the time so far.
+/// A reading of the clock.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Elapsed {
-    /// For how long it stood still, in all.
-    pub(crate) stopped: Duration,
-    /// When the tool last said how far it is.
+pub(crate) struct ClockReading {
+    /// Total time paused.
+    pub(crate) paused: Duration,
+    /// Time of the last progress notification.
     pub(crate) progress: Option<Instant>,
-    /// Until when it may take, being kept as a task.
-    pub(crate) kept_until: Option<Instant>,
+    /// Deadline of a call that runs as a task; replaces its timeout.
+    pub(crate) extended_until: Option<Instant>,
 }
 
-impl Clock {
-    /// Lets the time stand still until the guard is dropped.
-    pub(crate) fn stop(&self) -> Stopped<'_> {
+impl CallClock {
+    /// Pauses the clock until the guard is dropped.
+    pub(crate) fn pause(&self) -> ClockPause<'_> {
         let mut state = self.state();
-        state.n_open += 1;
-        state.stopped_since.get_or_insert_with(Instant::now);
-        state.was_stopped = true;
+        state.n_pauses += 1;
+        state.paused_since.get_or_insert_with(Instant::now);
+        state.was_paused = true;
         drop(state);
-        self.asked.notify_waiters();
-        Stopped(self)
+        self.paused.notify_waiters();
+        ClockPause(self)
     }
 
-    /// Notes that the tool has said how far it is.
-    pub(crate) fn progress(&self) {
-        self.state().elapsed.progress = Some(Instant::now());
+    /// Records a progress notification.
+    pub(crate) fn record_progress(&self) {
+        self.state().reading.progress = Some(Instant::now());
     }
 
-    /// Notes that the call is kept as a task until then, however long it may take otherwise.
-    pub(crate) fn keep_until(&self, end: Instant) {
-        self.state().elapsed.kept_until = Some(end);
+    /// Sets the deadline of a call that runs as a task.
+    pub(crate) fn extend_until(&self, end: Instant) {
+        self.state().reading.extended_until = Some(end);
     }
 
-    /// Whether the caller was asked anything.
-    pub(crate) fn was_stopped(&self) -> bool {
-        self.state().was_stopped
+    /// Returns `true` if the clock was ever paused.
+    pub(crate) fn was_paused(&self) -> bool {
+        self.state().was_paused
     }
 
-    /// Whether the caller is being asked something.
-    pub(crate) fn is_stopped(&self) -> bool {
-        self.state().stopped_since.is_some()
+    /// Returns `true` while the clock is paused.
+    pub(crate) fn is_paused(&self) -> bool {
+        self.state().paused_since.is_some()
     }
 
-    /// Waits until the caller is asked something. Ends with the call at the latest, which drops whoever waits.
-    pub(crate) async fn stopped(&self) {
-        let asked = self.asked.notified();
-        if !self.was_stopped() {
-            asked.await;
+    /// Waits for the first pause. The wait ends with the call, which drops the future.
+    pub(crate) async fn paused(&self) {
+        let paused = self.paused.notified();
+        if !self.was_paused() {
+            paused.await;
         }
     }
 
-    /// What has happened to the time so far, with how long it stands still already.
-    pub(crate) fn elapsed(&self) -> Elapsed {
+    /// Returns the current reading, including a pause in progress.
+    pub(crate) fn reading(&self) -> ClockReading {
         let state = self.state();
-        let so_far = state.stopped_since.map(|since| since.elapsed()).unwrap_or_default();
-        Elapsed { stopped: state.elapsed.stopped + so_far, ..state.elapsed }
+        let so_far = state.paused_since.map(|since| since.elapsed()).unwrap_or_default();
+        ClockReading { paused: state.reading.paused + so_far, ..state.reading }
     }
 
-    /// Waits until it is later than `due` says, which is asked again whenever the time stood still.
-    pub(crate) async fn passes(&self, due: impl Fn(Elapsed) -> Instant) {
+    /// Waits until the time returned by `due` has passed; `due` is evaluated again after every pause.
+    pub(crate) async fn wait_until(&self, due: impl Fn(ClockReading) -> Instant) {
         loop {
             let resumed = self.resumed.notified();
-            let (elapsed, is_stopped) = {
+            let (reading, is_paused) = {
                 let state = self.state();
-                (state.elapsed, state.n_open > 0)
+                (state.reading, state.n_pauses > 0)
             };
-            let due = due(elapsed);
-            if is_stopped {
-                // A question has a limit of its own.
+            let due = due(reading);
+            if is_paused {
+                // The pause ends: waiting for input has a timeout of its own.
                 resumed.await;
             } else if due <= Instant::now() {
                 return;
@@ -102,26 +102,26 @@ impl Clock {
         }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
-        // Nothing can panic while the lock is held.
+    fn state(&self) -> MutexGuard<'_, ClockState> {
+        // No code panics while the lock is held.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// The time stands still as long as this is there.
-pub(crate) struct Stopped<'c>(&'c Clock);
+/// Guard that keeps the clock paused.
+pub(crate) struct ClockPause<'c>(&'c CallClock);
 
-impl Drop for Stopped<'_> {
+impl Drop for ClockPause<'_> {
     fn drop(&mut self) {
         let mut state = self.0.state();
-        state.n_open -= 1;
-        if state.n_open == 0
-            && let Some(since) = state.stopped_since.take()
+        state.n_pauses -= 1;
+        if state.n_pauses == 0
+            && let Some(since) = state.paused_since.take()
         {
             let now = Instant::now();
-            state.elapsed.stopped += now - since;
-            // The time that a notice gave did not run either.
-            if let Some(progress) = &mut state.elapsed.progress {
+            state.reading.paused += now - since;
+            // The extension granted by a progress notification is shifted by the pause, too.
+            if let Some(progress) = &mut state.reading.progress {
                 *progress += now - since.max(*progress);
             }
             drop(state);

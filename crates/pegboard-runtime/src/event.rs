@@ -1,266 +1,266 @@
-//! Everything that happens, as one stream.
+//! The event bus of the runtime.
 //!
-//! Whoever wants to know registers as an [`Observer`], which sees every event at once and must not wait, or
-//! [subscribes](Events::subscribe), which never slows anything down and may miss old events if it is slow itself.
-//! While nobody does either, no event is even made.
+//! An [`Observer`] receives every event synchronously and must not block. A [subscriber](EventBus::subscribe)
+//! never slows a call down and loses the oldest events if it lags. Events are built only if there is a
+//! listener.
 
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use pegboard_core::error::ErrorKind;
-use pegboard_core::model::{ModelName, Usage};
+use pegboard_core::model::{ModelName, TokenUsage};
 use pegboard_core::provider::{ServerState, ToolKind};
 use pegboard_core::store::OutputHandle;
 use serde::Serialize;
 use tokio::sync::broadcast;
 
-/// How many events a subscriber may be behind before it misses the oldest.
+/// Number of events that a subscriber may lag behind before it loses the oldest.
 const CAPACITY: usize = 4_096;
 
-/// Something that happened.
+/// An event of the runtime.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "snake_case", tag = "event")]
-pub enum Event {
-    /// A call has begun.
+pub enum RuntimeEvent {
+    /// A call started.
     ToolStarted {
-        /// Which call.
-        call: Arc<Subject>,
+        /// The call.
+        call: Arc<CallInfo>,
     },
-    /// A call has ended.
+    /// A call finished.
     ToolFinished {
-        /// Which call.
-        call: Arc<Subject>,
-        /// How.
-        end: End,
+        /// The call.
+        call: Arc<CallInfo>,
+        /// Outcome.
+        end: CallEnd,
     },
-    /// A tool says how far it is.
+    /// A tool reported progress.
     Progress {
-        /// Which call.
-        call: Arc<Subject>,
-        /// How much is done.
+        /// The call.
+        call: Arc<CallInfo>,
+        /// Amount done.
         done: f64,
-        /// How much there is to do.
+        /// Total amount, if known.
         total: Option<f64>,
-        /// What it does now.
+        /// Description of the current step.
         message: Option<String>,
     },
-    /// An agent begins another turn.
+    /// An agent started a turn.
     Turn {
-        /// The call that is its session.
-        call: Arc<Subject>,
-        /// The how manieth.
+        /// The call that is the agent's session.
+        call: Arc<CallInfo>,
+        /// Turn number, from 1.
         turn: u32,
-        /// How many there may be.
+        /// Maximum number of turns.
         most: u32,
     },
-    /// An agent says what it is doing.
+    /// An agent reported its status.
     Status {
-        /// The call that is its session.
-        call: Arc<Subject>,
-        /// What.
+        /// The call that is the agent's session.
+        call: Arc<CallInfo>,
+        /// Status text.
         status: String,
     },
-    /// Something went wrong in the session of an agent without ending it.
+    /// An agent reported a problem that does not end its session.
     AgentWarned {
-        /// The call that is its session.
-        call: Arc<Subject>,
-        /// What.
+        /// The call that is the agent's session.
+        call: Arc<CallInfo>,
+        /// Warning text.
         what: String,
     },
-    /// An agent asks its model.
+    /// An agent sent a request to its model.
     ModelStarted {
-        /// The call that is its session.
-        call: Arc<Subject>,
-        /// The label of the operation.
+        /// The call that is the agent's session.
+        call: Arc<CallInfo>,
+        /// Path of the operation.
         operation: String,
-        /// The model.
+        /// Requested model.
         model: ModelName,
     },
-    /// A model has replied to an agent, or will not.
+    /// A model request of an agent finished.
     ModelFinished {
-        /// The call that is its session.
-        call: Arc<Subject>,
-        /// The label of the operation.
+        /// The call that is the agent's session.
+        call: Arc<CallInfo>,
+        /// Path of the operation.
         operation: String,
-        /// How.
-        end: ModelEnd,
+        /// Outcome.
+        end: ModelCallEnd,
     },
-    /// A call waits for a slot.
+    /// A call is waiting for a queue slot.
     Queued {
-        /// Which call.
-        call: Arc<Subject>,
-        /// The queue.
+        /// The call.
+        call: Arc<CallInfo>,
+        /// Name of the queue.
         queue: Arc<str>,
-        /// Its place in the queue, from 1.
+        /// Position in the queue, from 1.
         place: usize,
     },
-    /// A call has its slot.
+    /// A call was given a queue slot.
     Dequeued {
-        /// Which call.
-        call: Arc<Subject>,
-        /// The queue.
+        /// The call.
+        call: Arc<CallInfo>,
+        /// Name of the queue.
         queue: Arc<str>,
-        /// How long it waited.
+        /// Time spent waiting.
         waited: Duration,
     },
-    /// How busy a queue is now.
+    /// The load of a queue changed.
     QueueDepth {
-        /// The queue.
+        /// Name of the queue.
         queue: Arc<str>,
-        /// How many calls may run at once; `None` for as many as come.
+        /// Number of slots; `None` if unlimited.
         capacity: Option<usize>,
-        /// How many run.
+        /// Number of slots in use.
         in_use: usize,
-        /// How many wait.
+        /// Number of waiting calls.
         waiting: usize,
     },
-    /// What the cache did for a call.
+    /// The cache handled a call.
     Cache {
-        /// Which call.
-        call: Arc<Subject>,
-        /// What it did.
+        /// The call.
+        call: Arc<CallInfo>,
+        /// Cache result.
         result: CacheResult,
     },
-    /// An answer was too large to hand over.
+    /// An answer was too large to return.
     OutputStored {
-        /// Which call.
-        call: Arc<Subject>,
-        /// Where it is kept; `None` if it was cut instead.
+        /// The call.
+        call: Arc<CallInfo>,
+        /// Handle of the stored output; `None` if it was truncated instead.
         handle: Option<OutputHandle>,
-        /// Why.
+        /// Reason.
         reason: StoreReason,
-        /// How large it is.
+        /// Size in bytes.
         n_bytes: usize,
-        /// How many lines it has.
+        /// Number of lines.
         n_lines: usize,
-        /// How many tokens it is, roughly.
+        /// Approximate number of tokens.
         n_tokens: usize,
     },
-    /// A tool was found under a name that is not quite its own.
+    /// A tool was resolved from an inexact name.
     Corrected {
-        /// What was asked for.
+        /// Requested name.
         asked: String,
-        /// What was meant.
+        /// Flat name of the tool.
         tool: Arc<str>,
     },
     /// A server changed its state.
     Server {
-        /// The toolbox.
+        /// Toolbox of the server.
         toolbox: String,
-        /// The server.
+        /// Name of the server.
         server: String,
-        /// How it is now.
+        /// New state.
         state: ServerState,
     },
-    /// The servers that start with the runtime were started, or will not start.
+    /// The servers that start with the runtime have started or failed.
     Started {
-        /// All of them, the slowest first.
-        servers: Vec<Start>,
+        /// Start results, slowest first.
+        servers: Vec<ServerStart>,
     },
-    /// There are other tools than before.
+    /// The catalogue changed.
     Catalogue {
-        /// How many there are now.
+        /// Number of tools in the catalogue.
         n_tools: usize,
     },
 }
 
-/// How the start of a server went.
+/// Result of starting a server.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Start {
-    /// The toolbox.
+pub struct ServerStart {
+    /// Toolbox of the server.
     pub toolbox: String,
-    /// The server.
+    /// Name of the server.
     pub server: String,
-    /// How long it took.
+    /// Time taken.
     pub took: Duration,
-    /// Why it cannot be used.
+    /// Error, if the server cannot be used.
     pub error: Option<String>,
 }
 
-/// What a call is about.
+/// Description of a call in events.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Subject {
-    /// The session it was made in.
+pub struct CallInfo {
+    /// Session in which the call was made.
     pub session: Arc<str>,
-    /// Whose call it is, for those who show nobody the calls of another. It does not travel.
+    /// Owner of the call, for listeners that show each owner only its own calls. Not serialized.
     #[serde(skip)]
     pub owner: Arc<str>,
-    /// The label of its operation.
+    /// Path of its operation.
     pub operation: String,
-    /// The name of the tool, as clients see it.
+    /// Name of the tool, as clients see it.
     pub tool: Arc<str>,
-    /// The server it is of.
+    /// Name of its server.
     pub server: String,
-    /// What sort of tool it is.
+    /// Tool kind.
     pub kind: ToolKind,
-    /// How large its arguments are.
+    /// Size of the arguments in bytes.
     pub n_bytes_in: usize,
 }
 
-/// How a call ended.
+/// Outcome of a call.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct End {
-    /// Why there is no answer, or that the tool answered that it failed; `None` if all is well.
+pub struct CallEnd {
+    /// Error kind, including failures reported by the tool; `None` on success.
     pub error: Option<ErrorKind>,
-    /// In words that quote no argument.
+    /// Error message, without argument values.
     pub message: Option<String>,
-    /// How long it took in all.
+    /// Total duration.
     pub duration: Duration,
-    /// How large the answer is.
+    /// Size of the answer in bytes.
     pub n_bytes_out: usize,
-    /// The answer had been given before.
+    /// `true` if the answer came from the cache.
     pub is_cached: bool,
 }
 
-/// How asking a model ended.
+/// Outcome of a model request.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct ModelEnd {
-    /// The model that replied, or the one that was asked.
+pub struct ModelCallEnd {
+    /// The model that replied, or the requested one.
     pub model: ModelName,
-    /// Why there is no reply, in one stable word.
+    /// Error kind, as one stable word.
     pub error: Option<&'static str>,
-    /// The same in words for people.
+    /// Error message.
     pub message: Option<String>,
-    /// How long it took.
+    /// Duration of the request.
     pub duration: Duration,
-    /// How many tokens it took.
-    pub usage: Usage,
-    /// What it cost in US dollars, if that is known.
+    /// Token usage.
+    pub usage: TokenUsage,
+    /// Cost in US dollars, if known.
     pub cost_usd: Option<f64>,
 }
 
-/// What the cache did for a call.
+/// Result of a cache lookup or write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CacheResult {
-    /// It had the answer.
+    /// The answer was cached.
     Hit {
-        /// How old the answer is.
+        /// Age of the answer.
         age: Duration,
     },
-    /// It had none.
+    /// The answer was not cached.
     Miss,
-    /// The same call was under way already, and its answer was taken.
+    /// The call joined an identical call in flight.
     Joined,
-    /// It keeps the answer.
+    /// The answer was written to the cache.
     Stored,
 }
 
-/// Why an answer was not handed over whole.
+/// Reason why an answer was not returned in full.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum StoreReason {
-    /// It is larger than the caller is handed.
+    /// It exceeds the size limit.
     SizeCap,
-    /// The session has used up its tokens.
+    /// The session's token budget is exhausted.
     TokenBudget,
-    /// The tokens could not be set aside.
+    /// A concurrent call took the remaining tokens first.
     ReserveFailed,
 }
 
 impl StoreReason {
-    /// The word for it.
+    /// Returns the stable name.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::SizeCap => "size_cap",
@@ -270,64 +270,64 @@ impl StoreReason {
     }
 }
 
-/// Sees every event as it happens, on the path of the call. It must not wait.
+/// Receives every event synchronously, on the path of the call. It must not block.
 pub trait Observer: Send + Sync + 'static {
-    /// Something happened.
-    fn observe(&self, event: &Event);
+    /// Handles an event.
+    fn observe(&self, event: &RuntimeEvent);
 }
 
-/// The stream of events. Clones are the same stream.
+/// The event bus. Clones share the bus.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
-/// use pegboard_runtime::event::{Event, Events};
+/// use pegboard_runtime::event::{RuntimeEvent, EventBus};
 ///
-/// let events = Events::new([]);
+/// let events = EventBus::new([]);
 /// let mut stream = events.subscribe();
-/// events.emit(|| Event::Catalogue { n_tools: 3 });
-/// assert!(matches!(stream.recv().await, Ok(Event::Catalogue { n_tools: 3 })));
+/// events.emit(|| RuntimeEvent::Catalogue { n_tools: 3 });
+/// assert!(matches!(stream.recv().await, Ok(RuntimeEvent::Catalogue { n_tools: 3 })));
 /// # });
 /// ```
 #[derive(Clone)]
-pub struct Events(Arc<Listeners>);
+pub struct EventBus(Arc<Listeners>);
 
 struct Listeners {
     observers: Vec<Arc<dyn Observer>>,
-    stream: broadcast::Sender<Event>,
+    stream: broadcast::Sender<RuntimeEvent>,
 }
 
-impl Events {
-    /// A stream that these observers see.
+impl EventBus {
+    /// Creates a bus with these observers.
     pub fn new(observers: impl IntoIterator<Item = Arc<dyn Observer>>) -> Self {
         let observers = observers.into_iter().collect();
         Self(Arc::new(Listeners { observers, stream: broadcast::Sender::new(CAPACITY) }))
     }
 
-    /// The events from now on. A subscriber that falls far behind misses the oldest, and is told how many.
-    pub fn subscribe(&self) -> broadcast::Receiver<Event> {
+    /// Subscribes to future events. A subscriber that lags loses the oldest events and is told how many.
+    pub fn subscribe(&self) -> broadcast::Receiver<RuntimeEvent> {
         self.0.stream.subscribe()
     }
 
-    /// Whether anybody wants to know.
-    pub fn is_heard(&self) -> bool {
+    /// Returns `true` if there is an observer or a subscriber.
+    pub fn has_listeners(&self) -> bool {
         !self.0.observers.is_empty() || self.0.stream.receiver_count() > 0
     }
 
-    /// Tells everybody who wants to know.
-    pub fn emit(&self, event: impl FnOnce() -> Event) {
-        if !self.is_heard() {
+    /// Delivers an event to all observers and subscribers.
+    pub fn emit(&self, event: impl FnOnce() -> RuntimeEvent) {
+        if !self.has_listeners() {
             return;
         }
         let event = event();
         for observer in &self.0.observers {
             observer.observe(&event);
         }
-        // With nobody subscribed it is simply lost.
+        // Sending fails only if there is no subscriber.
         let _ = self.0.stream.send(event);
     }
 }
 
-impl fmt::Debug for Events {
+impl fmt::Debug for EventBus {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Events").field("n_observers", &self.0.observers.len()).finish_non_exhaustive()
     }

@@ -1,15 +1,15 @@
-//! Calls that have ended, written down for people who look back when whoever made them is gone.
+//! Persists finished calls, so that they can be inspected after their caller is gone.
 //!
-//! The end of a call only marks the page of its caller. About once a second somebody goes through the marked pages and
-//! writes what is new on them to a store. A caller that ends more calls between two such rounds than its tree keeps
-//! loses the oldest of them.
+//! The end of a call only marks its caller as dirty. A background task visits dirty callers about once a
+//! second and writes their new calls to the store. If a caller finishes more calls between two visits than
+//! its tree retains, the oldest are lost.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
-use pegboard_core::store::{CallSummary, HistoryStore, PastCall, StoreError};
+use pegboard_core::store::{CallSummary, FinishedCall, HistoryStore, StoreError};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{self, Instant};
 use tokio_util::task::AbortOnDropHandle;
@@ -18,102 +18,102 @@ use uuid::Uuid;
 use crate::caller::Caller;
 use crate::optree::{OpNode, OpTree};
 use crate::trace_id::TraceId;
-use crate::wall::WallClock;
+use crate::wall_clock::WallClock;
 
-/// How many pages may be marked at a time; the calls on more are lost.
-const MAX_MARKED: usize = 10_000;
-/// How long pages are marked before somebody goes through them.
-const ROUND: Duration = Duration::from_secs(1);
-/// How many calls are written at once.
-const MAX_CALLS: usize = 100;
-/// How many bytes are written at once.
-const MAX_BYTES: usize = 4 << 20;
-/// How large what is known of one call may be; a larger one is cut.
+/// Maximum number of dirty callers; the calls of further ones are lost.
+const MAX_DIRTY: usize = 10_000;
+/// Time between two visits of the dirty callers.
+const FLUSH_INTERVAL: Duration = Duration::from_secs(1);
+/// Maximum number of calls per write.
+const MAX_BATCH_CALLS: usize = 100;
+/// Maximum number of bytes per write.
+const MAX_BATCH_BYTES: usize = 4 << 20;
+/// Maximum size of one call; a larger one is reduced.
 const MAX_BODY_BYTES: usize = 512 << 10;
-/// How long a call is kept.
-const KEPT: Duration = Duration::from_hours(7 * 24);
-/// How long the store may take over what is written at once.
-const PATIENCE: Duration = Duration::from_secs(5);
-/// How long everything may take when somebody waits for it.
-const FLUSH_PATIENCE: Duration = Duration::from_secs(5);
-/// How often a store that fails is complained about.
-const COMPLAINT_INTERVAL: Duration = Duration::from_mins(1);
+/// Retention of a call.
+const RETENTION: Duration = Duration::from_hours(7 * 24);
+/// Timeout of one write.
+const WRITE_TIMEOUT: Duration = Duration::from_secs(5);
+/// Timeout of a flush.
+const FLUSH_TIMEOUT: Duration = Duration::from_secs(5);
+/// Minimum time between two warnings about a failing store.
+const WARN_INTERVAL: Duration = Duration::from_mins(1);
 
-/// Writes calls that have ended to a store, behind the back of those that run.
-pub(crate) struct History {
-    letters: mpsc::Sender<Letter>,
+/// Writes finished calls to a store in the background.
+pub(crate) struct HistoryRecorder {
+    messages: mpsc::Sender<HistoryMessage>,
     _writer: AbortOnDropHandle<()>,
 }
 
-/// Where the calls of one caller are written down. It outlasts the caller until it was gone through.
-pub(crate) struct Page {
+/// Pending history of one caller. It outlives the caller until it is written.
+pub(crate) struct CallerHistory {
     session: Arc<str>,
-    mark: Uuid,
+    instance_id: Uuid,
     owner: Arc<str>,
     tree: OpTree,
-    is_marked: AtomicBool,
-    /// How many calls had ended when it was last gone through.
-    n_written: AtomicU64,
+    is_dirty: AtomicBool,
+    /// Number of finished calls at the last visit.
+    n_flushed: AtomicU64,
 }
 
-enum Letter {
-    Page(Arc<Page>),
+enum HistoryMessage {
+    Dirty(Arc<CallerHistory>),
     Flush(oneshot::Sender<()>),
 }
 
-impl History {
-    /// Begins to write to a store. There must be a runtime to do it on.
+impl HistoryRecorder {
+    /// Starts the background task. Must be called within a Tokio runtime.
     pub(crate) fn new(store: Arc<dyn HistoryStore>, wall: WallClock) -> Self {
-        // One more than may be marked, so that somebody can always ask for all to be written.
-        let (letters, waiting) = mpsc::channel(MAX_MARKED + 1);
-        let writer = Writer { store, wall, last_complaint: None };
-        Self { letters, _writer: AbortOnDropHandle::new(tokio::spawn(writer.run(waiting))) }
+        // One more than the maximum, so that a flush always finds room.
+        let (messages, waiting) = mpsc::channel(MAX_DIRTY + 1);
+        let writer = HistoryWriter { store, wall, last_warning: None };
+        Self { messages, _writer: AbortOnDropHandle::new(tokio::spawn(writer.run(waiting))) }
     }
 
-    /// Notes that a call of a caller has ended.
-    pub(crate) fn note(&self, caller: &Caller) {
-        let page = caller.page();
-        if page.is_marked.swap(true, Ordering::AcqRel) {
+    /// Records that a call of a caller has ended.
+    pub(crate) fn mark_dirty(&self, caller: &Caller) {
+        let history = caller.history();
+        if history.is_dirty.swap(true, Ordering::AcqRel) {
             return;
         }
-        let is_sent =
-            self.letters.capacity() > 1 && self.letters.try_send(Letter::Page(Arc::clone(page))).is_ok();
+        let is_sent = self.messages.capacity() > 1
+            && self.messages.try_send(HistoryMessage::Dirty(Arc::clone(history))).is_ok();
         if !is_sent {
             // The next call that ends tries again.
-            page.is_marked.store(false, Ordering::Release);
+            history.is_dirty.store(false, Ordering::Release);
         }
     }
 
-    /// Waits, for some seconds at most, until everything that was noted so far was tried.
+    /// Waits, up to a timeout, until everything recorded so far has been attempted.
     pub(crate) async fn flush(&self) {
         let (done, finished) = oneshot::channel();
         let flushed =
-            async { self.letters.send(Letter::Flush(done)).await.is_ok() && finished.await.is_ok() };
-        // What is not written then is written later, or lost with the process.
-        let _ = time::timeout(FLUSH_PATIENCE, flushed).await;
+            async { self.messages.send(HistoryMessage::Flush(done)).await.is_ok() && finished.await.is_ok() };
+        // What is not written by then is written later, or lost with the process.
+        let _ = time::timeout(FLUSH_TIMEOUT, flushed).await;
     }
 }
 
-impl Page {
-    pub(crate) fn new(session: Arc<str>, mark: Uuid, owner: Arc<str>, tree: OpTree) -> Self {
-        let (is_marked, n_written) = (AtomicBool::new(false), AtomicU64::new(0));
-        Self { session, mark, owner, tree, is_marked, n_written }
+impl CallerHistory {
+    pub(crate) fn new(session: Arc<str>, instance_id: Uuid, owner: Arc<str>, tree: OpTree) -> Self {
+        let (is_dirty, n_flushed) = (AtomicBool::new(false), AtomicU64::new(0));
+        Self { session, instance_id, owner, tree, is_dirty, n_flushed }
     }
 
-    /// The calls that have ended since it was last gone through.
-    fn news(&self, now: SystemTime) -> Vec<PastCall> {
-        // First, so that a call that ends from here on marks it again.
-        self.is_marked.store(false, Ordering::Release);
-        let ended = self.tree.ended_after(self.n_written.load(Ordering::Relaxed));
+    /// Returns the calls that have ended since the last visit.
+    fn take_new_calls(&self, now: SystemTime) -> Vec<FinishedCall> {
+        // Cleared first, so that a call that ends from here on marks it again.
+        self.is_dirty.store(false, Ordering::Release);
+        let ended = self.tree.ended_after(self.n_flushed.load(Ordering::Relaxed));
         if let Some((n_ended, _)) = ended.last() {
-            self.n_written.store(*n_ended, Ordering::Relaxed);
+            self.n_flushed.store(*n_ended, Ordering::Relaxed);
         }
-        ended.into_iter().map(|(_, call)| self.past(call, now)).collect()
+        ended.into_iter().map(|(_, call)| self.past_call(call, now)).collect()
     }
 
-    fn past(&self, call: OpNode, now: SystemTime) -> PastCall {
+    fn past_call(&self, call: OpNode, now: SystemTime) -> FinishedCall {
         let summary = CallSummary {
-            id: TraceId::of(self.mark, &call.op_id).to_string(),
+            id: TraceId::of(self.instance_id, &call.op_id).to_string(),
             session: self.session.to_string(),
             owner: self.owner.to_string(),
             tool: call.name.to_string(),
@@ -121,12 +121,11 @@ impl Page {
             started: SystemTime::UNIX_EPOCH + Duration::from_millis(call.started_at),
             duration: call.latency,
         };
-        PastCall { summary, expires: now.checked_add(KEPT).unwrap_or(now), body: body(call) }
+        FinishedCall { summary, expires: now.checked_add(RETENTION).unwrap_or(now), body: body(call) }
     }
 }
 
-/// All that is known of a call, or as much of it as may be kept: first without what was done under it, then without
-/// what it said.
+/// Serializes a call. If it is too large, first its nested session is dropped, then its logs and attributes.
 fn body(mut call: OpNode) -> Bytes {
     let written = |call: &OpNode| serde_json::to_vec(call).unwrap_or_default();
     let mut body = written(&call);
@@ -144,56 +143,56 @@ fn body(mut call: OpNode) -> Bytes {
     body.into()
 }
 
-/// Goes through the pages.
-struct Writer {
+/// The background task.
+struct HistoryWriter {
     store: Arc<dyn HistoryStore>,
     wall: WallClock,
-    last_complaint: Option<Instant>,
+    last_warning: Option<Instant>,
 }
 
-impl Writer {
-    async fn run(mut self, mut letters: mpsc::Receiver<Letter>) {
-        while let Some(first) = letters.recv().await {
-            let mut letter = Some(first);
-            let mut pages = Vec::new();
+impl HistoryWriter {
+    async fn run(mut self, mut messages: mpsc::Receiver<HistoryMessage>) {
+        while let Some(first) = messages.recv().await {
+            let mut message = Some(first);
+            let mut callers = Vec::new();
             let mut waiting = None;
-            let round = Instant::now() + ROUND;
-            while let Some(next) = letter {
+            let deadline = Instant::now() + FLUSH_INTERVAL;
+            while let Some(next) = message {
                 match next {
-                    Letter::Page(page) => pages.push(page),
-                    Letter::Flush(done) => {
+                    HistoryMessage::Dirty(history) => callers.push(history),
+                    HistoryMessage::Flush(done) => {
                         waiting = Some(done);
                         break;
                     }
                 }
-                let is_enough = pages.len() >= MAX_MARKED;
-                letter = if is_enough {
+                let is_enough = callers.len() >= MAX_DIRTY;
+                message = if is_enough {
                     None
                 } else {
-                    time::timeout_at(round, letters.recv()).await.ok().flatten()
+                    time::timeout_at(deadline, messages.recv()).await.ok().flatten()
                 };
             }
-            self.write(pages).await;
+            self.write(callers).await;
             if let Some(done) = waiting {
-                // Who waited may have given up.
+                // The receiver may have timed out.
                 let _ = done.send(());
             }
         }
     }
 
-    async fn write(&mut self, pages: Vec<Arc<Page>>) {
+    async fn write(&mut self, callers: Vec<Arc<CallerHistory>>) {
         let now = self.wall.now();
         let (mut calls, mut n_bytes) = (Vec::new(), 0);
-        for page in pages {
-            for call in page.news(now) {
+        for history in callers {
+            for call in history.take_new_calls(now) {
                 n_bytes += call.body.len();
                 calls.push(call);
-                if calls.len() >= MAX_CALLS || n_bytes >= MAX_BYTES {
+                if calls.len() >= MAX_BATCH_CALLS || n_bytes >= MAX_BATCH_BYTES {
                     n_bytes = 0;
                     self.add(std::mem::take(&mut calls), now).await;
                 }
             }
-            // Calls that run come first.
+            // Running calls take precedence.
             tokio::task::yield_now().await;
         }
         if !calls.is_empty() {
@@ -201,13 +200,13 @@ impl Writer {
         }
     }
 
-    async fn add(&mut self, calls: Vec<PastCall>, now: SystemTime) {
+    async fn add(&mut self, calls: Vec<FinishedCall>, now: SystemTime) {
         let n_lost = calls.len();
-        let added = time::timeout(PATIENCE, self.store.add(calls, now)).await;
-        let late = || StoreError::Failed { reason: format!("nothing within {PATIENCE:?}") };
+        let added = time::timeout(WRITE_TIMEOUT, self.store.add(calls, now)).await;
+        let late = || StoreError::Failed { reason: format!("no response within {WRITE_TIMEOUT:?}") };
         let Err(error) = added.unwrap_or_else(|_| Err(late())) else { return };
-        if self.last_complaint.is_none_or(|last| last.elapsed() >= COMPLAINT_INTERVAL) {
-            self.last_complaint = Some(Instant::now());
+        if self.last_warning.is_none_or(|last| last.elapsed() >= WARN_INTERVAL) {
+            self.last_warning = Some(Instant::now());
             tracing::warn!(%error, n_lost, "Past calls are lost.");
         }
     }
@@ -215,35 +214,35 @@ impl Writer {
 
 #[cfg(test)]
 mod tests {
-    use crate::optree::{About, End, OpKind, Start};
+    use crate::optree::{OpEnd, OpKind, OpStart, SessionIdentity};
 
     use super::*;
 
     #[test]
-    fn a_call_that_is_too_large_to_keep_loses_what_was_done_under_it_and_then_what_it_said() {
+    fn an_oversized_call_drops_its_nested_session_and_then_its_logs() {
         let now = SystemTime::UNIX_EPOCH;
-        // Each character takes six to write.
+        // Each character takes six bytes in JSON.
         let long = "\u{1}".repeat(512);
         for (n_under, n_lines, expected) in
             [(0, 1, None), (300, 1, Some("childSession")), (0, 200, Some("childSession, logs, attributes"))]
         {
-            let tree = OpTree::new(About::new("s", now));
-            let call = tree.begin(Start::of(OpKind::Tool, "chain", now));
+            let tree = OpTree::new(SessionIdentity::new("s", now));
+            let call = tree.begin(OpStart::of(OpKind::Tool, "chain", now));
             (0..n_lines).for_each(|_| call.log(&long));
             let under = call.child("").unwrap();
             for _ in 0..n_under {
-                let step = under.begin(Start::of(OpKind::Tool, "step", now));
+                let step = under.begin(OpStart::of(OpKind::Tool, "step", now));
                 step.log(&long);
-                step.end(End::ok());
+                step.end(OpEnd::ok());
             }
-            call.end(End::ok());
-            let page = Page::new("s".into(), Uuid::nil(), "".into(), tree);
-            let calls = page.news(now);
+            call.end(OpEnd::ok());
+            let history = CallerHistory::new("s".into(), Uuid::nil(), "".into(), tree);
+            let calls = history.take_new_calls(now);
             let [call] = &calls[..] else { panic!("one call has ended, not {}", calls.len()) };
             assert!(call.body.len() <= MAX_BODY_BYTES);
             let read: serde_json::Value = serde_json::from_slice(&call.body).expect("it is JSON");
             assert_eq!(read["attributes"]["omitted"].as_str(), expected);
-            assert!(page.news(now).is_empty());
+            assert!(history.take_new_calls(now).is_empty());
         }
     }
 }

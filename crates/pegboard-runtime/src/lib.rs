@@ -1,58 +1,58 @@
-//! How calls are carried out.
+//! The tool runtime: catalogue, call pipeline, sessions and observability.
 //!
-//! A [`Runtime`] has every tool there is; a [`Caller`] makes calls. From the outside in:
+//! A [`Runtime`] holds all tools; a [`Caller`] makes calls. From the outside in:
 //!
-//! - [`catalogue`]: which tools there are, and how one is found; [`names`], [`filter`] and [`search`] serve it;
-//! - [`toolbox`]: servers under one name, opened together; [`usage`] says who uses one;
-//! - `carry`: one call from its start to its end: record, admit, then the rings of `pipeline`:
-//!   cap, cache, queue, timeout, execute;
-//! - [`queue`] and [`queues`]: how many calls run at once, and who goes next;
-//! - [`reading`]: answers that were too large to hand over, read back piece by piece;
-//! - [`requests`]: what servers do beside calls of their tools;
-//! - [`park`]: calls that go on while nobody waits for them;
-//! - [`sessions`]: which session and workspace a call belongs to;
-//! - [`trace`]: what was done, written down for later; [`trace_id`] finds one call again;
-//! - [`optree`]: all that happened in a session;
-//! - [`event`]: everything that happens, as one stream, which [`log`], [`metrics`] and [`spans`] read;
+//! - [`catalogue`]: the tool catalogue and name resolution, with [`names`], [`filter`] and [`search`];
+//! - [`toolbox`]: groups of servers that are opened together; [`drain`] tracks their use;
+//! - `call`: the life of one call: record, admit, then the layers of `pipeline`: output limit, cache, queue,
+//!   timeout, execute;
+//! - [`queue`] and [`queues`]: concurrency limits and fair scheduling;
+//! - [`output_query`]: paged reading of stored outputs;
+//! - [`requests`]: requests to servers other than tool calls;
+//! - [`suspended`]: calls that continue while their caller is away;
+//! - [`sessions`]: the session and workspace of a call;
+//! - [`trace`]: trace records of calls made in sessions; [`trace_id`] identifies a call after its end;
+//! - [`optree`]: the operation tree of a session;
+//! - [`event`]: the event bus, with [`log`], [`metrics`] and [`spans`] as its consumers.
 
+mod active_call;
+mod agent_recorder;
 mod batch;
+mod call;
 mod caller;
 mod callers;
 mod calls;
-mod carry;
 pub mod catalogue;
 mod chains;
 mod clock;
-mod contract;
-mod diary;
+pub mod drain;
 pub mod event;
 pub mod filter;
-mod flight;
 mod history;
-mod lease;
 pub mod log;
 pub mod metrics;
 pub mod names;
 pub mod optree;
+pub mod output_query;
 mod outputs;
-pub mod park;
 mod pipeline;
 pub mod queue;
 pub mod queues;
-pub mod reading;
 pub mod requests;
 mod runtime;
 pub mod search;
 mod select;
+mod session_call;
 pub mod sessions;
+mod shared_slot;
 pub mod spans;
+pub mod suspended;
 pub mod toolbox;
 pub mod trace;
 pub mod trace_id;
-pub mod usage;
-pub mod wall;
+pub mod wall_clock;
 
-pub use caller::{Caller, CallerOptions, Leaves, Memory};
-pub use calls::{Begun, CallId, CallState, CallStatus, MAX_CALLS, MAX_CALLS_EACH};
+pub use caller::{Caller, CallerOptions, OutputRetention, SessionMode};
+pub use calls::{CallId, CallStarted, CallState, CallStatus, MAX_CALLS, MAX_CALLS_PER_CALLER};
 pub use chains::ChainRun;
-pub use runtime::{Builder, Changes, Plan, Prepared, Runtime, StartError};
+pub use runtime::{PlanChanges, PreparedPlan, Runtime, RuntimeBuilder, RuntimePlan, StartError};

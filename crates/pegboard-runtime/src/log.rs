@@ -1,64 +1,66 @@
-//! What happened, in words, for people who operate this.
+//! Writes runtime events to the log.
 //!
-//! Every event is one `tracing` event, so that any subscriber can filter and write it. Arguments and answers are
-//! never part of it. What a server or a model said is shown with nothing in it that could act on a terminal or look
-//! like another line.
+//! Every event becomes one `tracing` event, so that any subscriber can filter and format it. Arguments and
+//! answers are never included. Text from servers and models is escaped, so that it can neither control a
+//! terminal nor imitate another line.
 
 use std::fmt::{self, Write};
 
 use pegboard_core::provider::ServerState;
 use pegboard_core::store::OutputHandle;
 
-use crate::event::{CacheResult, End, Event, ModelEnd, Observer, Start, StoreReason, Subject};
+use crate::event::{
+    CacheResult, CallEnd, CallInfo, ModelCallEnd, Observer, RuntimeEvent, ServerStart, StoreReason,
+};
 use crate::spans::millis;
 
-/// How much is shown of a text that came from elsewhere, in characters.
-const MAX_SHOWN: usize = 500;
+/// Maximum length of a foreign text, in characters.
+const MAX_TEXT_CHARS: usize = 500;
 
-/// Writes what happens to the log.
+/// Observer that writes every event to the log.
 ///
 /// ```
 /// use std::sync::Arc;
 ///
-/// use pegboard_runtime::event::{Event, Events};
-/// use pegboard_runtime::log::Log;
+/// use pegboard_runtime::event::{RuntimeEvent, EventBus};
+/// use pegboard_runtime::log::EventLogger;
 ///
-/// let events = Events::new([Arc::new(Log) as _]);
-/// events.emit(|| Event::Catalogue { n_tools: 3 });
+/// let events = EventBus::new([Arc::new(EventLogger) as _]);
+/// events.emit(|| RuntimeEvent::Catalogue { n_tools: 3 });
 /// ```
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Log;
+pub struct EventLogger;
 
-/// Writes an event about a call: the level, the call, the direction, then fields of its own and the message.
-macro_rules! about {
+/// Logs an event of a call: level, target, call, direction, then additional fields and the message.
+macro_rules! log_call {
     ($level:ident, $target:literal, $call:expr, $direction:literal, $($rest:tt)+) => {{
-        let call: &Subject = $call;
+        let call: &CallInfo = $call;
         tracing::$level!(
             target: $target,
             direction = $direction,
             "type" = "tool",
             tool_kind = call.kind.as_str(),
             remote = %Remote(call),
-            session = %Plain(&call.session),
-            operation = %Plain(&call.operation),
+            session = %Sanitized(&call.session),
+            operation = %Sanitized(&call.operation),
             $($rest)+
         )
     }};
 }
 
-impl Observer for Log {
-    fn observe(&self, event: &Event) {
+impl Observer for EventLogger {
+    fn observe(&self, event: &RuntimeEvent) {
         match event {
-            Event::ToolStarted { call } => {
-                about!(debug, "pegboard::tool", call, "request", n_bytes = call.n_bytes_in, "started");
+            RuntimeEvent::ToolStarted { call } => {
+                log_call!(debug, "pegboard::tool", call, "request", n_bytes = call.n_bytes_in, "started");
             }
-            Event::ToolFinished { call, end } => finished(call, end),
-            Event::Progress { call, done, total, message } => {
-                let message = Plain(message.as_deref().unwrap_or_default());
-                about!(trace, "pegboard::tool", call, "response", done, total, "progress: {message}");
+            RuntimeEvent::ToolFinished { call, end } => finished(call, end),
+            RuntimeEvent::Progress { call, done, total, message } => {
+                let message = Sanitized(message.as_deref().unwrap_or_default());
+                log_call!(trace, "pegboard::tool", call, "response", done, total, "progress: {message}");
             }
-            Event::Turn { call, turn, most } => {
-                about!(
+            RuntimeEvent::Turn { call, turn, most } => {
+                log_call!(
                     debug,
                     "pegboard::agent",
                     call,
@@ -68,53 +70,53 @@ impl Observer for Log {
                     "turn {turn} of at most {most}"
                 );
             }
-            Event::Status { call, status } => {
-                about!(info, "pegboard::agent", call, "response", "status: {}", Plain(status));
+            RuntimeEvent::Status { call, status } => {
+                log_call!(info, "pegboard::agent", call, "response", "status: {}", Sanitized(status));
             }
-            Event::AgentWarned { call, what } => {
-                about!(warn, "pegboard::agent", call, "response", "{}", Plain(what));
+            RuntimeEvent::AgentWarned { call, what } => {
+                log_call!(warn, "pegboard::agent", call, "response", "{}", Sanitized(what));
             }
-            Event::ModelStarted { call, operation: _, model } => {
+            RuntimeEvent::ModelStarted { call, operation: _, model } => {
                 let model = model.to_string();
-                about!(debug, "pegboard::model", call, "request", model, "asked");
+                log_call!(debug, "pegboard::model", call, "request", model, "asked");
             }
-            Event::ModelFinished { call, operation: _, end } => model_finished(call, end),
-            Event::Queued { call, queue, place } => {
-                let queue = Plain(queue);
-                about!(debug, "pegboard::queue", call, "request", event = "queue_enqueued", %queue, place, "queued");
+            RuntimeEvent::ModelFinished { call, operation: _, end } => model_finished(call, end),
+            RuntimeEvent::Queued { call, queue, place } => {
+                let queue = Sanitized(queue);
+                log_call!(debug, "pegboard::queue", call, "request", event = "queue_enqueued", %queue, place, "queued");
             }
-            Event::Dequeued { call, queue, waited } => {
-                let (queue, wait_ms) = (Plain(queue), millis(*waited));
-                about!(debug, "pegboard::queue", call, "request", event = "queue_dequeued", %queue, wait_ms, "dequeued");
+            RuntimeEvent::Dequeued { call, queue, waited } => {
+                let (queue, wait_ms) = (Sanitized(queue), millis(*waited));
+                log_call!(debug, "pegboard::queue", call, "request", event = "queue_dequeued", %queue, wait_ms, "dequeued");
             }
-            Event::QueueDepth { queue, capacity, in_use, waiting } => {
-                let queue = Plain(queue);
+            RuntimeEvent::QueueDepth { queue, capacity, in_use, waiting } => {
+                let queue = Sanitized(queue);
                 tracing::trace!(target: "pegboard::queue", %queue, capacity, in_use, waiting, "queue depth");
             }
-            Event::Cache { call, result } => cache(call, *result),
-            Event::OutputStored { call, handle, reason, n_bytes, n_lines, n_tokens } => {
+            RuntimeEvent::Cache { call, result } => cache(call, *result),
+            RuntimeEvent::OutputStored { call, handle, reason, n_bytes, n_lines, n_tokens } => {
                 output(call, handle.as_ref(), *reason, [*n_bytes, *n_lines, *n_tokens]);
             }
-            Event::Corrected { asked, tool } => tracing::warn!(
+            RuntimeEvent::Corrected { asked, tool } => tracing::warn!(
                 target: "pegboard::tool",
                 event = "tool_autocorrected",
-                "'{}' was taken for '{}'",
-                Plain(asked),
-                Plain(tool),
+                "resolved '{}' to '{}'",
+                Sanitized(asked),
+                Sanitized(tool),
             ),
-            Event::Server { toolbox, server, state } => server_state(toolbox, server, state),
-            Event::Started { servers } => started(servers),
-            Event::Catalogue { n_tools } => {
+            RuntimeEvent::Server { toolbox, server, state } => server_state(toolbox, server, state),
+            RuntimeEvent::Started { servers } => started(servers),
+            RuntimeEvent::Catalogue { n_tools } => {
                 tracing::info!(target: "pegboard::catalogue", n_tools, "catalogue changed");
             }
         }
     }
 }
 
-fn finished(call: &Subject, end: &End) {
+fn finished(call: &CallInfo, end: &CallEnd) {
     let (latency_ms, n_bytes) = (millis(end.duration), end.n_bytes_out);
     let Some(error) = end.error else {
-        about!(
+        log_call!(
             debug,
             "pegboard::tool",
             call,
@@ -126,7 +128,7 @@ fn finished(call: &Subject, end: &End) {
         );
         return;
     };
-    about!(
+    log_call!(
         warn,
         "pegboard::tool",
         call,
@@ -135,16 +137,16 @@ fn finished(call: &Subject, end: &End) {
         n_bytes,
         error_type = error.as_str(),
         "error {}: {}",
-        Plain(&call.tool),
-        Plain(end.message.as_deref().unwrap_or(error.as_str())),
+        Sanitized(&call.tool),
+        Sanitized(end.message.as_deref().unwrap_or(error.as_str())),
     );
 }
 
-fn model_finished(call: &Subject, end: &ModelEnd) {
+fn model_finished(call: &CallInfo, end: &ModelCallEnd) {
     let (latency_ms, model) = (millis(end.duration), end.model.to_string());
     let Some(error_type) = end.error else {
-        let (n_tokens_in, n_tokens_out) = (end.usage.all_input(), end.usage.output);
-        about!(
+        let (n_tokens_in, n_tokens_out) = (end.usage.total_input(), end.usage.output);
+        log_call!(
             debug,
             "pegboard::model",
             call,
@@ -158,72 +160,77 @@ fn model_finished(call: &Subject, end: &ModelEnd) {
         );
         return;
     };
-    let message = Plain(end.message.as_deref().unwrap_or(error_type));
-    about!(warn, "pegboard::model", call, "response", model, latency_ms, error_type, "error: {message}");
+    let message = Sanitized(end.message.as_deref().unwrap_or(error_type));
+    log_call!(warn, "pegboard::model", call, "response", model, latency_ms, error_type, "error: {message}");
 }
 
-fn cache(call: &Subject, result: CacheResult) {
-    let tool = Plain(&call.tool);
+fn cache(call: &CallInfo, result: CacheResult) {
+    let tool = Sanitized(&call.tool);
     match result {
         CacheResult::Hit { age } => {
-            about!(debug, "pegboard::cache", call, "response", age_ms = millis(age), "cache hit: {tool}");
+            log_call!(debug, "pegboard::cache", call, "response", age_ms = millis(age), "cache hit: {tool}");
         }
-        CacheResult::Miss => about!(trace, "pegboard::cache", call, "request", "cache miss: {tool}"),
-        CacheResult::Joined => about!(trace, "pegboard::cache", call, "request", "cache joined: {tool}"),
-        CacheResult::Stored => about!(trace, "pegboard::cache", call, "response", "cache stored: {tool}"),
+        CacheResult::Miss => log_call!(trace, "pegboard::cache", call, "request", "cache miss: {tool}"),
+        CacheResult::Joined => log_call!(trace, "pegboard::cache", call, "request", "cache joined: {tool}"),
+        CacheResult::Stored => log_call!(trace, "pegboard::cache", call, "response", "cache stored: {tool}"),
     }
 }
 
-fn output(call: &Subject, handle: Option<&OutputHandle>, reason: StoreReason, sizes: [usize; 3]) {
+fn output(call: &CallInfo, handle: Option<&OutputHandle>, reason: StoreReason, sizes: [usize; 3]) {
     let [bytes, lines, tokens] = sizes;
-    let (event, what) =
-        if handle.is_some() { ("tool_output_stored", "stored") } else { ("tool_output_truncated", "cut") };
-    about!(
+    let (event, what) = if handle.is_some() {
+        ("tool_output_stored", "stored")
+    } else {
+        ("tool_output_truncated", "truncated")
+    };
+    log_call!(
         warn,
         "pegboard::output",
         call,
         "response",
         event,
-        handle = handle.map(|OutputHandle(handle)| tracing::field::display(Plain(handle))),
+        handle = handle.map(|OutputHandle(handle)| tracing::field::display(Sanitized(handle))),
         reason = reason.as_str(),
         bytes,
         lines,
         tokens,
         "output {what}: {}",
-        Plain(&call.tool),
+        Sanitized(&call.tool),
     );
 }
 
 fn server_state(toolbox: &str, server: &str, state: &ServerState) {
-    macro_rules! say {
+    macro_rules! log_state {
         ($level:ident, $($message:tt)+) => {
             tracing::$level!(
                 target: "pegboard::server",
-                toolbox = %Plain(toolbox),
-                server = %Plain(server),
+                toolbox = %Sanitized(toolbox),
+                server = %Sanitized(server),
                 $($message)+
             )
         };
     }
     match state {
-        ServerState::Idle => say!(info, "server is idle"),
-        ServerState::Starting => say!(info, "server starts"),
-        ServerState::Ready => say!(info, "server is ready"),
-        ServerState::Restarting { attempt } => say!(warn, attempt, "server went away and is started again"),
-        ServerState::NeedsLogin { fix } => say!(warn, "server needs a login: {}", Plain(fix)),
+        ServerState::Idle => log_state!(info, "server is idle"),
+        ServerState::Starting => log_state!(info, "server is starting"),
+        ServerState::Ready => log_state!(info, "server is ready"),
+        ServerState::Restarting { attempt } => log_state!(warn, attempt, "server exited; restarting"),
+        ServerState::NeedsLogin { fix } => log_state!(warn, "server requires login: {}", Sanitized(fix)),
         ServerState::Failed { why, fix } => {
-            say!(warn, "server cannot be used: {}: {}", Plain(why), Plain(fix));
+            log_state!(warn, "server is unavailable: {}: {}", Sanitized(why), Sanitized(fix));
         }
-        ServerState::Stopped => say!(info, "server has stopped"),
+        ServerState::Stopped => log_state!(info, "server stopped"),
     }
 }
 
-/// How the start of all servers went, in one line.
-fn started(servers: &[Start]) {
+/// Logs the start results of all servers in one line.
+fn started(servers: &[ServerStart]) {
     let n_ready = servers.iter().filter(|start| start.error.is_none()).count();
-    let each = servers.iter().map(|Start { server, took, error, .. }| match error {
-        None => format!("{} {}ms", Plain(server), millis(*took)),
-        Some(error) => format!("{} failed after {}ms ({})", Plain(server), millis(*took), Plain(error)),
+    let each = servers.iter().map(|ServerStart { server, took, error, .. }| match error {
+        None => format!("{} {}ms", Sanitized(server), millis(*took)),
+        Some(error) => {
+            format!("{} failed after {}ms ({})", Sanitized(server), millis(*took), Sanitized(error))
+        }
     });
     tracing::info!(
         target: "pegboard::server",
@@ -233,26 +240,26 @@ fn started(servers: &[Start]) {
     );
 }
 
-/// Where a call goes: `mcp:github:search`.
-struct Remote<'a>(&'a Subject);
+/// Destination of a call: `mcp:github:search`.
+struct Remote<'a>(&'a CallInfo);
 
 impl fmt::Display for Remote<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Subject { kind, server, tool, .. } = self.0;
-        write!(f, "{}:{}:{}", kind.as_str(), Plain(server), Plain(tool))
+        let CallInfo { kind, server, tool, .. } = self.0;
+        write!(f, "{}:{}:{}", kind.as_str(), Sanitized(server), Sanitized(tool))
     }
 }
 
-/// A text that came from elsewhere, on one line, with what cannot be seen escaped, and not too long.
-struct Plain<'a>(&'a str);
+/// A foreign text on one line: invisible characters are escaped and the length is limited.
+struct Sanitized<'a>(&'a str);
 
-impl fmt::Display for Plain<'_> {
+impl fmt::Display for Sanitized<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (place, character) in self.0.chars().enumerate() {
-            if place == MAX_SHOWN {
+            if place == MAX_TEXT_CHARS {
                 return f.write_char('…');
             }
-            if is_unseen(character) {
+            if is_invisible(character) {
                 write!(f, "{}", character.escape_default())?;
             } else {
                 f.write_char(character)?;
@@ -262,8 +269,8 @@ impl fmt::Display for Plain<'_> {
     }
 }
 
-/// Whether a character moves the cursor, ends the line or turns what follows around instead of being seen.
-fn is_unseen(character: char) -> bool {
+/// Returns `true` for control characters, zero-width characters and bidirectional marks.
+fn is_invisible(character: char) -> bool {
     character.is_control()
         || matches!(
             character,

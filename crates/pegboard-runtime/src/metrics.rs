@@ -1,8 +1,7 @@
-//! What happened, in numbers, for Prometheus.
+//! Prometheus metrics of the runtime.
 //!
-//! Counting is a look-up and a few additions, so it can stay on the path of every call. What names a series is
-//! bounded: tools, servers and queues that somebody configured, words of ours, and never a session, an argument or
-//! a message.
+//! Recording is a lookup and a few additions, cheap enough for the path of every call. Labels are bounded:
+//! configured tools, servers and queues, and fixed words; never a session, an argument or a message.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -14,108 +13,109 @@ use indexmap::{Equivalent, IndexMap};
 use pegboard_core::error::ErrorKind;
 use pegboard_core::provider::{ServerState, ToolKind};
 
-use crate::event::{CacheResult, End, Event, Observer, Subject};
+use crate::event::{CacheResult, CallEnd, CallInfo, Observer, RuntimeEvent};
 use histogram::Histogram;
 
 mod histogram;
 mod text;
 
-/// What a reader of [`Metrics::render`]'s text must be told it is.
+/// Content type of the text returned by [`Metrics::render`].
 pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// Stands for every tool that has no series of its own.
+/// Label of tools without a series of their own.
 const OTHER: &str = "other";
 
-/// The longest name that gets a series of its own, in bytes.
+/// Maximum length of a name with a series of its own, in bytes.
 const MAX_NAME: usize = 256;
 
-/// How many series there may be.
+/// Maximum numbers of series.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
-    /// How many tools are counted one by one, first come first. All others count together, as `other`.
+pub struct MetricsLimits {
+    /// Number of tools with their own series, in order of appearance. All others share the series `other`.
     pub n_tools: usize,
-    /// How many queues are shown.
+    /// Number of queues.
     pub n_queues: usize,
-    /// How many servers are shown.
+    /// Number of servers.
     pub n_servers: usize,
 }
 
-impl Default for Limits {
+impl Default for MetricsLimits {
     fn default() -> Self {
         Self { n_tools: 1_000, n_queues: 1_000, n_servers: 1_000 }
     }
 }
 
-/// Counts what happens.
+/// Observer that maintains the metrics.
 ///
 /// ```
 /// use std::sync::Arc;
 ///
-/// use pegboard_runtime::event::{Event, Events};
-/// use pegboard_runtime::metrics::{Limits, Metrics};
+/// use pegboard_runtime::event::{RuntimeEvent, EventBus};
+/// use pegboard_runtime::metrics::{MetricsLimits, Metrics};
 ///
-/// let metrics = Arc::new(Metrics::new(Limits::default()));
-/// let events = Events::new([metrics.clone() as _]);
-/// events.emit(|| Event::Catalogue { n_tools: 3 });
+/// let metrics = Arc::new(Metrics::new(MetricsLimits::default()));
+/// let events = EventBus::new([metrics.clone() as _]);
+/// events.emit(|| RuntimeEvent::Catalogue { n_tools: 3 });
 /// assert!(metrics.render().contains("pegboard_catalogue_tools 3\n"));
 /// ```
 pub struct Metrics {
     tools: Family<ToolKey, ToolSeries>,
-    /// The tools without a series of their own.
-    others: Family<ToolKind, ToolSeries>,
+    /// Tools without a series of their own.
+    overflow: Family<ToolKind, ToolSeries>,
     queues: Family<Arc<str>, QueueSeries>,
     servers: Family<ServerKey, AtomicU64>,
-    n_catalogued: AtomicU64,
+    n_catalogue_tools: AtomicU64,
 }
 
 impl Metrics {
-    /// Numbers that are all zero.
-    pub fn new(limits: Limits) -> Self {
+    /// Creates metrics with all values zero.
+    pub fn new(limits: MetricsLimits) -> Self {
         Self {
             tools: Family::new(limits.n_tools),
-            // One for each kind, and there are few kinds.
-            others: Family::new(usize::MAX),
+            // One per tool kind, so it is bounded.
+            overflow: Family::new(usize::MAX),
             queues: Family::new(limits.n_queues),
             servers: Family::new(limits.n_servers),
-            n_catalogued: AtomicU64::new(0),
+            n_catalogue_tools: AtomicU64::new(0),
         }
     }
 
-    /// All numbers in Prometheus' text format, in an order that stays the same.
+    /// Renders all metrics in the Prometheus text format, in a stable order.
     pub fn render(&self) -> String {
-        let others = self.others.sorted().into_iter().map(|(kind, series)| (ToolKey::other(kind), series));
-        let tools: Vec<_> = self.tools.sorted().into_iter().chain(others).collect();
-        let mut page = text::Page::default();
-        text::tools(&mut page, &tools);
-        text::queues(&mut page, &self.queues.sorted());
-        text::servers(&mut page, &self.servers.sorted());
-        text::catalogue(&mut page, &self.n_catalogued);
-        page.into_text()
+        let overflow =
+            self.overflow.sorted().into_iter().map(|(kind, series)| (ToolKey::other(kind), series));
+        let tools: Vec<_> = self.tools.sorted().into_iter().chain(overflow).collect();
+        let mut encoder = text::TextEncoder::default();
+        text::tools(&mut encoder, &tools);
+        text::queues(&mut encoder, &self.queues.sorted());
+        text::servers(&mut encoder, &self.servers.sorted());
+        text::catalogue(&mut encoder, &self.n_catalogue_tools);
+        encoder.into_text()
     }
 
-    /// The series that calls of a tool count in.
-    fn of(&self, call: &Subject) -> Arc<ToolSeries> {
-        let Subject { tool, server, kind, .. } = call;
+    /// Returns the series of a tool.
+    fn series_for(&self, call: &CallInfo) -> Arc<ToolSeries> {
+        let CallInfo { tool, server, kind, .. } = call;
         let labels = ToolLabels { tool, server, kind: *kind };
         let is_named = tool.len() <= MAX_NAME
             && server.len() <= MAX_NAME
             && (&**tool, server.as_str()) != (OTHER, OTHER);
         let own = is_named.then(|| self.tools.series(&labels, || labels.to_key())).flatten();
-        own.unwrap_or_else(|| self.of_others(*kind))
+        own.unwrap_or_else(|| self.overflow_series(*kind))
     }
 
-    /// The series that calls of all other tools of a kind count in.
-    fn of_others(&self, kind: ToolKind) -> Arc<ToolSeries> {
-        self.others.series(&kind, || kind).unwrap_or_default()
+    /// Returns the shared series of tools of a kind.
+    fn overflow_series(&self, kind: ToolKind) -> Arc<ToolSeries> {
+        self.overflow.series(&kind, || kind).unwrap_or_default()
     }
 
-    fn finished(&self, call: &Subject, end: &End) {
-        // A name that a caller made up must not take the place of a tool's.
+    fn finished(&self, call: &CallInfo, end: &CallEnd) {
+        // A name invented by a caller must not take the series of a tool.
         let series = match end.error {
             Some(ErrorKind::UnknownTool | ErrorKind::UnknownToolbox | ErrorKind::UnknownServer) => {
-                self.of_others(call.kind)
+                self.overflow_series(call.kind)
             }
-            _ => self.of(call),
+            _ => self.series_for(call),
         };
         match end.error {
             None => series.ok.add(end.duration),
@@ -136,7 +136,7 @@ impl Metrics {
             | ServerState::Restarting { .. }
             | ServerState::NeedsLogin { .. }
             | ServerState::Failed { .. } => 0,
-            // It is not meant to be up, so nobody need worry that it is not.
+            // It is not supposed to be up, so no alert should fire.
             ServerState::Idle | ServerState::Stopped => return self.servers.remove(&key),
         };
         if let Some(series) = self.servers.series(&key, || key.clone()) {
@@ -146,39 +146,43 @@ impl Metrics {
 }
 
 impl Observer for Metrics {
-    fn observe(&self, event: &Event) {
+    fn observe(&self, event: &RuntimeEvent) {
         match event {
-            Event::ToolFinished { call, end } => self.finished(call, end),
-            Event::Dequeued { queue, waited, .. } => {
+            RuntimeEvent::ToolFinished { call, end } => self.finished(call, end),
+            RuntimeEvent::Dequeued { queue, waited, .. } => {
                 if let Some(series) = self.queues.series(&**queue, || queue.clone()) {
                     series.wait.add(*waited);
                 }
             }
-            Event::QueueDepth { queue, in_use, waiting, capacity: _ } => {
+            RuntimeEvent::QueueDepth { queue, in_use, waiting, capacity: _ } => {
                 if let Some(series) = self.queues.series(&**queue, || queue.clone()) {
                     series.in_use.store(*in_use as u64, Ordering::Relaxed);
                     series.waiting.store(*waiting as u64, Ordering::Relaxed);
                 }
             }
-            Event::Cache { call, result } => self.of(call).cache.add(match result {
+            RuntimeEvent::Cache { call, result } => self.series_for(call).cache.add(match result {
                 CacheResult::Hit { .. } => "hit",
                 CacheResult::Miss => "miss",
                 CacheResult::Joined => "joined",
                 CacheResult::Stored => "stored",
             }),
-            Event::OutputStored { call, reason, .. } => self.of(call).stored.add(reason.as_str()),
-            Event::Server { toolbox, server, state } => self.server(toolbox, server, state),
-            Event::Catalogue { n_tools } => self.n_catalogued.store(*n_tools as u64, Ordering::Relaxed),
-            Event::ToolStarted { .. }
-            | Event::Turn { .. }
-            | Event::Status { .. }
-            | Event::AgentWarned { .. }
-            | Event::ModelStarted { .. }
-            | Event::ModelFinished { .. }
-            | Event::Progress { .. }
-            | Event::Queued { .. }
-            | Event::Started { .. }
-            | Event::Corrected { .. } => {}
+            RuntimeEvent::OutputStored { call, reason, .. } => {
+                self.series_for(call).stored.add(reason.as_str());
+            }
+            RuntimeEvent::Server { toolbox, server, state } => self.server(toolbox, server, state),
+            RuntimeEvent::Catalogue { n_tools } => {
+                self.n_catalogue_tools.store(*n_tools as u64, Ordering::Relaxed);
+            }
+            RuntimeEvent::ToolStarted { .. }
+            | RuntimeEvent::Turn { .. }
+            | RuntimeEvent::Status { .. }
+            | RuntimeEvent::AgentWarned { .. }
+            | RuntimeEvent::ModelStarted { .. }
+            | RuntimeEvent::ModelFinished { .. }
+            | RuntimeEvent::Progress { .. }
+            | RuntimeEvent::Queued { .. }
+            | RuntimeEvent::Started { .. }
+            | RuntimeEvent::Corrected { .. } => {}
         }
     }
 }
@@ -189,19 +193,19 @@ impl fmt::Debug for Metrics {
     }
 }
 
-/// What is counted for a tool.
+/// Metrics of a tool.
 #[derive(Default)]
 struct ToolSeries {
     ok: Histogram,
     failed: Histogram,
     n_bytes_in: AtomicU64,
     n_bytes_out: AtomicU64,
-    errors: Counts,
-    cache: Counts,
-    stored: Counts,
+    errors: LabelCounts,
+    cache: LabelCounts,
+    stored: LabelCounts,
 }
 
-/// What is counted for a queue.
+/// Metrics of a queue.
 #[derive(Default)]
 struct QueueSeries {
     in_use: AtomicU64,
@@ -209,11 +213,11 @@ struct QueueSeries {
     wait: Histogram,
 }
 
-/// How often each of a few words of ours came up.
+/// Counters by label value.
 #[derive(Default)]
-struct Counts(Mutex<BTreeMap<&'static str, u64>>);
+struct LabelCounts(Mutex<BTreeMap<&'static str, u64>>);
 
-impl Counts {
+impl LabelCounts {
     fn add(&self, word: &'static str) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner).entry(word).or_default() += 1;
     }
@@ -223,32 +227,32 @@ impl Counts {
     }
 }
 
-/// Series by what they are of, up to a limit.
+/// Series by key, up to a limit.
 struct Family<K, V> {
-    n_most: usize,
+    max_series: usize,
     series: RwLock<IndexMap<K, Arc<V>>>,
 }
 
 impl<K: Clone + Eq + Hash + Ord, V: Default> Family<K, V> {
-    fn new(n_most: usize) -> Self {
-        Self { n_most, series: RwLock::default() }
+    fn new(max_series: usize) -> Self {
+        Self { max_series, series: RwLock::default() }
     }
 
-    /// The series of a key, which is new if there is room; `None` if there is not.
+    /// Returns the series of a key, creating it if there is room; `None` otherwise.
     fn series<Q: Equivalent<K> + Hash + ?Sized>(&self, key: &Q, owned: impl FnOnce() -> K) -> Option<Arc<V>> {
         {
             let all = self.series.read().unwrap_or_else(PoisonError::into_inner);
             let found = all.get(key).cloned();
-            if found.is_some() || all.len() >= self.n_most {
+            if found.is_some() || all.len() >= self.max_series {
                 return found;
             }
         }
         let mut all = self.series.write().unwrap_or_else(PoisonError::into_inner);
-        // Somebody else may have been quicker.
+        // Another thread may have created it in the meantime.
         if let Some(series) = all.get(key) {
             return Some(series.clone());
         }
-        (all.len() < self.n_most).then(|| all.entry(owned()).or_default().clone())
+        (all.len() < self.max_series).then(|| all.entry(owned()).or_default().clone())
     }
 
     fn remove<Q: Equivalent<K> + Hash + ?Sized>(&self, key: &Q) {
@@ -263,7 +267,7 @@ impl<K: Clone + Eq + Hash + Ord, V: Default> Family<K, V> {
     }
 }
 
-/// Which tool a series is of.
+/// Labels of a tool's series.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 struct ToolKey {
     tool: Arc<str>,
@@ -277,7 +281,7 @@ impl ToolKey {
     }
 }
 
-/// A [`ToolKey`] that is only looked for. It hashes like one: the same fields in the same order.
+/// Borrowed form of [`ToolKey`] for lookups. Hashes identically: the same fields in the same order.
 #[derive(Hash)]
 struct ToolLabels<'a> {
     tool: &'a Arc<str>,
@@ -297,7 +301,7 @@ impl Equivalent<ToolKey> for ToolLabels<'_> {
     }
 }
 
-/// Which server a series is of.
+/// Labels of a server's series.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 struct ServerKey {
     toolbox: String,

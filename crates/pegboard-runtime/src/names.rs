@@ -1,9 +1,9 @@
-//! The names that models and clients see, printed from ids and looked up whole.
+//! Exposed tool names, derived from ids and always looked up whole.
 //!
-//! A flat name is `{server}__{tool}`, with the toolbox before it where two toolboxes have a server of that name. It has
-//! only characters that every model's interface takes, and is cut to a limit around a tag of its hash. Two tools that
-//! come out the same are told apart by `_2`, `_3` and so on, by their place in the configuration and not by who came
-//! first.
+//! A flat name is `{server}__{tool}`, prefixed with the toolbox where two toolboxes have a server of that
+//! name. It consists of characters that every model API accepts, and is shortened to a limit around a hash
+//! tag. Colliding names are numbered `_2`, `_3` and so on by their position in the configuration,
+//! not by order of arrival.
 
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
@@ -11,36 +11,36 @@ use std::collections::{HashMap, HashSet};
 use pegboard_core::id::{ServerName, ToolId, ToolboxName};
 use sha2::{Digest, Sha256};
 
-/// How long an exposed name may be if nobody says otherwise.
+/// Default maximum length of an exposed name.
 pub const DEFAULT_LIMIT: usize = 64;
 
-/// What stands between the parts of a flat name.
+/// Separator between the parts of a flat name.
 const SEPARATOR: &str = "__";
-/// How long the tag of a name that was cut is.
-const TAG_CHARS: usize = 8;
-/// What a name without a usable character becomes.
-const NAMELESS: &str = "tool_call";
+/// Length of the hash tag in a shortened name.
+const HASH_TAG_CHARS: usize = 8;
+/// Replacement for a name without a usable character.
+const FALLBACK_NAME: &str = "tool_call";
 
-/// A name with only letters, digits, `_` and `-`, beginning with a letter or digit.
+/// Reduces a name to letters, digits, `_` and `-`, starting with a letter or digit.
 ///
-/// What models leave behind of their own markup is dropped, and everything else that cannot be is replaced.
+/// Markup left behind by models (`<|…|>`) is removed; runs of other characters become `_`.
 ///
 /// ```
-/// use pegboard_runtime::names::sanitised;
+/// use pegboard_runtime::names::sanitize;
 ///
-/// assert_eq!(sanitised("<|channel|>github__search"), "github__search");
-/// assert_eq!(sanitised("foo.bar baz!"), "foo_bar_baz");
-/// assert_eq!(sanitised(""), "tool_call");
+/// assert_eq!(sanitize("<|channel|>github__search"), "github__search");
+/// assert_eq!(sanitize("foo.bar baz!"), "foo_bar_baz");
+/// assert_eq!(sanitize(""), "tool_call");
 /// ```
-pub fn sanitised(name: &str) -> String {
-    usable(name).unwrap_or_else(|| NAMELESS.to_owned())
+pub fn sanitize(name: &str) -> String {
+    try_sanitize(name).unwrap_or_else(|| FALLBACK_NAME.to_owned())
 }
 
-/// The same; `None` if there is no character that could be used.
-pub(crate) fn usable(name: &str) -> Option<String> {
+/// Like [`sanitize`]; `None` if no character is usable.
+pub(crate) fn try_sanitize(name: &str) -> Option<String> {
     let mut clean = String::with_capacity(name.len());
     let mut has_gap = false;
-    for character in without_markup(name).trim().chars() {
+    for character in strip_markup(name).trim().chars() {
         if !(character.is_ascii_alphanumeric() || matches!(character, '_' | '-')) {
             has_gap = true;
             continue;
@@ -50,16 +50,16 @@ pub(crate) fn usable(name: &str) -> Option<String> {
         }
         clean.push(character);
     }
-    let usable = clean.trim_start_matches(|first: char| !first.is_ascii_alphanumeric());
-    match usable.len() {
+    let try_sanitize = clean.trim_start_matches(|first: char| !first.is_ascii_alphanumeric());
+    match try_sanitize.len() {
         0 => None,
         n_bytes if n_bytes == clean.len() => Some(clean),
-        _ => Some(usable.to_owned()),
+        _ => Some(try_sanitize.to_owned()),
     }
 }
 
-/// The text without every `<|…|>` in it.
-fn without_markup(text: &str) -> Cow<'_, str> {
+/// Removes every `<|…|>`.
+fn strip_markup(text: &str) -> Cow<'_, str> {
     if !text.contains("<|") {
         return text.into();
     }
@@ -74,7 +74,7 @@ fn without_markup(text: &str) -> Cow<'_, str> {
     kept.into()
 }
 
-/// The flat names of tools that are given in the order of the configuration, one for each.
+/// Returns the flat names of tools given in configuration order.
 ///
 /// ```
 /// use pegboard_core::id::{ServerName, ToolId, ToolName, ToolboxName};
@@ -89,18 +89,18 @@ fn without_markup(text: &str) -> Cow<'_, str> {
 /// assert_eq!(names, ["github__search_code", "github__search_code_2"]);
 /// ```
 pub fn flat_names(ids: &[ToolId], limit: usize) -> Vec<String> {
-    let labels = labels(ids.iter().map(|id| (&id.toolbox, &id.server)));
-    let given = flat_names_under(labels.iter().map(String::as_str).zip(ids), limit);
-    given.into_iter().map(|given| given.name).collect()
+    let labels = server_labels(ids.iter().map(|id| (&id.toolbox, &id.server)));
+    let assigned = assign_flat_names(labels.iter().map(String::as_str).zip(ids), limit);
+    assigned.into_iter().map(|assigned| assigned.name).collect()
 }
 
-/// The `agent_mode` names of tools that are given in the order of the configuration: `{server}_{tool}`.
+/// Returns the `agent_mode` names of tools given in configuration order: `{server}_{tool}`.
 pub fn agent_mode_names(ids: &[ToolId], limit: usize) -> Vec<String> {
-    agent_mode_names_of(ids.iter(), limit).into_iter().map(|given| given.name).collect()
+    assign_agent_mode_names(ids.iter(), limit).into_iter().map(|assigned| assigned.name).collect()
 }
 
-/// What servers are called as agents, given in the order of the configuration: by their own names, with the toolbox
-/// before it where two toolboxes have a server of that name. Names that are `taken` are given to none.
+/// Returns the names of servers as agents, given in configuration order: the server name, prefixed with the
+/// toolbox where two toolboxes have a server of that name. Names in `taken` are not assigned.
 ///
 /// ```
 /// use pegboard_core::id::{ServerName, ToolboxName};
@@ -117,13 +117,13 @@ pub fn agent_names<'n>(
     taken: &[&str],
     limit: usize,
 ) -> Vec<String> {
-    let labels = labels(servers);
-    let wanted = labels.iter().map(|label| fitted("", &sanitised(label), limit));
-    let given = told_apart(taken.iter().map(ToString::to_string).chain(wanted), limit);
-    given.into_iter().skip(taken.len()).map(|given| given.name).collect()
+    let labels = server_labels(servers);
+    let desired = labels.iter().map(|label| fit_to_limit("", &sanitize(label), limit));
+    let assigned = assign_unique(taken.iter().map(ToString::to_string).chain(desired), limit);
+    assigned.into_iter().skip(taken.len()).map(|assigned| assigned.name).collect()
 }
 
-/// What people call something of this name: its words, each with a capital.
+/// Returns a human-readable name: the words of the name, capitalized.
 ///
 /// ```
 /// use pegboard_runtime::names::display_name;
@@ -150,15 +150,16 @@ pub fn display_name(name: &str) -> String {
     if display.is_empty() { "Tool".to_owned() } else { display }
 }
 
-/// A name, and the one that was wanted if that was taken.
+/// An assigned name, with the desired one if that was taken.
 #[derive(Debug)]
-pub(crate) struct Given {
+pub(crate) struct AssignedName {
     pub(crate) name: String,
-    pub(crate) wanted: Option<String>,
+    pub(crate) desired: Option<String>,
 }
 
-/// How each server is called in flat names: with its toolbox where two toolboxes have a server of that name.
-pub(crate) fn labels<'n>(
+/// Returns the prefix of each server in flat names: qualified by the toolbox where two toolboxes have a
+/// server of that name.
+pub(crate) fn server_labels<'n>(
     servers: impl Iterator<Item = (&'n ToolboxName, &'n ServerName)> + Clone,
 ) -> Vec<String> {
     let mut first_toolbox: HashMap<&ServerName, &ToolboxName> = HashMap::new();
@@ -169,7 +170,7 @@ pub(crate) fn labels<'n>(
         .collect();
     let label = |(toolbox, server): (&ToolboxName, &ServerName)| {
         if shared.contains(server) {
-            format!("{}{SEPARATOR}{server}", sanitised(toolbox.as_str()))
+            format!("{}{SEPARATOR}{server}", sanitize(toolbox.as_str()))
         } else {
             server.to_string()
         }
@@ -177,59 +178,63 @@ pub(crate) fn labels<'n>(
     servers.map(label).collect()
 }
 
-/// The flat names of tools under the labels of their servers.
-pub(crate) fn flat_names_under<'n>(
+/// Assigns flat names to tools, given with the prefixes of their servers.
+pub(crate) fn assign_flat_names<'n>(
     tools: impl Iterator<Item = (&'n str, &'n ToolId)>,
     limit: usize,
-) -> Vec<Given> {
-    let wanted =
-        tools.map(|(label, id)| fitted(&format!("{label}{SEPARATOR}"), &sanitised(id.name.as_str()), limit));
-    told_apart(wanted, limit)
+) -> Vec<AssignedName> {
+    let desired = tools
+        .map(|(label, id)| fit_to_limit(&format!("{label}{SEPARATOR}"), &sanitize(id.name.as_str()), limit));
+    assign_unique(desired, limit)
 }
 
-/// The `agent_mode` names of tools.
-pub(crate) fn agent_mode_names_of<'n>(ids: impl Iterator<Item = &'n ToolId>, limit: usize) -> Vec<Given> {
-    let wanted = ids.map(|id| fitted(&format!("{}_", id.server), &sanitised(id.name.as_str()), limit));
-    told_apart(wanted, limit)
+/// Assigns `agent_mode` names to tools.
+pub(crate) fn assign_agent_mode_names<'n>(
+    ids: impl Iterator<Item = &'n ToolId>,
+    limit: usize,
+) -> Vec<AssignedName> {
+    let desired = ids.map(|id| fit_to_limit(&format!("{}_", id.server), &sanitize(id.name.as_str()), limit));
+    assign_unique(desired, limit)
 }
 
-/// `head` and `tail` together, or as much of both as fits around a tag of the whole.
-fn fitted(head: &str, tail: &str, limit: usize) -> String {
+/// Concatenates `head` and `tail`, shortening both around a hash tag if the result is too long.
+fn fit_to_limit(head: &str, tail: &str, limit: usize) -> String {
     let whole = format!("{head}{tail}");
     if whole.len() <= limit {
         return whole;
     }
-    let tag = tag(&whole);
-    let room = limit.saturating_sub(TAG_CHARS + 1);
-    // The server says where a tool comes from, and the end of a name says more than its beginning.
+    let tag = hash_tag(&whole);
+    let room = limit.saturating_sub(HASH_TAG_CHARS + 1);
+    // The server tells where a tool comes from, and the end of a tool name is more specific than its
+    // beginning.
     let head: String = head.chars().take(room.saturating_sub(1)).collect();
     let tail_room = room - head.len();
     let tail = &tail[tail.len() - tail_room.min(tail.len())..];
     format!("{head}{tag}_{tail}").chars().take(limit).collect()
 }
 
-/// Eight characters that stand for a text.
-fn tag(text: &str) -> String {
+/// Returns eight characters derived from the hash of a text.
+fn hash_tag(text: &str) -> String {
     const ALPHABET: &[u8; 32] = b"abcdefghijklmnopqrstuvwxyz234567";
     let hash = Sha256::digest(text.as_bytes());
-    hash.iter().take(TAG_CHARS).map(|byte| char::from(ALPHABET[usize::from(byte % 32)])).collect()
+    hash.iter().take(HASH_TAG_CHARS).map(|byte| char::from(ALPHABET[usize::from(byte % 32)])).collect()
 }
 
-/// The wanted names, with a number on each that is taken by one before it.
-fn told_apart(wanted: impl Iterator<Item = String>, limit: usize) -> Vec<Given> {
-    let wanted: Vec<String> = wanted.collect();
-    // Who is alone with a name keeps it, even if a number would make another come out the same.
-    let all: HashSet<&str> = wanted.iter().map(String::as_str).collect();
-    if all.len() == wanted.len() {
-        return wanted.into_iter().map(|name| Given { name, wanted: None }).collect();
+/// Numbers the names that are already taken.
+fn assign_unique(desired: impl Iterator<Item = String>, limit: usize) -> Vec<AssignedName> {
+    let desired: Vec<String> = desired.collect();
+    // A unique name is kept, even if numbering another one would produce it.
+    let all: HashSet<&str> = desired.iter().map(String::as_str).collect();
+    if all.len() == desired.len() {
+        return desired.into_iter().map(|name| AssignedName { name, desired: None }).collect();
     }
     let mut next_number: HashMap<&str, usize> = HashMap::new();
     let mut taken: HashSet<String> = HashSet::new();
-    let mut names = Vec::with_capacity(wanted.len());
-    for name in &wanted {
+    let mut names = Vec::with_capacity(desired.len());
+    for name in &desired {
         let Some(number) = next_number.get_mut(name.as_str()) else {
             next_number.insert(name, 2);
-            names.push(Given { name: name.clone(), wanted: None });
+            names.push(AssignedName { name: name.clone(), desired: None });
             continue;
         };
         let numbered = loop {
@@ -241,12 +246,12 @@ fn told_apart(wanted: impl Iterator<Item = String>, limit: usize) -> Vec<Given> 
                 break numbered;
             }
         };
-        names.push(Given { name: numbered, wanted: Some(name.clone()) });
+        names.push(AssignedName { name: numbered, desired: Some(name.clone()) });
     }
     names
 }
 
-/// The names nearest to one that is not there, best first, none that is far.
+/// Returns the most similar names, best first; dissimilar ones are excluded.
 ///
 /// ```
 /// use pegboard_runtime::names::nearest;
@@ -257,15 +262,15 @@ pub fn nearest<'n>(name: &str, candidates: impl IntoIterator<Item = &'n str>, n_
     let lower = name.to_lowercase();
     let mut scored: Vec<(f64, &str)> = candidates
         .into_iter()
-        .filter_map(|candidate| Some((likeness(&lower, candidate)?, candidate)))
+        .filter_map(|candidate| Some((similarity(&lower, candidate)?, candidate)))
         .collect();
     scored.sort_by(|a, b| b.0.total_cmp(&a.0).then_with(|| a.1.cmp(b.1)));
     scored.into_iter().take(n_most).map(|(_, candidate)| candidate).collect()
 }
 
-/// How alike a name in lower case and another are, from 0 to 1; `None` if too little to be worth a mention.
-pub(crate) fn likeness(lower: &str, candidate: &str) -> Option<f64> {
-    const ENOUGH: f64 = 0.5;
-    let likeness = strsim::normalized_damerau_levenshtein(lower, &candidate.to_lowercase());
-    (likeness >= ENOUGH).then_some(likeness)
+/// Returns the similarity of a lower-case name and another, from 0 to 1; `None` if below the threshold.
+pub(crate) fn similarity(lower: &str, candidate: &str) -> Option<f64> {
+    const MIN_SIMILARITY: f64 = 0.5;
+    let similarity = strsim::normalized_damerau_levenshtein(lower, &candidate.to_lowercase());
+    (similarity >= MIN_SIMILARITY).then_some(similarity)
 }

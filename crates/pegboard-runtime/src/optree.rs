@@ -1,10 +1,11 @@
-//! What happened in a session: its turns, their operations, and the sessions that those began.
+//! The operation tree of a session: its turns, their operations, and nested sessions.
 //!
-//! Every call begins an [`Operation`] and ends it; one that is dropped instead was canceled. What is kept has a cap,
-//! and the oldest finished operations go first. The [`Totals`] go on counting what is no longer kept.
+//! Every call begins an [`Operation`] and ends it; dropping it instead records a cancellation. The number of
+//! retained operations is limited, and the oldest finished ones are evicted first. [`Totals`] include evicted
+//! operations.
 //!
-//! A tree is cheap to write and is read rarely: reading takes shared handles of the records under the lock, and
-//! makes the [`SessionNode`] outside. No two locks are ever held together.
+//! Writing is cheap and reading is rare: a reader clones shared handles of the records under the lock and
+//! builds the [`SessionNode`] outside. Two locks are never held at once.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -12,15 +13,15 @@ use std::time::{Duration, SystemTime};
 
 use tokio::time::Instant;
 
-pub use self::accounting::{AccountingEntry, Scope, Totals, Usage};
+pub use self::accounting::{AccountingEntry, AccountingScope, OpUsage, Totals};
 pub use self::node::{LogLine, OpNode, OpStatus, RequestNode, ResponseNode, SessionNode, TurnNode};
-pub use self::operation::{End, OpError, OpKind, Operation, Start, TooDeep};
-pub use self::path::{CallPath, InvalidPath, MAX_DEPTH, OpPath};
+pub use self::operation::{OpEnd, OpError, OpKind, OpStart, Operation, TooDeep};
+pub use self::path::{CallPath, InvalidOpPath, MAX_DEPTH, OpPath};
 pub use self::text::Payload;
 
-use self::accounting::Tally;
-use self::path::Segment;
-use self::record::{Attributes, Record, note};
+use self::accounting::OpCounters;
+use self::path::OpSegment;
+use self::record::{Attributes, OpRecord, bounded_note};
 
 mod accounting;
 mod node;
@@ -30,40 +31,40 @@ mod record;
 mod render;
 mod text;
 
-/// How long the name of an operation, its server or the title of a session may be, in bytes.
+/// Maximum length of the name of an operation or server, or of a session title, in bytes.
 const MAX_NAME: usize = 256;
-/// Who a session is.
+/// Identity of a session.
 ///
 /// ```
 /// use std::time::SystemTime;
 ///
-/// use pegboard_runtime::optree::{About, CallPath};
+/// use pegboard_runtime::optree::{SessionIdentity, CallPath};
 ///
-/// let about = About { call_path: CallPath::new("planner"), ..About::new("s-1", SystemTime::now()) };
-/// assert_eq!(&*about.id, "s-1");
+/// let info = SessionIdentity { call_path: CallPath::new("planner"), ..SessionIdentity::new("s-1", SystemTime::now()) };
+/// assert_eq!(&*info.id, "s-1");
 /// ```
 #[derive(Clone, Debug)]
-pub struct About {
-    /// Its id, which is also its transaction.
+pub struct SessionIdentity {
+    /// Session id, which is also its transaction id.
     pub id: Arc<str>,
-    /// The trace it belongs to.
+    /// Trace to which it belongs.
     pub trace_id: Option<Arc<str>>,
-    /// The agent whose session it is.
+    /// Agent that runs the session.
     pub agent: Option<Arc<str>>,
-    /// Who called whom until it began.
+    /// Chain of callers that led to the session.
     pub call_path: CallPath,
-    /// What it is about, for people.
+    /// Human-readable title.
     pub title: Option<Arc<str>>,
-    /// The session above it.
+    /// Id of the parent session.
     pub parent: Option<Arc<str>>,
-    /// The session that everything began with; `None` if this is it.
+    /// Id of the outermost session; `None` if this is the outermost one.
     pub origin: Option<Arc<str>>,
-    /// When it began.
+    /// Start time.
     pub started: SystemTime,
 }
 
-impl About {
-    /// A session with an id and nothing else.
+impl SessionIdentity {
+    /// Creates an identity with an id and no other details.
     pub fn new(id: &str, started: SystemTime) -> Self {
         Self {
             id: id.into(),
@@ -77,106 +78,112 @@ impl About {
         }
     }
 
-    /// The session that everything began with.
-    fn first(&self) -> Arc<str> {
+    /// Returns the id of the outermost session.
+    fn outermost(&self) -> Arc<str> {
         Arc::clone(self.origin.as_ref().unwrap_or(&self.id))
     }
 }
 
-/// How much is kept.
+/// Retention limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
-    /// Operations of one session.
+pub struct OpTreeLimits {
+    /// Maximum number of operations per session.
     pub per_session: usize,
-    /// Operations of the first session and all sessions under it. One that finds no place is only counted.
+    /// Maximum number of operations of the outermost session and all nested ones. Beyond it, operations are
+    /// only counted.
     pub per_tree: usize,
 }
 
-impl Default for Limits {
+impl Default for OpTreeLimits {
     fn default() -> Self {
         Self { per_session: 1_000, per_tree: 10_000 }
     }
 }
 
-/// The tree of one session. Clones are the same tree.
+/// The operation tree of one session. Clones share the tree.
 ///
 /// ```
 /// use std::time::SystemTime;
 ///
-/// use pegboard_runtime::optree::{About, End, OpKind, OpTree, Start};
+/// use pegboard_runtime::optree::{SessionIdentity, OpEnd, OpKind, OpTree, OpStart};
 ///
-/// let tree = OpTree::new(About::new("s-1", SystemTime::now()));
-/// let operation = tree.begin(Start::of(OpKind::Tool, "search", SystemTime::now()));
+/// let tree = OpTree::new(SessionIdentity::new("s-1", SystemTime::now()));
+/// let operation = tree.begin(OpStart::of(OpKind::Tool, "search", SystemTime::now()));
 /// assert_eq!(operation.path().to_string(), "1-1");
-/// operation.end(End::ok());
+/// operation.end(OpEnd::ok());
 /// assert_eq!(tree.totals().tools_run, 1);
 /// println!("{}", tree.snapshot());
 /// ```
 #[derive(Clone, Debug)]
-pub struct OpTree(Arc<Session>);
+pub struct OpTree(Arc<OpTreeInner>);
 
 #[derive(Debug)]
-struct Session {
-    about: About,
+struct OpTreeInner {
+    info: SessionIdentity,
     began: Instant,
-    /// The operations above, outermost first; never an empty list.
-    above: Option<Arc<[Segment]>>,
-    limits: Limits,
-    tally: Arc<Tally>,
-    state: Mutex<State>,
+    /// Path of the parent operation, outermost segment first; never empty.
+    ancestors: Option<Arc<[OpSegment]>>,
+    limits: OpTreeLimits,
+    counters: Arc<OpCounters>,
+    state: Mutex<OpTreeState>,
 }
 
-/// There may be very many sessions, most of which do nothing.
-const _: () = assert!(size_of::<Session>() + size_of::<Tally>() <= 400);
+/// There may be very many sessions, most of them idle.
+const _: () = assert!(size_of::<OpTreeInner>() + size_of::<OpCounters>() <= 400);
 
 #[derive(Debug)]
-struct State {
+struct OpTreeState {
     turn: u32,
-    /// How many operations this turn had.
+    /// Number of operations in this turn.
     n_in_turn: u32,
-    /// How many steps there were outside the turns.
+    /// Number of system steps outside turns.
     n_steps: u32,
-    /// How many operations there were.
+    /// Number of operations begun.
     n_begun: u64,
     n_dropped: u64,
-    /// How many operations have ended.
+    /// Number of operations ended.
     n_ended: u64,
-    /// By the order in which they began.
-    live: BTreeMap<u64, Arc<Record>>,
-    /// By the order in which they began. Whoever reads shares them.
-    finished: BTreeMap<u64, Arc<Record>>,
-    /// Most sessions have none.
-    remarks: Option<Box<Remarks>>,
+    /// In the order in which they began.
+    live: BTreeMap<u64, Arc<OpRecord>>,
+    /// In the order in which they began. Shared with readers.
+    finished: BTreeMap<u64, Arc<OpRecord>>,
+    /// `None` for most sessions.
+    notes: Option<Box<SessionNotes>>,
 }
 
-/// What was said about a session after it began.
+/// Status, attributes and result of a session.
 #[derive(Clone, Debug, Default)]
-struct Remarks {
+struct SessionNotes {
     status: Option<Arc<str>>,
     attributes: Attributes,
-    /// How it ended, and after how long.
+    /// Result, and duration until the end.
     end: Option<(Result<(), OpError>, Duration)>,
 }
 
-/// Operations that are no longer kept.
-type Gone = Vec<Arc<Record>>;
+/// Operations that are no longer retained.
+type Evicted = Vec<Arc<OpRecord>>;
 
-/// There is no place for an operation: all that are kept still run.
-struct NoRoom;
+/// There is no room for an operation: all retained ones are still running.
+struct TreeFull;
 
 impl OpTree {
-    /// The tree of a session in which nothing has happened yet.
-    pub fn new(about: About) -> Self {
-        Self::with_limits(about, Limits::default())
+    /// Creates an empty tree.
+    pub fn new(info: SessionIdentity) -> Self {
+        Self::with_limits(info, OpTreeLimits::default())
     }
 
-    /// A tree that keeps as much as one says.
-    pub fn with_limits(about: About, limits: Limits) -> Self {
-        Self::rooted(about, limits, None, Tally::new(None))
+    /// Creates an empty tree with explicit limits.
+    pub fn with_limits(info: SessionIdentity, limits: OpTreeLimits) -> Self {
+        Self::with_parent(info, limits, None, OpCounters::new(None))
     }
 
-    fn rooted(about: About, limits: Limits, above: Option<Arc<[Segment]>>, tally: Arc<Tally>) -> Self {
-        let state = State {
+    fn with_parent(
+        info: SessionIdentity,
+        limits: OpTreeLimits,
+        ancestors: Option<Arc<[OpSegment]>>,
+        counters: Arc<OpCounters>,
+    ) -> Self {
+        let state = OpTreeState {
             turn: 1,
             n_in_turn: 0,
             n_steps: 0,
@@ -185,158 +192,159 @@ impl OpTree {
             n_ended: 0,
             live: BTreeMap::new(),
             finished: BTreeMap::new(),
-            remarks: None,
+            notes: None,
         };
         let began = Instant::now();
-        Self(Arc::new(Session { about, began, above, limits, tally, state: Mutex::new(state) }))
+        Self(Arc::new(OpTreeInner { info, began, ancestors, limits, counters, state: Mutex::new(state) }))
     }
 
-    /// Who the session is.
-    pub fn about(&self) -> &About {
-        &self.0.about
+    /// Returns the identity of the session.
+    pub fn info(&self) -> &SessionIdentity {
+        &self.0.info
     }
 
-    /// Lets the operations to come belong to a new turn. The first turn need not be asked for.
+    /// Starts a new turn for subsequent operations. The first turn is implicit.
     pub fn next_turn(&self) {
         let mut state = self.0.state();
         state.turn = state.turn.saturating_add(1);
         state.n_in_turn = 0;
     }
 
-    /// Begins an operation of this turn.
-    pub fn begin(&self, start: Start) -> Operation {
-        let Start { kind, name, server, size, payload, started } = start;
-        let name = text::bounded(name, MAX_NAME);
-        let server = server.map(|server| text::bounded(server, MAX_NAME));
+    /// Begins an operation of the current turn.
+    pub fn begin(&self, start: OpStart) -> Operation {
+        let OpStart { kind, name, server, size, payload, started } = start;
+        let name = text::truncate(name, MAX_NAME);
+        let server = server.map(|server| text::truncate(server, MAX_NAME));
         let began = Instant::now();
         let mut state = self.0.state();
-        let at = state.next_place(kind);
+        let at = state.next_segment(kind);
         let number = state.n_begun;
         state.n_begun += 1;
         let room = self.0.make_room(&mut state);
         if room.is_ok() {
             let (name, child, notes, finish) = (Arc::clone(&name), None, None, None);
             let record =
-                Record { at, kind, name, server, started, began, size, payload, child, notes, finish };
+                OpRecord { at, kind, name, server, started, began, size, payload, child, notes, finish };
             state.live.insert(number, Arc::new(record));
         }
         drop(state);
-        // Outside the lock: what goes may take whole sessions with it.
+        // Outside the lock: evicted operations may drop whole nested sessions.
         drop(room);
         let (tree, child) = (self.clone(), OnceLock::new());
         Operation { tree, number, at, kind, name, started, began, child, ended: false }
     }
 
-    /// Says what the session is doing, for people; the last word counts.
+    /// Sets the status shown to people; replaces the previous one.
     pub fn set_status(&self, status: &str) {
-        let status = note(status);
-        self.0.state().remarks.get_or_insert_default().status = Some(status);
+        let status = bounded_note(status);
+        self.0.state().notes.get_or_insert_default().status = Some(status);
     }
 
     /// Sets an attribute of the session: at most 64, of at most 512 bytes each.
     pub fn set_attribute(&self, key: &str, value: &str) {
-        let attribute = (note(key), note(value));
-        self.0.state().remarks.get_or_insert_default().attributes.set(attribute);
+        let attribute = (bounded_note(key), bounded_note(value));
+        self.0.state().notes.get_or_insert_default().attributes.set(attribute);
     }
 
-    /// Ends the session. It ends once; what is said later does not count.
+    /// Ends the session. Only the first call has an effect.
     pub fn end(&self, result: Result<(), OpError>) {
         let after = self.0.began.elapsed();
-        self.0.state().remarks.get_or_insert_default().end.get_or_insert((result, after));
+        self.0.state().notes.get_or_insert_default().end.get_or_insert((result, after));
     }
 
-    /// What the session and all sessions under it have used.
+    /// Returns the totals of this session and all nested ones.
     pub fn totals(&self) -> Totals {
-        self.0.tally.totals()
+        self.0.counters.totals()
     }
 
-    /// All that is kept, as it is now.
+    /// Returns everything retained, as of now.
     pub fn snapshot(&self) -> SessionNode {
         node::session(self)
     }
 
-    /// The operation at a path, if it is kept.
+    /// Returns the operation at a path, if it is retained.
     ///
-    /// The path is whole, as the operation gives it, also where this is a child session.
+    /// Paths are absolute, as returned by the operation, also in the tree of a nested session.
     pub fn find(&self, path: &OpPath) -> Option<OpNode> {
         let mut rest = path.segments();
-        for above in self.0.above.iter().flat_map(|above| above.iter()) {
-            rest.next().filter(|segment| segment == above)?;
+        for ancestors in self.0.ancestors.iter().flat_map(|ancestors| ancestors.iter()) {
+            rest.next().filter(|segment| segment == ancestors)?;
         }
         let mut tree = self.clone();
-        let mut record = tree.0.state().at(rest.next()?)?;
+        let mut record = tree.0.state().find(rest.next()?)?;
         for segment in rest {
             tree = record.child.clone()?;
-            let found = tree.0.state().at(segment)?;
+            let found = tree.0.state().find(segment)?;
             record = found;
         }
         Some(node::operation(&tree, &record))
     }
 
-    /// The operations of this session that have ended after so many others, each with how many had then.
+    /// Returns the operations of this session that ended after the first `n_ended`, each with its end
+    /// sequence number.
     pub(crate) fn ended_after(&self, n_ended: u64) -> Vec<(u64, OpNode)> {
-        let mut ended: Vec<(u64, Arc<Record>)> = {
+        let mut ended: Vec<(u64, Arc<OpRecord>)> = {
             let state = self.0.state();
             let ended = state.finished.values().filter_map(|record| {
-                let place = record.finish.as_ref()?.place;
-                (place > n_ended).then(|| (place, Arc::clone(record)))
+                let sequence = record.finish.as_ref()?.sequence;
+                (sequence > n_ended).then(|| (sequence, Arc::clone(record)))
             });
             ended.collect()
         };
-        ended.sort_unstable_by_key(|(place, _)| *place);
-        ended.into_iter().map(|(place, record)| (place, node::operation(self, &record))).collect()
+        ended.sort_unstable_by_key(|(sequence, _)| *sequence);
+        ended.into_iter().map(|(sequence, record)| (sequence, node::operation(self, &record))).collect()
     }
 
-    /// One entry for each tool that has ended and is kept, in the order in which they began.
+    /// Returns one entry for each retained tool operation that has ended, in the order in which they began.
     ///
-    /// Those of a child session come after the operation that began it.
-    pub fn accounting(&self, scope: Scope) -> Vec<AccountingEntry> {
+    /// The entries of a nested session follow the operation that runs it.
+    pub fn accounting(&self, scope: AccountingScope) -> Vec<AccountingEntry> {
         let mut entries = Vec::new();
         self.add_accounting(scope, &mut entries);
         entries
     }
 
-    fn add_accounting(&self, scope: Scope, entries: &mut Vec<AccountingEntry>) {
+    fn add_accounting(&self, scope: AccountingScope, entries: &mut Vec<AccountingEntry>) {
         for record in self.0.records() {
-            entries.extend(node::accounting(&self.0.about, &record));
+            entries.extend(node::accounting(&self.0.info, &record));
             match (scope, &record.child) {
-                (Scope::Tree, Some(child)) => child.add_accounting(scope, entries),
-                (Scope::Tree, None) | (Scope::Own, _) => {}
+                (AccountingScope::Tree, Some(child)) => child.add_accounting(scope, entries),
+                (AccountingScope::Tree, None) | (AccountingScope::Own, _) => {}
             }
         }
     }
 }
 
-impl Session {
-    fn state(&self) -> MutexGuard<'_, State> {
-        // Nothing can panic while the lock is held and the records do not match.
+impl OpTreeInner {
+    fn state(&self) -> MutexGuard<'_, OpTreeState> {
+        // No code panics while the lock is held and the records are inconsistent.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Finds a place for one more operation; those that go for it are returned.
-    fn make_room(&self, state: &mut State) -> Result<Gone, NoRoom> {
+    /// Reserves room for one more operation; returns the evicted ones.
+    fn make_room(&self, state: &mut OpTreeState) -> Result<Evicted, TreeFull> {
         let n_kept = state.live.len() + state.finished.len();
-        let has_place = self.tally.take_place(self.limits.per_tree).is_some();
+        let has_place = self.counters.reserve_slot(self.limits.per_tree).is_some();
         if has_place && n_kept < self.limits.per_session {
-            return Ok(Gone::new());
+            return Ok(Evicted::new());
         }
-        // In a full tree some more go, so that the sessions under this one find places, too.
+        // In a full tree more are evicted, so that nested sessions find room, too.
         let n_going = if has_place { 1 } else { (state.finished.len() / 8).max(1) };
         let oldest = || state.finished.pop_first().map(|(_, record)| record);
-        let gone: Gone = std::iter::from_fn(oldest).take(n_going).collect();
-        if gone.is_empty() {
+        let evicted: Evicted = std::iter::from_fn(oldest).take(n_going).collect();
+        if evicted.is_empty() {
             state.n_dropped += 1;
-            self.tally.give_back(usize::from(has_place));
-            return Err(NoRoom);
+            self.counters.release_slots(usize::from(has_place));
+            return Err(TreeFull);
         }
-        state.n_dropped += gone.len() as u64;
-        self.tally.give_back(if has_place { gone.len() } else { gone.len() - 1 });
-        Ok(gone)
+        state.n_dropped += evicted.len() as u64;
+        self.counters.release_slots(if has_place { evicted.len() } else { evicted.len() - 1 });
+        Ok(evicted)
     }
 
-    /// All operations that are kept, in the order in which they began.
-    fn records(&self) -> Vec<Arc<Record>> {
-        let mut numbered: Vec<(u64, Arc<Record>)> = {
+    /// Returns all retained operations, in the order in which they began.
+    fn records(&self) -> Vec<Arc<OpRecord>> {
+        let mut numbered: Vec<(u64, Arc<OpRecord>)> = {
             let state = self.state();
             let all = state.finished.iter().chain(&state.live);
             all.map(|(number, record)| (*number, Arc::clone(record))).collect()
@@ -346,29 +354,29 @@ impl Session {
     }
 }
 
-impl Drop for Session {
+impl Drop for OpTreeInner {
     fn drop(&mut self) {
         let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
-        self.tally.give_back(state.live.len() + state.finished.len());
+        self.counters.release_slots(state.live.len() + state.finished.len());
     }
 }
 
-impl State {
-    fn next_place(&mut self, kind: OpKind) -> Segment {
+impl OpTreeState {
+    fn next_segment(&mut self, kind: OpKind) -> OpSegment {
         let (turn, count) = match kind {
             OpKind::Llm | OpKind::Tool | OpKind::Session => (self.turn, &mut self.n_in_turn),
             OpKind::System => (0, &mut self.n_steps),
         };
         *count = count.saturating_add(1);
-        Segment { turn, index: *count }
+        OpSegment { turn, index: *count }
     }
 
-    fn at(&self, place: Segment) -> Option<Arc<Record>> {
-        self.finished.values().chain(self.live.values()).find(|record| record.at == place).cloned()
+    fn find(&self, segment: OpSegment) -> Option<Arc<OpRecord>> {
+        self.finished.values().chain(self.live.values()).find(|record| record.at == segment).cloned()
     }
 
-    /// Changes a live operation. Whoever reads it at this moment goes on reading what was.
-    fn change(&mut self, number: u64, change: impl FnOnce(&mut Record)) {
+    /// Updates a live operation. Concurrent readers keep the previous version.
+    fn update(&mut self, number: u64, change: impl FnOnce(&mut OpRecord)) {
         if let Some(record) = self.live.get_mut(&number) {
             change(Arc::make_mut(record));
         }

@@ -1,10 +1,10 @@
-//! Answers that are too large to hand over: stored, read back, and fed to other tools by their handles.
+//! Stored outputs: answers too large to return, read back and passed to other tools by handle.
 
 use std::borrow::Cow;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use pegboard_core::arguments::Arguments;
+use pegboard_core::arguments::CallArguments;
 use pegboard_core::error::CallError;
 use pegboard_core::output::Output;
 use pegboard_core::store::{OutputHandle, OutputStore, StoreError, StoredOutput};
@@ -15,50 +15,50 @@ use serde_json::{Map, Value, json};
 use tracing::warn;
 use uuid::Uuid;
 
+use crate::active_call::AdmittedCall;
 use crate::caller::Caller;
-use crate::event::{Event, StoreReason};
-use crate::flight::Flight;
-use crate::reading::{self, JsonPath, Stats};
+use crate::event::{RuntimeEvent, StoreReason};
+use crate::output_query::{self, JsonPath, OutputStats};
 
-mod model;
+mod extract;
 mod tool;
 
 pub(crate) use tool::tool_output;
 
-/// What an argument that stands for a stored output has as its only member.
+/// Key of an argument object that refers to a stored output.
 const REFERENCE: &str = "$output";
-/// How many stored outputs one call may be given.
+/// Maximum number of references per call.
 const MAX_REFERENCES: usize = 32;
-/// How many bytes of stored outputs one call may be given in all.
-const MAX_FILLED_BYTES: usize = 16 << 20;
-/// How much of a reference that leads nowhere is said again.
-const MAX_SAID_BYTES: usize = 256;
-/// How much a server may say beside its answer.
+/// Maximum total size of the referenced outputs per call, in bytes.
+const MAX_REFERENCED_BYTES: usize = 16 << 20;
+/// Maximum length of an invalid reference repeated in an error.
+const MAX_ECHOED_BYTES: usize = 256;
+/// Maximum size of the metadata passed on with a stored answer.
 const MAX_META_BYTES: usize = 4_096;
-/// The least that is left of an answer when it has to be cut.
-const MIN_CUT_BYTES: usize = 256;
+/// Minimum size to which an answer is truncated.
+const MIN_TRUNCATED_BYTES: usize = 256;
 
-/// The stored outputs.
+/// Access to the output store.
 #[derive(Default)]
-pub(crate) struct Outputs {
+pub(crate) struct OutputStorage {
     store: Option<Arc<dyn OutputStore>>,
 }
 
-/// An answer as it is stored.
-pub(crate) struct Body {
+/// The body of an answer, as stored.
+pub(crate) struct OutputBody {
     pub(crate) bytes: Bytes,
     pub(crate) content_type: &'static str,
 }
 
-impl Body {
-    /// What of an answer somebody would want to read: its text, its structured content, or all of it.
+impl OutputBody {
+    /// Selects the readable part of an answer: its text, its structured content, or the whole result.
     pub(crate) fn of(output: &Output) -> Self {
         let result = output.is_from_server().then(|| output.to_result());
         let (bytes, is_json) = match result {
             None => (Bytes::from(output.text().into_owned()), false),
             Some(result) => match (result.get("structuredContent"), has_only_text(&result)) {
                 (None, true) => (Bytes::from(output.text().into_owned()), false),
-                (Some(structured), true) if is_same(&output.text(), &structured) => {
+                (Some(structured), true) if is_same_json(&output.text(), &structured) => {
                     (structured.into_bytes(), true)
                 }
                 _ => (result.into_bytes(), true),
@@ -68,14 +68,14 @@ impl Body {
         Self { bytes, content_type: if is_json { "application/json" } else { "text/plain" } }
     }
 
-    /// The whole answer, with everything beside its text.
+    /// Takes the whole result.
     pub(crate) fn whole(output: &Output) -> Self {
         Self { bytes: output.to_result().into_bytes(), content_type: "application/json" }
     }
 
-    /// How many tokens it is, roughly.
+    /// Returns the approximate number of tokens.
     pub(crate) fn n_tokens(&self) -> u64 {
-        Stats::of(&self.bytes).n_tokens as u64
+        OutputStats::of(&self.bytes).n_tokens as u64
     }
 }
 
@@ -84,7 +84,7 @@ fn has_only_text(result: &RawJson) -> bool {
     result.get("content").is_some_and(|content| content.items().all(is_text))
 }
 
-fn is_same(text: &str, structured: &RawJson) -> bool {
+fn is_same_json(text: &str, structured: &RawJson) -> bool {
     text.is_empty()
         || RawJson::parse(Bytes::copy_from_slice(text.as_bytes()))
             .is_ok_and(|text| pegboard_json::canonical(&text) == pegboard_json::canonical(structured))
@@ -95,100 +95,110 @@ fn looks_like_json(bytes: &Bytes) -> bool {
     matches!(first, Some(b'{' | b'[')) && RawJson::parse(bytes.clone()).is_ok()
 }
 
-impl Outputs {
+impl OutputStorage {
     pub(crate) fn new(store: Option<Arc<dyn OutputStore>>) -> Self {
         Self { store }
     }
 
-    /// Whether answers can be stored at all.
-    pub(crate) fn is_on(&self) -> bool {
+    /// Returns `true` if there is an output store.
+    pub(crate) fn is_enabled(&self) -> bool {
         self.store.is_some()
     }
 
-    async fn keep(&self, flight: &Flight, body: &Body) -> Result<OutputHandle, StoreError> {
-        let shared = flight.runtime();
-        let is_stored = shared.settings().tool_output.enabled && !flight.call.context().options.cuts_output;
+    async fn store_output(
+        &self,
+        admitted: &AdmittedCall,
+        body: &OutputBody,
+    ) -> Result<OutputHandle, StoreError> {
+        let shared = admitted.shared();
+        let is_stored = shared.settings().tool_output.enabled && !admitted.call.context().options.cuts_output;
         let (store, true) = (self.store.as_deref(), is_stored) else {
-            return Err(StoreError::Failed { reason: "outputs are not stored".to_owned() });
+            return Err(StoreError::Failed { reason: "storing outputs is disabled".to_owned() });
         };
-        let store = store.ok_or_else(|| StoreError::Failed { reason: "there is no store".to_owned() })?;
-        let caller = &flight.track.caller;
+        let store =
+            store.ok_or_else(|| StoreError::Failed { reason: "no output store is configured".to_owned() })?;
+        let caller = &admitted.active_call.caller;
         let handle = OutputHandle(format!("{}/{}", caller.id(), Uuid::new_v4()));
         let now = shared.wall.now();
         let output = StoredOutput {
             body: body.bytes.clone(),
             content_type: body.content_type.to_owned(),
-            tool: flight.tool.flat_name.to_string(),
+            tool: admitted.tool.flat_name.to_string(),
             session: caller.id().to_owned(),
             principal: caller.owner().to_owned(),
-            made: now,
+            created: now,
             expires: now.checked_add(shared.settings().tool_output.expires_after.into()).unwrap_or(now),
         };
         store.put(handle.clone(), output, now).await?;
-        caller.note_stored();
+        caller.mark_output_stored();
         Ok(handle)
     }
 
-    /// The output under a handle, if this caller may read it.
+    /// Returns the output with a handle, if this caller may read it.
     pub(crate) async fn fetch(&self, caller: &Caller, handle: &str) -> Result<StoredOutput, FetchError> {
         let missing = || FetchError::Missing { handle: handle.chars().take(200).collect() };
         let store = self.store.as_deref().ok_or_else(missing)?;
         let now = caller.shared().wall.now();
         let output = store.get(OutputHandle(handle.to_owned()), now).await.map_err(FetchError::Store)?;
-        // Whether there is one for somebody else is nobody's business.
+        // A caller must not learn whether a handle of another caller exists.
         output
             .filter(|output| output.session == caller.id() && output.principal == caller.owner())
             .ok_or_else(missing)
     }
 
-    /// Forgets what was stored for a session.
-    pub(crate) async fn forget(&self, session: String) {
+    /// Removes the outputs stored for a session.
+    pub(crate) async fn remove_session(&self, session: String) {
         if let Some(store) = &self.store
             && let Err(error) = store.remove_session(session).await
         {
-            warn!(%error, "Stored outputs could not be removed; they go when they expire.");
+            warn!(%error, "Cannot remove stored outputs; they expire later.");
         }
     }
 
-    /// The arguments with every `{"$output": "<handle>#<json path>"}` replaced by what it stands for.
-    pub(crate) async fn filled(&self, caller: &Caller, arguments: Arguments) -> Result<Arguments, CallError> {
-        if !self.is_on() || !arguments.may_mention(REFERENCE) {
+    /// Replaces every `{"$output": "<handle>#<json path>"}` in the arguments by the referenced value.
+    pub(crate) async fn resolve_references(
+        &self,
+        caller: &Caller,
+        arguments: CallArguments,
+    ) -> Result<CallArguments, CallError> {
+        if !self.is_enabled() || !arguments.may_contain_key(REFERENCE) {
             return Ok(arguments);
         }
         let raw = arguments.raw();
-        let references = raw.lone_texts(REFERENCE);
+        let references = raw.single_string_members(REFERENCE);
         if references.is_empty() {
             return Ok(arguments);
         }
         if references.len() > MAX_REFERENCES {
-            return Err(refused(format!(
-                "$: at most {MAX_REFERENCES} stored outputs can be given to one call"
+            return Err(invalid_reference(format!(
+                "$: at most {MAX_REFERENCES} stored outputs can be referenced per call"
             )));
         }
         let mut parts = Vec::with_capacity(references.len());
         let mut n_bytes = 0;
         for (span, reference) in references {
-            let filled = self.resolve(caller, &reference).await;
+            let filled = self.resolve_reference(caller, &reference).await;
             let filled = filled.map_err(|problem| {
-                refused(format!("{{\"$output\": \"{}\"}}: {problem}", clipped(&reference, MAX_SAID_BYTES)))
+                invalid_reference(format!(
+                    "{{\"$output\": \"{}\"}}: {problem}",
+                    clipped(&reference, MAX_ECHOED_BYTES)
+                ))
             })?;
             n_bytes += filled.as_bytes().len();
-            if n_bytes > MAX_FILLED_BYTES {
-                let most = format!(
-                    "$: stored outputs of more than {MAX_FILLED_BYTES} bytes are too much for one call"
-                );
-                return Err(refused(most));
+            if n_bytes > MAX_REFERENCED_BYTES {
+                let most = format!("$: referenced outputs exceed {MAX_REFERENCED_BYTES} bytes");
+                return Err(invalid_reference(most));
             }
             parts.push((span, filled));
         }
-        Ok(Arguments::from(raw.spliced(&parts)))
+        Ok(CallArguments::from(raw.spliced(&parts)))
     }
 
-    async fn resolve(&self, caller: &Caller, reference: &str) -> Result<RawJson, String> {
+    async fn resolve_reference(&self, caller: &Caller, reference: &str) -> Result<RawJson, String> {
         let (handle, path) = reference.split_once('#').unwrap_or((reference, ""));
         let output = self.fetch(caller, handle).await.map_err(|error| error.to_string())?;
         if path.is_empty() {
-            // The whole of it: data if it is JSON, else text.
+            // Without a path: the parsed document if it is JSON, otherwise the text.
             let data = Some(&output.body).filter(|_| output.content_type == "application/json");
             return Ok(match data.and_then(|body| RawJson::parse(body.clone()).ok()) {
                 Some(data) => data,
@@ -196,44 +206,44 @@ impl Outputs {
             });
         }
         let path = JsonPath::parse(path).map_err(|error| error.to_string())?;
-        let found = tool::aside(move |_| reading::select_one(&output.body, &path)).await;
+        let found = tool::run_blocking(move |_| output_query::select_one(&output.body, &path)).await;
         let found = found.map_err(|error| error.to_string())?;
         found.map(RawJson::from).map_err(|error| error.to_string())
     }
 }
 
-fn refused(text: String) -> CallError {
-    let violations = vec![Violation::new(text, "$: a stored output cannot be filled in")];
+fn invalid_reference(text: String) -> CallError {
+    let violations = vec![Violation::new(text, "$: invalid reference to a stored output")];
     CallError::InvalidParameters { violations }
 }
 
-/// Why a stored output cannot be read.
+/// Error of reading a stored output.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum FetchError {
-    /// There is none, none any more, or none for this caller.
+    /// It does not exist, has expired, or belongs to another caller.
     #[error("No output is stored under the handle '{handle}' for this session; it may have expired")]
     Missing {
         /// The handle.
         handle: String,
     },
-    /// The store does not answer.
+    /// The store failed.
     #[error("{0}")]
     Store(StoreError),
 }
 
-/// What a caller gets in place of an answer that is too large: a handle if it could be stored, else the ends of it.
-pub(crate) async fn replace(
-    flight: &Flight,
+/// Replaces an answer that is too large by a handle if it can be stored, otherwise by its beginning and end.
+pub(crate) async fn store_or_truncate(
+    admitted: &AdmittedCall,
     output: &Output,
-    body: Body,
+    body: OutputBody,
     reason: StoreReason,
     max_bytes: usize,
 ) -> Output {
-    let shared = flight.runtime();
-    let stats = Stats::of(&body.bytes);
-    let kept = shared.outputs.keep(flight, &body).await;
-    shared.events.emit(|| Event::OutputStored {
-        call: flight.subject(),
+    let shared = admitted.shared();
+    let stats = OutputStats::of(&body.bytes);
+    let kept = shared.outputs.store_output(admitted, &body).await;
+    shared.events.emit(|| RuntimeEvent::OutputStored {
+        call: admitted.info(),
         handle: kept.as_ref().ok().cloned(),
         reason,
         n_bytes: stats.n_bytes,
@@ -242,40 +252,40 @@ pub(crate) async fn replace(
     });
     let result = match kept {
         Ok(handle) => {
-            let result = handed(&handle, &stats, body.content_type, &flight.tool.flat_name);
-            flight.track.journey().stored = Some(handle);
+            let result = handle_result(&handle, &stats, body.content_type, &admitted.tool.flat_name);
+            admitted.active_call.meta().stored = Some(handle);
             result
         }
         Err(error) => {
-            let is_wanted = !flight.call.context().options.cuts_output;
-            if shared.settings().tool_output.enabled && shared.outputs.is_on() && is_wanted {
-                warn!(%error, "An output could not be stored; it is cut instead.");
+            let is_wanted = !admitted.call.context().options.cuts_output;
+            if shared.settings().tool_output.enabled && shared.outputs.is_enabled() && is_wanted {
+                warn!(%error, "Cannot store an output; truncating it.");
             }
             let text = String::from_utf8_lossy(&body.bytes);
-            let target = max_bytes.clamp(MIN_CUT_BYTES, text.len().max(MIN_CUT_BYTES));
-            json!({"content": [{"type": "text", "text": cut(&text, target, reason)}]})
+            let target = max_bytes.clamp(MIN_TRUNCATED_BYTES, text.len().max(MIN_TRUNCATED_BYTES));
+            json!({"content": [{"type": "text", "text": truncate_output(&text, target, reason)}]})
         }
     };
     let Value::Object(mut result) = result else { return output.clone() };
     if output.is_error() {
         result.insert("isError".to_owned(), true.into());
     }
-    keep_meta(output, &mut result);
+    copy_meta(output, &mut result);
     Output::result(RawJson::of(&result))
 }
 
-/// The answer cut to what may be handed over; if it is the budget that is used up, almost nothing of it.
-fn cut(text: &str, target: usize, reason: StoreReason) -> Cow<'_, str> {
+/// Truncates an answer to a size; if the token budget is exhausted, replaces it by a short notice.
+fn truncate_output(text: &str, target: usize, reason: StoreReason) -> Cow<'_, str> {
     match reason {
-        StoreReason::SizeCap => reading::truncated(text, target).into(),
+        StoreReason::SizeCap => output_query::truncate_middle(text, target).into(),
         StoreReason::TokenBudget | StoreReason::ReserveFailed => {
             Cow::Borrowed("(tool failed: context window budget exceeded)")
         }
     }
 }
 
-/// What a server says beside its answer goes along, unless that is large, too.
-fn keep_meta(output: &Output, result: &mut Map<String, Value>) {
+/// Copies the server's metadata, unless it is large as well.
+fn copy_meta(output: &Output, result: &mut Map<String, Value>) {
     if output.is_from_server()
         && let Some(meta) = output.to_result().get("_meta")
         && meta.as_bytes().len() <= MAX_META_BYTES
@@ -284,8 +294,8 @@ fn keep_meta(output: &Output, result: &mut Map<String, Value>) {
     }
 }
 
-/// The words that a model gets in place of the answer, and a link for its client.
-fn handed(handle: &OutputHandle, stats: &Stats, content_type: &str, tool: &str) -> Value {
+/// Returns the text that a model receives instead of the answer, and a link for its client.
+fn handle_result(handle: &OutputHandle, stats: &OutputStats, content_type: &str, tool: &str) -> Value {
     let text = include_str!("outputs/stored.md")
         .trim_end()
         .replace("{bytes}", &stats.n_bytes.to_string())

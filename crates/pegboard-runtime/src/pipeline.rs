@@ -1,33 +1,34 @@
-//! The rings that a call passes through, from the outside in.
+//! The layers of the call pipeline, from the outside in.
 
 mod cache;
-mod cap;
 mod execute;
+mod output_limit;
 mod queue;
 mod timeout;
 
 use pegboard_core::error::CallError;
 use pegboard_core::output::Output;
 
-use crate::flight::Flight;
+use crate::active_call::AdmittedCall;
 
-pub(crate) use cache::{Cache, Flights};
-pub(crate) use cap::Cap;
-pub(crate) use execute::Execute;
-pub(crate) use queue::Queue;
-pub(crate) use timeout::Timeout;
+pub(crate) use cache::{CacheLayer, SingleFlight};
+pub(crate) use execute::ExecuteLayer;
+pub(crate) use output_limit::OutputLimitLayer;
+pub(crate) use queue::QueueLayer;
+pub(crate) use timeout::TimeoutLayer;
 
-/// The order of a call. The cap is outside the cache, so that the cache keeps whole answers; the cache is outside the
-/// queue, so that a hit takes no slot; the time-out is inside the queue, so that waiting is not running.
-pub(crate) type Pipeline = Cap<Cache<Queue<Timeout<Execute>>>>;
+/// The layer order. The output limit is outside the cache, so that complete answers are cached; the cache is
+/// outside the queue, so that a hit takes no slot; the timeout is inside the queue, so that waiting does not
+/// count as running.
+pub(crate) type Pipeline = OutputLimitLayer<CacheLayer<QueueLayer<TimeoutLayer<ExecuteLayer>>>>;
 
-/// The rings as every call meets them.
+/// Builds the pipeline.
 pub(crate) fn pipeline() -> Pipeline {
-    Cap(Cache(Queue(Timeout(Execute))))
+    OutputLimitLayer(CacheLayer(QueueLayer(TimeoutLayer(ExecuteLayer))))
 }
 
 /// One stage of a call.
-pub(crate) trait Ring: Send + Sync {
-    /// Does its part, and has the rings inside it do theirs.
-    fn call(&self, flight: &Flight) -> impl Future<Output = Result<Output, CallError>> + Send;
+pub(crate) trait Layer: Send + Sync {
+    /// Handles a call, delegating to the inner layers.
+    fn call(&self, admitted: &AdmittedCall) -> impl Future<Output = Result<Output, CallError>> + Send;
 }

@@ -1,38 +1,38 @@
-//! How many calls run at once, and who goes next.
+//! Concurrency limits with fair scheduling.
 //!
-//! A queue has a number of slots. Who finds none free waits: the highest priority goes first, and whoever waits
-//! gains priority with time, so that nobody starves. Within a priority sessions take turns, and within a session
-//! the first to come is the first to go.
+//! A queue has a number of slots. When all are in use, callers wait: the highest priority goes first, and
+//! priority grows with waiting time, which prevents starvation. Within a priority, sessions take turns, and
+//! within a session the order is first in, first out.
 
 use std::time::Duration;
 
-pub use self::slots::{Acquire, Queue, Slot};
+pub use self::slots::{Acquire, Queue, QueueSlot};
 
+mod scheduler;
 mod slots;
-mod turns;
 
-/// What a queue locks and waits with; its tests put others in their place, to try all kinds of orders of events.
+/// Synchronization primitives of the queue; its tests substitute others to explore interleavings.
 mod sync {
     pub(super) use std::sync::{Mutex, MutexGuard};
 
     pub(super) use tokio::time::{Sleep, sleep};
 }
 
-/// How a queue behaves.
+/// Options of a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Settings {
-    /// How many calls run at once; `None` for as many as come.
+pub struct QueueOptions {
+    /// Maximum number of concurrent calls; `None` if unlimited.
     pub max_concurrency: Option<usize>,
-    /// How many may wait; more are refused at once.
+    /// Maximum number of waiting calls; further ones are refused immediately.
     pub max_waiting: usize,
-    /// How long one may wait; `None` for as long as the caller does.
+    /// Maximum waiting time; `None` if unlimited.
     pub wait_timeout: Option<Duration>,
-    /// After how long a waiter counts as one priority higher.
+    /// Waiting time after which the priority rises by one level.
     pub ageing: Duration,
 }
 
-impl Default for Settings {
-    /// A queue without a limit.
+impl Default for QueueOptions {
+    /// A queue without limits.
     fn default() -> Self {
         Self {
             max_concurrency: None,
@@ -43,63 +43,63 @@ impl Default for Settings {
     }
 }
 
-impl Settings {
-    /// A queue of so many slots, at least one.
+impl QueueOptions {
+    /// Options for a queue with a number of slots, at least one.
     pub fn of(max_concurrency: usize) -> Self {
         Self { max_concurrency: Some(max_concurrency.max(1)), ..Self::default() }
     }
 }
 
-/// How urgent a call is, from −10 to 10.
+/// Priority of a call, from −10 to 10.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Priority(i8);
 
 impl Priority {
-    /// The priority nearest to `level`.
+    /// Creates a priority, clamping `level` to the valid range.
     pub fn new(level: i8) -> Self {
         Self(level.clamp(-10, 10))
     }
 
-    /// The level.
+    /// Returns the level.
     pub fn level(self) -> i8 {
         self.0
     }
 }
 
-/// Whose turn it is to be, among those of one priority.
+/// Identifies a session for fair scheduling.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SessionKey(pub u64);
 
-/// Why there is no slot.
+/// Error of acquiring a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum QueueError {
-    /// Too many wait already.
-    #[error("the queue is full: {waiting} calls wait already")]
+    /// The maximum number of calls is already waiting.
+    #[error("the queue is full: {waiting} calls are waiting")]
     Full {
-        /// How many wait.
+        /// Number of waiting calls.
         waiting: usize,
     },
-    /// No slot became free in time.
+    /// No slot became free within the maximum waiting time.
     #[error("no slot became free within {0:?}")]
     TimedOut(Duration),
 }
 
-/// How a slot was had.
+/// Wait statistics of an acquired slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Wait {
-    /// How long it took; `None` if there was a free one.
+pub struct SlotWait {
+    /// Waiting time; `None` if a slot was free.
     pub waited: Option<Duration>,
-    /// The place in the queue at the beginning, from 1; 0 if there was a free one.
-    pub place: usize,
+    /// Initial position in the queue, from 1; 0 if a slot was free.
+    pub position: usize,
 }
 
-/// How busy a queue is.
+/// Load of a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Depth {
-    /// How many calls may run at once; `None` for as many as come.
+pub struct QueueDepth {
+    /// Number of slots; `None` if unlimited.
     pub capacity: Option<usize>,
-    /// How many run.
+    /// Number of slots in use.
     pub in_use: usize,
-    /// How many wait.
+    /// Number of waiting calls.
     pub waiting: usize,
 }

@@ -1,4 +1,4 @@
-//! The queues by name, and which of them a call goes through.
+//! The named queues, and the choice of queue for a call.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -10,30 +10,30 @@ use pegboard_core::error::CallError;
 use pegboard_core::provider::ToolKind;
 use pegboard_core::settings::QueueSettings;
 
-use crate::event::Event;
-use crate::flight::Flight;
-use crate::queue::{Queue, Settings};
+use crate::active_call::AdmittedCall;
+use crate::event::RuntimeEvent;
+use crate::queue::{Queue, QueueOptions};
 
-/// The queue of tools that name none.
+/// Name of the queue of tools that name none.
 pub const DEFAULT_QUEUE: &str = "default";
 
-/// A queue and what it is called.
+/// A queue with its name and settings.
 #[derive(Clone, Debug)]
 pub(crate) struct NamedQueue {
     pub(crate) name: Arc<str>,
     pub(crate) queue: Queue,
-    /// How long a call in it may run.
+    /// Execution timeout of its calls.
     pub(crate) default_timeout: Option<Duration>,
-    /// How long a call may wait for a slot.
+    /// Maximum waiting time for a slot.
     pub(crate) wait_timeout: Option<Duration>,
-    /// How many slots all processes share, if they do.
+    /// Number of slots shared by all processes, if shared.
     pub(crate) shared_slots: Option<usize>,
 }
 
 impl NamedQueue {
-    pub(crate) fn depth(&self) -> Event {
+    pub(crate) fn depth(&self) -> RuntimeEvent {
         let depth = self.queue.depth();
-        Event::QueueDepth {
+        RuntimeEvent::QueueDepth {
             queue: Arc::clone(&self.name),
             capacity: depth.capacity,
             in_use: depth.in_use,
@@ -42,10 +42,10 @@ impl NamedQueue {
     }
 }
 
-/// The queues there are at one time.
+/// The queues at one point in time, by name.
 pub(crate) type QueueMap = HashMap<Arc<str>, NamedQueue>;
 
-/// The queues there are.
+/// The current queues.
 #[derive(Debug, Default)]
 pub(crate) struct Queues(ArcSwap<QueueMap>);
 
@@ -56,36 +56,36 @@ impl Queues {
         queues
     }
 
-    /// The queues there are now.
+    /// Returns the current queues.
     pub(crate) fn load(&self) -> Arc<QueueMap> {
         self.0.load_full()
     }
 
-    /// Changes the queues while they are in use: those that stay keep whoever waits in them.
+    /// Replaces the queues while in use; a queue that remains keeps its waiters.
     pub(crate) fn configure(&self, settings: &IndexMap<String, QueueSettings>) {
         let before = self.0.load_full();
-        self.0.store(Arc::new(next(&before, settings)));
+        self.0.store(Arc::new(build_queues(&before, settings)));
     }
 
-    /// Changes the queues of these names, and leaves all others as they are.
+    /// Adds or updates queues, leaving all others unchanged.
     pub(crate) fn add(&self, settings: &IndexMap<String, QueueSettings>) {
         let mut queues = QueueMap::clone(&self.0.load());
-        let changed = next(&queues, settings);
+        let changed = build_queues(&queues, settings);
         queues.extend(changed);
         self.0.store(Arc::new(queues));
     }
 
-    /// The queue that a call goes through, if it goes through one that is there.
-    pub(crate) fn of(&self, flight: &Flight) -> Option<NamedQueue> {
-        self.find(flight, name(flight)?)
+    /// Returns the queue of a call, if it exists.
+    pub(crate) fn lookup(&self, admitted: &AdmittedCall) -> Option<NamedQueue> {
+        self.find(admitted, queue_name(admitted)?)
     }
 
-    /// The queue that a call goes through, or why it cannot.
-    pub(crate) fn wanted(&self, flight: &Flight) -> Result<Option<NamedQueue>, CallError> {
-        let Some(name) = name(flight) else { return Ok(None) };
-        match self.find(flight, name) {
+    /// Returns the queue of a call, or an error if it is not configured.
+    pub(crate) fn required(&self, admitted: &AdmittedCall) -> Result<Option<NamedQueue>, CallError> {
+        let Some(name) = queue_name(admitted) else { return Ok(None) };
+        match self.find(admitted, name) {
             Some(queue) => Ok(Some(queue)),
-            // Without a configuration this one has no limit.
+            // Without configuration, the default queue is unlimited.
             None if name == DEFAULT_QUEUE => Ok(None),
             None => Err(CallError::QueueTimeout {
                 queue: name.to_owned(),
@@ -94,13 +94,14 @@ impl Queues {
         }
     }
 
-    /// A queue as it was when the tool of a call was found: its tool may be of a configuration whose queues are gone.
-    fn find(&self, flight: &Flight, name: &str) -> Option<NamedQueue> {
-        flight.queues.get(name).or(self.0.load().get(name)).cloned()
+    /// Looks a queue up as of the resolution of the tool: the tool may belong to a previous configuration
+    /// with queues that no longer exist.
+    fn find(&self, admitted: &AdmittedCall, name: &str) -> Option<NamedQueue> {
+        admitted.queues.get(name).or(self.0.load().get(name)).cloned()
     }
 
-    /// How busy every queue is, by name.
-    pub(crate) fn depths(&self) -> Vec<Event> {
+    /// Returns the load of every queue, sorted by name.
+    pub(crate) fn depths(&self) -> Vec<RuntimeEvent> {
         let queues = self.0.load();
         let mut queues: Vec<_> = queues.values().collect();
         queues.sort_by(|a, b| a.name.cmp(&b.name));
@@ -108,17 +109,19 @@ impl Queues {
     }
 }
 
-/// The queues of these settings. Those that were there before are the same, with another size.
-fn next(before: &QueueMap, settings: &IndexMap<String, QueueSettings>) -> QueueMap {
+/// Builds the queues of these settings. Existing ones are kept and resized.
+fn build_queues(before: &QueueMap, settings: &IndexMap<String, QueueSettings>) -> QueueMap {
     let now = settings.iter().map(|(name, settings)| {
         let name: Arc<str> = name.as_str().into();
-        let queue = before.get(&name).map_or_else(|| Queue::new(of(settings)), |before| before.queue.clone());
-        queue.resize(of(settings));
+        let queue = before
+            .get(&name)
+            .map_or_else(|| Queue::new(queue_options(settings)), |before| before.queue.clone());
+        queue.resize(queue_options(settings));
         let named = NamedQueue {
             name: Arc::clone(&name),
             queue,
             default_timeout: settings.default_timeout_ms.map(Duration::from),
-            wait_timeout: of(settings).wait_timeout,
+            wait_timeout: queue_options(settings).wait_timeout,
             shared_slots: settings.max_concurrency.filter(|_| settings.shared),
         };
         (name, named)
@@ -126,18 +129,18 @@ fn next(before: &QueueMap, settings: &IndexMap<String, QueueSettings>) -> QueueM
     now.collect()
 }
 
-/// The name of the queue that a call goes through.
-fn name(flight: &Flight) -> Option<&str> {
-    let by_default = match flight.tool.kind {
+/// Returns the name of the queue of a call.
+fn queue_name(admitted: &AdmittedCall) -> Option<&str> {
+    let by_default = match admitted.tool.kind {
         ToolKind::Mcp | ToolKind::Rest => Some(DEFAULT_QUEUE),
-        // Tools of this program wait for nobody unless somebody says so.
+        // Tools of this program are not queued unless configured.
         ToolKind::Agent => None,
     };
-    flight.tool.rules.queue.as_deref().or(by_default)
+    admitted.tool.policy.queue.as_deref().or(by_default)
 }
 
-fn of(settings: &QueueSettings) -> Settings {
-    Settings {
+fn queue_options(settings: &QueueSettings) -> QueueOptions {
+    QueueOptions {
         max_concurrency: settings.max_concurrency,
         max_waiting: settings.max_waiting,
         wait_timeout: settings.wait_timeout_ms.map(Duration::from).filter(|limit| !limit.is_zero()),

@@ -1,62 +1,68 @@
-//! What servers do beside calls of their tools, on the same way: recorded, limited in time, called off by dropping.
+//! Requests to servers other than tool calls, executed like calls: recorded, with a timeout, cancelled by
+//! dropping.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::{BoxFuture, FutureExt};
-use pegboard_core::arguments::Arguments;
-use pegboard_core::call::{Call, CallContext, Ended, Origin, Running, ToolRef, ValidCall};
+use pegboard_core::arguments::CallArguments;
+use pegboard_core::call::{Call, CallContext, CallHandle, CallOrigin, CallResult, ToolRef, ValidCall};
 use pegboard_core::entry::ToolEntry;
 use pegboard_core::error::{CallError, NotFound};
 use pegboard_core::handler::Handler;
 use pegboard_core::id::{ServerName, ToolboxName};
 use pegboard_core::output::Output;
-use pegboard_core::provider::{Method, Provider, Request, Update};
-use pegboard_core::settings::Judge;
+use pegboard_core::provider::{Provider, ProviderMethod, ProviderRequest, ProviderUpdate};
+use pegboard_core::settings::ValidatedBy;
 
+use crate::call;
 use crate::caller::Caller;
-use crate::carry;
-use crate::catalogue::Tool;
-use crate::runtime::Found;
+use crate::catalogue::CatalogueTool;
+use crate::runtime::ResolvedTool;
 
-/// A server of a toolbox.
+/// Identifies a server of a toolbox.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ServerId {
-    /// The toolbox.
+    /// Toolbox of the server.
     pub toolbox: ToolboxName,
-    /// The server.
+    /// Name of the server.
     pub server: ServerName,
 }
 
-/// Something that a server says and that belongs to no call.
+/// A notification of a server that belongs to no call.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ServerUpdate {
-    /// Who says it.
+    /// Server that sent it.
     pub from: ServerId,
-    /// What it says.
-    pub update: Update,
+    /// The notification.
+    pub update: ProviderUpdate,
 }
 
 impl Caller {
-    /// Starts something at a server that is no call of a tool.
-    pub fn request(&self, server: &ServerId, request: Request, mut context: CallContext) -> Running {
-        let found = match self.desk(server, request.method) {
+    /// Sends a request to a server.
+    pub fn request(
+        &self,
+        server: &ServerId,
+        request: ProviderRequest,
+        mut context: CallContext,
+    ) -> CallHandle {
+        let found = match self.method_tool(server, request.method) {
             Ok(found) => found,
-            Err(error) => return Running::new(std::future::ready(Ended::refused(error))),
+            Err(error) => return CallHandle::new(std::future::ready(CallResult::rejected(error))),
         };
         context.options.timeout = context.options.timeout.or(Some(self.request_limit(server)));
         let call = Call {
             context,
-            ..Call::new(ToolRef::Name(found.tool.flat_name.to_string()), Arguments::from(request.params))
+            ..Call::new(ToolRef::Name(found.tool.flat_name.to_string()), CallArguments::from(request.params))
         };
-        carry::start_at(self.clone(), self.tree().clone(), None, call, found)
+        call::start_resolved(self.clone(), self.tree().clone(), None, call, found)
     }
 
-    /// The server's answers to one method, as a tool that is in no list.
-    fn desk(&self, id: &ServerId, method: Method) -> Result<Found, CallError> {
-        self.permit(&id.toolbox, Origin::Client)?;
-        let (server, in_use) = loop {
-            let toolboxes = &self.shared().layout().toolboxes;
+    /// Returns a tool outside the catalogue that forwards one method to the server.
+    fn method_tool(&self, id: &ServerId, method: ProviderMethod) -> Result<ResolvedTool, CallError> {
+        self.check_access(&id.toolbox, CallOrigin::Client)?;
+        let (server, drain_guard) = loop {
+            let toolboxes = &self.shared().active_plan().toolboxes;
             let server = toolboxes.server(&id.toolbox, &id.server).ok_or_else(|| {
                 CallError::NotFound(NotFound::Server {
                     toolbox: id.toolbox.to_string(),
@@ -64,38 +70,38 @@ impl Caller {
                     available: toolboxes.servers_of(&id.toolbox),
                 })
             })?;
-            // Where one has ended, something else has taken its place already.
-            if let Some(in_use) = server.usage.begin() {
-                break (server.clone(), in_use);
+            // A closed counter means that the server has been replaced; look it up again.
+            if let Some(drain_guard) = server.drain_counter.acquire() {
+                break (server.clone(), drain_guard);
             }
         };
-        let handler = Arc::new(Desk { provider: Arc::clone(&server.provider), method });
+        let handler = Arc::new(MethodHandler { provider: Arc::clone(&server.provider), method });
         let entry = ToolEntry::from_handler(method.as_str(), "", handler).unmanaged();
-        let mut tool = Tool::lone(&id.server, Arc::new(entry), server.provider.kind(), "");
-        let desk = Arc::make_mut(&mut tool);
-        desk.id.toolbox = id.toolbox.clone();
-        desk.rules.judge = Some(Judge::Server);
-        Ok(Found { tool, corrected_from: None, in_use, queues: self.shared().queues.load() })
+        let mut tool = CatalogueTool::standalone(&id.server, Arc::new(entry), server.provider.kind(), "");
+        let method_tool = Arc::make_mut(&mut tool);
+        method_tool.id.toolbox = id.toolbox.clone();
+        method_tool.policy.judge = Some(ValidatedBy::Server);
+        Ok(ResolvedTool { tool, corrected_from: None, drain_guard, queues: self.shared().queues.load() })
     }
 
     fn request_limit(&self, id: &ServerId) -> Duration {
-        let layout = self.shared().layout();
-        let of_server = layout.toolboxes.server(&id.toolbox, &id.server);
+        let active_plan = self.shared().active_plan();
+        let of_server = active_plan.toolboxes.server(&id.toolbox, &id.server);
         let of_server = of_server.and_then(|server| server.settings.request_timeout_ms);
         of_server.unwrap_or(self.shared().settings().tool_timeout).into()
     }
 }
 
-/// What carries out one method of a provider.
-struct Desk {
+/// Handler that forwards one method to a provider.
+struct MethodHandler {
     provider: Arc<dyn Provider>,
-    method: Method,
+    method: ProviderMethod,
 }
 
-impl Handler for Desk {
+impl Handler for MethodHandler {
     fn call<'a>(&'a self, call: &'a ValidCall) -> BoxFuture<'a, Result<Output, CallError>> {
         async move {
-            let request = Request { method: self.method, params: call.raw_arguments().clone() };
+            let request = ProviderRequest { method: self.method, params: call.raw_arguments().clone() };
             self.provider.request(&request, call.context()).await.map(Output::result)
         }
         .boxed()

@@ -1,7 +1,7 @@
-//! Tools by what they are about: the words of a query against the words of every tool, best first.
+//! Full-text search over tools.
 //!
-//! Each tool is a document of weighted fields, ranked by how rare a word is among all tools and how much of a field it
-//! makes up. Words are split where names change case, at digits and at punctuation, and lose their plural.
+//! Each tool is a document of weighted fields, ranked with BM25. Words are split at case changes, digits and
+//! punctuation, and stemmed to the singular.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -9,65 +9,65 @@ use std::sync::Arc;
 use pegboard_core::id::ServerName;
 use pegboard_core::text::clip;
 
-use crate::catalogue::{Scope, Snapshot, Tool};
+use crate::catalogue::{CatalogueTool, Snapshot, ToolboxScope};
 use words::{for_each_word, joined_word};
 
 mod words;
 
-/// How many tools a search finds at most.
+/// Maximum number of hits per search.
 pub const MAX_HITS: usize = 100;
 
-/// How much of a query is read.
+/// Maximum length of a query.
 const MAX_QUERY_BYTES: usize = 512;
 const MAX_QUERY_WORDS: usize = 32;
-/// How much of a tool is read: servers write what they like.
+/// Limits of the indexed text per tool: servers may send any amount.
 const MAX_DESCRIPTION_BYTES: usize = 4 * 1024;
 const MAX_TITLE_BYTES: usize = 256;
 const MAX_PARAMETERS: usize = 256;
 const MAX_TAGS: usize = 64;
-/// How many words the beginning of one may stand for.
-const MAX_ENDINGS: usize = 64;
-/// From how many bytes on the last word may be the beginning of one.
+/// Maximum number of terms that a prefix expands to.
+const MAX_PREFIX_TERMS: usize = 64;
+/// Minimum length of a prefix.
 const MIN_PREFIX_BYTES: usize = 2;
-/// What a word counts that only begins like the one that was asked for.
-const PREFIX_SHARE: f64 = 0.5;
+/// Weight of a prefix match relative to an exact one.
+const PREFIX_WEIGHT: f64 = 0.5;
 
-/// How soon more of the same word stops to count.
+/// BM25 parameter: saturation of term frequency.
 const K1: f64 = 1.2;
-/// How much a long field counts less than a short one.
+/// BM25 parameter: length normalization.
 const B: f32 = 0.75;
 
-/// What to look for, and where.
+/// A search for tools.
 ///
 /// ```
-/// use pegboard_runtime::search::Query;
+/// use pegboard_runtime::search::SearchQuery;
 ///
-/// let query = Query { n_most: 3, ..Query::new("create issue") };
+/// let query = SearchQuery { n_most: 3, ..SearchQuery::new("create issue") };
 /// assert_eq!(query.text, "create issue");
 /// ```
 #[derive(Clone, Copy, Debug)]
-pub struct Query<'q> {
-    /// Words. Without any, all tools are found that pass the rest.
+pub struct SearchQuery<'q> {
+    /// Query words. If empty, all tools that pass the filters match.
     pub text: &'q str,
-    /// The tool has one of these tags, if there are any.
+    /// The tool has at least one of these tags; ignored if empty.
     pub any_tags: &'q [String],
     /// The tool has all of these tags.
     pub all_tags: &'q [String],
-    /// The tool is of this server.
+    /// The tool belongs to this server.
     pub server: Option<&'q ServerName>,
-    /// The tool is in one of these toolboxes.
-    pub scope: Scope<'q>,
-    /// How many to find, [`MAX_HITS`] at most.
+    /// The tool is in scope.
+    pub scope: ToolboxScope<'q>,
+    /// Maximum number of hits, at most [`MAX_HITS`].
     pub n_most: usize,
 }
 
-impl<'q> Query<'q> {
-    /// The ten best tools for a text, wherever they are.
+impl<'q> SearchQuery<'q> {
+    /// Creates a query for the ten best tools, without filters.
     pub fn new(text: &'q str) -> Self {
-        Self { text, any_tags: &[], all_tags: &[], server: None, scope: Scope::All, n_most: 10 }
+        Self { text, any_tags: &[], all_tags: &[], server: None, scope: ToolboxScope::All, n_most: 10 }
     }
 
-    fn permits(&self, tool: &Tool) -> bool {
+    fn permits(&self, tool: &CatalogueTool) -> bool {
         let has = |tag: &String| tool.entry.tags().iter().any(|own| own.eq_ignore_ascii_case(tag));
         self.server.is_none_or(|server| *server == tool.id.server)
             && self.scope.has(&tool.id.toolbox)
@@ -75,11 +75,11 @@ impl<'q> Query<'q> {
             && (self.any_tags.is_empty() || self.any_tags.iter().any(has))
     }
 
-    /// Its words, each once.
+    /// Returns the distinct words of the query.
     fn words(&self) -> Vec<String> {
         let mut words = Vec::new();
         for text in clip(self.text, MAX_QUERY_BYTES).split_whitespace() {
-            // The parts come last, so that the last word is one that may be unfinished.
+            // The parts come last, so that only a part can be matched as a prefix.
             words.extend(joined_word(text));
             for_each_word(text, |word| words.push(word));
         }
@@ -90,30 +90,30 @@ impl<'q> Query<'q> {
     }
 }
 
-/// A tool that was found.
+/// A tool found by a search.
 #[derive(Clone, Debug)]
-pub struct Hit<'s> {
+pub struct SearchHit<'s> {
     /// The tool.
-    pub tool: &'s Arc<Tool>,
-    /// How well it fits; comparable within one search only.
+    pub tool: &'s Arc<CatalogueTool>,
+    /// Score; comparable within one search only.
     pub score: f64,
 }
 
 impl Snapshot {
-    /// The tools that fit a query, best first; those that fit as well in the order of the configuration.
+    /// Returns the tools that match a query, best first; ties are in configuration order.
     ///
     /// ```
     /// # use pegboard_runtime::catalogue::Snapshot;
-    /// use pegboard_runtime::search::Query;
+    /// use pegboard_runtime::search::SearchQuery;
     ///
-    /// assert!(Snapshot::default().search(&Query::new("create issue")).is_empty());
+    /// assert!(Snapshot::default().search(&SearchQuery::new("create issue")).is_empty());
     /// ```
-    pub fn search(&self, query: &Query<'_>) -> Vec<Hit<'_>> {
+    pub fn search(&self, query: &SearchQuery<'_>) -> Vec<SearchHit<'_>> {
         let n_most = query.n_most.min(MAX_HITS);
-        let permitted = |tool: &&Arc<Tool>| query.permits(tool);
+        let permitted = |tool: &&Arc<CatalogueTool>| query.permits(tool);
         if query.text.trim().is_empty() {
             let tools = self.tools().iter().filter(permitted).take(n_most);
-            return tools.map(|tool| Hit { tool, score: 0.0 }).collect();
+            return tools.map(|tool| SearchHit { tool, score: 0.0 }).collect();
         }
         let scores = self.index().scores(&query.words());
         let mut found: Vec<(usize, f64)> =
@@ -124,30 +124,30 @@ impl Snapshot {
             found.truncate(n_most);
         }
         found.sort_unstable_by(best_first);
-        found.into_iter().map(|(at, score)| Hit { tool: &self.tools()[at], score }).collect()
+        found.into_iter().map(|(at, score)| SearchHit { tool: &self.tools()[at], score }).collect()
     }
 }
 
-/// Which words are in which tools.
+/// Inverted index of the tools.
 #[derive(Debug)]
-pub(crate) struct Index {
+pub(crate) struct SearchIndex {
     /// Sorted by word.
     terms: Vec<(String, Vec<Posting>)>,
     n_tools: usize,
 }
 
-/// That a word is in a tool.
+/// Occurrence of a word in a tool.
 #[derive(Clone, Copy, Debug)]
 struct Posting {
-    /// The position of the tool.
+    /// Index of the tool.
     tool: u32,
-    /// How much of the tool the word makes up.
+    /// Weighted term frequency.
     weight: f32,
 }
 
-/// What counts how much.
+/// A field of a tool, with its weight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Field {
+enum SearchField {
     Name,
     Title,
     Tags,
@@ -156,7 +156,7 @@ enum Field {
     Description,
 }
 
-impl Field {
+impl SearchField {
     const COUNT: usize = 6;
 
     fn weight(self) -> f32 {
@@ -170,23 +170,24 @@ impl Field {
     }
 }
 
-/// The words of one tool, with the fields they are in.
+/// The indexed words of one tool, with their fields.
 #[derive(Default)]
-struct Document {
-    words: Vec<(u32, Field)>,
-    lengths: [u16; Field::COUNT],
+struct ToolDocument {
+    words: Vec<(u32, SearchField)>,
+    lengths: [u16; SearchField::COUNT],
 }
 
-impl Index {
-    pub(crate) fn of(tools: &[Arc<Tool>]) -> Self {
-        let mut numbers: HashMap<String, u32> = HashMap::new();
-        let documents: Vec<Document> = tools.iter().map(|tool| Document::of(tool, &mut numbers)).collect();
+impl SearchIndex {
+    pub(crate) fn of(tools: &[Arc<CatalogueTool>]) -> Self {
+        let mut term_ids: HashMap<String, u32> = HashMap::new();
+        let documents: Vec<ToolDocument> =
+            tools.iter().map(|tool| ToolDocument::of(tool, &mut term_ids)).collect();
         let averages = average_lengths(&documents);
-        let mut postings: Vec<Vec<Posting>> = vec![Vec::new(); numbers.len()];
+        let mut postings: Vec<Vec<Posting>> = vec![Vec::new(); term_ids.len()];
         for (tool, mut document) in (0..).zip(documents) {
             document.words.sort_unstable();
             for same in document.words.chunk_by(|a, b| a.0 == b.0) {
-                let share = |field: Field| {
+                let share = |field: SearchField| {
                     let length = f32::from(document.lengths[field as usize]) / averages[field as usize];
                     field.weight() / (1.0 - B + B * length)
                 };
@@ -194,7 +195,7 @@ impl Index {
                 postings[same[0].0 as usize].push(Posting { tool, weight });
             }
         }
-        let mut terms: Vec<(String, Vec<Posting>)> = numbers
+        let mut terms: Vec<(String, Vec<Posting>)> = term_ids
             .into_iter()
             .map(|(word, number)| (word, std::mem::take(&mut postings[number as usize])))
             .collect();
@@ -202,24 +203,25 @@ impl Index {
         Self { terms, n_tools: tools.len() }
     }
 
-    /// Every tool that has one of the words, with its score. The last word may be the beginning of one.
+    /// Returns the score of every tool that contains one of the words. The last word also matches as a
+    /// prefix.
     fn scores(&self, words: &[String]) -> HashMap<usize, f64> {
         let mut scores: HashMap<usize, f64> = HashMap::new();
         for (n_left, word) in (0..words.len()).rev().zip(words) {
             let mut best: HashMap<u32, f64> = HashMap::new();
             let start = self.terms.partition_point(|(term, _)| term < word);
-            let may_end_otherwise = n_left == 0 && word.len() >= MIN_PREFIX_BYTES;
-            let n_endings = if may_end_otherwise { MAX_ENDINGS } else { 1 };
-            for (term, postings) in self.terms[start..].iter().take(n_endings) {
+            let is_prefix = n_left == 0 && word.len() >= MIN_PREFIX_BYTES;
+            let n_terms = if is_prefix { MAX_PREFIX_TERMS } else { 1 };
+            for (term, postings) in self.terms[start..].iter().take(n_terms) {
                 let share = match term.strip_prefix(word.as_str()) {
                     Some("") => 1.0,
-                    Some(_) if may_end_otherwise => PREFIX_SHARE,
+                    Some(_) if is_prefix => PREFIX_WEIGHT,
                     Some(_) | None => break,
                 };
-                let rarity = self.rarity(postings.len());
+                let inverse_document_frequency = self.inverse_document_frequency(postings.len());
                 for posting in postings {
                     let weight = f64::from(posting.weight);
-                    let score = share * rarity * weight * (K1 + 1.0) / (weight + K1);
+                    let score = share * inverse_document_frequency * weight * (K1 + 1.0) / (weight + K1);
                     let known = best.entry(posting.tool).or_default();
                     *known = known.max(score);
                 }
@@ -231,55 +233,55 @@ impl Index {
         scores
     }
 
-    /// How much a word says that so many tools have.
-    fn rarity(&self, n_having: usize) -> f64 {
+    /// Returns the inverse document frequency.
+    fn inverse_document_frequency(&self, n_having: usize) -> f64 {
         let real = |n: usize| f64::from(u32::try_from(n).unwrap_or(u32::MAX));
         let (having, others) = (real(n_having), real(self.n_tools.saturating_sub(n_having)));
         ((others + 0.5) / (having + 0.5)).ln_1p()
     }
 }
 
-impl Document {
-    fn of(tool: &Tool, numbers: &mut HashMap<String, u32>) -> Self {
+impl ToolDocument {
+    fn of(tool: &CatalogueTool, term_ids: &mut HashMap<String, u32>) -> Self {
         let mut document = Self::default();
         let entry = &tool.entry;
-        document.read_name(Field::Name, tool.id.name.as_str(), numbers);
-        document.read_name(Field::Server, tool.id.server.as_str(), numbers);
-        document.read(Field::Title, clip(entry.title().unwrap_or_default(), MAX_TITLE_BYTES), numbers);
+        document.read_name(SearchField::Name, tool.id.name.as_str(), term_ids);
+        document.read_name(SearchField::Server, tool.id.server.as_str(), term_ids);
+        document.read(SearchField::Title, clip(entry.title().unwrap_or_default(), MAX_TITLE_BYTES), term_ids);
         for tag in entry.tags().iter().take(MAX_TAGS) {
-            document.read_name(Field::Tags, clip(tag, MAX_TITLE_BYTES), numbers);
+            document.read_name(SearchField::Tags, clip(tag, MAX_TITLE_BYTES), term_ids);
         }
         let properties = entry.input_schema().as_json().get("properties").and_then(|all| all.as_object());
         for name in properties.into_iter().flat_map(serde_json::Map::keys).take(MAX_PARAMETERS) {
-            document.read(Field::Parameters, clip(name, MAX_TITLE_BYTES), numbers);
+            document.read(SearchField::Parameters, clip(name, MAX_TITLE_BYTES), term_ids);
         }
-        document.read(Field::Description, clip(entry.description(), MAX_DESCRIPTION_BYTES), numbers);
+        document.read(SearchField::Description, clip(entry.description(), MAX_DESCRIPTION_BYTES), term_ids);
         document
     }
 
-    /// The words of a name, and the name as one.
-    fn read_name(&mut self, field: Field, name: &str, numbers: &mut HashMap<String, u32>) {
-        self.read(field, name, numbers);
+    /// Indexes the words of a name, and the name as one word.
+    fn read_name(&mut self, field: SearchField, name: &str, term_ids: &mut HashMap<String, u32>) {
+        self.read(field, name, term_ids);
         if let Some(whole) = joined_word(name) {
-            self.add(field, whole, numbers);
+            self.add(field, whole, term_ids);
         }
     }
 
-    fn read(&mut self, field: Field, text: &str, numbers: &mut HashMap<String, u32>) {
-        for_each_word(text, |word| self.add(field, word, numbers));
+    fn read(&mut self, field: SearchField, text: &str, term_ids: &mut HashMap<String, u32>) {
+        for_each_word(text, |word| self.add(field, word, term_ids));
     }
 
-    fn add(&mut self, field: Field, word: String, numbers: &mut HashMap<String, u32>) {
-        let next = u32::try_from(numbers.len()).unwrap_or(u32::MAX);
-        self.words.push((*numbers.entry(word).or_insert(next), field));
+    fn add(&mut self, field: SearchField, word: String, term_ids: &mut HashMap<String, u32>) {
+        let next = u32::try_from(term_ids.len()).unwrap_or(u32::MAX);
+        self.words.push((*term_ids.entry(word).or_insert(next), field));
         let length = &mut self.lengths[field as usize];
         *length = length.saturating_add(1);
     }
 }
 
-/// How long each field is among the tools that have it, and never 0.
-fn average_lengths(documents: &[Document]) -> [f32; Field::COUNT] {
-    let mut averages = [1.0; Field::COUNT];
+/// Returns the average length of each field over the tools that have it; never 0.
+fn average_lengths(documents: &[ToolDocument]) -> [f32; SearchField::COUNT] {
+    let mut averages = [1.0; SearchField::COUNT];
     for (field, average) in averages.iter_mut().enumerate() {
         let lengths = documents.iter().map(|document| f32::from(document.lengths[field]));
         let (n_having, sum) = lengths

@@ -1,26 +1,26 @@
-//! The tools that an agent's file gives it, by the words that it has for them.
+//! Resolves the tool selectors of an agent file.
 
 use std::sync::Arc;
 
 use futures_util::future::join_all;
-use pegboard_core::call::Selected;
+use pegboard_core::call::SelectedTool;
 use pegboard_core::error::CallError;
 use pegboard_core::id::{ServerName, ToolboxName};
 use pegboard_core::provider::ToolKind;
 
 use crate::caller::Caller;
-use crate::catalogue::{Scope, Tool};
-use crate::toolbox::Server;
+use crate::catalogue::{CatalogueTool, ToolboxScope};
+use crate::toolbox::ToolboxServer;
 
-/// What stands before the name of a service that an OpenAPI document describes.
+/// Prefix of a selector for a service described by an OpenAPI document.
 const OPENAPI: &str = "openapi:";
-/// The server of tools that are requests to web services.
+/// Name of the server of REST tools.
 const REST: &str = "rest";
 
 impl Caller {
-    /// The tools that a word stands for: all of a server, or the one of that name, in toolboxes that exist for the
-    /// caller. Servers that nobody has asked yet what they have are asked first.
-    pub(crate) async fn select(&self, word: &str) -> Result<Vec<Selected>, CallError> {
+    /// Resolves a selector: all tools of a server, or the tool of that name, in toolboxes visible to the
+    /// caller. Servers that have not listed their tools yet are opened first.
+    pub(crate) async fn select(&self, word: &str) -> Result<Vec<SelectedTool>, CallError> {
         let shared = self.shared();
         if let Some(tool) = shared.builtins.get(word) {
             return Ok(vec![selected(tool)]);
@@ -29,14 +29,15 @@ impl Caller {
             Some(name) => (name, Some(ToolKind::Rest)),
             None => (word, None),
         };
-        let layout = shared.layout();
-        let is_meant = |(place, server): &(ToolboxName, &Server)| {
-            self.sees(place) && kind.is_none_or(|kind| server.provider.kind() == kind)
+        let active_plan = shared.active_plan();
+        let is_meant = |(toolbox, server): &(ToolboxName, &ToolboxServer)| {
+            self.can_see(toolbox) && kind.is_none_or(|kind| server.provider.kind() == kind)
         };
-        let servers: Vec<(ToolboxName, &Server)> = layout.toolboxes.called(server).filter(is_meant).collect();
+        let servers: Vec<(ToolboxName, &ToolboxServer)> =
+            active_plan.toolboxes.servers_named(server).filter(is_meant).collect();
         if !servers.is_empty() {
             let opened = join_all(servers.iter().map(|(_, server)| server.open())).await;
-            // Those of other toolboxes may be enough.
+            // The servers of other toolboxes may suffice.
             if opened.iter().all(Result::is_err) {
                 opened.into_iter().collect::<Result<(), _>>()?;
             }
@@ -49,14 +50,14 @@ impl Caller {
         self.select_one(word).await
     }
 
-    /// The tool of this name, or the request to a web service that is called so.
-    async fn select_one(&self, word: &str) -> Result<Vec<Selected>, CallError> {
+    /// Resolves the name of a tool, or of a REST tool without its prefix.
+    async fn select_one(&self, word: &str) -> Result<Vec<SelectedTool>, CallError> {
         let shared = self.shared();
         let names = [word.to_owned(), format!("{REST}__{word}")];
         let find = || {
             let snapshot = shared.catalogue.load();
-            let sees = |toolbox: &ToolboxName| self.sees(toolbox);
-            let scope = Scope::Only(&sees);
+            let sees = |toolbox: &ToolboxName| self.can_see(toolbox);
+            let scope = ToolboxScope::Only(&sees);
             let found = names.iter().find_map(|name| {
                 let found = snapshot.resolve(name, scope, &|_| false).ok()?;
                 found.corrected_from.is_none().then(|| Arc::clone(found.tool))
@@ -69,10 +70,10 @@ impl Caller {
         if let Ok(tool) = find() {
             return Ok(vec![selected(&tool)]);
         }
-        let layout = shared.layout();
-        let (likely, _) = layout.toolboxes.unknown(word, |toolbox| self.sees(toolbox));
+        let active_plan = shared.active_plan();
+        let (likely, _) = active_plan.toolboxes.unopened_servers(word, |toolbox| self.can_see(toolbox));
         for server in likely {
-            // One that cannot be used has no tools; that there is none of this name is what is told.
+            // A server that cannot be used has no tools; the error reported is the unknown name.
             let _ = server.open().await;
         }
         shared.refresh();
@@ -80,7 +81,7 @@ impl Caller {
     }
 }
 
-fn selected(tool: &Arc<Tool>) -> Selected {
-    let tool_ref = if tool.is_lone() { (&*tool.flat_name).into() } else { tool.id.clone().into() };
-    Selected { tool: tool_ref, name: Arc::clone(&tool.flat_name), entry: Arc::clone(&tool.entry) }
+fn selected(tool: &Arc<CatalogueTool>) -> SelectedTool {
+    let tool_ref = if tool.is_standalone() { (&*tool.flat_name).into() } else { tool.id.clone().into() };
+    SelectedTool { tool: tool_ref, name: Arc::clone(&tool.flat_name), entry: Arc::clone(&tool.entry) }
 }

@@ -1,11 +1,11 @@
-//! Sessions that callers come back to by name, and the workspace that each is bound to.
+//! Named sessions, and the workspace that each is bound to.
 //!
-//! A caller names its session in `context.sessionId`: by the id that it was given, or by any words of its own, which
-//! then stand for one session of that caller. Who names none gets the session of its connection. A session lives as
-//! long as it is used, and nobody reaches the session of somebody else.
+//! A caller names its session in `context.sessionId`: by an id that it was given, or by a handle of its own
+//! choice, which is scoped to that caller. A caller that names none uses the session of its connection. A
+//! session expires when it is idle, and no caller can reach the session of another.
 
+mod caller_context;
 mod id;
-mod said;
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -15,42 +15,42 @@ use pegboard_core::store::{SessionHandle, SessionRecord, SessionStore, StoreErro
 use serde_json::Value;
 use tokio::time;
 
+use self::caller_context::workspace_in;
+pub use self::caller_context::{CallPurpose, CallerContext, DEFAULT_WORKSPACE, Workspace, runtime_keys};
+pub(crate) use self::caller_context::{non_blank_text, without_context};
 pub use self::id::SessionId;
-use self::said::workspace_in;
-pub use self::said::{DEFAULT_WORKSPACE, Purpose, Said, Workspace, for_the_runtime};
-pub(crate) use self::said::{text, without_context};
 
-/// How long a name for a session may be, in characters.
+/// Maximum length of a session handle, in characters.
 const MAX_HANDLE: usize = 128;
-/// The name of a session that nobody named.
+/// Name of a session without a handle.
 const DEFAULT_NAME: &str = "Default Session";
-/// The workspace of a handle that was said without one. No workspace has this id.
+/// Workspace of a handle that was given without one. No workspace has this id.
 const ANY_WORKSPACE: &str = "";
-/// How often the last use of a session is written down at most.
-const MAX_REFRESH: Duration = Duration::from_mins(1);
-/// How long a session may be kept at most: what is later than this cannot be told from for ever.
-const MAX_IDLE: Duration = Duration::from_hours(100 * 365 * 24);
-/// How many ids are tried for a session that begins in the same second as others.
-const MAX_IDS: usize = 32;
-/// How often something is tried again that somebody else did at the same time.
-const MAX_RACES: usize = 2;
+/// Maximum interval between two writes of a session's last use.
+const TOUCH_INTERVAL: Duration = Duration::from_mins(1);
+/// Maximum idle time; anything longer is indistinguishable from forever.
+const MAX_IDLE_TIMEOUT: Duration = Duration::from_hours(100 * 365 * 24);
+/// Maximum number of ids tried for a session that begins in the same second as others.
+const MAX_ID_ATTEMPTS: usize = 32;
+/// Maximum number of retries after losing a race.
+const MAX_RETRIES: usize = 2;
 
-/// How sessions are kept.
+/// Settings of named sessions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SessionSettings {
-    /// How long a session is kept that nobody uses.
-    pub idle: Duration,
-    /// How long a call waits for the store before it goes on without.
-    pub patience: Duration,
+    /// Idle time after which a session expires.
+    pub idle_timeout: Duration,
+    /// Timeout of store operations; the call continues without the store.
+    pub store_timeout: Duration,
 }
 
 impl Default for SessionSettings {
     fn default() -> Self {
-        Self { idle: Duration::from_hours(24), patience: Duration::from_secs(5) }
+        Self { idle_timeout: Duration::from_hours(24), store_timeout: Duration::from_secs(5) }
     }
 }
 
-/// Why a call cannot be put into a session.
+/// Error of entering a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SessionError {
     /// The name is too long.
@@ -58,128 +58,135 @@ pub enum SessionError {
         "context.sessionId has {n_characters} characters; give at most {MAX_HANDLE}, or leave it out to get a session"
     )]
     TooLong {
-        /// How long it is.
+        /// Length in characters.
         n_characters: usize,
     },
-    /// The name has characters that nobody could see or type.
+    /// The name contains control characters.
     #[error("context.sessionId has a control character at position {position}; give plain text in one line")]
     Control {
-        /// Which character, from 1.
+        /// Position of the character, from 1.
         position: usize,
     },
 }
 
-/// A session that a call has entered.
+/// A session entered by a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Entered {
-    /// Its id.
+pub struct EnteredSession {
+    /// Session id.
     pub id: SessionId,
-    /// What people call it.
+    /// Human-readable name.
     pub name: String,
-    /// Whether it has just begun.
+    /// `true` if the session was just created.
     pub is_new: bool,
-    /// What the caller said, if that is not the id.
-    pub replaced: Option<String>,
-    /// The workspace of the call.
+    /// The name given by the caller, if it is not the id.
+    pub requested_name: Option<String>,
+    /// Workspace of the call.
     pub workspace: Workspace,
-    /// One line for the caller, when there is something to know.
+    /// One line of advice for the caller, if any.
     pub notice: Option<String>,
-    /// Why the session could not be looked up or kept; the call goes on.
+    /// Warning if the session could not be looked up or stored; the call continues.
     pub warning: Option<String>,
-    /// What the store knew of it; nothing if it could not be looked up.
-    kept: Option<SessionRecord>,
+    /// The stored record; `None` if it could not be looked up.
+    stored: Option<SessionRecord>,
 }
 
-/// How a call in a session ended.
+/// Outcome of a call, for binding its session to a workspace.
 #[derive(Clone, Copy, Debug)]
-pub enum CallEnd<'a> {
-    /// It went well, with or without a structured result.
+pub enum BindOutcome<'a> {
+    /// The call succeeded, with or without a structured result.
     Succeeded(Option<&'a Value>),
-    /// It did not go well.
+    /// The call failed.
     Failed,
 }
 
-/// The sessions there are.
+/// The named sessions.
 ///
 /// ```
 /// use pegboard_core::store::SessionStore;
-/// use pegboard_runtime::sessions::{Said, SessionError, SessionSettings, Sessions};
+/// use pegboard_runtime::sessions::{CallerContext, SessionError, SessionSettings, SessionRegistry};
 /// use std::{sync::Arc, time::SystemTime};
 ///
 /// async fn first_call(store: Arc<dyn SessionStore>) -> Result<(), SessionError> {
-///     let sessions = Sessions::new(store, SessionSettings::default());
-///     let said = Said { session: Some("budget work"), ..Said::default() };
-///     let entered = sessions.enter(&said, "ann", None, SystemTime::now()).await?;
+///     let sessions = SessionRegistry::new(store, SessionSettings::default());
+///     let context = CallerContext { session: Some("budget work"), ..CallerContext::default() };
+///     let entered = sessions.enter(&context, "ann", None, SystemTime::now()).await?;
 ///     assert_eq!(entered.name, "budget work");
 ///     Ok(())
 /// }
 /// ```
 #[derive(Clone)]
-pub struct Sessions {
+pub struct SessionRegistry {
     store: Arc<dyn SessionStore>,
     settings: SessionSettings,
 }
 
-impl Sessions {
-    /// Sessions that are kept in a store.
+impl SessionRegistry {
+    /// Creates the registry on top of a store.
     pub fn new(store: Arc<dyn SessionStore>, settings: SessionSettings) -> Self {
-        Self { store, settings: SessionSettings { idle: settings.idle.min(MAX_IDLE), ..settings } }
+        Self {
+            store,
+            settings: SessionSettings {
+                idle_timeout: settings.idle_timeout.min(MAX_IDLE_TIMEOUT),
+                ..settings
+            },
+        }
     }
 
-    /// The session that a call belongs to, which begins if there is none yet.
+    /// Returns the session of a call, creating it if necessary.
     ///
-    /// `connection` is the session that the caller's connection was given before. A store that does not answer costs
-    /// the look-up and not the call: what was said is then believed, with a warning. Whoever gives something away by
-    /// session must therefore look at the principal too.
+    /// `connection` is the session previously assigned to the caller's connection. A store failure costs the
+    /// lookup, not the call: the given name is then trusted, with a warning. Data kept by session must
+    /// therefore be checked against the principal as well.
     pub async fn enter(
         &self,
-        said: &Said<'_>,
+        context: &CallerContext<'_>,
         principal: &str,
         connection: Option<&SessionId>,
         now: SystemTime,
-    ) -> Result<Entered, SessionError> {
-        let visit = Visit { said, named: Named::of(said.session, connection)?, principal, now };
-        let found = self.in_time(self.find(&visit)).await;
+    ) -> Result<EnteredSession, SessionError> {
+        let lookup =
+            SessionLookup { context, named: SessionRef::of(context.session, connection)?, principal, now };
+        let found = self.with_timeout(self.find(&lookup)).await;
         Ok(match found {
             Ok(found) => {
-                let refreshed = self.in_time(self.refresh(&found.record, now)).await;
-                visit.entered(found, refreshed.err().as_ref())
+                let touched = self.with_timeout(self.touch(&found.record, now)).await;
+                lookup.entered(found, touched.err().as_ref())
             }
-            Err(error) => visit.unverified(&error),
+            Err(error) => lookup.unverified(&error),
         })
     }
 
-    /// Binds a session to the workspace that a successful call named or gave back, for the calls to come.
+    /// Binds a session to the workspace that a successful call named or returned, for subsequent calls.
     ///
-    /// What the result says in `workspaceContext` counts more than what the call said. Answers the workspace if that
-    /// is another than before. A session that could not be looked up is not bound.
+    /// A `workspaceContext` in the result takes precedence over the one of the call. Returns the workspace if
+    /// it changed. A session that could not be looked up is not bound.
     pub async fn bind(
         &self,
-        entered: &Entered,
-        end: CallEnd<'_>,
+        entered: &EnteredSession,
+        end: BindOutcome<'_>,
         now: SystemTime,
     ) -> Result<Option<String>, StoreError> {
-        let CallEnd::Succeeded(result) = end else { return Ok(None) };
+        let BindOutcome::Succeeded(result) = end else { return Ok(None) };
         let given = result.and_then(Value::as_object).and_then(workspace_in);
         let named = entered.workspace.source.is_explicit().then_some(entered.workspace.id.as_str());
-        let (Some(workspace), Some(kept)) = (given.as_deref().or(named), &entered.kept) else {
+        let (Some(workspace), Some(stored)) = (given.as_deref().or(named), &entered.stored) else {
             return Ok(None);
         };
-        if kept.workspace.as_deref() == Some(workspace) {
+        if stored.workspace.as_deref() == Some(workspace) {
             return Ok(None);
         }
-        self.in_time(self.rebind(kept, workspace, now)).await
+        self.with_timeout(self.rebind(stored, workspace, now)).await
     }
 
     async fn rebind(
         &self,
-        kept: &SessionRecord,
+        stored: &SessionRecord,
         workspace: &str,
         now: SystemTime,
     ) -> Result<Option<String>, StoreError> {
-        let Some(mut record) = self.store.get(kept.id.clone(), now).await? else { return Ok(None) };
-        // The call may have outlived its session, and the id may be somebody else's by now.
-        if record.principal != kept.principal || record.workspace.as_deref() == Some(workspace) {
+        let Some(mut record) = self.store.get(stored.id.clone(), now).await? else { return Ok(None) };
+        // The session may have expired during the call, and its id may belong to another principal by now.
+        if record.principal != stored.principal || record.workspace.as_deref() == Some(workspace) {
             return Ok(None);
         }
         record.workspace = Some(workspace.to_owned());
@@ -187,178 +194,187 @@ impl Sessions {
         Ok(Some(workspace.to_owned()))
     }
 
-    async fn in_time<T>(&self, asked: impl Future<Output = Result<T, StoreError>>) -> Result<T, StoreError> {
-        let patience = self.settings.patience;
-        time::timeout(patience, asked)
-            .await
-            .unwrap_or_else(|_| Err(StoreError::Failed { reason: format!("nothing within {patience:?}") }))
+    async fn with_timeout<T>(
+        &self,
+        operation: impl Future<Output = Result<T, StoreError>>,
+    ) -> Result<T, StoreError> {
+        let store_timeout = self.settings.store_timeout;
+        time::timeout(store_timeout, operation).await.unwrap_or_else(|_| {
+            Err(StoreError::Failed { reason: format!("no response within {store_timeout:?}") })
+        })
     }
 
-    async fn find(&self, visit: &Visit<'_>) -> Result<Found, StoreError> {
-        match &visit.named {
-            Named::Nothing => self.begin(visit, DEFAULT_NAME).await,
-            Named::Connection(id) => match self.known_or_begun(visit, id, DEFAULT_NAME).await? {
+    async fn find(&self, lookup: &SessionLookup<'_>) -> Result<FoundSession, StoreError> {
+        match &lookup.named {
+            SessionRef::Unnamed => self.create(lookup, DEFAULT_NAME).await,
+            SessionRef::Connection(id) => match self.find_or_create(lookup, id, DEFAULT_NAME).await? {
                 Some(found) => Ok(found),
-                None => self.begin(visit, DEFAULT_NAME).await,
+                None => self.create(lookup, DEFAULT_NAME).await,
             },
-            Named::Id(id) => match self.known_or_begun(visit, id, &format!("Session {id}")).await? {
+            SessionRef::Id(id) => match self.find_or_create(lookup, id, &format!("Session {id}")).await? {
                 Some(found) => Ok(found),
-                // It is somebody else's. To this caller it is a name like any other.
-                None => self.by_handle(visit, id.as_str()).await,
+                // The id belongs to another principal. To this caller it is an ordinary handle.
+                None => self.find_by_handle(lookup, id.as_str()).await,
             },
-            Named::Handle(handle) => self.by_handle(visit, handle).await,
+            SessionRef::Handle(handle) => self.find_by_handle(lookup, handle).await,
         }
     }
 
-    /// The session of this id, or a new one; nothing if the id is somebody else's.
-    async fn known_or_begun(
+    /// Returns the session with this id, creating it if necessary; `None` if the id belongs to another
+    /// principal.
+    async fn find_or_create(
         &self,
-        visit: &Visit<'_>,
+        lookup: &SessionLookup<'_>,
         id: &SessionId,
         name: &str,
-    ) -> Result<Option<Found>, StoreError> {
-        for _ in 0..MAX_RACES {
-            if let Some(record) = self.store.get(id.to_string(), visit.now).await? {
-                let is_own = record.principal == visit.principal;
-                return Ok(is_own.then(|| Found { id: id.clone(), record, is_new: false }));
+    ) -> Result<Option<FoundSession>, StoreError> {
+        for _ in 0..MAX_RETRIES {
+            if let Some(record) = self.store.get(id.to_string(), lookup.now).await? {
+                let is_owned = record.principal == lookup.principal;
+                return Ok(is_owned.then(|| FoundSession { id: id.clone(), record, is_new: false }));
             }
-            if let Some(begun) = self.begin_as(visit, id.clone(), name).await? {
-                return Ok(Some(begun));
+            if let Some(created) = self.try_create(lookup, id.clone(), name).await? {
+                return Ok(Some(created));
             }
         }
         Ok(None)
     }
 
-    /// The session that a name stands for, or a new one that it stands for from now on.
-    async fn by_handle(&self, visit: &Visit<'_>, name: &str) -> Result<Found, StoreError> {
-        let now = visit.now;
-        let explicit = visit.explicit_workspace();
-        let handle = visit.handle(explicit.unwrap_or(ANY_WORKSPACE), name);
-        if let Some(found) = self.store.find(handle.clone(), now).await?.and_then(Found::known) {
+    /// Returns the session of a handle, creating and binding it if necessary.
+    async fn find_by_handle(
+        &self,
+        lookup: &SessionLookup<'_>,
+        name: &str,
+    ) -> Result<FoundSession, StoreError> {
+        let now = lookup.now;
+        let explicit = lookup.explicit_workspace();
+        let handle = lookup.handle(explicit.unwrap_or(ANY_WORKSPACE), name);
+        if let Some(found) = self.store.find(handle.clone(), now).await?.and_then(FoundSession::known) {
             return Ok(found);
         }
-        let begun = self.begin(visit, name).await?;
-        for _ in 0..MAX_RACES {
-            let bound = self.store.bind(handle.clone(), begun.id.to_string(), now).await?;
-            if bound == begun.id.as_str() {
+        let created = self.create(lookup, name).await?;
+        for _ in 0..MAX_RETRIES {
+            let bound = self.store.bind(handle.clone(), created.id.to_string(), now).await?;
+            if bound == created.id.as_str() {
                 break;
             }
-            // Somebody said the same at the same time, and was first.
-            if let Some(first) = self.store.get(bound.clone(), now).await?.and_then(Found::known) {
-                self.store.remove(begun.record.id).await?;
+            // A concurrent call bound the same handle first.
+            if let Some(first) = self.store.get(bound.clone(), now).await?.and_then(FoundSession::known) {
+                self.store.remove(created.record.id).await?;
                 return Ok(first);
             }
-            // The name stands for a session that is no more.
+            // The handle refers to a session that no longer exists.
             self.store.remove(bound).await?;
         }
-        // Whoever named a workspace once need not name it again, and who named none means the default one. If the
-        // name is taken there, it stays so; and if the store fails here, the name still works where it was said.
+        // A caller that named a workspace once need not repeat it, and one that named none means the default
+        // workspace. A handle already taken there keeps its session; if the store fails here, the handle
+        // still works where it was given.
         let also = explicit.map_or(DEFAULT_WORKSPACE, |_| ANY_WORKSPACE);
-        drop(self.store.bind(visit.handle(also, name), begun.id.to_string(), now).await);
-        Ok(begun)
+        drop(self.store.bind(lookup.handle(also, name), created.id.to_string(), now).await);
+        Ok(created)
     }
 
-    /// A new session. Whether an id is free is for the store to say, since others may use it too.
-    async fn begin(&self, visit: &Visit<'_>, name: &str) -> Result<Found, StoreError> {
-        let plain = std::iter::once_with(|| SessionId::at(visit.now));
-        let tagged = std::iter::repeat_with(|| SessionId::tagged_at(visit.now));
-        for id in plain.chain(tagged).take(MAX_IDS) {
-            if let Some(begun) = self.begin_as(visit, id, name).await? {
-                return Ok(begun);
+    /// Creates a session. The store decides whether an id is free, since other processes may use it.
+    async fn create(&self, lookup: &SessionLookup<'_>, name: &str) -> Result<FoundSession, StoreError> {
+        let plain = std::iter::once_with(|| SessionId::at(lookup.now));
+        let tagged = std::iter::repeat_with(|| SessionId::tagged_at(lookup.now));
+        for id in plain.chain(tagged).take(MAX_ID_ATTEMPTS) {
+            if let Some(created) = self.try_create(lookup, id, name).await? {
+                return Ok(created);
             }
         }
         Err(StoreError::Full { reason: "too many sessions began in the same second".to_owned() })
     }
 
-    /// A new session of this id, unless there is one.
-    async fn begin_as(
+    /// Creates a session with this id, unless it exists.
+    async fn try_create(
         &self,
-        visit: &Visit<'_>,
+        lookup: &SessionLookup<'_>,
         id: SessionId,
         name: &str,
-    ) -> Result<Option<Found>, StoreError> {
+    ) -> Result<Option<FoundSession>, StoreError> {
         let record = SessionRecord {
             id: id.to_string(),
             name: name.to_owned(),
-            principal: visit.principal.to_owned(),
+            principal: lookup.principal.to_owned(),
             workspace: None,
-            created: visit.now,
-            used: visit.now,
-            expires: self.expiry(visit.now),
+            created: lookup.now,
+            used: lookup.now,
+            expires: self.expiry(lookup.now),
         };
-        let is_begun = self.store.create(record.clone(), visit.now).await?;
-        Ok(is_begun.then_some(Found { id, record, is_new: true }))
+        let is_created = self.store.create(record.clone(), lookup.now).await?;
+        Ok(is_created.then_some(FoundSession { id, record, is_new: true }))
     }
 
-    /// Writes down that a session is used, unless that was done a moment ago.
-    async fn refresh(&self, record: &SessionRecord, now: SystemTime) -> Result<(), StoreError> {
-        let unused = now.duration_since(record.used).unwrap_or_default();
-        if unused < MAX_REFRESH.min(self.settings.idle / 2) {
+    /// Updates the last use of a session, unless that was done recently.
+    async fn touch(&self, record: &SessionRecord, now: SystemTime) -> Result<(), StoreError> {
+        let since_last_use = now.duration_since(record.used).unwrap_or_default();
+        if since_last_use < TOUCH_INTERVAL.min(self.settings.idle_timeout / 2) {
             return Ok(());
         }
-        let refreshed = SessionRecord { used: now, expires: self.expiry(now), ..record.clone() };
-        self.store.put(refreshed, now).await
+        let touched = SessionRecord { used: now, expires: self.expiry(now), ..record.clone() };
+        self.store.put(touched, now).await
     }
 
     fn expiry(&self, now: SystemTime) -> SystemTime {
-        now.checked_add(self.settings.idle).unwrap_or(now)
+        now.checked_add(self.settings.idle_timeout).unwrap_or(now)
     }
 }
 
 /// A session in the store.
-struct Found {
+struct FoundSession {
     id: SessionId,
     record: SessionRecord,
     is_new: bool,
 }
 
-impl Found {
-    /// A session that was there before. One whose id is none of ours counts as not there.
+impl FoundSession {
+    /// Wraps an existing record; `None` if its id is not a valid session id.
     fn known(record: SessionRecord) -> Option<Self> {
         Some(Self { id: SessionId::parse(&record.id)?, record, is_new: false })
     }
 }
 
-/// One call that looks for its session.
-struct Visit<'a> {
-    said: &'a Said<'a>,
-    named: Named<'a>,
+/// The session lookup of one call.
+struct SessionLookup<'a> {
+    context: &'a CallerContext<'a>,
+    named: SessionRef<'a>,
     principal: &'a str,
     now: SystemTime,
 }
 
-/// How a session is named.
-enum Named<'a> {
-    /// Not at all.
-    Nothing,
-    /// Not at all, by somebody whose connection has one.
+/// Reference to a session.
+enum SessionRef<'a> {
+    /// None given.
+    Unnamed,
+    /// None given, but the connection has a session.
     Connection(&'a SessionId),
-    /// By an id.
+    /// A session id.
     Id(SessionId),
-    /// By words of the caller's own.
+    /// A handle chosen by the caller.
     Handle(&'a str),
 }
 
-impl<'a> Named<'a> {
-    fn of(said: Option<&'a str>, connection: Option<&'a SessionId>) -> Result<Self, SessionError> {
-        let Some(said) = said else { return Ok(connection.map_or(Self::Nothing, Self::Connection)) };
-        if let Some(id) = SessionId::parse(said) {
+impl<'a> SessionRef<'a> {
+    fn of(name: Option<&'a str>, connection: Option<&'a SessionId>) -> Result<Self, SessionError> {
+        let Some(name) = name else { return Ok(connection.map_or(Self::Unnamed, Self::Connection)) };
+        if let Some(id) = SessionId::parse(name) {
             return Ok(Self::Id(id));
         }
-        let n_characters = said.chars().count();
+        let n_characters = name.chars().count();
         if n_characters > MAX_HANDLE {
             return Err(SessionError::TooLong { n_characters });
         }
-        match said.chars().position(char::is_control) {
+        match name.chars().position(char::is_control) {
             Some(before) => Err(SessionError::Control { position: before + 1 }),
-            None => Ok(Self::Handle(said)),
+            None => Ok(Self::Handle(name)),
         }
     }
 }
 
-impl Visit<'_> {
+impl SessionLookup<'_> {
     fn explicit_workspace(&self) -> Option<&str> {
-        self.said.workspace_context.as_deref().or(self.said.context_workspace)
+        self.context.workspace_context.as_deref().or(self.context.context_workspace)
     }
 
     fn handle(&self, workspace: &str, name: &str) -> SessionHandle {
@@ -369,47 +385,47 @@ impl Visit<'_> {
         }
     }
 
-    fn entered(&self, found: Found, refused: Option<&StoreError>) -> Entered {
-        let replaced = self.said.session.filter(|said| *said != found.id.as_str());
-        Entered {
-            notice: found.is_new.then(|| notice(&found.id, replaced)),
+    fn entered(&self, found: FoundSession, refused: Option<&StoreError>) -> EnteredSession {
+        let requested_name = self.context.session.filter(|name| *name != found.id.as_str());
+        EnteredSession {
+            notice: found.is_new.then(|| notice(&found.id, requested_name)),
             name: found.record.name.clone(),
             is_new: found.is_new,
-            replaced: replaced.map(str::to_owned),
-            workspace: self.said.workspace(found.record.workspace.as_deref()),
-            warning: refused.map(|error| format!("The session may end early: {error}.")),
-            kept: Some(found.record),
+            requested_name: requested_name.map(str::to_owned),
+            workspace: self.context.workspace(found.record.workspace.as_deref()),
+            warning: refused.map(|error| format!("The session may expire early: {error}.")),
+            stored: Some(found.record),
             id: found.id,
         }
     }
 
-    /// The session as the caller says, since nobody can tell otherwise.
-    fn unverified(&self, error: &StoreError) -> Entered {
+    /// The session as named by the caller, which cannot be verified.
+    fn unverified(&self, error: &StoreError) -> EnteredSession {
         let (id, name, is_new) = match &self.named {
-            // With a tag, since nobody can tell who else begins one in this second.
-            Named::Nothing => (SessionId::tagged_at(self.now), DEFAULT_NAME.to_owned(), true),
-            Named::Connection(id) => ((*id).clone(), DEFAULT_NAME.to_owned(), false),
-            Named::Id(id) => (id.clone(), format!("Session {id}"), false),
-            Named::Handle(handle) => (SessionId::tagged_at(self.now), (*handle).to_owned(), true),
+            // Tagged, since concurrent sessions of this second are unknown.
+            SessionRef::Unnamed => (SessionId::tagged_at(self.now), DEFAULT_NAME.to_owned(), true),
+            SessionRef::Connection(id) => ((*id).clone(), DEFAULT_NAME.to_owned(), false),
+            SessionRef::Id(id) => (id.clone(), format!("Session {id}"), false),
+            SessionRef::Handle(handle) => (SessionId::tagged_at(self.now), (*handle).to_owned(), true),
         };
-        let replaced = self.said.session.filter(|said| *said != id.as_str());
-        Entered {
-            notice: is_new.then(|| notice(&id, replaced)),
+        let requested_name = self.context.session.filter(|name| *name != id.as_str());
+        EnteredSession {
+            notice: is_new.then(|| notice(&id, requested_name)),
             name,
             is_new,
-            replaced: replaced.map(str::to_owned),
-            workspace: self.said.workspace(None),
-            warning: Some(format!("The session could not be looked up: {error}.")),
-            kept: None,
+            requested_name: requested_name.map(str::to_owned),
+            workspace: self.context.workspace(None),
+            warning: Some(format!("Cannot look up the session: {error}.")),
+            stored: None,
             id,
         }
     }
 }
 
-fn notice(id: &SessionId, replaced: Option<&str>) -> String {
-    match replaced {
-        Some(said) => {
-            format!("Session {id} has begun for {said:?}; pass {id} as context.sessionId from now on.")
+fn notice(id: &SessionId, requested_name: Option<&str>) -> String {
+    match requested_name {
+        Some(name) => {
+            format!("Session {id} has begun for {name:?}; pass {id} as context.sessionId from now on.")
         }
         None => format!("Session {id} has begun; pass it as context.sessionId to come back to it."),
     }

@@ -1,7 +1,7 @@
-//! One span per call, in the words that OpenTelemetry gives tool calls.
+//! One span per call, following the OpenTelemetry conventions for tool calls.
 //!
-//! The span is an ordinary `tracing` span, so that whoever collects those sees calls too. While nobody does, making
-//! one costs next to nothing. What joins it to a trace that began elsewhere is a [`Spans`].
+//! The span is an ordinary `tracing` span, so any subscriber sees calls as well; without one it is nearly
+//! free. A [`TracePropagator`] links it to a trace that began elsewhere.
 
 use std::time::Duration;
 
@@ -11,46 +11,46 @@ use pegboard_core::trace::TraceParent;
 use tracing::Span;
 use tracing::field::Empty;
 
-use crate::event::{End, ModelEnd, Subject};
+use crate::event::{CallEnd, CallInfo, ModelCallEnd};
 
-/// The target of the spans of calls, for filters.
+/// Target of call spans, for filters.
 pub const TARGET: &str = "pegboard::call";
 
-/// Places calls in traces that began elsewhere and go on elsewhere.
-pub trait Spans: Send + Sync + 'static {
-    /// Takes a call's new span, which nobody has entered yet, and makes `parent` its parent. Gives what the server
-    /// that is called is told as its own parent, if there is anything to tell.
-    fn begin(&self, span: &Span, parent: Option<TraceParent>) -> Option<TraceParent>;
+/// Links call spans to traces of other processes.
+pub trait TracePropagator: Send + Sync + 'static {
+    /// Sets `parent` as the parent of a new span that has not been entered yet. Returns the trace parent to
+    /// send to the server, if any.
+    fn attach(&self, span: &Span, parent: Option<TraceParent>) -> Option<TraceParent>;
 }
 
-/// Hands the caller's place on as it came, for when spans are not exported.
+/// Passes the caller's trace parent through, for when spans are not exported.
 ///
 /// ```
-/// use pegboard_runtime::spans::{PassOn, Spans};
+/// use pegboard_runtime::spans::{PassthroughPropagator, TracePropagator};
 /// use tracing::Span;
 ///
 /// let parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01".parse().ok();
-/// assert_eq!(PassOn.begin(&Span::none(), parent), parent);
+/// assert_eq!(PassthroughPropagator.attach(&Span::none(), parent), parent);
 /// ```
 #[derive(Clone, Copy, Debug, Default)]
-pub struct PassOn;
+pub struct PassthroughPropagator;
 
-impl Spans for PassOn {
-    fn begin(&self, _: &Span, parent: Option<TraceParent>) -> Option<TraceParent> {
+impl TracePropagator for PassthroughPropagator {
+    fn attach(&self, _: &Span, parent: Option<TraceParent>) -> Option<TraceParent> {
         parent
     }
 }
 
-/// The span of a call that begins now.
+/// Creates the span of a call.
 ///
 /// ```
 /// use std::time::Duration;
 ///
 /// use pegboard_core::provider::ToolKind;
-/// use pegboard_runtime::event::{End, Subject};
+/// use pegboard_runtime::event::{CallEnd, CallInfo};
 /// use pegboard_runtime::spans::{call_span, end_span};
 ///
-/// let subject = Subject {
+/// let info = CallInfo {
 ///     session: "s-20260101120000".into(),
 ///     owner: "".into(),
 ///     operation: "1-1".to_owned(),
@@ -59,13 +59,13 @@ impl Spans for PassOn {
 ///     kind: ToolKind::Mcp,
 ///     n_bytes_in: 17,
 /// };
-/// let span = call_span(&subject);
+/// let span = call_span(&info);
 /// // … the call …
 /// let duration = Duration::from_millis(12);
-/// end_span(&span, &End { error: None, message: None, duration, n_bytes_out: 90, is_cached: false });
+/// end_span(&span, &CallEnd { error: None, message: None, duration, n_bytes_out: 90, is_cached: false });
 /// ```
-pub fn call_span(subject: &Subject) -> Span {
-    let Subject { session, tool, server, kind, n_bytes_in, operation: _, owner: _ } = subject;
+pub fn call_span(info: &CallInfo) -> Span {
+    let CallInfo { session, tool, server, kind, n_bytes_in, operation: _, owner: _ } = info;
     tracing::info_span!(
         target: TARGET,
         "execute_tool",
@@ -78,27 +78,27 @@ pub fn call_span(subject: &Subject) -> Span {
         mcp.session.id = &**session,
         ai.tool.kind = kind.as_str(),
         ai.tool.provider = server.as_str(),
-        ai.tool.input_bytes = number(*n_bytes_in),
+        ai.tool.input_bytes = as_i64(*n_bytes_in),
         ai.tool.output_bytes = Empty,
         ai.tool.latency_ms = Empty,
         error.type = Empty,
     )
 }
 
-/// Notes on a call's span how the call ended. The message stays out: a server's words are no attribute.
-pub fn end_span(span: &Span, end: &End) {
+/// Records the outcome of a call in its span. The message is omitted: text from servers is not an attribute.
+pub fn end_span(span: &Span, end: &CallEnd) {
     if span.is_disabled() {
         return;
     }
     span.record("ai.tool.latency_ms", millis(end.duration));
-    span.record("ai.tool.output_bytes", number(end.n_bytes_out));
+    span.record("ai.tool.output_bytes", as_i64(end.n_bytes_out));
     if let Some(error) = end.error {
         span.record("error.type", error.as_str());
         span.record("otel.status_code", "ERROR");
     }
 }
 
-/// The span of a model that is asked now.
+/// Creates the span of a model request.
 pub(crate) fn model_span(session: &str, model: &ModelName) -> Span {
     tracing::info_span!(
         target: TARGET,
@@ -117,8 +117,8 @@ pub(crate) fn model_span(session: &str, model: &ModelName) -> Span {
     )
 }
 
-/// Notes on a model's span what came of it.
-pub(crate) fn end_model_span(span: &Span, end: &ModelEnd) {
+/// Records the outcome of a model request in its span.
+pub(crate) fn end_model_span(span: &Span, end: &ModelCallEnd) {
     if span.is_disabled() {
         return;
     }
@@ -129,11 +129,11 @@ pub(crate) fn end_model_span(span: &Span, end: &ModelEnd) {
     }
     let tokens = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
     span.record("gen_ai.response.model", end.model.model());
-    span.record("gen_ai.usage.input_tokens", tokens(end.usage.all_input()));
+    span.record("gen_ai.usage.input_tokens", tokens(end.usage.total_input()));
     span.record("gen_ai.usage.output_tokens", tokens(end.usage.output));
 }
 
-/// On which side of a connection the span is.
+/// Returns the OpenTelemetry span kind.
 fn span_kind(kind: ToolKind) -> &'static str {
     match kind {
         ToolKind::Mcp => "client",
@@ -141,12 +141,12 @@ fn span_kind(kind: ToolKind) -> &'static str {
     }
 }
 
-/// Collectors know signed numbers only; anything else they would take for text.
-fn number(count: usize) -> i64 {
+/// Collectors support signed integers only and treat anything else as text.
+fn as_i64(count: usize) -> i64 {
     i64::try_from(count).unwrap_or(i64::MAX)
 }
 
-/// A duration in milliseconds, with their fraction.
+/// Returns a duration in fractional milliseconds.
 pub(crate) fn millis(duration: Duration) -> f64 {
     duration.as_secs_f64() * 1_000.0
 }

@@ -1,4 +1,4 @@
-//! Toolboxes: servers under one name, opened together.
+//! Toolboxes: groups of servers that are opened together.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -9,7 +9,7 @@ use futures_util::stream;
 use indexmap::IndexMap;
 use pegboard_core::error::{CallError, NotFound};
 use pegboard_core::id::{ServerName, ToolId, ToolboxName};
-use pegboard_core::provider::{Offer, Particulars, Provider, ServerState, ToolKind};
+use pegboard_core::provider::{ProcessInfo, Provider, ServerOffering, ServerState, ToolKind};
 use pegboard_core::settings::ServerSettings;
 use pegboard_json::RawJson;
 use serde::Serialize;
@@ -17,99 +17,100 @@ use tokio::sync::watch;
 use tokio::time::{self, Instant};
 use tokio_util::sync::CancellationToken;
 
-use crate::catalogue::{Form, Scope, Shelf, View};
-use crate::event::Start;
+use crate::catalogue::{ListFormat, NameStyle, ServerListing, ToolboxScope};
+use crate::drain::DrainCounter;
+use crate::event::ServerStart;
 use crate::requests::ServerId;
-use crate::runtime::Shared;
-use crate::usage::Usage;
+use crate::runtime::RuntimeShared;
 
-/// How long a server may take to be ready.
+/// Timeout of opening a server.
 const OPEN_TIMEOUT: Duration = Duration::from_mins(1);
 
-/// How long at least others are waited for once a server is ready.
-const STRAGGLERS: Duration = Duration::from_secs(2);
+/// Minimum time to wait for the other servers once one is open.
+const STRAGGLER_GRACE: Duration = Duration::from_secs(2);
 
-/// The toolboxes there are, in the order of the configuration.
+/// The toolboxes, in configuration order.
 #[derive(Default)]
-pub(crate) struct Toolboxes(pub(crate) IndexMap<ToolboxName, Toolbox>);
+pub(crate) struct Toolboxes(pub(crate) IndexMap<ToolboxName, ToolboxContents>);
 
-/// Servers under one name.
+/// The servers of one toolbox.
 #[derive(Default)]
-pub(crate) struct Toolbox {
+pub(crate) struct ToolboxContents {
     pub(crate) description: String,
-    pub(crate) servers: IndexMap<ServerName, Server>,
+    pub(crate) servers: IndexMap<ServerName, ToolboxServer>,
 }
 
-/// A server in a toolbox. Clones are the same server.
+/// A server of a toolbox. Clones share the server.
 #[derive(Clone)]
-pub(crate) struct Server {
+pub(crate) struct ToolboxServer {
     pub(crate) provider: Arc<dyn Provider>,
     pub(crate) settings: Arc<ServerSettings>,
-    pub(crate) offer: watch::Receiver<Arc<Offer>>,
+    pub(crate) offer: watch::Receiver<Arc<ServerOffering>>,
     pub(crate) state: watch::Receiver<ServerState>,
-    pub(crate) usage: Usage,
-    /// Something else has taken its place.
+    pub(crate) drain_counter: DrainCounter,
+    /// Cancelled when the server is replaced.
     pub(crate) replaced: CancellationToken,
-    opening: Arc<Opening>,
+    opening: Arc<OpenAttempts>,
 }
 
-/// A toolbox as it is configured, open or not.
+/// A configured toolbox, open or not.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ConfiguredToolbox {
-    /// The toolbox.
+    /// Name of the toolbox.
     pub name: ToolboxName,
-    /// What it is for.
+    /// Purpose of the toolbox.
     pub description: String,
     /// Its servers, in order.
     pub servers: Vec<ServerName>,
 }
 
-/// What came of opening a toolbox.
+/// Result of opening a toolbox.
 #[derive(Clone, Debug, Serialize)]
-pub struct Opened {
-    /// The toolbox.
+pub struct OpenedToolbox {
+    /// Name of the toolbox.
     pub toolbox: ToolboxName,
-    /// What it is for.
+    /// Purpose of the toolbox.
     pub description: String,
-    /// How many of its servers are ready.
+    /// Number of servers that are ready.
     pub servers_connected: usize,
-    /// Those that are not.
+    /// Servers that are not ready.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub servers_failed: Vec<FailedServer>,
-    /// Its tools, each as its server describes it, with `server` and `toolbox`.
+    /// Its tools, as described by their servers, with `server` and `toolbox`.
     pub tools: RawJson,
 }
 
-/// How a server is.
+/// Status of a server.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ServerStatus {
-    /// The toolbox it is in.
+    /// Toolbox of the server.
     pub toolbox: ToolboxName,
-    /// What it is called.
+    /// Name of the server.
     pub server: ServerName,
-    /// What sort of server it is.
+    /// Provider kind.
     pub kind: ToolKind,
-    /// How it is.
+    /// Current state.
     #[serde(flatten)]
     pub state: ServerState,
-    /// What runs behind it.
-    pub particulars: Particulars,
-    /// How many tools it offers, before the operator's filters.
+    /// Details of the process or connection behind it.
+    #[serde(rename = "particulars")]
+    pub process_info: ProcessInfo,
+    /// Number of tools that it offers, before the operator's filters.
     pub n_tools: usize,
-    /// Whether that is what it offered when it was last there, and it has not been asked since.
+    /// `true` if the listing is from a previous run and has not been refreshed since.
     pub is_stale: bool,
-    /// Whether some of its lists have yet to be read.
+    /// `true` if some of its lists have not been read yet.
     pub is_partial: bool,
-    /// What a person should look at.
+    /// Problems that the operator should review.
     pub warnings: Vec<String>,
 }
 
 /// A server that cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct FailedServer {
-    /// The server.
+    /// Name of the server.
     pub server: ServerName,
-    /// Why it cannot.
+    /// Error message.
     pub error: String,
 }
 
@@ -118,15 +119,15 @@ impl Toolboxes {
         self.0.contains_key(toolbox)
     }
 
-    /// The names of all toolboxes that are allowed, in order.
+    /// Returns the names of the allowed toolboxes, in order.
     pub(crate) fn names(&self, allowed: Option<&BTreeSet<ToolboxName>>) -> Vec<String> {
         let is_allowed = |name: &&ToolboxName| allowed.is_none_or(|allowed| allowed.contains(*name));
         self.0.keys().filter(is_allowed).map(ToString::to_string).collect()
     }
 
-    /// Every toolbox as it is configured, in order.
+    /// Returns every configured toolbox, in order.
     pub(crate) fn configured(&self) -> Vec<ConfiguredToolbox> {
-        let of = |(name, contents): (&ToolboxName, &Toolbox)| ConfiguredToolbox {
+        let of = |(name, contents): (&ToolboxName, &ToolboxContents)| ConfiguredToolbox {
             name: name.clone(),
             description: contents.description.clone(),
             servers: contents.servers.keys().cloned().collect(),
@@ -134,63 +135,63 @@ impl Toolboxes {
         self.0.iter().map(of).collect()
     }
 
-    /// Whether somebody set how much of an answer a caller is handed, for a server or for one of its tools.
-    pub(crate) fn has_caps(&self) -> bool {
-        let has_cap = |server: &Server| {
+    /// Returns `true` if an output limit is configured for a server or one of its tools.
+    pub(crate) fn has_output_limits(&self) -> bool {
+        let has_output_limit = |server: &ToolboxServer| {
             let settings = &server.settings;
             let mut tools = settings.tools.values();
             settings.tool_response_max_bytes.is_some()
                 || tools.any(|tool| tool.tool_response_max_bytes.is_some())
         };
-        self.0.values().flat_map(|toolbox| toolbox.servers.values()).any(has_cap)
+        self.0.values().flat_map(|toolbox| toolbox.servers.values()).any(has_output_limit)
     }
 
-    /// What every server offers now, in order.
-    pub(crate) fn shelves(&self) -> Vec<Shelf> {
-        let mut shelves = Vec::new();
+    /// Returns the current listing of every server, in order.
+    pub(crate) fn listings(&self) -> Vec<ServerListing> {
+        let mut listings = Vec::new();
         for (toolbox, contents) in &self.0 {
             for (name, server) in &contents.servers {
-                shelves.push(Shelf {
+                listings.push(ServerListing {
                     toolbox: toolbox.clone(),
                     server: name.clone(),
                     kind: server.provider.kind(),
                     settings: Arc::clone(&server.settings),
                     offer: Arc::clone(&server.offer.borrow()),
-                    usage: server.usage.clone(),
+                    drain_counter: server.drain_counter.clone(),
                 });
             }
         }
-        shelves
+        listings
     }
 
-    /// Every server and where it is, in order.
-    pub(crate) fn servers(&self) -> impl Iterator<Item = (ServerId, Server)> {
+    /// Returns every server with its id, in order.
+    pub(crate) fn servers(&self) -> impl Iterator<Item = (ServerId, ToolboxServer)> {
         self.0.iter().flat_map(|(toolbox, contents)| {
-            let place = |server: &ServerName| ServerId { toolbox: toolbox.clone(), server: server.clone() };
-            contents.servers.iter().map(move |(name, server)| (place(name), server.clone()))
+            let id = |server: &ServerName| ServerId { toolbox: toolbox.clone(), server: server.clone() };
+            contents.servers.iter().map(move |(name, server)| (id(name), server.clone()))
         })
     }
 
-    /// The servers of this name, and their toolboxes, in order.
-    pub(crate) fn called(&self, server: &str) -> impl Iterator<Item = (ToolboxName, &Server)> {
+    /// Returns the servers of this name with their toolboxes, in order.
+    pub(crate) fn servers_named(&self, server: &str) -> impl Iterator<Item = (ToolboxName, &ToolboxServer)> {
         self.0.iter().filter_map(move |(toolbox, contents)| {
             contents.servers.get(server).map(|server| (toolbox.clone(), server))
         })
     }
 
-    /// A server of a toolbox.
-    pub(crate) fn server(&self, toolbox: &ToolboxName, server: &ServerName) -> Option<&Server> {
+    /// Returns a server of a toolbox.
+    pub(crate) fn server(&self, toolbox: &ToolboxName, server: &ServerName) -> Option<&ToolboxServer> {
         self.0.get(toolbox)?.servers.get(server)
     }
 
-    /// The names of a toolbox's servers, in order.
+    /// Returns the names of a toolbox's servers, in order.
     pub(crate) fn servers_of(&self, toolbox: &ToolboxName) -> Vec<String> {
         let servers = self.0.get(toolbox).into_iter().flat_map(|contents| contents.servers.keys());
         servers.map(ToString::to_string).collect()
     }
 
-    /// How every server is, in order.
-    pub(crate) fn status(&self, shared: &Shared) -> Vec<ServerStatus> {
+    /// Returns the status of every server, in order.
+    pub(crate) fn status(&self, shared: &RuntimeShared) -> Vec<ServerStatus> {
         let mut all = Vec::new();
         for (toolbox, contents) in &self.0 {
             for (name, server) in &contents.servers {
@@ -200,7 +201,7 @@ impl Toolboxes {
                     server: name.clone(),
                     kind: server.provider.kind(),
                     state: shared.without_secrets(&server.state.borrow()),
-                    particulars: server.provider.particulars(),
+                    process_info: server.provider.process_info(),
                     n_tools: offer.tools.len(),
                     is_stale: offer.is_stale,
                     is_partial: offer.is_partial,
@@ -211,20 +212,20 @@ impl Toolboxes {
         all
     }
 
-    /// Makes all servers of a toolbox ready, at the same time.
+    /// Opens all servers of a toolbox concurrently.
     pub(crate) async fn open(
         &self,
-        shared: &Shared,
+        shared: &RuntimeShared,
         toolbox: &str,
         allowed: Option<&BTreeSet<ToolboxName>>,
-    ) -> Result<(ToolboxName, Opened), CallError> {
+    ) -> Result<(ToolboxName, OpenedToolbox), CallError> {
         let is_allowed = |name: &ToolboxName| allowed.is_none_or(|allowed| allowed.contains(name));
         let Some((name, contents)) = self.0.get_key_value(toolbox).filter(|(name, _)| is_allowed(name))
         else {
             let available = self.names(allowed);
             return Err(CallError::NotFound(NotFound::Toolbox { toolbox: toolbox.to_owned(), available }));
         };
-        let servers_failed = self.open_all(contents, shared.n_starts_at_once()).await;
+        let servers_failed = self.open_all(contents, shared.max_concurrent_starts()).await;
         let servers_connected = contents.servers.len() - servers_failed.len();
         if servers_connected == 0 && !servers_failed.is_empty() {
             let each = servers_failed.iter().map(|failed| {
@@ -234,23 +235,23 @@ impl Toolboxes {
             return Err(CallError::ServerUnavailable { reason });
         }
         shared.refresh();
-        let opened = Opened {
+        let opened = OpenedToolbox {
             toolbox: name.clone(),
             description: contents.description.clone(),
             servers_connected,
             servers_failed,
             tools: shared.catalogue.load().list(
-                View { form: Form::Toolbox, ..View::default() },
-                Scope::Only(&|toolbox| toolbox == name),
+                ListFormat { name_style: NameStyle::Toolbox, ..ListFormat::default() },
+                ToolboxScope::Only(&|toolbox| toolbox == name),
             ),
         };
         Ok((name.clone(), opened))
     }
 
-    /// Makes the servers of a toolbox ready; those that are not, in order. One that takes much longer than others is not
-    /// waited for.
-    async fn open_all(&self, contents: &Toolbox, n_at_once: usize) -> Vec<FailedServer> {
-        let begun = Instant::now();
+    /// Opens the servers of a toolbox; returns those that are not ready, in order. A server that takes much
+    /// longer than the others is not waited for.
+    async fn open_all(&self, contents: &ToolboxContents, n_at_once: usize) -> Vec<FailedServer> {
+        let started_at = Instant::now();
         let opening: Vec<_> = contents
             .servers
             .iter()
@@ -259,10 +260,10 @@ impl Toolboxes {
         let mut opening = stream::iter(opening).buffer_unordered(n_at_once);
         let mut results = HashMap::new();
         let mut limit = None;
-        while let Some(opened) = before(limit, opening.next()).await.flatten() {
+        while let Some(opened) = before_limit(limit, opening.next()).await.flatten() {
             let (name, result) = opened;
             if result.is_ok() {
-                limit = Some(Instant::now() + (begun.elapsed() / 2).max(STRAGGLERS));
+                limit = Some(Instant::now() + (started_at.elapsed() / 2).max(STRAGGLER_GRACE));
             }
             results.insert(name, result);
         }
@@ -279,32 +280,37 @@ impl Toolboxes {
         failed.collect()
     }
 
-    /// The servers of which nobody knows yet what they have, in toolboxes of which `is_meant` is true: those that `tool`
-    /// may be named after, and the others.
-    pub(crate) fn unknown(
+    /// Returns the servers that have not listed their tools yet, in toolboxes accepted by the predicate:
+    /// those with a name that occurs in the tool name, and the others.
+    pub(crate) fn unopened_servers(
         &self,
         tool: &str,
-        is_meant: impl Fn(&ToolboxName) -> bool,
-    ) -> (Vec<&Server>, Vec<&Server>) {
-        let meant = self.0.iter().filter(|(name, _)| is_meant(name));
-        let servers = meant.flat_map(|(_, contents)| &contents.servers);
+        is_included: impl Fn(&ToolboxName) -> bool,
+    ) -> (Vec<&ToolboxServer>, Vec<&ToolboxServer>) {
+        let included = self.0.iter().filter(|(name, _)| is_included(name));
+        let servers = included.flat_map(|(_, contents)| &contents.servers);
         let (mut likely, mut others) = (Vec::new(), Vec::new());
-        for (name, server) in servers.filter(|(_, server)| server.is_unknown()) {
+        for (name, server) in servers.filter(|(_, server)| server.is_unopened()) {
             if tool.contains(name.as_str()) { likely.push(server) } else { others.push(server) }
         }
         (likely, others)
     }
 
-    /// The server that a tool of this name would be of, if that one cannot be used. It is for the words of an error alone.
-    pub(crate) fn down(&self, tool: &str, is_meant: impl Fn(&ToolboxName) -> bool) -> Option<&Server> {
-        let meant = self.0.iter().filter(|(name, _)| is_meant(name));
-        let servers = meant.flat_map(|(_, contents)| &contents.servers);
+    /// Returns the unavailable server to which a tool of this name would belong; used for error messages
+    /// only.
+    pub(crate) fn unavailable_server(
+        &self,
+        tool: &str,
+        is_included: impl Fn(&ToolboxName) -> bool,
+    ) -> Option<&ToolboxServer> {
+        let included = self.0.iter().filter(|(name, _)| is_included(name));
+        let servers = included.flat_map(|(_, contents)| &contents.servers);
         let is_named =
             |name: &ServerName| tool.strip_prefix(name.as_str()).is_some_and(|rest| rest.starts_with("__"));
         servers.filter(|(name, server)| is_named(name) && !server.is_ready()).map(|(_, server)| server).next()
     }
 
-    /// Makes the server of a tool ready if it is there and is not; `false` if there was nothing to do.
+    /// Opens the server of a tool if it is not ready; returns `false` if there was nothing to do.
     pub(crate) async fn open_server_of(&self, tool: &ToolId) -> Result<bool, CallError> {
         let server = self.0.get(&tool.toolbox).and_then(|contents| contents.servers.get(&tool.server));
         match server {
@@ -314,34 +320,34 @@ impl Toolboxes {
     }
 }
 
-/// What comes before a time, if there is one.
-async fn before<T>(limit: Option<Instant>, coming: impl Future<Output = T>) -> Option<T> {
+/// Awaits a future, up to an optional time limit.
+async fn before_limit<T>(limit: Option<Instant>, coming: impl Future<Output = T>) -> Option<T> {
     match limit {
         Some(limit) => time::timeout_at(limit, coming).await.ok(),
         None => Some(coming.await),
     }
 }
 
-impl Server {
+impl ToolboxServer {
     pub(crate) fn new(provider: Arc<dyn Provider>, settings: ServerSettings) -> Self {
-        let (offer, state) = (provider.offer(), provider.state());
+        let (offer, state) = (provider.offering(), provider.state());
         Self {
             provider,
             settings: Arc::new(settings),
             offer,
             state,
-            usage: Usage::default(),
+            drain_counter: DrainCounter::default(),
             replaced: CancellationToken::new(),
             opening: Arc::default(),
         }
     }
 
-    /// The same server, with other settings for its tools.
+    /// Returns the same server with other settings for its tools.
     pub(crate) fn with_settings(&self, settings: &Arc<ServerSettings>) -> Self {
         Self { settings: Arc::clone(settings), ..self.clone() }
     }
 
-    /// Whether both are handles of one server.
+    /// Returns `true` if both are handles of the same server.
     pub(crate) fn is_same(&self, other: &Self) -> bool {
         self.offer.same_channel(&other.offer)
     }
@@ -350,58 +356,63 @@ impl Server {
         *self.state.borrow() == ServerState::Ready
     }
 
-    /// Makes it ready, and says how that went.
-    pub(crate) async fn started(&self, place: &ServerId) -> Start {
-        let begun = Instant::now();
+    /// Opens the server and reports the time taken.
+    pub(crate) async fn open_timed(&self, id: &ServerId) -> ServerStart {
+        let started_at = Instant::now();
         let error = self.open().await.err().map(|error| error.text());
-        let ServerId { toolbox, server } = place;
-        Start { toolbox: toolbox.to_string(), server: server.to_string(), took: begun.elapsed(), error }
+        let ServerId { toolbox, server } = id;
+        ServerStart {
+            toolbox: toolbox.to_string(),
+            server: server.to_string(),
+            took: started_at.elapsed(),
+            error,
+        }
     }
 
-    /// Whether it has yet to say what it has.
-    fn is_unknown(&self) -> bool {
+    /// Returns `true` if it has not listed its tools yet.
+    fn is_unopened(&self) -> bool {
         matches!(*self.state.borrow(), ServerState::Idle | ServerState::Starting)
     }
 
-    /// Makes it ready. Whoever comes while somebody is at it gets the same answer.
+    /// Opens the server. Concurrent callers share one attempt and its result.
     pub(crate) async fn open(&self) -> Result<(), CallError> {
         let seen = self.opening.n_done();
-        let turn = self.opening.turn.lock().await;
+        let lock = self.opening.lock.lock().await;
         if self.is_ready() {
             return Ok(());
         }
-        if let Some(result) = self.opening.since(seen) {
+        if let Some(result) = self.opening.result_after(seen) {
             return result;
         }
         let result = time::timeout(OPEN_TIMEOUT, self.provider.open()).await.unwrap_or_else(|_| {
             let reason = format!("initialization timed out after {}s", OPEN_TIMEOUT.as_secs());
             Err(CallError::ServerUnavailable { reason })
         });
-        self.opening.note(&result);
-        drop(turn);
+        self.opening.record(&result);
+        drop(lock);
         result
     }
 }
 
 /// Attempts to open a server, one at a time.
 #[derive(Default)]
-struct Opening {
-    turn: tokio::sync::Mutex<()>,
+struct OpenAttempts {
+    lock: tokio::sync::Mutex<()>,
     last: Mutex<(u64, Option<Result<(), CallError>>)>,
 }
 
-impl Opening {
+impl OpenAttempts {
     fn n_done(&self) -> u64 {
         self.last.lock().unwrap_or_else(PoisonError::into_inner).0
     }
 
-    /// The result of an attempt that ended after `seen` had.
-    fn since(&self, seen: u64) -> Option<Result<(), CallError>> {
+    /// Returns the result of an attempt that ended after attempt number `seen`.
+    fn result_after(&self, seen: u64) -> Option<Result<(), CallError>> {
         let last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         if last.0 > seen { last.1.clone() } else { None }
     }
 
-    fn note(&self, result: &Result<(), CallError>) {
+    fn record(&self, result: &Result<(), CallError>) {
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         *last = (last.0 + 1, Some(result.clone()));
     }

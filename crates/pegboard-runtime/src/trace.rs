@@ -1,7 +1,7 @@
-//! What was done, written down for people and models that look back.
+//! Trace records of calls, for people and models to review later.
 //!
-//! A record says which tool was called, why, with what and how it went. It is bounded in every part, and what sounds
-//! secret is blotted out. Writing never holds a call up and never fails it.
+//! A record states the tool, the purpose, the arguments and the outcome of a call. Every part is bounded in
+//! size, and secrets are redacted. Writing neither delays nor fails a call.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,46 +14,46 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::{self, Instant};
 use tokio_util::task::AbortOnDropHandle;
 
-use crate::sessions::{Purpose, text, without_context};
+use crate::sessions::{CallPurpose, non_blank_text, without_context};
 use pegboard_core::redact::{redacted, redacted_members};
 
-/// How large the arguments of a record may be, in bytes of JSON; larger ones are left out.
+/// Maximum size of the recorded arguments, in bytes of JSON; larger ones are omitted.
 const MAX_ARGUMENTS: usize = 16 * 1024;
-/// How large each free value of a record's context may be, in bytes of JSON.
+/// Maximum size of each free-form context value, in bytes of JSON.
 const MAX_CONTEXT_VALUE: usize = 4 * 1024;
-/// How long each text of a record's context, and an error's message, may be, in characters.
+/// Maximum length of each context string and of an error message, in characters.
 const MAX_TEXT: usize = 1_000;
-/// How long the sentence of a record may be, in characters.
+/// Maximum length of the summary sentence, in characters.
 const MAX_CONTENT: usize = 500;
-/// How long a name may be that the caller gave, in characters.
+/// Maximum length of a name given by the caller, in characters.
 const MAX_NAME: usize = 200;
-/// How many files a record lists.
+/// Maximum number of files listed in a record.
 const MAX_FILES: usize = 100;
-/// How long their paths may be altogether, in bytes.
+/// Maximum total length of their paths, in bytes.
 const MAX_FILES_BYTES: usize = 16 * 1024;
 
-/// How many records wait for the store.
-const MAX_WAITING: usize = 1_000;
-/// How long the store may take over one record.
-const RECORD_PATIENCE: Duration = Duration::from_secs(2);
-/// How long all records together may take when somebody waits for them.
-const FLUSH_PATIENCE: Duration = Duration::from_secs(5);
-/// How often a store that fails is complained about.
-const COMPLAINT_INTERVAL: Duration = Duration::from_mins(1);
+/// Maximum number of records waiting to be written.
+const QUEUE_CAPACITY: usize = 1_000;
+/// Timeout of writing one record.
+const WRITE_TIMEOUT: Duration = Duration::from_secs(2);
+/// Timeout of a flush.
+const FLUSH_TIMEOUT: Duration = Duration::from_secs(5);
+/// Minimum time between two warnings about a failing store.
+const WARN_INTERVAL: Duration = Duration::from_mins(1);
 
-/// What there is to know about a call that has ended.
+/// A finished call to be recorded.
 ///
 /// ```
-/// use pegboard_runtime::sessions::Purpose;
-/// use pegboard_runtime::trace::Facts;
+/// use pegboard_runtime::sessions::CallPurpose;
+/// use pegboard_runtime::trace::TracedCall;
 /// use serde_json::json;
 /// use std::time::UNIX_EPOCH;
 ///
 /// let arguments = json!({"filePath": "notes/a.md"});
-/// let facts = Facts {
+/// let call = TracedCall {
 ///     session: Some("s-20260102030405"),
 ///     workspace: "default",
-///     purpose: Purpose::default(),
+///     purpose: CallPurpose::default(),
 ///     agent: "files",
 ///     mode: Some("read"),
 ///     arguments: arguments.as_object().unwrap(),
@@ -61,46 +61,46 @@ const COMPLAINT_INTERVAL: Duration = Duration::from_mins(1);
 ///     outcome: Ok(()),
 ///     now: UNIX_EPOCH,
 /// };
-/// assert_eq!(facts.record().unwrap().content, "Successfully executed files.read on file: notes/a.md");
+/// assert_eq!(call.record().unwrap().content, "Successfully executed files.read on file: notes/a.md");
 /// ```
 #[derive(Clone, Copy, Debug)]
-pub struct Facts<'a> {
-    /// The session it was made in. Without one there is no record.
+pub struct TracedCall<'a> {
+    /// Session in which it was made. Without one there is no record.
     pub session: Option<&'a str>,
-    /// The workspace it was made in.
+    /// Workspace in which it was made.
     pub workspace: &'a str,
-    /// Why it was made.
-    pub purpose: Purpose<'a>,
-    /// The server of the tool.
+    /// Purpose of the call.
+    pub purpose: CallPurpose<'a>,
+    /// Server of the tool.
     pub agent: &'a str,
-    /// The name of the tool; `None` if the caller chose it by a `mode` among the arguments.
+    /// Name of the tool; `None` if the caller chose it by a `mode` argument.
     pub mode: Option<&'a str>,
-    /// The arguments as they came.
+    /// Arguments as received.
     pub arguments: &'a Map<String, Value>,
-    /// The structured part of the answer, if there was one.
+    /// Structured content of the answer, if any.
     pub response: Option<&'a Value>,
-    /// How it went.
-    pub outcome: Result<(), Failure<'a>>,
-    /// When it ended.
+    /// Success, or the failure.
+    pub outcome: Result<(), CallFailure<'a>>,
+    /// End time.
     pub now: SystemTime,
 }
 
-/// Why a call did not go well, as far as is known.
+/// Details of a failed call, as far as known.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Failure<'a> {
-    /// The word for what happened.
+pub struct CallFailure<'a> {
+    /// Error kind.
     pub kind: Option<&'a str>,
-    /// The sentence for it.
+    /// Error message.
     pub message: Option<&'a str>,
-    /// The code that came with it.
+    /// Error code.
     pub code: Option<&'a str>,
 }
 
-impl Facts<'_> {
-    /// The record of the call, if it was made in a session.
+impl TracedCall<'_> {
+    /// Builds the record of the call, if it was made in a session.
     pub fn record(&self) -> Option<TraceRecord> {
         let session = self.session?;
-        let (agent, mode) = (clipped(self.agent, MAX_NAME), clipped(self.mode(), MAX_NAME));
+        let (agent, mode) = (truncate_chars(self.agent, MAX_NAME), truncate_chars(self.mode(), MAX_NAME));
         let id = format!("{agent}.{mode}");
         Some(TraceRecord {
             workspace_id: self.workspace.to_owned(),
@@ -119,9 +119,9 @@ impl Facts<'_> {
     }
 
     fn mode(&self) -> &str {
-        let inner = |key: &str| member(self.arguments.get(key), "mode").and_then(text);
+        let inner = |key: &str| member(self.arguments.get(key), "mode").and_then(non_blank_text);
         self.mode
-            .or_else(|| self.arguments.get("mode").and_then(text))
+            .or_else(|| self.arguments.get("mode").and_then(non_blank_text))
             .or_else(|| inner("params"))
             .or_else(|| inner("arguments"))
             .unwrap_or("unknown")
@@ -129,30 +129,31 @@ impl Facts<'_> {
 
     fn content(&self, id: &str) -> String {
         let done = if self.outcome.is_ok() { "Successfully executed" } else { "Failed to execute" };
-        let said = |key: &str| {
+        let text_of = |key: &str| {
             let inner = || member(self.arguments.get("params"), key);
-            self.arguments.get(key).and_then(text).or_else(|| inner().and_then(text))
+            self.arguments.get(key).and_then(non_blank_text).or_else(|| inner().and_then(non_blank_text))
         };
-        let object = match (said("filePath"), said("query")) {
-            (Some(file), _) => format!(" on file: {}", clipped(file, MAX_CONTENT)),
-            (None, Some(query)) => format!(" with query: \"{}\"", clipped(query, MAX_CONTENT)),
+        let object = match (text_of("filePath"), text_of("query")) {
+            (Some(file), _) => format!(" on file: {}", truncate_chars(file, MAX_CONTENT)),
+            (None, Some(query)) => format!(" with query: \"{}\"", truncate_chars(query, MAX_CONTENT)),
             (None, None) => String::new(),
         };
-        clipped(&format!("{done} {id}{object}"), MAX_CONTENT)
+        truncate_chars(&format!("{done} {id}{object}"), MAX_CONTENT)
     }
 
     fn context(&self, session: &str) -> Map<String, Value> {
         let purpose = &self.purpose;
-        let said = |text: Option<&str>| text.map(|text| clipped(text, MAX_TEXT).into());
-        let free = |value: Option<&Value>| value.map(|value| bounded(redacted(value), MAX_CONTEXT_VALUE));
+        let text_of = |text: Option<&str>| text.map(|text| truncate_chars(text, MAX_TEXT).into());
+        let free =
+            |value: Option<&Value>| value.map(|value| value_or_omitted(redacted(value), MAX_CONTEXT_VALUE));
         let members = [
             ("workspaceId", Some(self.workspace.into())),
             ("sessionId", Some(session.into())),
-            ("sessionDescription", said(purpose.session_description)),
-            ("sessionMemory", said(purpose.session_memory)),
-            ("toolContext", said(purpose.tool_context)),
-            ("primaryGoal", said(purpose.primary_goal)),
-            ("subgoal", said(purpose.subgoal)),
+            ("sessionDescription", text_of(purpose.session_description)),
+            ("sessionMemory", text_of(purpose.session_memory)),
+            ("toolContext", text_of(purpose.tool_context)),
+            ("primaryGoal", text_of(purpose.primary_goal)),
+            ("subgoal", text_of(purpose.subgoal)),
             ("tags", free(purpose.tags)),
             ("additionalContext", free(purpose.additional_context)),
         ];
@@ -160,7 +161,7 @@ impl Facts<'_> {
     }
 
     fn bounded_arguments(&self) -> Value {
-        bounded(Value::Object(redacted_members(without_context(self.arguments))), MAX_ARGUMENTS)
+        value_or_omitted(Value::Object(redacted_members(without_context(self.arguments))), MAX_ARGUMENTS)
     }
 
     fn outcome(&self) -> Value {
@@ -171,11 +172,12 @@ impl Facts<'_> {
             ("message", Some(message.unwrap_or("Unknown error"))),
             ("code", failure.code),
         ];
-        let known = members.into_iter().filter_map(|(key, said)| Some((key, clipped(said?, MAX_TEXT))));
+        let known =
+            members.into_iter().filter_map(|(key, value)| Some((key, truncate_chars(value?, MAX_TEXT))));
         json!({"success": false, "error": known.collect::<IndexMap<_, _>>()})
     }
 
-    /// The files that the call was about, in the order in which they are named, each once.
+    /// Returns the distinct files that the call concerned, in order of appearance.
     fn files(&self) -> Vec<&str> {
         let (arguments, params) = (self.arguments, self.arguments.get("params"));
         let named = [arguments.get("filePath"), member(params, "filePath"), arguments.get("paths")];
@@ -209,19 +211,19 @@ fn member<'a>(value: Option<&'a Value>, key: &str) -> Option<&'a Value> {
     value?.get(key)
 }
 
-/// The text of a value, or the texts of a list.
+/// Returns the string of a value, or the strings of a list.
 fn texts(value: &Value) -> impl Iterator<Item = &str> {
-    value.as_array().map_or(std::slice::from_ref(value), Vec::as_slice).iter().filter_map(text)
+    value.as_array().map_or(std::slice::from_ref(value), Vec::as_slice).iter().filter_map(non_blank_text)
 }
 
-/// The value, or how large it would be.
-fn bounded(value: Value, max_bytes: usize) -> Value {
+/// Returns the value, or a placeholder with its size if it is too large.
+fn value_or_omitted(value: Value, max_bytes: usize) -> Value {
     let n_bytes = value.to_string().len();
     if n_bytes > max_bytes { json!({"omitted": "too large", "bytes": n_bytes}) } else { value }
 }
 
-/// The text, or as much of it as may be.
-fn clipped(text: &str, max_characters: usize) -> String {
+/// Truncates a text to a number of characters.
+fn truncate_chars(text: &str, max_characters: usize) -> String {
     match text.char_indices().nth(max_characters) {
         None => text.to_owned(),
         Some(_) => text.chars().take(max_characters - 1).chain(['…']).collect(),
@@ -233,18 +235,18 @@ fn millis(moment: SystemTime) -> u64 {
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// Writes records to a store, one after another, behind the back of the calls.
+/// Writes trace records to a store in the background, one at a time.
 ///
-/// A thousand records may wait; more are dropped and counted. Dropping this drops what waits, so
-/// [`flush`](Self::flush) comes first.
+/// Up to a thousand records may wait; further ones are dropped and counted. Dropping the writer drops the
+/// waiting records, so call [`flush`](Self::flush) first.
 ///
 /// ```
 /// use pegboard_core::store::{TraceRecord, TraceStore};
-/// use pegboard_runtime::trace::Traces;
+/// use pegboard_runtime::trace::TraceWriter;
 /// use std::sync::Arc;
 ///
 /// async fn write_one(store: Arc<dyn TraceStore>, record: TraceRecord) {
-///     let traces = Traces::new(store);
+///     let traces = TraceWriter::new(store);
 ///     traces.write(record);
 ///     if let Err(problem) = traces.flush().await {
 ///         eprintln!("{problem}");
@@ -252,114 +254,119 @@ fn millis(moment: SystemTime) -> u64 {
 /// }
 /// ```
 #[derive(Debug)]
-pub struct Traces {
-    queue: mpsc::Sender<Letter>,
-    tally: Arc<Tally>,
+pub struct TraceWriter {
+    queue: mpsc::Sender<TraceMessage>,
+    counters: Arc<TraceCounters>,
     _writer: AbortOnDropHandle<()>,
 }
 
-/// What became of the records so far.
+/// Numbers of records by fate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TraceCounts {
-    /// How many are in the store.
+    /// Records written to the store.
     pub n_written: u64,
-    /// How many found no place to wait.
+    /// Records dropped because the queue was full.
     pub n_dropped: u64,
-    /// How many the store did not take.
+    /// Records that the store failed to write.
     pub n_failed: u64,
 }
 
-/// Records that are still on their way, or lost.
+/// Records were not written before the flush timeout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{n_waiting} trace records were not written within {FLUSH_PATIENCE:?}; look at the trace store")]
-pub struct Unwritten {
-    /// How many have not been tried yet.
+#[error("{n_waiting} trace records were not written within {FLUSH_TIMEOUT:?}; check the trace store")]
+pub struct UnwrittenTraces {
+    /// Number of records not yet attempted.
     pub n_waiting: u64,
 }
 
-impl Traces {
-    /// Begins to write to a store. There must be a runtime to do it on.
+impl TraceWriter {
+    /// Starts the background task. Must be called within a Tokio runtime.
     pub fn new(store: Arc<dyn TraceStore>) -> Self {
-        let (queue, letters) = mpsc::channel(MAX_WAITING);
-        let tally = Arc::<Tally>::default();
-        let writer = tokio::spawn(write_all(store, letters, Arc::clone(&tally)));
-        Self { queue, tally, _writer: AbortOnDropHandle::new(writer) }
+        let (queue, messages) = mpsc::channel(QUEUE_CAPACITY);
+        let counters = Arc::<TraceCounters>::default();
+        let writer = tokio::spawn(write_all(store, messages, Arc::clone(&counters)));
+        Self { queue, counters, _writer: AbortOnDropHandle::new(writer) }
     }
 
-    /// Hands a record over to be written.
+    /// Enqueues a record.
     pub fn write(&self, record: TraceRecord) {
-        let place = match self.queue.try_send(Letter::Record(record)) {
-            Ok(()) => &self.tally.taken,
-            Err(_) => &self.tally.dropped,
+        let place = match self.queue.try_send(TraceMessage::Record(record)) {
+            Ok(()) => &self.counters.taken,
+            Err(_) => &self.counters.dropped,
         };
         place.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Waits, for some seconds at most, until everything handed over so far has been tried.
-    pub async fn flush(&self) -> Result<(), Unwritten> {
+    /// Waits, up to a timeout, until everything enqueued so far has been attempted.
+    pub async fn flush(&self) -> Result<(), UnwrittenTraces> {
         let (done, finished) = oneshot::channel();
-        let flushed = async { self.queue.send(Letter::Flush(done)).await.is_ok() && finished.await.is_ok() };
-        match time::timeout(FLUSH_PATIENCE, flushed).await {
+        let flushed =
+            async { self.queue.send(TraceMessage::Flush(done)).await.is_ok() && finished.await.is_ok() };
+        match time::timeout(FLUSH_TIMEOUT, flushed).await {
             Ok(true) => Ok(()),
-            Ok(false) | Err(_) => Err(Unwritten { n_waiting: self.n_waiting() }),
+            Ok(false) | Err(_) => Err(UnwrittenTraces { n_waiting: self.n_waiting() }),
         }
     }
 
     fn n_waiting(&self) -> u64 {
         let TraceCounts { n_written, n_failed, .. } = self.counts();
-        self.tally.taken.load(Ordering::Relaxed).saturating_sub(n_written + n_failed)
+        self.counters.taken.load(Ordering::Relaxed).saturating_sub(n_written + n_failed)
     }
 
-    /// What became of the records so far.
+    /// Returns the numbers of records by fate.
     pub fn counts(&self) -> TraceCounts {
         let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         TraceCounts {
-            n_written: count(&self.tally.written),
-            n_dropped: count(&self.tally.dropped),
-            n_failed: count(&self.tally.failed),
+            n_written: count(&self.counters.written),
+            n_dropped: count(&self.counters.dropped),
+            n_failed: count(&self.counters.failed),
         }
     }
 }
 
 #[derive(Debug)]
-enum Letter {
+enum TraceMessage {
     Record(TraceRecord),
     Flush(oneshot::Sender<()>),
 }
 
 #[derive(Debug, Default)]
-struct Tally {
+struct TraceCounters {
     taken: AtomicU64,
     written: AtomicU64,
     dropped: AtomicU64,
     failed: AtomicU64,
 }
 
-async fn write_all(store: Arc<dyn TraceStore>, mut letters: mpsc::Receiver<Letter>, tally: Arc<Tally>) {
-    let mut last_complaint: Option<Instant> = None;
-    while let Some(letter) = letters.recv().await {
-        let record = match letter {
-            Letter::Record(record) => record,
-            Letter::Flush(done) => {
-                // Who waited may have given up.
+async fn write_all(
+    store: Arc<dyn TraceStore>,
+    mut messages: mpsc::Receiver<TraceMessage>,
+    counters: Arc<TraceCounters>,
+) {
+    let mut last_warning: Option<Instant> = None;
+    while let Some(message) = messages.recv().await {
+        let record = match message {
+            TraceMessage::Record(record) => record,
+            TraceMessage::Flush(done) => {
+                // The receiver may have timed out.
                 let _ = done.send(());
                 continue;
             }
         };
         let Err(error) = append(&*store, record).await else {
-            tally.written.fetch_add(1, Ordering::Relaxed);
+            counters.written.fetch_add(1, Ordering::Relaxed);
             continue;
         };
-        let n_failed = tally.failed.fetch_add(1, Ordering::Relaxed) + 1;
-        if last_complaint.is_none_or(|last| last.elapsed() >= COMPLAINT_INTERVAL) {
-            last_complaint = Some(Instant::now());
+        let n_failed = counters.failed.fetch_add(1, Ordering::Relaxed) + 1;
+        if last_warning.is_none_or(|last| last.elapsed() >= WARN_INTERVAL) {
+            last_warning = Some(Instant::now());
             tracing::warn!(%error, n_failed, "Trace records are lost.");
         }
     }
 }
 
 async fn append(store: &dyn TraceStore, record: TraceRecord) -> Result<(), StoreError> {
-    time::timeout(RECORD_PATIENCE, store.append(record))
-        .await
-        .unwrap_or_else(|_| Err(StoreError::Failed { reason: format!("nothing within {RECORD_PATIENCE:?}") }))
+    time::timeout(WRITE_TIMEOUT, store.append(record)).await.unwrap_or_else(|_| {
+        Err(StoreError::Failed { reason: format!("no response within {WRITE_TIMEOUT:?}") })
+    })
 }

@@ -1,4 +1,4 @@
-//! What one call, with everything under it, is found again by.
+//! Ids under which finished calls are found.
 
 use std::fmt;
 
@@ -8,24 +8,26 @@ use uuid::Uuid;
 
 use crate::optree::OpPath;
 
-/// How many bytes of a digest an id is.
+/// Number of digest bytes in an id.
 const N_BYTES: usize = 16;
 
-/// What one call, with everything under it, is found again by: 32 hexadecimal digits, of which the first few are
-/// mostly enough.
+/// Id of a call, including everything below it: 32 hexadecimal digits, of which the first few usually
+/// suffice.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(transparent)]
 pub struct TraceId(String);
 
 impl TraceId {
-    /// The id of the call at a path, or of the call that it is under. The mark tells its caller from every other.
-    pub(crate) fn of(mark: Uuid, path: &OpPath) -> Self {
-        let digest =
-            Sha256::new().chain_update(mark.as_bytes()).chain_update(path.top().to_string()).finalize();
+    /// Derives the id of the outermost call on a path. `instance` distinguishes the caller from all others.
+    pub(crate) fn of(instance_id: Uuid, path: &OpPath) -> Self {
+        let digest = Sha256::new()
+            .chain_update(instance_id.as_bytes())
+            .chain_update(path.top().to_string())
+            .finalize();
         Self(digest.iter().take(N_BYTES).map(|byte| format!("{byte:02x}")).collect::<Vec<_>>().concat())
     }
 
-    /// The digits.
+    /// Returns the hexadecimal digits.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -42,9 +44,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_call_by_a_call_is_found_with_the_call_above_it() {
+    fn a_nested_call_shares_the_id_of_the_outermost_call() {
         let (one, other) = (Uuid::from_u128(1), Uuid::from_u128(2));
-        let id = |mark, path: &str| TraceId::of(mark, &path.parse().unwrap());
+        let id = |instance_id, path: &str| TraceId::of(instance_id, &path.parse().unwrap());
         assert_eq!(id(one, "1-1"), id(one, "1-1.1-3"));
         assert_ne!(id(one, "1-1"), id(one, "1-2"));
         assert_ne!(id(one, "1-1"), id(other, "1-1"));

@@ -1,6 +1,6 @@
-//! Which tools there are, and how one is found.
+//! The catalogue and name resolution.
 
-#![expect(clippy::unwrap_used, reason = "a test says what it expects by failing")]
+#![expect(clippy::unwrap_used, reason = "a panic is a test failure")]
 
 use std::sync::Arc;
 
@@ -8,11 +8,13 @@ use insta::assert_snapshot;
 use pegboard_core::entry::ToolEntry;
 use pegboard_core::error::{ErrorKind, Executed};
 use pegboard_core::id::{ServerName, ToolId, ToolName, ToolboxName};
-use pegboard_core::provider::{Offer, ToolKind};
+use pegboard_core::provider::{ServerOffering, ToolKind};
 use pegboard_core::settings::ServerSettings;
-use pegboard_runtime::catalogue::{Catalogue, Form, OutputSchemas, Scope, Shelf, Snapshot, Tool, View};
+use pegboard_runtime::catalogue::{
+    Catalogue, CatalogueTool, ListFormat, NameStyle, OutputSchemas, ServerListing, Snapshot, ToolboxScope,
+};
+use pegboard_runtime::drain::DrainCounter;
 use pegboard_runtime::names::DEFAULT_LIMIT;
-use pegboard_runtime::usage::Usage;
 use serde_json::{Value, json};
 
 fn toolbox(name: &str) -> ToolboxName {
@@ -31,37 +33,40 @@ fn entry(name: &str) -> ToolEntry {
     ToolEntry::from_fn(name, format!("The tool {name}"), |value: Value| async move { Ok(value) })
 }
 
-/// The shelf of a server, written `toolbox/server`.
-fn shelf(place: &str, tools: &[&str]) -> Shelf {
+/// The listing of a server, given as `toolbox/server`.
+fn listing(place: &str, tools: &[&str]) -> ServerListing {
     let (toolbox, server) = place.split_once('/').unwrap();
-    Shelf {
+    ServerListing {
         toolbox: ToolboxName::new(toolbox).unwrap(),
         server: ServerName::new(server).unwrap(),
         kind: ToolKind::Mcp,
         settings: Arc::default(),
-        offer: Arc::new(Offer {
+        offer: Arc::new(ServerOffering {
             tools: tools.iter().map(|name| Arc::new(entry(name))).collect(),
-            ..Offer::default()
+            ..ServerOffering::default()
         }),
-        usage: Usage::default(),
+        drain_counter: DrainCounter::default(),
     }
 }
 
-fn with_settings(shelf: Shelf, settings: Value) -> Shelf {
-    Shelf { settings: Arc::new(serde_json::from_value::<ServerSettings>(settings).unwrap()), ..shelf }
+fn with_settings(listing: ServerListing, settings: Value) -> ServerListing {
+    ServerListing {
+        settings: Arc::new(serde_json::from_value::<ServerSettings>(settings).unwrap()),
+        ..listing
+    }
 }
 
-fn snapshot(shelves: &[Shelf]) -> Snapshot {
-    Snapshot::build(shelves, DEFAULT_LIMIT)
+fn snapshot(listings: &[ServerListing]) -> Snapshot {
+    Snapshot::build(listings, DEFAULT_LIMIT)
 }
 
 fn flat_names(snapshot: &Snapshot) -> Vec<&str> {
     snapshot.tools().iter().map(|tool| &*tool.flat_name).collect()
 }
 
-/// What a text leads to: an id, with `~` before it if it was a correction, or the error.
+/// Formats the result of a lookup: an id, with `~` before it if it was a correction, or the error.
 fn resolved(snapshot: &Snapshot, name: &str) -> String {
-    match snapshot.resolve(name, Scope::All, &|_| true) {
+    match snapshot.resolve(name, ToolboxScope::All, &|_| true) {
         Ok(found) => {
             let mark = if found.corrected_from.as_deref() == Some(name) { "~" } else { "" };
             format!("{mark}{}", found.tool.id)
@@ -74,15 +79,15 @@ fn resolved(snapshot: &Snapshot, name: &str) -> String {
 }
 
 #[test]
-fn a_text_is_looked_up_in_one_order() {
+fn names_are_looked_up_in_a_fixed_order() {
     let snapshot = snapshot(&[
         with_settings(
-            shelf("dev/github", &["search_code", "list.issues"]),
+            listing("dev/github", &["search_code", "list.issues"]),
             json!({"tools": {"search_code": {"aliases": ["find", "list.tools"]}}}),
         ),
-        shelf("dev/my_files", &["read_file", "é"]),
-        shelf("dev/rest", &["ask-netdata"]),
-        shelf("dev/agent", &["writer"]),
+        listing("dev/my_files", &["read_file", "é"]),
+        listing("dev/rest", &["ask-netdata"]),
+        listing("dev/agent", &["writer"]),
     ]);
     for (asked, expected) in [
         ("github__search_code", "dev/github/search_code"),
@@ -117,20 +122,20 @@ fn a_text_is_looked_up_in_one_order() {
 }
 
 #[test]
-fn a_name_asked_for_may_be_hostile() {
-    let snapshot = snapshot(&[shelf("dev/github", &["search"])]);
+fn hostile_names_are_harmless() {
+    let snapshot = snapshot(&[listing("dev/github", &["search"])]);
     for asked in ["x".repeat(1_000_000), "<|".repeat(5_000), "\u{0}é\n".repeat(300), "_".repeat(2_000)] {
-        let error = snapshot.resolve(&asked, Scope::All, &|_| true).unwrap_err().to_string();
+        let error = snapshot.resolve(&asked, ToolboxScope::All, &|_| true).unwrap_err().to_string();
         assert!(error.len() < 400, "{} bytes", error.len());
     }
 }
 
 #[test]
-fn a_plain_name_means_the_one_tool_that_takes_the_arguments() {
-    let snapshot = snapshot(&[shelf("dev/a", &["search"]), shelf("dev/b", &["search"])]);
-    let among = |accepts: fn(&Tool) -> bool| {
+fn a_plain_name_means_the_only_tool_that_accepts_the_arguments() {
+    let snapshot = snapshot(&[listing("dev/a", &["search"]), listing("dev/b", &["search"])]);
+    let among = |accepts: fn(&CatalogueTool) -> bool| {
         snapshot
-            .resolve("search", Scope::All, &accepts)
+            .resolve("search", ToolboxScope::All, &accepts)
             .map(|found| found.tool.id.to_string())
             .map_err(|error| error.to_string())
     };
@@ -141,23 +146,25 @@ fn a_plain_name_means_the_one_tool_that_takes_the_arguments() {
 }
 
 #[test]
-fn arguments_do_not_decide_between_too_many() {
-    let shelves: Vec<Shelf> = (0..65).map(|at| shelf(&format!("dev/s{at}"), &["search"])).collect();
-    let asked = |shelves: &[Shelf]| {
-        let only_first = |tool: &Tool| tool.id.server.as_str() == "s0";
-        snapshot(shelves).resolve("search", Scope::All, &only_first).is_ok()
+fn arguments_do_not_disambiguate_too_many_tools() {
+    let listings: Vec<ServerListing> =
+        (0..65).map(|at| listing(&format!("dev/s{at}"), &["search"])).collect();
+    let asked = |listings: &[ServerListing]| {
+        let only_first = |tool: &CatalogueTool| tool.id.server.as_str() == "s0";
+        snapshot(listings).resolve("search", ToolboxScope::All, &only_first).is_ok()
     };
-    assert!(asked(&shelves[..64]));
-    assert!(!asked(&shelves));
+    assert!(asked(&listings[..64]));
+    assert!(!asked(&listings));
 }
 
 #[test]
 fn tools_of_other_toolboxes_do_not_exist() {
-    let snapshot = snapshot(&[shelf("dev/github", &["search"]), shelf("prod/github", &["search", "deploy"])]);
+    let snapshot =
+        snapshot(&[listing("dev/github", &["search"]), listing("prod/github", &["search", "deploy"])]);
     let only = |name: &'static str| move |toolbox: &ToolboxName| toolbox.as_str() == name;
     let check = |name: &'static str, asked: &str, expected: &str| {
         let only = only(name);
-        let found = match snapshot.resolve(asked, Scope::Only(&only), &|_| true) {
+        let found = match snapshot.resolve(asked, ToolboxScope::Only(&only), &|_| true) {
             Ok(found) => found.tool.id.to_string(),
             Err(error) => error.to_string(),
         };
@@ -171,7 +178,7 @@ fn tools_of_other_toolboxes_do_not_exist() {
     );
     check("dev", "deploy", "Unknown tool: deploy");
     check("prod", "deploy", "prod/github/deploy");
-    // Who sees one toolbox need not know that another has the same server.
+    // A caller that sees one toolbox need not know that another has the same server.
     check("dev", "github__search", "dev/github/search");
     check("prod", "github__search", "prod/github/search");
     check("prod", "github_search", "prod/github/search");
@@ -179,8 +186,8 @@ fn tools_of_other_toolboxes_do_not_exist() {
 }
 
 #[test]
-fn an_id_says_what_about_it_is_wrong() {
-    let snapshot = snapshot(&[shelf("dev/github", &["search", "list"]), shelf("dev/files", &["read"])]);
+fn an_unknown_id_is_reported_with_the_wrong_part() {
+    let snapshot = snapshot(&[listing("dev/github", &["search", "list"]), listing("dev/files", &["read"])]);
     let check = |id: &ToolId, expected: &str| {
         let found = match snapshot.lookup(id) {
             Ok(tool) => tool.flat_name.to_string(),
@@ -208,7 +215,7 @@ fn an_id_says_what_about_it_is_wrong() {
 #[test]
 fn servers_with_underscores_are_found_by_agent_and_mode() {
     let snapshot =
-        snapshot(&[shelf("dev/my", &["files_read"]), shelf("dev/my_files", &["read", "list_all"])]);
+        snapshot(&[listing("dev/my", &["files_read"]), listing("dev/my_files", &["read", "list_all"])]);
     for (asked, expected) in [
         ("my_files_read", "dev/my/files_read"),
         ("my_files_read_2", "dev/my_files/read"),
@@ -221,16 +228,19 @@ fn servers_with_underscores_are_found_by_agent_and_mode() {
 }
 
 #[test]
-fn filters_decide_what_there_is_at_all() {
+fn filters_decide_which_tools_exist() {
     let check = |settings: Value, expected: &[&str]| {
         let tools = ["alphaTool", "betaTool", "gammaTool"];
-        let snapshot = snapshot(&[with_settings(shelf("dev/s", &tools), settings.clone())]);
+        let snapshot = snapshot(&[with_settings(listing("dev/s", &tools), settings.clone())]);
         let names: Vec<&str> = snapshot.tools().iter().map(|tool| tool.id.name.as_str()).collect();
         assert_eq!(names, expected, "{settings}");
         for name in tools {
             let is_there = expected.contains(&name);
             assert_eq!(snapshot.lookup(&id("dev", "s", name)).is_ok(), is_there, "{settings} {name}");
-            assert_eq!(snapshot.resolve(&format!("s__{name}"), Scope::All, &|_| true).is_ok(), is_there);
+            assert_eq!(
+                snapshot.resolve(&format!("s__{name}"), ToolboxScope::All, &|_| true).is_ok(),
+                is_there
+            );
         }
     };
     check(json!({}), &["alphaTool", "betaTool", "gammaTool"]);
@@ -246,12 +256,12 @@ fn filters_decide_what_there_is_at_all() {
 }
 
 #[test]
-fn tools_stand_in_the_order_of_the_configuration() {
+fn tools_are_in_configuration_order() {
     let snapshot = snapshot(&[
-        shelf("z/late", &["b", "a"]),
-        shelf("z/early", &["c"]),
-        shelf("a/first", &["d"]),
-        shelf("a/empty", &[]),
+        listing("z/late", &["b", "a"]),
+        listing("z/early", &["c"]),
+        listing("a/first", &["d"]),
+        listing("a/empty", &[]),
     ]);
     assert_eq!(flat_names(&snapshot), ["late__b", "late__a", "early__c", "first__d"]);
     assert_eq!(snapshot.toolboxes().map(ToolboxName::as_str).collect::<Vec<_>>(), ["z", "a"]);
@@ -259,7 +269,7 @@ fn tools_stand_in_the_order_of_the_configuration() {
         snapshot.servers(&toolbox("a")).map(ServerName::as_str).collect::<Vec<_>>(),
         ["first", "empty"]
     );
-    let names = |tools: &mut dyn Iterator<Item = &Arc<Tool>>| -> Vec<String> {
+    let names = |tools: &mut dyn Iterator<Item = &Arc<CatalogueTool>>| -> Vec<String> {
         tools.map(|tool| tool.id.name.to_string()).collect()
     };
     assert_eq!(names(&mut snapshot.tools_of(&toolbox("z"))), ["b", "a", "c"]);
@@ -270,8 +280,8 @@ fn tools_stand_in_the_order_of_the_configuration() {
 }
 
 #[test]
-fn names_that_are_taken_get_a_number_and_are_reported() {
-    let snapshot = snapshot(&[shelf("dev/a", &["b__c", "x.y", "x y"]), shelf("dev/a__b", &["c"])]);
+fn colliding_names_are_numbered_and_reported() {
+    let snapshot = snapshot(&[listing("dev/a", &["b__c", "x.y", "x y"]), listing("dev/a__b", &["c"])]);
     assert_eq!(flat_names(&snapshot), ["a__b__c", "a__x_y", "a__x_y_2", "a__b__c_2"]);
     let collisions: Vec<String> = snapshot
         .collisions()
@@ -285,55 +295,56 @@ fn names_that_are_taken_get_a_number_and_are_reported() {
 }
 
 #[test]
-fn names_do_not_depend_on_who_came_first() {
-    let (a, b) = (shelf("dev/a", &["b__c"]), shelf("dev/a__b", &["c"]));
-    let (other_a, no_a, no_b) = (shelf("prod/a", &[]), shelf("dev/a", &[]), shelf("dev/a__b", &[]));
+fn names_do_not_depend_on_order_of_arrival() {
+    let (a, b) = (listing("dev/a", &["b__c"]), listing("dev/a__b", &["c"]));
+    let (other_a, no_a, no_b) = (listing("prod/a", &[]), listing("dev/a", &[]), listing("dev/a__b", &[]));
     let a_first = snapshot(&[a.clone(), no_b]).rebuild(&[a.clone(), b.clone()], DEFAULT_LIMIT);
     let b_first = snapshot(&[no_a, b.clone()]).rebuild(&[a.clone(), b.clone()], DEFAULT_LIMIT);
     assert_eq!(flat_names(&a_first), ["a__b__c", "a__b__c_2"]);
     assert_eq!(flat_names(&a_first), flat_names(&b_first));
-    // A toolbox whose server offers nothing yet counts, so that no name changes when it does.
+    // A toolbox with a server that offers nothing yet counts, so that no name changes when it does.
     assert_eq!(flat_names(&snapshot(&[a, b, other_a])), ["dev__a__b__c", "a__b__c"]);
 }
 
 #[test]
-fn a_refresh_shares_what_has_not_changed() {
-    let shelves = [shelf("dev/a", &["one", "two"]), shelf("dev/b", &["three"]), shelf("dev/c", &["four"])];
-    let before = snapshot(&shelves);
-    let [a, _, c] = shelves;
-    let after = before.rebuild(&[a.clone(), shelf("dev/b", &["five"]), c.clone()], DEFAULT_LIMIT);
+fn a_rebuild_shares_unchanged_tools() {
+    let listings =
+        [listing("dev/a", &["one", "two"]), listing("dev/b", &["three"]), listing("dev/c", &["four"])];
+    let before = snapshot(&listings);
+    let [a, _, c] = listings;
+    let after = before.rebuild(&[a.clone(), listing("dev/b", &["five"]), c.clone()], DEFAULT_LIMIT);
     assert_eq!(flat_names(&after), ["a__one", "a__two", "b__five", "c__four"]);
     let is_shared = |name: &str| {
         let of = |snapshot: &Snapshot| {
-            let found = snapshot.resolve(name, Scope::All, &|_| true).unwrap();
+            let found = snapshot.resolve(name, ToolboxScope::All, &|_| true).unwrap();
             Arc::clone(found.tool)
         };
         Arc::ptr_eq(&of(&before), &of(&after))
     };
     assert!(is_shared("a__one") && is_shared("a__two") && is_shared("c__four"));
-    assert!(after.resolve("b__three", Scope::All, &|_| true).is_err());
-    // A tool with another name is another tool, and its entry is still the same.
-    let renamed = after.rebuild(&[a, c, shelf("prod/a", &[])], DEFAULT_LIMIT);
+    assert!(after.resolve("b__three", ToolboxScope::All, &|_| true).is_err());
+    // A renamed tool is a new tool, but its entry is shared.
+    let renamed = after.rebuild(&[a, c, listing("prod/a", &[])], DEFAULT_LIMIT);
     assert_eq!(flat_names(&renamed), ["dev__a__one", "dev__a__two", "c__four"]);
     assert_eq!(flat_names(&after)[0], "a__one");
     assert!(Arc::ptr_eq(&renamed.tools()[0].entry, &after.tools()[0].entry));
 }
 
 #[test]
-fn readers_keep_the_snapshot_they_have() {
+fn readers_keep_their_snapshot() {
     let catalogue = Catalogue::default();
-    catalogue.publish(snapshot(&[shelf("dev/a", &["one"])]));
+    catalogue.publish(snapshot(&[listing("dev/a", &["one"])]));
     let before = catalogue.load();
-    catalogue.publish(snapshot(&[shelf("dev/a", &["two"])]));
+    catalogue.publish(snapshot(&[listing("dev/a", &["two"])]));
     assert_eq!(flat_names(&before), ["a__one"]);
     assert_eq!(flat_names(&catalogue.load()), ["a__two"]);
 }
 
 #[test]
-fn what_is_set_for_a_tool_counts_before_what_is_set_for_its_server() {
+fn tool_settings_override_server_settings() {
     let tools = ["plain", "tuned", "cached"];
-    let mut shelf = with_settings(
-        shelf("dev/s", &tools),
+    let mut listing = with_settings(
+        listing("dev/s", &tools),
         json!({
             "queue": "slow", "priority": 3, "cache": "2m", "cacheScope": "tenant", "requestTimeoutMs": "30s",
             "toolResponseMaxBytes": 1000, "validateArguments": "server", "output": "strict",
@@ -341,9 +352,9 @@ fn what_is_set_for_a_tool_counts_before_what_is_set_for_its_server() {
             "tools": {"tuned": {"queue": "fast", "priority": 99, "cache": "5s", "timeout": 0, "toolResponseMaxBytes": 5, "validateArguments": "pegboard"}},
         }),
     );
-    let rules = |shelf: &Shelf| -> Vec<String> {
-        let text = |tool: &Arc<Tool>| {
-            let r = &tool.rules;
+    let rules = |listing: &ServerListing| -> Vec<String> {
+        let text = |tool: &Arc<CatalogueTool>| {
+            let r = &tool.policy;
             format!(
                 "{} queue {:?} priority {} cache {:?} {:?} limit {:?} output {:?} {:?} judge {:?}",
                 tool.id.name,
@@ -357,26 +368,31 @@ fn what_is_set_for_a_tool_counts_before_what_is_set_for_its_server() {
                 r.judge,
             )
         };
-        snapshot(std::slice::from_ref(shelf)).tools().iter().map(text).collect()
+        snapshot(std::slice::from_ref(listing)).tools().iter().map(text).collect()
     };
-    assert_snapshot!(rules(&shelf).join("\n"), @r#"
+    assert_snapshot!(rules(&listing).join("\n"), @r#"
     plain queue Some("slow") priority 3 cache Some(120s) Tenant limit After(30s) output Some(1000) Strict judge Some(Server)
-    tuned queue Some("fast") priority 10 cache Some(5s) Tenant limit Never output Some(5) Strict judge Some(Pegboard)
+    tuned queue Some("fast") priority 10 cache Some(5s) Tenant limit Unlimited output Some(5) Strict judge Some(Pegboard)
     cached queue Some("slow") priority 3 cache None Tenant limit After(30s) output Some(1000) Strict judge Some(Server)
     "#);
-    shelf.settings = Arc::default();
-    shelf.offer =
-        Arc::new(Offer { tools: vec![Arc::new(entry("own").with_queue("mine"))], ..Offer::default() });
-    assert_snapshot!(rules(&shelf).join("\n"), @r#"own queue Some("mine") priority 0 cache None Global limit Unset output None Warn judge None"#);
+    listing.settings = Arc::default();
+    listing.offer = Arc::new(ServerOffering {
+        tools: vec![Arc::new(entry("own").with_queue("mine"))],
+        ..ServerOffering::default()
+    });
+    assert_snapshot!(rules(&listing).join("\n"), @r#"own queue Some("mine") priority 0 cache None Global limit Unset output None Warn judge None"#);
 }
 
 #[test]
-fn the_operator_may_give_a_tool_another_schema_more_tags_and_instructions() {
+fn the_operator_can_override_schema_tags_and_instructions() {
     let written = r#"{"name":"a", "x":1e2,"inputSchema":{"type":"object"},"outputSchema":{"type":"object"}}"#;
     let tool = entry("a").with_definition(serde_json::from_str(written).unwrap()).tag("old");
-    let plain = Shelf {
-        offer: Arc::new(Offer { tools: vec![Arc::new(tool), Arc::new(entry("b"))], ..Offer::default() }),
-        ..shelf("dev/s", &[])
+    let plain = ServerListing {
+        offer: Arc::new(ServerOffering {
+            tools: vec![Arc::new(tool), Arc::new(entry("b"))],
+            ..ServerOffering::default()
+        }),
+        ..listing("dev/s", &[])
     };
     let changed = with_settings(
         plain.clone(),
@@ -397,14 +413,14 @@ fn the_operator_may_give_a_tool_another_schema_more_tags_and_instructions() {
     assert!(Arc::ptr_eq(&b.entry, &plain.offer.tools[1]));
     assert_eq!(
         snapshot.warnings()[0].text,
-        "toolSchemas.b is no JSON object; the tool's own schema is used until it is one"
+        "toolSchemas.b is not a JSON object; using the tool's own schema"
     );
 }
 
 #[test]
-fn what_is_odd_about_a_server_is_said_to_people() {
+fn problems_of_a_server_are_reported_as_warnings() {
     let mut odd = with_settings(
-        shelf("dev/odd", &["a", "a", "", "bell\u{7}", "search"]),
+        listing("dev/odd", &["a", "a", "", "bell\u{7}", "search"]),
         json!({
             "tools": {"a": {"aliases": ["x", "x", "fine__a", "b", " "]}, "serach": {}},
             "toolsCache": {"zzz": "1m"},
@@ -412,8 +428,8 @@ fn what_is_odd_about_a_server_is_said_to_people() {
     );
     Arc::make_mut(&mut odd.offer).warnings.push("said by the server".to_owned());
     let fine =
-        with_settings(shelf("dev/fine", &["a"]), json!({"tools": {"a": {"aliases": ["x"]}, "later": {}}}));
-    let absent = with_settings(shelf("dev/absent", &[]), json!({"tools": {"later": {}}}));
+        with_settings(listing("dev/fine", &["a"]), json!({"tools": {"a": {"aliases": ["x"]}, "later": {}}}));
+    let absent = with_settings(listing("dev/absent", &[]), json!({"tools": {"later": {}}}));
     let snapshot = snapshot(&[odd.clone(), fine, absent, odd]);
     let warnings: Vec<String> = snapshot
         .warnings()
@@ -421,17 +437,17 @@ fn what_is_odd_about_a_server_is_said_to_people() {
         .map(|warning| format!("{}/{}: {}", warning.toolbox, warning.server, warning.text))
         .collect();
     assert_snapshot!(warnings.join("\n"), @r#"
-    dev/odd: the toolbox has this server twice; the first is used
+    dev/odd: duplicate server in this toolbox; using the first
     dev/odd: said by the server
-    dev/odd: the tool 'a' is offered more than once; the first is used
-    dev/odd: a tool was left out: Tool names must be non-empty strings.
-    dev/odd: a tool was left out: Tool names must not contain control characters: "bell\u{7}"
+    dev/odd: the tool 'a' is listed more than once; using the first
+    dev/odd: skipped a tool: Tool names must be non-empty strings.
+    dev/odd: skipped a tool: Tool names must not contain control characters: "bell\u{7}"
     dev/odd: tools.serach: the server has no such tool. Did you mean 'search'?
     dev/odd: toolsCache.zzz: the server has no such tool
     dev/fine: tools.later: the server has no such tool
-    dev/odd: the alias 'fine__a' of tool 'a' is a name of dev/fine/a already; give it another
+    dev/odd: the alias 'fine__a' of tool 'a' is already a name of dev/fine/a; choose another
     dev/odd: an alias of tool 'a' is empty
-    dev/fine: the alias 'x' of tool 'a' is a name of dev/odd/a already; give it another
+    dev/fine: the alias 'x' of tool 'a' is already a name of dev/odd/a; choose another
     "#);
     assert_eq!(resolved(&snapshot, "fine__a"), "dev/fine/a");
     assert_eq!(resolved(&snapshot, "x"), "dev/odd/a");
@@ -439,52 +455,58 @@ fn what_is_odd_about_a_server_is_said_to_people() {
 
 #[test]
 fn warnings_about_one_server_are_bounded() {
-    let snapshot = snapshot(&[shelf("dev/s", &["same"; 1_000])]);
+    let snapshot = snapshot(&[listing("dev/s", &["same"; 1_000])]);
     assert_eq!(snapshot.warnings().len(), 51);
     assert_eq!(snapshot.warnings()[50].text, "and 949 more");
 }
 
-fn listing() -> Snapshot {
+fn listing_snapshot() -> Snapshot {
     let written = r#"{"name": "get.it", "outputSchema":{}, "_meta":{"n":1.0}}"#;
     let capped = entry("get.it").with_definition(serde_json::from_str(written).unwrap());
     let free =
         entry("see").with_definition(serde_json::from_str(r#"{"name":"see","outputSchema":{}}"#).unwrap());
     snapshot(&[
         with_settings(
-            Shelf {
-                offer: Arc::new(Offer { tools: vec![Arc::new(capped), Arc::new(free)], ..Offer::default() }),
-                ..shelf("dev/s", &[])
+            ServerListing {
+                offer: Arc::new(ServerOffering {
+                    tools: vec![Arc::new(capped), Arc::new(free)],
+                    ..ServerOffering::default()
+                }),
+                ..listing("dev/s", &[])
             },
             json!({"tools": {"get.it": {"toolResponseMaxBytes": 9}}}),
         ),
-        shelf("empty/none", &[]),
-        Shelf {
-            offer: Arc::new(Offer {
+        listing("empty/none", &[]),
+        ServerListing {
+            offer: Arc::new(ServerOffering {
                 tools: vec![Arc::new(entry("z").with_definition(serde_json::from_str("{}").unwrap()))],
-                ..Offer::default()
+                ..ServerOffering::default()
             }),
-            ..shelf("prod/t", &[])
+            ..listing("prod/t", &[])
         },
     ])
 }
 
 #[test]
-fn lists_change_a_definition_only_where_they_must() {
-    let snapshot = listing();
-    let text = |form: Form, output_schemas: OutputSchemas| {
-        snapshot.list(View { form, output_schemas }, Scope::All).as_str().replace("},{", "},\n{")
+fn lists_alter_definitions_only_where_necessary() {
+    let snapshot = listing_snapshot();
+    let text = |form: NameStyle, output_schemas: OutputSchemas| {
+        snapshot
+            .list(ListFormat { name_style: form, output_schemas }, ToolboxScope::All)
+            .as_str()
+            .replace("},{", "},\n{")
     };
-    assert_snapshot!(text(Form::Flat, OutputSchemas::Kept), @r#"
+    assert_snapshot!(text(NameStyle::Flat, OutputSchemas::Include), @r#"
     [{"name": "s__get_it", "outputSchema":{}, "_meta":{"n":1.0}},
     {"name":"s__see","outputSchema":{}},
     {"name":"t__z"}]
     "#);
-    assert_snapshot!(text(Form::Flat, OutputSchemas::LeftOutWhereCapped), @r#"
+    assert_snapshot!(text(NameStyle::Flat, OutputSchemas::OmitIfLimited), @r#"
     [{"name": "s__get_it", "_meta":{"n":1.0}},
     {"name":"s__see","outputSchema":{}},
     {"name":"t__z"}]
     "#);
-    assert_snapshot!(text(Form::Toolbox, OutputSchemas::LeftOut), @r#"
+    assert_snapshot!(text(NameStyle::Toolbox, OutputSchemas::Omit), @r#"
     [{"name": "get.it", "_meta":{"n":1.0},"server":"s","toolbox":"dev"},
     {"name":"see","server":"s","toolbox":"dev"},
     {"server":"t","toolbox":"prod"}]
@@ -492,43 +514,43 @@ fn lists_change_a_definition_only_where_they_must() {
 }
 
 #[test]
-fn a_list_has_the_tools_of_its_scope() {
-    let snapshot = listing();
+fn a_list_contains_the_tools_of_its_scope() {
+    let snapshot = listing_snapshot();
     let names = |has: &(dyn Fn(&ToolboxName) -> bool + Sync)| -> Vec<String> {
-        let list = snapshot.list(View::default(), Scope::Only(has));
+        let list = snapshot.list(ListFormat::default(), ToolboxScope::Only(has));
         list.items().map(|item| item.get("name").unwrap().read().unwrap()).collect()
     };
     assert_eq!(names(&|_| true), ["s__get_it", "s__see", "t__z"]);
     assert_eq!(names(&|name| name.as_str() != "dev"), ["t__z"]);
     assert_eq!(names(&|name| name.as_str() == "dev"), ["s__get_it", "s__see"]);
     assert_eq!(names(&|_| false), [""; 0]);
-    // The same bytes are handed out again.
-    let all = || snapshot.list(View::default(), Scope::All);
+    // The cached bytes are returned again.
+    let all = || snapshot.list(ListFormat::default(), ToolboxScope::All);
     assert_eq!(all().as_bytes().as_ptr(), all().as_bytes().as_ptr());
-    assert_eq!(all(), snapshot.list(View::default(), Scope::Only(&|_| true)));
+    assert_eq!(all(), snapshot.list(ListFormat::default(), ToolboxScope::Only(&|_| true)));
 }
 
 #[test]
 fn instructions_name_agents_first_and_then_every_server() {
-    let said = |shelf: Shelf, words: &str| {
-        let offer = Offer { instructions: Some(words.to_owned()), ..(*shelf.offer).clone() };
-        Shelf { offer: Arc::new(offer), ..shelf }
+    let said = |listing: ServerListing, words: &str| {
+        let offer = ServerOffering { instructions: Some(words.to_owned()), ..(*listing.offer).clone() };
+        ServerListing { offer: Arc::new(offer), ..listing }
     };
     let snapshot = snapshot(&[
         said(
             with_settings(
-                shelf("dev/github", &["search", "list", "open"]),
+                listing("dev/github", &["search", "list", "open"]),
                 json!({"tools": {"search": {"instructions": "Quote\nphrases."}, "open": {"instructions": " "}}}),
             ),
             "\nSearch before you open.\n",
         ),
-        shelf("dev/files", &["read"]),
-        shelf("prod/files", &["read"]),
-        with_settings(shelf("dev/web", &["get"]), json!({"tools": {"get": {"instructions": "Rarely."}}})),
-        shelf("dev/absent", &[]),
-        Shelf { kind: ToolKind::Agent, ..said(shelf("dev/agent", &["writer"]), "Writes.") },
+        listing("dev/files", &["read"]),
+        listing("prod/files", &["read"]),
+        with_settings(listing("dev/web", &["get"]), json!({"tools": {"get": {"instructions": "Rarely."}}})),
+        listing("dev/absent", &[]),
+        ServerListing { kind: ToolKind::Agent, ..said(listing("dev/agent", &["writer"]), "Writes.") },
     ]);
-    assert_snapshot!(snapshot.instructions(Scope::All), @"
+    assert_snapshot!(snapshot.instructions(ToolboxScope::All), @"
     #### agent
 
     Writes.
@@ -553,29 +575,29 @@ fn instructions_name_agents_first_and_then_every_server() {
 
     - web__get: Rarely.
     ");
-    assert_snapshot!(snapshot.instructions(Scope::Only(&|toolbox| toolbox.as_str() == "prod")), @"
+    assert_snapshot!(snapshot.instructions(ToolboxScope::Only(&|toolbox| toolbox.as_str() == "prod")), @"
     ### Available Tool Providers
 
     #### prod__files
 
     No specific instructions for this server.
     ");
-    let huge = said(shelf("dev/huge", &["x"]), &"é".repeat(1_000_000));
-    assert!(self::snapshot(&[huge]).instructions(Scope::All).len() < 20_000);
+    let huge = said(listing("dev/huge", &["x"]), &"é".repeat(1_000_000));
+    assert!(self::snapshot(&[huge]).instructions(ToolboxScope::All).len() < 20_000);
 }
 
 #[test]
-fn a_hundred_thousand_tools_are_all_found() {
-    let shelves: Vec<Shelf> = (0..20)
+fn all_of_a_hundred_thousand_tools_are_found() {
+    let listings: Vec<ServerListing> = (0..20)
         .map(|server| {
             let names: Vec<String> = (0..5_000).map(|at| format!("tool.{at}")).collect();
-            shelf(&format!("dev/server{server}"), &names.iter().map(String::as_str).collect::<Vec<_>>())
+            listing(&format!("dev/server{server}"), &names.iter().map(String::as_str).collect::<Vec<_>>())
         })
         .collect();
-    let snapshot = snapshot(&shelves);
+    let snapshot = snapshot(&listings);
     assert_eq!(snapshot.tools().len(), 100_000);
     for tool in snapshot.tools() {
-        let found = snapshot.resolve(&tool.flat_name, Scope::All, &|_| true).unwrap();
+        let found = snapshot.resolve(&tool.flat_name, ToolboxScope::All, &|_| true).unwrap();
         assert!(Arc::ptr_eq(found.tool, tool));
     }
     assert_eq!(resolved(&snapshot, "server19_tool_4999"), "dev/server19/tool.4999");

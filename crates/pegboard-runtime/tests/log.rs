@@ -1,6 +1,6 @@
-//! What happened, in words.
+//! The event log.
 
-#![expect(clippy::unwrap_used, reason = "a test says what it expects by failing")]
+#![expect(clippy::unwrap_used, reason = "a panic is a test failure")]
 
 use std::io::{self, Write};
 use std::sync::{Arc, Mutex};
@@ -9,8 +9,10 @@ use std::time::Duration;
 use pegboard_core::error::ErrorKind;
 use pegboard_core::provider::{ServerState, ToolKind};
 use pegboard_core::store::OutputHandle;
-use pegboard_runtime::event::{CacheResult, End, Event, Observer, Start, StoreReason, Subject};
-use pegboard_runtime::log::Log;
+use pegboard_runtime::event::{
+    CacheResult, CallEnd, CallInfo, Observer, RuntimeEvent, ServerStart, StoreReason,
+};
+use pegboard_runtime::log::EventLogger;
 use pegboard_runtime::spans::{call_span, end_span};
 use tracing::Level;
 use tracing_subscriber::fmt::format::FmtSpan;
@@ -28,7 +30,7 @@ impl Write for Lines {
     }
 }
 
-/// What is logged at this level and above while `work` is done.
+/// Returns the text logged at this level and above while `work` runs.
 fn logged(level: Level, work: impl FnOnce()) -> String {
     let lines = Lines::default();
     let writer = lines.clone();
@@ -43,8 +45,8 @@ fn logged(level: Level, work: impl FnOnce()) -> String {
     String::from_utf8(bytes).unwrap()
 }
 
-fn search() -> Arc<Subject> {
-    Arc::new(Subject {
+fn search() -> Arc<CallInfo> {
+    Arc::new(CallInfo {
         session: "s-20260101120000".into(),
         owner: "".into(),
         operation: "1-2".to_owned(),
@@ -55,15 +57,15 @@ fn search() -> Arc<Subject> {
     })
 }
 
-fn end(error: Option<ErrorKind>, message: Option<&str>) -> End {
+fn end(error: Option<ErrorKind>, message: Option<&str>) -> CallEnd {
     let message = message.map(str::to_owned);
-    End { error, message, duration: Duration::from_millis(12), n_bytes_out: 100, is_cached: false }
+    CallEnd { error, message, duration: Duration::from_millis(12), n_bytes_out: 100, is_cached: false }
 }
 
-fn every_event() -> Vec<Event> {
+fn every_event() -> Vec<RuntimeEvent> {
     let call = search();
     let queue: Arc<str> = "default".into();
-    let stored = |handle: Option<&str>| Event::OutputStored {
+    let stored = |handle: Option<&str>| RuntimeEvent::OutputStored {
         call: search(),
         handle: handle.map(|handle| OutputHandle(handle.to_owned())),
         reason: StoreReason::SizeCap,
@@ -71,38 +73,47 @@ fn every_event() -> Vec<Event> {
         n_lines: 100,
         n_tokens: 2_000,
     };
-    let server = |state| Event::Server { toolbox: "dev".to_owned(), server: "github".to_owned(), state };
+    let server =
+        |state| RuntimeEvent::Server { toolbox: "dev".to_owned(), server: "github".to_owned(), state };
     vec![
-        Event::ToolStarted { call: call.clone() },
-        Event::Queued { call: call.clone(), queue: queue.clone(), place: 2 },
-        Event::QueueDepth { queue: queue.clone(), capacity: Some(4), in_use: 4, waiting: 2 },
-        Event::Dequeued { call: call.clone(), queue, waited: Duration::from_millis(7) },
-        Event::Cache { call: call.clone(), result: CacheResult::Hit { age: Duration::from_secs(3) } },
-        Event::Cache { call: call.clone(), result: CacheResult::Miss },
-        Event::Progress { call: call.clone(), done: 1.0, total: Some(2.0), message: Some("half".to_owned()) },
-        Event::ToolFinished { call: call.clone(), end: end(None, None) },
-        Event::ToolFinished { call: call.clone(), end: end(Some(ErrorKind::ExecutionError), Some("boom")) },
-        Event::ToolFinished { call, end: end(Some(ErrorKind::Timeout), None) },
+        RuntimeEvent::ToolStarted { call: call.clone() },
+        RuntimeEvent::Queued { call: call.clone(), queue: queue.clone(), place: 2 },
+        RuntimeEvent::QueueDepth { queue: queue.clone(), capacity: Some(4), in_use: 4, waiting: 2 },
+        RuntimeEvent::Dequeued { call: call.clone(), queue, waited: Duration::from_millis(7) },
+        RuntimeEvent::Cache { call: call.clone(), result: CacheResult::Hit { age: Duration::from_secs(3) } },
+        RuntimeEvent::Cache { call: call.clone(), result: CacheResult::Miss },
+        RuntimeEvent::Progress {
+            call: call.clone(),
+            done: 1.0,
+            total: Some(2.0),
+            message: Some("half".to_owned()),
+        },
+        RuntimeEvent::ToolFinished { call: call.clone(), end: end(None, None) },
+        RuntimeEvent::ToolFinished {
+            call: call.clone(),
+            end: end(Some(ErrorKind::ExecutionError), Some("boom")),
+        },
+        RuntimeEvent::ToolFinished { call, end: end(Some(ErrorKind::Timeout), None) },
         stored(Some("session-1/2")),
         stored(None),
-        Event::Corrected { asked: "search_code".to_owned(), tool: "github__search".into() },
+        RuntimeEvent::Corrected { asked: "search_code".to_owned(), tool: "github__search".into() },
         server(ServerState::Ready),
         server(ServerState::Restarting { attempt: 2 }),
         server(ServerState::NeedsLogin { fix: "run pegboard login github".to_owned() }),
         server(ServerState::Failed { why: "no such program".to_owned(), fix: "install it".to_owned() }),
-        Event::Started {
+        RuntimeEvent::Started {
             servers: vec![
                 start("github", 1200, Some("no such program")),
                 start("files", 80, None),
                 start("time", 7, None),
             ],
         },
-        Event::Catalogue { n_tools: 12 },
+        RuntimeEvent::Catalogue { n_tools: 12 },
     ]
 }
 
-fn start(server: &str, millis: u64, error: Option<&str>) -> Start {
-    Start {
+fn start(server: &str, millis: u64, error: Option<&str>) -> ServerStart {
+    ServerStart {
         toolbox: "dev".to_owned(),
         server: server.to_owned(),
         took: Duration::from_millis(millis),
@@ -111,9 +122,9 @@ fn start(server: &str, millis: u64, error: Option<&str>) -> Start {
 }
 
 #[test]
-fn every_happening_is_one_line() {
+fn every_event_is_one_line() {
     let events = every_event();
-    let text = logged(Level::TRACE, || events.iter().for_each(|event| Log.observe(event)));
+    let text = logged(Level::TRACE, || events.iter().for_each(|event| EventLogger.observe(event)));
     assert_eq!(text.lines().count(), events.len());
     insta::assert_snapshot!(text, @r#"
     DEBUG pegboard::tool: started direction="request" type="tool" tool_kind="mcp" remote=mcp:github:github__search session=s-20260101120000 operation=1-2 n_bytes=20
@@ -127,47 +138,49 @@ fn every_happening_is_one_line() {
      WARN pegboard::tool: error github__search: boom direction="response" type="tool" tool_kind="mcp" remote=mcp:github:github__search session=s-20260101120000 operation=1-2 latency_ms=12.0 n_bytes=100 error_type="execution_error"
      WARN pegboard::tool: error github__search: timeout direction="response" type="tool" tool_kind="mcp" remote=mcp:github:github__search session=s-20260101120000 operation=1-2 latency_ms=12.0 n_bytes=100 error_type="timeout"
      WARN pegboard::output: output stored: github__search direction="response" type="tool" tool_kind="mcp" remote=mcp:github:github__search session=s-20260101120000 operation=1-2 event="tool_output_stored" handle=session-1/2 reason="size_cap" bytes=9000 lines=100 tokens=2000
-     WARN pegboard::output: output cut: github__search direction="response" type="tool" tool_kind="mcp" remote=mcp:github:github__search session=s-20260101120000 operation=1-2 event="tool_output_truncated" reason="size_cap" bytes=9000 lines=100 tokens=2000
-     WARN pegboard::tool: 'search_code' was taken for 'github__search' event="tool_autocorrected"
+     WARN pegboard::output: output truncated: github__search direction="response" type="tool" tool_kind="mcp" remote=mcp:github:github__search session=s-20260101120000 operation=1-2 event="tool_output_truncated" reason="size_cap" bytes=9000 lines=100 tokens=2000
+     WARN pegboard::tool: resolved 'search_code' to 'github__search' event="tool_autocorrected"
      INFO pegboard::server: server is ready toolbox=dev server=github
-     WARN pegboard::server: server went away and is started again toolbox=dev server=github attempt=2
-     WARN pegboard::server: server needs a login: run pegboard login github toolbox=dev server=github
-     WARN pegboard::server: server cannot be used: no such program: install it toolbox=dev server=github
+     WARN pegboard::server: server exited; restarting toolbox=dev server=github attempt=2
+     WARN pegboard::server: server requires login: run pegboard login github toolbox=dev server=github
+     WARN pegboard::server: server is unavailable: no such program: install it toolbox=dev server=github
      INFO pegboard::server: 2 of 3 servers are ready: github failed after 1200ms (no such program), files 80ms, time 7ms
      INFO pegboard::catalogue: catalogue changed n_tools=12
     "#);
 }
 
 #[test]
-fn by_default_only_what_needs_attention_is_said() {
-    let text = logged(Level::WARN, || every_event().iter().for_each(|event| Log.observe(event)));
+fn only_warnings_are_logged_by_default() {
+    let text = logged(Level::WARN, || every_event().iter().for_each(|event| EventLogger.observe(event)));
     assert!(text.lines().all(|line| line.contains("WARN")), "{text}");
     assert_eq!(text.lines().count(), 8);
 }
 
 #[test]
-fn what_a_server_says_cannot_act_on_the_terminal_or_forge_a_line() {
+fn server_text_cannot_control_the_terminal_or_forge_a_line() {
     let message = "\u{1b}[2Jgone\r\n WARN forged\u{202e}\u{2028}\0 é 漢";
-    let finished =
-        Event::ToolFinished { call: search(), end: end(Some(ErrorKind::ExecutionError), Some(message)) };
-    let text = logged(Level::WARN, || Log.observe(&finished));
+    let finished = RuntimeEvent::ToolFinished {
+        call: search(),
+        end: end(Some(ErrorKind::ExecutionError), Some(message)),
+    };
+    let text = logged(Level::WARN, || EventLogger.observe(&finished));
     assert_eq!(text.lines().count(), 1);
     insta::assert_snapshot!(text.split(" direction").next().unwrap(), @r#" WARN pegboard::tool: error github__search: \u{1b}[2Jgone\r\n WARN forged\u{202e}\u{2028}\u{0} é 漢"#);
 }
 
 #[test]
-fn a_long_text_is_cut() {
-    let finished = Event::ToolFinished {
+fn a_long_text_is_truncated() {
+    let finished = RuntimeEvent::ToolFinished {
         call: search(),
         end: end(Some(ErrorKind::ExecutionError), Some(&"é".repeat(100_000))),
     };
-    let text = logged(Level::WARN, || Log.observe(&finished));
+    let text = logged(Level::WARN, || EventLogger.observe(&finished));
     assert_eq!(text.matches('é').count(), 500);
     assert!(text.contains("é… direction"), "{text}");
 }
 
 #[test]
-fn the_span_of_a_call_says_what_was_called_and_how_it_ended() {
+fn a_call_span_records_tool_and_outcome() {
     let text = logged(Level::INFO, || {
         let span = call_span(&search());
         end_span(&span, &end(Some(ErrorKind::Timeout), Some("a server's words")));
@@ -193,7 +206,7 @@ fn the_span_of_a_call_says_what_was_called_and_how_it_ended() {
 }
 
 #[test]
-fn a_span_that_nobody_wants_is_none() {
+fn a_span_without_a_subscriber_is_disabled() {
     let text = logged(Level::WARN, || {
         let span = call_span(&search());
         assert!(span.is_disabled());

@@ -1,4 +1,4 @@
-//! What happened, in numbers.
+//! The Prometheus metrics.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,11 +6,11 @@ use std::time::Duration;
 use pegboard_core::error::ErrorKind;
 use pegboard_core::provider::{ServerState, ToolKind};
 use pegboard_core::store::OutputHandle;
-use pegboard_runtime::event::{CacheResult, End, Event, Observer, StoreReason, Subject};
-use pegboard_runtime::metrics::{Limits, Metrics};
+use pegboard_runtime::event::{CacheResult, CallEnd, CallInfo, Observer, RuntimeEvent, StoreReason};
+use pegboard_runtime::metrics::{Metrics, MetricsLimits};
 
-fn call(tool: &str, server: &str, kind: ToolKind) -> Arc<Subject> {
-    Arc::new(Subject {
+fn call(tool: &str, server: &str, kind: ToolKind) -> Arc<CallInfo> {
+    Arc::new(CallInfo {
         session: "s-secret".into(),
         owner: "".into(),
         operation: "1-1".to_owned(),
@@ -21,46 +21,46 @@ fn call(tool: &str, server: &str, kind: ToolKind) -> Arc<Subject> {
     })
 }
 
-fn finished(call: &Arc<Subject>, millis: u64, error: Option<ErrorKind>) -> Event {
-    let end = End {
+fn finished(call: &Arc<CallInfo>, millis: u64, error: Option<ErrorKind>) -> RuntimeEvent {
+    let end = CallEnd {
         error,
         message: error.map(|_| "the words of a server".to_owned()),
         duration: Duration::from_millis(millis),
         n_bytes_out: 100,
         is_cached: false,
     };
-    Event::ToolFinished { call: call.clone(), end }
+    RuntimeEvent::ToolFinished { call: call.clone(), end }
 }
 
-fn server(name: &str, state: ServerState) -> Event {
-    Event::Server { toolbox: "dev".to_owned(), server: name.to_owned(), state }
+fn server(name: &str, state: ServerState) -> RuntimeEvent {
+    RuntimeEvent::Server { toolbox: "dev".to_owned(), server: name.to_owned(), state }
 }
 
-fn metrics_of(events: impl IntoIterator<Item = Event>) -> Metrics {
-    let metrics = Metrics::new(Limits::default());
+fn metrics_of(events: impl IntoIterator<Item = RuntimeEvent>) -> Metrics {
+    let metrics = Metrics::new(MetricsLimits::default());
     events.into_iter().for_each(|event| metrics.observe(&event));
     metrics
 }
 
-/// The lines of a text that name a metric and are no comments.
+/// Returns the sample lines of a metric.
 fn samples(text: &str, metric: &str) -> Vec<String> {
     text.lines().filter(|line| line.starts_with(metric)).map(str::to_owned).collect()
 }
 
-fn a_bit_of_everything() -> Metrics {
+fn sample_metrics() -> Metrics {
     let search = call("github__search", "github", ToolKind::Mcp);
     let queue: Arc<str> = "default".into();
     metrics_of([
-        Event::Catalogue { n_tools: 12 },
+        RuntimeEvent::Catalogue { n_tools: 12 },
         server("github", ServerState::Ready),
         server("files", ServerState::Failed { why: "gone".to_owned(), fix: "start it".to_owned() }),
-        Event::QueueDepth { queue: queue.clone(), capacity: Some(4), in_use: 4, waiting: 2 },
-        Event::Dequeued { call: search.clone(), queue, waited: Duration::from_millis(7) },
-        Event::Cache { call: search.clone(), result: CacheResult::Miss },
+        RuntimeEvent::QueueDepth { queue: queue.clone(), capacity: Some(4), in_use: 4, waiting: 2 },
+        RuntimeEvent::Dequeued { call: search.clone(), queue, waited: Duration::from_millis(7) },
+        RuntimeEvent::Cache { call: search.clone(), result: CacheResult::Miss },
         finished(&search, 1, None),
         finished(&search, 2_500, None),
         finished(&search, 400_000, Some(ErrorKind::Timeout)),
-        Event::OutputStored {
+        RuntimeEvent::OutputStored {
             call: search,
             handle: Some(OutputHandle("session-1/2".to_owned())),
             reason: StoreReason::SizeCap,
@@ -72,15 +72,15 @@ fn a_bit_of_everything() -> Metrics {
 }
 
 #[test]
-fn everything_that_happened_is_counted() {
-    let text = a_bit_of_everything().render();
+fn every_event_is_counted() {
+    let text = sample_metrics().render();
     let lines: Vec<_> = text.lines().filter(|line| !line.contains("_bucket{")).collect();
     insta::assert_snapshot!(lines.join("\n"), @r#"
-    # HELP pegboard_tool_invocations_total Calls that have ended, by how.
+    # HELP pegboard_tool_invocations_total Finished tool calls by status.
     # TYPE pegboard_tool_invocations_total counter
     pegboard_tool_invocations_total{tool="github__search",server="github",kind="mcp",status="ok"} 2
     pegboard_tool_invocations_total{tool="github__search",server="github",kind="mcp",status="failed"} 1
-    # HELP pegboard_tool_latency_seconds How long calls took, from start to end.
+    # HELP pegboard_tool_latency_seconds Duration of tool calls.
     # TYPE pegboard_tool_latency_seconds histogram
     pegboard_tool_latency_seconds_sum{tool="github__search",server="github",kind="mcp",status="ok"} 2.501
     pegboard_tool_latency_seconds_count{tool="github__search",server="github",kind="mcp",status="ok"} 2
@@ -92,29 +92,29 @@ fn everything_that_happened_is_counted() {
     # HELP pegboard_tool_bytes_out_total Bytes of answers.
     # TYPE pegboard_tool_bytes_out_total counter
     pegboard_tool_bytes_out_total{tool="github__search",server="github",kind="mcp"} 300
-    # HELP pegboard_tool_errors_total Calls that went wrong, by why.
+    # HELP pegboard_tool_errors_total Failed tool calls by error type.
     # TYPE pegboard_tool_errors_total counter
     pegboard_tool_errors_total{tool="github__search",server="github",kind="mcp",error_type="timeout"} 1
-    # HELP pegboard_cache_total What the cache did.
+    # HELP pegboard_cache_total Cache results.
     # TYPE pegboard_cache_total counter
     pegboard_cache_total{tool="github__search",server="github",kind="mcp",result="miss"} 1
-    # HELP pegboard_output_stored_total Answers that were not handed over whole, by why.
+    # HELP pegboard_output_stored_total Answers stored or truncated, by reason.
     # TYPE pegboard_output_stored_total counter
     pegboard_output_stored_total{tool="github__search",server="github",kind="mcp",reason="size_cap"} 1
     # HELP pegboard_queue_depth Calls in the queue, running or waiting.
     # TYPE pegboard_queue_depth gauge
     pegboard_queue_depth{queue="default"} 6
-    # HELP pegboard_queue_in_use Calls of the queue that run.
+    # HELP pegboard_queue_in_use Running calls of the queue.
     # TYPE pegboard_queue_in_use gauge
     pegboard_queue_in_use{queue="default"} 4
-    # HELP pegboard_queue_waiting Calls that wait for a slot of the queue.
+    # HELP pegboard_queue_waiting Calls waiting for a slot of the queue.
     # TYPE pegboard_queue_waiting gauge
     pegboard_queue_waiting{queue="default"} 2
-    # HELP pegboard_queue_wait_seconds How long calls waited for a slot.
+    # HELP pegboard_queue_wait_seconds Time calls waited for a slot.
     # TYPE pegboard_queue_wait_seconds histogram
     pegboard_queue_wait_seconds_sum{queue="default"} 0.007
     pegboard_queue_wait_seconds_count{queue="default"} 1
-    # HELP pegboard_server_up Whether a server that is in use answers.
+    # HELP pegboard_server_up 1 if a server in use is ready, 0 otherwise.
     # TYPE pegboard_server_up gauge
     pegboard_server_up{toolbox="dev",server="files"} 0
     pegboard_server_up{toolbox="dev",server="github"} 1
@@ -125,8 +125,8 @@ fn everything_that_happened_is_counted() {
 }
 
 #[test]
-fn a_bucket_counts_what_is_not_longer_than_its_end() {
-    let text = a_bit_of_everything().render();
+fn a_bucket_counts_durations_up_to_its_bound() {
+    let text = sample_metrics().render();
     let buckets = samples(&text, "pegboard_tool_latency_seconds_bucket").join("\n");
     let buckets = buckets.replace(r#"{tool="github__search",server="github",kind="mcp","#, "{…,");
     insta::assert_snapshot!(buckets, @r#"
@@ -168,15 +168,15 @@ fn a_bucket_counts_what_is_not_longer_than_its_end() {
 }
 
 #[test]
-fn before_anything_happens_there_are_names_and_no_series() {
-    let text = Metrics::new(Limits::default()).render();
+fn without_events_there_are_names_and_no_series() {
+    let text = Metrics::new(MetricsLimits::default()).render();
     let samples: Vec<_> = text.lines().filter(|line| !line.starts_with('#')).collect();
     assert_eq!(samples, ["pegboard_catalogue_tools 0"]);
 }
 
 #[test]
-fn tools_beyond_the_limit_count_together() {
-    let metrics = Metrics::new(Limits { n_tools: 2, ..Limits::default() });
+fn tools_beyond_the_limit_share_a_series() {
+    let metrics = Metrics::new(MetricsLimits { n_tools: 2, ..MetricsLimits::default() });
     for tool in ["a", "b", "c", "a", "d"] {
         metrics.observe(&finished(&call(tool, "s", ToolKind::Mcp), 1, None));
     }
@@ -190,12 +190,12 @@ fn tools_beyond_the_limit_count_together() {
 }
 
 #[test]
-fn there_are_never_more_series_than_the_limit_allows() {
-    let metrics = Metrics::new(Limits::default());
+fn the_number_of_series_is_limited() {
+    let metrics = Metrics::new(MetricsLimits::default());
     for number in 0..3_000 {
         metrics.observe(&finished(&call(&format!("tool_{number}"), "s", ToolKind::Mcp), 1, None));
         let queue = format!("queue_{number}").into();
-        metrics.observe(&Event::QueueDepth { queue, capacity: None, in_use: 1, waiting: 0 });
+        metrics.observe(&RuntimeEvent::QueueDepth { queue, capacity: None, in_use: 1, waiting: 0 });
         metrics.observe(&server(&format!("server_{number}"), ServerState::Ready));
     }
     let text = metrics.render();
@@ -209,7 +209,7 @@ fn there_are_never_more_series_than_the_limit_allows() {
 }
 
 #[test]
-fn a_name_that_a_caller_made_up_takes_no_series() {
+fn an_unknown_tool_name_takes_no_series() {
     for (tool, error) in [
         ("made up", Some(ErrorKind::UnknownTool)),
         ("made up", Some(ErrorKind::UnknownToolbox)),
@@ -224,14 +224,14 @@ fn a_name_that_a_caller_made_up_takes_no_series() {
 }
 
 #[test]
-fn odd_names_are_escaped() {
+fn label_values_are_escaped() {
     let metrics = metrics_of([finished(&call("a\"b\\c\nd é", "s", ToolKind::Agent), 1, None)]);
     let lines = samples(&metrics.render(), "pegboard_tool_bytes_in_total");
     assert_eq!(lines, [r#"pegboard_tool_bytes_in_total{tool="a\"b\\c\nd é",server="s",kind="agent"} 20"#]);
 }
 
 #[test]
-fn no_session_and_no_message_is_in_the_text() {
+fn sessions_and_messages_are_not_exported() {
     let search = call("search", "github", ToolKind::Mcp);
     let text = metrics_of([finished(&search, 1, Some(ErrorKind::ExecutionError))]).render();
     assert!(!text.contains("s-secret") && !text.contains("words"), "{text}");
@@ -239,7 +239,7 @@ fn no_session_and_no_message_is_in_the_text() {
 }
 
 #[test]
-fn a_server_is_shown_while_it_is_in_use() {
+fn a_server_is_exported_while_in_use() {
     let failed = ServerState::Failed { why: String::new(), fix: String::new() };
     let login = ServerState::NeedsLogin { fix: String::new() };
     for (state, expected) in [

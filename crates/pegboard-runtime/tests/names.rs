@@ -1,12 +1,12 @@
-//! Names that are seen, and tools that may be.
+//! Exposed names and tool filters.
 
-#![expect(clippy::unwrap_used, reason = "a test says what it expects by failing")]
+#![expect(clippy::unwrap_used, reason = "a panic is a test failure")]
 
 use std::collections::HashSet;
 
 use pegboard_core::id::{ServerName, ToolId, ToolName, ToolboxName};
 use pegboard_runtime::filter::ToolFilter;
-use pegboard_runtime::names::{DEFAULT_LIMIT, agent_mode_names, flat_names, nearest, sanitised};
+use pegboard_runtime::names::{DEFAULT_LIMIT, agent_mode_names, flat_names, nearest, sanitize};
 use proptest::prelude::*;
 
 fn id(toolbox: &str, server: &str, name: &str) -> ToolId {
@@ -18,7 +18,7 @@ fn id(toolbox: &str, server: &str, name: &str) -> ToolId {
 }
 
 #[test]
-fn names_are_cleaned_and_never_empty() {
+fn names_are_sanitized_and_never_empty() {
     for (name, expected) in [
         ("<|channel|>github__x", "github__x"),
         ("", "tool_call"),
@@ -32,7 +32,7 @@ fn names_are_cleaned_and_never_empty() {
         ("ends_", "ends_"),
         ("a--b", "a--b"),
     ] {
-        assert_eq!(sanitised(name), expected, "{name:?}");
+        assert_eq!(sanitize(name), expected, "{name:?}");
     }
 }
 
@@ -56,14 +56,14 @@ fn a_name_that_is_too_long_keeps_its_server_and_its_end() {
 }
 
 #[test]
-fn a_server_in_two_toolboxes_is_named_with_its_toolbox() {
+fn a_server_in_two_toolboxes_is_qualified_by_toolbox() {
     let ids = [id("dev", "github", "a"), id("prod", "github", "a"), id("dev", "files", "b")];
     assert_eq!(flat_names(&ids, DEFAULT_LIMIT), ["dev__github__a", "prod__github__a", "files__b"]);
     assert_eq!(agent_mode_names(&ids, DEFAULT_LIMIT), ["github_a", "github_a_2", "files_b"]);
 }
 
 #[test]
-fn names_that_come_out_the_same_are_numbered_by_their_place() {
+fn colliding_names_are_numbered_in_configuration_order() {
     let ids = [id("t", "s", "a b"), id("t", "s", "a_b_2"), id("t", "s", "a.b"), id("t", "s", "a_b")];
     assert_eq!(flat_names(&ids, DEFAULT_LIMIT), ["s__a_b", "s__a_b_2", "s__a_b_3", "s__a_b_4"]);
 }
@@ -90,31 +90,31 @@ proptest! {
 }
 
 #[test]
-fn lists_allow_and_deny_in_any_case() {
+fn lists_allow_and_deny_case_insensitively() {
     let tools = ["alphaTool", "betaTool", "gammaTool"];
     let check =
         |filter: ToolFilter, expected: &[&str]| assert_eq!(filter.permitted(&tools), expected, "{filter:?}");
-    check(ToolFilter::everything(), &tools);
+    check(ToolFilter::allow_all(), &tools);
     check(
         ToolFilter::allowing(["alphaTool", "GammaTool"]).denying(["betaTool"]),
         &["alphaTool", "gammaTool"],
     );
-    check(ToolFilter::everything().denying(["*"]), &[]);
-    check(ToolFilter::everything().denying(["any"]), &[]);
+    check(ToolFilter::allow_all().denying(["*"]), &[]);
+    check(ToolFilter::allow_all().denying(["any"]), &[]);
     check(ToolFilter::allowing([""; 0]), &[]);
     check(ToolFilter::allowing(["*a*"]).denying(["?eta*"]), &["alphaTool", "gammaTool"]);
     check(ToolFilter::allowing(["ghost"]), &[]);
 }
 
 #[test]
-fn an_entry_in_exact_case_means_that_tool_alone() {
+fn an_entry_in_exact_case_matches_that_tool_only() {
     let filter = ToolFilter::allowing(["Read"]);
     assert_eq!(filter.permitted(&["read", "Read", "READ"]), ["Read"]);
     assert_eq!(filter.permitted(&["read", "READ"]), ["read", "READ"]);
 }
 
 #[test]
-fn near_names_are_offered_and_far_ones_are_not() {
+fn similar_names_are_suggested_and_others_are_not() {
     assert_eq!(
         nearest("serch_code", ["delete", "search_issues", "search_code"], 3),
         ["search_code", "search_issues"]

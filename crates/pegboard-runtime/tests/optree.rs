@@ -1,68 +1,68 @@
-//! What is known of a session afterwards, and at every moment before.
+//! The operation tree of a session.
 
-#![expect(clippy::unwrap_used, reason = "a test says what it expects by failing")]
+#![expect(clippy::unwrap_used, reason = "a panic is a test failure")]
 
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use pegboard_runtime::optree::{
-    About, CallPath, End, Limits, MAX_DEPTH, OpError, OpKind, OpNode, OpPath, OpStatus, OpTree, Operation,
-    Payload, Scope, SessionNode, Start, Totals, Usage,
+    AccountingScope, CallPath, MAX_DEPTH, OpEnd, OpError, OpKind, OpNode, OpPath, OpStart, OpStatus, OpTree,
+    OpTreeLimits, OpUsage, Operation, Payload, SessionIdentity, SessionNode, Totals,
 };
 use proptest::prelude::*;
 use serde_json::json;
 use tokio::time;
 
-/// A time that every run shares.
+/// A fixed time for all tests.
 fn noon() -> SystemTime {
     SystemTime::UNIX_EPOCH + Duration::from_hours(500_000)
 }
 
-fn about() -> About {
-    About {
+fn session_info() -> SessionIdentity {
+    SessionIdentity {
         trace_id: Some("t-1".into()),
         agent: Some("planner".into()),
         call_path: CallPath::new("planner"),
         title: Some("Fix the build".into()),
-        ..About::new("s-1", noon())
+        ..SessionIdentity::new("s-1", noon())
     }
 }
 
 fn tree() -> OpTree {
-    OpTree::new(about())
+    OpTree::new(session_info())
 }
 
-fn keeping(per_session: usize, per_tree: usize) -> OpTree {
-    OpTree::with_limits(about(), Limits { per_session, per_tree })
+fn tree_with_limits(per_session: usize, per_tree: usize) -> OpTree {
+    OpTree::with_limits(session_info(), OpTreeLimits { per_session, per_tree })
 }
 
-fn start(kind: OpKind, name: &str) -> Start {
-    Start::of(kind, name, noon())
+fn start(kind: OpKind, name: &str) -> OpStart {
+    OpStart::of(kind, name, noon())
 }
 
 fn tool(tree: &OpTree, name: &str) -> Operation {
-    tree.begin(Start { server: Some("github".into()), size: 12, ..start(OpKind::Tool, name) })
+    tree.begin(OpStart { server: Some("github".into()), size: 12, ..start(OpKind::Tool, name) })
 }
 
 fn path(text: &str) -> OpPath {
     text.parse().unwrap()
 }
 
-/// The paths of all operations of a session that are kept.
-fn kept(node: &SessionNode) -> Vec<String> {
+/// Returns the paths of all retained operations of a session.
+fn retained_paths(node: &SessionNode) -> Vec<String> {
     let turns = node.steps.iter().chain(&node.turns);
     turns.flat_map(|turn| &turn.ops).map(|op| op.op_id.to_string()).collect()
 }
 
-fn usage(tokens_in: u64, cost_usd: f64) -> End {
-    End { usage: Usage { tokens_in, cost_usd, ..Usage::default() }, ..End::ok() }
+fn usage(tokens_in: u64, cost_usd: f64) -> OpEnd {
+    OpEnd { usage: OpUsage { tokens_in, cost_usd, ..OpUsage::default() }, ..OpEnd::ok() }
 }
 
-/// A session with a bit of everything.
-async fn story() -> OpTree {
+/// A session with operations of every kind.
+async fn sample_session() -> OpTree {
     let tree = tree();
-    tree.begin(start(OpKind::System, "connect")).end(End::ok());
+    tree.begin(start(OpKind::System, "connect")).end(OpEnd::ok());
     let model = tree.begin(start(OpKind::Llm, "model-1"));
     time::advance(Duration::from_millis(1_500)).await;
     model.end(usage(1_200, 0.25));
@@ -70,24 +70,24 @@ async fn story() -> OpTree {
     search.set_attribute("place", "queue 2");
     time::advance(Duration::from_millis(12)).await;
     search.log("asked again");
-    let response = End { size: 4_321, payload: Some(Payload::of("found")), ..End::ok() };
-    search.end(End { cached: true, waited: Duration::from_millis(20), ..response });
+    let response = OpEnd { size: 4_321, payload: Some(Payload::of("found")), ..OpEnd::ok() };
+    search.end(OpEnd { cached: true, waited: Duration::from_millis(20), ..response });
     tree.next_turn();
-    let agent = tree.begin(Start { size: 40, ..start(OpKind::Session, "researcher") });
+    let agent = tree.begin(OpStart { size: 40, ..start(OpKind::Session, "researcher") });
     let child = agent.child("Find the cause").unwrap();
     let refused = tool(&child, "read");
     time::advance(Duration::from_millis(7)).await;
-    refused.end(End::failed(OpError::new("not_permitted", "no such\nfile \u{1b}[31m")));
+    refused.end(OpEnd::failed(OpError::new("not_permitted", "no such\nfile \u{1b}[31m")));
     drop(tool(&child, "write"));
     child.end(Ok(()));
-    agent.end(End { size: 90, ..End::ok() });
+    agent.end(OpEnd { size: 90, ..OpEnd::ok() });
     tree.set_status("almost there");
     tree
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_tree_is_drawn_for_people() {
-    let tree = story().await;
+async fn a_tree_is_drawn_as_text() {
+    let tree = sample_session().await;
     let running = tool(&tree, "push");
     time::advance(Duration::from_secs(61)).await;
     let drawing = without_child_ids(&tree.snapshot(), &tree.snapshot().to_string());
@@ -103,10 +103,10 @@ async fn a_tree_is_drawn_for_people() {
     └─ 2-2 … tool github/push, 1m1s, 12 in
     3 tools, 1 agent, 1200 tokens in, $0.2500
     ");
-    running.end(End::ok());
+    running.end(OpEnd::ok());
 }
 
-/// The text with `child` in place of the ids that are new each time.
+/// Replaces the random session ids by `child`.
 fn without_child_ids(node: &SessionNode, text: &str) -> String {
     let ops = node.turns.iter().flat_map(|turn| &turn.ops);
     let children = ops.filter_map(|op| op.child_session.as_ref());
@@ -165,7 +165,7 @@ async fn a_session_is_exported_as_json() {
 
 #[tokio::test(start_paused = true)]
 async fn an_operation_is_exported_as_json() {
-    let search = story().await.find(&path("1-2")).unwrap();
+    let search = sample_session().await.find(&path("1-2")).unwrap();
     insta::assert_snapshot!(serde_json::to_string_pretty(&search).unwrap(), @r#"
     {
       "opId": "1-2",
@@ -218,8 +218,8 @@ async fn an_operation_is_exported_as_json() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_export_holds_the_sessions_under_it() {
-    let json = serde_json::to_value(story().await.snapshot()).unwrap();
+async fn an_export_contains_nested_sessions() {
+    let json = serde_json::to_value(sample_session().await.snapshot()).unwrap();
     for (pointer, expected) in [
         ("/steps/0/id", json!("S0")),
         ("/steps/0/ops/0/opId", json!("S0-1")),
@@ -241,7 +241,7 @@ async fn an_export_holds_the_sessions_under_it() {
 }
 
 #[test]
-fn paths_count_operations_within_turns_and_steps_apart() {
+fn paths_number_operations_within_turns_and_steps_separately() {
     let tree = tree();
     let paths: Vec<String> = [OpKind::Llm, OpKind::System, OpKind::Tool, OpKind::System, OpKind::Session]
         .map(|kind| tree.begin(start(kind, "x")).path().to_string())
@@ -256,7 +256,7 @@ fn paths_count_operations_within_turns_and_steps_apart() {
 }
 
 #[test]
-fn a_path_is_read_as_it_is_written_or_refused() {
+fn a_path_round_trips_or_is_refused() {
     for text in ["1-1", "1-1.2-3", "S0-1", "1-2.S0-4.10-99", "4294967295-1"] {
         assert_eq!(path(text).to_string(), text);
     }
@@ -280,11 +280,11 @@ fn a_path_is_read_as_it_is_written_or_refused() {
         assert!(text.parse::<OpPath>().is_err(), "{text}");
     }
     let refusal = "1-\u{1b}".parse::<OpPath>().unwrap_err().to_string();
-    assert_eq!(refusal, r"the path of an operation looks like 1-2, 1-2.1-1 or S0-1, not '1-\u{1b}'");
+    assert_eq!(refusal, r"invalid operation path '1-\u{1b}': expected 1-2, 1-2.1-1 or S0-1");
 }
 
 #[test]
-fn a_call_path_has_no_noise() {
+fn a_call_path_is_normalized() {
     for (text, expected) in [
         ("a: b ::tool:b:b:c", "a:b:c"),
         ("", ""),
@@ -304,12 +304,12 @@ fn a_call_path_has_no_noise() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn every_tool_that_ends_has_an_entry() {
-    let tree = story().await;
+async fn every_ended_tool_has_an_accounting_entry() {
+    let tree = sample_session().await;
     let _running = tool(&tree, "push");
-    let own = tree.accounting(Scope::Own);
+    let own = tree.accounting(AccountingScope::Own);
     assert_eq!(own.len(), 1);
-    let all = tree.accounting(Scope::Tree);
+    let all = tree.accounting(AccountingScope::Tree);
     let view: Vec<_> = all
         .iter()
         .map(|entry| {
@@ -336,9 +336,9 @@ fn an_operation_has_one_child_session() {
     let tree = tree();
     let agent = tree.begin(start(OpKind::Session, "a"));
     let (first, second) = (agent.child("one").unwrap(), agent.child("two").unwrap());
-    tool(&second, "x").end(End::ok());
+    tool(&second, "x").end(OpEnd::ok());
     assert_eq!(first.snapshot(), second.snapshot());
-    assert_eq!(first.about().title.as_deref(), Some("one"));
+    assert_eq!(first.info().title.as_deref(), Some("one"));
     assert_eq!(tree.totals().agents_run, 1);
 }
 
@@ -349,7 +349,7 @@ fn a_child_session_ends_with_its_operation() {
     let (lost, good) = (canceled.child("").unwrap(), done.child("").unwrap());
     drop(canceled);
     good.end(Ok(()));
-    done.end(End::failed(OpError::new("timeout", "too late")));
+    done.end(OpEnd::failed(OpError::new("timeout", "too late")));
     assert_eq!(lost.snapshot().error.unwrap().message(), "canceled");
     assert_eq!(good.snapshot().success, Some(true), "it had ended before");
 }
@@ -359,7 +359,7 @@ fn an_operation_is_found_by_its_whole_path() {
     let tree = tree();
     let agent = tree.begin(start(OpKind::Session, "a"));
     let child = agent.child("").unwrap();
-    tool(&child, "x").end(End::ok());
+    tool(&child, "x").end(OpEnd::ok());
     let name = |found: Option<OpNode>| found.map(|op| op.name.to_string());
     for (from, text, expected) in [
         (&tree, "1-1", Some("a")),
@@ -376,25 +376,25 @@ fn an_operation_is_found_by_its_whole_path() {
 }
 
 #[test]
-fn the_oldest_that_have_finished_go_first_and_totals_stay() {
-    let tree = keeping(3, 100);
+fn the_oldest_finished_are_evicted_first_and_totals_stay() {
+    let tree = tree_with_limits(3, 100);
     let running = tool(&tree, "slow");
     for _ in 0..10 {
         tool(&tree, "quick").end(usage(5, 0.5));
     }
     let node = tree.snapshot();
-    assert_eq!(kept(&node), ["1-1", "1-10", "1-11"]);
+    assert_eq!(retained_paths(&node), ["1-1", "1-10", "1-11"]);
     assert_eq!(node.dropped_operations, 8);
-    running.end(End::ok());
-    tool(&tree, "last").end(End::ok());
-    assert_eq!(kept(&tree.snapshot()), ["1-10", "1-11", "1-12"]);
+    running.end(OpEnd::ok());
+    tool(&tree, "last").end(OpEnd::ok());
+    assert_eq!(retained_paths(&tree.snapshot()), ["1-10", "1-11", "1-12"]);
     let expected = Totals { tokens_in: 50, cost_usd: 5.0, tools_run: 12, ..Totals::default() };
     assert_eq!(tree.totals(), expected);
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_finds_no_place_is_counted_all_the_same() {
-    let tree = keeping(1, 100);
+async fn operations_without_room_are_still_counted() {
+    let tree = tree_with_limits(1, 100);
     let first = tool(&tree, "kept");
     let second = tool(&tree, "not kept");
     second.set_attribute("a", "b");
@@ -413,52 +413,52 @@ async fn what_finds_no_place_is_counted_all_the_same() {
 }
 
 #[test]
-fn a_whole_tree_has_a_cap_and_places_come_back() {
-    let tree = keeping(100, 10);
+fn a_whole_tree_is_limited_and_room_is_released() {
+    let tree = tree_with_limits(100, 10);
     let agent = tree.begin(start(OpKind::Session, "a"));
     let child = agent.child("").unwrap();
     for _ in 0..20 {
-        tool(&child, "x").end(End::ok());
+        tool(&child, "x").end(OpEnd::ok());
     }
-    assert_eq!(kept(&child.snapshot()).len(), 9, "one place is the agent's");
+    assert_eq!(retained_paths(&child.snapshot()).len(), 9, "one place is the agent's");
     drop(child);
-    agent.end(End::ok());
-    // The agent gives up its place, and all under it are free.
+    agent.end(OpEnd::ok());
+    // The agent is evicted, which frees everything below it.
     for _ in 0..30 {
-        tool(&tree, "y").end(End::ok());
+        tool(&tree, "y").end(OpEnd::ok());
     }
     let node = tree.snapshot();
-    assert_eq!(kept(&node).len(), 10);
+    assert_eq!(retained_paths(&node).len(), 10);
     assert_eq!(node.totals.tools_run, 50);
 }
 
 #[test]
-fn a_full_tree_makes_room_for_what_is_new() {
-    let tree = keeping(100, 100);
+fn a_full_tree_makes_room_for_new_operations() {
+    let tree = tree_with_limits(100, 100);
     for _ in 0..200 {
-        tool(&tree, "old").end(End::ok());
+        tool(&tree, "old").end(OpEnd::ok());
     }
     let agent = tree.begin(start(OpKind::Session, "a"));
     let child = agent.child("").unwrap();
     let live: Vec<Operation> = (0..5).map(|_| tool(&child, "new")).collect();
-    assert_eq!(kept(&child.snapshot()).len(), live.len());
+    assert_eq!(retained_paths(&child.snapshot()).len(), live.len());
 }
 
 #[test]
-fn sums_reach_the_top_past_a_session_that_is_gone() {
-    let tree = keeping(1, 100);
+fn totals_reach_the_root_past_an_evicted_session() {
+    let tree = tree_with_limits(1, 100);
     let agent = tree.begin(start(OpKind::Session, "a"));
     let below = agent.child("").unwrap().begin(start(OpKind::Session, "b"));
     let deepest = below.child("").unwrap();
-    below.end(End::ok());
-    agent.end(End::ok());
-    tool(&tree, "takes the place").end(End::ok());
+    below.end(OpEnd::ok());
+    agent.end(OpEnd::ok());
+    tool(&tree, "takes the place").end(OpEnd::ok());
     tool(&deepest, "late").end(usage(9, 0.0));
     assert_eq!(tree.totals().tokens_in, 9);
 }
 
 #[test]
-fn nesting_has_an_end_and_the_deepest_export_can_be_read() {
+fn nesting_is_limited_and_the_deepest_export_is_readable() {
     let root = tree();
     let (mut session, mut operations) = (root.clone(), Vec::new());
     for _ in 0..MAX_DEPTH {
@@ -467,19 +467,19 @@ fn nesting_has_an_end_and_the_deepest_export_can_be_read() {
     }
     let last = tool(&session, "x");
     assert_eq!(path(&last.path().to_string()), last.path());
-    insta::assert_snapshot!(last.child("").unwrap_err(), @"sessions are nested at most 20 deep; let an outer session do this work");
-    last.end(End::ok());
+    insta::assert_snapshot!(last.child("").unwrap_err(), @"sessions are nested at most 20 deep; run this work in an outer session");
+    last.end(OpEnd::ok());
     let json = serde_json::to_string(&root.snapshot()).unwrap();
     serde_json::from_str::<serde_json::Value>(&json).unwrap();
     assert_eq!(root.totals().tools_run, 1);
-    assert_eq!(root.accounting(Scope::Tree).len(), 1);
+    assert_eq!(root.accounting(AccountingScope::Tree).len(), 1);
 }
 
 #[test]
-fn nothing_grows_without_a_cap() {
+fn everything_retained_is_bounded() {
     let tree = tree();
     let long = "é\u{202e}".repeat(100_000);
-    let operation = tree.begin(Start { server: Some(long.as_str().into()), ..start(OpKind::Tool, &long) });
+    let operation = tree.begin(OpStart { server: Some(long.as_str().into()), ..start(OpKind::Tool, &long) });
     for number in 0..1_000 {
         operation.set_attribute(&format!("key {number}"), &long);
         operation.log(&format!("line {number}"));
@@ -490,7 +490,7 @@ fn nothing_grows_without_a_cap() {
     tree.set_status(&long);
     let child = operation.child(&long).unwrap();
     let payload = Some(Payload::of(&long));
-    operation.end(End { payload, ..End::failed(OpError::new("odd", &long)) });
+    operation.end(OpEnd { payload, ..OpEnd::failed(OpError::new("odd", &long)) });
     let node = tree.snapshot();
     let op = &node.turns[0].ops[0];
     assert_eq!((op.attributes.len(), op.logs.len(), node.attributes.len()), (64, 200, 64));
@@ -498,31 +498,31 @@ fn nothing_grows_without_a_cap() {
     assert_eq!(&*op.logs[198].message, "line 999");
     assert!(op.response.as_ref().unwrap().truncated);
     assert_eq!(op.response.as_ref().unwrap().payload.as_ref().unwrap().len(), 4_095, "no character is cut");
-    assert!(child.about().title.as_ref().unwrap().len() <= 256);
+    assert!(child.info().title.as_ref().unwrap().len() <= 256);
     assert!(serde_json::to_string(&node).unwrap().len() < 200_000);
     assert!(node.to_string().lines().all(|line| line.chars().count() < 4_000 && !line.contains('\u{202e}')));
 }
 
 #[test]
-fn amounts_that_make_no_sense_do_no_harm() {
+fn invalid_amounts_are_ignored() {
     let tree = tree();
     for cost in [f64::NAN, f64::INFINITY, f64::NEG_INFINITY, -1.0, 0.5, f64::MAX, f64::MAX] {
         tool(&tree, "x").end(usage(u64::MAX, cost));
     }
     assert_eq!((tree.totals().tokens_in, tree.totals().cost_usd), (u64::MAX, f64::MAX));
     let early = SystemTime::UNIX_EPOCH - Duration::from_secs(1);
-    let tree = OpTree::new(About::new("", early));
-    tree.begin(Start::of(OpKind::Tool, "", early)).end(End::ok());
+    let tree = OpTree::new(SessionIdentity::new("", early));
+    tree.begin(OpStart::of(OpKind::Tool, "", early)).end(OpEnd::ok());
     assert_eq!(tree.snapshot().turns[0].ops[0].started_at, 0);
 }
 
 #[test]
-fn a_snapshot_is_of_its_moment() {
+fn a_snapshot_is_immutable() {
     let tree = tree();
     let operation = tool(&tree, "x");
     let before = tree.snapshot();
     operation.log("later");
-    operation.end(End::ok());
+    operation.end(OpEnd::ok());
     assert_eq!(before.turns[0].ops[0].status, OpStatus::Running);
     assert_eq!(before.turns[0].ops[0].logs, []);
     assert_eq!(tree.snapshot().turns[0].ops[0].status, OpStatus::Ok);
@@ -532,7 +532,7 @@ fn a_snapshot_is_of_its_moment() {
 fn many_threads_share_a_tree() {
     const THREADS: u64 = 8;
     const EACH: u64 = 200;
-    let tree = keeping(50, 200);
+    let tree = tree_with_limits(50, 200);
     let work = |tree: &OpTree| -> Vec<String> {
         let mut paths = Vec::new();
         for number in 0..EACH {
@@ -542,7 +542,7 @@ fn many_threads_share_a_tree() {
             paths.extend([agent.path().to_string(), below.path().to_string()]);
             if number % 50 == 0 {
                 tree.next_turn();
-                assert!(kept(&tree.snapshot()).len() <= 50);
+                assert!(retained_paths(&tree.snapshot()).len() <= 50);
             }
             below.end(usage(1, 0.25));
             agent.end(usage(1, 0.25));
@@ -561,11 +561,11 @@ fn many_threads_share_a_tree() {
     assert_eq!(tree.totals(), Totals { tokens_in, cost_usd, tools_run, agents_run, ..Totals::default() });
 }
 
-/// What may happen in a session.
+/// An event in a session.
 #[derive(Clone, Debug)]
 enum Event {
     Begin(OpKind),
-    End(usize),
+    OpEnd(usize),
     Drop(usize),
     Child(usize),
     NextTurn,
@@ -575,7 +575,7 @@ fn event() -> impl Strategy<Value = Event> {
     let kind = prop::sample::select(vec![OpKind::Llm, OpKind::Tool, OpKind::Session, OpKind::System]);
     prop_oneof![
         4 => kind.prop_map(Event::Begin),
-        2 => any::<usize>().prop_map(Event::End),
+        2 => any::<usize>().prop_map(Event::OpEnd),
         1 => any::<usize>().prop_map(Event::Drop),
         1 => any::<usize>().prop_map(Event::Child),
         1 => Just(Event::NextTurn),
@@ -584,10 +584,10 @@ fn event() -> impl Strategy<Value = Event> {
 
 proptest! {
     #[test]
-    fn whatever_happens_paths_are_unique_and_totals_add_up(
+    fn paths_are_unique_and_totals_add_up(
         events in prop::collection::vec(event(), 0..200), per_session in 0_usize..8, per_tree in 0_usize..16,
     ) {
-        let root = keeping(per_session, per_tree);
+        let root = tree_with_limits(per_session, per_tree);
         let mut tree = root.clone();
         let (mut live, mut paths, mut n_tools, mut tokens) = (Vec::new(), HashSet::new(), 0, 0);
         let mut n_begun = 0;
@@ -600,9 +600,9 @@ proptest! {
                     live.push((operation, kind));
                 }
                 Event::NextTurn => tree.next_turn(),
-                Event::End(_) | Event::Drop(_) | Event::Child(_) if live.is_empty() => {}
+                Event::OpEnd(_) | Event::Drop(_) | Event::Child(_) if live.is_empty() => {}
                 Event::Child(at) => tree = live[at % live.len()].0.child("").unwrap_or(tree),
-                Event::End(at) => {
+                Event::OpEnd(at) => {
                     let (operation, kind) = live.swap_remove(at % live.len());
                     n_tools += u64::from(kind == OpKind::Tool);
                     tokens += 3;
@@ -615,21 +615,21 @@ proptest! {
             }
             prop_assert_eq!((root.totals().tools_run, root.totals().tokens_in), (n_tools, tokens));
             let text = root.snapshot();
-            prop_assert!(kept(&text).len() <= per_session.min(per_tree));
+            prop_assert!(retained_paths(&text).len() <= per_session.min(per_tree));
         }
         prop_assert_eq!(paths.len(), n_begun);
-        // Every place comes back: nothing but what happens from now on is kept in the end.
+        // All room is released: only operations from now on are retained in the end.
         drop((live, tree));
         for _ in 0..50 {
-            tool(&root, "y").end(End::ok());
+            tool(&root, "y").end(OpEnd::ok());
         }
-        prop_assert_eq!(kept(&root.snapshot()).len(), per_session.min(per_tree));
+        prop_assert_eq!(retained_paths(&root.snapshot()).len(), per_session.min(per_tree));
     }
 
     #[test]
-    fn no_text_upsets_the_drawing(name in any::<String>(), message in any::<String>()) {
-        let tree = OpTree::new(About { title: Some(Arc::from(name.as_str())), ..About::new(&name, noon()) });
-        tree.begin(start(OpKind::Tool, &name)).end(End::failed(OpError::new("odd", &message)));
+    fn no_text_breaks_the_drawing(name in any::<String>(), message in any::<String>()) {
+        let tree = OpTree::new(SessionIdentity { title: Some(Arc::from(name.as_str())), ..SessionIdentity::new(&name, noon()) });
+        tree.begin(start(OpKind::Tool, &name)).end(OpEnd::failed(OpError::new("odd", &message)));
         tree.set_status(&message);
         let drawing = tree.snapshot().to_string();
         prop_assert_eq!(drawing.lines().count(), 3);

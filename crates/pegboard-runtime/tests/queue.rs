@@ -1,10 +1,12 @@
-//! Who goes when, whatever happens in between.
+//! Queue scheduling.
 
-#![expect(clippy::unwrap_used, reason = "a test says what it expects by failing")]
+#![expect(clippy::unwrap_used, reason = "a panic is a test failure")]
 
 use std::time::Duration;
 
-use pegboard_runtime::queue::{Acquire, Depth, Priority, Queue, QueueError, SessionKey, Settings, Slot};
+use pegboard_runtime::queue::{
+    Acquire, Priority, Queue, QueueDepth, QueueError, QueueOptions, QueueSlot, SessionKey,
+};
 use proptest::prelude::*;
 use tokio::time;
 
@@ -13,12 +15,12 @@ fn acquire(queue: &Queue, session: u64, priority: i8) -> Acquire {
 }
 
 fn depth(queue: &Queue) -> (usize, usize) {
-    let Depth { in_use, waiting, .. } = queue.depth();
+    let QueueDepth { in_use, waiting, .. } = queue.depth();
     (in_use, waiting)
 }
 
-/// The names of those who wait, in the order in which they get the one slot.
-async fn order(queue: &Queue, first: Slot, waiting: Vec<(&'static str, Acquire)>) -> Vec<&'static str> {
+/// Returns the names of the waiters, in the order in which they get the one slot.
+async fn order(queue: &Queue, first: QueueSlot, waiting: Vec<(&'static str, Acquire)>) -> Vec<&'static str> {
     let (done, mut finished) = tokio::sync::mpsc::unbounded_channel();
     for (name, acquire) in waiting {
         let done = done.clone();
@@ -38,24 +40,24 @@ async fn order(queue: &Queue, first: Slot, waiting: Vec<(&'static str, Acquire)>
 }
 
 #[tokio::test]
-async fn three_calls_on_one_slot_go_in_the_order_they_came() {
-    let queue = Queue::new(Settings::of(1));
+async fn three_calls_on_one_slot_run_in_order_of_arrival() {
+    let queue = Queue::new(QueueOptions::of(1));
     let first = acquire(&queue, 1, 0).await.unwrap();
-    assert_eq!((first.wait().waited, first.wait().place), (None, 0));
+    assert_eq!((first.wait().waited, first.wait().position), (None, 0));
     let (second, third) = (acquire(&queue, 1, 0), acquire(&queue, 1, 0));
     assert_eq!(depth(&queue), (1, 2));
     drop(first);
     let second = second.await.unwrap();
-    assert_eq!(second.wait().place, 1);
+    assert_eq!(second.wait().position, 1);
     assert!(second.wait().waited.is_some());
     drop(second);
-    assert_eq!(third.await.unwrap().wait().place, 2);
+    assert_eq!(third.await.unwrap().wait().position, 2);
     assert_eq!(depth(&queue), (0, 0));
 }
 
 #[tokio::test]
-async fn who_gives_up_waiting_leaves_at_once_and_leaks_nothing() {
-    let queue = Queue::new(Settings::of(1));
+async fn a_waiter_that_gives_up_leaves_at_once_and_leaks_nothing() {
+    let queue = Queue::new(QueueOptions::of(1));
     let first = acquire(&queue, 1, 0).await.unwrap();
     let second = acquire(&queue, 1, 0);
     let third = acquire(&queue, 1, 0);
@@ -67,8 +69,8 @@ async fn who_gives_up_waiting_leaves_at_once_and_leaks_nothing() {
 }
 
 #[tokio::test]
-async fn a_slot_that_was_given_to_somebody_who_left_goes_to_the_next() {
-    let queue = Queue::new(Settings::of(1));
+async fn a_slot_granted_to_a_dropped_waiter_passes_to_the_next() {
+    let queue = Queue::new(QueueOptions::of(1));
     let first = acquire(&queue, 1, 0).await.unwrap();
     let (second, third) = (acquire(&queue, 1, 0), acquire(&queue, 1, 0));
     drop(first);
@@ -78,8 +80,8 @@ async fn a_slot_that_was_given_to_somebody_who_left_goes_to_the_next() {
 }
 
 #[tokio::test]
-async fn the_more_urgent_go_first_and_sessions_take_turns() {
-    let queue = Queue::new(Settings::of(1));
+async fn higher_priority_goes_first_and_sessions_take_turns() {
+    let queue = Queue::new(QueueOptions::of(1));
     let first = acquire(&queue, 1, 0).await.unwrap();
     let waiting = vec![
         ("a1", acquire(&queue, 1, 0)),
@@ -94,8 +96,8 @@ async fn the_more_urgent_go_first_and_sessions_take_turns() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nobody_starves() {
-    let queue = Queue::new(Settings { ageing: Duration::from_secs(1), ..Settings::of(1) });
+async fn no_waiter_starves() {
+    let queue = Queue::new(QueueOptions { ageing: Duration::from_secs(1), ..QueueOptions::of(1) });
     let first = acquire(&queue, 1, 0).await.unwrap();
     let patient = acquire(&queue, 1, -10);
     time::advance(Duration::from_secs(11)).await;
@@ -104,8 +106,9 @@ async fn nobody_starves() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn waiting_has_an_end_and_so_has_the_line() {
-    let settings = Settings { wait_timeout: Some(Duration::from_secs(3)), max_waiting: 1, ..Settings::of(1) };
+async fn waiting_time_and_queue_length_are_limited() {
+    let settings =
+        QueueOptions { wait_timeout: Some(Duration::from_secs(3)), max_waiting: 1, ..QueueOptions::of(1) };
     let queue = Queue::new(settings);
     let _first = acquire(&queue, 1, 0).await.unwrap();
     let second = acquire(&queue, 1, 0);
@@ -116,15 +119,15 @@ async fn waiting_has_an_end_and_so_has_the_line() {
 
 #[tokio::test]
 async fn a_queue_grows_and_shrinks_while_it_is_used() {
-    let queue = Queue::new(Settings::of(1));
+    let queue = Queue::new(QueueOptions::of(1));
     let mut slots = vec![acquire(&queue, 1, 0).await.unwrap()];
     let waiting = [acquire(&queue, 1, 0), acquire(&queue, 1, 0), acquire(&queue, 1, 0)];
-    queue.resize(Settings::of(3));
+    queue.resize(QueueOptions::of(3));
     assert_eq!(depth(&queue), (3, 1));
     for acquire in waiting.into_iter().take(2) {
         slots.push(acquire.await.unwrap());
     }
-    queue.resize(Settings::of(1));
+    queue.resize(QueueOptions::of(1));
     let late = acquire(&queue, 1, 0);
     slots.pop();
     slots.pop();
@@ -135,15 +138,15 @@ async fn a_queue_grows_and_shrinks_while_it_is_used() {
 }
 
 #[tokio::test]
-async fn a_queue_without_a_limit_makes_nobody_wait() {
-    let queue = Queue::new(Settings::default());
-    let slots: Vec<Slot> = futures(1_000, &queue).await;
+async fn an_unlimited_queue_never_waits() {
+    let queue = Queue::new(QueueOptions::default());
+    let slots: Vec<QueueSlot> = futures(1_000, &queue).await;
     assert_eq!(depth(&queue), (1_000, 0));
     drop(slots);
     assert_eq!(depth(&queue), (0, 0));
 }
 
-async fn futures(n: usize, queue: &Queue) -> Vec<Slot> {
+async fn futures(n: usize, queue: &Queue) -> Vec<QueueSlot> {
     let mut slots = Vec::new();
     for _ in 0..n {
         slots.push(acquire(queue, 1, 0).await.unwrap());
@@ -151,7 +154,7 @@ async fn futures(n: usize, queue: &Queue) -> Vec<Slot> {
     slots
 }
 
-/// One thing that may happen to a queue.
+/// One event in the life of a queue.
 #[derive(Clone, Debug)]
 enum Step {
     Acquire { session: u64, priority: i8 },
@@ -173,11 +176,11 @@ fn step() -> impl Strategy<Value = Step> {
 
 proptest! {
     #[test]
-    fn whatever_happens_no_slot_is_lost_and_none_is_idle(steps in prop::collection::vec(step(), 1..300)) {
+    fn no_slot_is_lost_and_none_is_idle(steps in prop::collection::vec(step(), 1..300)) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
         runtime.block_on(async {
-            let queue = Queue::new(Settings::of(2));
-            let (mut capacity, mut held, mut waiting) = (2, Vec::<Slot>::new(), Vec::<Acquire>::new());
+            let queue = Queue::new(QueueOptions::of(2));
+            let (mut capacity, mut held, mut waiting) = (2, Vec::<QueueSlot>::new(), Vec::<Acquire>::new());
             for step in steps {
                 match step {
                     Step::Acquire { session, priority } => waiting.push(acquire(&queue, session, priority)),
@@ -192,7 +195,7 @@ proptest! {
                     }
                     Step::Resize(n) => {
                         capacity = n;
-                        queue.resize(Settings::of(n));
+                        queue.resize(QueueOptions::of(n));
                     }
                     Step::Release(_) | Step::GiveUp(_) | Step::Poll(_) => {}
                 }
@@ -207,14 +210,14 @@ proptest! {
 }
 
 /// Polls once.
-async fn futures_poll(acquire: &mut Acquire) -> std::task::Poll<Result<Slot, QueueError>> {
+async fn futures_poll(acquire: &mut Acquire) -> std::task::Poll<Result<QueueSlot, QueueError>> {
     let mut acquire = std::pin::Pin::new(acquire);
     std::future::poll_fn(|context| std::task::Poll::Ready(acquire.as_mut().poll(context))).await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_hundred_thousand_cancellations_leak_no_slot() {
-    let queue = Queue::new(Settings { max_waiting: usize::MAX, ..Settings::of(4) });
+    let queue = Queue::new(QueueOptions { max_waiting: usize::MAX, ..QueueOptions::of(4) });
     let tasks: Vec<_> = (0..8_u64)
         .map(|session| {
             let queue = queue.clone();

@@ -1,6 +1,6 @@
-//! The order of turns is the plain rule, however it is found.
+//! The scheduler chooses the same waiter as the plain rule.
 
-#![expect(clippy::unwrap_used, reason = "a test says what it expects by failing")]
+#![expect(clippy::unwrap_used, reason = "a panic is a test failure")]
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -8,7 +8,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use pegboard_runtime::queue::{Acquire, Priority, Queue, SessionKey, Settings, Slot};
+use pegboard_runtime::queue::{Acquire, Priority, Queue, QueueOptions, QueueSlot, SessionKey};
 use proptest::prelude::*;
 use tokio::time::{self, Instant};
 
@@ -39,7 +39,7 @@ struct Waiter {
     acquire: Acquire,
 }
 
-/// Those who wait for the one slot, and the rule in its plainest form.
+/// The waiters of one slot, and the rule in its plainest form.
 #[derive(Default)]
 struct Model {
     waiting: Vec<Waiter>,
@@ -56,7 +56,7 @@ impl Model {
         waiter
     }
 
-    /// Takes out whoever goes next.
+    /// Removes the next waiter.
     fn next(&mut self) -> Option<Waiter> {
         let urgency = |waiter: &Waiter| {
             let levels = waiter.since.elapsed().as_millis() / AGEING.as_millis();
@@ -71,15 +71,15 @@ impl Model {
     }
 }
 
-fn poll(acquire: &mut Acquire) -> Option<Slot> {
+fn poll(acquire: &mut Acquire) -> Option<QueueSlot> {
     match Pin::new(acquire).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(slot) => Some(slot.unwrap()),
         Poll::Pending => None,
     }
 }
 
-async fn follow(steps: Vec<Step>) {
-    let queue = Queue::new(Settings { ageing: AGEING, ..Settings::of(1) });
+async fn run_steps(steps: Vec<Step>) {
+    let queue = Queue::new(QueueOptions { ageing: AGEING, ..QueueOptions::of(1) });
     let mut held = queue.acquire(SessionKey(0), Priority::default()).await.unwrap();
     let mut model = Model::default();
     for (number, step) in steps.into_iter().enumerate() {
@@ -104,8 +104,8 @@ async fn follow(steps: Vec<Step>) {
 
 proptest! {
     #[test]
-    fn the_next_is_whom_the_rule_says(steps in prop::collection::vec(step(), 1..300)) {
+    fn the_next_waiter_follows_the_rule(steps in prop::collection::vec(step(), 1..300)) {
         let mut builder = tokio::runtime::Builder::new_current_thread();
-        builder.enable_time().start_paused(true).build().unwrap().block_on(follow(steps));
+        builder.enable_time().start_paused(true).build().unwrap().block_on(run_steps(steps));
     }
 }

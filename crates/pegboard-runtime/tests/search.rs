@@ -1,37 +1,40 @@
-//! Tools by what they are about.
+//! Full-text search over tools.
 
-#![expect(clippy::unwrap_used, reason = "a test says what it expects by failing")]
+#![expect(clippy::unwrap_used, reason = "a panic is a test failure")]
 
 use std::sync::Arc;
 
 use pegboard_core::entry::ToolEntry;
 use pegboard_core::id::{ServerName, ToolboxName};
-use pegboard_core::provider::{Offer, ToolKind};
-use pegboard_runtime::catalogue::{Scope, Shelf, Snapshot};
+use pegboard_core::provider::{ServerOffering, ToolKind};
+use pegboard_runtime::catalogue::{ServerListing, Snapshot, ToolboxScope};
+use pegboard_runtime::drain::DrainCounter;
 use pegboard_runtime::names::DEFAULT_LIMIT;
-use pegboard_runtime::search::{MAX_HITS, Query};
-use pegboard_runtime::usage::Usage;
+use pegboard_runtime::search::{MAX_HITS, SearchQuery};
 use serde_json::{Value, json};
 
 fn entry(name: &str, description: &str) -> ToolEntry {
     ToolEntry::from_fn(name, description, |value: Value| async move { Ok(value) })
 }
 
-fn shelf(toolbox: &str, server: &str, tools: impl IntoIterator<Item = ToolEntry>) -> Shelf {
-    Shelf {
+fn listing(toolbox: &str, server: &str, tools: impl IntoIterator<Item = ToolEntry>) -> ServerListing {
+    ServerListing {
         toolbox: ToolboxName::new(toolbox).unwrap(),
         server: ServerName::new(server).unwrap(),
         kind: ToolKind::Mcp,
         settings: Arc::default(),
-        offer: Arc::new(Offer { tools: tools.into_iter().map(Arc::new).collect(), ..Offer::default() }),
-        usage: Usage::default(),
+        offer: Arc::new(ServerOffering {
+            tools: tools.into_iter().map(Arc::new).collect(),
+            ..ServerOffering::default()
+        }),
+        drain_counter: DrainCounter::default(),
     }
 }
 
-/// Some servers as there are many.
+/// A snapshot of some typical servers.
 fn snapshot() -> Snapshot {
-    let shelves = [
-        shelf(
+    let listings = [
+        listing(
             "dev",
             "github",
             [
@@ -43,9 +46,9 @@ fn snapshot() -> Snapshot {
                 entry("search_code", "Find code in all repositories"),
             ],
         ),
-        shelf("dev", "gitlab", [entry("issues.create", "Opens one").tag("write").tag("Beta")]),
-        shelf("dev", "tracker", [entry("create_issue", "A new ticket for the team")]),
-        shelf(
+        listing("dev", "gitlab", [entry("issues.create", "Opens one").tag("write").tag("Beta")]),
+        listing("dev", "tracker", [entry("create_issue", "A new ticket for the team")]),
+        listing(
             "work",
             "filesystem",
             [
@@ -57,18 +60,18 @@ fn snapshot() -> Snapshot {
             ],
         ),
     ];
-    Snapshot::build(&shelves, DEFAULT_LIMIT)
+    Snapshot::build(&listings, DEFAULT_LIMIT)
 }
 
-fn names<'s>(snapshot: &'s Snapshot, query: &Query<'_>) -> Vec<&'s str> {
+fn names<'s>(snapshot: &'s Snapshot, query: &SearchQuery<'_>) -> Vec<&'s str> {
     snapshot.search(query).into_iter().map(|hit| hit.tool.id.name.as_str()).collect()
 }
 
 #[test]
-fn what_fits_best_comes_first() {
+fn the_best_match_comes_first() {
     let snapshot = snapshot();
     let check = |text: &str, expected: &[&str]| {
-        let found = names(&snapshot, &Query::new(text));
+        let found = names(&snapshot, &SearchQuery::new(text));
         let first: Vec<&str> = found.iter().copied().take(expected.len()).collect();
         assert_eq!(first, expected, "{text:?} found {found:?}");
     };
@@ -91,7 +94,7 @@ fn what_fits_best_comes_first() {
 fn a_name_is_found_however_it_is_written() {
     let snapshot = snapshot();
     for text in ["create issue", "create_issue", "createIssues", "issues create"] {
-        let mut first = names(&snapshot, &Query { n_most: 3, ..Query::new(text) });
+        let mut first = names(&snapshot, &SearchQuery { n_most: 3, ..SearchQuery::new(text) });
         first.sort_unstable();
         assert_eq!(first, ["createIssue", "create_issue", "issues.create"], "{text:?}");
     }
@@ -100,59 +103,66 @@ fn a_name_is_found_however_it_is_written() {
 #[test]
 fn the_last_word_may_be_unfinished() {
     let snapshot = snapshot();
-    assert_eq!(names(&snapshot, &Query::new("direc")), ["list_directory"]);
-    assert_eq!(names(&snapshot, &Query::new("list direc"))[0], "list_directory");
-    assert_eq!(names(&snapshot, &Query::new("direc zzz")), [""; 0]);
-    assert_eq!(names(&snapshot, &Query::new("d")), [""; 0]);
+    assert_eq!(names(&snapshot, &SearchQuery::new("direc")), ["list_directory"]);
+    assert_eq!(names(&snapshot, &SearchQuery::new("list direc"))[0], "list_directory");
+    assert_eq!(names(&snapshot, &SearchQuery::new("direc zzz")), [""; 0]);
+    assert_eq!(names(&snapshot, &SearchQuery::new("d")), [""; 0]);
 }
 
 #[test]
-fn a_search_may_be_narrowed() {
+fn a_search_can_be_filtered() {
     let snapshot = snapshot();
     let tags = |tags: &[&str]| tags.iter().map(|tag| (*tag).to_owned()).collect::<Vec<_>>();
     let (write, both, either) = (tags(&["WRITE"]), tags(&["write", "beta"]), tags(&["read", "beta"]));
-    let issue = Query::new("issue");
+    let issue = SearchQuery::new("issue");
     let work = |toolbox: &ToolboxName| toolbox.as_str() == "work";
     let tracker = ServerName::new("tracker").unwrap();
-    let mut found = names(&snapshot, &Query { all_tags: &write, ..issue });
+    let mut found = names(&snapshot, &SearchQuery { all_tags: &write, ..issue });
     found.sort_unstable();
     assert_eq!(found, ["add_issue_comment", "createIssue", "issues.create"]);
-    assert_eq!(names(&snapshot, &Query { all_tags: &both, ..issue }), ["issues.create"]);
+    assert_eq!(names(&snapshot, &SearchQuery { all_tags: &both, ..issue }), ["issues.create"]);
     assert_eq!(
-        names(&snapshot, &Query { any_tags: &either, ..Query::new("") }),
+        names(&snapshot, &SearchQuery { any_tags: &either, ..SearchQuery::new("") }),
         ["list_issues", "issues.create"]
     );
-    assert_eq!(names(&snapshot, &Query { server: Some(&tracker), ..issue }), ["create_issue"]);
-    assert_eq!(names(&snapshot, &Query { scope: Scope::Only(&work), ..issue }), [""; 0]);
+    assert_eq!(names(&snapshot, &SearchQuery { server: Some(&tracker), ..issue }), ["create_issue"]);
+    assert_eq!(names(&snapshot, &SearchQuery { scope: ToolboxScope::Only(&work), ..issue }), [""; 0]);
     assert_eq!(
-        names(&snapshot, &Query { scope: Scope::Only(&work), n_most: 1, ..Query::new(" ") }),
+        names(
+            &snapshot,
+            &SearchQuery { scope: ToolboxScope::Only(&work), n_most: 1, ..SearchQuery::new(" ") }
+        ),
         ["read_file"]
     );
 }
 
 #[test]
-fn tools_that_fit_as_well_stand_in_the_order_of_the_configuration() {
+fn ties_are_in_configuration_order() {
     let tools = |from: usize| (from..from + 3).map(|at| entry(&format!("echo{at}"), "Says it again"));
-    let snapshot = Snapshot::build(&[shelf("z", "s", tools(3)), shelf("a", "s", tools(0))], DEFAULT_LIMIT);
+    let snapshot =
+        Snapshot::build(&[listing("z", "s", tools(3)), listing("a", "s", tools(0))], DEFAULT_LIMIT);
     assert_eq!(
-        names(&snapshot, &Query::new("says again")),
+        names(&snapshot, &SearchQuery::new("says again")),
         ["echo3", "echo4", "echo5", "echo0", "echo1", "echo2"]
     );
-    assert_eq!(names(&snapshot, &Query { n_most: 2, ..Query::new("echo") }), ["echo3", "echo4"]);
-    assert_eq!(names(&snapshot, &Query { n_most: 0, ..Query::new("echo") }), [""; 0]);
+    assert_eq!(names(&snapshot, &SearchQuery { n_most: 2, ..SearchQuery::new("echo") }), ["echo3", "echo4"]);
+    assert_eq!(names(&snapshot, &SearchQuery { n_most: 0, ..SearchQuery::new("echo") }), [""; 0]);
 }
 
 #[test]
 fn hostile_queries_and_tools_are_bounded() {
     let many = (0..500).map(|at| entry(&format!("tool_{at}"), "needle"));
     let long = entry("long", &format!("{} needleatend", "é".repeat(5_000)));
-    let snapshot = Snapshot::build(&[shelf("t", "s", many.chain([long]))], DEFAULT_LIMIT);
-    assert_eq!(names(&snapshot, &Query { n_most: usize::MAX, ..Query::new("needle") }).len(), MAX_HITS);
-    assert_eq!(names(&snapshot, &Query::new("needleatend")), [""; 0]);
-    assert_eq!(names(&snapshot, &Query::new(&"é".repeat(100_000))).len(), 1);
-    assert_eq!(names(&snapshot, &Query::new(&format!("{}needle", "x ".repeat(300)))), [""; 0]);
+    let snapshot = Snapshot::build(&[listing("t", "s", many.chain([long]))], DEFAULT_LIMIT);
+    assert_eq!(
+        names(&snapshot, &SearchQuery { n_most: usize::MAX, ..SearchQuery::new("needle") }).len(),
+        MAX_HITS
+    );
+    assert_eq!(names(&snapshot, &SearchQuery::new("needleatend")), [""; 0]);
+    assert_eq!(names(&snapshot, &SearchQuery::new(&"é".repeat(100_000))).len(), 1);
+    assert_eq!(names(&snapshot, &SearchQuery::new(&format!("{}needle", "x ".repeat(300)))), [""; 0]);
     for text in ["!!!", "\u{0}", "🙂", "' OR 1=1", "____"] {
-        names(&snapshot, &Query::new(text));
+        names(&snapshot, &SearchQuery::new(text));
     }
-    assert_eq!(names(&snapshot, &Query::new("!!!")), [""; 0]);
+    assert_eq!(names(&snapshot, &SearchQuery::new("!!!")), [""; 0]);
 }

@@ -1,6 +1,6 @@
-//! Which session and workspace a call belongs to, whatever it says.
+//! The session and workspace of a call.
 
-#![expect(clippy::unwrap_used, reason = "a test says what it expects by failing")]
+#![expect(clippy::unwrap_used, reason = "a panic is a test failure")]
 
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -8,28 +8,28 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use futures_util::FutureExt;
-use pegboard_core::store::{SessionHandle, SessionRecord, SessionStore, StoreError, Stored};
+use pegboard_core::store::{SessionHandle, SessionRecord, SessionStore, StoreError, StoreFuture};
 use pegboard_runtime::sessions::{
-    CallEnd, Entered, Said, SessionError, SessionId, SessionSettings, Sessions, WorkspaceSource,
-    for_the_runtime,
+    BindOutcome, CallerContext, EnteredSession, SessionError, SessionId, SessionRegistry, SessionSettings,
+    WorkspaceSource, runtime_keys,
 };
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-/// How a store behaves.
+/// Behaviour of the store.
 #[derive(Clone, Copy, PartialEq)]
-enum Mood {
+enum StoreBehaviour {
     Well,
     Failing,
     FailingToPut,
     Silent,
 }
 
-/// Sessions in memory, with a count of what is written and a mood.
+/// An in-memory session store that counts writes and can fail on demand.
 struct Store {
     sessions: Mutex<HashMap<String, SessionRecord>>,
     handles: Mutex<HashMap<SessionHandle, String>>,
-    mood: Mutex<Mood>,
+    behaviour: Mutex<StoreBehaviour>,
     n_puts: AtomicUsize,
 }
 
@@ -38,26 +38,28 @@ impl Store {
         Arc::new(Self {
             sessions: Mutex::default(),
             handles: Mutex::default(),
-            mood: Mutex::new(Mood::Well),
+            behaviour: Mutex::new(StoreBehaviour::Well),
             n_puts: AtomicUsize::new(0),
         })
     }
 
-    fn becomes(&self, mood: Mood) {
-        *self.mood.lock().unwrap() = mood;
+    fn set_behaviour(&self, behaviour: StoreBehaviour) {
+        *self.behaviour.lock().unwrap() = behaviour;
     }
 
-    fn answer<'s, T: Send + 's>(&self, work: impl FnOnce() -> T + Send + 's) -> Stored<'s, T> {
-        let mood = *self.mood.lock().unwrap();
-        match mood {
-            Mood::Well | Mood::FailingToPut => async move {
-                // So that others have their turn in between.
+    fn answer<'s, T: Send + 's>(&self, work: impl FnOnce() -> T + Send + 's) -> StoreFuture<'s, T> {
+        let behaviour = *self.behaviour.lock().unwrap();
+        match behaviour {
+            StoreBehaviour::Well | StoreBehaviour::FailingToPut => async move {
+                // Yields, so that other tasks can run in between.
                 tokio::task::yield_now().await;
                 Ok(work())
             }
             .boxed(),
-            Mood::Failing => async { Err(StoreError::Failed { reason: "the disk is gone".into() }) }.boxed(),
-            Mood::Silent => std::future::pending().boxed(),
+            StoreBehaviour::Failing => {
+                async { Err(StoreError::Failed { reason: "the disk is gone".into() }) }.boxed()
+            }
+            StoreBehaviour::Silent => std::future::pending().boxed(),
         }
     }
 
@@ -67,12 +69,12 @@ impl Store {
 }
 
 impl SessionStore for Store {
-    fn get(&self, id: String, now: SystemTime) -> Stored<'_, Option<SessionRecord>> {
+    fn get(&self, id: String, now: SystemTime) -> StoreFuture<'_, Option<SessionRecord>> {
         self.answer(move || self.live(&id, now))
     }
 
-    fn put(&self, session: SessionRecord, _now: SystemTime) -> Stored<'_, ()> {
-        if *self.mood.lock().unwrap() == Mood::FailingToPut {
+    fn put(&self, session: SessionRecord, _now: SystemTime) -> StoreFuture<'_, ()> {
+        if *self.behaviour.lock().unwrap() == StoreBehaviour::FailingToPut {
             return async { Err(StoreError::Full { reason: "the disk is full".into() }) }.boxed();
         }
         self.answer(move || {
@@ -81,7 +83,7 @@ impl SessionStore for Store {
         })
     }
 
-    fn create(&self, session: SessionRecord, now: SystemTime) -> Stored<'_, bool> {
+    fn create(&self, session: SessionRecord, now: SystemTime) -> StoreFuture<'_, bool> {
         self.answer(move || {
             let is_free = self.live(&session.id, now).is_none();
             if is_free {
@@ -91,44 +93,44 @@ impl SessionStore for Store {
         })
     }
 
-    fn find(&self, handle: SessionHandle, now: SystemTime) -> Stored<'_, Option<SessionRecord>> {
+    fn find(&self, handle: SessionHandle, now: SystemTime) -> StoreFuture<'_, Option<SessionRecord>> {
         self.answer(move || {
             let id = self.handles.lock().unwrap().get(&handle).cloned()?;
             self.live(&id, now)
         })
     }
 
-    fn bind(&self, handle: SessionHandle, id: String, _now: SystemTime) -> Stored<'_, String> {
-        // It holds on to names of sessions that are no more, as a careless store might.
+    fn bind(&self, handle: SessionHandle, id: String, _now: SystemTime) -> StoreFuture<'_, String> {
+        // Keeps handles of removed sessions, as a careless store might.
         self.answer(move || self.handles.lock().unwrap().entry(handle).or_insert(id).clone())
     }
 
-    fn remove(&self, id: String) -> Stored<'_, bool> {
+    fn remove(&self, id: String) -> StoreFuture<'_, bool> {
         self.answer(move || {
             self.handles.lock().unwrap().retain(|_, bound| *bound != id);
             self.sessions.lock().unwrap().remove(&id).is_some()
         })
     }
 
-    fn list(&self, n_most: usize, _now: SystemTime) -> Stored<'_, Vec<SessionRecord>> {
+    fn list(&self, n_most: usize, _now: SystemTime) -> StoreFuture<'_, Vec<SessionRecord>> {
         self.answer(move || self.sessions.lock().unwrap().values().take(n_most).cloned().collect())
     }
 }
 
-/// Two in the morning of 2 January 2026, and a little later.
+/// 02:00 UTC on 2 January 2026, plus some seconds.
 fn at(seconds: u64) -> SystemTime {
     UNIX_EPOCH + Duration::from_secs(1_767_319_200 + seconds)
 }
 
-fn sessions() -> (Arc<Store>, Sessions) {
+fn sessions() -> (Arc<Store>, SessionRegistry) {
     let store = Store::new();
-    (Arc::clone(&store), Sessions::new(store, SessionSettings::default()))
+    (Arc::clone(&store), SessionRegistry::new(store, SessionSettings::default()))
 }
 
-/// Enters as ann, at a second, with these arguments.
-async fn enter(sessions: &Sessions, arguments: Value, second: u64) -> Entered {
+/// Enters a session as ann, at a second, with these arguments.
+async fn enter(sessions: &SessionRegistry, arguments: Value, second: u64) -> EnteredSession {
     let arguments = arguments.as_object().unwrap();
-    sessions.enter(&Said::of(arguments), "ann", None, at(second)).await.unwrap()
+    sessions.enter(&CallerContext::of(arguments), "ann", None, at(second)).await.unwrap()
 }
 
 fn named(session: &str) -> Value {
@@ -136,7 +138,7 @@ fn named(session: &str) -> Value {
 }
 
 #[tokio::test]
-async fn who_says_nothing_gets_a_session_and_is_told_its_id() {
+async fn a_call_without_a_session_name_gets_a_new_session_id() {
     for nothing in [
         json!({}),
         json!({"context": null}),
@@ -150,7 +152,7 @@ async fn who_says_nothing_gets_a_session_and_is_told_its_id() {
         let entered = enter(&sessions, nothing.clone(), 0).await;
         assert_eq!(entered.id.as_str(), "s-20260102020000", "{nothing}");
         assert_eq!((entered.name.as_str(), entered.is_new), ("Default Session", true));
-        assert_eq!((entered.replaced, entered.warning), (None, None));
+        assert_eq!((entered.requested_name, entered.warning), (None, None));
         insta::allow_duplicates! {
             insta::assert_snapshot!(
                 entered.notice.unwrap(),
@@ -161,12 +163,12 @@ async fn who_says_nothing_gets_a_session_and_is_told_its_id() {
 }
 
 #[tokio::test]
-async fn who_says_nothing_again_is_in_the_session_of_the_connection() {
+async fn a_second_call_without_a_name_uses_the_session_of_the_connection() {
     let (_, sessions) = sessions();
     let first = enter(&sessions, json!({}), 0).await;
     let again = |principal, second| {
         let (sessions, id) = (sessions.clone(), first.id.clone());
-        async move { sessions.enter(&Said::default(), principal, Some(&id), at(second)).await.unwrap() }
+        async move { sessions.enter(&CallerContext::default(), principal, Some(&id), at(second)).await.unwrap() }
     };
     let second = again("ann", 1).await;
     assert_eq!((&second.id, second.is_new, second.notice), (&first.id, false, None));
@@ -177,42 +179,42 @@ async fn who_says_nothing_again_is_in_the_session_of_the_connection() {
 }
 
 #[tokio::test]
-async fn words_of_ones_own_stand_for_one_session_and_are_noted_once() {
+async fn a_handle_refers_to_one_session_and_is_announced_once() {
     let (_, sessions) = sessions();
     let first = enter(&sessions, named("budget work"), 0).await;
     assert_eq!((first.name.as_str(), first.is_new), ("budget work", true));
-    assert_eq!(first.replaced.as_deref(), Some("budget work"));
+    assert_eq!(first.requested_name.as_deref(), Some("budget work"));
     insta::assert_snapshot!(
         first.notice.unwrap(),
         @r#"Session s-20260102020000 has begun for "budget work"; pass s-20260102020000 as context.sessionId from now on."#
     );
     let second = enter(&sessions, named(" budget work "), 9).await;
     assert_eq!((&second.id, second.is_new, second.notice), (&first.id, false, None));
-    assert_eq!(second.replaced.as_deref(), Some("budget work"));
+    assert_eq!(second.requested_name.as_deref(), Some("budget work"));
     let by_id = enter(&sessions, named(first.id.as_str()), 10).await;
-    assert_eq!((by_id.id, by_id.is_new, by_id.replaced), (first.id, false, None));
+    assert_eq!((by_id.id, by_id.is_new, by_id.requested_name), (first.id, false, None));
 }
 
 #[tokio::test]
-async fn the_same_words_of_two_callers_stand_for_two_sessions() {
+async fn the_same_handle_of_two_callers_refers_to_two_sessions() {
     let (_, sessions) = sessions();
-    let said = Said { session: Some("budget work"), ..Said::default() };
-    let ann = sessions.enter(&said, "ann", None, at(0)).await.unwrap();
-    let bob = sessions.enter(&said, "bob", None, at(0)).await.unwrap();
+    let context = CallerContext { session: Some("budget work"), ..CallerContext::default() };
+    let ann = sessions.enter(&context, "ann", None, at(0)).await.unwrap();
+    let bob = sessions.enter(&context, "bob", None, at(0)).await.unwrap();
     assert_ne!(ann.id, bob.id);
 }
 
 #[tokio::test]
-async fn the_same_words_in_two_workspaces_stand_for_two_sessions() {
+async fn the_same_handle_in_two_workspaces_refers_to_two_sessions() {
     let (_, sessions) = sessions();
     let in_workspace = |id: &str| json!({"context": {"sessionId": "notes", "workspaceId": id}});
     let red = enter(&sessions, in_workspace("red"), 0).await;
     let blue = enter(&sessions, in_workspace("blue"), 1).await;
     assert_ne!(red.id, blue.id);
     assert_eq!(enter(&sessions, in_workspace("blue"), 2).await.id, blue.id);
-    // Said without a workspace, they mean the session in which they were said first.
+    // Without a workspace, a handle refers to the session in which it was first used.
     assert_eq!(enter(&sessions, named("notes"), 3).await.id, red.id);
-    // Who named no workspace at first was in the default one.
+    // A caller that first named no workspace was in the default one.
     let plain = enter(&sessions, named("plan"), 4).await;
     let default =
         enter(&sessions, json!({"context": {"sessionId": "plan", "workspaceId": "default"}}), 5).await;
@@ -220,11 +222,11 @@ async fn the_same_words_in_two_workspaces_stand_for_two_sessions() {
 }
 
 #[tokio::test]
-async fn an_id_that_nobody_has_begins_a_session() {
+async fn an_unused_id_creates_a_session() {
     for id in ["s-20200101000000", "s-20200101000000-0a9f", "s-99999999999999"] {
         let (_, sessions) = sessions();
         let first = enter(&sessions, named(id), 0).await;
-        assert_eq!((first.id.as_str(), first.is_new, &first.replaced), (id, true, &None));
+        assert_eq!((first.id.as_str(), first.is_new, &first.requested_name), (id, true, &None));
         assert_eq!(first.name, format!("Session {id}"));
         assert!(first.notice.is_some());
         let second = enter(&sessions, named(id), 1).await;
@@ -233,17 +235,17 @@ async fn an_id_that_nobody_has_begins_a_session() {
 }
 
 #[tokio::test]
-async fn the_id_of_somebody_else_is_only_a_name() {
+async fn the_id_of_another_principal_is_only_a_handle() {
     let (_, sessions) = sessions();
     let ann = enter(&sessions, named("s-20200101000000"), 0).await;
-    let said = Said { session: Some(ann.id.as_str()), ..Said::default() };
-    let bob = sessions.enter(&said, "bob", None, at(1)).await.unwrap();
-    assert_eq!((bob.is_new, bob.replaced.as_deref()), (true, Some("s-20200101000000")));
+    let context = CallerContext { session: Some(ann.id.as_str()), ..CallerContext::default() };
+    let bob = sessions.enter(&context, "bob", None, at(1)).await.unwrap();
+    assert_eq!((bob.is_new, bob.requested_name.as_deref()), (true, Some("s-20200101000000")));
     insta::assert_snapshot!(
         bob.notice.unwrap(),
         @r#"Session s-20260102020001 has begun for "s-20200101000000"; pass s-20260102020001 as context.sessionId from now on."#
     );
-    let again = sessions.enter(&said, "bob", None, at(2)).await.unwrap();
+    let again = sessions.enter(&context, "bob", None, at(2)).await.unwrap();
     assert_eq!((again.id, again.is_new), (bob.id, false));
     assert_eq!(enter(&sessions, named("s-20200101000000"), 3).await.id, ann.id);
 }
@@ -269,9 +271,9 @@ fn only_the_standard_form_is_an_id() {
 }
 
 #[test]
-fn the_context_says_more_than_the_top() {
+fn the_context_takes_precedence_over_top_level_keys() {
     let check = |arguments: Value, expected: Option<&str>| {
-        assert_eq!(Said::of(arguments.as_object().unwrap()).session, expected, "{arguments}");
+        assert_eq!(CallerContext::of(arguments.as_object().unwrap()).session, expected, "{arguments}");
     };
     check(json!({"sessionId": "top"}), Some("top"));
     check(json!({"sessionId": "top", "context": {}}), Some("top"));
@@ -286,7 +288,7 @@ fn the_purpose_is_read_from_the_context() {
         "sessionDescription": "taxes", "sessionMemory": "read two files", "toolContext": "to find the sum",
         "primaryGoal": "a return", "subgoal": "", "tags": ["tax"], "additionalContext": null,
     }});
-    let purpose = Said::of(arguments.as_object().unwrap()).purpose;
+    let purpose = CallerContext::of(arguments.as_object().unwrap()).purpose;
     assert_eq!(purpose.session_description, Some("taxes"));
     assert_eq!(purpose.session_memory, Some("read two files"));
     assert_eq!(purpose.tool_context, Some("to find the sum"));
@@ -296,11 +298,11 @@ fn the_purpose_is_read_from_the_context() {
 }
 
 #[tokio::test]
-async fn a_name_that_cannot_be_one_is_refused_with_the_reason() {
+async fn an_invalid_name_is_refused_with_the_reason() {
     let (_, sessions) = sessions();
     let refusal = async |session: &str| {
-        let said = Said { session: Some(session), ..Said::default() };
-        sessions.enter(&said, "ann", None, at(0)).await.map(|entered| entered.name)
+        let context = CallerContext { session: Some(session), ..CallerContext::default() };
+        sessions.enter(&context, "ann", None, at(0)).await.map(|entered| entered.name)
     };
     assert_eq!(refusal(&"é".repeat(128)).await, Ok("é".repeat(128)));
     let too_long = refusal(&"é".repeat(129)).await.unwrap_err();
@@ -312,7 +314,7 @@ async fn a_name_that_cannot_be_one_is_refused_with_the_reason() {
 }
 
 #[tokio::test]
-async fn sessions_that_begin_in_the_same_second_have_ids_of_their_own() {
+async fn sessions_that_begin_in_the_same_second_have_distinct_ids() {
     let (_, sessions) = sessions();
     let mut ids = HashSet::new();
     for number in 0..50 {
@@ -323,7 +325,7 @@ async fn sessions_that_begin_in_the_same_second_have_ids_of_their_own() {
 }
 
 #[tokio::test]
-async fn two_who_say_the_same_words_at_once_are_in_one_session() {
+async fn concurrent_uses_of_a_new_handle_share_one_session() {
     let (store, sessions) = sessions();
     let enter_now = || enter(&sessions, named("budget work"), 0);
     let (first, second) = tokio::join!(enter_now(), enter_now());
@@ -332,10 +334,10 @@ async fn two_who_say_the_same_words_at_once_are_in_one_session() {
 }
 
 #[tokio::test]
-async fn the_workspace_comes_from_the_first_that_names_one() {
+async fn the_workspace_comes_from_the_first_source_that_names_one() {
     use WorkspaceSource::{Context, Default, Session, WorkspaceContext};
     let check = |arguments: Value, bound: Option<&str>, id: &str, source: WorkspaceSource| {
-        let workspace = Said::of(arguments.as_object().unwrap()).workspace(bound);
+        let workspace = CallerContext::of(arguments.as_object().unwrap()).workspace(bound);
         assert_eq!((workspace.id.as_str(), workspace.source), (id, source), "{arguments} {bound:?}");
     };
     let outer = |value: Value| json!({"workspaceContext": value, "context": {"workspaceId": "inner"}});
@@ -366,20 +368,20 @@ async fn the_workspace_comes_from_the_first_that_names_one() {
 }
 
 #[tokio::test]
-async fn a_workspace_that_was_named_stays_if_the_call_went_well() {
+async fn a_named_workspace_is_bound_after_a_successful_call() {
     let (_, sessions) = sessions();
     let naming = json!({"context": {"sessionId": "notes", "workspaceId": "red"}});
     let entered = enter(&sessions, naming.clone(), 0).await;
-    assert_eq!(sessions.bind(&entered, CallEnd::Failed, at(1)).await, Ok(None));
+    assert_eq!(sessions.bind(&entered, BindOutcome::Failed, at(1)).await, Ok(None));
     let workspace = enter(&sessions, named("notes"), 2).await.workspace;
     assert_eq!((workspace.id.as_str(), workspace.source), ("default", WorkspaceSource::Default));
 
-    let bound = sessions.bind(&entered, CallEnd::Succeeded(None), at(3)).await;
+    let bound = sessions.bind(&entered, BindOutcome::Succeeded(None), at(3)).await;
     assert_eq!(bound, Ok(Some("red".to_owned())));
     let workspace = enter(&sessions, named("notes"), 4).await.workspace;
     assert_eq!((workspace.id.as_str(), workspace.source), ("red", WorkspaceSource::Session));
     let again = enter(&sessions, naming, 5).await;
-    assert_eq!(sessions.bind(&again, CallEnd::Succeeded(None), at(6)).await, Ok(None));
+    assert_eq!(sessions.bind(&again, BindOutcome::Succeeded(None), at(6)).await, Ok(None));
 }
 
 #[tokio::test]
@@ -392,7 +394,7 @@ async fn a_result_that_names_a_workspace_binds_the_session_to_it() {
         (json!({"workspaceContext": {"workspaceId": ""}}), "red"),
         (json!("no object"), "red"),
     ] {
-        sessions.bind(&entered, CallEnd::Succeeded(Some(&result)), at(1)).await.unwrap();
+        sessions.bind(&entered, BindOutcome::Succeeded(Some(&result)), at(1)).await.unwrap();
         let workspace = enter(&sessions, named("notes"), 2).await.workspace;
         assert_eq!(
             (workspace.id.as_str(), workspace.source),
@@ -403,9 +405,9 @@ async fn a_result_that_names_a_workspace_binds_the_session_to_it() {
 }
 
 #[test]
-fn what_the_tool_declares_is_its_own() {
+fn keys_declared_by_the_tool_are_not_runtime_keys() {
     let check = |schema: Value, expected: &[&str]| {
-        assert_eq!(for_the_runtime(&schema).collect::<Vec<_>>(), expected, "{schema}");
+        assert_eq!(runtime_keys(&schema).collect::<Vec<_>>(), expected, "{schema}");
     };
     check(json!({}), &["context", "workspaceContext", "sessionId"]);
     check(json!(true), &["context", "workspaceContext", "sessionId"]);
@@ -414,7 +416,7 @@ fn what_the_tool_declares_is_its_own() {
 }
 
 #[tokio::test]
-async fn a_session_lives_as_long_as_it_is_used() {
+async fn a_session_expires_only_when_idle() {
     let (store, sessions) = sessions();
     let first = enter(&sessions, named("notes"), 0).await;
     let almost_a_day = 86_399;
@@ -430,7 +432,7 @@ async fn a_session_lives_as_long_as_it_is_used() {
 }
 
 #[tokio::test]
-async fn use_is_written_down_once_a_minute_at_most() {
+async fn last_use_is_written_at_most_once_a_minute() {
     let (store, sessions) = sessions();
     let check = async |second, n_puts| {
         enter(&sessions, named("notes"), second).await;
@@ -441,53 +443,57 @@ async fn use_is_written_down_once_a_minute_at_most() {
     check(159, 0).await;
     check(160, 1).await;
     check(200, 1).await;
-    // A clock that goes back is no use.
+    // A clock that goes backwards causes no write.
     check(30, 1).await;
     check(220, 2).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_store_that_does_not_answer_costs_the_look_up_and_not_the_call() {
+async fn a_failing_store_costs_the_lookup_but_not_the_call() {
     let (store, sessions) = sessions();
     let known = enter(&sessions, named("notes"), 0).await;
-    for (mood, warning) in [
-        (Mood::Failing, "The session could not be looked up: the store did not answer: the disk is gone."),
-        (Mood::Silent, "The session could not be looked up: the store did not answer: nothing within 5s."),
+    for (behaviour, warning) in [
+        (StoreBehaviour::Failing, "Cannot look up the session: the store failed: the disk is gone."),
+        (StoreBehaviour::Silent, "Cannot look up the session: the store failed: no response within 5s."),
     ] {
-        store.becomes(mood);
+        store.set_behaviour(behaviour);
         let by_id = enter(&sessions, named(known.id.as_str()), 1).await;
         assert_eq!((&by_id.id, by_id.is_new, &by_id.notice), (&known.id, false, &None));
         assert_eq!(by_id.warning.as_deref(), Some(warning));
-        let connected = sessions.enter(&Said::default(), "ann", Some(&known.id), at(2)).await.unwrap();
+        let connected =
+            sessions.enter(&CallerContext::default(), "ann", Some(&known.id), at(2)).await.unwrap();
         assert_eq!((&connected.id, connected.is_new), (&known.id, false));
         for arguments in [named("other"), json!({})] {
             let fresh = enter(&sessions, arguments, 3).await;
             assert!(fresh.is_new && fresh.notice.is_some() && fresh.warning.is_some());
             assert_eq!(fresh.id.as_str().len(), "s-20260102020003-0000".len(), "it has a tag: {}", fresh.id);
         }
-        // What could not be looked up might be anybody's, so it is not changed.
+        // A session that could not be looked up may belong to another principal, so it is not changed.
         let naming = json!({"context": {"sessionId": known.id, "workspaceId": "red"}});
         let unchecked = enter(&sessions, naming, 4).await;
-        store.becomes(Mood::Well);
-        assert_eq!(sessions.bind(&unchecked, CallEnd::Succeeded(None), at(5)).await, Ok(None));
+        store.set_behaviour(StoreBehaviour::Well);
+        assert_eq!(sessions.bind(&unchecked, BindOutcome::Succeeded(None), at(5)).await, Ok(None));
     }
 }
 
 #[tokio::test]
-async fn a_store_that_cannot_write_does_not_lose_who_is_known() {
+async fn a_store_that_cannot_write_still_finds_known_sessions() {
     let (store, sessions) = sessions();
     let known = enter(&sessions, named("notes"), 0).await;
-    store.becomes(Mood::FailingToPut);
+    store.set_behaviour(StoreBehaviour::FailingToPut);
     let again = enter(&sessions, named("notes"), 61).await;
     assert_eq!((again.id, again.is_new), (known.id, false));
-    assert_eq!(again.warning.unwrap(), "The session may end early: the store is full: the disk is full.");
+    assert_eq!(again.warning.unwrap(), "The session may expire early: the store is full: the disk is full.");
 }
 
 #[tokio::test]
-async fn odd_settings_and_clocks_do_no_harm() {
+async fn extreme_settings_and_clocks_are_harmless() {
     let check = async |idle, now, id: &str| {
-        let sessions = Sessions::new(Store::new(), SessionSettings { idle, ..SessionSettings::default() });
-        let entered = sessions.enter(&Said::default(), "", None, now).await.unwrap();
+        let sessions = SessionRegistry::new(
+            Store::new(),
+            SessionSettings { idle_timeout: idle, ..SessionSettings::default() },
+        );
+        let entered = sessions.enter(&CallerContext::default(), "", None, now).await.unwrap();
         assert_eq!(entered.id.as_str(), id);
     };
     check(Duration::MAX, at(0), "s-20260102020000").await;
@@ -498,23 +504,23 @@ async fn odd_settings_and_clocks_do_no_harm() {
 
 proptest! {
     #[test]
-    fn whatever_is_said_leads_to_an_id_or_a_reason(session in ".{0,140}|s-[0-9]{13,15}(-[0-9a-g]{3,5})?") {
+    fn any_name_leads_to_an_id_or_an_error(session in ".{0,140}|s-[0-9]{13,15}(-[0-9a-g]{3,5})?") {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
         let (_, sessions) = sessions();
         let arguments = json!({"context": {"sessionId": session}});
-        let said = Said::of(arguments.as_object().unwrap());
-        let enter = || runtime.block_on(sessions.enter(&said, "ann", None, at(0)));
+        let context = CallerContext::of(arguments.as_object().unwrap());
+        let enter = || runtime.block_on(sessions.enter(&context, "ann", None, at(0)));
         match enter() {
             Ok(first) => {
                 prop_assert!(SessionId::parse(first.id.as_str()).is_some());
                 prop_assert!(!first.notice.unwrap().contains('\n'));
-                if said.session.is_some() {
+                if context.session.is_some() {
                     prop_assert_eq!(enter().unwrap().id, first.id);
                 }
             }
             Err(SessionError::TooLong { n_characters }) => prop_assert!(n_characters > 128),
             Err(SessionError::Control { position }) => {
-                prop_assert!(said.session.unwrap().chars().nth(position - 1).unwrap().is_control());
+                prop_assert!(context.session.unwrap().chars().nth(position - 1).unwrap().is_control());
             }
         }
     }

@@ -1,6 +1,6 @@
-//! What is written down about a call, and what is not.
+//! The contents of trace records, and the trace writer.
 
-#![expect(clippy::unwrap_used, reason = "a test says what it expects by failing")]
+#![expect(clippy::unwrap_used, reason = "a panic is a test failure")]
 
 use std::cell::Cell;
 use std::sync::{Arc, Mutex, Once};
@@ -8,20 +8,20 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use futures_util::FutureExt;
 use pegboard_core::redact::{Redactor, is_secret_name, redacted};
-use pegboard_core::store::{StoreError, Stored, TraceQuery, TraceRecord, TraceStore};
-use pegboard_runtime::sessions::Said;
-use pegboard_runtime::trace::{Facts, Failure, TraceCounts, Traces, Unwritten};
+use pegboard_core::store::{StoreError, StoreFuture, TraceQuery, TraceRecord, TraceStore};
+use pegboard_runtime::sessions::CallerContext;
+use pegboard_runtime::trace::{CallFailure, TraceCounts, TraceWriter, TracedCall, UnwrittenTraces};
 use proptest::prelude::*;
 use serde_json::{Map, Value, json};
 use tokio::time;
 use tracing::span;
 
-fn facts(arguments: &Value) -> Facts<'_> {
+fn facts(arguments: &Value) -> TracedCall<'_> {
     let arguments = arguments.as_object().unwrap();
-    Facts {
+    TracedCall {
         session: Some("s-20260102030405"),
         workspace: "red",
-        purpose: Said::of(arguments).purpose,
+        purpose: CallerContext::of(arguments).purpose,
         agent: "files",
         mode: Some("read"),
         arguments,
@@ -36,7 +36,7 @@ fn record(arguments: &Value) -> TraceRecord {
 }
 
 #[test]
-fn a_record_says_what_was_done_why_and_how_it_went() {
+fn a_record_contains_tool_purpose_and_outcome() {
     let arguments = json!({
         "filePath": "notes/a.md",
         "apiKey": "abc",
@@ -47,8 +47,8 @@ fn a_record_says_what_was_done_why_and_how_it_went() {
         },
         "workspaceContext": {"workspaceId": "red"},
     });
-    let failure = Failure { kind: Some("timeout"), message: Some("It took too long"), code: Some("-32001") };
-    let record = Facts { outcome: Err(failure), ..facts(&arguments) }.record().unwrap();
+    let failure = CallFailure { kind: Some("timeout"), message: Some("too slow"), code: Some("-32001") };
+    let record = TracedCall { outcome: Err(failure), ..facts(&arguments) }.record().unwrap();
     insta::assert_snapshot!(serde_json::to_string_pretty(&record).unwrap(), @r#"
     {
       "workspaceId": "red",
@@ -90,7 +90,7 @@ fn a_record_says_what_was_done_why_and_how_it_went() {
           "success": false,
           "error": {
             "type": "timeout",
-            "message": "It took too long",
+            "message": "too slow",
             "code": "-32001"
           }
         }
@@ -100,12 +100,12 @@ fn a_record_says_what_was_done_why_and_how_it_went() {
 }
 
 #[test]
-fn one_sentence_says_what_was_done_to_what() {
-    let check = |arguments: Value, outcome: Result<(), Failure<'_>>, expected: &str| {
-        let record = Facts { outcome, ..facts(&arguments) }.record().unwrap();
+fn the_content_is_a_one_sentence_summary() {
+    let check = |arguments: Value, outcome: Result<(), CallFailure<'_>>, expected: &str| {
+        let record = TracedCall { outcome, ..facts(&arguments) }.record().unwrap();
         assert_eq!(record.content, expected, "{arguments}");
     };
-    let failed = Err(Failure::default());
+    let failed = Err(CallFailure::default());
     check(json!({}), Ok(()), "Successfully executed files.read");
     check(json!({}), failed, "Failed to execute files.read");
     check(json!({"filePath": "f"}), Ok(()), "Successfully executed files.read on file: f");
@@ -122,9 +122,9 @@ fn one_sentence_says_what_was_done_to_what() {
 }
 
 #[test]
-fn the_mode_is_the_tool_or_else_what_the_arguments_say() {
+fn the_mode_is_the_tool_name_or_else_from_the_arguments() {
     let check = |mode: Option<&str>, arguments: Value, expected: &str| {
-        let record = Facts { mode, ..facts(&arguments) }.record().unwrap();
+        let record = TracedCall { mode, ..facts(&arguments) }.record().unwrap();
         assert_eq!(record.metadata["tool"]["id"], expected, "{arguments}");
     };
     let everywhere = json!({"mode": "a", "params": {"mode": "b"}, "arguments": {"mode": "c"}});
@@ -138,7 +138,7 @@ fn the_mode_is_the_tool_or_else_what_the_arguments_say() {
 #[test]
 fn files_are_listed_once_in_the_order_in_which_they_are_named() {
     let check = |arguments: Value, response: Value, expected: &[&str]| {
-        let record = Facts { response: Some(&response), ..facts(&arguments) }.record().unwrap();
+        let record = TracedCall { response: Some(&response), ..facts(&arguments) }.record().unwrap();
         assert_eq!(record.metadata["input"]["files"], json!(expected), "{arguments} {response}");
     };
     check(json!({}), json!(null), &[]);
@@ -161,27 +161,27 @@ fn files_are_listed_once_in_the_order_in_which_they_are_named() {
 #[test]
 fn there_is_no_record_without_a_session() {
     let arguments = json!({});
-    assert_eq!(Facts { session: None, ..facts(&arguments) }.record(), None);
+    assert_eq!(TracedCall { session: None, ..facts(&arguments) }.record(), None);
 }
 
 #[test]
 fn an_error_without_a_message_is_unknown() {
-    let check = |failure: Failure<'_>, expected: Value| {
+    let check = |failure: CallFailure<'_>, expected: Value| {
         let arguments = json!({});
-        let record = Facts { outcome: Err(failure), ..facts(&arguments) }.record().unwrap();
+        let record = TracedCall { outcome: Err(failure), ..facts(&arguments) }.record().unwrap();
         assert_eq!(record.metadata["outcome"], json!({"success": false, "error": expected}));
     };
-    check(Failure::default(), json!({"message": "Unknown error"}));
-    check(Failure { message: Some("  "), ..Failure::default() }, json!({"message": "Unknown error"}));
+    check(CallFailure::default(), json!({"message": "Unknown error"}));
+    check(CallFailure { message: Some("  "), ..CallFailure::default() }, json!({"message": "Unknown error"}));
     check(
-        Failure { kind: Some("timeout"), message: Some("late"), code: None },
+        CallFailure { kind: Some("timeout"), message: Some("late"), code: None },
         json!({"type": "timeout", "message": "late"}),
     );
     assert_eq!(record(&json!({})).metadata["outcome"], json!({"success": true}));
 }
 
 #[test]
-fn no_part_of_a_record_grows_without_end() {
+fn every_part_of_a_record_is_bounded() {
     let long = "é".repeat(40_000);
     let many: Vec<String> = (0..1_000).map(|number| format!("file {number}")).collect();
     let arguments = json!({
@@ -190,8 +190,8 @@ fn no_part_of_a_record_grows_without_end() {
         "paths": many,
         "context": {"sessionMemory": long, "additionalContext": [long], "tags": [long]},
     });
-    let outcome = Err(Failure { kind: Some(&long), message: Some(&long), code: Some(&long) });
-    let record = Facts { mode: None, outcome, ..facts(&arguments) }.record().unwrap();
+    let outcome = Err(CallFailure { kind: Some(&long), message: Some(&long), code: Some(&long) });
+    let record = TracedCall { mode: None, outcome, ..facts(&arguments) }.record().unwrap();
     assert_eq!(record.content.chars().count(), 500);
     assert!(record.content.ends_with('…'));
     let arguments = &record.metadata["input"]["arguments"];
@@ -204,7 +204,7 @@ fn no_part_of_a_record_grows_without_end() {
 }
 
 #[test]
-fn names_that_sound_secret_are_known_in_every_spelling() {
+fn secret_names_are_recognized_in_every_spelling() {
     for secret in [
         "password",
         "Password",
@@ -265,7 +265,7 @@ fn names_that_sound_secret_are_known_in_every_spelling() {
 }
 
 #[test]
-fn what_stands_under_a_secret_name_is_blotted_out_at_any_depth() {
+fn values_under_secret_names_are_redacted_at_any_depth() {
     let check = |value: Value, expected: Value| assert_eq!(redacted(&value), expected);
     check(json!({"a": [{"token": "x"}]}), json!({"a": [{"token": "[redacted]"}]}));
     check(json!({"password": {"old": "a", "new": "b"}}), json!({"password": "[redacted]"}));
@@ -279,14 +279,14 @@ fn what_stands_under_a_secret_name_is_blotted_out_at_any_depth() {
     let text = redacted(&deep).to_string();
     assert!(text.contains("[too deep]") && !text.contains("token"), "{text}");
     let mut level = deep;
-    // A value this deep must also be taken down step by step.
+    // A value this deep must also be dropped without recursion.
     while let Value::Array(mut items) = level {
         level = items.pop().unwrap_or_default();
     }
 }
 
 #[test]
-fn known_secrets_are_blotted_out_of_texts() {
+fn known_secrets_are_redacted_from_texts() {
     let check = |known: &[&str], text: &str, expected: &str| {
         assert_eq!(Redactor::new(known).text(text), expected, "{known:?}");
     };
@@ -322,15 +322,15 @@ proptest! {
     }
 }
 
-/// A store that does as it is told.
+/// A store with scripted behaviour.
 #[derive(Default)]
 struct Store {
     records: Mutex<Vec<TraceRecord>>,
-    mood: Mutex<Mood>,
+    behaviour: Mutex<StoreBehaviour>,
 }
 
 #[derive(Clone, Copy, Default)]
-enum Mood {
+enum StoreBehaviour {
     #[default]
     Well,
     Failing,
@@ -338,35 +338,36 @@ enum Mood {
 }
 
 impl Store {
-    fn becomes(&self, mood: Mood) {
-        *self.mood.lock().unwrap() = mood;
+    fn set_behaviour(&self, behaviour: StoreBehaviour) {
+        *self.behaviour.lock().unwrap() = behaviour;
     }
 }
 
 impl TraceStore for Store {
-    fn append(&self, record: TraceRecord) -> Stored<'_, ()> {
-        match *self.mood.lock().unwrap() {
-            Mood::Well => async {
+    fn append(&self, record: TraceRecord) -> StoreFuture<'_, ()> {
+        match *self.behaviour.lock().unwrap() {
+            StoreBehaviour::Well => async {
                 self.records.lock().unwrap().push(record);
                 Ok(())
             }
             .boxed(),
-            Mood::Failing => async { Err(StoreError::Full { reason: "no space".into() }) }.boxed(),
-            Mood::Silent => std::future::pending().boxed(),
+            StoreBehaviour::Failing => async { Err(StoreError::Full { reason: "no space".into() }) }.boxed(),
+            StoreBehaviour::Silent => std::future::pending().boxed(),
         }
     }
 
-    fn find(&self, _query: TraceQuery) -> Stored<'_, Vec<TraceRecord>> {
+    fn find(&self, _query: TraceQuery) -> StoreFuture<'_, Vec<TraceRecord>> {
         async { Ok(self.records.lock().unwrap().clone()) }.boxed()
     }
 }
 
-fn traces() -> (Arc<Store>, Traces) {
-    // One log for all tests, there before anything is logged: whether a place logs at all is decided for all threads.
+fn traces() -> (Arc<Store>, TraceWriter) {
+    // One subscriber for all tests, set before anything is logged: `tracing` caches the interest of a
+    // callsite for all threads.
     static LOGGING: Once = Once::new();
-    LOGGING.call_once(|| tracing::subscriber::set_global_default(Log).unwrap());
+    LOGGING.call_once(|| tracing::subscriber::set_global_default(WarningCounter).unwrap());
     let store = Arc::<Store>::default();
-    let traces = Traces::new(Arc::clone(&store) as Arc<dyn TraceStore>);
+    let traces = TraceWriter::new(Arc::clone(&store) as Arc<dyn TraceStore>);
     (store, traces)
 }
 
@@ -375,7 +376,7 @@ fn numbered(number: usize) -> TraceRecord {
 }
 
 #[tokio::test(start_paused = true)]
-async fn records_are_written_in_their_order() {
+async fn records_are_written_in_order() {
     let (store, traces) = traces();
     let records: Vec<TraceRecord> = (0..100).map(numbered).collect();
     records.iter().cloned().for_each(|record| traces.write(record));
@@ -385,7 +386,7 @@ async fn records_are_written_in_their_order() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn more_records_than_may_wait_are_dropped_and_counted() {
+async fn records_beyond_the_queue_capacity_are_dropped_and_counted() {
     let (store, traces) = traces();
     (0..1_007).map(numbered).for_each(|record| traces.write(record));
     assert_eq!(traces.flush().await, Ok(()));
@@ -396,39 +397,39 @@ async fn more_records_than_may_wait_are_dropped_and_counted() {
 #[tokio::test(start_paused = true)]
 async fn a_store_that_fails_loses_records_and_nothing_else() {
     let (store, traces) = traces();
-    store.becomes(Mood::Failing);
+    store.set_behaviour(StoreBehaviour::Failing);
     (0..3).map(numbered).for_each(|record| traces.write(record));
     assert_eq!(traces.flush().await, Ok(()));
-    store.becomes(Mood::Well);
+    store.set_behaviour(StoreBehaviour::Well);
     traces.write(numbered(3));
     assert_eq!(traces.flush().await, Ok(()));
     assert_eq!(traces.counts(), TraceCounts { n_written: 1, n_dropped: 0, n_failed: 3 });
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_store_that_never_answers_is_not_waited_for() {
+async fn a_store_that_never_answers_does_not_block() {
     let (store, traces) = traces();
-    store.becomes(Mood::Silent);
+    store.set_behaviour(StoreBehaviour::Silent);
     (0..4).map(numbered).for_each(|record| traces.write(record));
     let begin = time::Instant::now();
     let unwritten = traces.flush().await.unwrap_err();
     assert_eq!(begin.elapsed(), Duration::from_secs(5));
-    insta::assert_snapshot!(unwritten, @"2 trace records were not written within 5s; look at the trace store");
-    assert_eq!(unwritten, Unwritten { n_waiting: 2 });
-    // Each record gets its time, and then the next has its turn.
+    insta::assert_snapshot!(unwritten, @"2 trace records were not written within 5s; check the trace store");
+    assert_eq!(unwritten, UnwrittenTraces { n_waiting: 2 });
+    // Each record takes its timeout, then the next one is attempted.
     assert_eq!(traces.flush().await, Ok(()));
     assert_eq!(traces.counts().n_failed, 4);
 }
 
 thread_local! {
-    /// How many warnings were logged on this thread, which runs one test at a time.
+    /// Number of warnings logged on this thread, which runs one test at a time.
     static N_LOGGED: Cell<usize> = const { Cell::new(0) };
 }
 
-/// Counts what is logged.
-struct Log;
+/// Counts log events.
+struct WarningCounter;
 
-impl tracing::Subscriber for Log {
+impl tracing::Subscriber for WarningCounter {
     fn enabled(&self, metadata: &tracing::Metadata<'_>) -> bool {
         *metadata.level() <= tracing::Level::WARN && metadata.target().starts_with("pegboard_runtime")
     }
@@ -445,10 +446,10 @@ impl tracing::Subscriber for Log {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_store_that_fails_is_complained_about_once_a_minute() {
+async fn a_failing_store_is_logged_once_a_minute() {
     let n_before = N_LOGGED.get();
     let (store, traces) = traces();
-    store.becomes(Mood::Failing);
+    store.set_behaviour(StoreBehaviour::Failing);
     for (pause, n_logged) in [(0, 1), (59, 1), (1, 2), (30, 2), (30, 3)] {
         time::advance(Duration::from_secs(pause)).await;
         (0..10).map(numbered).for_each(|record| traces.write(record));

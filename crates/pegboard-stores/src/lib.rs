@@ -1,23 +1,24 @@
-//! Where state lives: memory, and SQLite on disk.
+//! Stores of state: in memory, and in SQLite on disk.
 //!
-//! The traits are in [`pegboard_core::store`]; each has two implementations that behave alike:
+//! The traits are in [`pegboard_core::store`]; each has two implementations with the same behaviour:
 //!
-//! - [`memory`]: gone with the process, one type for each trait;
-//! - [`sqlite`]: a file that several processes may share, one [`Database`](sqlite::Database) for all seven traits;
-//! - [`limits`]: how much a store may keep, the same for both.
+//! - [`memory`]: in memory, one type per trait;
+//! - [`sqlite`]: in a file that several processes may share, one [`Database`](sqlite::Database) for all seven traits;
+//! - [`limits`]: capacity limits, the same for both.
 //!
-//! What has expired is gone for readers at once, and leaves the store at its next write. Nothing in here reads a
-//! clock: whoever asks says what time it is.
+//! Expired entries are invisible to readers at once, and are removed at the next write. No store reads a
+//! clock: the caller passes the current time.
 
 pub mod limits;
 pub mod memory;
 pub mod sqlite;
-mod trace_text;
+mod stored_trace;
 
 use pegboard_core::store::StoreError;
 
-/// A handle can only stand for a session that is there: otherwise two callers could each believe that theirs won.
+/// The error for binding a handle to an unknown session: otherwise two callers could each believe that theirs
+/// won.
 fn no_such_session() -> StoreError {
-    let reason = "there is no such session to bind the handle to; create it first".to_owned();
+    let reason = "cannot bind the handle: the session does not exist".to_owned();
     StoreError::Failed { reason }
 }

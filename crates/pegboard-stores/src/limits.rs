@@ -1,17 +1,17 @@
-//! How much a store may keep.
+//! Capacity limits of the stores.
 
-use pegboard_core::store::{PastCall, StoreError, StoredOutput, Usage};
+use pegboard_core::store::{FinishedCall, StoreError, StoreUsage, StoredOutput};
 
 const MIB: u64 = 1024 * 1024;
 
-/// How much a cache keeps. Beyond it the oldest answers go.
+/// Limits of a cache. Beyond them the oldest answers are evicted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CacheLimits {
-    /// How many answers.
+    /// Maximum number of answers.
     pub max_entries: u64,
-    /// How many bytes they are together.
+    /// Maximum total size in bytes.
     pub max_bytes: u64,
-    /// How many bytes one may be; a larger one is not kept.
+    /// Maximum size of one answer in bytes; a larger one is not cached.
     pub max_entry_bytes: u64,
 }
 
@@ -22,20 +22,21 @@ impl Default for CacheLimits {
 }
 
 impl CacheLimits {
-    /// Whether a cache that keeps this much must let go of something.
-    pub(crate) fn are_exceeded_by(self, usage: Usage) -> bool {
-        usage.n_kept > self.max_entries || usage.n_bytes > self.max_bytes
+    /// Returns `true` if a cache with this usage must evict entries.
+    pub(crate) fn are_exceeded_by(self, usage: StoreUsage) -> bool {
+        usage.n_entries > self.max_entries || usage.n_bytes > self.max_bytes
     }
 }
 
-/// How much of outputs is kept. Beyond it new ones are refused: a handle that was given out stays readable.
+/// Limits of the output store. Beyond them new outputs are refused: a handle that was given out stays
+/// readable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OutputLimits {
-    /// How many outputs.
+    /// Maximum number of outputs.
     pub max_entries: u64,
-    /// How many bytes they are together.
+    /// Maximum total size in bytes.
     pub max_bytes: u64,
-    /// How many bytes those of one session are together.
+    /// Maximum total size per session in bytes.
     pub max_session_bytes: u64,
 }
 
@@ -46,34 +47,34 @@ impl Default for OutputLimits {
 }
 
 impl OutputLimits {
-    /// Whether one more output of `n_bytes` fits, beside what is kept in all and in its session.
-    pub(crate) fn admit(self, all: Usage, session: Usage, n_bytes: u64) -> Result<(), StoreError> {
+    /// Checks that another output of `n_bytes` fits, given the total usage and that of its session.
+    pub(crate) fn admit(self, all: StoreUsage, session: StoreUsage, n_bytes: u64) -> Result<(), StoreError> {
         let refuse = |reason: String| Err(StoreError::Full { reason });
         if session.n_bytes.saturating_add(n_bytes) > self.max_session_bytes {
             return refuse(format!(
-                "the session keeps {} of at most {} bytes of outputs, and this one is {n_bytes} bytes",
+                "the session uses {} of {} bytes for outputs, and this one needs {n_bytes}",
                 session.n_bytes, self.max_session_bytes
             ));
         }
         if all.n_bytes.saturating_add(n_bytes) > self.max_bytes {
             return refuse(format!(
-                "outputs take {} of at most {} bytes, and this one is {n_bytes} bytes",
+                "outputs use {} of {} bytes, and this one needs {n_bytes}",
                 all.n_bytes, self.max_bytes
             ));
         }
-        if all.n_kept >= self.max_entries {
-            return refuse(format!("{} outputs are kept, and no more may be", all.n_kept));
+        if all.n_entries >= self.max_entries {
+            return refuse(format!("the limit of {} outputs is reached", all.n_entries));
         }
         Ok(())
     }
 }
 
-/// How many sessions are kept. Beyond it the one that was not used for longest goes.
+/// Limits of the session store. Beyond them the least recently used session is evicted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SessionLimits {
-    /// How many sessions.
+    /// Maximum number of sessions.
     pub max_sessions: u64,
-    /// How many handles may stand for one session; more are refused.
+    /// Maximum number of handles per session; more are refused.
     pub max_handles: u64,
 }
 
@@ -84,23 +85,23 @@ impl Default for SessionLimits {
 }
 
 impl SessionLimits {
-    /// Whether one more handle may stand for a session that has so many.
+    /// Checks that a session with this many handles may have another.
     pub(crate) fn admit_handle(self, n_handles: u64) -> Result<(), StoreError> {
         if n_handles < self.max_handles {
             return Ok(());
         }
-        Err(StoreError::Full { reason: format!("the session has {n_handles} handles, and no more may be") })
+        Err(StoreError::Full { reason: format!("the limit of {n_handles} handles per session is reached") })
     }
 }
 
-/// How much of what was done is kept. Beyond it the oldest records go.
+/// Limits of the trace store. Beyond them the oldest records are evicted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TraceLimits {
-    /// How many records.
+    /// Maximum number of records.
     pub max_records: u64,
-    /// How many bytes they are together.
+    /// Maximum total size in bytes.
     pub max_bytes: u64,
-    /// How many bytes one may be; a larger one is refused.
+    /// Maximum size of one record in bytes; a larger one is refused.
     pub max_record_bytes: u64,
 }
 
@@ -111,27 +112,27 @@ impl Default for TraceLimits {
 }
 
 impl TraceLimits {
-    /// Whether a record of `n_bytes` may be kept at all.
+    /// Checks that a record of `n_bytes` is small enough.
     pub(crate) fn admit(self, n_bytes: u64) -> Result<(), StoreError> {
         if n_bytes <= self.max_record_bytes {
             return Ok(());
         }
         let most = self.max_record_bytes;
         Err(StoreError::Full {
-            reason: format!("a trace record is at most {most} bytes, and this one {n_bytes}"),
+            reason: format!("a trace record of {n_bytes} bytes exceeds the limit of {most}"),
         })
     }
 
-    /// Whether a store that keeps this much must let go of something.
-    pub(crate) fn are_exceeded_by(self, usage: Usage) -> bool {
-        usage.n_kept > self.max_records || usage.n_bytes > self.max_bytes
+    /// Returns `true` if a store with this usage must evict entries.
+    pub(crate) fn are_exceeded_by(self, usage: StoreUsage) -> bool {
+        usage.n_entries > self.max_records || usage.n_bytes > self.max_bytes
     }
 }
 
-/// How many slots may be leased at once, over all queues. More are refused.
+/// Limit of slots leased at once, over all queues. More are refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SlotLimits {
-    /// How many leases.
+    /// Maximum number of leases.
     pub max_leases: u64,
 }
 
@@ -142,21 +143,21 @@ impl Default for SlotLimits {
 }
 
 impl SlotLimits {
-    /// Whether one more slot may be leased beside so many.
+    /// Checks that another slot may be leased, given the number of leases.
     pub(crate) fn admit(self, n_leases: u64) -> Result<(), StoreError> {
         if n_leases < self.max_leases {
             return Ok(());
         }
-        Err(StoreError::Full { reason: format!("{n_leases} slots are leased, and no more may be") })
+        Err(StoreError::Full { reason: format!("the limit of {n_leases} leased slots is reached") })
     }
 }
 
-/// How much of what servers offered is kept. Beyond it the oldest go.
+/// Limits of the catalogue store. Beyond them the oldest listings are evicted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CatalogueLimits {
-    /// Of how many servers.
+    /// Maximum number of servers.
     pub max_entries: u64,
-    /// How many bytes it is together.
+    /// Maximum total size in bytes.
     pub max_bytes: u64,
 }
 
@@ -167,20 +168,20 @@ impl Default for CatalogueLimits {
 }
 
 impl CatalogueLimits {
-    /// Whether a store that keeps this much must let go of something.
-    pub(crate) fn are_exceeded_by(self, usage: Usage) -> bool {
-        usage.n_kept > self.max_entries || usage.n_bytes > self.max_bytes
+    /// Returns `true` if a store with this usage must evict entries.
+    pub(crate) fn are_exceeded_by(self, usage: StoreUsage) -> bool {
+        usage.n_entries > self.max_entries || usage.n_bytes > self.max_bytes
     }
 }
 
-/// How much of past calls is kept. Beyond it the oldest go.
+/// Limits of the call history. Beyond them the oldest calls are evicted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HistoryLimits {
-    /// How many calls.
+    /// Maximum number of calls.
     pub max_calls: u64,
-    /// How many bytes they are together.
+    /// Maximum total size in bytes.
     pub max_bytes: u64,
-    /// How many bytes one may be; a larger one is refused.
+    /// Maximum size of one call in bytes; a larger one is refused.
     pub max_call_bytes: u64,
 }
 
@@ -191,54 +192,54 @@ impl Default for HistoryLimits {
 }
 
 impl HistoryLimits {
-    /// Whether calls may be kept at all.
-    pub(crate) fn admit(self, calls: &[PastCall]) -> Result<(), StoreError> {
+    /// Checks that each call is small enough.
+    pub(crate) fn admit(self, calls: &[FinishedCall]) -> Result<(), StoreError> {
         let most = self.max_call_bytes;
         match calls.iter().map(past_call_len).find(|n_bytes| *n_bytes > most) {
             None => Ok(()),
             Some(n_bytes) => Err(StoreError::Full {
-                reason: format!("a past call is at most {most} bytes, and this one {n_bytes}"),
+                reason: format!("a call record of {n_bytes} bytes exceeds the limit of {most}"),
             }),
         }
     }
 
-    /// Whether a store that keeps this much must let go of something.
-    pub(crate) fn are_exceeded_by(self, usage: Usage) -> bool {
-        usage.n_kept > self.max_calls || usage.n_bytes > self.max_bytes
+    /// Returns `true` if a store with this usage must evict entries.
+    pub(crate) fn are_exceeded_by(self, usage: StoreUsage) -> bool {
+        usage.n_entries > self.max_calls || usage.n_bytes > self.max_bytes
     }
 }
 
-/// How much a database keeps, for each kind of thing.
+/// Limits of a database, per store.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DatabaseLimits {
-    /// Answers that may be given again.
+    /// Limits of cached answers.
     pub cache: CacheLimits,
-    /// Outputs that were too large to hand over.
+    /// Limits of stored outputs.
     pub outputs: OutputLimits,
-    /// Sessions and their handles.
+    /// Limits of sessions and their handles.
     pub sessions: SessionLimits,
-    /// What was done.
+    /// Limits of trace records.
     pub traces: TraceLimits,
-    /// Leased slots.
+    /// Limits of leased slots.
     pub slots: SlotLimits,
-    /// What servers offered.
+    /// Limits of server listings.
     pub catalogue: CatalogueLimits,
-    /// Past calls.
+    /// Limits of past calls.
     pub history: HistoryLimits,
 }
 
-/// How many bytes some texts and a body count for.
+/// Returns the total accounted size of some parts.
 pub(crate) fn total_len<const N: usize>(parts: [usize; N]) -> u64 {
     parts.into_iter().map(|part| u64::try_from(part).unwrap_or(u64::MAX)).fold(0, u64::saturating_add)
 }
 
-/// How many bytes an output counts for.
+/// Returns the accounted size of an output.
 pub(crate) fn output_len(output: &StoredOutput) -> u64 {
     total_len([output.body.len(), output.content_type.len(), output.tool.len(), output.principal.len()])
 }
 
-/// How many bytes a past call counts for.
-pub(crate) fn past_call_len(PastCall { summary, body, .. }: &PastCall) -> u64 {
+/// Returns the accounted size of a past call.
+pub(crate) fn past_call_len(FinishedCall { summary, body, .. }: &FinishedCall) -> u64 {
     let error = summary.error.as_ref().map_or(0, String::len);
     total_len([
         body.len(),

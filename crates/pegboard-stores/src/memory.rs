@@ -1,29 +1,29 @@
-//! Stores that are gone with the process.
+//! In-memory stores, which do not outlive the process.
 //!
-//! Each is a handful of maps behind a lock that is never held across an await. Finding and keeping take time that
-//! grows with the logarithm of what is kept.
+//! Each is a handful of maps behind a lock that is never held across an await. Lookup and insertion take
+//! logarithmic time.
 
 mod cache;
 mod catalogue;
 mod history;
 mod outputs;
 mod sessions;
-mod shelf;
 mod slots;
 mod traces;
+mod ttl_map;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-pub use self::cache::Cache;
-pub use self::catalogue::Catalogue;
-pub use self::history::History;
-pub use self::outputs::Outputs;
-pub use self::sessions::Sessions;
-pub use self::slots::Slots;
-pub use self::traces::Traces;
+pub use self::cache::MemoryCache;
+pub use self::catalogue::MemoryCatalogue;
+pub use self::history::MemoryHistory;
+pub use self::outputs::MemoryOutputs;
+pub use self::sessions::MemorySessions;
+pub use self::slots::MemorySlots;
+pub use self::traces::MemoryTraces;
 
-/// What a store keeps, for as long as one thing is done to it.
+/// Locks the state of a store for one operation.
 fn lock<T>(state: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Nothing can panic while the lock is held and the indexes do not match.
+    // No panic is possible while the lock is held and the indexes are inconsistent.
     state.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,7 +1,7 @@
-//! A file that several processes may share.
+//! SQLite stores in a file that several processes may share.
 //!
-//! One thread owns the connection and does one job after another, so that no task of the runtime ever waits for a
-//! disk. Jobs queue in a bounded channel; who finds it full waits for as long as it likes.
+//! A dedicated thread owns the connection and runs one job after another, so that no async task ever blocks
+//! on the disk. Jobs queue in a bounded channel; a caller that finds it full waits.
 
 mod cache;
 mod catalogue;
@@ -10,28 +10,28 @@ mod history;
 mod outputs;
 mod sessions;
 mod slots;
-mod tally;
 mod time;
 mod traces;
+mod usage_counter;
 
 use std::path::Path;
 use std::thread;
 
 use futures_util::FutureExt;
-use pegboard_core::store::{StoreError, Stored};
+use pegboard_core::store::{StoreError, StoreFuture};
 use rusqlite::{Connection, ErrorCode, Transaction, TransactionBehavior};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::limits::DatabaseLimits;
 
-/// How many jobs may wait for the thread. Each may hold an output, so they are few.
+/// Maximum number of queued jobs. Each may hold an output, so they are few.
 const MAX_WAITING: usize = 64;
 
-/// A database on disk that keeps everything there is to keep. Clones are the same database.
+/// A database file that implements all stores. Clones share the database.
 ///
-/// A moment is kept to the millisecond, from 1970 to the year 9999; what lies outside counts as the nearest of these.
-/// A write that was begun is done even if nobody waits for it any more and the last clone is gone, as long as the
-/// process lives; a read, a lease and an output that nobody waits for are left.
+/// Times are stored to the millisecond, from 1970 to the year 9999, and clamped to that range. A queued write
+/// is executed even if its caller has stopped waiting and the last clone is dropped, as long as the process
+/// lives; a read, a lease or an output without a waiting caller is skipped.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
@@ -52,90 +52,90 @@ const MAX_WAITING: usize = 64;
 /// ```
 #[derive(Clone, Debug)]
 pub struct Database {
-    jobs: mpsc::Sender<Job>,
+    jobs: mpsc::Sender<DatabaseJob>,
     limits: DatabaseLimits,
 }
 
-/// Something for the thread to do.
-type Job = Box<dyn FnOnce(&mut Connection) + Send>;
+/// A job for the database thread.
+type DatabaseJob = Box<dyn FnOnce(&mut Connection) + Send>;
 
 impl Database {
-    /// The database at a path, made if there is none, with the usual limits.
+    /// Opens the database at a path with the default limits; creates it if it does not exist.
     ///
-    /// It reads the file before it answers, to be sure that it can be used: call it where that may take a moment.
+    /// Blocks while it checks the file.
     pub fn open(path: &Path) -> Result<Self, StoreError> {
         Self::open_with(path, DatabaseLimits::default())
     }
 
-    /// The database at a path, made if there is none.
+    /// Opens the database at a path; creates it if it does not exist.
     pub fn open_with(path: &Path, limits: DatabaseLimits) -> Result<Self, StoreError> {
         let mut connection = file::open(path)?;
-        let (jobs, mut waiting) = mpsc::channel::<Job>(MAX_WAITING);
+        let (jobs, mut waiting) = mpsc::channel::<DatabaseJob>(MAX_WAITING);
         let serve = move || {
             while let Some(job) = waiting.blocking_recv() {
                 job(&mut connection);
             }
         };
         thread::Builder::new().name("pegboard-database".to_owned()).spawn(serve).map_err(|error| {
-            let reason = format!("no thread can be started for it: {error}");
+            let reason = format!("cannot start the database thread: {error}");
             StoreError::Unusable { place: path.display().to_string(), reason }
         })?;
         Ok(Self { jobs, limits })
     }
 
-    /// Has the thread do what is of use only to the one who waits for it.
-    fn ask<T, W>(&self, work: W) -> Stored<'_, T>
+    /// Runs a job on the database thread; it is skipped if the caller stops waiting.
+    fn run_cancellable<T, W>(&self, work: W) -> StoreFuture<'_, T>
     where
         T: Send + 'static,
-        W: FnOnce(&mut Connection) -> Answer<T> + Send + 'static,
+        W: FnOnce(&mut Connection) -> JobResult<T> + Send + 'static,
     {
-        self.send(Unwanted::Leave, work)
+        self.submit(AbandonedJob::Skip, work)
     }
 
-    /// Has the thread do what must be done even if nobody waits for it any more.
-    fn tell<T, W>(&self, work: W) -> Stored<'_, T>
+    /// Runs a job on the database thread, even if the caller stops waiting.
+    fn run_to_completion<T, W>(&self, work: W) -> StoreFuture<'_, T>
     where
         T: Send + 'static,
-        W: FnOnce(&mut Connection) -> Answer<T> + Send + 'static,
+        W: FnOnce(&mut Connection) -> JobResult<T> + Send + 'static,
     {
-        self.send(Unwanted::Finish, work)
+        self.submit(AbandonedJob::Finish, work)
     }
 
-    fn send<T, W>(&self, unwanted: Unwanted, work: W) -> Stored<'_, T>
+    fn submit<T, W>(&self, if_abandoned: AbandonedJob, work: W) -> StoreFuture<'_, T>
     where
         T: Send + 'static,
-        W: FnOnce(&mut Connection) -> Answer<T> + Send + 'static,
+        W: FnOnce(&mut Connection) -> JobResult<T> + Send + 'static,
     {
         async move {
             let (answer, answered) = oneshot::channel();
-            let job: Job = Box::new(move |connection| {
-                let is_left = match unwanted {
-                    Unwanted::Leave => answer.is_closed(),
-                    Unwanted::Finish => false,
+            let job: DatabaseJob = Box::new(move |connection| {
+                let is_skipped = match if_abandoned {
+                    AbandonedJob::Skip => answer.is_closed(),
+                    AbandonedJob::Finish => false,
                 };
-                if !is_left {
-                    // Who gave up waiting meanwhile need not hear of it.
+                if !is_skipped {
+                    // The caller may have stopped waiting meanwhile.
                     drop(answer.send(work(connection).map_err(StoreError::from)));
                 }
             });
-            self.jobs.send(job).await.map_err(|_| has_ended())?;
-            answered.await.map_err(|_| has_ended())?
+            self.jobs.send(job).await.map_err(|_| thread_ended())?;
+            answered.await.map_err(|_| thread_ended())?
         }
         .boxed()
     }
 }
 
-/// What becomes of a job that nobody waits for any more.
+/// Treatment of a job after its caller has stopped waiting.
 #[derive(Clone, Copy, Debug)]
-enum Unwanted {
-    Leave,
+enum AbandonedJob {
+    Skip,
     Finish,
 }
 
-/// What comes of a job.
-type Answer<T> = Result<T, JobError>;
+/// Result of a job.
+type JobResult<T> = Result<T, JobError>;
 
-/// Why nothing comes of a job.
+/// An error of a job.
 #[derive(Debug)]
 enum JobError {
     Engine(rusqlite::Error),
@@ -159,11 +159,9 @@ impl From<JobError> for StoreError {
         match error {
             JobError::Store(error) => error,
             JobError::Engine(error) => match error.sqlite_error_code() {
-                Some(ErrorCode::DiskFull) => {
-                    Self::Full { reason: "there is no space left on its disk".to_owned() }
-                }
+                Some(ErrorCode::DiskFull) => Self::Full { reason: "no space left on the disk".to_owned() },
                 Some(ErrorCode::TooBig) => {
-                    Self::Full { reason: "one value is larger than a database can keep".to_owned() }
+                    Self::Full { reason: "a value exceeds the maximum size of the database".to_owned() }
                 }
                 _ => Self::Failed { reason: error.to_string() },
             },
@@ -171,42 +169,44 @@ impl From<JobError> for StoreError {
     }
 }
 
-fn has_ended() -> StoreError {
-    StoreError::Failed { reason: "the thread of the database has ended".to_owned() }
+fn thread_ended() -> StoreError {
+    StoreError::Failed { reason: "the database thread has stopped".to_owned() }
 }
 
-/// What a change must outlive.
+/// Durability of a transaction.
 #[derive(Clone, Copy, Debug)]
-enum Outlives {
-    /// The process, however it ends. After a power loss the last such changes may be missing, never half there.
+enum Durability {
+    /// Survives the end of the process. After a power loss the last such changes may be missing, but never
+    /// partial.
     Process,
-    /// A power loss too: the answer waits until the disk has it.
+    /// Survives a power loss: the answer waits for the disk.
     PowerLoss,
 }
 
-/// Begins a change.
+/// Begins a write transaction.
 ///
-/// What a caller was promised, a handle or an id to come back with, must outlive a power loss, and that takes a wait
-/// for the disk (`FULL`). Answers, records, leases and the time a session was last used are worth no such wait: the
-/// log of a killed process is whole without it (`NORMAL`), and after a power loss they are worth little.
-fn begin(connection: &mut Connection, outlives: Outlives) -> rusqlite::Result<Transaction<'_>> {
-    let level = match outlives {
-        Outlives::Process => "NORMAL",
-        Outlives::PowerLoss => "FULL",
+/// Handles and ids promised to a caller must survive a power loss, which costs a wait for the disk (`FULL`).
+/// Answers, records, leases and session timestamps are not worth that wait: the write-ahead log of a killed
+/// process is complete without it (`NORMAL`), and after a power loss they are worth little.
+fn begin(connection: &mut Connection, durability: Durability) -> rusqlite::Result<Transaction<'_>> {
+    let level = match durability {
+        Durability::Process => "NORMAL",
+        Durability::PowerLoss => "FULL",
     };
     connection.pragma_update(None, "synchronous", level)?;
-    // The lock is taken before anything is read: two processes that both found room cannot both go on to take it.
+    // The lock is taken before anything is read: two processes that both found room cannot both go on to take
+    // it.
     connection.transaction_with_behavior(TransactionBehavior::Immediate)
 }
 
-/// A number as the engine counts.
-fn count(number: u64) -> i64 {
+/// Converts a number to SQLite's integer type.
+fn sql_integer(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }
 
-/// How many rows are wanted, as the engine counts.
-fn limit(n_most: usize) -> i64 {
-    i64::try_from(n_most).unwrap_or(i64::MAX)
+/// Converts a row limit to SQLite's integer type.
+fn sql_limit(limit: usize) -> i64 {
+    i64::try_from(limit).unwrap_or(i64::MAX)
 }
 
 #[cfg(test)]
@@ -231,10 +231,10 @@ mod tests {
         (directory, database)
     }
 
-    /// Keeps the thread of a database busy until the answer is dropped.
+    /// Blocks the database thread until the sender is dropped.
     fn hold(database: &Database) -> blocking::Sender<()> {
         let (held, released) = blocking::channel::<()>();
-        let waiting = database.tell(move |_| {
+        let waiting = database.run_to_completion(move |_| {
             released.recv().unwrap_err();
             Ok(())
         });
@@ -249,33 +249,30 @@ mod tests {
             tool: String::new(),
             session: "s".to_owned(),
             principal: String::new(),
-            made: NOW,
+            created: NOW,
             expires: later(),
         }
     }
 
     #[tokio::test]
-    async fn a_full_disk_is_said_to_be_full_and_nothing_is_kept() {
+    async fn a_full_disk_is_reported_and_nothing_is_stored() {
         let (_directory, database) = database();
         database
-            .tell(|connection| {
+            .run_to_completion(|connection| {
                 Ok(connection.pragma_update_and_check(None, "max_page_count", 100, |_| Ok(()))?)
             })
             .await
             .unwrap();
         let put = |name: &str, n_bytes| database.put(OutputHandle(name.to_owned()), output(n_bytes), NOW);
         let put_large = put("large", 1_000_000).await;
-        assert_eq!(
-            put_large.unwrap_err().to_string(),
-            "the store is full: there is no space left on its disk"
-        );
+        assert_eq!(put_large.unwrap_err().to_string(), "the store is full: no space left on the disk");
         put("small", 1_000).await.unwrap();
-        assert_eq!(database.usage().await.unwrap().n_kept, 1);
+        assert_eq!(database.usage().await.unwrap().n_entries, 1);
         assert_eq!(database.get(OutputHandle("large".to_owned()), NOW).await.unwrap(), None);
     }
 
     #[tokio::test]
-    async fn who_finds_the_channel_full_waits_and_may_give_up() {
+    async fn a_caller_waits_for_a_full_queue_and_may_give_up() {
         let (_directory, database) = database();
         let held = hold(&database);
         let mut waiting = Vec::new();
@@ -288,26 +285,26 @@ mod tests {
         waiting.truncate(MAX_WAITING + 3);
         drop(held);
         for usage in waiting {
-            assert_eq!(usage.await.unwrap().n_kept, 0);
+            assert_eq!(usage.await.unwrap().n_entries, 0);
         }
     }
 
     #[tokio::test]
-    async fn a_lease_and_an_output_that_nobody_waits_for_are_left() {
+    async fn abandoned_leases_and_outputs_are_skipped() {
         let (_directory, database) = database();
         let held = hold(&database);
         assert!(database.lease("q".to_owned(), 1, NOW, later()).now_or_never().is_none());
         assert!(database.put(OutputHandle("h".to_owned()), output(1), NOW).now_or_never().is_none());
         drop(held);
-        assert_eq!(database.usage().await.unwrap().n_kept, 0);
+        assert_eq!(database.usage().await.unwrap().n_entries, 0);
         assert!(database.lease("q".to_owned(), 1, NOW, later()).await.unwrap().is_some());
     }
 
     #[tokio::test]
-    async fn a_database_whose_thread_has_ended_says_so() {
+    async fn a_stopped_database_thread_is_reported() {
         let (_directory, database) = database();
-        let broken = database.tell::<(), _>(|_| panic!("a job that breaks"));
-        assert_eq!(broken.await, Err(has_ended()));
-        assert_eq!(database.usage().await, Err(has_ended()));
+        let broken = database.run_to_completion::<(), _>(|_| panic!("a job that breaks"));
+        assert_eq!(broken.await, Err(thread_ended()));
+        assert_eq!(database.usage().await, Err(thread_ended()));
     }
 }

@@ -1,6 +1,6 @@
-//! What only a file can do: outlive a process, be shared, and be broken.
+//! Behaviour specific to a file: persistence, sharing, and damage.
 
-#![expect(clippy::unwrap_used, reason = "a test says what it expects by failing")]
+#![expect(clippy::unwrap_used, reason = "a panic is a test failure")]
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
@@ -12,9 +12,9 @@ use std::time::{Duration, SystemTime};
 use bytes::Bytes;
 use futures_util::FutureExt;
 use pegboard_core::store::{
-    CacheKey, CacheStore, CachedAnswer, CatalogueStore, OutputHandle, OutputStore, SessionHandle,
-    SessionRecord, SessionStore, SlotStore, StoreError, StoredOutput, TraceQuery, TraceRecord, TraceStore,
-    Usage,
+    CacheKey, CacheStore, CachedResult, CatalogueStore, OutputHandle, OutputStore, SessionHandle,
+    SessionRecord, SessionStore, SlotStore, StoreError, StoreUsage, StoredOutput, TraceQuery, TraceRecord,
+    TraceStore,
 };
 use pegboard_stores::limits::{DatabaseLimits, OutputLimits};
 use pegboard_stores::sqlite::Database;
@@ -22,22 +22,22 @@ use rusqlite::Connection;
 use serde_json::json;
 use tempfile::TempDir;
 
-/// So many seconds into the test.
+/// Returns the time this many seconds into the test.
 fn at(seconds: u64) -> SystemTime {
     SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000 + seconds)
 }
 
-fn place() -> (TempDir, PathBuf) {
+fn temp_database_path() -> (TempDir, PathBuf) {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("state.db");
     (directory, path)
 }
 
-fn answer(body: &'static str) -> CachedAnswer {
-    CachedAnswer {
+fn answer(body: &'static str) -> CachedResult {
+    CachedResult {
         body: Bytes::from_static(body.as_bytes()),
         tool: "add".to_owned(),
-        made: at(0),
+        created: at(0),
         expires: at(10),
     }
 }
@@ -49,7 +49,7 @@ fn output(body: Vec<u8>) -> StoredOutput {
         tool: "read".to_owned(),
         session: "s".to_owned(),
         principal: String::new(),
-        made: at(0),
+        created: at(0),
         expires: at(10),
     }
 }
@@ -111,19 +111,19 @@ async fn expect_one_of_each(database: &Database) {
     assert_eq!(cached, Some(answer("42")));
     let kept = OutputStore::get(database, output_handle(1), at(1)).await.unwrap();
     assert_eq!(kept, Some(output(b"text".to_vec())));
-    assert_eq!(database.usage().await.unwrap().n_kept, 1);
+    assert_eq!(database.usage().await.unwrap().n_entries, 1);
     assert_eq!(SessionStore::get(database, "a".to_owned(), at(1)).await.unwrap(), Some(session("a")));
     let found = SessionStore::find(database, session_handle("it"), at(1)).await.unwrap();
     assert_eq!(found, Some(session("a")));
-    let query = TraceQuery { n_most: 10, ..TraceQuery::default() };
+    let query = TraceQuery { limit: 10, ..TraceQuery::default() };
     assert_eq!(TraceStore::find(database, query).await.unwrap(), [record()]);
     assert_eq!(database.lease("browser".to_owned(), 1, at(1), at(10)).await.unwrap(), None);
     assert_eq!(database.load("f00d".to_owned()).await.unwrap(), Some("offer".into()));
 }
 
 #[tokio::test]
-async fn everything_is_there_when_the_file_is_opened_again() {
-    let (_directory, path) = place();
+async fn data_survives_reopening_the_file() {
+    let (_directory, path) = temp_database_path();
     let database = Database::open(&path).unwrap();
     put_one_of_each(&database).await;
     drop(database);
@@ -132,7 +132,7 @@ async fn everything_is_there_when_the_file_is_opened_again() {
 
 #[tokio::test]
 async fn two_databases_on_one_file_see_each_others_writes() {
-    let (_directory, path) = place();
+    let (_directory, path) = temp_database_path();
     let (one, other) = (Database::open(&path).unwrap(), Database::open(&path).unwrap());
     put_one_of_each(&one).await;
     expect_one_of_each(&other).await;
@@ -142,8 +142,8 @@ async fn two_databases_on_one_file_see_each_others_writes() {
 }
 
 #[tokio::test]
-async fn databases_on_one_file_never_lease_more_than_there_is() {
-    let (_directory, path) = place();
+async fn databases_on_one_file_never_exceed_the_slot_capacity() {
+    let (_directory, path) = temp_database_path();
     let databases: Vec<Database> = (0..4).map(|_| Database::open(&path).unwrap()).collect();
     let wanting = databases.iter().flat_map(|database| {
         (0..10).map(|_| {
@@ -162,7 +162,7 @@ async fn databases_on_one_file_never_lease_more_than_there_is() {
 #[tokio::test]
 async fn a_new_file_can_be_opened_by_many_at_once() {
     for _ in 0..5 {
-        let (_directory, path) = place();
+        let (_directory, path) = temp_database_path();
         let opening: Vec<_> = (0..6)
             .map(|_| {
                 let path = path.clone();
@@ -171,22 +171,22 @@ async fn a_new_file_can_be_opened_by_many_at_once() {
             .collect();
         for opened in opening {
             let database = opened.join().unwrap().unwrap();
-            assert_eq!(database.usage().await.unwrap(), Usage::default());
+            assert_eq!(database.usage().await.unwrap(), StoreUsage::default());
         }
     }
 }
 
 #[tokio::test]
-async fn a_write_that_was_begun_is_done_though_nobody_waits_and_the_last_clone_is_gone() {
-    let (_directory, path) = place();
+async fn a_queued_write_completes_after_its_future_and_the_last_clone_are_dropped() {
+    let (_directory, path) = temp_database_path();
     let database = Database::open(&path).unwrap();
     for number in 0..20 {
-        // Asked once, a future has handed its job over; then it is dropped.
+        // After one poll the future has queued its job; then it is dropped.
         assert_eq!(SessionStore::put(&database, session(&format!("s{number}")), at(0)).now_or_never(), None);
     }
     drop(database);
     let database = Database::open(&path).unwrap();
-    // The other thread needs its time, but not for ever.
+    // The other thread needs some time, but not for ever.
     let all_there = async {
         while SessionStore::list(&database, 100, at(0)).await.unwrap().len() < 20 {
             tokio::task::yield_now().await;
@@ -197,7 +197,7 @@ async fn a_write_that_was_begun_is_done_though_nobody_waits_and_the_last_clone_i
 
 #[tokio::test]
 async fn a_quota_holds_across_processes() {
-    let (_directory, path) = place();
+    let (_directory, path) = temp_database_path();
     let outputs = OutputLimits { max_bytes: 100, ..OutputLimits::default() };
     let limits = DatabaseLimits { outputs, ..DatabaseLimits::default() };
     let one = Database::open_with(&path, limits).unwrap();
@@ -208,8 +208,8 @@ async fn a_quota_holds_across_processes() {
 }
 
 #[tokio::test]
-async fn an_output_of_tens_of_megabytes_comes_back_whole() {
-    let (_directory, path) = place();
+async fn a_large_output_round_trips() {
+    let (_directory, path) = temp_database_path();
     let database = Arc::new(Database::open(&path).unwrap());
     let body = patterned(3, 40 * 1024 * 1024);
     OutputStore::put(&*database, output_handle(1), output(body.clone()), at(0)).await.unwrap();
@@ -217,13 +217,13 @@ async fn an_output_of_tens_of_megabytes_comes_back_whole() {
     assert!(kept.body == body, "{} bytes came back", kept.body.len());
 }
 
-/// Where a child process keeps its outputs, and the number of its first one.
+/// Database path of a child process, and the number of its first output.
 const CHILD_PATH: &str = "PEGBOARD_STORES_CHILD_PATH";
 const CHILD_FIRST: &str = "PEGBOARD_STORES_CHILD_FIRST";
-/// How many outputs a child writes if nobody stops it.
+/// Number of outputs that a child writes unless it is killed.
 const N_WRITES: usize = 1_000;
 
-/// A body that says by every byte which output it belongs to.
+/// A body in which every byte identifies the output it belongs to.
 fn patterned(number: usize, n_bytes: usize) -> Vec<u8> {
     (0..n_bytes).map(|place| u8::try_from((number * 31 + place / 512) % 251).unwrap()).collect()
 }
@@ -242,11 +242,11 @@ async fn writes_outputs_until_it_is_killed() {
         OutputStore::put(&database, output_handle(number), output(child_body(number)), at(0)).await.unwrap();
         println!("written {number}");
     }
-    // A child that is quick waits to be killed, or for its parent to go.
+    // A fast child waits to be killed, or for its parent to exit.
     std::io::stdin().read_to_end(&mut Vec::new()).unwrap();
 }
 
-/// Kills a child once it said that it wrote so many outputs; answers the number of the last it spoke of.
+/// Kills a child once it has reported this many writes; returns the last reported number.
 fn write_and_kill(path: &Path, first: usize, n_writes: usize) -> usize {
     let mut child = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "writes_outputs_until_it_is_killed", "--ignored", "--nocapture"])
@@ -266,8 +266,8 @@ fn write_and_kill(path: &Path, first: usize, n_writes: usize) -> usize {
 }
 
 #[tokio::test]
-async fn a_writer_that_is_killed_leaves_whole_outputs_and_all_that_it_was_sure_of() {
-    let (_directory, path) = place();
+async fn a_killed_writer_leaves_complete_outputs_and_loses_no_acknowledged_one() {
+    let (_directory, path) = temp_database_path();
     for (round, n_writes) in [1, 40, 97].into_iter().enumerate() {
         let first = round * N_WRITES;
         let last = write_and_kill(&path, first, n_writes);
@@ -288,12 +288,12 @@ async fn a_writer_that_is_killed_leaves_whole_outputs_and_all_that_it_was_sure_o
         })
         .unwrap();
     let usage = Database::open(&path).unwrap().usage().await.unwrap();
-    assert_eq!((usage.n_kept, usage.n_bytes), counted);
+    assert_eq!((usage.n_entries, usage.n_bytes), counted);
 }
 
 #[test]
-fn a_file_that_is_no_database_is_refused_and_stays_as_it_is() {
-    let (_directory, path) = place();
+fn a_file_that_is_not_a_database_is_refused_and_left_untouched() {
+    let (_directory, path) = temp_database_path();
     let long = b"A diary. ".repeat(5_000);
     for contents in [&b"x"[..], b"SQLite format 3\0", &long] {
         fs::write(&path, contents).unwrap();
@@ -303,8 +303,8 @@ fn a_file_that_is_no_database_is_refused_and_stays_as_it_is() {
 }
 
 #[tokio::test]
-async fn a_damaged_file_is_refused_and_stays_as_it_is() {
-    let (directory, path) = place();
+async fn a_damaged_file_is_refused_and_left_untouched() {
+    let (directory, path) = temp_database_path();
     let database = Database::open(&path).unwrap();
     for number in 0..20 {
         OutputStore::put(&database, output_handle(number), output(child_body(number)), at(0)).await.unwrap();
@@ -324,12 +324,12 @@ async fn a_damaged_file_is_refused_and_stays_as_it_is() {
         assert!(fs::read(&path).unwrap() == damaged, "nothing was written");
     }
     fs::write(&path, &whole).unwrap();
-    assert_eq!(Database::open(&path).unwrap().usage().await.unwrap().n_kept, 20);
+    assert_eq!(Database::open(&path).unwrap().usage().await.unwrap().n_entries, 20);
 }
 
 #[tokio::test]
-async fn a_file_of_an_older_version_is_brought_up_to_date() {
-    let (_directory, path) = place();
+async fn a_file_of_an_older_version_is_migrated() {
+    let (_directory, path) = temp_database_path();
     let database = Database::open(&path).unwrap();
     put_one_of_each(&database).await;
     drop(database);
@@ -350,31 +350,31 @@ async fn a_file_of_an_older_version_is_brought_up_to_date() {
 
 #[test]
 fn a_file_of_a_newer_version_or_of_another_program_is_refused() {
-    let (_directory, path) = place();
+    let (_directory, path) = temp_database_path();
     drop(Database::open(&path).unwrap());
     Connection::open(&path).unwrap().pragma_update(None, "user_version", 4).unwrap();
     assert_eq!(
         reason(&path),
-        "it was written by a newer version of this program (layout 4, this one knows 3); use that version, or \
+        "written by a newer version of Pegboard (schema version 4, this one supports 3); use that version, or \
          another file"
     );
 
     let others = path.with_file_name("others.db");
     Connection::open(&others).unwrap().execute_batch("CREATE TABLE notes (text TEXT)").unwrap();
     let before = fs::read(&others).unwrap();
-    assert_eq!(reason(&others), "it is the database of another program; use another file");
+    assert_eq!(reason(&others), "the file is the database of another program; use another file");
     assert_eq!(fs::read(&others).unwrap(), before);
 }
 
 #[test]
-fn a_place_that_cannot_be_made_gives_the_reason() {
+fn an_unusable_path_reports_the_reason() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("file");
     fs::write(&file, "").unwrap();
     for (path, expected) in [
         (file.join("state.db"), "the directory"),
         (file.join("deep").join("state.db"), "the directory"),
-        (directory.path().to_owned(), "it is not a file"),
+        (directory.path().to_owned(), "not a regular file"),
         (PathBuf::new(), "cannot make an empty path absolute"),
     ] {
         let reason = reason(&path);
@@ -384,7 +384,7 @@ fn a_place_that_cannot_be_made_gives_the_reason() {
 
 #[cfg(unix)]
 #[tokio::test]
-async fn nobody_else_may_read_what_is_kept() {
+async fn files_are_private_to_the_user() {
     use std::os::unix::fs::PermissionsExt;
 
     let directory = tempfile::tempdir().unwrap();

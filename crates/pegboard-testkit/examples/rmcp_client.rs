@@ -1,6 +1,7 @@
-//! The client of the official Rust SDK through the gateway: `rmcp_client PLAN ERA URL`, or `PLAN ERA PEGBOARD FILE`.
+//! Runs the official Rust SDK's client through the gateway: `rmcp_client PLAN ERA URL`, or `PLAN ERA PEGBOARD
+//! FILE`.
 //!
-//! Goes through the plan of every server, each at a profile of its name. `scripts/bridge.sh` runs it.
+//! Executes the plan of every server, each at a profile of the same name. `scripts/bridge.sh` runs it.
 
 #![expect(clippy::unwrap_used, reason = "who does not get what it expects has failed")]
 #![expect(deprecated, reason = "sampling is used by many servers still")]
@@ -23,10 +24,10 @@ use tokio::process::{Child, Command};
 use tokio::sync::Notify;
 use tokio::time;
 
-/// Long enough for a busy machine; what does not come at all is an error.
-const PATIENCE: Duration = Duration::from_secs(20);
+/// Long enough for a busy machine; anything slower is an error.
+const TIMEOUT: Duration = Duration::from_secs(20);
 
-type Connected = RunningService<RoleClient, Answering>;
+type Connected = RunningService<RoleClient, AcceptingClient>;
 
 #[tokio::main]
 async fn main() {
@@ -34,17 +35,17 @@ async fn main() {
     let [plan, era, target @ ..] = arguments.as_slice() else { panic!("usage: PLAN ERA TARGET…") };
     let plans: Map<String, Value> = serde_json::from_str(&std::fs::read_to_string(plan).unwrap()).unwrap();
     for (profile, steps) in &plans {
-        // A name is the plan of another.
+        // A string refers to the plan of another server.
         let steps = steps.as_str().map_or(steps, |name| &plans[name]).as_array().unwrap();
         let label = format!("{profile}, {era}");
         let (client, _program) = connect(target, profile, era).await;
         check_lists(&client, steps).await;
         println!("ok {label}: lists");
         for step in steps {
-            let said = take(&client, era, step).await;
+            let text = execute_step(&client, era, step).await;
             let expected = step["says"].as_str().or(step["refuses"].as_str()).unwrap();
-            assert!(said.contains(expected), "{label}: {}: {said}", step["what"]);
-            assert_eq!(said.starts_with("refused: "), step["refuses"].is_string(), "{label}: {said}");
+            assert!(text.contains(expected), "{label}: {}: {text}", step["what"]);
+            assert_eq!(text.starts_with("refused: "), step["refuses"].is_string(), "{label}: {text}");
             println!("ok {label}: {}", step["what"].as_str().unwrap());
         }
         client.cancel().await.unwrap();
@@ -58,7 +59,7 @@ async fn connect(target: &[String], profile: &str, era: &str) -> (Connected, Opt
         let preferred_versions = vec![ProtocolVersion::V_2026_07_28];
         (ClientLifecycleMode::Auto { preferred_versions, legacy_version: None }, "2026-07-28")
     };
-    let answering = Answering::default();
+    let answering = AcceptingClient::default();
     let (client, program) = match target {
         [url] => {
             let transport = StreamableHttpClientTransport::from_uri(format!("{url}/{profile}"));
@@ -95,9 +96,9 @@ async fn check_lists(client: &Connected, steps: &[Value]) {
     }
 }
 
-async fn take(client: &Connected, era: &str, step: &Value) -> String {
+async fn execute_step(client: &Connected, era: &str, step: &Value) -> String {
     if let Some(uri) = step["updates"].as_str() {
-        return call_and_hear(client, era, step, uri).await;
+        return call_and_expect_update(client, era, step, uri).await;
     }
     if step["tool"].is_string() {
         return call(client, step).await;
@@ -123,53 +124,54 @@ async fn call(client: &Connected, step: &Value) -> String {
     let params = CallToolRequestParams::new(step["tool"].as_str().unwrap().to_owned());
     let result = client.call_tool(params.with_arguments(arguments)).await.unwrap();
     if let Some(expected) = step["progress"].as_array() {
-        // The SDK tells of each notice on a task of its own, so that one may come after the result, and out of order.
-        let all_told = async {
+        // The SDK delivers each notification on a separate task, so that one may arrive after the result, and
+        // out of order.
+        let all_reported = async {
             while client.service().progress.lock().unwrap().len() < expected.len() {
-                client.service().news.notified().await;
+                client.service().updates.notified().await;
             }
         };
-        time::timeout(PATIENCE, all_told).await.unwrap();
-        let mut heard = client.service().progress.lock().unwrap().clone();
-        heard.sort_by(f64::total_cmp);
+        time::timeout(TIMEOUT, all_reported).await.unwrap();
+        let mut reported = client.service().progress.lock().unwrap().clone();
+        reported.sort_by(f64::total_cmp);
         let expected: Vec<f64> = expected.iter().map(|done| done.as_f64().unwrap()).collect();
-        assert_eq!(heard, expected);
+        assert_eq!(reported, expected);
     }
     let texts = result.content.iter().filter_map(|content| Some(content.as_text()?.text.as_str()));
     texts.collect::<Vec<_>>().join("\n")
 }
 
-async fn call_and_hear(client: &Connected, era: &str, step: &Value, uri: &str) -> String {
+async fn call_and_expect_update(client: &Connected, era: &str, step: &Value, uri: &str) -> String {
     if era == "stateless" {
         let filter: SubscriptionFilter =
             serde_json::from_value(json!({"resourceSubscriptions": [uri]})).unwrap();
         let mut changes = client.listen(filter).await.unwrap();
-        let said = call(client, step).await;
-        let news = time::timeout(PATIENCE, changes.next()).await.unwrap().unwrap();
-        let news = serde_json::to_value(news).unwrap();
-        assert_eq!(news["params"]["uri"], uri, "{news}");
-        return said;
+        let text = call(client, step).await;
+        let updates = time::timeout(TIMEOUT, changes.next()).await.unwrap().unwrap();
+        let updates = serde_json::to_value(updates).unwrap();
+        assert_eq!(updates["params"]["uri"], uri, "{updates}");
+        return text;
     }
     client.subscribe(SubscribeRequestParams::new(uri)).await.unwrap();
-    let said = call(client, step).await;
+    let text = call(client, step).await;
     let updated = async {
         while !client.service().updated.lock().unwrap().iter().any(|updated| updated == uri) {
-            client.service().news.notified().await;
+            client.service().updates.notified().await;
         }
     };
-    time::timeout(PATIENCE, updated).await.unwrap();
-    said
+    time::timeout(TIMEOUT, updated).await.unwrap();
+    text
 }
 
-/// A client that answers every question, and remembers what it hears.
+/// A client that answers every input request and records notifications.
 #[derive(Default)]
-struct Answering {
+struct AcceptingClient {
     progress: Mutex<Vec<f64>>,
     updated: Mutex<Vec<String>>,
-    news: Notify,
+    updates: Notify,
 }
 
-impl ClientHandler for Answering {
+impl ClientHandler for AcceptingClient {
     fn get_info(&self) -> ClientConfig {
         let capabilities = json!({"elicitation": {}, "sampling": {}});
         let capabilities: ClientCapabilities = serde_json::from_value(capabilities).unwrap();
@@ -211,7 +213,7 @@ impl ClientHandler for Answering {
         _context: NotificationContext<RoleClient>,
     ) {
         self.progress.lock().unwrap().push(params.progress);
-        self.news.notify_one();
+        self.updates.notify_one();
     }
 
     async fn on_resource_updated(
@@ -220,6 +222,6 @@ impl ClientHandler for Answering {
         _context: NotificationContext<RoleClient>,
     ) {
         self.updated.lock().unwrap().push(params.uri.clone());
-        self.news.notify_one();
+        self.updates.notify_one();
     }
 }

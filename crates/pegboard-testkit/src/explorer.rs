@@ -1,22 +1,23 @@
-//! A client that tries everything a server offers: each tool, prompt and resource once, or just the calls it is told.
+//! A client that exercises a server: every tool, prompt and resource once, or just the given calls.
 
 use std::process::Stdio;
 use std::sync::Arc;
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
-use pegboard_wire::client::{Client, ClientOptions, ConnectError, Era, RequestOptions};
+use pegboard_wire::client::{ClientOptions, Era, HandshakeError, McpClient, RequestOptions};
 use pegboard_wire::http::client::HttpOptions;
 use pegboard_wire::link::InputLimits;
 use pegboard_wire::link::{Link, TransportError};
-use pegboard_wire::stdio::lines;
+use pegboard_wire::stdio::line_transport;
 use pegboard_wire::{
-    Failure, Happening, Id, Inbound, Notification, RawJson, Receiver, RpcError, http, websocket,
+    Id, InboundHandler, InboundRequest, Notification, RawJson, RequestError, ResponseEvent, RpcError, http,
+    websocket,
 };
 use serde_json::{Map, Value, json};
 use tokio::process::{Child, Command};
 
-/// The scenarios of the conformance suite that this client is put through, as `NAME@REVISION`.
+/// The conformance scenarios that this client runs, as `NAME@REVISION`.
 pub const SCENARIOS: [&str; 12] = [
     "initialize@2025-11-25",
     "tools_call@2025-11-25",
@@ -32,28 +33,32 @@ pub const SCENARIOS: [&str; 12] = [
     "json-schema-ref-no-deref@2026-07-28",
 ];
 
-/// Where a server is.
-pub enum Target {
-    /// At an address that speaks streamable HTTP.
+/// The address of a server.
+pub enum ServerTarget {
+    /// A streamable HTTP URL.
     Http(String),
-    /// At an address that speaks HTTP+SSE of revision 2024-11-05.
+    /// An HTTP+SSE URL of revision 2024-11-05.
     Sse(String),
-    /// At a WebSocket address.
+    /// A WebSocket URL.
     WebSocket(String),
-    /// Behind the standard input and output of a program.
+    /// The standard input and output of a program.
     Stdio(String, Vec<String>),
 }
 
-/// What to try.
-pub enum Plan {
-    /// Everything there is; the context of a conformance scenario may name the calls to make.
+/// The calls to make.
+pub enum ExplorePlan {
+    /// Every tool, prompt and resource; the context of a conformance scenario may name the calls.
     Everything(Value),
-    /// Just these calls, tool and arguments, each with all that is said about it.
+    /// Just these calls, as tool and arguments, with all their notifications.
     Calls(Vec<(String, RawJson)>),
 }
 
-/// Connects to a server, says how, and tries what is planned. `era` is found out unless it is given.
-pub async fn explore(target: &Target, era: Option<Era>, plan: Plan) -> Result<(), ConnectError> {
+/// Connects to a server, prints the handshake and executes the plan. `era` is negotiated unless given.
+pub async fn explore(
+    target: &ServerTarget,
+    era: Option<Era>,
+    plan: ExplorePlan,
+) -> Result<(), HandshakeError> {
     let capabilities = json!({"elicitation": {"applyDefaults": true}, "sampling": {}, "roots": {}});
     let options = ClientOptions {
         capabilities: RawJson::from(capabilities),
@@ -61,11 +66,11 @@ pub async fn explore(target: &Target, era: Option<Era>, plan: Plan) -> Result<()
         ..ClientOptions::new("pegboard-explorer", "1")
     };
     // The program behind a pipe is killed when this is dropped.
-    let (link, _program) = link_to(target).await?;
-    let client = Client::connect(link, Arc::new(Agreeable), options).await?;
+    let (link, _program) = connect_to(target).await?;
+    let client = McpClient::connect(link, Arc::new(AcceptingHandler), options).await?;
     let list = client.call("tools/list", None).await;
-    let (tools, refused) = list.as_ref().map(|list| client.take_tools(list)).unwrap_or_default();
-    introduce(&client, &tools);
+    let (tools, refused) = list.as_ref().map(|list| client.register_tools(list)).unwrap_or_default();
+    print_handshake(&client, &tools);
     if let Err(failure) = list {
         println!("tools/list: {failure}");
     }
@@ -73,11 +78,11 @@ pub async fn explore(target: &Target, era: Option<Era>, plan: Plan) -> Result<()
         println!("{line}");
     }
     match plan {
-        Plan::Everything(context) => try_everything(&client, &tools, &context).await,
-        Plan::Calls(calls) => {
+        ExplorePlan::Everything(context) => try_everything(&client, &tools, &context).await,
+        ExplorePlan::Calls(calls) => {
             for (name, arguments) in calls {
-                match call_aloud(&client, &name, &arguments).await {
-                    Ok(result) => println!("{name}: {}", beginning(&result)),
+                match call_verbosely(&client, &name, &arguments).await {
+                    Ok(result) => println!("{name}: {}", truncated(&result)),
                     Err(failure) => println!("{name}: {failure}"),
                 }
             }
@@ -86,35 +91,35 @@ pub async fn explore(target: &Target, era: Option<Era>, plan: Plan) -> Result<()
     Ok(())
 }
 
-async fn link_to(target: &Target) -> Result<(Link, Option<Child>), ConnectError> {
+async fn connect_to(target: &ServerTarget) -> Result<(Link, Option<Child>), HandshakeError> {
     let link = match target {
-        Target::Http(url) => http::client::connect(HttpOptions::new(parsed(url)?))?,
-        Target::Sse(url) => http::legacy_client::connect(HttpOptions::new(parsed(url)?))?,
-        Target::WebSocket(url) => {
+        ServerTarget::Http(url) => http::client::connect(HttpOptions::new(parsed(url)?))?,
+        ServerTarget::Sse(url) => http::legacy_client::connect(HttpOptions::new(parsed(url)?))?,
+        ServerTarget::WebSocket(url) => {
             let options = HttpOptions::new(parsed(url)?);
             websocket::client::connect(&options.url, options.headers, InputLimits::client()).await?
         }
-        Target::Stdio(program, arguments) => {
+        ServerTarget::Stdio(program, arguments) => {
             let mut child = Command::new(program)
                 .args(arguments)
                 .stdin(Stdio::piped())
                 .stdout(Stdio::piped())
                 .kill_on_drop(true)
                 .spawn()
-                .map_err(|error| TransportError::failed(format!("{program} does not start: {error}")))?;
+                .map_err(|error| TransportError::failed(format!("cannot start {program}: {error}")))?;
             let pipes = child.stdout.take().zip(child.stdin.take());
             let (stdout, stdin) = pipes.expect("both are piped");
-            return Ok((lines(stdout, stdin, InputLimits::client()).0, Some(child)));
+            return Ok((line_transport(stdout, stdin, InputLimits::client()).0, Some(child)));
         }
     };
     Ok((link, None))
 }
 
-fn parsed<T: std::str::FromStr<Err: std::fmt::Display>>(url: &str) -> Result<T, ConnectError> {
-    url.parse().map_err(|error| ConnectError::Nonsense(format!("{url} is no URL: {error}")))
+fn parsed<T: std::str::FromStr<Err: std::fmt::Display>>(url: &str) -> Result<T, HandshakeError> {
+    url.parse().map_err(|error| HandshakeError::InvalidResponse(format!("invalid URL {url}: {error}")))
 }
 
-fn introduce(client: &Client, tools: &[RawJson]) {
+fn print_handshake(client: &McpClient, tools: &[RawJson]) {
     let era = match client.era() {
         Era::Session => "session",
         Era::Stateless => "stateless",
@@ -125,51 +130,58 @@ fn introduce(client: &Client, tools: &[RawJson]) {
     println!("connected: {era} {revision}, server {name}, {} tools", tools.len());
 }
 
-async fn try_everything(client: &Client, tools: &[RawJson], context: &Value) {
+async fn try_everything(client: &McpClient, tools: &[RawJson], context: &Value) {
     for (name, arguments) in calls(tools, context) {
         let params = RawJson::from(json!({"name": name})).with("arguments", &arguments);
-        say(&name, client.call("tools/call", Some(params)).await);
+        print_outcome(&name, client.call("tools/call", Some(params)).await);
     }
     for prompt in list(client, "prompts", "prompts/list", "prompts").await {
-        say("prompts/get", client.call("prompts/get", Some(only(&prompt, "name"))).await);
+        print_outcome("prompts/get", client.call("prompts/get", Some(with_only(&prompt, "name"))).await);
     }
     for resource in list(client, "resources", "resources/list", "resources").await {
-        say("resources/read", client.call("resources/read", Some(only(&resource, "uri"))).await);
+        print_outcome(
+            "resources/read",
+            client.call("resources/read", Some(with_only(&resource, "uri"))).await,
+        );
     }
 }
 
-fn say(what: &str, result: Result<RawJson, Failure>) {
+fn print_outcome(what: &str, result: Result<RawJson, RequestError>) {
     match result {
         Ok(_) => println!("{what}: answered"),
         Err(failure) => println!("{what}: {failure}"),
     }
 }
 
-/// Calls a tool and prints what is said about the call before its end.
-async fn call_aloud(client: &Client, name: &str, arguments: &RawJson) -> Result<RawJson, Failure> {
+/// Calls a tool and prints the notifications before its result.
+async fn call_verbosely(
+    client: &McpClient,
+    name: &str,
+    arguments: &RawJson,
+) -> Result<RawJson, RequestError> {
     let params = RawJson::from(json!({"name": name, "_meta": {"progressToken": "explorer"}}));
     let params = params.with("arguments", arguments);
     let mut call = client.request("tools/call", Some(params.clone()), RequestOptions::default()).await?;
     let result = loop {
-        match call.next().await {
-            Happening::Notice(notice) => {
+        match call.next_event().await {
+            ResponseEvent::Notification(notice) => {
                 let params = notice.params.unwrap_or_else(RawJson::empty_object);
-                println!("{name}: {} {}", notice.method, beginning(&params));
+                println!("{name}: {} {}", notice.method, truncated(&params));
             }
-            Happening::End(end) => break end?,
+            ResponseEvent::End(end) => break end?,
         }
     };
     let is_question = result.get("inputRequests").is_some() || result.get("requestState").is_some();
-    // Questions are the client's to answer, in a call of its own.
+    // Input requests are answered by the client, in a call of its own.
     if is_question { client.call("tools/call", Some(params)).await } else { Ok(result) }
 }
 
-/// The first 200 characters.
-fn beginning(json: &RawJson) -> String {
+/// Returns the first 200 characters.
+fn truncated(json: &RawJson) -> String {
     json.as_str().chars().take(200).collect()
 }
 
-/// The calls that the context names, or one of each tool.
+/// Returns the calls that the context names, or one of each tool.
 fn calls(tools: &[RawJson], context: &Value) -> Vec<(String, RawJson)> {
     if let Some(calls) = context["toolCalls"].as_array() {
         let call = |call: &Value| {
@@ -184,7 +196,7 @@ fn calls(tools: &[RawJson], context: &Value) -> Vec<(String, RawJson)> {
     let with_arguments = |tool: &RawJson| {
         let schema = tool.get("inputSchema").unwrap_or_else(RawJson::empty_object);
         let arguments = RawJson::from(arguments_for(&schema.to_value()));
-        // A tool that takes a schema is shown the richest one there is, byte for byte.
+        // A tool that takes a schema gets the richest one of the list, byte for byte.
         match (&rich, schema.at(&["properties", "schema"])) {
             (Some(rich), Some(_)) => arguments.with("schema", rich),
             _ => arguments,
@@ -193,7 +205,7 @@ fn calls(tools: &[RawJson], context: &Value) -> Vec<(String, RawJson)> {
     tools.iter().map(|tool| (named(tool), with_arguments(tool))).collect()
 }
 
-/// Arguments that a schema accepts, as far as its types tell.
+/// Generates arguments that a schema accepts, as far as its types tell.
 fn arguments_for(schema: &Value) -> Value {
     let example = |property: &Value| match property["type"].as_str() {
         Some("integer" | "number") => json!(5),
@@ -206,7 +218,7 @@ fn arguments_for(schema: &Value) -> Value {
     Value::Object(properties.map(|(name, property)| (name.clone(), example(property))).collect::<Map<_, _>>())
 }
 
-async fn list(client: &Client, capability: &str, method: &str, member: &str) -> Vec<RawJson> {
+async fn list(client: &McpClient, capability: &str, method: &str, member: &str) -> Vec<RawJson> {
     if client.server().capabilities.get(capability).is_none() {
         return Vec::new();
     }
@@ -214,21 +226,21 @@ async fn list(client: &Client, capability: &str, method: &str, member: &str) -> 
     list.map(|list| list.items().collect()).unwrap_or_default()
 }
 
-/// An object with just this member of another.
-fn only(object: &RawJson, member: &str) -> RawJson {
+/// Returns an object with just this member of another.
+fn with_only(object: &RawJson, member: &str) -> RawJson {
     let value = object.get(member).unwrap_or_else(|| RawJson::of(""));
     RawJson::empty_object().with(member, &value)
 }
 
-/// Accepts every question, with the defaults that it offers.
-struct Agreeable;
+/// Accepts every input request, with its default values.
+struct AcceptingHandler;
 
-impl Receiver for Agreeable {
-    fn request(&self, inbound: Inbound) -> BoxFuture<'static, Result<RawJson, RpcError>> {
+impl InboundHandler for AcceptingHandler {
+    fn request(&self, inbound: InboundRequest) -> BoxFuture<'static, Result<RawJson, RpcError>> {
         let params = inbound.request.params.map(|params| params.to_value()).unwrap_or_default();
         let answer = match &*inbound.request.method {
             "elicitation/create" => {
-                Ok(json!({"action": "accept", "content": filled_in(&params["requestedSchema"])}))
+                Ok(json!({"action": "accept", "content": form_content(&params["requestedSchema"])}))
             }
             "sampling/createMessage" => {
                 Ok(json!({"role": "assistant", "content": {"type": "text", "text": "Yes."}, "model": "none"}))
@@ -239,10 +251,10 @@ impl Receiver for Agreeable {
         std::future::ready(answer.map(RawJson::from)).boxed()
     }
 
-    fn notification(&self, _notification: Notification, _about: Option<Id>) {}
+    fn notification(&self, _notification: Notification, _related_request: Option<Id>) {}
 }
 
-fn filled_in(schema: &Value) -> Value {
+fn form_content(schema: &Value) -> Value {
     let examples = arguments_for(schema);
     let properties = schema["properties"].as_object().into_iter().flatten();
     let value = |(name, property): (&String, &Value)| {

@@ -1,4 +1,4 @@
-//! A server with every tool, prompt, resource and behaviour that the official conformance suite asks for.
+//! A server with every tool, prompt, resource and behaviour that the official conformance suite requires.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -7,63 +7,63 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use pegboard_wire::era::Revision;
 use pegboard_wire::http::headers::HeaderParameter;
-use pegboard_wire::server::{Change, Description, Reply, ServerRequest, Service};
+use pegboard_wire::server::{McpService, ServerRequest, ServiceChange, ServiceDescription, ServiceReply};
 use pegboard_wire::{RawJson, RpcError, code};
 use serde_json::{Value, json};
 use tokio::sync::broadcast;
 
+mod input_rounds;
 mod prompts;
 mod resources;
-mod rounds;
 mod tasks;
 mod tools;
 
-/// The fixture.
+/// The conformance test server.
 pub struct Fixture {
-    news: News,
-    tasks: Arc<tasks::Tasks>,
+    notifier: ChangeNotifier,
+    tasks: Arc<tasks::TaskTools>,
 }
 
 impl Fixture {
-    /// A fixture that nobody has called yet.
+    /// Creates a fixture with its initial lists.
     pub fn new() -> Self {
         let changes = broadcast::Sender::new(64);
         Self {
-            tasks: Arc::new(tasks::Tasks::new(changes.clone())),
-            news: News { changes, lists: Arc::default() },
+            tasks: Arc::new(tasks::TaskTools::new(changes.clone())),
+            notifier: ChangeNotifier { changes, versions: Arc::default() },
         }
     }
 }
 
-/// What changes. Clones are the same.
+/// Change notifications of the fixture. Clones share the state.
 #[derive(Clone)]
-struct News {
-    changes: broadcast::Sender<Change>,
-    lists: Arc<Lists>,
+struct ChangeNotifier {
+    changes: broadcast::Sender<ServiceChange>,
+    versions: Arc<ListVersions>,
 }
 
-/// How often each list has changed.
+/// Number of changes per list.
 #[derive(Default)]
-struct Lists {
+struct ListVersions {
     tools: AtomicU64,
     prompts: AtomicU64,
 }
 
-impl News {
-    /// Changes a list, and says so.
-    fn change(&self, change: Change) {
+impl ChangeNotifier {
+    /// Changes a list and notifies subscribers.
+    fn change(&self, change: ServiceChange) {
         match &change {
-            Change::Tools => self.lists.tools.fetch_add(1, Ordering::Relaxed),
-            Change::Prompts => self.lists.prompts.fetch_add(1, Ordering::Relaxed),
+            ServiceChange::Tools => self.versions.tools.fetch_add(1, Ordering::Relaxed),
+            ServiceChange::Prompts => self.versions.prompts.fetch_add(1, Ordering::Relaxed),
             _ => 0,
         };
-        // Nobody may be listening.
+        // There may be no subscriber.
         let _ = self.changes.send(change);
     }
 }
 
-/// A list whose first item tells how often the list has changed, so that it really is another each time.
-fn changed(mut list: Value, n_changes: &AtomicU64) -> Value {
+/// Puts the number of changes into the first item's description, so that the list differs each time.
+fn with_change_count(mut list: Value, n_changes: &AtomicU64) -> Value {
     let n_changes = n_changes.load(Ordering::Relaxed);
     if n_changes > 0 {
         list[0]["description"] = json!(format!("The list has changed {n_changes} times."));
@@ -77,8 +77,8 @@ impl Default for Fixture {
     }
 }
 
-impl Service for Fixture {
-    fn describe(&self, revision: Revision) -> Description {
+impl McpService for Fixture {
+    fn describe(&self, revision: Revision) -> ServiceDescription {
         let mut capabilities = json!({
             "tools": {"listChanged": true},
             "prompts": {"listChanged": true},
@@ -89,29 +89,29 @@ impl Service for Fixture {
             capabilities["logging"] = json!({});
         }
         tasks::describe(revision, &mut capabilities);
-        Description {
+        ServiceDescription {
             info: RawJson::from(json!({"name": "pegboard-fixture", "version": env!("CARGO_PKG_VERSION")})),
             capabilities: RawJson::from(capabilities),
             instructions: Some("A server for tests.".to_owned()),
         }
     }
 
-    fn call(&self, request: ServerRequest) -> BoxFuture<'static, Result<Reply, RpcError>> {
-        let (news, tasks) = (self.news.clone(), Arc::clone(&self.tasks));
+    fn call(&self, request: ServerRequest) -> BoxFuture<'static, Result<ServiceReply, RpcError>> {
+        let (notifier, tasks) = (self.notifier.clone(), Arc::clone(&self.tasks));
         async move {
             let params = request.params.to_value();
             match &*request.method {
                 "tools/list" => {
-                    let tools = changed(tools::list(request.revision).into(), &news.lists.tools);
+                    let tools = with_change_count(tools::list(request.revision).into(), &notifier.versions.tools);
                     Ok(result(json!({"tools": tools})))
                 }
                 "tools/call" => match tasks.call(&request, &params).await {
                     Some(reply) => reply,
-                    None => tools::call(Arc::new(request), params, &news).await,
+                    None => tools::call(Arc::new(request), params, &notifier).await,
                 },
                 method if method.starts_with("tasks/") => tasks.answer(&request, &params).await,
                 "prompts/list" => {
-                    let prompts = changed(prompts::list(), &news.lists.prompts);
+                    let prompts = with_change_count(prompts::list(), &notifier.versions.prompts);
                     Ok(result(json!({"prompts": prompts})))
                 }
                 "prompts/get" => prompts::get(&request, &params),
@@ -128,8 +128,8 @@ impl Service for Fixture {
         .boxed()
     }
 
-    fn changes(&self) -> Option<broadcast::Receiver<Change>> {
-        Some(self.news.changes.subscribe())
+    fn changes(&self) -> Option<broadcast::Receiver<ServiceChange>> {
+        Some(self.notifier.changes.subscribe())
     }
 
     fn header_parameters(&self, tool: &str) -> Vec<HeaderParameter> {
@@ -137,11 +137,11 @@ impl Service for Fixture {
     }
 }
 
-fn result(value: Value) -> Reply {
-    Reply::Result(RawJson::from(value))
+fn result(value: Value) -> ServiceReply {
+    ServiceReply::Result(RawJson::from(value))
 }
 
-fn text(text: impl Into<String>) -> Reply {
+fn text(text: impl Into<String>) -> ServiceReply {
     result(json!({"content": [{"type": "text", "text": text.into()}]}))
 }
 
@@ -152,5 +152,5 @@ fn missing(what: &str) -> RpcError {
 /// A red pixel.
 const PNG: &str =
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mP8z8DwHwAFBQIAX8jx0gAAAABJRU5ErkJggg==";
-/// A moment of silence.
+/// An empty audio file.
 const WAV: &str = "UklGRiQAAABXQVZFZm10IBAAAAABAAEARKwAAIhYAQACABAAZGF0YQAAAAA=";

@@ -1,16 +1,16 @@
 //! Servers that misbehave, each in exactly one way.
 //!
-//! Apart from that one way they are decent servers of the session era with two tools: `echo` gives back its `text`,
-//! and `count` leaves a line in the [`Journal`](journal::Journal). Where the fault is one of a call, it is a fault of
-//! `count`, after it has counted; `echo` goes on working. They write raw bytes, since a decent writer could not do
-//! most of this.
+//! Otherwise they are correct servers of the session era with two tools: `echo` returns its `text`, and
+//! `count` writes a line to the [`Journal`](journal::Journal). A fault in a call affects `count`, after it
+//! has counted; `echo` keeps working. They write raw bytes, since a correct encoder could not produce most of
+//! these faults.
 
 pub mod http;
 pub mod journal;
-mod manners;
 pub mod stdio;
+mod well_behaved;
 
-/// Modes with their names.
+/// Defines an enum of fault modes with their names.
 macro_rules! modes {
     ($(#[$of_all:meta])* pub enum $modes:ident { $($(#[$of_one:meta])* $mode:ident = $name:literal,)* }) => {
         $(#[$of_all])*
@@ -18,10 +18,10 @@ macro_rules! modes {
         pub enum $modes { $($(#[$of_one])* $mode,)* }
 
         impl $modes {
-            /// Every mode there is.
+            /// All modes.
             pub const ALL: &[Self] = &[$(Self::$mode,)*];
 
-            /// What it is called.
+            /// Returns the name of the mode.
             pub fn name(self) -> &'static str {
                 match self { $(Self::$mode => $name,)* }
             }
@@ -33,7 +33,7 @@ macro_rules! modes {
             fn from_str(name: &str) -> std::io::Result<Self> {
                 Self::ALL.iter().find(|mode| mode.name() == name).copied().ok_or_else(|| {
                     let names: Vec<&str> = Self::ALL.iter().map(|mode| mode.name()).collect();
-                    std::io::Error::other(format!("there is no mode '{name}'; there are {}", names.join(", ")))
+                    std::io::Error::other(format!("unknown mode '{name}'; expected one of {}", names.join(", ")))
                 })
             }
         }
@@ -41,10 +41,10 @@ macro_rules! modes {
 }
 use modes;
 
-/// The secret that a server was given, for those that cannot keep it.
+/// Returns the secret from the environment, for servers that leak it.
 fn secret() -> String {
     std::env::var(SECRET).unwrap_or_default()
 }
 
-/// The variable with a secret.
+/// Environment variable with a secret.
 pub const SECRET: &str = "HOSTILE_SECRET";

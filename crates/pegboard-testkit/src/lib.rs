@@ -1,4 +1,4 @@
-//! Servers and clients to test against. For development only.
+//! Test servers and clients. For development only.
 
 pub mod explorer;
 pub mod fixture;

@@ -1,6 +1,6 @@
-//! Runs the fixture (`stdio`, `http PORT`), the explorer (`client…`), a server that misbehaves (`hostile…`) or a
-//! scripted model (`model-server PORT SCRIPT`), or measures a gateway
-//! (`measure-start GATEWAY`, `measure-commands GATEWAY`).
+//! Runs the fixture (`stdio`, `http PORT`), the explorer (`client…`), a hostile server (`hostile…`) or a
+//! scripted model (`model-server PORT SCRIPT`), or measures a gateway (`measure-start GATEWAY`,
+//! `measure-commands GATEWAY`).
 
 use std::io::{Error, Result};
 use std::net::Ipv4Addr;
@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use pegboard_testkit::explorer::{Plan, Target};
+use pegboard_testkit::explorer::{ExplorePlan, ServerTarget};
 use pegboard_testkit::fixture::Fixture;
 use pegboard_testkit::model_server::{self, Script};
 use pegboard_testkit::{explorer, serve};
@@ -19,15 +19,15 @@ use pegboard_wire::client::Era;
 use pegboard_wire::http;
 use pegboard_wire::http::server::HttpServerOptions;
 use pegboard_wire::link::InputLimits;
-use pegboard_wire::server::Server;
-use pegboard_wire::stdio::lines;
+use pegboard_wire::server::ServiceServer;
+use pegboard_wire::stdio::line_transport;
 use tokio::net::TcpListener;
 
-/// How often commands are measured.
+/// Number of measurements per command.
 #[cfg(unix)]
 const MEASURED_COMMANDS: usize = 31;
 
-/// How often a start is measured.
+/// Number of measured starts.
 #[cfg(unix)]
 const MEASURED_ROUNDS: usize = 9;
 
@@ -51,13 +51,13 @@ fn main() -> ExitCode {
     }
 }
 
-/// Those who mean no good have no runtime that could get in their way.
+/// Hostile servers run without an async runtime, which could get in their way.
 fn dispatch(arguments: &[&str]) -> Result<()> {
     match arguments {
         #[cfg(unix)]
         ["hostile", mode] => hostile::stdio::serve(mode.parse()?),
         #[cfg(unix)]
-        ["hostile-child", role @ ..] => hostile::stdio::loiter(role),
+        ["hostile-child", role @ ..] => hostile::stdio::run_child(role),
         #[cfg(unix)]
         ["hostile-http", mode] => hostile::http::serve(mode.parse()?, 0, hostile::http::print_address),
         #[cfg(unix)]
@@ -70,19 +70,19 @@ fn dispatch(arguments: &[&str]) -> Result<()> {
 }
 
 async fn run(arguments: &[&str]) -> Result<()> {
-    let server = Server::new(Arc::new(Fixture::new()));
+    let server = ServiceServer::new(Arc::new(Fixture::new()));
     let (server, arguments) = match arguments {
         [mode @ ("stdio" | "http"), rest @ .., "--era", "session"] => {
-            (server.speaking(Era::Session), [&[*mode], rest].concat())
+            (server.serving_only(Era::Session), [&[*mode], rest].concat())
         }
         [mode @ ("stdio" | "http"), rest @ .., "--era", "stateless"] => {
-            (server.speaking(Era::Stateless), [&[*mode], rest].concat())
+            (server.serving_only(Era::Stateless), [&[*mode], rest].concat())
         }
         arguments => (server, arguments.to_vec()),
     };
     match arguments.as_slice() {
         ["stdio"] => {
-            let (link, pump) = lines(tokio::io::stdin(), tokio::io::stdout(), InputLimits::server());
+            let (link, pump) = line_transport(tokio::io::stdin(), tokio::io::stdout(), InputLimits::server());
             server.serve(link).await;
             let _ = pump.await;
             Ok(())
@@ -91,7 +91,7 @@ async fn run(arguments: &[&str]) -> Result<()> {
             let port = port.parse().map_err(Error::other)?;
             let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).await?;
             println!("http://{}/mcp", listener.local_addr()?);
-            http::server::serve(listener, serve::everywhere(&server, &HttpServerOptions::default())).await
+            http::server::serve(listener, serve::all_transports(&server, &HttpServerOptions::default())).await
         }
         ["model-server", port, script] => {
             let port = port.parse().map_err(Error::other)?;
@@ -122,12 +122,12 @@ async fn run(arguments: &[&str]) -> Result<()> {
     }
 }
 
-/// Prints how long answers take with one server, and with forty-nine more that hang.
+/// Prints response times with one server, and with forty-nine more that hang.
 #[cfg(unix)]
 async fn measure(gateway: &Path) -> Result<()> {
     let measured = measure::answers(gateway, &std::env::current_exe()?, MEASURED_ROUNDS).await?;
     let [list, first, later] = measured.ratios();
-    println!("alone:      {:?}\nin a crowd: {:?}", measured.alone, measured.in_a_crowd);
+    println!("alone:      {:?}\nin a crowd: {:?}", measured.alone, measured.under_load);
     println!("ratios:     list {list:.2}, first call {first:.2}, later call {later:.2}");
     Ok(())
 }
@@ -153,19 +153,23 @@ async fn explore(mode: &str, mut rest: &[&str]) -> Result<()> {
         };
     }
     let target = match (mode, rest) {
-        ("client", [url]) => Target::Http((*url).to_owned()),
-        ("client-sse", [url]) => Target::Sse((*url).to_owned()),
-        ("client-ws", [url]) => Target::WebSocket((*url).to_owned()),
+        ("client", [url]) => ServerTarget::Http((*url).to_owned()),
+        ("client-sse", [url]) => ServerTarget::Sse((*url).to_owned()),
+        ("client-ws", [url]) => ServerTarget::WebSocket((*url).to_owned()),
         ("client-stdio", [program, arguments @ ..]) => {
-            Target::Stdio((*program).to_owned(), arguments.iter().copied().map(str::to_owned).collect())
+            ServerTarget::Stdio((*program).to_owned(), arguments.iter().copied().map(str::to_owned).collect())
         }
         _ => return Err(Error::other(USAGE)),
     };
-    let plan = if calls.is_empty() { Plan::Everything(conformance_context()) } else { Plan::Calls(calls) };
+    let plan = if calls.is_empty() {
+        ExplorePlan::Everything(conformance_context())
+    } else {
+        ExplorePlan::Calls(calls)
+    };
     explorer::explore(&target, era, plan).await.map_err(Error::other)
 }
 
-/// What the conformance suite wants of this run, if it is the one that asks.
+/// Returns the context of the conformance suite, if it started this process.
 fn conformance_context() -> serde_json::Value {
     let context = std::env::var("MCP_CONFORMANCE_CONTEXT").unwrap_or_default();
     serde_json::from_str(&context).unwrap_or_default()

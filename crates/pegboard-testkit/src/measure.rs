@@ -1,4 +1,4 @@
-//! How much longer a gateway takes for its answers when most of its servers hang, and how long commands take.
+//! Measurements: response times of a gateway with hanging servers, and run times of commands.
 
 use std::io::{Error, Result};
 use std::path::Path;
@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, join_all, ready};
-use pegboard_wire::client::{Client, ClientOptions, Era};
+use pegboard_wire::client::{ClientOptions, Era, McpClient};
 use pegboard_wire::link::InputLimits;
-use pegboard_wire::stdio::lines;
-use pegboard_wire::{Id, Inbound, Notification, RawJson, Receiver, RpcError};
+use pegboard_wire::stdio::line_transport;
+use pegboard_wire::{Id, InboundHandler, InboundRequest, Notification, RawJson, RpcError};
 use serde_json::{Map, Value, json};
 use tokio::process::{Child, Command};
 use tokio::task::JoinHandle;
@@ -21,65 +21,65 @@ use crate::hostile::journal::JOURNAL;
 
 mod commands;
 
-pub use commands::{Taken, commands};
+pub use commands::{CommandTime, commands};
 
-/// How many servers hang.
+/// Number of hanging servers.
 const N_HANGING: usize = 49;
 
-/// How many calls are made while they hang.
+/// Number of calls made while they hang.
 const N_LATER: usize = 101;
 
-/// How long answers take.
+/// Response times of a gateway.
 #[derive(Clone, Copy, Debug)]
-pub struct Answers {
-    /// The list of tools, from the start of the process on.
+pub struct ResponseTimes {
+    /// Time from process start to the list of tools.
     pub list: Duration,
-    /// The first call of the server that works, from the start of the process on.
+    /// Time from process start to the first result of the working server.
     pub first: Duration,
-    /// A call of it while all others hang.
+    /// Time of a call to it while all others hang.
     pub later: Duration,
 }
 
-/// What a measurement found: medians.
+/// Result of a measurement: medians.
 #[derive(Clone, Copy, Debug)]
-pub struct Measured {
+pub struct LoadComparison {
     /// With one server.
-    pub alone: Answers,
+    pub alone: ResponseTimes,
     /// With forty-nine more that hang.
-    pub in_a_crowd: Answers,
+    pub under_load: ResponseTimes,
 }
 
-impl Measured {
-    /// How much longer the list, the first call and a later call take in a crowd.
+impl LoadComparison {
+    /// Returns the slowdown of the list, the first call and a later call under load.
     pub fn ratios(&self) -> [f64; 3] {
-        let Self { alone, in_a_crowd: crowd } = self;
-        [(crowd.list, alone.list), (crowd.first, alone.first), (crowd.later, alone.later)]
-            .map(|(crowd, alone)| crowd.as_secs_f64() / alone.as_secs_f64())
+        let Self { alone, under_load: loaded } = self;
+        [(loaded.list, alone.list), (loaded.first, alone.first), (loaded.later, alone.later)]
+            .map(|(loaded, alone)| loaded.as_secs_f64() / alone.as_secs_f64())
     }
 }
 
-/// Measures both by turns, so that whatever else the machine does slows both.
+/// Measures both alternately, so that other load on the machine slows both.
 ///
-/// `gateway` is Pegboard, and `program` the hostile server.
-pub async fn answers(gateway: &Path, program: &Path, n_rounds: usize) -> Result<Measured> {
-    let (mut alone, mut in_a_crowd) = (Vec::new(), Vec::new());
+/// `gateway` is the Pegboard binary, and `program` the hostile server.
+pub async fn answers(gateway: &Path, program: &Path, n_rounds: usize) -> Result<LoadComparison> {
+    let (mut alone, mut under_load) = (Vec::new(), Vec::new());
     for _ in 0..n_rounds.max(1) {
-        alone.push(once(gateway, program, 0).await?);
-        in_a_crowd.push(once(gateway, program, N_HANGING).await?);
+        alone.push(measure_once(gateway, program, 0).await?);
+        under_load.push(measure_once(gateway, program, N_HANGING).await?);
     }
-    Ok(Measured { alone: median(&alone), in_a_crowd: median(&in_a_crowd) })
+    Ok(LoadComparison { alone: median(&alone), under_load: median(&under_load) })
 }
 
-fn median(all: &[Answers]) -> Answers {
-    let of = |part: fn(&Answers) -> Duration| {
+fn median(all: &[ResponseTimes]) -> ResponseTimes {
+    let of = |part: fn(&ResponseTimes) -> Duration| {
         let mut times: Vec<Duration> = all.iter().map(part).collect();
         times.sort_unstable();
         times[times.len() / 2]
     };
-    Answers { list: of(|all| all.list), first: of(|all| all.first), later: of(|all| all.later) }
+    ResponseTimes { list: of(|all| all.list), first: of(|all| all.first), later: of(|all| all.later) }
 }
 
-async fn once(gateway: &Path, program: &Path, n_hanging: usize) -> Result<Answers> {
+async fn measure_once(gateway: &Path, program: &Path, n_hanging: usize) -> Result<ResponseTimes> {
     let folder = std::env::temp_dir().join(format!("pegboard-measure-{}", std::process::id()));
     std::fs::create_dir_all(&folder)?;
     let (file, journal) = (folder.join("servers.json"), folder.join("journal"));
@@ -119,18 +119,18 @@ async fn once(gateway: &Path, program: &Path, n_hanging: usize) -> Result<Answer
     hanging.iter().for_each(JoinHandle::abort);
     join_all(hanging).await;
     drop(client);
-    // So that the next one does not run beside what is left of this one.
+    // So that the next run does not overlap with the end of this one.
     host.wait().await?;
     std::fs::remove_dir_all(&folder)?;
-    Ok(Answers { list, first, later })
+    Ok(ResponseTimes { list, first, later })
 }
 
-async fn start(gateway: &Path, file: &Path) -> Result<(Child, Client)> {
+async fn start(gateway: &Path, file: &Path) -> Result<(Child, McpClient)> {
     let mut host = Command::new(gateway)
         .arg("serve")
         .arg(file)
         .args(["--stdio", "--state"])
-        // A new one each time, so that nobody knows what the servers have.
+        // A new one each time, so that no listings are cached.
         .arg(file.with_file_name("state"))
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
@@ -139,13 +139,13 @@ async fn start(gateway: &Path, file: &Path) -> Result<(Child, Client)> {
         .spawn()?;
     let missing = || Error::other("the host has no pipes");
     let (stdin, stdout) = (host.stdin.take().ok_or_else(missing)?, host.stdout.take().ok_or_else(missing)?);
-    let (link, _pump) = lines(stdout, stdin, InputLimits::client());
+    let (link, _pump) = line_transport(stdout, stdin, InputLimits::client());
     let options = ClientOptions { era: Some(Era::Stateless), ..ClientOptions::new("measure", "1") };
-    let client = Client::connect(link, Arc::new(Silent), options).await.map_err(Error::other)?;
+    let client = McpClient::connect(link, Arc::new(RejectingHandler), options).await.map_err(Error::other)?;
     Ok((host, client))
 }
 
-async fn call(client: &Client, server: &str) -> Result<()> {
+async fn call(client: &McpClient, server: &str) -> Result<()> {
     let params = json!({"name": format!("{server}__echo"), "arguments": {"text": "hello"}});
     let answer = client.call("tools/call", Some(RawJson::from(params))).await.map_err(Error::other)?;
     if answer.to_value()["content"][0]["text"] == "hello" {
@@ -154,13 +154,13 @@ async fn call(client: &Client, server: &str) -> Result<()> {
     Err(Error::other(format!("{server} answered {}", answer.as_str())))
 }
 
-/// A client that nobody may ask anything.
-struct Silent;
+/// A client that rejects all requests of the server.
+struct RejectingHandler;
 
-impl Receiver for Silent {
-    fn request(&self, inbound: Inbound) -> BoxFuture<'static, std::result::Result<RawJson, RpcError>> {
+impl InboundHandler for RejectingHandler {
+    fn request(&self, inbound: InboundRequest) -> BoxFuture<'static, std::result::Result<RawJson, RpcError>> {
         ready(Err(RpcError::method_not_found(&inbound.request.method))).boxed()
     }
 
-    fn notification(&self, _notification: Notification, _about: Option<Id>) {}
+    fn notification(&self, _notification: Notification, _related_request: Option<Id>) {}
 }

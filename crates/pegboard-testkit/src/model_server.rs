@@ -1,14 +1,14 @@
-//! A model that follows a script, behind the interfaces of OpenAI and Anthropic.
+//! A scripted model with the HTTP APIs of OpenAI and Anthropic.
 //!
-//! It takes every request apart and compares it with what these interfaces take: what is missing, unknown or in the
-//! wrong order is a violation that a test can ask for. What it answers, and how it misbehaves, is data: a [`Script`].
+//! It validates every request against these APIs: a missing, unknown or misplaced field is a violation that a
+//! test can query. Its answers and faults are data: a [`Script`].
 //!
 //! ```
-//! use pegboard_testkit::model_server::{Act, ModelServer, Script};
+//! use pegboard_testkit::model_server::{ScriptAction, ModelServer, Script};
 //!
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> std::io::Result<()> {
-//! let server = ModelServer::start(Script::of([Act::text("Hello!")])).await?;
+//! let server = ModelServer::start(Script::of([ScriptAction::text("Hello!")])).await?;
 //! assert!(server.chat_url().ends_with("/v1"));
 //! assert_eq!((server.requests().len(), server.violations()), (0, Vec::new()));
 //! # Ok(())
@@ -32,74 +32,78 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-pub use script::{Act, Answer, Call, Quirk, Refusal, Script, Tokens, Turn, When};
+pub use script::{
+    Quirk, Script, ScriptAction, ScriptTurn, ScriptedCall, ScriptedError, ScriptedReply, ScriptedUsage,
+    TurnCondition,
+};
 
 mod anthropic;
 mod check;
 mod openai;
-mod perform;
+mod responder;
 mod script;
 
-/// How large a request may be.
+/// Maximum request size.
 const MAX_REQUEST_BYTES: usize = 64 * 1024 * 1024;
 
-/// A model that follows a script. Dropping it ends it.
+/// A server of a scripted model. Dropping it stops it.
 #[derive(Debug)]
 pub struct ModelServer {
     address: SocketAddr,
-    stage: Arc<Stage>,
+    state: Arc<ModelServerState>,
     task: JoinHandle<()>,
 }
 
 impl ModelServer {
-    /// Begins to listen on a port of its own.
+    /// Starts listening on a free port.
     pub async fn start(script: Script) -> io::Result<Self> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
         let address = listener.local_addr()?;
-        let stage = Arc::new(Stage::new(script));
-        let router = router(Arc::clone(&stage));
+        let state = Arc::new(ModelServerState::new(script));
+        let router = router(Arc::clone(&state));
         let task = tokio::spawn(async move {
             if let Err(error) = axum::serve(listener, router).await {
                 eprintln!("the model server ended: {error}");
             }
         });
-        Ok(Self { address, stage, task })
+        Ok(Self { address, state, task })
     }
 
-    /// Where it speaks chat completions.
+    /// Returns the base URL of the chat completions API.
     pub fn chat_url(&self) -> String {
         format!("http://{}/v1", self.address)
     }
 
-    /// Where it speaks messages.
+    /// Returns the base URL of the messages API.
     pub fn messages_url(&self) -> String {
         format!("http://{}", self.address)
     }
 
-    /// Goes on with its script, for what could not be known before.
-    pub fn play(&self, turns: impl IntoIterator<Item = Turn>) {
-        self.stage.lock().turns.extend(turns.into_iter().map(script::Progress::new));
+    /// Appends turns to the script.
+    pub fn append_turns(&self, turns: impl IntoIterator<Item = ScriptTurn>) {
+        self.state.lock().turns.extend(turns.into_iter().map(script::TurnProgress::new));
     }
 
-    /// Everything that it was asked, in order.
-    pub fn requests(&self) -> Vec<Recorded> {
-        self.stage.lock().requests.clone()
+    /// Returns all requests, in order.
+    pub fn requests(&self) -> Vec<RecordedModelRequest> {
+        self.state.lock().requests.clone()
     }
 
-    /// Everything that is wrong with what it was asked.
+    /// Returns all violations in the requests.
     pub fn violations(&self) -> Vec<String> {
-        self.stage.lock().violations.clone()
+        self.state.lock().violations.clone()
     }
 
-    /// How many turns of its script it has not had.
-    pub fn n_left(&self) -> usize {
-        self.stage.lock().turns.iter().filter(|turn| turn.is_waited_for()).count()
+    /// Returns the number of turns not yet used.
+    pub fn n_unused_turns(&self) -> usize {
+        self.state.lock().turns.iter().filter(|turn| turn.is_pending()).count()
     }
 
-    /// Waits until it lets so many clients wait for an answer that never comes. One that gives up is not counted.
-    pub async fn until_hanging(&self, n_clients: usize) {
-        let mut hanging = self.stage.hanging.subscribe();
-        // It cannot go away before the server, which is here.
+    /// Waits until this many clients wait for an answer that never comes. A client that disconnects is not
+    /// counted.
+    pub async fn wait_until_hanging(&self, n_clients: usize) {
+        let mut hanging = self.state.hanging.subscribe();
+        // The sender lives as long as this server.
         let _ = hanging.wait_for(|n_hanging| *n_hanging == n_clients).await;
     }
 }
@@ -110,110 +114,118 @@ impl Drop for ModelServer {
     }
 }
 
-/// Serves a script for ever, and tells what is wrong with the requests on standard error.
+/// Serves a script for ever, and prints violations to standard error.
 pub async fn serve(listener: TcpListener, script: Script) -> io::Result<()> {
-    axum::serve(listener, router(Arc::new(Stage { is_loud: true, ..Stage::new(script) }))).await
+    axum::serve(
+        listener,
+        router(Arc::new(ModelServerState { prints_violations: true, ..ModelServerState::new(script) })),
+    )
+    .await
 }
 
-/// One request as it came.
+/// A recorded request.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Recorded {
-    /// Which interface it was for.
-    pub interface: Interface,
-    /// Its headers, by names in lower case.
+pub struct RecordedModelRequest {
+    /// The API it was sent to.
+    pub interface: ModelApi,
+    /// Headers, with lower-case names.
     pub headers: BTreeMap<String, String>,
-    /// Its body; null if it was no JSON.
+    /// The body; null if it is not JSON.
     pub body: Value,
 }
 
-/// Which interface a request is for.
+/// The API of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Interface {
-    /// Chat completions, as OpenAI has them.
+pub enum ModelApi {
+    /// OpenAI's chat completions.
     Chat,
-    /// Messages, as Anthropic has them.
+    /// Anthropic's messages.
     Messages,
 }
 
-/// Where the script is performed.
+/// State shared by all requests.
 #[derive(Debug)]
-struct Stage {
-    played: Mutex<Played>,
+struct ModelServerState {
+    script_state: Mutex<ScriptState>,
     hanging: watch::Sender<usize>,
-    is_loud: bool,
+    prints_violations: bool,
 }
 
 #[derive(Debug, Default)]
-struct Played {
-    turns: Vec<script::Progress>,
-    requests: Vec<Recorded>,
+struct ScriptState {
+    turns: Vec<script::TurnProgress>,
+    requests: Vec<RecordedModelRequest>,
     violations: Vec<String>,
 }
 
-impl Stage {
+impl ModelServerState {
     fn new(script: Script) -> Self {
-        let turns = script.turns.into_iter().map(script::Progress::new).collect();
-        let played = Played { turns, ..Played::default() };
-        Self { played: Mutex::new(played), hanging: watch::Sender::new(0), is_loud: false }
+        let turns = script.turns.into_iter().map(script::TurnProgress::new).collect();
+        let script_state = ScriptState { turns, ..ScriptState::default() };
+        Self {
+            script_state: Mutex::new(script_state),
+            hanging: watch::Sender::new(0),
+            prints_violations: false,
+        }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Played> {
-        self.played.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, ScriptState> {
+        self.script_state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes a request with all that is wrong with it, and says what to do.
-    fn next(&self, request: Recorded) -> Option<(usize, Act)> {
-        let mut played = self.lock();
-        let number = played.requests.len() + 1;
+    /// Records a request with its violations, and returns its number and action.
+    fn next(&self, request: RecordedModelRequest) -> Option<(usize, ScriptAction)> {
+        let mut script_state = self.lock();
+        let number = script_state.requests.len() + 1;
         let mut wrong = check::violations(&request);
-        let act = played.turns.iter_mut().find_map(|turn| turn.take(&request.body));
+        let act = script_state.turns.iter_mut().find_map(|turn| turn.take(&request.body));
         if act.is_none() {
-            wrong.push("the script has no turn for it".to_owned());
+            wrong.push("no matching turn in the script".to_owned());
         }
         let wrong = wrong.into_iter().map(|violation| format!("request {number}: {violation}"));
         for violation in wrong {
-            if self.is_loud {
+            if self.prints_violations {
                 eprintln!("{violation}");
             }
-            played.violations.push(violation);
+            script_state.violations.push(violation);
         }
-        played.requests.push(request);
+        script_state.requests.push(request);
         act.map(|act| (number, act))
     }
 }
 
-fn router(stage: Arc<Stage>) -> Router {
+fn router(state: Arc<ModelServerState>) -> Router {
     Router::new()
         .route("/v1/chat/completions", post(chat))
         .route("/v1/messages", post(messages))
-        .fallback(lost)
+        .fallback(not_found)
         .layer(DefaultBodyLimit::disable())
-        .with_state(stage)
+        .with_state(state)
 }
 
-async fn chat(State(stage): State<Arc<Stage>>, request: Request) -> Response {
-    answer(stage, Interface::Chat, request).await
+async fn chat(State(state): State<Arc<ModelServerState>>, request: Request) -> Response {
+    answer(state, ModelApi::Chat, request).await
 }
 
-async fn messages(State(stage): State<Arc<Stage>>, request: Request) -> Response {
-    answer(stage, Interface::Messages, request).await
+async fn messages(State(state): State<Arc<ModelServerState>>, request: Request) -> Response {
+    answer(state, ModelApi::Messages, request).await
 }
 
-async fn lost(State(stage): State<Arc<Stage>>, request: Request) -> Response {
+async fn not_found(State(state): State<Arc<ModelServerState>>, request: Request) -> Response {
     let (method, path) = (request.method(), request.uri().path());
-    stage.lock().violations.push(format!("there is no {method} {path}"));
+    state.lock().violations.push(format!("there is no {method} {path}"));
     StatusCode::NOT_FOUND.into_response()
 }
 
-async fn answer(stage: Arc<Stage>, interface: Interface, request: Request) -> Response {
+async fn answer(state: Arc<ModelServerState>, interface: ModelApi, request: Request) -> Response {
     let headers = readable(request.headers());
     let body = axum::body::to_bytes(request.into_body(), MAX_REQUEST_BYTES).await.unwrap_or_default();
     let body: Value = serde_json::from_slice(&body).unwrap_or_default();
     let is_streamed = body["stream"] == true;
     let model = body["model"].as_str().unwrap_or_default().to_owned();
-    let asked = perform::Asked { interface, model, is_streamed };
-    match stage.next(Recorded { interface, headers, body }) {
-        Some((number, act)) => perform::perform(act, &asked, number, &stage.hanging).await,
+    let asked = responder::ReplyContext { interface, model, is_streamed };
+    match state.next(RecordedModelRequest { interface, headers, body }) {
+        Some((number, act)) => responder::respond(act, &asked, number, &state.hanging).await,
         None => (StatusCode::INTERNAL_SERVER_ERROR, Body::from(Bytes::from_static(b"{}"))).into_response(),
     }
 }

@@ -1,4 +1,4 @@
-//! A web service that writes down what it is asked, byte by byte, and answers what it was told to.
+//! A web service that records raw requests and returns prepared responses.
 
 use std::collections::VecDeque;
 use std::io;
@@ -11,62 +11,62 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-/// How many bytes of a request are read.
+/// Maximum number of bytes read per request.
 const MAX_REQUEST: usize = 1024 * 1024;
 
-/// A request as it came.
+/// A recorded request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Recorded {
-    /// The first line, such as `GET /things HTTP/1.1`.
+pub struct RecordedRequest {
+    /// The request line, such as `GET /things HTTP/1.1`.
     pub line: String,
-    /// The headers in their order.
+    /// The headers, in order.
     pub headers: Vec<(String, String)>,
     /// The body.
     pub body: Vec<u8>,
 }
 
-impl Recorded {
-    /// The value of a header, if it is there once.
+impl RecordedRequest {
+    /// Returns the value of a header, if it occurs exactly once.
     pub fn header(&self, name: &str) -> Option<&str> {
         let mut values = self.headers.iter().filter(|(each, _)| each.eq_ignore_ascii_case(name));
         let (_, value) = values.next()?;
         values.next().is_none().then_some(value)
     }
 
-    /// The body as text.
+    /// Returns the body as text.
     pub fn text(&self) -> String {
         String::from_utf8_lossy(&self.body).into_owned()
     }
 }
 
-/// What is answered to one request.
+/// A prepared response.
 #[derive(Clone, Debug)]
-pub struct Reply {
+pub struct CannedResponse {
     bytes: Bytes,
-    /// What is sent behind it, again and again.
+    /// Bytes sent repeatedly after the response.
     endless: Bytes,
-    end: End,
+    end: AfterReply,
 }
 
-/// What becomes of a connection when all has been said.
+/// Treatment of the connection after the response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum End {
+enum AfterReply {
     Close,
     Hold,
 }
 
-impl Reply {
-    /// An answer with a body of this type.
+impl CannedResponse {
+    /// Creates a response with a body of this type.
     pub fn new(status: u16, content_type: &str, body: impl AsRef<[u8]>) -> Self {
         Self::with_headers(status, &[("content-type", content_type)], body)
     }
 
-    /// JSON, and all is well.
+    /// Creates a successful JSON response.
     pub fn json(body: &str) -> Self {
         Self::new(200, "application/json", body)
     }
 
-    /// An answer with these headers and this body.
+    /// Creates a response with these headers and this body.
     pub fn with_headers(status: u16, headers: &[(&str, &str)], body: impl AsRef<[u8]>) -> Self {
         let body = body.as_ref();
         let headers: Vec<String> =
@@ -78,124 +78,124 @@ impl Reply {
         Self::raw([head.as_bytes(), body].concat())
     }
 
-    /// A way to somewhere else.
+    /// Creates a redirect.
     pub fn redirect(status: u16, location: &str) -> Self {
         Self::with_headers(status, &[("location", location)], "")
     }
 
-    /// These very bytes, and then the connection is closed.
+    /// Creates a response of raw bytes, after which the connection is closed.
     pub fn raw(bytes: impl Into<Bytes>) -> Self {
-        Self { bytes: bytes.into(), endless: Bytes::new(), end: End::Close }
+        Self { bytes: bytes.into(), endless: Bytes::new(), end: AfterReply::Close }
     }
 
-    /// These very bytes, and then nothing, for as long as the client waits.
+    /// Creates a response of raw bytes, after which the connection stays open until the client closes it.
     pub fn held(bytes: impl Into<Bytes>) -> Self {
-        Self { end: End::Hold, ..Self::raw(bytes) }
+        Self { end: AfterReply::Hold, ..Self::raw(bytes) }
     }
 
-    /// These very bytes, and then others for as long as the client takes them.
+    /// Creates a response of raw bytes, followed by others until the client closes the connection.
     pub fn endless(bytes: impl Into<Bytes>, others: impl Into<Bytes>) -> Self {
         Self { endless: others.into(), ..Self::raw(bytes) }
     }
 }
 
-/// A web service of this process. It ends when it is dropped.
+/// A web service in this process. Dropping it stops it.
 pub struct Recorder {
     address: SocketAddr,
-    board: Arc<Board>,
+    state: Arc<RecorderState>,
     _service: JoinSet<()>,
 }
 
-/// What all connections share.
-struct Board {
-    replies: Mutex<VecDeque<Reply>>,
-    recorded: watch::Sender<Vec<Recorded>>,
-    /// How many clients went away from an answer that had not ended.
+/// State shared by all connections.
+struct RecorderState {
+    replies: Mutex<VecDeque<CannedResponse>>,
+    recorded: watch::Sender<Vec<RecordedRequest>>,
+    /// Number of clients that disconnected before the end of a response.
     n_left: watch::Sender<usize>,
 }
 
 impl Recorder {
-    /// A service that gives these answers, one after another, and refuses everything after them.
+    /// Starts a service that returns these responses in order, and 500 after them.
     ///
     /// # Panics
     /// If this machine has no free port.
-    pub async fn start(replies: impl IntoIterator<Item = Reply>) -> Self {
+    pub async fn start(replies: impl IntoIterator<Item = CannedResponse>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let address = listener.local_addr().expect("a bound socket has an address");
-        let board = Arc::new(Board {
+        let state = Arc::new(RecorderState {
             replies: Mutex::new(replies.into_iter().collect()),
             recorded: watch::Sender::default(),
             n_left: watch::Sender::default(),
         });
         let mut service = JoinSet::new();
-        service.spawn(serve(listener, Arc::clone(&board)));
-        Self { address, board, _service: service }
+        service.spawn(serve(listener, Arc::clone(&state)));
+        Self { address, state, _service: service }
     }
 
-    /// An address of the service.
+    /// Returns the URL of a path.
     pub fn url(&self, path: &str) -> String {
         format!("http://{}{path}", self.address)
     }
 
-    /// Its port.
+    /// Returns the port.
     pub fn port(&self) -> u16 {
         self.address.port()
     }
 
-    /// What it was asked so far.
-    pub fn recorded(&self) -> Vec<Recorded> {
-        self.board.recorded.borrow().clone()
+    /// Returns the requests so far.
+    pub fn recorded(&self) -> Vec<RecordedRequest> {
+        self.state.recorded.borrow().clone()
     }
 
-    /// Waits until it was asked so many times.
+    /// Waits until this many requests have been received.
     ///
     /// # Panics
-    /// Never: the service has what it waits for.
-    pub async fn asked(&self, n_times: usize) {
-        let mut recorded = self.board.recorded.subscribe();
+    /// Never: the sender outlives the wait.
+    pub async fn wait_for_requests(&self, n_times: usize) {
+        let mut recorded = self.state.recorded.subscribe();
         recorded.wait_for(|recorded| recorded.len() >= n_times).await.expect("the sender is here");
     }
 
-    /// Waits until a client went away from an answer that had not ended.
+    /// Waits until a client has disconnected before the end of a response.
     ///
     /// # Panics
-    /// Never: the service has what it waits for.
-    pub async fn left(&self) {
-        self.board.n_left.subscribe().wait_for(|n_left| *n_left > 0).await.expect("the sender is here");
+    /// Never: the sender outlives the wait.
+    pub async fn wait_for_disconnect(&self) {
+        self.state.n_left.subscribe().wait_for(|n_left| *n_left > 0).await.expect("the sender is here");
     }
 }
 
-async fn serve(listener: TcpListener, board: Arc<Board>) {
+async fn serve(listener: TcpListener, state: Arc<RecorderState>) {
     let mut connections = JoinSet::new();
     while let Ok((connection, _)) = listener.accept().await {
-        let board = Arc::clone(&board);
+        let state = Arc::clone(&state);
         connections.spawn(async move {
-            // A client that went away is noted, and is no trouble otherwise.
-            if attend(connection, &board).await.is_err() {
-                board.n_left.send_modify(|n_left| *n_left += 1);
+            // A client that disconnects is counted, and otherwise ignored.
+            if serve_connection(connection, &state).await.is_err() {
+                state.n_left.send_modify(|n_left| *n_left += 1);
             }
         });
     }
 }
 
-async fn attend(mut connection: TcpStream, board: &Board) -> io::Result<()> {
+async fn serve_connection(mut connection: TcpStream, state: &RecorderState) -> io::Result<()> {
     let Some(request) = read(&mut connection).await? else { return Ok(()) };
-    let reply = board.replies.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
-    board.recorded.send_modify(|recorded| recorded.push(request));
-    let reply = reply.unwrap_or_else(|| Reply::new(500, "text/plain", "there is no answer left"));
+    let reply = state.replies.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
+    state.recorded.send_modify(|recorded| recorded.push(request));
+    let reply = reply.unwrap_or_else(|| CannedResponse::new(500, "text/plain", "there is no answer left"));
     connection.write_all(&reply.bytes).await?;
     while !reply.endless.is_empty() {
         connection.write_all(&reply.endless).await?;
     }
-    if reply.end == End::Hold {
-        // The client sends nothing more, so this is its going away.
+    if reply.end == AfterReply::Hold {
+        // The client sends nothing more, so this waits until it disconnects.
         connection.read_u8().await?;
     }
     connection.shutdown().await
 }
 
-/// Reads one request; `None` if there is none.
-async fn read(connection: &mut TcpStream) -> io::Result<Option<Recorded>> {
+/// Reads one request; `None` if the connection ends first.
+async fn read(connection: &mut TcpStream) -> io::Result<Option<RecordedRequest>> {
     let mut bytes = Vec::new();
     let head_end = loop {
         if let Some(end) = bytes.windows(4).position(|four| four == b"\r\n\r\n") {
@@ -216,5 +216,5 @@ async fn read(connection: &mut TcpStream) -> io::Result<Option<Recorded>> {
     let length = headers.iter().find(|(name, _)| name.eq_ignore_ascii_case("content-length"));
     let length = length.and_then(|(_, length)| length.parse().ok()).unwrap_or(0).min(MAX_REQUEST);
     while body.len() < length && connection.read_buf(&mut body).await? > 0 {}
-    Ok(Some(Recorded { line, headers, body }))
+    Ok(Some(RecordedRequest { line, headers, body }))
 }

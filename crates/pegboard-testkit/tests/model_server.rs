@@ -1,13 +1,13 @@
-//! The scripted model tells what is wrong with a request, or no test that asks it means anything.
+//! The scripted model reports violations in requests; all tests that use it depend on that.
 
-#![expect(clippy::unwrap_used, reason = "a test says what it expects by failing")]
+#![expect(clippy::unwrap_used, reason = "a panic is a test failure")]
 
-use pegboard_testkit::model_server::{Act, ModelServer, Script, Turn, When};
+use pegboard_testkit::model_server::{ModelServer, Script, ScriptAction, ScriptTurn, TurnCondition};
 use serde_json::{Value, json};
 
-/// Sends a body, and gives the status and all that is wrong with it.
+/// Sends a body and returns its violations.
 async fn violations(path: &str, body: &Value) -> Vec<String> {
-    let server = ModelServer::start(Script::of([Act::text("3")])).await.unwrap();
+    let server = ModelServer::start(Script::of([ScriptAction::text("3")])).await.unwrap();
     let request = reqwest::Client::new()
         .post(format!("{}{path}", server.messages_url()))
         .header("content-type", "application/json")
@@ -41,20 +41,20 @@ async fn a_chat_is_checked_field_by_field() {
         ),
         (
             json!({"model": "m", "messages": [user], "stream_options": {"include_usage": true}}),
-            vec!["body.stream_options: is there without a stream"],
+            vec!["body.stream_options: requires streaming"],
         ),
         (
             json!({"model": "m", "messages": [user], "tool_choice": "auto"}),
-            vec!["tool_choice: is there without tools"],
+            vec!["tool_choice: requires tools"],
         ),
         (chat(&json!([user, calls, result("a"), user])), vec!["messages[3]: comes before the results of b"]),
         (chat(&json!([user, calls, result("a")])), vec!["messages: end before the results of all calls"]),
-        (chat(&json!([user, result("a")])), vec!["messages[1]: answers a call that nobody waits for"]),
+        (chat(&json!([user, result("a")])), vec!["messages[1]: answers an unknown call"]),
         (
             chat(
                 &json!([user, {"role": "assistant", "content": "x", "tool_calls": [{"id": "a", "type": "function", "function": {"name": "add", "arguments": {}}}]}, result("a")]),
             ),
-            vec!["messages[1].tool_calls[0].function.arguments: is no text of an object"],
+            vec!["messages[1].tool_calls[0].function.arguments: expected text of an object"],
         ),
     ];
     for (body, expected) in cases {
@@ -80,18 +80,18 @@ async fn messages_are_checked_field_by_field() {
         (json!({"model": "m", "messages": [user]}), vec!["body: lacks 'max_tokens'"]),
         (
             with(json!([user, calls, {"role": "user", "content": [said, result]}])),
-            vec!["messages[2].content[1]: is a result behind something else"],
+            vec!["messages[2].content[1]: is a tool result after other content"],
         ),
         (with(json!([user, calls, user])), vec!["messages[2]: lacks the results of a"]),
-        (with(json!([user, text("assistant", "3")])), vec!["messages: end with what the model said itself"]),
-        (with(json!([text("user", "")])), vec!["messages[0].content[0].text: is no text"]),
+        (with(json!([user, text("assistant", "3")])), vec!["messages: end with an assistant message"]),
+        (with(json!([text("user", "")])), vec!["messages[0].content[0].text: expected text"]),
         (
             thinking(with(json!([user, calls, {"role": "user", "content": [result]}]))),
-            vec!["messages[1]: does not begin with what the model thought"],
+            vec!["messages[1]: does not begin with a thinking block"],
         ),
         (
             json!({"model": "m", "max_tokens": 9, "messages": [user], "temperature": 2}),
-            vec!["body.temperature: is no number from 0 to 1"],
+            vec!["body.temperature: expected number from 0 to 1"],
         ),
     ];
     for (body, expected) in cases {
@@ -100,11 +100,11 @@ async fn messages_are_checked_field_by_field() {
 }
 
 #[tokio::test]
-async fn a_turn_is_chosen_by_what_the_request_says() {
-    let turn = |contains: &str, times: usize, text: &str| Turn {
-        when: When { contains: Some(contains.to_owned()), model: None },
+async fn turns_are_matched_by_request_content() {
+    let turn = |contains: &str, times: usize, text: &str| ScriptTurn {
+        when: TurnCondition { contains: Some(contains.to_owned()), model: None },
         times,
-        act: Act::text(text),
+        act: ScriptAction::text(text),
     };
     let turns = vec![turn("weather", 0, "Rain."), turn("time", 1, "Noon.")];
     let server = ModelServer::start(Script { turns }).await.unwrap();
@@ -125,7 +125,7 @@ async fn a_turn_is_chosen_by_what_the_request_says() {
     }
     assert_eq!(said, ["Noon.", "Rain.", "Rain.", "nothing"]);
     assert_eq!(
-        (server.violations(), server.n_left()),
-        (vec!["request 4: the script has no turn for it".to_owned()], 0)
+        (server.violations(), server.n_unused_turns()),
+        (vec!["request 4: no matching turn in the script".to_owned()], 0)
     );
 }

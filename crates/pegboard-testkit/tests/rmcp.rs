@@ -1,6 +1,6 @@
-//! The client of the official Rust SDK against the fixture, in both eras, over a pipe and over HTTP.
+//! The official Rust SDK's client against the fixture, in both eras, over a pipe and over HTTP.
 
-#![expect(clippy::unwrap_used, reason = "a test says what it expects by failing")]
+#![expect(clippy::unwrap_used, reason = "a panic is a test failure")]
 
 use std::net::Ipv4Addr;
 use std::sync::{Arc, Mutex};
@@ -9,8 +9,8 @@ use pegboard_testkit::fixture::Fixture;
 use pegboard_testkit::serve;
 use pegboard_wire::http::server::HttpServerOptions;
 use pegboard_wire::link::InputLimits;
-use pegboard_wire::server::Server;
-use pegboard_wire::stdio::lines;
+use pegboard_wire::server::ServiceServer;
+use pegboard_wire::stdio::line_transport;
 use rmcp::model::{
     CallToolRequestParams, ClientCapabilities, ClientConfig, ElicitRequestParams, ElicitResult,
     ElicitationAction, Implementation, ProgressNotificationParam, ProtocolVersion, ReadResourceRequestParams,
@@ -23,23 +23,23 @@ use tokio::io::DuplexStream;
 use tokio::net::TcpListener;
 
 #[tokio::test]
-async fn rmcp_finds_its_way_over_a_pipe_with_a_session() {
+async fn rmcp_works_over_a_pipe_with_a_session() {
     check(pipe(), with_session(), "2025-11-25").await;
 }
 
 #[tokio::test]
-async fn rmcp_finds_its_way_over_a_pipe_without_a_session() {
-    check(pipe(), by_itself(), "2026-07-28").await;
+async fn rmcp_works_over_a_pipe_without_a_session() {
+    check(pipe(), auto_negotiation(), "2026-07-28").await;
 }
 
 #[tokio::test]
-async fn rmcp_finds_its_way_over_http_with_a_session() {
+async fn rmcp_works_over_http_with_a_session() {
     check(http().await, with_session(), "2025-11-25").await;
 }
 
 #[tokio::test]
-async fn rmcp_finds_its_way_over_http_without_a_session() {
-    check(http().await, by_itself(), "2026-07-28").await;
+async fn rmcp_works_over_http_without_a_session() {
+    check(http().await, auto_negotiation(), "2026-07-28").await;
 }
 
 async fn check<T, E, A>(transport: T, lifecycle: ClientLifecycleMode, revision: &str)
@@ -47,7 +47,7 @@ where
     T: IntoTransport<RoleClient, E, A>,
     E: std::error::Error + Send + Sync + 'static,
 {
-    let client = Answering::default().serve_with_lifecycle(transport, lifecycle).await.unwrap();
+    let client = AcceptingClient::default().serve_with_lifecycle(transport, lifecycle).await.unwrap();
     assert_eq!(client.peer_info().unwrap().protocol_version.as_str(), revision);
 
     let tools = client.list_all_tools().await.unwrap();
@@ -65,13 +65,13 @@ where
     let refusal = client.read_resource(ReadResourceRequestParams::new("test://nowhere")).await.unwrap_err();
     assert!(refusal.to_string().contains("Resource not found"), "{refusal}");
 
-    let heard = client.service().heard.lock().unwrap().clone();
-    assert_eq!(heard, [0.0, 50.0, 100.0]);
+    let progress = client.service().progress.lock().unwrap().clone();
+    assert_eq!(progress, [0.0, 50.0, 100.0]);
     client.cancel().await.unwrap();
 }
 
-/// Calls a tool, and gives the text of its answer.
-async fn call(client: &RunningService<RoleClient, Answering>, tool: &'static str) -> String {
+/// Calls a tool and returns the text of its result.
+async fn call(client: &RunningService<RoleClient, AcceptingClient>, tool: &'static str) -> String {
     let arguments = json!({"message": "Who is there?"}).as_object().unwrap().clone();
     let result = client.call_tool(CallToolRequestParams::new(tool).with_arguments(arguments)).await.unwrap();
     result.content[0].as_text().unwrap().text.clone()
@@ -81,40 +81,41 @@ fn with_session() -> ClientLifecycleMode {
     ClientLifecycleMode::Initialize
 }
 
-/// It finds the era out by itself.
-fn by_itself() -> ClientLifecycleMode {
+/// Negotiates the era automatically.
+fn auto_negotiation() -> ClientLifecycleMode {
     ClientLifecycleMode::Auto {
         preferred_versions: vec![ProtocolVersion::V_2026_07_28],
         legacy_version: Some(ProtocolVersion::V_2025_11_25),
     }
 }
 
-/// Our end of a pipe with a fixture at the other.
+/// Returns the client's end of a pipe to a fixture.
 fn pipe() -> DuplexStream {
     let (near, far) = tokio::io::duplex(64 * 1024);
     let (reader, writer) = tokio::io::split(far);
-    let (link, _) = lines(reader, writer, InputLimits::server());
-    let server = Server::new(Arc::new(Fixture::new()));
+    let (link, _) = line_transport(reader, writer, InputLimits::server());
+    let server = ServiceServer::new(Arc::new(Fixture::new()));
     tokio::spawn(async move { server.serve(link).await });
     near
 }
 
-/// The SDK's transport to a fixture behind HTTP.
+/// Returns the SDK's transport to a fixture behind HTTP.
 async fn http() -> StreamableHttpClientTransport<reqwest::Client> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
     let address = listener.local_addr().unwrap();
-    let app = serve::everywhere(&Server::new(Arc::new(Fixture::new())), &HttpServerOptions::default());
+    let app =
+        serve::all_transports(&ServiceServer::new(Arc::new(Fixture::new())), &HttpServerOptions::default());
     tokio::spawn(async move { axum::serve(listener, app).await });
     StreamableHttpClientTransport::from_uri(format!("http://{address}/mcp"))
 }
 
-/// A client that accepts every question, and remembers the progress it hears of.
+/// A client that accepts every elicitation and records progress.
 #[derive(Default)]
-struct Answering {
-    heard: Mutex<Vec<f64>>,
+struct AcceptingClient {
+    progress: Mutex<Vec<f64>>,
 }
 
-impl ClientHandler for Answering {
+impl ClientHandler for AcceptingClient {
     fn get_info(&self) -> ClientConfig {
         let capabilities: ClientCapabilities = serde_json::from_value(json!({"elicitation": {}})).unwrap();
         ClientConfig::new(capabilities, Implementation::new("rmcp", "1"))
@@ -134,6 +135,6 @@ impl ClientHandler for Answering {
         params: ProgressNotificationParam,
         _context: NotificationContext<RoleClient>,
     ) {
-        self.heard.lock().unwrap().push(params.progress);
+        self.progress.lock().unwrap().push(params.progress);
     }
 }

@@ -1,4 +1,4 @@
-//! What a message costs on its way through: decoded and encoded as bytes, and as a tree of values.
+//! Cost of decoding and encoding a message: as raw bytes, and as a tree of values.
 
 use std::hint::black_box;
 
@@ -46,7 +46,7 @@ fn through_tree(input: &[u8]) -> Vec<u8> {
 
 fn decode(input: Bytes) -> Message {
     match Message::decode(black_box(input), MAX_DEPTH) {
-        Ok(Frame::One(message)) => message,
+        Ok(Frame::Single(message)) => message,
         other => panic!("not one message: {other:?}"),
     }
 }
@@ -57,7 +57,7 @@ fn request() -> Value {
         "_meta": {"progressToken": 17}}})
 }
 
-/// Several short text items, as a search answers with.
+/// Several short text items, as a search returns.
 fn small_result() -> Value {
     let items: Vec<Value> = (0..8)
         .map(|n| {
@@ -71,7 +71,7 @@ fn small_result() -> Value {
     result(&items)
 }
 
-/// One file of source code, with the escapes that its lines and quotes need.
+/// A source file, with the escapes that its lines and quotes need.
 fn source_code_result() -> Value {
     let function = r#"
 /// Greets “someone”, politely.
@@ -88,7 +88,7 @@ fn greet(name: &str, times: usize) -> Result<(), Error> {
     result(&[json!({"type": "text", "text": function.repeat(660)})])
 }
 
-/// An image in base64, and a text that describes it.
+/// An image in base64 and its description.
 fn image_result() -> Value {
     let alphabet = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let mut state = 1_u32;
@@ -110,7 +110,7 @@ fn result(content: &[Value]) -> Value {
     json!({"jsonrpc": "2.0", "id": 4711, "result": {"content": content, "isError": false}})
 }
 
-/// 200 tools with the schemas that generators write.
+/// 200 tools with schemas as generators write them.
 fn tool_list() -> Value {
     let tools: Vec<Value> = (0..200)
         .map(|n| {

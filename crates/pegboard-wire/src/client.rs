@@ -1,4 +1,4 @@
-//! The client role: one server, whichever era it speaks.
+//! The client role: a connection to one server of either protocol era.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -9,184 +9,185 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use tokio::time;
 
-use crate::connection::{Connection, Inbound, Limits, Receiver};
+use crate::connection::{Connection, ConnectionLimits, InboundHandler, InboundRequest};
 use crate::era::{LogLevel, Revision, claimed_revision, meta};
-use crate::exchange::{Exchange, Failure};
 use crate::http;
 use crate::http::client::HttpOptions;
 use crate::http::headers::{self, HeaderParameter};
 use crate::link::{Link, TransportError};
 use crate::message::{Id, Notification, RpcError};
+use crate::pending_request::{PendingRequest, RequestError};
 use pegboard_json::RawJson;
 
+mod input_rounds;
 mod negotiation;
-mod rounds;
 
-pub use negotiation::ConnectError;
+pub use negotiation::HandshakeError;
 
-/// How a client introduces itself, and how long it waits.
+/// Identity, capabilities and timeouts of a client.
 #[derive(Clone, Debug)]
 pub struct ClientOptions {
-    /// Name, version and what else there is: an `Implementation`.
+    /// Name and version of the client: an `Implementation` object.
     pub info: RawJson,
-    /// What it can do.
+    /// Client capabilities, as sent in the handshake.
     pub capabilities: RawJson,
-    /// The era that the server speaks, if that is known from an earlier connection.
+    /// The server's era, if known from an earlier connection; `None` probes for it.
     pub era: Option<Era>,
-    /// How long the server is given to answer in the stateless era before it is asked in the session era as well.
-    pub probe_time: Duration,
-    /// How long the server is given to answer at all.
-    pub start_time: Duration,
-    /// What may grow.
-    pub limits: Limits,
-    /// What the server is called where everything that goes to and fro is written to the log. Without it nothing is.
-    pub traced_as: Option<Arc<str>>,
+    /// Time to wait for an answer to the stateless probe before `initialize` is sent as well.
+    pub probe_timeout: Duration,
+    /// Time limit of the whole handshake.
+    pub handshake_timeout: Duration,
+    /// Limits of the connection.
+    pub limits: ConnectionLimits,
+    /// Server name under which all messages are traced; `None` disables tracing.
+    pub trace_name: Option<Arc<str>>,
 }
 
 impl ClientOptions {
-    /// A client of this name that can do nothing but ask.
+    /// Creates the options of a client without capabilities.
     pub fn new(name: &str, version: &str) -> Self {
         Self {
             info: RawJson::of(&serde_json::json!({"name": name, "version": version})),
             capabilities: RawJson::empty_object(),
             era: None,
-            probe_time: Duration::from_secs(10),
-            start_time: Duration::from_mins(1),
-            limits: Limits::default(),
-            traced_as: None,
+            probe_timeout: Duration::from_secs(10),
+            handshake_timeout: Duration::from_mins(1),
+            limits: ConnectionLimits::default(),
+            trace_name: None,
         }
     }
 }
 
-/// How a server is spoken to.
+/// The protocol era of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Era {
-    /// It opens with `initialize` and keeps a session.
+    /// Opens with `initialize` and keeps a session.
     Session,
-    /// Every request stands alone.
+    /// Every request is self-contained.
     Stateless,
 }
 
 impl Era {
-    /// The era that a request claims to be of.
+    /// Returns the era that the parameters of a request claim.
     pub(crate) fn claimed(params: Option<&RawJson>) -> Self {
         if claimed_revision(params).is_some() { Self::Stateless } else { Self::Session }
     }
 }
 
-/// What a server says of itself.
+/// Server information from the handshake.
 #[derive(Clone, Debug)]
 pub struct ServerDescription {
-    /// The revision that is spoken with it.
+    /// The negotiated protocol revision.
     pub revision: Revision,
-    /// Name, version and what else there is, if it says so.
+    /// Name and version, if the server sent them.
     pub info: Option<RawJson>,
-    /// What it can do.
+    /// Server capabilities.
     pub capabilities: RawJson,
-    /// What a model should know.
+    /// Instructions for the model.
     pub instructions: Option<String>,
 }
 
-/// What one request wants beyond its parameters.
+/// Per-request options beyond the parameters.
 #[derive(Clone, Debug, Default)]
 pub struct RequestOptions {
-    /// Headers, for transports that have them: credentials of one user, for example.
+    /// Extra HTTP headers, for example the credentials of one user; ignored by transports without headers.
     pub headers: HeaderMap,
-    /// What the client can do for this request, if that differs; stateless era only.
+    /// Client capabilities for this request, if they differ; stateless era only.
     pub capabilities: Option<RawJson>,
-    /// The mildest log message that is wanted; stateless era only.
+    /// Minimum level of log messages to receive; stateless era only.
     pub log_level: Option<LogLevel>,
 }
 
-/// A connection to a server.
+/// A connection to an MCP server. Clones share the connection.
 #[derive(Clone)]
-pub struct Client {
+pub struct McpClient {
     connection: Connection,
-    receiver: Arc<dyn Receiver>,
+    handler: Arc<dyn InboundHandler>,
     options: Arc<ClientOptions>,
     server: Arc<ServerDescription>,
-    /// The arguments that headers repeat, by tool.
+    /// Arguments mirrored in headers, by tool name.
     header_parameters: Arc<Mutex<HashMap<String, Vec<HeaderParameter>>>>,
 }
 
-impl Client {
-    /// Finds out how the server is spoken to, and introduces the client. What the server asks on its own account goes
-    /// to `receiver`.
+impl McpClient {
+    /// Negotiates the era, performs the handshake and returns the connected client. Requests of the server go
+    /// to `handler`.
     pub async fn connect(
         link: Link,
-        receiver: Arc<dyn Receiver>,
+        handler: Arc<dyn InboundHandler>,
         options: ClientOptions,
-    ) -> Result<Self, ConnectError> {
-        let link = link.traced(options.traced_as.as_ref());
-        let connection = Connection::open(link, Arc::new(Polite(Arc::clone(&receiver))), options.limits);
-        let server = time::timeout(options.start_time, negotiation::negotiate(&connection, &options))
+    ) -> Result<Self, HandshakeError> {
+        let link = link.traced(options.trace_name.as_ref());
+        let connection =
+            Connection::open(link, Arc::new(PingResponder(Arc::clone(&handler))), options.limits);
+        let server = time::timeout(options.handshake_timeout, negotiation::negotiate(&connection, &options))
             .await
-            .unwrap_or(Err(ConnectError::TooSlow(options.start_time)))?;
+            .unwrap_or(Err(HandshakeError::TimedOut(options.handshake_timeout)))?;
         Ok(Self {
             connection,
-            receiver,
+            handler,
             options: Arc::new(options),
             server: Arc::new(server),
             header_parameters: Arc::default(),
         })
     }
 
-    /// Connects to a server behind a URL: by streamable HTTP, or by HTTP+SSE if the server is that old.
+    /// Connects to a server by URL: streamable HTTP first, HTTP+SSE if the server only supports that.
     pub async fn connect_http(
         http: HttpOptions,
-        receiver: Arc<dyn Receiver>,
+        handler: Arc<dyn InboundHandler>,
         options: ClientOptions,
-    ) -> Result<Self, ConnectError> {
+    ) -> Result<Self, HandshakeError> {
         let link = http::client::connect(http.clone())?;
-        match Self::connect(link, Arc::clone(&receiver), options.clone()).await {
-            Err(ConnectError::Transport(TransportError::Status { status: 400 | 404 | 405, .. })) => {
+        match Self::connect(link, Arc::clone(&handler), options.clone()).await {
+            Err(HandshakeError::Transport(TransportError::Status { status: 400 | 404 | 405, .. })) => {
                 let options = ClientOptions { era: Some(Era::Session), ..options };
-                Self::connect(http::legacy_client::connect(http)?, receiver, options).await
+                Self::connect(http::legacy_client::connect(http)?, handler, options).await
             }
             connected => connected,
         }
     }
 
-    /// What the server says of itself.
+    /// Returns the server information from the handshake.
     pub fn server(&self) -> &ServerDescription {
         &self.server
     }
 
-    /// How the server is spoken to.
+    /// Returns the era of the connection.
     pub fn era(&self) -> Era {
         if self.server.revision.is_stateless() { Era::Stateless } else { Era::Session }
     }
 
-    /// The connection behind it.
+    /// Returns the underlying connection.
     pub fn connection(&self) -> &Connection {
         &self.connection
     }
 
-    /// Sends a request.
+    /// Sends a request and returns it as pending.
     pub async fn request(
         &self,
         method: &str,
         params: Option<RawJson>,
         options: RequestOptions,
-    ) -> Result<Exchange, Failure> {
+    ) -> Result<PendingRequest, RequestError> {
         match self.era() {
             Era::Session => {
                 let params = params.map(|params| without_stateless_meta(&params));
                 self.connection.request_with(method, params, None, options.headers).await
             }
             Era::Stateless => {
-                let params = self.with_meta(params, &options);
-                let repeated = self.repeated_parameters(method, &params);
-                let mut all = headers::for_request(self.server.revision, method, Some(&params), &repeated);
+                let params = self.with_stateless_meta(params, &options);
+                let mirrored = self.mirrored_parameters(method, &params);
+                let mut all = headers::for_request(self.server.revision, method, Some(&params), &mirrored);
                 all.extend(options.headers);
                 self.connection.request_with(method, Some(params), None, all).await
             }
         }
     }
 
-    /// Sends a request and gives its result, answering the server's questions on the way.
-    pub async fn call(&self, method: &str, params: Option<RawJson>) -> Result<RawJson, Failure> {
-        rounds::call(self, method, params).await
+    /// Sends a request, answers its input requests and returns the final result.
+    pub async fn call(&self, method: &str, params: Option<RawJson>) -> Result<RawJson, RequestError> {
+        input_rounds::call(self, method, params).await
     }
 
     /// Sends a notification.
@@ -194,29 +195,29 @@ impl Client {
         self.connection.notify(Notification::new(method, params), None).await
     }
 
-    /// The tools of a `tools/list` result that can be called, with a word on each that cannot. Remembers which of
-    /// their arguments are repeated in headers.
-    pub fn take_tools(&self, list: &RawJson) -> (Vec<RawJson>, Vec<String>) {
-        let (mut good, mut refused) = (Vec::new(), Vec::new());
+    /// Splits the tools of a `tools/list` result into usable ones and the reasons for those that are left
+    /// out. Remembers which arguments are mirrored in headers.
+    pub fn register_tools(&self, list: &RawJson) -> (Vec<RawJson>, Vec<String>) {
+        let (mut usable, mut skipped) = (Vec::new(), Vec::new());
         let tools = list.get("tools").map(|tools| tools.items().collect::<Vec<_>>()).unwrap_or_default();
         for tool in tools {
             let name = tool
                 .get("name")
                 .and_then(|name| name.text().map(std::borrow::Cow::into_owned))
                 .unwrap_or_default();
-            match headers::parameters_of(tool.get("inputSchema").as_ref()) {
+            match headers::header_parameters(tool.get("inputSchema").as_ref()) {
                 Ok(parameters) => {
                     let mut known = self.header_parameters.lock().unwrap_or_else(PoisonError::into_inner);
                     known.insert(name, parameters);
-                    good.push(tool);
+                    usable.push(tool);
                 }
-                Err(problem) => refused.push(format!("tool '{name}' is left out: {problem}")),
+                Err(problem) => skipped.push(format!("tool '{name}' is skipped: {problem}")),
             }
         }
-        (good, refused)
+        (usable, skipped)
     }
 
-    fn with_meta(&self, params: Option<RawJson>, options: &RequestOptions) -> RawJson {
+    fn with_stateless_meta(&self, params: Option<RawJson>, options: &RequestOptions) -> RawJson {
         let params = params.unwrap_or_else(RawJson::empty_object);
         let capabilities = options.capabilities.as_ref().unwrap_or(&self.options.capabilities);
         let mut own = params
@@ -231,14 +232,14 @@ impl Client {
         params.with("_meta", &own)
     }
 
-    fn repeated_parameters(&self, method: &str, params: &RawJson) -> Vec<HeaderParameter> {
+    fn mirrored_parameters(&self, method: &str, params: &RawJson) -> Vec<HeaderParameter> {
         let tool = if method == "tools/call" { params.get("name") } else { None };
         let known = self.header_parameters.lock().unwrap_or_else(PoisonError::into_inner);
         tool.as_ref().and_then(RawJson::text).and_then(|name| known.get(&*name).cloned()).unwrap_or_default()
     }
 }
 
-/// Parameters without what would make a server of both eras take the request for a stateless one.
+/// Removes the `_meta` keys that would make a server of both eras treat the request as stateless.
 fn without_stateless_meta(params: &RawJson) -> RawJson {
     let Some(own) = params.get("_meta") else { return params.clone() };
     let keys = [meta::PROTOCOL_VERSION, meta::CLIENT_INFO, meta::CLIENT_CAPABILITIES, meta::LOG_LEVEL];
@@ -248,18 +249,18 @@ fn without_stateless_meta(params: &RawJson) -> RawJson {
     params.with("_meta", &keys.iter().fold(own, |own, key| own.without(key)))
 }
 
-/// Answers pings, and leaves the rest to the receiver.
-struct Polite(Arc<dyn Receiver>);
+/// Answers pings and passes everything else to the inner handler.
+struct PingResponder(Arc<dyn InboundHandler>);
 
-impl Receiver for Polite {
-    fn request(&self, inbound: Inbound) -> BoxFuture<'static, Result<RawJson, RpcError>> {
+impl InboundHandler for PingResponder {
+    fn request(&self, inbound: InboundRequest) -> BoxFuture<'static, Result<RawJson, RpcError>> {
         if &*inbound.request.method == "ping" {
             return std::future::ready(Ok(RawJson::empty_object())).boxed();
         }
         self.0.request(inbound)
     }
 
-    fn notification(&self, notification: Notification, about: Option<Id>) {
-        self.0.notification(notification, about);
+    fn notification(&self, notification: Notification, related_request: Option<Id>) {
+        self.0.notification(notification, related_request);
     }
 }

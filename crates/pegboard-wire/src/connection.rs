@@ -1,4 +1,4 @@
-//! One peer, many requests: ids, order, cancellation, and the peer's own requests.
+//! A JSON-RPC connection: request ids, ordering, cancellation, and requests of the peer.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -15,187 +15,198 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::AbortHandle;
 use tokio::time;
 
-use crate::exchange::{Exchange, Failure, Slot};
-use crate::link::{Arrival, Cancel, Event, Letter, Link, TransportError};
+use crate::link::{Arrival, CancelRequest, Letter, Link, TransportError, TransportEvent};
 use crate::message::{Id, Message, Notification, Request, Response, RpcError};
+use crate::pending_request::{PendingRequest, RequestError, ResponseSlot};
 use pegboard_json::RawJson;
 
-/// The code of our own for a peer that asks too much at once.
+/// Pegboard's own error code for a peer that exceeds the limit of concurrent requests.
 const OVERLOADED: i64 = -32_000;
 
-/// What a peer asks and tells on its own account.
-pub trait Receiver: Send + Sync + 'static {
-    /// Answers a request of the peer. Dropping the future cancels the work.
-    fn request(&self, inbound: Inbound) -> BoxFuture<'static, Result<RawJson, RpcError>>;
+/// Handler of requests and notifications that the peer initiates.
+pub trait InboundHandler: Send + Sync + 'static {
+    /// Handles a request of the peer. Dropping the future cancels the work.
+    fn request(&self, inbound: InboundRequest) -> BoxFuture<'static, Result<RawJson, RpcError>>;
 
-    /// Hears a notification; `about` is the request of ours that it came with, where the transport can tell.
-    fn notification(&self, notification: Notification, about: Option<Id>);
+    /// Handles a notification; `related_request` is the local request it belongs to, if the transport can
+    /// tell.
+    fn notification(&self, notification: Notification, related_request: Option<Id>);
 }
 
-/// A request of the peer.
+/// A request initiated by the peer.
 #[derive(Debug)]
-pub struct Inbound {
-    /// What it asks.
+pub struct InboundRequest {
+    /// The JSON-RPC request.
     pub request: Request,
-    /// Our request that it belongs to, where the transport can tell.
-    pub about: Option<Id>,
-    /// The headers it came with, where the transport has them.
+    /// The local request it belongs to, if the transport can tell.
+    pub related_request: Option<Id>,
+    /// HTTP headers of the request; empty for transports without headers.
     pub headers: HeaderMap,
-    /// The way back to the peer. It does not keep the connection alive: whoever made the connection does.
+    /// The connection to the peer. A weak handle: it does not keep the connection alive.
     pub connection: WeakConnection,
 }
 
-/// What may grow on a connection, and how far.
+/// Resource limits of a connection.
 #[derive(Clone, Copy, Debug)]
-pub struct Limits {
-    /// Requests of ours under way.
+pub struct ConnectionLimits {
+    /// Maximum number of pending requests to the peer.
     pub max_pending: usize,
-    /// Requests of the peer under way.
-    pub max_serving: usize,
-    /// Notices that nobody has read, for each request.
-    pub max_notices: usize,
-    /// How long requests of the peer may go on after it has stopped talking.
+    /// Maximum number of concurrent requests of the peer.
+    pub max_inbound: usize,
+    /// Maximum number of unread notifications per pending request.
+    pub max_notifications: usize,
+    /// Time that requests of the peer may keep running after the peer has closed its input.
     pub linger: Duration,
 }
 
-impl Default for Limits {
+impl Default for ConnectionLimits {
     fn default() -> Self {
-        Self { max_pending: 10_000, max_serving: 10_000, max_notices: 10_000, linger: Duration::ZERO }
+        Self { max_pending: 10_000, max_inbound: 10_000, max_notifications: 10_000, linger: Duration::ZERO }
     }
 }
 
-/// What was dropped because it made no sense, for those who watch.
+/// Counters of discarded input, for monitoring.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Oddities {
-    /// Answers to requests that nobody made, or that were given up.
-    pub stray_answers: u64,
-    /// Notices of requests that nobody made, or more than anybody read.
-    pub stray_notices: u64,
-    /// Input that was no message.
-    pub garbage: u64,
+pub struct ConnectionStats {
+    /// Responses to unknown or cancelled requests.
+    pub stray_responses: u64,
+    /// Notifications for unknown requests, or beyond the limit of unread ones.
+    pub stray_notifications: u64,
+    /// Malformed input.
+    pub malformed: u64,
 }
 
-/// A connection to one peer. Clones are the same connection; it ends when the last one is dropped.
+/// A connection to one peer. Clones share it; it closes when the last clone is dropped.
 #[derive(Clone, Debug)]
-pub struct Connection(Arc<Shared>);
+pub struct Connection(Arc<ConnectionShared>);
 
-/// What the clones of a connection, its exchanges and its dispatcher share.
+/// State shared by the clones of a connection, its pending requests and its dispatcher.
 #[derive(Debug)]
-pub(crate) struct Shared {
+pub(crate) struct ConnectionShared {
     letters: mpsc::Sender<Letter>,
-    cancels: mpsc::UnboundedSender<Cancel>,
-    limits: Limits,
+    cancels: mpsc::UnboundedSender<CancelRequest>,
+    limits: ConnectionLimits,
     next_id: AtomicI64,
-    table: Mutex<Table>,
-    stray_answers: AtomicU64,
-    stray_notices: AtomicU64,
-    garbage: AtomicU64,
-    /// How many requests of the peer are under way.
-    n_serving: watch::Sender<usize>,
+    table: Mutex<RequestTable>,
+    stray_responses: AtomicU64,
+    stray_notifications: AtomicU64,
+    malformed: AtomicU64,
+    /// Number of requests of the peer in progress.
+    n_inbound: watch::Sender<usize>,
     closed: watch::Sender<Option<TransportError>>,
 }
 
 #[derive(Debug, Default)]
-struct Table {
-    pending: HashMap<i64, Pending>,
-    serving: HashMap<Id, AbortHandle>,
+struct RequestTable {
+    pending: HashMap<i64, PendingEntry>,
+    inbound: HashMap<Id, AbortHandle>,
     closed: Option<TransportError>,
 }
 
 #[derive(Debug)]
-struct Pending {
-    slot: Arc<Slot>,
-    /// The caller's own progress token, which ours stands in for on the wire.
+struct PendingEntry {
+    slot: Arc<ResponseSlot>,
+    /// The caller's progress token, replaced on the wire by the connection's own.
     token: Option<RawJson>,
-    /// Whether the peer is told when nobody waits any more. What opens a connection is never cancelled.
+    /// `true` if dropping the request cancels it on the wire. Handshake requests are never cancelled.
     is_cancellable: bool,
 }
 
 impl Connection {
-    /// Speaks over a link. What the peer asks on its own account goes to `receiver`.
-    pub fn open(link: Link, receiver: Arc<dyn Receiver>, limits: Limits) -> Self {
-        let shared = Arc::new(Shared {
+    /// Opens a connection over a link. Requests of the peer go to `handler`.
+    pub fn open(link: Link, handler: Arc<dyn InboundHandler>, limits: ConnectionLimits) -> Self {
+        let shared = Arc::new(ConnectionShared {
             letters: link.letters,
             cancels: link.cancels,
             limits,
             next_id: AtomicI64::new(1),
             table: Mutex::default(),
-            stray_answers: AtomicU64::new(0),
-            stray_notices: AtomicU64::new(0),
-            garbage: AtomicU64::new(0),
-            n_serving: watch::Sender::new(0),
+            stray_responses: AtomicU64::new(0),
+            stray_notifications: AtomicU64::new(0),
+            malformed: AtomicU64::new(0),
+            n_inbound: watch::Sender::new(0),
             closed: watch::Sender::new(None),
         });
-        // It ends when the transport does, which ends when the last clone of the connection is dropped.
-        tokio::spawn(dispatch(Arc::downgrade(&shared), link.arrivals, receiver));
+        // The task ends with the transport, which ends when the last clone of the connection is dropped.
+        tokio::spawn(dispatch(Arc::downgrade(&shared), link.arrivals, handler));
         Self(shared)
     }
 
-    /// Sends a request. The ids on the wire are the connection's own, and so are progress tokens.
-    pub async fn request(&self, method: &str, params: Option<RawJson>) -> Result<Exchange, Failure> {
+    /// Sends a request. Ids and progress tokens on the wire are the connection's own.
+    pub async fn request(
+        &self,
+        method: &str,
+        params: Option<RawJson>,
+    ) -> Result<PendingRequest, RequestError> {
         self.request_with(method, params, None, HeaderMap::new()).await
     }
 
-    /// Sends a request about a request of the peer, or with headers of its own.
+    /// Sends a request that belongs to a request of the peer, or that has headers.
     pub async fn request_with(
         &self,
         method: &str,
         params: Option<RawJson>,
-        about: Option<Id>,
+        related_request: Option<Id>,
         headers: HeaderMap,
-    ) -> Result<Exchange, Failure> {
+    ) -> Result<PendingRequest, RequestError> {
         let id = self.0.next_id.fetch_add(1, Ordering::Relaxed);
-        let (params, token) = with_own_token(params, id);
+        let (params, token) = replace_progress_token(params, id);
         let is_cancellable = !matches!(method, "initialize" | "server/discover");
-        let slot = self.0.expect_answer(id, token, is_cancellable)?;
-        // From here on dropping this future gives the request up.
-        let exchange = Exchange { id, slot, shared: Arc::clone(&self.0) };
+        let slot = self.0.register_pending(id, token, is_cancellable)?;
+        // From here on, dropping this future cancels the request.
+        let exchange = PendingRequest { id, slot, shared: Arc::clone(&self.0) };
         let message = Message::request(Id::Number(id), method, params);
-        let letter = Letter { headers, ..Letter::new(message).about(about) };
+        let letter = Letter { headers, ..Letter::new(message).about(related_request) };
         if self.0.letters.send(letter).await.is_err() {
-            return Err(self.why_not_sent().await.into());
+            return Err(self.send_error().await.into());
         }
         Ok(exchange)
     }
 
-    /// Sends a notification; `about` is the peer's request that it belongs to.
-    pub async fn notify(&self, notification: Notification, about: Option<Id>) -> Result<(), TransportError> {
-        let letter = Letter::new(Message::Notification(notification)).about(about);
+    /// Sends a notification; `related_request` is the peer's request that it belongs to.
+    pub async fn notify(
+        &self,
+        notification: Notification,
+        related_request: Option<Id>,
+    ) -> Result<(), TransportError> {
+        let letter = Letter::new(Message::Notification(notification)).about(related_request);
         match self.0.letters.send(letter).await {
             Ok(()) => Ok(()),
-            Err(_) => Err(self.why_not_sent().await),
+            Err(_) => Err(self.send_error().await),
         }
     }
 
-    /// Sends a notification after which the transport may close the stream of the peer's request `about`; the peer
-    /// comes back for the rest after `retry`. Transports without a stream for each request just send it.
-    pub async fn notify_and_hang_up(
+    /// Sends a notification, after which the transport may close the stream of the peer's request
+    /// `related_request`; the peer reconnects after `retry`. Transports without per-request streams only send
+    /// it.
+    pub async fn notify_and_close_stream(
         &self,
         notification: Notification,
-        about: Id,
+        related_request: Id,
         retry: Duration,
     ) -> Result<(), TransportError> {
-        let letter = Letter::new(Message::Notification(notification)).about(Some(about));
+        let letter = Letter::new(Message::Notification(notification)).about(Some(related_request));
         let letter = Letter { hang_up: Some(retry), ..letter };
         match self.0.letters.send(letter).await {
             Ok(()) => Ok(()),
-            Err(_) => Err(self.why_not_sent().await),
+            Err(_) => Err(self.send_error().await),
         }
     }
 
-    /// Why the transport takes no more letters. It may have ended a moment before the dispatcher hears the reason; the
-    /// serving side does not wait for that, since what it serves may be what the dispatcher waits for.
-    async fn why_not_sent(&self) -> TransportError {
+    /// Returns the reason why the transport accepts no more messages. The transport may end a moment before
+    /// the dispatcher learns the reason. The serving side does not wait for it, since the dispatcher may
+    /// itself wait for the work it serves.
+    async fn send_error(&self) -> TransportError {
         const SOON: Duration = Duration::from_secs(1);
         if self.0.limits.linger.is_zero()
             && let Ok(reason) = time::timeout(SOON, self.closed()).await
         {
             return reason;
         }
-        self.0.why_closed()
+        self.0.close_reason()
     }
 
-    /// Waits until the connection has ended, and says why.
+    /// Waits until the connection is closed and returns the reason.
     pub async fn closed(&self) -> TransportError {
         let mut closed = self.0.closed.subscribe();
         match closed.wait_for(Option::is_some).await {
@@ -204,52 +215,53 @@ impl Connection {
         }
     }
 
-    /// The connection without keeping it alive.
+    /// Returns a handle that does not keep the connection alive.
     pub fn downgrade(&self) -> WeakConnection {
         WeakConnection { shared: Arc::downgrade(&self.0), closed: self.0.closed.subscribe() }
     }
 
-    /// Whether the connection has ended.
+    /// Returns `true` if the connection is closed.
     pub fn is_closed(&self) -> bool {
         self.0.closed.borrow().is_some()
     }
 
-    /// What was dropped because it made no sense.
-    pub fn oddities(&self) -> Oddities {
-        Oddities {
-            stray_answers: self.0.stray_answers.load(Ordering::Relaxed),
-            stray_notices: self.0.stray_notices.load(Ordering::Relaxed),
-            garbage: self.0.garbage.load(Ordering::Relaxed),
+    /// Returns the counters of discarded input.
+    pub fn stats(&self) -> ConnectionStats {
+        ConnectionStats {
+            stray_responses: self.0.stray_responses.load(Ordering::Relaxed),
+            stray_notifications: self.0.stray_notifications.load(Ordering::Relaxed),
+            malformed: self.0.malformed.load(Ordering::Relaxed),
         }
     }
 
-    /// How many requests of ours are under way.
+    /// Returns the number of pending requests.
     pub fn n_pending(&self) -> usize {
         self.0.table().pending.len()
     }
 }
 
-/// A connection that somebody else keeps alive.
+/// A weak handle of a connection.
 #[derive(Clone, Debug)]
 pub struct WeakConnection {
-    shared: Weak<Shared>,
+    shared: Weak<ConnectionShared>,
     closed: watch::Receiver<Option<TransportError>>,
 }
 
 impl WeakConnection {
-    /// The connection, if it is still there.
+    /// Returns the connection if it is still alive.
     pub fn upgrade(&self) -> Option<Connection> {
         self.shared.upgrade().map(Connection)
     }
 
-    /// Waits until the connection has ended or nobody holds it any more.
+    /// Waits until the connection is closed or dropped.
     pub async fn closed(&self) {
         let _ = self.closed.clone().wait_for(Option::is_some).await;
     }
 }
 
-/// Puts our token in the place of the caller's, so that tokens of many callers never meet.
-fn with_own_token(params: Option<RawJson>, id: i64) -> (Option<RawJson>, Option<RawJson>) {
+/// Replaces the caller's progress token with the request id, so that tokens of different callers cannot
+/// collide.
+fn replace_progress_token(params: Option<RawJson>, id: i64) -> (Option<RawJson>, Option<RawJson>) {
     let Some(given) = params else { return (None, None) };
     let meta = given.get("_meta");
     match meta.as_ref().and_then(|meta| Some((meta, meta.get("progressToken")?))) {
@@ -261,128 +273,140 @@ fn with_own_token(params: Option<RawJson>, id: i64) -> (Option<RawJson>, Option<
     }
 }
 
-async fn dispatch(shared: Weak<Shared>, mut arrivals: mpsc::Receiver<Arrival>, receiver: Arc<dyn Receiver>) {
+async fn dispatch(
+    shared: Weak<ConnectionShared>,
+    mut arrivals: mpsc::Receiver<Arrival>,
+    handler: Arc<dyn InboundHandler>,
+) {
     let mut reason = TransportError::Closed;
     let mut has_ended = false;
     while let Some(arrival) = arrivals.recv().await {
         let Some(strong) = shared.upgrade() else { return };
-        // Nothing that waits for the peer may hold the connection: it could not be given up any more.
+        // Nothing that awaits the peer may hold the connection: it could not be dropped otherwise.
         let letters = strong.letters.clone();
         match arrival.event {
-            Event::Message(Message::Response(response)) => strong.take_answer(response),
-            Event::Message(Message::Notification(notification)) => {
-                strong.take_notice(notification, arrival.about, &*receiver);
+            TransportEvent::Message(Message::Response(response)) => strong.handle_response(response),
+            TransportEvent::Message(Message::Notification(notification)) => {
+                strong.handle_notification(notification, arrival.about, &*handler);
             }
-            Event::Message(Message::Request(request)) => {
+            TransportEvent::Message(Message::Request(request)) => {
                 let from = (arrival.about, arrival.headers);
-                let refused = strong.serve(request, from, &receiver);
+                let rejection = strong.serve(request, from, &handler);
                 drop(strong);
-                if let Some(refusal) = refused {
-                    let _ = letters.send(refusal).await;
+                if let Some(rejection) = rejection {
+                    let _ = letters.send(rejection).await;
                 }
             }
-            Event::Garbage(garbage) => {
-                count(&strong.garbage);
+            TransportEvent::Malformed(malformed) => {
+                increment(&strong.malformed);
                 drop(strong);
-                let _ = letters.send(Letter::new(Message::response(garbage.id, Err(*garbage.error)))).await;
+                let _ =
+                    letters.send(Letter::new(Message::response(malformed.id, Err(*malformed.error)))).await;
             }
-            Event::Skipped => count(&strong.garbage),
-            Event::Lost { id, error } => strong.finish(&id, Err(error.into())),
-            Event::Ended => has_ended = true,
-            Event::Closed(error) => reason = error,
+            TransportEvent::Skipped => increment(&strong.malformed),
+            TransportEvent::RequestFailed { id, error } => strong.complete(&id, Err(error.into())),
+            TransportEvent::EndOfInput => has_ended = true,
+            TransportEvent::Closed(error) => reason = error,
         }
     }
-    // Answers are of use only to a peer that still reads.
-    let lingering = shared.upgrade().filter(|_| has_ended);
-    let lingering = lingering.map(|shared| (shared.limits.linger, shared.n_serving.subscribe()));
-    if let Some((linger, mut n_serving)) = lingering {
-        // Meanwhile the connection may be given up, and then nothing is left to wait for.
-        let _ = time::timeout(linger, n_serving.wait_for(|n_serving| *n_serving == 0)).await;
+    // Responses matter only to a peer that still reads.
+    let linger = shared.upgrade().filter(|_| has_ended);
+    let linger = linger.map(|shared| (shared.limits.linger, shared.n_inbound.subscribe()));
+    if let Some((linger, mut n_inbound)) = linger {
+        // Meanwhile the connection may be dropped; then nothing is left to wait for.
+        let _ = time::timeout(linger, n_inbound.wait_for(|n_inbound| *n_inbound == 0)).await;
     }
     if let Some(shared) = shared.upgrade() {
         shared.close(reason);
     }
 }
 
-impl Shared {
-    // No panic can happen while the lock is held that leaves the table half-changed.
-    fn table(&self) -> MutexGuard<'_, Table> {
+impl ConnectionShared {
+    // A panic while the lock is held cannot leave the table inconsistent.
+    fn table(&self) -> MutexGuard<'_, RequestTable> {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn why_closed(&self) -> TransportError {
+    fn close_reason(&self) -> TransportError {
         self.table().closed.clone().unwrap_or(TransportError::Closed)
     }
 
-    fn expect_answer(
+    fn register_pending(
         &self,
         id: i64,
         token: Option<RawJson>,
         is_cancellable: bool,
-    ) -> Result<Arc<Slot>, Failure> {
+    ) -> Result<Arc<ResponseSlot>, RequestError> {
         let mut table = self.table();
         if let Some(reason) = &table.closed {
             return Err(reason.clone().into());
         }
         if table.pending.len() >= self.limits.max_pending {
-            return Err(Failure::Overloaded);
+            return Err(RequestError::Overloaded);
         }
-        let slot = Arc::new(Slot::default());
-        table.pending.insert(id, Pending { slot: Arc::clone(&slot), token, is_cancellable });
+        let slot = Arc::new(ResponseSlot::default());
+        table.pending.insert(id, PendingEntry { slot: Arc::clone(&slot), token, is_cancellable });
         Ok(slot)
     }
 
-    /// Nobody waits for this answer any more.
-    pub(crate) fn give_up(&self, id: i64) {
-        let given_up = self.table().pending.remove(&id);
-        if given_up.is_some_and(|pending| pending.is_cancellable) {
-            // A transport that is gone has nothing to cancel.
-            let _ = self.cancels.send(Cancel { id: Id::Number(id) });
+    /// Removes a pending request, because its handle was dropped, and cancels it on the wire.
+    pub(crate) fn cancel_pending(&self, id: i64) {
+        let cancelled = self.table().pending.remove(&id);
+        if cancelled.is_some_and(|pending| pending.is_cancellable) {
+            // A closed transport has nothing to cancel.
+            let _ = self.cancels.send(CancelRequest { id: Id::Number(id) });
         }
     }
 
-    fn take_answer(&self, response: Response) {
+    fn handle_response(&self, response: Response) {
         match response.id {
-            Some(id) => self.finish(&id, response.result.map_err(Failure::Refused)),
-            None => count(&self.stray_answers),
+            Some(id) => self.complete(&id, response.result.map_err(RequestError::Rpc)),
+            None => increment(&self.stray_responses),
         }
     }
 
-    fn finish(&self, id: &Id, result: Result<RawJson, Failure>) {
+    fn complete(&self, id: &Id, result: Result<RawJson, RequestError>) {
         let pending = match id {
             Id::Number(id) => self.table().pending.remove(id),
             Id::Text(_) => None,
         };
         match pending {
-            Some(pending) => pending.slot.end(result),
-            None => count(&self.stray_answers),
+            Some(pending) => pending.slot.finish(result),
+            None => increment(&self.stray_responses),
         }
     }
 
-    fn take_notice(&self, notification: Notification, about: Option<Id>, receiver: &dyn Receiver) {
+    fn handle_notification(
+        &self,
+        notification: Notification,
+        related_request: Option<Id>,
+        handler: &dyn InboundHandler,
+    ) {
         match &*notification.method {
-            "notifications/progress" => self.take_progress(&notification),
-            "notifications/cancelled" if self.is_serving(&notification) => self.stop_serving(&notification),
-            _ => match about.as_ref().and_then(|id| self.slot_of(id)) {
-                Some(slot) => self.leave(&slot, notification),
-                None => receiver.notification(notification, about),
+            "notifications/progress" => self.route_progress(&notification),
+            "notifications/cancelled" if self.cancels_inbound(&notification) => {
+                self.cancel_inbound(&notification);
+            }
+            _ => match related_request.as_ref().and_then(|id| self.pending_slot(id)) {
+                Some(slot) => self.enqueue_notification(&slot, notification),
+                None => handler.notification(notification, related_request),
             },
         }
     }
 
-    fn leave(&self, slot: &Slot, notification: Notification) {
-        if !slot.notice(notification, self.limits.max_notices) {
-            count(&self.stray_notices);
+    fn enqueue_notification(&self, slot: &ResponseSlot, notification: Notification) {
+        if !slot.push_notification(notification, self.limits.max_notifications) {
+            increment(&self.stray_notifications);
         }
     }
 
-    fn slot_of(&self, id: &Id) -> Option<Arc<Slot>> {
+    fn pending_slot(&self, id: &Id) -> Option<Arc<ResponseSlot>> {
         let Id::Number(id) = id else { return None };
         self.table().pending.get(id).map(|pending| Arc::clone(&pending.slot))
     }
 
-    /// Progress goes to the request whose token it carries, under the caller's own token.
-    fn take_progress(&self, notification: &Notification) {
+    /// Delivers progress to the request with this token, under the caller's original token.
+    fn route_progress(&self, notification: &Notification) {
         let params = notification.params.clone().unwrap_or_else(RawJson::empty_object);
         let id = params.get("progressToken").and_then(|token| token.read::<i64>().ok());
         let found = id.and_then(|id| {
@@ -393,100 +417,106 @@ impl Shared {
         match found {
             Some((slot, token)) => {
                 let params = params.with("progressToken", &token);
-                self.leave(&slot, Notification::new(Arc::clone(&notification.method), Some(params)));
+                self.enqueue_notification(
+                    &slot,
+                    Notification::new(Arc::clone(&notification.method), Some(params)),
+                );
             }
-            None => count(&self.stray_notices),
+            None => increment(&self.stray_notifications),
         }
     }
 
-    fn is_serving(&self, notification: &Notification) -> bool {
-        cancelled_id(notification).is_some_and(|id| self.table().serving.contains_key(&id))
+    fn cancels_inbound(&self, notification: &Notification) -> bool {
+        cancelled_id(notification).is_some_and(|id| self.table().inbound.contains_key(&id))
     }
 
-    fn stop_serving(&self, notification: &Notification) {
-        let stopped = cancelled_id(notification).and_then(|id| self.table().serving.remove(&id));
+    fn cancel_inbound(&self, notification: &Notification) {
+        let stopped = cancelled_id(notification).and_then(|id| self.table().inbound.remove(&id));
         if let Some(task) = stopped {
             task.abort();
-            self.n_serving.send_modify(|n_serving| *n_serving -= 1);
+            self.n_inbound.send_modify(|n_inbound| *n_inbound -= 1);
         }
     }
 
-    /// Starts to answer a request of the peer, or gives the letter that refuses it.
+    /// Starts a request of the peer, or returns the letter that rejects it.
     fn serve(
         self: &Arc<Self>,
         request: Request,
-        (about, headers): (Option<Id>, HeaderMap),
-        receiver: &Arc<dyn Receiver>,
+        (related_request, headers): (Option<Id>, HeaderMap),
+        handler: &Arc<dyn InboundHandler>,
     ) -> Option<Letter> {
         let id = request.id.clone();
         let answer =
             |id: Id, result| Letter::new(Message::response(Some(id.clone()), result)).about(Some(id));
-        if let Some(refusal) = self.refusal_of(&id) {
-            return Some(answer(id, Err(refusal)));
+        if let Some(rejection) = self.rejection_for(&id) {
+            return Some(answer(id, Err(rejection)));
         }
         let connection = Connection(Arc::clone(self)).downgrade();
-        let inbound = Inbound { request, about, headers, connection };
-        // A bug in the receiver costs this request and nothing else.
-        let work = match catch_unwind(AssertUnwindSafe(|| receiver.request(inbound))) {
+        let inbound = InboundRequest { request, related_request, headers, connection };
+        // A panic in the handler costs only this request.
+        let work = match catch_unwind(AssertUnwindSafe(|| handler.request(inbound))) {
             Ok(work) => work,
-            Err(_panic) => return Some(answer(id, Err(RpcError::bug()))),
+            Err(_panic) => return Some(answer(id, Err(RpcError::handler_panicked()))),
         };
         let (shared, letters) = (Arc::downgrade(self), self.letters.clone());
         let mut table = self.table();
-        let Entry::Vacant(free) = table.serving.entry(id.clone()) else { return None };
-        // It ends with the work, or is aborted when the peer cancels or the connection ends.
+        let Entry::Vacant(free) = table.inbound.entry(id.clone()) else { return None };
+        // The task ends with the work, or is aborted when the peer cancels or the connection closes.
         let task = tokio::spawn(async move {
-            let result = AssertUnwindSafe(work).catch_unwind().await.unwrap_or_else(|_| Err(RpcError::bug()));
-            // From here on nobody can cancel it, and its id is free; its place is not, so that answers which nobody
-            // reads are bounded, too.
+            let result = AssertUnwindSafe(work)
+                .catch_unwind()
+                .await
+                .unwrap_or_else(|_| Err(RpcError::handler_panicked()));
+            // From here on it cannot be cancelled, and its id is free. It still counts as in progress, so
+            // that unread responses are bounded, too.
             let is_wanted =
-                shared.upgrade().is_some_and(|shared| shared.table().serving.remove(&id).is_some());
+                shared.upgrade().is_some_and(|shared| shared.table().inbound.remove(&id).is_some());
             if is_wanted {
                 let _ = letters.send(answer(id, result)).await;
                 if let Some(shared) = shared.upgrade() {
-                    shared.n_serving.send_modify(|n_serving| *n_serving -= 1);
+                    shared.n_inbound.send_modify(|n_inbound| *n_inbound -= 1);
                 }
             }
         });
         free.insert(task.abort_handle());
-        self.n_serving.send_modify(|n_serving| *n_serving += 1);
+        self.n_inbound.send_modify(|n_inbound| *n_inbound += 1);
         None
     }
 
-    fn refusal_of(&self, id: &Id) -> Option<RpcError> {
+    fn rejection_for(&self, id: &Id) -> Option<RpcError> {
         let table = self.table();
-        if table.serving.contains_key(id) {
+        if table.inbound.contains_key(id) {
             return Some(RpcError::new(
                 crate::code::INVALID_REQUEST,
-                "Invalid request: a request with this id is under way",
+                "Invalid request: a request with this id is in progress",
             ));
         }
-        let is_full = *self.n_serving.borrow() >= self.limits.max_serving;
-        is_full.then(|| RpcError::new(OVERLOADED, "Too many requests are under way"))
+        let is_full = *self.n_inbound.borrow() >= self.limits.max_inbound;
+        is_full.then(|| RpcError::new(OVERLOADED, "Too many requests in flight"))
     }
 
-    /// The connection is over: every request ends, every answer stops.
+    /// Closes the connection: all pending requests fail, all requests of the peer are aborted.
     fn close(&self, reason: TransportError) {
-        let (pending, serving) = {
+        let (pending, inbound) = {
             let mut table = self.table();
             table.closed = Some(reason.clone());
-            (std::mem::take(&mut table.pending), std::mem::take(&mut table.serving))
+            (std::mem::take(&mut table.pending), std::mem::take(&mut table.inbound))
         };
         for pending in pending.into_values() {
-            pending.slot.end(Err(reason.clone().into()));
+            pending.slot.finish(Err(reason.clone().into()));
         }
-        for task in serving.into_values() {
+        for task in inbound.into_values() {
             task.abort();
         }
         self.closed.send_replace(Some(reason));
     }
 }
 
-impl Drop for Shared {
-    /// Work for a peer that cannot be answered any more is given up.
+impl Drop for ConnectionShared {
+    /// Aborts work for a peer that can no longer receive the response.
     fn drop(&mut self) {
         let table = self.table.get_mut().unwrap_or_else(PoisonError::into_inner);
-        table.serving.values().for_each(AbortHandle::abort);
+        table.inbound.values().for_each(AbortHandle::abort);
     }
 }
 
@@ -494,19 +524,19 @@ fn cancelled_id(notification: &Notification) -> Option<Id> {
     notification.params.as_ref()?.get("requestId")?.read().ok()
 }
 
-fn count(counter: &AtomicU64) {
+fn increment(counter: &AtomicU64) {
     counter.fetch_add(1, Ordering::Relaxed);
 }
 
-/// The notification that cancels a request, for transports that say so with a message.
-pub(crate) fn cancelled(cancel: &Cancel) -> Message {
+/// Returns the `notifications/cancelled` message, for transports that cancel with a message.
+pub(crate) fn cancel_notification(cancel: &CancelRequest) -> Message {
     #[derive(Serialize)]
     #[serde(rename_all = "camelCase")]
-    struct Params<'c> {
+    struct CancelledParams<'c> {
         request_id: &'c Id,
         reason: &'static str,
     }
-    let params = Params { request_id: &cancel.id, reason: "nobody waits for the answer any more" };
+    let params = CancelledParams { request_id: &cancel.id, reason: "the caller cancelled the request" };
     Message::notification("notifications/cancelled", Some(RawJson::of(&params)))
 }
 

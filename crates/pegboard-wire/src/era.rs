@@ -1,4 +1,4 @@
-//! The revisions of the protocol, and the keys that the stateless ones carry in `_meta`.
+//! Protocol revisions, and the `_meta` keys of the stateless ones.
 
 use std::fmt;
 use std::str::FromStr;
@@ -43,7 +43,7 @@ impl Revision {
         }
     }
 
-    /// Whether every request stands alone, without a handshake.
+    /// Returns `true` if every request is self-contained, without a handshake.
     pub fn is_stateless(self) -> bool {
         self >= Self::V2026_07_28
     }
@@ -55,9 +55,9 @@ impl fmt::Display for Revision {
     }
 }
 
-/// A text that names no revision.
+/// The error for text that names no known revision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("not a revision of the protocol")]
+#[error("unknown protocol revision")]
 pub struct UnknownRevision;
 
 impl FromStr for Revision {
@@ -74,39 +74,39 @@ impl Serialize for Revision {
     }
 }
 
-/// The protocol's own keys in `_meta`.
+/// The `_meta` keys defined by the protocol.
 pub mod meta {
-    /// The revision that a request is written in.
+    /// The protocol revision of a request.
     pub const PROTOCOL_VERSION: &str = "io.modelcontextprotocol/protocolVersion";
-    /// Who sends a request.
+    /// The client that sends a request.
     pub const CLIENT_INFO: &str = "io.modelcontextprotocol/clientInfo";
-    /// What the sender of a request can do.
+    /// The client's capabilities.
     pub const CLIENT_CAPABILITIES: &str = "io.modelcontextprotocol/clientCapabilities";
-    /// Who sends a result.
+    /// The server that sends a result.
     pub const SERVER_INFO: &str = "io.modelcontextprotocol/serverInfo";
-    /// Which log messages a request wants.
+    /// The minimum level of log messages for a request.
     pub const LOG_LEVEL: &str = "io.modelcontextprotocol/logLevel";
     /// The subscription that a notification belongs to.
     pub const SUBSCRIPTION_ID: &str = "io.modelcontextprotocol/subscriptionId";
 }
 
-/// The revision that a request claims in its `_meta`, if it claims one.
+/// Returns the revision that a request claims in its `_meta`, if any.
 pub fn claimed_revision(params: Option<&RawJson>) -> Option<RawJson> {
     params?.get("_meta")?.get(meta::PROTOCOL_VERSION)
 }
 
-/// The error that answers a revision which is not served.
+/// Returns the error for a revision that the server does not support.
 pub fn unsupported_version(requested: &str) -> RpcError {
     #[derive(Serialize)]
-    struct Data<'d> {
+    struct UnsupportedVersionData<'d> {
         supported: [Revision; 1],
         requested: &'d str,
     }
-    let data = RawJson::of(&Data { supported: [Revision::NEWEST_STATELESS], requested });
+    let data = RawJson::of(&UnsupportedVersionData { supported: [Revision::NEWEST_STATELESS], requested });
     RpcError::new(code::UNSUPPORTED_VERSION, "Unsupported protocol version").with_data(data)
 }
 
-/// How severe a log message is, mildest first.
+/// Severity of a log message, lowest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 #[expect(missing_docs, reason = "the words of syslog speak for themselves")]

@@ -1,4 +1,4 @@
-//! Streamable HTTP, both roles and both eras, and the HTTP+SSE transport of the first revision.
+//! Streamable HTTP in both roles and both eras, and the HTTP+SSE transport of revision 2024-11-05.
 
 pub mod client;
 pub mod headers;

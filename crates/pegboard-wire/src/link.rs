@@ -1,8 +1,7 @@
 //! The seam between a connection and its transport: letters go out, arrivals come in.
 //!
-//! A transport is whatever moves them: it takes the [`Port`] of a link, writes each letter to its peer and sends
-//! what the peer says to `arrivals`, in order. It ends when the letters end, and ends the connection by dropping
-//! its port.
+//! A transport takes the [`Port`] of a link, writes each letter to its peer and sends incoming messages to
+//! `arrivals`, in order. It ends when the letters end, and closes the connection by dropping its port.
 
 use std::fmt;
 use std::time::Duration;
@@ -12,35 +11,35 @@ use http::HeaderMap;
 use tokio::sync::mpsc;
 use tokio::time;
 
-use crate::message::{Frame, Id, Message, Unreadable};
+use crate::message::{Frame, Id, InvalidMessage, Message};
 
 mod traced;
 
 pub use traced::TARGET as TRACE_TARGET;
 
-/// How many letters or arrivals wait before the sender does.
+/// Capacity of the letter and arrival channels.
 const CAPACITY: usize = 256;
 
-/// A message on its way out.
+/// An outgoing message.
 #[derive(Clone, Debug)]
 pub struct Letter {
-    /// What is said.
+    /// The message.
     pub message: Message,
-    /// The peer's request that it is about, for transports that keep a stream for each request.
+    /// The peer's request that it belongs to, for transports with a stream per request.
     pub about: Option<Id>,
-    /// Headers for transports that have them.
+    /// HTTP headers, for transports that have them.
     pub headers: HeaderMap,
-    /// After this letter the stream it goes on may be closed; the peer comes back for the rest after so long.
+    /// Closes the stream after this letter; the peer reconnects after this delay.
     pub hang_up: Option<Duration>,
 }
 
 impl Letter {
-    /// A letter about nothing in particular.
+    /// Creates a letter that belongs to no request.
     pub fn new(message: Message) -> Self {
         Self { message, about: None, headers: HeaderMap::new(), hang_up: None }
     }
 
-    /// The letter about a request of the peer.
+    /// Sets the request of the peer that the letter belongs to.
     #[must_use]
     pub fn about(mut self, id: Option<Id>) -> Self {
         self.about = id;
@@ -48,43 +47,43 @@ impl Letter {
     }
 }
 
-/// A request of ours whose answer nobody waits for any more.
+/// Cancels a pending request after its handle was dropped.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Cancel {
+pub struct CancelRequest {
     /// The id of the request.
     pub id: Id,
 }
 
-/// Something that came in.
+/// An incoming event.
 #[derive(Debug)]
 pub struct Arrival {
-    /// What came.
-    pub event: Event,
-    /// Our request whose stream it came on, for transports that keep a stream for each request.
+    /// The event.
+    pub event: TransportEvent,
+    /// The local request that owns the stream it arrived on, for transports with a stream per request.
     pub about: Option<Id>,
-    /// The headers it came with, for transports that have them.
+    /// HTTP headers of the message, for transports that have them.
     pub headers: HeaderMap,
 }
 
 impl Arrival {
-    /// What came on a stream that all requests share.
-    pub fn new(event: Event) -> Self {
+    /// Creates an arrival on a stream shared by all requests.
+    pub fn new(event: TransportEvent) -> Self {
         Self { event, about: None, headers: HeaderMap::new() }
     }
 
-    /// A message that came on a stream that all requests share.
+    /// Creates an arrival of a message on a stream shared by all requests.
     pub fn message(message: Message) -> Self {
-        Self::new(Event::Message(message))
+        Self::new(TransportEvent::Message(message))
     }
 
-    /// The arrival on the stream of a request of ours.
+    /// Sets the local request that owns the stream it arrived on.
     #[must_use]
     pub fn about(mut self, id: Option<Id>) -> Self {
         self.about = id;
         self
     }
 
-    /// The arrival with the headers it came with.
+    /// Sets the HTTP headers.
     #[must_use]
     pub fn with_headers(mut self, headers: HeaderMap) -> Self {
         self.headers = headers;
@@ -92,161 +91,169 @@ impl Arrival {
     }
 }
 
-/// What came in.
+/// An event reported by a transport.
 #[derive(Debug)]
-pub enum Event {
+pub enum TransportEvent {
     /// A message.
     Message(Message),
-    /// Input that is no message.
-    Garbage(Unreadable),
-    /// The answer to one request of ours will not come.
-    Lost {
+    /// Malformed input, which must be answered with an error.
+    Malformed(InvalidMessage),
+    /// A pending request failed: its response will not arrive.
+    RequestFailed {
         /// The id of the request.
         id: Id,
-        /// Why.
+        /// The cause.
         error: TransportError,
     },
-    /// Input that is no message, and was passed over.
+    /// Malformed input, already skipped.
     Skipped,
-    /// The peer has said all, but may still listen.
-    Ended,
-    /// Nothing more will come.
+    /// The peer closed its sending side, but may still read.
+    EndOfInput,
+    /// The transport is closed.
     Closed(TransportError),
 }
 
-/// Why a transport could not do its work.
+/// A transport error.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TransportError {
-    /// The peer ended the connection.
+    /// The peer closed the connection.
     #[error("the connection was closed")]
     Closed,
-    /// The operating system or the network refused.
+    /// An operating system or network error.
     #[error("{what}")]
     Failed {
-        /// What happened.
+        /// Description of the failure.
         what: String,
     },
-    /// The peer answered with an HTTP status that carries no JSON-RPC answer.
+    /// The peer answered with an HTTP status and no JSON-RPC message.
     #[error("the server answered with HTTP status {status}")]
     Status {
-        /// The status.
+        /// The HTTP status code.
         status: u16,
         /// The beginning of the body.
         body: Bytes,
-        /// What the server asks for with a 401 or 403.
+        /// The `WWW-Authenticate` header of a 401 or 403.
         authenticate: Option<String>,
     },
-    /// The peer broke the rules of the transport.
-    #[error("the peer broke the protocol: {what}")]
+    /// The peer violated the protocol of the transport.
+    #[error("protocol violation: {what}")]
     Protocol {
-        /// How.
+        /// Description of the violation.
         what: String,
     },
 }
 
 impl TransportError {
-    /// A refusal of the operating system or the network.
+    /// Creates an operating system or network error.
     pub fn failed(what: impl fmt::Display) -> Self {
         Self::Failed { what: what.to_string() }
     }
 
-    /// A breach of the transport's rules.
+    /// Creates a protocol violation error.
     pub fn protocol(what: impl fmt::Display) -> Self {
         Self::Protocol { what: what.to_string() }
     }
 }
 
-/// What happens to input that is no message.
+/// Treatment of malformed input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Garbage {
-    /// It is answered with an error, as a server should.
-    Answer,
-    /// It is passed over, as a client should: servers print banners.
+pub enum MalformedPolicy {
+    /// Answer with a JSON-RPC error, as a server should.
+    Reply,
+    /// Skip it, as a client should: servers print banners.
     Skip,
 }
 
-/// What one piece of input may be: a line, or a message of a socket.
+/// Limits for one unit of input: a line, or a WebSocket message.
 #[derive(Clone, Copy, Debug)]
 pub struct InputLimits {
-    /// The longest, in bytes.
+    /// Maximum size in bytes.
     pub max_bytes: usize,
-    /// The deepest nesting of JSON.
+    /// Maximum nesting depth of JSON.
     pub max_depth: usize,
-    /// What happens to one that is no message.
-    pub garbage: Garbage,
+    /// Treatment of malformed input.
+    pub on_malformed: MalformedPolicy,
 }
 
 impl InputLimits {
-    /// The limits of a server, which answers what it cannot read.
+    /// Returns the default limits of a server, which answers malformed input with an error.
     pub fn server() -> Self {
-        Self { max_bytes: crate::MAX_MESSAGE_BYTES, max_depth: crate::MAX_DEPTH, garbage: Garbage::Answer }
+        Self {
+            max_bytes: crate::MAX_MESSAGE_BYTES,
+            max_depth: crate::MAX_DEPTH,
+            on_malformed: MalformedPolicy::Reply,
+        }
     }
 
-    /// The limits of a client, which passes over what it cannot read.
+    /// Returns the default limits of a client, which skips malformed input.
     pub fn client() -> Self {
-        Self { garbage: Garbage::Skip, ..Self::server() }
+        Self { on_malformed: MalformedPolicy::Skip, ..Self::server() }
     }
 }
 
-/// What a piece of input brings, on transports where all requests share a stream.
-pub(crate) fn events_of(frame: Result<Frame, Unreadable>, garbage: Garbage) -> Vec<Event> {
+/// Converts a decoded frame into events, on transports where all requests share a stream.
+pub(crate) fn frame_events(
+    frame: Result<Frame, InvalidMessage>,
+    on_malformed: MalformedPolicy,
+) -> Vec<TransportEvent> {
     let messages = match frame {
-        Ok(Frame::One(message)) => vec![Ok(message)],
+        Ok(Frame::Single(message)) => vec![Ok(message)],
         Ok(Frame::Batch(messages)) => messages,
         Err(problem) => vec![Err(problem)],
     };
-    let event = |message: Result<Message, Unreadable>| match (message, garbage) {
-        (Ok(message), _) => Event::Message(message),
-        (Err(problem), Garbage::Answer) => Event::Garbage(problem),
-        // Whoever waits for it need not wait any longer.
-        (Err(Unreadable { id: Some(id), has_method: false, error }), Garbage::Skip) => {
-            Event::Lost { id, error: TransportError::protocol(error.message) }
+    let event = |message: Result<Message, InvalidMessage>| match (message, on_malformed) {
+        (Ok(message), _) => TransportEvent::Message(message),
+        (Err(problem), MalformedPolicy::Reply) => TransportEvent::Malformed(problem),
+        // The pending request with this id fails at once instead of waiting for ever.
+        (Err(InvalidMessage { id: Some(id), has_method: false, error }), MalformedPolicy::Skip) => {
+            TransportEvent::RequestFailed { id, error: TransportError::protocol(error.message) }
         }
-        (Err(problem), Garbage::Skip) => {
-            tracing::debug!(%problem, "Input that is no message was passed over.");
-            Event::Skipped
+        (Err(problem), MalformedPolicy::Skip) => {
+            tracing::debug!(%problem, "Skipping malformed input.");
+            TransportEvent::Skipped
         }
     };
     messages.into_iter().map(event).collect()
 }
 
-/// How long a transport may take to say good-bye.
-pub(crate) const LEAVE_TIMEOUT: Duration = Duration::from_secs(2);
+/// Time limit for a transport to close.
+pub(crate) const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Passes on what is to be cancelled, and ends some time after the link has: a peer that does not read must not keep
-/// a transport for ever.
-pub(crate) async fn outlast(
-    mut cancels: mpsc::UnboundedReceiver<Cancel>,
-    relay: mpsc::UnboundedSender<Cancel>,
+/// Forwards cancellations until the link is dropped, then waits for the close timeout: a peer that does not
+/// read must not keep a transport alive for ever.
+pub(crate) async fn drain_cancels(
+    mut cancels: mpsc::UnboundedReceiver<CancelRequest>,
+    relay: mpsc::UnboundedSender<CancelRequest>,
 ) {
     while let Some(cancel) = cancels.recv().await {
-        // If nobody takes it the transport has ended, and this with it.
+        // If the receiver is gone, the transport has ended, and this future with it.
         let _ = relay.send(cancel);
     }
     drop(relay);
-    time::sleep(LEAVE_TIMEOUT).await;
+    time::sleep(CLOSE_TIMEOUT).await;
 }
 
 /// The connection's end of a link.
 #[derive(Debug)]
 pub struct Link {
     pub(crate) letters: mpsc::Sender<Letter>,
-    pub(crate) cancels: mpsc::UnboundedSender<Cancel>,
+    pub(crate) cancels: mpsc::UnboundedSender<CancelRequest>,
     pub(crate) arrivals: mpsc::Receiver<Arrival>,
 }
 
 /// The transport's end of a link.
 #[derive(Debug)]
 pub struct Port {
-    /// What is to be written. It ends when the connection is given up.
+    /// Letters to write. Closed when the connection is dropped.
     pub letters: mpsc::Receiver<Letter>,
-    /// What is to be cancelled. There are never more than requests under way, so it needs no bound of its own.
-    pub cancels: mpsc::UnboundedReceiver<Cancel>,
-    /// Where to put what comes in.
+    /// Requests to cancel. There are never more than pending requests, so the channel needs no bound of its
+    /// own.
+    pub cancels: mpsc::UnboundedReceiver<CancelRequest>,
+    /// Sender for incoming events.
     pub arrivals: mpsc::Sender<Arrival>,
 }
 
-/// A new link: an end for the connection and one for the transport.
+/// Creates a link: one end for the connection and one for the transport.
 pub fn link() -> (Link, Port) {
     let (letters, letters_out) = mpsc::channel(CAPACITY);
     let (cancels, cancels_out) = mpsc::unbounded_channel();

@@ -1,4 +1,4 @@
-//! JSON-RPC messages: the envelope is read, what it carries stays as it came.
+//! JSON-RPC messages: the envelope is parsed, the payload stays raw.
 
 mod decode;
 mod encode;
@@ -11,7 +11,7 @@ use bytes::Bytes;
 
 use pegboard_json::RawJson;
 
-pub use error::{RpcError, Unreadable, code};
+pub use error::{InvalidMessage, RpcError, code};
 pub use id::Id;
 
 /// One JSON-RPC message.
@@ -21,7 +21,7 @@ pub use id::Id;
 ///
 /// let line = r#"{"jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": {"name": "add", "n": 1e2}}"#;
 /// let frame = Message::decode(line.into(), MAX_DEPTH)?;
-/// let Frame::One(Message::Request(mut request)) = frame else { panic!("no request") };
+/// let Frame::Single(Message::Request(mut request)) = frame else { panic!("no request") };
 /// assert_eq!(&*request.method, "tools/call");
 ///
 /// request.id = pegboard_wire::Id::Number(8);
@@ -29,131 +29,131 @@ pub use id::Id;
 ///     Message::Request(request).encode(),
 ///     r#"{"jsonrpc":"2.0","id":8,"method":"tools/call","params":{"name": "add", "n": 1e2}}"#,
 /// );
-/// # Ok::<(), pegboard_wire::Unreadable>(())
+/// # Ok::<(), pegboard_wire::InvalidMessage>(())
 /// ```
 #[derive(Clone, Debug, PartialEq)]
 pub enum Message {
-    /// Asks for an answer.
+    /// A request.
     Request(Request),
-    /// Tells something.
+    /// A notification.
     Notification(Notification),
-    /// Answers a request.
+    /// A response.
     Response(Response),
 }
 
-/// Asks for an answer.
+/// A JSON-RPC request.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Request {
-    /// What the answer must carry.
+    /// The id, which the response repeats.
     pub id: Id,
-    /// What is asked for.
+    /// The method name.
     pub method: Arc<str>,
-    /// With what; an object or an array.
+    /// The parameters: an object or an array.
     pub params: Option<RawJson>,
-    others: Others,
+    extra: ExtraMembers,
 }
 
-/// Tells something.
+/// A JSON-RPC notification.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Notification {
-    /// What happened.
+    /// The method name.
     pub method: Arc<str>,
-    /// With what; an object or an array.
+    /// The parameters: an object or an array.
     pub params: Option<RawJson>,
-    others: Others,
+    extra: ExtraMembers,
 }
 
-/// Answers a request.
+/// A JSON-RPC response.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Response {
-    /// The request's id; `None` only in an error about a request that could not be read.
+    /// The id of the request; `None` only in an error about an unreadable request.
     pub id: Option<Id>,
-    /// The result, or the error as it came.
+    /// The result, or the error as received.
     pub result: Result<RawJson, RpcError>,
-    others: Others,
+    extra: ExtraMembers,
 }
 
-/// What one piece of input holds.
+/// The content of one unit of input.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Frame {
     /// One message.
-    One(Message),
-    /// Several at once, as revision 2025-03-26 allows; those that cannot be read are errors.
-    Batch(Vec<Result<Message, Unreadable>>),
+    Single(Message),
+    /// A batch, as in revision 2025-03-26; unreadable messages are errors.
+    Batch(Vec<Result<Message, InvalidMessage>>),
 }
 
 impl Request {
-    /// A request made here.
+    /// Creates a request.
     pub fn new(id: Id, method: impl Into<Arc<str>>, params: Option<RawJson>) -> Self {
-        Self { id, method: method.into(), params, others: Others::default() }
+        Self { id, method: method.into(), params, extra: ExtraMembers::default() }
     }
 }
 
 impl Notification {
-    /// A notification made here.
+    /// Creates a notification.
     pub fn new(method: impl Into<Arc<str>>, params: Option<RawJson>) -> Self {
-        Self { method: method.into(), params, others: Others::default() }
+        Self { method: method.into(), params, extra: ExtraMembers::default() }
     }
 }
 
 impl Response {
-    /// An answer made here.
+    /// Creates a response.
     pub fn new(id: Option<Id>, result: Result<RawJson, RpcError>) -> Self {
-        Self { id, result, others: Others::default() }
+        Self { id, result, extra: ExtraMembers::default() }
     }
 }
 
 impl Message {
-    /// A request.
+    /// Creates a request.
     pub fn request(id: Id, method: impl Into<Arc<str>>, params: Option<RawJson>) -> Self {
         Self::Request(Request::new(id, method, params))
     }
 
-    /// A notification.
+    /// Creates a notification.
     pub fn notification(method: impl Into<Arc<str>>, params: Option<RawJson>) -> Self {
         Self::Notification(Notification::new(method, params))
     }
 
-    /// An answer.
+    /// Creates a response.
     pub fn response(id: Option<Id>, result: Result<RawJson, RpcError>) -> Self {
         Self::Response(Response::new(id, result))
     }
 
-    /// Reads one message, or a batch of them.
+    /// Decodes one message or a batch.
     ///
-    /// Strict about the envelope: exact member names, none of them twice, ids that are strings or integers.
-    /// Members that JSON-RPC does not know are kept, and encoded again behind those that it does. An answer
-    /// that breaks these rules and has an id is one with an error, so that its request does not wait for ever.
+    /// Strict about the envelope: exact member names, no duplicates, ids that are strings or integers.
+    /// Unknown members are kept, and encoded after the known ones. An invalid response with an id becomes an
+    /// error response, so that its request does not wait for ever.
     ///
     /// ```
     /// use pegboard_wire::{Id, MAX_DEPTH, Message, code};
     ///
     /// let line = r#"{"jsonrpc":"2.0","id":"a","method":5}"#;
-    /// let unreadable = Message::decode(line.into(), MAX_DEPTH).unwrap_err();
-    /// assert_eq!(unreadable.id, Some(Id::Text("a".into())));
-    /// assert_eq!(unreadable.error.code, code::INVALID_REQUEST);
+    /// let invalid = Message::decode(line.into(), MAX_DEPTH).unwrap_err();
+    /// assert_eq!(invalid.id, Some(Id::Text("a".into())));
+    /// assert_eq!(invalid.error.code, code::INVALID_REQUEST);
     /// ```
     #[expect(clippy::needless_pass_by_value, reason = "the messages keep parts of their input alive")]
-    pub fn decode(bytes: Bytes, max_depth: usize) -> Result<Frame, Unreadable> {
+    pub fn decode(bytes: Bytes, max_depth: usize) -> Result<Frame, InvalidMessage> {
         decode::frame(&bytes, max_depth)
     }
 
-    /// The message as bytes, without a line break in the parts that are ours.
+    /// Encodes the message, without line breaks outside the payload.
     pub fn encode(&self) -> Bytes {
         let mut text = Vec::new();
         self.encode_into(&mut text);
         text.into()
     }
 
-    /// Writes the message behind what `text` holds.
+    /// Appends the encoded message to `text`.
     pub fn encode_into(&self, text: &mut Vec<u8>) {
         text.reserve(encode::length(self));
         encode::message(self, text);
     }
 
-    /// Writes the message as one line, with the line feed, behind what `text` holds.
+    /// Appends the message to `text` as a single line with a line feed.
     ///
-    /// Line breaks inside what the message carries, which JSON has only between tokens, become spaces.
+    /// Line breaks inside the payload, which JSON has only between tokens, become spaces.
     ///
     /// ```
     /// use pegboard_wire::{Message, RawJson};
@@ -165,11 +165,11 @@ impl Message {
     /// ```
     pub fn encode_line(&self, text: &mut Vec<u8>) {
         text.reserve(encode::length(self) + 1);
-        encode::message(self, &mut encode::Line(text));
+        encode::message(self, &mut encode::SingleLine(text));
         text.push(b'\n');
     }
 
-    /// Several messages as one array, as revision 2025-03-26 allows.
+    /// Encodes several messages as an array, as in revision 2025-03-26.
     ///
     /// ```
     /// use pegboard_wire::Message;
@@ -186,6 +186,6 @@ impl Message {
     }
 }
 
-/// The members of an envelope that JSON-RPC does not know: their text as it came, each behind a comma.
+/// Envelope members unknown to JSON-RPC: their raw text, each after a comma.
 #[derive(Clone, Debug, Default, PartialEq)]
-struct Others(Box<[u8]>);
+struct ExtraMembers(Box<[u8]>);

@@ -1,7 +1,7 @@
-//! The server role: one service, served to clients of both eras.
+//! The server role: one service for clients of both eras.
 //!
-//! A [`Service`] answers requests and knows nothing of eras. `session` serves it to clients that open with
-//! `initialize`, `stateless` to those whose every request stands alone; both may come over one connection.
+//! A [`McpService`] answers requests and is independent of the era. `session` serves it to clients that open
+//! with `initialize`, `stateless` to those with self-contained requests; one connection may carry both.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,151 +12,154 @@ use http::HeaderMap;
 use tokio::sync::broadcast;
 
 use crate::client::Era;
-use crate::connection::{Connection, Limits};
+use crate::connection::{Connection, ConnectionLimits};
 use crate::era::{LogLevel, Revision};
 use crate::http::headers::HeaderParameter;
 use crate::link::{Link, TransportError};
 use crate::message::{Notification, RpcError};
-use crate::seal::Seal;
+use crate::state_signer::StateSigner;
 use pegboard_json::RawJson;
 
+mod input_requests;
 mod peer;
-mod round;
 pub(crate) mod session;
 pub(crate) mod stateless;
 mod subscription;
 
+pub use input_requests::ClientCapability;
 pub use peer::Peer;
-pub use round::Capability;
 
-/// What answers requests, whatever the era and the transport.
-pub trait Service: Send + Sync + 'static {
-    /// Who it is and what it can do, in the words of a revision.
-    fn describe(&self, revision: Revision) -> Description;
+/// The implementation of an MCP server, independent of era and transport.
+pub trait McpService: Send + Sync + 'static {
+    /// Describes the service in terms of a revision.
+    fn describe(&self, revision: Revision) -> ServiceDescription;
 
-    /// Who it is alone, which every answer of the stateless era says.
+    /// Returns only the name and version, which every stateless answer includes.
     fn info(&self) -> RawJson {
         self.describe(Revision::NEWEST_STATELESS).info
     }
 
-    /// Who it is and what it can do, to one client; for services that are not the same to all.
-    fn describe_to(&self, revision: Revision, _client: &ClientDescription) -> Description {
+    /// Describes the service to one client, for services that differ by client.
+    fn describe_for(&self, revision: Revision, _client: &ClientDescription) -> ServiceDescription {
         self.describe(revision)
     }
 
-    /// What else a client is told in the `_meta` of the answer that introduces the service.
-    fn remarks(&self, _client: &ClientDescription) -> Option<RawJson> {
+    /// Returns extra `_meta` of the handshake answer for a client.
+    fn extra_meta(&self, _client: &ClientDescription) -> Option<RawJson> {
         None
     }
 
     /// Answers a request. Dropping the future cancels the work.
-    fn call(&self, request: ServerRequest) -> BoxFuture<'static, Result<Reply, RpcError>>;
+    fn call(&self, request: ServerRequest) -> BoxFuture<'static, Result<ServiceReply, RpcError>>;
 
-    /// Hears a notification of a client with a session.
-    fn notified(&self, _session: &SessionId, _notification: Notification) {}
+    /// Called when a client with a session sends a notification.
+    fn on_notification(&self, _session: &ClientSessionId, _notification: Notification) {}
 
-    /// Hears that a client without a session wants to know when these resources change. Its stream of changes counts
-    /// as a session of its own, which ends with it.
-    fn watched(&self, _stream: &SessionId, _resources: &[String]) -> BoxFuture<'static, ()> {
+    /// Called when a client without a session subscribes to changes of these resources. Its stream counts as
+    /// a session of its own, which ends with it.
+    fn on_resources_watched(
+        &self,
+        _stream: &ClientSessionId,
+        _resources: &[String],
+    ) -> BoxFuture<'static, ()> {
         ready(()).boxed()
     }
 
-    /// Hears that a session is over: its connection has ended, and no request of it is under way.
-    fn ended(&self, _session: &SessionId) {}
+    /// Called when a session has ended: its connection is closed and it has no request in progress.
+    fn on_session_ended(&self, _session: &ClientSessionId) {}
 
-    /// What changes, for those who listen.
-    fn changes(&self) -> Option<broadcast::Receiver<Change>> {
+    /// Subscribes to changes of the service; `None` if it never changes.
+    fn changes(&self) -> Option<broadcast::Receiver<ServiceChange>> {
         None
     }
 
-    /// The arguments of a tool that must stand in headers as well.
+    /// Returns the arguments of a tool that must be mirrored in headers.
     fn header_parameters(&self, _tool: &str) -> Vec<HeaderParameter> {
         Vec::new()
     }
 }
 
-/// Who a service is and what it can do.
+/// Name, capabilities and instructions of a service.
 #[derive(Clone, Debug)]
-pub struct Description {
-    /// Name, version and what else there is: an `Implementation`.
+pub struct ServiceDescription {
+    /// Name and version: an `Implementation` object.
     pub info: RawJson,
-    /// The capabilities, as the revision spells them.
+    /// Capabilities, in terms of the revision.
     pub capabilities: RawJson,
-    /// What a model should know.
+    /// Instructions for the model.
     pub instructions: Option<String>,
 }
 
 /// A request to a service.
 #[derive(Debug)]
 pub struct ServerRequest {
-    /// What is asked for.
+    /// The method name.
     pub method: Arc<str>,
-    /// With what; `{}` if nothing was given.
+    /// The parameters; `{}` if absent.
     pub params: RawJson,
-    /// The revision that the client speaks.
+    /// The client's protocol revision.
     pub revision: Revision,
-    /// The session it belongs to; none in the stateless era.
-    pub session: Option<SessionId>,
-    /// Who asks.
+    /// The session; `None` in the stateless era.
+    pub session: Option<ClientSessionId>,
+    /// The client.
     pub client: ClientDescription,
-    /// What the client answered to an earlier [`Reply::InputRequired`], by name.
-    pub answers: Option<RawJson>,
-    /// The state that went out with an earlier [`Reply::InputRequired`].
+    /// The client's responses to an earlier [`ServiceReply::InputRequired`], by name.
+    pub input_responses: Option<RawJson>,
+    /// The state sent with an earlier [`ServiceReply::InputRequired`].
     pub state: Option<Bytes>,
-    /// The headers it came with, where the transport has them.
+    /// HTTP headers of the request; empty for transports without headers.
     pub headers: HeaderMap,
-    /// The way back to the client while the request is under way.
+    /// The client, for notifications and requests while this request is in progress.
     pub peer: Peer,
 }
 
-/// One session of one client. It names, and never authenticates.
+/// The id of a client session. It identifies, but does not authenticate.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct SessionId(Arc<str>);
+pub struct ClientSessionId(Arc<str>);
 
-impl SessionId {
+impl ClientSessionId {
     pub(crate) fn random() -> Self {
         Self(format!("{:032x}", rand::random::<u128>()).into())
     }
 
-    /// The id as text.
+    /// Returns the id as text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 }
 
-/// Who asks.
+/// Client information from the handshake or from `_meta`.
 #[derive(Clone, Debug)]
 pub struct ClientDescription {
-    /// Name, version and what else there is, if the client said so.
+    /// Name and version, if the client sent them.
     pub info: Option<RawJson>,
-    /// What it can do.
+    /// Client capabilities.
     pub capabilities: RawJson,
 }
 
-/// What a service answers.
+/// The answer of a service to a request.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Reply {
+pub enum ServiceReply {
     /// The result.
     Result(RawJson),
-    /// Questions for the client, by name, after which the request is made again with the answers.
+    /// Input requests for the client, by name; the request is retried with the responses.
     InputRequired {
-        /// The questions: requests like `elicitation/create`, as `{"name": {"method": …, "params": …}}`.
-        questions: RawJson,
-        /// What the service wants back with the answers. No client can forge it unnoticed, but it can be read: put no
-        /// secret in it.
+        /// Input requests such as `elicitation/create`, as `{"name": {"method": …, "params": …}}`.
+        input_requests: RawJson,
+        /// State to return with the responses. It is signed, but readable by the client: put no secret in it.
         state: Option<Bytes>,
     },
 }
 
-impl From<RawJson> for Reply {
+impl From<RawJson> for ServiceReply {
     fn from(result: RawJson) -> Self {
         Self::Result(result)
     }
 }
 
-/// Something that changed.
+/// A change that clients are notified of.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Change {
+pub enum ServiceChange {
     /// The list of tools.
     Tools,
     /// The list of prompts.
@@ -165,72 +168,72 @@ pub enum Change {
     Resources,
     /// The content of one resource.
     Resource {
-        /// Its address.
+        /// Its URI.
         uri: String,
     },
-    /// A line of a log that belongs to no request, as the protocol has it. Only clients with a session hear it.
+    /// A log message that belongs to no request, in protocol form. Sent only to clients with a session.
     Log(RawJson),
-    /// Somebody has been at the address that they were sent to, as the protocol has it. Only clients with a session
-    /// that can be sent to addresses hear it.
-    BeenThere(RawJson),
+    /// The user has completed a URL elicitation; parameters in protocol form. Sent only to clients with a
+    /// session that support URL elicitation.
+    ElicitationComplete(RawJson),
     /// The status of one task.
     Task {
-        /// Its id.
+        /// The task id.
         id: String,
-        /// The task as it is now, in the words of the client that it was made for.
+        /// The current task, in the form for its client.
         state: RawJson,
     },
 }
 
-/// A service, ready to be served.
+/// A service with its server settings, ready to serve connections.
 #[derive(Clone)]
-pub struct Server {
-    pub(crate) service: Arc<dyn Service>,
-    pub(crate) seal: Seal,
-    pub(crate) limits: Limits,
-    /// The one era that is served; `None` for both.
-    only: Option<Era>,
+pub struct ServiceServer {
+    pub(crate) service: Arc<dyn McpService>,
+    pub(crate) signer: StateSigner,
+    pub(crate) limits: ConnectionLimits,
+    /// The only era served; `None` for both.
+    only_era: Option<Era>,
 }
 
-impl Server {
-    /// How long a client may take to answer questions in the stateless era.
+impl ServiceServer {
+    /// Lifetime of signed state: the time a stateless client has to answer input requests.
     const STATE_LIFETIME: Duration = Duration::from_hours(1);
 
-    /// Serves `service`, with a seal of its own.
-    pub fn new(service: Arc<dyn Service>) -> Self {
-        let limits = Limits { linger: Duration::from_secs(5), ..Limits::default() };
-        Self { service, seal: Seal::random(Self::STATE_LIFETIME), limits, only: None }
+    /// Creates a server for `service`, with a random key for signed state.
+    pub fn new(service: Arc<dyn McpService>) -> Self {
+        let limits = ConnectionLimits { linger: Duration::from_secs(5), ..ConnectionLimits::default() };
+        Self { service, signer: StateSigner::random(Self::STATE_LIFETIME), limits, only_era: None }
     }
 
-    /// Serves with a seal that other processes share.
+    /// Signs state with a key shared by other processes.
     #[must_use]
-    pub fn with_seal(mut self, seal: Seal) -> Self {
-        self.seal = seal;
+    pub fn with_signer(mut self, signer: StateSigner) -> Self {
+        self.signer = signer;
         self
     }
 
-    /// Serves clients of one era alone, as a server that knows no other.
+    /// Serves clients of one era only.
     #[must_use]
-    pub fn speaking(mut self, era: Era) -> Self {
-        self.only = Some(era);
+    pub fn serving_only(mut self, era: Era) -> Self {
+        self.only_era = Some(era);
         self
     }
 
-    /// The era in which a request is served, by the one that it claims.
+    /// Returns the era in which a request is served, given the one it claims.
     pub(crate) fn era(&self, claimed: Era) -> Era {
-        self.only.unwrap_or(claimed)
+        self.only_era.unwrap_or(claimed)
     }
 
-    /// Serves one client until the connection ends.
+    /// Serves one client until the connection closes.
     pub async fn serve(&self, link: Link) -> TransportError {
         session::open(self, link).closed().await
     }
 
-    /// A connection that serves one client for as long as it lives.
+    /// Opens a connection that serves one client for as long as it lives.
     pub fn open(&self, link: Link) -> Connection {
         session::open(self, link)
     }
 }
 
-/// The default level below which logs are not sent to a client with a session that has set none.
+/// Minimum level of log messages for a client with a session that has set none.
 const DEFAULT_LOG_LEVEL: LogLevel = LogLevel::Info;

@@ -1,4 +1,4 @@
-//! Messages as lines, over any two byte streams: the stdio transport of both roles.
+//! The stdio transport of both roles: one message per line, over any two byte streams.
 
 use std::pin::pin;
 
@@ -7,17 +7,18 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
-use crate::connection::cancelled;
+use crate::connection::cancel_notification;
 use crate::link::{
-    Arrival, Cancel, Event, Garbage, InputLimits, Letter, Link, Port, TransportError, events_of, link,
-    outlast,
+    Arrival, CancelRequest, InputLimits, Letter, Link, MalformedPolicy, Port, TransportError, TransportEvent,
+    drain_cancels, frame_events, link,
 };
-use crate::message::{Id, Message, RpcError, Unreadable, code};
+use crate::message::{Id, InvalidMessage, Message, RpcError, code};
 
-/// A link over two byte streams, one message a line, and the task that moves the lines.
+/// Creates a link over two byte streams, one message per line, and the task that drives it.
 ///
-/// The task ends when writing fails, or when the link is dropped and everything is written or will not be.
-pub fn lines<R, W>(reader: R, writer: W, limits: InputLimits) -> (Link, JoinHandle<()>)
+/// The task ends when writing fails, or when the link is dropped and all lines are written or the close
+/// timeout has passed.
+pub fn line_transport<R, W>(reader: R, writer: W, limits: InputLimits) -> (Link, JoinHandle<()>)
 where
     R: AsyncRead + Send + Unpin + 'static,
     W: AsyncWrite + Send + Unpin + 'static,
@@ -26,23 +27,23 @@ where
     let pump = tokio::spawn(async move {
         let (relay, relayed) = mpsc::unbounded_channel();
         let mut writing = pin!(write(writer, letters, relayed));
-        let mut outlasting = pin!(outlast(cancels, relay));
+        let mut draining = pin!(drain_cancels(cancels, relay));
         tokio::select! {
             () = read(reader, arrivals, limits) => {}
             () = &mut writing => return,
-            () = &mut outlasting => return,
+            () = &mut draining => return,
         }
-        // The peer has said all; there may still be answers for it.
+        // The peer has closed its sending side; there may still be responses to write.
         tokio::select! {
             () = writing => {}
-            () = outlasting => {}
+            () = draining => {}
         }
     });
     (link, pump)
 }
 
 async fn read(mut reader: impl AsyncRead + Unpin, arrivals: mpsc::Sender<Arrival>, limits: InputLimits) {
-    let mut lines = Lines::new(limits.max_bytes);
+    let mut lines = LineSplitter::new(limits.max_bytes);
     let reason = loop {
         while let Some(line) = lines.next() {
             if !deliver(line, &arrivals, limits).await {
@@ -51,41 +52,41 @@ async fn read(mut reader: impl AsyncRead + Unpin, arrivals: mpsc::Sender<Arrival
         }
         match reader.read_buf(&mut lines.buffer).await {
             Ok(0) => {
-                // The last line may lack its end.
-                if let Some(line) = lines.rest() {
+                // The last line may lack a line feed.
+                if let Some(line) = lines.finish() {
                     deliver(line, &arrivals, limits).await;
                 }
-                let _ = arrivals.send(Arrival::new(Event::Ended)).await;
+                let _ = arrivals.send(Arrival::new(TransportEvent::EndOfInput)).await;
                 break TransportError::Closed;
             }
             Ok(_) => {}
             Err(error) => break TransportError::failed(error),
         }
     };
-    let _ = arrivals.send(Arrival::new(Event::Closed(reason))).await;
+    let _ = arrivals.send(Arrival::new(TransportEvent::Closed(reason))).await;
 }
 
-/// Hands on what a line holds; `false` if nobody takes it any more.
-async fn deliver(line: Line, arrivals: &mpsc::Sender<Arrival>, limits: InputLimits) -> bool {
+/// Forwards the messages of a line; returns `false` if the receiver is gone.
+async fn deliver(line: InputLine, arrivals: &mpsc::Sender<Arrival>, limits: InputLimits) -> bool {
     let frame = match line {
-        Line::Whole(bytes) => Message::decode(bytes, limits.max_depth),
-        Line::TooLong { head } if limits.garbage == Garbage::Skip => {
-            // Whoever waits for it is told, if it says early enough whom it answers.
-            let error =
-                TransportError::protocol(format!("an answer is longer than {} bytes", limits.max_bytes));
-            let event = id_in(&head).map_or(Event::Skipped, |id| Event::Lost { id, error });
+        InputLine::Complete(bytes) => Message::decode(bytes, limits.max_depth),
+        InputLine::TooLong { head } if limits.on_malformed == MalformedPolicy::Skip => {
+            // The pending request fails, if the beginning of the line contains its id.
+            let error = TransportError::protocol(format!("the response exceeds {} bytes", limits.max_bytes));
+            let event = find_id(&head)
+                .map_or(TransportEvent::Skipped, |id| TransportEvent::RequestFailed { id, error });
             return arrivals.send(Arrival::new(event)).await.is_ok();
         }
-        Line::TooLong { .. } => Err(Unreadable {
+        InputLine::TooLong { .. } => Err(InvalidMessage {
             id: None,
             has_method: false,
             error: Box::new(RpcError::new(
                 code::INVALID_REQUEST,
-                format!("Invalid request: a line is longer than {} bytes", limits.max_bytes),
+                format!("Invalid request: a line exceeds {} bytes", limits.max_bytes),
             )),
         }),
     };
-    for event in events_of(frame, limits.garbage) {
+    for event in frame_events(frame, limits.on_malformed) {
         if arrivals.send(Arrival::new(event)).await.is_err() {
             return false;
         }
@@ -96,20 +97,20 @@ async fn deliver(line: Line, arrivals: &mpsc::Sender<Arrival>, limits: InputLimi
 async fn write(
     mut writer: impl AsyncWrite + Unpin,
     mut letters: mpsc::Receiver<Letter>,
-    mut cancels: mpsc::UnboundedReceiver<Cancel>,
+    mut cancels: mpsc::UnboundedReceiver<CancelRequest>,
 ) {
-    /// Above this the lines so far are written before more are taken.
+    /// Buffered bytes above which lines are written before more are taken.
     const FLUSH_BYTES: usize = 64 * 1024;
     let mut text = Vec::new();
     loop {
         tokio::select! {
-            // A request is cancelled after it was sent, so letters come first.
+            // A request is cancelled after it was sent, so messages come first.
             biased;
             letter = letters.recv() => match letter {
                 Some(letter) => letter.message.encode_line(&mut text),
                 None => break,
             },
-            Some(cancel) = cancels.recv() => cancelled(&cancel).encode_line(&mut text),
+            Some(cancel) = cancels.recv() => cancel_notification(&cancel).encode_line(&mut text),
         }
         while text.len() < FLUSH_BYTES
             && let Ok(letter) = letters.try_recv()
@@ -129,46 +130,46 @@ async fn write(
     let _ = writer.shutdown().await;
 }
 
-/// Bytes cut into lines, with bounded memory whatever comes.
-struct Lines {
+/// Splits input into lines, with bounded memory.
+struct LineSplitter {
     buffer: BytesMut,
-    /// How much of the buffer is known to hold no line end.
+    /// Number of buffered bytes known to contain no line feed.
     searched: usize,
     max_line: usize,
-    /// Whether the rest of a line that was too long is being thrown away.
+    /// `true` while the rest of an oversized line is discarded.
     skipping: bool,
 }
 
-enum Line {
-    Whole(Bytes),
+enum InputLine {
+    Complete(Bytes),
     TooLong {
-        /// How it begins.
+        /// The beginning of the line.
         head: Bytes,
     },
 }
 
-/// How much of a line that is too long is looked at.
-const HEAD_BYTES: usize = 256;
+/// Number of bytes kept of an oversized line.
+const LINE_PREFIX_BYTES: usize = 256;
 
-/// The number behind the first `"id":` of a text.
-fn id_in(head: &[u8]) -> Option<Id> {
+/// Finds the number after the first `"id":`.
+fn find_id(head: &[u8]) -> Option<Id> {
     let at = memchr::memmem::find(head, br#""id":"#)? + br#""id":"#.len();
     let digits = head[at..].trim_ascii_start();
     let n_digits = digits.iter().take_while(|byte| byte.is_ascii_digit()).count();
     std::str::from_utf8(&digits[..n_digits]).ok()?.parse().ok().map(Id::Number)
 }
 
-impl Lines {
+impl LineSplitter {
     fn new(max_line: usize) -> Self {
         Self { buffer: BytesMut::with_capacity(8 * 1024), searched: 0, max_line, skipping: false }
     }
 
-    /// The next line that is complete. Empty lines are none.
-    fn next(&mut self) -> Option<Line> {
+    /// Returns the next complete line. Empty lines are skipped.
+    fn next(&mut self) -> Option<InputLine> {
         loop {
             let Some(end) = memchr::memchr(b'\n', &self.buffer[self.searched..]) else {
                 self.searched = self.buffer.len();
-                return self.drop_what_is_too_long();
+                return self.discard_oversized();
             };
             let line = self.buffer.split_to(self.searched + end).freeze();
             self.buffer.advance(1);
@@ -177,34 +178,34 @@ impl Lines {
                 continue;
             }
             if line.len() > self.max_line {
-                return Some(Line::TooLong { head: line.slice(..HEAD_BYTES.min(line.len())) });
+                return Some(InputLine::TooLong { head: line.slice(..LINE_PREFIX_BYTES.min(line.len())) });
             }
-            if let Some(line) = trimmed(&line) {
-                return Some(Line::Whole(line));
+            if let Some(line) = trim_line(&line) {
+                return Some(InputLine::Complete(line));
             }
         }
     }
 
-    fn drop_what_is_too_long(&mut self) -> Option<Line> {
+    fn discard_oversized(&mut self) -> Option<InputLine> {
         if !self.skipping && self.buffer.len() <= self.max_line {
             return None;
         }
-        let head = Bytes::copy_from_slice(&self.buffer[..HEAD_BYTES.min(self.buffer.len())]);
+        let head = Bytes::copy_from_slice(&self.buffer[..LINE_PREFIX_BYTES.min(self.buffer.len())]);
         self.buffer.clear();
         self.searched = 0;
-        let is_news = !std::mem::replace(&mut self.skipping, true);
-        is_news.then_some(Line::TooLong { head })
+        let is_first = !std::mem::replace(&mut self.skipping, true);
+        is_first.then_some(InputLine::TooLong { head })
     }
 
-    /// What stands after the last line end.
-    fn rest(&mut self) -> Option<Line> {
+    /// Returns the text after the last line feed.
+    fn finish(&mut self) -> Option<InputLine> {
         let rest = self.buffer.split().freeze();
-        if self.skipping { None } else { trimmed(&rest).map(Line::Whole) }
+        if self.skipping { None } else { trim_line(&rest).map(InputLine::Complete) }
     }
 }
 
-/// The line without white space and byte-order mark around it; `None` if nothing is left.
-fn trimmed(line: &Bytes) -> Option<Bytes> {
+/// Trims white space and a byte-order mark; `None` if nothing is left.
+fn trim_line(line: &Bytes) -> Option<Bytes> {
     let text = line.strip_prefix(b"\xef\xbb\xbf").unwrap_or(line).trim_ascii();
     (!text.is_empty()).then(|| line.slice_ref(text))
 }

@@ -1,4 +1,4 @@
-//! WebSocket, both roles: one text message for each message, subprotocol `mcp`.
+//! WebSocket transport of both roles: one text frame per message, subprotocol `mcp`.
 
 pub mod client;
 mod pump;

@@ -1,4 +1,4 @@
-//! The envelope: what is a message and what is not, and that what it carries comes out as it went in.
+//! Envelope decoding, and payloads that pass through unchanged.
 
 #[path = "envelope/any.rs"]
 mod any;
@@ -6,11 +6,11 @@ mod any;
 mod raw;
 
 use bytes::Bytes;
-use pegboard_wire::{Frame, Id, MAX_DEPTH, Message, RawJson, Request, RpcError, Unreadable, code};
+use pegboard_wire::{Frame, Id, InvalidMessage, MAX_DEPTH, Message, RawJson, Request, RpcError, code};
 use serde_json::json;
 
 #[test]
-fn messages_are_told_apart() {
+fn message_kinds_are_distinguished() {
     check(r#"{"jsonrpc":"2.0","id":1,"method":"ping"}"#, "request 1 ping");
     check(r#" {"method":"m","params":{"a":1},"id":"x","jsonrpc":"2.0"} "#, r#"request "x" m {"a":1}"#);
     check(r#"{"jsonrpc":"2.0","id":1,"method":"m","params":[1]}"#, "request 1 m [1]");
@@ -27,13 +27,13 @@ fn null_parameters_are_none() {
 }
 
 #[test]
-fn names_and_texts_may_be_spelled_with_escapes() {
+fn names_and_strings_may_contain_escapes() {
     check(r#"{"jsonrpc":"2\u002e0","id":1,"\u006dethod":"tools\/list"}"#, "request 1 tools/list");
     check(r#"{"jsonrpc":"2.0","id":"\ud83d\ude00\n","method":"m"}"#, "request \"😀\\n\" m");
 }
 
 #[test]
-fn what_is_no_json_is_a_parse_error() {
+fn invalid_json_is_a_parse_error() {
     check("", "-32700 null: Parse error: not JSON, at byte 0");
     check("{", "-32700 null: Parse error: not JSON, at byte 1");
     check(r#"{"jsonrpc":"2.0","id":1,"method":"m"} x"#, "-32700 null: Parse error: not JSON, at byte 38");
@@ -44,18 +44,18 @@ fn what_is_no_json_is_a_parse_error() {
 }
 
 #[test]
-fn json_that_is_no_message_is_an_invalid_request() {
+fn json_that_is_not_a_message_is_an_invalid_request() {
     for value in ["null", "7", "\"text\"", " true "] {
-        check(value, "-32600 null: Invalid request: a message is an object");
+        check(value, "-32600 null: Invalid request: a message must be an object");
     }
     check("{}", "-32600 null: Invalid request: `jsonrpc` must be \"2.0\"");
     check(r#"{"id":1,"method":"m"}"#, "-32600 1: Invalid request: `jsonrpc` must be \"2.0\"");
     check(r#"{"jsonrpc":2.0,"id":1,"method":"m"}"#, "-32600 1: Invalid request: `jsonrpc` must be \"2.0\"");
     check(r#"{"jsonrpc":"1.0","id":1,"method":"m"}"#, "-32600 1: Invalid request: `jsonrpc` must be \"2.0\"");
-    check(r#"{"jsonrpc":"2.0","id":1}"#, "-32600 1: Invalid request: neither a call nor an answer");
+    check(r#"{"jsonrpc":"2.0","id":1}"#, "-32600 1: Invalid request: neither a call nor a response");
     check(
         r#"{"jsonrpc":"2.0","id":1,"Method":"m"}"#,
-        "-32600 1: Invalid request: neither a call nor an answer",
+        "-32600 1: Invalid request: neither a call nor a response",
     );
     check(r#"{"jsonrpc":"2.0","id":1,"method":5}"#, "-32600 1: Invalid request: `method` must be a string");
     check(
@@ -69,27 +69,24 @@ fn json_that_is_no_message_is_an_invalid_request() {
 }
 
 #[test]
-fn a_call_is_no_answer_too() {
-    let expected = "-32600 1: Invalid request: both a call and an answer";
+fn a_call_must_not_be_a_response_too() {
+    let expected = "-32600 1: Invalid request: both a call and a response";
     check(r#"{"jsonrpc":"2.0","id":1,"method":"m","result":{}}"#, expected);
     check(r#"{"jsonrpc":"2.0","id":1,"error":{"code":1,"message":""},"method":"m"}"#, expected);
 }
 
 #[test]
-fn members_of_the_envelope_are_there_once() {
+fn duplicate_envelope_members_are_rejected() {
     for (name, value) in [("jsonrpc", "\"2.0\""), ("method", "\"m\""), ("params", "{}")] {
         let message = format!(r#"{{"jsonrpc":"2.0","id":1,"method":"m","params":{{}},"{name}":{value}}}"#);
-        check(message, &format!("-32600 1: Invalid request: `{name}` is there twice"));
+        check(message, &format!("-32600 1: Invalid request: duplicate `{name}`"));
     }
-    check(
-        r#"{"jsonrpc":"2.0","id":1,"method":"m","id":1}"#,
-        "-32600 null: Invalid request: `id` is there twice",
-    );
+    check(r#"{"jsonrpc":"2.0","id":1,"method":"m","id":1}"#, "-32600 null: Invalid request: duplicate `id`");
     check(
         r#"{"jsonrpc":"2.0","id":1,"method":"a","\u006dethod":"b"}"#,
-        "-32600 1: Invalid request: `method` is there twice",
+        "-32600 1: Invalid request: duplicate `method`",
     );
-    // What JSON-RPC does not know may be there as often as it likes.
+    // Unknown members may occur any number of times.
     check(r#"{"jsonrpc":"2.0","method":"m","x":1,"x":2,"ID":3}"#, "notification m");
 }
 
@@ -116,28 +113,28 @@ fn ids_are_strings_or_integers() {
 }
 
 #[test]
-fn an_answer_has_an_id() {
-    let expected = "-32600 null: Invalid request: an answer needs the `id` of its request";
+fn a_response_needs_an_id() {
+    let expected = "-32600 null: Invalid request: a response needs the `id` of its request";
     check(r#"{"jsonrpc":"2.0","result":{}}"#, expected);
     check(r#"{"jsonrpc":"2.0","id":null,"result":{}}"#, expected);
     check(r#"{"jsonrpc":"2.0","id":1.5,"result":{}}"#, expected);
     check(r#"{"jsonrpc":"2.0","error":{"code":1,"message":""}}"#, expected);
     check(
         r#"{"jsonrpc":"2.0","id":1,"result":{},"id":2,"result":1}"#,
-        "-32600 null: Invalid request: `id` is there twice",
+        "-32600 null: Invalid request: duplicate `id`",
     );
 }
 
 #[test]
-fn an_invalid_answer_still_ends_its_request() {
+fn an_invalid_response_still_ends_its_request() {
     let ends = |answer: &str, problem: &str| {
-        check(answer, &format!("error 7 Invalid answer from the peer: {problem} (code -32603)"));
+        check(answer, &format!("error 7 Invalid response from the peer: {problem} (code -32603)"));
     };
     ends(
         r#"{"jsonrpc":"2.0","id":7,"result":1,"error":{"code":1,"message":""}}"#,
         "both a result and an error",
     );
-    ends(r#"{"jsonrpc":"2.0","id":7,"result":1,"result":2}"#, "`result` is there twice");
+    ends(r#"{"jsonrpc":"2.0","id":7,"result":1,"result":2}"#, "duplicate `result`");
     ends(r#"{"id":7,"result":1}"#, "`jsonrpc` must be \"2.0\"");
     ends(&format!(r#"{{"jsonrpc":"2.0","result":{},"id":7}}"#, nested(128)), "nested deeper than 128 levels");
 }
@@ -157,29 +154,29 @@ fn a_malformed_error_still_ends_its_request_and_is_kept() {
         let problem = response.result.as_ref().unwrap_err();
         assert_eq!(problem.code, code::INTERNAL_ERROR);
         assert_eq!(problem.data.as_ref().map(RawJson::as_str), Some(error));
-        // What is passed on is an error that every client can read.
+        // The error that is passed on is readable by every client.
         assert_eq!(decoded(message.encode()), message);
     }
 }
 
 #[test]
-fn a_batch_is_read_message_by_message() {
+fn a_batch_is_decoded_message_by_message() {
     let good = r#"{"jsonrpc":"2.0","id":1,"method":"m"}"#;
     check(format!(" [ {good} , {good} ] "), "request 1 m; request 1 m");
     check(
         format!("[{good},7,[{good}],{{\"id\":\"a\"}}]"),
-        "request 1 m; -32600 null: Invalid request: a message is an object; \
-         -32600 null: Invalid request: a batch inside a batch; \
+        "request 1 m; -32600 null: Invalid request: a message must be an object; \
+         -32600 null: Invalid request: nested batch; \
          -32600 \"a\": Invalid request: `jsonrpc` must be \"2.0\"",
     );
-    check("[]", "-32600 null: Invalid request: an empty batch");
+    check("[]", "-32600 null: Invalid request: empty batch");
     let many = format!("[{}1]", "1,".repeat(1000));
-    check(many, "-32600 null: Invalid request: a batch of more than 1000 messages");
-    check("[ ]", "-32600 null: Invalid request: an empty batch");
+    check(many, "-32600 null: Invalid request: batch of more than 1000 messages");
+    check("[ ]", "-32600 null: Invalid request: empty batch");
 }
 
 #[test]
-fn what_nests_too_deep_is_refused_by_its_id() {
+fn deep_nesting_is_rejected_by_id() {
     let request = |depth| format!(r#"{{"jsonrpc":"2.0","method":"m","params":{},"id":3}}"#, nested(depth));
     assert!(Message::decode(request(127).into(), MAX_DEPTH).is_ok());
     check(request(128), "-32600 3: Invalid request: nested deeper than 128 levels");
@@ -191,7 +188,7 @@ fn what_nests_too_deep_is_refused_by_its_id() {
 }
 
 #[test]
-fn what_a_message_carries_comes_out_as_it_went_in() {
+fn payloads_round_trip_unchanged() {
     for payload in [
         r#"{"z":1,"a":2,"m":3}"#,
         r#"{"big":12345678901234567890123,"exact":1e2,"more":-0.10E+05,"over":1e999}"#,
@@ -213,7 +210,7 @@ fn what_a_message_carries_comes_out_as_it_went_in() {
 }
 
 #[test]
-fn members_that_json_rpc_does_not_know_are_kept() {
+fn unknown_members_are_kept() {
     for (text, encoded) in [
         (
             r#"{"trace": [1, 2],"jsonrpc":"2.0","id":1,"method":"m", "\u0061" : 1e2,"params":{}}"#,
@@ -232,7 +229,7 @@ fn members_that_json_rpc_does_not_know_are_kept() {
 }
 
 #[test]
-fn an_error_of_a_peer_comes_out_as_it_went_in_until_it_is_changed() {
+fn a_peers_error_round_trips_until_modified() {
     let text = r#"{"jsonrpc":"2.0","id":1,"error":{"message":"\u006eo","hint":1.0,"code":-5}}"#;
     let Message::Response(mut response) = decoded(text) else { panic!() };
     assert_eq!(response.result, Err(RpcError::new(-5, "no")));
@@ -244,7 +241,7 @@ fn an_error_of_a_peer_comes_out_as_it_went_in_until_it_is_changed() {
 }
 
 #[test]
-fn an_error_can_be_written_and_read_as_json() {
+fn an_error_round_trips_as_json() {
     let error = RpcError::new(-5, "“no”\n").with_data(json!({"a": 1}));
     let text = serde_json::to_string(&error).unwrap();
     assert_eq!(text, r#"{"code":-5,"message":"“no”\n","data":{"a":1}}"#);
@@ -253,7 +250,7 @@ fn an_error_can_be_written_and_read_as_json() {
 }
 
 #[test]
-fn what_is_made_here_is_written_as_json_wants_it() {
+fn messages_are_escaped_correctly() {
     let request = Request::new(Id::Text("a\"b\\\u{1}\u{8}\u{1f}\n\r\té".into()), "m\n", None);
     let encoded = Message::Request(request).encode();
     assert_eq!(encoded, r#"{"jsonrpc":"2.0","id":"a\"b\\\u0001\u0008\u001f\n\r\té","method":"m\n"}"#);
@@ -273,7 +270,7 @@ fn a_line_has_one_line_break() {
 }
 
 #[test]
-fn a_batch_can_be_written() {
+fn a_batch_can_be_encoded() {
     let messages = [Message::notification("a", None), Message::request(Id::Number(1), "b", None)];
     let batch = Message::encode_batch(&messages);
     let frame = Message::decode(batch, MAX_DEPTH).unwrap();
@@ -284,14 +281,14 @@ fn a_batch_can_be_written() {
 #[track_caller]
 fn check(input: impl Into<Vec<u8>>, expected: &str) {
     let shown = match Message::decode(Bytes::from(input.into()), MAX_DEPTH) {
-        Ok(Frame::One(message)) => show(&Ok(message)),
+        Ok(Frame::Single(message)) => show(&Ok(message)),
         Ok(Frame::Batch(messages)) => messages.iter().map(show).collect::<Vec<_>>().join("; "),
         Err(unreadable) => show(&Err(unreadable)),
     };
     assert_eq!(shown, expected);
 }
 
-fn show(message: &Result<Message, Unreadable>) -> String {
+fn show(message: &Result<Message, InvalidMessage>) -> String {
     let params =
         |params: &Option<RawJson>| params.as_ref().map(|raw| format!(" {raw:?}")).unwrap_or_default();
     match message {
@@ -303,7 +300,7 @@ fn show(message: &Result<Message, Unreadable>) -> String {
             Ok(result) => format!("result {} {result:?}", show_id(answer.id.as_ref())),
             Err(error) => format!("error {} {error}", show_id(answer.id.as_ref())),
         },
-        Err(Unreadable { id, error, .. }) => {
+        Err(InvalidMessage { id, error, .. }) => {
             format!("{} {}: {}", error.code, show_id(id.as_ref()), error.message)
         }
     }
@@ -313,16 +310,16 @@ fn show_id(id: Option<&Id>) -> String {
     RawJson::of(&id).as_str().to_owned()
 }
 
-/// The one message that the input is.
+/// Decodes a single message.
 #[track_caller]
 fn decoded(input: impl Into<Bytes>) -> Message {
     match Message::decode(input.into(), MAX_DEPTH) {
-        Ok(Frame::One(message)) => message,
+        Ok(Frame::Single(message)) => message,
         other => panic!("not one message: {other:?}"),
     }
 }
 
-/// Arrays and objects inside each other.
+/// Returns arrays and objects nested this deep.
 fn nested(depth: usize) -> String {
     let opening: String = (0..depth).map(|level| if level % 3 == 1 { r#"{"a":"# } else { "[" }).collect();
     let closing: String = (0..depth).rev().map(|level| if level % 3 == 1 { '}' } else { ']' }).collect();

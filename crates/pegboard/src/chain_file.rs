@@ -1,25 +1,25 @@
-//! Chains from files.
+//! Chains read from files.
 
 use std::fmt;
 
 use crate::chain::ChainSpec;
 
-/// Why a text is no chain, with the line and column where it is wrong.
+/// A text is not a valid chain. Holds the line and column of the error.
 #[derive(Debug)]
 pub struct ChainFileError(Box<serde_saphyr::Error>);
 
 impl ChainFileError {
-    /// What is wrong, without where it is.
+    /// Error message without the location.
     pub fn message(&self) -> String {
         let text = self.0.without_snippet().to_string();
-        // It tells the place itself, before or after what is wrong.
+        // The parser adds the location itself, before or after the message.
         let text = text.rsplit_once(" at line ").map_or(&*text, |(what, _)| what);
         let text = text.lines().next().unwrap_or_default().trim_start_matches("error: ");
         text.replace("expected sequence start", "expected a list")
             .replace("expected mapping start", "expected an object")
     }
 
-    /// The line and the column, from 1, if something is wrong at a place.
+    /// Line and column of the error, starting at 1.
     pub fn place(&self) -> Option<(u64, u64)> {
         let place = self.0.location()?;
         Some((place.line(), place.column()))
@@ -30,16 +30,16 @@ impl fmt::Display for ChainFileError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.place() {
             Some((line, column)) => {
-                write!(f, "the chain cannot be read: {line}:{column}: {}", self.message())
+                write!(f, "invalid chain: {line}:{column}: {}", self.message())
             }
-            None => write!(f, "the chain cannot be read: {}", self.message()),
+            None => write!(f, "invalid chain: {}", self.message()),
         }
     }
 }
 
 impl std::error::Error for ChainFileError {}
 
-/// Reads a chain from YAML, or from JSON, which is YAML too.
+/// Parses a chain from YAML or JSON (a subset of YAML).
 ///
 /// ```
 /// use pegboard::prelude::*;
@@ -66,16 +66,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_no_chain_is_told_once_and_with_its_place() {
+    fn an_invalid_chain_is_reported_with_its_location() {
         let told = ["", "steps: [", "steps:\n  - {tool: a, wth: {}}", "steps: 3", "chain: a", "a: 1\na: 2"]
             .map(|text| read_chain(text).unwrap_err().to_string());
         insta::assert_snapshot!(told.join("\n"), @"
-        the chain cannot be read: 1:1: unexpected end of input
-        the chain cannot be read: 1:8: unclosed bracket '['
-        the chain cannot be read: 2:15: unknown field `wth`, expected one of tool, tool_name, input_mapping, with, as, output_key, timeout, when, for_each, concurrency, parallel, on_partial
-        the chain cannot be read: 1:8: expected a list
-        the chain cannot be read: 1:1: missing field `steps`
-        the chain cannot be read: 1:1: unknown field `a`, expected one of chain, name, description, input_schema, output, semantics, steps
+        invalid chain: 1:1: unexpected end of input
+        invalid chain: 1:8: unclosed bracket '['
+        invalid chain: 2:15: unknown field `wth`, expected one of tool, tool_name, input_mapping, with, as, output_key, timeout, when, for_each, concurrency, parallel, on_partial
+        invalid chain: 1:8: expected a list
+        invalid chain: 1:1: missing field `steps`
+        invalid chain: 1:1: unknown field `a`, expected one of chain, name, description, input_schema, output, semantics, steps
         ");
     }
 }

@@ -1,4 +1,4 @@
-//! The demo: what the product does for an agent, seen through its own MCP endpoint, one line per check.
+//! The demo: a tour of the features through a real MCP endpoint, one line per check.
 
 use std::fmt::Write;
 use std::net::SocketAddr;
@@ -9,114 +9,114 @@ use clap::Args;
 use pegboard::prelude::*;
 use pegboard::telemetry::Telemetry;
 
-use crate::cli::{Failure, Format, Globals, print};
-use crate::commands::serve::USUAL_ADDRESS;
-use crate::place;
-use keep::Stand;
-use story::Afterwards;
+use crate::cli::{CliError, Globals, OutputFormat, print};
+use crate::commands::serve::DEFAULT_ADDRESS;
+use crate::paths;
+use endpoint::DemoEndpoint;
+use tour::AfterTour;
 
-mod keep;
+mod endpoint;
+mod harness;
 mod library;
 pub(crate) mod servers;
-mod service;
-mod stage;
-mod story;
+mod tour;
+mod web_service;
 
-/// What a future that is boxed looks like.
-type Boxed<T> = std::pin::Pin<Box<dyn Future<Output = T> + Send>>;
+/// Boxed future.
+type BoxFuture<T> = std::pin::Pin<Box<dyn Future<Output = T> + Send>>;
 
-/// What to do with what was seen.
+/// Suggested next commands.
 const NEXT: &str = "Next: pegboard import · pegboard serve · pegboard demo --keep";
 
-/// The marks of checks that hold, and of those that do not.
+/// Marks of passed and failed checks.
 const GOOD: &str = "\u{1b}[32m✓\u{1b}[0m";
 const BAD: &str = "\u{1b}[31m✗\u{1b}[0m";
 
-/// What stays of what is shown.
+/// Arguments of `pegboard demo`.
 #[derive(Args)]
-pub(crate) struct Demo {
-    /// Leave the endpoint up afterwards, to be looked at with other clients, until Ctrl-C
+pub(crate) struct DemoArgs {
+    /// Keep the endpoint running afterwards for other clients, until Ctrl-C
     #[arg(long)]
     keep: bool,
-    /// Where it is then; the next port if something else listens there
-    #[arg(long, value_name = "ADDRESS", default_value = USUAL_ADDRESS, requires = "keep")]
+    /// Address of that endpoint; if the port is in use, the next free one is taken
+    #[arg(long, value_name = "ADDRESS", default_value = DEFAULT_ADDRESS, requires = "keep")]
     http: SocketAddr,
 }
 
-impl Demo {
-    /// Runs all checks, one after another, and prints what they found.
-    pub(crate) async fn run(self, globals: &Globals, telemetry: &Telemetry) -> Result<ExitCode, Failure> {
-        let stand = if self.keep { Some(Stand::open(self.http).await?) } else { None };
+impl DemoArgs {
+    /// Runs all checks in order and prints the report.
+    pub(crate) async fn run(self, globals: &Globals, telemetry: &Telemetry) -> Result<ExitCode, CliError> {
+        let demo_endpoint = if self.keep { Some(DemoEndpoint::open(self.http).await?) } else { None };
         let started = Instant::now();
-        let mut checks = Checks::default();
+        let mut checks = DemoChecks::default();
         library::run(&mut checks).await;
-        let afterwards = if self.keep { Afterwards::Stay } else { Afterwards::End };
-        let board = story::run(&mut checks, telemetry, afterwards).await;
-        let endpoint = stand.as_ref().map(Stand::endpoint);
-        let report = Report { checks: checks.list, endpoint, duration: started.elapsed() };
-        print::document(globals.format_or(Format::Text), &report.document(), || report.text());
-        if let (Some(stand), Some(board)) = (stand, board) {
-            let state = place::state(globals.state.as_deref());
-            stand.serve(&board, state.as_deref()).await?;
+        let afterwards = if self.keep { AfterTour::KeepRunning } else { AfterTour::ShutDown };
+        let app = tour::run(&mut checks, telemetry, afterwards).await;
+        let endpoint = demo_endpoint.as_ref().map(DemoEndpoint::url);
+        let report = DemoReport { checks: checks.list, endpoint, duration: started.elapsed() };
+        print::document(globals.format_or(OutputFormat::Text), &report.document(), || report.text());
+        if let (Some(demo_endpoint), Some(app)) = (demo_endpoint, app) {
+            let state = paths::state_dir(globals.state.as_deref());
+            demo_endpoint.serve(&app, state.as_deref()).await?;
         }
         Ok(report.exit_code())
     }
 }
 
-/// The checks so far.
+/// Collects the results of checks.
 #[derive(Default)]
-struct Checks {
-    list: Vec<Check>,
+struct DemoChecks {
+    list: Vec<DemoCheck>,
     part: &'static str,
 }
 
-/// One check: what it shows if it holds, or what went wrong.
-struct Check {
-    /// What it is a part of.
+/// Result of one check: the line that describes it, or the error.
+struct DemoCheck {
+    /// Section of the tour.
     part: &'static str,
     result: Result<String>,
-    /// What belongs below the line.
+    /// Lines printed below the check.
     drawing: String,
     duration: Duration,
 }
 
-impl Checks {
-    /// Begins another part of the tour.
+impl DemoChecks {
+    /// Starts another section.
     fn begin(&mut self, part: &'static str) {
         self.part = part;
     }
 
-    /// Adds a check of something; `work` gives the line that tells what was seen.
+    /// Runs a check; `work` returns the line to print.
     async fn add(&mut self, what: &str, work: impl Future<Output = Result<String>>) {
         self.add_drawn(what, async { Ok((work.await?, String::new())) }).await;
     }
 
-    /// Adds a check whose line has a drawing below it.
+    /// Runs a check with additional lines below it.
     async fn add_drawn(&mut self, what: &str, work: impl Future<Output = Result<(String, String)>>) {
         let started = Instant::now();
         let (result, drawing) = match work.await {
             Ok((line, drawing)) => (Ok(line), drawing),
             Err(problem) => (Err(ToolError::new(format!("{what}: {problem}"))), String::new()),
         };
-        self.list.push(Check { part: self.part, result, drawing, duration: started.elapsed() });
+        self.list.push(DemoCheck { part: self.part, result, drawing, duration: started.elapsed() });
     }
 }
 
-/// Refuses to go on unless `holds`.
-fn expect(holds: bool, otherwise: impl std::fmt::Display) -> Result<()> {
-    if holds { Ok(()) } else { Err(ToolError::new(otherwise)) }
+/// Returns an error unless `holds`.
+fn expect(holds: bool, message: impl std::fmt::Display) -> Result<()> {
+    if holds { Ok(()) } else { Err(ToolError::new(message)) }
 }
 
-/// What the demo found.
-struct Report {
-    checks: Vec<Check>,
-    /// Where clients find it from now on.
+/// Report of the demo.
+struct DemoReport {
+    checks: Vec<DemoCheck>,
+    /// URL of the endpoint that is kept running.
     endpoint: Option<String>,
     duration: Duration,
 }
 
-impl Report {
-    /// For people.
+impl DemoReport {
+    /// Renders the report as text.
     fn text(&self) -> String {
         let mut text = String::new();
         let mut part = "";
@@ -142,7 +142,7 @@ impl Report {
         text
     }
 
-    /// For programs.
+    /// Renders the report as JSON.
     fn document(&self) -> Value {
         let checks: Vec<Value> = self
             .checks
@@ -189,10 +189,10 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn one_check_that_does_not_hold_makes_the_demo_fail() {
-        let mut checks = Checks::default();
+    async fn a_failed_check_fails_the_demo() {
+        let mut checks = DemoChecks::default();
         checks.add("the sky", async { Ok("the sky is up".to_owned()) }).await;
-        let report = |checks| Report { checks, endpoint: None, duration: Duration::ZERO };
+        let report = |checks| DemoReport { checks, endpoint: None, duration: Duration::ZERO };
         let held = report(std::mem::take(&mut checks.list));
         assert_eq!((held.n_failed(), held.exit_code()), (0, ExitCode::SUCCESS));
         checks.add("the order", async { expect(1 > 2, "1 is not above 2").map(|()| String::new()) }).await;

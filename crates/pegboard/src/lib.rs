@@ -1,4 +1,4 @@
-//! The tool runtime and gateway for AI agents, as a library.
+//! Pegboard as a library: a tool runtime and gateway for AI agents.
 //!
 //! ```
 //! use pegboard::prelude::*;
@@ -42,14 +42,14 @@ pub use schemars;
 pub use serde;
 pub use serde_json;
 
-/// What most programs need: `use pegboard::prelude::*`.
+/// Common imports: `use pegboard::prelude::*`.
 pub mod prelude {
     pub use crate::chain::{ChainResult, ChainStep, ToolChain};
-    pub use crate::entry::{Annotations, ToolDefinition, ToolEntry};
+    pub use crate::entry::{ToolAnnotations, ToolDefinition, ToolEntry};
     pub use crate::error::{Result, ToolError};
-    pub use crate::outcome::{Outcome, Status};
-    pub use crate::registry::{Search, ToolRegistry};
-    pub use crate::schema::{Rules, Schema};
+    pub use crate::outcome::{Outcome, OutcomeStatus};
+    pub use crate::registry::{ToolRegistry, ToolSearch};
+    pub use crate::schema::{Schema, SchemaRules};
     pub use crate::validation::{ValidationResult, validate_input, validate_output};
     pub use crate::{tool, tools};
     pub use schemars::JsonSchema;
@@ -57,7 +57,7 @@ pub mod prelude {
     pub use serde_json::{Value, json};
 }
 
-/// The entries of functions that carry `#[tool]`, ready to be registered.
+/// Collects the entries of functions annotated with `#[tool]`, ready to be registered.
 ///
 /// ```
 /// use pegboard::prelude::*;
@@ -77,27 +77,27 @@ macro_rules! tools {
     };
 }
 
-/// The programs of the README compile.
+/// Compiles the examples of the README.
 #[cfg(doctest)]
 #[doc = include_str!("../../../README.md")]
 struct Readme;
 
-/// The programs of the documentation compile and do what they say.
+/// Compiles and runs the examples of `docs/tools.md`.
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/tools.md")]
 struct ToolsPage;
 
-/// The programs of the documentation compile and do what they say.
+/// Compiles and runs the examples of `docs/chains.md`.
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/chains.md")]
 struct ChainsPage;
 
-/// The programs of the documentation compile and do what they say.
+/// Compiles and runs the examples of `docs/runtime.md`.
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/runtime.md")]
 struct RuntimePage;
 
-/// The programs of the documentation compile and do what they say.
+/// Compiles and runs the examples of `docs/servers.md`.
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/servers.md")]
 struct ServersPage;

@@ -1,7 +1,7 @@
-//! Logs, numbers and traces of what happens.
+//! Logs, metrics and traces.
 //!
-//! [`Telemetry`] writes log lines and exports the spans of calls; [`Log`] and [`Metrics`] observe the runtime's
-//! events and turn them into log lines and numbers.
+//! [`Telemetry`] writes log lines and exports the spans of calls; [`EventLogger`] and [`Metrics`] subscribe to the
+//! runtime's events and turn them into log lines and metrics.
 
 use std::fmt;
 use std::io::Write;
@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use pegboard_core::settings::RuntimeSettings;
 use pegboard_core::settings::telemetry::TelemetrySettings;
-use pegboard_runtime::spans::{PassOn, Spans};
+use pegboard_runtime::spans::{PassthroughPropagator, TracePropagator};
 use pegboard_wire::link::TRACE_TARGET;
 use tracing::level_filters::LevelFilter;
 use tracing::{Dispatch, Metadata};
@@ -18,70 +18,70 @@ use tracing_subscriber::layer::{Layer, SubscriberExt};
 use tracing_subscriber::{Registry, fmt as log};
 
 pub use pegboard_core::settings::telemetry::LogFormat as Format;
-pub use pegboard_runtime::log::Log;
+pub use pegboard_runtime::log::EventLogger;
 pub use pegboard_runtime::metrics::{self, Metrics};
 
-use export::{Exporter, Own};
-use sink::Sink;
-pub use stderr::{Stderr, tell};
+use export::{Exporter, ResourceInfo};
+use sink::LogSink;
+pub use stderr::{Stderr, write_stderr};
 
 mod export;
 mod sink;
 mod stderr;
 
-/// What is written and exported, and where to.
-pub struct Options {
-    /// What is logged: a level such as `warn`, or levels by target such as `pegboard::tool=debug,warn`.
+/// Options of logging and tracing.
+pub struct TelemetryOptions {
+    /// Log filter: a level such as `warn`, or levels by target such as `pegboard::tool=debug,warn`.
     pub filter: String,
-    /// How log lines look.
+    /// Format of log lines.
     pub format: Format,
-    /// Where log lines go.
+    /// Destination of log lines.
     pub sink: Box<dyn Write + Send>,
-    /// The whole address that spans are posted to, with its path; without it none are exported.
+    /// Full URL that spans are posted to, including the path; `None` disables export.
     pub traces_endpoint: Option<String>,
-    /// What this program is called in traces.
+    /// Service name in traces.
     pub service_name: String,
-    /// What else is said of this program in traces, by name.
+    /// Additional resource attributes in traces.
     pub labels: Vec<(String, String)>,
-    /// How large the share of calls is that are exported, from 0 to 1. A call that belongs to a trace of its caller is
-    /// exported if that trace is recorded.
+    /// Fraction of calls that are exported, from 0 to 1. A call within a trace of its caller follows the
+    /// caller's sampling decision.
     pub traces_ratio: f64,
-    /// Whether everything that goes to MCP servers and comes from them is logged.
+    /// Logs all messages to and from MCP servers.
     pub traces_mcp: bool,
 }
 
-/// Why telemetry did not start.
+/// Telemetry cannot be started.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// The filter cannot be read.
+    /// Invalid log filter.
     #[error(
-        "PEGBOARD_LOG: {text:?} is no filter ({reason}); write off, error, warn, info, debug or trace, \
+        "PEGBOARD_LOG: invalid filter {text:?} ({reason}); use off, error, warn, info, debug or trace, \
          or levels by target such as pegboard::tool=debug,warn"
     )]
     Filter {
-        /// What was given.
+        /// The given value.
         text: String,
-        /// What is wrong with it.
+        /// Parse error.
         reason: String,
     },
-    /// There is no such format.
-    #[error("PEGBOARD_LOG_FORMAT: {text:?} is no format; write text or json")]
+    /// Unknown log format.
+    #[error("PEGBOARD_LOG_FORMAT: invalid format {text:?}; use text or json")]
     Format {
-        /// What was given.
+        /// The given value.
         text: String,
     },
-    /// Spans cannot be sent there. The address is not quoted: it may hold a password.
+    /// Invalid collector URL. It is not quoted, since it may contain a password.
     #[error("OTEL_EXPORTER_OTLP_ENDPOINT: {reason}")]
     Endpoint {
-        /// What is wrong with it.
+        /// Reason.
         reason: String,
     },
-    /// The program has a subscriber already.
-    #[error("another subscriber collects what is traced already; start telemetry once, and first")]
+    /// A global subscriber is already installed.
+    #[error("a global tracing subscriber is already installed; start telemetry once, before any other")]
     AlreadyStarted,
 }
 
-impl Default for Options {
+impl Default for TelemetryOptions {
     fn default() -> Self {
         Self {
             filter: "warn".to_owned(),
@@ -96,51 +96,55 @@ impl Default for Options {
     }
 }
 
-impl Options {
-    /// What the environment asks for: `PEGBOARD_LOG`, `PEGBOARD_LOG_FORMAT`, `OTEL_EXPORTER_OTLP_ENDPOINT`,
-    /// `OTEL_EXPORTER_OTLP_TRACES_ENDPOINT` and `OTEL_SERVICE_NAME`.
+impl TelemetryOptions {
+    /// Reads options from the environment: `PEGBOARD_LOG`, `PEGBOARD_LOG_FORMAT`,
+    /// `OTEL_EXPORTER_OTLP_ENDPOINT`, `OTEL_EXPORTER_OTLP_TRACES_ENDPOINT` and `OTEL_SERVICE_NAME`.
     pub fn from_environment() -> Result<Self, Error> {
         Self::from_variables(|name| std::env::var(name).ok())
     }
 
-    /// The same with variables from elsewhere. One that is empty counts as absent.
+    /// Reads options from the given variables. An empty variable counts as unset.
     ///
     /// ```
-    /// use pegboard::telemetry::Options;
+    /// use pegboard::telemetry::TelemetryOptions;
     ///
-    /// let options = Options::from_variables(|name| {
+    /// let options = TelemetryOptions::from_variables(|name| {
     ///     (name == "OTEL_EXPORTER_OTLP_ENDPOINT").then(|| "http://localhost:4318".to_owned())
     /// })?;
     /// assert_eq!(options.traces_endpoint.as_deref(), Some("http://localhost:4318/v1/traces"));
     /// # Ok::<(), pegboard::telemetry::Error>(())
     /// ```
     pub fn from_variables(variable: impl Fn(&str) -> Option<String>) -> Result<Self, Error> {
-        Self::default().varied(variable)
+        Self::default().with_variables(variable)
     }
 
-    /// What a configuration asks for. What is logged if nobody says otherwise is `usually`; variables may still change
-    /// all of it.
+    /// Returns the options of a configuration, with `default_filter` as the log filter if it sets none. Apply
+    /// the environment with [`with_variables`](Self::with_variables).
     ///
     /// ```
     /// use pegboard::settings::RuntimeSettings;
     /// use pegboard::settings::telemetry::TelemetrySettings;
-    /// use pegboard::telemetry::Options;
+    /// use pegboard::telemetry::TelemetryOptions;
     ///
     /// let telemetry: TelemetrySettings =
     ///     serde_json::from_str(r#"{"otlpEndpoint": "http://localhost:4318", "serviceName": "desk"}"#)?;
     /// let settings = RuntimeSettings { trace_mcp: true, ..RuntimeSettings::default() };
-    /// let options = Options::configured(&telemetry, &settings, "warn").varied(|_| None)?;
+    /// let options = TelemetryOptions::from_settings(&telemetry, &settings, "warn").with_variables(|_| None)?;
     /// assert_eq!(options.traces_endpoint.as_deref(), Some("http://localhost:4318/v1/traces"));
     /// assert_eq!(options.filter, "warn,pegboard::mcp=trace");
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn configured(telemetry: &TelemetrySettings, settings: &RuntimeSettings, usually: &str) -> Self {
+    pub fn from_settings(
+        telemetry: &TelemetrySettings,
+        settings: &RuntimeSettings,
+        default_filter: &str,
+    ) -> Self {
         let TelemetrySettings { enabled, otlp_endpoint, service_name, labels, traces, logging } = telemetry;
         let usual = Self::default();
         let endpoint = otlp_endpoint.as_ref().filter(|_| *enabled && traces.enabled);
         let level = logging.level.as_deref().filter(|level| !level.trim().is_empty());
         Self {
-            filter: level.unwrap_or(usually).to_owned(),
+            filter: level.unwrap_or(default_filter).to_owned(),
             format: logging.format,
             traces_endpoint: endpoint.map(|endpoint| whole_endpoint(endpoint.reveal())),
             service_name: service_name.clone().unwrap_or(usual.service_name),
@@ -151,8 +155,8 @@ impl Options {
         }
     }
 
-    /// The same, with what variables say instead. One that is empty counts as absent.
-    pub fn varied(self, variable: impl Fn(&str) -> Option<String>) -> Result<Self, Error> {
+    /// Overrides options with variables. An empty variable counts as unset.
+    pub fn with_variables(self, variable: impl Fn(&str) -> Option<String>) -> Result<Self, Error> {
         let variable = |name: &str| variable(name).filter(|value| !value.trim().is_empty());
         let format = match variable("PEGBOARD_LOG_FORMAT").as_deref() {
             None => self.format,
@@ -176,18 +180,19 @@ impl Options {
     }
 }
 
-/// The address that spans are posted to, for a collector at this one.
+/// Returns the trace URL of a collector.
 fn whole_endpoint(endpoint: &str) -> String {
     let endpoint = endpoint.trim_end_matches('/');
     if endpoint.ends_with("/v1/traces") { endpoint.to_owned() } else { format!("{endpoint}/v1/traces") }
 }
 
-/// Writes log lines and exports spans until it is dropped; then what is left is sent, for at most five seconds.
+/// Writes log lines and exports spans until it is dropped; the drop flushes pending spans for up to five
+/// seconds.
 ///
 /// ```
-/// use pegboard::telemetry::{Options, Telemetry};
+/// use pegboard::telemetry::{Telemetry, TelemetryOptions};
 ///
-/// let telemetry = Telemetry::start(Options { filter: "info".to_owned(), ..Options::default() })?;
+/// let telemetry = Telemetry::start(TelemetryOptions { filter: "info".to_owned(), ..TelemetryOptions::default() })?;
 /// telemetry.redact(["correct-horse-battery"]);
 /// tracing::info!("a line without any correct-horse-battery in it");
 /// telemetry.shutdown();
@@ -195,22 +200,22 @@ fn whole_endpoint(endpoint: &str) -> String {
 /// ```
 pub struct Telemetry {
     dispatch: Dispatch,
-    sink: Sink,
+    sink: LogSink,
     exporter: Option<Exporter>,
 }
 
 impl Telemetry {
-    /// Begins, for the whole program.
-    pub fn start(options: Options) -> Result<Self, Error> {
+    /// Starts telemetry for the whole process.
+    pub fn start(options: TelemetryOptions) -> Result<Self, Error> {
         let telemetry = Self::new(options)?;
         tracing::dispatcher::set_global_default(telemetry.dispatch.clone())
             .map_err(|_| Error::AlreadyStarted)?;
         Ok(telemetry)
     }
 
-    /// Begins, for those who make [`dispatch`](Self::dispatch) their own.
-    pub fn new(options: Options) -> Result<Self, Error> {
-        let Options {
+    /// Starts telemetry without installing it; use [`dispatch`](Self::dispatch) to install it for a scope.
+    pub fn new(options: TelemetryOptions) -> Result<Self, Error> {
+        let TelemetryOptions {
             filter,
             format,
             sink,
@@ -223,8 +228,8 @@ impl Telemetry {
         let targets: Targets = filter.parse().map_err(|error: tracing_subscriber::filter::ParseError| {
             Error::Filter { text: filter.clone(), reason: error.to_string() }
         })?;
-        let sink = Sink::new(sink);
-        let own = Own { service_name, labels, ratio: traces_ratio };
+        let sink = LogSink::new(sink);
+        let own = ResourceInfo { service_name, labels, ratio: traces_ratio };
         let exporter = traces_endpoint.map(|endpoint| Exporter::new(&endpoint, own)).transpose()?;
         let mut layers = vec![log_layer(format, targets, sink.clone())];
         layers.extend(exporter.as_ref().map(Exporter::layer));
@@ -232,26 +237,26 @@ impl Telemetry {
         Ok(Self { dispatch, sink, exporter })
     }
 
-    /// What collects log lines and spans.
+    /// Subscriber that collects log lines and spans.
     pub fn dispatch(&self) -> &Dispatch {
         &self.dispatch
     }
 
-    /// What places calls in traces, for the runtime.
-    pub fn spans(&self) -> Arc<dyn Spans> {
+    /// Returns the hook that links the runtime's spans to traces.
+    pub fn spans(&self) -> Arc<dyn TracePropagator> {
         match &self.exporter {
-            Some(_) => Arc::new(export::Joined),
-            None => Arc::new(PassOn),
+            Some(_) => Arc::new(export::TraceLinker),
+            None => Arc::new(PassthroughPropagator),
         }
     }
 
-    /// Blots these secrets out of every line from now on, instead of those before. Values that are too short to
-    /// tell from other words stay.
+    /// Sets the secrets to redact from log lines, in place of the previous ones. Values too short to be
+    /// recognized are not redacted.
     pub fn redact(&self, secrets: impl IntoIterator<Item = impl AsRef<str>>) {
         self.sink.redact(secrets);
     }
 
-    /// Sends what is left, for at most five seconds, and ends.
+    /// Flushes pending spans for up to five seconds, and stops.
     pub fn shutdown(self) {}
 }
 
@@ -261,8 +266,9 @@ impl fmt::Debug for Telemetry {
     }
 }
 
-/// Writes events. Spans stay out: what they say is in the events of the call already.
-fn log_layer(format: Format, targets: Targets, sink: Sink) -> Box<dyn Layer<Registry> + Send + Sync> {
+/// Creates the layer that writes events. Spans are left out, since the events of a call already hold their
+/// data.
+fn log_layer(format: Format, targets: Targets, sink: LogSink) -> Box<dyn Layer<Registry> + Send + Sync> {
     let filter = targets.and(filter_fn(is_event).with_max_level_hint(LevelFilter::TRACE));
     let layer = log::layer().with_ansi(false).with_writer(sink);
     match format {

@@ -1,28 +1,28 @@
-//! A configuration put together into something that runs.
+//! Builds and starts a runtime and a gateway from a configuration.
 
 use std::collections::VecDeque;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use pegboard_config::{Configuration, Server, Toolbox};
+use pegboard_config::{Configuration, ServerEntry, ToolboxConfig};
 use pegboard_core::entry::ToolEntry;
 use pegboard_core::id::{ServerName, ToolboxName};
-use pegboard_core::provider::{Local, Provider, ToolKind};
+use pegboard_core::provider::{LocalProvider, Provider, ToolKind};
 use pegboard_core::settings::ServerSettings;
 use pegboard_core::settings::cache::{CacheBackend, CacheSettings};
 use pegboard_core::settings::gateway::GatewaySettings;
-use pegboard_core::settings::mcp::{Secret, Settings};
+use pegboard_core::settings::mcp::{ResolvedMcpServer, Secret};
 use pegboard_core::store::{
     CacheStore, CatalogueStore, HistoryStore, OutputStore, SessionStore, SlotStore, StoreError, TraceStore,
 };
-use pegboard_gateway::api::{About, Api};
-use pegboard_gateway::{Gateway, ProfileError, Views};
-use pegboard_providers::mcp::{Pool, PoolOptions};
-use pegboard_runtime::metrics::{Limits, Metrics};
+use pegboard_gateway::api::{Api, GatewayInfo};
+use pegboard_gateway::{Gateway, ProfileError, ProfileViews};
+use pegboard_providers::mcp::{PoolOptions, ServerPool};
+use pegboard_runtime::metrics::{Metrics, MetricsLimits};
 use pegboard_runtime::requests::ServerId;
-use pegboard_runtime::wall::WallClock;
-use pegboard_runtime::{Builder, Changes, Plan, Runtime, StartError};
+use pegboard_runtime::wall_clock::WallClock;
+use pegboard_runtime::{PlanChanges, Runtime, RuntimeBuilder, RuntimePlan, StartError};
 use pegboard_stores::limits::{
     CacheLimits, CatalogueLimits, DatabaseLimits, HistoryLimits, OutputLimits, SessionLimits, SlotLimits,
     TraceLimits,
@@ -30,75 +30,75 @@ use pegboard_stores::limits::{
 use pegboard_stores::memory;
 use pegboard_stores::sqlite::Database;
 
-use crate::telemetry::{Log, Telemetry};
-use agents::Thinking;
+use crate::telemetry::{EventLogger, Telemetry};
+use agents::ModelResolver;
 
 pub mod agents;
 mod check;
-mod kept;
 mod openapi;
 mod rest;
+mod reuse_cache;
 
-pub use check::{Looked, check};
-use kept::Kept;
+pub use check::{CheckReport, check};
+use reuse_cache::ReuseCache;
 
-/// The file in the folder for state that holds it.
+/// Name of the database file in the state directory.
 pub const DATABASE: &str = "pegboard.db";
-/// How many secrets of configurations that do not run any more are remembered, the newest.
+/// Maximum number of secrets kept for redaction, newest first.
 const MAX_SECRETS: usize = 1_000;
 
-/// What a configuration does not say, because it is not the same for everybody who runs it.
+/// Options of the host process, as opposed to the configuration.
 #[derive(Clone, Debug, Default)]
-pub struct Surroundings {
-    /// Where state is kept; `None` for memory.
+pub struct AppOptions {
+    /// State directory; `None` keeps state in memory.
     pub state: Option<PathBuf>,
-    /// What all servers have in common.
+    /// Options of the server pool.
     pub servers: PoolOptions,
-    /// What there is while there is no configuration at all.
-    pub otherwise: Option<Embedded>,
+    /// Toolbox that is offered while there is no configuration.
+    pub fallback: Option<EmbeddedToolbox>,
 }
 
-/// Tools of this program, as a server in a toolbox.
+/// Built-in tools, offered as a server in a toolbox.
 #[derive(Clone, Debug)]
-pub struct Embedded {
-    /// The toolbox.
+pub struct EmbeddedToolbox {
+    /// Name of the toolbox.
     pub toolbox: String,
-    /// What it is for.
+    /// Description of the toolbox.
     pub description: String,
-    /// The server.
+    /// Name of the server.
     pub server: String,
-    /// The tools.
+    /// Tools of the server.
     pub tools: Vec<ToolEntry>,
 }
 
-/// Something that runs.
-pub struct Board {
-    /// What carries out calls.
+/// A running runtime with its gateway and stores.
+pub struct App {
+    /// Runtime that executes calls.
     pub runtime: Runtime,
-    /// What clients see of it.
+    /// Gateway that serves clients.
     pub gateway: Gateway,
-    /// What happened, in numbers.
+    /// Metrics of all calls.
     pub metrics: Arc<Metrics>,
-    workshop: Workshop,
+    factory: ProviderFactory,
     stores: Stores,
-    secrets: Secrets,
-    /// How clients were to see it last.
+    secrets: KnownSecrets,
+    /// Gateway settings that are in effect.
     views: Mutex<GatewaySettings>,
 }
 
-/// What a configuration that took the place of another has changed.
+/// Changes made by a reload.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Reloaded {
-    /// What runs.
-    pub runtime: Changes,
-    /// Whether clients see it in other ways.
+pub struct ReloadSummary {
+    /// Changes of the runtime.
+    pub runtime: PlanChanges,
+    /// Set if profiles changed.
     pub views: bool,
 }
 
-impl fmt::Display for Reloaded {
-    /// In one line: `+ github  - files  ~ search`.
+impl fmt::Display for ReloadSummary {
+    /// Writes the changes on one line: `+ github  - files  ~ search`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Changes { added, removed, replaced, adjusted, settings } = &self.runtime;
+        let PlanChanges { added, removed, replaced, adjusted, settings } = &self.runtime;
         let servers = [("+", added), ("-", removed), ("~", replaced), ("~", adjusted)];
         let servers = servers.iter().flat_map(|(mark, places)| {
             places.iter().map(move |ServerId { toolbox, server }| format!("{mark} {toolbox}/{server}"))
@@ -106,51 +106,51 @@ impl fmt::Display for Reloaded {
         let others = [(*settings, "~ settings"), (self.views, "~ profiles")];
         let others = others.iter().filter(|(is_other, _)| *is_other).map(|(_, what)| (*what).to_owned());
         let all: Vec<String> = servers.chain(others).collect();
-        f.write_str(if all.is_empty() { "nothing is other than before" } else { "" })?;
+        f.write_str(if all.is_empty() { "no changes" } else { "" })?;
         f.write_str(&all.join("  "))
     }
 }
 
-/// Why a configuration does not run.
+/// A configuration cannot be started.
 #[derive(Debug, thiserror::Error)]
-pub enum BoardError {
+pub enum AppError {
     /// The runtime does not start.
     #[error(transparent)]
     Runtime(#[from] StartError),
-    /// Clients cannot see it like this.
+    /// A profile is invalid.
     #[error(transparent)]
     Profile(#[from] ProfileError),
 }
 
-/// Puts a configuration together, and starts it. A server that cannot be used is there and says why.
+/// Builds and starts everything in a configuration. A server that cannot be used is listed with the reason.
 pub async fn start(
     configuration: Configuration,
-    surroundings: Surroundings,
+    options: AppOptions,
     telemetry: &Telemetry,
-) -> Result<Board, BoardError> {
-    let metrics = Arc::new(Metrics::new(Limits::default()));
-    let stores = Stores::open(surroundings.state.as_deref(), &configuration.cache).await;
-    let workshop = Workshop {
-        otherwise: surroundings.otherwise,
-        ..Workshop::new(surroundings.servers, Arc::clone(&stores.catalogue))
+) -> Result<App, AppError> {
+    let metrics = Arc::new(Metrics::new(MetricsLimits::default()));
+    let stores = Stores::open(options.state.as_deref(), &configuration.cache).await;
+    let factory = ProviderFactory {
+        fallback: options.fallback,
+        ..ProviderFactory::new(options.servers, Arc::clone(&stores.catalogue))
     };
-    let secrets = Secrets::default();
-    let known = secrets.learn(&configuration.secrets, telemetry);
-    let (plan, views) = workshop.plan(configuration).await;
+    let secrets = KnownSecrets::default();
+    let known = secrets.add(&configuration.secrets, telemetry);
+    let (plan, views) = factory.plan(configuration).await;
     let builder = Runtime::builder()
         .plan(plan.secrets(known))
-        .observe(Arc::new(Log))
+        .observe(Arc::new(EventLogger))
         .observe(Arc::clone(&metrics) as _)
         .spans(telemetry.spans());
-    let runtime = stores.give_to(builder).start().await?;
+    let runtime = stores.configure(builder).start().await?;
     let gateway = Gateway::new(&runtime, &views)?;
-    Ok(Board { runtime, gateway, metrics, workshop, stores, secrets, views: Mutex::new(views) })
+    Ok(App { runtime, gateway, metrics, factory, stores, secrets, views: Mutex::new(views) })
 }
 
-impl Board {
-    /// What there is to tell of it under `/api/`.
-    pub fn api(&self, about: About) -> Api {
-        Api::new(about)
+impl App {
+    /// Returns the state behind `/api/`.
+    pub fn api(&self, info: GatewayInfo) -> Api {
+        Api::new(info)
             .runtime(&self.runtime)
             .metrics(Arc::clone(&self.metrics))
             .outputs(Arc::clone(&self.stores.outputs))
@@ -159,50 +159,50 @@ impl Board {
             .history(Arc::clone(&self.stores.history))
     }
 
-    /// Why state is not kept where it should be, if it is not.
+    /// Reason why state is kept in memory instead of on disk, if so.
     pub fn state_problem(&self) -> Option<&str> {
         self.stores.problem.as_deref()
     }
 
-    /// Whether there is what there is without a configuration, and nothing else.
-    pub fn is_bare(&self) -> bool {
-        let otherwise = self.workshop.otherwise.as_ref().map(|embedded| embedded.toolbox.as_str());
-        matches!(self.runtime.toolboxes().as_slice(), [only] if Some(only.name.as_str()) == otherwise)
+    /// Returns `true` if the fallback toolbox is the only one.
+    pub fn is_fallback_only(&self) -> bool {
+        let fallback = self.factory.fallback.as_ref().map(|embedded| embedded.toolbox.as_str());
+        matches!(self.runtime.toolboxes().as_slice(), [only] if Some(only.name.as_str()) == fallback)
     }
 
-    /// Puts another configuration in the place of the one that runs. Calls that are under way end well, servers that are
-    /// described as before go on, and clients stay and hear what is new.
+    /// Replaces the running configuration. Calls in flight finish, unchanged servers keep running, and
+    /// clients stay connected and are notified of changes.
     ///
-    /// One that does not run changes nothing, and neither does one without the profile that is `served` by its name.
+    /// On an error nothing changes. It is an error if the profile `served` no longer exists.
     pub async fn reload(
         &self,
         configuration: Configuration,
         served: Option<&str>,
         telemetry: &Telemetry,
-    ) -> Result<Reloaded, BoardError> {
+    ) -> Result<ReloadSummary, AppError> {
         let toolboxes = configuration.toolboxes.keys().cloned().collect();
-        let views = Views::of(&configuration.gateway, &toolboxes)?;
+        let views = ProfileViews::from_settings(&configuration.gateway, &toolboxes)?;
         served.map(|profile| views.check(profile)).transpose()?;
-        let known = self.secrets.learn(&configuration.secrets, telemetry);
-        let (plan, settings) = self.workshop.plan(configuration).await;
+        let known = self.secrets.add(&configuration.secrets, telemetry);
+        let (plan, settings) = self.factory.plan(configuration).await;
         let prepared = self.runtime.prepare(plan.secrets(known)).await?;
-        self.gateway.show(views);
-        let runtime = prepared.take_effect();
-        self.gateway.warm_up_again();
+        self.gateway.set_views(views);
+        let runtime = prepared.apply();
+        self.gateway.warm_up_new_servers();
         let mut last = self.views.lock().unwrap_or_else(PoisonError::into_inner);
         let views = *last != settings;
         *last = settings;
-        Ok(Reloaded { runtime, views })
+        Ok(ReloadSummary { runtime, views })
     }
 }
 
-/// What nobody should see, of the configuration that runs and of those before it: calls may still know them.
+/// Secrets of the current and of earlier configurations: calls in flight may still use old ones.
 #[derive(Default)]
-struct Secrets(Mutex<VecDeque<String>>);
+struct KnownSecrets(Mutex<VecDeque<String>>);
 
-impl Secrets {
-    /// Learns more; gives all that are known, and has them blotted out of the log.
-    fn learn(&self, more: &[Secret], telemetry: &Telemetry) -> Vec<String> {
+impl KnownSecrets {
+    /// Adds secrets, redacts all known ones from the log, and returns them.
+    fn add(&self, more: &[Secret], telemetry: &Telemetry) -> Vec<String> {
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         for secret in more.iter().map(Secret::reveal) {
             known.retain(|other| other != secret);
@@ -215,104 +215,104 @@ impl Secrets {
     }
 }
 
-/// What servers are made with.
-struct Workshop {
-    pool: Pool,
+/// Creates the providers of a configuration, and reuses unchanged ones.
+struct ProviderFactory {
+    pool: ServerPool,
     catalogue: Arc<dyn CatalogueStore>,
     clock: WallClock,
-    /// The places of servers that cannot be used, by why.
-    unusable: Kept<String>,
-    rest: rest::Workbench,
-    agents: agents::Workbench,
-    services: openapi::Services,
-    otherwise: Option<Embedded>,
-    /// The place of the tools of this program, for as long as it is used.
-    embedded: Kept<()>,
+    /// Placeholders for unusable servers, by reason.
+    unusable: ReuseCache<String>,
+    rest: rest::RestProviders,
+    agents: agents::AgentProviders,
+    services: openapi::OpenApiServices,
+    fallback: Option<EmbeddedToolbox>,
+    /// Provider of the fallback toolbox, while it is in use.
+    embedded: ReuseCache<()>,
 }
 
-impl Workshop {
+impl ProviderFactory {
     fn new(servers: PoolOptions, catalogue: Arc<dyn CatalogueStore>) -> Self {
         Self {
-            pool: Pool::new(servers),
+            pool: ServerPool::new(servers),
             catalogue,
             clock: WallClock::start(),
-            unusable: Kept::default(),
-            rest: rest::Workbench::default(),
-            agents: agents::Workbench::default(),
-            services: openapi::Services::default(),
-            otherwise: None,
-            embedded: Kept::default(),
+            unusable: ReuseCache::default(),
+            rest: rest::RestProviders::default(),
+            agents: agents::AgentProviders::default(),
+            services: openapi::OpenApiServices::default(),
+            fallback: None,
+            embedded: ReuseCache::default(),
         }
     }
 
-    /// What a configuration comes to: what is to run, and how clients are to see it. Its secrets are left out.
-    async fn plan(&self, configuration: Configuration) -> (Plan, GatewaySettings) {
+    /// Converts a configuration to a runtime plan and gateway settings. Secrets are left out.
+    async fn plan(&self, configuration: Configuration) -> (RuntimePlan, GatewaySettings) {
         let Configuration { settings, gateway, toolboxes, providers, sources, .. } = configuration;
-        let thinking = Thinking::with(providers);
-        let mut plan = Plan::new().settings(settings);
-        if let Some(embedded) = self.otherwise.clone().filter(|_| sources.is_empty() && toolboxes.is_empty())
-        {
-            let Embedded { toolbox, description, server, tools } = embedded;
-            let provider = self.embedded.get((), |()| Local::new(tools));
+        let resolver = ModelResolver::with(providers);
+        let mut plan = RuntimePlan::new().settings(settings);
+        if let Some(embedded) = self.fallback.clone().filter(|_| sources.is_empty() && toolboxes.is_empty()) {
+            let EmbeddedToolbox { toolbox, description, server, tools } = embedded;
+            let provider = self.embedded.get((), |()| LocalProvider::new(tools));
             plan = plan.toolbox(&toolbox, description);
             plan = plan.provide_with(&server, provider, ServerSettings::default());
         }
         for (name, toolbox) in toolboxes {
-            plan = self.with_toolbox(plan, &name, toolbox, &thinking).await;
+            plan = self.with_toolbox(plan, &name, toolbox, &resolver).await;
         }
         (plan, gateway)
     }
 
     async fn with_toolbox(
         &self,
-        mut plan: Plan,
+        mut plan: RuntimePlan,
         name: &ToolboxName,
-        toolbox: Toolbox,
-        thinking: &Thinking,
-    ) -> Plan {
+        toolbox: ToolboxConfig,
+        resolver: &ModelResolver,
+    ) -> RuntimePlan {
         plan = plan.toolbox(name.as_str(), toolbox.description);
         for (server, described) in toolbox.servers {
             let (provider, tools) = match described {
-                Server::Mcp { connection, .. } if !connection.is_enabled => continue,
-                Server::Mcp { connection, tools } => (self.server(&server, *connection).await, *tools),
-                Server::OpenApi { service, .. } if service.enabled == Some(false) => continue,
-                Server::OpenApi { service, tools } => {
+                ServerEntry::Mcp { connection, .. } if !connection.is_enabled => continue,
+                ServerEntry::Mcp { connection, tools } => (self.server(&server, *connection).await, *tools),
+                ServerEntry::OpenApi { service, .. } if service.enabled == Some(false) => continue,
+                ServerEntry::OpenApi { service, tools } => {
                     (self.services.service(name, &server, *service).await, *tools)
                 }
-                described @ Server::Unusable { .. } => (
-                    self.unusable(&server, &described.obstacle().unwrap_or_default()),
+                described @ ServerEntry::Unusable { .. } => (
+                    self.unusable(&server, &described.unusable_reason().unwrap_or_default()),
                     ServerSettings::default(),
                 ),
             };
             plan = plan.provide_with(server.as_str(), provider, tools);
         }
         plan = self.rest.provide(plan, name, toolbox.rest_tools);
-        plan = self.agents.provide(plan, name, toolbox.agents, thinking);
-        toolbox.chains.into_values().fold(plan, Plan::chain)
+        plan = self.agents.provide(plan, name, toolbox.agents, resolver);
+        toolbox.chains.into_values().fold(plan, RuntimePlan::chain)
     }
 
-    /// A server that offers what it offered last until it answers.
-    async fn server(&self, name: &ServerName, connection: Settings) -> Arc<dyn Provider> {
+    /// Returns a server that lists its tools from the last run until it is connected.
+    async fn server(&self, name: &ServerName, connection: ResolvedMcpServer) -> Arc<dyn Provider> {
         match self.pool.server(connection) {
             Ok(lease) => {
-                lease.recall(Arc::clone(&self.catalogue), self.clock.now()).await;
+                lease.cache_listing(Arc::clone(&self.catalogue), self.clock.now()).await;
                 Arc::new(lease)
             }
             Err(error) => self.unusable(name, &error.to_string()),
         }
     }
 
-    /// The place of a server that cannot be used; the same one for as long as it cannot be used for the same reason.
+    /// Returns a placeholder for an unusable server; the same one while the reason stays the same.
     fn unusable(&self, server: &ServerName, why: &str) -> Arc<dyn Provider> {
         let why = format!("MCP server '{server}' cannot be used: {why}");
-        self.unusable
-            .get(why, |why| Local::unusable(why.clone(), "Correct its configuration.").of_kind(ToolKind::Mcp))
+        self.unusable.get(why, |why| {
+            LocalProvider::unavailable(why.clone(), "Correct its configuration.").of_kind(ToolKind::Mcp)
+        })
     }
 }
 
-/// Where state is kept: on disk if there is a place, and in memory otherwise.
+/// Stores of state: on disk if there is a directory, or else in memory.
 struct Stores {
-    /// Why it is not on disk, though there is a place.
+    /// Reason why state is not on disk although there is a directory.
     problem: Option<String>,
     cache: Arc<dyn CacheStore>,
     catalogue: Arc<dyn CatalogueStore>,
@@ -329,7 +329,7 @@ impl Stores {
         match open(folder, limits(cache)).await {
             Ok(database) => Self::on_disk(&Arc::new(database), cache),
             Err(error) => {
-                tracing::warn!("State is kept in memory and lost at the end: {error}");
+                tracing::warn!("State is kept in memory and will be lost at exit: {error}");
                 Self { problem: Some(error.to_string()), ..Self::in_memory(cache) }
             }
         }
@@ -340,7 +340,7 @@ impl Stores {
             problem: None,
             cache: match cache.backend {
                 CacheBackend::Sqlite => Arc::clone(database) as _,
-                CacheBackend::Memory => Arc::new(memory::Cache::new(limits(cache))),
+                CacheBackend::Memory => Arc::new(memory::MemoryCache::new(limits(cache))),
             },
             catalogue: Arc::clone(database) as _,
             outputs: Arc::clone(database) as _,
@@ -354,17 +354,17 @@ impl Stores {
     fn in_memory(cache: &CacheSettings) -> Self {
         Self {
             problem: None,
-            cache: Arc::new(memory::Cache::new(limits(cache))),
-            catalogue: Arc::new(memory::Catalogue::new(CatalogueLimits::default())),
-            outputs: Arc::new(memory::Outputs::new(OutputLimits::default())),
-            sessions: Arc::new(memory::Sessions::new(SessionLimits::default())),
-            traces: Arc::new(memory::Traces::new(TraceLimits::default())),
-            history: Arc::new(memory::History::new(HistoryLimits::default())),
-            slots: Arc::new(memory::Slots::new(SlotLimits::default())),
+            cache: Arc::new(memory::MemoryCache::new(limits(cache))),
+            catalogue: Arc::new(memory::MemoryCatalogue::new(CatalogueLimits::default())),
+            outputs: Arc::new(memory::MemoryOutputs::new(OutputLimits::default())),
+            sessions: Arc::new(memory::MemorySessions::new(SessionLimits::default())),
+            traces: Arc::new(memory::MemoryTraces::new(TraceLimits::default())),
+            history: Arc::new(memory::MemoryHistory::new(HistoryLimits::default())),
+            slots: Arc::new(memory::MemorySlots::new(SlotLimits::default())),
         }
     }
 
-    fn give_to(&self, builder: Builder) -> Builder {
+    fn configure(&self, builder: RuntimeBuilder) -> RuntimeBuilder {
         builder
             .cache(Arc::clone(&self.cache))
             .outputs(Arc::clone(&self.outputs))
@@ -375,13 +375,13 @@ impl Stores {
     }
 }
 
-/// How much the cache keeps.
+/// Limits of the cache.
 fn limits(cache: &CacheSettings) -> CacheLimits {
     let CacheSettings { backend: _, max_entries, max_bytes, max_entry_bytes } = *cache;
     CacheLimits { max_entries, max_bytes, max_entry_bytes }
 }
 
-/// The database of a folder, which is made if it is not there.
+/// Opens the database of a directory, and creates it if needed.
 async fn open(folder: &Path, cache: CacheLimits) -> Result<Database, StoreError> {
     let path = folder.join(DATABASE);
     let place = path.display().to_string();

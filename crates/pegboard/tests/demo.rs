@@ -1,4 +1,4 @@
-//! The demo, as a newcomer runs it.
+//! The demo as users run it.
 
 use std::io::Read;
 use std::net::TcpListener;
@@ -20,46 +20,46 @@ fn every_check_of_the_demo_passes() {
     let widest = lines.iter().map(|line| line.chars().count()).max();
     assert!(widest.is_some_and(|width| width <= 92), "it must fit into a terminal\n{text}");
     let (summary, lines) = lines.split_last().expect("the demo prints a summary");
-    // What is drawn below a check is indented.
+    // Lines below a check are indented.
     let (drawn, told): (Vec<&str>, Vec<&str>) = lines.iter().partition(|line| line.starts_with("  "));
     let n_checks = told.iter().filter(|line| line.starts_with('✓')).count();
     let without_times: Vec<&str> = told.iter().map(|line| without_time(line)).collect();
     insta::assert_snapshot!(without_times.join("\n"), @r#"
-    Your functions are tools
+    Rust functions as tools
     ✓ 4 Rust functions, found by name and tag: fahrenheit(21.5) → 70.7
-    ✓ one that fails or panics is an error for its caller, and the program goes on
-    ✓ all that is wrong with arguments is told at once: $.user.id, $.user.mail
-    ✓ a chain that can never work is refused before its first step
+    ✓ a function that fails or panics returns an error; the process survives
+    ✓ validation reports all violations at once: $.user.id, $.user.mail
+    ✓ an invalid chain is rejected before its first step
     3 MCP servers, a web service and an agent behind one MCP endpoint
-    ✓ a client's list is short: open_toolbox, use_tool, get_tools, batch, run_chain
-    ✓ it is told of 3 toolboxes, office, market and town, and what each is for
+    ✓ clients list five tools: open_toolbox, use_tool, get_tools, batch, run_chain
+    ✓ the instructions describe 3 toolboxes: office, market and town
     ✓ open_toolbox: 5 tools in office, 7 in market, 4 in town
     ✓ get_tools "write a note" finds notes_add, ready for use_tool
-    ✓ or, as profile flat, all 16 tools by name: shop__price → 400 cents
-    A model calls them
+    ✓ profile flat lists all 16 tools by name: shop__price → 400 cents
+    Tool calls
     ✓ use_tool office/notes/add → {"id":1,"text":"buy a lamp"}
-    ✓ an OpenAPI document is a server: GET /forecast/S%C3%A3o%2FPaulo?days=2
-    ✓ a request written down is a tool: POST /reports → Oslo, clear
-    ✓ a wrong name is explained: Tool 'ad' not found in … Did you mean 'add'?
-    ✓ a bad argument never reaches the server: $.count: value 10 > maximum 9
-    Nothing floods, hangs or dies for long
+    ✓ an OpenAPI document becomes a server: GET /forecast/S%C3%A3o%2FPaulo?days=2
+    ✓ a request template becomes a tool: POST /reports → Oslo, clear
+    ✓ unknown names get suggestions: Tool 'ad' not found in … Did you mean 'add'?
+    ✓ an invalid argument never reaches the server: $.count: value 10 > maximum 9
+    Queues, caches, timeouts and restarts
     ✓ a repeated call is answered from the cache: still 12:00:01 in Oslo
-    ✓ 6 calls go through a queue of 2: never more than 2 run, 4 wait
-    ✓ a call that hangs is cut at 100 ms, its server is still well: 12:00:02 in Rome
-    ✓ an answer of 229 KB is stored for the model: tool_output greps line 3141
-    ✓ a server that dies in mid-call is started again, and its notes begin at 1
-    Many tools, one call
+    ✓ 6 calls share a queue with 2 slots: 2 run, 4 wait
+    ✓ a hanging call times out at 100 ms, its server keeps running: 12:00:02 in Rome
+    ✓ a 229 KB output is stored: tool_output greps line 3141
+    ✓ a server that crashes mid-call is restarted: its notes start at 1 again
+    Chains, batches and agents
     ✓ run_chain: price → order → note, in 2 toolboxes → 2 × lamp for 800 cents
-    ✓ batch: one call answers, the other is told: did you mean clock__now?
+    ✓ batch: one call succeeds, the other gets: did you mean clock__now?
     ✓ an agent is a tool that uses tools and a model: Leave the umbrella at home.
-    Any client with any server, whichever MCP they speak
-    ✓ a client of 2025-11-25 is asked by shop, a server of 2026-07-28: a gift for Ada
-    ✓ a client of 2026-07-28 uses notes, a server of 2025-11-25: note 3
-    ✓ progress of a call comes through in order, and before its result
-    ✓ answers come through byte for byte: 12345678901234567890123
-    Everything is on record
-    ✓ all servers have ended
-    ✓ all 29 calls of the first client; two of them, with the calls that they made:
+    Any client with any server, across MCP revisions
+    ✓ shop (2026-07-28) sends an elicitation to a 2025-11-25 client: a gift for Ada
+    ✓ a 2026-07-28 client calls notes (2025-11-25): note 3
+    ✓ progress notifications arrive in order, before the result
+    ✓ results pass through byte for byte: 12345678901234567890123
+    Every call is recorded
+    ✓ all servers have stopped
+    ✓ all 29 calls of the first client; two of them with their subcalls:
     "#);
     for call in [
         "shop/shop__price",
@@ -76,7 +76,7 @@ fn every_check_of_the_demo_passes() {
     assert!(output.stderr.is_empty(), "{}", String::from_utf8_lossy(&output.stderr));
 }
 
-/// A line without how long its check took; what is no check is a heading.
+/// Removes the duration from the line of a check; other lines are headings.
 fn without_time(line: &str) -> &str {
     if !line.starts_with('✓') {
         return line;
@@ -86,7 +86,7 @@ fn without_time(line: &str) -> &str {
 }
 
 #[test]
-fn the_report_can_be_had_as_json() {
+fn the_report_is_available_as_json() {
     let output = demo(env!("CARGO_BIN_EXE_pegboard"), &["--json"]);
     let report: Value = serde_json::from_slice(&output.stdout).expect("the report is JSON");
     assert_eq!(report["ok"], true, "{report:#}");
@@ -95,7 +95,7 @@ fn the_report_can_be_had_as_json() {
     assert!(checks.iter().any(|check| check["drawing"].is_string()), "{report:#}");
 }
 
-/// The servers are this program, so that under a name of its own all its processes can be told from others.
+/// The demo's servers are this program, so a copy under a unique name identifies all of its processes.
 #[cfg(target_os = "linux")]
 #[test]
 fn the_demo_leaves_no_process_behind() {
@@ -114,7 +114,7 @@ fn the_demo_leaves_no_process_behind() {
     assert!(left.is_empty(), "{left:?}");
 }
 
-/// The demo, kept up, and the report that it began with.
+/// A demo started with `--keep`, and its report.
 #[cfg(unix)]
 struct Kept {
     child: Child,
@@ -140,7 +140,7 @@ impl Kept {
         self.report["mcp"].as_str().expect("it says where it is")
     }
 
-    /// What it answers to a client that says hello. From then on it also hears Ctrl-C.
+    /// Returns the response to `initialize`. From then on the signal handler is installed.
     async fn hello(&self) -> String {
         let params = json!({
             "protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"},
@@ -151,7 +151,7 @@ impl Kept {
         request.send().await.expect("somebody answers").text().await.expect("it is a text")
     }
 
-    /// Ends it as Ctrl-C does, and gives what it said.
+    /// Interrupts the process and returns its standard error.
     fn interrupt(mut self) -> String {
         use rustix::process::{Pid, Signal, kill_process};
 
@@ -167,7 +167,7 @@ impl Kept {
 
 #[cfg(unix)]
 #[tokio::test]
-async fn the_endpoint_can_be_kept_for_other_clients() {
+async fn keep_leaves_the_endpoint_running() {
     let kept = Kept::at("127.0.0.1:0");
     assert_eq!(kept.report["ok"], true, "{:#}", kept.report);
     let answer = kept.hello().await;
@@ -179,7 +179,7 @@ async fn the_endpoint_can_be_kept_for_other_clients() {
 
 #[cfg(unix)]
 #[tokio::test]
-async fn a_port_that_is_taken_is_left_alone_and_the_next_one_used() {
+async fn a_port_in_use_is_skipped() {
     let other = TcpListener::bind("127.0.0.1:0").expect("there are ports");
     let taken = other.local_addr().expect("it has an address").to_string();
     let kept = Kept::at(&taken);
@@ -187,20 +187,17 @@ async fn a_port_that_is_taken_is_left_alone_and_the_next_one_used() {
     assert!(!endpoint.contains(&taken), "{endpoint}");
     kept.hello().await;
     let said = kept.interrupt();
-    assert!(
-        said.starts_with(&format!("Ready  MCP {endpoint}   (something else listens at {taken})")),
-        "{said}"
-    );
+    assert!(said.starts_with(&format!("Ready  MCP {endpoint}   ({taken} is in use)")), "{said}");
 }
 
 #[test]
-fn the_demo_is_not_shown_to_others() {
+fn the_demo_refuses_a_public_address() {
     let output = demo(env!("CARGO_BIN_EXE_pegboard"), &["--keep", "--http", "0.0.0.0:0"]);
     insta::assert_snapshot!(
         String::from_utf8_lossy(&output.stderr),
         @r"
-    error[usage]: 0.0.0.0:0 can be reached by others
-      help: the demo has no tokens: use 127.0.0.1, or pegboard serve
+    error[usage]: refusing to listen on 0.0.0.0:0: the demo has no authentication
+      help: use a loopback address such as 127.0.0.1, or pegboard serve with --token-env
     "
     );
     assert_eq!(output.status.code(), Some(2));

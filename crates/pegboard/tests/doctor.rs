@@ -1,4 +1,4 @@
-//! `pegboard doctor`, and where commands find their configuration.
+//! `pegboard doctor`, and the lookup of the configuration.
 
 use std::path::Path;
 use std::process::Command;
@@ -7,7 +7,7 @@ use tempfile::TempDir;
 
 const PEGBOARD: &str = env!("CARGO_BIN_EXE_pegboard");
 
-/// A home with nothing in it, and a folder to work in.
+/// An empty home directory with a working directory.
 fn home() -> TempDir {
     let home = tempfile::tempdir().expect("there is room");
     std::fs::create_dir(home.path().join("work")).expect("the folder was just made");
@@ -31,7 +31,7 @@ fn command(home: &TempDir, arguments: &[&str]) -> Command {
     command
 }
 
-/// What a command says and how it ends, without the folder and what is not the same everywhere.
+/// Runs a command and returns its normalized output and exit code.
 fn told(home: &TempDir, mut command: Command) -> String {
     let output = command.output().expect("the binary was just built");
     let text =
@@ -47,7 +47,7 @@ fn told(home: &TempDir, mut command: Command) -> String {
 }
 
 #[test]
-fn everything_that_does_not_work_is_told_with_a_remedy() {
+fn every_problem_is_reported_with_a_remedy() {
     let home = home();
     write(
         &home,
@@ -61,30 +61,30 @@ fn everything_that_does_not_work_is_told_with_a_remedy() {
 "#,
     );
     insta::assert_snapshot!(told(&home, command(&home, &["doctor"])), @r#"
-    Config     ✓ ~/work/pegboard.yaml can be read
+    Config     ✓ ~/work/pegboard.yaml is valid
                ✗ ~/work/pegboard.yaml:5:74 mcpServers.hub.headers.Authorization: the variable HUB_TOKEN is not set
-                 help: export HUB_TOKEN=… or give a default: ${HUB_TOKEN:-}
+                 help: export HUB_TOKEN=…, or add a default: ${HUB_TOKEN:-}
                ✓ 1 toolbox, 5 servers
-    Commands   ✗ no-such-program is not on PATH, and default/gone needs it
-                 help: install it, or give its full path as the command
-               ✓ PEGBOARD, sh can be started
-    Servers    ✓ default/clock answers: 2 tools
-               ✗ default/breaks: did not start: the program exited with code 3. It wrote: boom
-                 help: Run its command by hand to see what it says.
-               ✓ default/a-server-with-a-name-that-is-far-too-long-for-clients-to-take-it answers: 2 tools
+    Commands   ✗ no-such-program is not on PATH; required by default/gone
+                 help: install it, or set command to its full path
+               ✓ PEGBOARD, sh found
+    Servers    ✓ default/clock is ready: 2 tools
+               ✗ default/breaks: did not start: the program exited with code 3. Stderr: boom
+                 help: Run its command manually to see its output.
+               ✓ default/a-server-with-a-name-that-is-far-too-long-for-clients-to-take-it is ready: 2 tools
     Names      ! default/a-server-with-a-name-that-is-far-too-long-for-clients-to-take-it/now is listed as a-server-with-a-name-that-is-far-too-long-for-clients-xeynrzy3_w
-                 help: clients take letters, digits, _ and - up to toolNameMaxLength; a shorter name of the server helps
+                 help: clients accept letters, digits, _ and - up to toolNameMaxLength; use a shorter server name
                ! default/a-server-with-a-name-that-is-far-too-long-for-clients-to-take-it/snooze is listed as a-server-with-a-name-that-is-far-too-long-for-clients-l5gjjldu_e
-                 help: clients take letters, digits, _ and - up to toolNameMaxLength; a shorter name of the server helps
-    Tools      ✓ 4 tools can be called
-    State      ✓ ~/.local/state/pegboard can be written
+                 help: clients accept letters, digits, _ and - up to toolNameMaxLength; use a shorter server name
+    Tools      ✓ 4 tools are callable
+    State      ✓ ~/.local/state/pegboard is writable
     3 problems, 2 warnings
     exit 3
     "#);
 }
 
 #[test]
-fn one_server_can_be_looked_at_alone() {
+fn a_single_server_can_be_checked() {
     let home = home();
     write(
         &home,
@@ -92,16 +92,16 @@ fn one_server_can_be_looked_at_alone() {
         "mcpServers: {clock: {command: [PEGBOARD, demo-server, clock]}, gone: {command: no-such-program}}",
     );
     insta::assert_snapshot!(told(&home, command(&home, &["doctor", "clock"])), @r#"
-    Config     ✓ ~/work/pegboard.yaml can be read
+    Config     ✓ ~/work/pegboard.yaml is valid
                ✓ 1 toolbox, 2 servers
-    Commands   ✓ PEGBOARD can be started
-    Servers    ✓ default/clock answers: 2 tools
-    Tools      ✓ 2 tools can be called
+    Commands   ✓ PEGBOARD found
+    Servers    ✓ default/clock is ready: 2 tools
+    Tools      ✓ 2 tools are callable
     0 problems, 0 warnings
     exit 0
     "#);
     insta::assert_snapshot!(told(&home, command(&home, &["doctor", "clok"])), @r#"
-    error[unknown_server]: there is no server 'clok'
+    error[unknown_server]: no server 'clok'
       help: did you mean clock?
     exit 4
     "#);
@@ -114,7 +114,7 @@ fn one_server_can_be_looked_at_alone() {
         {
           "area": "config",
           "verdict": "well",
-          "message": "~/work/pegboard.yaml can be read"
+          "message": "~/work/pegboard.yaml is valid"
         },
         {
           "area": "config",
@@ -124,8 +124,8 @@ fn one_server_can_be_looked_at_alone() {
         {
           "area": "commands",
           "verdict": "problem",
-          "message": "no-such-program is not on PATH, and default/gone needs it",
-          "remedy": "install it, or give its full path as the command"
+          "message": "no-such-program is not on PATH; required by default/gone",
+          "remedy": "install it, or set command to its full path"
         }
       ]
     }
@@ -134,19 +134,19 @@ fn one_server_can_be_looked_at_alone() {
 }
 
 #[test]
-fn without_a_configuration_there_is_a_way_to_one() {
+fn without_a_configuration_doctor_suggests_init() {
     let home = home();
     insta::assert_snapshot!(told(&home, command(&home, &["doctor"])), @r#"
-    Config     ✗ there is no configuration in ~/work. Write a pegboard.yaml: {"mcpServers": {"files": {"command": "my-server"}}}
-                 help: pegboard init writes one, pegboard import brings the servers you have
-    State      ✓ ~/.local/state/pegboard can be written
+    Config     ✗ no configuration found in ~/work. Create a pegboard.yaml: {"mcpServers": {"files": {"command": "my-server"}}}
+                 help: create one with pegboard init, or import your servers with pegboard import
+    State      ✓ ~/.local/state/pegboard is writable
     1 problem, 0 warnings
     exit 3
     "#);
 }
 
 #[test]
-fn a_setting_nearer_to_the_command_counts_before_one_further_away() {
+fn the_more_specific_setting_wins() {
     let home = home();
     write(&home, ".config/pegboard/pegboard.yaml", "toolTimeout: no-time-of-the-user");
     write(&home, "work/pegboard.yaml", "mcpServers: {}");

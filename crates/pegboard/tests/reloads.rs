@@ -1,9 +1,9 @@
-//! A configuration that changes a thousand times while it is served.
+//! A thousand reloads under load.
 //!
-//! This is apart from the other tests of the gateway, because it keeps the machine busy.
+//! A test binary of its own, since it keeps the machine busy.
 
 #![cfg(target_os = "linux")]
-#![expect(clippy::unwrap_used, reason = "a test says what it expects by failing")]
+#![expect(clippy::unwrap_used, reason = "a panic is a test failure")]
 
 #[path = "served/actor.rs"]
 mod actor;
@@ -21,7 +21,7 @@ use tokio::time;
 
 use crate::stage::{Endpoint, LONG, Stage, call, rewrite, text};
 
-/// Has a gateway read its file again.
+/// Makes a gateway reload its file.
 fn hang_up(endpoint: &Endpoint) {
     let pid = Pid::from_raw(i32::try_from(endpoint.child.id().unwrap()).unwrap()).unwrap();
     rustix::process::kill_process(pid, Signal::HUP).unwrap();
@@ -38,11 +38,11 @@ fn of(servers: &Value) -> Value {
 }
 
 #[tokio::test]
-async fn a_thousand_reloads_under_load_fail_no_call_and_leave_nothing_behind() {
+async fn a_thousand_reloads_under_load_fail_no_call_and_leak_nothing() {
     let stage = Stage::new();
     let servers = |round: usize| {
         let mut changes = stage.server("changes", &["x"]);
-        // Now and then it is another program, and every time its tool has another name.
+        // The program changes now and then, the name of its tool every time.
         changes["env"] = json!({"ROUND": (round / 100).to_string()});
         changes["tools"] = json!({"x": {"aliases": [format!("alias{round}")]}});
         let mut all = json!({"stays": stage.server("stays", &["x"]), "changes": changes});

@@ -1,24 +1,24 @@
-//! `pegboard run`: agents that are asked once.
+//! `pegboard run`.
 
-#![expect(clippy::unwrap_used, reason = "a test says what it expects by failing")]
+#![expect(clippy::unwrap_used, reason = "a panic is a test failure")]
 
 use std::fmt::Write;
 use std::process::Stdio;
 
 use insta::assert_snapshot;
-use pegboard_testkit::model_server::{Act, ModelServer, Script, Turn, When};
+use pegboard_testkit::model_server::{ModelServer, Script, ScriptAction, ScriptTurn, TurnCondition};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::io::AsyncWriteExt;
 use tokio::process::Command;
 
-/// A folder with a configuration, an agent, and a model that follows a script.
+/// A directory with a configuration and an agent, and a scripted model.
 struct Stage {
     folder: TempDir,
     model: ModelServer,
 }
 
-/// What a run came to.
+/// Result of a run.
 struct Ran {
     code: Option<i32>,
     answer: String,
@@ -87,11 +87,14 @@ impl Stage {
 }
 
 /// An agent's final report.
-fn report(format: &str, status: &str, content: &str) -> Act {
-    Act::calls([("agent__final_report", json!({"status": status, "format": format, "content": content}))])
+fn report(format: &str, status: &str, content: &str) -> ScriptAction {
+    ScriptAction::calls([(
+        "agent__final_report",
+        json!({"status": status, "format": format, "content": content}),
+    )])
 }
 
-/// A text without the times in it.
+/// Replaces durations in a text.
 fn timeless(text: &str) -> String {
     let is_time = |word: &str| {
         let word = word.trim_end_matches(',');
@@ -108,18 +111,22 @@ fn timeless(text: &str) -> String {
     text.lines().map(line).collect::<Vec<_>>().join("\n")
 }
 
-/// A turn of one model alone.
-fn of(model: &str, act: Act) -> Turn {
-    Turn { when: When { model: Some(model.to_owned()), ..When::default() }, times: 1, act }
+/// Script with a single model turn.
+fn of(model: &str, act: ScriptAction) -> ScriptTurn {
+    ScriptTurn {
+        when: TurnCondition { model: Some(model.to_owned()), ..TurnCondition::default() },
+        times: 1,
+        act,
+    }
 }
 
 #[tokio::test]
-async fn the_answer_is_all_that_is_printed_and_the_rest_is_told() {
+async fn only_the_answer_goes_to_stdout() {
     let stage = Stage::new(Script {
         turns: vec![
             of(
                 "small",
-                Act::calls([(
+                ScriptAction::calls([(
                     "agent__helper",
                     json!({"prompt": "6*7?", "reason": "sum", "format": "sub-agent"}),
                 )]),
@@ -146,11 +153,11 @@ async fn the_answer_is_all_that_is_printed_and_the_rest_is_told() {
     1-1 agent__asker done in TIME, 145 bytes
     Done  asker: 2 turns, 2 tools, 30 tokens in, 15 out, $0.0200
     ");
-    assert_eq!((stage.model.violations(), stage.model.n_left()), (Vec::new(), 0));
+    assert_eq!((stage.model.violations(), stage.model.n_unused_turns()), (Vec::new(), 0));
 }
 
 #[tokio::test]
-async fn a_document_says_how_the_answer_came_about() {
+async fn json_output_includes_run_metadata() {
     let stage = Stage::new(Script::of([report("markdown", "partial", "*Perhaps.*")])).await;
     let ran = stage.run(&["terse", "Is it?", "--json", "--quiet", "--model", "local/dear"]).await;
     assert_eq!((ran.code, ran.said.as_str()), (Some(0), ""));
@@ -185,8 +192,8 @@ async fn a_document_says_how_the_answer_came_about() {
 }
 
 #[tokio::test]
-async fn an_answer_of_an_agent_with_a_schema_is_data() {
-    let act = Act::calls([(
+async fn an_agent_with_an_output_schema_returns_data() {
+    let act = ScriptAction::calls([(
         "agent__final_report",
         json!({"status": "success", "format": "json", "content_json": {"sum": 42}}),
     )]);
@@ -205,7 +212,7 @@ Add.
     let document: Value = serde_json::from_str(&ran.answer).unwrap();
     assert_eq!((&document["answer"], &document["format"]), (&json!({"sum": 42}), &json!("json")));
     for (question, expected) in [
-        ("41", "error[invalid_parameters]: the agent 'adder' is asked with a JSON object"),
+        ("41", "error[invalid_parameters]: agent 'adder' expects a JSON object"),
         (r#"{"a": "x"}"#, "error[invalid_parameters]: "),
     ] {
         let ran = stage.run(&["adder.md", question, "-q"]).await;
@@ -215,15 +222,15 @@ Add.
 }
 
 #[tokio::test]
-async fn an_agent_that_reports_failure_has_answered_and_failed() {
+async fn a_failure_report_is_printed_and_fails_the_command() {
     let stage = Stage::new(Script::of([report("pipe", "failure", "I do not know.")])).await;
     let ran = stage.run(&["agent__terse", "Who is it?", "-q"]).await;
     assert_eq!((ran.code, ran.answer.as_str()), (Some(1), "I do not know.\n"));
-    assert_eq!(ran.said, "error[execution_error]: the agent 'terse' reports failure\n");
+    assert_eq!(ran.said, "error[execution_error]: agent 'terse' reported a failure\n");
 }
 
 #[tokio::test]
-async fn a_question_may_be_piped_in() {
+async fn a_prompt_can_be_piped_in() {
     let stage = Stage::new(Script::of([report("pipe", "success", "Yes.")])).await;
     let mut child = stage.command(&["default/terse", "-", "-q"]).stdin(Stdio::piped()).spawn().unwrap();
     child.stdin.take().unwrap().write_all(b"Is it piped?").await.unwrap();
@@ -232,7 +239,7 @@ async fn a_question_may_be_piped_in() {
     assert!(stage.model.requests()[0].body.to_string().contains("Is it piped?"));
 }
 
-/// What is told of commands that ask nobody, with their codes.
+/// Runs commands that make no model request; returns output and exit codes.
 async fn told(stage: &Stage, commands: &[&[&str]]) -> String {
     let mut told = String::new();
     for arguments in commands {
@@ -245,7 +252,7 @@ async fn told(stage: &Stage, commands: &[&[&str]]) -> String {
 }
 
 #[tokio::test]
-async fn what_cannot_be_asked_is_told_with_a_code() {
+async fn invalid_requests_have_an_error_code() {
     let stage = Stage::new(Script::default()).await;
     stage.write("agents/research.md", "---\nmodels: [cloud/large]\n---\nFind out.\n");
     let commands: [&[&str]; 5] = [
@@ -257,30 +264,30 @@ async fn what_cannot_be_asked_is_told_with_a_code() {
     ];
     assert_snapshot!(told(&stage, &commands).await, @r#"
     ["reserch", "Hello"]: 4
-    error[unknown_agent]: there is no agent 'reserch'
+    error[unknown_agent]: no agent 'reserch'
       help: did you mean research?
 
     ["elsewhere/terse", "Hello"]: 4
-    error[unknown_agent]: there is no agent elsewhere/terse
+    error[unknown_agent]: no such agent file: elsewhere/terse
       help: check the path
 
     ["gone.md", "Hello"]: 4
-    error[unknown_agent]: there is no agent gone.md
+    error[unknown_agent]: no such agent file: gone.md
       help: check the path
 
     ["terse", " "]: 2
-    error[usage]: the agent is asked nothing
-      help: write the question behind the agent, or pipe it in
+    error[usage]: missing prompt
+      help: pass it after the agent, or pipe it in
 
     ["terse", "Hello", "--config", "gone.yaml"]: 3
-    error[config_invalid]: gone.yaml: there is no such file. Check the path, or write one: {"mcpServers": {"files": {"command": "my-server"}}}
+    error[config_invalid]: gone.yaml: no such file. Check the path, or create it: {"mcpServers": {"files": {"command": "my-server"}}}
     "#);
     let ran = stage.run(&["terse", "Hello", "--model", "small"]).await;
-    assert!(ran.code == Some(2) && ran.said.contains("write PROVIDER/model"), "{}", ran.said);
+    assert!(ran.code == Some(2) && ran.said.contains("expected PROVIDER/model"), "{}", ran.said);
 }
 
 #[tokio::test]
-async fn what_is_wrong_with_an_agent_is_told_with_a_code() {
+async fn invalid_agents_have_an_error_code() {
     let stage = Stage::new(Script::default()).await;
     stage.write("agents/research.md", "---\nmodels: [cloud/large, nowhere/m]\n---\nFind out.\n");
     stage.write("bad.md", "---\nmodels: [local/small]\nmaxTurn: 3\n---\nDo it.\n");
@@ -300,38 +307,38 @@ async fn what_is_wrong_with_an_agent_is_told_with_a_code() {
        3 | maxTurn: 3
          | ^^^^^^^ unknown setting
       help: did you mean maxTurns?
-    1 error: nothing of this file is used
+    1 error: this file was not loaded
 
     ["needs-broken", "Hello"]: 3
     error[config_invalid]: agents/needs-broken.md:3:9  agents
        3 | agents: broken.md
          |         ^^^^^^^^^ the agent 'broken' cannot be used
-      help: correct it; what is wrong is told of its file
+      help: fix the problems reported for its file
     error[config_invalid]: agents/broken.md:3:11  maxTurns
        3 | maxTurns: no
-         |           ^^ expected a whole number from 0 on, not a text
+         |           ^^ expected a non-negative integer, not a string
 
     ["research", "Hello"]: 3
-    error[config_invalid]: the agent 'research' has no model that can be used
-      the model 'cloud/large': the provider 'cloud' cannot be used: needs: KEY_THAT_NOBODY_HAS
-      the model 'nowhere/m': there is no provider 'nowhere'
-      help: there are the providers local, cloud; name another model in its file, or with --model
+    error[config_invalid]: agent 'research' has no usable model
+      model 'cloud/large': provider 'cloud' cannot be used: needs: KEY_THAT_NOBODY_HAS
+      model 'nowhere/m': no provider 'nowhere'
+      help: known providers: local, cloud; set another model in its file, or with --model
 
     ["needy.md", "Hello"]: 3
-    error[config_invalid]: the agent 'research' has no model that can be used
-      the model 'cloud/large': the provider 'cloud' cannot be used: needs: KEY_THAT_NOBODY_HAS
-      the model 'nowhere/m': there is no provider 'nowhere'
-      help: there are the providers local, cloud; name another model in its file, or with --model
+    error[config_invalid]: agent 'research' has no usable model
+      model 'cloud/large': provider 'cloud' cannot be used: needs: KEY_THAT_NOBODY_HAS
+      model 'nowhere/m': no provider 'nowhere'
+      help: known providers: local, cloud; set another model in its file, or with --model
 
     ["terse", "Hello", "--model", "locl/small"]: 3
-    error[config_invalid]: the agent 'terse' has no model that can be used
-      the model 'locl/small': there is no provider 'locl'
-      help: there are the providers local, cloud; name another model in its file, or with --model
+    error[config_invalid]: agent 'terse' has no usable model
+      model 'locl/small': no provider 'locl'
+      help: known providers: local, cloud; set another model in its file, or with --model
     "#);
 }
 
 #[tokio::test]
-async fn an_answer_that_may_be_given_again_is_not_asked_for_twice() {
+async fn a_cached_answer_is_reused() {
     let answers = ["One.", "Two.", "Three."].map(|text| report("pipe", "success", text));
     let stage = Stage::new(Script::of(answers)).await;
     let agent = |prompt: &str| format!("---\nmodels: [local/small]\ncache: 1h\n---\n{prompt}\n");
@@ -339,15 +346,15 @@ async fn an_answer_that_may_be_given_again_is_not_asked_for_twice() {
     assert_eq!(stage.run(&["kept.md", "Hello"]).await.answer, "One.\n");
     assert_eq!(stage.run(&["kept.md", "Hello"]).await.answer, "One.\n");
     assert_eq!(stage.run(&["kept.md", "Good day"]).await.answer, "Two.\n");
-    // Another agent would say something else.
+    // Another agent would give another answer.
     stage.write("kept.md", &agent("Be polite."));
     assert_eq!(stage.run(&["kept.md", "Hello"]).await.answer, "Three.\n");
-    assert_eq!(stage.model.n_left(), 0);
+    assert_eq!(stage.model.n_unused_turns(), 0);
 }
 
 #[cfg(unix)]
 #[tokio::test]
-async fn an_answer_that_nobody_reads_is_no_accident() {
+async fn a_closed_pipe_is_not_an_error() {
     let stage = Stage::new(Script::of([report("pipe", "success", "Yes.")])).await;
     let mut child = stage.command(&["terse", "Hello", "-q"]).spawn().unwrap();
     drop(child.stdout.take());
@@ -356,8 +363,8 @@ async fn an_answer_that_nobody_reads_is_no_accident() {
 }
 
 #[tokio::test]
-async fn a_model_that_refuses_is_told() {
-    let stage = Stage::new(Script::of([Act::refusal(401, "invalid_api_key", "wrong key")])).await;
+async fn an_error_of_the_model_is_reported() {
+    let stage = Stage::new(Script::of([ScriptAction::refusal(401, "invalid_api_key", "wrong key")])).await;
     let ran = stage.run(&["terse", "Hello", "--quiet"]).await;
     assert_eq!((ran.code, ran.answer.as_str()), (Some(1), ""), "{}", ran.said);
     assert!(ran.said.starts_with("error[") && ran.said.contains("wrong key"), "{}", ran.said);
@@ -365,14 +372,14 @@ async fn a_model_that_refuses_is_told() {
 
 #[cfg(unix)]
 #[tokio::test]
-async fn whoever_interrupts_it_leaves_nothing_running() {
+async fn interrupting_leaves_no_process() {
     use rustix::process::{Pid, Signal, kill_process};
 
-    let stage = Stage::new(Script::of([Act::Hang])).await;
+    let stage = Stage::new(Script::of([ScriptAction::Hang])).await;
     let child = stage.command(&["terse", "Hello"]).spawn().unwrap();
-    stage.model.until_hanging(1).await;
+    stage.model.wait_until_hanging(1).await;
     kill_process(Pid::from_raw(i32::try_from(child.id().unwrap()).unwrap()).unwrap(), Signal::INT).unwrap();
     let ran = stage.ran(&child.wait_with_output().await.unwrap());
     assert_eq!((ran.code, ran.answer.as_str()), (Some(130), ""), "{}", ran.said);
-    stage.model.until_hanging(0).await;
+    stage.model.wait_until_hanging(0).await;
 }

@@ -1,4 +1,4 @@
-//! `pegboard serve`, as clients and systems end it.
+//! Shutdown and reload of `pegboard serve`.
 
 #![cfg(unix)]
 
@@ -6,10 +6,10 @@ use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
-/// Who waits for so long has failed.
+/// Timeout after which a test fails.
 const LONG: Duration = Duration::from_secs(30);
 
-/// A gateway over standard input and output that has just answered.
+/// Starts a gateway over stdio and waits for its first response.
 fn serving(folder: &tempfile::TempDir) -> Child {
     let file = folder.path().join("pegboard.yaml");
     std::fs::write(&file, "toolboxes: {}\n").expect("the folder was just made");
@@ -44,7 +44,7 @@ fn tell(gateway: &Child, signal: &str) {
     assert!(told.is_ok_and(|told| told.success()));
 }
 
-/// Has a gateway answer.
+/// Sends a ping and waits for the response.
 fn ping(gateway: &mut Child) {
     let ping = r#"{"jsonrpc":"2.0","id":1,"method":"ping"}"#;
     let stdin = gateway.stdin.as_mut().expect("it was asked for");
@@ -56,7 +56,7 @@ fn ping(gateway: &mut Child) {
 }
 
 #[test]
-fn a_gateway_that_is_told_to_read_its_file_again_does_so_and_stays() {
+fn sighup_reloads_the_configuration() {
     let folder = tempfile::tempdir().expect("there is room");
     let mut gateway = serving(&folder);
     let mut said = BufReader::new(gateway.stderr.take().expect("it was asked for"));
@@ -64,7 +64,7 @@ fn a_gateway_that_is_told_to_read_its_file_again_does_so_and_stays() {
         tell(&gateway, "-HUP");
         let mut line = String::new();
         said.read_line(&mut line).expect("the gateway says what it did");
-        assert!(line.ends_with("pegboard.yaml: nothing is other than before\n"), "{line}");
+        assert!(line.ends_with("pegboard.yaml: no changes\n"), "{line}");
         ping(&mut gateway);
     }
     tell(&gateway, "-TERM");
@@ -72,7 +72,7 @@ fn a_gateway_that_is_told_to_read_its_file_again_does_so_and_stays() {
 }
 
 #[test]
-fn a_gateway_that_is_told_to_end_does_so_though_its_client_is_still_there() {
+fn a_signal_stops_the_gateway_while_a_client_is_connected() {
     for signal in ["-INT", "-TERM"] {
         let folder = tempfile::tempdir().expect("there is room");
         let gateway = serving(&folder);
@@ -82,7 +82,7 @@ fn a_gateway_that_is_told_to_end_does_so_though_its_client_is_still_there() {
 }
 
 #[test]
-fn nobody_waits_for_a_host_that_does_not_read_what_is_logged() {
+fn a_client_that_does_not_read_stderr_blocks_nothing() {
     let folder = tempfile::tempdir().expect("there is room");
     let mut gateway = serving(&folder);
     let stdout = gateway.stdout.take().expect("it was asked for");
@@ -96,7 +96,7 @@ fn nobody_waits_for_a_host_that_does_not_read_what_is_logged() {
     let initialize = r#"{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25",
         "capabilities":{},"clientInfo":{"name":"test","version":"1"}}}"#;
     ask(&initialize.replace('\n', ""));
-    // Each leaves a line in the log, and all together are more than a pipe holds.
+    // Each call logs a line; together they exceed the capacity of a pipe.
     for id in 2..1_000 {
         let call = format!(
             r#"{{"jsonrpc":"2.0","id":{id},"method":"tools/call","params":{{"name":"nobody_has_this","arguments":{{}}}}}}"#
@@ -113,7 +113,7 @@ fn nobody_waits_for_a_host_that_does_not_read_what_is_logged() {
 }
 
 #[test]
-fn without_a_configuration_a_toolbox_tells_how_to_begin_and_makes_room_for_the_first_file() {
+fn without_a_configuration_the_onboarding_toolbox_is_served_until_the_first_file() {
     let folder = tempfile::tempdir().expect("there is room");
     let mut gateway = Command::new(env!("CARGO_BIN_EXE_pegboard"))
         .args(["serve", "--http", "127.0.0.1:0", "--state"])
@@ -128,10 +128,10 @@ fn without_a_configuration_a_toolbox_tells_how_to_begin_and_makes_room_for_the_f
     let mut lines = BufReader::new(stderr).lines().map(|line| line.expect("it is text"));
     let said: Vec<String> = lines.by_ref().take(5).collect();
     insta::assert_snapshot!(said[1..].join("\n"), @r#"
-    There is no configuration yet, so clients find a toolbox that tells how to begin:
-      pegboard import                             brings the servers that your clients have
-      pegboard add time -- uvx mcp-server-time    adds one
-      pegboard connect claude-code                connects a client (or cursor, vscode, codex, …)
+    No configuration found; serving a toolbox with the first steps:
+      pegboard import                             import the servers of your clients
+      pegboard add time -- uvx mcp-server-time    add a server
+      pegboard connect claude-code                connect a client (or cursor, vscode, codex, …)
     "#);
     std::fs::write(folder.path().join("pegboard.yaml"), "mcpServers: {}\n").expect("there is room");
     let reloaded = lines.next().expect("the file is read");

@@ -1,6 +1,6 @@
-//! Log lines and spans, from what happens to where they are read.
+//! Log lines and exported spans.
 
-#![expect(clippy::unwrap_used, reason = "a test says what it expects by failing")]
+#![expect(clippy::unwrap_used, reason = "a panic is a test failure")]
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -10,16 +10,16 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
-use pegboard::telemetry::{Format, Options, Telemetry};
+use pegboard::telemetry::{Format, Telemetry, TelemetryOptions};
 use pegboard_core::error::ErrorKind;
 use pegboard_core::provider::ToolKind;
 use pegboard_core::settings::RuntimeSettings;
 use pegboard_core::trace::TraceParent;
-use pegboard_runtime::event::{End, Subject};
+use pegboard_runtime::event::{CallEnd, CallInfo};
 use pegboard_runtime::spans::{call_span, end_span};
 use tracing::dispatcher;
 
-/// What was written so far.
+/// Shared buffer for log lines.
 #[derive(Clone, Default)]
 struct Page(Arc<Mutex<Vec<u8>>>);
 
@@ -39,7 +39,7 @@ impl Write for Page {
     }
 }
 
-/// The text without the time at the beginning of each line.
+/// Removes the timestamp from each line.
 fn without_time(text: &str) -> String {
     let lines = text.lines().map(|line| match line.split_once("\"timestamp\":\"") {
         Some((before, after)) => format!("{before}\"timestamp\":\"…{}", &after[after.find('"').unwrap()..]),
@@ -48,8 +48,8 @@ fn without_time(text: &str) -> String {
     lines.collect::<Vec<_>>().join("\n")
 }
 
-fn search() -> Subject {
-    Subject {
+fn search() -> CallInfo {
+    CallInfo {
         session: "s-20260101120000".into(),
         owner: "".into(),
         operation: "1-2".to_owned(),
@@ -60,8 +60,8 @@ fn search() -> Subject {
     }
 }
 
-fn timed_out() -> End {
-    End {
+fn timed_out() -> CallEnd {
+    CallEnd {
         error: Some(ErrorKind::Timeout),
         message: Some("a server's words".to_owned()),
         duration: Duration::from_millis(12),
@@ -70,18 +70,18 @@ fn timed_out() -> End {
     }
 }
 
-/// Makes one call's span, and gives the parent that the server is told.
+/// Starts the span of a call and returns the trace parent sent to the server.
 fn call(telemetry: &Telemetry, parent: Option<TraceParent>) -> Option<TraceParent> {
     dispatcher::with_default(telemetry.dispatch(), || {
         let span = call_span(&search());
-        let told = telemetry.spans().begin(&span, parent);
+        let told = telemetry.spans().attach(&span, parent);
         span.in_scope(|| tracing::info!("work"));
         end_span(&span, &timed_out());
         told
     })
 }
 
-/// A collector that takes whatever is posted to it.
+/// A collector that accepts every request.
 fn collector() -> (SocketAddr, Receiver<(String, Vec<u8>)>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -94,7 +94,7 @@ fn collector() -> (SocketAddr, Receiver<(String, Vec<u8>)>) {
     (address, receiver)
 }
 
-/// Takes one request: its first line and its body.
+/// Reads one request: its first line and its body.
 fn take(stream: TcpStream, sender: &Sender<(String, Vec<u8>)>) {
     let mut reader = BufReader::new(stream);
     let mut head = Vec::new();
@@ -109,7 +109,7 @@ fn take(stream: TcpStream, sender: &Sender<(String, Vec<u8>)>) {
     let mut body = vec![0; length.parse().unwrap()];
     reader.read_exact(&mut body).unwrap();
     reader.get_mut().write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\nconnection: close\r\n\r\n").unwrap();
-    // Nobody may be waiting any more.
+    // The receiver may be gone.
     let _ = sender.send((head.swap_remove(0), body));
 }
 
@@ -120,11 +120,11 @@ fn contains(body: &[u8], part: &[u8]) -> bool {
 const PARENT: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
 
 #[test]
-fn the_environment_says_what_is_logged_and_where_spans_go() {
+fn the_environment_sets_filter_and_collector() {
     let check = |variables: &[(&str, &str)], expected: [&str; 4]| {
         let find =
             |name: &str| variables.iter().find(|(key, _)| *key == name).map(|(_, value)| (*value).to_owned());
-        let options = Options::from_variables(find).unwrap();
+        let options = TelemetryOptions::from_variables(find).unwrap();
         let format = format!("{:?}", options.format);
         let endpoint = options.traces_endpoint.unwrap_or_default();
         assert_eq!([&*options.filter, &format, &endpoint, &options.service_name], expected, "{variables:?}");
@@ -143,7 +143,7 @@ fn the_environment_says_what_is_logged_and_where_spans_go() {
 }
 
 #[test]
-fn a_configuration_says_what_is_logged_and_where_spans_go_and_the_environment_counts_before_it() {
+fn the_environment_overrides_telemetry_settings() {
     let endpoint = r#""otlpEndpoint": "http://c:4318""#;
     let env = ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://e/");
     for (telemetry, trace_mcp, variable, filter, sent_to) in [
@@ -158,9 +158,10 @@ fn a_configuration_says_what_is_logged_and_where_spans_go_and_the_environment_co
         ("{}".to_owned(), true, ("PEGBOARD_LOG", "pegboard::mcp=off"), "pegboard::mcp=off", None),
     ] {
         let settings = RuntimeSettings { trace_mcp, ..RuntimeSettings::default() };
-        let options = Options::configured(&serde_json::from_str(&telemetry).unwrap(), &settings, "error")
-            .varied(|name| (name == variable.0).then(|| variable.1.to_owned()))
-            .unwrap();
+        let options =
+            TelemetryOptions::from_settings(&serde_json::from_str(&telemetry).unwrap(), &settings, "error")
+                .with_variables(|name| (name == variable.0).then(|| variable.1.to_owned()))
+                .unwrap();
         assert_eq!(
             (options.filter.as_str(), options.traces_endpoint.as_deref()),
             (filter, sent_to),
@@ -170,13 +171,13 @@ fn a_configuration_says_what_is_logged_and_where_spans_go_and_the_environment_co
 }
 
 #[test]
-fn only_a_share_of_the_calls_is_exported_with_what_is_said_of_this_program() {
+fn the_sampling_ratio_and_resource_attributes_apply() {
     let (address, received) = collector();
-    let options = |traces_ratio| Options {
+    let options = |traces_ratio| TelemetryOptions {
         traces_endpoint: Some(format!("http://{address}/v1/traces")),
         labels: vec![("team".to_owned(), "search-and-rescue".to_owned())],
         traces_ratio,
-        ..Options::default()
+        ..TelemetryOptions::default()
     };
     let telemetry = Telemetry::new(options(0.0)).unwrap();
     call(&telemetry, None);
@@ -190,12 +191,19 @@ fn only_a_share_of_the_calls_is_exported_with_what_is_said_of_this_program() {
 }
 
 #[test]
-fn what_cannot_be_used_is_refused_with_the_way_out() {
-    let format = Options::from_variables(|name| (name == "PEGBOARD_LOG_FORMAT").then(|| "xml".to_owned()));
-    let filter = Telemetry::new(Options { filter: "pegboard=loud".to_owned(), ..Options::default() });
+fn invalid_telemetry_options_are_rejected_with_a_hint() {
+    let format =
+        TelemetryOptions::from_variables(|name| (name == "PEGBOARD_LOG_FORMAT").then(|| "xml".to_owned()));
+    let filter = Telemetry::new(TelemetryOptions {
+        filter: "pegboard=loud".to_owned(),
+        ..TelemetryOptions::default()
+    });
     let endpoint = |address: &str| {
-        Telemetry::new(Options { traces_endpoint: Some(address.to_owned()), ..Options::default() })
-            .unwrap_err()
+        Telemetry::new(TelemetryOptions {
+            traces_endpoint: Some(address.to_owned()),
+            ..TelemetryOptions::default()
+        })
+        .unwrap_err()
     };
     let texts = [
         format.err().unwrap(),
@@ -204,15 +212,15 @@ fn what_cannot_be_used_is_refused_with_the_way_out() {
         endpoint("http://user:password@ not an address"),
     ];
     insta::assert_snapshot!(texts.map(|error| error.to_string()).join("\n"), @r#"
-    PEGBOARD_LOG_FORMAT: "xml" is no format; write text or json
-    PEGBOARD_LOG: "pegboard=loud" is no filter (error parsing level filter: expected one of "off", "error", "warn", "info", "debug", "trace", or a number 0-5); write off, error, warn, info, debug or trace, or levels by target such as pegboard::tool=debug,warn
-    OTEL_EXPORTER_OTLP_ENDPOINT: the address of a collector begins with http:// or https://
-    OTEL_EXPORTER_OTLP_ENDPOINT: this is no address that spans can be sent to
+    PEGBOARD_LOG_FORMAT: invalid format "xml"; use text or json
+    PEGBOARD_LOG: invalid filter "pegboard=loud" (error parsing level filter: expected one of "off", "error", "warn", "info", "debug", "trace", or a number 0-5); use off, error, warn, info, debug or trace, or levels by target such as pegboard::tool=debug,warn
+    OTEL_EXPORTER_OTLP_ENDPOINT: the collector URL must start with http:// or https://
+    OTEL_EXPORTER_OTLP_ENDPOINT: invalid collector URL
     "#);
 }
 
 #[test]
-fn the_command_refuses_a_filter_that_it_cannot_read() {
+fn an_invalid_log_filter_is_a_usage_error() {
     let output = Command::new(env!("CARGO_BIN_EXE_pegboard"))
         .arg("demo")
         .env("PEGBOARD_LOG", "pegboard=loud")
@@ -220,15 +228,19 @@ fn the_command_refuses_a_filter_that_it_cannot_read() {
         .unwrap();
     assert_eq!(output.status.code(), Some(2));
     let text = String::from_utf8(output.stderr).unwrap();
-    assert!(text.starts_with("error[usage]: PEGBOARD_LOG: \"pegboard=loud\" is no filter"), "{text}");
+    assert!(text.starts_with("error[usage]: PEGBOARD_LOG: invalid filter \"pegboard=loud\""), "{text}");
 }
 
 #[test]
 fn lines_are_filtered_by_target_and_level() {
     let page = Page::default();
     let filter = "warn,pegboard::tool=debug".to_owned();
-    let telemetry =
-        Telemetry::new(Options { filter, sink: Box::new(page.clone()), ..Options::default() }).unwrap();
+    let telemetry = Telemetry::new(TelemetryOptions {
+        filter,
+        sink: Box::new(page.clone()),
+        ..TelemetryOptions::default()
+    })
+    .unwrap();
     dispatcher::with_default(telemetry.dispatch(), || {
         let _span = call_span(&search()).entered();
         tracing::debug!(target: "pegboard::tool", "shown");
@@ -242,11 +254,15 @@ fn lines_are_filtered_by_target_and_level() {
 }
 
 #[test]
-fn no_line_carries_a_known_secret_however_it_is_spelt() {
+fn secrets_are_redacted_in_every_escaped_form() {
     for format in [Format::Text, Format::Json] {
         let page = Page::default();
-        let telemetry =
-            Telemetry::new(Options { format, sink: Box::new(page.clone()), ..Options::default() }).unwrap();
+        let telemetry = Telemetry::new(TelemetryOptions {
+            format,
+            sink: Box::new(page.clone()),
+            ..TelemetryOptions::default()
+        })
+        .unwrap();
         let secrets = ["correct-horse", "say \"friend\"", "two\nlines of it"];
         telemetry.redact(secrets);
         dispatcher::with_default(telemetry.dispatch(), || {
@@ -266,7 +282,9 @@ fn no_line_carries_a_known_secret_however_it_is_spelt() {
 fn json_lines_have_their_fields_at_the_top() {
     let page = Page::default();
     let sink = Box::new(page.clone());
-    let telemetry = Telemetry::new(Options { format: Format::Json, sink, ..Options::default() }).unwrap();
+    let telemetry =
+        Telemetry::new(TelemetryOptions { format: Format::Json, sink, ..TelemetryOptions::default() })
+            .unwrap();
     dispatcher::with_default(telemetry.dispatch(), || {
         tracing::warn!(target: "pegboard::queue", place = 2, "shown");
     });
@@ -274,8 +292,8 @@ fn json_lines_have_their_fields_at_the_top() {
 }
 
 #[test]
-fn without_a_collector_the_callers_place_is_handed_on() {
-    let telemetry = Telemetry::new(Options::default()).unwrap();
+fn without_a_collector_the_trace_parent_is_passed_through() {
+    let telemetry = Telemetry::new(TelemetryOptions::default()).unwrap();
     let parent: TraceParent = PARENT.parse().unwrap();
     assert_eq!(call(&telemetry, Some(parent)), Some(parent));
     assert_eq!(call(&telemetry, None), None);
@@ -284,8 +302,10 @@ fn without_a_collector_the_callers_place_is_handed_on() {
 #[test]
 fn a_call_is_exported_as_a_part_of_its_callers_trace() {
     let (address, received) = collector();
-    let options =
-        Options { traces_endpoint: Some(format!("http://{address}/v1/traces")), ..Options::default() };
+    let options = TelemetryOptions {
+        traces_endpoint: Some(format!("http://{address}/v1/traces")),
+        ..TelemetryOptions::default()
+    };
     let telemetry = Telemetry::new(options).unwrap();
     let parent: TraceParent = PARENT.parse().unwrap();
     let told = call(&telemetry, Some(parent)).unwrap();
@@ -323,10 +343,12 @@ fn a_call_is_exported_as_a_part_of_its_callers_trace() {
 }
 
 #[test]
-fn a_caller_that_is_not_recorded_stays_so() {
+fn an_unsampled_trace_stays_unsampled() {
     let (address, received) = collector();
-    let options =
-        Options { traces_endpoint: Some(format!("http://{address}/v1/traces")), ..Options::default() };
+    let options = TelemetryOptions {
+        traces_endpoint: Some(format!("http://{address}/v1/traces")),
+        ..TelemetryOptions::default()
+    };
     let telemetry = Telemetry::new(options).unwrap();
     let parent: TraceParent = PARENT.replace("-01", "-00").parse().unwrap();
     let told = call(&telemetry, Some(parent)).unwrap();
@@ -335,20 +357,20 @@ fn a_caller_that_is_not_recorded_stays_so() {
     assert!(received.try_recv().is_err(), "nothing is sent");
 }
 
-/// The only test that starts telemetry for the whole program: the exporter complains on a thread of its own.
+/// The only test with global telemetry, since the exporter logs from its own thread.
 #[test]
-fn a_collector_that_is_not_there_is_mentioned_once() {
+fn an_unreachable_collector_is_logged_once() {
     let nobody = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let page = Page::default();
-    let options = || Options {
+    let options = || TelemetryOptions {
         traces_endpoint: Some(format!("http://{nobody}/v1/traces")),
         sink: Box::new(page.clone()),
-        ..Options::default()
+        ..TelemetryOptions::default()
     };
     let telemetry = Telemetry::start(options()).unwrap();
     let second = Telemetry::start(options()).unwrap_err().to_string();
-    assert!(second.starts_with("another subscriber"), "{second}");
-    // More than fit into one batch.
+    assert!(second.starts_with("a global tracing subscriber is already installed"), "{second}");
+    // More spans than fit into one batch.
     for _ in 0..1_500 {
         assert!(call(&telemetry, None).is_some());
     }
@@ -356,7 +378,7 @@ fn a_collector_that_is_not_there_is_mentioned_once() {
     let text = page.text();
     let complaints: Vec<_> = text.lines().filter(|line| line.contains("pegboard::telemetry")).collect();
     assert_eq!(complaints.len(), 1, "{text}");
-    assert!(complaints[0].contains("spans cannot be sent to the collector"), "{text}");
+    assert!(complaints[0].contains("Cannot export spans to the collector"), "{text}");
 }
 
 #[test]

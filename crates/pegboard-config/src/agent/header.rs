@@ -1,50 +1,54 @@
-//! The header of an agent file: what stands between its two lines of dashes.
+//! The header of an agent file: the YAML between its two `---` lines.
 
 use std::time::Duration;
 
 use pegboard_core::duration::{HumanDuration, Ttl};
 use pegboard_core::id::ToolName;
-use pegboard_core::model::{Caching, Delivery, ModelName, Reasoning};
-use pegboard_core::settings::agent::{AgentSettings, ReportFormat, ToolOutputSettings};
+use pegboard_core::model::{Delivery, ModelName, PromptCaching, ReasoningEffort};
+use pegboard_core::settings::agent::{AgentSettings, AgentToolOutputSettings, ReportFormat};
 use serde::{Deserialize, Deserializer};
 use serde_json::Value as Json;
 
-use crate::path::Path;
-use crate::read::Reader;
-use crate::tree::{Entry, Node, Value};
+use crate::path::KeyPath;
+use crate::read::ConfigReader;
+use crate::tree::{Node, TreeEntry, Value};
 
-/// What may be one text where a list is meant.
-const LISTS: [&str; 3] = ["models", "tools", "agents"];
+/// Settings that accept a single string in place of a list.
+const LIST_SETTINGS: [&str; 3] = ["models", "tools", "agents"];
 
-/// Settings that other programs have for agents and this one has not, and why.
-const REFUSED: [(&str, &str, &str); 5] = [
-    ("advisors", "nobody is asked before an agent begins", "name them under agents, so that it can ask them"),
-    ("plugins", "no code is loaded into an agent", "give it a tool instead"),
-    ("repeatPenalty", "requests to models do not carry it", "use temperature and topP"),
+/// Settings of other programs that are not supported, with the reason and an alternative.
+const UNSUPPORTED_SETTINGS: [(&str, &str, &str); 5] = [
+    (
+        "advisors",
+        "advisors are not consulted before a run",
+        "list them under agents, so that it can call them",
+    ),
+    ("plugins", "agents load no plugin code", "use a tool instead"),
+    ("repeatPenalty", "model requests do not include it", "use temperature and topP"),
     (
         "toolsAllowed",
-        "what may be used of a server is said where the server is",
-        "set it in the configuration",
+        "tool filters belong to the server's configuration",
+        "set it on the server in the configuration",
     ),
     (
         "toolsDenied",
-        "what may be used of a server is said where the server is",
-        "set it in the configuration",
+        "tool filters belong to the server's configuration",
+        "set it on the server in the configuration",
     ),
 ];
 
-/// The header as somebody writes it.
+/// The header as written.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
-pub(super) struct Header {
+pub(super) struct AgentHeader {
     pub(super) description: String,
     pub(super) usage: String,
     pub(super) tool_name: Option<String>,
     pub(super) models: Vec<ModelName>,
     pub(super) tools: Vec<String>,
-    /// The files of other agents; they are found through the tree, which knows their places.
+    /// Paths of other agent files. They are resolved through the tree, which knows their spans.
     pub(super) agents: Vec<String>,
-    pub(super) router: Router,
+    pub(super) router: RouterHeader,
     pub(super) handoff: Option<String>,
     max_turns: u32,
     max_tool_calls_per_turn: usize,
@@ -53,23 +57,23 @@ pub(super) struct Header {
     temperature: Option<f64>,
     top_p: Option<f64>,
     top_k: Option<u32>,
-    reasoning: Option<Effort>,
+    reasoning: Option<HeaderReasoning>,
     reasoning_tokens: Option<u32>,
-    caching: Keeping,
+    caching: HeaderCaching,
     cache: Option<Ttl>,
     llm_timeout: HumanDuration,
     tool_timeout: HumanDuration,
     tool_response_max_bytes: usize,
-    tool_output: Reading,
+    tool_output: ToolOutputHeader,
     context_window: Option<u64>,
     stream: bool,
-    pub(super) input: Input,
-    pub(super) output: Output,
+    pub(super) input: InputHeader,
+    pub(super) output: OutputHeader,
 }
 
-impl Default for Header {
+impl Default for AgentHeader {
     fn default() -> Self {
-        let usual = AgentSettings::new(ToolName::new("agent").expect("it is a short word"));
+        let defaults = AgentSettings::new(ToolName::new("agent").expect("the name is valid"));
         Self {
             description: String::new(),
             usage: String::new(),
@@ -77,43 +81,43 @@ impl Default for Header {
             models: Vec::new(),
             tools: Vec::new(),
             agents: Vec::new(),
-            router: Router::default(),
+            router: RouterHeader::default(),
             handoff: None,
-            max_turns: usual.max_turns,
-            max_tool_calls_per_turn: usual.max_tool_calls_per_turn,
-            max_retries: usual.max_retries,
-            max_output_tokens: usual.max_output_tokens,
+            max_turns: defaults.max_turns,
+            max_tool_calls_per_turn: defaults.max_tool_calls_per_turn,
+            max_retries: defaults.max_retries,
+            max_output_tokens: defaults.max_output_tokens,
             temperature: None,
             top_p: None,
             top_k: None,
             reasoning: None,
             reasoning_tokens: None,
-            caching: Keeping::Full,
+            caching: HeaderCaching::Full,
             cache: None,
-            llm_timeout: usual.llm_timeout.into(),
-            tool_timeout: usual.tool_timeout.into(),
-            tool_response_max_bytes: usual.tool_response_max_bytes,
-            tool_output: Reading::default(),
+            llm_timeout: defaults.llm_timeout.into(),
+            tool_timeout: defaults.tool_timeout.into(),
+            tool_response_max_bytes: defaults.tool_response_max_bytes,
+            tool_output: ToolOutputHeader::default(),
             context_window: None,
             stream: true,
-            input: Input::default(),
-            output: Output::default(),
+            input: InputHeader::default(),
+            output: OutputHeader::default(),
         }
     }
 }
 
-/// Whom a session may be handed over to.
+/// Agents that a session may be routed to.
 #[derive(Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub(super) struct Router {
-    /// The files of other agents.
+pub(super) struct RouterHeader {
+    /// Paths of other agent files.
     pub(super) destinations: Vec<String>,
 }
 
-/// How hard a model thinks.
+/// Reasoning effort of the model.
 #[derive(Clone, Copy, Deserialize)]
 #[serde(rename_all = "lowercase")]
-enum Effort {
+enum HeaderReasoning {
     None,
     Minimal,
     Low,
@@ -121,18 +125,18 @@ enum Effort {
     High,
 }
 
-/// Whether a provider keeps the beginning of a conversation.
+/// Prompt caching by the model provider.
 #[derive(Clone, Copy, Deserialize)]
 #[serde(rename_all = "lowercase")]
-enum Keeping {
+enum HeaderCaching {
     None,
     Full,
 }
 
-/// How stored answers are read.
+/// Settings for querying stored tool outputs.
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
-struct Reading {
+struct ToolOutputHeader {
     enabled: Option<bool>,
     max_chunks: Option<usize>,
     overlap_percent: Option<u8>,
@@ -140,28 +144,28 @@ struct Reading {
     models: Vec<ModelName>,
 }
 
-/// What an agent is asked with.
+/// Input of an agent.
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
-pub(super) struct Input {
-    pub(super) format: Asked,
+pub(super) struct InputHeader {
+    pub(super) format: HeaderInputFormat,
     pub(super) schema: Option<Json>,
     pub(super) schema_ref: Option<String>,
 }
 
-/// The format that an agent is asked in.
+/// Input format of an agent.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub(super) enum Asked {
+pub(super) enum HeaderInputFormat {
     #[default]
     Text,
     Json,
 }
 
-/// What an agent answers with.
+/// Output of an agent.
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
-pub(super) struct Output {
+pub(super) struct OutputHeader {
     #[serde(deserialize_with = "report_format")]
     pub(super) format: Option<ReportFormat>,
     pub(super) schema: Option<Json>,
@@ -173,39 +177,39 @@ fn report_format<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Re
     word.map(|word| word.parse().map_err(serde::de::Error::custom)).transpose()
 }
 
-impl Header {
-    /// Reads a header, and tells all that is wrong with it by itself.
-    pub(super) fn read(reader: &mut Reader<'_>, root: &Node) -> Option<Self> {
-        let way = Path::default();
+impl AgentHeader {
+    /// Reads and validates a header on its own.
+    pub(super) fn read(reader: &mut ConfigReader<'_>, root: &Node) -> Option<Self> {
+        let key_path = KeyPath::default();
         let Some(entries) = root.entries() else {
-            let message = format!("a header is an object of settings, not {}", root.kind());
-            reader.error(root.span, &way, message, None);
+            let message = format!("a header must be an object of settings, not {}", root.kind());
+            reader.error(root.span, &key_path, message, None);
             return None;
         };
-        let mut kept = Vec::new();
+        let mut supported = Vec::new();
         for entry in entries {
-            match REFUSED.iter().find(|(key, ..)| entry.key == *key) {
+            match UNSUPPORTED_SETTINGS.iter().find(|(key, ..)| entry.key == *key) {
                 Some((key, why, instead)) => {
                     let message = format!("'{key}' is not supported: {why}");
-                    reader.error(entry.key_span, &way.key(key), message, Some((*instead).to_owned()));
+                    reader.error(entry.key_span, &key_path.key(key), message, Some((*instead).to_owned()));
                 }
-                None => kept.push(as_list(entry)),
+                None => supported.push(wrap_in_list(entry)),
             }
         }
-        let root = Node { value: Value::Map(kept), ..root.clone() };
-        let header = reader.read::<Self>(&root, &way, &[])?;
+        let root = Node { value: Value::Map(supported), ..root.clone() };
+        let header = reader.read::<Self>(&root, &key_path, &[])?;
         header.check(reader, &root);
         Some(header)
     }
 
-    /// The settings of the header alone: other files are left open.
+    /// Converts the header to settings; everything that lives in other files is left at its default.
     pub(super) fn settings(self, name: ToolName) -> AgentSettings {
         let effort = self.reasoning.and_then(|effort| match effort {
-            Effort::None => None,
-            Effort::Minimal => Some(Reasoning::Minimal),
-            Effort::Low => Some(Reasoning::Low),
-            Effort::Medium => Some(Reasoning::Medium),
-            Effort::High => Some(Reasoning::High),
+            HeaderReasoning::None => None,
+            HeaderReasoning::Minimal => Some(ReasoningEffort::Minimal),
+            HeaderReasoning::Low => Some(ReasoningEffort::Low),
+            HeaderReasoning::Medium => Some(ReasoningEffort::Medium),
+            HeaderReasoning::High => Some(ReasoningEffort::High),
         });
         AgentSettings {
             description: self.description,
@@ -219,16 +223,16 @@ impl Header {
             temperature: self.temperature,
             top_p: self.top_p,
             top_k: self.top_k,
-            reasoning: self.reasoning_tokens.filter(|n| *n > 0).map(Reasoning::Tokens).or(effort),
+            reasoning: self.reasoning_tokens.filter(|n| *n > 0).map(ReasoningEffort::Tokens).or(effort),
             caching: match self.caching {
-                Keeping::None => Caching::Automatic,
-                Keeping::Full => Caching::Requested,
+                HeaderCaching::None => PromptCaching::Automatic,
+                HeaderCaching::Full => PromptCaching::Requested,
             },
             cache: self.cache,
             llm_timeout: self.llm_timeout.into(),
             tool_timeout: self.tool_timeout.into(),
             tool_response_max_bytes: self.tool_response_max_bytes,
-            tool_output: ToolOutputSettings {
+            tool_output: AgentToolOutputSettings {
                 is_enabled: self.tool_output.enabled,
                 max_chunks: self.tool_output.max_chunks,
                 overlap_percent: self.tool_output.overlap_percent,
@@ -241,10 +245,10 @@ impl Header {
         }
     }
 
-    fn check(&self, reader: &mut Reader<'_>, root: &Node) {
-        let mut check = Checks { reader, root };
+    fn check(&self, reader: &mut ConfigReader<'_>, root: &Node) {
+        let mut check = HeaderChecks { reader, root };
         if self.models.is_empty() && root.get("models").is_none_or(|models| is_empty_list(&models.value)) {
-            let help = "write models: [PROVIDER/model], with a provider of the configuration".to_owned();
+            let help = "set models: [PROVIDER/model], with a provider from the configuration".to_owned();
             check.error(&["models"], "the agent has no model", Some(help));
         }
         check.at_least_one("maxTurns", u64::from(self.max_turns));
@@ -257,36 +261,40 @@ impl Header {
         check.between("topP", self.top_p, 1.0);
         for (key, limit) in [("llmTimeout", self.llm_timeout), ("toolTimeout", self.tool_timeout)] {
             if Duration::from(limit).is_zero() {
-                check.error(&[key], "nobody is waited for without an end", Some("give a time".to_owned()));
+                check.error(
+                    &[key],
+                    "a timeout must be greater than 0",
+                    Some("set a duration such as 60s".to_owned()),
+                );
             }
         }
         if self.tool_output.max_chunks == Some(0) {
-            check.error(&["toolOutput", "maxChunks"], "expected a number from 1 on, not 0", None);
+            check.error(&["toolOutput", "maxChunks"], "expected a number of at least 1, not 0", None);
         }
         if let Some(percent) = self.tool_output.overlap_percent.filter(|percent| *percent > 50) {
             let message = format!("expected a number from 0 to 50, not {percent}");
             check.error(&["toolOutput", "overlapPercent"], &message, None);
         }
         if self.reasoning.is_some() && self.reasoning_tokens.is_some() {
-            let help = Some("take it away, or reasoning".to_owned());
-            check.error(&["reasoningTokens"], "how hard it thinks is said twice", help);
+            let help = Some("remove one of them".to_owned());
+            check.error(&["reasoningTokens"], "reasoning and reasoningTokens are mutually exclusive", help);
         }
         if self.tools.iter().any(|tool| tool.trim().is_empty()) {
-            check.error(&["tools"], "a tool without a name", Some("name a server or a tool".to_owned()));
+            check.error(&["tools"], "empty tool name", Some("use the name of a server or a tool".to_owned()));
         }
     }
 }
 
-/// Checks of single settings, told where they were written.
-struct Checks<'c, 'r> {
-    reader: &'c mut Reader<'r>,
+/// Validation of single settings, reported at their spans.
+struct HeaderChecks<'c, 'r> {
+    reader: &'c mut ConfigReader<'r>,
     root: &'c Node,
 }
 
-impl Checks<'_, '_> {
+impl HeaderChecks<'_, '_> {
     fn at_least_one(&mut self, key: &str, number: u64) {
         if number == 0 {
-            self.error(&[key], "expected a number from 1 on, not 0", None);
+            self.error(&[key], "expected a number of at least 1, not 0", None);
         }
     }
 
@@ -297,12 +305,12 @@ impl Checks<'_, '_> {
     }
 
     fn error(&mut self, keys: &[&str], message: &str, help: Option<String>) {
-        let (mut found, mut way) = (self.root, Path::default());
+        let (mut found, mut key_path) = (self.root, KeyPath::default());
         for key in keys {
             found = found.get(key).unwrap_or(found);
-            way = way.key(key);
+            key_path = key_path.key(key);
         }
-        self.reader.error(found.span, &way, message, help);
+        self.reader.error(found.span, &key_path, message, help);
     }
 }
 
@@ -310,10 +318,10 @@ fn is_empty_list(value: &Value) -> bool {
     matches!(value, Value::Null) || matches!(value, Value::List(items) if items.is_empty())
 }
 
-/// An entry whose text is a list of one, where lists are meant. One with nothing in it is not there.
-fn as_list(entry: &Entry) -> Entry {
+/// Wraps a string in a list where a list is expected, and turns null into an empty list.
+fn wrap_in_list(entry: &TreeEntry) -> TreeEntry {
     let mut entry = entry.clone();
-    if LISTS.contains(&entry.key.as_str()) {
+    if LIST_SETTINGS.contains(&entry.key.as_str()) {
         match &entry.value.value {
             Value::Text(_) => entry.value = Node::new(entry.value.span, Value::List(vec![entry.value])),
             Value::Null => entry.value.value = Value::List(Vec::new()),

@@ -1,84 +1,98 @@
-//! The agents of a toolbox, which are files of their own.
+//! The `agents` list of a toolbox.
 
 use std::path::PathBuf;
 
-use crate::agent::{Agents, Edge, Refusal, pattern};
-use crate::configuration::{AgentEntry, Toolbox};
-use crate::path::{Path, Step};
-use crate::read::{Missing, Reader, Strictness};
+use crate::agent::{AgentLoadError, AgentLoader, AgentReference, glob};
+use crate::configuration::{AgentEntry, ToolboxConfig};
+use crate::path::{KeyPath, KeySegment};
+use crate::read::{ConfigReader, KeyStrictness, OnUnsetVariable};
 use crate::tree::{Node, Value};
 
-/// Reads the agents that a list names, by paths and patterns, and those that these name. What is wrong with one leaves
-/// out that one and those that need it.
-pub(super) fn read(reader: &mut Reader<'_>, node: &Node, way: &Path, toolbox: &mut Toolbox) {
-    let items: Vec<(&Node, Path)> = match &node.value {
+/// Loads the agents that a list names by paths and glob patterns, with those that they reference. A problem
+/// in one file leaves out that agent and its dependents.
+pub(super) fn read(
+    reader: &mut ConfigReader<'_>,
+    node: &Node,
+    key_path: &KeyPath,
+    toolbox: &mut ToolboxConfig,
+) {
+    let items: Vec<(&Node, KeyPath)> = match &node.value {
         Value::Null => return,
-        Value::List(items) => {
-            items.iter().enumerate().map(|(index, item)| (item, way.step(Step::Index(index)))).collect()
-        }
-        Value::Text(_) => vec![(node, way.clone())],
+        Value::List(items) => items
+            .iter()
+            .enumerate()
+            .map(|(index, item)| (item, key_path.segment(KeySegment::Index(index))))
+            .collect(),
+        Value::Text(_) => vec![(node, key_path.clone())],
         Value::Bool(_) | Value::Number(_) | Value::Map(_) => {
             let message = format!("expected a list of files, not {}", node.kind());
-            // In a file that is not ours somebody else may mean something else by it.
-            if reader.text(node.span).strictness == Strictness::Strict {
-                reader.error(node.span, way, message, None);
+            // In a foreign file the key may mean something else.
+            if reader.text(node.span).strictness == KeyStrictness::Strict {
+                reader.error(node.span, key_path, message, None);
             } else {
-                reader.warn(node.span, way, "unknown setting, which is left alone", None);
+                reader.warn(node.span, key_path, "unknown setting, ignored", None);
             }
             return;
         }
     };
-    let mut agents = Agents::new(&reader.text(node.span).folder);
-    for (item, way) in items {
+    let mut agents = AgentLoader::new(&reader.text(node.span).folder);
+    for (item, key_path) in items {
         reader.begin_part();
-        for path in files(reader, item, &way) {
-            match agents.load(&path, Edge::Agent) {
-                // What is wrong with its file is told there.
-                Ok(_) | Err(Refusal::Unusable(_)) => {}
-                Err(Refusal::Wrong { message, help }) => reader.error(item.span, &way, message, Some(help)),
+        for path in agent_files(reader, item, &key_path) {
+            match agents.load(&path, AgentReference::Agent) {
+                // Problems of its file are reported there.
+                Ok(_) | Err(AgentLoadError::Unusable(_)) => {}
+                Err(AgentLoadError::Invalid { message, help }) => {
+                    reader.error(item.span, &key_path, message, Some(help));
+                }
             }
         }
-        reader.end_part(&way);
+        reader.end_part(&key_path);
     }
     agents.take_files().into_iter().for_each(|path| reader.watch(path));
     let (entries, problems) = agents.finish();
-    reader.add_of_other_files(problems);
+    reader.add_problems_of_other_files(problems);
     for (name, entry) in entries {
         let other = toolbox.agents.get(&name).map(AgentEntry::path);
         if other.is_some_and(|other| other != entry.path()) {
             let message = format!("Duplicate sub-agent tool name '{name}' detected during preload.");
             reader.begin_part();
-            reader.error(node.span, way, message, Some("give one of them another toolName".to_owned()));
-            reader.end_part(way);
+            reader.error(
+                node.span,
+                key_path,
+                message,
+                Some("set another toolName for one of them".to_owned()),
+            );
+            reader.end_part(key_path);
         } else {
             toolbox.agents.insert(name, entry);
         }
     }
 }
 
-/// The files that one item of the list names.
-fn files(reader: &mut Reader<'_>, item: &Node, way: &Path) -> Vec<PathBuf> {
+/// Returns the files that one item of the list names.
+fn agent_files(reader: &mut ConfigReader<'_>, item: &Node, key_path: &KeyPath) -> Vec<PathBuf> {
     let Value::Text(written) = &item.value else {
-        reader.error(item.span, way, format!("expected the path of a file, not {}", item.kind()), None);
+        reader.error(item.span, key_path, format!("expected the path of a file, not {}", item.kind()), None);
         return Vec::new();
     };
-    let (written, _) = reader.fill_text(written, item.span, way, Missing::Told);
-    if reader.is_part_wrong() {
+    let (written, _) = reader.expand_text(written, item.span, key_path, OnUnsetVariable::Report);
+    if reader.is_part_invalid() {
         return Vec::new();
     }
     let folder = &reader.text(item.span).folder;
-    if !pattern::is_pattern(&written) {
+    if !glob::is_glob(&written) {
         return vec![folder.join(written)];
     }
-    let help = Some("check the pattern; it begins in the folder of this file".to_owned());
-    match pattern::files(folder, &written) {
-        Ok(files) if files.is_empty() => {
-            reader.error(item.span, way, "there is no file that this names", help);
+    let help = Some("check the pattern; it is relative to the directory of this file".to_owned());
+    match glob::matching_files(folder, &written) {
+        Ok(agent_files) if agent_files.is_empty() => {
+            reader.error(item.span, key_path, "no file matches this pattern", help);
             Vec::new()
         }
-        Ok(files) => files,
-        Err(pattern::TooMany) => {
-            reader.error(item.span, way, "too many files would have to be looked at for this", help);
+        Ok(agent_files) => agent_files,
+        Err(glob::TooManyFiles) => {
+            reader.error(item.span, key_path, "the pattern visits too many files", help);
             Vec::new()
         }
     }

@@ -1,47 +1,52 @@
-//! The environment of a server's program, where it is not written down: in a file, or in ours.
+//! Environment variables of a server that come from an env file or from Pegboard's own environment.
 
-use super::made::{as_text, entry, items, map};
-use crate::path::Path;
-use crate::read::{Missing, Reader};
-use crate::tree::{Entry, Node, Origin, Span, Value};
+use super::synthetic::{as_text, entry, items, map};
+use crate::path::KeyPath;
+use crate::read::{ConfigReader, OnUnsetVariable};
+use crate::tree::{Node, Span, TreeEntry, Value, ValueOrigin};
 
-/// Adds to `env` what `envFile` and `passEnv` lead to. What is there already stays.
-pub(super) fn complete(reader: &mut Reader<'_>, server: &mut Node, way: &Path, missing: Missing) {
+/// Adds the variables of `envFile` and `passEnv` to `env`. Existing entries win.
+pub(super) fn merge_environment(
+    reader: &mut ConfigReader<'_>,
+    server: &mut Node,
+    key_path: &KeyPath,
+    on_unset: OnUnsetVariable,
+) {
     let mut more = Vec::new();
     if let Some((path, span)) = server.get("envFile").and_then(|node| Some((as_text(node)?, node.span))) {
-        match reader.surroundings(span).read_file(path) {
+        match reader.variable_context(span).read_file(path) {
             Ok(text) => {
-                let found = lines(&text).into_iter();
-                more.extend(found.map(|(name, value)| secret(reader, (&name, value), span)));
+                let found = parse_env_file(&text).into_iter();
+                more.extend(found.map(|(name, value)| secret_entry(reader, (&name, value), span)));
             }
-            Err(_) if missing == Missing::Ignored => {}
-            Err(wrong) => reader.error(span, &way.key("envFile"), wrong.message, Some(wrong.help)),
+            Err(_) if on_unset == OnUnsetVariable::Ignore => {}
+            Err(wrong) => reader.error(span, &key_path.key("envFile"), wrong.message, Some(wrong.help)),
         }
     }
     let passed = server.get("passEnv").and_then(items).unwrap_or_default();
     let passed: Vec<(String, Span)> =
         passed.iter().filter_map(|node| Some((as_text(node)?.to_owned(), node.span))).collect();
     for (name, span) in passed {
-        if let Some(value) = (reader.surroundings(span).environment)(&name) {
-            more.push(secret(reader, (&name, value), span));
+        if let Some(value) = (reader.variable_context(span).environment)(&name) {
+            more.push(secret_entry(reader, (&name, value), span));
         }
     }
-    add(server, &more);
+    add_to_env(server, &more);
 }
 
-/// A variable that nobody should see.
-fn secret(reader: &mut Reader<'_>, (name, value): (&str, String), span: Span) -> Entry {
-    reader.keep_secret(&value);
-    entry(name, span, Node { span, value: Value::Text(value), origin: Origin::Secret })
+/// Creates an entry with a secret value.
+fn secret_entry(reader: &mut ConfigReader<'_>, (name, value): (&str, String), span: Span) -> TreeEntry {
+    reader.add_secret(&value);
+    entry(name, span, Node { span, value: Value::Text(value), origin: ValueOrigin::Secret })
 }
 
-fn add(server: &mut Node, more: &[Entry]) {
+fn add_to_env(server: &mut Node, more: &[TreeEntry]) {
     let span = server.span;
     let Value::Map(entries) = &mut server.value else { return };
     if more.is_empty() {
         return;
     }
-    let is_env = |entry: &Entry| entry.key == "env" || entry.key == "environment";
+    let is_env = |entry: &TreeEntry| entry.key == "env" || entry.key == "environment";
     if !entries.iter().any(is_env) {
         entries.push(entry("env", span, map(span, Vec::new())));
     }
@@ -55,18 +60,19 @@ fn add(server: &mut Node, more: &[Entry]) {
     }
 }
 
-/// The variables of a file: `NAME=value`, with quotes if somebody likes, `export` before it, and remarks.
-fn lines(text: &str) -> Vec<(String, String)> {
+/// Parses the variables of an env file: `NAME=value`, optionally quoted or preceded by `export`, and
+/// comments.
+fn parse_env_file(text: &str) -> Vec<(String, String)> {
     let variable = |line: &str| {
         let line = line.trim();
         let line = line.strip_prefix("export ").unwrap_or(line);
         let (name, value) = line.split_once('=').filter(|_| !line.starts_with('#'))?;
-        Some((name.trim().to_owned(), unquoted(value.trim())))
+        Some((name.trim().to_owned(), unquote(value.trim())))
     };
     text.lines().filter_map(variable).filter(|(name, _)| !name.is_empty()).collect()
 }
 
-fn unquoted(value: &str) -> String {
+fn unquote(value: &str) -> String {
     let inside = |quote: char| value.strip_prefix(quote).and_then(|rest| rest.split_once(quote));
     if let Some((inner, _)) = inside('\'') {
         return inner.to_owned();
@@ -95,9 +101,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_of_variables_is_read_as_shells_read_it() {
+    fn an_env_file_is_parsed_like_a_shell_does() {
         let text = "# a remark\nA=1\nexport B = two words # why\n\nC='it is # $x'\nD=\"a\\\"b\\nc\"\nno variable\n=5\nE=\n";
-        let found = lines(text);
+        let found = parse_env_file(text);
         let found: Vec<(&str, &str)> =
             found.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
         assert_eq!(found, [("A", "1"), ("B", "two words"), ("C", "it is # $x"), ("D", "a\"b\nc"), ("E", "")]);

@@ -1,116 +1,141 @@
-//! The providers of models, which agents think with.
+//! The `providers` section: model providers for agents.
 
 use pegboard_core::model::ModelProviderName;
 use pegboard_core::redact::is_secret_name;
 use pegboard_core::settings::model::{ModelProviderKind, ModelProviderSettings};
 
-use super::native::entries;
-use super::server::{as_texts, veil};
-use crate::configuration::{Configuration, ModelProvider};
-use crate::path::Path;
-use crate::read::{Missing, Reader};
-use crate::tree::{Entry, Node, Origin, Span, Value};
+use super::native::object_entries;
+use super::server::{collect_secrets, scalars_to_text};
+use crate::configuration::{Configuration, ModelProviderEntry};
+use crate::path::KeyPath;
+use crate::read::{ConfigReader, OnUnsetVariable};
+use crate::tree::{Node, Span, TreeEntry, Value, ValueOrigin};
 
-/// What a provider that has an address may have, and one that is the client itself may not.
-const OF_ADDRESS: [&str; 3] = ["baseUrl", "apiKey", "headers"];
+/// Settings of providers with an endpoint, which sampling does not have.
+const ENDPOINT_SETTINGS: [&str; 3] = ["baseUrl", "apiKey", "headers"];
 
-/// Reads all providers. What is wrong with one leaves out that one alone.
-pub(super) fn read(reader: &mut Reader<'_>, root: &Node, configuration: &mut Configuration) {
+/// Reads all providers. A problem leaves out only that provider.
+pub(super) fn read(reader: &mut ConfigReader<'_>, root: &Node, configuration: &mut Configuration) {
     let Some(providers) = root.get("providers") else { return };
-    let way = Path::default().key("providers");
-    for entry in entries(reader, providers, &way) {
-        read_one(reader, entry, &way, configuration);
+    let key_path = KeyPath::default().key("providers");
+    for entry in object_entries(reader, providers, &key_path) {
+        read_provider(reader, entry, &key_path, configuration);
     }
 }
 
-fn read_one(reader: &mut Reader<'_>, entry: &Entry, way: &Path, configuration: &mut Configuration) {
-    let way = way.key(&entry.key);
+fn read_provider(
+    reader: &mut ConfigReader<'_>,
+    entry: &TreeEntry,
+    key_path: &KeyPath,
+    configuration: &mut Configuration,
+) {
+    let key_path = key_path.key(&entry.key);
     reader.begin_part();
     let name = ModelProviderName::new(&entry.key);
     if let Err(invalid) = &name {
-        reader.error(entry.key_span, &way, invalid.to_string(), Some("call it something else".to_owned()));
+        reader.error(entry.key_span, &key_path, invalid.to_string(), Some("choose another name".to_owned()));
     }
-    let settings = describe(reader, &entry.key, &entry.value, &way);
-    let part = reader.end_part(&way);
-    // One that is there twice was told already.
+    let settings = describe(reader, &entry.key, &entry.value, &key_path);
+    let part = reader.end_part(&key_path);
+    // A duplicate was reported already.
     let Ok(name) = name else { return };
-    let provider = match settings.filter(|_| !part.is_wrong) {
-        Some(settings) => ModelProvider::Usable(Box::new(settings)),
-        None => ModelProvider::Unusable { needs: part.needs, problems: part.problems },
+    let provider = match settings.filter(|_| !part.is_invalid) {
+        Some(settings) => ModelProviderEntry::Usable(Box::new(settings)),
+        None => ModelProviderEntry::Unusable { needs: part.needs, problems: part.problems },
     };
     configuration.providers.entry(name).or_insert(provider);
 }
 
-fn describe(reader: &mut Reader<'_>, name: &str, node: &Node, way: &Path) -> Option<ModelProviderSettings> {
-    let Value::Map(entries) = &node.value else {
-        reader.error(node.span, way, format!("a provider is an object, not {}", node.kind()), None);
+fn describe(
+    reader: &mut ConfigReader<'_>,
+    name: &str,
+    node: &Node,
+    key_path: &KeyPath,
+) -> Option<ModelProviderSettings> {
+    let Value::Map(object_entries) = &node.value else {
+        reader.error(node.span, key_path, format!("a provider must be an object, not {}", node.kind()), None);
         return None;
     };
-    let mut entries = entries.clone();
-    for entry in &mut entries {
-        as_texts(reader, entry);
-        let way = way.key(&entry.key);
-        reader.fill(&mut entry.value, &way, Missing::Told);
-        warn_of_secrets(reader, name, entry, &way);
-        veil(reader, entry);
+    let mut object_entries = object_entries.clone();
+    for entry in &mut object_entries {
+        scalars_to_text(reader, entry);
+        let key_path = key_path.key(&entry.key);
+        reader.expand(&mut entry.value, &key_path, OnUnsetVariable::Report);
+        warn_about_secrets(reader, name, entry, &key_path);
+        collect_secrets(reader, entry);
         if entry.key == "apiKey" {
-            entry.value.origin = Origin::Secret;
+            entry.value.origin = ValueOrigin::Secret;
         }
     }
-    let filled = Node { value: Value::Map(entries), ..node.clone() };
-    let settings: ModelProviderSettings = reader.read(&filled, way, &[])?;
-    check_address(reader, &settings, node, way);
-    check_prices(reader, &settings, node, way);
+    let filled = Node { value: Value::Map(object_entries), ..node.clone() };
+    let settings: ModelProviderSettings = reader.read(&filled, key_path, &[])?;
+    check_address(reader, &settings, node, key_path);
+    check_prices(reader, &settings, node, key_path);
     Some(settings)
 }
 
-/// Keys belong into the environment: files are shared, backed up and pasted.
-fn warn_of_secrets(reader: &mut Reader<'_>, provider: &str, entry: &Entry, way: &Path) {
-    let mut check = |name: &str, variable: &str, node: &Node, way: &Path| {
+/// Warns about literal secrets: they belong in the environment, since files are shared, backed up and pasted.
+fn warn_about_secrets(reader: &mut ConfigReader<'_>, provider: &str, entry: &TreeEntry, key_path: &KeyPath) {
+    let mut check = |name: &str, variable: &str, node: &Node, key_path: &KeyPath| {
         let Value::Text(text) = &node.value else { return };
-        reader.keep_secret(text);
-        if node.origin != Origin::Secret && !text.trim().is_empty() {
+        reader.add_secret(text);
+        if node.origin != ValueOrigin::Secret && !text.trim().is_empty() {
             let variable = format!("{provider}_{variable}").to_uppercase().replace(['-', '.', ' '], "_");
-            let help = format!("write {name}: ${{{variable}}}, and set that variable");
-            reader.warn(node.span, way, "this is a secret, and it stands in the file", Some(help));
+            let help = format!("use {name}: ${{{variable}}} and set that variable");
+            reader.warn(node.span, key_path, "secret in plain text", Some(help));
         }
     };
     match (&entry.value.value, entry.key.as_str()) {
-        (_, "apiKey") => check("apiKey", "API_KEY", &entry.value, way),
+        (_, "apiKey") => check("apiKey", "API_KEY", &entry.value, key_path),
         (Value::Map(headers), "headers") => {
             for header in headers.iter().filter(|header| is_secret_name(&header.key)) {
-                check(&header.key, &header.key, &header.value, &way.key(&header.key));
+                check(&header.key, &header.key, &header.value, &key_path.key(&header.key));
             }
         }
         _ => {}
     }
 }
 
-fn check_address(reader: &mut Reader<'_>, settings: &ModelProviderSettings, node: &Node, way: &Path) {
+fn check_address(
+    reader: &mut ConfigReader<'_>,
+    settings: &ModelProviderSettings,
+    node: &Node,
+    key_path: &KeyPath,
+) {
     let span = |key: &str| node.get(key).map_or(node.span, |found| found.span);
     let url = settings.base_url.as_deref().map(str::trim).filter(|url| !url.is_empty());
     match (settings.kind, url) {
         (ModelProviderKind::Sampling, _) => {
-            for key in OF_ADDRESS.iter().filter(|key| node.get(key).is_some()) {
-                let help = Some("take it away, or give the provider another type".to_owned());
-                let message = "the client that lends its model is asked without it";
-                reader.error(span(key), &way.key(key), message, help);
+            for key in ENDPOINT_SETTINGS.iter().filter(|key| node.get(key).is_some()) {
+                let help = Some("remove it, or change the provider's type".to_owned());
+                let message = "not supported by sampling providers";
+                reader.error(span(key), &key_path.key(key), message, help);
             }
         }
         (ModelProviderKind::OpenAiCompatible, None) => {
-            let help = "write one like https://api.openai.com/v1 or http://127.0.0.1:11434/v1".to_owned();
-            reader.error(span("baseUrl"), &way.key("baseUrl"), "the provider has no baseUrl", Some(help));
+            let help = "use a URL such as https://api.openai.com/v1 or http://127.0.0.1:11434/v1".to_owned();
+            reader.error(
+                span("baseUrl"),
+                &key_path.key("baseUrl"),
+                "the provider has no baseUrl",
+                Some(help),
+            );
         }
         (ModelProviderKind::Anthropic, None) => {}
         (_, Some(url)) if ["http://", "https://"].iter().any(|scheme| url.starts_with(scheme)) => {}
         (_, Some(_)) => {
-            let help = Some("write one like https://api.openai.com/v1".to_owned());
-            reader.error(span("baseUrl"), &way.key("baseUrl"), "this is no address of a provider", help);
+            let help = Some("use a URL such as https://api.openai.com/v1".to_owned());
+            reader.error(span("baseUrl"), &key_path.key("baseUrl"), "invalid provider URL", help);
         }
     }
 }
 
-fn check_prices(reader: &mut Reader<'_>, settings: &ModelProviderSettings, node: &Node, way: &Path) {
+fn check_prices(
+    reader: &mut ConfigReader<'_>,
+    settings: &ModelProviderSettings,
+    node: &Node,
+    key_path: &KeyPath,
+) {
     for (name, model) in &settings.models {
         let Some(pricing) = model.pricing else { continue };
         let prices = [Some(pricing.input), Some(pricing.output), pricing.cache_read, pricing.cache_write];
@@ -118,9 +143,9 @@ fn check_prices(reader: &mut Reader<'_>, settings: &ModelProviderSettings, node:
             let written =
                 node.get("models").and_then(|models| models.get(name)).and_then(|model| model.get("pricing"));
             let span: Span = written.unwrap_or(node).span;
-            let help = Some("give what a million tokens cost, in US dollars".to_owned());
-            let way = way.key("models").key(name).key("pricing");
-            reader.error(span, &way, "a price is a number from 0 on", help);
+            let help = Some("set the price per million tokens in US dollars".to_owned());
+            let key_path = key_path.key("models").key(name).key("pricing");
+            reader.error(span, &key_path, "a price must be 0 or more", help);
         }
     }
 }

@@ -1,78 +1,88 @@
-//! One tool that is a request to a web service.
+//! An entry of `restTools`.
 
 use indexmap::IndexMap;
 use pegboard_core::id::ToolName;
 use pegboard_core::settings::rest::{InvalidRestTool, RestToolEntry, RestToolSettings};
 use pegboard_core::settings::{QueueSettings, ToolSettings};
 
-use super::server::{DEFAULT_QUEUE, filled, is_off, split};
-use crate::configuration::{RestEntry, Toolbox};
-use crate::near::near;
-use crate::path::{Path, Step};
-use crate::read::{Missing, Reader};
-use crate::tree::{Entry, Node, Value};
+use super::server::{DEFAULT_QUEUE, expand_entries, is_disabled, read_split};
+use crate::configuration::{RestEntry, ToolboxConfig};
+use crate::path::{KeyPath, KeySegment};
+use crate::read::{ConfigReader, OnUnsetVariable};
+use crate::suggest::suggest;
+use crate::tree::{Node, TreeEntry, Value};
 
-/// Reads one tool into its toolbox. What is wrong with it leaves out that tool alone.
+/// Reads one tool into its toolbox. A problem leaves out only this tool.
 pub(super) fn read(
-    reader: &mut Reader<'_>,
-    entry: &Entry,
-    way: &Path,
-    toolbox: &mut Toolbox,
+    reader: &mut ConfigReader<'_>,
+    entry: &TreeEntry,
+    key_path: &KeyPath,
+    toolbox: &mut ToolboxConfig,
     queues: &IndexMap<String, QueueSettings>,
 ) {
-    let way = way.key(&entry.key);
-    let missing = if is_off(&entry.value) { Missing::Ignored } else { Missing::Told };
+    let key_path = key_path.key(&entry.key);
+    let on_unset = if is_disabled(&entry.value) { OnUnsetVariable::Ignore } else { OnUnsetVariable::Report };
     reader.begin_part();
-    let (name, _) = reader.fill_text(&entry.key, entry.key_span, &way, missing);
+    let (name, _) = reader.expand_text(&entry.key, entry.key_span, &key_path, on_unset);
     let name = match ToolName::new(&name) {
         Ok(name) => Some(name),
         Err(invalid) => {
             reader.error(
                 entry.key_span,
-                &way,
+                &key_path,
                 invalid.to_string(),
-                Some("call it something else".to_owned()),
+                Some("choose another name".to_owned()),
             );
             None
         }
     };
     if name.as_ref().is_some_and(|name| toolbox.rest_tools.contains_key(name)) {
-        let help = Some("call one of them something else".to_owned());
-        reader.error(entry.key_span, &way, "the toolbox has a REST tool of this name", help);
+        let help = Some("rename one of them".to_owned());
+        reader.error(entry.key_span, &key_path, "duplicate REST tool name in the toolbox", help);
     }
-    let described = describe(reader, &entry.value, &way, missing);
+    let described = describe(reader, &entry.value, &key_path, on_unset);
     if let Some(described) = &described {
-        check_queue(reader, entry, &way, &described.tool, queues);
+        check_queue(reader, entry, &key_path, &described.tool, queues);
     }
     let tool = match (&name, described) {
-        (Some(name), Some(described)) if !reader.is_part_wrong() => {
-            normalise(reader, name, described, entry, &way)
+        (Some(name), Some(described)) if !reader.is_part_invalid() => {
+            normalise(reader, name, described, entry, &key_path)
         }
         _ => None,
     };
-    let part = reader.end_part(&way);
+    let part = reader.end_part(&key_path);
     let Some(name) = name.filter(|name| !toolbox.rest_tools.contains_key(name)) else { return };
-    let tool = match tool.filter(|_| !part.is_wrong) {
+    let tool = match tool.filter(|_| !part.is_invalid) {
         Some(tool) => tool,
         None => RestEntry::Unusable { needs: part.needs, problems: part.problems },
     };
     toolbox.rest_tools.insert(name, tool);
 }
 
-fn describe(reader: &mut Reader<'_>, node: &Node, way: &Path, missing: Missing) -> Option<RestToolEntry> {
+fn describe(
+    reader: &mut ConfigReader<'_>,
+    node: &Node,
+    key_path: &KeyPath,
+    on_unset: OnUnsetVariable,
+) -> Option<RestToolEntry> {
     let Value::Map(entries) = &node.value else {
-        reader.error(node.span, way, format!("a REST tool is an object, not {}", node.kind()), None);
+        reader.error(
+            node.span,
+            key_path,
+            format!("a REST tool must be an object, not {}", node.kind()),
+            None,
+        );
         return None;
     };
-    let filled = filled(reader, node, entries, way, (missing, "parametersSchema"));
-    let (request, tool, _) = split(reader, &filled, way, &RestToolSettings::FIELDS);
+    let expand_entries = expand_entries(reader, node, entries, key_path, (on_unset, "parametersSchema"));
+    let (request, tool, _) = read_split(reader, &expand_entries, key_path, &RestToolSettings::FIELDS);
     Some(RestToolEntry { request: request?, tool: tool? })
 }
 
 fn check_queue(
-    reader: &mut Reader<'_>,
-    entry: &Entry,
-    way: &Path,
+    reader: &mut ConfigReader<'_>,
+    entry: &TreeEntry,
+    key_path: &KeyPath,
     settings: &ToolSettings,
     queues: &IndexMap<String, QueueSettings>,
 ) {
@@ -82,20 +92,20 @@ fn check_queue(
         let message = format!(
             "REST tool '{tool}' references unknown queue '{queue}'. Add it under configuration.queues."
         );
-        let help =
-            near(queue, queues.keys().map(String::as_str)).map(|meant| format!("did you mean {meant}?"));
+        let help = suggest(queue, queues.keys().map(String::as_str))
+            .map(|suggestion| format!("did you mean {suggestion}?"));
         let span = entry.value.get("queue").unwrap_or(&entry.value).span;
-        // What is missing is missing from the file, and the tool may be as it should.
-        reader.error_of_file(span, &way.key("queue"), message, help);
+        // The queue is missing from the file; the tool itself may be valid.
+        reader.file_error(span, &key_path.key("queue"), message, help);
     }
 }
 
 fn normalise(
-    reader: &mut Reader<'_>,
+    reader: &mut ConfigReader<'_>,
     name: &ToolName,
     described: RestToolEntry,
-    entry: &Entry,
-    way: &Path,
+    entry: &TreeEntry,
+    key_path: &KeyPath,
 ) -> Option<RestEntry> {
     let is_enabled = described.request.enabled.unwrap_or(true);
     match described.normalise(name.clone()) {
@@ -105,24 +115,29 @@ fn normalise(
         }
         Err(wrong) => {
             for wrong in &wrong {
-                tell(reader, wrong, entry, way);
+                report_invalid(reader, wrong, entry, key_path);
             }
             None
         }
     }
 }
 
-/// Tells what is wrong where it was written, or as near to it as the file goes.
-fn tell(reader: &mut Reader<'_>, wrong: &InvalidRestTool, entry: &Entry, way: &Path) {
+/// Reports an error at its location, or as close to it as the file goes.
+fn report_invalid(
+    reader: &mut ConfigReader<'_>,
+    wrong: &InvalidRestTool,
+    entry: &TreeEntry,
+    key_path: &KeyPath,
+) {
     let mut found = &entry.value;
-    for key in &wrong.way {
+    for key in &wrong.path {
         let Some(deeper) = found.get(key) else { break };
         found = deeper;
     }
-    let steps: Vec<Step> = wrong.way.iter().cloned().map(Step::Key).collect();
+    let steps: Vec<KeySegment> = wrong.path.iter().cloned().map(KeySegment::Key).collect();
     let help = wrong.unknown.as_ref().and_then(|(name, known)| {
         let known = known.iter().map(String::as_str);
-        near(name, known).map(|meant| format!("did you mean {meant}?"))
+        suggest(name, known).map(|suggestion| format!("did you mean {suggestion}?"))
     });
-    reader.error(found.span, &way.then(&steps), wrong.message.clone(), help);
+    reader.error(found.span, &key_path.extended(&steps), wrong.message.clone(), help);
 }

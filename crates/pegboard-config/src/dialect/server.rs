@@ -1,141 +1,147 @@
-//! One MCP server, as every dialect that has `mcpServers` describes it.
+//! An entry of `mcpServers`, common to all dialects that have them.
 
 use indexmap::IndexMap;
 use pegboard_core::id::ServerName;
-use pegboard_core::settings::mcp::{InvalidSettings, McpServerEntry, McpServerSettings};
+use pegboard_core::settings::mcp::{InvalidMcpServer, McpServerEntry, McpServerSettings};
 use pegboard_core::settings::{QueueSettings, ServerSettings};
 use serde::de::DeserializeOwned;
 
 use super::environment;
 use super::native::{check_range, subset};
-use crate::configuration::{Server, Toolbox};
-use crate::mask::{hidden_in, is_before_secret};
-use crate::near::near;
-use crate::path::Path;
-use crate::read::{Missing, Reader, field_names};
-use crate::source::is_veiling;
-use crate::tree::{Entry, Node, Origin, Span, Value};
+use crate::configuration::{ServerEntry, ToolboxConfig};
+use crate::path::KeyPath;
+use crate::read::{ConfigReader, OnUnsetVariable, field_names};
+use crate::redact::{secret_ranges, takes_secret_value};
+use crate::source::holds_secrets;
+use crate::suggest::suggest;
+use crate::tree::{Node, Span, TreeEntry, Value, ValueOrigin};
 
-/// The queue that is always there.
+/// Queue that always exists.
 pub(super) const DEFAULT_QUEUE: &str = "default";
-/// Names that tools of other kinds go by.
+/// Names reserved for other kinds of tools.
 const RESERVED: [&str; 6] = ["agent", "chain", "gateway", "rest", "router", "tool_output"];
 
-/// Reads one server into its toolbox. What is wrong with it leaves out that server alone.
+/// Reads one server into its toolbox. A problem leaves out only this server.
 pub(super) fn read(
-    reader: &mut Reader<'_>,
-    entry: &Entry,
-    way: &Path,
-    toolbox: &mut Toolbox,
+    reader: &mut ConfigReader<'_>,
+    entry: &TreeEntry,
+    key_path: &KeyPath,
+    toolbox: &mut ToolboxConfig,
     queues: &IndexMap<String, QueueSettings>,
 ) {
-    let way = way.key(&entry.key);
-    let missing = if is_off(&entry.value) { Missing::Ignored } else { Missing::Told };
+    let key_path = key_path.key(&entry.key);
+    let on_unset = if is_disabled(&entry.value) { OnUnsetVariable::Ignore } else { OnUnsetVariable::Report };
     reader.begin_part();
-    let (name, _) = reader.fill_text(&entry.key, entry.key_span, &way, missing);
-    let name = check_name(reader, &name, entry.key_span, &way, toolbox);
-    let described = describe(reader, &entry.value, &way, missing);
+    let (name, _) = reader.expand_text(&entry.key, entry.key_span, &key_path, on_unset);
+    let name = check_name(reader, &name, entry.key_span, &key_path, toolbox);
+    let described = describe(reader, &entry.value, &key_path, on_unset);
     if let Some(described) = &described {
-        check_queues(reader, ("MCP server", entry), &way, &described.tools, queues);
+        check_queues(reader, ("MCP server", entry), &key_path, &described.tools, queues);
     }
     let server = match (&name, described) {
-        (Some(name), Some(described)) if !reader.is_part_wrong() => {
-            normalise(reader, name, described, entry, &way)
+        (Some(name), Some(described)) if !reader.is_part_invalid() => {
+            normalise(reader, name, described, entry, &key_path)
         }
         _ => None,
     };
-    let part = reader.end_part(&way);
+    let part = reader.end_part(&key_path);
     let Some(name) = name else { return };
-    let server = match server.filter(|_| !part.is_wrong) {
+    let server = match server.filter(|_| !part.is_invalid) {
         Some(server) => server,
-        None => Server::Unusable { needs: part.needs, problems: part.problems },
+        None => ServerEntry::Unusable { needs: part.needs, problems: part.problems },
     };
     toolbox.servers.insert(name, server);
 }
 
-/// Whether a server says that it is not used. Then nothing that it needs has to be there.
-pub(super) fn is_off(node: &Node) -> bool {
+/// Returns `true` if the entry is disabled. Its missing variables are not reported then.
+pub(super) fn is_disabled(node: &Node) -> bool {
     let says = |key: &str, word: bool| matches!(node.get(key), Some(Node { value: Value::Bool(said), .. }) if *said == word);
     says("enabled", false) || says("disabled", true)
 }
 
 pub(super) fn check_name(
-    reader: &mut Reader<'_>,
+    reader: &mut ConfigReader<'_>,
     name: &str,
     span: Span,
-    way: &Path,
-    toolbox: &Toolbox,
+    key_path: &KeyPath,
+    toolbox: &ToolboxConfig,
 ) -> Option<ServerName> {
     let name = match ServerName::new(name) {
         Ok(name) => name,
         Err(invalid) => {
-            reader.error(span, way, invalid.to_string(), Some("call it something else".to_owned()));
+            reader.error(span, key_path, invalid.to_string(), Some("choose another name".to_owned()));
             return None;
         }
     };
     if RESERVED.contains(&name.as_str()) {
-        let help = format!("call it something like my-{name}");
-        reader.error(span, way, format!("'{name}' is the name of a kind of tools"), Some(help));
+        let help = format!("use a name such as my-{name}");
+        reader.error(span, key_path, format!("'{name}' is a reserved name"), Some(help));
     }
     if toolbox.servers.contains_key(&name) {
-        let help = Some("call one of them something else".to_owned());
-        reader.error(span, way, format!("the toolbox has a server '{name}' already"), help);
+        let help = Some("rename one of them".to_owned());
+        reader.error(span, key_path, format!("duplicate server name '{name}' in the toolbox"), help);
         return None;
     }
     Some(name)
 }
 
-fn describe(reader: &mut Reader<'_>, node: &Node, way: &Path, missing: Missing) -> Option<McpServerEntry> {
+fn describe(
+    reader: &mut ConfigReader<'_>,
+    node: &Node,
+    key_path: &KeyPath,
+    on_unset: OnUnsetVariable,
+) -> Option<McpServerEntry> {
     let Value::Map(entries) = &node.value else {
-        reader.error(node.span, way, format!("a server is an object, not {}", node.kind()), None);
+        reader.error(node.span, key_path, format!("a server must be an object, not {}", node.kind()), None);
         return None;
     };
-    let mut filled = filled(reader, node, entries, way, (missing, "toolSchemas"));
-    environment::complete(reader, &mut filled, way, missing);
-    let (connection, settings, tools) = split(reader, &filled, way, &McpServerSettings::FIELDS);
+    let mut expand_entries = expand_entries(reader, node, entries, key_path, (on_unset, "toolSchemas"));
+    environment::merge_environment(reader, &mut expand_entries, key_path, on_unset);
+    let (connection, settings, tools) =
+        read_split(reader, &expand_entries, key_path, &McpServerSettings::FIELDS);
     for tool in tools.get("tools").and_then(Node::entries).unwrap_or_default() {
-        check_range(reader, &tool.value, &way.key("tools").key(&tool.key), "priority", (-10, 10));
+        check_range(reader, &tool.value, &key_path.key("tools").key(&tool.key), "priority", (-10, 10));
     }
     Some(McpServerEntry { connection: connection?, tools: settings? })
 }
 
-/// A description with its variables filled in, and secrets remembered. What stands under `as_written` stays so: schemas
-/// are passed on as they are.
-pub(super) fn filled(
-    reader: &mut Reader<'_>,
+/// Expands the variables of an entry and collects its secrets. The value under `as_written` is kept
+/// unchanged, since schemas are passed through.
+pub(super) fn expand_entries(
+    reader: &mut ConfigReader<'_>,
     node: &Node,
-    entries: &[Entry],
-    way: &Path,
-    (missing, as_written): (Missing, &str),
+    entries: &[TreeEntry],
+    key_path: &KeyPath,
+    (on_unset, as_written): (OnUnsetVariable, &str),
 ) -> Node {
     let mut entries = entries.to_vec();
     for entry in entries.iter_mut().filter(|entry| entry.key != as_written) {
-        as_texts(reader, entry);
-        reader.fill(&mut entry.value, &way.key(&entry.key), missing);
-        veil(reader, entry);
+        scalars_to_text(reader, entry);
+        reader.expand(&mut entry.value, &key_path.key(&entry.key), on_unset);
+        collect_secrets(reader, entry);
     }
     Node { value: Value::Map(entries), ..node.clone() }
 }
 
-/// A description as the two that it is made of: what the fields say, and what holds for its tools, which is given as it
-/// was written, too.
-pub(super) fn split<A: DeserializeOwned, B: DeserializeOwned>(
-    reader: &mut Reader<'_>,
-    filled: &Node,
-    way: &Path,
+/// Splits an entry into its own fields and the settings of its tools, and reads both. Also returns the
+/// entries of the latter.
+pub(super) fn read_split<A: DeserializeOwned, B: DeserializeOwned>(
+    reader: &mut ConfigReader<'_>,
+    expand_entries: &Node,
+    key_path: &KeyPath,
     fields: &[&str],
 ) -> (Option<A>, Option<B>, Node) {
-    let own = reader.read(&subset(filled, fields), way, &[]);
-    let is_other = |entry: &&Entry| !fields.contains(&entry.key.as_str());
-    let others = filled.entries().unwrap_or_default().iter().filter(is_other).cloned().collect();
-    let others = Node { value: Value::Map(others), ..filled.clone() };
-    let rules = reader.read(&others, way, fields);
-    check_range(reader, &others, way, "priority", (-10, 10));
+    let own = reader.read(&subset(expand_entries, fields), key_path, &[]);
+    let is_other = |entry: &&TreeEntry| !fields.contains(&entry.key.as_str());
+    let others = expand_entries.entries().unwrap_or_default().iter().filter(is_other).cloned().collect();
+    let others = Node { value: Value::Map(others), ..expand_entries.clone() };
+    let rules = reader.read(&others, key_path, fields);
+    check_range(reader, &others, key_path, "priority", (-10, 10));
     (own, rules, others)
 }
 
-/// Numbers and words among arguments, variables and headers are the texts that they are written as.
-pub(super) fn as_texts(reader: &Reader<'_>, entry: &mut Entry) {
+/// Converts numbers and booleans among arguments, variables and headers to the text as written.
+pub(super) fn scalars_to_text(reader: &ConfigReader<'_>, entry: &mut TreeEntry) {
     let as_text = |node: &mut Node| {
         if matches!(node.value, Value::Number(_) | Value::Bool(_)) {
             node.value = Value::Text(reader.text(node.span).slice(node.span).to_owned());
@@ -145,32 +151,32 @@ pub(super) fn as_texts(reader: &Reader<'_>, entry: &mut Entry) {
         Value::List(items) if entry.key == "args" || entry.key == "command" => {
             items.iter_mut().for_each(as_text);
         }
-        Value::Map(entries) if is_veiling(&entry.key) || entry.key == "serverVariables" => {
+        Value::Map(entries) if holds_secrets(&entry.key) || entry.key == "serverVariables" => {
             entries.iter_mut().map(|entry| &mut entry.value).for_each(as_text);
         }
         _ => {}
     }
 }
 
-/// Remembers the values of variables and headers, and of a header the part that is the secret: `Bearer …`.
-pub(super) fn veil(reader: &mut Reader<'_>, entry: &mut Entry) {
-    if !is_veiling(&entry.key) {
-        return veil_words(reader, entry);
+/// Collects the values of variables and headers as secrets, and the token of a header such as `Bearer …`.
+pub(super) fn collect_secrets(reader: &mut ConfigReader<'_>, entry: &mut TreeEntry) {
+    if !holds_secrets(&entry.key) {
+        return collect_argument_secrets(reader, entry);
     }
     let Value::Map(entries) = &mut entry.value.value else { return };
     for inner in entries {
-        inner.value.origin = Origin::Secret;
+        inner.value.origin = ValueOrigin::Secret;
         if let Value::Text(text) = &inner.value.value {
-            reader.keep_secret(text);
+            reader.add_secret(text);
             if let Some((_, token)) = text.split_once(' ') {
-                reader.keep_secret(token);
+                reader.add_secret(token);
             }
         }
     }
 }
 
-/// Remembers what arguments and addresses carry: `--api-key=…`, `?token=…`.
-fn veil_words(reader: &mut Reader<'_>, entry: &Entry) {
+/// Collects the secrets in arguments and URLs: `--api-key=…`, `?token=…`.
+fn collect_argument_secrets(reader: &mut ConfigReader<'_>, entry: &TreeEntry) {
     let text = |node: &Node| if let Value::Text(text) = &node.value { Some(text.clone()) } else { None };
     let words: Vec<String> = match (entry.key.as_str(), &entry.value.value) {
         ("url" | "baseUrl" | "spec", Value::Text(text)) => vec![text.clone()],
@@ -179,21 +185,21 @@ fn veil_words(reader: &mut Reader<'_>, entry: &Entry) {
     };
     let mut is_value = false;
     for word in &words {
-        for hidden in hidden_in(word) {
-            reader.keep_secret(&word[hidden]);
+        for hidden in secret_ranges(word) {
+            reader.add_secret(&word[hidden]);
         }
         if is_value && !word.starts_with('-') {
-            reader.keep_secret(word);
+            reader.add_secret(word);
         }
-        is_value = is_before_secret(word);
+        is_value = takes_secret_value(word);
     }
 }
 
-/// Whether every queue that is named is there. `kind` is what the entry describes.
+/// Checks that all referenced queues exist. `kind` names the kind of entry in messages.
 pub(super) fn check_queues(
-    reader: &mut Reader<'_>,
-    (kind, entry): (&str, &Entry),
-    way: &Path,
+    reader: &mut ConfigReader<'_>,
+    (kind, entry): (&str, &TreeEntry),
+    key_path: &KeyPath,
     settings: &ServerSettings,
     queues: &IndexMap<String, QueueSettings>,
 ) {
@@ -201,58 +207,57 @@ pub(super) fn check_queues(
     let is_there = |queue: &str| queue == DEFAULT_QUEUE || queues.contains_key(queue);
     let mut wrong = Vec::new();
     if let Some(queue) = settings.queue.as_deref().filter(|queue| !is_there(queue)) {
-        wrong.push((queue, node.get("queue"), way.key("queue")));
+        wrong.push((queue, node.get("queue"), key_path.key("queue")));
     }
     for (tool, its) in &settings.tools {
         if let Some(queue) = its.queue.as_deref().filter(|queue| !is_there(queue)) {
             let written =
                 node.get("tools").and_then(|tools| tools.get(tool)).and_then(|tool| tool.get("queue"));
-            wrong.push((queue, written, way.key("tools").key(tool).key("queue")));
+            wrong.push((queue, written, key_path.key("tools").key(tool).key("queue")));
         }
     }
-    for (queue, written, way) in wrong {
+    for (queue, written, key_path) in wrong {
         let message = format!(
             "{kind} '{server}' references unknown queue '{queue}'. Add it under configuration.queues."
         );
-        let help =
-            near(queue, queues.keys().map(String::as_str)).map(|meant| format!("did you mean {meant}?"));
-        // What is missing is missing from the file, and the server may be as it should.
-        reader.error_of_file(written.unwrap_or(node).span, &way, message, help);
+        let help = suggest(queue, queues.keys().map(String::as_str))
+            .map(|suggestion| format!("did you mean {suggestion}?"));
+        // The queue is missing from the file; the server itself may be valid.
+        reader.file_error(written.unwrap_or(node).span, &key_path, message, help);
     }
 }
 
 fn normalise(
-    reader: &mut Reader<'_>,
+    reader: &mut ConfigReader<'_>,
     name: &ServerName,
     described: McpServerEntry,
-    entry: &Entry,
-    way: &Path,
-) -> Option<Server> {
+    entry: &TreeEntry,
+    key_path: &KeyPath,
+) -> Option<ServerEntry> {
     if let (Some(url), Some(written)) = (&described.connection.url, entry.value.get("url"))
         && !["http://", "https://", "ws://", "wss://"].iter().any(|scheme| url.trim().starts_with(scheme))
     {
-        let help = Some("write one like https://example.com/mcp".to_owned());
-        reader.error(written.span, &way.key("url"), "this is no address of a server", help);
+        let help = Some("use a URL such as https://example.com/mcp".to_owned());
+        reader.error(written.span, &key_path.key("url"), "invalid server URL", help);
         return None;
     }
     match described.normalise(name.clone()) {
         Ok((connection, tools)) => {
-            Some(Server::Mcp { connection: Box::new(connection), tools: Box::new(tools) })
+            Some(ServerEntry::Mcp { connection: Box::new(connection), tools: Box::new(tools) })
         }
         Err(invalid) => {
             let known = field_names::<McpServerSettings>().iter().copied();
-            let meant =
-                |key: &str| near(key, ["command", "url"]).filter(|_| !known.clone().any(|name| name == key));
-            let misspelt =
-                entry.value.entries().unwrap_or_default().iter().find_map(|entry| meant(&entry.key));
-            let help = match (&invalid, misspelt) {
-                (_, Some(meant)) => format!("did you mean {meant}?"),
-                (InvalidSettings::NoCommand { .. }, None) => {
-                    "give it the command that starts it, or the url where it is".to_owned()
-                }
-                _ => "give it the url where it is".to_owned(),
+            let suggestion = |key: &str| {
+                suggest(key, ["command", "url"]).filter(|_| !known.clone().any(|name| name == key))
             };
-            reader.error(entry.key_span, way, invalid.to_string(), Some(help));
+            let misspelt =
+                entry.value.entries().unwrap_or_default().iter().find_map(|entry| suggestion(&entry.key));
+            let help = match (&invalid, misspelt) {
+                (_, Some(suggestion)) => format!("did you mean {suggestion}?"),
+                (InvalidMcpServer::NoCommand { .. }, None) => "set command or url".to_owned(),
+                _ => "set url".to_owned(),
+            };
+            reader.error(entry.key_span, key_path, invalid.to_string(), Some(help));
             None
         }
     }

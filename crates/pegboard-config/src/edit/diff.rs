@@ -1,4 +1,4 @@
-//! What a change does to a text, for people to see before it is made.
+//! Unified diffs of configuration files with secrets redacted.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -7,15 +7,16 @@ use std::path::Path;
 
 use similar::{DiffOp, TextDiff};
 
-use crate::source::{Format, is_veiling, veiled, without_values};
+use crate::source::{ConfigFormat, holds_secrets, redact_all_values, redact_spans};
 use crate::tree::{self, Node, Span, Value};
 
-/// How many lines are shown around a change.
-const AROUND: usize = 3;
+/// Number of context lines around a change.
+const CONTEXT_LINES: usize = 3;
 
-/// The difference between two texts of a file, as `diff -u` shows it, with stars for what nobody should see.
+/// Returns the unified diff of two texts of a file, with secrets redacted.
 ///
-/// Values of `env` and `headers`, keys, tokens and passwords are starred out, but for the names of variables in them.
+/// Values of `env` and `headers`, keys, tokens and passwords are replaced with stars; names of variables are
+/// kept.
 ///
 /// ```
 /// let old = "mcpServers:\n  a: {command: a}\n";
@@ -33,9 +34,9 @@ const AROUND: usize = 3;
 /// ```
 pub fn diff(path: &Path, old: &str, new: &str) -> String {
     let difference = TextDiff::from_lines(old, new);
-    let (old, new) = (Side::new(path, old), Side::new(path, new));
+    let (old, new) = (DiffSide::new(path, old), DiffSide::new(path, new));
     let mut shown = String::new();
-    for group in difference.grouped_ops(AROUND) {
+    for group in difference.grouped_ops(CONTEXT_LINES) {
         let (Some(first), Some(last)) = (group.first(), group.last()) else { continue };
         if shown.is_empty() {
             let name = path.display();
@@ -43,7 +44,7 @@ pub fn diff(path: &Path, old: &str, new: &str) -> String {
         }
         let range = |first: Range<usize>, last: Range<usize>| {
             let n_lines = last.end - first.start;
-            // By custom a part without lines names the line before it.
+            // By convention an empty range names the preceding line.
             let start = if n_lines == 0 { first.start } else { first.start + 1 };
             if n_lines == 1 { start.to_string() } else { format!("{start},{n_lines}") }
         };
@@ -63,13 +64,13 @@ pub fn diff(path: &Path, old: &str, new: &str) -> String {
 }
 
 /// One of the two texts.
-struct Side<'t> {
+struct DiffSide<'t> {
     lines: Vec<(usize, &'t str)>,
-    /// What nobody should see, by where it begins.
-    veils: Option<BTreeMap<usize, Span>>,
+    /// Spans of secrets by their start.
+    redacted: Option<BTreeMap<usize, Span>>,
 }
 
-impl<'t> Side<'t> {
+impl<'t> DiffSide<'t> {
     fn new(path: &Path, text: &'t str) -> Self {
         let mut at = 0;
         let mut lines = Vec::new();
@@ -77,34 +78,34 @@ impl<'t> Side<'t> {
             lines.push((at, line));
             at += line.len();
         }
-        // Places are told without the mark that some editors put first.
+        // Spans are relative to the text without its byte order mark.
         let body = text.trim_start_matches('\u{feff}');
         let shift = text.len() - body.len();
-        let root = tree::parse(body, Format::of(path, body)).ok();
-        let veils = root.map(|parsed| {
-            let mut veils = BTreeMap::new();
+        let root = tree::parse(body, ConfigFormat::of(path, body)).ok();
+        let redacted = root.map(|parsed| {
+            let mut redacted = BTreeMap::new();
             if let Some(parsed) = parsed {
-                find(&parsed.root, &mut |span| {
-                    veils.insert(span.start + shift, Span::new(span.start + shift, span.end + shift));
+                find_secrets(&parsed.root, &mut |span| {
+                    redacted.insert(span.start + shift, Span::new(span.start + shift, span.end + shift));
                 });
             }
-            veils
+            redacted
         });
-        Self { lines, veils }
+        Self { lines, redacted }
     }
 
     fn show(&self, sign: char, range: Range<usize>, shown: &mut String) {
         for (at, line) in self.lines.get(range).unwrap_or_default() {
             let written = line.trim_end_matches(['\n', '\r']);
-            let text = match &self.veils {
-                Some(veils) => {
-                    // What began before the line and ends after it began counts as well.
-                    let begun = veils.range(..*at).next_back().map(|(_, span)| *span);
-                    let within = veils.range(*at..*at + written.len()).map(|(_, span)| *span);
-                    let near: Vec<Span> = begun.into_iter().chain(within).collect();
-                    veiled(written, *at, &near)
+            let text = match &self.redacted {
+                Some(redacted) => {
+                    // A secret may begin before the line and end in it.
+                    let started = redacted.range(..*at).next_back().map(|(_, span)| *span);
+                    let inside = redacted.range(*at..*at + written.len()).map(|(_, span)| *span);
+                    let near: Vec<Span> = started.into_iter().chain(inside).collect();
+                    redact_spans(written, *at, &near)
                 }
-                None => without_values(written),
+                None => redact_all_values(written),
             };
             let _ = writeln!(shown, "{sign}{text}");
             if !line.ends_with('\n') {
@@ -114,14 +115,14 @@ impl<'t> Side<'t> {
     }
 }
 
-/// Finds all that nobody should see.
-fn find(node: &Node, found: &mut dyn FnMut(Span)) {
+/// Finds the spans of all secrets.
+fn find_secrets(node: &Node, found: &mut dyn FnMut(Span)) {
     match &node.value {
         Value::List(items) => {
             let mut is_next = false;
             for item in items {
                 if let Value::Text(text) = &item.value {
-                    // `--token abc`, `--token=abc` and `TOKEN=abc` are how programs are told.
+                    // Programs take secrets as `--token abc`, `--token=abc` and `TOKEN=abc`.
                     let (name, value) = text
                         .split_once('=')
                         .map_or((text.as_str(), None), |(name, value)| (name, Some(value)));
@@ -131,16 +132,16 @@ fn find(node: &Node, found: &mut dyn FnMut(Span)) {
                     is_next = value.is_none() && text.starts_with('-') && is_secret(text);
                 } else {
                     is_next = false;
-                    find(item, found);
+                    find_secrets(item, found);
                 }
             }
         }
         Value::Map(entries) => {
             for entry in entries {
-                if is_veiling(&entry.key) || is_secret(&entry.key) {
-                    find_all(&entry.value, found);
+                if holds_secrets(&entry.key) || is_secret(&entry.key) {
+                    collect_scalars(&entry.value, found);
                 } else {
-                    find(&entry.value, found);
+                    find_secrets(&entry.value, found);
                 }
             }
         }
@@ -149,16 +150,16 @@ fn find(node: &Node, found: &mut dyn FnMut(Span)) {
     }
 }
 
-fn find_all(node: &Node, found: &mut dyn FnMut(Span)) {
+fn collect_scalars(node: &Node, found: &mut dyn FnMut(Span)) {
     match &node.value {
-        Value::List(items) => items.iter().for_each(|item| find_all(item, found)),
-        Value::Map(entries) => entries.iter().for_each(|entry| find_all(&entry.value, found)),
+        Value::List(items) => items.iter().for_each(|item| collect_scalars(item, found)),
+        Value::Map(entries) => entries.iter().for_each(|entry| collect_scalars(&entry.value, found)),
         Value::Text(_) | Value::Number(_) => found(node.span),
         Value::Null | Value::Bool(_) => {}
     }
 }
 
-/// Whether a name is one that secrets have.
+/// Returns `true` if the name sounds like a secret.
 fn is_secret(name: &str) -> bool {
     const WORDS: [&str; 9] = [
         "token",
@@ -173,11 +174,11 @@ fn is_secret(name: &str) -> bool {
     ];
     let name: String =
         name.chars().filter(char::is_ascii_alphanumeric).collect::<String>().to_ascii_lowercase();
-    // A name of a variable is no secret.
+    // The name of a variable is not a secret.
     !name.ends_with("envvar") && WORDS.iter().any(|word| name.contains(word))
 }
 
-/// Whether a text is an address with a password or a key in it.
+/// Returns `true` if the text is a URL with a password or a key.
 fn has_password(text: &str) -> bool {
     let Some((_, rest)) = text.split_once("://") else { return false };
     let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();

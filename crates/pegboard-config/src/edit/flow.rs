@@ -1,19 +1,24 @@
-//! Members between brackets, told apart by commas: JSON, and the inline parts of YAML and TOML.
+//! Edits of flow collections, with brackets and commas: JSON, and the inline parts of YAML and TOML.
 
-use super::page::{Page, Splice};
-use super::piece::{Member, Piece};
-use super::print::{Layout, Print};
-use crate::source::Format;
+use super::cst::{CstMember, CstNode};
+use super::print::{PrintLayout, ValuePrinter};
+use super::text::{EditText, Splice};
+use crate::source::ConfigFormat;
 
-/// Adds a member behind the others.
-pub(super) fn append(page: Page<'_>, container: &Piece, print: &Print<'_>) -> Vec<Splice> {
+/// Appends a member.
+pub(super) fn append(page: EditText<'_>, container: &CstNode, print: &ValuePrinter<'_>) -> Vec<Splice> {
     match container.members().last() {
         Some(last) => append_after(page, container, last, print),
         None => vec![fill(page, container, print)],
     }
 }
 
-fn append_after(page: Page<'_>, container: &Piece, last: &Member, print: &Print<'_>) -> Vec<Splice> {
+fn append_after(
+    page: EditText<'_>,
+    container: &CstNode,
+    last: &CstMember,
+    print: &ValuePrinter<'_>,
+) -> Vec<Splice> {
     let comma = page.comma_after(last.end());
     let after = comma.map_or(last.end(), |comma| comma + 1);
     let trailing = if comma.is_some() { "," } else { "" };
@@ -23,59 +28,62 @@ fn append_after(page: Page<'_>, container: &Piece, last: &Member, print: &Print<
     }
     if page.begins_line(last.start) {
         let indent = page.indentation(last.start);
-        let member = print.member(&Layout::lines(page, indent));
+        let member = print.member(&PrintLayout::lines(page, indent));
         let text = format!("{}{indent}{member}{trailing}", page.newline());
-        splices.push(Splice::insert(page.end_of_remarks(after), text));
+        splices.push(Splice::insert(page.end_of_comments(after), text));
     } else {
-        let member = print.member(&Layout::one_line(page));
+        let member = print.member(&PrintLayout::one_line(page));
         let space = if is_tight(page, container) { "" } else { " " };
         splices.push(Splice::insert(after, format!("{space}{member}{trailing}")));
     }
     splices
 }
 
-/// Puts the first member between brackets.
-fn fill(page: Page<'_>, container: &Piece, print: &Print<'_>) -> Splice {
+/// Inserts the first member of an empty collection.
+fn fill(page: EditText<'_>, container: &CstNode, print: &ValuePrinter<'_>) -> Splice {
     let (open, close) = (container.span.start, container.span.end.saturating_sub(1));
     let outer = page.indentation(open);
     if page.text[open + 1..close].trim().is_empty() {
-        let is_line = page.format != Format::Json || is_one_line(page);
+        let is_line = page.format != ConfigFormat::Json || is_one_line(page);
         let text = if is_line {
-            let pad =
-                if page.format == Format::Toml && page.text[open..].starts_with('{') { " " } else { "" };
-            format!("{pad}{}{pad}", print.member(&Layout::one_line(page)))
+            let pad = if page.format == ConfigFormat::Toml && page.text[open..].starts_with('{') {
+                " "
+            } else {
+                ""
+            };
+            format!("{pad}{}{pad}", print.member(&PrintLayout::one_line(page)))
         } else {
             let newline = page.newline();
-            let layout = Layout::lines(page, outer).deeper();
+            let layout = PrintLayout::lines(page, outer).indented();
             format!("{newline}{}{}{newline}{outer}", layout.indent, print.member(&layout))
         };
         return Splice::new(open + 1, close, text);
     }
     if page.begins_line(close) {
-        let layout = Layout::lines(page, page.indentation(close)).deeper();
+        let layout = PrintLayout::lines(page, page.indentation(close)).indented();
         let text = format!("{}{}{}", layout.indent, print.member(&layout), page.newline());
         return Splice::insert(page.line_start(close), text);
     }
-    Splice::insert(close, format!("{} ", print.member(&Layout::one_line(page))))
+    Splice::insert(close, format!("{} ", print.member(&PrintLayout::one_line(page))))
 }
 
-/// Takes a member away, with the comma that it no longer needs.
-pub(super) fn remove(page: Page<'_>, container: &Piece, index: usize) -> Vec<Splice> {
+/// Removes a member, with the comma that is no longer needed.
+pub(super) fn remove(page: EditText<'_>, container: &CstNode, index: usize) -> Vec<Splice> {
     let members = container.members();
     let Some(member) = members.get(index) else { return Vec::new() };
     let before = index.checked_sub(1).and_then(|before| members.get(before));
     let comma = page.comma_after(member.end());
     let after = comma.map_or(member.end(), |comma| comma + 1);
     let (open, close) = (container.span.start, container.span.end.saturating_sub(1));
-    let floor = before.map_or(open + 1, Member::end);
+    let floor = before.map_or(open + 1, CstMember::end);
     let comma_before = before.and_then(|before| page.comma_after(before.end()));
     let is_last = index + 1 == members.len();
     let is_own_line =
-        page.begins_line(member.start) && page.is_done(after) && page.line_start(member.start) > open;
+        page.begins_line(member.start) && page.is_line_done(after) && page.line_start(member.start) > open;
     let cut = if is_own_line {
         let line = page.line_start(member.start);
-        let above = page.remarks_above(line, page.next_line(floor).min(line));
-        page.cut(above, page.next_line(page.end_of_remarks(after)))
+        let above = page.comments_above(line, page.next_line(floor).min(line));
+        page.cut(above, page.next_line(page.end_of_comments(after)))
     } else {
         let gap = |from: usize| &page.text[from..member.start];
         let from = match comma_before {
@@ -97,33 +105,38 @@ pub(super) fn remove(page: Page<'_>, container: &Piece, index: usize) -> Vec<Spl
         }
     }
     match comma_before.filter(|_| is_last && comma.is_none()) {
-        // The comma and what follows it go at once.
+        // The comma is adjacent, so that a single splice removes both.
         Some(comma) if comma + 1 == cut.span.start => vec![Splice::new(comma, cut.span.end, "")],
         Some(comma) => vec![Splice::new(comma, comma + 1, ""), cut],
         None => vec![cut],
     }
 }
 
-/// Puts another value in the place of one.
-pub(super) fn replace(page: Page<'_>, start: usize, value: &Piece, print: &Print<'_>) -> Vec<Splice> {
+/// Replaces a value.
+pub(super) fn replace(
+    page: EditText<'_>,
+    start: usize,
+    value: &CstNode,
+    print: &ValuePrinter<'_>,
+) -> Vec<Splice> {
     let layout = if page.begins_line(start) {
-        Layout::lines(page, page.indentation(start))
+        PrintLayout::lines(page, page.indentation(start))
     } else {
-        Layout::one_line(page)
+        PrintLayout::one_line(page)
     };
     vec![Splice::new(value.span.start, value.span.end, print.value(&layout))]
 }
 
-/// Whether nothing stands between commas and what follows them.
-fn is_tight(page: Page<'_>, container: &Piece) -> bool {
+/// Returns `true` if there is no space after commas.
+fn is_tight(page: EditText<'_>, container: &CstNode) -> bool {
     match container.members() {
         [.., before, last] => page.comma_after(before.end()).is_some_and(|comma| comma + 1 == last.start),
-        _ => page.format == Format::Json && is_one_line(page) && !page.text.contains(": "),
+        _ => page.format == ConfigFormat::Json && is_one_line(page) && !page.text.contains(": "),
     }
 }
 
-/// Whether the whole text is a line, and says something.
-fn is_one_line(page: Page<'_>) -> bool {
+/// Returns `true` if the whole text is a single line with content.
+fn is_one_line(page: EditText<'_>) -> bool {
     let text = page.text.trim();
     !text.contains('\n') && text != "{}"
 }

@@ -1,78 +1,78 @@
-//! How new values are written, in the manner of what is around them.
+//! Prints new values in the style of the surrounding text.
 
 use serde_json::Value;
 
-use super::page::Page;
+use super::text::EditText;
 use super::{json, toml, yaml};
-use crate::source::Format;
+use crate::source::ConfigFormat;
 
-/// How long a list may get before each of its values has a line of its own.
+/// Maximum width of a list on a single line.
 pub(super) const MAX_WIDTH: usize = 80;
 
-/// A value that is to be written, and the key that leads to it.
-pub(super) struct Print<'v> {
-    pub(super) format: Format,
+/// A value to print, with its key.
+pub(super) struct ValuePrinter<'v> {
+    pub(super) format: ConfigFormat,
     pub(super) key: Option<&'v str>,
     pub(super) value: &'v Value,
 }
 
-/// Where something is written.
+/// Layout of printed text.
 #[derive(Clone)]
-pub(super) struct Layout {
-    /// What its lines begin with; `None` if it must be one line.
+pub(super) struct PrintLayout {
+    /// Line ending; `None` if everything must fit on one line.
     pub(super) lines: Option<&'static str>,
     pub(super) indent: String,
-    /// By how much more the lines inside begin.
+    /// Indentation of one level.
     pub(super) unit: String,
-    /// What stands between a key and its value, and behind a comma.
+    /// Space after a colon or comma.
     pub(super) space: &'static str,
 }
 
-impl Layout {
-    /// On lines that begin like this.
-    pub(super) fn lines(page: Page<'_>, indent: &str) -> Self {
+impl PrintLayout {
+    /// Multi-line layout with this indentation.
+    pub(super) fn lines(page: EditText<'_>, indent: &str) -> Self {
         Self { lines: Some(page.newline()), indent: indent.to_owned(), unit: unit(page), space: " " }
     }
 
-    /// On one line.
-    pub(super) fn one_line(page: Page<'_>) -> Self {
+    /// Single-line layout.
+    pub(super) fn one_line(page: EditText<'_>) -> Self {
         let text = page.text.trim();
-        let is_tight = page.format == Format::Json && text.contains("\":") && !text.contains("\": ");
+        let is_tight = page.format == ConfigFormat::Json && text.contains("\":") && !text.contains("\": ");
         let space = if is_tight { "" } else { " " };
         Self { lines: None, indent: String::new(), unit: String::new(), space }
     }
 
-    /// The same, one level further in.
-    pub(super) fn deeper(&self) -> Self {
+    /// The same layout, one level deeper.
+    pub(super) fn indented(&self) -> Self {
         Self { indent: format!("{}{}", self.indent, self.unit), ..self.clone() }
     }
 }
 
-impl Print<'_> {
-    /// The key and the value, between brackets.
-    pub(super) fn member(&self, layout: &Layout) -> String {
+impl ValuePrinter<'_> {
+    /// Prints the key and the value in flow style.
+    pub(super) fn member(&self, layout: &PrintLayout) -> String {
         match self.key {
             None => self.value(layout),
             Some(key) => match self.format {
-                Format::Json => format!("{}:{}{}", json::text(key), layout.space, self.value(layout)),
-                Format::Yaml => format!("{}: {}", yaml::flow_text(key), self.value(layout)),
-                Format::Toml => format!("{} = {}", toml::key(key), self.value(layout)),
+                ConfigFormat::Json => format!("{}:{}{}", json::text(key), layout.space, self.value(layout)),
+                ConfigFormat::Yaml => format!("{}: {}", yaml::flow_text(key), self.value(layout)),
+                ConfigFormat::Toml => format!("{} = {}", toml::key(key), self.value(layout)),
             },
         }
     }
 
-    /// The value, between brackets.
-    pub(super) fn value(&self, layout: &Layout) -> String {
+    /// Prints the value in flow style.
+    pub(super) fn value(&self, layout: &PrintLayout) -> String {
         match self.format {
-            Format::Json => json::value(self.value, layout),
-            Format::Yaml => yaml::flow(self.value),
-            Format::Toml => toml::value(self.value),
+            ConfigFormat::Json => json::value(self.value, layout),
+            ConfigFormat::Yaml => yaml::flow(self.value),
+            ConfigFormat::Toml => toml::value(self.value),
         }
     }
 }
 
-/// By how much the first lines that are inside something are further in.
-fn unit(page: Page<'_>) -> String {
+/// Detects the indentation of one level from the first nested line.
+fn unit(page: EditText<'_>) -> String {
     let mut outer = "";
     for line in page.text.lines() {
         let written = line.trim_start_matches([' ', '\t']);

@@ -1,4 +1,4 @@
-//! Reads typed data out of a tree, and knows where it is when something is wrong.
+//! A deserializer for trees that tracks the path of errors.
 
 use serde::de::value::StrDeserializer;
 use serde::de::{
@@ -7,41 +7,44 @@ use serde::de::{
 };
 use serde::forward_to_deserialize_any;
 
-use super::fault::Fault;
-use crate::path::Step;
-use crate::tree::yaml::plain;
-use crate::tree::{Entry, Node, Origin, Value};
+use super::error::DeserializeError;
+use crate::path::KeySegment;
+use crate::tree::yaml::plain_scalar;
+use crate::tree::{Node, TreeEntry, Value, ValueOrigin};
 
-/// A value that is to be read.
+/// Deserializes a node.
 #[derive(Clone, Copy)]
-pub(super) struct Reading<'n>(pub(super) &'n Node);
+pub(super) struct NodeDeserializer<'n>(pub(super) &'n Node);
 
-impl Reading<'_> {
-    /// Reads a number, or true or false. A variable is always a text, so it will do if it looks like one.
-    fn read_plain<'de, V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Fault> {
-        if let (Value::Text(text), Origin::Default | Origin::Secret) = (&self.0.value, self.0.origin) {
-            let meant = Node { value: plain(text.trim()), ..self.0.clone() };
+impl NodeDeserializer<'_> {
+    /// Reads a number or boolean. An expanded variable is always a text, so it is parsed if it looks like
+    /// one.
+    fn read_scalar<'de, V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, DeserializeError> {
+        if let (Value::Text(text), ValueOrigin::Default | ValueOrigin::Secret) =
+            (&self.0.value, self.0.origin)
+        {
+            let meant = Node { value: plain_scalar(text.trim()), ..self.0.clone() };
             if matches!(meant.value, Value::Bool(_) | Value::Number(_)) {
-                return Reading(&meant).deserialize_any(visitor);
+                return NodeDeserializer(&meant).deserialize_any(visitor);
             }
         }
         self.deserialize_any(visitor)
     }
 }
 
-/// Expands to a method for each kind of plain value.
-macro_rules! plain_values {
+/// Expands to one method per scalar type.
+macro_rules! scalar_values {
     ($($method:ident)*) => {
-        $(fn $method<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Fault> {
-            self.read_plain(visitor)
+        $(fn $method<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, DeserializeError> {
+            self.read_scalar(visitor)
         })*
     };
 }
 
-impl<'de> Deserializer<'de> for Reading<'_> {
-    type Error = Fault;
+impl<'de> Deserializer<'de> for NodeDeserializer<'_> {
+    type Error = DeserializeError;
 
-    fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Fault> {
+    fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, DeserializeError> {
         match &self.0.value {
             Value::Null => visitor.visit_unit(),
             Value::Bool(value) => visitor.visit_bool(*value),
@@ -56,24 +59,24 @@ impl<'de> Deserializer<'de> for Reading<'_> {
             }
             Value::Text(text) => visitor.visit_str(text),
             Value::List(items) => {
-                let is_there = |(_, item): &(usize, &Node)| item.origin != Origin::LeftOut;
-                visitor.visit_seq(Items { items: items.iter().enumerate().filter(is_there) })
+                let is_there = |(_, item): &(usize, &Node)| item.origin != ValueOrigin::LeftOut;
+                visitor.visit_seq(SeqItems { items: items.iter().enumerate().filter(is_there) })
             }
             Value::Map(entries) => {
-                let mut access = Entries { rest: entries.iter(), current: None };
+                let mut access = MapEntries { rest: entries.iter(), current: None };
                 visitor
                     .visit_map(&mut access)
-                    .map_err(|fault| fault.of_key(access.current.map(|entry| entry.key.as_str())))
+                    .map_err(|error| error.of_key(access.current.map(|entry| entry.key.as_str())))
             }
         }
     }
 
-    plain_values! {
+    scalar_values! {
         deserialize_bool deserialize_i8 deserialize_i16 deserialize_i32 deserialize_i64 deserialize_u8
         deserialize_u16 deserialize_u32 deserialize_u64 deserialize_f32 deserialize_f64
     }
 
-    fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Fault> {
+    fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, DeserializeError> {
         match self.0.value {
             Value::Null => visitor.visit_none(),
             _ => visitor.visit_some(self),
@@ -84,20 +87,20 @@ impl<'de> Deserializer<'de> for Reading<'_> {
         self,
         _name: &'static str,
         visitor: V,
-    ) -> Result<V::Value, Fault> {
+    ) -> Result<V::Value, DeserializeError> {
         visitor.visit_newtype_struct(self)
     }
 
-    /// Only an object will do: settings have names.
+    /// Accepts only objects: settings have names.
     fn deserialize_struct<V: Visitor<'de>>(
         self,
         _name: &'static str,
         _fields: &'static [&'static str],
         visitor: V,
-    ) -> Result<V::Value, Fault> {
+    ) -> Result<V::Value, DeserializeError> {
         match self.0.value {
             Value::Map(_) => self.deserialize_any(visitor),
-            _ => Err(Fault::custom(format_args!("expected an object, not {}", self.0.kind()))),
+            _ => Err(DeserializeError::custom(format_args!("expected an object, not {}", self.0.kind()))),
         }
     }
 
@@ -106,10 +109,10 @@ impl<'de> Deserializer<'de> for Reading<'_> {
         _name: &'static str,
         variants: &'static [&'static str],
         visitor: V,
-    ) -> Result<V::Value, Fault> {
+    ) -> Result<V::Value, DeserializeError> {
         match &self.0.value {
-            Value::Text(word) => visitor.visit_enum(Word(word)),
-            _ => Err(Fault::custom(format_args!(
+            Value::Text(word) => visitor.visit_enum(VariantName(word)),
+            _ => Err(DeserializeError::custom(format_args!(
                 "expected one of {}, not {}",
                 variants.join(", "),
                 self.0.kind()
@@ -122,92 +125,105 @@ impl<'de> Deserializer<'de> for Reading<'_> {
     }
 }
 
-struct Items<I> {
+struct SeqItems<I> {
     items: I,
 }
 
-impl<'de, 'n, I: Iterator<Item = (usize, &'n Node)>> SeqAccess<'de> for Items<I> {
-    type Error = Fault;
+impl<'de, 'n, I: Iterator<Item = (usize, &'n Node)>> SeqAccess<'de> for SeqItems<I> {
+    type Error = DeserializeError;
 
-    fn next_element_seed<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<Option<S::Value>, Fault> {
+    fn next_element_seed<S: DeserializeSeed<'de>>(
+        &mut self,
+        seed: S,
+    ) -> Result<Option<S::Value>, DeserializeError> {
         let Some((index, item)) = self.items.next() else { return Ok(None) };
-        seed.deserialize(Reading(item)).map(Some).map_err(|fault| fault.inside(Step::Index(index)))
+        seed.deserialize(NodeDeserializer(item))
+            .map(Some)
+            .map_err(|error| error.inside(KeySegment::Index(index)))
     }
 }
 
-struct Entries<'n> {
-    rest: std::slice::Iter<'n, Entry>,
-    current: Option<&'n Entry>,
+struct MapEntries<'n> {
+    rest: std::slice::Iter<'n, TreeEntry>,
+    current: Option<&'n TreeEntry>,
 }
 
-impl<'de> MapAccess<'de> for &mut Entries<'_> {
-    type Error = Fault;
+impl<'de> MapAccess<'de> for &mut MapEntries<'_> {
+    type Error = DeserializeError;
 
-    fn next_key_seed<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<Option<S::Value>, Fault> {
+    fn next_key_seed<S: DeserializeSeed<'de>>(
+        &mut self,
+        seed: S,
+    ) -> Result<Option<S::Value>, DeserializeError> {
         self.current = self.rest.next();
         let Some(entry) = self.current else { return Ok(None) };
-        let key: StrDeserializer<'_, Fault> = entry.key.as_str().into_deserializer();
-        seed.deserialize(key).map(Some).map_err(|fault| fault.inside(Step::Key(entry.key.clone())))
+        let key: StrDeserializer<'_, DeserializeError> = entry.key.as_str().into_deserializer();
+        seed.deserialize(key).map(Some).map_err(|error| error.inside(KeySegment::Key(entry.key.clone())))
     }
 
-    fn next_value_seed<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<S::Value, Fault> {
-        let entry = self.current.ok_or_else(|| Fault::custom("a value was asked for before its key"))?;
-        seed.deserialize(Reading(&entry.value)).map_err(|fault| fault.inside(Step::Key(entry.key.clone())))
+    fn next_value_seed<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<S::Value, DeserializeError> {
+        let entry = self.current.ok_or_else(|| DeserializeError::custom("value requested before its key"))?;
+        seed.deserialize(NodeDeserializer(&entry.value))
+            .map_err(|error| error.inside(KeySegment::Key(entry.key.clone())))
     }
 }
 
-/// A word out of a few.
-struct Word<'n>(&'n str);
+/// The name of an enum variant.
+struct VariantName<'n>(&'n str);
 
-impl<'de> EnumAccess<'de> for Word<'_> {
-    type Error = Fault;
+impl<'de> EnumAccess<'de> for VariantName<'_> {
+    type Error = DeserializeError;
     type Variant = Self;
 
-    fn variant_seed<S: DeserializeSeed<'de>>(self, seed: S) -> Result<(S::Value, Self), Fault> {
-        let word: StrDeserializer<'_, Fault> = self.0.into_deserializer();
+    fn variant_seed<S: DeserializeSeed<'de>>(self, seed: S) -> Result<(S::Value, Self), DeserializeError> {
+        let word: StrDeserializer<'_, DeserializeError> = self.0.into_deserializer();
         seed.deserialize(word).map(|value| (value, self))
     }
 }
 
-impl<'de> VariantAccess<'de> for Word<'_> {
-    type Error = Fault;
+impl<'de> VariantAccess<'de> for VariantName<'_> {
+    type Error = DeserializeError;
 
-    fn unit_variant(self) -> Result<(), Fault> {
+    fn unit_variant(self) -> Result<(), DeserializeError> {
         Ok(())
     }
 
-    fn newtype_variant_seed<S: DeserializeSeed<'de>>(self, _seed: S) -> Result<S::Value, Fault> {
-        Err(Fault::invalid_type(Unexpected::Str(self.0), &"an object"))
+    fn newtype_variant_seed<S: DeserializeSeed<'de>>(self, _seed: S) -> Result<S::Value, DeserializeError> {
+        Err(DeserializeError::invalid_type(Unexpected::Str(self.0), &"an object"))
     }
 
-    fn tuple_variant<V: Visitor<'de>>(self, _length: usize, _visitor: V) -> Result<V::Value, Fault> {
-        Err(Fault::invalid_type(Unexpected::Str(self.0), &"a list"))
+    fn tuple_variant<V: Visitor<'de>>(
+        self,
+        _length: usize,
+        _visitor: V,
+    ) -> Result<V::Value, DeserializeError> {
+        Err(DeserializeError::invalid_type(Unexpected::Str(self.0), &"a list"))
     }
 
     fn struct_variant<V: Visitor<'de>>(
         self,
         _fields: &'static [&'static str],
         _visitor: V,
-    ) -> Result<V::Value, Fault> {
-        Err(Fault::invalid_type(Unexpected::Str(self.0), &"an object"))
+    ) -> Result<V::Value, DeserializeError> {
+        Err(DeserializeError::invalid_type(Unexpected::Str(self.0), &"an object"))
     }
 }
 
-/// What a type's settings are called, aliases too.
+/// Returns the field names of a type, including aliases.
 pub(crate) fn field_names<'de, T: serde::Deserialize<'de>>() -> &'static [&'static str] {
     let mut names: &'static [&'static str] = &[];
-    // It never succeeds: it only listens to what is asked for.
-    let _ = T::deserialize(Names(&mut names));
+    // It always fails: it only captures the requested fields.
+    let _ = T::deserialize(FieldNameCapture(&mut names));
     names
 }
 
-struct Names<'n>(&'n mut &'static [&'static str]);
+struct FieldNameCapture<'n>(&'n mut &'static [&'static str]);
 
-impl<'de> Deserializer<'de> for Names<'_> {
+impl<'de> Deserializer<'de> for FieldNameCapture<'_> {
     type Error = serde::de::value::Error;
 
     fn deserialize_any<V: Visitor<'de>>(self, _visitor: V) -> Result<V::Value, Self::Error> {
-        Err(Error::custom("only the names of the settings are asked for"))
+        Err(Error::custom("only the field names are captured"))
     }
 
     fn deserialize_struct<V: Visitor<'de>>(

@@ -1,18 +1,18 @@
-//! What the types of settings cannot say of themselves: forms of texts, and words that mean the same.
+//! Adds constraints that the settings types cannot express: text patterns and alternative spellings.
 
 use serde_json::{Map, Value, json};
 
-/// A number of milliseconds, or numbers with their units.
+/// Milliseconds, or numbers with units.
 const DURATION: &str = r"([0-9.]+|([0-9.]+\s*([yY]|[mM][oO]|[wW]|[dD]|[hH]|[mM]|[sS]|[mM][sS])\s*)+)";
-/// Words of a server's type that mean the same as others.
+/// Alternative spellings of a server's type.
 const KINDS: [(&str, &str); 5] = [
-    ("local", "The same as stdio."),
-    ("ws", "The same as websocket."),
-    ("streamable-http", "The same as http."),
-    ("streamableHttp", "The same as http."),
-    ("streamable_http", "The same as http."),
+    ("local", "Same as `stdio`."),
+    ("ws", "Same as `websocket`."),
+    ("streamable-http", "Same as `http`."),
+    ("streamableHttp", "Same as `http`."),
+    ("streamable_http", "Same as `http`."),
 ];
-/// Addresses, by the definitions and names that they stand under, and how they begin.
+/// URL settings with their definitions and prefixes.
 const ADDRESSES: [(&str, &str, &str); 5] = [
     ("McpServer", "url", "(https?|wss?)://"),
     ("OpenApiSpec", "baseUrl", "https?://"),
@@ -21,11 +21,11 @@ const ADDRESSES: [(&str, &str, &str); 5] = [
     ("Telemetry", "otlpEndpoint", "https?://"),
 ];
 
-/// Says it.
+/// Adds the constraints.
 pub(super) fn refine(definitions: &mut Map<String, Value>) {
     definitions["Duration"]["pattern"] = json!(format!(r"^\s*{DURATION}\s*$"));
     definitions["CacheDuration"]["pattern"] = json!(format!(r"^\s*({DURATION}|-[0-9.]+|[oO][fF][fF])\s*$"));
-    if let Some(Value::Array(kinds)) = definitions["Kind"].get_mut("oneOf") {
+    if let Some(Value::Array(kinds)) = definitions["ServerType"].get_mut("oneOf") {
         kinds.extend(KINDS.map(|(kind, description)| json!({"const": kind, "description": description})));
     }
     for (definition, name, beginning) in ADDRESSES {
@@ -46,14 +46,14 @@ pub(super) fn refine(definitions: &mut Map<String, Value>) {
         {"type": ["string", "null"]},
         {
             "type": "object",
-            "properties": {"path": {"type": "string"}, "is": {"description": "The schema of what must be there."}},
+            "properties": {"path": {"type": "string"}, "is": {"description": "JSON Schema that the value must match."}},
             "required": ["path", "is"],
             "additionalProperties": false,
         },
     ]);
 }
 
-/// Where an input of a step comes from.
+/// Returns the schema of a chain step's input.
 fn source() -> Value {
     let one = |name: &str, schema: Value| json!({"type": "object", "properties": {name: schema}, "required": [name], "additionalProperties": false});
     let mut path = one("$path", json!({"type": "string"}));

@@ -1,17 +1,17 @@
-//! What every setting may be beside what it is: `null`, which is as if it were not there, and a variable.
+//! Accepts null and variable references for every setting.
 
 use serde_json::{Map, Value, json};
 
-/// What the definition of a variable is called.
+/// Name of the definition of a variable reference.
 const VARIABLE: &str = "Variable";
-/// Definitions in which everything is left as it is written.
-const WITHOUT: [&str; 4] = ["ChainSpec", "ChainStep", "Semantics", "OnPartial"];
-/// Settings in which variables are not filled in.
-const NOT_FILLED: [&str; 3] = ["pegboard", "chains", "inputs"];
-/// Settings whose values are passed on as they are written.
-pub(crate) const AS_WRITTEN: [&str; 3] = ["toolSchemas", "parametersSchema", "bodyTemplate"];
+/// Definitions that are left unchanged.
+const UNWIDENED_DEFINITIONS: [&str; 4] = ["ChainSpec", "ChainStep", "Semantics", "OnPartial"];
+/// Settings without variable expansion.
+const UNEXPANDED_SETTINGS: [&str; 3] = ["pegboard", "chains", "inputs"];
+/// Settings with values that are passed through unchanged.
+pub(crate) const PASSTHROUGH_SETTINGS: [&str; 3] = ["toolSchemas", "parametersSchema", "bodyTemplate"];
 
-/// Lets `null` stand for every setting, and variables wherever they are filled in.
+/// Accepts null for every setting, and variable references wherever variables are expanded.
 pub(super) fn widen(schema: &mut Value) {
     let Value::Object(mut definitions) = schema["$defs"].take() else { return };
     let narrow: Vec<String> = definitions
@@ -19,16 +19,18 @@ pub(super) fn widen(schema: &mut Value) {
         .filter(|(_, definition)| is_narrow(definition))
         .map(|(name, _)| format!("#/$defs/{name}"))
         .collect();
-    let widening = Widening { narrow };
-    for (name, definition) in definitions.iter_mut().filter(|(name, _)| !WITHOUT.contains(&name.as_str())) {
-        let filled = if name == "Input" { Filled::No } else { Filled::Yes };
-        widening.inside(definition, filled);
+    let widener = Widener { narrow };
+    for (name, definition) in
+        definitions.iter_mut().filter(|(name, _)| !UNWIDENED_DEFINITIONS.contains(&name.as_str()))
+    {
+        let expansion = if name == "Input" { Expansion::Disabled } else { Expansion::Enabled };
+        widener.inside(definition, expansion);
     }
-    widening.inside(schema, Filled::Yes);
+    widener.inside(schema, Expansion::Enabled);
     definitions.insert(
         VARIABLE.to_owned(),
         json!({
-            "description": "A variable, which is filled in before the value is read: `${NAME}`, `${NAME:-default}`.",
+            "description": "A variable reference, expanded before the value is read: `${NAME}`, `${NAME:-default}`.",
             "type": "string",
             "pattern": r"\$\{",
         }),
@@ -36,49 +38,53 @@ pub(super) fn widen(schema: &mut Value) {
     schema["$defs"] = Value::Object(definitions);
 }
 
-/// Whether variables are filled in.
+/// Variable expansion of a setting.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Filled {
-    Yes,
-    No,
+enum Expansion {
+    Enabled,
+    Disabled,
 }
 
-struct Widening {
-    /// References to what refuses most texts.
+struct Widener {
+    /// References to definitions that reject most texts.
     narrow: Vec<String>,
 }
 
-impl Widening {
-    fn inside(&self, schema: &mut Value, filled: Filled) {
+impl Widener {
+    fn inside(&self, schema: &mut Value, expansion: Expansion) {
         let Value::Object(entries) = schema else { return };
         if let Some(Value::Object(properties)) = entries.get_mut("properties") {
             for (name, property) in properties {
-                let filled = if NOT_FILLED.contains(&name.as_str()) { Filled::No } else { filled };
-                if AS_WRITTEN.contains(&name.as_str()) {
+                let expansion = if UNEXPANDED_SETTINGS.contains(&name.as_str()) {
+                    Expansion::Disabled
+                } else {
+                    expansion
+                };
+                if PASSTHROUGH_SETTINGS.contains(&name.as_str()) {
                     allow(property, null());
                 } else {
-                    self.setting(property, filled);
+                    self.setting(property, expansion);
                 }
             }
         }
         if let Some(named) = entries.get_mut("additionalProperties").filter(|named| named.is_object()) {
-            self.setting(named, filled);
+            self.setting(named, expansion);
         }
         if let Some(item) = entries.get_mut("items") {
-            self.inside(item, filled);
-            self.variable(item, filled);
+            self.inside(item, expansion);
+            self.variable(item, expansion);
         }
     }
 
-    fn setting(&self, schema: &mut Value, filled: Filled) {
-        self.inside(schema, filled);
-        self.variable(schema, filled);
+    fn setting(&self, schema: &mut Value, expansion: Expansion) {
+        self.inside(schema, expansion);
+        self.variable(schema, expansion);
         allow(schema, null());
     }
 
-    fn variable(&self, schema: &mut Value, filled: Filled) {
+    fn variable(&self, schema: &mut Value, expansion: Expansion) {
         let alternatives = schema["anyOf"].as_array().map_or(std::slice::from_ref(&*schema), Vec::as_slice);
-        if filled == Filled::Yes && alternatives.iter().any(|each| self.refuses_variables(each)) {
+        if expansion == Expansion::Enabled && alternatives.iter().any(|each| self.refuses_variables(each)) {
             allow(schema, json!({"$ref": format!("#/$defs/{VARIABLE}")}));
         }
     }
@@ -102,7 +108,7 @@ fn null() -> Value {
     json!({"type": "null"})
 }
 
-/// Lets something else stand here, too.
+/// Accepts an additional schema.
 fn allow(schema: &mut Value, other: Value) {
     if accepts(schema, &other) {
         return;
@@ -121,14 +127,14 @@ fn allow(schema: &mut Value, other: Value) {
         return;
     }
     let Value::Object(entries) = schema.take() else { return };
-    // What is said about the setting is said of all.
-    let is_said = |name: &str| matches!(name, "description" | "default");
-    let (said, rest): (Map<_, _>, Map<_, _>) = entries.into_iter().partition(|(name, _)| is_said(name));
-    *schema = Value::Object(said);
+    // Description and default apply to all alternatives.
+    let is_shared = |name: &str| matches!(name, "description" | "default");
+    let (shared, rest): (Map<_, _>, Map<_, _>) = entries.into_iter().partition(|(name, _)| is_shared(name));
+    *schema = Value::Object(shared);
     schema["anyOf"] = json!([rest, other]);
 }
 
-/// Whether that may stand here already.
+/// Returns `true` if the schema accepts the other one already.
 fn accepts(schema: &Value, other: &Value) -> bool {
     if let Some(alternatives) = schema["anyOf"].as_array() {
         return alternatives.iter().any(|each| each == other || accepts(each, other));
@@ -142,7 +148,7 @@ fn accepts(schema: &Value, other: &Value) -> bool {
         }
 }
 
-/// Whether a definition is that of a word out of a few, or of a text of a certain form.
+/// Returns `true` if a definition accepts only certain words or a certain pattern.
 fn is_narrow(definition: &Value) -> bool {
     let is_choice = definition["oneOf"]
         .as_array()

@@ -1,26 +1,28 @@
-//! JSON, with the comments and trailing commas that people write.
+//! JSON with comments and trailing commas.
 
 use jsonc_parser::ast::{ObjectProp, ObjectPropName, Value as Ast};
 use jsonc_parser::common::{Range, Ranged};
 use jsonc_parser::errors::{ParseError, ParseErrorKind};
 use jsonc_parser::{CollectOptions, ParseOptions, parse_to_ast};
 
-use super::{Entries, Entry, MAX_DEPTH, MAX_NODES, Node, Parsed, Span, SyntaxError, Twin, Value};
+use super::{
+    DuplicateKey, EntryMap, MAX_DEPTH, MAX_NODES, Node, ParsedTree, Span, SyntaxError, TreeEntry, Value,
+};
 
-pub(crate) fn parse(text: &str) -> Result<Option<Parsed>, SyntaxError> {
-    // Looked over first, since the parser goes deeper than a small stack may hold.
+pub(crate) fn parse(text: &str) -> Result<Option<ParsedTree>, SyntaxError> {
+    // Checked first, since the parser's recursion could overflow a small stack.
     if let Some(at) = too_deep(text) {
         return Err(SyntaxError::too_deep(at..at + 1));
     }
     let parsed =
         parse_to_ast(text, &CollectOptions::default(), &options()).map_err(|error| syntax(&error))?;
     let Some(ast) = parsed.value else { return Ok(None) };
-    let mut builder = Builder { n_nodes: 0, twins: Vec::new() };
+    let mut builder = JsonTreeBuilder { n_nodes: 0, duplicates: Vec::new() };
     let root = builder.node(&ast)?;
-    Ok(Some(Parsed { root, twins: builder.twins }))
+    Ok(Some(ParsedTree { root, duplicates: builder.duplicates }))
 }
 
-/// JSON with comments and trailing commas, and nothing else that is no JSON.
+/// Accepts comments and trailing commas, and no other extensions.
 fn options() -> ParseOptions {
     ParseOptions {
         allow_comments: true,
@@ -36,7 +38,7 @@ fn options() -> ParseOptions {
     }
 }
 
-/// Where the first bracket is that opens one level too many. Strings and comments do not count.
+/// Returns the offset of the first bracket that exceeds the maximum depth. Strings and comments are skipped.
 fn too_deep(text: &str) -> Option<usize> {
     let bytes = text.as_bytes();
     let (mut at, mut depth) = (0, 0_usize);
@@ -68,12 +70,12 @@ fn too_deep(text: &str) -> Option<usize> {
     None
 }
 
-struct Builder {
+struct JsonTreeBuilder {
     n_nodes: usize,
-    twins: Vec<Twin>,
+    duplicates: Vec<DuplicateKey>,
 }
 
-impl Builder {
+impl JsonTreeBuilder {
     fn node(&mut self, ast: &Ast<'_>) -> Result<Node, SyntaxError> {
         let span = span(ast.range());
         self.n_nodes += 1;
@@ -92,10 +94,10 @@ impl Builder {
                 Value::List(array.elements.iter().map(|item| self.node(item)).collect::<Result<_, _>>()?)
             }
             Ast::Object(object) => {
-                let mut entries = Entries::default();
+                let mut entries = EntryMap::default();
                 for property in &object.properties {
                     let entry = self.entry(property)?;
-                    self.twins.extend(entries.add(entry));
+                    self.duplicates.extend(entries.add(entry));
                 }
                 Value::Map(entries.entries)
             }
@@ -103,12 +105,12 @@ impl Builder {
         Ok(Node::new(span, value))
     }
 
-    fn entry(&mut self, property: &ObjectProp<'_>) -> Result<Entry, SyntaxError> {
+    fn entry(&mut self, property: &ObjectProp<'_>) -> Result<TreeEntry, SyntaxError> {
         let (key, key_span) = match &property.name {
             ObjectPropName::String(literal) => (literal.value.to_string(), span(literal.range)),
             ObjectPropName::Word(literal) => (literal.value.to_owned(), span(literal.range)),
         };
-        Ok(Entry { key, key_span, value: self.node(&property.value)? })
+        Ok(TreeEntry { key, key_span, value: self.node(&property.value)? })
     }
 }
 
@@ -118,11 +120,11 @@ fn span(range: Range) -> Span {
 
 fn syntax(error: &ParseError) -> SyntaxError {
     let help = match error.kind() {
-        ParseErrorKind::ExpectedComma => Some("put a comma before this"),
+        ParseErrorKind::ExpectedComma => Some("add a comma before this"),
         ParseErrorKind::ExpectedStringObjectProperty | ParseErrorKind::UnexpectedWord => {
             Some("put it in double quotes")
         }
-        ParseErrorKind::SingleQuotedStringsNotAllowed => Some("write double quotes"),
+        ParseErrorKind::SingleQuotedStringsNotAllowed => Some("use double quotes"),
         ParseErrorKind::UnterminatedObject => Some("close it with }"),
         ParseErrorKind::UnterminatedArray => Some("close it with ]"),
         _ => None,

@@ -4,9 +4,9 @@ use serde_json::Number;
 use toml::Spanned;
 use toml::de::{DeInteger, DeTable, DeValue};
 
-use super::{Entry, MAX_DEPTH, MAX_NODES, Node, Parsed, SyntaxError, Value};
+use super::{MAX_DEPTH, MAX_NODES, Node, ParsedTree, SyntaxError, TreeEntry, Value};
 
-pub(crate) fn parse(text: &str) -> Result<Option<Parsed>, SyntaxError> {
+pub(crate) fn parse(text: &str) -> Result<Option<ParsedTree>, SyntaxError> {
     let table = DeTable::parse(text).map_err(|error| {
         let span = error.span().unwrap_or_default();
         SyntaxError::new(span, format!("Invalid TOML in config file: {}", error.message()))
@@ -15,15 +15,15 @@ pub(crate) fn parse(text: &str) -> Result<Option<Parsed>, SyntaxError> {
         return Ok(None);
     }
     let span = table.span();
-    let entries = Builder { n_nodes: 0 }.entries(table.get_ref(), 1)?;
-    Ok(Some(Parsed { root: Node::new(span, Value::Map(entries)), twins: Vec::new() }))
+    let entries = TomlTreeBuilder { n_nodes: 0 }.entries(table.get_ref(), 1)?;
+    Ok(Some(ParsedTree { root: Node::new(span, Value::Map(entries)), duplicates: Vec::new() }))
 }
 
-struct Builder {
+struct TomlTreeBuilder {
     n_nodes: usize,
 }
 
-impl Builder {
+impl TomlTreeBuilder {
     fn node(&mut self, value: &Spanned<DeValue<'_>>, depth: usize) -> Result<Node, SyntaxError> {
         let span = value.span();
         self.n_nodes += 1;
@@ -33,7 +33,7 @@ impl Builder {
         if depth > MAX_DEPTH {
             return Err(SyntaxError::too_deep(span));
         }
-        let too_large = || SyntaxError::new(span.clone(), "this number cannot be used");
+        let too_large = || SyntaxError::new(span.clone(), "this number is out of range");
         let made = match value.get_ref() {
             DeValue::String(text) => Value::Text(text.to_string()),
             DeValue::Integer(number) => Value::Number(integer(number).ok_or_else(too_large)?),
@@ -50,10 +50,10 @@ impl Builder {
         Ok(Node::new(span, made))
     }
 
-    fn entries(&mut self, table: &DeTable<'_>, depth: usize) -> Result<Vec<Entry>, SyntaxError> {
+    fn entries(&mut self, table: &DeTable<'_>, depth: usize) -> Result<Vec<TreeEntry>, SyntaxError> {
         let entry = |(key, value): (&Spanned<_>, &Spanned<DeValue<'_>>)| {
             let value = self.node(value, depth)?;
-            Ok(Entry {
+            Ok(TreeEntry {
                 key: String::from(AsRef::<str>::as_ref(key.get_ref())),
                 key_span: key.span().into(),
                 value,

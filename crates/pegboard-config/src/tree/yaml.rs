@@ -2,70 +2,78 @@
 
 use std::collections::HashMap;
 
-use granit_parser::{Event, Options, Parser, ScalarStyle, ScanError, Span as Place};
+use granit_parser::{Event, Options, Parser, ScalarStyle, ScanError, Span as ParserSpan};
 use serde_json::Number;
 
-use super::{Entries, Entry, MAX_DEPTH, MAX_NODES, Node, Parsed, Span, SyntaxError, Twin, Value};
+use super::{
+    DuplicateKey, EntryMap, MAX_DEPTH, MAX_NODES, Node, ParsedTree, Span, SyntaxError, TreeEntry, Value,
+};
 
-pub(crate) fn parse(text: &str) -> Result<Option<Parsed>, SyntaxError> {
+pub(crate) fn parse(text: &str) -> Result<Option<ParsedTree>, SyntaxError> {
     let mut options = Options::default();
     options.set_emit_comments(false);
     options.flow_nesting_limit = MAX_DEPTH;
     options.block_nesting_limit = MAX_DEPTH;
-    let mut builder =
-        Builder { text, anchors: HashMap::new(), open: Vec::new(), n_nodes: 0, twins: Vec::new() };
+    let mut builder = YamlTreeBuilder {
+        text,
+        anchors: HashMap::new(),
+        open: Vec::new(),
+        n_nodes: 0,
+        duplicates: Vec::new(),
+    };
     let mut root = None;
     for event in Parser::new_from_str_with_options(text, options) {
-        let (event, place) = event.map_err(|error| syntax(&error, text))?;
+        let (event, parser_span) = event.map_err(|error| syntax(&error, text))?;
         if root.is_some() && event.is_node() {
-            let message = "a second document begins here, and a configuration is one";
-            return Err(SyntaxError::new(builder.span(place), message));
+            let message = "a configuration must be a single YAML document";
+            return Err(SyntaxError::new(builder.span(parser_span), message));
         }
-        if let Some(node) = builder.take(event, place)? {
+        if let Some(node) = builder.handle(event, parser_span)? {
             root = Some(node);
         }
     }
     let is_something = |node: &Node| !matches!(node.value, Value::Null);
-    Ok(root.filter(is_something).map(|root| Parsed { root, twins: builder.twins }))
+    Ok(root.filter(is_something).map(|root| ParsedTree { root, duplicates: builder.duplicates }))
 }
 
-struct Builder<'t> {
+struct YamlTreeBuilder<'t> {
     text: &'t str,
     anchors: HashMap<usize, Node>,
-    open: Vec<Open>,
+    open: Vec<OpenNode>,
     n_nodes: usize,
-    twins: Vec<Twin>,
+    duplicates: Vec<DuplicateKey>,
 }
 
-/// A list or map whose end has not come.
-struct Open {
+/// A collection that is not closed yet.
+struct OpenNode {
     start: Span,
     anchor: usize,
-    inside: Inside,
+    content: OpenContent,
 }
 
-enum Inside {
+enum OpenContent {
     List(Vec<Node>),
-    Map { entries: Entries, key: Option<(String, Span)>, merges: Vec<Node> },
+    Map { entries: EntryMap, key: Option<(String, Span)>, merges: Vec<Node> },
 }
 
-impl Builder<'_> {
-    /// Takes the next event. Gives back the whole once it is there.
-    fn take(&mut self, event: Event<'_>, place: Place) -> Result<Option<Node>, SyntaxError> {
-        let span = self.span(place);
+impl YamlTreeBuilder<'_> {
+    /// Handles the next event. Returns the root once it is complete.
+    fn handle(&mut self, event: Event<'_>, parser_span: ParserSpan) -> Result<Option<Node>, SyntaxError> {
+        let span = self.span(parser_span);
         match event {
             Event::Scalar(text, style, anchor, tag) => {
                 let is_text = tag.is_some_and(|tag| tag.core_suffix() == Some("str"));
                 let value = match style {
-                    ScalarStyle::Plain if !is_text => plain(&text),
+                    ScalarStyle::Plain if !is_text => plain_scalar(&text),
                     _ => Value::Text(text.into_owned()),
                 };
                 self.add(Node::new(trimmed(span, self.text), value), anchor)
             }
-            Event::SequenceStart(_, anchor, _) => self.begin(span, anchor, Inside::List(Vec::new())),
+            Event::SequenceStart(_, anchor, _) => self.begin(span, anchor, OpenContent::List(Vec::new())),
             Event::MappingStart(_, anchor, _) => {
-                let inside = Inside::Map { entries: Entries::default(), key: None, merges: Vec::new() };
-                self.begin(span, anchor, inside)
+                let content =
+                    OpenContent::Map { entries: EntryMap::default(), key: None, merges: Vec::new() };
+                self.begin(span, anchor, content)
             }
             Event::SequenceEnd | Event::MappingEnd => self.end(span),
             Event::Alias(anchor) => self.repeat(anchor, span),
@@ -73,19 +81,24 @@ impl Builder<'_> {
         }
     }
 
-    fn begin(&mut self, start: Span, anchor: usize, inside: Inside) -> Result<Option<Node>, SyntaxError> {
+    fn begin(
+        &mut self,
+        start: Span,
+        anchor: usize,
+        content: OpenContent,
+    ) -> Result<Option<Node>, SyntaxError> {
         if self.open.len() >= MAX_DEPTH {
             return Err(SyntaxError::too_deep(start));
         }
-        self.open.push(Open { start, anchor, inside });
+        self.open.push(OpenNode { start, anchor, content });
         Ok(None)
     }
 
     fn end(&mut self, end: Span) -> Result<Option<Node>, SyntaxError> {
         let Some(open) = self.open.pop() else { return Ok(None) };
-        let value = match open.inside {
-            Inside::List(items) => Value::List(items),
-            Inside::Map { mut entries, merges, .. } => {
+        let value = match open.content {
+            OpenContent::List(items) => Value::List(items),
+            OpenContent::Map { mut entries, merges, .. } => {
                 for merge in merges {
                     merge_into(&mut entries, merge);
                 }
@@ -96,7 +109,7 @@ impl Builder<'_> {
         self.add(Node::new(span, value), open.anchor)
     }
 
-    /// Puts a new value where it belongs, and under its anchor.
+    /// Adds a new value to its parent, and registers its anchor.
     fn add(&mut self, node: Node, anchor: usize) -> Result<Option<Node>, SyntaxError> {
         if anchor > 0 {
             self.count(measure(&node).0, node.span)?;
@@ -111,26 +124,26 @@ impl Builder<'_> {
         if self.n_nodes > MAX_NODES { Err(SyntaxError::too_many(span)) } else { Ok(()) }
     }
 
-    /// Puts a value where it belongs. Gives it back if it is the whole.
+    /// Adds a value to its parent. Returns it if it is the root.
     fn put(&mut self, node: Node) -> Result<Option<Node>, SyntaxError> {
         let Some(open) = self.open.last_mut() else { return Ok(Some(node)) };
-        match &mut open.inside {
-            Inside::List(items) => items.push(node),
-            Inside::Map { entries, key, merges } => match key.take() {
+        match &mut open.content {
+            OpenContent::List(items) => items.push(node),
+            OpenContent::Map { entries, key, merges } => match key.take() {
                 None => *key = Some((key_text(&node, self.text)?, node.span)),
                 Some((name, _)) if name == "<<" => merges.push(node),
                 Some((name, key_span)) => {
-                    self.twins.extend(entries.add(Entry { key: name, key_span, value: node }));
+                    self.duplicates.extend(entries.add(TreeEntry { key: name, key_span, value: node }));
                 }
             },
         }
         Ok(None)
     }
 
-    /// Puts a copy of what an alias names. It counts as if it had been written out.
+    /// Adds a copy of an alias' target. It counts as if it were written out.
     fn repeat(&mut self, anchor: usize, span: Span) -> Result<Option<Node>, SyntaxError> {
         let node = self.anchors.get(&anchor).cloned();
-        let node = node.ok_or_else(|| SyntaxError::new(span, "this alias stands inside what it names"))?;
+        let node = node.ok_or_else(|| SyntaxError::new(span, "this alias is inside its own anchor"))?;
         let (n_nodes, depth) = measure(&node);
         if self.open.len() + depth > MAX_DEPTH {
             return Err(SyntaxError::too_deep(span));
@@ -139,15 +152,15 @@ impl Builder<'_> {
         self.put(node)
     }
 
-    fn span(&self, place: Place) -> Span {
-        place.byte_range().map_or_else(|| Span::new(self.text.len(), self.text.len()), Span::from)
+    fn span(&self, parser_span: ParserSpan) -> Span {
+        parser_span.byte_range().map_or_else(|| Span::new(self.text.len(), self.text.len()), Span::from)
     }
 }
 
-/// How many values there are in one, and how deep they are nested.
+/// Returns the number of values in a node and their nesting depth.
 fn measure(node: &Node) -> (usize, usize) {
-    let of_all = |inside: &mut dyn Iterator<Item = &Node>| {
-        inside
+    let of_all = |content: &mut dyn Iterator<Item = &Node>| {
+        content
             .map(measure)
             .fold((1, 1), |(n_nodes, depth), (more, deep)| (n_nodes + more, depth.max(deep + 1)))
     };
@@ -158,23 +171,23 @@ fn measure(node: &Node) -> (usize, usize) {
     }
 }
 
-/// A key is a text; numbers and words are the texts that they are written as.
+/// Returns the text of a key; numbers and booleans are taken as written.
 fn key_text(node: &Node, text: &str) -> Result<String, SyntaxError> {
     match &node.value {
         Value::Text(key) => Ok(key.clone()),
-        Value::List(_) | Value::Map(_) => Err(SyntaxError::new(node.span, "a key must be a text")),
+        Value::List(_) | Value::Map(_) => Err(SyntaxError::new(node.span, "a key must be a string")),
         Value::Null | Value::Bool(_) | Value::Number(_) => {
             Ok(text.get(node.span.start..node.span.end).unwrap_or_default().to_owned())
         }
     }
 }
 
-/// Adds what a merge key brings; what is there already stays.
-fn merge_into(entries: &mut Entries, merge: Node) {
+/// Adds the entries of a merge key; existing entries win.
+fn merge_into(entries: &mut EntryMap, merge: Node) {
     match merge.value {
         Value::Map(merged) => {
             for entry in merged {
-                // A twin here is what somebody changes about what is merged.
+                // A duplicate overrides the merged entry.
                 let _ = entries.add(entry);
             }
         }
@@ -183,8 +196,8 @@ fn merge_into(entries: &mut Entries, merge: Node) {
     }
 }
 
-/// What a text without quotes means, by the core schema of YAML 1.2: `no` and `010` mean what they say.
-pub(crate) fn plain(text: &str) -> Value {
+/// Parses an unquoted scalar by the YAML 1.2 core schema: `no` and `010` are not special.
+pub(crate) fn plain_scalar(text: &str) -> Value {
     match text {
         "" | "~" | "null" | "Null" | "NULL" => return Value::Null,
         "true" | "True" | "TRUE" => return Value::Bool(true),
@@ -208,7 +221,7 @@ pub(crate) fn plain(text: &str) -> Value {
     number.map_or_else(|| Value::Text(text.to_owned()), Value::Number)
 }
 
-/// A place without the white space behind it, which the parser counts in.
+/// Returns a span without trailing white space, which the parser includes.
 fn trimmed(span: Span, text: &str) -> Span {
     let written = text.get(span.start..span.end).unwrap_or_default();
     Span::new(span.start, span.start + written.trim_end().len())
@@ -222,6 +235,6 @@ fn syntax(error: &ScanError, text: &str) -> SyntaxError {
     SyntaxError {
         span: Span::new(at, at),
         message,
-        help: uses_tab.then(|| "indent with spaces, not with tabs".to_owned()),
+        help: uses_tab.then(|| "indent with spaces, not tabs".to_owned()),
     }
 }

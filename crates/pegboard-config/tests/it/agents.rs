@@ -1,13 +1,14 @@
-//! Agents, which are files of their own.
+//! Agent files.
 
 use std::time::Duration;
 
 use insta::assert_snapshot;
-use pegboard_config::{AgentEntry, Configuration, Problem, load_agent, native_schema};
+use pegboard_config::{AgentEntry, ConfigProblem, Configuration, load_agent, native_schema};
 use pegboard_core::id::ToolName;
-use pegboard_core::model::{Caching, Delivery, Reasoning};
+use pegboard_core::model::{Delivery, PromptCaching, ReasoningEffort};
 use pegboard_core::settings::agent::{
-    AgentSettings, InputFormat, InputSettings, ReportFormat, ReportSettings, ToolOutputSettings,
+    AgentInputSettings, AgentOutputSettings, AgentSettings, AgentToolOutputSettings, InputFormat,
+    ReportFormat,
 };
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -15,7 +16,7 @@ use tempfile::TempDir;
 
 use super::environment;
 
-/// A folder with these files.
+/// Creates a directory with these files.
 fn folder(files: &[(&str, &str)]) -> TempDir {
     let folder = tempfile::tempdir().unwrap();
     for (path, text) in files {
@@ -26,27 +27,27 @@ fn folder(files: &[(&str, &str)]) -> TempDir {
     folder
 }
 
-/// A text without the folder that it speaks of.
+/// Removes the temporary directory from a text.
 fn without(folder: &TempDir, text: &str) -> String {
     let canonical = folder.path().canonicalize().unwrap();
     let text = text.replace(&format!("{}/", folder.path().display()), "");
     text.replace(&format!("{}/", canonical.display()), "").replace(&canonical.display().to_string(), "HERE")
 }
 
-/// What is wrong with the agent in the first of these files, or what it and those that it names are.
-fn told(files: &[(&str, &str)]) -> String {
+/// Returns the error of loading the agent in the first file, or all loaded agents.
+fn load_summary(files: &[(&str, &str)]) -> String {
     let folder = folder(files);
     match load_agent(&folder.path().join(files[0].0), folder.path()) {
         Err(error) => without(&folder, &error.to_string()),
         Ok(file) => {
             let agents = file.agents.values().map(|agent| format!("{}: {}", agent.name, agent.prompt));
-            let warnings = file.warnings.iter().map(Problem::render);
+            let warnings = file.warnings.iter().map(ConfigProblem::render);
             without(&folder, &agents.chain(warnings).collect::<Vec<_>>().join("\n"))
         }
     }
 }
 
-/// An agent with a model, a few more settings and a prompt.
+/// Returns the text of an agent file with a model, further settings and a prompt.
 fn agent(settings: &str, prompt: &str) -> String {
     format!("---\nmodels: [p/m]\n{settings}\n---\n{prompt}\n")
 }
@@ -55,8 +56,8 @@ fn name(text: &str) -> ToolName {
     ToolName::new(text).unwrap()
 }
 
-/// An agent that says everything there is to say.
-pub(crate) const WHOLE: &str = r#"#!/usr/bin/env pegboard
+/// An agent file with every setting.
+pub(crate) const FULL_AGENT: &str = r#"#!/usr/bin/env pegboard
 ---
 description: Finds things out
 usage: Ask it a question
@@ -89,8 +90,8 @@ output: {format: json, schemaRef: answer.yaml}
 It is ${DATETIME}. Find it out.
 "#;
 
-/// What it comes to, but for its place.
-fn whole() -> AgentSettings {
+/// The expected settings, except for the path.
+fn full_agent_settings() -> AgentSettings {
     AgentSettings {
         description: "Finds things out".to_owned(),
         usage: "Ask it a question".to_owned(),
@@ -106,13 +107,13 @@ fn whole() -> AgentSettings {
         temperature: Some(0.5),
         top_p: Some(0.9),
         top_k: Some(40),
-        reasoning: Some(Reasoning::High),
-        caching: Caching::Automatic,
+        reasoning: Some(ReasoningEffort::High),
+        caching: PromptCaching::Automatic,
         cache: Some("5m".parse().unwrap()),
         llm_timeout: Duration::from_mins(1),
         tool_timeout: Duration::from_secs(30),
         tool_response_max_bytes: 1_024,
-        tool_output: ToolOutputSettings {
+        tool_output: AgentToolOutputSettings {
             is_enabled: Some(true),
             max_chunks: Some(2),
             overlap_percent: Some(20),
@@ -121,11 +122,11 @@ fn whole() -> AgentSettings {
         },
         context_window: Some(32_000),
         delivery: Delivery::Whole,
-        input: InputSettings {
+        input: AgentInputSettings {
             format: InputFormat::Json,
             schema: Some(json!({"type": "object", "properties": {"topic": {"type": "string"}}})),
         },
-        output: ReportSettings {
+        output: AgentOutputSettings {
             format: Some(ReportFormat::Json),
             schema: Some(json!({"type": "object", "required": ["found"]})),
         },
@@ -135,9 +136,9 @@ fn whole() -> AgentSettings {
 }
 
 #[test]
-fn every_setting_of_an_agent_arrives() {
+fn every_setting_of_an_agent_is_read() {
     let folder = folder(&[
-        ("a/research.ai", WHOLE),
+        ("a/research.ai", FULL_AGENT),
         ("a/writer.md", &agent("", "Write.")),
         ("a/clerk.ai", &agent("", "File.")),
         ("a/editor.md", &agent("", "Edit.")),
@@ -150,11 +151,11 @@ fn every_setting_of_an_agent_arrives() {
         ["writer", "clerk", "editor", "research_assistant"]
     );
     let path = folder.path().canonicalize().unwrap().join("a/research.ai");
-    assert_eq!(file.agents[&file.name], AgentSettings { path, ..whole() });
+    assert_eq!(file.agents[&file.name], AgentSettings { path, ..full_agent_settings() });
 }
 
 #[test]
-fn an_agent_needs_a_model_and_a_prompt_and_nothing_else() {
+fn an_agent_needs_only_a_model_and_a_prompt() {
     let folder = folder(&[("My agent.v2.md", "---\nmodels: local/small\n---\nDo it.")]);
     let file = load_agent(&folder.path().join("My agent.v2.md"), folder.path()).unwrap();
     let expected = AgentSettings {
@@ -166,8 +167,8 @@ fn an_agent_needs_a_model_and_a_prompt_and_nothing_else() {
     assert_eq!(file.agents[&file.name], expected);
 }
 
-/// An agent of which nothing is right.
-const BAD: &str = "---
+/// An agent file with an error in every setting.
+const BAD_AGENT: &str = "---
 models: [large]
 maxturns: 3
 maxTurns: many
@@ -184,108 +185,108 @@ tools: [1]
 ";
 
 #[test]
-fn all_that_is_wrong_is_told_at_once() {
-    assert_snapshot!(told(&[("bad.md", BAD)]), @"
+fn all_problems_are_reported_at_once() {
+    assert_snapshot!(load_summary(&[("bad.md", BAD_AGENT)]), @"
     error[config_invalid]: bad.md:2:10  models[0]
        2 | models: [large]
-         |          ^^^^^ 'large' is no model: write PROVIDER/model, with one of the names under providers
+         |          ^^^^^ invalid model 'large': expected PROVIDER/model, with a name defined under providers
     error[config_invalid]: bad.md:3:1  maxturns
        3 | maxturns: 3
          | ^^^^^^^^ unknown setting
       help: did you mean maxTurns?
     error[config_invalid]: bad.md:4:11  maxTurns
        4 | maxTurns: many
-         |           ^^^^ expected a whole number from 0 on, not a text
+         |           ^^^^ expected a non-negative integer, not a string
     error[config_invalid]: bad.md:5:14  temperature
        5 | temperature: 3
          |              ^ expected a number from 0 to 2, not 3
     error[config_invalid]: bad.md:6:7  topK
        6 | topK: 0
-         |       ^ expected a number from 1 on, not 0
+         |       ^ expected a number of at least 1, not 0
     error[config_invalid]: bad.md:7:13  llmTimeout
        7 | llmTimeout: 0
-         |             ^ nobody is waited for without an end
-      help: give a time
+         |             ^ a timeout must be greater than 0
+      help: set a duration such as 60s
     error[config_invalid]: bad.md:8:12  reasoning
        8 | reasoning: hard
-         |            ^^^^ 'hard' is none of none, minimal, low, medium, high
+         |            ^^^^ unknown value 'hard', expected one of none, minimal, low, medium, high
     error[config_invalid]: bad.md:9:30  toolOutput.overlapPercent
        9 | toolOutput: {overlapPercent: 60, maxChunks: 0}
          |                              ^^ expected a number from 0 to 50, not 60
     error[config_invalid]: bad.md:9:45  toolOutput.maxChunks
        9 | toolOutput: {overlapPercent: 60, maxChunks: 0}
-         |                                             ^ expected a number from 1 on, not 0
+         |                                             ^ expected a number of at least 1, not 0
     error[config_invalid]: bad.md:10:18  output.format
       10 | output: {format: html}
-         |                  ^^^^ 'html' is none of json, markdown, slack-block-kit, tty, pipe, text, sub-agent
+         |                  ^^^^ invalid format 'html': expected one of json, markdown, slack-block-kit, tty, pipe, text, sub-agent
     error[config_invalid]: bad.md:11:17  input.format
       11 | input: {format: json}
-         |                 ^^^^ nobody could know what to ask with: the schema is missing
-      help: add schema or schemaRef, or write format: text
+         |                 ^^^^ JSON input requires a schema
+      help: add schema or schemaRef, or set format: text
     error[config_invalid]: bad.md:12:11  toolName
       12 | toolName: '!!!'
-         |           ^^^^^ this has no character that a name can have
+         |           ^^^^^ invalid name: it has no letters or digits
       help: use letters, digits, '-' and '_'
     error[config_invalid]: bad.md:13:9  tools[0]
       13 | tools: [1]
-         |         ^ expected a text, not a number
+         |         ^ expected a string, not a number
     error[config_invalid]: bad.md:15:1
       the agent has no prompt
-      help: say below the header what it should do
-    14 errors: nothing of this file is used
+      help: write the prompt below the header
+    14 errors: this file was not loaded
     ");
 }
 
 #[test]
-fn settings_that_only_others_have_are_refused_with_the_reason() {
+fn unsupported_settings_are_rejected_with_a_reason() {
     let settings = "advisors: [a.md]\nplugins: [x.js]\ntoolsAllowed: [read]\nrepeatPenalty: 1.1";
-    assert_snapshot!(told(&[("a.md", &agent(settings, "Do it."))]), @"
+    assert_snapshot!(load_summary(&[("a.md", &agent(settings, "Do it."))]), @"
     error[config_invalid]: a.md:3:1  advisors
        3 | advisors: [a.md]
-         | ^^^^^^^^ 'advisors' is not supported: nobody is asked before an agent begins
-      help: name them under agents, so that it can ask them
+         | ^^^^^^^^ 'advisors' is not supported: advisors are not consulted before a run
+      help: list them under agents, so that it can call them
     error[config_invalid]: a.md:4:1  plugins
        4 | plugins: [x.js]
-         | ^^^^^^^ 'plugins' is not supported: no code is loaded into an agent
-      help: give it a tool instead
+         | ^^^^^^^ 'plugins' is not supported: agents load no plugin code
+      help: use a tool instead
     error[config_invalid]: a.md:5:1  toolsAllowed
        5 | toolsAllowed: [read]
-         | ^^^^^^^^^^^^ 'toolsAllowed' is not supported: what may be used of a server is said where the server is
-      help: set it in the configuration
+         | ^^^^^^^^^^^^ 'toolsAllowed' is not supported: tool filters belong to the server's configuration
+      help: set it on the server in the configuration
     error[config_invalid]: a.md:6:1  repeatPenalty
        6 | repeatPenalty: 1.1
-         | ^^^^^^^^^^^^^ 'repeatPenalty' is not supported: requests to models do not carry it
+         | ^^^^^^^^^^^^^ 'repeatPenalty' is not supported: model requests do not include it
       help: use temperature and topP
-    4 errors: nothing of this file is used
+    4 errors: this file was not loaded
     ");
 }
 
 #[test]
-fn what_is_no_agent_file_is_told() {
+fn invalid_agent_files_are_reported() {
     for (text, expected) in [
-        ("Do it.", "an agent file begins with a header, and this is none"),
-        ("---\nmodels: [p/m]\nDo it.", "the header begins here and never ends"),
-        ("---\n- models\n---\nDo it.", "a header is an object of settings, not a list"),
+        ("Do it.", "expected a header: an agent file starts with ---"),
+        ("---\nmodels: [p/m]\nDo it.", "unclosed header"),
+        ("---\n- models\n---\nDo it.", "a header must be an object of settings, not a list"),
         ("---\n---\nDo it.", "the agent has no model"),
         ("---\nmodels: [p/m\n---\nDo it.", "Invalid YAML"),
-        ("---\nmodels: [p/m]\nmodels: [p/n]\n---\nDo it.", "'models' is here twice, first in line 2"),
+        ("---\nmodels: [p/m]\nmodels: [p/n]\n---\nDo it.", "duplicate key 'models', first defined in line 2"),
         (
             "---\nmodels: [p/m]\ntoolName: final_report\n---\nDo it.",
-            "agent__final_report is a tool that every agent has",
+            "agent__final_report is reserved for a built-in tool",
         ),
         (
             "---\nmodels: [p/m]\nreasoning: low\nreasoningTokens: 5\n---\nDo it.",
-            "how hard it thinks is said twice",
+            "reasoning and reasoningTokens are mutually exclusive",
         ),
         ("", "the file is empty"),
     ] {
-        let told = told(&[("a.md", text)]);
-        assert!(told.contains(expected), "{text:?}: {told}");
+        let summary = load_summary(&[("a.md", text)]);
+        assert!(summary.contains(expected), "{text:?}: {summary}");
     }
 }
 
 #[test]
-fn files_are_put_into_a_prompt() {
+fn includes_are_expanded() {
     let main = agent("", "Be ${include:how.txt}, and {{include:parts/more.md}}.");
     let files = [
         ("main.md", main.as_str()),
@@ -293,11 +294,11 @@ fn files_are_put_into_a_prompt() {
         ("parts/more.md", "see ${include:deeper/end.md}\r\n"),
         ("parts/deeper/end.md", "${DATETIME}"),
     ];
-    assert_eq!(told(&files), "main: Be brief, and see ${DATETIME}.");
+    assert_eq!(load_summary(&files), "main: Be brief, and see ${DATETIME}.");
 }
 
 #[test]
-fn files_that_must_not_be_put_in_are_told() {
+fn invalid_includes_are_reported() {
     let prompt = "${include:gone.md}\n${include:.env} ${include:.env.local}\n${include:}\n{{include:x\n${include:round.md}";
     let main = agent("", prompt);
     let files = [
@@ -306,37 +307,37 @@ fn files_that_must_not_be_put_in_are_told() {
         ("round.md", "${include:back.md}"),
         ("back.md", "${include:round.md}"),
     ];
-    assert_snapshot!(told(&files), @"
+    assert_snapshot!(load_summary(&files), @"
     error[config_invalid]: main.md:5:1
        5 | ${include:gone.md}
-         | ^^^^^^^^^^^^^^^^^^ there is no file 'gone.md'
-      help: check the path; it begins in the folder of this file
+         | ^^^^^^^^^^^^^^^^^^ no such file: 'gone.md'
+      help: check the path; it is relative to the directory of this file
     error[config_invalid]: main.md:6:1
        6 | ${include:.env} ${include:.env.local}
-         | ^^^^^^^^^^^^^^^ '.env' may hold secrets, which no model should see
-      help: put what the model may see into a file of another name
+         | ^^^^^^^^^^^^^^^ '.env' may contain secrets, which models must not see
+      help: move the text for the model to a file with another name
     error[config_invalid]: main.md:6:17
        6 | ${include:.env} ${include:.env.local}
-         |                 ^^^^^^^^^^^^^^^^^^^^^ '.env.local' may hold secrets, which no model should see
-      help: put what the model may see into a file of another name
+         |                 ^^^^^^^^^^^^^^^^^^^^^ '.env.local' may contain secrets, which models must not see
+      help: move the text for the model to a file with another name
     error[config_invalid]: main.md:7:1
        7 | ${include:}
-         | ^^^^^^^^^^^ no file is named
-      help: name one, from the folder of this file
+         | ^^^^^^^^^^^ the include names no file
+      help: name a file, relative to the directory of this one
     error[config_invalid]: main.md:8:1
        8 | {{include:x
-         | ^^^^^^^^^^^ the name of the file never ends
-      help: end it with }}
+         | ^^^^^^^^^^^ unclosed include
+      help: close it with }}
     error[config_invalid]: back.md:1:1
        1 | ${include:round.md}
-         | ^^^^^^^^^^^^^^^^^^^ the file is put into itself: round.md -> back.md -> round.md
-      help: take one of them away
-    6 errors: nothing of these files is used
+         | ^^^^^^^^^^^^^^^^^^^ the file includes itself: round.md -> back.md -> round.md
+      help: remove one of them
+    6 errors: these files were not loaded
     ");
 }
 
 #[test]
-fn files_are_put_into_one_another_eight_times() {
+fn includes_nest_up_to_eight_levels() {
     let chain = |n_files: usize| {
         let main = agent("", "${include:1.md}");
         let mut files = vec![("main.md".to_owned(), main)];
@@ -346,14 +347,14 @@ fn files_are_put_into_one_another_eight_times() {
         files.push((format!("{n_files}.md"), "the end".to_owned()));
         let files: Vec<(&str, &str)> =
             files.iter().map(|(path, text)| (path.as_str(), text.as_str())).collect();
-        told(&files)
+        load_summary(&files)
     };
     assert_eq!(chain(8), "main: the end");
-    assert!(chain(9).contains("files are put into one another more than 8 times"), "{}", chain(9));
+    assert!(chain(9).contains("includes are nested deeper than 8 levels"), "{}", chain(9));
 }
 
 #[test]
-fn an_agent_outside_of_the_project_has_its_own_folder() {
+fn an_agent_outside_of_the_project_includes_from_its_own_directory() {
     let files = folder(&[
         ("project/pegboard.yaml", ""),
         ("shared/a.md", &agent("", "${include:b.md}")),
@@ -367,7 +368,7 @@ fn an_agent_outside_of_the_project_has_its_own_folder() {
 
 #[cfg(unix)]
 #[test]
-fn a_link_does_not_lead_out_or_to_secrets() {
+fn a_symlink_cannot_escape_or_expose_secrets() {
     let files = folder(&[
         ("a/out.md", &agent("", "${include:link-out.txt}")),
         ("a/secret.md", &agent("", "${include:link-secret.txt}")),
@@ -378,95 +379,108 @@ fn a_link_does_not_lead_out_or_to_secrets() {
         |from: &str, to: &str| std::os::unix::fs::symlink(from, files.path().join("a").join(to)).unwrap();
     link("../secrets.txt", "link-out.txt");
     link(".env", "link-secret.txt");
-    let told =
+    let load_error =
         |path: &str| load_agent(&files.path().join(path), &files.path().join("a")).unwrap_err().to_string();
-    assert!(told("a/out.md").contains("'link-out.txt' is outside of"), "{}", told("a/out.md"));
-    assert!(told("a/secret.md").contains("'link-secret.txt' may hold secrets"), "{}", told("a/secret.md"));
+    assert!(load_error("a/out.md").contains("'link-out.txt' is outside of"), "{}", load_error("a/out.md"));
+    assert!(
+        load_error("a/secret.md").contains("'link-secret.txt' may contain secrets"),
+        "{}",
+        load_error("a/secret.md")
+    );
 }
 
 #[test]
-fn files_that_multiply_come_to_an_end() {
+fn includes_are_limited_in_number_and_size() {
     let line = "${include:2.md}".repeat(200);
     let (main, one) = (agent("", &line.replace('2', "1")), line.as_str());
-    let told = told(&[("main.md", &main), ("1.md", one), ("2.md", "x")]);
-    assert!(told.contains("more than 1000 files are put into the prompt"), "{told}");
+    let summary = load_summary(&[("main.md", &main), ("1.md", one), ("2.md", "x")]);
+    assert!(summary.contains("the prompt has more than 1000 includes"), "{summary}");
     let long = "x".repeat(600_000);
-    let told =
-        super::agents::told(&[("main.md", &agent("", "${include:1.md}${include:1.md}")), ("1.md", &long)]);
-    assert!(told.contains("the prompt has more than 1 MiB"), "{}", told.len());
+    let summary = super::agents::load_summary(&[
+        ("main.md", &agent("", "${include:1.md}${include:1.md}")),
+        ("1.md", &long),
+    ]);
+    assert!(summary.contains("the prompt is larger than 1 MiB"), "{}", summary.len());
 }
 
 #[test]
-fn a_schema_of_a_file_is_read_or_told() {
+fn a_schema_file_is_read_or_reported() {
     for (settings, file, expected) in [
         ("output: {format: json, schemaRef: s.json}", "{\"type\": \"object\"}", "a: Do it."),
         ("output: {format: json, schemaRef: s.json}", "{\"type\": }", "s.json:1:10"),
         ("output: {format: json, schemaRef: s.json}", "", "'s.json' is empty"),
-        ("output: {format: json, schemaRef: s.json}", "[]", "this is no JSON Schema"),
-        ("output: {format: json, schemaRef: s.json}", "{\"type\": \"thing\"}", "this is no JSON Schema"),
-        ("output: {format: json, schemaRef: t.json}", "", "there is no file 't.json'"),
-        ("output: {format: json, schema: {}, schemaRef: s.json}", "{}", "the schema is here twice"),
-        ("output: {format: markdown, schema: {}}", "", "a schema is of use for JSON only"),
-        ("input: {schemaRef: s.json}", "{}", "a schema is of use for JSON only"),
-        ("input: {format: json}", "", "the schema is missing"),
+        ("output: {format: json, schemaRef: s.json}", "[]", "invalid JSON Schema"),
+        ("output: {format: json, schemaRef: s.json}", "{\"type\": \"thing\"}", "invalid JSON Schema"),
+        ("output: {format: json, schemaRef: t.json}", "", "no such file: 't.json'"),
+        (
+            "output: {format: json, schema: {}, schemaRef: s.json}",
+            "{}",
+            "schema and schemaRef are mutually exclusive",
+        ),
+        ("output: {format: markdown, schema: {}}", "", "a schema requires format: json"),
+        ("input: {schemaRef: s.json}", "{}", "a schema requires format: json"),
+        ("input: {format: json}", "", "JSON input requires a schema"),
     ] {
         let main = agent(settings, "Do it.");
-        let told = told(&[("a.md", &main), ("s.json", file)]);
-        assert!(told.contains(expected), "{settings}: {told}");
+        let summary = load_summary(&[("a.md", &main), ("s.json", file)]);
+        assert!(summary.contains(expected), "{settings}: {summary}");
     }
 }
 
 #[test]
-fn agents_that_call_one_another_are_refused() {
+fn agents_that_call_each_other_are_rejected() {
     let (a, b) = (agent("agents: [b.md]", "A."), agent("agents: [a.md]", "B."));
-    assert_snapshot!(told(&[("a.md", &a), ("b.md", &b)]), @"
+    assert_snapshot!(load_summary(&[("a.md", &a), ("b.md", &b)]), @"
     error[config_invalid]: b.md:3:10  agents[0]
        3 | agents: [a.md]
          |          ^^^^ Recursion detected while loading sub-agent: a.md
-      help: let no agent call one that calls it
+      help: remove the reference that closes the cycle
     error[config_invalid]: a.md:3:10  agents[0]
        3 | agents: [b.md]
          |          ^^^^ the agent 'b' cannot be used
-      help: correct it; what is wrong is told of its file
-    2 errors: nothing of these files is used
+      help: fix the problems reported for its file
+    2 errors: these files were not loaded
     ");
     let alone = agent("agents: a.md", "A.");
-    assert!(told(&[("a.md", &alone)]).contains("Recursion detected while loading sub-agent: a.md"));
+    assert!(load_summary(&[("a.md", &alone)]).contains("Recursion detected while loading sub-agent: a.md"));
 }
 
 #[test]
-fn agents_that_hand_over_in_a_round_are_refused() {
+fn a_handoff_cycle_is_rejected() {
     let (a, b, c) = (
         agent("router: {destinations: [b.md]}", "A."),
         agent("handoff: c.md", "B."),
         agent("router: {destinations: [a.md]}", "C."),
     );
-    assert_snapshot!(told(&[("a.md", &a), ("b.md", &b), ("c.md", &c)]), @"
+    assert_snapshot!(load_summary(&[("a.md", &a), ("b.md", &b), ("c.md", &c)]), @"
     error[config_invalid]: c.md:3:25  router.destinations[0]
        3 | router: {destinations: [a.md]}
          |                         ^^^^ Orchestration cycle detected: a -> b -> c -> a.
-      help: let the last of them hand over to nobody
+      help: remove one of the handoffs
     error[config_invalid]: b.md:3:10  handoff
        3 | handoff: c.md
          |          ^^^^ the agent 'c' cannot be used
-      help: correct it; what is wrong is told of its file
+      help: fix the problems reported for its file
     error[config_invalid]: a.md:3:25  router.destinations[0]
        3 | router: {destinations: [b.md]}
          |                         ^^^^ the agent 'b' cannot be used
-      help: correct it; what is wrong is told of its file
-    3 errors: nothing of these files is used
+      help: fix the problems reported for its file
+    3 errors: these files were not loaded
     ");
-    // A round that is not only handed over is a call of oneself.
+    // A cycle with a call in it is recursion.
     let (a, b) = (agent("router: {destinations: [b.md]}", "A."), agent("agents: [a.md]", "B."));
-    assert!(told(&[("a.md", &a), ("b.md", &b)]).contains("Recursion detected while loading sub-agent: a.md"));
+    assert!(
+        load_summary(&[("a.md", &a), ("b.md", &b)])
+            .contains("Recursion detected while loading sub-agent: a.md")
+    );
 }
 
 #[test]
-fn a_diamond_is_no_round() {
+fn a_diamond_is_not_a_cycle() {
     let (a, b, c) =
         (agent("agents: [b.md, c.md]", "A."), agent("agents: [d.md]", "B."), agent("agents: [d.md]", "C."));
     let d = agent("", "D.");
-    assert_snapshot!(told(&[("a.md", &a), ("b.md", &b), ("c.md", &c), ("d.md", &d)]), @"
+    assert_snapshot!(load_summary(&[("a.md", &a), ("b.md", &b), ("c.md", &c), ("d.md", &d)]), @"
     d: D.
     b: B.
     c: C.
@@ -475,39 +489,39 @@ fn a_diamond_is_no_round() {
 }
 
 #[test]
-fn a_name_can_be_taken_once() {
+fn agent_names_are_unique() {
     let (a, b) = (agent("agents: [one/b.md, two/b.md, two/c.md, one/b.md]", "A."), agent("", "B."));
     let c = agent("toolName: B", "C.");
     let files = [("a.md", a.as_str()), ("one/b.md", &b), ("two/b.md", &b), ("two/c.md", &c)];
-    assert_snapshot!(told(&files), @"
+    assert_snapshot!(load_summary(&files), @"
     error[config_invalid]: a.md:3:20  agents[1]
        3 | agents: [one/b.md, two/b.md, two/c.md, one/b.md]
          |                    ^^^^^^^^ Duplicate sub-agent tool name 'b' detected during preload.
-      help: give it another toolName than one/b.md has
+      help: set a toolName that differs from that of one/b.md
     error[config_invalid]: a.md:3:30  agents[2]
        3 | agents: [one/b.md, two/b.md, two/c.md, one/b.md]
          |                              ^^^^^^^^ Duplicate sub-agent tool name 'b' detected during preload.
-      help: give it another toolName than one/b.md has
+      help: set a toolName that differs from that of one/b.md
     error[config_invalid]: a.md:3:40  agents[3]
        3 | agents: [one/b.md, two/b.md, two/c.md, one/b.md]
-         |                                        ^^^^^^^^ the agent 'b' is here twice
-      help: take one of them away
-    3 errors: nothing of this file is used
+         |                                        ^^^^^^^^ duplicate agent 'b'
+      help: remove one of them
+    3 errors: this file was not loaded
     ");
 }
 
-/// Every agent of every toolbox in a line, and all problems.
+/// Lists every agent of every toolbox, and all problems.
 fn listed(configuration: &Configuration, folder: &TempDir) -> String {
-    let line = |entry: &AgentEntry| entry.obstacle().unwrap_or_else(|| "usable".to_owned());
+    let line = |entry: &AgentEntry| entry.unusable_reason().unwrap_or_else(|| "usable".to_owned());
     let agents = configuration.toolboxes.iter().flat_map(|(toolbox, described)| {
         described.agents.iter().map(move |(name, entry)| format!("{toolbox}/{name}: {}", line(entry)))
     });
-    let problems = configuration.problems.iter().map(Problem::render);
+    let problems = configuration.problems.iter().map(ConfigProblem::render);
     without(folder, &agents.chain(problems).collect::<Vec<_>>().join("\n"))
 }
 
 #[test]
-fn a_configuration_names_agents_and_a_bad_one_is_left_out_alone() {
+fn a_bad_agent_is_left_out_alone() {
     let configuration = r#"
 agents: [agents/*.ai, "${A}.md"]
 toolboxes:
@@ -535,19 +549,19 @@ toolboxes:
     desk/needs-bad: needs-bad.md:3: the agent 'y' cannot be used
     error[config_invalid]: pegboard.yaml:6:14  toolboxes.desk.agents[0]
        6 |     agents: [gone.md, none/*.md, 7, "${NOT_SET}.md", good.md, needs-bad.md]
-         |              ^^^^^^^ there is no agent gone.md
-      help: check the path; it begins in the folder of this file
+         |              ^^^^^^^ no such agent file: gone.md
+      help: check the path; it is relative to the directory of this file
     error[config_invalid]: pegboard.yaml:6:23  toolboxes.desk.agents[1]
        6 |     agents: [gone.md, none/*.md, 7, "${NOT_SET}.md", good.md, needs-bad.md]
-         |                       ^^^^^^^^^ there is no file that this names
-      help: check the pattern; it begins in the folder of this file
+         |                       ^^^^^^^^^ no file matches this pattern
+      help: check the pattern; it is relative to the directory of this file
     error[config_invalid]: pegboard.yaml:6:34  toolboxes.desk.agents[2]
        6 |     agents: [gone.md, none/*.md, 7, "${NOT_SET}.md", good.md, needs-bad.md]
          |                                  ^ expected the path of a file, not a number
     error[config_invalid]: pegboard.yaml:6:38  toolboxes.desk.agents[3]
        6 |     agents: [gone.md, none/*.md, 7, "${NOT_SET}.md", good.md, needs-bad.md]
          |                                      ^^^^^^^^^^ the variable NOT_SET is not set
-      help: export NOT_SET=…   or give a default: ${NOT_SET:-}
+      help: export NOT_SET=…, or add a default: ${NOT_SET:-}
     error[config_invalid]: agents/y.ai:3:1  maxTurn
        3 | maxTurn: 3
          | ^^^^^^^ unknown setting
@@ -555,12 +569,12 @@ toolboxes:
     error[config_invalid]: needs-bad.md:3:10  agents[0]
        3 | agents: [agents/y.ai]
          |          ^^^^^^^^^^^ the agent 'y' cannot be used
-      help: correct it; what is wrong is told of its file
+      help: fix the problems reported for its file
     "#);
 }
 
 #[test]
-fn a_list_of_agents_is_what_the_schema_says() {
+fn the_schema_accepts_lists_of_agents() {
     let validator = jsonschema::validator_for(&native_schema()).unwrap();
     let check = |text: &str| validator.is_valid(&serde_saphyr::from_str::<Value>(text).unwrap());
     assert!(check("{agents: [a.md, 'agents/*.ai'], toolboxes: {t: {agents: a.md}}}"));
@@ -568,14 +582,14 @@ fn a_list_of_agents_is_what_the_schema_says() {
 }
 
 #[test]
-fn what_others_call_agents_is_left_alone() {
+fn foreign_agents_are_ignored() {
     let folder =
         folder(&[("mcp.json", r#"{"mcpServers": {"a": {"command": "x"}}, "agents": {"main": {}}}"#)]);
     let loaded = pegboard_config::load(&folder.path().join("mcp.json"), &environment).unwrap();
     assert_snapshot!(listed(&loaded, &folder), @r#"
     warning: mcp.json:1:51  agents
        1 | {"mcpServers": {"a": {"command": "x"}}, "agents": {"main": {}}}
-         |                                                   ^^^^^^^^^^^^ unknown setting, which is left alone
+         |                                                   ^^^^^^^^^^^^ unknown setting, ignored
     "#);
     let folder = super::load_text("pegboard.json", r#"{"agents": {"main": {}}}"#).unwrap_err().to_string();
     assert!(folder.contains("expected a list of files, not an object"), "{folder}");
@@ -584,9 +598,9 @@ fn what_others_call_agents_is_left_alone() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Nothing that can stand in a file makes reading it panic, and what is wrong has a place.
+    /// No file contents cause a panic, and every problem has a location.
     #[test]
-    fn any_text_is_an_agent_or_is_told(
+    fn any_text_is_an_agent_or_an_error(
         pieces in prop::collection::vec(
             prop::sample::select(vec![
                 "---", "\n", "\r\n", "#!", "models: [p/m]", "agents: [a.md]", "router: {destinations: [a.md]}",

@@ -1,11 +1,11 @@
-//! The page about the files of others, and the table of clients.
+//! The page about client files, and the table of clients.
 
-use pegboard_config::Dialect;
-use pegboard_config::clients::{Client, Layout, System, clients};
+use pegboard_config::ConfigDialect;
+use pegboard_config::clients::{KnownClient, Platform, ServerLayout, clients};
 
 const PAGE: &str = include_str!("../../../../docs/clients.md");
 
-/// The table of clients as it stands on the page.
+/// The table of clients as it appears on the page.
 fn table() -> String {
     let mut lines = vec![
         "| client | name it | in a folder | of the user | servers under |".to_owned(),
@@ -16,28 +16,28 @@ fn table() -> String {
             .chain(client.aliases().iter().map(String::as_str))
             .map(|word| format!("`{word}`"))
             .collect();
-        let (project, _) = client.written_places(System::Linux);
+        let (project, _) = client.path_templates(Platform::Linux);
         let project: Vec<String> = project.iter().map(|place| format!("`{place}`")).collect();
-        let list = if client.layout() == Layout::Object { "" } else { ", a list" };
+        let list = if client.layout() == ServerLayout::Object { "" } else { ", a list" };
         lines.push(format!(
             "| {} | {} | {} | {} | `{}`{list} |",
             client.title(),
             words.join(", "),
             if project.is_empty() { "–".to_owned() } else { project.join(", ") },
-            of_user(client),
-            client.way().join("."),
+            user_paths_cell(client),
+            client.key_path().join("."),
         ));
     }
     lines.join("\n")
 }
 
-/// The places of a user, system by system where they differ.
-fn of_user(client: &Client) -> String {
-    let places = |system: System| {
-        let (_, places) = client.written_places(system);
+/// Returns the user's paths, by platform where they differ.
+fn user_paths_cell(client: &KnownClient) -> String {
+    let places = |system: Platform| {
+        let (_, places) = client.path_templates(system);
         places.iter().map(|place| format!("`{place}`")).collect::<Vec<_>>().join(", ")
     };
-    let [linux, macos, windows] = System::ALL.map(places);
+    let [linux, macos, windows] = Platform::ALL.map(places);
     if linux == macos && macos == windows {
         linux
     } else if linux == macos {
@@ -67,7 +67,7 @@ fn the_table_of_clients_is_on_the_page() {
 
 #[test]
 fn every_dialect_is_on_the_page() {
-    for dialect in Dialect::ALL {
+    for dialect in ConfigDialect::ALL {
         let title = dialect.title();
         assert!(PAGE.contains(&format!("| {title} |")), "{title} is not on the page");
     }

@@ -1,6 +1,6 @@
-//! What the documentation says.
+//! Examples and tables of the documentation.
 
-use pegboard_config::{Server, native_schema};
+use pegboard_config::{ServerEntry, native_schema};
 use pegboard_core::settings::openapi::OpenApiSettings;
 use serde_json::Value;
 
@@ -10,27 +10,27 @@ const PAGE: &str = include_str!("../../../../docs/configuration.md");
 const AGENTS: &str = include_str!("../../../../docs/agents.md");
 
 #[test]
-fn the_whole_example_is_right() {
+fn the_full_example_is_valid() {
     let (_, rest) = PAGE.split_once("```yaml\n").unwrap();
     let (example, _) = rest.split_once("```").unwrap();
     let configuration = load_text("pegboard.yaml", example).unwrap();
     assert_eq!(configuration.problems, []);
     let servers = configuration.toolboxes.values().flat_map(|toolbox| toolbox.servers.values());
-    assert_eq!(servers.filter(|server| matches!(server, Server::Mcp { .. })).count(), 3);
+    assert_eq!(servers.filter(|server| matches!(server, ServerEntry::Mcp { .. })).count(), 3);
     let validator = jsonschema::validator_for(&native_schema()).unwrap();
     let file: Value = serde_saphyr::from_str(example).unwrap();
     assert!(validator.is_valid(&file));
 }
 
 #[test]
-fn the_example_of_a_service_is_right_and_every_setting_of_one_is_on_its_page() {
+fn the_service_example_is_valid_and_its_settings_are_documented() {
     let page = include_str!("../../../../docs/openapi.md");
     let (_, rest) = page.split_once("```yaml\n").unwrap();
     let (example, _) = rest.split_once("```").unwrap();
     let configuration = load_text("pegboard.yaml", example).unwrap();
     assert_eq!(configuration.problems, []);
     let servers = configuration.toolboxes["default"].servers.values();
-    assert_eq!(servers.filter(|server| matches!(server, Server::OpenApi { .. })).count(), 2);
+    assert_eq!(servers.filter(|server| matches!(server, ServerEntry::OpenApi { .. })).count(), 2);
     let schema = native_schema();
     let validator = jsonschema::validator_for(&schema).unwrap();
     assert!(validator.is_valid(&serde_saphyr::from_str(example).unwrap()));
@@ -43,7 +43,7 @@ fn the_example_of_a_service_is_right_and_every_setting_of_one_is_on_its_page() {
 }
 
 #[test]
-fn every_setting_is_on_the_page() {
+fn every_setting_is_documented() {
     let schema = native_schema();
     let server = &schema["$defs"]["McpServer"];
     let provider = &schema["$defs"]["ModelProvider"];
@@ -62,14 +62,14 @@ fn every_setting_is_on_the_page() {
     }
 }
 
-/// The first text in a page that is fenced as one of this language.
+/// Returns the first code block of this language on a page.
 fn example<'p>(page: &'p str, language: &str) -> &'p str {
     let (_, rest) = page.split_once(&format!("```{language}\n")).unwrap();
     rest.split_once("```").unwrap().0
 }
 
 #[test]
-fn the_example_of_an_agent_is_right() {
+fn the_agent_example_is_valid() {
     let folder = tempfile::tempdir().unwrap();
     let write = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
     std::fs::create_dir(folder.path().join("agents")).unwrap();
@@ -83,8 +83,8 @@ fn the_example_of_an_agent_is_right() {
 }
 
 #[test]
-fn every_setting_of_an_agent_is_on_its_page() {
-    let (_, header) = super::agents::WHOLE.split_once("---\n").unwrap();
+fn every_agent_setting_is_documented() {
+    let (_, header) = super::agents::FULL_AGENT.split_once("---\n").unwrap();
     let header: Value = serde_saphyr::from_str(header.split_once("---\n").unwrap().0).unwrap();
     for name in header.as_object().unwrap().keys() {
         assert!(AGENTS.contains(&format!("`{name}`")), "{name} is not on the page");

@@ -1,63 +1,63 @@
-//! Changes of files leave everything else as it was.
+//! Edits preserve everything else in a file.
 
 use std::path::Path;
 
-use pegboard_config::edit::{Document, EditError, Way};
+use pegboard_config::edit::{ConfigDocument, EditError, EditPath};
 use serde_json::{Value, json};
 
-/// A change to be made.
-enum Change {
-    Set(Way, Value),
-    Append(Way, Value),
-    Remove(Way),
+/// An edit to apply.
+enum TestEdit {
+    Set(EditPath, Value),
+    Append(EditPath, Value),
+    Remove(EditPath),
 }
 
-fn set(keys: &[&str], value: Value) -> Change {
-    Change::Set(Way::to(keys.iter().copied()), value)
+fn set(keys: &[&str], value: Value) -> TestEdit {
+    TestEdit::Set(EditPath::from_keys(keys.iter().copied()), value)
 }
 
-fn append(keys: &[&str], value: Value) -> Change {
-    Change::Append(Way::to(keys.iter().copied()), value)
+fn append(keys: &[&str], value: Value) -> TestEdit {
+    TestEdit::Append(EditPath::from_keys(keys.iter().copied()), value)
 }
 
-fn remove(keys: &[&str]) -> Change {
-    Change::Remove(Way::to(keys.iter().copied()))
+fn remove(keys: &[&str]) -> TestEdit {
+    TestEdit::Remove(EditPath::from_keys(keys.iter().copied()))
 }
 
-fn changed(name: &str, text: &str, change: &Change) -> Result<String, EditError> {
-    let mut document = Document::new(Path::new(name), text.to_owned()).unwrap();
+fn edited(name: &str, text: &str, change: &TestEdit) -> Result<String, EditError> {
+    let mut document = ConfigDocument::new(Path::new(name), text.to_owned()).unwrap();
     match change {
-        Change::Set(way, value) => document.set(way, value)?,
-        Change::Append(way, value) => document.append(way, value)?,
-        Change::Remove(way) => drop(document.remove(way)?),
+        TestEdit::Set(key_path, value) => document.set(key_path, value)?,
+        TestEdit::Append(key_path, value) => document.append(key_path, value)?,
+        TestEdit::Remove(key_path) => drop(document.remove(key_path)?),
     }
     Ok(document.text())
 }
 
-/// Makes a change, with line ends of both kinds and with and without the last one.
+/// Applies an edit with both kinds of line endings, and with and without the last one.
 #[track_caller]
-fn check(name: &str, text: &str, change: &Change, expected: &str) {
-    assert_eq!(changed(name, text, change).unwrap(), expected);
+fn check(name: &str, text: &str, change: &TestEdit, expected: &str) {
+    assert_eq!(edited(name, text, change).unwrap(), expected);
     let windows = |text: &str| text.replace('\n', "\r\n");
     if text.contains('\n') {
-        assert_eq!(changed(name, &windows(text), change).unwrap(), windows(expected));
+        assert_eq!(edited(name, &windows(text), change).unwrap(), windows(expected));
     }
     let marked = format!("\u{feff}{text}");
-    assert_eq!(changed(name, &marked, change).unwrap(), format!("\u{feff}{expected}"));
+    assert_eq!(edited(name, &marked, change).unwrap(), format!("\u{feff}{expected}"));
     if let (Some(text), Some(expected)) = (text.strip_suffix('\n'), expected.strip_suffix('\n'))
         && text.contains('\n')
     {
-        assert_eq!(changed(name, text, change).unwrap(), expected);
+        assert_eq!(edited(name, text, change).unwrap(), expected);
     }
 }
 
-/// Why a change is not made.
-fn refusal(name: &str, text: &str, change: &Change) -> String {
-    changed(name, text, change).unwrap_err().to_string()
+/// Returns the error of an edit.
+fn edit_error(name: &str, text: &str, change: &TestEdit) -> String {
+    edited(name, text, change).unwrap_err().to_string()
 }
 
 #[test]
-fn a_member_is_added_to_json_in_the_manner_of_the_others() {
+fn a_member_is_added_to_json_in_the_existing_style() {
     let server = || json!({"command": "npx", "args": ["-y", "it"]});
     check(
         "mcp.json",
@@ -106,7 +106,7 @@ fn a_member_is_added_to_json_in_the_manner_of_the_others() {
 }
 
 #[test]
-fn a_file_with_nothing_in_it_gets_its_first_value() {
+fn an_empty_file_gets_its_first_value() {
     let value = || json!({"a": 1});
     check("m.json", "", &set(&["x"], value()), "{\n  \"x\": {\n    \"a\": 1\n  }\n}\n");
     check("m.yaml", "", &set(&["x"], value()), "x:\n  a: 1\n");
@@ -116,7 +116,7 @@ fn a_file_with_nothing_in_it_gets_its_first_value() {
 }
 
 #[test]
-fn a_member_of_json_goes_with_its_comma_and_its_comments() {
+fn removing_from_json_removes_commas_and_comments() {
     let text = "{\n  // one\n  \"a\": 1, // yes\n\n  // two\n  /* more */\n  \"b\": {\n    \"x\": 2\n  },\n  \"c\": 3\n  // end\n}\n";
     check(
         "m.json",
@@ -144,7 +144,7 @@ fn a_member_of_json_goes_with_its_comma_and_its_comments() {
     check(
         "m.json",
         line,
-        &Change::Remove(Way::to(["c"]).index(1)),
+        &TestEdit::Remove(EditPath::from_keys(["c"]).index(1)),
         r#"{"a": 1, /* b */ "b": 2, "c": [1, 3]}"#,
     );
     check("m.json", r#"{"a": {"x": 1,}}"#, &remove(&["a", "x"]), r#"{"a": {}}"#);
@@ -152,7 +152,7 @@ fn a_member_of_json_goes_with_its_comma_and_its_comments() {
 }
 
 #[test]
-fn a_value_is_replaced_and_nothing_else() {
+fn only_the_value_is_replaced() {
     check(
         "m.json",
         "{\n  \"a\": false, // off\n  \"b\": 1\n}\n",
@@ -180,7 +180,7 @@ fn a_value_is_replaced_and_nothing_else() {
 }
 
 #[test]
-fn a_member_is_added_to_yaml_in_the_manner_of_the_others() {
+fn a_member_is_added_to_yaml_in_the_existing_style() {
     let server = || json!({"command": "npx", "args": ["-y", "@x/it"], "env": {"A": "on", "B": "${B}"}});
     check(
         "pegboard.yaml",
@@ -217,7 +217,7 @@ fn a_member_is_added_to_yaml_in_the_manner_of_the_others() {
 }
 
 #[test]
-fn a_member_of_yaml_goes_with_its_lines_and_its_comments() {
+fn removing_from_yaml_removes_lines_and_comments() {
     let text = "# The file\n\n# one\na: 1 # yes\n\n# two\nb:\n  x: 2\n\nc:\n  - 1\n  - 2\n# end\n";
     check("p.yaml", text, &remove(&["a"]), "# The file\n\n# two\nb:\n  x: 2\n\nc:\n  - 1\n  - 2\n# end\n");
     check("p.yaml", text, &remove(&["b"]), "# The file\n\n# one\na: 1 # yes\n\nc:\n  - 1\n  - 2\n# end\n");
@@ -230,7 +230,7 @@ fn a_member_of_yaml_goes_with_its_lines_and_its_comments() {
     check(
         "p.yaml",
         text,
-        &Change::Remove(Way::to(["c"]).index(0)),
+        &TestEdit::Remove(EditPath::from_keys(["c"]).index(0)),
         "# The file\n\n# one\na: 1 # yes\n\n# two\nb:\n  x: 2\n\nc:\n  - 2\n# end\n",
     );
     check("p.yaml", "a: 1\n\nb: 2\n", &remove(&["b"]), "a: 1\n");
@@ -238,27 +238,37 @@ fn a_member_of_yaml_goes_with_its_lines_and_its_comments() {
     check(
         "p.yaml",
         "l:\n  - name: x\n    v: 1\n  - name: y\n",
-        &Change::Remove(Way::to(["l"]).named("x").key("name")),
+        &TestEdit::Remove(EditPath::from_keys(["l"]).named("x").key("name")),
         "l:\n  - v: 1\n  - name: y\n",
     );
     check(
         "p.yaml",
         "l:\n- name: x\n  v: 1\n- name: y\n",
-        &Change::Remove(Way::to(["l"]).named("x")),
+        &TestEdit::Remove(EditPath::from_keys(["l"]).named("x")),
         "l:\n- name: y\n",
     );
-    check("p.yaml", "l:\n- name: x\n  v: 1\n", &Change::Remove(Way::to(["l"]).named("x")), "l: []\n");
+    check(
+        "p.yaml",
+        "l:\n- name: x\n  v: 1\n",
+        &TestEdit::Remove(EditPath::from_keys(["l"]).named("x")),
+        "l: []\n",
+    );
 }
 
 #[test]
-fn lists_grow_behind_their_last_value() {
+fn items_are_appended_to_lists() {
     check("m.yaml", "l:\n-\n- b\n", &append(&["l"], json!("x")), "l:\n-\n- b\n- x\n");
-    check("m.yaml", "l:\n-\n- b\n", &Change::Remove(Way::to(["l"]).index(0)), "l:\n- b\n");
-    check("m.yaml", "l:\n-\n- b\n", &Change::Set(Way::to(["l"]).index(0), json!("x")), "l:\n- x\n- b\n");
+    check("m.yaml", "l:\n-\n- b\n", &TestEdit::Remove(EditPath::from_keys(["l"]).index(0)), "l:\n- b\n");
+    check(
+        "m.yaml",
+        "l:\n-\n- b\n",
+        &TestEdit::Set(EditPath::from_keys(["l"]).index(0), json!("x")),
+        "l:\n- x\n- b\n",
+    );
     check(
         "m.yaml",
         "l:\n- - 1\n  - 2\n-\n",
-        &Change::Set(Way::to(["l"]).index(1), json!("x")),
+        &TestEdit::Set(EditPath::from_keys(["l"]).index(1), json!("x")),
         "l:\n- - 1\n  - 2\n- x\n",
     );
     check("m.json", "{\"l\": [1]}", &append(&["l"], json!("x")), "{\"l\": [1, \"x\"]}");
@@ -280,23 +290,23 @@ fn lists_grow_behind_their_last_value() {
     check("m.toml", "l = [\n  1, # one\n]\n", &append(&["l"], json!(2)), "l = [\n  1, # one\n  2,\n]\n");
     check("m.toml", "l = []\n", &append(&["l"], json!("a")), "l = [\"a\"]\n");
     check("m.toml", "[a]\n", &append(&["l"], json!("a")), "l = [\"a\"]\n\n[a]\n");
-    let way = || Way::to(["mcpServers"]).named("w");
+    let key_path = || EditPath::from_keys(["mcpServers"]).named("w");
     check(
         "m.yaml",
         "mcpServers:\n  - name: x\n",
-        &Change::Set(way(), json!({"name": "w", "url": "u"})),
+        &TestEdit::Set(key_path(), json!({"name": "w", "url": "u"})),
         "mcpServers:\n  - name: x\n  - name: w\n    url: u\n",
     );
     check(
         "m.yaml",
         "mcpServers:\n  - name: w # old\n  - name: x\n",
-        &Change::Set(way().key("url"), json!("u")),
+        &TestEdit::Set(key_path().key("url"), json!("u")),
         "mcpServers:\n  - name: w # old\n    url: u\n  - name: x\n",
     );
 }
 
 #[test]
-fn a_section_is_added_to_toml_beside_its_like() {
+fn a_section_is_added_to_toml_beside_similar_ones() {
     let server = || json!({"command": "npx", "args": ["-y"], "env": {"A": "1"}});
     check(
         "config.toml",
@@ -344,7 +354,7 @@ fn a_section_is_added_to_toml_beside_its_like() {
 }
 
 #[test]
-fn a_section_of_toml_goes_with_all_that_is_below_it() {
+fn removing_a_toml_section_removes_its_subsections() {
     let text = "model = 1\n\n# A\n[s.a]\nx = 1\n\n[s.a.env]\nA = 1\n\n# T\n[t]\nv = 1\n";
     check("c.toml", text, &remove(&["s", "a"]), "model = 1\n\n# T\n[t]\nv = 1\n");
     check("c.toml", text, &remove(&["s"]), "model = 1\n\n# T\n[t]\nv = 1\n");
@@ -365,75 +375,75 @@ fn a_section_of_toml_goes_with_all_that_is_below_it() {
 }
 
 #[test]
-fn what_cannot_be_changed_without_harm_is_refused_with_its_place() {
+fn unsafe_edits_are_rejected_with_their_location() {
     let anchors = "base: &base\n  url: u\nmcpServers:\n  a: *base\n  b:\n    <<: *base\n    x: 1\n";
-    let told = [
-        refusal("p.yaml", anchors, &set(&["mcpServers", "a", "url"], json!("v"))),
-        refusal("p.yaml", anchors, &remove(&["mcpServers", "b", "url"])),
-        refusal("p.yaml", anchors, &set(&["base", "url"], json!("v"))),
-        refusal("p.yaml", anchors, &remove(&["base"])),
-        refusal("p.yaml", anchors, &set(&["base"], json!(1))),
-        refusal("p.yaml", "? a\n: 1\n", &set(&["a"], json!({"x": 1}))),
-        refusal("p.toml", "[[a]]\nx = 1\n", &set(&["a", "x"], json!(1))),
-        refusal("p.json", "{\"a\": 1, \"a\": 2}", &set(&["a"], json!(3))),
-        refusal("p.json", "{\"a\": [1]}", &set(&["a", "b"], json!(3))),
-        refusal("p.toml", "a = 1", &set(&["b"], Value::Null)),
+    let errors = [
+        edit_error("p.yaml", anchors, &set(&["mcpServers", "a", "url"], json!("v"))),
+        edit_error("p.yaml", anchors, &remove(&["mcpServers", "b", "url"])),
+        edit_error("p.yaml", anchors, &set(&["base", "url"], json!("v"))),
+        edit_error("p.yaml", anchors, &remove(&["base"])),
+        edit_error("p.yaml", anchors, &set(&["base"], json!(1))),
+        edit_error("p.yaml", "? a\n: 1\n", &set(&["a"], json!({"x": 1}))),
+        edit_error("p.toml", "[[a]]\nx = 1\n", &set(&["a", "x"], json!(1))),
+        edit_error("p.json", "{\"a\": 1, \"a\": 2}", &set(&["a"], json!(3))),
+        edit_error("p.json", "{\"a\": [1]}", &set(&["a", "b"], json!(3))),
+        edit_error("p.toml", "a = 1", &set(&["b"], Value::Null)),
     ];
-    insta::assert_snapshot!(told.join("\n\n"), @r#"
+    insta::assert_snapshot!(errors.join("\n\n"), @r#"
     error[config_invalid]: p.yaml:4:6  mcpServers.a.url
        4 |   a: *base
-         |      ^^^^^ an alias stands here, and what it names is elsewhere
-      help: the file was not changed; change mcpServers.a.url in it by hand
+         |      ^^^^^ the value is an alias, defined elsewhere
+      help: the file was not changed; edit mcpServers.a.url by hand
 
     error[config_invalid]: p.yaml:6:5  mcpServers.b.url
        6 |     <<: *base
-         |     ^^^^^^^^^ what is to be removed is not written here: it comes from elsewhere in the file
-      help: the file was not changed; change mcpServers.b.url in it by hand
+         |     ^^^^^^^^^ the value is defined elsewhere in the file
+      help: the file was not changed; edit mcpServers.b.url by hand
 
     error[config_invalid]: p.yaml:2:8  base.url
        2 |   url: u
-         |        ^ a change here would change more than was asked for
-      help: the file was not changed; change base.url in it by hand
+         |        ^ this edit would change other values
+      help: the file was not changed; edit base.url by hand
 
     error[config_invalid]: p.yaml:1:1  base
        1 | base: &base
-         | ^^^^^^^^^^^ a change here would change more than was asked for
-      help: the file was not changed; change base in it by hand
+         | ^^^^^^^^^^^ this edit would change other values
+      help: the file was not changed; edit base by hand
 
     error[config_invalid]: p.yaml:2:3  base
        2 |   url: u
-         |   ^^^^^^ an anchor, an alias or a tag stands here
-      help: the file was not changed; change base in it by hand
+         |   ^^^^^^ the value has an anchor, an alias or a tag
+      help: the file was not changed; edit base by hand
 
     error[config_invalid]: p.yaml:1:4  a
        1 | ? a
-         |    ^ this key is written with a question mark
-      help: the file was not changed; change a in it by hand
+         |    ^ the key uses the explicit '?' syntax
+      help: the file was not changed; edit a by hand
 
     error[config_invalid]: p.toml:1:1  a.x
        1 | [[a]]
-         | ^^^^^ an object is needed here
-      help: the file was not changed; change a.x in it by hand
+         | ^^^^^ expected an object here
+      help: the file was not changed; edit a.x by hand
 
     error[config_invalid]: p.json:1:10  a
        1 | {"a": 1, "a": 2}
-         |          ^^^ this key is there twice, and one of the two must go first
-      help: the file was not changed; change a in it by hand
+         |          ^^^ duplicate key: remove one of the two first
+      help: the file was not changed; edit a by hand
 
     error[config_invalid]: p.json:1:7  a.b
        1 | {"a": [1]}
-         |       ^^^ an object is needed here
-      help: the file was not changed; change a.b in it by hand
+         |       ^^^ expected an object here
+      help: the file was not changed; edit a.b by hand
 
     error[config_invalid]: p.toml:1:6  b
        1 | a = 1
-         |      ^ a change here would change more than was asked for
-      help: the file was not changed; change b in it by hand
+         |      ^ this edit would change other values
+      help: the file was not changed; edit b by hand
     "#);
 }
 
 #[test]
-fn what_is_not_safe_for_one_value_is_safe_for_its_neighbours() {
+fn siblings_of_aliases_can_be_edited() {
     let anchors = "base: &base\n  url: u\nmcpServers:\n  a: *base\n  b:\n    <<: *base\n    x: 1\n";
     check(
         "p.yaml",
@@ -451,7 +461,7 @@ fn what_is_not_safe_for_one_value_is_safe_for_its_neighbours() {
 }
 
 #[test]
-fn a_shown_change_hides_what_is_secret() {
+fn a_diff_redacts_secrets() {
     let old = "{\n  \"mcpServers\": {\n    \"a\": {\n      \"command\": \"a\",\n      \"args\": [\"--token\", \"abc\", \"-v\", \"API_KEY=xyz\"],\n      \"env\": {\"A\": \"${A}\", \"B\": \"sk-1\"},\n      \"url\": \"https://me:pw@host/\",\n      \"bearer_token_env_var\": \"MINE\"\n    }\n  }\n}";
     let new = old.replace("\"-v\"", "\"-q\"").replace("sk-1", "sk-2") + "\n";
     insta::assert_snapshot!(pegboard_config::edit::diff(Path::new("mcp.json"), old, &new), @r#"
@@ -477,7 +487,7 @@ fn a_shown_change_hides_what_is_secret() {
 }
 
 #[test]
-fn a_file_is_written_whole_and_keeps_its_rights_and_links() {
+fn writes_are_atomic_and_keep_permissions_and_links() {
     use pegboard_config::edit::{WriteError, write};
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("deep/er/mcp.json");

@@ -1,40 +1,40 @@
-//! Random texts with comments, changed at random: what they mean is right, and all other lines are the same.
+//! Random edits of random texts with comments: the value is right, and all other lines are unchanged.
 
 use std::fmt::Write;
 use std::path::Path;
 
-use pegboard_config::edit::{Document, Way};
+use pegboard_config::edit::{ConfigDocument, EditPath};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use serde_json::{Map, Value, json};
 
-/// What a random text is made of.
+/// A random document.
 #[derive(Clone, Debug)]
-struct Sketch {
-    /// An object, whose parts are the entries.
+struct RandomDocument {
+    /// The root object.
     value: Value,
-    /// What is random about how it is written; used up one by one, and then again.
-    manner: Vec<u8>,
+    /// Random choices of formatting; reused cyclically.
+    style_choices: Vec<u8>,
 }
 
-/// How a sketch is written.
-struct Writer<'s> {
-    manner: std::iter::Cycle<std::slice::Iter<'s, u8>>,
+/// Writes a sketch as text.
+struct DocumentWriter<'s> {
+    style_choices: std::iter::Cycle<std::slice::Iter<'s, u8>>,
     text: String,
     n_comments: usize,
     unit: &'static str,
 }
 
-impl<'s> Writer<'s> {
-    fn new(sketch: &'s Sketch) -> Self {
+impl<'s> DocumentWriter<'s> {
+    fn new(sketch: &'s RandomDocument) -> Self {
         let units = ["  ", "    ", "   "];
-        let unit = units[usize::from(sketch.manner[0]) % units.len()];
-        Self { manner: sketch.manner.iter().cycle(), text: String::new(), n_comments: 0, unit }
+        let unit = units[usize::from(sketch.style_choices[0]) % units.len()];
+        Self { style_choices: sketch.style_choices.iter().cycle(), text: String::new(), n_comments: 0, unit }
     }
 
-    /// One of so many, at random.
+    /// Returns a random number below `n_choices`.
     fn pick(&mut self, n_choices: u8) -> u8 {
-        self.manner.next().unwrap() % n_choices
+        self.style_choices.next().unwrap() % n_choices
     }
 
     fn comment(&mut self, sign: &str) -> String {
@@ -42,7 +42,7 @@ impl<'s> Writer<'s> {
         format!("{sign} remark {}: {{ [ \" ' , x = 1", self.n_comments)
     }
 
-    /// Lines that say nothing.
+    /// Writes blank lines and comments.
     fn gap(&mut self, indent: &str, sign: &str) {
         match self.pick(6) {
             0 => self.text.push('\n'),
@@ -58,7 +58,7 @@ impl<'s> Writer<'s> {
         }
     }
 
-    /// What comes behind something in its line.
+    /// Ends a line, possibly with a comment.
     fn end_line(&mut self, sign: &str) {
         if self.pick(5) == 0 {
             let comment = self.comment(sign);
@@ -123,7 +123,7 @@ impl<'s> Writer<'s> {
         }
     }
 
-    fn toml(&mut self, value: &Value, way: &str) {
+    fn toml(&mut self, value: &Value, key_path: &str) {
         let Value::Object(entries) = value else { return };
         let mut tables = Vec::new();
         for (key, value) in entries {
@@ -137,10 +137,10 @@ impl<'s> Writer<'s> {
         }
         for (key, value) in tables {
             self.gap("", "#");
-            let way = if way.is_empty() { key.clone() } else { format!("{way}.{key}") };
-            write!(self.text, "[{way}]").unwrap();
+            let key_path = if key_path.is_empty() { key.clone() } else { format!("{key_path}.{key}") };
+            write!(self.text, "[{key_path}]").unwrap();
             self.end_line("#");
-            self.toml(value, &way);
+            self.toml(value, &key_path);
         }
     }
 }
@@ -156,7 +156,7 @@ fn toml_value(value: &Value) -> String {
     }
 }
 
-/// What values are changed to, and what is in a sketch.
+/// Generates a value.
 fn value() -> impl Strategy<Value = Value> {
     let text = "[ -~]{0,12}|yes|no|null|~|-|- a|a: b|a #b|\\$\\{A\\}|\u{e9}\u{4e2d}|12|0x1f|1e3|é\n\t\"";
     let leaf = prop_oneof![
@@ -173,41 +173,43 @@ fn object(inner: impl Strategy<Value = Value>) -> impl Strategy<Value = Map<Stri
     vec(("[a-e]", inner), 0..5).prop_map(|entries| entries.into_iter().collect())
 }
 
-fn sketch() -> impl Strategy<Value = Sketch> {
+fn sketch() -> impl Strategy<Value = RandomDocument> {
     (object(value()), vec(any::<u8>(), 1..64))
-        .prop_map(|(value, manner)| Sketch { value: value.into(), manner })
+        .prop_map(|(value, style_choices)| RandomDocument { value: value.into(), style_choices })
 }
 
-/// A way into a value, and sometimes a step out of it.
-fn way(value: &Value, choices: &[u8]) -> Way {
-    let (mut way, mut value) = (Way::default(), value);
+/// Returns a path into a value, possibly one that does not exist.
+fn key_path(value: &Value, choices: &[u8]) -> EditPath {
+    let (mut key_path, mut value) = (EditPath::default(), value);
     for choice in choices {
         let choice = usize::from(*choice);
         match value {
-            Value::Object(entries) if choice % 5 == 0 || entries.is_empty() => return way.key("new key"),
+            Value::Object(entries) if choice % 5 == 0 || entries.is_empty() => {
+                return key_path.key("new key");
+            }
             Value::Object(entries) => {
                 let (key, inner) = entries.iter().nth(choice % entries.len()).unwrap();
-                (way, value) = (way.key(key), inner);
+                (key_path, value) = (key_path.key(key), inner);
             }
-            Value::Array(items) if choice % 5 == 0 || items.is_empty() => return way.index(items.len()),
+            Value::Array(items) if choice % 5 == 0 || items.is_empty() => return key_path.index(items.len()),
             Value::Array(items) => {
                 let index = choice % items.len();
-                (way, value) = (way.index(index), &items[index]);
+                (key_path, value) = (key_path.index(index), &items[index]);
             }
             _ => break,
         }
     }
-    if way == Way::default() { way.key("new") } else { way }
+    if key_path == EditPath::default() { key_path.key("new") } else { key_path }
 }
 
-/// What a file means, by another reader where there is one.
+/// Parses a text.
 fn read(name: &str, text: &str) -> Value {
-    Document::new(Path::new(name), text.to_owned()).unwrap().value().clone()
+    ConfigDocument::new(Path::new(name), text.to_owned()).unwrap().value().clone()
 }
 
-fn texts(sketch: &Sketch) -> [(&'static str, String); 3] {
-    let write = |write: &dyn Fn(&mut Writer<'_>)| {
-        let mut writer = Writer::new(sketch);
+fn texts(sketch: &RandomDocument) -> [(&'static str, String); 3] {
+    let write = |write: &dyn Fn(&mut DocumentWriter<'_>)| {
+        let mut writer = DocumentWriter::new(sketch);
         write(&mut writer);
         writer.text
     };
@@ -225,7 +227,7 @@ fn texts(sketch: &Sketch) -> [(&'static str, String); 3] {
     ]
 }
 
-/// How many lines two texts have in common at their beginnings and ends.
+/// Returns the number of common lines at the start and the end of two texts.
 fn n_same_lines(one: &str, other: &str) -> usize {
     let (one, other): (Vec<&str>, Vec<&str>) = (one.split('\n').collect(), other.split('\n').collect());
     let n_first = one.iter().zip(&other).take_while(|(one, other)| one == other).count();
@@ -238,7 +240,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
 
     #[test]
-    fn what_is_set_is_there_and_all_else_is_as_it_was(
+    fn setting_a_value_preserves_everything_else(
         sketch in sketch(),
         choices in vec(any::<u8>(), 1..5),
         new in value(),
@@ -246,18 +248,18 @@ proptest! {
     ) {
         for (name, text) in texts(&sketch) {
             let text = if is_windows { text.replace('\n', "\r\n") } else { text };
-            let mut document = Document::new(Path::new(name), text.clone()).unwrap();
-            let way = way(document.value(), &choices);
+            let mut document = ConfigDocument::new(Path::new(name), text.clone()).unwrap();
+            let key_path = key_path(document.value(), &choices);
             let before = document.value().clone();
-            let replaced = document.get(&way).cloned();
-            document.set(&way, &new).map_err(|error| TestCaseError::fail(format!("{error}\n{text}")))?;
-            prop_assert_eq!(document.get(&way), Some(&new));
+            let replaced = document.get(&key_path).cloned();
+            document.set(&key_path, &new).map_err(|error| TestCaseError::fail(format!("{error}\n{text}")))?;
+            prop_assert_eq!(document.get(&key_path), Some(&new));
             let after = document.text();
             prop_assert_eq!(&read(name, &after), document.value());
-            // Lines that said nothing of what was replaced are all there, in their order.
+            // All lines outside of the replaced value are preserved, in order.
             let n_lines = text.split('\n').count();
             if replaced.is_none() {
-                // One more may have got a comma, or lost empty brackets.
+                // One more line may have got a comma, or lost empty brackets.
                 prop_assert!(n_same_lines(&text, &after) + 1 >= n_lines, "{text}\n---\n{after}");
             }
             for comment in text.lines().filter(|line| line.trim_start().starts_with(['#', '/'])) {
@@ -266,10 +268,10 @@ proptest! {
             }
             // And back again.
             match replaced {
-                Some(old) => document.set(&way, &old).unwrap(),
-                None => drop(document.remove(&way).unwrap()),
+                Some(old) => document.set(&key_path, &old).unwrap(),
+                None => drop(document.remove(&key_path).unwrap()),
             }
-            // A table of TOML that nobody wrote is gone when it is empty.
+            // An implicit table of TOML disappears when it is empty.
             if name != "it.toml" {
                 prop_assert_eq!(document.value(), &before);
             }
@@ -277,24 +279,24 @@ proptest! {
     }
 
     #[test]
-    fn what_is_removed_is_gone_and_all_else_is_as_it_was(
+    fn removing_a_value_preserves_everything_else(
         sketch in sketch(),
         choices in vec(any::<u8>(), 1..5),
         is_windows in any::<bool>(),
     ) {
         for (name, text) in texts(&sketch) {
             let text = if is_windows { text.replace('\n', "\r\n") } else { text };
-            let mut document = Document::new(Path::new(name), text.clone()).unwrap();
-            let way = way(document.value(), &choices);
-            let there = document.get(&way).cloned();
-            let removed = document.remove(&way).map_err(|error| TestCaseError::fail(format!("{error}\n{text}")))?;
+            let mut document = ConfigDocument::new(Path::new(name), text.clone()).unwrap();
+            let key_path = key_path(document.value(), &choices);
+            let there = document.get(&key_path).cloned();
+            let removed = document.remove(&key_path).map_err(|error| TestCaseError::fail(format!("{error}\n{text}")))?;
             prop_assert_eq!(&removed, &there);
             let after = document.text();
             if there.is_none() {
                 prop_assert_eq!(&text, &after);
                 continue;
             }
-            // Nothing new but empty brackets and a comma less.
+            // Nothing is added but empty brackets.
             let n_lines = after.split('\n').count();
             prop_assert!(n_same_lines(&text, &after) + 2 >= n_lines, "{text}\n---\n{after}");
             prop_assert!(after.len() <= text.len() + 3, "{text}\n---\n{after}");

@@ -1,19 +1,19 @@
-//! Files of other programs that are wrong, odd, or two things at once.
+//! Files of other programs that are invalid, unusual or ambiguous.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use insta::assert_snapshot;
-use pegboard_config::{ConfigurationError, Problem};
+use pegboard_config::{ConfigProblem, ConfigurationError};
 use serde_json::{Value, json};
 
-use super::dialects::told;
+use super::dialects::summarize;
 use super::{environment, load_text};
 
-/// What a text comes to as a file of this name.
+/// Loads a text as a file with this name and summarizes it.
 fn read(name: &str, text: &str) -> String {
     match load_text(name, text) {
-        Ok(configuration) => told(&configuration),
+        Ok(configuration) => summarize(&configuration),
         Err(error) => {
             let messages = error.problems().iter().map(|problem| problem.message.clone());
             messages.collect::<Vec<_>>().join("\n")
@@ -21,7 +21,7 @@ fn read(name: &str, text: &str) -> String {
     }
 }
 
-/// All files of the fixtures.
+/// Returns all fixtures.
 fn fixtures() -> Vec<PathBuf> {
     fn walk(folder: &Path, found: &mut Vec<PathBuf>) {
         for entry in fs::read_dir(folder).unwrap() {
@@ -44,7 +44,7 @@ fn fixtures() -> Vec<PathBuf> {
 }
 
 #[test]
-fn what_is_meant_for_nobody_is_in_no_message() {
+fn secrets_are_in_no_message() {
     let secrets = [
         "secret-token",
         "another-secret",
@@ -61,14 +61,14 @@ fn what_is_meant_for_nobody_is_in_no_message() {
     ];
     for path in fixtures() {
         let configuration = pegboard_config::load(&path, &environment).unwrap();
-        for told in configuration.problems.iter().map(Problem::render) {
-            assert_eq!(secrets.iter().find(|secret| told.contains(*secret)), None, "{told}");
+        for rendered in configuration.problems.iter().map(ConfigProblem::render) {
+            assert_eq!(secrets.iter().find(|secret| rendered.contains(*secret)), None, "{rendered}");
         }
     }
 }
 
 #[test]
-fn a_value_of_the_wrong_type_is_told_and_never_a_panic() {
+fn a_value_of_the_wrong_type_never_panics() {
     let wrong = [json!(null), json!(-7.5), json!("${"), json!({"a": {"b": [[]]}})];
     let folder = tempfile::tempdir().unwrap();
     for path in fixtures() {
@@ -90,7 +90,7 @@ fn a_value_of_the_wrong_type_is_told_and_never_a_panic() {
     }
 }
 
-/// The way to every value.
+/// Returns the JSON pointers of all values.
 fn pointers(root: &Value) -> Vec<String> {
     let inner: Vec<(String, &Value)> = match root {
         Value::Object(entries) => {
@@ -107,19 +107,19 @@ fn pointers(root: &Value) -> Vec<String> {
 }
 
 #[test]
-fn servers_in_two_places_are_told() {
+fn servers_in_two_sections_are_reported() {
     let text = r#"{"mcpServers": {"a": {"command": "a"}}, "servers": {"b": {"command": "b"}},
                    "mcp": {"c": {"type": "local", "command": ["c"]}}}"#;
     assert_snapshot!(read("two.json", text), @"
     mcpServers
     a: a
-    warning 1 servers: the servers here are not read: those of mcpServers are [put them into one place, or into two files]
-    warning 2 mcp: the servers here are not read: those of mcpServers are [put them into one place, or into two files]
+    warning 1 servers: these servers are ignored: the file also has mcpServers [merge them, or use two files]
+    warning 2 mcp: these servers are ignored: the file also has mcpServers [merge them, or use two files]
     ");
 }
 
 #[test]
-fn words_of_ours_that_others_mean_otherwise_are_left_to_them() {
+fn native_keys_of_the_wrong_type_are_ignored() {
     let text = r#"{
         "name": "tools of a team", "version": "2", "description": "What we use",
         "mcpServers": {
@@ -135,14 +135,14 @@ fn words_of_ours_that_others_mean_otherwise_are_left_to_them() {
     _off: off (off)
     a: (needs: PEGBOARD_INPUT_KEY)
     error 6 mcpServers.a.args[0]: the variable PEGBOARD_INPUT_KEY is not set [export PEGBOARD_INPUT_KEY=…]
-    warning 9 profiles: profiles, defaults, chains, theme are no settings of ours, and left alone
+    warning 9 profiles: ignored unknown settings: profiles, defaults, chains, theme
     ");
-    let wanted = load_text("mcp.json", text).unwrap().wants_inputs;
+    let wanted = load_text("mcp.json", text).unwrap().missing_inputs;
     assert_eq!(wanted[0].description.as_deref(), Some("Your key"));
 }
 
 #[test]
-fn what_else_a_client_has_in_its_file_is_not_told() {
+fn other_settings_of_a_client_are_not_reported() {
     let text = r#"{"preferences": {"menuBar": false}, "mcpServers": {"a": {"command": "a"}}}"#;
     assert_snapshot!(read("claude_desktop_config.json", text), @"
     mcpServers
@@ -151,12 +151,12 @@ fn what_else_a_client_has_in_its_file_is_not_told() {
     assert_snapshot!(read("servers.json", text), @"
     mcpServers
     a: a
-    warning 1 preferences: preferences is no setting of ours, and left alone
+    warning 1 preferences: ignored unknown setting: preferences
     ");
 }
 
 #[test]
-fn the_same_word_means_another_unit_to_another_program() {
+fn timeouts_are_in_the_unit_of_the_program() {
     for (text, expected) in [
         (r#"{"context_servers": {"a": {"command": "a", "timeout": 60}}}"#, "1m"),
         (r#"{"mcp_servers": {"a": {"command": "a", "tool_timeout_sec": 60}}}"#, "1m"),
@@ -174,7 +174,7 @@ fn the_same_word_means_another_unit_to_another_program() {
 }
 
 #[test]
-fn what_a_number_counts_is_known_by_the_place_of_the_file() {
+fn the_unit_of_a_timeout_is_inferred_from_the_path() {
     let folder = tempfile::tempdir().unwrap();
     for (name, expected) in [
         (".mcp.json", "requestTimeoutMs=\"90ms\""),
@@ -187,14 +187,14 @@ fn what_a_number_counts_is_known_by_the_place_of_the_file() {
         let path = folder.path().join(name);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         fs::write(&path, r#"{"mcpServers": {"a": {"command": "a", "timeout": 90}}}"#).unwrap();
-        let read = told(&pegboard_config::load(&path, &environment).unwrap());
+        let read = summarize(&pegboard_config::load(&path, &environment).unwrap());
         assert_eq!(read.lines().nth(1), Some(format!("a: a {expected}").as_str()), "{name}");
         assert_eq!(read.lines().count(), 2, "{name}: {read}");
     }
 }
 
 #[test]
-fn a_number_that_may_count_anything_is_told_once_and_ends_no_calls() {
+fn an_ambiguous_timeout_is_reported_once() {
     let text = r#"{"mcpServers": {
         "a": {"command": "a", "timeout": 120000},
         "b": {"command": "b", "timeout": 30000},
@@ -207,13 +207,13 @@ fn a_number_that_may_count_anything_is_told_once_and_ends_no_calls() {
     b: b requestTimeoutMs="30s"
     c: c
     d: d requestTimeoutMs="1m"
-    warning 2 mcpServers.a.timeout: programs do not agree what this number counts: it is taken for milliseconds [say it in a pegboard.yaml, such as requestTimeoutMs: 60s]
-    warning 4 mcpServers.c.timeout: programs do not agree what this number counts: it is not carried over [say it in a pegboard.yaml, such as requestTimeoutMs: 60s]
+    warning 2 mcpServers.a.timeout: ambiguous unit: assuming milliseconds [set it in a pegboard.yaml with a unit, such as requestTimeoutMs: 60s]
+    warning 4 mcpServers.c.timeout: ambiguous unit: the value is ignored [set it in a pegboard.yaml with a unit, such as requestTimeoutMs: 60s]
     "#);
 }
 
 #[test]
-fn files_are_known_by_what_is_in_them() {
+fn the_dialect_is_detected_by_content() {
     for (text, dialect) in [
         (r#"{"mcpServers": {}}"#, "mcpServers"),
         (r#"{"mcpServers": []}"#, "Continue"),
@@ -242,7 +242,7 @@ fn files_are_known_by_what_is_in_them() {
 }
 
 #[test]
-fn files_that_tell_nothing_are_known_by_their_place() {
+fn the_dialect_of_an_ambiguous_file_is_detected_by_path() {
     let folder = tempfile::tempdir().unwrap();
     for (name, text, dialect) in [
         (".vscode/mcp.json", r#"{"servers": {}}"#, "VS Code"),
@@ -261,14 +261,14 @@ fn files_that_tell_nothing_are_known_by_their_place() {
         let path = folder.path().join(name);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         fs::write(&path, text).unwrap();
-        let read = told(&pegboard_config::load(&path, &environment).unwrap());
+        let read = summarize(&pegboard_config::load(&path, &environment).unwrap());
         assert!(read.starts_with(dialect), "{name}: {read}");
         assert!(!read.contains("error"), "{name}: {read}");
     }
 }
 
 #[test]
-fn what_is_no_configuration_of_anybody_is_told() {
+fn unrelated_files_are_rejected() {
     for text in [
         r#"{"name": "a-package", "version": "1.0.0", "dependencies": {}}"#,
         r#"{"servers": [{"url": "https://a.example.com"}]}"#,
@@ -277,23 +277,23 @@ fn what_is_no_configuration_of_anybody_is_told() {
         r#"{"version": "2", "agents": {"root": {"model": "large", "instruction": "Help"}}}"#,
         r#"{"a": {"command": "a"}, "b": 5}"#,
     ] {
-        assert!(read("file.json", text).starts_with("this is no configuration"), "{text}");
+        assert!(read("file.json", text).starts_with("not a configuration"), "{text}");
     }
 }
 
 #[test]
-fn sections_of_the_wrong_kind_are_told() {
+fn sections_of_the_wrong_type_are_reported() {
     for (text, expected) in [
         (r#"{"mcpServers": 5}"#, "expected an object, not a number"),
-        (r#"{"context_servers": "a"}"#, "expected an object, not a text"),
-        (r#"{"mcp_servers": true}"#, "expected an object, not true or false"),
+        (r#"{"context_servers": "a"}"#, "expected an object, not a string"),
+        (r#"{"mcp_servers": true}"#, "expected an object, not a boolean"),
     ] {
         assert_eq!(read("file.json", text), expected, "{text}");
     }
 }
 
 #[test]
-fn one_server_that_is_wrong_is_left_out_alone() {
+fn an_invalid_server_is_left_out_alone() {
     let text = r#"{"mcp": {
         "good": {"type": "local", "command": ["good"]},
         "number": 5,
@@ -307,26 +307,26 @@ fn one_server_that_is_wrong_is_left_out_alone() {
     assert_snapshot!(read("file.json", text), @r#"
     OpenCode
     good: good
-    number: (mcp.number: a server is an object, not a number)
+    number: (mcp.number: a server must be an object, not a number)
     empty: (mcp.empty: Stdio MCP server 'empty' requires a string 'command')
     my-agent: agent
     two-words: two
     two-words-2: more
     Files-Read-Write: files
     shape: (mcp.shape.environment: expected an object, not a number)
-    error 3 mcp.number: a server is an object, not a number
-    error 4 mcp.empty: Stdio MCP server 'empty' requires a string 'command' [give it the command that starts it, or the url where it is]
-    warning 5 mcp.agent: the server is called my-agent here: its name is that of a kind of tools
-    warning 6 mcp["two words"]: the server is called two-words here: names have letters, digits, '-' and '_'
-    warning 7 mcp["two/words"]: the server is called two-words-2 here: there is another one of its name
-    warning 8 mcp["Files - Read & Write"]: the server is called Files-Read-Write here: names have letters, digits, '-' and '_'
+    error 3 mcp.number: a server must be an object, not a number
+    error 4 mcp.empty: Stdio MCP server 'empty' requires a string 'command' [set command or url]
+    warning 5 mcp.agent: server renamed to my-agent: the name is reserved
+    warning 6 mcp["two words"]: server renamed to two-words: names may contain letters, digits, '-' and '_'
+    warning 7 mcp["two/words"]: server renamed to two-words-2: the name is taken
+    warning 8 mcp["Files - Read & Write"]: server renamed to Files-Read-Write: names may contain letters, digits, '-' and '_'
     error 9 mcp.shape.environment: expected an object, not a number
     error 9 mcp.shape.timeout: duration must be a millisecond number, or a duration like 5m/2h/1d, not 'soon'
     "#);
 }
 
 #[test]
-fn a_list_that_describes_tools_leaves_none_of_them_out() {
+fn a_list_of_tool_descriptions_is_not_a_filter() {
     let text = r#"{"mcpServers": {
         "named": {"command": "a", "tools": ["read", "list"]},
         "described": {"command": "b", "tools": [{"name": "read", "description": "Reads"}, {"name": "list"}]}
@@ -339,7 +339,7 @@ fn a_list_that_describes_tools_leaves_none_of_them_out() {
 }
 
 #[test]
-fn an_address_says_how_it_is_reached_unless_the_file_does() {
+fn the_transport_is_inferred_from_the_url() {
     for (entry, expected) in [
         (r#""url": "https://a.example.com/mcp""#, "http https://a.example.com/mcp"),
         (r#""url": "https://a.example.com/sse""#, "sse https://a.example.com/sse"),
@@ -365,20 +365,20 @@ fn an_address_says_how_it_is_reached_unless_the_file_does() {
 }
 
 #[test]
-fn a_program_may_get_variables_that_are_set_and_a_file_of_them() {
+fn a_server_gets_passed_variables_and_an_env_file() {
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("more.env"), "A=from the file\nB=2\n").unwrap();
     let path = folder.path().join("pegboard.yaml");
     let text = "mcpServers: {a: {command: a, env: {A: '0'}, envFile: more.env, passEnv: [KEY, B, NOT_SET]}}";
     fs::write(&path, text).unwrap();
     let configuration = pegboard_config::load(&path, &environment).unwrap();
-    assert_eq!(told(&configuration), "pegboard\na: a A=\"0\" B=\"2\" KEY=\"sk-from-outside\"");
+    assert_eq!(summarize(&configuration), "pegboard\na: a A=\"0\" B=\"2\" KEY=\"sk-from-outside\"");
     assert!(configuration.secrets.iter().any(|secret| secret.reveal() == "sk-from-outside"));
 }
 
 #[test]
-fn a_file_of_variables_that_is_not_there_is_told_unless_nobody_needs_it() {
-    for (more, expected) in [("", "cannot be filled in"), (", enabled: false", "a: a (off)")] {
+fn a_missing_env_file_is_reported_unless_the_server_is_disabled() {
+    for (more, expected) in [("", "cannot read"), (", enabled: false", "a: a (off)")] {
         let text = format!("mcpServers: {{a: {{command: a, envFile: gone.env{more}}}}}");
         let read = read("pegboard.yaml", &text);
         assert!(read.contains(expected), "{read}");
@@ -386,7 +386,7 @@ fn a_file_of_variables_that_is_not_there_is_told_unless_nobody_needs_it() {
 }
 
 #[test]
-fn what_is_not_set_is_left_to_the_shell_that_gemini_starts() {
+fn unset_variables_of_gemini_are_left_to_the_shell() {
     let text = r#"{"ui": {}, "mcpServers": {"a": {
         "command": "sh", "args": ["-c", "for each in $NAMES; do echo $each ${KEY}; done"],
         "env": {"PACKAGES": "a,$TMP_ONE"}
@@ -398,14 +398,14 @@ fn what_is_not_set_is_left_to_the_shell_that_gemini_starts() {
 }
 
 #[test]
-fn what_an_editor_would_ask_for_is_wanted() {
+fn inputs_of_an_editor_are_missing_inputs() {
     let text = r#"{"inputs": [
             {"type": "promptString", "id": "token", "description": "Your token", "password": true},
             {"type": "pickString", "id": "stage", "description": "Where", "options": ["test", {"label": "Live", "value": "live"}]},
             {"type": "promptString", "id": "name", "description": "Who", "default": "ada"}
         ],
         "servers": {"a": {"command": "a", "args": ["${input:token}", "${input:stage}", "${input:name}", "${input:other}"]}}}"#;
-    let wanted = load_text("mcp.json", text).unwrap().wants_inputs;
+    let wanted = load_text("mcp.json", text).unwrap().missing_inputs;
     let wanted: Vec<String> = wanted
         .iter()
         .map(|input| format!("{} {:?} {} {:?}", input.id, input.description, input.is_secret, input.options))
@@ -418,7 +418,7 @@ fn what_an_editor_would_ask_for_is_wanted() {
 }
 
 #[test]
-fn a_web_service_of_mcphub_is_one_here() {
+fn an_openapi_server_of_mcphub_is_a_service() {
     let text = r#"{"mcpServers": {
         "notes": {"type": "stdio", "command": "notes-server"},
         "shop": {"type": "openapi", "enabled": true, "openapi": {
@@ -435,15 +435,15 @@ fn a_web_service_of_mcphub_is_one_here() {
     shop: openapi https://shop.example.com/openapi.json 
     weather: openapi https://weather.example.com/openapi.json 
     inside: (mcpServers.inside: the service has no OpenAPI document)
-    warning 8 mcpServers.weather.openapi.security: this is not carried over: give what is to be shown in headers
-    error 9 mcpServers.inside: the service has no OpenAPI document [write spec: and the file or address of the document]
-    warning 9 mcpServers.inside.openapi.schema: the document cannot stand in the file itself [put it into a file, and name that under openapiSpecs in a pegboard.yaml]
-    warning 10 users: users is no setting of ours, and left alone
+    warning 8 mcpServers.weather.openapi.security: not supported: this authentication scheme; set headers instead
+    error 9 mcpServers.inside: the service has no OpenAPI document [set spec to the path or URL of the document]
+    warning 9 mcpServers.inside.openapi.schema: inline documents are not supported [move it to a file and reference that under openapiSpecs in a pegboard.yaml]
+    warning 10 users: ignored unknown setting: users
     ");
 }
 
 #[test]
-fn rules_of_a_gateway_are_told_once_where_they_are_for_servers() {
+fn gateway_policies_are_reported_once() {
     let text = "
 binds:
 - listeners:
@@ -459,13 +459,13 @@ binds:
     agentgateway
     notes: notes-server
     shop: http https://shop.example.com/mcp
-    warning 6 binds[0].listeners[0].routes[0].backends[0]: only targets of MCP are read, not this
-    warning 7 binds[0].listeners[0].routes[1].policies: this is not carried over: who may use what is said otherwise here
+    warning 6 binds[0].listeners[0].routes[0].backends[0]: ignored: not an MCP target
+    warning 7 binds[0].listeners[0].routes[1].policies: not supported: access policies
     ");
 }
 
 #[test]
-fn a_client_that_has_us_does_not_lead_back_to_us() {
+fn pegboard_itself_is_skipped() {
     let text = r#"{"mcpServers": {
         "pegboard": {"command": "/usr/bin/pegboard", "args": ["serve", "--stdio"]},
         "other": {"command": "pegboard-like", "args": ["serve"]}
@@ -473,7 +473,7 @@ fn a_client_that_has_us_does_not_lead_back_to_us() {
     assert_snapshot!(read("mcp.json", text), @r#"
     mcpServers
     other: pegboard-like "serve"
-    warning 2 mcpServers.pegboard: pegboard is left out: this is Pegboard itself
+    warning 2 mcpServers.pegboard: skipped pegboard: this is Pegboard itself
     "#);
     let text = r#"{"mcpServers": {
         "pegboard": {"url": "http://127.0.0.1:7332/mcp"},
@@ -484,11 +484,11 @@ fn a_client_that_has_us_does_not_lead_back_to_us() {
     mcpServers
     other: http http://127.0.0.1:7332/mcp
     away: http https://pegboard.example.com/mcp
-    warning 2 mcpServers.pegboard: pegboard is left out: this is Pegboard itself
+    warning 2 mcpServers.pegboard: skipped pegboard: this is Pegboard itself
     ");
     let text = r#"{"mcp": {"pegboard": {"type": "local", "command": ["C:\\bin\\pegboard.exe", "serve"]}}}"#;
     assert_snapshot!(read("opencode.json", text), @"
     OpenCode
-    warning 1 mcp.pegboard: pegboard is left out: this is Pegboard itself
+    warning 1 mcp.pegboard: skipped pegboard: this is Pegboard itself
     ");
 }

@@ -1,11 +1,11 @@
-//! Where a configuration is found.
+//! Default locations of configuration files.
 
 use pegboard_config::{ConfigurationError, Layers, find};
 
 use super::layers::folder;
 
 #[test]
-fn the_first_name_that_is_there_wins() {
+fn the_first_existing_name_wins() {
     let folder = tempfile::tempdir().unwrap();
     let found = || find(folder.path(), &|_| None).unwrap().file_name().unwrap().to_owned();
     for name in ["workbench.json", "workbench-config.json", "pegboard.toml", "pegboard.json", "pegboard.yaml"]
@@ -25,15 +25,15 @@ fn a_variable_names_the_file() {
 }
 
 #[test]
-fn a_folder_without_one_is_told() {
+fn a_directory_without_a_configuration_is_reported() {
     let folder = tempfile::tempdir().unwrap();
     let error = find(folder.path(), &|_| None).unwrap_err();
-    assert!(matches!(error, ConfigurationError::NoneFound { .. }));
-    assert!(error.to_string().contains("Write a pegboard.yaml"));
+    assert!(matches!(error, ConfigurationError::NoConfiguration { .. }));
+    assert!(error.to_string().contains("Create a pegboard.yaml"));
 }
 
 #[test]
-fn the_folders_around_are_looked_at_up_to_the_repository_or_the_users_own() {
+fn parent_directories_are_searched_up_to_the_repository_or_home() {
     let place = folder(&[
         ("home/pegboard.yaml", ""),
         ("home/repository/.git", ""),
@@ -50,12 +50,12 @@ fn the_folders_around_are_looked_at_up_to_the_repository_or_the_users_own() {
     assert_eq!(found("home/repository/deep/down"), None);
     std::fs::write(at("home/repository/pegboard.toml"), "").unwrap();
     assert_eq!(found("home/repository/deep/down"), Some(at("home/repository/pegboard.toml")));
-    // Nobody knows who wrote what is above.
+    // Files above may be written by other users.
     assert_eq!(found("elsewhere"), None);
 }
 
 #[test]
-fn the_file_of_the_user_is_where_settings_are() {
+fn the_user_file_is_in_the_settings_directory() {
     let place = folder(&[
         ("home/.config/pegboard/pegboard.json", ""),
         ("xdg/pegboard/pegboard.toml", ""),
@@ -76,7 +76,7 @@ fn the_file_of_the_user_is_where_settings_are() {
 }
 
 #[test]
-fn the_usual_files_are_that_of_the_user_and_that_of_the_project() {
+fn the_default_layers_are_the_user_and_the_project_file() {
     let place = folder(&[
         ("home/.config/pegboard/pegboard.yaml", "toolTimeout: 1m"),
         ("project/pegboard.yaml", "mcpServers: {}"),
@@ -84,15 +84,15 @@ fn the_usual_files_are_that_of_the_user_and_that_of_the_project() {
     ]);
     let at = |name: &str| place.path().join(name);
     let environment = |name: &str| (name == "HOME").then(|| at("home").display().to_string());
-    let usual = |folder: &str, named: &[std::path::PathBuf]| {
-        let layers = Layers::usual(&at(folder), named, &environment).unwrap();
+    let discovered = |folder: &str, named: &[std::path::PathBuf]| {
+        let layers = Layers::discover(&at(folder), named, &environment).unwrap();
         let shown = |path: &std::path::Path| path.strip_prefix(place.path()).unwrap().display().to_string();
         layers.files().into_iter().map(shown).collect::<Vec<_>>()
     };
     let user = "home/.config/pegboard/pegboard.yaml";
-    assert_eq!(usual("project", &[]), [user, "project/pegboard.yaml"]);
-    assert_eq!(usual("empty", &[]), [user]);
-    assert_eq!(usual("project", &[at("other.json")]), [user, "other.json"]);
-    assert_eq!(usual("home/.config/pegboard", &[]), [user]);
-    assert!(Layers::usual(&at("empty"), &[], &|_| None).is_err());
+    assert_eq!(discovered("project", &[]), [user, "project/pegboard.yaml"]);
+    assert_eq!(discovered("empty", &[]), [user]);
+    assert_eq!(discovered("project", &[at("other.json")]), [user, "other.json"]);
+    assert_eq!(discovered("home/.config/pegboard", &[]), [user]);
+    assert!(Layers::discover(&at("empty"), &[], &|_| None).is_err());
 }

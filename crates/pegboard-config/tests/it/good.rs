@@ -1,16 +1,16 @@
-//! Files that are right.
+//! Valid files.
 
 use insta::assert_snapshot;
-use pegboard_config::{Dialect, RestEntry};
+use pegboard_config::{ConfigDialect, RestEntry};
 use pegboard_core::settings::cache::{CacheBackend, CacheSettings};
 use pegboard_core::settings::telemetry::LogFormat;
-use pegboard_core::settings::{Judge, StartRule};
+use pegboard_core::settings::{StartRule, ValidatedBy};
 
-use super::{load_text, told};
+use super::{load_text, summarize_file};
 
 #[test]
-fn a_workbench_file_is_read_as_its_users_know_it() {
-    assert_snapshot!(told("good/workbench-config.json"), @r#"
+fn a_workbench_file_is_read() {
+    assert_snapshot!(summarize_file("good/workbench-config.json"), @r#"
     workbench-config.json Json Workbench
     dev: Development tools: files, memory and the API
       filesystem: npx ["-y", "@modelcontextprotocol/server-filesystem", "/srv/work"] [] toolFilters=["read_file","write_file","list_directory"]
@@ -23,8 +23,8 @@ fn a_workbench_file_is_read_as_its_users_know_it() {
 }
 
 #[test]
-fn a_file_of_other_clients_is_the_default_toolbox() {
-    assert_snapshot!(told("good/mcp.json"), @r#"
+fn a_client_file_is_the_default_toolbox() {
+    assert_snapshot!(summarize_file("good/mcp.json"), @r#"
     mcp.json Json McpServers
     default: Default toolbox
       github: http https://api.example.com/mcp/ {"Authorization": ***}
@@ -34,8 +34,8 @@ fn a_file_of_other_clients_is_the_default_toolbox() {
 }
 
 #[test]
-fn every_setting_of_a_native_file_arrives() {
-    assert_snapshot!(told("good/pegboard.yaml"), @r#"
+fn every_setting_of_a_native_file_is_read() {
+    assert_snapshot!(summarize_file("good/pegboard.yaml"), @r#"
     pegboard.yaml Yaml Native
     toolTimeout="1m30s"
     progress={"extendsUpTo":"10m"}
@@ -62,7 +62,7 @@ fn every_setting_of_a_native_file_arrives() {
 
 #[test]
 fn toml_keeps_the_order_of_the_file() {
-    assert_snapshot!(told("good/pegboard.toml"), @r#"
+    assert_snapshot!(summarize_file("good/pegboard.toml"), @r#"
     pegboard.toml Toml Native
     toolTimeout="45s"
     queues={"web":{"maxConcurrency":2,"maxWaiting":10000,"waitTimeoutMs":null,"defaultTimeoutMs":null,"shared":false,"ageing":"5s"}}
@@ -75,13 +75,13 @@ fn toml_keeps_the_order_of_the_file() {
     error[config_invalid]: pegboard.toml:15:10  mcpServers.search.headers.X-Key
       15 | X-Key = "${SEARCH_KEY}"
          |          ^^^^^^^^^^^^^ the variable SEARCH_KEY is not set
-      help: export SEARCH_KEY=…   or give a default: ${SEARCH_KEY:-}
+      help: export SEARCH_KEY=…, or add a default: ${SEARCH_KEY:-}
     "#);
 }
 
 #[test]
-fn a_file_without_an_ending_is_read_by_how_it_begins() {
-    assert_snapshot!(told("good/plain"), @r#"
+fn the_format_without_an_extension_is_detected_by_content() {
+    assert_snapshot!(summarize_file("good/plain"), @r#"
     plain Yaml McpServers
     default: Default toolbox
       clock: clock [] [] cache="off"
@@ -89,13 +89,13 @@ fn a_file_without_an_ending_is_read_by_how_it_begins() {
 }
 
 #[test]
-fn a_part_of_a_slot_is_a_slot() {
+fn fractional_concurrency_is_rounded_up() {
     let configuration = load_text("pegboard.yaml", "queues: {one: {concurrent: 0.5}}").unwrap();
     assert_eq!(configuration.settings.queues["one"].max_concurrency, Some(1));
 }
 
 #[test]
-fn what_is_at_the_root_and_in_a_toolbox_of_that_name_is_one_toolbox() {
+fn the_root_and_the_default_toolbox_are_merged() {
     let text = "
 mcpServers: {a: {command: x}}
 toolboxes:
@@ -105,25 +105,25 @@ toolboxes:
     let toolbox = &configuration.toolboxes["default"];
     assert_eq!(toolbox.description, "All of it");
     assert_eq!(toolbox.servers.keys().map(ToString::to_string).collect::<Vec<_>>(), ["a", "b"]);
-    assert_eq!(configuration.problems[0].message, "the toolbox has a server 'a' already");
+    assert_eq!(configuration.problems[0].message, "duplicate server name 'a' in the toolbox");
 }
 
 #[test]
-fn a_section_with_nothing_in_it_is_empty() {
+fn a_null_section_is_empty() {
     let configuration =
         load_text("pegboard.yaml", "mcpServers:\ntoolboxes:\n  dev:\n    mcpServers:\n").unwrap();
     assert!(configuration.toolboxes.values().all(|toolbox| toolbox.servers.is_empty()));
 }
 
 #[test]
-fn what_holds_for_all_may_stand_under_a_name_of_its_own() {
+fn global_settings_may_be_under_defaults() {
     let text =
         r#"{"defaults": {"toolTimeout": "1m", "start": "eager"}, "toolTimeout": "2m", "mcpServers": {}}"#;
     let settings = load_text("pegboard.json", text).unwrap().settings;
     assert_eq!((settings.tool_timeout.to_string().as_str(), settings.start), ("2m", StartRule::Eager));
-    let refused =
+    let error =
         load_text("pegboard.json", r#"{"defaults": {"toolTimeuot": "1m"}, "mcpServers": {}}"#).unwrap_err();
-    let [problem] = refused.problems() else { panic!("{refused}") };
+    let [problem] = error.problems() else { panic!("{error}") };
     assert_eq!(
         (problem.path.as_str(), problem.help.as_deref()),
         ("defaults.toolTimeuot", Some("did you mean toolTimeout?"))
@@ -131,16 +131,16 @@ fn what_holds_for_all_may_stand_under_a_name_of_its_own() {
 }
 
 #[test]
-fn a_toolbox_may_say_that_its_tools_are_listed() {
+fn a_toolbox_may_be_flat() {
     let text = r#"{"toolboxes": {"dev": {"expose": "flat"}, "ops": {"expose": "meta"}, "web": {}}}"#;
     let gateway = load_text("pegboard.json", text).unwrap().gateway;
     assert_eq!(gateway.listed.iter().map(ToString::to_string).collect::<Vec<_>>(), ["dev"]);
-    let refused = load_text("pegboard.json", r#"{"toolboxes": {"dev": {"expose": "agent"}}}"#).unwrap_err();
-    assert_eq!(refused.problems()[0].message, "a toolbox is flat or meta");
+    let error = load_text("pegboard.json", r#"{"toolboxes": {"dev": {"expose": "agent"}}}"#).unwrap_err();
+    assert_eq!(error.problems()[0].message, "a toolbox must be flat or meta");
 }
 
 #[test]
-fn a_chain_in_a_file_of_its_own_is_called_after_itself_or_its_file() {
+fn a_chain_file_is_named_by_itself_or_its_file_name() {
     let steps = "steps: [{tool: ask, as: answer}, {tool: write, with: {text: answer}}]";
     for (name, text, expected) in [
         ("a.yaml", format!("chain: report\n{steps}"), "report"),
@@ -149,14 +149,14 @@ fn a_chain_in_a_file_of_its_own_is_called_after_itself_or_its_file() {
     ] {
         let configuration = load_text(name, &text).unwrap();
         let chains = &configuration.toolboxes["default"].chains;
-        assert_eq!(configuration.sources[0].dialect, Dialect::Chain);
+        assert_eq!(configuration.sources[0].dialect, ConfigDialect::Chain);
         assert_eq!((chains.len(), chains[expected].steps.len()), (1, 2), "{name}: {text}");
         assert!(configuration.problems.is_empty(), "{:?}", configuration.problems);
     }
 }
 
 #[test]
-fn what_is_logged_sent_and_kept_is_read() {
+fn telemetry_and_cache_settings_are_read() {
     let text = "
 traceMCP: true
 validateArguments: pegboard
@@ -170,7 +170,7 @@ telemetry:
 ";
     let configuration = load_text("pegboard.yaml", text).unwrap();
     assert!(configuration.settings.trace_mcp);
-    assert_eq!(configuration.settings.validate_arguments, Some(Judge::Pegboard));
+    assert_eq!(configuration.settings.validate_arguments, Some(ValidatedBy::Pegboard));
     assert_eq!(
         configuration.cache,
         CacheSettings { backend: CacheBackend::Memory, max_entries: 10, ..CacheSettings::default() }
@@ -182,38 +182,38 @@ telemetry:
 }
 
 #[test]
-fn what_is_logged_sent_and_kept_is_told_if_it_is_wrong() {
+fn invalid_telemetry_and_cache_settings_are_reported() {
     let text = "
 defaults: {traceMcp: true}
 validateArguments: nobody
 cache: {backend: redis, sqlite: {path: x}}
 telemetry: {otlpEndpoint: 'localhost:4318', traces: {ratio: 2}, prometheus: {}}
 ";
-    let refused = load_text("pegboard.yaml", text).unwrap_err();
-    let told: Vec<String> = refused
+    let error = load_text("pegboard.yaml", text).unwrap_err();
+    let reported: Vec<String> = error
         .problems()
         .iter()
         .map(|problem| {
             format!("{}: {} ({})", problem.path, problem.message, problem.help.as_deref().unwrap_or("-"))
         })
         .collect();
-    assert_snapshot!(told.join("\n"), @r#"
+    assert_snapshot!(reported.join("\n"), @r#"
     defaults.traceMcp: unknown setting (did you mean traceMCP?)
-    validateArguments: 'nobody' is none of server, pegboard (-)
-    cache.backend: 'redis' is none of sqlite, memory (-)
-    cache.sqlite: unknown setting (there are backend, maxEntries, maxBytes, maxEntryBytes)
-    telemetry.otlpEndpoint: this is no address of a collector (write one like http://localhost:4318)
+    validateArguments: unknown value 'nobody', expected one of server, pegboard (-)
+    cache.backend: unknown value 'redis', expected one of sqlite, memory (-)
+    cache.sqlite: unknown setting (valid settings: backend, maxEntries, maxBytes, maxEntryBytes)
+    telemetry.otlpEndpoint: invalid collector URL (use a URL such as http://localhost:4318)
     telemetry.traces.ratio: expected a number from 0 to 1 (-)
-    telemetry.prometheus: unknown setting (there are enabled, otlpEndpoint, serviceName, labels, traces, logging)
+    telemetry.prometheus: unknown setting (valid settings: enabled, otlpEndpoint, serviceName, labels, traces, logging)
     "#);
-    // Somebody else may mean something else by it.
+    // In a foreign file the keys may mean something else.
     let configuration =
         load_text("mcp.json", r#"{"mcpServers": {}, "cache": true, "telemetry": "off"}"#).unwrap();
     assert_eq!(configuration.problems.len(), 2);
 }
 
 #[test]
-fn a_rest_tool_that_is_switched_off_needs_nothing() {
+fn a_disabled_rest_tool_needs_no_variables() {
     let text = "restTools: {a: {description: x, url: 'https://x.org/${GONE}', enabled: false}}";
     let configuration = load_text("pegboard.yaml", text).unwrap();
     assert_eq!(configuration.problems, []);

@@ -1,4 +1,4 @@
-//! What comes of several sources.
+//! Merging of several sources.
 
 use std::fs;
 use std::path::Path;
@@ -9,7 +9,7 @@ use tempfile::TempDir;
 
 use super::{environment, summary};
 
-/// A folder with these files in it.
+/// Creates a directory with these files.
 pub(super) fn folder(files: &[(&str, &str)]) -> TempDir {
     let folder = tempfile::tempdir().unwrap();
     for (name, text) in files {
@@ -20,35 +20,35 @@ pub(super) fn folder(files: &[(&str, &str)]) -> TempDir {
     folder
 }
 
-fn told(folder: &Path, loaded: Result<Configuration, ConfigurationError>) -> String {
+fn summarize_result(folder: &Path, loaded: Result<Configuration, ConfigurationError>) -> String {
     let text = loaded.map_or_else(|error| error.to_string(), |configuration| summary(&configuration));
     text.replace(&format!("{}/", folder.display()), "")
 }
 
-/// What comes of the file of a user and that of a project.
-fn both(user: &str, project: &str) -> String {
+/// Merges a user's file and a project's file.
+fn merge_user_and_project(user: &str, project: &str) -> String {
     let folder = folder(&[("user/pegboard.yaml", user), ("pegboard.yaml", project)]);
     let layers = Layers::new(folder.path())
         .project(&folder.path().join("pegboard.yaml"))
         .user(&folder.path().join("user/pegboard.yaml"));
-    told(folder.path(), load_layers(&layers, &environment))
+    summarize_result(folder.path(), load_layers(&layers, &environment))
 }
 
-/// What comes of a file with these settings upon it.
-fn set(file: &str, settings: &[&str]) -> String {
+/// Merges a file with `--set` settings.
+fn merge_with_settings(file: &str, settings: &[&str]) -> String {
     let folder = folder(&[("pegboard.yaml", file)]);
     let layers = Layers::new(folder.path()).file(&folder.path().join("pegboard.yaml"));
     let layers = settings.iter().fold(layers, |layers, setting| layers.set(*setting));
-    told(folder.path(), load_layers(&layers, &environment))
+    summarize_result(folder.path(), load_layers(&layers, &environment))
 }
 
-/// What comes of a file with these variables upon it.
-fn vary(file: &str, variables: &[(&str, &str)]) -> String {
+/// Merges a file with environment variables.
+fn merge_with_variables(file: &str, variables: &[(&str, &str)]) -> String {
     let folder = folder(&[("pegboard.yaml", file)]);
     let layers = Layers::new(folder.path())
         .file(&folder.path().join("pegboard.yaml"))
         .environment(variables.iter().copied());
-    told(folder.path(), load_layers(&layers, &environment))
+    summarize_result(folder.path(), load_layers(&layers, &environment))
 }
 
 #[test]
@@ -69,7 +69,7 @@ mcpServers:
   clock: {args: [--local]}
   files: {command: files-server}
 ";
-    assert_snapshot!(both(user, project), @r#"
+    assert_snapshot!(merge_user_and_project(user, project), @r#"
     user/pegboard.yaml Yaml Native
     pegboard.yaml Yaml Native
     toolTimeout="2m"
@@ -83,15 +83,15 @@ mcpServers:
 }
 
 #[test]
-fn null_takes_away_and_a_section_with_nothing_in_it_does_not() {
+fn null_removes_a_key_but_an_empty_section_does_not() {
     let user = "toolTimeout: 1m\nmcpServers: {clock: {command: c}, notes: {command: n, env: {A: b}}}";
-    assert_snapshot!(both(user, "toolTimeout: null\nmcpServers: {clock: null, notes: {env: ~}}"), @r#"
+    assert_snapshot!(merge_user_and_project(user, "toolTimeout: null\nmcpServers: {clock: null, notes: {env: ~}}"), @r#"
     user/pegboard.yaml Yaml Native
     pegboard.yaml Yaml Native
     default: Default toolbox
       notes: n [] []
     "#);
-    assert_snapshot!(both(user, "mcpServers:\n"), @r#"
+    assert_snapshot!(merge_user_and_project(user, "mcpServers:\n"), @r#"
     user/pegboard.yaml Yaml Native
     pegboard.yaml Yaml Native
     toolTimeout="1m"
@@ -102,7 +102,7 @@ fn null_takes_away_and_a_section_with_nothing_in_it_does_not() {
 }
 
 #[test]
-fn a_setting_may_have_another_name_in_another_source() {
+fn aliases_are_merged_across_sources() {
     let user = "
 queues: {web: {concurrent: 2}}
 mcpServers:
@@ -115,7 +115,7 @@ mcpServers:
   api: {type: sse, enabled: true}
   job: {environment: {B: '2'}}
 ";
-    assert_snapshot!(both(user, project), @r#"
+    assert_snapshot!(merge_user_and_project(user, project), @r#"
     user/pegboard.yaml Yaml Native
     pegboard.yaml Yaml Native
     queues={"web":{"maxConcurrency":3,"maxWaiting":10000,"waitTimeoutMs":null,"defaultTimeoutMs":null,"shared":false,"ageing":"5s"}}
@@ -126,7 +126,7 @@ mcpServers:
 }
 
 #[test]
-fn a_server_that_is_somewhere_else_is_no_program_any_more() {
+fn a_url_replaces_a_command_and_vice_versa() {
     let user = "
 mcpServers:
   api: {command: api-server, args: [x], env: {A: b}, type: stdio, cache: 5m}
@@ -137,7 +137,7 @@ mcpServers:
   api: {url: 'http://127.0.0.1:3000/mcp'}
   job: {command: job-server}
 ";
-    assert_snapshot!(both(user, project), @r#"
+    assert_snapshot!(merge_user_and_project(user, project), @r#"
     user/pegboard.yaml Yaml Native
     pegboard.yaml Yaml Native
     default: Default toolbox
@@ -147,7 +147,7 @@ mcpServers:
 }
 
 #[test]
-fn whoever_names_files_gets_the_tools_of_these_and_the_settings_of_the_user() {
+fn named_files_replace_the_tools_but_not_the_settings_of_the_user() {
     let folder = folder(&[
         (
             "user.yaml",
@@ -159,7 +159,7 @@ fn whoever_names_files_gets_the_tools_of_these_and_the_settings_of_the_user() {
     let at = |name: &str| folder.path().join(name);
     let layers =
         Layers::new(folder.path()).user(&at("user.yaml")).file(&at("one.yaml")).file(&at("two.json"));
-    assert_snapshot!(told(folder.path(), load_layers(&layers, &environment)), @r#"
+    assert_snapshot!(summarize_result(folder.path(), load_layers(&layers, &environment)), @r#"
     user.yaml Yaml Native
     one.yaml Yaml McpServers
     two.json Json McpServers
@@ -172,10 +172,10 @@ fn whoever_names_files_gets_the_tools_of_these_and_the_settings_of_the_user() {
 }
 
 #[test]
-fn problems_are_told_with_the_source_that_they_are_in() {
+fn problems_are_reported_with_their_source() {
     let user = "toolTimeuot: 1m\nmcpServers: {clock: {command: c, queue: web}}";
     let project = "mcpServers: {clock: {shared: maybe, env: {A: '${GONE}'}}}";
-    assert_snapshot!(both(user, project), @r#"
+    assert_snapshot!(merge_user_and_project(user, project), @r#"
     error[config_invalid]: user/pegboard.yaml:1:1  toolTimeuot
        1 | toolTimeuot: 1m
          | ^^^^^^^^^^^ unknown setting
@@ -185,26 +185,26 @@ fn problems_are_told_with_the_source_that_they_are_in() {
          |                                         ^^^ MCP server 'clock' references unknown queue 'web'. Add it under configuration.queues.
     error[config_invalid]: pegboard.yaml:1:30  mcpServers.clock.shared
        1 | mcpServers: {clock: {shared: maybe, env: {A: '${GONE}'}}}
-         |                              ^^^^^ expected true or false, not a text
+         |                              ^^^^^ expected true or false, not a string
     error[config_invalid]: pegboard.yaml:1:47  mcpServers.clock.env.A
        1 | mcpServers: {clock: {shared: maybe, env: {A: '${GONE}'}}}
          |                                               ^^^^^^^ the variable GONE is not set
-      help: export GONE=…   or give a default: ${GONE:-}
-    4 errors: nothing of these files is used
+      help: export GONE=…, or add a default: ${GONE:-}
+    4 errors: these files were not loaded
     "#);
-    assert_snapshot!(both("a: [", "b: ["), @r#"
+    assert_snapshot!(merge_user_and_project("a: [", "b: ["), @r#"
     error[config_invalid]: user/pegboard.yaml:1:4
        1 | a: [
          |    ^ Invalid YAML in config file: unclosed bracket '['
     error[config_invalid]: pegboard.yaml:1:4
        1 | b: [
          |    ^ Invalid YAML in config file: unclosed bracket '['
-    2 errors: nothing of these files is used
+    2 errors: these files were not loaded
     "#);
 }
 
 #[test]
-fn a_foreign_file_stays_lenient_beside_one_of_ours() {
+fn a_foreign_file_stays_lenient_beside_a_native_one() {
     let folder = folder(&[
         ("pegboard.yaml", "mcpServers: {a: {command: a}}"),
         ("mcp.json", r#"{"mcpServers": {"a": {"flavour": ["x"]}}, "theme": "dark"}"#),
@@ -212,24 +212,24 @@ fn a_foreign_file_stays_lenient_beside_one_of_ours() {
     let layers = Layers::new(folder.path())
         .file(&folder.path().join("pegboard.yaml"))
         .file(&folder.path().join("mcp.json"));
-    assert_snapshot!(told(folder.path(), load_layers(&layers, &environment)), @r#"
+    assert_snapshot!(summarize_result(folder.path(), load_layers(&layers, &environment)), @r#"
     pegboard.yaml Yaml Native
     mcp.json Json McpServers
     default: Default toolbox
       a: a [] []
     warning: mcp.json:1:23  mcpServers.a.flavour
        1 | {"mcpServers": {"a": {"flavour": ["x"]}}, "theme": "dark"}
-         |                       ^^^^^^^^^ unknown setting, which is left alone
+         |                       ^^^^^^^^^ unknown setting, ignored
     warning: mcp.json:1:43  theme
        1 | {"mcpServers": {"a": {"flavour": ["x"]}}, "theme": "dark"}
-         |                                           ^^^^^^^ theme is no setting of ours, and left alone
+         |                                           ^^^^^^^ ignored unknown setting: theme
     "#);
 }
 
 #[test]
-fn a_single_setting_counts_before_every_file() {
+fn a_single_setting_overrides_every_file() {
     let file = "toolTimeout: 1m\nmcpServers: {clock: {command: c, args: [1.10], enabled: true}}";
-    assert_snapshot!(set(
+    assert_snapshot!(merge_with_settings(
         file,
         &[
             "toolTimeout=30s",
@@ -254,7 +254,7 @@ fn a_single_setting_counts_before_every_file() {
 }
 
 #[test]
-fn a_single_setting_that_is_wrong_is_told_by_its_name() {
+fn an_invalid_setting_is_reported_by_its_name() {
     let settings = [
         "toolTimeuot=30s",
         "toolTimeout=soon",
@@ -264,30 +264,31 @@ fn a_single_setting_that_is_wrong_is_told_by_its_name() {
         "mcpServers.clock.shared=perhaps",
         "mcpServers={",
     ];
-    let told = settings.map(|setting| set("mcpServers: {clock: {command: c}}", &[setting]));
-    assert_snapshot!(told.join("\n\n"), @r#"
+    let summaries =
+        settings.map(|setting| merge_with_settings("mcpServers: {clock: {command: c}}", &[setting]));
+    assert_snapshot!(summaries.join("\n\n"), @r#"
     error[config_invalid]: --set toolTimeuot  toolTimeuot
          | toolTimeuot=30s
          | ^^^^^^^^^^^ unknown setting
       help: did you mean toolTimeout?
-    1 error: nothing of this configuration is used
+    1 error: this configuration was not loaded
 
     error[config_invalid]: --set toolTimeout  toolTimeout
          | toolTimeout=soon
          |             ^^^^ duration must be a millisecond number, or a duration like 5m/2h/1d, not 'soon'
-    1 error: nothing of this configuration is used
+    1 error: this configuration was not loaded
 
     error[config_invalid]: --set toolTimeout
          | ***********
-         | ^^^^^^^^^^^ this is no setting and its value
-      help: write --set toolTimeout=30s, or --set mcpServers.github.enabled=false
-    1 error: nothing of this configuration is used
+         | ^^^^^^^^^^^ expected NAME=VALUE
+      help: use --set toolTimeout=30s or --set mcpServers.github.enabled=false
+    1 error: this configuration was not loaded
 
     error[config_invalid]: --set
          | =*
-         | ^^ this is no setting and its value
-      help: write --set toolTimeout=30s, or --set mcpServers.github.enabled=false
-    1 error: nothing of this configuration is used
+         | ^^ expected NAME=VALUE
+      help: use --set toolTimeout=30s or --set mcpServers.github.enabled=false
+    1 error: this configuration was not loaded
 
     pegboard.yaml Yaml Native
     default: Default toolbox
@@ -295,34 +296,34 @@ fn a_single_setting_that_is_wrong_is_told_by_its_name() {
     error[config_invalid]: --set mcpServers.clock.env.KEY  mcpServers.clock.env.KEY
          | mcpServers.clock.env.KEY=${GONE}
          |                          ^^^^^^^ the variable GONE is not set
-      help: export GONE=…   or give a default: ${GONE:-}
+      help: export GONE=…, or add a default: ${GONE:-}
 
     pegboard.yaml Yaml Native
     default: Default toolbox
-      clock: (mcpServers.clock.shared: expected true or false, not a text)
+      clock: (mcpServers.clock.shared: expected true or false, not a string)
     error[config_invalid]: --set mcpServers.clock.shared  mcpServers.clock.shared
          | mcpServers.clock.shared=perhaps
-         |                         ^^^^^^^ expected true or false, not a text
+         |                         ^^^^^^^ expected true or false, not a string
 
     error[config_invalid]: --set mcpServers  mcpServers
          | mcpServers={
-         |            ^ expected an object, not a text
-    1 error: nothing of this configuration is used
+         |            ^ expected an object, not a string
+    1 error: this configuration was not loaded
     "#);
 }
 
 #[test]
-fn null_takes_away_what_may_not_be_there() {
-    assert_snapshot!(set("toolTimeout: 1m", &["toolTimeout=null", "start=null", "mcpServers.clock=null"]), @r#"
+fn null_removes_a_key_that_may_not_exist() {
+    assert_snapshot!(merge_with_settings("toolTimeout: 1m", &["toolTimeout=null", "start=null", "mcpServers.clock=null"]), @r#"
     pegboard.yaml Yaml Native
     default: Default toolbox
     "#);
 }
 
 #[test]
-fn a_variable_is_a_setting_however_its_name_is_spelled() {
+fn a_variable_is_a_setting_in_any_spelling() {
     let file = "mcpServers: {my-clock: {command: c}}";
-    assert_snapshot!(vary(
+    assert_snapshot!(merge_with_variables(
         file,
         &[
             ("PEGBOARD__TOOL_TIMEOUT", "30s"),
@@ -348,8 +349,8 @@ fn a_variable_is_a_setting_however_its_name_is_spelled() {
 }
 
 #[test]
-fn a_variable_that_is_no_setting_is_told_with_the_one_that_was_meant() {
-    assert_snapshot!(vary(
+fn an_unknown_variable_is_reported_with_a_suggestion() {
+    assert_snapshot!(merge_with_variables(
         "mcpServers: {clock: {command: c}}",
         &[
             ("PEGBOARD__TOOL_TIMEUOT", "30s"),
@@ -363,26 +364,26 @@ fn a_variable_that_is_no_setting_is_told_with_the_one_that_was_meant() {
          |                                     ^^^^^ cache duration must be 'off', a millisecond number, or a duration like 5m/2h/1d, not 'never'
     error[config_invalid]: PEGBOARD__QUEUES__SLOW__CONCURENT  queues.slow
          | PEGBOARD__QUEUES__SLOW__CONCURENT=*
-         | ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^ there is no setting 'CONCURENT'
+         | ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^ unknown setting 'CONCURENT'
       help: did you mean PEGBOARD__QUEUES__SLOW__CONCURRENT?
     error[config_invalid]: PEGBOARD__TOOL_TIMEUOT
          | PEGBOARD__TOOL_TIMEUOT=***
-         | ^^^^^^^^^^^^^^^^^^^^^^ there is no setting 'TOOL_TIMEUOT'
+         | ^^^^^^^^^^^^^^^^^^^^^^ unknown setting 'TOOL_TIMEUOT'
       help: did you mean PEGBOARD__TOOL_TIMEOUT?
     error[config_invalid]: PEGBOARD____
          | PEGBOARD____=*
-         | ^^^^^^^^^^^^ there is no setting ''
-    4 errors: nothing of this configuration is used
+         | ^^^^^^^^^^^^ unknown setting ''
+    4 errors: this configuration was not loaded
     "#);
 }
 
 #[test]
-fn what_is_in_no_file_is_a_source_too() {
+fn a_value_is_a_source() {
     let folder = folder(&[]);
     let value = serde_json::json!({"mcpServers": {"web": {"url": "https://example.com/mcp", "headers": {"A": "secret-word"}, "qeue": "x"}}});
     let layers =
         Layers::new(folder.path()).value("https://example.com", value).set("mcpServers.web.cache=5m");
-    assert_snapshot!(told(folder.path(), load_layers(&layers, &environment)), @r#"
+    assert_snapshot!(summarize_result(folder.path(), load_layers(&layers, &environment)), @r#"
     default: Default toolbox
       web: (mcpServers.web.qeue: unknown setting)
     error[config_invalid]: https://example.com  mcpServers.web.qeue
@@ -393,7 +394,7 @@ fn what_is_in_no_file_is_a_source_too() {
 }
 
 #[test]
-fn a_text_is_read_as_if_it_were_in_its_file() {
+fn a_text_is_a_source() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("pegboard.yaml");
     let layers = Layers::new(folder.path()).text(&path, "toolTimeOut: 30s");
@@ -402,7 +403,7 @@ fn a_text_is_read_as_if_it_were_in_its_file() {
     assert!(!path.exists());
 }
 
-/// The file of a project with secrets in it.
+/// A project file with secrets.
 const PROJECT: &str = "
 _remark: nothing
 toolTimeout: 2m
@@ -417,7 +418,7 @@ providers:
 ";
 
 #[test]
-fn every_value_knows_where_it_is_from() {
+fn every_setting_has_a_source() {
     let folder = folder(&[
         ("user/pegboard.toml", "toolTimeout = '1m'\nstart = 'eager'\n[toolOutput]\nmaxChunks = 3\n"),
         ("pegboard.yaml", PROJECT),
@@ -435,9 +436,9 @@ fn every_value_knows_where_it_is_from() {
         .set("mcpServers.files.cache=5m");
     let configuration = load_layers(&layers, &environment).unwrap();
     let lines = configuration
-        .origins()
+        .effective_settings()
         .into_iter()
-        .map(|setting| format!("{} = {}    {}", setting.way, setting.value, setting.origin));
+        .map(|setting| format!("{} = {}    {}", setting.key_path, setting.value, setting.origin));
     let lines: Vec<String> = lines.collect();
     let text = lines.join("\n").replace(&format!("{}/", folder.path().display()), "");
     assert_snapshot!(text, @r#"
@@ -480,7 +481,7 @@ fn every_value_knows_where_it_is_from() {
 }
 
 #[test]
-fn every_file_that_something_depends_on_is_known() {
+fn every_dependency_is_watched() {
     let folder = folder(&[
         (
             "pegboard.yaml",
@@ -515,7 +516,7 @@ fn every_file_that_something_depends_on_is_known() {
 }
 
 #[test]
-fn what_only_a_person_can_tell_is_asked_for() {
+fn missing_inputs_are_listed() {
     let file = "
 inputs:
   api-key: {description: The key of the API, password: true}
@@ -528,9 +529,9 @@ mcpServers:
     let folder = folder(&[("pegboard.yaml", file)]);
     let layers = Layers::new(folder.path()).file(&folder.path().join("pegboard.yaml"));
     let configuration = load_layers(&layers, &environment).unwrap();
-    assert_snapshot!(format!("{:#?}", configuration.wants_inputs), @r#"
+    assert_snapshot!(format!("{:#?}", configuration.missing_inputs), @r#"
     [
-        WantedInput {
+        MissingInput {
             id: "api-key",
             variable: "PEGBOARD_INPUT_API_KEY",
             description: Some(
@@ -539,7 +540,7 @@ mcpServers:
             is_secret: true,
             options: [],
         },
-        WantedInput {
+        MissingInput {
             id: "region",
             variable: "PEGBOARD_INPUT_REGION",
             description: Some(
@@ -551,7 +552,7 @@ mcpServers:
                 "us",
             ],
         },
-        WantedInput {
+        MissingInput {
             id: "stage",
             variable: "PEGBOARD_INPUT_STAGE",
             description: None,
@@ -565,6 +566,8 @@ mcpServers:
         Some("answer".to_owned())
     };
     let configuration = load_layers(&layers, &answered).unwrap();
-    assert_eq!(configuration.wants_inputs, []);
-    assert!(configuration.toolboxes["default"].servers.values().all(|server| server.obstacle().is_none()));
+    assert_eq!(configuration.missing_inputs, []);
+    assert!(
+        configuration.toolboxes["default"].servers.values().all(|server| server.unusable_reason().is_none())
+    );
 }

@@ -1,4 +1,4 @@
-//! Files that are too much of something.
+//! Limits on the size and complexity of files.
 
 use std::fmt::Write;
 
@@ -7,14 +7,14 @@ use proptest::prelude::*;
 
 use super::load_text;
 
-/// Whether a text is refused, and says this.
+/// Checks that a text is rejected with this message.
 fn check_refused(name: &str, text: &str, expected: &str) {
     let error = load_text(name, text).unwrap_err().to_string();
     assert!(error.contains(expected), "{error}");
 }
 
 #[test]
-fn values_may_be_nested_only_so_deep() {
+fn the_nesting_depth_is_limited() {
     let lists = |n: usize| format!("{}{}", "[".repeat(n), "]".repeat(n));
     check_refused("a.json", &lists(100_000), "nested deeper than 64 levels");
     check_refused(
@@ -43,17 +43,17 @@ fn aliases_count_as_if_they_were_written_out() {
         let _ = writeln!(ladder, "a{level}: &a{level} [*a{}]", level - 1);
     }
     check_refused("a.yaml", &ladder, "nested deeper than 64 levels");
-    check_refused("a.yaml", "a: &a [*a]", "inside what it names");
+    check_refused("a.yaml", "a: &a [*a]", "inside its own anchor");
 }
 
 #[test]
-fn a_file_may_be_only_so_large() {
+fn the_file_size_is_limited() {
     let large = format!("{{\"_\": \"{}\"}}", "x".repeat(33 * 1024 * 1024));
     assert!(matches!(load_text("a.json", &large), Err(ConfigurationError::TooLarge { .. })));
 }
 
 #[test]
-fn only_the_first_problems_are_told() {
+fn the_number_of_problems_is_limited() {
     let many: Vec<String> = (0..1_000).map(|n| format!("\"key{n}\": 1")).collect();
     let error = load_text("pegboard.json", &format!("{{{}}}", many.join(", "))).unwrap_err();
     assert_eq!(error.problems().len(), 100);
@@ -61,18 +61,18 @@ fn only_the_first_problems_are_told() {
 }
 
 #[test]
-fn too_many_keys_that_are_there_twice_refuse_the_file() {
-    let server = |n_twins: usize| {
-        let twins = "\"command\": \"x\", ".repeat(n_twins);
-        load_text("a.json", &format!("{{\"mcpServers\": {{\"a\": {{{twins}\"command\": \"x\"}}}}}}"))
+fn too_many_duplicate_keys_reject_the_file() {
+    let server = |n_duplicates: usize| {
+        let duplicates = "\"command\": \"x\", ".repeat(n_duplicates);
+        load_text("a.json", &format!("{{\"mcpServers\": {{\"a\": {{{duplicates}\"command\": \"x\"}}}}}}"))
     };
-    assert!(server(1).unwrap().toolboxes["default"].servers["a"].obstacle().is_some());
+    assert!(server(1).unwrap().toolboxes["default"].servers["a"].unusable_reason().is_some());
     assert!(server(100).is_ok());
     assert!(server(101).is_err());
 }
 
 #[test]
-fn a_line_as_long_as_the_file_is_shown_in_part() {
+fn long_lines_are_truncated() {
     for text in ["${A".repeat(300_000), "x: ".repeat(300_000), "\"".repeat(300_000), "}".repeat(300_000)] {
         for (name, text) in [
             ("pegboard.json", format!("{{\"x\": {}, \"pinned\": 1}}", serde_json::json!(text))),
@@ -86,22 +86,22 @@ fn a_line_as_long_as_the_file_is_shown_in_part() {
 }
 
 #[test]
-fn a_mark_of_an_editor_changes_nothing() {
-    let told = load_text("pegboard.json", "\u{feff}{\"x\": 1}").unwrap_err();
-    assert_eq!((told.problems()[0].line, told.problems()[0].column), (1, 2));
+fn a_byte_order_mark_is_ignored() {
+    let error = load_text("pegboard.json", "\u{feff}{\"x\": 1}").unwrap_err();
+    assert_eq!((error.problems()[0].line, error.problems()[0].column), (1, 2));
 }
 
 #[test]
 fn columns_count_characters() {
-    let told = load_text("pegboard.yaml", "expose: meta\nprofiles: {\"ünï\": {expos: flat}}").unwrap_err();
-    assert_eq!((told.problems()[0].line, told.problems()[0].column), (2, 20));
+    let error = load_text("pegboard.yaml", "expose: meta\nprofiles: {\"ünï\": {expos: flat}}").unwrap_err();
+    assert_eq!((error.problems()[0].line, error.problems()[0].column), (2, 20));
 }
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn no_text_brings_the_reader_down(text in "([\\[\\]{}\":,#&*$<>|!'\\\\\n\t =-]|mcpServers|toolboxes|command|env|\\PC){0,60}") {
+    fn no_text_panics_the_reader(text in "([\\[\\]{}\":,#&*$<>|!'\\\\\n\t =-]|mcpServers|toolboxes|command|env|\\PC){0,60}") {
         for name in ["pegboard.json", "pegboard.yaml", "pegboard.toml", "workbench.json"] {
             if let Err(error) = load_text(name, &text) {
                 prop_assert!(!error.to_string().is_empty());

@@ -1,13 +1,13 @@
-//! What files come to, and what is told about those that are wrong.
+//! Loaded configurations, and diagnostics of invalid files.
 
-#![expect(clippy::unwrap_used, reason = "a test says what it expects by failing")]
+#![expect(clippy::unwrap_used, reason = "a panic is a test failure")]
 
 use std::path::Path;
 
-use pegboard_config::{Configuration, ConfigurationError, Problem, Server};
+use pegboard_config::{ConfigProblem, Configuration, ConfigurationError, ServerEntry};
 use pegboard_core::settings::RuntimeSettings;
 use pegboard_core::settings::gateway::GatewaySettings;
-use pegboard_core::settings::mcp::Target;
+use pegboard_core::settings::mcp::McpTarget;
 use serde_json::{Map, Value, json};
 
 mod agents;
@@ -48,12 +48,12 @@ fn environment(name: &str) -> Option<String> {
     Some(value.to_owned())
 }
 
-/// Reads one of the files beside the tests.
+/// Loads one of the files beside the tests.
 fn load(name: &str) -> Result<Configuration, ConfigurationError> {
     pegboard_config::load(&Path::new("tests/files").join(name), &environment)
 }
 
-/// Reads a text as if it were a file of this name.
+/// Loads a text as a file with this name.
 fn load_text(name: &str, text: &str) -> Result<Configuration, ConfigurationError> {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join(name);
@@ -61,13 +61,13 @@ fn load_text(name: &str, text: &str) -> Result<Configuration, ConfigurationError
     pegboard_config::load(&path, &environment)
 }
 
-/// What a file comes to, or why it comes to nothing, without the folder it is in.
-fn told(name: &str) -> String {
+/// Summarizes a file, or its error, without the directory.
+fn summarize_file(name: &str) -> String {
     let text = load(name).map_or_else(|error| error.to_string(), |configuration| summary(&configuration));
     text.replace("tests/files/good/", "").replace("tests/files/bad/", "")
 }
 
-/// A configuration in a few lines.
+/// Summarizes a configuration in a few lines.
 fn summary(configuration: &Configuration) -> String {
     let mut lines = Vec::new();
     for source in &configuration.sources {
@@ -83,38 +83,38 @@ fn summary(configuration: &Configuration) -> String {
             lines.push(format!("  {name}: {}", server_line(server)));
         }
         for (name, tool) in &toolbox.rest_tools {
-            let line = tool.obstacle().map_or("usable".to_owned(), |obstacle| format!("({obstacle})"));
+            let line = tool.unusable_reason().map_or("usable".to_owned(), |obstacle| format!("({obstacle})"));
             lines.push(format!("  tool {name}: {line}"));
         }
         for (name, chain) in &toolbox.chains {
             lines.push(format!("  chain {name}: {} steps", chain.steps.len()));
         }
     }
-    lines.extend(configuration.problems.iter().map(Problem::render));
+    lines.extend(configuration.problems.iter().map(ConfigProblem::render));
     lines.join("\n").replace(&std::env::current_dir().unwrap().display().to_string(), "HERE")
 }
 
-fn server_line(server: &Server) -> String {
-    let Server::Mcp { connection, tools } = server else {
-        return format!("({})", server.obstacle().unwrap());
+fn server_line(server: &ServerEntry) -> String {
+    let ServerEntry::Mcp { connection, tools } = server else {
+        return format!("({})", server.unusable_reason().unwrap());
     };
     let target = match &connection.target {
-        Target::Program(program) => {
+        McpTarget::Program(program) => {
             let env: Vec<String> =
                 program.env.iter().map(|(name, value)| format!("{name}={}", value.reveal())).collect();
             format!("{} {:?} {env:?}", program.command, program.args)
         }
-        Target::WebSocket(address) => format!("websocket {} {:?}", address.url, address.headers),
-        Target::Http(address) => format!("http {} {:?}", address.url, address.headers),
-        Target::Sse(address) => format!("sse {} {:?}", address.url, address.headers),
-        Target::Embedded => "embedded".to_owned(),
+        McpTarget::WebSocket(address) => format!("websocket {} {:?}", address.url, address.headers),
+        McpTarget::Http(address) => format!("http {} {:?}", address.url, address.headers),
+        McpTarget::Sse(address) => format!("sse {} {:?}", address.url, address.headers),
+        McpTarget::Embedded => "embedded".to_owned(),
     };
     let state = if connection.is_enabled { "" } else { " (off)" };
     let changed = changes(&json!(**tools), &json!(pegboard_core::settings::ServerSettings::default()));
     format!("{target}{state} {}", changed.join(" ")).trim_end().to_owned()
 }
 
-/// What differs from the usual.
+/// Returns the settings that differ from the defaults.
 fn changes(settings: &Value, usual: &Value) -> Vec<String> {
     let empty = Map::new();
     let settings = settings.as_object().unwrap_or(&empty);

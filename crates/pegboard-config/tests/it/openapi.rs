@@ -1,6 +1,6 @@
-//! Web services with an OpenAPI document.
+//! Entries of `openapiSpecs`.
 
-use pegboard_config::Server;
+use pegboard_config::ServerEntry;
 use pegboard_core::settings::mcp::Secret;
 use pegboard_core::settings::openapi::{OpenApiSettings, References};
 
@@ -9,14 +9,14 @@ use super::load_text;
 fn service(text: &str) -> (OpenApiSettings, Option<String>) {
     let configuration = load_text("pegboard.yaml", text).unwrap();
     assert_eq!(configuration.problems, []);
-    let Server::OpenApi { service, tools } = &configuration.toolboxes["default"].servers["shop"] else {
+    let ServerEntry::OpenApi { service, tools } = &configuration.toolboxes["default"].servers["shop"] else {
         panic!("{configuration:?}")
     };
     ((**service).clone(), tools.queue.clone())
 }
 
 #[test]
-fn everything_about_a_service_is_read() {
+fn every_setting_of_a_service_is_read() {
     let (service, queue) = service(
         "
 queues: {web: {}}
@@ -44,13 +44,13 @@ openapiSpecs:
 }
 
 #[test]
-fn an_address_is_left_as_it_is() {
+fn a_url_is_left_unchanged() {
     let (service, _) = service("openapiSpecs: {shop: {spec: 'https://example.com/shop.json'}}");
     assert_eq!(service.spec, "https://example.com/shop.json");
 }
 
 #[test]
-fn what_is_wrong_with_a_service_is_told_with_its_place() {
+fn problems_of_a_service_are_reported_with_their_location() {
     let text = "
 mcpServers: {both: {command: x}}
 openapiSpecs:
@@ -65,7 +65,7 @@ openapiSpecs:
   off: {spec: a.json, enabled: false, credentials: {k: {value: '${NOT_SET}'}}}
 ";
     let configuration = load_text("pegboard.yaml", text).unwrap();
-    let told: Vec<String> = configuration
+    let reported: Vec<String> = configuration
         .problems
         .iter()
         .map(|problem| {
@@ -73,24 +73,24 @@ openapiSpecs:
             format!("{}:{} {}: {} ({help})", problem.line, problem.column, problem.path, problem.message)
         })
         .collect();
-    insta::assert_snapshot!(told.join("\n"), @r"
-    4:3 openapiSpecs.both: the toolbox has a server 'both' already (call one of them something else)
-    5:9 openapiSpecs.none: the service has no OpenAPI document (write spec: and the file or address of the document)
-    6:36 openapiSpecs.nowhere.baseUrl: this is no address of a service (write one like https://api.example.com/v1)
-    7:48 openapiSpecs.method.includeMethods[1]: there is no such method (did you mean post?)
+    insta::assert_snapshot!(reported.join("\n"), @r"
+    4:3 openapiSpecs.both: duplicate server name 'both' in the toolbox (rename one of them)
+    5:9 openapiSpecs.none: the service has no OpenAPI document (set spec to the path or URL of the document)
+    6:36 openapiSpecs.nowhere.baseUrl: invalid service URL (use a URL such as https://api.example.com/v1)
+    7:48 openapiSpecs.method.includeMethods[1]: unknown method (did you mean post?)
     8:41 openapiSpecs.key.credentials.k.valeu: unknown setting (did you mean value?)
     9:24 openapiSpecs.typo.tagFiler: unknown setting (did you mean tagFilter?)
-    10:9 openapiSpecs.list: a service is an object, not a list (write {spec: …})
-    11:54 openapiSpecs.variable.credentials.k.value: the variable NOT_SET is not set (export NOT_SET=…   or give a default: ${NOT_SET:-})
+    10:9 openapiSpecs.list: a service must be an object, not a list (use {spec: …})
+    11:54 openapiSpecs.variable.credentials.k.value: the variable NOT_SET is not set (export NOT_SET=…, or add a default: ${NOT_SET:-})
     ");
     assert!(!configuration.problems.iter().any(|problem| problem.render().contains("hush")));
     let servers = &configuration.toolboxes["default"].servers;
-    assert_eq!(servers["variable"].obstacle().unwrap(), "needs: NOT_SET");
-    assert!(matches!(servers["off"], Server::OpenApi { .. }));
+    assert_eq!(servers["variable"].unusable_reason().unwrap(), "needs: NOT_SET");
+    assert!(matches!(servers["off"], ServerEntry::OpenApi { .. }));
 }
 
 #[test]
-fn what_a_service_is_shown_is_secret() {
+fn credentials_are_secrets() {
     let text = "openapiSpecs: {shop: {spec: a.json, credentials: {k: {username: ann-of-cleves, password: hush-hush}}}}";
     let configuration = load_text("pegboard.yaml", text).unwrap();
     let secrets: Vec<&str> = configuration.secrets.iter().map(Secret::reveal).collect();

@@ -1,6 +1,6 @@
-//! What is made from the schema and checked in: the schema itself, and the tables of the page.
+//! Generated files: the schema, and the tables of the configuration page.
 //!
-//! `RENEW=1 cargo test -p pegboard-config --test it pages` writes both anew.
+//! `RENEW=1 cargo test -p pegboard-config --test it pages` regenerates both.
 
 use std::fmt::Write;
 use std::path::Path;
@@ -13,52 +13,52 @@ const PAGE: &str = "../../docs/configuration.md";
 const BEGIN: &str = "<!-- from the schema: begin -->\n";
 const END: &str = "<!-- from the schema: end -->";
 
-/// The tables: what they are about, where the settings are, and what is said before them.
+/// The tables: title, definitions, and introduction.
 const TABLES: [(&str, &str, &str); 19] = [
-    ("At the root", "", "What holds for all, and what there is."),
+    ("At the root", "", "Global settings and sections."),
     ("toolboxes.NAME", "Toolbox", ""),
     (
         "mcpServers.NAME",
         "McpServer",
-        "Names are letters, digits, `-` and `_`, but not `agent`, `chain`, `gateway`, `rest`, `router` and `tool_output`.",
+        "Names may contain letters, digits, `-` and `_`. `agent`, `chain`, `gateway`, `rest`, `router` and `tool_output` are reserved.",
     ),
     (
         "mcpServers.NAME.tools.TOOL",
         "ToolSettings",
-        "The same holds for a tool of a service, and for a REST tool itself.",
+        "These settings also apply to the tools of a service and to REST tools.",
     ),
     (
         "openapiSpecs.NAME",
         "OpenApiSpec",
-        "What holds for the tools of a server holds for those of a service, too: `toolsAllowed` and all that follows it. More is on [a page of its own](openapi.md).",
+        "The tool settings of a server, from `toolsAllowed` on, also apply to a service. See [OpenAPI services](openapi.md).",
     ),
     ("openapiSpecs.NAME.credentials.SCHEME", "Credential", ""),
-    ("restTools.NAME", "RestTool", "More is on [a page of its own](rest.md)."),
+    ("restTools.NAME", "RestTool", "See [REST tools](rest.md)."),
     (
         "providers.NAME",
         "ModelProvider",
-        "A model is called `NAME/model`: the name of its provider here, and what that provider calls it, slashes included. Names are letters, digits, `.`, `-` and `_`.\n\n`openai-compatible` are chat completions (OpenAI, Ollama, vLLM, llama.cpp, OpenRouter …), `anthropic` are messages, and with `sampling` the client that calls lends its own model, which needs no key.",
+        "A model is referenced as `NAME/model`: the name of its provider here, and the provider's name of the model, slashes included. Names may contain letters, digits, `.`, `-` and `_`.\n\n`openai-compatible` is the chat completions API (OpenAI, Ollama, vLLM, llama.cpp, OpenRouter …), `anthropic` the messages API, and `sampling` uses the model of the calling client, which needs no key.",
     ),
     ("providers.NAME.models.MODEL", "ModelSettings", ""),
     ("providers.NAME.models.MODEL.pricing", "Pricing", ""),
-    ("queues.NAME", "QueueSettings", "`default` is always there."),
+    ("queues.NAME", "QueueSettings", "The queue `default` always exists."),
     ("progress", "ProgressRule", ""),
     ("toolOutput", "OutputSettings", ""),
     ("profiles.NAME", "Profile", ""),
-    ("cache", "Cache", "It is read at the start."),
-    ("telemetry", "Telemetry", "It is read at the start. More is on [a page of its own](telemetry.md)."),
+    ("cache", "Cache", "Read at startup."),
+    ("telemetry", "Telemetry", "Read at startup. See [telemetry](telemetry.md)."),
     ("telemetry.traces", "TracesSettings", ""),
     ("telemetry.logging", "LoggingSettings", ""),
     ("inputs.ID", "Input", ""),
 ];
 
 #[test]
-fn the_schema_that_is_checked_in_is_the_one_of_the_program() {
+fn the_checked_in_schema_is_current() {
     check(Path::new(SCHEMA), &format!("{:#}\n", native_schema()));
 }
 
 #[test]
-fn the_tables_of_the_page_are_those_of_the_schema() {
+fn the_tables_on_the_page_are_current() {
     let page = std::fs::read_to_string(PAGE).unwrap();
     let (before, rest) = page.split_once(BEGIN).unwrap();
     let (_, after) = rest.split_once(END).unwrap();
@@ -66,12 +66,12 @@ fn the_tables_of_the_page_are_those_of_the_schema() {
 }
 
 #[test]
-fn every_setting_is_in_a_table() {
+fn every_definition_has_a_table() {
     let schema = native_schema();
     let shown: Vec<&str> = TABLES.iter().flat_map(|(_, names, _)| names.split(' ')).collect();
     let has_settings = |(_, definition): &(&String, &Value)| definition["properties"].is_object();
     let definitions = schema["$defs"].as_object().unwrap().iter().filter(has_settings);
-    // Chains and what is sent and read line by line have pages of their own; the defaults are the root once more.
+    // Chains and REST details have pages of their own; `defaults` repeats the root.
     let elsewhere =
         ["ChainSpec", "ChainStep", "Defaults", "StreamingSettings", "RetrySettings", "PaginationSettings"];
     let others: Vec<_> = definitions
@@ -81,7 +81,7 @@ fn every_setting_is_in_a_table() {
     assert_eq!(others, Vec::<&String>::new());
 }
 
-/// Whether a file is what it should be, or makes it so if somebody wants that.
+/// Compares a file with its expected contents, or rewrites it if `RENEW` is set.
 fn check(path: &Path, expected: &str) {
     if std::env::var_os("RENEW").is_some() {
         return std::fs::write(path, expected).unwrap();
@@ -105,12 +105,12 @@ fn tables(schema: &Value) -> String {
         if !words.is_empty() {
             let _ = write!(text, "{words}\n\n");
         }
-        text += "| setting | what it is | usually | |\n|---|---|---|---|\n";
+        text += "| setting | type | default | description |\n|---|---|---|---|\n";
         for name in names.split(' ') {
             let table = if name.is_empty() { schema } else { &schema["$defs"][name] };
             let mut properties = table["properties"].as_object().unwrap().clone();
             if name == "OpenApiSpec" {
-                // They are in the table before.
+                // These are in the preceding table.
                 let server = schema["$defs"]["McpServer"]["properties"].as_object().unwrap();
                 properties.retain(|name, property| server.get(name) != Some(property) || name == "enabled");
             }
@@ -123,11 +123,11 @@ fn tables(schema: &Value) -> String {
     text
 }
 
-/// A row for each setting, under all of its names.
+/// Returns one row per setting, with all of its names.
 fn rows(root: &Value, properties: &Map<String, Value>) -> Vec<String> {
     let mut rows: Vec<(Vec<&str>, &Value)> = Vec::new();
     for (name, property) in properties.iter().filter(|(name, _)| *name != "$schema") {
-        // Second names have the same description.
+        // Aliases have the same description.
         match rows.iter_mut().find(|(_, other)| *other == property) {
             Some((names, _)) => names.push(name),
             None => rows.push((vec![name], property)),
@@ -136,32 +136,32 @@ fn rows(root: &Value, properties: &Map<String, Value>) -> Vec<String> {
     let row = |(names, property): (Vec<&str>, &Value)| {
         let names: Vec<String> = names.iter().map(|name| format!("`{name}`")).collect();
         let kind = kind(root, property);
-        let usual = usual(property);
+        let default_value = default_value(property);
         let words = property["description"].as_str().unwrap_or_default().replace('|', "\\|");
-        format!("| {} | {kind} | {usual} | {words} |\n", names.join(", "))
+        format!("| {} | {kind} | {default_value} | {words} |\n", names.join(", "))
     };
     rows.into_iter().map(row).collect()
 }
 
-/// What a setting is, in a few words.
+/// Describes the type of a setting.
 fn kind(root: &Value, schema: &Value) -> String {
     let mut kinds: Vec<String> = Vec::new();
     let alternatives = schema["anyOf"].as_array().map_or(std::slice::from_ref(schema), Vec::as_slice);
     for alternative in alternatives {
-        kinds.extend(kinds_of(root, alternative));
+        kinds.extend(types_of(root, alternative));
     }
     kinds.dedup();
     kinds.join(" or ")
 }
 
-fn kinds_of(root: &Value, schema: &Value) -> Vec<String> {
+fn types_of(root: &Value, schema: &Value) -> Vec<String> {
     if let Some(name) = schema["$ref"].as_str().map(|path| path.trim_start_matches("#/$defs/")) {
         let definition = &root["$defs"][name];
         return match name {
             "Variable" => Vec::new(),
             "Duration" => vec!["duration".to_owned()],
             "CacheDuration" => vec!["duration or `off`".to_owned()],
-            "Secret" | "ToolboxName" => vec!["text".to_owned()],
+            "Secret" | "ToolboxName" => vec!["string".to_owned()],
             _ if definition["oneOf"].is_array() => vec![words(&definition["oneOf"])],
             _ => vec!["object".to_owned()],
         };
@@ -185,18 +185,18 @@ fn kinds_of(root: &Value, schema: &Value) -> Vec<String> {
     };
     let kinds = match &schema["type"] {
         Value::Array(kinds) => kinds.clone(),
-        Value::Null => return vec!["anything".to_owned()],
+        Value::Null => return vec!["any".to_owned()],
         kind => vec![kind.clone()],
     };
     kinds
         .iter()
         .filter_map(|kind| match kind.as_str()? {
             "null" => None,
-            "boolean" => Some("true or false".to_owned()),
+            "boolean" => Some("boolean".to_owned()),
             "integer" | "number" => Some(format!("number{range}")),
             "array" => Some("list".to_owned()),
             "object" if named => Some("object by name".to_owned()),
-            "string" => Some("text".to_owned()),
+            "string" => Some("string".to_owned()),
             other => Some(other.to_owned()),
         })
         .collect()
@@ -207,8 +207,8 @@ fn words(choices: &Value) -> String {
     words.map(|word| format!("`{word}`")).collect::<Vec<_>>().join(", ")
 }
 
-/// What holds if nobody says otherwise.
-fn usual(schema: &Value) -> String {
+/// Formats the default value.
+fn default_value(schema: &Value) -> String {
     match &schema["default"] {
         Value::Null | Value::Object(_) => String::new(),
         Value::Array(items) if items.is_empty() => String::new(),

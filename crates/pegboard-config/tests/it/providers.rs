@@ -1,7 +1,7 @@
-//! The providers of models.
+//! Entries of `providers`.
 
 use insta::assert_snapshot;
-use pegboard_config::{Configuration, ModelProvider, Problem, native_schema};
+use pegboard_config::{ConfigProblem, Configuration, ModelProviderEntry, native_schema};
 use pegboard_core::settings::mcp::Secret;
 use serde_json::Value;
 
@@ -21,26 +21,26 @@ providers:
   client: {type: sampling, models: {default: {contextWindow: 100000}}}
 "#;
 
-/// Every provider in a line, and all problems.
-fn told(configuration: &Configuration) -> String {
-    let line = |provider: &ModelProvider| match provider {
-        ModelProvider::Usable(settings) => {
+/// Lists every provider and all problems.
+fn summarize(configuration: &Configuration) -> String {
+    let line = |provider: &ModelProviderEntry| match provider {
+        ModelProviderEntry::Usable(settings) => {
             let url = settings.base_url.as_deref().unwrap_or("-");
             let (key, headers, models) = (&settings.api_key, &settings.headers, &settings.models);
             format!("{:?} {url} {key:?} {headers:?} {models:?}", settings.kind)
         }
-        ModelProvider::Unusable { .. } => format!("({})", provider.obstacle().unwrap()),
+        ModelProviderEntry::Unusable { .. } => format!("({})", provider.unusable_reason().unwrap()),
     };
     let lines = configuration.providers.iter().map(|(name, provider)| format!("{name}: {}", line(provider)));
-    let problems = configuration.problems.iter().map(Problem::render);
+    let problems = configuration.problems.iter().map(ConfigProblem::render);
     let folder = configuration.sources[0].path.parent().unwrap().display().to_string();
     lines.chain(problems).collect::<Vec<_>>().join("\n").replace(&format!("{folder}/"), "")
 }
 
 #[test]
-fn every_setting_of_a_provider_arrives() {
+fn every_setting_of_a_provider_is_read() {
     let configuration = load_text("pegboard.yaml", GOOD).unwrap();
-    assert_snapshot!(told(&configuration), @r#"
+    assert_snapshot!(summarize(&configuration), @r#"
     local: OpenAiCompatible http://127.0.0.1:11434/v1 None {} {}
     router: OpenAiCompatible https://router.example.com/api/v1 Some(***) {"X-Title": ***, "X-Number": ***} {"meta/llama-4": ModelSettings { context_window: Some(128000), pricing: Some(Pricing { input: 0.5, output: 2.0, cache_read: Some(0.05), cache_write: None }) }}
     claude: Anthropic - Some(***) {} {}
@@ -51,7 +51,7 @@ fn every_setting_of_a_provider_arrives() {
 }
 
 #[test]
-fn a_provider_is_what_the_schema_says() {
+fn the_schema_validates_providers() {
     let validator = jsonschema::validator_for(&native_schema()).unwrap();
     let check = |text: &str| validator.is_valid(&serde_saphyr::from_str::<Value>(text).unwrap());
     assert!(check(GOOD));
@@ -61,7 +61,7 @@ fn a_provider_is_what_the_schema_says() {
 }
 
 #[test]
-fn a_key_in_the_file_is_warned_of_and_not_shown() {
+fn a_literal_key_causes_a_warning_and_is_redacted() {
     let text = r#"
 providers:
   my-cloud:
@@ -71,26 +71,26 @@ providers:
   other: {type: anthropic, apiKey: "${NOT_SET:-sk-by-default}"}
 "#;
     let configuration = load_text("pegboard.yaml", text).unwrap();
-    assert_snapshot!(told(&configuration), @r#"
+    assert_snapshot!(summarize(&configuration), @r#"
     my-cloud: Anthropic - Some(***) {"X-Api-Key": ***, "X-Title": ***} {}
     other: Anthropic - Some(***) {} {}
     warning: pegboard.yaml:5:13  providers.my-cloud.apiKey
        5 |     apiKey: **-*******-****
-         |             ^^^^^^^^^^^^^^^ this is a secret, and it stands in the file
-      help: write apiKey: ${MY_CLOUD_API_KEY}, and set that variable
+         |             ^^^^^^^^^^^^^^^ secret in plain text
+      help: use apiKey: ${MY_CLOUD_API_KEY} and set that variable
     warning: pegboard.yaml:6:26  providers.my-cloud.headers.X-Api-Key
        6 |     headers: {X-Api-Key: **-*******-***, X-Title: ********}
-         |                          ^^^^^^^^^^^^^^ this is a secret, and it stands in the file
-      help: write X-Api-Key: ${MY_CLOUD_X_API_KEY}, and set that variable
+         |                          ^^^^^^^^^^^^^^ secret in plain text
+      help: use X-Api-Key: ${MY_CLOUD_X_API_KEY} and set that variable
     warning: pegboard.yaml:7:36  providers.other.apiKey
        7 |   other: {type: anthropic, apiKey: "${NOT_SET:-**-**-*******}"}
-         |                                    ^^^^^^^^^^^^^^^^^^^^^^^^^^^ this is a secret, and it stands in the file
-      help: write apiKey: ${OTHER_API_KEY}, and set that variable
+         |                                    ^^^^^^^^^^^^^^^^^^^^^^^^^^^ secret in plain text
+      help: use apiKey: ${OTHER_API_KEY} and set that variable
     "#);
 }
 
 #[test]
-fn what_is_wrong_with_a_provider_leaves_out_that_one() {
+fn an_invalid_provider_is_left_out_alone() {
     let text = r#"
 providers:
   nowhere: {type: openai-compatible}
@@ -102,43 +102,43 @@ providers:
   fine: {type: anthropic}
 "#;
     let configuration = load_text("pegboard.yaml", text).unwrap();
-    assert_snapshot!(told(&configuration), @r#"
+    assert_snapshot!(summarize(&configuration), @r#"
     nowhere: (providers.nowhere.baseUrl: the provider has no baseUrl)
-    strange: (providers.strange.baseUrl: this is no address of a provider)
-    typo: (providers.typo.type: 'antropic' is none of openai-compatible, anthropic, sampling)
+    strange: (providers.strange.baseUrl: invalid provider URL)
+    typo: (providers.typo.type: unknown value 'antropic', expected one of openai-compatible, anthropic, sampling)
     missing: (needs: OPENAI_API_KEY)
-    client: (providers.client.apiKey: the client that lends its model is asked without it)
-    dear: (providers.dear.models.m.pricing: a price is a number from 0 on)
+    client: (providers.client.apiKey: not supported by sampling providers)
+    dear: (providers.dear.models.m.pricing: a price must be 0 or more)
     fine: Anthropic - None {} {}
     error[config_invalid]: pegboard.yaml:3:12  providers.nowhere.baseUrl
        3 |   nowhere: {type: openai-compatible}
          |            ^^^^^^^^^^^^^^^^^^^^^^^^^ the provider has no baseUrl
-      help: write one like https://api.openai.com/v1 or http://127.0.0.1:11434/v1
+      help: use a URL such as https://api.openai.com/v1 or http://127.0.0.1:11434/v1
     error[config_invalid]: pegboard.yaml:4:47  providers.strange.baseUrl
        4 |   strange: {type: openai-compatible, baseUrl: "example.com/v1"}
-         |                                               ^^^^^^^^^^^^^^^^ this is no address of a provider
-      help: write one like https://api.openai.com/v1
+         |                                               ^^^^^^^^^^^^^^^^ invalid provider URL
+      help: use a URL such as https://api.openai.com/v1
     error[config_invalid]: pegboard.yaml:5:16  providers.typo.type
        5 |   typo: {type: antropic}
-         |                ^^^^^^^^ 'antropic' is none of openai-compatible, anthropic, sampling
+         |                ^^^^^^^^ unknown value 'antropic', expected one of openai-compatible, anthropic, sampling
       help: did you mean anthropic?
     error[config_invalid]: pegboard.yaml:6:39  providers.missing.apiKey
        6 |   missing: {type: anthropic, apiKey: "${OPENAI_API_KEY}"}
          |                                       ^^^^^^^^^^^^^^^^^ the variable OPENAI_API_KEY is not set
-      help: export OPENAI_API_KEY=…   or give a default: ${OPENAI_API_KEY:-}
+      help: export OPENAI_API_KEY=…, or add a default: ${OPENAI_API_KEY:-}
     error[config_invalid]: pegboard.yaml:7:36  providers.client.apiKey
        7 |   client: {type: sampling, apiKey: "${KEY}"}
-         |                                    ^^^^^^^^ the client that lends its model is asked without it
-      help: take it away, or give the provider another type
+         |                                    ^^^^^^^^ not supported by sampling providers
+      help: remove it, or change the provider's type
     error[config_invalid]: pegboard.yaml:8:49  providers.dear.models.m.pricing
        8 |   dear: {type: anthropic, models: {m: {pricing: {input: -1, output: 2}}}}
-         |                                                 ^^^^^^^^^^^^^^^^^^^^^^ a price is a number from 0 on
-      help: give what a million tokens cost, in US dollars
+         |                                                 ^^^^^^^^^^^^^^^^^^^^^^ a price must be 0 or more
+      help: set the price per million tokens in US dollars
     "#);
 }
 
 #[test]
-fn what_is_no_provider_is_told() {
+fn invalid_providers_are_reported() {
     let text = r#"
 providers:
   unknown: {type: anthropic, baseURL: "https://example.com"}
@@ -147,10 +147,10 @@ providers:
   word: anthropic
 "#;
     let configuration = load_text("pegboard.yaml", text).unwrap();
-    assert_snapshot!(told(&configuration), @r#"
+    assert_snapshot!(summarize(&configuration), @r#"
     unknown: (providers.unknown.baseURL: unknown setting)
     kindless: (providers.kindless: 'type' is missing)
-    word: (providers.word: a provider is an object, not a text)
+    word: (providers.word: a provider must be an object, not a string)
     error[config_invalid]: pegboard.yaml:3:30  providers.unknown.baseURL
        3 |   unknown: {type: anthropic, baseURL: "https://example.com"}
          |                              ^^^^^^^ unknown setting
@@ -160,10 +160,10 @@ providers:
          |             ^^^^^^^^^^^^^^^^^^ 'type' is missing
     error[config_invalid]: pegboard.yaml:5:3  providers["two words"]
        5 |   two words: {type: anthropic}
-         |   ^^^^^^^^^ 'two words' is no name of a provider: use letters, digits, '.', '-' and '_'
-      help: call it something else
+         |   ^^^^^^^^^ invalid provider name 'two words': use letters, digits, '.', '-' and '_'
+      help: choose another name
     error[config_invalid]: pegboard.yaml:6:9  providers.word
        6 |   word: anthropic
-         |         ^^^^^^^^^ a provider is an object, not a text
+         |         ^^^^^^^^^ a provider must be an object, not a string
     "#);
 }

@@ -1,4 +1,4 @@
-//! The schema of the native file.
+//! The schema of the native format.
 
 use std::path::Path;
 
@@ -20,7 +20,7 @@ use serde_json::{Value, json};
 
 use super::load_text;
 
-/// The names that a type takes, as its own error lists them.
+/// Returns the field names of a type, as listed in its own error.
 fn names_of<T: for<'de> Deserialize<'de>>() -> Vec<String> {
     let error = serde_json::from_value::<T>(json!({"\u{0}": 0})).err().unwrap().to_string();
     error.split('`').skip(3).step_by(2).map(str::to_owned).collect()
@@ -80,13 +80,13 @@ fn every_name_in_the_schema_is_read() {
     let schema = native_schema();
     for name in schema["properties"].as_object().unwrap().keys() {
         let text = json!({name: "no value that any setting takes: {", "pegboard": 1}).to_string();
-        let told = load_text("a.json", &text).map_or_else(|error| error.to_string(), |_| String::new());
-        assert!(!told.contains("unknown setting"), "{told}");
+        let error = load_text("a.json", &text).map_or_else(|error| error.to_string(), |_| String::new());
+        assert!(!error.contains("unknown setting"), "{error}");
     }
 }
 
 #[test]
-fn what_is_read_is_valid_and_what_is_not_is_not() {
+fn the_schema_accepts_valid_files_only() {
     let validator = jsonschema::validator_for(&native_schema()).unwrap();
     let check = |name: &str| -> Vec<String> {
         let text = std::fs::read_to_string(Path::new("tests/files").join(name)).unwrap();

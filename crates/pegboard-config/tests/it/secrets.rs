@@ -1,18 +1,18 @@
-//! What nobody should see.
+//! Redaction of secrets.
 
 use pegboard_core::settings::mcp::Secret;
 
 use super::{load, load_text};
 
 #[test]
-fn what_came_from_outside_and_what_is_sent_is_known_as_secret() {
+fn expanded_values_and_headers_are_secrets() {
     let configuration = load("good/workbench-config.json").unwrap();
     let secrets: Vec<&str> = configuration.secrets.iter().map(Secret::reveal).collect();
     assert_eq!(secrets, ["Bearer key-of-the-api", "key-of-the-api", "development"]);
 }
 
 #[test]
-fn what_arguments_and_addresses_carry_is_known_as_secret() {
+fn secrets_in_arguments_and_urls_are_collected() {
     let text = "mcpServers:\n  a: {command: [a, --api-key=first-key], args: [--token, second-key, --port, '1234']}\n  \
                 b: {url: 'https://ada:third-key@example.com/mcp?access_token=fourth-key&page=12'}\n";
     let configuration = load_text("pegboard.yaml", text).unwrap();
@@ -62,7 +62,7 @@ fn no_secret_is_printed() {
 }
 
 #[test]
-fn no_part_of_a_secret_is_printed_however_it_is_spelled() {
+fn no_part_of_a_secret_is_printed_in_any_spelling() {
     let secrets = [
         format!("hush-{}-hush", "0123456789".repeat(8)),
         "hush \"quoted\" hush".to_owned(),

@@ -1,17 +1,17 @@
-//! What somebody types to say where servers are.
+//! Source arguments of the command line.
 
 use std::fs;
 use std::path::Path;
 
 use insta::assert_snapshot;
-use pegboard_config::clients::System;
-use pegboard_config::{Around, ConfigurationError, Layers, Spec, load_layers, load_spec};
+use pegboard_config::clients::Platform;
+use pegboard_config::{ConfigurationError, Layers, SourceSpec, SpecContext, load_layers, load_spec};
 use tempfile::TempDir;
 
 use super::dialects::line;
 use super::environment;
 
-/// A folder with these files in it.
+/// Creates a directory with these files.
 fn folder(files: &[(&str, &str)]) -> TempDir {
     let folder = tempfile::tempdir().unwrap();
     for (name, text) in files {
@@ -22,19 +22,23 @@ fn folder(files: &[(&str, &str)]) -> TempDir {
     folder
 }
 
-/// What a text names in the folder `work`, where the user's own folder is `home`.
-fn named(folder: &TempDir, text: &str) -> String {
+/// Loads a source from the directory `work`, with `home` as the home directory.
+fn load_summary(folder: &TempDir, text: &str) -> String {
     let work = folder.path().join("work");
-    let told = Spec::parse(text, &work).and_then(|spec| loaded(folder, &spec, None));
-    let told = told.unwrap_or_else(|error| error.to_string());
-    told.replace(&folder.path().display().to_string(), "HERE")
+    let summary = SourceSpec::parse(text, &work).and_then(|spec| try_load_summary(folder, &spec, None));
+    let summary = summary.unwrap_or_else(|error| error.to_string());
+    summary.replace(&folder.path().display().to_string(), "HERE")
 }
 
-fn loaded(folder: &TempDir, spec: &Spec, toolbox: Option<&str>) -> Result<String, ConfigurationError> {
+fn try_load_summary(
+    folder: &TempDir,
+    spec: &SourceSpec,
+    toolbox: Option<&str>,
+) -> Result<String, ConfigurationError> {
     let home = folder.path().join("home").display().to_string();
     let environment = |name: &str| if name == "HOME" { Some(home.clone()) } else { environment(name) };
     let work = folder.path().join("work");
-    let around = Around { folder: &work, environment: &environment, system: System::Linux, toolbox };
+    let around = SpecContext { folder: &work, environment: &environment, platform: Platform::Linux, toolbox };
     let configuration = load_spec(spec, &around)?;
     let toolboxes = configuration.toolboxes.iter();
     let lines = toolboxes.flat_map(|(toolbox, content)| {
@@ -46,14 +50,14 @@ fn loaded(folder: &TempDir, spec: &Spec, toolbox: Option<&str>) -> Result<String
 }
 
 #[test]
-fn a_file_is_read_whoevers_it_is() {
+fn a_file_of_any_dialect_is_read() {
     let folder = folder(&[("work/any.json", r#"{"servers": {"a": {"command": "a"}}}"#)]);
-    assert_eq!(named(&folder, "any.json"), "default/a: a");
-    assert_eq!(named(&folder, "./any.json"), "default/a: a");
+    assert_eq!(load_summary(&folder, "any.json"), "default/a: a");
+    assert_eq!(load_summary(&folder, "./any.json"), "default/a: a");
 }
 
 #[test]
-fn a_folder_is_our_file_in_it_or_else_those_of_clients() {
+fn a_directory_is_its_native_file_or_else_the_files_of_clients() {
     let folder = folder(&[
         (
             "work/.mcp.json",
@@ -64,17 +68,17 @@ fn a_folder_is_our_file_in_it_or_else_those_of_clients() {
         ("work/ours/.mcp.json", "{"),
         ("work/none/readme.txt", ""),
     ]);
-    assert_snapshot!(named(&folder, "."), @"
+    assert_snapshot!(load_summary(&folder, "."), @"
     default/a: other
     default/b: b
     default/c: c
     ");
-    assert_snapshot!(named(&folder, "ours"), @"default/d: d");
-    assert_snapshot!(named(&folder, "none"), @r#"there is no configuration in HERE/work/none. Write a pegboard.yaml: {"mcpServers": {"files": {"command": "my-server"}}}"#);
+    assert_snapshot!(load_summary(&folder, "ours"), @"default/d: d");
+    assert_snapshot!(load_summary(&folder, "none"), @r#"no configuration found in HERE/work/none. Create a pegboard.yaml: {"mcpServers": {"files": {"command": "my-server"}}}"#);
 }
 
 #[test]
-fn a_client_is_its_files_here_and_those_of_the_user() {
+fn a_client_is_its_project_and_user_files() {
     let folder = folder(&[
         (
             "home/.cursor/mcp.json",
@@ -86,15 +90,15 @@ fn a_client_is_its_files_here_and_those_of_the_user() {
         ),
         ("home/.claude.json", ""),
     ]);
-    assert_snapshot!(named(&folder, "cursor"), @"
+    assert_snapshot!(load_summary(&folder, "cursor"), @"
     default/weather: w
     default/notes: here
     default/my-tool: t
     ");
-    assert_snapshot!(named(&folder, "cursor:weather"), @"default/weather: w");
-    assert_snapshot!(named(&folder, "Cursor:my tool"), @"default/my-tool: t");
-    assert_snapshot!(named(&folder, "cursor:wether"), @"Cursor has no server 'wether'. Did you mean cursor:weather?");
-    assert_snapshot!(named(&folder, "kiro"), @"Kiro has no file with servers here. These were looked for: HERE/work/.kiro/settings/mcp.json, HERE/home/.kiro/settings/mcp.json");
+    assert_snapshot!(load_summary(&folder, "cursor:weather"), @"default/weather: w");
+    assert_snapshot!(load_summary(&folder, "Cursor:my tool"), @"default/my-tool: t");
+    assert_snapshot!(load_summary(&folder, "cursor:wether"), @"Cursor has no server 'wether'. Did you mean cursor:weather?");
+    assert_snapshot!(load_summary(&folder, "kiro"), @"Kiro has no configuration file. Searched: HERE/work/.kiro/settings/mcp.json, HERE/home/.kiro/settings/mcp.json");
 }
 
 #[test]
@@ -109,12 +113,12 @@ fn a_client_may_have_no_servers_yet() {
         ("work/.mcp.json", r#"{"mcpServers": {}}"#),
     ]);
     for client in ["codex", "zed", "opencode", "goose", "gemini", "claude-code"] {
-        assert_eq!(named(&folder, client), "", "{client}");
+        assert_eq!(load_summary(&folder, client), "", "{client}");
     }
 }
 
 #[test]
-fn servers_of_one_folder_count_there() {
+fn servers_of_a_directory_apply_there() {
     let folder = folder(&[("work/readme.txt", "")]);
     let work = folder.path().join("work").display().to_string();
     let text = serde_json::json!({
@@ -123,30 +127,30 @@ fn servers_of_one_folder_count_there() {
     });
     fs::create_dir(folder.path().join("home")).unwrap();
     fs::write(folder.path().join("home/.claude.json"), text.to_string()).unwrap();
-    assert_snapshot!(named(&folder, "claude-code"), @"
+    assert_snapshot!(load_summary(&folder, "claude-code"), @"
     default/all: all
     default/here: here
     ");
 }
 
 #[test]
-fn what_is_there_counts_before_the_name_of_a_client() {
+fn existing_files_take_precedence_over_client_names() {
     let folder = folder(&[("work/zed", r#"{"mcpServers": {"a": {"command": "a"}}}"#)]);
-    assert_eq!(named(&folder, "zed"), "default/a: a");
+    assert_eq!(load_summary(&folder, "zed"), "default/a: a");
 }
 
 #[test]
-fn what_names_nothing_is_told_with_what_was_meant() {
+fn an_unknown_source_is_reported_with_a_suggestion() {
     let folder = folder(&[("work/servers.json", "{}")]);
-    assert_snapshot!(named(&folder, "claude-cod"), @"there is no file, folder or client 'claude-cod'. Did you mean claude-code?");
-    assert_snapshot!(named(&folder, "curser:weather"), @"there is no file, folder or client 'curser:weather'. Did you mean cursor:weather?");
-    assert_snapshot!(named(&folder, "server.json"), @"there is no file, folder or client 'server.json'. Did you mean servers.json?");
-    assert_snapshot!(named(&folder, "teapot"), @"there is no file, folder or client 'teapot'. Name a file, a folder, an address, or a client such as claude-code");
-    assert_snapshot!(named(&folder, "gone/file.json"), @r#"HERE/work/gone/file.json: there is no such file. Check the path, or write one: {"mcpServers": {"files": {"command": "my-server"}}}"#);
+    assert_snapshot!(load_summary(&folder, "claude-cod"), @"no file, directory or client named 'claude-cod'. Did you mean claude-code?");
+    assert_snapshot!(load_summary(&folder, "curser:weather"), @"no file, directory or client named 'curser:weather'. Did you mean cursor:weather?");
+    assert_snapshot!(load_summary(&folder, "server.json"), @"no file, directory or client named 'server.json'. Did you mean servers.json?");
+    assert_snapshot!(load_summary(&folder, "teapot"), @"no file, directory or client named 'teapot'. Use a file, a directory, a URL, or a client such as claude-code");
+    assert_snapshot!(load_summary(&folder, "gone/file.json"), @r#"HERE/work/gone/file.json: no such file. Check the path, or create it: {"mcpServers": {"files": {"command": "my-server"}}}"#);
 }
 
 #[test]
-fn an_address_is_a_server_called_after_its_host() {
+fn a_url_is_a_server_named_after_its_host() {
     let folder = folder(&[]);
     for (url, expected) in [
         ("https://mcp.example.com/mcp", "default/mcp-example-com: http https://mcp.example.com/mcp"),
@@ -162,12 +166,12 @@ fn an_address_is_a_server_called_after_its_host() {
             "default/example-com-x: http https://ada:secret@example.com/${x}?key=1",
         ),
     ] {
-        assert_eq!(named(&folder, url), expected);
+        assert_eq!(load_summary(&folder, url), expected);
     }
 }
 
 #[test]
-fn a_command_is_a_server_called_after_what_it_runs() {
+fn a_command_is_a_server_named_after_its_program() {
     let folder = folder(&[]);
     for (command, name) in [
         ("notes-server --quiet", "notes-server"),
@@ -181,36 +185,43 @@ fn a_command_is_a_server_called_after_what_it_runs() {
         ("npx", "npx"),
         ("agent", "my-agent"),
     ] {
-        let spec = Spec::Command(command.split(' ').map(str::to_owned).collect());
-        let told = loaded(&folder, &spec, None).unwrap();
-        assert!(told.starts_with(&format!("default/{name}: ")), "{command}: {told}");
+        let spec = SourceSpec::Command(command.split(' ').map(str::to_owned).collect());
+        let summary = try_load_summary(&folder, &spec, None).unwrap();
+        assert!(summary.starts_with(&format!("default/{name}: ")), "{command}: {summary}");
     }
 }
 
 #[test]
-fn nothing_in_a_command_is_a_variable() {
-    let spec = Spec::Command(["sh", "-c", "echo ${X} $Y"].map(str::to_owned).to_vec());
-    assert_eq!(loaded(&folder(&[]), &spec, Some("dev")).unwrap(), r#"dev/sh: sh "-c" "echo ${X} $Y""#);
+fn a_command_is_not_expanded() {
+    let spec = SourceSpec::Command(["sh", "-c", "echo ${X} $Y"].map(str::to_owned).to_vec());
+    assert_eq!(
+        try_load_summary(&folder(&[]), &spec, Some("dev")).unwrap(),
+        r#"dev/sh: sh "-c" "echo ${X} $Y""#
+    );
 }
 
 #[test]
-fn an_agent_is_a_source_of_its_own() {
+fn an_agent_file_is_a_source() {
     let folder = folder(&[("work/helper.ai", "---\ndescription: Helps\nmodels: test/any\n---\nBe kind.\n")]);
-    assert_eq!(named(&folder, "helper.ai"), "default/agent helper");
+    assert_eq!(load_summary(&folder, "helper.ai"), "default/agent helper");
 }
 
 #[test]
-fn several_sources_go_into_one_toolbox_if_somebody_wants_that() {
+fn several_sources_may_share_a_toolbox() {
     let folder = folder(&[
         ("work/a.json", r#"{"mcpServers": {"a": {"command": "a"}}}"#),
         ("work/b.toml", "[mcp_servers.b]\ncommand = 'b'"),
     ]);
     let work = folder.path().join("work");
-    let around =
-        Around { folder: &work, environment: &environment, system: System::Linux, toolbox: Some("dev") };
+    let around = SpecContext {
+        folder: &work,
+        environment: &environment,
+        platform: Platform::Linux,
+        toolbox: Some("dev"),
+    };
     let mut layers = Layers::new(&work);
     for text in ["a.json", "b.toml", "https://example.com/mcp"] {
-        layers = Spec::parse(text, &work).unwrap().add_to(layers, &around).unwrap();
+        layers = SourceSpec::parse(text, &work).unwrap().add_to(layers, &around).unwrap();
     }
     let configuration = load_layers(&layers, &environment).unwrap();
     let names: Vec<String> = configuration.toolboxes["dev"].servers.keys().map(ToString::to_string).collect();
@@ -219,18 +230,18 @@ fn several_sources_go_into_one_toolbox_if_somebody_wants_that() {
 }
 
 #[test]
-fn every_file_that_could_say_something_is_known() {
-    let around = Around {
+fn all_candidate_files_are_listed() {
+    let around = SpecContext {
         folder: Path::new("/work"),
         environment: &environment,
-        system: System::Linux,
+        platform: Platform::Linux,
         toolbox: None,
     };
-    let cursor = Spec::parse("cursor", Path::new("/gone")).unwrap().candidates(&around);
+    let cursor = SourceSpec::parse("cursor", Path::new("/gone")).unwrap().candidates(&around);
     assert_eq!(cursor, [Path::new("/work/.cursor/mcp.json"), Path::new("/home/ada/.cursor/mcp.json")]);
-    let folder = Spec::Folder("/work".into()).candidates(&around);
+    let folder = SourceSpec::Folder("/work".into()).candidates(&around);
     assert!(
         folder.contains(&"/work/pegboard.yaml".into()) && folder.contains(&"/work/.zed/settings.json".into())
     );
-    assert!(Spec::Url("https://example.com".to_owned()).candidates(&around).is_empty());
+    assert!(SourceSpec::Url("https://example.com".to_owned()).candidates(&around).is_empty());
 }

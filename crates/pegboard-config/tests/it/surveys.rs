@@ -1,37 +1,37 @@
-//! What files name, before anything is used.
+//! Inventories of files.
 
 use std::path::Path;
 
 use insta::assert_snapshot;
-use pegboard_config::survey::{FoundPart, Survey, survey, survey_view};
-use pegboard_config::{ConfigurationError, View};
+use pegboard_config::inventory::{Inventory, InventoryItem, inventory_selection, take_inventory};
+use pegboard_config::{ConfigurationError, SourceSelection};
 
 use super::environment;
 
-/// What a file of the fixtures names.
-fn look(name: &str) -> String {
-    shown(survey(&Path::new("tests/fixtures").join(name), &environment))
+/// Takes inventory of a fixture.
+fn inventory_of(name: &str) -> String {
+    summarize(take_inventory(&Path::new("tests/fixtures").join(name), &environment))
 }
 
-fn shown(survey: Result<Survey, ConfigurationError>) -> String {
+fn summarize(survey: Result<Inventory, ConfigurationError>) -> String {
     let survey = survey.unwrap();
     let here = std::env::current_dir().unwrap().join("tests/fixtures").display().to_string();
-    let lines: Vec<String> = survey.parts.iter().map(line).collect();
+    let lines: Vec<String> = survey.items.iter().map(line).collect();
     format!("{}\n{}", survey.dialect.title(), lines.join("\n")).replace(&here, "HERE")
 }
 
-fn line(part: &FoundPart) -> String {
+fn line(part: &InventoryItem) -> String {
     let toolbox = part.toolbox.as_ref().map(|toolbox| format!("{toolbox}/")).unwrap_or_default();
-    let off = if part.is_off { " off" } else { "" };
-    let obstacle = part.obstacle.as_ref().map(|obstacle| format!(" ({obstacle})")).unwrap_or_default();
+    let off = if part.is_disabled { " off" } else { "" };
+    let obstacle = part.unusable_reason.as_ref().map(|obstacle| format!(" ({obstacle})")).unwrap_or_default();
     let identity = part.identity.as_deref().unwrap_or("-");
-    let FoundPart { section, name, transport, value, .. } = part;
+    let InventoryItem { section, name, transport, value, .. } = part;
     format!("{section} {toolbox}{name} {transport}{off}{obstacle} {identity}\n  {value}")
 }
 
 #[test]
-fn variables_stay_as_they_are_and_folders_are_written_out() {
-    assert_snapshot!(look("vscode/.vscode/mcp.json"), @r#"
+fn variables_are_kept_and_paths_become_absolute() {
+    assert_snapshot!(inventory_of("vscode/.vscode/mcp.json"), @r#"
     VS Code
     mcpServers api stdio ["node","HERE/vscode${/}api.js","--stage","${input:stage:-test}","--name","vscode"]
       {"type":"stdio","command":"node","args":["HERE/vscode${/}api.js","--stage","${input:stage:-test}","--name","vscode"],"env":{"API_KEY":"${input:key-of-the-api}","TOKEN":"${env:GITHUB_TOKEN}"},"envFile":"HERE/vscode/vscode.env"}
@@ -39,7 +39,7 @@ fn variables_stay_as_they_are_and_folders_are_written_out() {
       {"command":"other-server","args":["${input:other}"]}
     mcpServers docs http https://docs.example.com/mcp
       {"url":"https://docs.example.com/mcp"}
-    mcpServers asks stdio (servers.asks.args[0]: only an editor could fill this in) ["asks","${command:extension.pick}"]
+    mcpServers asks stdio (servers.asks.args[0]: only an editor can resolve this reference) ["asks","${command:extension.pick}"]
       {"type":"stdio","command":"asks","args":["${command:extension.pick}"]}
     mcpServers boxed stdio ["boxed-server"]
       {"command":"boxed-server"}
@@ -47,20 +47,20 @@ fn variables_stay_as_they_are_and_folders_are_written_out() {
 }
 
 #[test]
-fn a_program_in_the_folder_of_a_project_is_found_from_everywhere() {
+fn a_relative_command_becomes_absolute() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join(".cursor/mcp.json");
     std::fs::create_dir_all(path.parent().unwrap()).unwrap();
     std::fs::write(&path, r#"{"mcpServers": {"a": {"command": "./bin/serve"}, "b": {"command": "serve"}}}"#)
         .unwrap();
-    let parts = survey(&path, &environment).unwrap().parts;
+    let parts = take_inventory(&path, &environment).unwrap().items;
     let own = folder.path().join("bin/serve").display().to_string();
     assert_eq!((&parts[0].value["command"], &parts[1].value["command"]), (&own.into(), &"serve".into()));
 }
 
 #[test]
-fn variables_of_others_are_ours() {
-    assert_snapshot!(look("gemini/settings.json"), @r#"
+fn foreign_variables_are_translated() {
+    assert_snapshot!(inventory_of("gemini/settings.json"), @r#"
     Gemini CLI
     mcpServers python stdio ["python","-m","tools"]
       {"command":"python","args":["-m","tools"],"cwd":"HERE/gemini/server","env":{"API_KEY":"${API_KEY:-}","OTHER":"${OTHER_KEY:-}","PRICE":"5$"},"requestTimeoutMs":15000,"toolFilters":["safe_tool","file_reader"],"toolsDenied":["dangerous_tool"]}
@@ -76,8 +76,8 @@ fn variables_of_others_are_ours() {
 }
 
 #[test]
-fn services_and_tools_are_parts_too() {
-    assert_snapshot!(look("agentgateway/long.yaml"), @r#"
+fn services_and_tools_are_items() {
+    assert_snapshot!(inventory_of("agentgateway/long.yaml"), @r#"
     agentgateway
     mcpServers time stdio ["uvx","time-server"]
       {"command":"uvx","args":["time-server"]}
@@ -86,12 +86,12 @@ fn services_and_tools_are_parts_too() {
     openapiSpecs petstore openapi HERE/agentgateway/petshop.json
       {"spec":"HERE/agentgateway/petshop.json","baseUrl":"https://petshop.example.com"}
     "#);
-    assert_snapshot!(look("openapi/petshop.yaml"), @r#"
+    assert_snapshot!(inventory_of("openapi/petshop.yaml"), @r#"
     OpenAPI
     openapiSpecs pet-shop openapi HERE/openapi/petshop.yaml
       {"spec":"HERE/openapi/petshop.yaml"}
     "#);
-    assert_snapshot!(look("ai-agent/.ai-agent.json"), @r#"
+    assert_snapshot!(inventory_of("ai-agent/.ai-agent.json"), @r#"
     mcpServers
     mcpServers github stdio ["npx","-y","github-server"]
       {"type":"stdio","command":"npx","args":["-y","github-server"],"env":{"TOKEN":"${GITHUB_TOKEN}"},"toolsAllowed":["search_code","get_*"],"toolsDenied":["get_secret"],"queue":"slow","cache":"5m","toolsCache":{"search_code":"1h"},"requestTimeoutMs":120000,"shared":false,"healthProbe":"listTools"}
@@ -103,26 +103,26 @@ fn services_and_tools_are_parts_too() {
 }
 
 #[test]
-fn what_only_others_know_is_no_part_of_a_description() {
-    let survey = survey(Path::new("tests/fixtures/roo/.roo/mcp.json"), &environment).unwrap();
-    let keys: Vec<&String> = survey.parts[0].value.as_object().unwrap().keys().collect();
+fn unknown_keys_are_dropped() {
+    let survey = take_inventory(Path::new("tests/fixtures/roo/.roo/mcp.json"), &environment).unwrap();
+    let keys: Vec<&String> = survey.items[0].value.as_object().unwrap().keys().collect();
     assert_eq!(keys, ["command", "args", "toolsDenied"]);
 }
 
 #[test]
-fn parts_of_toolboxes_say_so() {
+fn items_of_toolboxes_have_a_toolbox() {
     let path = Path::new("tests/files/good/workbench-config.json");
-    let survey = survey(path, &environment).unwrap();
+    let survey = take_inventory(path, &environment).unwrap();
     let names: Vec<String> =
-        survey.parts.iter().map(|part| format!("{}/{}", part.toolbox.as_ref().unwrap(), part.name)).collect();
+        survey.items.iter().map(|part| format!("{}/{}", part.toolbox.as_ref().unwrap(), part.name)).collect();
     assert_eq!(names, ["dev/filesystem", "dev/memory", "dev/api", "prod/api", "prod/database"]);
 }
 
 #[test]
-fn a_file_is_seen_from_a_folder() {
+fn a_selection_applies_to_a_directory() {
     let path = Path::new("tests/fixtures/claude-code/.claude.json");
-    let view = View { project: Some("/src/rocket".into()), ..View::default() };
-    assert_snapshot!(shown(survey_view(path, &view, &environment)), @r#"
+    let view = SourceSelection { project: Some("/src/rocket".into()), ..SourceSelection::default() };
+    assert_snapshot!(summarize(inventory_selection(path, &view, &environment)), @r#"
     Claude Code
     mcpServers clock stdio off ["clock-server"]
       {"type":"stdio","command":"clock-server","args":[],"enabled":false}
@@ -131,8 +131,8 @@ fn a_file_is_seen_from_a_folder() {
     mcpServers launch http https://launch.example.com/mcp
       {"type":"http","url":"https://launch.example.com/mcp"}
     "#);
-    let view = View { only: Some("launch".to_owned()), toolbox: Some("dev".to_owned()), ..view };
-    assert_snapshot!(shown(survey_view(path, &view, &environment)), @r#"
+    let view = SourceSelection { only: Some("launch".to_owned()), toolbox: Some("dev".to_owned()), ..view };
+    assert_snapshot!(summarize(inventory_selection(path, &view, &environment)), @r#"
     Claude Code
     mcpServers dev/launch http https://launch.example.com/mcp
       {"type":"http","url":"https://launch.example.com/mcp"}
@@ -140,12 +140,12 @@ fn a_file_is_seen_from_a_folder() {
 }
 
 #[test]
-fn the_same_server_is_known_whatever_it_is_called_and_whoever_describes_it() {
+fn the_identity_is_independent_of_name_and_dialect() {
     let identity = |text: &str| {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("file.json");
         std::fs::write(&path, text).unwrap();
-        survey(&path, &environment).unwrap().parts[0].identity.clone().unwrap()
+        take_inventory(&path, &environment).unwrap().items[0].identity.clone().unwrap()
     };
     let program = identity(r#"{"mcpServers": {"a": {"command": "npx", "args": ["-y", "x"]}}}"#);
     assert_eq!(identity(r#"{"mcp": {"b": {"type": "local", "command": ["npx", "-y", "x"]}}}"#), program);
@@ -155,16 +155,16 @@ fn the_same_server_is_known_whatever_it_is_called_and_whoever_describes_it() {
 }
 
 #[test]
-fn what_is_wrong_with_a_part_is_told_with_it() {
+fn problems_are_attached_to_items() {
     let path = Path::new("tests/fixtures/goose/config.yaml");
-    let survey = survey(path, &environment).unwrap();
-    assert_eq!(survey.parts[0].problems.len(), 1);
+    let survey = take_inventory(path, &environment).unwrap();
+    assert_eq!(survey.items[0].problems.len(), 1);
     assert_eq!(survey.problems.len(), 2);
-    assert!(survey.parts[1].problems.is_empty());
+    assert!(survey.items[1].problems.is_empty());
 }
 
 #[test]
-fn what_stands_in_no_toolbox_goes_into_one() {
+fn root_items_move_into_the_selected_toolbox() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("pegboard.yaml");
     let text = "
@@ -174,8 +174,8 @@ toolboxes: {dev: {mcpServers: {b: {command: b}}}, ops: {mcpServers: {c: {command
 ";
     std::fs::write(&path, text).unwrap();
     let names = |toolbox: &str| {
-        let view = View { toolbox: Some(toolbox.to_owned()), ..View::default() };
-        let parts = survey_view(&path, &view, &environment).unwrap().parts;
+        let view = SourceSelection { toolbox: Some(toolbox.to_owned()), ..SourceSelection::default() };
+        let parts = inventory_selection(&path, &view, &environment).unwrap().items;
         let names = parts.iter().map(|part| format!("{}/{}", part.toolbox.as_ref().unwrap(), part.name));
         names.collect::<Vec<_>>().join(" ")
     };
@@ -184,7 +184,7 @@ toolboxes: {dev: {mcpServers: {b: {command: b}}}, ops: {mcpServers: {c: {command
 }
 
 #[test]
-fn the_folder_of_a_program_is_written_out() {
+fn a_relative_cwd_becomes_absolute() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join(".vscode/mcp.json");
     std::fs::create_dir_all(path.parent().unwrap()).unwrap();
@@ -199,8 +199,8 @@ fn the_folder_of_a_program_is_written_out() {
     ] {
         let text = format!(r#"{{"servers": {{"a": {{"command": "a", "cwd": "{written}"}}}}}}"#);
         std::fs::write(&path, text).unwrap();
-        let survey = survey(&path, &environment).unwrap();
+        let survey = take_inventory(&path, &environment).unwrap();
         let here = folder.path().display().to_string();
-        assert_eq!(survey.parts[0].value["cwd"].as_str().unwrap().replace(&here, "HERE"), expected);
+        assert_eq!(survey.items[0].value["cwd"].as_str().unwrap().replace(&here, "HERE"), expected);
     }
 }

@@ -1,12 +1,12 @@
 //! Variables in files.
 
-use pegboard_config::Server;
-use pegboard_core::settings::mcp::Target;
+use pegboard_config::ServerEntry;
+use pegboard_core::settings::mcp::McpTarget;
 
 use super::load_text;
 
 #[test]
-fn a_variable_that_is_not_set_disables_its_server_alone() {
+fn an_unset_variable_leaves_out_its_server_alone() {
     let text = r#"{"mcpServers": {
         "a": {"command": "x", "env": {"K": "${UNSET} ${UNSET} ${OTHER}"}},
         "b": {"command": "x"},
@@ -14,13 +14,13 @@ fn a_variable_that_is_not_set_disables_its_server_alone() {
     }}"#;
     let configuration = load_text("pegboard.json", text).unwrap();
     let servers = &configuration.toolboxes["default"].servers;
-    assert_eq!(servers["a"].obstacle().unwrap(), "needs: UNSET, OTHER");
-    assert_eq!(servers["b"].obstacle(), None);
-    assert_eq!(servers["c"].obstacle(), None);
+    assert_eq!(servers["a"].unusable_reason().unwrap(), "needs: UNSET, OTHER");
+    assert_eq!(servers["b"].unusable_reason(), None);
+    assert_eq!(servers["c"].unusable_reason(), None);
 }
 
 #[test]
-fn a_variable_that_is_not_set_is_told_apart_from_what_is_wrong() {
+fn an_unset_variable_is_distinguished_from_other_problems() {
     let text = r#"{"mcpServers": {"a": {"command": 7, "env": {"K": "${UNSET}", "L": "${file:nowhere}"}}}}"#;
     let configuration = load_text("pegboard.json", text).unwrap();
     let needs: Vec<Option<&str>> =
@@ -29,7 +29,7 @@ fn a_variable_that_is_not_set_is_told_apart_from_what_is_wrong() {
 }
 
 #[test]
-fn a_variable_that_a_description_needs_refuses_the_file() {
+fn an_unset_variable_in_a_description_rejects_the_file() {
     for (name, path) in [
         ("pegboard.json", "toolboxes.t.description"),
         ("workbench-config.json", "config.toolboxes.t.description"),
@@ -46,21 +46,21 @@ fn a_variable_that_a_description_needs_refuses_the_file() {
 }
 
 #[test]
-fn keys_are_filled_in_and_numbers_left_alone() {
+fn keys_are_expanded_and_numbers_are_kept() {
     let text =
         r#"{"mcpServers": {"${A}k": {"command": "x", "env": {"${A}k": 5, "T": true}, "priority": 3}}}"#;
     let configuration = load_text("pegboard.json", text).unwrap();
-    let Server::Mcp { connection, tools } = &configuration.toolboxes["default"].servers["1k"] else {
+    let ServerEntry::Mcp { connection, tools } = &configuration.toolboxes["default"].servers["1k"] else {
         panic!("the server is not usable")
     };
-    let Target::Program(program) = &connection.target else { panic!("the server is no program") };
+    let McpTarget::Program(program) = &connection.target else { panic!("the server is no program") };
     let env: Vec<(&str, &str)> =
         program.env.iter().map(|(name, value)| (name.as_str(), value.reveal())).collect();
     assert_eq!((env, tools.priority), (vec![("1k", "5"), ("T", "true")], 3));
 }
 
 #[test]
-fn a_file_beside_the_file_may_hold_a_secret() {
+fn a_referenced_file_may_hold_a_secret() {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("token"), "from-a-file\n").unwrap();
     let path = folder.path().join("pegboard.yaml");
@@ -69,11 +69,11 @@ fn a_file_beside_the_file_may_hold_a_secret() {
     assert_eq!(configuration.secrets[0].reveal(), "from-a-file");
     let [problem] = configuration.problems.as_slice() else { panic!("{:?}", configuration.problems) };
     assert_eq!(problem.path, "mcpServers.a.args[1]");
-    assert!(problem.message.contains("cannot be filled in"), "{}", problem.message);
+    assert!(problem.message.contains("cannot read"), "{}", problem.message);
 }
 
 #[test]
-fn a_variable_may_be_a_number_or_true_or_false() {
+fn a_variable_may_be_a_number_or_boolean() {
     let text = "
 toolNameMaxLength: ${LENGTH:-40}
 tracePayloads: ${TRACE:-true}
@@ -88,10 +88,12 @@ mcpServers:
         (40, true)
     );
     let servers = &configuration.toolboxes["default"].servers;
-    let Server::Mcp { connection, tools } = &servers["a"] else { panic!("{:?}", configuration.problems) };
+    let ServerEntry::Mcp { connection, tools } = &servers["a"] else {
+        panic!("{:?}", configuration.problems)
+    };
     assert_eq!((connection.is_enabled, tools.priority), (false, 1));
     assert_eq!(
-        servers["b"].obstacle().unwrap(),
-        "mcpServers.b.priority: expected a whole number, not a text"
+        servers["b"].unusable_reason().unwrap(),
+        "mcpServers.b.priority: expected an integer, not a string"
     );
 }

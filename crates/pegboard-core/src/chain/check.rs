@@ -1,4 +1,4 @@
-//! What can be said of a chain before it runs: every tool exists, and every source can resolve.
+//! Static validation of chains: every tool exists, and every source can resolve.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::path::{Key, Path, Segment};
+use super::path::{ContextPath, PathSegment, SegmentKey};
 use super::run;
 use super::source::Condition;
 use super::step::{ChainStep, OnPartial};
@@ -16,87 +16,87 @@ use crate::entry::ToolEntry;
 use crate::schema::Schema;
 use crate::validation::{ValidationResult, Violation};
 
-/// How many items of a list one step may work on at a time.
+/// Maximum number of items of a list that one step processes concurrently.
 pub(super) const MAX_CONCURRENCY: usize = 64;
-/// How many steps a chain may have.
+/// Maximum number of steps of a chain.
 const MAX_STEPS: usize = 1_000;
 
-/// Something for which a chain can never work, whatever its input is.
+/// Error in a chain that makes it fail for any input.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Flaw {
-    /// What it is about.
-    pub place: FlawPlace,
-    /// What is wrong.
+pub struct ChainError {
+    /// Part of the chain that the error is about.
+    pub location: ChainErrorLocation,
+    /// Error message.
     pub text: String,
 }
 
-/// What a flaw is about.
+/// Part of a chain that an error is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum FlawPlace {
-    /// All of the chain.
+pub enum ChainErrorLocation {
+    /// The chain itself.
     Chain,
-    /// What it gives back.
+    /// The output path.
     Output,
-    /// The step with this number, from 0.
+    /// The step with this zero-based index.
     Step(usize),
 }
 
-impl fmt::Display for Flaw {
+impl fmt::Display for ChainError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { place, text } = self;
+        let Self { location: place, text } = self;
         match place {
-            FlawPlace::Chain => write!(f, "Chain {text}."),
-            FlawPlace::Output => write!(f, "output: {text}"),
-            FlawPlace::Step(index) => write!(f, "Step {index}: {text}."),
+            ChainErrorLocation::Chain => write!(f, "Chain {text}."),
+            ChainErrorLocation::Output => write!(f, "output: {text}"),
+            ChainErrorLocation::Step(index) => write!(f, "Step {index}: {text}."),
         }
     }
 }
 
 impl ChainSpec {
-    /// What is wrong with the chain whatever its tools are: no tool is looked for.
+    /// Returns the errors that do not depend on tools; no tool is looked up.
     ///
     /// ```
-    /// use pegboard_core::chain::{ChainSpec, FlawPlace};
+    /// use pegboard_core::chain::{ChainSpec, ChainErrorLocation};
     ///
     /// let spec: ChainSpec = serde_json::from_str(r#"{"steps": [
     ///     {"tool": "ask", "as": "answer"},
     ///     {"tool": "write", "with": {"text": "answer["}}
     /// ]}"#)?;
-    /// let flaws = spec.flaws();
-    /// assert_eq!((flaws.len(), flaws[0].place), (1, FlawPlace::Step(1)));
+    /// let errors = spec.structural_errors();
+    /// assert_eq!((errors.len(), errors[0].location), (1, ChainErrorLocation::Step(1)));
     /// # Ok::<(), serde_json::Error>(())
     /// ```
-    pub fn flaws(&self) -> Vec<Flaw> {
-        flaws(self, None, None)
+    pub fn structural_errors(&self) -> Vec<ChainError> {
+        find_errors(self, None, None)
     }
 }
 
-/// The verdict on a chain, for any input or for the one at hand.
+/// Validates a chain, for any input or for a given one.
 pub(super) fn verdict(
     spec: &ChainSpec,
     tools: &dyn Invoker,
-    at_hand: Option<(&Value, ExecuteOptions)>,
+    run_input: Option<(&Value, ExecuteOptions)>,
 ) -> ValidationResult {
-    let flaws = flaws(spec, Some(tools), at_hand);
-    let is_whole = flaws.iter().any(|flaw| flaw.place == FlawPlace::Chain);
+    let errors = find_errors(spec, Some(tools), run_input);
+    let has_chain_error = errors.iter().any(|error| error.location == ChainErrorLocation::Chain);
     let mut found = Vec::new();
-    if let Some((input, _)) = at_hand.filter(|_| !is_whole) {
+    if let Some((input, _)) = run_input.filter(|_| !has_chain_error) {
         found.extend(spec.input_schema.check(input).errors);
     }
-    found.extend(flaws.iter().map(|flaw| Violation::plain(flaw.to_string())));
-    let problem = spec.input_schema.problem().filter(|_| !is_whole);
+    found.extend(errors.iter().map(|error| Violation::plain(error.to_string())));
+    let problem = spec.input_schema.problem().filter(|_| !has_chain_error);
     let warnings = problem.map(str::to_owned).into_iter().collect();
     ValidationResult { warnings, ..ValidationResult::of(found) }
 }
 
-/// All that is wrong with a chain, as far as its tools are known.
-fn flaws(
+/// Returns all errors of a chain, as far as its tools are known.
+fn find_errors(
     spec: &ChainSpec,
     tools: Option<&dyn Invoker>,
-    at_hand: Option<(&Value, ExecuteOptions)>,
-) -> Vec<Flaw> {
+    run_input: Option<(&Value, ExecuteOptions)>,
+) -> Vec<ChainError> {
     let n_steps = spec.steps.len();
-    let of_chain = |text: String| vec![Flaw { place: FlawPlace::Chain, text }];
+    let of_chain = |text: String| vec![ChainError { location: ChainErrorLocation::Chain, text }];
     if n_steps == 0 {
         return of_chain("has no steps".to_owned());
     }
@@ -114,28 +114,29 @@ fn flaws(
         } else {
             continue;
         };
-        found.push(Flaw { place: FlawPlace::Step(index), text });
+        found.push(ChainError { location: ChainErrorLocation::Step(index), text });
     }
-    if let Some(problem) = spec.output.as_ref().and_then(Path::problem) {
-        found.push(Flaw { place: FlawPlace::Output, text: problem.to_string() });
+    if let Some(problem) = spec.output.as_ref().and_then(ContextPath::problem) {
+        found.push(ChainError { location: ChainErrorLocation::Output, text: problem.to_string() });
     }
     if spec.semantics == Semantics::Full {
-        let (input, options) = at_hand.unzip();
+        let (input, options) = run_input.unzip();
         let keeps_going = options.is_some_and(|options| !options.stop_on_failure);
-        let mut check = Check { spec, known: Known::at_start(spec, input, keeps_going), found };
-        check.steps(&entries);
-        found = check.found;
+        let mut validator =
+            ChainValidator { spec, known: KnownContext::at_start(spec, input, keeps_going), found };
+        validator.steps(&entries);
+        found = validator.found;
     }
     found
 }
 
-struct Check<'c> {
+struct ChainValidator<'c> {
     spec: &'c ChainSpec,
-    known: Known<'c>,
-    found: Vec<Flaw>,
+    known: KnownContext<'c>,
+    found: Vec<ChainError>,
 }
 
-impl<'c> Check<'c> {
+impl<'c> ChainValidator<'c> {
     fn steps(&mut self, entries: &'c [Option<Arc<ToolEntry>>]) {
         let mut labels = HashSet::new();
         let mut index = 0;
@@ -143,13 +144,13 @@ impl<'c> Check<'c> {
             if let Some(label) = &group[0].parallel
                 && !labels.insert(label)
             {
-                self.report(index, &format!("the steps of the group '{label}' must follow one another"));
+                self.report(index, &format!("the steps of group '{label}' must be adjacent"));
             }
             let tools = &entries[index..index + group.len()];
             for (offset, (step, entry)) in group.iter().zip(tools).enumerate() {
                 self.step(index + offset, step, entry.as_deref());
             }
-            // Steps of one group do not see each other's outputs, so those become known afterwards.
+            // Steps of a group do not see each other's outputs, so these become known afterwards.
             for (step, entry) in group.iter().zip(tools) {
                 self.known.learn(step, entry.as_deref());
             }
@@ -160,32 +161,32 @@ impl<'c> Check<'c> {
     fn step(&mut self, index: usize, step: &ChainStep, entry: Option<&ToolEntry>) {
         for path in step.when.iter().map(Condition::path).chain(&step.for_each) {
             if let Some(problem) = path.problem() {
-                self.report(index, &format!("'{}' is no path: {problem}", path.as_str()));
+                self.report(index, &format!("invalid path '{}': {problem}", path.as_str()));
             }
         }
         if let Some(problem) = step.when.as_ref().and_then(Condition::problem) {
-            self.report(index, &format!("the condition says nothing: {problem}"));
+            self.report(index, &format!("the condition has no effect: {problem}"));
         }
         if let Some(list) = &step.for_each {
-            if !self.known.may_have(list, Wanted::Anything) {
-                self.report(index, &format!("'{}' for for_each can never be in the context", list.as_str()));
-            } else if !self.known.may_have(list, Wanted::List) {
-                self.report(index, &format!("'{}' for for_each can never be a list", list.as_str()));
+            if !self.known.may_have(list, ExpectedShape::Anything) {
+                self.report(index, &format!("for_each: '{}' can never be in the context", list.as_str()));
+            } else if !self.known.may_have(list, ExpectedShape::List) {
+                self.report(index, &format!("for_each: '{}' can never be a list", list.as_str()));
             }
         }
         if step.concurrency.is_some_and(|n_items| n_items == 0 || n_items > MAX_CONCURRENCY) {
-            self.report(index, &format!("concurrency must be from 1 to {MAX_CONCURRENCY}"));
+            self.report(index, &format!("concurrency must be between 1 and {MAX_CONCURRENCY}"));
         }
         for (name, source) in &step.input_mapping {
             if let Some(problem) = source.problem() {
-                self.report(index, &format!("source of '{name}': {problem}"));
+                self.report(index, &format!("input '{name}': {problem}"));
             }
             for path in source.needed_paths() {
-                let is_item = step.for_each.is_some() && path.is_about_item();
-                if !is_item && !self.known.may_have(path, Wanted::Anything) {
+                let is_item = step.for_each.is_some() && path.refers_to_item();
+                if !is_item && !self.known.may_have(path, ExpectedShape::Anything) {
                     self.report(
                         index,
-                        &format!("'{}' for '{name}' can never be in the context", path.as_str()),
+                        &format!("input '{name}': '{}' can never be in the context", path.as_str()),
                     );
                 }
             }
@@ -195,62 +196,60 @@ impl<'c> Check<'c> {
         }
     }
 
-    /// A mapping gives a tool exactly what it names, so what is missing or too much is known now.
+    /// Checks a mapping for missing and unknown inputs: a tool gets exactly what the mapping names.
     fn inputs(&mut self, index: usize, step: &ChainStep, entry: &ToolEntry) {
         let schema = entry.input_schema().as_json();
         let required = schema["required"].as_array().into_iter().flatten().filter_map(Value::as_str);
         for name in required.filter(|name| !step.input_mapping.contains_key(*name)) {
-            self.report(
-                index,
-                &format!("tool '{}' needs '{name}', which the mapping does not give", step.tool_name),
-            );
+            self.report(index, &format!("tool '{}' requires '{name}', which is not mapped", step.tool_name));
         }
         if is_open(schema) {
             return;
         }
         for name in step.input_mapping.keys().filter(|name| schema["properties"].get(name.as_str()).is_none())
         {
-            self.report(index, &format!("tool '{}' does not take '{name}'", step.tool_name));
+            self.report(index, &format!("tool '{}' has no input '{name}'", step.tool_name));
         }
     }
 
     fn report(&mut self, index: usize, problem: &str) {
-        self.found.push(Flaw { place: FlawPlace::Step(index), text: problem.to_owned() });
+        self.found.push(ChainError { location: ChainErrorLocation::Step(index), text: problem.to_owned() });
     }
 }
 
-/// What can be known of the context at one point of the chain.
-struct Known<'c> {
-    keys: HashMap<&'c str, Shape<'c>>,
-    /// Whether there may be keys that nobody named.
+/// Static knowledge about the context at one point of the chain.
+struct KnownContext<'c> {
+    keys: HashMap<&'c str, KnownShape<'c>>,
+    /// `true` if there may be keys that are not known.
     is_open: bool,
-    /// Whether a step that fails leaves what was there before.
+    /// `true` if a failed step leaves the context as it was and the chain continues.
     keeps_going: bool,
 }
 
-/// What a path must lead to.
+/// Requirement on the value at a path.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Wanted {
+enum ExpectedShape {
     Anything,
     List,
 }
 
-/// What can be known of one value.
+/// Static knowledge about one value.
 #[derive(Clone, Copy)]
-enum Shape<'c> {
+enum KnownShape<'c> {
     Anything,
-    /// The value itself.
+    /// A known value.
     Value(&'c Value),
-    /// What a schema describes.
+    /// A value that matches a schema.
     Described(&'c Value),
-    /// A list of what a schema describes.
+    /// A list of values that match a schema.
     ListOf(&'c Value),
 }
 
-impl<'c> Known<'c> {
+impl<'c> KnownContext<'c> {
     fn at_start(spec: &'c ChainSpec, input: Option<&'c Value>, keeps_going: bool) -> Self {
         if let Some(members) = input.and_then(Value::as_object) {
-            let keys = members.iter().map(|(name, value)| (name.as_str(), Shape::Value(value))).collect();
+            let keys =
+                members.iter().map(|(name, value)| (name.as_str(), KnownShape::Value(value))).collect();
             return Self { keys, is_open: false, keeps_going };
         }
         let mut known = Self { keys: HashMap::new(), is_open: false, keeps_going };
@@ -259,35 +258,37 @@ impl<'c> Known<'c> {
         known
     }
 
-    /// What the context may hold after a step.
+    /// Adds the output of a step.
     fn learn(&mut self, step: &'c ChainStep, entry: Option<&'c ToolEntry>) {
-        // An output that nobody holds against the schema may be anything.
+        // An output that is not validated may be anything.
         let binding = entry
             .map(ToolEntry::output_schema)
             .filter(|schema| step.on_partial == OnPartial::Fail && schema.problem().is_none());
         let schema = binding.map_or(&Value::Null, Schema::as_json);
-        let shape = if step.for_each.is_some() { Shape::ListOf(schema) } else { Shape::Described(schema) };
+        let shape =
+            if step.for_each.is_some() { KnownShape::ListOf(schema) } else { KnownShape::Described(schema) };
         if !step.output_key.is_empty() {
-            // A step that may not run leaves what was there before.
+            // A step that may not run leaves the previous value.
             let may_not_run = step.when.is_some() || self.keeps_going;
             let is_replaced = !may_not_run || !self.may_have_key(&step.output_key);
-            self.keys.insert(&step.output_key, if is_replaced { shape } else { Shape::Anything });
+            self.keys.insert(&step.output_key, if is_replaced { shape } else { KnownShape::Anything });
         } else if step.for_each.is_none() {
             self.merge(schema);
         }
     }
 
-    /// The keys of an object that a schema describes may be there from now on.
+    /// Adds the keys of an object that matches a schema.
     fn merge(&mut self, schema: &'c Value) {
         if !may_be(schema, "object") {
             return;
         }
         for (name, property) in schema["properties"].as_object().into_iter().flatten() {
-            let shape = if self.may_have_key(name) { Shape::Anything } else { Shape::Described(property) };
+            let shape =
+                if self.may_have_key(name) { KnownShape::Anything } else { KnownShape::Described(property) };
             self.keys.insert(name, shape);
         }
         if is_open(schema) {
-            // Any key may have come, and any that was there may have been replaced.
+            // Any key may have been added, and any existing one replaced.
             self.is_open = true;
             self.keys.clear();
         }
@@ -297,61 +298,68 @@ impl<'c> Known<'c> {
         self.is_open || self.keys.contains_key(key)
     }
 
-    fn may_have(&self, path: &Path, wanted: Wanted) -> bool {
+    fn may_have(&self, path: &ContextPath, expected: ExpectedShape) -> bool {
         let Some(segments) = path.segments() else { return true };
         let mut heads = path
             .literal_heads(segments)
             .filter_map(|(key, rest)| Some((self.keys.get(key)?, rest)))
             .peekable();
-        // Where the first name is known, nobody means a key with a dot in it that nobody has named.
+        // If the first name is known, an unknown key that contains the dot is not considered.
         match heads.peek() {
             None => self.is_open,
-            Some(_) => heads.any(|(shape, rest)| shape.may_have(path, rest, wanted)),
+            Some(_) => heads.any(|(shape, rest)| shape.may_have(path, rest, expected)),
         }
     }
 }
 
-impl Shape<'_> {
-    fn may_have(self, path: &Path, segments: &[Segment], wanted: Wanted) -> bool {
+impl KnownShape<'_> {
+    fn may_have(self, path: &ContextPath, segments: &[PathSegment], expected: ExpectedShape) -> bool {
         match self {
             Self::Anything => true,
             Self::Value(value) => path
-                .in_value(value, segments)
-                .is_some_and(|found| wanted == Wanted::Anything || found.is_array()),
-            Self::Described(schema) => schema_may_have(schema, path, segments, wanted),
+                .resolve_segments(value, segments)
+                .is_some_and(|found| expected == ExpectedShape::Anything || found.is_array()),
+            Self::Described(schema) => schema_may_have(schema, path, segments, expected),
             Self::ListOf(schema) => match segments.split_first() {
                 None => true,
-                Some((first, rest)) => first.index().is_some() && schema_may_have(schema, path, rest, wanted),
+                Some((first, rest)) => {
+                    first.index().is_some() && schema_may_have(schema, path, rest, expected)
+                }
             },
         }
     }
 }
 
-fn schema_may_have(schema: &Value, path: &Path, segments: &[Segment], wanted: Wanted) -> bool {
+fn schema_may_have(
+    schema: &Value,
+    path: &ContextPath,
+    segments: &[PathSegment],
+    expected: ExpectedShape,
+) -> bool {
     if is_composed(schema) {
         return true;
     }
     let Some((first, rest)) = segments.split_first() else {
-        return wanted == Wanted::Anything || may_be(schema, "array");
+        return expected == ExpectedShape::Anything || may_be(schema, "array");
     };
     let in_array = first.index().is_some()
         && may_be(schema, "array")
-        && (!schema["items"].is_object() || schema_may_have(&schema["items"], path, rest, wanted));
-    let in_object = !matches!(first.key, Key::Index(_))
+        && (!schema["items"].is_object() || schema_may_have(&schema["items"], path, rest, expected));
+    let in_object = !matches!(first.key, SegmentKey::Index(_))
         && may_be(schema, "object")
         && path.literal_heads(segments).any(|(key, rest)| match schema["properties"].get(key) {
-            Some(property) => schema_may_have(property, path, rest, wanted),
+            Some(property) => schema_may_have(property, path, rest, expected),
             None => is_open(schema),
         });
     in_array || in_object
 }
 
-/// Whether an object may have properties that its schema does not name.
+/// Returns `true` if an object may have properties that its schema does not name.
 pub(super) fn is_open(schema: &Value) -> bool {
     is_composed(schema) || schema["additionalProperties"] != Value::Bool(false)
 }
 
-/// Whether a schema says more than its own `type`, `properties` and `items`.
+/// Returns `true` if a schema has more constraints than its own `type`, `properties` and `items`.
 fn is_composed(schema: &Value) -> bool {
     const COMPOSING: [&str; 9] = [
         "$ref",

@@ -1,4 +1,4 @@
-//! How a chain is carried out.
+//! Execution of chains.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -9,18 +9,19 @@ use futures_util::stream;
 use serde_json::{Map, Value, json};
 use tokio::time::Instant;
 
-use super::path::Path;
-use super::source::{Absent, Source, not_there};
+use super::path::ContextPath;
+use super::source::{InputSource, OnMissing, missing_path};
 use super::step::{ChainStep, OnPartial};
 use super::{ChainResult, ChainSpec, ExecuteOptions, Semantics, check};
 use crate::call::{Call, Invoker};
 use crate::entry::ToolEntry;
 use crate::error::{CallError, ErrorKind};
-use crate::outcome::{Outcome, Status};
+use crate::outcome::{Outcome, OutcomeStatus};
 
-/// How many items one step may work through.
+/// Maximum number of items that one step processes.
 const MAX_ITEMS: usize = 10_000;
-/// How large the input of one call may be. Without a bound a context that is given whole doubles with every step.
+/// Maximum size of the input of one call. Without a limit, a context that is passed whole doubles with every
+/// step.
 const MAX_INPUT_BYTES: usize = 64 << 20;
 
 pub(super) async fn execute(
@@ -33,12 +34,12 @@ pub(super) async fn execute(
     let (input, problem) = match input {
         Value::Null => (Value::Object(Map::new()), None),
         Value::Object(_) => (input, None),
-        Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => (
-            Value::Object(Map::new()),
-            Some("The input of a chain is an object, or null for none.".to_owned()),
-        ),
+        Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => {
+            (Value::Object(Map::new()), Some("The input of a chain must be an object or null.".to_owned()))
+        }
     };
-    let mut run = Run { spec, tools, options, context: input, outcomes: Vec::new(), errors: Vec::new() };
+    let mut run =
+        ChainExecution { spec, tools, options, context: input, outcomes: Vec::new(), errors: Vec::new() };
     run.errors.extend(problem);
     if run.errors.is_empty() && options.validate_tools {
         let verdict = check::verdict(spec, tools, Some((&run.context, options)));
@@ -59,12 +60,12 @@ pub(super) async fn execute(
     }
 }
 
-/// Steps that run together: neighbours of one label, or a step alone.
+/// Groups the steps that run in parallel: neighbours with the same label, or a single step.
 pub(super) fn groups(steps: &[ChainStep]) -> impl Iterator<Item = &[ChainStep]> {
     steps.chunk_by(|a, b| a.parallel.is_some() && a.parallel == b.parallel)
 }
 
-struct Run<'r> {
+struct ChainExecution<'r> {
     spec: &'r ChainSpec,
     tools: &'r dyn Invoker,
     options: ExecuteOptions,
@@ -74,7 +75,7 @@ struct Run<'r> {
     errors: Vec<String>,
 }
 
-impl Run<'_> {
+impl ChainExecution<'_> {
     async fn steps(&mut self) {
         for group in groups(&self.spec.steps) {
             let outcomes = match group {
@@ -82,7 +83,7 @@ impl Run<'_> {
                 several => join_all(several.iter().map(|step| self.step(step))).await,
             };
             for (step, outcome) in group.iter().zip(outcomes) {
-                self.take(step, outcome);
+                self.record(step, outcome);
             }
             if self.options.stop_on_failure && !self.errors.is_empty() {
                 return;
@@ -90,17 +91,17 @@ impl Run<'_> {
         }
     }
 
-    /// Adds what a step gave to the context, or what went wrong to the errors.
-    fn take(&mut self, step: &ChainStep, outcome: Outcome) {
+    /// Adds the output of a step to the context, or its failure to the errors.
+    fn record(&mut self, step: &ChainStep, outcome: Outcome) {
         let index = self.outcomes.len();
-        let is_good = match outcome.status {
-            Status::Success => true,
-            Status::Partial => step.on_partial == OnPartial::Accept,
-            Status::Skipped | Status::Failure | Status::Timeout => false,
+        let is_accepted = match outcome.status {
+            OutcomeStatus::Success => true,
+            OutcomeStatus::Partial => step.on_partial == OnPartial::Accept,
+            OutcomeStatus::Skipped | OutcomeStatus::Failure | OutcomeStatus::Timeout => false,
         };
-        if is_good {
+        if is_accepted {
             self.store(step, &outcome.data);
-        } else if outcome.status != Status::Skipped {
+        } else if outcome.status != OutcomeStatus::Skipped {
             self.errors.extend_from_slice(&outcome.errors);
             self.errors.push(format!("Step {index} ('{}') failed: {}", step.tool_name, outcome.message));
         }
@@ -117,61 +118,61 @@ impl Run<'_> {
     }
 
     async fn step(&self, step: &ChainStep) -> Outcome {
-        let place = Place { context: &self.context, item: None, semantics: self.spec.semantics };
+        let scope = StepScope { context: &self.context, item: None, semantics: self.spec.semantics };
         if let Some(condition) = &step.when
-            && !condition.holds(place.find(condition.path()))
+            && !condition.holds(scope.find(condition.path()))
         {
             let message = format!("Tool '{}' was skipped: its condition does not hold.", step.tool_name);
-            return Outcome { status: Status::Skipped, message, ..Outcome::default() };
+            return Outcome { status: OutcomeStatus::Skipped, message, ..Outcome::default() };
         }
         match &step.for_each {
-            None => self.call(step, &place).await,
-            Some(list) => self.each(step, list, &place).await,
+            None => self.call(step, &scope).await,
+            Some(list) => self.for_each_item(step, list, &scope).await,
         }
     }
 
-    /// Calls the tool once for each item, in order, a few at a time.
-    async fn each(&self, step: &ChainStep, list: &Path, place: &Place<'_>) -> Outcome {
-        let items = match place.find(list) {
+    /// Calls the tool once for each item, in order, with limited concurrency.
+    async fn for_each_item(&self, step: &ChainStep, list: &ContextPath, scope: &StepScope<'_>) -> Outcome {
+        let items = match scope.find(list) {
             Some(Value::Array(items)) if items.len() <= MAX_ITEMS => items,
             Some(Value::Array(items)) => {
-                return refused(format!(
+                return rejected(format!(
                     "'{}' has {} items; a step takes at most {MAX_ITEMS}",
                     list.as_str(),
                     items.len()
                 ));
             }
-            Some(_) => return refused(format!("'{}' is no list", list.as_str())),
-            None => return refused(not_there(list)),
+            Some(_) => return rejected(format!("'{}' is not a list", list.as_str())),
+            None => return rejected(missing_path(list)),
         };
         let started = Instant::now();
         let items: Vec<Value> =
             items.iter().enumerate().map(|(index, item)| json!({"item": item, "index": index})).collect();
-        let n_begun = AtomicUsize::new(0);
+        let n_started = AtomicUsize::new(0);
         // By index: a closure over borrowed items would tie the whole run to their lifetime.
-        let (items, n_begun) = (&items, &n_begun);
+        let (items, n_started) = (&items, &n_started);
         let mut calls = stream::iter(0..items.len())
             .map(|index| {
-                n_begun.fetch_add(1, Ordering::Relaxed);
-                async move { self.call(step, &Place { item: items.get(index), ..*place }).await }
+                n_started.fetch_add(1, Ordering::Relaxed);
+                async move { self.call(step, &StepScope { item: items.get(index), ..*scope }).await }
             })
             .buffered(step.concurrency.unwrap_or(1).clamp(1, check::MAX_CONCURRENCY));
-        let mut ends = Ends::default();
+        let mut outcomes = ItemOutcomes::default();
         while let Some(outcome) = calls.next().await {
-            let failed = ends.add(step, outcome);
+            let failed = outcomes.add(step, outcome);
             if failed && self.options.stop_on_failure {
                 break;
             }
         }
-        let n_begun = n_begun.load(Ordering::Relaxed);
-        ends.into_outcome(step, (n_begun, items.len()), started.elapsed())
+        let n_started = n_started.load(Ordering::Relaxed);
+        outcomes.into_outcome(step, (n_started, items.len()), started.elapsed())
     }
 
-    async fn call(&self, step: &ChainStep, place: &Place<'_>) -> Outcome {
-        let arguments = match place.input_of(step, self.tools) {
+    async fn call(&self, step: &ChainStep, scope: &StepScope<'_>) -> Outcome {
+        let arguments = match scope.input_of(step, self.tools) {
             Ok(arguments) if size(&arguments) <= MAX_INPUT_BYTES => arguments,
-            Ok(_) => return refused(format!("the input is larger than {MAX_INPUT_BYTES} bytes")),
-            Err(problem) => return refused(problem),
+            Ok(_) => return rejected(format!("the input is larger than {MAX_INPUT_BYTES} bytes")),
+            Err(problem) => return rejected(problem),
         };
         let mut call = Call::new(step.tool_name.as_str(), arguments);
         let limit = step.timeout.map(Duration::from);
@@ -184,7 +185,7 @@ impl Run<'_> {
     }
 }
 
-/// How much memory a value takes, roughly.
+/// Estimates the memory size of a value.
 fn size(value: &Value) -> usize {
     match value {
         Value::Null | Value::Bool(_) | Value::Number(_) => 8,
@@ -196,10 +197,10 @@ fn size(value: &Value) -> usize {
     }
 }
 
-/// A step that could not be begun.
-fn refused(problem: String) -> Outcome {
+/// Outcome of a step that could not start.
+fn rejected(problem: String) -> Outcome {
     Outcome {
-        status: Status::Failure,
+        status: OutcomeStatus::Failure,
         message: format!("{problem}."),
         errors: vec![problem],
         error_kind: Some(ErrorKind::InvalidParameters),
@@ -207,19 +208,19 @@ fn refused(problem: String) -> Outcome {
     }
 }
 
-/// What a step can see.
+/// Values visible to a step.
 #[derive(Clone, Copy)]
-struct Place<'p> {
+struct StepScope<'p> {
     context: &'p Value,
-    /// The item at hand and its index, in a step that goes through a list.
+    /// Current item and its index, in a `for_each` step.
     item: Option<&'p Value>,
     semantics: Semantics,
 }
 
-impl<'p> Place<'p> {
-    fn find(&self, path: &Path) -> Option<&'p Value> {
+impl<'p> StepScope<'p> {
+    fn find(&self, path: &ContextPath) -> Option<&'p Value> {
         let scope = match self.item {
-            Some(item) if path.is_about_item() => item,
+            Some(item) if path.refers_to_item() => item,
             _ => self.context,
         };
         match self.semantics {
@@ -228,28 +229,28 @@ impl<'p> Place<'p> {
         }
     }
 
-    /// What the tool is given, or why there is nothing to give.
+    /// Builds the input of the tool; fails if a source is missing.
     fn input_of(&self, step: &ChainStep, tools: &dyn Invoker) -> Result<Value, String> {
         if step.input_mapping.is_empty() {
             return Ok(match self.item {
                 Some(item) => item["item"].clone(),
-                None => self.what_fits(tools.find(&step.tool_name).as_deref()),
+                None => self.accepted_context(tools.find(&step.tool_name).as_deref()),
             });
         }
         let mut input = Map::new();
         for (name, source) in &step.input_mapping {
             let value = match source {
-                Source::Constant(value) => Some(value.clone()),
-                Source::Template(template) => {
+                InputSource::Constant(value) => Some(value.clone()),
+                InputSource::Template(template) => {
                     let text = template.render(|path| self.find(path).cloned());
                     Some(text.map_err(|problem| format!("{problem} (for '{name}')"))?.into())
                 }
-                Source::Path(path, absent) => match (self.find(path), absent, self.semantics) {
-                    (Some(value), _, _) | (None, Absent::Default(value), _) => Some(value.clone()),
-                    (None, Absent::Omit, _) => None,
-                    (None, Absent::Fail, Semantics::Compat) => Some(Value::Null),
-                    (None, Absent::Fail, Semantics::Full) => {
-                        return Err(format!("{} (for '{name}')", not_there(path)));
+                InputSource::Path(path, absent) => match (self.find(path), absent, self.semantics) {
+                    (Some(value), _, _) | (None, OnMissing::Default(value), _) => Some(value.clone()),
+                    (None, OnMissing::Omit, _) => None,
+                    (None, OnMissing::Fail, Semantics::Compat) => Some(Value::Null),
+                    (None, OnMissing::Fail, Semantics::Full) => {
+                        return Err(format!("{} (for '{name}')", missing_path(path)));
                     }
                 },
             };
@@ -258,8 +259,8 @@ impl<'p> Place<'p> {
         Ok(input.into())
     }
 
-    /// The context, or of it just what a tool that takes nothing else can take.
-    fn what_fits(&self, entry: Option<&ToolEntry>) -> Value {
+    /// Returns the context, filtered to declared properties if the tool accepts no others.
+    fn accepted_context(&self, entry: Option<&ToolEntry>) -> Value {
         let schema = entry.map_or(&Value::Null, |entry| entry.input_schema().as_json());
         if self.semantics == Semantics::Compat || check::is_open(schema) {
             return self.context.clone();
@@ -270,22 +271,22 @@ impl<'p> Place<'p> {
     }
 }
 
-/// The ends of the calls of one step, as one.
+/// Accumulated outcomes of the calls of a `for_each` step.
 #[derive(Default)]
-struct Ends {
+struct ItemOutcomes {
     data: Vec<Value>,
     errors: Vec<String>,
     n_failed: usize,
     first_failure: Option<Outcome>,
 }
 
-impl Ends {
-    /// Adds an outcome; `true` if it is a failure.
+impl ItemOutcomes {
+    /// Adds an outcome; returns `true` if it is a failure.
     fn add(&mut self, step: &ChainStep, outcome: Outcome) -> bool {
         let index = self.data.len();
-        let is_good =
-            outcome.is_ok() || (outcome.status == Status::Partial && step.on_partial == OnPartial::Accept);
-        if is_good {
+        let is_accepted = outcome.is_ok()
+            || (outcome.status == OutcomeStatus::Partial && step.on_partial == OnPartial::Accept);
+        if is_accepted {
             self.data.push(outcome.data);
             return false;
         }
@@ -299,7 +300,7 @@ impl Ends {
     fn into_outcome(
         self,
         step: &ChainStep,
-        (n_begun, n_items): (usize, usize),
+        (n_started, n_items): (usize, usize),
         duration: Duration,
     ) -> Outcome {
         let name = &step.tool_name;
@@ -313,18 +314,18 @@ impl Ends {
         };
         match self.first_failure {
             None => {
-                outcome.status = Status::Success;
+                outcome.status = OutcomeStatus::Success;
                 outcome.message = format!("Tool '{name}' executed successfully for {n_items} items.");
             }
             Some(first) => {
                 outcome.status = first.status;
                 outcome.error_kind = first.error_kind;
                 let mut parts = vec![format!("{} of {n_items} items failed", self.n_failed)];
-                if n_begun > n_done {
-                    parts.push(format!("{} were begun and given up", n_begun - n_done));
+                if n_started > n_done {
+                    parts.push(format!("{} were started and cancelled", n_started - n_done));
                 }
-                if n_items > n_begun {
-                    parts.push(format!("{} were not begun", n_items - n_begun));
+                if n_items > n_started {
+                    parts.push(format!("{} were not started", n_items - n_started));
                 }
                 outcome.message = format!("{}. {}", parts.join(", "), first.message);
             }

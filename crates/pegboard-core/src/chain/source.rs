@@ -1,4 +1,4 @@
-//! Where a step's input comes from, and when a step runs at all.
+//! Input sources and conditions of chain steps.
 
 use std::fmt::Write as _;
 
@@ -6,89 +6,92 @@ use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::{Map, Value, json};
 
-use super::path::Path;
+use super::path::ContextPath;
 use crate::schema::Schema;
 
-/// Where one input of a step comes from.
+/// Source of one input of a step.
 ///
-/// In a file it is a path (`page.body`, or `page.body?` if it may be absent), a number or a boolean as it stands,
-/// or one of these objects: `{"$const": …}`, `{"$path": …, "default": …}`, `{"$template": "Hello {user.name}"}`.
+/// In a file it is a path (`page.body`, or `page.body?` if it is optional), a number, a boolean, or one of
+/// these objects: `{"$const": …}`, `{"$path": …, "default": …}`, `{"$template": "Hello {user.name}"}`.
 ///
 /// ```
-/// use pegboard_core::chain::Source;
+/// use pegboard_core::chain::InputSource;
 /// use serde_json::json;
 ///
-/// assert_eq!(serde_json::from_value::<Source>(json!("page.body")).unwrap(), Source::from("page.body"));
-/// assert_eq!(serde_json::from_value::<Source>(json!({"$const": [1]})).unwrap(), Source::constant([1]));
-/// assert!(serde_json::from_value::<Source>(json!({"const": 1})).is_err());
+/// assert_eq!(serde_json::from_value::<InputSource>(json!("page.body")).unwrap(), InputSource::from("page.body"));
+/// assert_eq!(serde_json::from_value::<InputSource>(json!({"$const": [1]})).unwrap(), InputSource::constant([1]));
+/// assert!(serde_json::from_value::<InputSource>(json!({"const": 1})).is_err());
 /// ```
 #[derive(Clone, Debug, PartialEq)]
-pub enum Source {
-    /// What is at a place of the context.
-    Path(Path, Absent),
-    /// Always the same value.
+pub enum InputSource {
+    /// The value at a path of the context.
+    Path(ContextPath, OnMissing),
+    /// A constant value.
     Constant(Value),
-    /// A text with places of the context in it.
-    Template(Template),
+    /// A string with embedded paths.
+    Template(ContextTemplate),
 }
 
-/// What happens when there is nothing at the place.
+/// Behaviour if there is no value at the path.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Absent {
-    /// The step fails.
+pub enum OnMissing {
+    /// Fail the step.
     Fail,
-    /// The input is left out.
+    /// Omit the input.
     Omit,
-    /// This value stands in.
+    /// Use this value.
     Default(Value),
 }
 
-/// Why a value in a file is no source.
+/// A value in a file that is not a valid source.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "a source is a path like page.body, a number, true or false, {{\"$const\": …}}, {{\"$path\": …}} or {{\"$template\": …}}, not {found}"
+    "expected a path such as page.body, a number, a boolean, {{\"$const\": …}}, {{\"$path\": …}} or {{\"$template\": …}}, found {found}"
 )]
-pub struct InvalidSource {
+pub struct InvalidInputSource {
     found: String,
 }
 
-impl Source {
-    /// Always this value.
+impl InputSource {
+    /// Returns a constant source.
     pub fn constant(value: impl Into<Value>) -> Self {
         Self::Constant(value.into())
     }
 
-    /// What is at `path`; the input is left out if there is nothing.
+    /// Returns a source that is omitted if there is no value at `path`.
     pub fn optional(path: impl Into<String>) -> Self {
-        Self::Path(Path::new(path), Absent::Omit)
+        Self::Path(ContextPath::new(path), OnMissing::Omit)
     }
 
-    /// What is at `path`, or `value` if there is nothing.
+    /// Returns the value at `path`, or `value` if there is none.
     pub fn or(path: impl Into<String>, value: impl Into<Value>) -> Self {
-        // A default makes it optional already.
+        // A default makes the path optional already.
         let path = path.into();
-        Self::Path(Path::new(path.strip_suffix('?').unwrap_or(&path)), Absent::Default(value.into()))
+        Self::Path(
+            ContextPath::new(path.strip_suffix('?').unwrap_or(&path)),
+            OnMissing::Default(value.into()),
+        )
     }
 
-    /// A text with `{paths}` in it; `{{` and `}}` are braces.
+    /// Returns a string with `{paths}` in it; `{{` and `}}` are literal braces.
     pub fn template(text: impl Into<String>) -> Self {
-        Self::Template(Template::new(text.into()))
+        Self::Template(ContextTemplate::new(text.into()))
     }
 
-    /// The paths that must lead somewhere for this source to have a value.
-    pub(super) fn needed_paths(&self) -> Vec<&Path> {
+    /// Returns the paths that must resolve for this source to have a value.
+    pub(super) fn needed_paths(&self) -> Vec<&ContextPath> {
         match self {
-            Self::Path(path, Absent::Fail) => vec![path],
-            Self::Path(_, Absent::Omit | Absent::Default(_)) | Self::Constant(_) => Vec::new(),
+            Self::Path(path, OnMissing::Fail) => vec![path],
+            Self::Path(_, OnMissing::Omit | OnMissing::Default(_)) | Self::Constant(_) => Vec::new(),
             Self::Template(template) => template.paths().collect(),
         }
     }
 
-    /// Why this source can have no value at all, whatever the context.
+    /// Returns the reason why this source can never have a value, if there is one.
     pub(super) fn problem(&self) -> Option<String> {
         match self {
             Self::Path(path, _) => {
-                path.problem().map(|problem| format!("'{}' is no path: {problem}", path.as_str()))
+                path.problem().map(|problem| format!("invalid path '{}': {problem}", path.as_str()))
             }
             Self::Constant(_) => None,
             Self::Template(template) => template.problem(),
@@ -96,31 +99,31 @@ impl Source {
     }
 }
 
-impl From<&str> for Source {
-    /// A path; a `?` at its end makes it optional.
+impl From<&str> for InputSource {
+    /// Creates a path source; a trailing `?` makes it optional.
     fn from(text: &str) -> Self {
         match text.strip_suffix('?') {
             Some(path) => Self::optional(path),
-            None => Self::Path(Path::new(text), Absent::Fail),
+            None => Self::Path(ContextPath::new(text), OnMissing::Fail),
         }
     }
 }
 
-impl From<String> for Source {
+impl From<String> for InputSource {
     fn from(text: String) -> Self {
         text.as_str().into()
     }
 }
 
-impl TryFrom<Value> for Source {
-    type Error = InvalidSource;
+impl TryFrom<Value> for InputSource {
+    type Error = InvalidInputSource;
 
-    fn try_from(value: Value) -> Result<Self, InvalidSource> {
+    fn try_from(value: Value) -> Result<Self, InvalidInputSource> {
         let members = match value {
             Value::String(text) => return Ok(text.into()),
             Value::Number(_) | Value::Bool(_) => return Ok(Self::Constant(value)),
             Value::Object(members) => members,
-            Value::Null | Value::Array(_) => return Err(InvalidSource { found: value.to_string() }),
+            Value::Null | Value::Array(_) => return Err(InvalidInputSource { found: value.to_string() }),
         };
         let names: Vec<&str> = members.keys().map(String::as_str).collect();
         let text = |name: &str| members[name].as_str().map(str::to_owned);
@@ -133,16 +136,16 @@ impl TryFrom<Value> for Source {
             }
             _ => None,
         };
-        source.ok_or_else(|| InvalidSource { found: Value::Object(members).to_string() })
+        source.ok_or_else(|| InvalidInputSource { found: Value::Object(members).to_string() })
     }
 }
 
-impl Serialize for Source {
+impl Serialize for InputSource {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match self {
-            Self::Path(path, Absent::Fail) => serializer.serialize_str(path.as_str()),
-            Self::Path(path, Absent::Omit) => serializer.collect_str(&format_args!("{}?", path.as_str())),
-            Self::Path(path, Absent::Default(value)) => {
+            Self::Path(path, OnMissing::Fail) => serializer.serialize_str(path.as_str()),
+            Self::Path(path, OnMissing::Omit) => serializer.collect_str(&format_args!("{}?", path.as_str())),
+            Self::Path(path, OnMissing::Default(value)) => {
                 json!({"$path": path.as_str(), "default": value}).serialize(serializer)
             }
             Self::Constant(value) => json!({"$const": value}).serialize(serializer),
@@ -151,60 +154,60 @@ impl Serialize for Source {
     }
 }
 
-impl<'de> Deserialize<'de> for Source {
+impl<'de> Deserialize<'de> for InputSource {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         Value::deserialize(deserializer)?.try_into().map_err(D::Error::custom)
     }
 }
 
-/// A text with places of the context in it.
+/// A string with embedded paths into the context.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Template {
+pub struct ContextTemplate {
     text: String,
-    /// `None` if a brace has no partner.
-    pieces: Option<Vec<Piece>>,
+    /// `None` if a brace is unmatched.
+    segments: Option<Vec<TemplateSegment>>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
-enum Piece {
+enum TemplateSegment {
     Text(String),
-    Place(Path),
+    Path(ContextPath),
 }
 
-impl Template {
+impl ContextTemplate {
     fn new(text: String) -> Self {
-        Self { pieces: pieces(&text), text }
+        Self { segments: parse_segments(&text), text }
     }
 
-    fn paths(&self) -> impl Iterator<Item = &Path> {
-        self.pieces.iter().flatten().filter_map(|piece| match piece {
-            Piece::Place(path) => Some(path),
-            Piece::Text(_) => None,
+    fn paths(&self) -> impl Iterator<Item = &ContextPath> {
+        self.segments.iter().flatten().filter_map(|segment| match segment {
+            TemplateSegment::Path(path) => Some(path),
+            TemplateSegment::Text(_) => None,
         })
     }
 
     fn problem(&self) -> Option<String> {
-        if self.pieces.is_none() {
+        if self.segments.is_none() {
             return Some(format!(
-                "the template '{}' has a brace without a partner (a brace itself is {{{{ or }}}})",
+                "unmatched brace in template '{}' (write {{{{ or }}}} for a literal brace)",
                 self.text
             ));
         }
         self.paths().find_map(|path| {
-            path.problem().map(|problem| format!("'{}' in the template is no path: {problem}", path.as_str()))
+            path.problem().map(|problem| format!("invalid path '{}' in template: {problem}", path.as_str()))
         })
     }
 
-    /// The text with every place filled in, or why that cannot be.
-    pub(super) fn render(&self, find: impl Fn(&Path) -> Option<Value>) -> Result<String, String> {
+    /// Renders the template; fails if a path does not resolve.
+    pub(super) fn render(&self, find: impl Fn(&ContextPath) -> Option<Value>) -> Result<String, String> {
         if let Some(problem) = self.problem() {
             return Err(problem);
         }
         let mut text = String::new();
-        for piece in self.pieces.iter().flatten() {
-            match piece {
-                Piece::Text(literal) => text.push_str(literal),
-                Piece::Place(path) => match find(path).ok_or_else(|| not_there(path))? {
+        for segment in self.segments.iter().flatten() {
+            match segment {
+                TemplateSegment::Text(literal) => text.push_str(literal),
+                TemplateSegment::Path(path) => match find(path).ok_or_else(|| missing_path(path))? {
                     Value::String(string) => text.push_str(&string),
                     other => {
                         let _ = write!(text, "{other}");
@@ -216,13 +219,13 @@ impl Template {
     }
 }
 
-/// What is said of a path that leads nowhere.
-pub(super) fn not_there(path: &Path) -> String {
+/// Error message for a path that does not resolve.
+pub(super) fn missing_path(path: &ContextPath) -> String {
     format!("'{}' is not in the context", path.as_str())
 }
 
-fn pieces(text: &str) -> Option<Vec<Piece>> {
-    let mut pieces = Vec::new();
+fn parse_segments(text: &str) -> Option<Vec<TemplateSegment>> {
+    let mut segments = Vec::new();
     let mut literal = String::new();
     let mut rest = text;
     while let Some(at) = rest.find(['{', '}']) {
@@ -233,53 +236,53 @@ fn pieces(text: &str) -> Option<Vec<Piece>> {
             rest = after;
         } else {
             let (path, after) = if brace == "{" { after.split_once('}')? } else { return None };
-            pieces.push(Piece::Text(std::mem::take(&mut literal)));
-            pieces.push(Piece::Place(Path::new(path)));
+            segments.push(TemplateSegment::Text(std::mem::take(&mut literal)));
+            segments.push(TemplateSegment::Path(ContextPath::new(path)));
             rest = after;
         }
     }
     literal.push_str(rest);
-    pieces.push(Piece::Text(literal));
-    Some(pieces)
+    segments.push(TemplateSegment::Text(literal));
+    Some(segments)
 }
 
-/// When a step runs: something is there, or it is as a schema says.
+/// Condition of a step: a value is truthy, or matches a schema.
 ///
-/// In a file it is a path, true if there is something other than `null`, `false`, zero or emptiness, or an object
-/// with a `path` and what it must be: `{"path": "score", "is": {"minimum": 5}}`.
+/// In a file it is a path, which holds if the value is not `null`, `false`, zero or empty, or an object with
+/// a path and a schema: `{"path": "score", "is": {"minimum": 5}}`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Condition {
-    path: Path,
+    path: ContextPath,
     schema: Option<Schema>,
 }
 
 impl Condition {
-    /// The value at `path` is as `schema` says.
+    /// Creates a condition that the value at `path` matches `schema`.
     pub fn is(path: impl Into<String>, schema: impl Into<Schema>) -> Self {
-        Self { path: Path::new(path), schema: Some(schema.into()) }
+        Self { path: ContextPath::new(path), schema: Some(schema.into()) }
     }
 
-    /// The place that is looked at.
-    pub fn path(&self) -> &Path {
+    /// Returns the path of the tested value.
+    pub fn path(&self) -> &ContextPath {
         &self.path
     }
 
-    /// Why the condition says nothing, if its schema cannot be used.
+    /// Returns the reason why the schema of the condition cannot be used, if any.
     pub(super) fn problem(&self) -> Option<&str> {
         self.schema.as_ref().and_then(Schema::problem)
     }
 
-    /// Whether the step runs, given what is at the place.
+    /// Returns `true` if the condition holds for the value at its path.
     pub(super) fn holds(&self, found: Option<&Value>) -> bool {
         match (found, &self.schema) {
             (None, _) => false,
             (Some(value), Some(schema)) => schema.accepts(value),
-            (Some(value), None) => is_something(value),
+            (Some(value), None) => is_truthy(value),
         }
     }
 }
 
-fn is_something(value: &Value) -> bool {
+fn is_truthy(value: &Value) -> bool {
     match value {
         Value::Null => false,
         Value::Bool(flag) => *flag,
@@ -292,7 +295,7 @@ fn is_something(value: &Value) -> bool {
 
 impl From<&str> for Condition {
     fn from(path: &str) -> Self {
-        Self { path: Path::new(path), schema: None }
+        Self { path: ContextPath::new(path), schema: None }
     }
 }
 
@@ -316,7 +319,7 @@ impl<'de> Deserialize<'de> for Condition {
         match (path, parts.and_then(|members| members.get("is"))) {
             (Some(path), Some(schema)) => Ok(Self::is(path, schema.clone())),
             _ => Err(D::Error::custom(format!(
-                "a condition is a path, or {{\"path\": …, \"is\": a schema}}, not {value}"
+                "expected a path, or {{\"path\": …, \"is\": <schema>}}, found {value}"
             ))),
         }
     }

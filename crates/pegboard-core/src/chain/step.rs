@@ -1,4 +1,4 @@
-//! One step of a chain: a tool, its input, the place of its output, and when and how often it runs.
+//! One step of a chain.
 
 use std::time::Duration;
 
@@ -7,13 +7,13 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::path::Path;
-use super::source::{Condition, Source};
+use super::path::ContextPath;
+use super::source::{Condition, InputSource};
 use crate::duration::HumanDuration;
 
 /// One step of a chain.
 ///
-/// In a file the short names do as well: `tool` for `tool_name`, `with` for `input_mapping`, `as` for `output_key`.
+/// Files may use the short keys `tool` for `tool_name`, `with` for `input_mapping` and `as` for `output_key`.
 ///
 /// ```
 /// use pegboard_core::chain::ChainStep;
@@ -29,58 +29,58 @@ use crate::duration::HumanDuration;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ChainStep {
-    /// The tool it calls.
+    /// Tool to call.
     #[serde(alias = "tool")]
     pub tool_name: String,
-    /// Where each input comes from. Without one the tool gets the whole context.
+    /// Source of each input. Without a mapping, the tool gets the whole context.
     #[serde(alias = "with", default)]
     #[schemars(with = "IndexMap<String, Value>")]
-    pub input_mapping: IndexMap<String, Source>,
-    /// Where the output goes in the context. Without one an object is merged into it.
+    pub input_mapping: IndexMap<String, InputSource>,
+    /// Key of the output in the context. Without a key, an object is merged into the context.
     #[serde(alias = "as", default)]
     pub output_key: String,
-    /// How long each call may take.
+    /// Timeout of each call.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout: Option<HumanDuration>,
-    /// Runs only if this holds.
+    /// Condition; the step is skipped if it does not hold.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Value")]
     pub when: Option<Condition>,
-    /// Runs once for each item of this list, which the mapping knows as `item`, with its `index`.
+    /// Path of a list; the step runs once for each item, available as `item` with its `index`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<String>")]
-    pub for_each: Option<Path>,
-    /// How many items are worked on at a time; one if not given.
+    pub for_each: Option<ContextPath>,
+    /// Number of items processed concurrently; 1 by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub concurrency: Option<usize>,
-    /// Neighbours with the same label run side by side and do not see each other's outputs.
+    /// Group label; adjacent steps with the same label run in parallel and do not see each other's outputs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parallel: Option<String>,
-    /// What an output that breaks the tool's schema means.
+    /// Treatment of an output that violates the tool's schema.
     #[serde(default, skip_serializing_if = "OnPartial::is_fail")]
     pub on_partial: OnPartial,
 }
 
-/// What an output that breaks the tool's schema means for the chain.
+/// Treatment of an output that violates the tool's schema.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum OnPartial {
-    /// The step has failed.
+    /// Fail the step.
     #[default]
     Fail,
-    /// The output is good enough.
+    /// Accept the output.
     Accept,
 }
 
 impl OnPartial {
-    #[expect(clippy::trivially_copy_pass_by_ref, reason = "the shape that serde asks for")]
+    #[expect(clippy::trivially_copy_pass_by_ref, reason = "signature required by serde")]
     fn is_fail(&self) -> bool {
         *self == Self::Fail
     }
 }
 
 impl ChainStep {
-    /// A step that gives the tool the whole context and merges its output back.
+    /// Creates a step that passes the whole context to the tool and merges its output back.
     pub fn new(tool_name: impl Into<String>) -> Self {
         Self {
             tool_name: tool_name.into(),
@@ -95,56 +95,56 @@ impl ChainStep {
         }
     }
 
-    /// The step with one more input.
+    /// Adds an input.
     #[must_use]
-    pub fn map(mut self, input: impl Into<String>, source: impl Into<Source>) -> Self {
+    pub fn map(mut self, input: impl Into<String>, source: impl Into<InputSource>) -> Self {
         self.input_mapping.insert(input.into(), source.into());
         self
     }
 
-    /// The step with its output under a key of the context.
+    /// Sets the key of the output in the context.
     #[must_use]
     pub fn output_key(mut self, key: impl Into<String>) -> Self {
         self.output_key = key.into();
         self
     }
 
-    /// The step with a limit on each call.
+    /// Sets the timeout of each call.
     #[must_use]
     pub fn timeout(mut self, limit: Duration) -> Self {
         self.timeout = Some(limit.into());
         self
     }
 
-    /// The step, if a condition holds.
+    /// Sets the condition.
     #[must_use]
     pub fn when(mut self, condition: impl Into<Condition>) -> Self {
         self.when = Some(condition.into());
         self
     }
 
-    /// The step, once for each item of the list at `path`.
+    /// Runs the step once for each item of the list at `path`.
     #[must_use]
     pub fn for_each(mut self, path: impl Into<String>) -> Self {
-        self.for_each = Some(Path::new(path));
+        self.for_each = Some(ContextPath::new(path));
         self
     }
 
-    /// The step with several items worked on at a time.
+    /// Sets the number of items processed concurrently.
     #[must_use]
     pub fn concurrency(mut self, n_items: usize) -> Self {
         self.concurrency = Some(n_items);
         self
     }
 
-    /// The step beside its neighbours of the same label.
+    /// Sets the label of the parallel group.
     #[must_use]
     pub fn parallel(mut self, label: impl Into<String>) -> Self {
         self.parallel = Some(label.into());
         self
     }
 
-    /// The step with another view of outputs that break the tool's schema.
+    /// Sets the treatment of an output that violates the tool's schema.
     #[must_use]
     pub fn on_partial(mut self, on_partial: OnPartial) -> Self {
         self.on_partial = on_partial;

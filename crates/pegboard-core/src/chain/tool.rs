@@ -1,4 +1,4 @@
-//! A chain as a tool among tools, and what it would do.
+//! Chains as tools, and execution plans.
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,17 +9,17 @@ use serde_json::{Value, json};
 
 use super::{ChainSpec, Semantics, ToolChain, run};
 use crate::call::ValidCall;
-use crate::entry::{Annotations, ToolEntry};
+use crate::entry::{ToolAnnotations, ToolEntry};
 use crate::error::CallError;
 use crate::handler::Handler;
 use crate::output::Output;
 
-/// How the tools of a chain are found.
-pub type Find<'f> = &'f dyn Fn(&str) -> Option<Arc<ToolEntry>>;
+/// Lookup of tools by name.
+pub type FindTool<'f> = &'f dyn Fn(&str) -> Option<Arc<ToolEntry>>;
 
 impl ChainSpec {
-    /// The chain as a tool. It calls its own tools through whatever carries it out, so each of their calls is managed
-    /// by itself. What it says of its effects is what all of its tools say.
+    /// Converts the chain into a tool. It calls its tools through the invoker that runs it, so each of these
+    /// calls is managed by itself. Its annotations combine those of its tools.
     ///
     /// ```
     /// use pegboard_core::chain::ChainSpec;
@@ -29,7 +29,7 @@ impl ChainSpec {
     /// assert_eq!((entry.name(), entry.annotations().read_only), ("greet", None));
     /// # Ok::<(), serde_json::Error>(())
     /// ```
-    pub fn into_entry(self, find: Find<'_>) -> ToolEntry {
+    pub fn into_entry(self, find: FindTool<'_>) -> ToolEntry {
         let name = self.name.clone().unwrap_or_else(|| "chain".to_owned());
         let steps: Vec<&str> = self.steps.iter().map(|step| step.tool_name.as_str()).collect();
         let description =
@@ -40,25 +40,28 @@ impl ChainSpec {
         } else {
             self.input_schema.clone()
         };
-        ToolEntry::from_handler(name, description, Arc::new(Published(self)))
+        ToolEntry::from_handler(name, description, Arc::new(ChainToolHandler(self)))
             .with_input_schema(input_schema)
             .with_annotations(annotations)
             .unmanaged()
     }
 
-    /// What the chain's tools say together of their effects. What one of them leaves open is open.
-    pub fn annotations(&self, find: Find<'_>) -> Annotations {
-        let tools: Vec<Option<Annotations>> = self
+    /// Combines the annotations of the chain's tools. An annotation that one tool leaves unspecified is
+    /// unspecified.
+    pub fn annotations(&self, find: FindTool<'_>) -> ToolAnnotations {
+        let tools: Vec<Option<ToolAnnotations>> = self
             .steps
             .iter()
             .map(|step| find(&step.tool_name).map(|entry| entry.annotations().clone()))
             .collect();
         let read_only = all(&tools, |tool| tool.read_only);
-        let is_read_only = |tool: &Annotations| tool.read_only == Some(true);
-        let harmless = |tool: &Annotations| if is_read_only(tool) { Some(false) } else { tool.destructive };
-        // Doing everything twice is doing it once only if nothing in between has changed.
-        let repeatable = |tool: &Annotations| if is_read_only(tool) { Some(true) } else { tool.idempotent };
-        Annotations {
+        let is_read_only = |tool: &ToolAnnotations| tool.read_only == Some(true);
+        let harmless =
+            |tool: &ToolAnnotations| if is_read_only(tool) { Some(false) } else { tool.destructive };
+        // Repeating the chain is idempotent only if nothing has changed in between.
+        let repeatable =
+            |tool: &ToolAnnotations| if is_read_only(tool) { Some(true) } else { tool.idempotent };
+        ToolAnnotations {
             read_only,
             destructive: any(&tools, harmless),
             idempotent: all(&tools, repeatable),
@@ -67,8 +70,8 @@ impl ChainSpec {
     }
 }
 
-/// True if all say so, false if one says no, and open otherwise.
-fn all(tools: &[Option<Annotations>], says: impl Fn(&Annotations) -> Option<bool>) -> Option<bool> {
+/// `Some(true)` if all are true, `Some(false)` if one is false, `None` otherwise.
+fn all(tools: &[Option<ToolAnnotations>], says: impl Fn(&ToolAnnotations) -> Option<bool>) -> Option<bool> {
     let said = || tools.iter().map(|tool| tool.as_ref().and_then(&says));
     if said().any(|one| one == Some(false)) {
         return Some(false);
@@ -76,18 +79,18 @@ fn all(tools: &[Option<Annotations>], says: impl Fn(&Annotations) -> Option<bool
     said().all(|one| one == Some(true)).then_some(true).filter(|_| !tools.is_empty())
 }
 
-/// True if one says so, false if all say no, and open otherwise.
-fn any(tools: &[Option<Annotations>], says: impl Fn(&Annotations) -> Option<bool>) -> Option<bool> {
+/// `Some(true)` if one is true, `Some(false)` if all are false, `None` otherwise.
+fn any(tools: &[Option<ToolAnnotations>], says: impl Fn(&ToolAnnotations) -> Option<bool>) -> Option<bool> {
     all(tools, |tool| says(tool).map(|yes| !yes)).map(|none| !none)
 }
 
-struct Published(ChainSpec);
+struct ChainToolHandler(ChainSpec);
 
-impl Handler for Published {
+impl Handler for ChainToolHandler {
     fn call<'a>(&'a self, call: &'a ValidCall) -> BoxFuture<'a, Result<Output, CallError>> {
         async move {
             let Some(tools) = call.context().tools.as_deref() else {
-                return Ok(Output::failure("a chain needs something to call its tools through"));
+                return Ok(Output::failure("a chain needs an invoker to call its tools"));
             };
             let chain = ToolChain::from_spec(self.0.clone(), tools);
             let result = chain.execute(call.arguments().clone()).await;
@@ -106,7 +109,7 @@ impl Handler for Published {
                         Some(value) => value.clone(),
                         None => {
                             return Ok(Output::failure(format!(
-                                "the chain has no '{}' to give back",
+                                "the context has no value at the output path '{}'",
                                 path.as_str()
                             )));
                         }
@@ -119,38 +122,38 @@ impl Handler for Published {
     }
 }
 
-/// What a chain would do, without doing it.
+/// Execution plan of a chain.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Plan {
-    /// The steps, those that run side by side together.
+pub struct ChainPlan {
+    /// Steps grouped by stage; the steps of a stage run in parallel.
     pub stages: Vec<Vec<PlannedStep>>,
-    /// Everything that stands in its way.
+    /// Errors that prevent the chain from running.
     pub problems: Vec<String>,
 }
 
 /// One step of a plan.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct PlannedStep {
-    /// Its number, from 0.
+    /// Zero-based index.
     pub index: usize,
-    /// The tool.
+    /// Name of the tool.
     pub tool: String,
-    /// Whether the tool is there.
+    /// `true` if the tool exists.
     pub is_there: bool,
-    /// Whether the tool says that it changes nothing.
+    /// The tool's `readOnlyHint`.
     pub read_only: Option<bool>,
-    /// Its inputs, each with where it comes from; none for the whole context.
+    /// Inputs with their sources; empty for the whole context.
     pub inputs: Vec<(String, Value)>,
-    /// Where its output goes; empty for into the context.
+    /// Key of the output; empty if it is merged into the context.
     pub output: String,
-    /// What has to hold for it to run.
+    /// Condition of the step.
     pub when: Option<Value>,
-    /// The list that it goes through.
+    /// Path of the list that the step iterates over.
     pub for_each: Option<String>,
 }
 
 impl ToolChain<'_> {
-    /// What the chain would do with this input, without doing it.
+    /// Returns the execution plan of the chain, without running it.
     ///
     /// ```
     /// use pegboard_core::chain::{ChainStep, ToolChain};
@@ -161,7 +164,7 @@ impl ToolChain<'_> {
     /// assert_eq!(plan.stages[0][0].tool, "fetch");
     /// assert!(plan.problems[0].contains("not found"));
     /// ```
-    pub fn plan(&self) -> Plan {
+    pub fn plan(&self) -> ChainPlan {
         let mut index = 0;
         let stages = run::groups(&self.spec.steps).map(|group| {
             let steps = group.iter().map(|step| {
@@ -185,7 +188,7 @@ impl ToolChain<'_> {
             });
             steps.collect()
         });
-        Plan {
+        ChainPlan {
             stages: stages.collect(),
             problems: self.validate().errors.iter().map(|problem| problem.text().to_owned()).collect(),
         }
@@ -196,11 +199,11 @@ fn as_json(value: &impl Serialize) -> Value {
     serde_json::to_value(value).unwrap_or_default()
 }
 
-impl fmt::Display for Plan {
+impl fmt::Display for ChainPlan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for stage in &self.stages {
             if let [_, _, ..] = &stage[..] {
-                writeln!(f, "side by side:")?;
+                writeln!(f, "in parallel:")?;
             }
             for step in stage {
                 let indent = if stage.len() > 1 { "  " } else { "" };
@@ -225,7 +228,7 @@ impl fmt::Display for Plan {
                     "{}",
                     match (step.is_there, step.read_only) {
                         (false, _) => " (no such tool)",
-                        (true, Some(true)) => " (reads only)",
+                        (true, Some(true)) => " (read-only)",
                         (true, _) => "",
                     }
                 )?;

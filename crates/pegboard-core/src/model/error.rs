@@ -1,13 +1,13 @@
-//! Why a model did not reply.
+//! Errors of model requests.
 
 use std::time::Duration;
 
 use super::ModelName;
 use crate::duration::HumanDuration;
 
-/// Why a model did not reply: who, what happened, and what to do.
+/// Failed model request: the model, the cause and a hint.
 ///
-/// Nothing in it is secret: keys are blotted out of what a provider says before it gets here.
+/// Contains no secrets: keys are redacted from provider messages beforehand.
 ///
 /// ```
 /// use pegboard_core::model::{ModelError, ModelErrorKind};
@@ -15,30 +15,30 @@ use crate::duration::HumanDuration;
 /// let error = ModelError::new("cloud/large".parse().unwrap(), ModelErrorKind::Unauthorized, "the key has expired");
 /// assert_eq!(
 ///     error.to_string(),
-///     "model 'cloud/large' does not take the key: the key has expired. Check apiKey of the provider 'cloud', and \
-///      that the variable it names is set"
+///     "model 'cloud/large' rejected the API key: the key has expired. Check apiKey of provider 'cloud' and the \
+///      variable it refers to"
 /// );
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("model '{model}' {}: {reason}. {}", kind.what(), kind.remedy(model))]
+#[error("model '{model}' {}: {reason}. {}", kind.summary(), kind.hint(model))]
 pub struct ModelError {
-    /// Which model.
+    /// Name of the model.
     pub model: ModelName,
-    /// What happened.
+    /// Kind of error.
     pub kind: ModelErrorKind,
-    /// The particulars, mostly in the provider's own words, without a full stop.
+    /// Details, mostly the provider's message, without a trailing period.
     pub reason: String,
 }
 
 impl ModelError {
-    /// An error of a model. A full stop at the end of the reason is taken away.
+    /// Creates an error. A trailing period of the reason is removed.
     pub fn new(model: ModelName, kind: ModelErrorKind, reason: impl Into<String>) -> Self {
         let mut reason: String = reason.into();
         reason.truncate(reason.trim_end_matches(['.', ' ', '\n']).len());
         Self { model, kind, reason }
     }
 
-    /// How long the provider wants to be left alone.
+    /// Returns the delay that the provider asked for.
     pub fn retry_after(&self) -> Option<Duration> {
         match self.kind {
             ModelErrorKind::RateLimited { retry_after } | ModelErrorKind::Overloaded { retry_after } => {
@@ -49,55 +49,55 @@ impl ModelError {
             | ModelErrorKind::Refused
             | ModelErrorKind::TimedOut { .. }
             | ModelErrorKind::Unreachable
-            | ModelErrorKind::Garbage => None,
+            | ModelErrorKind::MalformedReply => None,
         }
     }
 }
 
-/// What happened instead of a reply.
+/// Kind of a model error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ModelErrorKind {
-    /// The provider has been asked too often.
+    /// The rate limit of the provider was exceeded.
     RateLimited {
-        /// How long it wants to be left alone, if it says so.
+        /// Delay that the provider asked for.
         retry_after: Option<Duration>,
     },
-    /// The provider has trouble of its own.
+    /// The provider is overloaded or has an internal error.
     Overloaded {
-        /// How long it wants to be left alone, if it says so.
+        /// Delay that the provider asked for.
         retry_after: Option<Duration>,
     },
-    /// The conversation is longer than the model can read.
+    /// The conversation exceeds the context window.
     ContextTooLong,
-    /// The key is missing or wrong, or not for this model.
+    /// The API key is missing, invalid or not permitted to use the model.
     Unauthorized,
-    /// The provider will not do what it was asked, however often.
+    /// The provider rejected the request; a retry cannot succeed.
     Refused,
-    /// The reply did not come in time.
+    /// The reply did not arrive in time.
     TimedOut {
-        /// How long it was waited for.
+        /// The timeout.
         limit: Duration,
     },
-    /// There is no way to the provider, or it broke off.
+    /// The provider cannot be reached, or the connection broke.
     Unreachable,
-    /// What came is no reply.
-    Garbage,
+    /// The response is not a valid reply.
+    MalformedReply,
 }
 
 impl ModelErrorKind {
-    /// Whether the same request may do better a little later.
-    pub fn may_pass(self) -> bool {
+    /// Returns `true` if a retry may succeed.
+    pub fn is_transient(self) -> bool {
         match self {
             Self::RateLimited { .. }
             | Self::Overloaded { .. }
             | Self::TimedOut { .. }
             | Self::Unreachable
-            | Self::Garbage => true,
+            | Self::MalformedReply => true,
             Self::ContextTooLong | Self::Unauthorized | Self::Refused => false,
         }
     }
 
-    /// The stable word for it.
+    /// Returns the stable identifier.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::RateLimited { .. } => "rate_limited",
@@ -107,43 +107,43 @@ impl ModelErrorKind {
             Self::Refused => "refused",
             Self::TimedOut { .. } => "timed_out",
             Self::Unreachable => "unreachable",
-            Self::Garbage => "garbage",
+            Self::MalformedReply => "garbage",
         }
     }
 
-    fn what(self) -> &'static str {
+    fn summary(self) -> &'static str {
         match self {
-            Self::RateLimited { .. } => "has been asked too often",
-            Self::Overloaded { .. } => "has trouble of its own",
-            Self::ContextTooLong => "cannot read so much",
-            Self::Unauthorized => "does not take the key",
-            Self::Refused => "refuses the request",
-            Self::TimedOut { .. } => "took too long",
-            Self::Unreachable => "cannot be reached",
-            Self::Garbage => "replied with what is no reply",
+            Self::RateLimited { .. } => "is rate limited",
+            Self::Overloaded { .. } => "is overloaded",
+            Self::ContextTooLong => "exceeded its context window",
+            Self::Unauthorized => "rejected the API key",
+            Self::Refused => "rejected the request",
+            Self::TimedOut { .. } => "timed out",
+            Self::Unreachable => "is unreachable",
+            Self::MalformedReply => "sent an invalid reply",
         }
     }
 
-    fn remedy(self, model: &ModelName) -> String {
+    fn hint(self, model: &ModelName) -> String {
         let provider = model.provider();
         match self {
             Self::RateLimited { retry_after: Some(time) } | Self::Overloaded { retry_after: Some(time) } => {
-                format!("Try again in {}, or name a second model", HumanDuration::from(time))
+                format!("Retry in {}, or configure a fallback model", HumanDuration::from(time))
             }
             Self::RateLimited { retry_after: None } | Self::Overloaded { retry_after: None } => {
-                "Try again later, or name a second model".to_owned()
+                "Retry later, or configure a fallback model".to_owned()
             }
             Self::ContextTooLong => {
-                "Give it less to read, or a model with a larger context window".to_owned()
+                "Shorten the conversation, or use a model with a larger context window".to_owned()
             }
             Self::Unauthorized => {
-                format!("Check apiKey of the provider '{provider}', and that the variable it names is set")
+                format!("Check apiKey of provider '{provider}' and the variable it refers to")
             }
-            Self::Refused => "Change what it is asked, or the model".to_owned(),
-            Self::TimedOut { .. } => "Raise llmTimeout, or ask for less at once".to_owned(),
-            Self::Unreachable => format!("Check baseUrl of the provider '{provider}', and the network"),
-            Self::Garbage => {
-                format!("Check that baseUrl and type of the provider '{provider}' belong together")
+            Self::Refused => "Change the request or the model".to_owned(),
+            Self::TimedOut { .. } => "Increase llmTimeout, or request less output".to_owned(),
+            Self::Unreachable => format!("Check baseUrl of provider '{provider}' and the network connection"),
+            Self::MalformedReply => {
+                format!("Check that baseUrl and type of provider '{provider}' match")
             }
         }
     }

@@ -1,4 +1,4 @@
-//! What a model is called: the provider, and what that provider calls it.
+//! Model names: `PROVIDER/model`.
 
 use std::borrow::{Borrow, Cow};
 use std::fmt;
@@ -8,10 +8,10 @@ use std::sync::Arc;
 use schemars::{JsonSchema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// How long a name may be.
+/// Maximum length of a name.
 const MAX_BYTES: usize = 256;
 
-/// What a model is called: `PROVIDER/model`. What follows the first slash is the provider's own business.
+/// Name of a model: `PROVIDER/model`. The part behind the first slash is defined by the provider.
 ///
 /// ```
 /// use pegboard_core::model::ModelName;
@@ -29,12 +29,12 @@ pub struct ModelName {
 }
 
 impl ModelName {
-    /// Who has it.
+    /// Returns the provider.
     pub fn provider(&self) -> &ModelProviderName {
         &self.provider
     }
 
-    /// What the provider calls it.
+    /// Returns the provider's name for the model.
     pub fn model(&self) -> &str {
         &self.model
     }
@@ -85,12 +85,12 @@ impl JsonSchema for ModelName {
     }
 }
 
-/// The name of a provider of models: letters, digits, `.`, `-` and `_`.
+/// Name of a model provider: letters, digits, `.`, `-` and `_`.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ModelProviderName(Arc<str>);
 
 impl ModelProviderName {
-    /// The name, if the text can be one.
+    /// Validates a name.
     pub fn new(name: &str) -> Result<Self, InvalidModelName> {
         let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
         if name.is_empty() || name.len() > MAX_BYTES || !name.bytes().all(is_plain) {
@@ -100,7 +100,7 @@ impl ModelProviderName {
         Ok(Self(name.into()))
     }
 
-    /// The name as text.
+    /// Returns the name as text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -124,28 +124,28 @@ impl Borrow<str> for ModelProviderName {
     }
 }
 
-/// Why a text cannot be the name of a model or of a provider.
+/// Reason why a text is not a valid model or provider name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidModelName {
-    /// It does not say whose model it is.
-    #[error("'{name}' is no model: write PROVIDER/model, with one of the names under providers")]
+    /// The provider is missing.
+    #[error("invalid model '{name}': expected PROVIDER/model, with a name defined under providers")]
     NoProvider {
-        /// The text.
+        /// Rejected name.
         name: String,
     },
-    /// What follows the provider is no name.
+    /// The part behind the provider is invalid.
     #[error(
-        "'{name}' is no model: what follows the provider must be the name of a model, without white space and of at \
-         most {MAX_BYTES} bytes"
+        "invalid model '{name}': the name behind the provider must be non-empty, without white space and at most \
+         {MAX_BYTES} bytes long"
     )]
     BadModel {
-        /// The text.
+        /// Rejected name.
         name: String,
     },
-    /// The provider has characters that it may not have.
-    #[error("'{name}' is no name of a provider: use letters, digits, '.', '-' and '_'")]
+    /// The provider name has invalid characters.
+    #[error("invalid provider name '{name}': use letters, digits, '.', '-' and '_'")]
     BadProvider {
-        /// The text.
+        /// Rejected name.
         name: String,
     },
 }

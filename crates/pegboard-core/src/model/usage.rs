@@ -1,31 +1,31 @@
-//! How many tokens a reply took, and what that costs.
+//! Token usage and pricing.
 
 use std::ops::AddAssign;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// How many tokens a reply took. Every token is counted once.
+/// Token usage of a reply. Every token is counted once.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Usage {
-    /// Tokens that the model read anew.
+pub struct TokenUsage {
+    /// Uncached input tokens.
     pub input: u64,
-    /// Tokens that it wrote, its thoughts included.
+    /// Output tokens, thinking included.
     pub output: u64,
-    /// Tokens that the provider had kept from an earlier request.
+    /// Input tokens read from the prompt cache.
     pub cache_read: u64,
-    /// Tokens that it read anew and keeps for the next request.
+    /// Input tokens written to the prompt cache.
     pub cache_write: u64,
 }
 
-impl Usage {
-    /// All that the model read.
-    pub fn all_input(&self) -> u64 {
+impl TokenUsage {
+    /// Returns the total number of input tokens.
+    pub fn total_input(&self) -> u64 {
         self.input.saturating_add(self.cache_read).saturating_add(self.cache_write)
     }
 }
 
-impl AddAssign for Usage {
+impl AddAssign for TokenUsage {
     fn add_assign(&mut self, other: Self) {
         self.input = self.input.saturating_add(other.input);
         self.output = self.output.saturating_add(other.output);
@@ -34,36 +34,36 @@ impl AddAssign for Usage {
     }
 }
 
-/// What a million tokens of a model cost, in US dollars.
+/// Price of a model per million tokens, in US dollars.
 ///
 /// ```
-/// use pegboard_core::model::{Pricing, Usage};
+/// use pegboard_core::model::{Pricing, TokenUsage};
 ///
 /// let pricing = Pricing { input: 3.0, output: 15.0, cache_read: Some(0.3), cache_write: None };
-/// let usage = Usage { input: 1_000, output: 200, cache_read: 10_000, cache_write: 0 };
+/// let usage = TokenUsage { input: 1_000, output: 200, cache_read: 10_000, cache_write: 0 };
 /// assert!((pricing.cost(&usage) - 0.009).abs() < 1e-9);
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Pricing {
-    /// Those that it reads.
+    /// Input tokens.
     #[schemars(range(min = 0))]
     pub input: f64,
-    /// Those that it writes.
+    /// Output tokens.
     #[schemars(range(min = 0))]
     pub output: f64,
-    /// Those that were kept from an earlier request; without it, like those that it reads.
+    /// Input tokens read from the prompt cache; defaults to the input price.
     #[schemars(range(min = 0))]
     pub cache_read: Option<f64>,
-    /// Those that are kept for the next request; without it, like those that it reads.
+    /// Input tokens written to the prompt cache; defaults to the input price.
     #[schemars(range(min = 0))]
     pub cache_write: Option<f64>,
 }
 
 impl Pricing {
-    /// What these tokens cost in US dollars.
-    #[expect(clippy::cast_precision_loss, reason = "nobody pays for 2^53 tokens")]
-    pub fn cost(&self, usage: &Usage) -> f64 {
+    /// Returns the cost in US dollars.
+    #[expect(clippy::cast_precision_loss, reason = "token counts stay far below 2^53")]
+    pub fn cost(&self, usage: &TokenUsage) -> f64 {
         let parts = [
             (usage.input, self.input),
             (usage.output, self.output),

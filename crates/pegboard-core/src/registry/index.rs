@@ -1,28 +1,28 @@
-//! The tools in order, ready to be searched: one text of all names, and the tools of each tag.
+//! Search index of a registry: one text of all names, and the tools of each tag.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use memchr::memmem::Finder;
 
-use super::Search;
+use super::ToolSearch;
 use crate::entry::ToolEntry;
 
-/// Between two names in the text of all names; no name contains it.
+/// Separator between names; not part of any name.
 const SEPARATOR: char = '\n';
 
-pub(super) struct Index {
+pub(super) struct RegistryIndex {
     /// Sorted by name.
     entries: Vec<Arc<ToolEntry>>,
     /// All names in lower case, each followed by the separator.
     names: String,
-    /// Where each name begins in `names`.
+    /// Offset of each name in `names`.
     starts: Vec<usize>,
     /// Positions in `entries`, ascending.
     by_tag: HashMap<String, Vec<usize>>,
 }
 
-impl Index {
+impl RegistryIndex {
     pub(super) fn of(entries: impl Iterator<Item = Arc<ToolEntry>>) -> Self {
         let mut entries: Vec<_> = entries.collect();
         entries.sort_unstable_by(|a, b| a.name().cmp(b.name()));
@@ -33,7 +33,7 @@ impl Index {
             index.names.push(SEPARATOR);
             for tag in entry.tags() {
                 let tagged = index.by_tag.entry(tag.clone()).or_default();
-                // A tool may carry the same tag twice.
+                // A tool may have the same tag twice.
                 if tagged.last() != Some(&position) {
                     tagged.push(position);
                 }
@@ -46,7 +46,7 @@ impl Index {
         &self.entries
     }
 
-    pub(super) fn search(&self, search: &Search) -> Vec<Arc<ToolEntry>> {
+    pub(super) fn search(&self, search: &ToolSearch) -> Vec<Arc<ToolEntry>> {
         let part = search.name.to_lowercase();
         let found = match self.tagged(search) {
             Some(tagged) => {
@@ -57,11 +57,11 @@ impl Index {
         found.into_iter().map(|position| Arc::clone(&self.entries[position])).collect()
     }
 
-    /// The tools with the tags that are asked for; `None` if none are.
-    fn tagged(&self, search: &Search) -> Option<Vec<usize>> {
+    /// Returns the tools with the requested tags; `None` if no tags are requested.
+    fn tagged(&self, search: &ToolSearch) -> Option<Vec<usize>> {
         let with = |tag: &String| self.by_tag.get(tag).map_or(&[][..], Vec::as_slice);
         let mut all: Vec<&[usize]> = search.all_tags.iter().map(with).collect();
-        // The rarest tag leaves the least to look at.
+        // Start with the rarest tag, which leaves the fewest candidates.
         all.sort_unstable_by_key(|tagged| tagged.len());
         let found: Option<Vec<usize>> = all.split_first().map(|(rarest, others)| {
             let has_all = |at: &&usize| others.iter().all(|tagged| tagged.binary_search(at).is_ok());
@@ -79,7 +79,7 @@ impl Index {
         })
     }
 
-    /// The tools whose name contains `part`: one pass over the text of all names.
+    /// Returns the tools with `part` in their name, in one pass over all names.
     fn named(&self, part: &str) -> Vec<usize> {
         if part.is_empty() {
             return (0..self.entries.len()).collect();

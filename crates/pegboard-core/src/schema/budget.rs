@@ -1,5 +1,5 @@
-//! What a schema may cost: bombs are refused before they are compiled, and costly pairs of schema and value
-//! before they are checked.
+//! Cost limits: rejects schema bombs before compilation, and costly combinations of schema and value before
+//! validation.
 
 use std::collections::HashMap;
 use std::ptr;
@@ -8,42 +8,42 @@ use serde_json::{Map, Value};
 
 use super::vocabulary;
 
-/// Nesting of the schema itself.
+/// Maximum nesting of the schema.
 const MAX_DEPTH: usize = 128;
-/// Subschemas.
+/// Maximum number of subschemas.
 const MAX_NODES: usize = 100_000;
-/// Patterns, each of which may take a megabyte when compiled.
+/// Maximum number of patterns, each of which may take a megabyte when compiled.
 const MAX_PATTERNS: usize = 200;
-/// Subschemas that apply to one place of the value, references followed.
+/// Maximum number of subschemas that apply to one location of the value, references followed.
 const MAX_APPLIED: u64 = 10_000;
-/// References that lead to references, at one place of the value.
+/// Maximum length of a chain of references at one location of the value.
 const MAX_HOPS: usize = 100;
-/// How often `unevaluated…` makes its neighbours be looked at.
+/// Cost multiplier of `unevaluated…`, which evaluates its neighbours repeatedly.
 const UNEVALUATED_FACTOR: u64 = 3;
 
-/// What is known of a schema's cost before it meets a value.
+/// Static cost information of a schema.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Budget {
-    /// Whether the cost depends on the value in ways that only a trial tells.
-    pub(super) needs_trial: bool,
-    /// Where the names that references use lead, as JSON pointers.
+pub(super) struct SchemaBudget {
+    /// `true` if the cost depends on the value, so that a dry run is needed.
+    pub(super) needs_dry_run: bool,
+    /// JSON pointers of the anchors that references use.
     names: HashMap<String, String>,
 }
 
-/// Looks a schema over, or says why it is too costly or cannot be followed.
-pub(super) fn examine(schema: &Value) -> Result<Budget, String> {
+/// Analyzes the cost of a schema; fails if it is too high or a reference cannot be resolved.
+pub(super) fn analyze(schema: &Value) -> Result<SchemaBudget, String> {
     if is_deeper_than(schema, MAX_DEPTH) {
-        return Err(format!("it nests deeper than {MAX_DEPTH} levels"));
+        return Err(format!("it is nested deeper than {MAX_DEPTH} levels"));
     }
-    let mut survey = Survey::of(schema);
-    survey.walk(schema, &mut String::new(), true)?;
-    while let Some(node) = survey.to_cost.pop() {
-        survey.cost(node)?;
+    let mut analysis = CostAnalysis::of(schema);
+    analysis.walk(schema, &mut String::new(), true)?;
+    while let Some(node) = analysis.pending.pop() {
+        analysis.cost(node)?;
     }
-    Ok(survey.budget)
+    Ok(analysis.budget)
 }
 
-/// Whether a value nests deeper than `limit` levels.
+/// Returns `true` if a value nests deeper than `limit` levels.
 fn is_deeper_than(value: &Value, limit: usize) -> bool {
     let Some(rest) = limit.checked_sub(1) else { return value.is_array() || value.is_object() };
     match value {
@@ -53,8 +53,8 @@ fn is_deeper_than(value: &Value, limit: usize) -> bool {
     }
 }
 
-impl Budget {
-    /// Where a reference leads inside the schema; `None` for the drafts' own schemas.
+impl SchemaBudget {
+    /// Resolves a reference inside the schema; `None` for the meta-schemas.
     pub(super) fn target<'s>(&self, root: &'s Value, reference: &str) -> Option<&'s Value> {
         let (base, fragment) = reference.split_once('#').unwrap_or((reference, ""));
         let is_here = base.is_empty()
@@ -68,52 +68,52 @@ impl Budget {
     }
 }
 
-struct Survey<'s> {
+struct CostAnalysis<'s> {
     root: &'s Value,
-    budget: Budget,
+    budget: SchemaBudget,
     n_nodes: usize,
     n_patterns: usize,
-    /// Subschemas whose cost is still to be found.
-    to_cost: Vec<&'s Value>,
-    costs: HashMap<*const Value, State>,
-    /// How many subschemas are being looked at, one inside the other.
+    /// Subschemas without a computed cost.
+    pending: Vec<&'s Value>,
+    costs: HashMap<*const Value, CostState>,
+    /// Current recursion depth.
     n_open: usize,
 }
 
 #[derive(Clone, Copy)]
-enum State {
-    Open,
+enum CostState {
+    InProgress,
     Known(Cost),
 }
 
-/// What one place of the value costs.
+/// Cost of validating one location of the value.
 #[derive(Clone, Copy)]
 struct Cost {
-    /// Subschemas applied to that place.
+    /// Number of subschemas applied to that location.
     applied: u64,
-    /// The longest chain of them.
+    /// Length of the longest chain of them.
     height: usize,
 }
 
-impl<'s> Survey<'s> {
+impl<'s> CostAnalysis<'s> {
     fn of(root: &'s Value) -> Self {
         Self {
             root,
-            budget: Budget::default(),
+            budget: SchemaBudget::default(),
             n_nodes: 0,
             n_patterns: 0,
-            to_cost: vec![root],
+            pending: vec![root],
             costs: HashMap::new(),
             n_open: 0,
         }
     }
 
-    /// Counts the subschemas below one, and notes their names.
+    /// Counts the subschemas below a node and records their anchors.
     fn walk(&mut self, node: &'s Value, place: &mut String, is_root: bool) -> Result<(), String> {
         let Some(keywords) = node.as_object() else { return Ok(()) };
         self.n_nodes += 1;
         if self.n_nodes > MAX_NODES {
-            return Err(format!("it has more than {MAX_NODES} parts"));
+            return Err(format!("it has more than {MAX_NODES} subschemas"));
         }
         self.note(keywords, place, is_root)?;
         for (keyword, value) in keywords {
@@ -141,23 +141,23 @@ impl<'s> Survey<'s> {
             let anchor = match (naming, name.strip_prefix('#')) {
                 ("$id", Some(anchor)) => anchor,
                 ("$id", None) if is_root => continue,
-                ("$id", None) => return Err(format!("it has a part with an '$id' of its own (at {place})")),
+                ("$id", None) => return Err(format!("it has a subschema with its own '$id' (at {place})")),
                 (_, _) => name,
             };
             self.budget.names.insert(anchor.to_owned(), place.to_owned());
         }
-        self.budget.needs_trial |= is_unevaluated(keywords);
+        self.budget.needs_dry_run |= is_unevaluated(keywords);
         Ok(())
     }
 
     fn cost(&mut self, node: &'s Value) -> Result<Cost, String> {
         let Some(keywords) = node.as_object() else { return Ok(Cost { applied: 1, height: 0 }) };
         match self.costs.get(&ptr::from_ref(node)) {
-            Some(State::Known(cost)) => return Ok(*cost),
-            Some(State::Open) => return Err("it refers to itself without an end".to_owned()),
+            Some(CostState::Known(cost)) => return Ok(*cost),
+            Some(CostState::InProgress) => return Err("it refers to itself endlessly".to_owned()),
             None => {}
         }
-        self.costs.insert(node, State::Open);
+        self.costs.insert(node, CostState::InProgress);
         self.n_open += 1;
         if self.n_open > MAX_DEPTH + MAX_HOPS {
             return Err(too_long());
@@ -169,39 +169,39 @@ impl<'s> Survey<'s> {
                 cost.applied = cost.applied.saturating_add(inner.applied);
                 cost.height = cost.height.max(inner.height + 1);
             }
-            self.to_cost.extend(vocabulary::subschemas(keyword, value).into_iter().map(|(_, inner)| inner));
+            self.pending.extend(vocabulary::subschemas(keyword, value).into_iter().map(|(_, inner)| inner));
         }
         if is_unevaluated(keywords) {
             cost.applied = cost.applied.saturating_mul(UNEVALUATED_FACTOR);
         }
         if cost.applied > MAX_APPLIED {
-            return Err(format!("more than {MAX_APPLIED} of its parts apply to one value"));
+            return Err(format!("more than {MAX_APPLIED} subschemas apply to one value"));
         }
         if cost.height > MAX_HOPS {
             return Err(too_long());
         }
         self.n_open -= 1;
-        self.costs.insert(node, State::Known(cost));
+        self.costs.insert(node, CostState::Known(cost));
         Ok(cost)
     }
 
-    /// The subschemas that a keyword applies to the same value, not to a part of it.
+    /// Returns the subschemas that a keyword applies to the value itself, not to a part of it.
     fn applied_in_place(&mut self, keyword: &str, value: &'s Value) -> Result<Vec<&'s Value>, String> {
         if !is_reference(keyword) {
             return Ok(in_place(keyword, value).collect());
         }
-        self.budget.needs_trial = true;
+        self.budget.needs_dry_run = true;
         let Some(reference) = value.as_str() else { return Ok(Vec::new()) };
         match self.budget.target(self.root, reference) {
             Some(target) => Ok(vec![target]),
             None if is_known_draft(reference) => Ok(Vec::new()),
-            None => Err(format!("it refers to '{reference}', which is not in it")),
+            None => Err(format!("it refers to '{reference}', which it does not contain")),
         }
     }
 }
 
 fn too_long() -> String {
-    format!("more than {MAX_HOPS} of its parts lead to one another")
+    format!("more than {MAX_HOPS} subschemas refer to one another")
 }
 
 fn is_reference(keyword: &str) -> bool {
@@ -212,13 +212,13 @@ fn is_unevaluated(keywords: &Map<String, Value>) -> bool {
     keywords.contains_key("unevaluatedProperties") || keywords.contains_key("unevaluatedItems")
 }
 
-/// The drafts' own schemas, which come with the validator.
+/// Returns `true` for references to meta-schemas, which the validator has built in.
 fn is_known_draft(reference: &str) -> bool {
     reference.starts_with("http://json-schema.org/draft-")
         || reference.starts_with("https://json-schema.org/draft/")
 }
 
-/// The subschemas, references apart, that a keyword applies to the same value.
+/// Returns the subschemas, apart from references, that a keyword applies to the value itself.
 fn in_place<'s>(keyword: &str, value: &'s Value) -> impl Iterator<Item = &'s Value> + use<'s> {
     let applies = matches!(
         keyword,
@@ -227,61 +227,61 @@ fn in_place<'s>(keyword: &str, value: &'s Value) -> impl Iterator<Item = &'s Val
     applies.then(|| vocabulary::subschemas(keyword, value)).into_iter().flatten().map(|(_, inner)| inner)
 }
 
-/// A check of a value against its schema that only counts: what the real one could cost at worst.
-pub(super) struct Trial<'s> {
+/// Simulated validation that counts the worst-case cost of the real one.
+pub(super) struct DryRun<'s> {
     root: &'s Value,
-    budget: &'s Budget,
+    budget: &'s SchemaBudget,
     fuel: u64,
-    /// How deep the real one may go.
+    /// Recursion depth of the real validation.
     pub(super) frames: usize,
-    purpose: Purpose,
+    purpose: CheckPurpose,
 }
 
-/// What the real check is for.
+/// Purpose of the real validation.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Purpose {
+pub(super) enum CheckPurpose {
     /// A yes or no.
     Verdict,
-    /// The list of what is wrong, for which branches keep copies of the value.
+    /// The list of violations, for which branches copy the value.
     Report,
 }
 
-/// The real check could take too long.
-pub(super) struct TooCostly;
+/// The real validation could exceed its budget.
+pub(super) struct BudgetExceeded;
 
-impl<'s> Trial<'s> {
-    /// Steps of a verdict, which takes well under a second for that many.
+impl<'s> DryRun<'s> {
+    /// Maximum number of steps for a verdict, which takes well under a second.
     const VERDICT_FUEL: u64 = 2_000_000;
-    /// Steps and kilobytes of a report.
+    /// Maximum number of steps and kilobytes for a report.
     const REPORT_FUEL: u64 = 100_000;
     const MAX_FRAMES: usize = 1_000;
 
-    /// How deep the real check may go, if it does not cost too much.
+    /// Returns the recursion depth of the real validation, unless it costs too much.
     pub(super) fn run(
         root: &'s Value,
-        budget: &'s Budget,
+        budget: &'s SchemaBudget,
         value: &Value,
-        purpose: Purpose,
-    ) -> Result<usize, TooCostly> {
+        purpose: CheckPurpose,
+    ) -> Result<usize, BudgetExceeded> {
         let fuel = match purpose {
-            Purpose::Verdict => Self::VERDICT_FUEL,
-            Purpose::Report => Self::REPORT_FUEL,
+            CheckPurpose::Verdict => Self::VERDICT_FUEL,
+            CheckPurpose::Report => Self::REPORT_FUEL,
         };
-        let mut trial = Self { root, budget, fuel, frames: 0, purpose };
-        trial.visit(root, value, 0)?;
-        Ok(trial.frames)
+        let mut dry_run = Self { root, budget, fuel, frames: 0, purpose };
+        dry_run.visit(root, value, 0)?;
+        Ok(dry_run.frames)
     }
 
-    fn spend(&mut self, steps: u64) -> Result<(), TooCostly> {
-        self.fuel = self.fuel.checked_sub(steps).ok_or(TooCostly)?;
+    fn spend(&mut self, steps: u64) -> Result<(), BudgetExceeded> {
+        self.fuel = self.fuel.checked_sub(steps).ok_or(BudgetExceeded)?;
         Ok(())
     }
 
-    fn visit(&mut self, schema: &'s Value, value: &Value, depth: usize) -> Result<(), TooCostly> {
+    fn visit(&mut self, schema: &'s Value, value: &Value, depth: usize) -> Result<(), BudgetExceeded> {
         self.spend(1)?;
         self.frames = self.frames.max(depth);
         if depth > Self::MAX_FRAMES {
-            return Err(TooCostly);
+            return Err(BudgetExceeded);
         }
         let Some(keywords) = schema.as_object() else { return Ok(()) };
         let times = if is_unevaluated(keywords) { UNEVALUATED_FACTOR } else { 1 };
@@ -304,12 +304,12 @@ impl<'s> Trial<'s> {
         value: &'s Value,
         data: &Value,
         depth: usize,
-    ) -> Result<(), TooCostly> {
+    ) -> Result<(), BudgetExceeded> {
         if is_reference(keyword) {
             let target = value.as_str().and_then(|reference| self.budget.target(self.root, reference));
             return target.map_or(Ok(()), |target| self.visit(target, data, depth + 1));
         }
-        if self.purpose == Purpose::Report
+        if self.purpose == CheckPurpose::Report
             && let ("anyOf" | "oneOf", Some(branches)) = (keyword, value.as_array())
         {
             let copies = u64::try_from(branches.len()).unwrap_or(u64::MAX);
@@ -324,7 +324,7 @@ impl<'s> Trial<'s> {
         value: &'s Value,
         members: &Map<String, Value>,
         depth: usize,
-    ) -> Result<(), TooCostly> {
+    ) -> Result<(), BudgetExceeded> {
         match (keyword, value) {
             ("properties", Value::Object(properties)) => {
                 for (name, member) in members {
@@ -352,7 +352,7 @@ impl<'s> Trial<'s> {
         value: &'s Value,
         items: &[Value],
         depth: usize,
-    ) -> Result<(), TooCostly> {
+    ) -> Result<(), BudgetExceeded> {
         match (keyword, value) {
             ("items" | "prefixItems", Value::Array(schemas)) => {
                 schemas.iter().zip(items).try_for_each(|(schema, item)| self.visit(schema, item, depth + 1))
@@ -365,7 +365,7 @@ impl<'s> Trial<'s> {
     }
 }
 
-/// The size of a value, roughly, and never nothing.
+/// Estimates the size of a value; at least 1.
 fn kilobytes(value: &Value) -> u64 {
     fn bytes(value: &Value) -> usize {
         match value {
@@ -380,7 +380,7 @@ fn kilobytes(value: &Value) -> u64 {
     1 + bytes(value) as u64 / 1_024
 }
 
-/// A URI fragment as the JSON pointer it stands for.
+/// Decodes a URI fragment into a JSON pointer.
 fn percent_decoded(text: &str) -> String {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();

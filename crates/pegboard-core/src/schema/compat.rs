@@ -1,26 +1,26 @@
-//! The loose rules: twelve keywords, Python's idea of types, Python's way to print a value.
+//! Compat validation: twelve keywords with Python's types and literals.
 
 use std::fmt::Display;
 
 use serde_json::{Map, Value};
 
-use super::literal::{Literal, literal, literal_list};
+use super::literal::{LiteralStyle, literal, literal_list};
 use super::report;
 use crate::validation::Violation;
 
-/// Everything that is wrong with `data`, in the order the rules are tried.
+/// Returns all violations of `data`, in the order of the rules.
 pub(super) fn violations(data: &Value, schema: &Value) -> Vec<Violation> {
-    let mut check = Check::default();
-    check.value(data, schema, "$");
-    report::capped(check.found, false)
+    let mut validator = CompatValidator::default();
+    validator.value(data, schema, "$");
+    report::capped(validator.found, false)
 }
 
 #[derive(Default)]
-struct Check {
+struct CompatValidator {
     found: Vec<Violation>,
 }
 
-impl Check {
+impl CompatValidator {
     fn value(&mut self, data: &Value, schema: &Value, path: &str) {
         if self.found.len() > report::MAX_VIOLATIONS {
             return;
@@ -31,15 +31,15 @@ impl Check {
         {
             let expected = match expected.as_str() {
                 Some(name) => name.to_owned(),
-                None => literal(expected, Literal::Python),
+                None => literal(expected, LiteralStyle::Python),
             };
             return self.report(path, format!("expected type {expected}, got {}", python_type(data)));
         }
         if let Some(options) = keywords.get("enum").and_then(Value::as_array)
             && !options.iter().any(|option| python_equal(option, data))
         {
-            let options = literal_list(options, Literal::Python);
-            let value = literal(data, Literal::Python);
+            let options = literal_list(options, LiteralStyle::Python);
+            let value = literal(data, LiteralStyle::Python);
             self.found.push(Violation::new(
                 format!("{path}: value {value} not in enum {options}"),
                 format!("{path}: value not in enum {options}"),
@@ -62,7 +62,7 @@ impl Check {
     }
 
     fn length(&mut self, n: usize, (kind, unit): (&str, &str), keywords: &Map<String, Value>, path: &str) {
-        #[expect(clippy::cast_precision_loss, reason = "no text or list is longer than f64 counts exactly")]
+        #[expect(clippy::cast_precision_loss, reason = "lengths are exact in f64")]
         let length = n as f64;
         let limit = |end: &str| keywords.get(&format!("{end}{unit}")).filter(|limit| limit.is_number());
         if let Some(min) = limit("min")
@@ -124,7 +124,8 @@ impl Check {
     }
 }
 
-/// Whether the value has one of the named types. Unknown names are passed over; if all are, so is the check.
+/// Returns `true` if the value has one of the named types. Unknown names are ignored; if all are, the check
+/// passes.
 fn has_type(data: &Value, expected: &Value) -> bool {
     let names: Vec<&str> = match expected {
         Value::String(name) => vec![name],
@@ -160,7 +161,7 @@ fn python_type(data: &Value) -> &'static str {
     }
 }
 
-/// Equality as Python sees it: `1`, `1.0` and `True` are the same.
+/// Equality as in Python: `1`, `1.0` and `True` are equal.
 fn python_equal(a: &Value, b: &Value) -> bool {
     let as_integer = |value: &Value| match value {
         Value::Bool(flag) => Some(i128::from(*flag)),
@@ -178,7 +179,7 @@ fn python_equal(a: &Value, b: &Value) -> bool {
         }
         _ => match (as_integer(a), as_integer(b), as_float(a), as_float(b)) {
             (Some(a), Some(b), _, _) => a == b,
-            #[expect(clippy::float_cmp, reason = "Python compares exactly, too")]
+            #[expect(clippy::float_cmp, reason = "Python compares exactly as well")]
             (_, _, Some(a), Some(b)) => a == b,
             _ => a == b,
         },

@@ -1,4 +1,4 @@
-//! Schemas from Rust types, trimmed to what a model needs.
+//! Schemas derived from Rust types, trimmed for models.
 
 use schemars::JsonSchema;
 use schemars::generate::SchemaSettings;
@@ -16,7 +16,7 @@ pub(super) fn output<T: JsonSchema + ?Sized>() -> Value {
     trimmed(settings.into_generator().into_root_schema_for::<T>())
 }
 
-/// Without the root's title and dialect, and without the formats that only name a Rust number type.
+/// Removes the root's title and dialect, and formats that only name a Rust number type.
 fn trimmed(schema: schemars::Schema) -> Value {
     let mut schema = match schema.to_value() {
         Value::Bool(true) => Value::Object(Map::new()),
@@ -48,7 +48,7 @@ fn drop_number_formats(schema: &mut Value) {
     }
 }
 
-/// A property that may be absent need not be `null` as well.
+/// An optional property need not be nullable as well.
 fn drop_null_of_optional_properties(schema: &mut Value) {
     let required: Vec<String> = schema["required"]
         .as_array()

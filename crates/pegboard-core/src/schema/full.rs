@@ -1,4 +1,4 @@
-//! Full JSON Schema. The only file that names the `jsonschema` crate's compiler.
+//! Full JSON Schema validation, on top of the `jsonschema` crate.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::thread;
@@ -6,46 +6,46 @@ use std::thread;
 use jsonschema::{PatternOptions, ValidationError};
 use serde_json::Value;
 
-use super::budget::{Budget, Purpose, TooCostly, Trial};
-use super::{Formats, Rules, Strictness, report, vocabulary};
+use super::budget::{BudgetExceeded, CheckPurpose, DryRun, SchemaBudget};
+use super::{FormatChecks, SchemaRules, SchemaStrictness, report, vocabulary};
 use crate::validation::Violation;
 
 /// A compiled schema.
 pub(super) struct Validator {
     inner: jsonschema::Validator,
-    budget: Budget,
+    budget: SchemaBudget,
 }
 
-/// How many patterns may be taken out of one schema before it is given up.
+/// Maximum number of patterns dropped from one schema.
 const MAX_DROPPED_PATTERNS: usize = 32;
-/// The size of one compiled pattern.
+/// Maximum size of a compiled pattern.
 const MAX_PATTERN_BYTES: usize = 1 << 20;
 
-/// How deep a check may go on the stack it is called on.
+/// Maximum recursion depth on the caller's stack.
 const MAX_FRAMES_IN_PLACE: usize = 100;
-/// The stack of a check that goes deeper.
+/// Stack size for deeper recursion.
 const DEEP_STACK_BYTES: usize = 64 << 20;
 
-/// Compiles a schema, with a remark for each part that had to be left out, or says why it cannot be.
+/// Compiles a schema; returns a warning for each dropped part.
 pub(super) fn compile(
     schema: &Value,
-    rules: Rules,
-    budget: Budget,
+    rules: SchemaRules,
+    budget: SchemaBudget,
 ) -> Result<(Validator, Vec<String>), String> {
-    if rules.strictness == Strictness::Strict {
-        vocabulary::refuse_unknown(schema)?;
+    if rules.strictness == SchemaStrictness::Strict {
+        vocabulary::reject_unknown_keywords(schema)?;
     }
-    let mut remarks = Vec::new();
+    let mut warnings = Vec::new();
     let mut schema = schema.clone();
     loop {
         let error = match build(&schema, rules)? {
-            Ok(inner) => return Ok((Validator { inner, budget }, remarks)),
+            Ok(inner) => return Ok((Validator { inner, budget }, warnings)),
             Err(error) => error,
         };
         let place = error.instance_path().as_str();
-        let may_drop = rules.strictness == Strictness::Lenient
-            && remarks.len() < MAX_DROPPED_PATTERNS
-            && vocabulary::is_pattern_that_may_go(&schema, place);
+        let may_drop = rules.strictness == SchemaStrictness::Lenient
+            && warnings.len() < MAX_DROPPED_PATTERNS
+            && vocabulary::is_removable_pattern(&schema, place);
         if !(may_drop && remove(&mut schema, place)) {
             return Err(format!(
                 "{} (at {})",
@@ -53,60 +53,62 @@ pub(super) fn compile(
                 if place.is_empty() { "its root" } else { place }
             ));
         }
-        remarks.push(format!(
-            "the pattern at {place} is not checked: it is wrong, too large, or uses look-around or back-references"
+        warnings.push(format!(
+            "the pattern at {place} is not checked: it is invalid, too large, or uses look-around or back-references"
         ));
     }
 }
 
 impl Validator {
-    /// Whether the value is valid.
-    pub(super) fn accepts(&self, data: &Value, schema: &Value) -> Result<bool, TooCostly> {
-        let frames = if self.budget.needs_trial {
-            Trial::run(schema, &self.budget, data, Purpose::Verdict)?
+    /// Returns `true` if the value is valid.
+    pub(super) fn accepts(&self, data: &Value, schema: &Value) -> Result<bool, BudgetExceeded> {
+        let frames = if self.budget.needs_dry_run {
+            DryRun::run(schema, &self.budget, data, CheckPurpose::Verdict)?
         } else {
             0
         };
-        on_enough_stack(frames, || guarded(|| self.inner.is_valid(data)).map_err(|_| TooCostly))
+        with_stack_for(frames, || catch_panic(|| self.inner.is_valid(data)).map_err(|_| BudgetExceeded))
     }
 
-    /// Everything that is wrong with an invalid value.
+    /// Returns all violations of an invalid value.
     pub(super) fn violations(&self, data: &Value, schema: &Value) -> Vec<Violation> {
-        let listed = Trial::run(schema, &self.budget, data, Purpose::Report).and_then(|frames| {
-            on_enough_stack(frames, || {
-                guarded(|| report::violations(self.inner.iter_errors(data), data, schema, &self.budget))
-                    .map_err(|_| TooCostly)
+        let listed = DryRun::run(schema, &self.budget, data, CheckPurpose::Report).and_then(|frames| {
+            with_stack_for(frames, || {
+                catch_panic(|| report::violations(self.inner.iter_errors(data), data, schema, &self.budget))
+                    .map_err(|_| BudgetExceeded)
             })
         });
         listed.unwrap_or_else(|_| {
-            vec![Violation::plain("$: the value does not match its schema; it is too large to say where")]
+            vec![Violation::plain(
+                "$: the value does not match its schema; it is too large to list the violations",
+            )]
         })
     }
 }
 
-/// Does the work here, or on a stack of its own if it may go deep.
-fn on_enough_stack<T: Send>(
+/// Runs `work` on this stack, or on a larger one if it may recurse deeply.
+fn with_stack_for<T: Send>(
     frames: usize,
-    work: impl FnOnce() -> Result<T, TooCostly> + Send,
-) -> Result<T, TooCostly> {
+    work: impl FnOnce() -> Result<T, BudgetExceeded> + Send,
+) -> Result<T, BudgetExceeded> {
     if frames <= MAX_FRAMES_IN_PLACE {
         return work();
     }
     thread::scope(|scope| {
         let deep = thread::Builder::new().stack_size(DEEP_STACK_BYTES).spawn_scoped(scope, work);
-        deep.map_err(|_| TooCostly)?.join().map_err(|_| TooCostly)?
+        deep.map_err(|_| BudgetExceeded)?.join().map_err(|_| BudgetExceeded)?
     })
 }
 
 fn build(
     schema: &Value,
-    rules: Rules,
+    rules: SchemaRules,
 ) -> Result<Result<jsonschema::Validator, ValidationError<'static>>, String> {
-    guarded(|| {
+    catch_panic(|| {
         jsonschema::options()
             .offline()
-            .should_validate_formats(rules.formats == Formats::Assert)
-            .should_ignore_unknown_formats(rules.strictness == Strictness::Lenient)
+            .should_validate_formats(rules.formats == FormatChecks::Assert)
+            .should_ignore_unknown_formats(rules.strictness == SchemaStrictness::Lenient)
             .with_pattern_options(
                 PatternOptions::regex().size_limit(MAX_PATTERN_BYTES).dfa_size_limit(MAX_PATTERN_BYTES),
             )
@@ -114,12 +116,12 @@ fn build(
     })
 }
 
-/// Runs the validator so that a bug in it costs one verdict and not the process.
-fn guarded<T>(work: impl FnOnce() -> T) -> Result<T, String> {
-    catch_unwind(AssertUnwindSafe(work)).map_err(|_| "the validator stumbled over it".to_owned())
+/// Runs the validator; a bug in it costs one verdict and not the process.
+fn catch_panic<T>(work: impl FnOnce() -> T) -> Result<T, String> {
+    catch_unwind(AssertUnwindSafe(work)).map_err(|_| "the validator panicked".to_owned())
 }
 
-/// Takes out what is at `place`.
+/// Removes the value at `place`.
 fn remove(schema: &mut Value, place: &str) -> bool {
     let Some((parent, name)) = place.rsplit_once('/') else { return false };
     let Some(Value::Object(parent)) = schema.pointer_mut(parent) else { return false };

@@ -1,22 +1,22 @@
-//! Values as messages quote them.
+//! Literals in validation messages.
 
 use std::fmt::Write as _;
 
 use serde_json::Value;
 
-/// How much of a value or of a list of options a message quotes.
+/// Maximum length of a quoted value.
 const MAX_QUOTED_CHARS: usize = 120;
 const MAX_QUOTED_OPTIONS: usize = 50;
 
-/// How the words for `true`, `false` and `null` are spelt.
+/// Spelling of `true`, `false` and `null`.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Literal {
+pub(super) enum LiteralStyle {
     Json,
     Python,
 }
 
-/// A list of values as a message quotes it: `['red', 'green']`.
-pub(super) fn literal_list(values: &[Value], style: Literal) -> String {
+/// Formats a list of values: `['red', 'green']`.
+pub(super) fn literal_list(values: &[Value], style: LiteralStyle) -> String {
     let mut shown: Vec<String> =
         values.iter().take(MAX_QUOTED_OPTIONS).map(|value| literal(value, style)).collect();
     if values.len() > MAX_QUOTED_OPTIONS {
@@ -25,8 +25,8 @@ pub(super) fn literal_list(values: &[Value], style: Literal) -> String {
     format!("[{}]", shown.join(", "))
 }
 
-/// A value as a message quotes it: strings in single quotes, long ones cut.
-pub(super) fn literal(value: &Value, style: Literal) -> String {
+/// Formats a value: strings in single quotes, long values truncated.
+pub(super) fn literal(value: &Value, style: LiteralStyle) -> String {
     let mut text = String::new();
     write_literal(&mut text, value, style);
     match text.char_indices().nth(MAX_QUOTED_CHARS) {
@@ -35,15 +35,15 @@ pub(super) fn literal(value: &Value, style: Literal) -> String {
     }
 }
 
-fn write_literal(text: &mut String, value: &Value, style: Literal) {
-    // A value is quoted to its first characters only: there is no use in printing a long one to its end.
+fn write_literal(text: &mut String, value: &Value, style: LiteralStyle) {
+    // Only the first characters are kept, so a long value need not be printed to its end.
     if text.len() > 4 * MAX_QUOTED_CHARS {
         return;
     }
     match (value, style) {
-        (Value::Null, Literal::Python) => text.push_str("None"),
-        (Value::Bool(true), Literal::Python) => text.push_str("True"),
-        (Value::Bool(false), Literal::Python) => text.push_str("False"),
+        (Value::Null, LiteralStyle::Python) => text.push_str("None"),
+        (Value::Bool(true), LiteralStyle::Python) => text.push_str("True"),
+        (Value::Bool(false), LiteralStyle::Python) => text.push_str("False"),
         (Value::String(string), _) => write_string(text, string),
         (Value::Array(items), _) => {
             text.push('[');
@@ -69,7 +69,8 @@ fn write_literal(text: &mut String, value: &Value, style: Literal) {
     }
 }
 
-/// A string in single quotes, or in double ones if that saves an escape, with control characters escaped.
+/// Writes a string in single quotes, or in double ones if that saves an escape, with control characters
+/// escaped.
 fn write_string(text: &mut String, string: &str) {
     let quote = if string.contains('\'') && !string.contains('"') { '"' } else { '\'' };
     text.push(quote);

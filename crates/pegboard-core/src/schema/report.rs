@@ -1,7 +1,7 @@
-//! What is wrong with a value, in the words and the order that a reader of the schema expects.
+//! Violations as messages, in the order of the schema.
 //!
-//! The order is that of a walk through the schema: at each place the type, then the value's own limits, then
-//! its parts, required ones first. Where the type is wrong nothing else is said of that place.
+//! The order is that of a walk through the schema: at each location the type, then the value's own limits,
+//! then its parts, required ones first. If the type is wrong, nothing else is reported for that location.
 
 use std::fmt::Write as _;
 
@@ -10,15 +10,15 @@ use jsonschema::paths::LocationSegment;
 use jsonschema::{JsonType, ValidationError};
 use serde_json::Value;
 
-use super::budget::Budget;
-use super::literal::{Literal, literal, literal_list};
+use super::budget::SchemaBudget;
+use super::literal::{LiteralStyle, literal, literal_list};
 use crate::validation::Violation;
 
-/// How many violations one value is told.
+/// Maximum number of violations reported for one value.
 pub(super) const MAX_VIOLATIONS: usize = 1_000;
 
-/// The order in which keywords speak at one place.
-const ORDER: &[&str] = &[
+/// Order of keywords at one location.
+const KEYWORD_ORDER: &[&str] = &[
     "$ref",
     "$dynamicRef",
     "$recursiveRef",
@@ -57,23 +57,23 @@ const ORDER: &[&str] = &[
     "anyOf",
 ];
 
-/// Turns what the validator found into violations.
+/// Converts the errors of the validator into violations.
 pub(super) fn violations<'a>(
     errors: impl Iterator<Item = ValidationError<'a>>,
     data: &Value,
     schema: &Value,
-    budget: &Budget,
+    budget: &SchemaBudget,
 ) -> Vec<Violation> {
-    let mut findings: Vec<Finding<'_, '_>> =
-        errors.take(MAX_VIOLATIONS + 1).map(|error| Finding::of(error, data, schema, budget)).collect();
-    let is_cut = findings.len() > MAX_VIOLATIONS;
-    drop_what_a_wrong_type_explains(&mut findings);
-    // The sort is stable: what the walk cannot tell apart stays as the validator found it.
-    findings.sort_by(|a, b| a.rank.cmp(&b.rank));
-    capped(findings.iter().flat_map(Finding::violations).take(MAX_VIOLATIONS + 1).collect(), is_cut)
+    let mut ranked: Vec<RankedError<'_, '_>> =
+        errors.take(MAX_VIOLATIONS + 1).map(|error| RankedError::of(error, data, schema, budget)).collect();
+    let is_cut = ranked.len() > MAX_VIOLATIONS;
+    drop_errors_implied_by_type(&mut ranked);
+    // Stable sort: errors of equal rank keep the validator's order.
+    ranked.sort_by(|a, b| a.rank.cmp(&b.rank));
+    capped(ranked.iter().flat_map(RankedError::violations).take(MAX_VIOLATIONS + 1).collect(), is_cut)
 }
 
-/// No more violations than a reader can use, with a last line that says so.
+/// Truncates a list of violations, with a final entry that says so.
 pub(super) fn capped(mut found: Vec<Violation>, is_cut: bool) -> Vec<Violation> {
     if is_cut || found.len() > MAX_VIOLATIONS {
         found.truncate(MAX_VIOLATIONS);
@@ -82,41 +82,41 @@ pub(super) fn capped(mut found: Vec<Violation>, is_cut: bool) -> Vec<Violation> 
     found
 }
 
-/// One complaint of the validator, with its place in the walk.
-struct Finding<'a, 's> {
+/// An error of the validator with its rank in the walk.
+struct RankedError<'a, 's> {
     error: ValidationError<'a>,
-    /// What stands behind the keyword that was broken.
+    /// Value of the violated keyword.
     rule: Option<&'s Value>,
-    /// The part of the value that breaks it.
+    /// Offending part of the value.
     data: Option<&'s Value>,
-    place: Place,
+    place: ValuePath,
     rank: Vec<usize>,
 }
 
-/// Where in the value: once as it is, once with the names that only the value knows left out.
-struct Place {
+/// Path in the value: in full, and with names that only the value contains masked.
+struct ValuePath {
     full: String,
     masked: String,
 }
 
-fn drop_what_a_wrong_type_explains(findings: &mut Vec<Finding<'_, '_>>) {
+fn drop_errors_implied_by_type(ranked: &mut Vec<RankedError<'_, '_>>) {
     let parent = |location: &str| location.rsplit_once('/').map_or("", |(parent, _)| parent).to_owned();
-    let mistyped: Vec<(String, String)> = findings
+    let mistyped: Vec<(String, String)> = ranked
         .iter()
-        .filter(|finding| matches!(finding.error.kind(), ValidationErrorKind::Type { .. }))
-        .map(|finding| {
-            let place = finding.error.instance_path().as_str().to_owned();
-            (parent(finding.error.evaluation_path().as_str()), place)
+        .filter(|ranked_error| matches!(ranked_error.error.kind(), ValidationErrorKind::Type { .. }))
+        .map(|ranked_error| {
+            let place = ranked_error.error.instance_path().as_str().to_owned();
+            (parent(ranked_error.error.evaluation_path().as_str()), place)
         })
         .collect();
     if mistyped.is_empty() {
         return;
     }
-    findings.retain(|finding| {
-        let keyword = finding.error.evaluation_path().as_str();
+    ranked.retain(|ranked_error| {
+        let keyword = ranked_error.error.evaluation_path().as_str();
         let is_explained_by = |(node, place): &(String, String)| {
             let below = keyword.strip_prefix(node.as_str());
-            let inside = finding.error.instance_path().as_str().strip_prefix(place.as_str());
+            let inside = ranked_error.error.instance_path().as_str().strip_prefix(place.as_str());
             below.is_some_and(|rest| rest.starts_with('/') && rest != "/type")
                 && inside.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
         };
@@ -124,15 +124,15 @@ fn drop_what_a_wrong_type_explains(findings: &mut Vec<Finding<'_, '_>>) {
     });
 }
 
-impl<'a, 's> Finding<'a, 's> {
-    fn of(error: ValidationError<'a>, data: &'s Value, schema: &'s Value, budget: &'s Budget) -> Self {
-        let mut walk = Walk {
+impl<'a, 's> RankedError<'a, 's> {
+    fn of(error: ValidationError<'a>, data: &'s Value, schema: &'s Value, budget: &'s SchemaBudget) -> Self {
+        let mut walk = SchemaWalk {
             root: schema,
             budget,
             node: Some(schema),
             data: Some(data),
             rank: Vec::new(),
-            place: Place::root(),
+            place: ValuePath::root(),
         };
         walk.follow(&error);
         Self { rule: walk.node, data: walk.data, place: walk.place, rank: walk.rank, error }
@@ -143,64 +143,64 @@ impl<'a, 's> Finding<'a, 's> {
         match self.error.kind() {
             ValidationErrorKind::Required { property } => {
                 let name = property.as_str().unwrap_or_default();
-                vec![self.at(&format!(".{name}"), &format!(".{name}"), "required field missing")]
+                vec![self.violation_at(&format!(".{name}"), &format!(".{name}"), "required field missing")]
             }
             ValidationErrorKind::AdditionalProperties { unexpected }
             | ValidationErrorKind::UnevaluatedProperties { unexpected } => {
-                let mut names = unexpected.clone();
-                names.sort();
-                names
-                    .iter()
-                    .map(|name| self.at(&format!(".{name}"), ".*", "additional property not allowed"))
-                    .collect()
+                self.additional_properties(unexpected.iter())
             }
-            // A schema that closes an object and names no properties.
+            // A schema that closes an object and declares no properties.
             ValidationErrorKind::FalseSchema if self.closes_an_object() => {
                 let members = self.data.and_then(Value::as_object);
-                let mut names: Vec<&String> = members.into_iter().flat_map(serde_json::Map::keys).collect();
-                names.sort();
-                names
-                    .iter()
-                    .map(|name| self.at(&format!(".{name}"), ".*", "additional property not allowed"))
-                    .collect()
+                self.additional_properties(members.into_iter().flat_map(serde_json::Map::keys))
             }
             ValidationErrorKind::PropertyNames { error } => {
                 let problem = problem(error.kind(), error.instance());
-                let name = literal(error.instance(), Literal::Json);
+                let name = literal(error.instance(), LiteralStyle::Json);
                 vec![Violation::new(
                     format!("{}: property name {name} is not allowed: {problem}", self.place.full),
                     format!("{}: a property name is not allowed: {problem}", self.place.masked),
                 )]
             }
             ValidationErrorKind::Enum { options } => {
-                let options = literal_list(options.as_array().map_or(&[], Vec::as_slice), Literal::Json);
-                vec![self.quoting(value, &format!("not in enum {options}"))]
+                let options = literal_list(options.as_array().map_or(&[], Vec::as_slice), LiteralStyle::Json);
+                vec![self.violation_quoting(value, &format!("not in enum {options}"))]
             }
             ValidationErrorKind::Minimum { limit } => {
-                vec![self.quoting(value, &format!("< minimum {limit}"))]
+                vec![self.violation_quoting(value, &format!("< minimum {limit}"))]
             }
             ValidationErrorKind::Maximum { limit } => {
-                vec![self.quoting(value, &format!("> maximum {limit}"))]
+                vec![self.violation_quoting(value, &format!("> maximum {limit}"))]
             }
             ValidationErrorKind::ExclusiveMinimum { limit } => {
-                vec![self.quoting(value, &format!("<= exclusiveMinimum {limit}"))]
+                vec![self.violation_quoting(value, &format!("<= exclusiveMinimum {limit}"))]
             }
             ValidationErrorKind::ExclusiveMaximum { limit } => {
-                vec![self.quoting(value, &format!(">= exclusiveMaximum {limit}"))]
+                vec![self.violation_quoting(value, &format!(">= exclusiveMaximum {limit}"))]
             }
             ValidationErrorKind::MultipleOf { multiple_of } => {
-                vec![self.quoting(value, &format!("is not a multiple of {multiple_of}"))]
+                vec![self.violation_quoting(value, &format!("is not a multiple of {multiple_of}"))]
             }
-            // The validator keeps a list of types as a set; the schema has it in its author's order.
+            // The validator keeps a list of types as a set; the schema has the author's order.
             ValidationErrorKind::Type { .. } if self.rule.is_some_and(Value::is_array) => {
                 let types = literal_list(
                     self.rule.and_then(Value::as_array).map_or(&[], Vec::as_slice),
-                    Literal::Json,
+                    LiteralStyle::Json,
                 );
-                vec![self.at("", "", &format!("expected type {types}, got {}", json_type(value)))]
+                vec![self.violation_at("", "", &format!("expected type {types}, got {}", json_type(value)))]
             }
-            kind => vec![self.at("", "", &problem(kind, value))],
+            kind => vec![self.violation_at("", "", &problem(kind, value))],
         }
+    }
+
+    /// Returns a violation for each of these properties, sorted by name.
+    fn additional_properties<'n>(&self, names: impl Iterator<Item = &'n String>) -> Vec<Violation> {
+        let mut names: Vec<&String> = names.collect();
+        names.sort();
+        names
+            .iter()
+            .map(|name| self.violation_at(&format!(".{name}"), ".*", "additional property not allowed"))
+            .collect()
     }
 
     fn closes_an_object(&self) -> bool {
@@ -208,22 +208,22 @@ impl<'a, 's> Finding<'a, 's> {
         self.data.is_some_and(Value::is_object) && keyword.ends_with("/additionalProperties")
     }
 
-    fn at(&self, part: &str, masked_part: &str, problem: &str) -> Violation {
+    fn violation_at(&self, part: &str, masked_part: &str, problem: &str) -> Violation {
         Violation::new(
             format!("{}{part}: {problem}", self.place.full),
             format!("{}{masked_part}: {problem}", self.place.masked),
         )
     }
 
-    fn quoting(&self, value: &Value, problem: &str) -> Violation {
+    fn violation_quoting(&self, value: &Value, problem: &str) -> Violation {
         Violation::new(
-            format!("{}: value {} {problem}", self.place.full, literal(value, Literal::Json)),
+            format!("{}: value {} {problem}", self.place.full, literal(value, LiteralStyle::Json)),
             format!("{}: value {problem}", self.place.masked),
         )
     }
 }
 
-/// What is wrong, in words that do not quote the value.
+/// Describes a violation without quoting the value.
 fn problem(kind: &ValidationErrorKind, value: &Value) -> String {
     use ValidationErrorKind as Kind;
     let n_chars = || value.as_str().map_or(0, |text| text.chars().count());
@@ -242,14 +242,14 @@ fn problem(kind: &ValidationErrorKind, value: &Value) -> String {
         Kind::UniqueItems => "array items are not unique".to_owned(),
         Kind::Contains => "no array item matches contains".to_owned(),
         Kind::Constant { expected_value } => {
-            format!("expected the constant {}", literal(expected_value, Literal::Json))
+            format!("expected the constant {}", literal(expected_value, LiteralStyle::Json))
         }
         Kind::Pattern { pattern } => format!("string does not match pattern '{pattern}'"),
         Kind::Format { format } => format!("string is not a valid {format}"),
         Kind::ContentEncoding { content_encoding } => format!("string is not valid {content_encoding}"),
         Kind::ContentMediaType { content_media_type } => format!("string is not valid {content_media_type}"),
         Kind::FalseSchema => "no value is allowed here".to_owned(),
-        Kind::Not { .. } => "value is of a kind that is not allowed".to_owned(),
+        Kind::Not { .. } => "value matches a schema that is not allowed".to_owned(),
         Kind::AnyOf { context } => format!("value matches none of the anyOf schemas{}", reasons(context)),
         Kind::OneOfNotValid { context } => {
             format!("value matches none of the oneOf schemas{}", reasons(context))
@@ -257,15 +257,15 @@ fn problem(kind: &ValidationErrorKind, value: &Value) -> String {
         Kind::OneOfMultipleValid { .. } => "value matches more than one of the oneOf schemas".to_owned(),
         Kind::PropertyNames { .. } => "a property name is not allowed".to_owned(),
         Kind::Enum { options } => {
-            let options = literal_list(options.as_array().map_or(&[], Vec::as_slice), Literal::Json);
+            let options = literal_list(options.as_array().map_or(&[], Vec::as_slice), LiteralStyle::Json);
             format!("value not in enum {options}")
         }
         Kind::BacktrackLimitExceeded { .. } | Kind::RegexEngineFailure { .. } => {
             "the pattern could not be matched".to_owned()
         }
-        Kind::Custom { keyword, .. } => format!("value breaks '{keyword}'"),
+        Kind::Custom { keyword, .. } => format!("value violates '{keyword}'"),
         Kind::FromUtf8 { .. } => "string does not decode to text".to_owned(),
-        Kind::Referencing(_) => "the schema refers to something that is not there".to_owned(),
+        Kind::Referencing(_) => "the schema has an unresolvable reference".to_owned(),
         Kind::Required { .. }
         | Kind::AdditionalProperties { .. }
         | Kind::UnevaluatedProperties { .. }
@@ -277,7 +277,7 @@ fn problem(kind: &ValidationErrorKind, value: &Value) -> String {
     }
 }
 
-/// Why each branch was refused, as far as that can be said without quoting the value.
+/// Lists why each branch failed, without quoting the value.
 fn reasons(branches: &[Vec<ValidationError<'static>>]) -> String {
     const MAX_BRANCHES: usize = 5;
     let mut text = String::new();
@@ -287,7 +287,7 @@ fn reasons(branches: &[Vec<ValidationError<'static>>]) -> String {
             ValidationErrorKind::Required { property } => {
                 let _ = write!(text, "{}: required field missing", property.as_str().unwrap_or_default());
             }
-            // One level of reasons is enough; more would grow with every level of the value.
+            // One level of reasons; more would grow with every level of the value.
             ValidationErrorKind::AnyOf { .. } | ValidationErrorKind::OneOfNotValid { .. } => {
                 text.push_str("value matches none of several schemas");
             }
@@ -300,7 +300,7 @@ fn reasons(branches: &[Vec<ValidationError<'static>>]) -> String {
     text
 }
 
-impl Place {
+impl ValuePath {
     fn root() -> Self {
         Self { full: "$".to_owned(), masked: "$".to_owned() }
     }
@@ -316,24 +316,25 @@ impl Place {
     }
 }
 
-/// A walk down the schema along one error, in step with the value.
-struct Walk<'s> {
+/// Walk down the schema along one error, in step with the value.
+struct SchemaWalk<'s> {
     root: &'s Value,
-    budget: &'s Budget,
-    /// The part of the value at hand.
+    budget: &'s SchemaBudget,
+    /// Current part of the value.
     data: Option<&'s Value>,
-    /// `None` once the walk has left what it understands.
+    /// `None` once the walk has left the supported keywords.
     node: Option<&'s Value>,
     rank: Vec<usize>,
-    place: Place,
+    place: ValuePath,
 }
 
-impl Walk<'_> {
+impl SchemaWalk<'_> {
     fn follow(&mut self, error: &ValidationError<'_>) {
         let mut parts = error.instance_path().segments();
         let mut steps = error.evaluation_path().segments();
         while let Some(LocationSegment::Property(keyword)) = steps.next() {
-            let order = ORDER.iter().position(|known| *known == keyword).unwrap_or(ORDER.len());
+            let order =
+                KEYWORD_ORDER.iter().position(|known| *known == keyword).unwrap_or(KEYWORD_ORDER.len());
             let value = self.node.and_then(|node| node.get(&*keyword));
             self.rank.push(order);
             match &*keyword {
@@ -353,7 +354,7 @@ impl Walk<'_> {
                     self.enter(parts.next(), false);
                 }
                 "items" | "additionalItems" | "unevaluatedItems" | "contains" => {
-                    // An array of schemas, as the older drafts have it, names the one that applied.
+                    // In older drafts an array of schemas is followed by the index of the one that applied.
                     self.node = match value {
                         Some(Value::Array(_)) => steps.next().and_then(|step| child(value, &step)),
                         other => other,
@@ -379,7 +380,7 @@ impl Walk<'_> {
                 _ => self.node = value,
             }
         }
-        // What the schema walk did not account for still belongs to the place.
+        // Segments that the walk did not consume still belong to the path.
         for part in parts {
             self.enter(Some(part), false);
         }
@@ -390,7 +391,7 @@ impl Walk<'_> {
         let members = self.data.and_then(Value::as_object);
         match &part {
             LocationSegment::Index(index) => self.rank.push(*index),
-            // What the schema does not name comes in the order of the value.
+            // Undeclared properties are ordered as in the value.
             LocationSegment::Property(name) if !is_declared => self.rank.push(ordinal(members, name)),
             LocationSegment::Property(_) => {}
         }

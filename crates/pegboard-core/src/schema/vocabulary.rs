@@ -1,10 +1,10 @@
-//! The keywords there are, and where schemas stand inside schemas.
+//! Known keywords, and the location of subschemas.
 
 use serde_json::Value;
 
-/// What stands behind a keyword.
+/// Kind of value that a keyword takes.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum KeywordKind {
     /// A value that is not a schema.
     Plain,
     /// A schema or a list of schemas.
@@ -13,11 +13,11 @@ pub(super) enum Kind {
     Map,
 }
 
-/// What stands behind a keyword; `None` if no draft knows it.
-pub(super) fn kind(keyword: &str) -> Option<Kind> {
+/// Returns the kind of value that a keyword takes; `None` if it is unknown to all drafts.
+pub(super) fn kind(keyword: &str) -> Option<KeywordKind> {
     Some(match keyword {
         "properties" | "patternProperties" | "dependentSchemas" | "$defs" | "definitions"
-        | "dependencies" => Kind::Map,
+        | "dependencies" => KeywordKind::Map,
         "items"
         | "prefixItems"
         | "additionalItems"
@@ -33,53 +33,53 @@ pub(super) fn kind(keyword: &str) -> Option<Kind> {
         | "if"
         | "then"
         | "else"
-        | "contentSchema" => Kind::Schemas,
+        | "contentSchema" => KeywordKind::Schemas,
         "$schema" | "$id" | "id" | "$ref" | "$anchor" | "$dynamicRef" | "$dynamicAnchor"
         | "$recursiveRef" | "$recursiveAnchor" | "$vocabulary" | "$comment" | "type" | "enum" | "const"
         | "multipleOf" | "maximum" | "exclusiveMaximum" | "minimum" | "exclusiveMinimum" | "maxLength"
         | "minLength" | "pattern" | "maxItems" | "minItems" | "uniqueItems" | "maxContains"
         | "minContains" | "maxProperties" | "minProperties" | "required" | "dependentRequired" | "format"
         | "contentEncoding" | "contentMediaType" | "title" | "description" | "default" | "deprecated"
-        | "readOnly" | "writeOnly" | "examples" => Kind::Plain,
+        | "readOnly" | "writeOnly" | "examples" => KeywordKind::Plain,
         _ => return None,
     })
 }
 
-/// The schemas behind a keyword, each with its name or index below it; one that stands there alone has none.
+/// Returns the subschemas of a keyword, each with its name or index; `None` for a single one.
 pub(super) fn subschemas<'s>(keyword: &str, value: &'s Value) -> Vec<(Option<String>, &'s Value)> {
     match (kind(keyword), value) {
-        (Some(Kind::Map), Value::Object(map)) => {
+        (Some(KeywordKind::Map), Value::Object(map)) => {
             map.iter().map(|(name, inner)| (Some(name.clone()), inner)).collect()
         }
-        (Some(Kind::Schemas), Value::Array(list)) => {
+        (Some(KeywordKind::Schemas), Value::Array(list)) => {
             list.iter().enumerate().map(|(index, inner)| (Some(index.to_string()), inner)).collect()
         }
-        (Some(Kind::Schemas), Value::Object(_) | Value::Bool(_)) => vec![(None, value)],
+        (Some(KeywordKind::Schemas), Value::Object(_) | Value::Bool(_)) => vec![(None, value)],
         _ => Vec::new(),
     }
 }
 
-/// Refuses a schema that uses a keyword no draft knows.
-pub(super) fn refuse_unknown(schema: &Value) -> Result<(), String> {
-    refuse_below(schema, "")
+/// Rejects a schema with keywords unknown to all drafts.
+pub(super) fn reject_unknown_keywords(schema: &Value) -> Result<(), String> {
+    reject_unknown_below(schema, "")
 }
 
-fn refuse_below(schema: &Value, place: &str) -> Result<(), String> {
+fn reject_unknown_below(schema: &Value, place: &str) -> Result<(), String> {
     for (keyword, value) in schema.as_object().into_iter().flatten() {
         let place = format!("{place}/{keyword}");
         if kind(keyword).is_none() {
-            return Err(format!("the keyword '{keyword}' is not known (at {place})"));
+            return Err(format!("unknown keyword '{keyword}' (at {place})"));
         }
         for (name, inner) in subschemas(keyword, value) {
             let place = name.map_or_else(|| place.clone(), |name| format!("{place}/{name}"));
-            refuse_below(inner, &place)?;
+            reject_unknown_below(inner, &place)?;
         }
     }
     Ok(())
 }
 
-/// Whether `place` is that of a pattern whose absence can only make the schema around it accept more.
-pub(super) fn is_pattern_that_may_go(schema: &Value, place: &str) -> bool {
+/// Returns `true` if `place` is a pattern that can be removed with the schema accepting only more values.
+pub(super) fn is_removable_pattern(schema: &Value, place: &str) -> bool {
     let mut node = schema;
     let mut parts =
         place.split('/').skip(1).map(|part| part.replace("~1", "/").replace("~0", "~")).peekable();
@@ -87,7 +87,8 @@ pub(super) fn is_pattern_that_may_go(schema: &Value, place: &str) -> bool {
         let value = &node[&keyword];
         match (keyword.as_str(), kind(&keyword)) {
             ("pattern", _) => {
-                return parts.peek().is_none() && !(has(schema, &REFERENCES) && has(schema, &REVERSING));
+                return parts.peek().is_none()
+                    && !(uses_keyword(schema, &REFERENCES) && uses_keyword(schema, &REVERSING));
             }
             (reversing, _) if REVERSING.contains(&reversing) => return false,
             ("patternProperties", _) => {
@@ -96,15 +97,15 @@ pub(super) fn is_pattern_that_may_go(schema: &Value, place: &str) -> bool {
                     return ["additionalProperties", "unevaluatedProperties"]
                         .iter()
                         .all(|rest| node.get(rest).is_none())
-                        && !(has(schema, &REFERENCES) && has(schema, &REVERSING));
+                        && !(uses_keyword(schema, &REFERENCES) && uses_keyword(schema, &REVERSING));
                 }
                 node = &value[&name];
             }
-            (_, Some(Kind::Map)) => {
+            (_, Some(KeywordKind::Map)) => {
                 let Some(name) = parts.next() else { return false };
                 node = &value[&name];
             }
-            (_, Some(Kind::Schemas)) => {
+            (_, Some(KeywordKind::Schemas)) => {
                 node = match (value, parts.peek().and_then(|index| index.parse::<usize>().ok())) {
                     (Value::Array(list), Some(index)) => {
                         parts.next();
@@ -113,7 +114,7 @@ pub(super) fn is_pattern_that_may_go(schema: &Value, place: &str) -> bool {
                     _ => value,
                 };
             }
-            (_, Some(Kind::Plain) | None) => return false,
+            (_, Some(KeywordKind::Plain) | None) => return false,
         }
     }
     false
@@ -123,10 +124,10 @@ const REFERENCES: [&str; 3] = ["$ref", "$dynamicRef", "$recursiveRef"];
 /// Keywords under which accepting more can mean accepting less.
 const REVERSING: [&str; 4] = ["not", "oneOf", "if", "maxContains"];
 
-/// Whether a schema uses one of these keywords anywhere.
-fn has(schema: &Value, wanted: &[&str]) -> bool {
+/// Returns `true` if a schema uses one of these keywords at any depth.
+fn uses_keyword(schema: &Value, keywords: &[&str]) -> bool {
     schema.as_object().into_iter().flatten().any(|(keyword, value)| {
-        wanted.contains(&keyword.as_str())
-            || subschemas(keyword, value).iter().any(|(_, inner)| has(inner, wanted))
+        keywords.contains(&keyword.as_str())
+            || subschemas(keyword, value).iter().any(|(_, inner)| uses_keyword(inner, keywords))
     })
 }

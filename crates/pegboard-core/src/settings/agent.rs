@@ -1,4 +1,4 @@
-//! An agent that was read from a file and checked: a prompt, the models that may follow it, and what bounds them.
+//! Agents, read from a file and validated.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -7,9 +7,9 @@ use serde_json::Value;
 
 use crate::duration::Ttl;
 use crate::id::ToolName;
-use crate::model::{Caching, Delivery, ModelName, Reasoning};
+use crate::model::{Delivery, ModelName, PromptCaching, ReasoningEffort};
 
-/// One agent, with nothing left open but what only a run can know: `${DATETIME}` and the like are still in its prompt.
+/// Resolved settings of an agent. Only run-time variables such as `${DATETIME}` are left in its prompt.
 ///
 /// ```
 /// use pegboard_core::id::ToolName;
@@ -25,66 +25,66 @@ use crate::model::{Caching, Delivery, ModelName, Reasoning};
 /// ```
 #[derive(Clone, Debug, PartialEq)]
 pub struct AgentSettings {
-    /// What its tool is called, after `agent__`.
+    /// Name of its tool, behind `agent__`.
     pub name: ToolName,
-    /// The file it came from. No two agents have the same, so it is also what an agent is known by.
+    /// Source file, which also identifies the agent.
     pub path: PathBuf,
-    /// What it is for. Models choose by it.
+    /// Description, which models choose by.
     pub description: String,
-    /// How to use it, for whoever calls it; empty for nothing.
+    /// Usage instructions for callers; may be empty.
     pub usage: String,
-    /// Its models: the first is asked, and each next one when those before it cannot answer.
+    /// Models in order: the first is used, the others are fallbacks.
     pub models: Vec<ModelName>,
-    /// Its tools as they were written: servers, single tools, names of REST tools, `openapi:NAME`.
+    /// Tool selectors as written: servers, single tools, names of REST tools, `openapi:NAME`.
     pub tools: Vec<String>,
-    /// The agents that it may call as tools.
+    /// Agents that it may call as tools.
     pub agents: Vec<ToolName>,
-    /// The agents that it may hand its session over to.
+    /// Agents that it may hand its session over to.
     pub destinations: Vec<ToolName>,
-    /// The agent that goes on with its answer, whatever it is.
+    /// Agent that always continues with its answer.
     pub handoff: Option<ToolName>,
-    /// How many times its model is asked in one run, at most.
+    /// Maximum number of turns per run.
     pub max_turns: u32,
-    /// How many tools its model may call in one turn.
+    /// Maximum number of tool calls per turn.
     pub max_tool_calls_per_turn: usize,
-    /// How many times a turn is tried again that came to nothing.
+    /// Maximum number of retries of a failed turn.
     pub max_retries: u32,
-    /// How many tokens its model may write in one turn.
+    /// Maximum number of output tokens per turn.
     pub max_output_tokens: u32,
-    /// How much chance there is in what its model writes.
+    /// Sampling temperature.
     pub temperature: Option<f64>,
-    /// From how much of what is likely its model chooses.
+    /// Nucleus sampling probability.
     pub top_p: Option<f64>,
-    /// From how many tokens its model chooses.
+    /// Number of candidate tokens.
     pub top_k: Option<u32>,
-    /// How hard its model thinks before it replies.
-    pub reasoning: Option<Reasoning>,
-    /// Whether the provider of the model is asked to keep the beginning of the conversation.
-    pub caching: Caching,
-    /// How long its answer may be given again to the same question.
+    /// Reasoning effort.
+    pub reasoning: Option<ReasoningEffort>,
+    /// Prompt caching.
+    pub caching: PromptCaching,
+    /// Cache lifetime of its answers.
     pub cache: Option<Ttl>,
-    /// How long its model may take to reply.
+    /// Timeout of a model request.
     pub llm_timeout: Duration,
-    /// How long a tool may take that it calls.
+    /// Timeout of a tool call.
     pub tool_timeout: Duration,
-    /// How many bytes of a tool's answer it is handed; more are stored, and it reads them by a handle.
+    /// Maximum size of a tool output in bytes; larger outputs are stored and read by handle.
     pub tool_response_max_bytes: usize,
-    /// How it reads answers that were stored.
-    pub tool_output: ToolOutputSettings,
-    /// How many tokens its models can read and write, where the providers do not say so.
+    /// Reading of stored outputs.
+    pub tool_output: AgentToolOutputSettings,
+    /// Size of the context window in tokens, if the providers do not define it.
     pub context_window: Option<u64>,
-    /// How its model's replies come.
+    /// Delivery of replies.
     pub delivery: Delivery,
-    /// What it is asked with.
-    pub input: InputSettings,
-    /// What it answers with.
-    pub output: ReportSettings,
-    /// What it is told to do, with other files put in already.
+    /// Input of the agent.
+    pub input: AgentInputSettings,
+    /// Output of the agent.
+    pub output: AgentOutputSettings,
+    /// Prompt, with includes resolved.
     pub prompt: String,
 }
 
 impl AgentSettings {
-    /// An agent that has a name, no prompt and no model yet.
+    /// Creates an agent without prompt and models.
     pub fn new(name: ToolName) -> Self {
         Self {
             name,
@@ -104,65 +104,65 @@ impl AgentSettings {
             top_p: None,
             top_k: None,
             reasoning: None,
-            caching: Caching::Requested,
+            caching: PromptCaching::Requested,
             cache: None,
             llm_timeout: Duration::from_mins(10),
             tool_timeout: Duration::from_mins(5),
             tool_response_max_bytes: 12_288,
-            tool_output: ToolOutputSettings::default(),
+            tool_output: AgentToolOutputSettings::default(),
             context_window: None,
             delivery: Delivery::Streamed,
-            input: InputSettings::default(),
-            output: ReportSettings::default(),
+            input: AgentInputSettings::default(),
+            output: AgentOutputSettings::default(),
             prompt: String::new(),
         }
     }
 }
 
-/// How an agent reads answers that were stored. What it leaves open is as for everybody.
+/// Reading of stored outputs by an agent. Fields left open use the global settings.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ToolOutputSettings {
-    /// Whether large answers are stored for it; otherwise they are cut.
+pub struct AgentToolOutputSettings {
+    /// Stores large outputs; otherwise they are truncated.
     pub is_enabled: Option<bool>,
-    /// How many chunks may be given to a model whole.
+    /// Maximum number of chunks passed to a model whole.
     pub max_chunks: Option<usize>,
-    /// How much of a chunk the next one repeats, in percent.
+    /// Overlap of consecutive chunks, in percent.
     pub overlap_percent: Option<u8>,
-    /// From which average length of a line on a text is read in chunks rather than searched.
+    /// Average line length above which a text is read in chunks rather than searched.
     pub avg_line_bytes_threshold: Option<usize>,
-    /// The models that read them; without any, the agent's own.
+    /// Models that read them; the agent's own by default.
     pub models: Vec<ModelName>,
 }
 
-/// What an agent is asked with.
+/// Input of an agent.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct InputSettings {
+pub struct AgentInputSettings {
     /// Text or JSON.
     pub format: InputFormat,
-    /// The JSON Schema of what is asked, for JSON.
+    /// JSON Schema of the input, for JSON.
     pub schema: Option<Value>,
 }
 
-/// Whether an agent is asked with text or with JSON.
+/// Format of an agent's input.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum InputFormat {
-    /// A text, as a person would write it.
+    /// Free text.
     #[default]
     Text,
-    /// An object, as its schema says.
+    /// An object that matches the schema.
     Json,
 }
 
-/// What an agent answers with.
+/// Output of an agent.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct ReportSettings {
-    /// The format; without it, what suits whoever asks.
+pub struct AgentOutputSettings {
+    /// Format; chosen by the caller if absent.
     pub format: Option<ReportFormat>,
-    /// The JSON Schema of the answer, for JSON.
+    /// JSON Schema of the output, for JSON.
     pub schema: Option<Value>,
 }
 
-/// The format of an agent's answer.
+/// Format of an agent's output.
 ///
 /// ```
 /// use pegboard_core::settings::agent::ReportFormat;
@@ -173,28 +173,28 @@ pub struct ReportSettings {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ReportFormat {
-    /// An object, as its schema says.
+    /// An object that matches the schema.
     Json,
     /// Markdown.
     Markdown,
-    /// A list of messages with blocks, as Slack has them.
+    /// Slack messages with blocks.
     SlackBlockKit,
     /// Text for a terminal, with colours.
     Tty,
     /// Text for another program.
     Pipe,
-    /// Text without any marks.
+    /// Plain text.
     Text,
-    /// Whatever serves the agent that asked.
+    /// Free form, for a calling agent.
     SubAgent,
 }
 
 impl ReportFormat {
-    /// All there are.
+    /// All formats.
     pub const ALL: [Self; 7] =
         [Self::Json, Self::Markdown, Self::SlackBlockKit, Self::Tty, Self::Pipe, Self::Text, Self::SubAgent];
 
-    /// The word for it.
+    /// Returns the format as text.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Json => "json",
@@ -217,9 +217,9 @@ impl std::str::FromStr for ReportFormat {
     }
 }
 
-/// A word that is no format.
+/// A text that is not a valid format.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("'{word}' is none of {}", ReportFormat::ALL.map(ReportFormat::as_str).join(", "))]
+#[error("invalid format '{word}': expected one of {}", ReportFormat::ALL.map(ReportFormat::as_str).join(", "))]
 pub struct InvalidReportFormat {
     word: String,
 }

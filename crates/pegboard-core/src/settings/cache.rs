@@ -1,12 +1,11 @@
-//! What the operator may set about the cache that all tools share.
+//! Settings of the result cache.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 const MIB: u64 = 1024 * 1024;
 
-/// Where answers are kept that may be given again, and how many. How long each may be given is said of servers and
-/// tools.
+/// Storage and limits of the result cache. Lifetimes are set for servers and tools.
 ///
 /// ```
 /// use pegboard_core::settings::cache::{CacheBackend, CacheSettings};
@@ -17,13 +16,13 @@ const MIB: u64 = 1024 * 1024;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct CacheSettings {
-    /// Where they are kept.
+    /// Storage of the cache.
     pub backend: CacheBackend,
-    /// How many answers are kept; beyond it the oldest go.
+    /// Maximum number of results; the oldest are evicted.
     pub max_entries: u64,
-    /// How many bytes they may be together; beyond it the oldest go.
+    /// Maximum total size in bytes; the oldest are evicted.
     pub max_bytes: u64,
-    /// How many bytes one may be; a larger one is not kept.
+    /// Maximum size of one result in bytes; larger ones are not cached.
     pub max_entry_bytes: u64,
 }
 
@@ -38,13 +37,13 @@ impl Default for CacheSettings {
     }
 }
 
-/// Where answers are kept that may be given again.
+/// Storage of the result cache.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum CacheBackend {
-    /// In the database with all other state, as long as there is one.
+    /// In the state database, if there is one.
     #[default]
     Sqlite,
-    /// In memory, so that they are gone when the program ends.
+    /// In memory, lost when the program exits.
     Memory,
 }

@@ -1,4 +1,4 @@
-//! What the operator may set about how clients see the tools.
+//! Settings of the gateway: presentation of tools to clients.
 
 use std::collections::BTreeSet;
 
@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::id::ToolboxName;
 
-/// How clients see the tools, if they do not ask for a profile.
+/// Presentation of tools to clients that do not select a profile.
 ///
 /// ```
 /// use pegboard_core::settings::gateway::{Expose, GatewaySettings};
@@ -21,52 +21,52 @@ use crate::id::ToolboxName;
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct GatewaySettings {
-    /// What a list of tools holds.
+    /// Content of the tool list.
     pub expose: Expose,
-    /// Which tools `hybrid` lists beside its own: names and globs.
+    /// Tools that `hybrid` lists besides its own: names and globs.
     pub pinned: Vec<String>,
-    /// Whether listed tools keep the names that their servers gave them, where these are unique.
+    /// Keeps the names that servers gave their tools, where they are unique.
     pub transparent: bool,
-    /// Other ways to see the tools, by name.
+    /// Profiles by name.
     pub profiles: IndexMap<String, Profile>,
-    /// The toolboxes that say of themselves that their tools are listed, where others are behind the few.
+    /// Toolboxes that request to be listed in full where others are behind the meta tools.
     #[serde(skip)]
     pub listed: BTreeSet<ToolboxName>,
 }
 
-/// One way to see the tools.
+/// A named presentation of tools.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct Profile {
-    /// What a list of tools holds.
+    /// Content of the tool list.
     pub expose: Expose,
-    /// Which toolboxes there are; without it, all.
+    /// Visible toolboxes; all by default.
     pub toolboxes: Option<Vec<ToolboxName>>,
-    /// Which tools `hybrid` lists beside its own: names and globs.
+    /// Tools that `hybrid` lists besides its own: names and globs.
     pub pinned: Vec<String>,
-    /// Whether listed tools keep the names that their servers gave them, where these are unique.
+    /// Keeps the names that servers gave their tools, where they are unique.
     pub transparent: bool,
 }
 
-/// What a list of tools holds.
+/// Content of the tool list.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Expose {
-    /// The few tools by which all others are found and used.
+    /// Meta tools that find and call all others.
     #[default]
     Meta,
     /// Every tool.
     Flat,
-    /// One tool for each server, with a mode for each of its tools.
+    /// One tool per server, with a mode for each of its tools.
     Agent,
-    /// The pinned tools, and those of `meta` for the rest.
+    /// The pinned tools, and the meta tools for the rest.
     Hybrid,
-    /// What suits the client.
+    /// Chosen by client.
     Auto,
 }
 
 impl Expose {
-    /// The word for it.
+    /// Returns the value as text.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Meta => "meta",

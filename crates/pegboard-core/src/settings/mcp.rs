@@ -1,4 +1,4 @@
-//! How a person describes an MCP server, and what that comes to.
+//! Settings of MCP servers: as written, and resolved.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -15,9 +15,9 @@ use sha2::{Digest, Sha256};
 use super::{CacheScope, ServerSettings, StartRule};
 use crate::duration::HumanDuration;
 use crate::id::ServerName;
-use crate::provider::Transport;
+use crate::provider::TransportKind;
 
-/// Everything that a person writes about one MCP server: how it is reached, and what holds for its tools.
+/// Configuration entry of an MCP server: connection and tool settings.
 ///
 /// ```
 /// use pegboard_core::settings::mcp::McpServerEntry;
@@ -29,22 +29,25 @@ use crate::provider::Transport;
 /// ```
 #[derive(Clone, Debug, Default)]
 pub struct McpServerEntry {
-    /// How it is reached.
+    /// Connection settings.
     pub connection: McpServerSettings,
-    /// What holds for its tools.
+    /// Tool settings.
     pub tools: ServerSettings,
 }
 
 impl McpServerEntry {
-    /// What the entry comes to: how the server is reached, with everything filled in, and what holds for its tools.
-    pub fn normalise(self, name: ServerName) -> Result<(Settings, ServerSettings), InvalidSettings> {
+    /// Resolves the entry into connection and tool settings, with defaults filled in.
+    pub fn normalise(
+        self,
+        name: ServerName,
+    ) -> Result<(ResolvedMcpServer, ServerSettings), InvalidMcpServer> {
         let mut settings = self.connection.normalise(name)?;
         if self.tools.start == Some(StartRule::Lazy) {
-            settings.revival = Revival::WhenUsed;
+            settings.restart = RestartPolicy::OnDemand;
         }
         let mut tools = self.tools;
         if !settings.is_shared && tools.cache_scope == CacheScope::Global {
-            // What one session was answered is not for another, or they could share the server.
+            // Sessions with their own instances must not share results.
             tools.cache_scope = CacheScope::Session;
         }
         Ok((settings, tools))
@@ -64,64 +67,63 @@ impl<'de> Deserialize<'de> for McpServerEntry {
     }
 }
 
-/// An MCP server as a person writes it down.
+/// Connection settings of an MCP server, as written.
 ///
 /// ```
 /// use pegboard_core::id::ServerName;
-/// use pegboard_core::settings::mcp::{McpServerSettings, Target};
+/// use pegboard_core::settings::mcp::{McpServerSettings, McpTarget};
 ///
 /// let written: McpServerSettings =
 ///     serde_json::from_str(r#"{"command": ["npx", "-y"], "args": ["some-server"]}"#).unwrap();
 /// let settings = written.normalise(ServerName::new("files").unwrap()).unwrap();
-/// let Target::Program(program) = &settings.target else { panic!("no program") };
+/// let McpTarget::Program(program) = &settings.target else { panic!("no program") };
 /// assert_eq!((program.command.as_str(), program.args.len()), ("npx", 2));
 /// ```
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct McpServerSettings {
-    /// How it is reached; without it, what else is there tells.
+    /// Transport; inferred from the other fields by default.
     #[serde(rename = "type", alias = "transport")]
-    pub kind: Option<Kind>,
-    /// The program, or the program and its first arguments.
-    #[serde(deserialize_with = "super::words::command")]
-    #[schemars(schema_with = "super::words::schema")]
+    pub kind: Option<ServerType>,
+    /// Command, or command and first arguments.
+    #[serde(deserialize_with = "super::string_or_list::command")]
+    #[schemars(schema_with = "super::string_or_list::schema")]
     pub command: Option<Vec<String>>,
-    /// The program's arguments, behind those of `command`.
+    /// Further arguments of the command.
     pub args: Vec<String>,
-    /// The address.
+    /// URL of a remote server.
     pub url: Option<String>,
-    /// Headers of every request.
+    /// HTTP headers sent with every request.
     pub headers: IndexMap<String, Secret>,
-    /// The program's environment, beside what every program needs.
+    /// Environment variables of the process, in addition to the basic ones.
     #[serde(alias = "environment")]
     pub env: IndexMap<String, Secret>,
-    /// A file with more of its environment, a `NAME=value` in each line. Whoever reads the configuration puts them
-    /// into `env`, where those count that are there already.
+    /// File with further environment variables, one `NAME=value` per line. The configuration loader merges
+    /// them into `env`, which takes precedence.
     pub env_file: Option<PathBuf>,
-    /// Names of variables that the program gets as they are, if they are set. Whoever reads the configuration puts
-    /// them into `env`.
+    /// Names of environment variables to pass through, if they are set. The configuration loader merges them
+    /// into `env`.
     pub pass_env: Vec<String>,
-    /// Whether it is used; it is unless this says no.
+    /// Enables the server; `true` by default.
     pub enabled: Option<bool>,
-    /// Whether it is not used.
+    /// Disables the server.
     pub disabled: Option<bool>,
-    /// The folder that the program runs in.
+    /// Working directory of the process.
     pub cwd: Option<PathBuf>,
-    /// Whether all sessions share one; they do unless this says no.
+    /// Shares one instance among all sessions; `true` by default.
     pub shared: Option<bool>,
-    /// How it is found out whether it still answers; by `ping` unless this says otherwise.
+    /// Health probe; `ping` by default.
     pub health_probe: HealthProbe,
-    /// How long it may take to start; a minute unless this says otherwise.
+    /// Timeout of the start; one minute by default.
     pub start_timeout: Option<HumanDuration>,
-    /// After how long without a call it is stopped until the next one; without it, never.
+    /// Idle time after which the server is stopped until the next call; never by default.
     pub idle_stop: Option<HumanDuration>,
-    /// How often one that nobody uses is asked whether it still answers: every minute unless this says otherwise, and 0
-    /// for never.
+    /// Interval of health probes while idle; one minute by default, 0 for never.
     pub health_interval: Option<HumanDuration>,
 }
 
 impl McpServerSettings {
-    /// What the settings are called where a person writes them.
+    /// Names of the fields as written.
     pub const FIELDS: [&str; 18] = [
         "type",
         "command",
@@ -143,53 +145,53 @@ impl McpServerSettings {
         "transport",
     ];
 
-    /// What the settings come to, with everything filled in that was left open.
-    pub fn normalise(self, name: ServerName) -> Result<Settings, InvalidSettings> {
-        let target = match self.kind_of_target() {
-            Place::Program => Target::Program(self.program(&name)?),
-            Place::WebSocket => Target::WebSocket(self.address(&name, "WebSocket")?),
-            Place::Http => Target::Http(self.address(&name, "HTTP")?),
-            Place::Sse => Target::Sse(self.address(&name, "SSE")?),
+    /// Resolves the settings, with defaults filled in.
+    pub fn normalise(self, name: ServerName) -> Result<ResolvedMcpServer, InvalidMcpServer> {
+        let target = match self.target_kind() {
+            TargetKind::Program => McpTarget::Program(self.program(&name)?),
+            TargetKind::WebSocket => McpTarget::WebSocket(self.address(&name, "WebSocket")?),
+            TargetKind::Http => McpTarget::Http(self.address(&name, "HTTP")?),
+            TargetKind::Sse => McpTarget::Sse(self.address(&name, "SSE")?),
         };
-        Ok(Settings {
+        Ok(ResolvedMcpServer {
             is_enabled: self.enabled.unwrap_or(true) && !self.disabled.unwrap_or(false),
             is_shared: self.shared.unwrap_or(true),
             health_probe: self.health_probe,
-            start_timeout: longer_than_none(self.start_timeout).unwrap_or(Settings::START_TIMEOUT),
-            idle_stop: longer_than_none(self.idle_stop),
+            start_timeout: non_zero(self.start_timeout).unwrap_or(ResolvedMcpServer::START_TIMEOUT),
+            idle_stop: non_zero(self.idle_stop),
             health_interval: match self.health_interval {
-                None => Some(Settings::HEALTH_INTERVAL),
-                given => longer_than_none(given),
+                None => Some(ResolvedMcpServer::HEALTH_INTERVAL),
+                given => non_zero(given),
             },
-            ..Settings::new(name, target)
+            ..ResolvedMcpServer::new(name, target)
         })
     }
 
-    fn kind_of_target(&self) -> Place {
+    fn target_kind(&self) -> TargetKind {
         let by_address = || match self.url.as_deref() {
-            Some(url) if url.starts_with("ws://") || url.starts_with("wss://") => Place::WebSocket,
-            Some(url) if url.contains("/sse") => Place::Sse,
-            Some(_) | None => Place::Http,
+            Some(url) if url.starts_with("ws://") || url.starts_with("wss://") => TargetKind::WebSocket,
+            Some(url) if url.contains("/sse") => TargetKind::Sse,
+            Some(_) | None => TargetKind::Http,
         };
         match self.kind {
-            Some(Kind::WebSocket) => Place::WebSocket,
-            Some(Kind::Http) => Place::Http,
-            Some(Kind::Sse) => Place::Sse,
-            Some(Kind::Remote) => by_address(),
+            Some(ServerType::WebSocket) => TargetKind::WebSocket,
+            Some(ServerType::Http) => TargetKind::Http,
+            Some(ServerType::Sse) => TargetKind::Sse,
+            Some(ServerType::Remote) => by_address(),
             None if self.url.is_some() => by_address(),
-            Some(Kind::Stdio) | None => Place::Program,
+            Some(ServerType::Stdio) | None => TargetKind::Program,
         }
     }
 
-    fn program(&self, name: &ServerName) -> Result<Program, InvalidSettings> {
+    fn program(&self, name: &ServerName) -> Result<ServerProgram, InvalidMcpServer> {
         let words = self.command.as_deref().unwrap_or_default();
         let [command, first @ ..] = words else {
-            return Err(InvalidSettings::NoCommand { server: name.clone() });
+            return Err(InvalidMcpServer::NoCommand { server: name.clone() });
         };
         if command.trim().is_empty() {
-            return Err(InvalidSettings::NoCommand { server: name.clone() });
+            return Err(InvalidMcpServer::NoCommand { server: name.clone() });
         }
-        Ok(Program {
+        Ok(ServerProgram {
             command: command.clone(),
             args: first.iter().chain(&self.args).cloned().collect(),
             env: self.env.clone(),
@@ -197,127 +199,127 @@ impl McpServerSettings {
         })
     }
 
-    fn address(&self, name: &ServerName, kind: &'static str) -> Result<Address, InvalidSettings> {
+    fn address(&self, name: &ServerName, kind: &'static str) -> Result<RemoteEndpoint, InvalidMcpServer> {
         let url = self.url.as_deref().map(str::trim).filter(|url| !url.is_empty());
-        let url = url.ok_or_else(|| InvalidSettings::NoUrl { kind, server: name.clone() })?;
-        Ok(Address { url: url.to_owned(), headers: self.headers.clone() })
+        let url = url.ok_or_else(|| InvalidMcpServer::NoUrl { kind, server: name.clone() })?;
+        Ok(RemoteEndpoint { url: url.to_owned(), headers: self.headers.clone() })
     }
 }
 
-/// Why a server cannot be described like this.
+/// Reason why server settings are invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum InvalidSettings {
-    /// A program has no command.
+pub enum InvalidMcpServer {
+    /// A stdio server has no command.
     #[error("Stdio MCP server '{server}' requires a string 'command'")]
     NoCommand {
-        /// The server.
+        /// Name of the server.
         server: ServerName,
     },
-    /// A server elsewhere has no address.
+    /// A remote server has no URL.
     #[error("{kind} MCP server '{server}' requires a 'url'")]
     NoUrl {
-        /// How it should be reached.
+        /// Transport of the server.
         kind: &'static str,
-        /// The server.
+        /// Name of the server.
         server: ServerName,
     },
-    /// A server in this very program was to be made from settings alone.
-    #[error("MCP server '{server}' is part of this program and cannot be made from settings")]
+    /// An embedded server cannot be created from settings.
+    #[error("MCP server '{server}' is embedded in this program and cannot be created from settings")]
     Embedded {
-        /// The server.
+        /// Name of the server.
         server: ServerName,
     },
-    /// The address is none.
-    #[error("the address of the server is none: {problem}. Write one like {example}")]
+    /// The URL is invalid.
+    #[error("invalid server URL: {problem}. Use a URL such as {example}")]
     BadUrl {
-        /// What is wrong with it.
+        /// Cause.
         problem: String,
-        /// How one looks.
+        /// Example of a valid URL.
         example: &'static str,
     },
-    /// A header cannot be sent.
+    /// A header is invalid.
     #[error(
-        "the header '{name}' cannot be sent: its {part} has characters that no header may have. Check it for line \
+        "invalid header '{name}': its {part} has characters that are not allowed in a header. Check it for line \
          breaks"
     )]
     BadHeader {
-        /// The header.
+        /// Name of the header.
         name: String,
-        /// Which part of it.
+        /// Invalid part of the header.
         part: &'static str,
     },
 }
 
-/// How a server is reached, in a person's words.
+/// Transport of a server, as written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
-pub enum Kind {
-    /// A program that is started, and spoken to over its input and output.
+pub enum ServerType {
+    /// Child process, over its standard input and output.
     #[serde(alias = "local")]
     Stdio,
     /// WebSocket.
     #[serde(alias = "ws")]
     WebSocket,
-    /// Streamable HTTP, or HTTP+SSE if the server is that old.
+    /// Streamable HTTP, with fallback to HTTP+SSE.
     #[serde(alias = "streamable-http", alias = "streamableHttp", alias = "streamable_http")]
     Http,
     /// HTTP+SSE.
     Sse,
-    /// Somewhere else; the address tells how.
+    /// Remote server; the transport is inferred from the URL.
     Remote,
 }
 
-/// The kinds that are left when the address has been looked at.
-enum Place {
+/// Transport after inference.
+enum TargetKind {
     Program,
     WebSocket,
     Http,
     Sse,
 }
 
-/// How it is found out whether a server still answers.
+/// Health probe of a server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum HealthProbe {
-    /// By the cheapest question there is.
+    /// The `ping` request.
     #[default]
     Ping,
-    /// By asking for its tools.
+    /// The `tools/list` request.
     ListTools,
 }
 
-/// An MCP server with nothing left open.
+/// Resolved settings of an MCP server.
 #[derive(Clone, Debug)]
-pub struct Settings {
-    /// What it is called.
+pub struct ResolvedMcpServer {
+    /// Name of the server.
     pub name: ServerName,
-    /// Where it is.
-    pub target: Target,
-    /// Whether it is used.
+    /// Location of the server.
+    pub target: McpTarget,
+    /// `true` if the server is used.
     pub is_enabled: bool,
-    /// Whether all sessions share one.
+    /// `true` if all sessions share one instance.
     pub is_shared: bool,
-    /// How it is found out whether it still answers.
+    /// Health probe.
     pub health_probe: HealthProbe,
-    /// How long it may take to start.
+    /// Timeout of the start.
     pub start_timeout: Duration,
-    /// After how long without a call it is stopped until the next one.
+    /// Idle time after which the server is stopped until the next call.
     pub idle_stop: Option<Duration>,
-    /// How often one that nobody uses is asked whether it still answers.
+    /// Interval of health probes while idle.
     pub health_interval: Option<Duration>,
-    /// When it is started again after it went away while nobody used it.
-    pub revival: Revival,
+    /// Restart policy after a failure while idle.
+    pub restart: RestartPolicy,
 }
 
-impl Settings {
-    /// How long a server may take to start if nobody says otherwise.
+impl ResolvedMcpServer {
+    /// Default timeout of the start.
     pub const START_TIMEOUT: Duration = Duration::from_mins(1);
 
-    /// How often a server is asked whether it still answers if nobody says otherwise.
+    /// Default interval of health probes.
     pub const HEALTH_INTERVAL: Duration = Duration::from_mins(1);
 
-    /// A server with the usual settings.
-    pub fn new(name: ServerName, target: Target) -> Self {
+    /// Creates a server with default settings.
+    pub fn new(name: ServerName, target: McpTarget) -> Self {
         Self {
             name,
             target,
@@ -327,31 +329,31 @@ impl Settings {
             start_timeout: Self::START_TIMEOUT,
             idle_stop: None,
             health_interval: Some(Self::HEALTH_INTERVAL),
-            revival: Revival::default(),
+            restart: RestartPolicy::default(),
         }
     }
 
-    /// Tells these settings from all others that lead to another server. It says nothing of the secrets in them.
+    /// Returns a hash of the settings that identify the server. Reveals no secrets.
     pub fn fingerprint(&self) -> String {
         let mut digest = Sha256::new();
         let mut add = |part: &[u8]| {
-            // With its length, so that no two lists of parts are written alike.
+            // Length-prefixed, so that different lists never hash alike.
             digest.update((part.len() as u64).to_be_bytes());
             digest.update(part);
         };
         match &self.target {
-            Target::Program(program) => {
+            McpTarget::Program(program) => {
                 add(b"stdio");
                 add(program.command.as_bytes());
                 add(&program.args.len().to_be_bytes());
                 program.args.iter().for_each(|argument| add(argument.as_bytes()));
                 add(program.cwd.as_deref().map_or(&[][..], |cwd| cwd.as_os_str().as_encoded_bytes()));
-                add_secrets(&program.env, &mut add);
+                hash_secrets(&program.env, &mut add);
             }
-            Target::WebSocket(address) => address.add_to(b"websocket", &mut add),
-            Target::Http(address) => address.add_to(b"http", &mut add),
-            Target::Sse(address) => address.add_to(b"sse", &mut add),
-            Target::Embedded => {
+            McpTarget::WebSocket(address) => address.hash_into(b"websocket", &mut add),
+            McpTarget::Http(address) => address.hash_into(b"http", &mut add),
+            McpTarget::Sse(address) => address.hash_into(b"sse", &mut add),
+            McpTarget::Embedded => {
                 add(b"embedded");
                 add(self.name.as_str().as_bytes());
             }
@@ -360,88 +362,88 @@ impl Settings {
     }
 }
 
-/// When a server is started again after it went away while nobody used it.
+/// Restart policy of a server that failed while idle.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Revival {
-    /// Right away.
+pub enum RestartPolicy {
+    /// Restart immediately.
     #[default]
-    AtOnce,
-    /// When somebody uses it.
-    WhenUsed,
+    Immediate,
+    /// Restart on next use.
+    OnDemand,
 }
 
-/// Where a server is.
+/// Location of a server.
 #[derive(Clone, Debug)]
-pub enum Target {
-    /// A program that is started.
-    Program(Program),
-    /// At the other end of a WebSocket.
-    WebSocket(Address),
-    /// Behind HTTP.
-    Http(Address),
-    /// Behind HTTP+SSE.
-    Sse(Address),
-    /// In this very program.
+pub enum McpTarget {
+    /// Child process.
+    Program(ServerProgram),
+    /// Remote server over WebSocket.
+    WebSocket(RemoteEndpoint),
+    /// Remote server over streamable HTTP.
+    Http(RemoteEndpoint),
+    /// Remote server over HTTP+SSE.
+    Sse(RemoteEndpoint),
+    /// Embedded in this program.
     Embedded,
 }
 
-impl Target {
-    /// How a server that is there is spoken to.
-    pub fn transport(&self) -> Option<Transport> {
+impl McpTarget {
+    /// Returns the transport; `None` if embedded.
+    pub fn transport(&self) -> Option<TransportKind> {
         match self {
-            Self::Program(_) => Some(Transport::Stdio),
-            Self::WebSocket(_) => Some(Transport::WebSocket),
-            Self::Http(_) => Some(Transport::Http),
-            Self::Sse(_) => Some(Transport::Sse),
+            Self::Program(_) => Some(TransportKind::Stdio),
+            Self::WebSocket(_) => Some(TransportKind::WebSocket),
+            Self::Http(_) => Some(TransportKind::Http),
+            Self::Sse(_) => Some(TransportKind::Sse),
             Self::Embedded => None,
         }
     }
 }
 
-/// A program that is a server.
+/// Child process that runs a server.
 #[derive(Clone, Debug)]
-pub struct Program {
-    /// The program.
+pub struct ServerProgram {
+    /// Command to run.
     pub command: String,
-    /// Its arguments.
+    /// Arguments of the command.
     pub args: Vec<String>,
-    /// Its environment, beside what every program needs.
+    /// Environment variables, in addition to the basic ones.
     pub env: IndexMap<String, Secret>,
-    /// The folder that it runs in.
+    /// Working directory.
     pub cwd: Option<PathBuf>,
 }
 
-impl Program {
-    /// A program without arguments.
+impl ServerProgram {
+    /// Creates a program without arguments.
     pub fn new(command: impl Into<String>) -> Self {
         Self { command: command.into(), args: Vec::new(), env: IndexMap::new(), cwd: None }
     }
 }
 
-/// The address of a server, and what to show at the door.
+/// URL of a remote server, with its headers.
 #[derive(Clone, Debug, Default)]
-pub struct Address {
-    /// The address.
+pub struct RemoteEndpoint {
+    /// URL of the server.
     pub url: String,
-    /// Headers of every request.
+    /// HTTP headers sent with every request.
     pub headers: IndexMap<String, Secret>,
 }
 
-impl Address {
-    /// An address without headers.
+impl RemoteEndpoint {
+    /// Creates an endpoint without headers.
     pub fn new(url: impl Into<String>) -> Self {
         Self { url: url.into(), headers: IndexMap::new() }
     }
 
-    fn add_to(&self, kind: &[u8], add: &mut impl FnMut(&[u8])) {
+    fn hash_into(&self, kind: &[u8], add: &mut impl FnMut(&[u8])) {
         add(kind);
         add(self.url.as_bytes());
-        add_secrets(&self.headers, add);
+        hash_secrets(&self.headers, add);
     }
 }
 
-/// Names and the digests of their values, in one order however they were written.
-fn add_secrets(secrets: &IndexMap<String, Secret>, add: &mut impl FnMut(&[u8])) {
+/// Hashes names and digests of values, independent of their order.
+fn hash_secrets(secrets: &IndexMap<String, Secret>, add: &mut impl FnMut(&[u8])) {
     let sorted: BTreeMap<&String, &Secret> = secrets.iter().collect();
     for (name, secret) in sorted {
         add(name.as_bytes());
@@ -449,18 +451,18 @@ fn add_secrets(secrets: &IndexMap<String, Secret>, add: &mut impl FnMut(&[u8])) 
     }
 }
 
-/// A text that must not be seen. It cannot be printed, only revealed.
+/// A secret string. Cannot be printed, only revealed.
 #[derive(Clone, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(transparent)]
 pub struct Secret(String);
 
 impl Secret {
-    /// A text as a secret.
+    /// Wraps a string.
     pub fn new(text: impl Into<String>) -> Self {
         Self(text.into())
     }
 
-    /// The text, for the one place that needs it.
+    /// Returns the secret.
     pub fn reveal(&self) -> &str {
         &self.0
     }
@@ -472,7 +474,7 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// A time, if it is one: 0 means that nobody said.
-fn longer_than_none(time: Option<HumanDuration>) -> Option<Duration> {
+/// Returns the duration; `None` if unset or zero.
+fn non_zero(time: Option<HumanDuration>) -> Option<Duration> {
     time.map(Duration::from).filter(|time| !time.is_zero())
 }

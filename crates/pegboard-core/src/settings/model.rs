@@ -1,13 +1,13 @@
-//! How a person describes the providers of models.
+//! Settings of model providers.
 
 use indexmap::IndexMap;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::mcp::Secret;
-use crate::model::{ModelFacts, ModelName, Pricing};
+use crate::model::{ModelInfo, ModelName, Pricing};
 
-/// A provider of models as a person writes it down. A model of it is called `NAME/model`.
+/// A model provider, as written. Its models are named `NAME/model`.
 ///
 /// ```
 /// use pegboard_core::settings::model::{ModelProviderKind, ModelProviderSettings};
@@ -21,36 +21,36 @@ use crate::model::{ModelFacts, ModelName, Pricing};
 #[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ModelProviderSettings {
-    /// What it speaks.
+    /// API of the provider.
     #[serde(rename = "type")]
     pub kind: ModelProviderKind,
-    /// Its address, up to what all requests have in common: `https://api.openai.com/v1`.
+    /// Base URL of the API: `https://api.openai.com/v1`.
     #[serde(default)]
     pub base_url: Option<String>,
-    /// The key, from a variable: `${OPENAI_API_KEY}`.
+    /// API key, from a variable: `${OPENAI_API_KEY}`.
     #[serde(default)]
     pub api_key: Option<Secret>,
-    /// More headers of every request.
+    /// Additional HTTP headers.
     #[serde(default)]
     pub headers: IndexMap<String, Secret>,
-    /// What is known of its models, by the names that it gives them. Others can be used all the same.
+    /// Model settings by the provider's model names. Other models can be used as well.
     #[serde(default)]
     pub models: IndexMap<String, ModelSettings>,
 }
 
 impl ModelProviderSettings {
-    /// The address of providers that have only one.
+    /// Default base URL of Anthropic.
     pub const ANTHROPIC_URL: &str = "https://api.anthropic.com";
 
-    /// A provider with nothing but its kind.
+    /// Creates a provider with default settings.
     pub fn new(kind: ModelProviderKind) -> Self {
         Self { kind, base_url: None, api_key: None, headers: IndexMap::new(), models: IndexMap::new() }
     }
 
-    /// What is known of one of its models.
-    pub fn facts(&self, name: &ModelName) -> ModelFacts {
+    /// Returns the known information about a model.
+    pub fn model_info(&self, name: &ModelName) -> ModelInfo {
         let known = self.models.get(name.model());
-        ModelFacts {
+        ModelInfo {
             name: name.clone(),
             context_window: known.and_then(|model| model.context_window),
             pricing: known.and_then(|model| model.pricing),
@@ -58,26 +58,26 @@ impl ModelProviderSettings {
     }
 }
 
-/// What a provider of models speaks.
+/// API of a model provider.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
 pub enum ModelProviderKind {
-    /// Chat completions, which nearly everybody offers.
+    /// OpenAI-compatible chat completions.
     #[serde(rename = "openai-compatible")]
     OpenAiCompatible,
-    /// Messages, as Anthropic has them.
+    /// Anthropic messages.
     #[serde(rename = "anthropic")]
     Anthropic,
-    /// MCP: the client that made the call lends its own model.
+    /// MCP sampling: the client that made the call provides the model.
     #[serde(rename = "sampling")]
     Sampling,
 }
 
-/// What is known of a model.
+/// Settings of a model.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct ModelSettings {
-    /// How many tokens it can read and write in one request.
+    /// Size of the context window in tokens.
     pub context_window: Option<u64>,
-    /// What a million of its tokens cost, in US dollars.
+    /// Price per million tokens, in US dollars.
     pub pricing: Option<Pricing>,
 }

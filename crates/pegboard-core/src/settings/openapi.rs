@@ -1,4 +1,4 @@
-//! How a person describes a web service that has an OpenAPI document.
+//! Settings of web services with an OpenAPI document.
 
 use indexmap::IndexMap;
 use schemars::JsonSchema;
@@ -7,7 +7,7 @@ use sha2::{Digest, Sha256};
 
 use super::mcp::Secret;
 
-/// A web service whose operations become tools, as a person writes it down.
+/// A web service with operations that become tools.
 ///
 /// ```
 /// use pegboard_core::settings::openapi::{OpenApiSettings, References};
@@ -20,44 +20,45 @@ use super::mcp::Secret;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct OpenApiSettings {
-    /// The OpenAPI document: a file, or an address that begins with http:// or https://.
+    /// OpenAPI document: a file, or an http:// or https:// URL.
     pub spec: String,
-    /// Where the service is, whatever the document says.
+    /// Base URL; overrides the document.
     pub base_url: Option<String>,
-    /// Which of the document's servers is meant: a part of its address or of its description. Without it, the first.
+    /// Server of the document to use: a part of its URL or description. The first by default.
     pub server: Option<String>,
-    /// Values for the variables of the server's address.
+    /// Values for the variables of the server URL.
     pub server_variables: IndexMap<String, String>,
-    /// Headers of every request, unless the operation has a parameter of that name and it is given.
+    /// HTTP headers sent with every request, unless the operation has a parameter of that name and it is
+    /// given.
     pub headers: IndexMap<String, Secret>,
-    /// What to show at the door, by the names that the document gives its security schemes.
+    /// Credentials by security scheme of the document.
     pub credentials: IndexMap<String, Credential>,
-    /// Which methods become tools. Without it: get, post, put, patch, delete and query.
-    #[serde(deserialize_with = "super::words::words")]
-    #[schemars(schema_with = "super::words::schema")]
+    /// Methods that become tools. Default: get, post, put, patch, delete and query.
+    #[serde(deserialize_with = "super::string_or_list::strings")]
+    #[schemars(schema_with = "super::string_or_list::schema")]
     pub include_methods: Option<Vec<String>>,
-    /// Which tags become tools; an operation needs one of them.
-    #[serde(deserialize_with = "super::words::words")]
-    #[schemars(schema_with = "super::words::schema")]
+    /// Tags that become tools; an operation needs one of them.
+    #[serde(deserialize_with = "super::string_or_list::strings")]
+    #[schemars(schema_with = "super::string_or_list::schema")]
     pub tag_filter: Option<Vec<String>>,
-    /// Which operations become tools: ids and globs. Without it, all.
-    #[serde(deserialize_with = "super::words::words")]
-    #[schemars(schema_with = "super::words::schema")]
+    /// Operations that become tools: ids and globs. All by default.
+    #[serde(deserialize_with = "super::string_or_list::strings")]
+    #[schemars(schema_with = "super::string_or_list::schema")]
     pub include: Option<Vec<String>>,
-    /// Which operations do not, whatever else says otherwise: ids and globs.
-    #[serde(deserialize_with = "super::words::words")]
-    #[schemars(schema_with = "super::words::schema")]
+    /// Operations to exclude: ids and globs. Takes precedence over all other filters.
+    #[serde(deserialize_with = "super::string_or_list::strings")]
+    #[schemars(schema_with = "super::string_or_list::schema")]
     pub exclude: Option<Vec<String>>,
-    /// Other names for single operations, by their ids.
+    /// Tool names by operation id.
     pub rename: IndexMap<String, String>,
-    /// Which other documents it may refer to.
+    /// Other documents that it may refer to.
     pub references: References,
-    /// Whether it is used; it is unless this says no.
+    /// Enables the service; `true` by default.
     pub enabled: Option<bool>,
 }
 
 impl OpenApiSettings {
-    /// What the settings are called where a person writes them.
+    /// Names of the fields as written.
     pub const FIELDS: [&str; 13] = [
         "spec",
         "baseUrl",
@@ -74,11 +75,11 @@ impl OpenApiSettings {
         "enabled",
     ];
 
-    /// Tells these settings from all others. It says nothing of the secrets in them.
+    /// Returns a hash of the settings. Reveals no secrets.
     pub fn fingerprint(&self) -> String {
         let mut digest = Sha256::new();
         let mut add = |part: &str| {
-            // With its length, so that no two lists of parts are written alike.
+            // Length-prefixed, so that different lists never hash alike.
             digest.update((part.len() as u64).to_be_bytes());
             digest.update(part);
         };
@@ -103,23 +104,23 @@ impl OpenApiSettings {
     }
 }
 
-/// What to show at the door of a web service.
+/// Credentials for a web service.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct Credential {
-    /// An API key, or a bearer token.
+    /// API key or bearer token.
     pub value: Option<Secret>,
-    /// The name of a user.
+    /// User name.
     pub username: Option<Secret>,
-    /// The password of the user.
+    /// Password.
     pub password: Option<Secret>,
-    /// The name of this client, where tokens are issued.
+    /// OAuth client id.
     pub client_id: Option<Secret>,
-    /// The password of this client.
+    /// OAuth client secret.
     pub client_secret: Option<Secret>,
-    /// Where tokens are issued, whatever the document says.
+    /// OAuth token URL; overrides the document.
     pub token_url: Option<Secret>,
-    /// What the token is for. Without it, all that an operation asks for.
+    /// OAuth scopes. By default, those that an operation requires.
     pub scopes: Option<Vec<String>>,
 }
 
@@ -130,13 +131,13 @@ impl Credential {
     }
 }
 
-/// Which other documents a document may refer to.
+/// Other documents that a document may refer to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum References {
-    /// Those in its own folder and below: files for a file, and addresses for an address.
+    /// Documents in the same directory and below: files for a file, and URLs for a URL.
     #[default]
     Near,
-    /// All files and addresses.
+    /// All files and URLs.
     Anywhere,
 }

@@ -1,4 +1,4 @@
-//! How a person describes a tool that is one request to a web service, and what that comes to.
+//! Settings of REST tools: as written, and resolved.
 
 use std::fmt;
 use std::time::Duration;
@@ -17,15 +17,15 @@ use crate::id::ToolName;
 mod template;
 mod tool;
 
-pub use template::{BodyTemplate, DataTemplate, InvalidTemplate, Part, Template, UrlTemplate};
+pub use template::{BodyTemplate, DataTemplate, InvalidTemplate, TemplatePart, TextTemplate, UrlTemplate};
 pub use tool::{InvalidRestTool, QueryStyle, RestTool};
 
-/// How long an answer may take to begin if nobody says otherwise.
-const PATIENCE: Duration = Duration::from_mins(5);
-/// The same for a tool that may run as long as it wants.
-const LONG_PATIENCE: Duration = Duration::from_hours(24);
+/// Default timeout for the start of a response.
+const RESPONSE_TIMEOUT: Duration = Duration::from_mins(5);
+/// Timeout for the start of a response if the tool has none.
+const MAX_RESPONSE_TIMEOUT: Duration = Duration::from_hours(24);
 
-/// Everything that a person writes about one tool: what is sent, and what holds for its calls.
+/// Configuration entry of a REST tool: request and tool settings.
 ///
 /// ```
 /// use pegboard_core::id::ToolName;
@@ -45,22 +45,22 @@ const LONG_PATIENCE: Duration = Duration::from_hours(24);
 /// ```
 #[derive(Clone, Debug)]
 pub struct RestToolEntry {
-    /// What is sent.
+    /// Request settings.
     pub request: RestToolSettings,
-    /// What holds for its calls.
+    /// Tool settings.
     pub tool: ToolSettings,
 }
 
 impl RestToolEntry {
-    /// What the entry comes to, or everything that is wrong with it.
+    /// Resolves the entry; fails with all errors.
     pub fn normalise(self, name: ToolName) -> Result<(RestTool, ToolSettings), Vec<InvalidRestTool>> {
         let patience = match self.tool.timeout.map(Duration::from) {
-            None => PATIENCE,
-            Some(Duration::ZERO) => LONG_PATIENCE,
+            None => RESPONSE_TIMEOUT,
+            Some(Duration::ZERO) => MAX_RESPONSE_TIMEOUT,
             Some(timeout) => timeout,
         };
         let tool = self.request.normalise(name)?;
-        Ok((RestTool { patience, ..tool }, self.tool))
+        Ok((RestTool { response_timeout: patience, ..tool }, self.tool))
     }
 }
 
@@ -76,54 +76,54 @@ impl<'de> Deserialize<'de> for RestToolEntry {
     }
 }
 
-/// A request to a web service as a person writes it down.
+/// Request of a REST tool, as written.
 #[derive(Clone, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct RestToolSettings {
-    /// What the tool does. Models choose by it.
+    /// Description, which models choose by.
     pub description: String,
-    /// The method; GET unless this says otherwise.
+    /// HTTP method; GET by default.
     #[serde(default)]
-    pub method: Method,
-    /// The address. `${parameters.NAME}` may stand in its path and its query.
+    pub method: HttpMethod,
+    /// URL, with `${parameters.NAME}` in its path and query.
     pub url: Secret,
-    /// Headers. `${parameters.NAME}` may stand in their values.
+    /// HTTP headers, with `${parameters.NAME}` in their values.
     #[serde(default)]
     pub headers: IndexMap<String, Secret>,
-    /// What the arguments must look like.
+    /// JSON Schema of the arguments.
     #[serde(default)]
     pub parameters_schema: Map<String, Value>,
-    /// The body: a text, a list or an object, with `${parameters.NAME}` in its texts.
+    /// Body: a string, list or object, with `${parameters.NAME}` in its strings.
     #[serde(default)]
     pub body_template: Option<Value>,
-    /// How an answer is read that comes line by line.
+    /// Reading of a streamed response.
     #[serde(default)]
     pub streaming: Option<StreamingSettings>,
-    /// Whether the parameters of `queryParamNames` may be objects and lists, which are then written as `a[0][b]=c`.
+    /// Allows objects and lists in the parameters of `queryParamNames`, encoded as `a[0][b]=c`.
     #[serde(default)]
     pub has_complex_query_params: bool,
-    /// Parameters that are sent in the query, in this order.
+    /// Parameters sent in the query, in this order.
     #[serde(default)]
     pub query_param_names: Vec<String>,
-    /// Whether the service is asked again when it is busy; without it, it is not.
+    /// Retries when the service is busy; off by default.
     #[serde(default)]
     pub retry: Option<RetrySettings>,
-    /// Whether further pages of an answer are fetched; without it, they are not.
+    /// Fetching of further pages; off by default.
     #[serde(default)]
     pub pagination: Option<PaginationSettings>,
-    /// How many bytes of an answer are read, unpacked; 16 MiB unless this says otherwise.
+    /// Maximum size of a decompressed response in bytes; 16 MiB by default.
     #[serde(default)]
     pub max_bytes: Option<usize>,
-    /// Whether the name of the service may lead into a private network, or to this machine.
+    /// Allows the host to resolve to a private network or this machine.
     #[serde(default)]
     pub allow_private_network: bool,
-    /// Whether the tool is there; it is unless this says no.
+    /// Enables the tool; `true` by default.
     #[serde(default)]
     pub enabled: Option<bool>,
 }
 
 impl RestToolSettings {
-    /// What the settings are called where a person writes them.
+    /// Names of the fields as written.
     pub const FIELDS: [&str; 14] = [
         "description",
         "method",
@@ -142,32 +142,32 @@ impl RestToolSettings {
     ];
 }
 
-/// Says nothing that may hold a secret.
+/// Omits everything that may hold a secret.
 impl fmt::Debug for RestToolSettings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RestToolSettings").field("method", &self.method).finish_non_exhaustive()
     }
 }
 
-/// What is wanted of a web service.
+/// HTTP method.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "UPPERCASE")]
-pub enum Method {
-    /// To be told something.
+pub enum HttpMethod {
+    /// GET.
     #[default]
     Get,
-    /// To do something.
+    /// POST.
     Post,
-    /// To keep something in a place.
+    /// PUT.
     Put,
-    /// To change a part of something.
+    /// PATCH.
     Patch,
-    /// To take something away.
+    /// DELETE.
     Delete,
 }
 
-impl Method {
-    /// The word for it.
+impl HttpMethod {
+    /// Returns the method as text.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Get => "GET",
@@ -178,37 +178,37 @@ impl Method {
         }
     }
 
-    /// Whether asking again does no harm.
+    /// Returns `true` if a repeated request has no side effects.
     pub fn is_safe(self) -> bool {
         self == Self::Get
     }
 }
 
-/// How an answer is read that comes line by line.
+/// Reading of a streamed response.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct StreamingSettings {
-    /// What the lines are.
+    /// Format of the lines.
     pub mode: StreamMode,
-    /// What stands before the JSON of each line, such as `data:`.
+    /// Prefix of each line before the JSON, such as `data:`.
     pub line_prefix: String,
-    /// The member that says what a line is.
+    /// Member that holds the type of a line.
     pub discriminator_field: String,
-    /// What it says in the last line.
-    #[serde(deserialize_with = "word")]
-    #[schemars(schema_with = "word_schema")]
+    /// Type of the last line.
+    #[serde(deserialize_with = "scalar_text")]
+    #[schemars(schema_with = "scalar_schema")]
     pub done_value: String,
-    /// The member of the last line that is the whole answer.
+    /// Member of the last line that holds the whole answer.
     pub answer_field: String,
-    /// What it says in a line with a piece of the answer.
-    #[serde(deserialize_with = "word")]
-    #[schemars(schema_with = "word_schema")]
+    /// Type of a line with a chunk of the answer.
+    #[serde(deserialize_with = "scalar_text")]
+    #[schemars(schema_with = "scalar_schema")]
     pub token_value: String,
-    /// The member of such a line that is the piece.
+    /// Member of such a line that holds the chunk.
     pub token_field: String,
-    /// How long the whole answer may take.
+    /// Timeout of the whole response.
     pub timeout_ms: Option<HumanDuration>,
-    /// How many bytes of it are read; as many as `maxBytes` of the tool unless this says otherwise.
+    /// Maximum size of the response in bytes; `maxBytes` of the tool by default.
     pub max_bytes: Option<usize>,
 }
 
@@ -228,25 +228,25 @@ impl Default for StreamingSettings {
     }
 }
 
-/// What the lines of an answer are.
+/// Format of a streamed response.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum StreamMode {
-    /// Each is a JSON object.
+    /// One JSON object per line.
     #[default]
     JsonStream,
 }
 
-/// When a service that is busy is asked again: after 429 and 503, when it says so or after a while.
+/// Retries after 429 and 503 responses, honouring `Retry-After`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct RetrySettings {
-    /// How often it is asked in all.
+    /// Maximum number of attempts.
     #[schemars(range(min = 1, max = 10))]
     pub attempts: u32,
-    /// How long is waited between two requests at most. A service that wants more time is not asked again.
+    /// Maximum wait between two attempts. A service that asks for more is not retried.
     pub max_wait: HumanDuration,
-    /// Whether requests are repeated that may change something. GET requests always are.
+    /// Retries requests of any method. GET requests are always retried.
     pub any_method: bool,
 }
 
@@ -256,13 +256,13 @@ impl Default for RetrySettings {
     }
 }
 
-/// How further pages of an answer are fetched.
+/// Fetching of further pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct PaginationSettings {
-    /// Where the address of the next page is.
+    /// Location of the next page's URL.
     pub mode: PageMode,
-    /// How many pages are fetched in all.
+    /// Maximum number of pages.
     #[schemars(range(min = 1, max = 100))]
     pub max_pages: u32,
 }
@@ -273,24 +273,24 @@ impl Default for PaginationSettings {
     }
 }
 
-/// Where the address of the next page is.
+/// Location of the next page's URL.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum PageMode {
-    /// In the `Link` header, as `rel="next"`.
+    /// The `Link` header with `rel="next"`.
     #[default]
     Link,
 }
 
-/// Reads a word, which may be written as a number or as true or false.
-fn word<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
-    struct Word;
+/// Deserializes a string, which may be written as a number or boolean.
+fn scalar_text<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
+    struct ScalarVisitor;
 
-    impl Visitor<'_> for Word {
+    impl Visitor<'_> for ScalarVisitor {
         type Value = String;
 
         fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-            f.write_str("a word, a number, or true or false")
+            f.write_str("a string, number or boolean")
         }
 
         fn visit_str<E>(self, word: &str) -> Result<String, E> {
@@ -310,11 +310,11 @@ fn word<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> 
         }
     }
 
-    deserializer.deserialize_any(Word)
+    deserializer.deserialize_any(ScalarVisitor)
 }
 
-/// What `word` reads.
-fn word_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+/// Schema for [`scalar_text`].
+fn scalar_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
     schemars::json_schema!({"type": ["string", "integer", "boolean"]})
 }
 
@@ -325,21 +325,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_names_of_the_settings_are_those_that_are_read() {
+    fn the_list_of_fields_matches_the_schema() {
         let schema = schemars::schema_for!(RestToolSettings).to_value();
         let names: Vec<_> = schema["properties"].as_object().unwrap().keys().map(String::as_str).collect();
         assert_eq!(names, RestToolSettings::FIELDS);
     }
 
-    fn wrong(settings: Value) -> Vec<String> {
+    fn errors_of(settings: Value) -> Vec<String> {
         let entry: RestToolEntry = serde_json::from_value(settings).unwrap();
-        let wrong = entry.normalise(ToolName::new("it").unwrap()).map(drop).unwrap_err();
-        wrong.iter().map(|wrong| format!("{}: {}", wrong.way.join("."), wrong.message)).collect()
+        let errors = entry.normalise(ToolName::new("it").unwrap()).map(drop).unwrap_err();
+        errors.iter().map(|error| format!("{}: {}", error.path.join("."), error.message)).collect()
     }
 
     #[test]
-    fn everything_wrong_is_told_at_once_and_where() {
-        let told = wrong(json!({
+    fn all_errors_are_reported_with_their_path() {
+        let errors = errors_of(json!({
             "description": "",
             "url": "https://x.org/${parameters.ident}",
             "headers": {"A": "${parameters.", "B": "${parameters.gone}", "C:": "", "D": "a\r\nb"},
@@ -350,23 +350,23 @@ mod tests {
             "pagination": {"maxPages": 1000},
             "streaming": {},
         }));
-        insta::assert_snapshot!(told.join("\n"), @r"
-        parametersSchema.type: the arguments of a tool are an object: write type: object
-        url: the parameter 'ident' is not among the properties of parametersSchema
-        bodyTemplate: the parameter 'body' is not among the properties of parametersSchema
-        headers.A: a ${parameters. is not closed: end it with }
-        headers.B: the parameter 'gone' is not among the properties of parametersSchema
-        headers.C:: this is no name of a header
-        headers.D: a header has no line breaks or other control characters
-        queryParamNames: the parameter 'q' is not among the properties of parametersSchema
+        insta::assert_snapshot!(errors.join("\n"), @r"
+        parametersSchema.type: the arguments of a tool must be an object: use type: object
+        url: parameter 'ident' is not defined in parametersSchema
+        bodyTemplate: parameter 'body' is not defined in parametersSchema
+        headers.A: unclosed ${parameters.: end it with }
+        headers.B: parameter 'gone' is not defined in parametersSchema
+        headers.C:: invalid header name
+        headers.D: a header must not contain line breaks or other control characters
+        queryParamNames: parameter 'q' is not defined in parametersSchema
         retry.attempts: expected a number from 1 to 10
         pagination.maxPages: expected a number from 1 to 100
-        pagination: an answer that comes line by line has no pages: take one of the two away
+        pagination: a streamed response has no pages: remove streaming or pagination
         ");
     }
 
     #[test]
-    fn a_schema_that_leaves_names_open_takes_every_parameter() {
+    fn an_open_schema_accepts_every_parameter() {
         for open in
             [json!({"additionalProperties": true}), json!({"$ref": "#/$defs/a"}), json!({"allOf": [{}]})]
         {
@@ -378,7 +378,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_path_needs_is_required_unless_it_has_a_default() {
+    fn path_parameters_are_required_unless_they_have_a_default() {
         let entry: RestToolEntry = serde_json::from_value(json!({
             "description": "",
             "url": "https://x.org/${parameters.a}/${parameters.b}?c=${parameters.c}",
@@ -390,7 +390,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_of_a_tool_is_printed_that_may_be_secret() {
+    fn debug_output_contains_no_secrets() {
         let entry: RestToolEntry = serde_json::from_value(json!({
             "description": "",
             "url": "https://x.org/hush?key=hush",

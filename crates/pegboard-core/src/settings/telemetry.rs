@@ -1,4 +1,4 @@
-//! What the operator may set about logs and traces.
+//! Settings of logging and tracing.
 
 use indexmap::IndexMap;
 use schemars::JsonSchema;
@@ -6,8 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::mcp::Secret;
 
-/// What is written to the log, and what is sent to a collector of traces. Variables of the environment that say something
-/// about it count before this.
+/// Logging, and export of traces. Environment variables take precedence.
 ///
 /// ```
 /// use pegboard_core::settings::telemetry::TelemetrySettings;
@@ -21,17 +20,17 @@ use super::mcp::Secret;
 #[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct TelemetrySettings {
-    /// Whether anything is sent to a collector at all.
+    /// Enables the export of telemetry.
     pub enabled: bool,
-    /// The address of the collector, which speaks OTLP over HTTP: `http://localhost:4318`. Without it nothing is sent.
+    /// OTLP/HTTP endpoint of the collector: `http://localhost:4318`. Nothing is exported without it.
     pub otlp_endpoint: Option<Secret>,
-    /// What this program is called in traces.
+    /// Service name in traces.
     pub service_name: Option<String>,
-    /// What else is said of this program in traces, by name.
+    /// Additional resource attributes in traces.
     pub labels: IndexMap<String, String>,
-    /// Which calls are sent.
+    /// Export of traces.
     pub traces: TracesSettings,
-    /// What is logged.
+    /// Logging.
     pub logging: LoggingSettings,
 }
 
@@ -48,14 +47,13 @@ impl Default for TelemetrySettings {
     }
 }
 
-/// Which calls are sent to a collector.
+/// Export of traces.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct TracesSettings {
-    /// Whether any are.
+    /// Enables the export of traces.
     pub enabled: bool,
-    /// How large the share of them is, from 0 to 1. A call that belongs to a trace of its caller is sent if that trace is
-    /// recorded.
+    /// Sampling ratio, from 0 to 1. A call within a trace of its caller is exported if that trace is sampled.
     #[schemars(range(min = 0, max = 1))]
     pub ratio: f64,
 }
@@ -66,24 +64,24 @@ impl Default for TracesSettings {
     }
 }
 
-/// What is logged, and how.
+/// Logging.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct LoggingSettings {
-    /// What is logged: `off`, `error`, `warn`, `info`, `debug` or `trace`, or levels by target, such as
-    /// `pegboard::tool=debug,warn`. Without it, what suits the command.
+    /// Log level: `off`, `error`, `warn`, `info`, `debug` or `trace`, or levels by target, such as
+    /// `pegboard::tool=debug,warn`. The default depends on the command.
     pub level: Option<String>,
-    /// How log lines look.
+    /// Format of log lines.
     pub format: LogFormat,
 }
 
-/// How log lines look.
+/// Format of log lines.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum LogFormat {
-    /// For people.
+    /// Human-readable text.
     #[default]
     Text,
-    /// One JSON object a line, for programs.
+    /// One JSON object per line.
     Json,
 }

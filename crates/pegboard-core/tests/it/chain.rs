@@ -1,15 +1,15 @@
-//! Steps, their inputs and outputs, and what happens when one fails.
+//! Steps of chains: inputs, outputs and failures.
 
-use pegboard_core::chain::{ChainResult, ChainStep, ExecuteOptions, Semantics, Source, ToolChain};
+use pegboard_core::chain::{ChainResult, ChainStep, ExecuteOptions, InputSource, Semantics, ToolChain};
 use pegboard_core::entry::ToolEntry;
 use pegboard_core::error::ToolError;
-use pegboard_core::outcome::Status;
+use pegboard_core::outcome::OutcomeStatus;
 use pegboard_core::registry::ToolRegistry;
 use serde_json::{Value, json};
 
 use crate::registry::echo;
 
-/// Tools that double, add, extract, shout, fail and answer what they should not.
+/// Tools that double, add, extract, upper-case, fail and violate their output schema.
 pub(crate) fn tools() -> ToolRegistry {
     let number = |value: &Value| value["value"].as_i64().unwrap_or_default();
     ToolRegistry::new()
@@ -59,15 +59,15 @@ async fn an_output_key_keeps_the_output_apart() {
 }
 
 #[tokio::test]
-async fn a_chain_without_steps_is_refused_unless_nobody_looks() {
+async fn a_chain_without_steps_is_rejected_unless_validation_is_off() {
     let tools = tools();
     let chain = ToolChain::new(&tools);
     assert_eq!(chain.validate().errors, ["Chain has no steps."]);
     let run = chain.execute(json!({"a": 1})).await;
     assert_eq!((run.success, run.errors), (false, vec!["Chain has no steps.".to_owned()]));
     assert_eq!(Value::from(run.context), json!({"a": 1}));
-    let unlooked = ExecuteOptions { validate_tools: false, ..ExecuteOptions::default() };
-    assert!(chain.execute_with(Value::Null, unlooked).await.success);
+    let unvalidated = ExecuteOptions { validate_tools: false, ..ExecuteOptions::default() };
+    assert!(chain.execute_with(Value::Null, unvalidated).await.success);
 }
 
 #[tokio::test]
@@ -83,10 +83,10 @@ async fn an_unknown_tool_is_found_before_anything_runs() {
 }
 
 #[tokio::test]
-async fn an_unknown_tool_fails_its_step_when_nobody_looked() {
+async fn an_unknown_tool_fails_its_step_without_validation() {
     let tools = tools();
-    let unlooked = ExecuteOptions { validate_tools: false, ..ExecuteOptions::default() };
-    let run = chain_of(&tools, ["nope".into()]).execute_with(json!({}), unlooked).await;
+    let unvalidated = ExecuteOptions { validate_tools: false, ..ExecuteOptions::default() };
+    let run = chain_of(&tools, ["nope".into()]).execute_with(json!({}), unvalidated).await;
     assert_eq!(
         run.errors,
         ["Unknown tool: nope", "Step 0 ('nope') failed: Tool 'nope' not found in registry."]
@@ -94,7 +94,7 @@ async fn an_unknown_tool_fails_its_step_when_nobody_looked() {
 }
 
 #[tokio::test]
-async fn a_failure_stops_the_chain_unless_told_to_go_on() {
+async fn a_failure_stops_the_chain_unless_stop_on_failure_is_off() {
     let tools = tools();
     let chain = chain_of(&tools, ["fail".into(), "double".into()]);
     let stopped = chain.execute(json!({"value": 1})).await;
@@ -105,7 +105,7 @@ async fn a_failure_stops_the_chain_unless_told_to_go_on() {
 }
 
 #[tokio::test]
-async fn a_mapping_gives_the_tool_just_what_it_names() {
+async fn a_mapping_passes_only_the_named_inputs() {
     let steps = [
         ChainStep::new("extract").map("url", "site").output_key("raw"),
         ChainStep::new("upper").map("text", "raw.content").output_key("loud"),
@@ -117,12 +117,12 @@ async fn a_mapping_gives_the_tool_just_what_it_names() {
 }
 
 #[tokio::test]
-async fn a_source_that_is_not_there_is_an_error_unless_it_is_optional() {
+async fn a_missing_source_is_an_error_unless_optional() {
     let tools = tools();
-    let step = |source: Source| [ChainStep::new("echo").map("text", source).output_key("out")];
+    let step = |source: InputSource| [ChainStep::new("echo").map("text", source).output_key("out")];
     let input = json!({"a": {}});
-    let unlooked = ExecuteOptions { validate_tools: false, ..ExecuteOptions::default() };
-    let run = chain_of(&tools, step("a.b".into())).execute_with(input.clone(), unlooked).await;
+    let unvalidated = ExecuteOptions { validate_tools: false, ..ExecuteOptions::default() };
+    let run = chain_of(&tools, step("a.b".into())).execute_with(input.clone(), unvalidated).await;
     assert_eq!(
         run.errors,
         [
@@ -130,19 +130,21 @@ async fn a_source_that_is_not_there_is_an_error_unless_it_is_optional() {
             "Step 0 ('echo') failed: 'a.b' is not in the context (for 'text')."
         ]
     );
-    let optional = chain_of(&tools, step(Source::optional("a.b"))).execute(input.clone()).await;
+    let optional = chain_of(&tools, step(InputSource::optional("a.b"))).execute(input.clone()).await;
     assert_eq!(optional.context["out"], json!({}));
-    let default = chain_of(&tools, step(Source::or("a.b", 7))).execute(input.clone()).await;
+    let default = chain_of(&tools, step(InputSource::or("a.b", 7))).execute(input.clone()).await;
     assert_eq!(default.context["out"], json!({"text": 7}));
     let compat = chain_of(&tools, step("a.b".into())).semantics(Semantics::Compat).execute(input).await;
     assert_eq!(compat.context["out"], json!({"text": null}));
 }
 
 #[tokio::test]
-async fn a_dotted_path_leads_all_the_way_except_in_compat() {
+async fn a_dotted_path_resolves_all_levels_except_in_compat() {
     let tools = tools();
-    let chain =
-        chain_of(&tools, [ChainStep::new("echo").map("x", Source::or("a.b.c", "none")).output_key("out")]);
+    let chain = chain_of(
+        &tools,
+        [ChainStep::new("echo").map("x", InputSource::or("a.b.c", "none")).output_key("out")],
+    );
     let compat = chain.clone().semantics(Semantics::Compat);
     let literal = json!({"a": {"b.c": 7}});
     let nested = json!({"a": {"b": {"c": 5}}});
@@ -156,7 +158,7 @@ async fn a_dotted_path_leads_all_the_way_except_in_compat() {
 }
 
 #[tokio::test]
-async fn an_output_that_is_no_object_is_dropped_without_a_key() {
+async fn a_non_object_output_without_a_key_is_dropped() {
     let run = run(["list".into()], json!({"a": 1})).await;
     assert!(run.success);
     assert_eq!(Value::from(run.context), json!({"a": 1}));
@@ -164,10 +166,10 @@ async fn an_output_that_is_no_object_is_dropped_without_a_key() {
 }
 
 #[tokio::test]
-async fn an_output_that_breaks_its_schema_fails_the_step() {
+async fn an_output_that_violates_its_schema_fails_the_step() {
     let run = run([ChainStep::new("typed").map("n", "n").output_key("out")], json!({"n": 1})).await;
     assert!(!run.success);
-    assert_eq!(run.step_results[0].status, Status::Partial);
+    assert_eq!(run.step_results[0].status, OutcomeStatus::Partial);
     assert_eq!(
         run.errors,
         [
@@ -179,7 +181,7 @@ async fn an_output_that_breaks_its_schema_fails_the_step() {
 }
 
 #[tokio::test]
-async fn a_compat_path_that_leads_nowhere_is_null() {
+async fn an_unresolved_compat_path_is_null() {
     let tools = tools();
     let chain = chain_of(&tools, [ChainStep::new("echo").map("x", "a.b.c").output_key("out")])
         .semantics(Semantics::Compat);
@@ -188,7 +190,7 @@ async fn a_compat_path_that_leads_nowhere_is_null() {
 }
 
 #[tokio::test]
-async fn a_tool_that_takes_nothing_else_gets_just_what_it_takes() {
+async fn a_closed_input_schema_filters_the_context() {
     #[derive(serde::Deserialize, schemars::JsonSchema)]
     #[serde(deny_unknown_fields)]
     struct Nothing {}
@@ -212,11 +214,11 @@ async fn a_tool_that_takes_nothing_else_gets_just_what_it_takes() {
         (&run.errors, &run.context["time"], &run.context["loud"]),
         (&vec![], &json!(7), &json!("OSLO"))
     );
-    assert!(tools.invoke("now", Value::Null).await.is_ok(), "no arguments are an empty object");
+    assert!(tools.invoke("now", Value::Null).await.is_ok(), "null arguments are an empty object");
 }
 
 #[tokio::test]
-async fn a_context_that_is_given_whole_does_not_grow_without_end() {
+async fn the_size_of_a_whole_context_input_is_limited() {
     let tools = tools();
     let steps = (0..60).map(|n| ChainStep::new("echo").output_key(format!("k{n}")));
     let run = chain_of(&tools, steps).execute(json!({"a": "x".repeat(1 << 20)})).await;
@@ -224,7 +226,7 @@ async fn a_context_that_is_given_whole_does_not_grow_without_end() {
 }
 
 #[tokio::test]
-async fn the_callers_input_is_not_changed() {
+async fn the_input_is_not_modified() {
     let input = json!({"value": 5, "nested": {"list": [1]}});
     let run = run(["double".into()], input.clone()).await;
     assert_eq!(run.context["value"], 10);
@@ -232,7 +234,7 @@ async fn the_callers_input_is_not_changed() {
 }
 
 #[tokio::test]
-async fn errors_of_a_result_come_before_the_line_of_its_step() {
+async fn tool_errors_precede_the_message_of_their_step() {
     let tools = tools();
     let chain = chain_of(&tools, ["fail".into(), ChainStep::new("typed").map("n", "n")]);
     let run = chain.execute_with(json!({"n": 1}), KEEP_GOING).await;
@@ -248,7 +250,7 @@ async fn errors_of_a_result_come_before_the_line_of_its_step() {
 }
 
 #[test]
-fn steps_are_added_fluently_copied_and_cleared() {
+fn steps_are_added_copied_and_cleared() {
     let tools = tools();
     let mut chain = ToolChain::new(&tools).add_step("double".into()).add_step("add_ten".into());
     assert_eq!(chain.len(), 2);
@@ -261,16 +263,16 @@ fn steps_are_added_fluently_copied_and_cleared() {
 }
 
 #[tokio::test]
-async fn a_chain_takes_an_object_or_nothing() {
+async fn the_input_of_a_chain_is_an_object_or_null() {
     let nothing = run([ChainStep::new("echo").output_key("out")], Value::Null).await;
     assert_eq!(nothing.context["out"], json!({}));
     let list = run([ChainStep::new("echo")], json!([1])).await;
-    let expected = "The input of a chain is an object, or null for none.";
+    let expected = "The input of a chain must be an object or null.";
     assert_eq!((list.success, list.errors), (false, vec![expected.to_owned()]));
 }
 
 #[tokio::test]
-async fn a_result_is_five_keys_on_the_wire() {
+async fn a_result_serializes_to_five_keys() {
     let run = run([ChainStep::new("echo").output_key("out")], json!({})).await;
     let written = serde_json::to_value(&run).unwrap();
     let keys: Vec<&str> = written.as_object().unwrap().keys().map(String::as_str).collect();

@@ -1,25 +1,25 @@
 //! Chains as data, in JSON and YAML.
 
-use pegboard_core::chain::{ChainSpec, ChainStep, Condition, OnPartial, Path, Semantics, Source};
+use pegboard_core::chain::{ChainSpec, ChainStep, Condition, ContextPath, InputSource, OnPartial, Semantics};
 use serde_json::json;
 use std::time::Duration;
 
-fn everything() -> ChainSpec {
+fn full_spec() -> ChainSpec {
     ChainSpec {
         name: Some("research".to_owned()),
         description: Some("Looks a thing up".to_owned()),
         input_schema: json!({"required": ["url"]}).into(),
-        output: Some(Path::new("page")),
+        output: Some(ContextPath::new("page")),
         semantics: Semantics::Compat,
         steps: vec![
             ChainStep::new("fetch")
                 .map("url", "url")
-                .map("depth", Source::constant(2))
+                .map("depth", InputSource::constant(2))
                 .output_key("page")
                 .timeout(Duration::from_secs(90)),
             ChainStep::new("tell")
-                .map("text", Source::template("about {page.title}"))
-                .map("tone", Source::or("tone", "kind"))
+                .map("text", InputSource::template("about {page.title}"))
+                .map("tone", InputSource::or("tone", "kind"))
                 .map("to", "user?")
                 .when(Condition::is("page.size", json!({"minimum": 1})))
                 .for_each("page.links")
@@ -32,8 +32,8 @@ fn everything() -> ChainSpec {
 }
 
 #[test]
-fn everything_a_chain_can_say_is_written_and_read_back() {
-    let spec = everything();
+fn a_full_spec_round_trips_through_json_and_yaml() {
+    let spec = full_spec();
     let as_json = serde_json::to_string(&spec).unwrap();
     assert_eq!(serde_json::from_str::<ChainSpec>(&as_json).unwrap(), spec);
     let as_yaml = serde_saphyr::to_string(&spec).unwrap();
@@ -42,7 +42,7 @@ fn everything_a_chain_can_say_is_written_and_read_back() {
 }
 
 #[test]
-fn long_and_short_names_mean_the_same() {
+fn long_and_short_keys_are_equivalent() {
     let short = "
 chain: research
 steps:
@@ -65,18 +65,18 @@ fn a_plain_step_has_exactly_three_keys() {
     insta::assert_snapshot!(serde_json::to_string(&step).unwrap(), @r#"{"tool_name":"double","input_mapping":{},"output_key":""}"#);
 }
 
-/// What is said of a file that is wrong.
-fn refusal(step: serde_json::Value) -> String {
+/// Returns the error of a file with this step.
+fn parse_error(step: serde_json::Value) -> String {
     serde_json::from_value::<ChainSpec>(json!({"steps": [step]})).unwrap_err().to_string()
 }
 
 #[test]
-fn a_mistake_in_a_file_is_explained() {
-    insta::assert_snapshot!(refusal(json!({"tool": "a", "when": 7})), @r#"a condition is a path, or {"path": …, "is": a schema}, not 7"#);
-    insta::assert_snapshot!(refusal(json!({"tool": "a", "with": {"x": [1]}})), @r#"a source is a path like page.body, a number, true or false, {"$const": …}, {"$path": …} or {"$template": …}, not [1]"#);
-    insta::assert_snapshot!(refusal(json!({"tool": "a", "with": {"x": {"$pth": "b"}}})), @r#"a source is a path like page.body, a number, true or false, {"$const": …}, {"$path": …} or {"$template": …}, not {"$pth":"b"}"#);
-    insta::assert_snapshot!(refusal(json!({"tool": "a", "timeout": "soon"})), @"duration must be a millisecond number, or a duration like 5m/2h/1d, not 'soon'");
-    insta::assert_snapshot!(refusal(json!({"tool": "a", "tool_name": "b"})), @"duplicate field `tool_name`");
-    insta::assert_snapshot!(refusal(json!({"with": {}})), @"missing field `tool_name`");
-    insta::assert_snapshot!(refusal(json!({"tool": "a", "wiht": {}})), @"unknown field `wiht`, expected one of `tool`, `tool_name`, `input_mapping`, `with`, `as`, `output_key`, `timeout`, `when`, `for_each`, `concurrency`, `parallel`, `on_partial`");
+fn errors_in_a_file_are_explained() {
+    insta::assert_snapshot!(parse_error(json!({"tool": "a", "when": 7})), @r#"expected a path, or {"path": …, "is": <schema>}, found 7"#);
+    insta::assert_snapshot!(parse_error(json!({"tool": "a", "with": {"x": [1]}})), @r#"expected a path such as page.body, a number, a boolean, {"$const": …}, {"$path": …} or {"$template": …}, found [1]"#);
+    insta::assert_snapshot!(parse_error(json!({"tool": "a", "with": {"x": {"$pth": "b"}}})), @r#"expected a path such as page.body, a number, a boolean, {"$const": …}, {"$path": …} or {"$template": …}, found {"$pth":"b"}"#);
+    insta::assert_snapshot!(parse_error(json!({"tool": "a", "timeout": "soon"})), @"duration must be a millisecond number, or a duration like 5m/2h/1d, not 'soon'");
+    insta::assert_snapshot!(parse_error(json!({"tool": "a", "tool_name": "b"})), @"duplicate field `tool_name`");
+    insta::assert_snapshot!(parse_error(json!({"with": {}})), @"missing field `tool_name`");
+    insta::assert_snapshot!(parse_error(json!({"tool": "a", "wiht": {}})), @"unknown field `wiht`, expected one of `tool`, `tool_name`, `input_mapping`, `with`, `as`, `output_key`, `timeout`, `when`, `for_each`, `concurrency`, `parallel`, `on_partial`");
 }

@@ -1,6 +1,6 @@
 //! Paths into the context.
 
-use pegboard_core::chain::Path;
+use pegboard_core::chain::ContextPath;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
@@ -16,11 +16,11 @@ fn check(path: &str, expected: Option<Value>) {
         "odd\"key": {"": 4},
         "$": 0,
     });
-    assert_eq!(Path::new(path).resolve(&context).cloned(), expected, "{path}");
+    assert_eq!(ContextPath::new(path).resolve(&context).cloned(), expected, "{path}");
 }
 
 #[test]
-fn a_path_goes_down_names_and_indexes() {
+fn a_path_follows_names_and_indexes() {
     check("a.b.c", Some(json!(5)));
     check("list[1][0]", Some(json!(8)));
     check("list.1.1", Some(json!(9)));
@@ -31,7 +31,7 @@ fn a_path_goes_down_names_and_indexes() {
 }
 
 #[test]
-fn a_literal_key_is_found_before_the_way_through_it() {
+fn a_literal_key_takes_precedence_over_nesting() {
     check("x.y", Some(json!(1)));
     check("x.z", Some(json!(3)));
     check("a.b.d", Some(json!(6)));
@@ -48,11 +48,11 @@ fn names_can_be_quoted_and_pointers_written() {
     check("/list/0/id", Some(json!(7)));
     check("$.a.b.c", Some(json!(5)));
     check("$", Some(json!(0)));
-    assert_eq!(Path::new("$").resolve(&json!({"a": 1})), Some(&json!({"a": 1})));
+    assert_eq!(ContextPath::new("$").resolve(&json!({"a": 1})), Some(&json!({"a": 1})));
 }
 
 #[test]
-fn what_is_no_path_leads_nowhere() {
+fn an_invalid_path_resolves_to_nothing() {
     for wrong in [
         "",
         ".",
@@ -67,29 +67,29 @@ fn what_is_no_path_leads_nowhere() {
         "[\"a\"",
         "a[99999999999999999999]",
     ] {
-        assert!(Path::new(wrong).problem().is_some(), "{wrong}");
+        assert!(ContextPath::new(wrong).problem().is_some(), "{wrong}");
         check(wrong, None);
     }
     assert_eq!(
-        Path::new("a.".repeat(600) + "a").problem().unwrap().to_string(),
-        "it is longer than 1024 bytes"
+        ContextPath::new("a.".repeat(600) + "a").problem().unwrap().to_string(),
+        "longer than 1024 bytes"
     );
 }
 
-/// Every place of a value, as a path that quotes its names and as a JSON pointer.
-fn places(value: &Value, path: &str, pointer: &str, found: &mut Vec<(String, String)>) {
+/// Collects every location of a value, as a path with quoted names and as a JSON pointer.
+fn collect_paths(value: &Value, path: &str, pointer: &str, found: &mut Vec<(String, String)>) {
     found.push((path.to_owned(), pointer.to_owned()));
     match value {
         Value::Object(members) => {
             for (name, member) in members {
                 let quoted = serde_json::to_string(name).unwrap();
                 let escaped = name.replace('~', "~0").replace('/', "~1");
-                places(member, &format!("{path}[{quoted}]"), &format!("{pointer}/{escaped}"), found);
+                collect_paths(member, &format!("{path}[{quoted}]"), &format!("{pointer}/{escaped}"), found);
             }
         }
         Value::Array(items) => {
             for (index, item) in items.iter().enumerate() {
-                places(item, &format!("{path}[{index}]"), &format!("{pointer}/{index}"), found);
+                collect_paths(item, &format!("{path}[{index}]"), &format!("{pointer}/{index}"), found);
             }
         }
         _ => {}
@@ -98,20 +98,20 @@ fn places(value: &Value, path: &str, pointer: &str, found: &mut Vec<(String, Str
 
 proptest! {
     #[test]
-    fn every_place_of_a_value_is_reached_by_its_path(value in any_json()) {
+    fn every_path_of_a_value_resolves(value in any_json()) {
         let context = json!({"root": value});
         let mut found = Vec::new();
-        places(&context["root"], "root", "/root", &mut found);
+        collect_paths(&context["root"], "root", "/root", &mut found);
         for (path, pointer) in found {
             let expected = context.pointer(&pointer);
-            prop_assert_eq!(Path::new(pointer).resolve(&context), expected);
-            prop_assert_eq!(Path::new(path).resolve(&context), expected);
+            prop_assert_eq!(ContextPath::new(pointer).resolve(&context), expected);
+            prop_assert_eq!(ContextPath::new(path).resolve(&context), expected);
         }
     }
 
     #[test]
     fn no_text_makes_a_path_panic(text in "[a-c.\\[\\]\"$/?0-9é]{0,12}", value in any_json()) {
-        let path = Path::new(text.clone());
+        let path = ContextPath::new(text.clone());
         prop_assert_eq!(path.as_str(), &text);
         let context = json!({"a": value.clone(), "b": value});
         let found = path.resolve(&context);

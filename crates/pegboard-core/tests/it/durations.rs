@@ -1,4 +1,4 @@
-//! Durations as people write them.
+//! Human-readable durations.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ fn check(written: &Value, millis: Option<u64>) {
 }
 
 #[test]
-fn numbers_are_milliseconds_and_units_are_what_people_type() {
+fn numbers_are_milliseconds_and_units_are_parsed() {
     check(&json!(1500), Some(1_500));
     check(&json!(1.9), Some(1));
     check(&json!("1.9"), Some(1));
@@ -28,7 +28,7 @@ fn numbers_are_milliseconds_and_units_are_what_people_type() {
 }
 
 #[test]
-fn what_is_no_duration_is_refused() {
+fn invalid_durations_are_rejected() {
     for wrong in [
         json!(""),
         json!("soon"),
@@ -46,13 +46,13 @@ fn what_is_no_duration_is_refused() {
 }
 
 #[test]
-fn a_fraction_of_a_millisecond_is_a_whole_one() {
+fn fractions_of_a_millisecond_are_rounded_up() {
     assert_eq!(HumanDuration::from(Duration::from_micros(500)).to_string(), "1ms");
     assert_eq!(HumanDuration::from(Duration::MAX).to_string().parse::<HumanDuration>().map(|_| ()), Ok(()));
 }
 
 #[test]
-fn a_duration_is_written_so_that_it_reads_back() {
+fn a_duration_round_trips() {
     for (millis, text) in
         [(0, "0s"), (1, "1ms"), (61_500, "1m1s500ms"), (90_000, "1m30s"), (172_800_000, "2d")]
     {

@@ -1,6 +1,6 @@
-//! What the library does, seen from outside.
+//! Integration tests of the library.
 
-#![expect(clippy::unwrap_used, reason = "a test says what it expects by failing")]
+#![expect(clippy::unwrap_used, reason = "a panic is a test failure")]
 #![expect(clippy::needless_pass_by_value, reason = "cases read better without borrows")]
 
 mod chain;

@@ -1,37 +1,37 @@
-//! How people describe servers.
+//! Settings of MCP servers.
 
 use std::time::Duration;
 
 use pegboard_core::id::ServerName;
 use pegboard_core::settings::CacheScope;
 use pegboard_core::settings::mcp::{
-    HealthProbe, McpServerEntry, McpServerSettings, Revival, Settings, Target,
+    HealthProbe, McpServerEntry, McpServerSettings, McpTarget, ResolvedMcpServer, RestartPolicy,
 };
 
-fn read(text: &str) -> Result<Settings, String> {
+fn read(text: &str) -> Result<ResolvedMcpServer, String> {
     let written: McpServerEntry = serde_json::from_str(text).map_err(|error| error.to_string())?;
-    let whole = written.normalise(ServerName::new("x").unwrap()).map_err(|error| error.to_string())?;
-    Ok(whole.0)
+    let resolved = written.normalise(ServerName::new("x").unwrap()).map_err(|error| error.to_string())?;
+    Ok(resolved.0)
 }
 
-/// What settings come to, in a line.
+/// Formats resolved settings in one line.
 fn summary(text: &str) -> String {
     let settings = match read(text) {
         Ok(settings) => settings,
         Err(problem) => return problem,
     };
     let target = match &settings.target {
-        Target::Program(program) => format!("stdio {} {:?}", program.command, program.args),
-        Target::WebSocket(address) => format!("websocket {}", address.url),
-        Target::Http(address) => format!("http {}", address.url),
-        Target::Sse(address) => format!("sse {}", address.url),
-        Target::Embedded => "embedded".to_owned(),
+        McpTarget::Program(program) => format!("stdio {} {:?}", program.command, program.args),
+        McpTarget::WebSocket(address) => format!("websocket {}", address.url),
+        McpTarget::Http(address) => format!("http {}", address.url),
+        McpTarget::Sse(address) => format!("sse {}", address.url),
+        McpTarget::Embedded => "embedded".to_owned(),
     };
     if settings.is_enabled { target } else { format!("{target} (disabled)") }
 }
 
 #[test]
-fn settings_come_to_one_of_four_ways() {
+fn settings_resolve_to_a_transport() {
     let cases = [
         (r#"{"command": "npx", "args": ["-y", "a"]}"#, r#"stdio npx ["-y", "a"]"#),
         (r#"{"command": ["npx", "-y"], "args": ["a"]}"#, r#"stdio npx ["-y", "a"]"#),
@@ -65,7 +65,7 @@ fn settings_come_to_one_of_four_ways() {
 }
 
 #[test]
-fn what_cannot_be_read_is_named() {
+fn parse_errors_name_the_problem() {
     let cases = [
         r#"{"comand": "a"}"#,
         r#"{"type": "carrier pigeon"}"#,
@@ -83,7 +83,7 @@ fn what_cannot_be_read_is_named() {
 }
 
 #[test]
-fn what_was_left_open_is_filled_in() {
+fn defaults_are_filled_in() {
     let settings = read(r#"{"command": "a", "startTimeout": "2m", "idleStop": 0, "shared": false}"#).unwrap();
     assert_eq!(
         (settings.start_timeout.as_secs(), settings.idle_stop, settings.is_shared),
@@ -101,9 +101,9 @@ fn secrets_are_not_printed() {
     assert!(!printed.contains("hush"), "{printed}");
 }
 
-/// All that the type of the configuration file has.
+/// Covers every field of the configuration entry.
 #[test]
-fn one_entry_says_how_a_server_is_reached_and_what_holds_for_its_tools() {
+fn an_entry_holds_connection_and_tool_settings() {
     let entry: McpServerEntry = serde_json::from_str(
         r#"{
             "type": "stdio", "command": "npx", "args": ["-y", "github"], "url": "http://unused", "headers": {"A": "b"},
@@ -117,10 +117,10 @@ fn one_entry_says_how_a_server_is_reached_and_what_holds_for_its_tools() {
     let (settings, tools) = entry.normalise(ServerName::new("github").unwrap()).unwrap();
     assert!(!settings.is_shared && settings.is_enabled);
     assert_eq!(settings.health_probe, HealthProbe::ListTools);
-    assert_eq!((settings.health_interval, settings.revival), (None, Revival::WhenUsed));
+    assert_eq!((settings.health_interval, settings.restart), (None, RestartPolicy::OnDemand));
     assert_eq!((settings.start_timeout.as_secs(), settings.idle_stop.unwrap().as_secs()), (20, 300));
     assert_eq!(tools.queue.as_deref(), Some("slow"));
-    assert_eq!(tools.cache_scope, CacheScope::Session, "where nothing is shared, answers are not, either");
+    assert_eq!(tools.cache_scope, CacheScope::Session, "unshared servers do not share cached results");
     assert_eq!(tools.request_timeout_ms.map(Duration::from), Some(Duration::from_secs(30)));
     assert_eq!(
         (tools.tools_allowed, tools.tools_denied),
@@ -129,7 +129,7 @@ fn one_entry_says_how_a_server_is_reached_and_what_holds_for_its_tools() {
 }
 
 #[test]
-fn every_name_of_a_setting_is_known() {
+fn every_listed_field_is_known() {
     for field in McpServerSettings::FIELDS {
         let written = serde_json::json!({ field: null }).to_string();
         let problem =
@@ -139,7 +139,7 @@ fn every_name_of_a_setting_is_known() {
 }
 
 #[test]
-fn a_fingerprint_tells_servers_apart_and_nothing_else() {
+fn a_fingerprint_depends_only_on_the_identity_of_the_server() {
     let fingerprint = |text: &str| read(text).unwrap().fingerprint();
     let base = fingerprint(r#"{"command": "a", "args": ["b"], "env": {"K": "v", "L": "w"}}"#);
     let same = [

@@ -5,11 +5,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use pegboard_core::entry::ToolEntry;
 use pegboard_core::error::{ErrorKind, ToolError};
-use pegboard_core::outcome::{Outcome, Status};
-use pegboard_core::registry::{RegisterError, Search, ToolRegistry};
+use pegboard_core::outcome::{Outcome, OutcomeStatus};
+use pegboard_core::registry::{RegisterError, ToolRegistry, ToolSearch};
 use serde_json::{Map, Value, json};
 
-/// A tool that gives back what it is given.
+/// Tool that returns its argument.
 pub(crate) fn echo(name: &str) -> ToolEntry {
     ToolEntry::from_fn(name.to_owned(), "Its argument again", |value: Value| async move { Ok(value) })
 }
@@ -32,11 +32,11 @@ fn a_name_can_be_taken_once() {
 }
 
 #[test]
-fn a_name_that_cannot_be_one_is_refused_with_the_reason() {
-    let refusal = |name: &str| ToolRegistry::new().register(echo(name)).unwrap_err().to_string();
-    insta::assert_snapshot!(refusal(""), @"Tool names must be non-empty strings.");
-    insta::assert_snapshot!(refusal("a\nb"), @r#"Tool names must not contain control characters: "a\nb""#);
-    insta::assert_snapshot!(refusal(&"x".repeat(257)), @"Tool names may have at most 256 bytes, not 257");
+fn an_invalid_name_is_rejected_with_the_reason() {
+    let error_of = |name: &str| ToolRegistry::new().register(echo(name)).unwrap_err().to_string();
+    insta::assert_snapshot!(error_of(""), @"Tool names must be non-empty strings.");
+    insta::assert_snapshot!(error_of("a\nb"), @r#"Tool names must not contain control characters: "a\nb""#);
+    insta::assert_snapshot!(error_of(&"x".repeat(257)), @"Tool names may have at most 256 bytes, not 257");
 }
 
 #[test]
@@ -47,7 +47,7 @@ fn tools_are_added_together_or_not_at_all() {
 }
 
 #[test]
-fn unregistering_tells_whether_there_was_something() {
+fn unregister_reports_if_the_tool_existed() {
     let registry = registry_of([echo("echo")]);
     assert!(registry.unregister("echo"));
     assert!(!registry.unregister("echo"));
@@ -66,9 +66,9 @@ fn tools_are_listed_by_name() {
 }
 
 #[test]
-fn a_search_looks_for_a_part_of_the_name_in_any_case() {
+fn a_search_matches_part_of_the_name_ignoring_case() {
     let registry = registry_of([echo("load_data"), echo("DataStore"), echo("fetch")]);
-    let found = |part: &str| names(&registry.search(&Search::new().name(part))).join(" ");
+    let found = |part: &str| names(&registry.search(&ToolSearch::new().name(part))).join(" ");
     assert_eq!(found("data"), "DataStore load_data");
     assert_eq!(found("E"), "DataStore fetch");
     assert_eq!(found(""), "DataStore fetch load_data");
@@ -84,18 +84,18 @@ fn a_search_by_tags_takes_any_or_all() {
         echo("fetch").with_tags(["io", "network", "io"]),
         echo("add").tag("math"),
     ]);
-    let found = |search: Search| names(&registry.search(&search)).join(" ");
-    assert_eq!(found(Search::new().any_tags(["io"])), "fetch read");
-    assert_eq!(found(Search::new().all_tags(["io", "network"])), "fetch");
-    assert_eq!(found(Search::new().any_tags(["math", "network"])), "add fetch");
-    assert_eq!(found(Search::new().any_tags([""; 0])), "add fetch read");
-    assert_eq!(found(Search::new().all_tags(["io"]).any_tags(["network", "math"])), "fetch");
-    assert_eq!(found(Search::new().name("EA").any_tags(["io"])), "read");
-    assert_eq!(found(Search::new().any_tags(["unknown"])), "");
+    let found = |search: ToolSearch| names(&registry.search(&search)).join(" ");
+    assert_eq!(found(ToolSearch::new().any_tags(["io"])), "fetch read");
+    assert_eq!(found(ToolSearch::new().all_tags(["io", "network"])), "fetch");
+    assert_eq!(found(ToolSearch::new().any_tags(["math", "network"])), "add fetch");
+    assert_eq!(found(ToolSearch::new().any_tags([""; 0])), "add fetch read");
+    assert_eq!(found(ToolSearch::new().all_tags(["io"]).any_tags(["network", "math"])), "fetch");
+    assert_eq!(found(ToolSearch::new().name("EA").any_tags(["io"])), "read");
+    assert_eq!(found(ToolSearch::new().any_tags(["unknown"])), "");
 }
 
-/// The six fields but the time, which is `set` or `none`.
-fn told(outcome: &Outcome) -> String {
+/// Formats an outcome, with the duration as `set` or `none`.
+fn summary(outcome: &Outcome) -> String {
     let time = if outcome.duration.is_some() { "set" } else { "none" };
     format!("{:?} {} {:?} {:?} time {time}", outcome.status, outcome.data, outcome.message, outcome.errors)
 }
@@ -103,12 +103,12 @@ fn told(outcome: &Outcome) -> String {
 #[tokio::test]
 async fn an_unknown_tool_is_a_failure() {
     let outcome = ToolRegistry::new().invoke("missing", json!({})).await;
-    insta::assert_snapshot!(told(&outcome), @r#"Failure null "Tool 'missing' not found in registry." ["Unknown tool: missing"] time none"#);
+    insta::assert_snapshot!(summary(&outcome), @r#"Failure null "Tool 'missing' not found in registry." ["Unknown tool: missing"] time none"#);
     assert_eq!(outcome.error_kind, Some(ErrorKind::UnknownTool));
 }
 
 #[tokio::test]
-async fn wrong_arguments_are_refused_before_the_tool_runs() {
+async fn invalid_arguments_are_rejected_before_the_tool_runs() {
     let ran = Arc::new(AtomicUsize::new(0));
     let counter = Arc::clone(&ran);
     let strict = ToolEntry::from_fn("strict", "", move |value: Value| {
@@ -118,7 +118,7 @@ async fn wrong_arguments_are_refused_before_the_tool_runs() {
     .with_input_schema(json!({"type": "object", "required": ["b", "a"]}));
     let registry = registry_of([strict]);
     let outcome = registry.invoke("strict", json!({})).await;
-    insta::assert_snapshot!(told(&outcome), @r#"Failure null "Input validation failed for tool 'strict'." ["$.b: required field missing", "$.a: required field missing"] time none"#);
+    insta::assert_snapshot!(summary(&outcome), @r#"Failure null "Input validation failed for tool 'strict'." ["$.b: required field missing", "$.a: required field missing"] time none"#);
     assert_eq!(ran.load(Ordering::SeqCst), 0);
     assert!(registry.invoke("strict", json!({"a": 1, "b": 2})).await.is_ok());
     assert_eq!(ran.load(Ordering::SeqCst), 1);
@@ -128,7 +128,7 @@ async fn wrong_arguments_are_refused_before_the_tool_runs() {
 async fn an_error_of_the_tool_is_a_failure() {
     let bad = ToolEntry::from_fn("bad", "", |_: Value| async { Err::<Value, _>(ToolError::new("boom")) });
     let outcome = registry_of([bad]).invoke("bad", Value::Null).await;
-    insta::assert_snapshot!(told(&outcome), @r#"Failure null "Tool 'bad' raised an exception: boom" ["boom"] time set"#);
+    insta::assert_snapshot!(summary(&outcome), @r#"Failure null "Tool 'bad' raised an exception: boom" ["boom"] time set"#);
 }
 
 #[tokio::test]
@@ -144,51 +144,54 @@ async fn a_panic_of_the_tool_is_a_failure() {
             async move { Ok(n) }
         }),
     ]);
-    insta::assert_snapshot!(told(&registry.invoke("late", 1).await), @r#"Failure null "Tool 'late' panicked: n is 1" ["n is 1"] time set"#);
-    insta::assert_snapshot!(told(&registry.invoke("early", 1).await), @r#"Failure null "Tool 'early' panicked: too early" ["too early"] time set"#);
-    assert!(registry.invoke("late", 0).await.is_ok(), "the registry goes on");
+    insta::assert_snapshot!(summary(&registry.invoke("late", 1).await), @r#"Failure null "Tool 'late' panicked: n is 1" ["n is 1"] time set"#);
+    insta::assert_snapshot!(summary(&registry.invoke("early", 1).await), @r#"Failure null "Tool 'early' panicked: too early" ["too early"] time set"#);
+    assert!(registry.invoke("late", 0).await.is_ok(), "the registry still works");
 }
 
 #[tokio::test]
-async fn an_answer_that_breaks_its_schema_is_partial_and_kept() {
+async fn an_output_that_violates_its_schema_is_partial_and_kept() {
     let typed = echo("typed").with_output_schema(json!({"type": "string"}));
     let registry = registry_of([typed]);
-    insta::assert_snapshot!(told(&registry.invoke("typed", 42).await), @r#"Partial 42 "Output validation failed for tool 'typed'." ["$: expected type string, got integer"] time set"#);
-    insta::assert_snapshot!(told(&registry.invoke("typed", "x").await), @r#"Success "x" "Tool 'typed' executed successfully." [] time set"#);
+    insta::assert_snapshot!(summary(&registry.invoke("typed", 42).await), @r#"Partial 42 "Output validation failed for tool 'typed'." ["$: expected type string, got integer"] time set"#);
+    insta::assert_snapshot!(summary(&registry.invoke("typed", "x").await), @r#"Success "x" "Tool 'typed' executed successfully." [] time set"#);
 }
 
 #[tokio::test]
-async fn unchecked_calls_look_at_no_schema() {
+async fn unchecked_calls_skip_validation() {
     let typed = echo("typed")
         .with_input_schema(json!({"type": "object"}))
         .with_output_schema(json!({"type": "string"}));
     let outcome = registry_of([typed]).invoke_unchecked("typed", 42).await;
-    assert_eq!((outcome.status, outcome.data), (Status::Success, json!(42)));
+    assert_eq!((outcome.status, outcome.data), (OutcomeStatus::Success, json!(42)));
 }
 
 #[tokio::test]
-async fn arguments_that_do_not_fit_the_function_are_refused() {
+async fn arguments_that_do_not_match_the_function_are_rejected() {
     let double = ToolEntry::new("double", "", |n: u8| async move { Ok(n.saturating_mul(2)) });
     let outcome = registry_of([double]).invoke_unchecked("double", "secret").await;
-    insta::assert_snapshot!(told(&outcome), @r#"Failure null "Input validation failed for tool 'double'." ["$: invalid type: string \"secret\", expected u8"] time none"#);
+    insta::assert_snapshot!(summary(&outcome), @r#"Failure null "Input validation failed for tool 'double'." ["$: invalid type: string \"secret\", expected u8"] time none"#);
 }
 
 #[tokio::test]
 async fn a_tool_without_arguments_gets_null() {
     let outcome = registry_of([echo("echo")]).invoke("echo", None::<Value>).await;
-    assert_eq!((outcome.status, outcome.data), (Status::Success, Value::Null));
+    assert_eq!((outcome.status, outcome.data), (OutcomeStatus::Success, Value::Null));
 }
 
 #[tokio::test]
-async fn what_could_not_be_checked_is_in_the_metadata() {
+async fn validation_warnings_are_in_the_metadata() {
     let odd = echo("odd").with_input_schema(json!({"type": "colour"}));
     let outcome = registry_of([odd]).invoke("odd", 1).await;
     assert!(outcome.is_ok());
-    assert!(outcome.metadata["warnings"][0].as_str().unwrap().contains("nothing was checked"), "{outcome:?}");
+    assert!(
+        outcome.metadata["warnings"][0].as_str().unwrap().contains("nothing was validated"),
+        "{outcome:?}"
+    );
 }
 
 #[test]
-fn an_entry_is_written_without_its_handler() {
+fn an_entry_serializes_without_its_handler() {
     let entry = echo("echo").tag("text").with_input_schema(json!({"type": "object"})).with_title("Echo");
     insta::assert_snapshot!(
         serde_json::to_string(&entry).unwrap(),
@@ -204,21 +207,21 @@ fn an_outcome_has_exactly_six_keys() {
         @r#"{"status":"failure","data":null,"message":"","errors":[],"metadata":{"k":1},"duration_ms":null}"#
     );
     let read: Outcome = serde_json::from_value(json!({"duration_ms": 1.5})).unwrap();
-    assert_eq!(read.status, Status::Failure, "no status means failure");
+    assert_eq!(read.status, OutcomeStatus::Failure, "the default status is failure");
     assert_eq!(serde_json::to_value(&read).unwrap()["duration_ms"], 1.5);
     for (status, word) in [
-        (Status::Success, "success"),
-        (Status::Failure, "failure"),
-        (Status::Partial, "partial"),
-        (Status::Skipped, "skipped"),
-        (Status::Timeout, "timeout"),
+        (OutcomeStatus::Success, "success"),
+        (OutcomeStatus::Failure, "failure"),
+        (OutcomeStatus::Partial, "partial"),
+        (OutcomeStatus::Skipped, "skipped"),
+        (OutcomeStatus::Timeout, "timeout"),
     ] {
         assert_eq!(serde_json::to_value(status).unwrap(), word);
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn tools_come_and_go_while_calls_run() {
+async fn tools_can_change_while_calls_run() {
     let registry = registry_of([echo("steady")]);
     let churn = {
         let registry = registry.clone();
@@ -238,7 +241,7 @@ async fn tools_come_and_go_while_calls_run() {
 }
 
 #[test]
-fn an_error_text_does_not_quote_the_arguments() {
+fn error_messages_do_not_quote_arguments() {
     let verdict = pegboard_core::validation::validate_input(&json!("hunter2"), &json!({"enum": ["a"]}));
     let error = pegboard_core::error::CallError::InvalidParameters { violations: verdict.errors };
     assert!(!format!("{error} {error:?}").contains("hunter2"));

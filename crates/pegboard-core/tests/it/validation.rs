@@ -1,10 +1,10 @@
-//! Values against schemas: verdicts, messages, paths and their order.
+//! Schema validation: verdicts, messages, paths and their order.
 
-use pegboard_core::schema::{Dialect, Formats, Rules, Schema, Strictness};
+use pegboard_core::schema::{FormatChecks, Schema, SchemaDialect, SchemaRules, SchemaStrictness};
 use pegboard_core::validation::{ValidationResult, Violation, validate_input, validate_output};
 use serde_json::{Value, json};
 
-/// Both entry points say the same.
+/// Both entry points give the same result.
 fn check(data: Value, schema: Value, expected: &[&str]) {
     let verdict = validate_input(&data, &schema);
     assert_eq!(verdict.errors, expected, "{data} against {schema}");
@@ -14,7 +14,7 @@ fn check(data: Value, schema: Value, expected: &[&str]) {
 }
 
 fn check_compat(data: Value, schema: Value, expected: &[&str]) {
-    let verdict = Schema::with_rules(schema.clone(), Rules::COMPAT).check(&data);
+    let verdict = Schema::with_rules(schema.clone(), SchemaRules::COMPAT).check(&data);
     assert_eq!(verdict.errors, expected, "{data} against {schema}");
     assert_eq!(verdict.valid, expected.is_empty());
 }
@@ -40,7 +40,7 @@ fn a_wrong_type_is_one_error_at_the_root() {
 }
 
 #[test]
-fn a_wrong_type_stops_the_other_checks_of_that_place() {
+fn a_wrong_type_stops_the_other_checks_at_that_location() {
     check(
         json!("x"),
         json!({"type": "object", "required": ["name"]}),
@@ -68,7 +68,7 @@ fn one_of_several_types_is_enough() {
 }
 
 #[test]
-fn a_boolean_is_no_integer_except_in_the_loose_dialect() {
+fn a_boolean_is_not_an_integer_except_in_compat() {
     check(json!(true), json!({"type": "integer"}), &["$: expected type integer, got boolean"]);
     check(json!(true), json!({"type": "number"}), &["$: expected type number, got boolean"]);
     check_compat(json!(true), json!({"type": "integer"}), &[]);
@@ -76,19 +76,19 @@ fn a_boolean_is_no_integer_except_in_the_loose_dialect() {
 }
 
 #[test]
-fn a_number_is_no_boolean() {
+fn a_number_is_not_a_boolean() {
     check(json!(1), json!({"type": "boolean"}), &["$: expected type boolean, got integer"]);
     check_compat(json!(1), json!({"type": "boolean"}), &["$: expected type boolean, got int"]);
 }
 
 #[test]
-fn a_whole_float_is_an_integer_except_in_the_loose_dialect() {
+fn a_whole_float_is_an_integer_except_in_compat() {
     check(json!(1.0), json!({"type": "integer"}), &[]);
     check_compat(json!(1.0), json!({"type": "integer"}), &["$: expected type integer, got float"]);
 }
 
 #[test]
-fn a_value_outside_its_enum_is_told_the_options() {
+fn an_enum_violation_lists_the_options() {
     let colours = json!({"enum": ["red", "green"]});
     check(json!("yellow"), colours.clone(), &["$: value 'yellow' not in enum ['red', 'green']"]);
     check_compat(json!("yellow"), colours, &["$: value 'yellow' not in enum ['red', 'green']"]);
@@ -97,7 +97,7 @@ fn a_value_outside_its_enum_is_told_the_options() {
 }
 
 #[test]
-fn an_enum_is_by_json_equality_except_in_the_loose_dialect() {
+fn enum_uses_json_equality_except_in_compat() {
     check(json!(1.0), json!({"enum": [1]}), &[]);
     check(json!(true), json!({"enum": [1]}), &["$: value true not in enum [1]"]);
     check_compat(json!(true), json!({"enum": [1]}), &[]);
@@ -219,7 +219,7 @@ fn an_object_without_properties_can_be_closed() {
 }
 
 #[test]
-fn neighbours_with_alike_names_are_told_apart() {
+fn properties_with_similar_names_are_distinguished() {
     let schema = json!({"additionalProperties": {"type": "string", "minLength": 3}});
     check(
         json!({"a": 1, "ab": "x", "A": 2}),
@@ -233,7 +233,7 @@ fn neighbours_with_alike_names_are_told_apart() {
 }
 
 #[test]
-fn the_order_is_that_of_the_schema_at_hand() {
+fn violations_follow_the_order_of_the_schema() {
     let part =
         |names: [&str; 2]| json!({"properties": {names[0]: {"type": "null"}, names[1]: {"type": "null"}}});
     let data = json!({"p1": 1, "p2": 2});
@@ -259,7 +259,7 @@ fn the_order_is_that_of_the_schema_at_hand() {
 }
 
 #[test]
-fn every_broken_rule_is_told_with_the_enum_first() {
+fn all_violations_are_listed_with_enum_first() {
     let schema = json!({"minLength": 3, "enum": ["abc"]});
     let expected = ["$: value 'a' not in enum ['abc']", "$: string length 1 < minLength 3"];
     check(json!("a"), schema.clone(), &expected);
@@ -299,7 +299,7 @@ fn references_are_followed_and_keep_the_order() {
 }
 
 #[test]
-fn the_rest_of_json_schema_speaks_the_same_language() {
+fn other_keywords_have_messages_in_the_same_style() {
     check(json!("b"), json!({"pattern": "^a"}), &["$: string does not match pattern '^a'"]);
     check(json!("x"), json!({"format": "email"}), &["$: string is not a valid email"]);
     check(json!(2), json!({"const": 1}), &["$: expected the constant 1"]);
@@ -351,7 +351,7 @@ fn the_rest_of_json_schema_speaks_the_same_language() {
 }
 
 #[test]
-fn the_draft_a_schema_names_is_the_one_it_is_read_by() {
+fn the_declared_draft_is_used() {
     let old = json!({"$schema": "http://json-schema.org/draft-07/schema#", "items": [{"type": "string"}], "additionalItems": false});
     check(json!(["a"]), old.clone(), &[]);
     check(json!(["a", 1]), old, &["$: array length 2 > 1"]);
@@ -361,7 +361,7 @@ fn the_draft_a_schema_names_is_the_one_it_is_read_by() {
 }
 
 #[test]
-fn the_loose_dialect_passes_over_what_it_does_not_know() {
+fn compat_ignores_unknown_keywords() {
     check_compat(json!("x"), json!({"type": "colour"}), &[]);
     check_compat(
         json!("x"),
@@ -373,25 +373,25 @@ fn the_loose_dialect_passes_over_what_it_does_not_know() {
 }
 
 #[test]
-fn merging_two_verdicts_changes_neither() {
+fn merging_results_changes_neither() {
     let good = ValidationResult::ok();
     let bad = ValidationResult::of(vec![Violation::plain("$: wrong")]);
     let merged = good.merge(&bad);
     assert!(!merged.valid);
     assert_eq!(merged.errors, ["$: wrong"]);
     assert_eq!((good, bad.errors.len()), (ValidationResult::ok(), 1));
-    // The flags decide, not the lists.
+    // `valid` decides, not the list.
     let remark = ValidationResult { valid: true, ..bad };
     assert!(remark.merge(&ValidationResult::ok()).valid);
 }
 
 #[test]
-fn a_verdict_is_two_keys_on_the_wire() {
+fn a_result_serializes_to_two_keys() {
     let verdict = validate_input(&json!(1), &json!({"type": "string"}));
     insta::assert_snapshot!(serde_json::to_string(&verdict).unwrap(), @r#"{"valid":false,"errors":["$: expected type string, got integer"]}"#);
 }
 
-/// The value is accepted, and the warning says why nothing was checked.
+/// The value is accepted with a warning that the schema was not used.
 fn check_skipped(schema: Value, expected: &str) {
     let verdict = validate_input(&json!({"a": {"a": {}}}), &schema);
     assert!(verdict.valid && verdict.errors.is_empty(), "{verdict:?}");
@@ -400,17 +400,17 @@ fn check_skipped(schema: Value, expected: &str) {
 }
 
 #[test]
-fn a_schema_that_cannot_be_used_is_a_warning() {
+fn an_unusable_schema_is_a_warning() {
     check_skipped(json!({"type": "colour"}), "(at /type)");
     check_skipped(json!({"properties": 7}), "(at /properties)");
     check_skipped(json!({"minLength": "x"}), "(at /minLength)");
     check_skipped(json!("not a schema"), "(at its root)");
     check_skipped(json!([]), "(at its root)");
-    check_skipped(json!({"$ref": "#/nowhere"}), "it refers to '#/nowhere', which is not in it");
+    check_skipped(json!({"$ref": "#/nowhere"}), "it refers to '#/nowhere', which it does not contain");
 }
 
 #[test]
-fn nothing_is_fetched_to_read_a_schema() {
+fn schemas_are_never_fetched() {
     check_skipped(json!({"$ref": "http://127.0.0.1:9/schema.json"}), "127.0.0.1");
     check_skipped(json!({"$ref": "file:///etc/passwd"}), "passwd");
     check_skipped(json!({"$schema": "http://127.0.0.1:9/draft"}), "127.0.0.1");
@@ -418,7 +418,7 @@ fn nothing_is_fetched_to_read_a_schema() {
 
 #[test]
 fn a_hostile_schema_is_a_warning() {
-    check_skipped(json!({"$ref": "#"}), "refers to itself without an end");
+    check_skipped(json!({"$ref": "#"}), "refers to itself endlessly");
     check_skipped(
         json!({"$id": "http://example.test/a", "$ref": "http://example.test/a"}),
         "refers to itself",
@@ -437,17 +437,17 @@ fn a_hostile_schema_is_a_warning() {
     for _ in 0..200 {
         deep = json!({"properties": {"a": deep}});
     }
-    check_skipped(deep, "nests deeper than 128 levels");
+    check_skipped(deep, "is nested deeper than 128 levels");
     let unevaluated =
         nested(30, json!({}), |inner| json!({"allOf": [inner], "unevaluatedProperties": false}));
     check_skipped(unevaluated, "apply to one value");
     check_skipped(
         json!({"$id": "http://e.test/x", "$ref": "x#/$defs/a", "$defs": {"a": {}}}),
-        "which is not in it",
+        "which it does not contain",
     );
     check_skipped(
         json!({"$defs": {"a": {"$id": "http://e.test/a", "$ref": "#/$defs/b"}}, "$ref": "#/$defs/a"}),
-        "'$id' of its own",
+        "its own '$id'",
     );
     let patterns: Vec<Value> = (0..300).map(|i| json!({"pattern": format!("a{i}")})).collect();
     check_skipped(json!({"anyOf": patterns}), "more than 200 patterns");
@@ -458,18 +458,18 @@ fn nested(n: usize, leaf: Value, wrap: impl Fn(Value) -> Value) -> Value {
     (0..n).fold(leaf, |inner, _| wrap(inner))
 }
 
-/// The value is refused at once, however long the check would take.
+/// The value is rejected without running the full validation.
 fn check_too_costly(data: &Value, schema: &Value) {
     let verdict = validate_input(data, schema);
     assert_eq!(
         verdict.errors,
-        ["$: the value is too large or nests too deep to be checked against its schema"]
+        ["$: the value is too large or too deeply nested to be validated against its schema"]
     );
     assert!(!verdict.valid);
 }
 
 #[test]
-fn work_that_doubles_with_every_level_of_the_value_is_not_begun() {
+fn exponential_validation_is_rejected_up_front() {
     let schema = json!({"anyOf": [
         {"properties": {"c": {"$ref": "#"}}, "required": ["x"]},
         {"properties": {"c": {"$ref": "#"}}, "required": ["y"]},
@@ -496,11 +496,14 @@ fn a_chain_of_references_under_a_deep_value_does_not_exhaust_the_stack() {
     for n in (0..1_000).rev() {
         long.insert(format!("d{n}"), json!({"allOf": [{"$ref": format!("#/$defs/d{}", n + 1)}]}));
     }
-    check_skipped(json!({"$defs": long, "properties": {"a": {"$ref": "#/$defs/d0"}}}), "lead to one another");
+    check_skipped(
+        json!({"$defs": long, "properties": {"a": {"$ref": "#/$defs/d0"}}}),
+        "refer to one another",
+    );
 }
 
 #[test]
-fn a_deep_value_under_a_recursive_schema_is_checked_to_its_end() {
+fn a_deep_value_under_a_recursive_schema_is_validated_completely() {
     let tree = json!({"type": "object", "properties": {"a": {"$ref": "#"}}});
     check(nested(120, json!({}), |inner| json!({"a": inner})), tree.clone(), &[]);
     let verdict = validate_input(&nested(120, json!(7), |inner| json!({"a": inner})), &tree);
@@ -511,14 +514,11 @@ fn a_deep_value_under_a_recursive_schema_is_checked_to_its_end() {
     let expression = json!({"oneOf": [{"type": "integer"}, {"anyOf": branches}]});
     let deep = |leaf: Value| nested(8, leaf, |inner| json!({"and": inner}));
     assert!(validate_input(&deep(json!(1)), &expression).valid);
-    assert!(
-        !validate_input(&deep(json!("x")), &expression).valid,
-        "a wrong leaf is found, not waved through"
-    );
+    assert!(!validate_input(&deep(json!("x")), &expression).valid, "an invalid leaf is found at any depth");
 }
 
 #[test]
-fn a_value_cannot_switch_its_own_check_off() {
+fn a_value_cannot_disable_its_own_validation() {
     let shape = json!({"anyOf": [{"$ref": "#/$defs/a"}, {"$ref": "#/$defs/b"}, {"$ref": "#/$defs/c"}]});
     let part = |name: &str| json!({"properties": {name: {"type": "string"}}});
     let schema = json!({
@@ -535,19 +535,25 @@ fn a_value_cannot_switch_its_own_check_off() {
 }
 
 #[test]
-fn a_list_of_reasons_does_not_outgrow_the_value() {
+fn the_size_of_a_report_is_limited() {
     let schema = json!({"anyOf": [
         {"type": "array", "items": {"$ref": "#"}},
         {"type": "array", "minItems": 1, "items": {"$ref": "#"}},
     ]});
     let verdict = validate_input(&nested(17, json!("x"), |inner| json!([inner])), &schema);
-    assert_eq!(verdict.errors, ["$: the value does not match its schema; it is too large to say where"]);
+    assert_eq!(
+        verdict.errors,
+        ["$: the value does not match its schema; it is too large to list the violations"]
+    );
     let verdict = validate_input(&nested(3, json!("x"), |inner| json!([inner])), &schema);
     assert!(verdict.errors[0].text().len() < 300, "{verdict:?}");
     let options: Vec<Value> =
         (0..1_000).map(|n| json!({"properties": {"k": {"const": n}}, "required": ["k"]})).collect();
     let verdict = validate_input(&json!({"big": "x".repeat(1 << 20)}), &json!({"anyOf": options}));
-    assert_eq!(verdict.errors, ["$: the value does not match its schema; it is too large to say where"]);
+    assert_eq!(
+        verdict.errors,
+        ["$: the value does not match its schema; it is too large to list the violations"]
+    );
 }
 
 #[test]
@@ -561,20 +567,20 @@ fn a_recursive_schema_checks_every_level() {
 }
 
 #[test]
-fn only_the_pattern_that_cannot_be_checked_is_left_out() {
+fn only_the_unsupported_pattern_is_dropped() {
     let schema = json!({"properties": {"a": {"pattern": "^(?!x)", "minLength": 2}, "b": {"pattern": "^b"}}});
     let verdict = validate_input(&json!({"a": "x", "b": "c"}), &schema);
     assert_eq!(
         verdict.errors,
         ["$.a: string length 1 < minLength 2", "$.b: string does not match pattern '^b'"]
     );
-    insta::assert_snapshot!(verdict.warnings.join("\n"), @"the pattern at /properties/a/pattern is not checked: it is wrong, too large, or uses look-around or back-references");
+    insta::assert_snapshot!(verdict.warnings.join("\n"), @"the pattern at /properties/a/pattern is not checked: it is invalid, too large, or uses look-around or back-references");
     let names = json!({"patternProperties": {"^(?!x)/": {"type": "string"}}, "required": ["k"]});
     assert_eq!(validate_input(&json!({"y/": 1}), &names).errors, ["$.k: required field missing"]);
 }
 
 #[test]
-fn a_pattern_is_not_left_out_where_that_would_refuse_good_values() {
+fn a_pattern_is_kept_if_dropping_it_would_reject_valid_values() {
     check_skipped(
         json!({"patternProperties": {"^(?!_)": {"type": "string"}}, "additionalProperties": false}),
         "patternProperties",
@@ -618,28 +624,32 @@ fn a_pattern_built_to_explode_is_matched_in_linear_time() {
 }
 
 #[test]
-fn formats_are_checked_unless_switched_off() {
+fn formats_are_checked_unless_disabled() {
     let schema = json!({"format": "date"});
-    let off = Rules { formats: Formats::Ignore, ..Rules::default() };
+    let off = SchemaRules { formats: FormatChecks::Ignore, ..SchemaRules::default() };
     assert!(!Schema::new(schema.clone()).accepts(&json!("tomorrow")));
     assert!(Schema::with_rules(schema, off).accepts(&json!("tomorrow")));
 }
 
 #[test]
-fn strict_rules_refuse_what_they_do_not_know() {
-    let strict =
-        |schema| Schema::with_rules(schema, Rules { strictness: Strictness::Strict, ..Rules::default() });
+fn strict_rules_reject_unknown_keywords() {
+    let strict = |schema| {
+        Schema::with_rules(
+            schema,
+            SchemaRules { strictness: SchemaStrictness::Strict, ..SchemaRules::default() },
+        )
+    };
     let refused = |schema: Value| strict(schema).check(&json!({})).errors[0].text().to_owned();
-    insta::assert_snapshot!(refused(json!({"properties": {"a": {"minLenght": 3}}})), @"$: the schema is refused: the keyword 'minLenght' is not known (at /properties/a/minLenght)");
+    insta::assert_snapshot!(refused(json!({"properties": {"a": {"minLenght": 3}}})), @"$: the schema is rejected: unknown keyword 'minLenght' (at /properties/a/minLenght)");
     assert!(refused(json!({"format": "postcode"})).contains("postcode"));
-    assert!(refused(json!({"pattern": "(?=a)"})).starts_with("$: the schema is refused"));
+    assert!(refused(json!({"pattern": "(?=a)"})).starts_with("$: the schema is rejected"));
     assert!(strict(json!({"properties": {"minLenght": {"type": "string"}}, "enum": [{"b": 1}, {}], "default": {"x": 1}})).accepts(&json!({})));
     let lenient = Schema::new(json!({"minLenght": 3, "format": "postcode"}));
     assert!(lenient.accepts(&json!("x")));
 }
 
 #[test]
-fn a_value_is_in_the_message_for_its_sender_and_never_in_the_log() {
+fn values_are_quoted_to_the_sender_but_not_in_logs() {
     let schema = json!({
         "properties": {"pin": {"enum": ["a"]}, "age": {"maximum": 9}},
         "additionalProperties": {"items": {"type": "null"}},
@@ -658,7 +668,7 @@ fn a_value_is_in_the_message_for_its_sender_and_never_in_the_log() {
 }
 
 #[test]
-fn messages_stay_short_however_long_the_value() {
+fn messages_stay_short_for_long_values() {
     let verdict = validate_input(&json!("x".repeat(1_000_000)), &json!({"enum": ["a"]}));
     assert!(verdict.errors[0].text().len() < 300);
     let options: Vec<u32> = (0..10_000).collect();
@@ -670,14 +680,14 @@ fn messages_stay_short_however_long_the_value() {
     let extras: Value = (0..5_000).map(|n| (format!("k{n}"), json!(1))).collect();
     let closed = json!({"properties": {"a": {}}, "additionalProperties": false});
     assert_eq!(validate_input(&extras, &closed).errors.len(), 1_001);
-    assert_eq!(Schema::with_rules(closed, Rules::COMPAT).check(&extras).errors.len(), 1_001);
+    assert_eq!(Schema::with_rules(closed, SchemaRules::COMPAT).check(&extras).errors.len(), 1_001);
 }
 
 #[test]
 fn clones_of_a_schema_share_its_compiled_form_and_its_rules() {
     let schema = Schema::with_rules(
         json!({"type": "integer"}),
-        Rules { dialect: Dialect::Compat, ..Rules::default() },
+        SchemaRules { dialect: SchemaDialect::Compat, ..SchemaRules::default() },
     );
     assert!(schema.clone().accepts(&json!(true)));
     assert_eq!(schema, schema.clone());

@@ -1,6 +1,6 @@
-//! What holds for every value and every schema.
+//! Property tests of schema validation.
 
-use pegboard_core::schema::{Rules, Schema};
+use pegboard_core::schema::{Schema, SchemaRules};
 use pegboard_core::validation::validate_input;
 use proptest::collection::{btree_map, vec};
 use proptest::prelude::*;
@@ -25,7 +25,7 @@ pub(crate) fn any_json() -> impl Strategy<Value = Value> {
     })
 }
 
-/// A schema that mostly makes sense, over the keys that `any_json` uses.
+/// A mostly valid schema, over the keys that `any_json` uses.
 fn any_schema() -> impl Strategy<Value = Value> {
     let types = prop_oneof!["string", "integer", "number", "boolean", "array", "object", "null"];
     let leaf = prop_oneof![
@@ -40,7 +40,7 @@ fn any_schema() -> impl Strategy<Value = Value> {
         (-2..2, -2..2).prop_map(|(min, max)| json!({"minimum": min, "exclusiveMaximum": max})),
         vec("[a-c]{1,2}", 0..3).prop_map(|names| json!({"required": names})),
         Just(json!({"pattern": "^a", "format": "email", "uniqueItems": true})),
-        // And some that make none.
+        // And some invalid ones.
         any_json(),
     ];
     leaf.prop_recursive(4, 40, 4, |inner| {
@@ -60,8 +60,8 @@ fn any_schema() -> impl Strategy<Value = Value> {
 
 proptest! {
     #[test]
-    fn validation_never_panics_and_its_parts_agree(data in any_json(), schema in any_schema()) {
-        for rules in [Rules::default(), Rules::COMPAT] {
+    fn validation_never_panics_and_is_consistent(data in any_json(), schema in any_schema()) {
+        for rules in [SchemaRules::default(), SchemaRules::COMPAT] {
             let schema = Schema::with_rules(schema.clone(), rules);
             let verdict = schema.check(&data);
             prop_assert_eq!(verdict.valid, verdict.errors.is_empty());
@@ -70,12 +70,12 @@ proptest! {
     }
 
     #[test]
-    fn the_verdict_is_that_of_the_reference_validator(data in any_json(), schema in any_schema()) {
+    fn verdicts_match_the_reference_validator(data in any_json(), schema in any_schema()) {
         let reference = jsonschema::options().should_validate_formats(true).build(&schema);
         let verdict = validate_input(&data, &schema);
         match reference {
             Ok(reference) if verdict.warnings.is_empty() => prop_assert_eq!(verdict.valid, reference.is_valid(&data)),
-            _ => prop_assert!(schema.is_null() || !verdict.warnings.is_empty(), "{schema} does not compile, and nothing says so"),
+            _ => prop_assert!(schema.is_null() || !verdict.warnings.is_empty(), "{schema} does not compile, but there is no warning"),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Several calls in one request, each answered as it ends.
+//! `POST /api/batch`: several calls in one request; each is answered as it finishes.
 
 use std::sync::{Arc, OnceLock};
 
@@ -8,7 +8,7 @@ use axum::http::HeaderMap;
 use axum::response::Response;
 use futures_util::StreamExt;
 use futures_util::stream;
-use pegboard_core::arguments::Arguments;
+use pegboard_core::arguments::CallArguments;
 use pegboard_core::call::{Call, CallContext};
 use pegboard_json::RawJson;
 use pegboard_runtime::{Caller, Runtime};
@@ -17,109 +17,113 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::calls::{End, answered, note};
-use super::problem::Problem;
-use super::question::{Form, Order};
-use super::stream::{Item, MAX_WAITING, document, items};
-use super::window::{Shown, Window};
+use super::calls::{CallResponse, record_start, tool_response};
+use super::extract::{RequestBody, ResponseFormat};
+use super::problem::ApiProblem;
+use super::state::{ApiState, SharedApiState};
+use super::stream::{STREAM_BUFFER, StreamItem, json_response, stream_response};
 
-/// How many calls one request may make.
+/// Maximum number of calls per request.
 const MAX_CALLS: usize = 1_000;
-/// How many of them run at the same time if nobody says otherwise.
-const N_AT_ONCE: usize = 8;
-/// How many may at most.
-const MAX_AT_ONCE: usize = 32;
+/// Default number of concurrent calls.
+const DEFAULT_PARALLEL: usize = 8;
+/// Maximum number of concurrent calls.
+const MAX_PARALLEL: usize = 32;
 
 /// One call of a batch.
-struct Wanted {
+struct BatchCall {
     index: usize,
     tool: String,
     arguments: RawJson,
 }
 
 /// `POST /api/batch`
-pub(super) async fn make(
-    State(window): Shown,
-    form: Form,
+pub(super) async fn run(
+    State(state): SharedApiState,
+    format: ResponseFormat,
     headers: HeaderMap,
     body: Body,
-) -> Result<Response, Problem> {
-    let order = Order::read(&window, &headers, body, &["calls", "parallel", "session"]).await?;
-    let wanted = read(&order)?;
-    let n_at_once: usize = order.get("parallel", "a number of calls")?.unwrap_or(N_AT_ONCE);
-    if !(1..=MAX_AT_ONCE).contains(&n_at_once) {
+) -> Result<Response, ApiProblem> {
+    let body = RequestBody::read(&state, &headers, body, &["calls", "parallel", "session"]).await?;
+    let batch = parse_calls(&body)?;
+    let parallel: usize = body.get("parallel", "a number of calls")?.unwrap_or(DEFAULT_PARALLEL);
+    if !(1..=MAX_PARALLEL).contains(&parallel) {
         return Err(
-            Problem::bad_request(format!("parallel must be from 1 to {MAX_AT_ONCE}")).at("$.parallel")
+            ApiProblem::bad_request(format!("parallel must be from 1 to {MAX_PARALLEL}")).at("$.parallel")
         );
     }
-    let session: Option<String> = order.get("session", "a name")?;
-    let (runtime, caller) = (window.runtime()?.clone(), window.caller(session.as_deref())?);
-    let mut answers = stream::iter(wanted)
-        .map(move |wanted| one(runtime.clone(), caller.clone(), wanted))
-        .buffer_unordered(n_at_once);
-    if form == Form::Document {
+    let session: Option<String> = body.get("session", "a name")?;
+    let (runtime, caller) = (state.runtime()?.clone(), state.caller(session.as_deref())?);
+    let mut answers = stream::iter(batch)
+        .map(move |call| run_one(runtime.clone(), caller.clone(), call))
+        .buffer_unordered(parallel);
+    if format == ResponseFormat::Document {
         let mut all: Vec<(usize, RawJson)> = answers.collect().await;
         all.sort_by_key(|(index, _)| *index);
         let all: Vec<RawJson> = all.into_iter().map(|(_, answer)| answer).collect();
-        return Ok(document(RawJson::empty_object().with("answers", &RawJson::of(&all))));
+        return Ok(json_response(RawJson::empty_object().with("answers", &RawJson::of(&all))));
     }
-    let (sender, receiver) = mpsc::channel(MAX_WAITING);
+    let (sender, receiver) = mpsc::channel(STREAM_BUFFER);
     let work = async move {
         while let Some((_, data)) = answers.next().await {
-            // A reader that is gone takes the work with it.
-            let _ = sender.send(Item { event: "answer", data }).await;
+            // If the reader is gone, the response drops this task.
+            let _ = sender.send(StreamItem { event: "answer", data }).await;
         }
     };
     let work = AbortOnDropHandle::new(tokio::spawn(work));
-    Ok(items(form, receiver, work, window.options.keep_alive))
+    Ok(stream_response(format, receiver, work, state.options.keep_alive))
 }
 
-/// The calls of an order.
-fn read(order: &Order) -> Result<Vec<Wanted>, Problem> {
-    let calls = order.raw("calls").filter(|calls| calls.as_str().starts_with('['));
-    let calls = calls.ok_or_else(|| Problem::bad_request("calls must be a list of calls").at("$.calls"))?;
-    let mut wanted = Vec::new();
+/// Parses the calls of a request body.
+fn parse_calls(body: &RequestBody) -> Result<Vec<BatchCall>, ApiProblem> {
+    let calls = body.raw("calls").filter(|calls| calls.as_str().starts_with('['));
+    let calls =
+        calls.ok_or_else(|| ApiProblem::bad_request("calls must be an array of calls").at("$.calls"))?;
+    let mut batch = Vec::new();
     for (index, call) in calls.items().take(MAX_CALLS + 1).enumerate() {
-        let wrong = |what: &str| Problem::bad_request(what).at(format!("$.calls[{index}]"));
+        let invalid = |what: &str| ApiProblem::bad_request(what).at(format!("$.calls[{index}]"));
         if !call.is_object() {
-            return Err(wrong("a call must be an object"));
+            return Err(invalid("a call must be an object"));
         }
         if let Some(name) = call.names().iter().find(|name| !["tool", "arguments"].contains(&name.as_str())) {
-            return Err(wrong(&format!("'{name}' means nothing here; there are tool, arguments")));
+            return Err(invalid(&format!("unknown key '{name}': expected tool or arguments")));
         }
         let tool = call.get("tool").and_then(|tool| Some(tool.text()?.into_owned()));
-        let tool = tool.ok_or_else(|| wrong("tool must be the name of a tool"))?;
+        let tool = tool.ok_or_else(|| invalid("tool must be the name of a tool"))?;
         let arguments = call.get("arguments").unwrap_or_else(RawJson::empty_object);
         if !arguments.is_object() {
-            return Err(wrong("arguments must be an object"));
+            return Err(invalid("arguments must be an object"));
         }
-        wanted.push(Wanted { index, tool, arguments });
+        batch.push(BatchCall { index, tool, arguments });
     }
-    if wanted.len() > MAX_CALLS {
-        return Err(Problem::bad_request(format!("at most {MAX_CALLS} calls are made at once")).at("$.calls"));
+    if batch.len() > MAX_CALLS {
+        return Err(
+            ApiProblem::bad_request(format!("a batch can have at most {MAX_CALLS} calls")).at("$.calls")
+        );
     }
-    Ok(wanted)
+    Ok(batch)
 }
 
-/// Makes one call, and says how it went.
-async fn one(runtime: Runtime, caller: Caller, wanted: Wanted) -> (usize, RawJson) {
-    let Wanted { index, tool, arguments } = wanted;
-    let known = Arc::new(OnceLock::new());
-    let began = Instant::now();
+/// Runs one call; returns its index and its answer.
+async fn run_one(runtime: Runtime, caller: Caller, call: BatchCall) -> (usize, RawJson) {
+    let BatchCall { index, tool, arguments } = call;
+    let start_info = Arc::new(OnceLock::new());
+    let started = Instant::now();
     let call = Call {
         context: CallContext::default(),
-        ..Call::new(Window::tool_ref(&runtime, &tool), Arguments::from(arguments))
+        ..Call::new(ApiState::tool_ref(&runtime, &tool), CallArguments::from(arguments))
     };
-    let ended = caller.start_telling(call, note(&known)).await;
-    let end = End { known: known.get(), took: began.elapsed(), words: answered };
-    let about = RawJson::from(json!({"index": index, "tool": tool}));
-    let told = match end.told(&ended) {
-        Ok(answer) => answer.members().fold(about, |all, (name, value)| all.with(&name, &value)),
+    let call_result = caller.start_with_callback(call, record_start(&start_info)).await;
+    let response =
+        CallResponse { start_info: start_info.get(), duration: started.elapsed(), render: tool_response };
+    let base = RawJson::from(json!({"index": index, "tool": tool}));
+    let json = match response.to_json(&call_result) {
+        Ok(answer) => answer.members().fold(base, |all, (name, value)| all.with(&name, &value)),
         Err(problem) => {
             let problem = RawJson::from(problem.document());
-            let all = problem.members().fold(about, |all, (name, value)| all.with(&name, &value));
-            all.with("durationMs", &RawJson::of(&super::stream::in_millis(end.took)))
+            let all = problem.members().fold(base, |all, (name, value)| all.with(&name, &value));
+            all.with("durationMs", &RawJson::of(&super::stream::duration_millis(response.duration)))
         }
     };
-    (index, told)
+    (index, json)
 }

@@ -1,4 +1,4 @@
-//! Calls: those that are under way, and those that are made here.
+//! `/api/calls`: lists, starts, answers and cancels calls.
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -7,38 +7,40 @@ use axum::body::Body;
 use axum::extract::{Path, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::Response;
-use pegboard_core::arguments::Arguments;
-use pegboard_core::call::{Call, CallContext, Ended, Running, ToolRef};
+use pegboard_core::arguments::CallArguments;
+use pegboard_core::call::{Call, CallContext, CallHandle, CallResult, ToolRef};
 use pegboard_core::projection::mcp_result;
 use pegboard_json::RawJson;
 use pegboard_runtime::trace_id::TraceId;
-use pegboard_runtime::{Begun, CallId, CallStatus, Caller};
+use pegboard_runtime::{CallId, CallStarted, CallStatus, Caller};
 use serde_json::json;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::problem::Problem;
-use super::question::{Form, Order};
-use super::stream::{Item, MAX_WAITING, document, in_millis, items, millis};
-use super::window::{Shown, Window};
-use talk::Talk;
+use super::extract::{RequestBody, ResponseFormat};
+use super::problem::ApiProblem;
+use super::state::{ApiState, SharedApiState};
+use super::stream::{
+    STREAM_BUFFER, StreamItem, duration_millis, json_response, stream_response, unix_millis,
+};
+use subscriber::CallSubscriber;
 
-mod talk;
+mod subscriber;
 
-pub(super) use talk::Talks;
+pub(super) use subscriber::CallSubscribers;
 
-/// How many calls are listed.
+/// Maximum number of calls in a list.
 const MAX_LISTED: usize = 1_000;
-/// How long a call may be wanted to take at most.
+/// Upper bound of a requested timeout.
 const MAX_TIMEOUT: Duration = Duration::from_hours(24);
-/// What the order of a call may say.
-const KNOWN: [&str; 5] = ["tool", "arguments", "timeoutMs", "noCache", "session"];
+/// Keys that the body of a call may have.
+const BODY_KEYS: [&str; 5] = ["tool", "arguments", "timeoutMs", "noCache", "session"];
 
 /// `GET /api/calls`
-pub(super) async fn list(State(window): Shown) -> Result<Response, Problem> {
-    let now = window.now();
-    let calls = window.runtime()?.calls().into_iter().filter(|call| window.who.sees(&call.owner));
+pub(super) async fn list(State(state): SharedApiState) -> Result<Response, ApiProblem> {
+    let now = state.now();
+    let calls = state.runtime()?.calls().into_iter().filter(|call| state.scope.includes(&call.owner));
     let calls = calls.take(MAX_LISTED).map(|call| {
         let CallStatus { id, trace, session, operation, tool, running_for, state, .. } = call;
         json!({
@@ -48,103 +50,109 @@ pub(super) async fn list(State(window): Shown) -> Result<Response, Problem> {
             "caller": session,
             "operation": operation,
             "state": state,
-            "startedAt": millis(now.checked_sub(running_for).unwrap_or(now)),
-            "sinceMs": in_millis(running_for),
+            "startedAt": unix_millis(now.checked_sub(running_for).unwrap_or(now)),
+            "sinceMs": duration_millis(running_for),
         })
     });
-    Ok(document(json!({"calls": calls.collect::<Vec<_>>()})))
+    Ok(json_response(json!({"calls": calls.collect::<Vec<_>>()})))
 }
 
 /// `DELETE /api/calls/{call}`
-pub(super) async fn cancel(State(window): Shown, Path(call): Path<String>) -> Result<StatusCode, Problem> {
-    let runtime = window.runtime()?;
-    let id: CallId = call.parse().map_err(|_| not_under_way(&call))?;
-    let is_theirs = |status: &CallStatus| status.id == id && window.who.sees(&status.owner);
-    if runtime.calls().iter().any(is_theirs) && runtime.cancel(id) {
+pub(super) async fn cancel(
+    State(state): SharedApiState,
+    Path(call): Path<String>,
+) -> Result<StatusCode, ApiProblem> {
+    let runtime = state.runtime()?;
+    let id: CallId = call.parse().map_err(|_| no_such_call(&call))?;
+    let is_visible = |status: &CallStatus| status.id == id && state.scope.includes(&status.owner);
+    if runtime.calls().iter().any(is_visible) && runtime.cancel(id) {
         return Ok(StatusCode::NO_CONTENT);
     }
-    Err(not_under_way(&call))
+    Err(no_such_call(&call))
 }
 
-fn not_under_way(call: &str) -> Problem {
+fn no_such_call(call: &str) -> ApiProblem {
     let call: String = call.chars().take(40).collect();
-    Problem::not_found(format!("No call '{call}' is under way")).hint("GET /api/calls lists those that are")
+    ApiProblem::not_found(format!("no running call '{call}'")).hint("GET /api/calls lists running calls")
 }
 
 /// `POST /api/calls/{call}/answers`
 pub(super) async fn answer(
-    State(window): Shown,
+    State(state): SharedApiState,
     Path(call): Path<String>,
     headers: HeaderMap,
     body: Body,
-) -> Result<StatusCode, Problem> {
-    let order = Order::read(&window, &headers, body, &["id", "answers"]).await?;
-    let id: String = order.need("id", "the id of a question, as it was asked")?;
-    let answers = order.raw("answers").filter(RawJson::is_object).ok_or_else(|| {
-        Problem::bad_request("answers must be an object with an answer for each name").at("$.answers")
+) -> Result<StatusCode, ApiProblem> {
+    let body = RequestBody::read(&state, &headers, body, &["id", "answers"]).await?;
+    let id: String = body.require("id", "the id of a pending question")?;
+    let answers = body.raw("answers").filter(RawJson::is_object).ok_or_else(|| {
+        ApiProblem::bad_request("answers must be an object with one answer per question").at("$.answers")
     })?;
-    let talk = call.parse().ok().and_then(|call| window.api.talks.get(call));
-    let talk = talk.filter(|talk| window.who.sees(talk.owner())).ok_or_else(|| not_under_way(&call))?;
-    talk.answer(&id, &answers)?;
+    let subscriber = call.parse().ok().and_then(|call| state.api.subscribers.get(call));
+    let subscriber = subscriber
+        .filter(|subscriber| state.scope.includes(subscriber.owner()))
+        .ok_or_else(|| no_such_call(&call))?;
+    subscriber.answer(&id, &answers)?;
     Ok(StatusCode::NO_CONTENT)
 }
 
 /// `POST /api/calls`
-pub(super) async fn make(
-    State(window): Shown,
-    form: Form,
+pub(super) async fn start(
+    State(state): SharedApiState,
+    format: ResponseFormat,
     headers: HeaderMap,
     body: Body,
-) -> Result<Response, Problem> {
-    let order = Order::read(&window, &headers, body, &KNOWN).await?;
-    let tool: String = order.need("tool", "the name of a tool")?;
-    let arguments = order.raw("arguments").unwrap_or_else(RawJson::empty_object);
+) -> Result<Response, ApiProblem> {
+    let body = RequestBody::read(&state, &headers, body, &BODY_KEYS).await?;
+    let tool: String = body.require("tool", "the name of a tool")?;
+    let arguments = body.raw("arguments").unwrap_or_else(RawJson::empty_object);
     if !arguments.is_object() {
-        return Err(Problem::bad_request("arguments must be an object").at("$.arguments"));
+        return Err(ApiProblem::bad_request("arguments must be an object").at("$.arguments"));
     }
-    let wishes = Wishes::of(&order)?;
-    let session: Option<String> = order.get("session", "a name")?;
-    let caller = window.caller(session.as_deref())?;
-    // A name that means one tool means it whatever the arguments are: what is wrong with them is told of that tool.
-    let tool = caller.find_tool(&Window::tool_ref(window.runtime()?, &tool)).await?;
-    let call = Call::new(ToolRef::Id(tool.id.clone()), Arguments::from(arguments));
-    let start = move |caller: &Caller, context: CallContext, begun: TellBegun| {
-        caller.start_telling(Call { context, ..call }, begun)
+    let options = RequestedOptions::from_body(&body)?;
+    let session: Option<String> = body.get("session", "a name")?;
+    let caller = state.caller(session.as_deref())?;
+    // A name that resolves to one tool does so whatever the arguments are, so argument errors refer to that
+    // tool.
+    let tool = caller.find_tool(&ApiState::tool_ref(state.runtime()?, &tool)).await?;
+    let call = Call::new(ToolRef::Id(tool.id.clone()), CallArguments::from(arguments));
+    let start = move |caller: &Caller, context: CallContext, on_started: StartedCallback| {
+        caller.start_with_callback(Call { context, ..call }, on_started)
     };
-    let making = Making { caller, wishes, start: Box::new(start), words: answered };
-    making.respond(&window, form).await
+    let responder = CallResponder { caller, options, start: Box::new(start), render: tool_response };
+    responder.respond(&state, format).await
 }
 
-/// Hears what a call is known by.
-pub(super) type TellBegun = Box<dyn FnOnce(Begun) + Send>;
+/// Callback that receives the ids of a started call.
+pub(super) type StartedCallback = Box<dyn FnOnce(CallStarted) + Send>;
 
-/// Something that starts a call.
-type Start = Box<dyn FnOnce(&Caller, CallContext, TellBegun) -> Running + Send>;
+/// Starts a call.
+type StartCall = Box<dyn FnOnce(&Caller, CallContext, StartedCallback) -> CallHandle + Send>;
 
-/// What is wanted of a call beside what it is of.
+/// Per-call options from a request body.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Wishes {
+pub(super) struct RequestedOptions {
     timeout: Option<Duration>,
-    is_fresh: bool,
+    no_cache: bool,
 }
 
-impl Wishes {
-    /// What an order says of it.
-    pub(super) fn of(order: &Order) -> Result<Self, Problem> {
-        let millis: Option<u64> = order.get("timeoutMs", "a number of milliseconds")?;
+impl RequestedOptions {
+    /// Parses the options of a request body.
+    pub(super) fn from_body(body: &RequestBody) -> Result<Self, ApiProblem> {
+        let millis: Option<u64> = body.get("timeoutMs", "a number of milliseconds")?;
         if millis == Some(0) {
-            return Err(Problem::bad_request("timeoutMs must be more than 0").at("$.timeoutMs"));
+            return Err(ApiProblem::bad_request("timeoutMs must be more than 0").at("$.timeoutMs"));
         }
         let timeout = millis.map(|millis| Duration::from_millis(millis).min(MAX_TIMEOUT));
-        let is_fresh = order.get("noCache", "true or false")?.unwrap_or_default();
-        Ok(Self { timeout, is_fresh })
+        let no_cache = body.get("noCache", "true or false")?.unwrap_or_default();
+        Ok(Self { timeout, no_cache })
     }
 
     fn context(self) -> CallContext {
         let mut context = CallContext::default();
-        context.options.fresh = self.is_fresh;
+        context.options.fresh = self.no_cache;
         if let Some(timeout) = self.timeout {
-            // It counts from now, and in place of what is configured for the tool.
+            // The timeout starts now and replaces the one configured for the tool.
             context.options.disable_global_timeout = true;
             context.deadline = Some(Instant::now() + timeout);
         }
@@ -152,101 +160,110 @@ impl Wishes {
     }
 }
 
-/// A call that is about to be made.
-pub(super) struct Making {
+/// Starts a call and turns its result into a response.
+pub(super) struct CallResponder {
     pub(super) caller: Caller,
-    pub(super) wishes: Wishes,
-    pub(super) start: Start,
-    /// What is told of its end.
-    pub(super) words: fn(&Ended) -> Result<RawJson, Problem>,
+    pub(super) options: RequestedOptions,
+    pub(super) start: StartCall,
+    /// Renders the result of the call.
+    pub(super) render: fn(&CallResult) -> Result<RawJson, ApiProblem>,
 }
 
-impl Making {
-    /// Makes the call, and answers in the form that is wanted. When whoever wanted it goes away, it is called off.
-    pub(super) async fn respond(self, window: &Window, form: Form) -> Result<Response, Problem> {
-        match form {
-            Form::Document => {
-                let began = Instant::now();
-                let known = Arc::new(OnceLock::new());
-                let running = (self.start)(&self.caller, self.wishes.context(), note(&known));
-                let ended = running.await;
-                let end = End { known: known.get(), took: began.elapsed(), words: self.words };
-                end.told(&ended).map(document)
+impl CallResponder {
+    /// Runs the call and responds in the requested format. If the client disconnects, the call is cancelled.
+    pub(super) async fn respond(
+        self,
+        state: &ApiState,
+        format: ResponseFormat,
+    ) -> Result<Response, ApiProblem> {
+        match format {
+            ResponseFormat::Document => {
+                let started = Instant::now();
+                let start_info = Arc::new(OnceLock::new());
+                let running = (self.start)(&self.caller, self.options.context(), record_start(&start_info));
+                let call_result = running.await;
+                let response = CallResponse {
+                    start_info: start_info.get(),
+                    duration: started.elapsed(),
+                    render: self.render,
+                };
+                response.to_json(&call_result).map(json_response)
             }
-            Form::Events | Form::Lines => Ok(self.stream(window, form)),
+            ResponseFormat::Events | ResponseFormat::Lines => Ok(self.stream(state, format)),
         }
     }
 
-    fn stream(self, window: &Window, form: Form) -> Response {
-        let Self { caller, wishes, start, words } = self;
-        let (sender, receiver) = mpsc::channel(MAX_WAITING);
-        let talk = Talk::new(caller.owner(), sender.clone());
-        let mut context = wishes.context();
-        context.client = Some(Arc::clone(&talk) as _);
-        let known = Arc::new(OnceLock::new());
-        let (began, talks) = (Instant::now(), Arc::clone(&window.api.talks));
-        let entry = talks.entry(talk, Arc::clone(&known));
-        let running = start(&caller, context, entry.opening());
+    fn stream(self, state: &ApiState, format: ResponseFormat) -> Response {
+        let Self { caller, options, start, render } = self;
+        let (sender, receiver) = mpsc::channel(STREAM_BUFFER);
+        let subscriber = CallSubscriber::new(caller.owner(), sender.clone());
+        let mut context = options.context();
+        context.client = Some(Arc::clone(&subscriber) as _);
+        let start_info = Arc::new(OnceLock::new());
+        let (started, subscribers) = (Instant::now(), Arc::clone(&state.api.subscribers));
+        let guard = subscribers.register(subscriber, Arc::clone(&start_info));
+        let running = start(&caller, context, guard.on_started());
         let work = async move {
-            let ended = running.await;
-            let end = End { known: known.get(), took: began.elapsed(), words };
-            let last = match end.told(&ended) {
-                Ok(result) => Item { event: "result", data: result },
-                Err(problem) => Item::new("error", problem.document()),
+            let call_result = running.await;
+            let response = CallResponse { start_info: start_info.get(), duration: started.elapsed(), render };
+            let last = match response.to_json(&call_result) {
+                Ok(result) => StreamItem { event: "result", data: result },
+                Err(problem) => StreamItem::new("error", problem.document()),
             };
-            drop(entry);
-            // Who listened may be gone.
+            drop(guard);
+            // The reader may be gone.
             let _ = sender.send(last).await;
         };
         let work = AbortOnDropHandle::new(tokio::spawn(work));
-        items(form, receiver, work, window.options.keep_alive)
+        stream_response(format, receiver, work, state.options.keep_alive)
     }
 }
 
-/// Notes what a call is known by.
-pub(super) fn note(known: &Arc<OnceLock<Begun>>) -> TellBegun {
-    let known = Arc::clone(known);
-    Box::new(move |begun| {
-        known.get_or_init(|| begun);
+/// Returns a callback that stores the ids of the call.
+pub(super) fn record_start(start_info: &Arc<OnceLock<CallStarted>>) -> StartedCallback {
+    let start_info = Arc::clone(start_info);
+    Box::new(move |start| {
+        start_info.get_or_init(|| start);
     })
 }
 
-/// The end of a call, and what there is to say of it.
-pub(super) struct End<'e> {
-    pub(super) known: Option<&'e Begun>,
-    pub(super) took: Duration,
-    pub(super) words: fn(&Ended) -> Result<RawJson, Problem>,
+/// Response to a finished call.
+pub(super) struct CallResponse<'e> {
+    pub(super) start_info: Option<&'e CallStarted>,
+    pub(super) duration: Duration,
+    pub(super) render: fn(&CallResult) -> Result<RawJson, ApiProblem>,
 }
 
-impl End<'_> {
+impl CallResponse<'_> {
     fn trace(&self) -> Option<TraceId> {
-        self.known.map(|begun| begun.trace.clone())
+        self.start_info.map(|start| start.trace.clone())
     }
 
-    pub(super) fn told(&self, ended: &Ended) -> Result<RawJson, Problem> {
-        let answer = (self.words)(ended).map_err(|problem| problem.of_call(self.trace()))?;
-        let known = self.known.map_or_else(RawJson::empty_object, |Begun { id, trace }| {
+    pub(super) fn to_json(&self, call_result: &CallResult) -> Result<RawJson, ApiProblem> {
+        let answer = (self.render)(call_result).map_err(|problem| problem.with_trace(self.trace()))?;
+        let start_info = self.start_info.map_or_else(RawJson::empty_object, |CallStarted { id, trace }| {
             RawJson::from(json!({"callId": id.to_string(), "traceId": trace}))
         });
-        let mut about = json!({"durationMs": in_millis(self.took), "cached": ended.journey.is_cached});
-        if let Some(handle) = &ended.journey.stored {
-            about["storedAs"] = handle.0.clone().into();
+        let mut details =
+            json!({"durationMs": duration_millis(self.duration), "cached": call_result.meta.is_cached});
+        if let Some(handle) = &call_result.meta.stored {
+            details["storedAs"] = handle.0.clone().into();
         }
-        if let Some(asked) = &ended.journey.corrected_from {
-            about["correctedFrom"] = asked.clone().into();
+        if let Some(requested) = &call_result.meta.corrected_from {
+            details["correctedFrom"] = requested.clone().into();
         }
-        about["warnings"] = ended.warnings.clone().into();
-        let about = RawJson::from(about);
-        let members = answer.members().chain(about.members());
-        Ok(members.fold(known, |all, (name, value)| all.with(&name, &value)))
+        details["warnings"] = call_result.warnings.clone().into();
+        let details = RawJson::from(details);
+        let members = answer.members().chain(details.members());
+        Ok(members.fold(start_info, |all, (name, value)| all.with(&name, &value)))
     }
 }
 
-/// What a tool answered, or why it did not.
-pub(super) fn answered(ended: &Ended) -> Result<RawJson, Problem> {
-    let output = ended.result.as_ref().map_err(|error| Problem::from(error.clone()))?;
+/// Renders the output of a tool call.
+pub(super) fn tool_response(call_result: &CallResult) -> Result<RawJson, ApiProblem> {
+    let output = call_result.result.as_ref().map_err(|error| ApiProblem::from(error.clone()))?;
     Ok(RawJson::empty_object()
-        .with("result", &mcp_result(ended))
+        .with("result", &mcp_result(call_result))
         .with("text", &RawJson::of(&*output.text()))
         .with("isError", &RawJson::of(&output.is_error()))
         .with("bytes", &RawJson::of(&output.n_bytes())))

@@ -1,11 +1,11 @@
-//! Chains: those that are configured, what one would do, and its run.
+//! `/api/chains`: lists, checks and runs chains.
 
 use axum::body::Body;
 use axum::extract::State;
 use axum::http::HeaderMap;
 use axum::response::Response;
 use futures_util::future::join_all;
-use pegboard_core::call::{CallContext, Ended, Invoker};
+use pegboard_core::call::{CallContext, CallResult, Invoker};
 use pegboard_core::chain::{ChainSpec, ExecuteOptions, PlannedStep, ToolChain};
 use pegboard_core::error::CallError;
 use pegboard_json::RawJson;
@@ -13,101 +13,106 @@ use pegboard_runtime::names::nearest;
 use pegboard_runtime::{Caller, ChainRun, Runtime};
 use serde_json::{Map, Value, json};
 
-use super::calls::{Making, TellBegun, Wishes};
-use super::problem::Problem;
-use super::question::{Form, Order};
-use super::stream::document;
-use super::window::{Shown, Window};
+use super::calls::{CallResponder, RequestedOptions, StartedCallback};
+use super::extract::{RequestBody, ResponseFormat};
+use super::problem::ApiProblem;
+use super::state::{ApiState, SharedApiState};
+use super::stream::json_response;
 
-/// How many steps a chain may have that comes with a request.
+/// Maximum number of steps of a chain in a request body.
 const MAX_STEPS: usize = 100;
-/// What an order to run a chain may say.
-const KNOWN: [&str; 7] = ["name", "spec", "input", "keepGoing", "timeoutMs", "noCache", "session"];
+/// Keys that the body of a run may have.
+const RUN_KEYS: [&str; 7] = ["name", "spec", "input", "keepGoing", "timeoutMs", "noCache", "session"];
 
 /// `GET /api/chains`
-pub(super) async fn list(State(window): Shown) -> Result<Response, Problem> {
-    let chains = window.runtime()?.chains();
+pub(super) async fn list(State(state): SharedApiState) -> Result<Response, ApiProblem> {
+    let chains = state.runtime()?.chains();
     let chains = chains.iter().map(|(toolbox, chain)| {
         let steps: Vec<&str> = chain.steps.iter().map(|step| step.tool_name.as_str()).collect();
-        let mut told = json!({
+        let mut json = json!({
             "toolbox": toolbox,
             "name": chain.name,
             "description": chain.description.as_deref().unwrap_or_default(),
             "steps": steps,
         });
         if !chain.input_schema.is_empty() {
-            told["inputSchema"] = chain.input_schema.as_json().clone();
+            json["inputSchema"] = chain.input_schema.as_json().clone();
         }
-        told
+        json
     });
-    Ok(document(json!({"chains": chains.collect::<Vec<_>>()})))
+    Ok(json_response(json!({"chains": chains.collect::<Vec<_>>()})))
 }
 
 /// `POST /api/chains/check`
-pub(super) async fn check(State(window): Shown, headers: HeaderMap, body: Body) -> Result<Response, Problem> {
-    let order = Order::read(&window, &headers, body, &["name", "spec"]).await?;
-    let spec = wanted(window.runtime()?, &order)?;
-    let caller = window.caller(None)?;
-    // Servers that have not been asked yet what they have are asked now; what they do not have is a problem below.
-    let missing: Vec<Option<Problem>> =
-        join_all(spec.steps.iter().map(|step| missing(&window, &caller, &step.tool_name))).await;
+pub(super) async fn check(
+    State(state): SharedApiState,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<Response, ApiProblem> {
+    let body = RequestBody::read(&state, &headers, body, &["name", "spec"]).await?;
+    let spec = requested_chain(state.runtime()?, &body)?;
+    let caller = state.caller(None)?;
+    // Starts servers with unknown tools; a tool that is still missing is reported below.
+    let unavailable: Vec<Option<ApiProblem>> =
+        join_all(spec.steps.iter().map(|step| unavailable_reason(&state, &caller, &step.tool_name))).await;
     let chain = ToolChain::from_spec(spec, &caller);
     let plan = chain.plan();
     let steps: Vec<&str> = chain.spec().steps.iter().map(|step| step.tool_name.as_str()).collect();
-    Ok(document(json!({
+    Ok(json_response(json!({
         "name": chain.spec().name,
         "steps": steps,
         "problems": plan.problems,
-        "plan": plan.stages.iter().flatten().zip(&missing).map(planned).collect::<Vec<_>>(),
+        "plan": plan.stages.iter().flatten().zip(&unavailable).map(planned_step).collect::<Vec<_>>(),
     })))
 }
 
-/// Why a tool cannot be called, if it cannot.
-async fn missing(window: &Window, caller: &Caller, tool: &str) -> Option<Problem> {
-    // What it cannot select may still be a tool, as chains find them.
+/// Returns the reason why a tool cannot be called, if it cannot.
+async fn unavailable_reason(state: &ApiState, caller: &Caller, tool: &str) -> Option<ApiProblem> {
+    // A name that cannot be selected may still be a tool by the rules of chains.
     let _ = Invoker::select(caller, tool).await;
     if Invoker::find(caller, tool).is_some() {
         return None;
     }
-    let runtime = window.runtime().ok()?;
-    caller.find_tool(&Window::tool_ref(runtime, tool)).await.err().map(Problem::from)
+    let runtime = state.runtime().ok()?;
+    caller.find_tool(&ApiState::tool_ref(runtime, tool)).await.err().map(ApiProblem::from)
 }
 
-/// One step of a plan as it is told.
-fn planned((step, missing): (&PlannedStep, &Option<Problem>)) -> Value {
+/// Renders one step of a plan.
+fn planned_step((step, unavailable): (&PlannedStep, &Option<ApiProblem>)) -> Value {
     let inputs: Map<String, Value> = step.inputs.iter().cloned().collect();
-    let mut told = json!({"step": step.index, "tool": step.tool, "isThere": step.is_there, "inputs": inputs});
+    let mut json = json!({"step": step.index, "tool": step.tool, "isThere": step.is_there, "inputs": inputs});
     let others = [
         ("output", Some(step.output.clone()).filter(|output| !output.is_empty()).map(Value::from)),
         ("forEach", step.for_each.clone().map(Value::from)),
         ("when", step.when.clone()),
         ("readOnly", step.read_only.map(Value::from)),
-        ("error", missing.as_ref().map(|problem| problem.document()["error"].clone())),
+        ("error", unavailable.as_ref().map(|problem| problem.document()["error"].clone())),
     ];
     for (name, value) in others {
         if let Some(value) = value {
-            told[name] = value;
+            json[name] = value;
         }
     }
-    told
+    json
 }
 
 /// `POST /api/chains/run`
 pub(super) async fn run(
-    State(window): Shown,
-    form: Form,
+    State(state): SharedApiState,
+    format: ResponseFormat,
     headers: HeaderMap,
     body: Body,
-) -> Result<Response, Problem> {
-    let order = Order::read(&window, &headers, body, &KNOWN).await?;
-    let spec = wanted(window.runtime()?, &order)?;
-    let input: Map<String, Value> = order.get("input", "an object")?.unwrap_or_default();
-    let keeps_going: bool = order.get("keepGoing", "true or false")?.unwrap_or_default();
-    let session: Option<String> = order.get("session", "a name")?;
-    let caller = window.caller(session.as_deref())?;
-    let missing = join_all(spec.steps.iter().map(|step| missing(&window, &caller, &step.tool_name))).await;
+) -> Result<Response, ApiProblem> {
+    let body = RequestBody::read(&state, &headers, body, &RUN_KEYS).await?;
+    let spec = requested_chain(state.runtime()?, &body)?;
+    let input: Map<String, Value> = body.get("input", "an object")?.unwrap_or_default();
+    let keep_going: bool = body.get("keepGoing", "true or false")?.unwrap_or_default();
+    let session: Option<String> = body.get("session", "a name")?;
+    let caller = state.caller(session.as_deref())?;
+    let unavailable =
+        join_all(spec.steps.iter().map(|step| unavailable_reason(&state, &caller, &step.tool_name))).await;
     if let Some((index, problem)) =
-        missing.into_iter().enumerate().find_map(|(index, problem)| Some((index, problem?)))
+        unavailable.into_iter().enumerate().find_map(|(index, problem)| Some((index, problem?)))
     {
         return Err(problem.at(format!("$.steps[{index}].tool")));
     }
@@ -115,32 +120,40 @@ pub(super) async fn run(
     if !verdict.errors.is_empty() {
         return Err(CallError::InvalidParameters { violations: verdict.errors }.into());
     }
-    let options = ExecuteOptions { stop_on_failure: !keeps_going, ..ExecuteOptions::default() };
+    let options = ExecuteOptions { stop_on_failure: !keep_going, ..ExecuteOptions::default() };
     let run = ChainRun { spec, input: input.into(), options };
-    let start =
-        move |caller: &Caller, context: CallContext, begun: TellBegun| caller.run_chain(run, context, begun);
-    let making = Making { caller, wishes: Wishes::of(&order)?, start: Box::new(start), words: answered };
-    making.respond(&window, form).await
+    let start = move |caller: &Caller, context: CallContext, on_started: StartedCallback| {
+        caller.run_chain(run, context, on_started)
+    };
+    let responder = CallResponder {
+        caller,
+        options: RequestedOptions::from_body(&body)?,
+        start: Box::new(start),
+        render: chain_response,
+    };
+    responder.respond(&state, format).await
 }
 
-/// What became of a chain, well or not, or why it did not run.
-fn answered(ended: &Ended) -> Result<RawJson, Problem> {
-    let output = ended.result.as_ref().map_err(|error| Problem::from(error.clone()))?;
-    let whole = output.data();
+/// Renders the result of a chain, successful or not.
+fn chain_response(call_result: &CallResult) -> Result<RawJson, ApiProblem> {
+    let output = call_result.result.as_ref().map_err(|error| ApiProblem::from(error.clone()))?;
+    let chain_result = output.data();
     let renamed = |value: &Value| {
         let mut value = value.clone();
-        if let Some(took) = value.as_object_mut().and_then(|members| members.shift_remove("duration_ms")) {
-            value["durationMs"] = rounded(&took);
+        if let Some(duration) = value.as_object_mut().and_then(|members| members.shift_remove("duration_ms"))
+        {
+            value["durationMs"] = round_to_micros(&duration);
         }
         value
     };
-    let steps: Vec<Value> = whole["step_results"].as_array().into_iter().flatten().map(renamed).collect();
+    let steps: Vec<Value> =
+        chain_result["step_results"].as_array().into_iter().flatten().map(renamed).collect();
     let result = json!({
-        "success": whole["success"],
-        "context": whole["context"],
+        "success": chain_result["success"],
+        "context": chain_result["context"],
         "steps": steps,
-        "errors": whole["errors"],
-        "durationMs": rounded(&whole["duration_ms"]),
+        "errors": chain_result["errors"],
+        "durationMs": round_to_micros(&chain_result["duration_ms"]),
     });
     Ok(RawJson::from(json!({
         "result": result,
@@ -150,35 +163,35 @@ fn answered(ended: &Ended) -> Result<RawJson, Problem> {
     })))
 }
 
-/// Milliseconds with microseconds as their fraction.
-fn rounded(millis: &Value) -> Value {
+/// Rounds milliseconds to whole microseconds.
+fn round_to_micros(millis: &Value) -> Value {
     millis.as_f64().map_or(Value::Null, |millis| ((millis * 1_000.0).round() / 1_000.0).into())
 }
 
-/// The chain that an order means: one that is configured, or the one that it brings.
-fn wanted(runtime: &Runtime, order: &Order) -> Result<ChainSpec, Problem> {
-    let name: Option<String> = order.get("name", "the name of a chain")?;
-    match (name, order.raw("spec")) {
-        (Some(name), None) => configured(runtime, &name),
+/// Returns the chain of a request: a configured one by `name`, or the inline `spec`.
+fn requested_chain(runtime: &Runtime, body: &RequestBody) -> Result<ChainSpec, ApiProblem> {
+    let name: Option<String> = body.get("name", "the name of a chain")?;
+    match (name, body.raw("spec")) {
+        (Some(name), None) => find_configured(runtime, &name),
         (None, Some(spec)) => {
             let spec: ChainSpec = spec
                 .read()
-                .map_err(|error| Problem::bad_request(format!("spec is no chain: {error}")).at("$.spec"))?;
+                .map_err(|error| ApiProblem::bad_request(format!("invalid chain: {error}")).at("$.spec"))?;
             if spec.steps.len() > MAX_STEPS {
-                let problem = format!("a chain that comes with a request has at most {MAX_STEPS} steps");
-                return Err(Problem::bad_request(problem).at("$.spec.steps"));
+                let problem = format!("an inline chain can have at most {MAX_STEPS} steps");
+                return Err(ApiProblem::bad_request(problem).at("$.spec.steps"));
             }
             Ok(spec)
         }
-        (Some(_), Some(_)) => Err(Problem::bad_request("give either name or spec, not both")),
-        (None, None) => Err(Problem::bad_request("give the name of a chain, or its spec")),
+        (Some(_), Some(_)) => Err(ApiProblem::bad_request("give either name or spec, not both")),
+        (None, None) => Err(ApiProblem::bad_request("give the name of a chain, or its spec")),
     }
 }
 
-/// The chain of this name, with its toolbox before it or not; of several, the first.
-fn configured(runtime: &Runtime, asked: &str) -> Result<ChainSpec, Problem> {
+/// Returns the configured chain with this name, with or without its toolbox; the first of several.
+fn find_configured(runtime: &Runtime, requested: &str) -> Result<ChainSpec, ApiProblem> {
     let chains = runtime.chains();
-    let is_meant = |toolbox: &str, name: &str| {
+    let is_match = |toolbox: &str, name: &str| {
         [
             name.to_owned(),
             format!("chain__{name}"),
@@ -186,17 +199,17 @@ fn configured(runtime: &Runtime, asked: &str) -> Result<ChainSpec, Problem> {
             format!("{toolbox}/chain/{name}"),
         ]
         .iter()
-        .any(|spelling| spelling == asked)
+        .any(|spelling| spelling == requested)
     };
     let named =
         || chains.iter().filter_map(|(toolbox, chain)| Some((toolbox, chain.name.as_deref()?, chain)));
-    if let Some((_, _, chain)) = named().find(|(toolbox, name, _)| is_meant(toolbox.as_str(), name)) {
+    if let Some((_, _, chain)) = named().find(|(toolbox, name, _)| is_match(toolbox.as_str(), name)) {
         return Ok(chain.clone());
     }
-    let shown: String = asked.chars().take(80).collect();
-    let problem = Problem::not_found(format!("There is no chain '{shown}'"));
-    Err(match nearest(asked, named().map(|(_, name, _)| name), 1).first() {
-        Some(near) => problem.hint(format!("did you mean {near}?")),
-        None => problem.hint("GET /api/chains lists those there are"),
+    let shown: String = requested.chars().take(80).collect();
+    let problem = ApiProblem::not_found(format!("unknown chain '{shown}'"));
+    Err(match nearest(requested, named().map(|(_, name, _)| name), 1).first() {
+        Some(suggestion) => problem.hint(format!("did you mean {suggestion}?")),
+        None => problem.hint("GET /api/chains lists all chains"),
     })
 }

@@ -1,4 +1,4 @@
-//! Everything that happens, as it happens.
+//! `GET /api/events`: runtime events as they happen.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -6,116 +6,121 @@ use std::time::Duration;
 
 use axum::extract::State;
 use axum::response::Response;
-use pegboard_runtime::event::{Event, Subject};
+use pegboard_runtime::event::{CallInfo, RuntimeEvent};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::sync::{broadcast, mpsc};
 use tokio_util::task::AbortOnDropHandle;
 
-use super::Principal;
-use super::problem::Problem;
-use super::question::{Asked, Form};
-use super::stream::{Item, MAX_WAITING, in_millis, items};
-use super::window::Shown;
+use super::ApiScope;
+use super::extract::{QueryParams, ResponseFormat};
+use super::problem::ApiProblem;
+use super::state::SharedApiState;
+use super::stream::{STREAM_BUFFER, StreamItem, duration_millis, stream_response};
 
-/// Which events are wanted; all if nothing is said.
+/// Query parameters: event kinds to include; all if absent.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Wanted {
+pub(super) struct EventsQuery {
     kinds: Option<String>,
 }
 
 /// `GET /api/events`
 pub(super) async fn listen(
-    State(window): Shown,
-    form: Form,
-    Asked(wanted): Asked<Wanted>,
-) -> Result<Response, Problem> {
-    let kinds = wanted.kinds.map(|kinds| kinds.split(',').map(|kind| kind.trim().to_owned()).collect());
-    check(kinds.as_ref())?;
-    let events = window.runtime()?.events().subscribe();
-    let (sender, receiver) = mpsc::channel(MAX_WAITING);
-    let telling = tell(events, kinds, window.who.clone(), sender);
-    let form = if form == Form::Lines { Form::Lines } else { Form::Events };
-    let work = AbortOnDropHandle::new(tokio::spawn(telling));
-    Ok(items(form, receiver, work, window.options.keep_alive))
+    State(state): SharedApiState,
+    format: ResponseFormat,
+    QueryParams(query): QueryParams<EventsQuery>,
+) -> Result<Response, ApiProblem> {
+    let kinds = query.kinds.map(|kinds| kinds.split(',').map(|kind| kind.trim().to_owned()).collect());
+    check_kinds(kinds.as_ref())?;
+    let events = state.runtime()?.events().subscribe();
+    let (sender, receiver) = mpsc::channel(STREAM_BUFFER);
+    let forwarding = forward(events, kinds, state.scope.clone(), sender);
+    let format = if format == ResponseFormat::Lines { ResponseFormat::Lines } else { ResponseFormat::Events };
+    let work = AbortOnDropHandle::new(tokio::spawn(forwarding));
+    Ok(stream_response(format, receiver, work, state.options.keep_alive))
 }
 
-/// Refuses words for which there is no event: who waits for one would wait for ever.
-fn check(kinds: Option<&HashSet<String>>) -> Result<(), Problem> {
+/// Rejects unknown event kinds: the stream would stay silent for ever.
+fn check_kinds(kinds: Option<&HashSet<String>>) -> Result<(), ApiProblem> {
     let unknown = kinds.and_then(|kinds| kinds.iter().find(|kind| !KINDS.contains(&kind.as_str())));
     match unknown {
         None => Ok(()),
         Some(unknown) => {
             let shown: String = unknown.chars().take(40).collect();
-            Err(Problem::bad_request(format!("There is no event '{shown}'; there are {}", KINDS.join(", "))))
+            Err(ApiProblem::bad_request(format!(
+                "unknown event kind '{shown}': expected one of {}",
+                KINDS.join(", ")
+            )))
         }
     }
 }
 
-async fn tell(
-    mut events: broadcast::Receiver<Event>,
+async fn forward(
+    mut events: broadcast::Receiver<RuntimeEvent>,
     kinds: Option<HashSet<String>>,
-    who: Principal,
-    sender: mpsc::Sender<Item>,
+    scope: ApiScope,
+    sender: mpsc::Sender<StreamItem>,
 ) {
     loop {
         let item = match events.recv().await {
             Ok(event) => {
                 let kind = kind(&event);
-                let is_shown = match (subject(&event), &event) {
-                    (Some(call), _) => who.sees(&call.owner),
-                    // Whoever asked for it is not known.
-                    (None, Event::Corrected { .. }) => who == Principal::Everybody,
+                let is_visible = match (subject(&event), &event) {
+                    (Some(call), _) => scope.includes(&call.owner),
+                    // The event does not record its caller.
+                    (None, RuntimeEvent::Corrected { .. }) => scope == ApiScope::All,
                     (None, _) => true,
                 };
-                if !is_shown || kinds.as_ref().is_some_and(|kinds| !kinds.contains(kind)) {
+                if !is_visible || kinds.as_ref().is_some_and(|kinds| !kinds.contains(kind)) {
                     continue;
                 }
-                Item::new(kind, told(&event))
+                StreamItem::new(kind, event_json(&event))
             }
-            Err(broadcast::error::RecvError::Lagged(n_missed)) => Item::new("missed", json!({"n": n_missed})),
+            Err(broadcast::error::RecvError::Lagged(n_missed)) => {
+                StreamItem::new("missed", json!({"n": n_missed}))
+            }
             Err(broadcast::error::RecvError::Closed) => return,
         };
-        // Waiting here is what makes a slow reader miss some.
+        // Backpressure here is what makes a slow reader lag.
         if sender.send(item).await.is_err() {
             return;
         }
     }
 }
 
-/// An event as it is told: names as everywhere here, and durations in milliseconds.
-fn told(event: &Event) -> Value {
-    let mut told = spelled(serde_json::to_value(event).unwrap_or_default());
-    if let Some(members) = told.as_object_mut() {
-        // It is the name of what is sent already.
+/// Renders an event: keys in camel case, durations in milliseconds.
+fn event_json(event: &RuntimeEvent) -> Value {
+    let mut json = camel_case_keys(serde_json::to_value(event).unwrap_or_default());
+    if let Some(members) = json.as_object_mut() {
+        // Already sent as the event name.
         members.shift_remove("event");
     }
-    told
+    json
 }
 
-fn spelled(value: Value) -> Value {
+fn camel_case_keys(value: Value) -> Value {
     match value {
-        Value::Array(items) => items.into_iter().map(spelled).collect(),
+        Value::Array(items) => items.into_iter().map(camel_case_keys).collect(),
         Value::Object(members) => members
             .into_iter()
             .map(|(name, value)| match duration(&value) {
-                Some(duration) => (format!("{}Ms", in_camel_case(&name)), in_millis(duration).into()),
-                None => (in_camel_case(&name), spelled(value)),
+                Some(duration) => (format!("{}Ms", camel_case(&name)), duration_millis(duration).into()),
+                None => (camel_case(&name), camel_case_keys(value)),
             })
             .collect(),
         other => other,
     }
 }
 
-/// The duration that a value is, if it is one.
+/// Parses a serialized `Duration`.
 fn duration(value: &Value) -> Option<Duration> {
     let members = value.as_object().filter(|members| members.len() == 2)?;
     let nanos = u32::try_from(members.get("nanos")?.as_u64()?).ok()?;
     Some(Duration::new(members.get("secs")?.as_u64()?, nanos))
 }
 
-fn in_camel_case(name: &str) -> String {
+fn camel_case(name: &str) -> String {
     let mut words = name.split('_');
     let first = words.next().unwrap_or_default().to_owned();
     words.fold(first, |mut all, word| {
@@ -126,7 +131,7 @@ fn in_camel_case(name: &str) -> String {
     })
 }
 
-/// The words for all events.
+/// All event kinds.
 const KINDS: [&str; 17] = [
     "tool_started",
     "tool_finished",
@@ -147,48 +152,48 @@ const KINDS: [&str; 17] = [
     "catalogue",
 ];
 
-/// The word for an event.
-fn kind(event: &Event) -> &'static str {
+/// Returns the kind of an event.
+fn kind(event: &RuntimeEvent) -> &'static str {
     match event {
-        Event::ToolStarted { .. } => "tool_started",
-        Event::ToolFinished { .. } => "tool_finished",
-        Event::Progress { .. } => "progress",
-        Event::Turn { .. } => "turn",
-        Event::Status { .. } => "status",
-        Event::AgentWarned { .. } => "agent_warned",
-        Event::ModelStarted { .. } => "model_started",
-        Event::ModelFinished { .. } => "model_finished",
-        Event::Queued { .. } => "queued",
-        Event::Dequeued { .. } => "dequeued",
-        Event::QueueDepth { .. } => "queue_depth",
-        Event::Cache { .. } => "cache",
-        Event::OutputStored { .. } => "output_stored",
-        Event::Corrected { .. } => "corrected",
-        Event::Server { .. } => "server",
-        Event::Started { .. } => "started",
-        Event::Catalogue { .. } => "catalogue",
+        RuntimeEvent::ToolStarted { .. } => "tool_started",
+        RuntimeEvent::ToolFinished { .. } => "tool_finished",
+        RuntimeEvent::Progress { .. } => "progress",
+        RuntimeEvent::Turn { .. } => "turn",
+        RuntimeEvent::Status { .. } => "status",
+        RuntimeEvent::AgentWarned { .. } => "agent_warned",
+        RuntimeEvent::ModelStarted { .. } => "model_started",
+        RuntimeEvent::ModelFinished { .. } => "model_finished",
+        RuntimeEvent::Queued { .. } => "queued",
+        RuntimeEvent::Dequeued { .. } => "dequeued",
+        RuntimeEvent::QueueDepth { .. } => "queue_depth",
+        RuntimeEvent::Cache { .. } => "cache",
+        RuntimeEvent::OutputStored { .. } => "output_stored",
+        RuntimeEvent::Corrected { .. } => "corrected",
+        RuntimeEvent::Server { .. } => "server",
+        RuntimeEvent::Started { .. } => "started",
+        RuntimeEvent::Catalogue { .. } => "catalogue",
     }
 }
 
-/// The call that an event is about, if it is about one.
-fn subject(event: &Event) -> Option<&Arc<Subject>> {
+/// Returns the call that an event belongs to, if any.
+fn subject(event: &RuntimeEvent) -> Option<&Arc<CallInfo>> {
     match event {
-        Event::ToolStarted { call }
-        | Event::ToolFinished { call, .. }
-        | Event::Progress { call, .. }
-        | Event::Turn { call, .. }
-        | Event::Status { call, .. }
-        | Event::AgentWarned { call, .. }
-        | Event::ModelStarted { call, .. }
-        | Event::ModelFinished { call, .. }
-        | Event::Queued { call, .. }
-        | Event::Dequeued { call, .. }
-        | Event::Cache { call, .. }
-        | Event::OutputStored { call, .. } => Some(call),
-        Event::QueueDepth { .. }
-        | Event::Corrected { .. }
-        | Event::Server { .. }
-        | Event::Started { .. }
-        | Event::Catalogue { .. } => None,
+        RuntimeEvent::ToolStarted { call }
+        | RuntimeEvent::ToolFinished { call, .. }
+        | RuntimeEvent::Progress { call, .. }
+        | RuntimeEvent::Turn { call, .. }
+        | RuntimeEvent::Status { call, .. }
+        | RuntimeEvent::AgentWarned { call, .. }
+        | RuntimeEvent::ModelStarted { call, .. }
+        | RuntimeEvent::ModelFinished { call, .. }
+        | RuntimeEvent::Queued { call, .. }
+        | RuntimeEvent::Dequeued { call, .. }
+        | RuntimeEvent::Cache { call, .. }
+        | RuntimeEvent::OutputStored { call, .. } => Some(call),
+        RuntimeEvent::QueueDepth { .. }
+        | RuntimeEvent::Corrected { .. }
+        | RuntimeEvent::Server { .. }
+        | RuntimeEvent::Started { .. }
+        | RuntimeEvent::Catalogue { .. } => None,
     }
 }

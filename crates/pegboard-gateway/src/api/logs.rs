@@ -1,77 +1,77 @@
-//! What servers say beside their answers.
+//! `GET /api/servers/{toolbox}/{server}/logs`: server logs.
 
 use std::sync::Arc;
 
 use axum::extract::{Path, State};
 use axum::response::Response;
-use pegboard_core::server_log::ServerLine;
+use pegboard_core::server_log::ServerLogLine;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::sync::{broadcast, mpsc};
 use tokio_util::task::AbortOnDropHandle;
 
-use super::Principal;
-use super::problem::Problem;
-use super::question::{Asked, Form};
-use super::stream::{Item, MAX_WAITING, document, items, millis};
-use super::window::{Shown, Window};
+use super::ApiScope;
+use super::extract::{QueryParams, ResponseFormat};
+use super::problem::ApiProblem;
+use super::state::{ApiState, SharedApiState};
+use super::stream::{STREAM_BUFFER, StreamItem, json_response, stream_response, unix_millis};
 
-/// How many lines are told if nobody says otherwise.
-const N_LINES: usize = 200;
+/// Default number of lines.
+const DEFAULT_LINES: usize = 200;
 
-/// Which lines are wanted.
+/// Query parameters.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Wanted {
+pub(super) struct LogsQuery {
     lines: Option<usize>,
     follow: Option<bool>,
 }
 
 /// `GET /api/servers/{toolbox}/{server}/logs`
 pub(super) async fn read(
-    State(window): Shown,
+    State(state): SharedApiState,
     Path((toolbox, server)): Path<(String, String)>,
-    form: Form,
-    Asked(wanted): Asked<Wanted>,
-) -> Result<Response, Problem> {
-    if window.who != Principal::Everybody {
-        let problem = Problem::not_permitted("What servers say may be about the calls of others");
-        return Err(problem.hint("ask as the user who runs the gateway: pegboard logs"));
+    format: ResponseFormat,
+    QueryParams(query): QueryParams<LogsQuery>,
+) -> Result<Response, ApiProblem> {
+    if state.scope != ApiScope::All {
+        let problem = ApiProblem::not_permitted("server logs may contain data of other principals");
+        return Err(problem.hint("run `pegboard logs` as the user who runs the gateway"));
     }
-    let log = window.runtime()?.server_log(&toolbox, &server)?;
-    let n_lines = wanted.lines.unwrap_or(N_LINES);
-    if !wanted.follow.unwrap_or_default() {
-        let lines: Vec<Value> = log.last(n_lines).iter().filter_map(|line| told(&window, line)).collect();
-        return Ok(document(json!({"lines": lines})));
+    let log = state.runtime()?.server_log(&toolbox, &server)?;
+    let n_lines = query.lines.unwrap_or(DEFAULT_LINES);
+    if !query.follow.unwrap_or_default() {
+        let lines: Vec<Value> = log.last(n_lines).iter().filter_map(|line| line_json(&state, line)).collect();
+        return Ok(json_response(json!({"lines": lines})));
     }
     let (before, after) = log.follow(n_lines);
-    let (sender, receiver) = mpsc::channel(MAX_WAITING);
-    let work = AbortOnDropHandle::new(tokio::spawn(tell(Arc::clone(&window), before, after, sender)));
-    let form = if form == Form::Lines { Form::Lines } else { Form::Events };
-    Ok(items(form, receiver, work, window.options.keep_alive))
+    let (sender, receiver) = mpsc::channel(STREAM_BUFFER);
+    let work = AbortOnDropHandle::new(tokio::spawn(follow(Arc::clone(&state), before, after, sender)));
+    let format = if format == ResponseFormat::Lines { ResponseFormat::Lines } else { ResponseFormat::Events };
+    Ok(stream_response(format, receiver, work, state.options.keep_alive))
 }
 
-async fn tell(
-    window: Arc<Window>,
-    before: Vec<Arc<ServerLine>>,
-    mut after: broadcast::Receiver<Arc<ServerLine>>,
-    sender: mpsc::Sender<Item>,
+async fn follow(
+    state: Arc<ApiState>,
+    before: Vec<Arc<ServerLogLine>>,
+    mut after: broadcast::Receiver<Arc<ServerLogLine>>,
+    sender: mpsc::Sender<StreamItem>,
 ) {
     for line in before {
-        let Some(line) = told(&window, &line) else { continue };
-        if sender.send(Item::new("line", line)).await.is_err() {
+        let Some(line) = line_json(&state, &line) else { continue };
+        if sender.send(StreamItem::new("line", line)).await.is_err() {
             return;
         }
     }
     loop {
         let item = match after.recv().await {
-            Ok(line) => told(&window, &line).map(|line| Item::new("line", line)),
+            Ok(line) => line_json(&state, &line).map(|line| StreamItem::new("line", line)),
             Err(broadcast::error::RecvError::Lagged(n_missed)) => {
-                Some(Item::new("missed", json!({"n": n_missed})))
+                Some(StreamItem::new("missed", json!({"n": n_missed})))
             }
             Err(broadcast::error::RecvError::Closed) => return,
         };
-        // Waiting here is what makes a slow reader miss some.
+        // Backpressure here is what makes a slow reader lag.
         if let Some(item) = item
             && sender.send(item).await.is_err()
         {
@@ -80,18 +80,18 @@ async fn tell(
     }
 }
 
-/// A line as it is told.
-fn told(window: &Window, line: &ServerLine) -> Option<Value> {
-    let runtime = window.api.runtime.as_ref()?;
-    let ServerLine { number, at, stream, level, text } = line;
-    let mut told = json!({
+/// Renders a log line, redacted.
+fn line_json(state: &ApiState, line: &ServerLogLine) -> Option<Value> {
+    let runtime = state.api.runtime.as_ref()?;
+    let ServerLogLine { number, at, stream, level, text } = line;
+    let mut json = json!({
         "number": number,
-        "at": millis(window.api.clock.at(*at)),
+        "at": unix_millis(state.api.clock.at(*at)),
         "stream": stream.as_str(),
-        "text": runtime.without_secrets(text),
+        "text": runtime.redact(text),
     });
     if let Some(level) = level {
-        told["level"] = level.as_str().into();
+        json["level"] = level.as_str().into();
     }
-    Some(told)
+    Some(json)
 }

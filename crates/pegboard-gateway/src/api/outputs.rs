@@ -1,4 +1,4 @@
-//! Answers that were too large to hand over: listed, read back, taken away.
+//! `/api/outputs`: lists, reads and deletes stored outputs.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,56 +7,61 @@ use axum::extract::{Path, State};
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use pegboard_core::store::{OutputHandle, OutputQuery, OutputStore, StoredOutput};
-use pegboard_runtime::reading::{BadRequest, Effort, Request, View, read_within};
+use pegboard_runtime::output_query::{
+    InvalidOutputRequest, OutputRequest, OutputView, WorkBudget, read_within,
+};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use tokio::sync::Semaphore;
 
-use super::problem::Problem;
-use super::question::Asked;
-use super::stream::{document, millis};
-use super::window::{Shown, Window};
+use super::extract::QueryParams;
+use super::problem::ApiProblem;
+use super::state::{ApiState, SharedApiState};
+use super::stream::{json_response, unix_millis};
 
-/// How many outputs are listed if nobody says otherwise.
-const N_LISTED: usize = 100;
-/// How many are listed at most.
-const MAX_LISTED: usize = 1_000;
-/// How much of an output is read at once.
+/// Default length of the list.
+const DEFAULT_LIMIT: usize = 100;
+/// Maximum length of the list.
+const MAX_LIMIT: usize = 1_000;
+/// Maximum size of a page.
 const PAGE_BYTES: usize = 256 * 1024;
-/// How long one page may be worked on.
-const PAGE_EFFORT: Duration = Duration::from_secs(2);
-/// How many pages are worked on at the same time.
-const MAX_READERS: usize = 4;
+/// Time budget of a page.
+const PAGE_TIME_BUDGET: Duration = Duration::from_secs(2);
+/// Maximum number of pages computed concurrently.
+const MAX_CONCURRENT_READS: usize = 4;
 
-/// How many outputs are wanted.
+/// Query parameters of the list.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Listed {
+pub(super) struct OutputsQuery {
     limit: Option<usize>,
 }
 
 /// `GET /api/outputs`
-pub(super) async fn list(State(window): Shown, Asked(listed): Asked<Listed>) -> Result<Response, Problem> {
-    let n_most = listed.limit.unwrap_or(N_LISTED).min(MAX_LISTED);
-    let query = OutputQuery { principal: window.who.owner(), n_most };
-    let outputs = store(&window)?.list(query, window.now()).await?.into_iter().map(|output| {
+pub(super) async fn list(
+    State(state): SharedApiState,
+    QueryParams(params): QueryParams<OutputsQuery>,
+) -> Result<Response, ApiProblem> {
+    let n_most = params.limit.unwrap_or(DEFAULT_LIMIT).min(MAX_LIMIT);
+    let query = OutputQuery { principal: state.scope.owner(), limit: n_most };
+    let outputs = store(&state)?.list(query, state.now()).await?.into_iter().map(|output| {
         json!({
             "handle": output.handle,
             "tool": output.tool,
             "session": output.session,
             "bytes": output.n_bytes,
             "contentType": output.content_type,
-            "madeAt": millis(output.made),
-            "expiresAt": millis(output.expires),
+            "madeAt": unix_millis(output.created),
+            "expiresAt": unix_millis(output.expires),
         })
     });
-    Ok(document(json!({"outputs": outputs.collect::<Vec<_>>()})))
+    Ok(json_response(json!({"outputs": outputs.collect::<Vec<_>>()})))
 }
 
-/// What of an output is wanted; all of it if nothing is said.
+/// Query parameters of a read; without any, the whole output.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub(super) struct Part {
+pub(super) struct OutputPartQuery {
     grep: Option<String>,
     ignore_case: Option<bool>,
     context: Option<u64>,
@@ -65,17 +70,17 @@ pub(super) struct Part {
     cursor: Option<String>,
 }
 
-impl Part {
-    /// The view that is asked for, in the words in which models ask; `None` for the whole.
-    fn view(self) -> Result<Option<View>, Problem> {
+impl OutputPartQuery {
+    /// Translates the parameters into a `tool_output` view; `None` for the whole output.
+    fn view(self) -> Result<Option<OutputView>, ApiProblem> {
         let Self { grep, ignore_case, context, lines, json_path, cursor } = self;
-        let mut ways: Vec<Map<String, Value>> = Vec::new();
-        let mut add = |way: Value| ways.extend(way.as_object().cloned());
+        let mut selectors: Vec<Map<String, Value>> = Vec::new();
+        let mut add = |selector: Value| selectors.extend(selector.as_object().cloned());
         if let Some(pattern) = grep {
             let (ignore_case, context) = (ignore_case.unwrap_or_default(), context.unwrap_or_default());
             add(json!({"mode": "grep", "pattern": pattern, "ignoreCase": ignore_case, "context": context}));
         } else if ignore_case.is_some() || context.is_some() {
-            return Err(Problem::bad_request("ignoreCase and context go with grep"));
+            return Err(ApiProblem::bad_request("ignoreCase and context require grep"));
         }
         if let Some(lines) = lines {
             let (from, to) = range(&lines)?;
@@ -87,43 +92,46 @@ impl Part {
         if let Some(cursor) = cursor {
             add(json!({"mode": "next", "cursor": cursor}));
         }
-        let mut way = match (ways.pop(), ways.is_empty()) {
+        let mut selector = match (selectors.pop(), selectors.is_empty()) {
             (None, _) => return Ok(None),
-            (Some(way), true) => way,
+            (Some(selector), true) => selector,
             (Some(_), false) => {
-                return Err(Problem::bad_request("give one of grep, lines, jsonPath and cursor"));
+                return Err(ApiProblem::bad_request("give only one of grep, lines, jsonPath and cursor"));
             }
         };
-        way.insert("handle".to_owned(), "-".into());
-        let request = Request::parse(&Value::Object(way));
-        request.map(|request| Some(request.view)).map_err(|error| Problem::bad_request(words(&error)))
+        selector.insert("handle".to_owned(), "-".into());
+        let request = OutputRequest::parse(&Value::Object(selector));
+        request.map(|request| Some(request.view)).map_err(|error| ApiProblem::bad_request(error_text(&error)))
     }
 }
 
-/// The first and the last line of `10-20`, `10-` or `10`.
-fn range(text: &str) -> Result<(u64, Option<u64>), Problem> {
-    let wrong = || Problem::bad_request("lines must be like 10-20, 10- or 10");
-    let number = |text: &str| text.trim().parse::<u64>().ok().filter(|number| *number > 0).ok_or_else(wrong);
+/// Parses a line range: `10-20`, `10-` or `10`.
+fn range(text: &str) -> Result<(u64, Option<u64>), ApiProblem> {
+    let invalid = || ApiProblem::bad_request("lines must be like 10-20, 10- or 10");
+    let number =
+        |text: &str| text.trim().parse::<u64>().ok().filter(|number| *number > 0).ok_or_else(invalid);
     match text.split_once('-') {
         None => number(text).map(|line| (line, Some(line))),
         Some((from, "")) => Ok((number(from)?, None)),
         Some((from, to)) => {
             let (from, to) = (number(from)?, number(to)?);
             if to < from {
-                return Err(Problem::bad_request(format!("line {to} comes before line {from}")));
+                return Err(ApiProblem::bad_request(format!(
+                    "invalid range: line {to} is before line {from}"
+                )));
             }
             Ok((from, Some(to)))
         }
     }
 }
 
-/// What is wrong, without the words that are for models, and on one line.
-fn words(error: &BadRequest) -> String {
+/// Returns the error without its `tool_output` wording, on one line.
+fn error_text(error: &InvalidOutputRequest) -> String {
     let text = error.to_string();
     let text = text.strip_prefix("Invalid tool_output parameters: ").unwrap_or(&text);
     let text = text.replace("`pattern`", "the pattern");
     match (text.split_once(": ").map(|(what, _)| what), text.lines().last()) {
-        // A pattern is drawn with what is wrong in it below.
+        // A regex error shows the pattern and marks the fault below; keep the reason.
         (Some(what), Some(last)) if text.contains('\n') => {
             format!("{what}: {}", last.strip_prefix("error: ").unwrap_or(last))
         }
@@ -133,65 +141,69 @@ fn words(error: &BadRequest) -> String {
 
 /// `GET /api/outputs/{handle}`
 pub(super) async fn read(
-    State(window): Shown,
+    State(state): SharedApiState,
     Path(handle): Path<String>,
-    Asked(part): Asked<Part>,
-) -> Result<Response, Problem> {
-    let view = part.view()?;
-    let output = fetch(&window, &handle).await?;
-    let Some(view) = view else { return Ok(whole(output)) };
+    QueryParams(params): QueryParams<OutputPartQuery>,
+) -> Result<Response, ApiProblem> {
+    let view = params.view()?;
+    let output = fetch(&state, &handle).await?;
+    let Some(view) = view else { return Ok(whole_output(output)) };
     let page = {
-        static READERS: Semaphore = Semaphore::const_new(MAX_READERS);
-        // Each of those before it takes its time, and no longer.
-        let permit = READERS.acquire().await;
-        let effort = Effort::within(PAGE_EFFORT);
+        static READ_PERMITS: Semaphore = Semaphore::const_new(MAX_CONCURRENT_READS);
+        // Every earlier reader is limited by its time budget.
+        let permit = READ_PERMITS.acquire().await;
+        let budget = WorkBudget::within(PAGE_TIME_BUDGET);
         tokio::task::spawn_blocking(move || {
             let _permit = permit;
-            read_within(&output.body, &output.content_type, &view, PAGE_BYTES, &effort)
+            read_within(&output.body, &output.content_type, &view, PAGE_BYTES, &budget)
         })
         .await
     };
-    let page = page.map_err(|error| Problem::broken(error.to_string()))?;
-    let page = page.map_err(|error| Problem::bad_request(error.to_string()))?;
-    let mut told = json!({"content": page.content()});
+    let page = page.map_err(|error| ApiProblem::internal(error.to_string()))?;
+    let page = page.map_err(|error| ApiProblem::bad_request(error.to_string()))?;
+    let mut json = json!({"content": page.content()});
     if page.content().is_empty() {
-        told["note"] = page.text.as_str().into();
+        json["note"] = page.text.as_str().into();
     }
     if let Some(next) = &page.next {
-        told["next"] = next.to_string().into();
+        json["next"] = next.to_string().into();
     }
-    Ok(document(told))
+    Ok(json_response(json))
 }
 
-/// An output as it is, with its content type. Whatever it says, no browser takes it for a page of this place.
-fn whole(output: StoredOutput) -> Response {
-    let kind = HeaderValue::from_str(&output.content_type)
+/// Responds with an output and its content type. The headers keep browsers from rendering it as a page of
+/// this origin.
+fn whole_output(output: StoredOutput) -> Response {
+    let content_type = HeaderValue::from_str(&output.content_type)
         .unwrap_or_else(|_| HeaderValue::from_static("application/octet-stream"));
     let mut response = output.body.into_response();
     let headers = response.headers_mut();
-    headers.insert(header::CONTENT_TYPE, kind);
+    headers.insert(header::CONTENT_TYPE, content_type);
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     headers.insert(header::CONTENT_SECURITY_POLICY, HeaderValue::from_static("sandbox"));
     response
 }
 
 /// `DELETE /api/outputs/{handle}`
-pub(super) async fn remove(State(window): Shown, Path(handle): Path<String>) -> Result<StatusCode, Problem> {
-    fetch(&window, &handle).await?;
-    store(&window)?.remove(OutputHandle(handle)).await?;
+pub(super) async fn remove(
+    State(state): SharedApiState,
+    Path(handle): Path<String>,
+) -> Result<StatusCode, ApiProblem> {
+    fetch(&state, &handle).await?;
+    store(&state)?.remove(OutputHandle(handle)).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
-fn store(window: &Window) -> Result<&Arc<dyn OutputStore>, Problem> {
-    window.api.outputs.as_ref().ok_or_else(Problem::not_kept)
+fn store(state: &ApiState) -> Result<&Arc<dyn OutputStore>, ApiProblem> {
+    state.api.outputs.as_ref().ok_or_else(ApiProblem::not_stored)
 }
 
-/// The output under a handle, if this principal may read it. Whether there is one for somebody else is nobody's business.
-async fn fetch(window: &Window, handle: &str) -> Result<StoredOutput, Problem> {
-    let output = store(window)?.get(OutputHandle(handle.to_owned()), window.now()).await?;
-    output.filter(|output| window.who.sees(&output.principal)).ok_or_else(|| {
+/// Returns a stored output if the principal may read it. Outputs of other principals are reported as missing.
+async fn fetch(state: &ApiState, handle: &str) -> Result<StoredOutput, ApiProblem> {
+    let output = store(state)?.get(OutputHandle(handle.to_owned()), state.now()).await?;
+    output.filter(|output| state.scope.includes(&output.principal)).ok_or_else(|| {
         let shown: String = handle.chars().take(100).collect();
-        Problem::not_found(format!("No output is kept under '{shown}'; it may have expired"))
-            .hint("GET /api/outputs lists those there are")
+        ApiProblem::not_found(format!("no output '{shown}': it may have expired"))
+            .hint("GET /api/outputs lists stored outputs")
     })
 }

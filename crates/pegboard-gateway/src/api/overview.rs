@@ -1,19 +1,19 @@
-//! What there is, in few words: the gateway itself, its toolboxes, its queues, its numbers.
+//! Index, status, toolboxes, queues and metrics.
 
 use axum::extract::State;
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
 use pegboard_core::provider::ServerState;
-use pegboard_runtime::event::Event;
+use pegboard_runtime::event::RuntimeEvent;
 use pegboard_runtime::metrics::CONTENT_TYPE;
 use serde_json::{Value, json};
 
-use super::Principal;
-use super::problem::Problem;
-use super::stream::{document, in_millis, millis};
-use super::window::{Shown, Window};
+use super::ApiScope;
+use super::problem::ApiProblem;
+use super::state::{ApiState, SharedApiState};
+use super::stream::{duration_millis, json_response, unix_millis};
 
-/// Everything that can be asked here.
+/// All routes of the API.
 const PATHS: [&str; 25] = [
     "GET /api/status",
     "GET /api/toolboxes",
@@ -43,38 +43,38 @@ const PATHS: [&str; 25] = [
 ];
 
 /// `GET /api/`
-pub(super) async fn paths(State(window): Shown) -> Response {
-    document(json!({"version": window.api.about.version, "paths": PATHS}))
+pub(super) async fn paths(State(state): SharedApiState) -> Response {
+    json_response(json!({"version": state.api.info.version, "paths": PATHS}))
 }
 
 /// `GET /api/status`
-pub(super) async fn status(State(window): Shown) -> Result<Response, Problem> {
-    let runtime = window.runtime()?;
-    let api = &window.api;
-    let uptime = window.now().duration_since(api.started).unwrap_or_default();
-    let calls = runtime.calls().into_iter().filter(|call| window.who.sees(&call.owner)).count();
-    let callers = runtime.callers().into_iter().filter(|caller| window.who.sees(caller.owner())).count();
-    Ok(document(json!({
-        "version": api.about.version,
+pub(super) async fn status(State(state): SharedApiState) -> Result<Response, ApiProblem> {
+    let runtime = state.runtime()?;
+    let api = &state.api;
+    let uptime = state.now().duration_since(api.started).unwrap_or_default();
+    let calls = runtime.calls().into_iter().filter(|call| state.scope.includes(&call.owner)).count();
+    let callers = runtime.callers().into_iter().filter(|caller| state.scope.includes(caller.owner())).count();
+    Ok(json_response(json!({
+        "version": api.info.version,
         "pid": std::process::id(),
-        "startedAt": millis(api.started),
-        "uptimeMs": in_millis(uptime),
-        "configuration": api.about.configuration,
-        "addresses": api.about.addresses,
-        "calls": {"underWay": calls, "parked": parked(&window)},
+        "startedAt": unix_millis(api.started),
+        "uptimeMs": duration_millis(uptime),
+        "configuration": api.info.configuration,
+        "addresses": api.info.addresses,
+        "calls": {"underWay": calls, "parked": n_suspended(&state)},
         "callers": callers,
-        "servers": counts(runtime.servers().into_iter().map(|server| server.state)),
+        "servers": server_counts(runtime.servers().into_iter().map(|server| server.state)),
         "tools": runtime.catalogue().tools().len(),
     })))
 }
 
-/// How many calls wait for their clients; whose they are is not known, so that is told to those who see everything.
-fn parked(window: &Window) -> Option<usize> {
-    let runtime = window.api.runtime.as_ref()?;
-    (window.who == Principal::Everybody).then(|| runtime.parking().len())
+/// Number of suspended calls. Their owners are unknown, so only an unrestricted scope sees it.
+fn n_suspended(state: &ApiState) -> Option<usize> {
+    let runtime = state.api.runtime.as_ref()?;
+    (state.scope == ApiScope::All).then(|| runtime.suspended_calls().len())
 }
 
-fn counts(states: impl Iterator<Item = ServerState>) -> Value {
+fn server_counts(states: impl Iterator<Item = ServerState>) -> Value {
     let (mut n_all, mut n_ready, mut n_starting, mut n_idle, mut n_failed) = (0, 0, 0, 0, 0);
     for state in states {
         n_all += 1;
@@ -89,40 +89,40 @@ fn counts(states: impl Iterator<Item = ServerState>) -> Value {
 }
 
 /// `GET /api/toolboxes`
-pub(super) async fn toolboxes(State(window): Shown) -> Result<Response, Problem> {
-    let runtime = window.runtime()?;
+pub(super) async fn toolboxes(State(state): SharedApiState) -> Result<Response, ApiProblem> {
+    let runtime = state.runtime()?;
     let (snapshot, chains) = (runtime.catalogue(), runtime.chains());
     let toolboxes = runtime.toolboxes().into_iter().map(|toolbox| {
-        let own = chains.iter().filter(|(place, _)| *place == toolbox.name);
-        let own: Vec<&str> = own.filter_map(|(_, chain)| chain.name.as_deref()).collect();
+        let chain_names = chains.iter().filter(|(owner, _)| *owner == toolbox.name);
+        let chain_names: Vec<&str> = chain_names.filter_map(|(_, chain)| chain.name.as_deref()).collect();
         json!({
             "name": toolbox.name,
             "description": toolbox.description,
             "servers": toolbox.servers,
             "tools": snapshot.tools_of(&toolbox.name).count(),
-            "chains": own,
+            "chains": chain_names,
         })
     });
-    Ok(document(json!({"toolboxes": toolboxes.collect::<Vec<_>>()})))
+    Ok(json_response(json!({"toolboxes": toolboxes.collect::<Vec<_>>()})))
 }
 
 /// `GET /api/queues`
-pub(super) async fn queues(State(window): Shown) -> Result<Response, Problem> {
-    let queues = window.runtime()?.queues().into_iter().filter_map(|event| match event {
-        Event::QueueDepth { queue, capacity, in_use, waiting } => {
-            let mut told = json!({"name": queue, "running": in_use, "waiting": waiting});
+pub(super) async fn queues(State(state): SharedApiState) -> Result<Response, ApiProblem> {
+    let queues = state.runtime()?.queues().into_iter().filter_map(|event| match event {
+        RuntimeEvent::QueueDepth { queue, capacity, in_use, waiting } => {
+            let mut json = json!({"name": queue, "running": in_use, "waiting": waiting});
             if let Some(capacity) = capacity {
-                told["maxConcurrency"] = capacity.into();
+                json["maxConcurrency"] = capacity.into();
             }
-            Some(told)
+            Some(json)
         }
         _ => None,
     });
-    Ok(document(json!({"queues": queues.collect::<Vec<_>>()})))
+    Ok(json_response(json!({"queues": queues.collect::<Vec<_>>()})))
 }
 
 /// `GET /api/metrics`
-pub(super) async fn metrics(State(window): Shown) -> Result<Response, Problem> {
-    let metrics = window.api.metrics.as_ref().ok_or_else(Problem::not_running)?;
+pub(super) async fn metrics(State(state): SharedApiState) -> Result<Response, ApiProblem> {
+    let metrics = state.api.metrics.as_ref().ok_or_else(ApiProblem::not_running)?;
     Ok(([(header::CONTENT_TYPE, CONTENT_TYPE)], metrics.render()).into_response())
 }

@@ -1,4 +1,4 @@
-//! Why something is not answered, in one shape for all.
+//! The error response of every API route.
 
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
@@ -6,22 +6,22 @@ use pegboard_core::error::{CallError, ErrorKind, NotFound};
 use pegboard_core::store::StoreError;
 use pegboard_runtime::names::nearest;
 use pegboard_runtime::trace_id::TraceId;
-use pegboard_wire::http::server::Refusal;
+use pegboard_wire::http::server::HttpRejection;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use crate::token::WANTED;
+use crate::token::MISSING_TOKEN;
 
-/// How many names are offered in place of one that is not there.
-const N_NEAREST: usize = 3;
+/// Maximum number of suggested names.
+const MAX_SUGGESTIONS: usize = 3;
 
-/// Why something is not answered: `{"error": {"code": …, "message": …}}` with the status that goes with it.
+/// An error response: `{"error": {"code": …, "message": …}}` with a matching HTTP status.
 #[derive(Debug)]
-pub(crate) struct Problem(Box<Words>);
+pub(crate) struct ApiProblem(Box<ProblemBody>);
 
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Words {
+struct ProblemBody {
     #[serde(skip)]
     status: StatusCode,
     code: &'static str,
@@ -36,109 +36,110 @@ struct Words {
     trace_id: Option<TraceId>,
 }
 
-impl Problem {
+impl ApiProblem {
     fn new(status: StatusCode, code: &'static str, message: impl Into<String>) -> Self {
         let message = message.into();
         let (hint, path, violations, trace_id) = (None, None, Vec::new(), None);
-        Self(Box::new(Words { status, code, message, hint, path, violations, trace_id }))
+        Self(Box::new(ProblemBody { status, code, message, hint, path, violations, trace_id }))
     }
 
-    /// The request cannot be understood.
+    /// The request is malformed.
     pub(super) fn bad_request(message: impl Into<String>) -> Self {
         Self::new(StatusCode::BAD_REQUEST, "bad_request", message)
     }
 
-    /// There is no such thing, or none for this principal.
+    /// The item does not exist, or is not visible to this principal.
     pub(super) fn not_found(message: impl Into<String>) -> Self {
         Self::new(StatusCode::NOT_FOUND, "not_found", message)
     }
 
-    /// Nobody comes in without a token.
-    pub(crate) fn no_token() -> Self {
-        Self::new(StatusCode::UNAUTHORIZED, ErrorKind::AuthRequired.as_str(), WANTED)
+    /// The token is missing or wrong.
+    pub(crate) fn unauthorized() -> Self {
+        Self::new(StatusCode::UNAUTHORIZED, ErrorKind::AuthRequired.as_str(), MISSING_TOKEN)
     }
 
-    /// This principal may not know.
+    /// The principal lacks permission.
     pub(super) fn not_permitted(message: impl Into<String>) -> Self {
         Self::new(StatusCode::FORBIDDEN, ErrorKind::NotPermitted.as_str(), message)
     }
 
-    /// Nothing runs here that could answer.
+    /// There is no runtime.
     pub(super) fn not_running() -> Self {
-        let message = "No gateway runs here: only what is past can be told";
-        Self::new(StatusCode::SERVICE_UNAVAILABLE, "not_running", message).hint("start one: pegboard serve")
+        let message = "no gateway is running: only history is available";
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, "not_running", message)
+            .hint("start one with `pegboard serve`")
     }
 
-    /// A bug here.
-    pub(super) fn broken(message: impl Into<String>) -> Self {
+    /// An internal error.
+    pub(super) fn internal(message: impl Into<String>) -> Self {
         Self::new(StatusCode::INTERNAL_SERVER_ERROR, ErrorKind::InternalError.as_str(), message)
     }
 
-    /// Nobody keeps what was asked for.
-    pub(super) fn not_kept() -> Self {
-        let message = "This is not kept here";
+    /// There is no store for the requested data.
+    pub(super) fn not_stored() -> Self {
+        let message = "no store is available for this data";
         Self::new(StatusCode::SERVICE_UNAVAILABLE, "not_running", message)
-            .hint("start a gateway: pegboard serve")
+            .hint("start a gateway with `pegboard serve`")
     }
 
-    /// The path leads nowhere.
-    pub(super) fn no_route() -> Self {
-        Self::not_found("There is nothing at this path").hint("GET /api/ lists what there is")
+    /// The path is unknown.
+    pub(super) fn unknown_path() -> Self {
+        Self::not_found("unknown path").hint("GET /api/ lists all paths")
     }
 
-    /// The path does not take this method.
-    pub(super) fn no_method() -> Self {
-        let message = "This path does not take this method";
+    /// The path does not support this method.
+    pub(super) fn method_not_allowed() -> Self {
+        let message = "method not allowed for this path";
         Self::new(StatusCode::METHOD_NOT_ALLOWED, "bad_request", message)
     }
 
-    /// The problem with what to do about it.
+    /// Adds a hint.
     #[must_use]
     pub(super) fn hint(mut self, hint: impl Into<String>) -> Self {
         self.0.hint = Some(hint.into());
         self
     }
 
-    /// The problem with the place in the request that it is at.
+    /// Adds the JSON path of the offending member.
     #[must_use]
     pub(super) fn at(mut self, path: impl Into<String>) -> Self {
         self.0.path = Some(path.into());
         self
     }
 
-    /// The problem of a call that can be found again.
+    /// Adds the trace id of a call.
     #[must_use]
-    pub(super) fn of_call(mut self, trace: Option<TraceId>) -> Self {
+    pub(super) fn with_trace(mut self, trace: Option<TraceId>) -> Self {
         self.0.trace_id = trace;
         self
     }
 
-    /// The whole document.
+    /// Returns the response body.
     pub(super) fn document(&self) -> Value {
         json!({"error": self.0})
     }
 }
 
-impl IntoResponse for Problem {
+impl IntoResponse for ApiProblem {
     fn into_response(self) -> Response {
         let headers = [(header::CONTENT_TYPE, "application/json")];
         (self.0.status, headers, self.document().to_string()).into_response()
     }
 }
 
-impl From<CallError> for Problem {
+impl From<CallError> for ApiProblem {
     fn from(error: CallError) -> Self {
         let kind = error.kind();
         let mut problem = Self::new(status(kind), kind.as_str(), error.text());
-        let words = &mut *problem.0;
+        let body = &mut *problem.0;
         match &error {
             CallError::NotFound(missing) => {
-                words.message = plain(missing);
-                words.hint = hint(missing);
+                body.message = message_without_suggestions(missing);
+                body.hint = suggestion(missing);
             }
             CallError::InvalidParameters { .. } | CallError::OutputInvalid { .. } => {
-                words.violations = error.texts();
-                words.path = words.violations.first().and_then(|first| path_of(first));
+                body.violations = error.texts();
+                body.path = body.violations.first().and_then(|first| violation_path(first));
             }
             _ => {}
         }
@@ -146,20 +147,20 @@ impl From<CallError> for Problem {
     }
 }
 
-impl From<StoreError> for Problem {
+impl From<StoreError> for ApiProblem {
     fn from(error: StoreError) -> Self {
         Self::new(StatusCode::INTERNAL_SERVER_ERROR, ErrorKind::InternalError.as_str(), error.to_string())
     }
 }
 
-impl From<Refusal> for Problem {
-    fn from(Refusal(status, reason): Refusal) -> Self {
+impl From<HttpRejection> for ApiProblem {
+    fn from(HttpRejection(status, reason): HttpRejection) -> Self {
         let code = if status == StatusCode::FORBIDDEN { "not_permitted" } else { "bad_request" };
         Self::new(status, code, reason)
     }
 }
 
-/// The status that goes with why a call has no answer.
+/// Maps an error kind to an HTTP status.
 fn status(kind: ErrorKind) -> StatusCode {
     match kind {
         ErrorKind::UnknownTool | ErrorKind::UnknownToolbox | ErrorKind::UnknownServer => {
@@ -180,8 +181,8 @@ fn status(kind: ErrorKind) -> StatusCode {
     }
 }
 
-/// What there is not, without what there is in its place.
-fn plain(missing: &NotFound) -> String {
+/// Returns the message without its suggestions, which go into `hint`.
+fn message_without_suggestions(missing: &NotFound) -> String {
     let mut missing = missing.clone();
     match &mut missing {
         NotFound::Tool { nearest, .. } | NotFound::ToolOfServer { nearest, .. } => nearest.clear(),
@@ -193,11 +194,11 @@ fn plain(missing: &NotFound) -> String {
     missing.to_string()
 }
 
-/// What there is in place of what there is not.
-fn hint(missing: &NotFound) -> Option<String> {
+/// Returns a "did you mean" hint.
+fn suggestion(missing: &NotFound) -> Option<String> {
     let near = |name: &str, names: &[String]| -> Vec<String> {
         let names = names.iter().map(String::as_str);
-        nearest(name, names, N_NEAREST).into_iter().map(str::to_owned).collect()
+        nearest(name, names, MAX_SUGGESTIONS).into_iter().map(str::to_owned).collect()
     };
     let names = match missing {
         NotFound::Tool { nearest, .. } | NotFound::ToolOfServer { nearest, .. } => nearest.clone(),
@@ -212,8 +213,8 @@ fn hint(missing: &NotFound) -> Option<String> {
     }
 }
 
-/// The place that a violation begins with.
-fn path_of(violation: &str) -> Option<String> {
+/// Returns the JSON path at the start of a violation.
+fn violation_path(violation: &str) -> Option<String> {
     let (path, _) = violation.split_once(": ")?;
     path.starts_with('$').then(|| path.to_owned())
 }

@@ -1,49 +1,49 @@
-//! Servers: how each is, and how one is made ready.
+//! `/api/servers`: server status, and starting a server.
 
 use axum::extract::{Path, State};
 use axum::response::Response;
-use pegboard_core::provider::{Particulars, ServerState, ToolKind};
+use pegboard_core::provider::{ProcessInfo, ServerState, ToolKind};
 use pegboard_runtime::toolbox::ServerStatus;
 use serde_json::{Value, json};
 
-use super::problem::Problem;
-use super::stream::{document, in_millis};
-use super::window::Shown;
+use super::problem::ApiProblem;
+use super::state::SharedApiState;
+use super::stream::{duration_millis, json_response};
 
 /// `GET /api/servers`
-pub(super) async fn list(State(window): Shown) -> Result<Response, Problem> {
-    let servers: Vec<Value> = window.runtime()?.servers().iter().map(told).collect();
-    Ok(document(json!({"servers": servers})))
+pub(super) async fn list(State(state): SharedApiState) -> Result<Response, ApiProblem> {
+    let servers: Vec<Value> = state.runtime()?.servers().iter().map(server_json).collect();
+    Ok(json_response(json!({"servers": servers})))
 }
 
 /// `POST /api/servers/{toolbox}/{server}/open`
 pub(super) async fn open(
-    State(window): Shown,
+    State(state): SharedApiState,
     Path((toolbox, server)): Path<(String, String)>,
-) -> Result<Response, Problem> {
-    let status = window.runtime()?.open_server(&toolbox, &server).await?;
-    Ok(document(told(&status)))
+) -> Result<Response, ApiProblem> {
+    let status = state.runtime()?.open_server(&toolbox, &server).await?;
+    Ok(json_response(server_json(&status)))
 }
 
-/// A server as it is told.
-fn told(status: &ServerStatus) -> Value {
-    let mut told = json!({
+/// Renders the status of a server.
+fn server_json(status: &ServerStatus) -> Value {
+    let mut json = json!({
         "toolbox": status.toolbox,
         "server": status.server,
-        "kind": kind(status),
-        "state": word(&status.state),
+        "kind": kind_name(status),
+        "state": state_name(&status.state),
         "tools": status.n_tools,
     });
-    let Particulars { transport, pid, n_restarts, started_in } = status.particulars;
-    let known = [
+    let ProcessInfo { transport, pid, n_restarts, started_in } = status.process_info;
+    let details = [
         ("transport", transport.map(|transport| transport.as_str().into())),
         ("pid", pid.map(Value::from)),
         ("restarts", n_restarts.map(Value::from)),
-        ("startedInMs", started_in.map(|time| in_millis(time).into())),
+        ("startedInMs", started_in.map(|time| duration_millis(time).into())),
     ];
-    for (name, value) in known {
+    for (name, value) in details {
         if let Some(value) = value {
-            told[name] = value;
+            json[name] = value;
         }
     }
     let (error, hint) = match &status.state {
@@ -57,17 +57,17 @@ fn told(status: &ServerStatus) -> Value {
     };
     for (name, text) in [("error", error), ("hint", hint)] {
         if let Some(text) = text {
-            told[name] = text.as_str().into();
+            json[name] = text.as_str().into();
         }
     }
     if !status.warnings.is_empty() {
-        told["warnings"] = status.warnings.clone().into();
+        json["warnings"] = status.warnings.clone().into();
     }
-    told
+    json
 }
 
-/// What sort of server it is. Requests to web services and agents have servers of their own names.
-fn kind(status: &ServerStatus) -> &'static str {
+/// Returns the kind of a server. REST tools, agents and chains have reserved server names.
+fn kind_name(status: &ServerStatus) -> &'static str {
     match (status.kind, status.server.as_str()) {
         (ToolKind::Mcp, _) => "mcp",
         (ToolKind::Rest, "rest") => "rest",
@@ -78,8 +78,8 @@ fn kind(status: &ServerStatus) -> &'static str {
     }
 }
 
-/// The word for how a server is.
-fn word(state: &ServerState) -> &'static str {
+/// Returns the name of a server state.
+fn state_name(state: &ServerState) -> &'static str {
     match state {
         ServerState::Idle => "idle",
         ServerState::Starting => "starting",

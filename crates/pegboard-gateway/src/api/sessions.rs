@@ -1,204 +1,211 @@
-//! Sessions: what each caller did, and the sessions that callers name.
+//! `/api/sessions`: sessions of callers, and named sessions.
 
 use std::cmp::Reverse;
 use std::collections::HashSet;
 
 use axum::extract::{Path, State};
 use axum::response::Response;
-use pegboard_core::store::{HistoryQuery, PastSession, SessionRecord};
+use pegboard_core::store::{HistoryQuery, SessionRecord, SessionSummary};
 use pegboard_json::RawJson;
-use pegboard_runtime::optree::Scope;
+use pegboard_runtime::optree::AccountingScope;
 use pegboard_runtime::{CallStatus, Caller, CallerOptions, Runtime};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::past::accounting;
-use super::problem::Problem;
-use super::question::Asked;
-use super::stream::{document, millis};
-use super::window::{Shown, Window};
+use super::extract::QueryParams;
+use super::history::accounting;
+use super::problem::ApiProblem;
+use super::state::{ApiState, SharedApiState};
+use super::stream::{json_response, unix_millis};
 
-/// How many sessions are listed if nobody says otherwise.
-const N_LISTED: usize = 50;
-/// How many are listed at most, and looked through for one.
-const MAX_LISTED: usize = 1_000;
-/// How many calls of a session that is past are told with all that is known of them.
+/// Default length of the list.
+const DEFAULT_LIMIT: usize = 50;
+/// Maximum length of the list; also the number of sessions searched by id.
+const MAX_LIMIT: usize = 1_000;
+/// Maximum number of calls of a past session with full records.
 const MAX_CALLS: usize = 200;
-/// What stands before the id of every caller.
-const PREFIX: &str = "session-";
+/// Prefix of every caller id.
+const CALLER_ID_PREFIX: &str = "session-";
 
-/// Which sessions are wanted.
+/// Query parameters of the list.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Wanted {
+pub(super) struct SessionsQuery {
     limit: Option<usize>,
 }
 
-/// A session, in few words.
-struct Session {
+/// A session in a list.
+struct SessionListItem {
     id: String,
-    used: u64,
-    line: Value,
+    last_used: u64,
+    json: Value,
     is_named: bool,
 }
 
 /// `GET /api/sessions`
-pub(super) async fn list(State(window): Shown, Asked(wanted): Asked<Wanted>) -> Result<Response, Problem> {
-    let mut sessions = all(&window).await?;
-    sessions.truncate(wanted.limit.unwrap_or(N_LISTED));
-    let sessions: Vec<Value> = sessions.into_iter().map(|session| session.line).collect();
-    Ok(document(json!({"sessions": sessions})))
+pub(super) async fn list(
+    State(state): SharedApiState,
+    QueryParams(query): QueryParams<SessionsQuery>,
+) -> Result<Response, ApiProblem> {
+    let mut sessions = list_sessions(&state).await?;
+    sessions.truncate(query.limit.unwrap_or(DEFAULT_LIMIT));
+    let sessions: Vec<Value> = sessions.into_iter().map(|session| session.json).collect();
+    Ok(json_response(json!({"sessions": sessions})))
 }
 
 /// `GET /api/sessions/{session}`
-pub(super) async fn one(State(window): Shown, Path(asked): Path<String>) -> Result<Response, Problem> {
-    let Session { id, line, is_named, .. } = find(&window, &asked).await?;
-    let about = RawJson::from(line);
-    let live = if is_named { Vec::new() } else { live(&window) };
-    let whole = match live.iter().find(|caller| caller.id() == id) {
+pub(super) async fn one(
+    State(state): SharedApiState,
+    Path(requested): Path<String>,
+) -> Result<Response, ApiProblem> {
+    let SessionListItem { id, json, is_named, .. } = find_session(&state, &requested).await?;
+    let base = RawJson::from(json);
+    let live = if is_named { Vec::new() } else { live_callers(&state) };
+    let session_json = match live.iter().find(|caller| caller.id() == id) {
         Some(caller) => {
             let tree = caller.tree();
-            about
-                .with("tree", &RawJson::of(&tree.snapshot()))
-                .with("accounting", &RawJson::of(&tree.accounting(Scope::Tree)))
+            base.with("tree", &RawJson::of(&tree.snapshot()))
+                .with("accounting", &RawJson::of(&tree.accounting(AccountingScope::Tree)))
         }
-        None if is_named => about,
+        None if is_named => base,
         None => {
-            let operations = operations(&window, &id).await?;
+            let operations = past_operations(&state, &id).await?;
             let entries: Vec<Value> =
                 operations.iter().flat_map(|operation| accounting(&operation.to_value())).collect();
             let turns = RawJson::of(&[
                 RawJson::from(json!({"id": "1", "index": 1})).with("ops", &RawJson::of(&operations))
             ]);
             let tree = RawJson::from(json!({"id": id})).with("turns", &turns);
-            about.with("tree", &tree).with("accounting", &RawJson::of(&entries))
+            base.with("tree", &tree).with("accounting", &RawJson::of(&entries))
         }
     };
-    let records = if is_named { window.records(&id).await? } else { Vec::new() };
-    let whole = whole.with("records", &RawJson::of(&records));
-    Ok(document(RawJson::empty_object().with("session", &whole)))
+    let records = if is_named { state.records(&id).await? } else { Vec::new() };
+    let session_json = session_json.with("records", &RawJson::of(&records));
+    Ok(json_response(RawJson::empty_object().with("session", &session_json)))
 }
 
-/// All that is known of the calls of a past session, the oldest first; of many the newest.
-async fn operations(window: &Window, session: &str) -> Result<Vec<RawJson>, Problem> {
+/// Returns the full records of a past session's calls, oldest first; if there are too many, the newest ones.
+async fn past_operations(state: &ApiState, session: &str) -> Result<Vec<RawJson>, ApiProblem> {
     let query =
-        HistoryQuery { session: Some(session.to_owned()), n_most: MAX_CALLS, ..HistoryQuery::default() };
+        HistoryQuery { session: Some(session.to_owned()), limit: MAX_CALLS, ..HistoryQuery::default() };
     let mut operations = Vec::new();
-    for told in window.story(query).await?.iter().rev() {
-        operations.extend(window.operation(told).await?);
+    for item in state.call_history(query).await?.iter().rev() {
+        operations.extend(state.operation(item).await?);
     }
     Ok(operations)
 }
 
-/// The session that is meant by an id or by the beginning of one.
-async fn find(window: &Window, asked: &str) -> Result<Session, Problem> {
-    let mut sessions = all(window).await?;
-    if let Some(at) = sessions.iter().position(|session| session.id == asked) {
+/// Finds a session by its id or an unambiguous id prefix.
+async fn find_session(state: &ApiState, requested: &str) -> Result<SessionListItem, ApiProblem> {
+    let mut sessions = list_sessions(state).await?;
+    if let Some(at) = sessions.iter().position(|session| session.id == requested) {
         return Ok(sessions.swap_remove(at));
     }
-    let begins = |id: &str| {
-        id.starts_with(asked) || id.strip_prefix(PREFIX).is_some_and(|rest| rest.starts_with(asked))
+    let matches_prefix = |id: &str| {
+        id.starts_with(requested)
+            || id.strip_prefix(CALLER_ID_PREFIX).is_some_and(|rest| rest.starts_with(requested))
     };
-    sessions.retain(|session| begins(&session.id));
+    sessions.retain(|session| matches_prefix(&session.id));
     match (sessions.pop(), sessions.is_empty()) {
         (Some(session), true) => Ok(session),
-        (Some(_), false) => {
-            Err(Problem::not_found(format!("Several sessions begin with '{asked}'"))
-                .hint("give more of its id"))
-        }
+        (Some(_), false) => Err(ApiProblem::not_found(format!("ambiguous session id '{requested}'"))
+            .hint("give more characters of the id")),
         (None, _) => {
-            let shown: String = asked.chars().take(80).collect();
-            let problem = Problem::not_found(format!("There is no session '{shown}'"));
-            Err(problem.hint("GET /api/sessions lists those there are"))
+            let shown: String = requested.chars().take(80).collect();
+            let problem = ApiProblem::not_found(format!("unknown session '{shown}'"));
+            Err(problem.hint("GET /api/sessions lists all sessions"))
         }
     }
 }
 
-/// The callers that are there and that this principal sees.
-fn live(window: &Window) -> Vec<Caller> {
-    let callers = window.api.runtime.as_ref().map(Runtime::callers).unwrap_or_default();
-    callers.into_iter().filter(|caller| window.who.sees(caller.owner())).collect()
+/// Returns the live callers visible to this principal.
+fn live_callers(state: &ApiState) -> Vec<Caller> {
+    let callers = state.api.runtime.as_ref().map(Runtime::callers).unwrap_or_default();
+    callers.into_iter().filter(|caller| state.scope.includes(caller.owner())).collect()
 }
 
-/// All sessions that this principal sees, the one used last first.
-async fn all(window: &Window) -> Result<Vec<Session>, Problem> {
-    let now = window.now();
-    let past = window.history().await?.sessions(window.who.owner(), MAX_LISTED, now).await?;
-    let live = live(window);
+/// Returns all visible sessions, most recently used first.
+async fn list_sessions(state: &ApiState) -> Result<Vec<SessionListItem>, ApiProblem> {
+    let now = state.now();
+    let past = state.history().await?.sessions(state.scope.owner(), MAX_LIMIT, now).await?;
+    let live = live_callers(state);
     let is_live = |id: &str| live.iter().find(|caller| caller.id() == id);
-    let calls = window.api.runtime.as_ref().map(Runtime::calls).unwrap_or_default();
-    let mut sessions: Vec<Session> = past.iter().map(|past| of_calls(past, is_live(&past.id))).collect();
+    let calls = state.api.runtime.as_ref().map(Runtime::calls).unwrap_or_default();
+    let mut sessions: Vec<SessionListItem> =
+        past.iter().map(|past| from_history(past, is_live(&past.id))).collect();
     let known: HashSet<&str> = past.iter().map(|past| past.id.as_str()).collect();
     let mut seen = HashSet::new();
-    for caller in live.iter().filter(|caller| !known.contains(caller.id())).take(MAX_LISTED) {
-        // Callers that are not remembered share an id.
+    for caller in live.iter().filter(|caller| !known.contains(caller.id())).take(MAX_LIMIT) {
+        // Stateless callers share an id.
         if seen.insert(caller.id().to_owned()) {
-            sessions.push(of_caller(caller));
+            sessions.push(from_caller(caller));
         }
     }
-    if let Some(store) = &window.api.sessions {
-        let named = store.list(MAX_LISTED, now).await?;
-        sessions.extend(named.into_iter().filter(|named| window.who.sees(&named.principal)).map(of_name));
+    if let Some(store) = &state.api.sessions {
+        let named = store.list(MAX_LIMIT, now).await?;
+        sessions.extend(
+            named.into_iter().filter(|named| state.scope.includes(&named.principal)).map(from_record),
+        );
     }
     for session in &mut sessions {
-        // Those that a call makes itself are part of it.
-        let is_own = |call: &&CallStatus| call.session == session.id && !call.operation.contains('.');
-        let n_under_way = calls.iter().filter(is_own).count();
-        if n_under_way > 0 {
-            session.line["underWay"] = n_under_way.into();
+        // Nested calls are part of their parent.
+        let is_top_level = |call: &&CallStatus| call.session == session.id && !call.operation.contains('.');
+        let n_running = calls.iter().filter(is_top_level).count();
+        if n_running > 0 {
+            session.json["underWay"] = n_running.into();
         }
     }
-    sessions.sort_by_key(|session| Reverse(session.used));
+    sessions.sort_by_key(|session| Reverse(session.last_used));
     Ok(sessions)
 }
 
-/// A session whose calls are kept.
-fn of_calls(past: &PastSession, caller: Option<&Caller>) -> Session {
-    let used = millis(past.used);
-    let mut line = json!({
+/// A session with stored calls.
+fn from_history(past: &SessionSummary, caller: Option<&Caller>) -> SessionListItem {
+    let last_used = unix_millis(past.used);
+    let mut json = json!({
         "id": past.id,
         "principal": CallerOptions::principal_of(&past.owner),
-        "startedAt": millis(past.started),
-        "usedAt": used,
+        "startedAt": unix_millis(past.started),
+        "usedAt": last_used,
         "calls": past.n_calls,
         "failed": past.n_failed,
         "live": caller.is_some(),
     });
     if let Some(caller) = caller {
-        line["totals"] = json!(caller.tree().totals());
+        json["totals"] = json!(caller.tree().totals());
     }
-    Session { id: past.id.clone(), used, line, is_named: false }
+    SessionListItem { id: past.id.clone(), last_used, json, is_named: false }
 }
 
-/// A caller of which no call has ended yet.
-fn of_caller(caller: &Caller) -> Session {
-    let began = millis(caller.tree().about().started);
-    let line = json!({
+/// A live caller without finished calls.
+fn from_caller(caller: &Caller) -> SessionListItem {
+    let started = unix_millis(caller.tree().info().started);
+    let json = json!({
         "id": caller.id(),
         "principal": caller.principal(),
-        "startedAt": began,
-        "usedAt": began,
+        "startedAt": started,
+        "usedAt": started,
         "calls": 0,
         "failed": 0,
         "live": true,
         "totals": caller.tree().totals(),
     });
-    Session { id: caller.id().to_owned(), used: began, line, is_named: false }
+    SessionListItem { id: caller.id().to_owned(), last_used: started, json, is_named: false }
 }
 
-/// A session that somebody named.
-fn of_name(record: SessionRecord) -> Session {
-    let used = millis(record.used);
-    let mut line = json!({
+/// A named session.
+fn from_record(record: SessionRecord) -> SessionListItem {
+    let last_used = unix_millis(record.used);
+    let mut json = json!({
         "id": record.id,
         "name": record.name,
         "principal": CallerOptions::principal_of(&record.principal),
-        "startedAt": millis(record.created),
-        "usedAt": used,
+        "startedAt": unix_millis(record.created),
+        "usedAt": last_used,
         "live": false,
     });
     if let Some(workspace) = record.workspace {
-        line["workspace"] = workspace.into();
+        json["workspace"] = workspace.into();
     }
-    Session { id: record.id, used, line, is_named: true }
+    SessionListItem { id: record.id, last_used, json, is_named: true }
 }

@@ -1,26 +1,26 @@
-//! What a call of a tool looks like, in one line: `create_issue(repo:str, [labels:str[]])`.
+//! One-line signatures of tools: `create_issue(repo:str, [labels:str[]])`.
 
 use std::fmt::Write as _;
 
 use serde_json::Value;
 
-/// How many parameters are named.
+/// Maximum number of parameters shown.
 const MAX_PARAMETERS: usize = 12;
-/// How many values of a choice are named.
+/// Maximum number of enum values shown.
 const MAX_CHOICES: usize = 6;
-/// How long one value of a choice may be to be named, in characters.
+/// Maximum length of an enum value shown, in characters.
 const MAX_CHOICE_CHARS: usize = 24;
-/// How deep lists of lists are followed.
+/// Maximum nesting depth.
 const MAX_DEPTH: usize = 4;
 
-/// What a call of a tool looks like: what it must be given, then in brackets what it may be.
+/// Returns the signature of a tool: required parameters first, then optional ones in brackets.
 pub(super) fn signature(name: &str, schema: &Value) -> String {
     let required: Vec<&str> =
         schema["required"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
     let properties = schema["properties"].as_object();
     let (mut needed, mut others) = (Vec::new(), Vec::new());
-    for (parameter, about) in properties.into_iter().flatten() {
-        let kind = format!("{parameter}:{}{}", kind(schema, about, 0), range(about));
+    for (parameter, property) in properties.into_iter().flatten() {
+        let kind = format!("{parameter}:{}{}", type_name(schema, property, 0), range(property));
         if required.contains(&parameter.as_str()) {
             needed.push(kind);
         } else {
@@ -35,46 +35,46 @@ pub(super) fn signature(name: &str, schema: &Value) -> String {
     format!("{name}({})", shown.join(", "))
 }
 
-/// The word for what a value must be.
-fn kind(root: &Value, about: &Value, depth: usize) -> String {
+/// Returns the short type name of a schema.
+fn type_name(root: &Value, property: &Value, depth: usize) -> String {
     if depth > MAX_DEPTH {
         return "any".to_owned();
     }
-    if let Some(target) = about["$ref"].as_str() {
+    if let Some(target) = property["$ref"].as_str() {
         let target = target.strip_prefix('#').and_then(|pointer| root.pointer(pointer));
-        return target.map_or_else(|| "any".to_owned(), |target| kind(root, target, depth + 1));
+        return target.map_or_else(|| "any".to_owned(), |target| type_name(root, target, depth + 1));
     }
-    if let Some(only) = about.get("const") {
+    if let Some(only) = property.get("const") {
         return choices(std::slice::from_ref(only));
     }
-    if let Some(values) = about["enum"].as_array() {
+    if let Some(values) = property["enum"].as_array() {
         return choices(values);
     }
     for name in ["anyOf", "oneOf"] {
-        if let Some(ways) = about[name].as_array() {
-            return joined(ways.iter().map(|way| kind(root, way, depth + 1)));
+        if let Some(variants) = property[name].as_array() {
+            return union_of(variants.iter().map(|variant| type_name(root, variant, depth + 1)));
         }
     }
-    match &about["type"] {
-        Value::String(word) => of_word(root, about, word, depth),
-        Value::Array(words) => {
-            joined(words.iter().filter_map(Value::as_str).map(|word| of_word(root, about, word, depth)))
-        }
+    match &property["type"] {
+        Value::String(word) => type_from_keyword(root, property, word, depth),
+        Value::Array(words) => union_of(
+            words.iter().filter_map(Value::as_str).map(|word| type_from_keyword(root, property, word, depth)),
+        ),
         _ => "any".to_owned(),
     }
 }
 
-fn of_word(root: &Value, about: &Value, word: &str, depth: usize) -> String {
+fn type_from_keyword(root: &Value, property: &Value, word: &str, depth: usize) -> String {
     match word {
         "string" => "str".to_owned(),
         "integer" => "int".to_owned(),
         "number" => "num".to_owned(),
         "boolean" => "bool".to_owned(),
         "object" => "obj".to_owned(),
-        "array" => match about.get("items") {
+        "array" => match property.get("items") {
             Some(items) => {
-                let of = kind(root, items, depth + 1);
-                if of.contains('|') { format!("({of})[]") } else { format!("{of}[]") }
+                let item = type_name(root, items, depth + 1);
+                if item.contains('|') { format!("({item})[]") } else { format!("{item}[]") }
             }
             None => "any[]".to_owned(),
         },
@@ -82,8 +82,8 @@ fn of_word(root: &Value, about: &Value, word: &str, depth: usize) -> String {
     }
 }
 
-/// Several words as one. That something may be null says what leaving it out says, too.
-fn joined(words: impl Iterator<Item = String>) -> String {
+/// Joins type names with `|`. `null` is left out: the parameter is optional anyway.
+fn union_of(words: impl Iterator<Item = String>) -> String {
     let mut all: Vec<String> = Vec::new();
     for word in words.filter(|word| word != "null") {
         if !all.contains(&word) {
@@ -93,7 +93,7 @@ fn joined(words: impl Iterator<Item = String>) -> String {
     if all.is_empty() { "any".to_owned() } else { all.join("|") }
 }
 
-/// The values that may be chosen from, as long as they are few and short.
+/// Joins the values of an enum, as long as they are few and short.
 fn choices(values: &[Value]) -> String {
     let text = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
     let mut shown: Vec<String> = values
@@ -108,13 +108,13 @@ fn choices(values: &[Value]) -> String {
     shown.join("|")
 }
 
-/// Between what a number must be.
-fn range(about: &Value) -> String {
+/// Returns the range of a number, such as ` 1..5`.
+fn range(property: &Value) -> String {
     let mut text = String::new();
-    let (least, most) = (about.get("minimum"), about.get("maximum"));
+    let (least, most) = (property.get("minimum"), property.get("maximum"));
     if least.or(most).is_some() {
         let shown = |bound: Option<&Value>| bound.map(Value::to_string).unwrap_or_default();
-        write!(text, " {}..{}", shown(least), shown(most)).expect("a string takes every text");
+        write!(text, " {}..{}", shown(least), shown(most)).expect("writing to a String cannot fail");
     }
     text
 }
@@ -126,7 +126,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_call_looks_like_is_one_line() {
+    fn signatures_are_one_line() {
         let cases = [
             (json!({"type": "object"}), "t()"),
             (json!(true), "t()"),
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_list_of_parameters_or_choices_is_cut() {
+    fn long_parameter_and_enum_lists_are_truncated() {
         let many: serde_json::Map<String, Value> =
             (10..40).map(|n| (format!("p{n}"), json!({"type": "boolean"}))).collect();
         assert!(signature("t", &json!({"properties": many})).ends_with("[p20:bool], [p21:bool], …)"));

@@ -1,4 +1,4 @@
-//! Answers: one document, or several things as they come.
+//! JSON responses and event streams.
 
 use std::convert::Infallible;
 use std::time::{Duration, SystemTime};
@@ -15,37 +15,37 @@ use tokio::sync::mpsc;
 use tokio::time;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::question::Form;
+use super::extract::ResponseFormat;
 
-/// How many things may wait for a reader that is slow to take them.
-pub(super) const MAX_WAITING: usize = 256;
+/// Number of items buffered for a slow reader.
+pub(super) const STREAM_BUFFER: usize = 256;
 
-/// One JSON document as the whole answer.
-pub(super) fn document(document: impl Into<RawJson>) -> Response {
+/// Responds with one JSON document.
+pub(super) fn json_response(document: impl Into<RawJson>) -> Response {
     let headers = [(header::CONTENT_TYPE, "application/json")];
     (headers, document.into().into_bytes()).into_response()
 }
 
-/// One of several things that come one after another.
-pub(super) struct Item {
-    /// What sort of thing it is.
+/// One item of an event stream.
+pub(super) struct StreamItem {
+    /// Event name.
     pub(super) event: &'static str,
-    /// What there is to say.
+    /// Payload.
     pub(super) data: RawJson,
 }
 
-impl Item {
+impl StreamItem {
     pub(super) fn new(event: &'static str, data: Value) -> Self {
         Self { event, data: data.into() }
     }
 
-    fn written(&self, form: Form) -> Bytes {
-        match form {
-            Form::Events => encode(&SseEvent {
+    fn encoded(&self, format: ResponseFormat) -> Bytes {
+        match format {
+            ResponseFormat::Events => encode(&SseEvent {
                 event: Some(self.event.to_owned()),
                 ..SseEvent::message(self.data.clone().into_bytes())
             }),
-            Form::Lines | Form::Document => {
+            ResponseFormat::Lines | ResponseFormat::Document => {
                 let mut line = BytesMut::from(self.data.as_bytes());
                 line.put_u8(b'\n');
                 line.freeze()
@@ -54,28 +54,28 @@ impl Item {
     }
 }
 
-/// Several things as they come, until there are no more. When their reader goes away, so does the work behind them.
-pub(super) fn items(
-    form: Form,
-    items: mpsc::Receiver<Item>,
+/// Streams items until the channel closes. If the reader disconnects, the work is aborted.
+pub(super) fn stream_response(
+    format: ResponseFormat,
+    items: mpsc::Receiver<StreamItem>,
     work: AbortOnDropHandle<()>,
     keep_alive: Duration,
 ) -> Response {
-    let next = move |(mut items, work): (mpsc::Receiver<Item>, AbortOnDropHandle<()>)| async move {
-        let written = loop {
+    let next = move |(mut items, work): (mpsc::Receiver<StreamItem>, AbortOnDropHandle<()>)| async move {
+        let encoded = loop {
             match time::timeout(keep_alive, items.recv()).await {
-                Ok(item) => break item?.written(form),
-                Err(_quiet) if form == Form::Events => break Bytes::from_static(KEEP_ALIVE),
-                // A line that says nothing would be a mistake there.
-                Err(_quiet) => {}
+                Ok(item) => break item?.encoded(format),
+                Err(_idle) if format == ResponseFormat::Events => break Bytes::from_static(KEEP_ALIVE),
+                // NDJSON has no comment syntax for a keep-alive.
+                Err(_idle) => {}
             }
         };
-        Some((Ok::<_, Infallible>(written), (items, work)))
+        Some((Ok::<_, Infallible>(encoded), (items, work)))
     };
     let mut response = Response::new(Body::from_stream(stream::unfold((items, work), next)));
-    let content_type = match form {
-        Form::Events => "text/event-stream",
-        Form::Lines | Form::Document => "application/x-ndjson",
+    let content_type = match format {
+        ResponseFormat::Events => "text/event-stream",
+        ResponseFormat::Lines | ResponseFormat::Document => "application/x-ndjson",
     };
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
@@ -84,13 +84,13 @@ pub(super) fn items(
     response
 }
 
-/// Milliseconds since 1970.
-pub(super) fn millis(time: SystemTime) -> u64 {
+/// Milliseconds since the Unix epoch.
+pub(super) fn unix_millis(time: SystemTime) -> u64 {
     let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// A duration in milliseconds, with microseconds as its fraction.
-pub(super) fn in_millis(duration: Duration) -> f64 {
+/// A duration in milliseconds, rounded to microseconds.
+pub(super) fn duration_millis(duration: Duration) -> f64 {
     (duration.as_secs_f64() * 1_000_000.0).round() / 1_000.0
 }

@@ -1,4 +1,4 @@
-//! Tools: found by words or by name, and told with what their calls look like.
+//! `/api/tools` and `/api/tool`: finds tools by search or by name.
 
 use std::sync::Arc;
 
@@ -6,26 +6,26 @@ use axum::extract::State;
 use axum::response::Response;
 use futures_util::future::join_all;
 use pegboard_core::id::ServerName;
-use pegboard_runtime::catalogue::{Scope, Tool};
-use pegboard_runtime::search::{MAX_HITS, Query};
+use pegboard_runtime::catalogue::{CatalogueTool, ToolboxScope};
+use pegboard_runtime::search::{MAX_HITS, SearchQuery};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use super::problem::Problem;
-use super::question::Asked;
+use super::extract::QueryParams;
+use super::problem::ApiProblem;
 use super::signature::signature;
-use super::stream::document;
-use super::window::{Shown, Window};
+use super::state::{ApiState, SharedApiState};
+use super::stream::json_response;
 
-/// How many tools are listed if nobody says otherwise.
-const N_LISTED: usize = 50;
-/// How many are listed at most.
-const MAX_LISTED: usize = 5_000;
+/// Default length of the list.
+const DEFAULT_LIMIT: usize = 50;
+/// Maximum length of the list.
+const MAX_LIMIT: usize = 5_000;
 
-/// Which tools are wanted, and how much of each.
+/// Query parameters of the list.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
-pub(super) struct Wanted {
+pub(super) struct ToolsQuery {
     query: String,
     toolbox: Option<String>,
     server: Option<String>,
@@ -35,23 +35,23 @@ pub(super) struct Wanted {
     open: bool,
 }
 
-impl Default for Wanted {
+impl Default for ToolsQuery {
     fn default() -> Self {
         Self {
             query: String::new(),
             toolbox: None,
             server: None,
             tag: None,
-            limit: N_LISTED,
+            limit: DEFAULT_LIMIT,
             schema: false,
             open: false,
         }
     }
 }
 
-impl Wanted {
-    fn permits(&self, tool: &Tool) -> bool {
-        let is = |wanted: &Option<String>, name: &str| wanted.as_ref().is_none_or(|wanted| wanted == name);
+impl ToolsQuery {
+    fn permits(&self, tool: &CatalogueTool) -> bool {
+        let is = |filter: &Option<String>, name: &str| filter.as_ref().is_none_or(|filter| filter == name);
         let has_tag = |tag: &String| tool.entry.tags().iter().any(|own| own.eq_ignore_ascii_case(tag));
         is(&self.toolbox, tool.id.toolbox.as_str())
             && is(&self.server, tool.id.server.as_str())
@@ -60,77 +60,83 @@ impl Wanted {
 }
 
 /// `GET /api/tools`
-pub(super) async fn list(State(window): Shown, Asked(wanted): Asked<Wanted>) -> Result<Response, Problem> {
-    if wanted.open {
-        open_all(&window, wanted.toolbox.as_deref()).await?;
+pub(super) async fn list(
+    State(state): SharedApiState,
+    QueryParams(filter): QueryParams<ToolsQuery>,
+) -> Result<Response, ApiProblem> {
+    if filter.open {
+        open_all(&state, filter.toolbox.as_deref()).await?;
     }
-    let snapshot = window.runtime()?.catalogue();
-    let detail = if wanted.schema { Detail::Schemas } else { Detail::Words };
-    let (tools, n_all): (Vec<Value>, usize) = if wanted.query.trim().is_empty() {
-        let permitted = || snapshot.tools().iter().filter(|tool| wanted.permits(tool));
-        let shown = permitted().take(wanted.limit.min(MAX_LISTED));
-        (shown.map(|tool| told(tool, detail)).collect(), permitted().count())
+    let snapshot = state.runtime()?.catalogue();
+    let detail = if filter.schema { ToolDetail::Schemas } else { ToolDetail::Summary };
+    let (tools, n_all): (Vec<Value>, usize) = if filter.query.trim().is_empty() {
+        let permitted = || snapshot.tools().iter().filter(|tool| filter.permits(tool));
+        let shown = permitted().take(filter.limit.min(MAX_LIMIT));
+        (shown.map(|tool| tool_json(tool, detail)).collect(), permitted().count())
     } else {
-        let server = wanted.server.as_deref().map(ServerName::new).transpose();
-        let server = server.map_err(|error| Problem::bad_request(error.to_string()))?;
-        let tags: Vec<String> = wanted.tag.iter().cloned().collect();
-        let is_meant = |toolbox: &pegboard_core::id::ToolboxName| {
-            wanted.toolbox.as_ref().is_none_or(|wanted| wanted == toolbox.as_str())
+        let server = filter.server.as_deref().map(ServerName::new).transpose();
+        let server = server.map_err(|error| ApiProblem::bad_request(error.to_string()))?;
+        let tags: Vec<String> = filter.tag.iter().cloned().collect();
+        let is_match = |toolbox: &pegboard_core::id::ToolboxName| {
+            filter.toolbox.as_ref().is_none_or(|filter| filter == toolbox.as_str())
         };
-        let query = Query {
+        let query = SearchQuery {
             all_tags: &tags,
             server: server.as_ref(),
-            scope: Scope::Only(&is_meant),
+            scope: ToolboxScope::Only(&is_match),
             n_most: MAX_HITS,
-            ..Query::new(&wanted.query)
+            ..SearchQuery::new(&filter.query)
         };
         let hits = snapshot.search(&query);
-        let shown = hits.iter().take(wanted.limit).map(|hit| {
-            let mut told = told(hit.tool, detail);
-            told["score"] = hit.score.into();
-            told
+        let shown = hits.iter().take(filter.limit).map(|hit| {
+            let mut json = tool_json(hit.tool, detail);
+            json["score"] = hit.score.into();
+            json
         });
         (shown.collect(), hits.len())
     };
-    Ok(document(json!({"tools": tools, "total": n_all})))
+    Ok(json_response(json!({"tools": tools, "total": n_all})))
 }
 
-/// The name of one tool.
+/// Query parameters of a single tool.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Named {
+pub(super) struct ToolNameQuery {
     name: String,
 }
 
 /// `GET /api/tool`
-pub(super) async fn one(State(window): Shown, Asked(named): Asked<Named>) -> Result<Response, Problem> {
-    let runtime = window.runtime()?;
-    let caller = window.caller(None)?;
-    let tool = caller.find_tool(&Window::tool_ref(runtime, &named.name)).await?;
-    Ok(document(json!({"tool": told(&tool, Detail::Schemas)})))
+pub(super) async fn one(
+    State(state): SharedApiState,
+    QueryParams(params): QueryParams<ToolNameQuery>,
+) -> Result<Response, ApiProblem> {
+    let runtime = state.runtime()?;
+    let caller = state.caller(None)?;
+    let tool = caller.find_tool(&ApiState::tool_ref(runtime, &params.name)).await?;
+    Ok(json_response(json!({"tool": tool_json(&tool, ToolDetail::Schemas)})))
 }
 
-/// Makes the servers of a toolbox ready, or those of all. Those that cannot be used have no tools.
-async fn open_all(window: &Window, toolbox: Option<&str>) -> Result<(), Problem> {
-    let toolboxes = window.runtime()?.toolboxes();
-    let caller = window.caller(None)?;
-    let wanted = toolboxes.iter().map(|known| known.name.as_str());
-    let wanted = wanted.filter(|name| toolbox.is_none_or(|toolbox| toolbox == *name));
-    join_all(wanted.map(|name| caller.open(name))).await;
+/// Starts the servers of one toolbox, or of all. A server that fails has no tools.
+async fn open_all(state: &ApiState, toolbox: Option<&str>) -> Result<(), ApiProblem> {
+    let toolboxes = state.runtime()?.toolboxes();
+    let caller = state.caller(None)?;
+    let names = toolboxes.iter().map(|known| known.name.as_str());
+    let names = names.filter(|name| toolbox.is_none_or(|toolbox| toolbox == *name));
+    join_all(names.map(|name| caller.open(name))).await;
     Ok(())
 }
 
-/// How much is told of a tool.
+/// Level of detail of a tool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Detail {
-    /// What it is, and what a call of it looks like.
-    Words,
-    /// Its schemas as well.
+enum ToolDetail {
+    /// Name, description and signature.
+    Summary,
+    /// Also the schemas.
     Schemas,
 }
 
-/// A tool as it is told.
-fn told(tool: &Arc<Tool>, detail: Detail) -> Value {
+/// Renders a tool.
+fn tool_json(tool: &Arc<CatalogueTool>, detail: ToolDetail) -> Value {
     let entry = &tool.entry;
     let annotations = entry.annotations();
     let effects = [
@@ -139,8 +145,8 @@ fn told(tool: &Arc<Tool>, detail: Detail) -> Value {
         ("idempotent", annotations.idempotent),
         ("openWorld", annotations.open_world),
     ];
-    let effects = effects.into_iter().filter_map(|(name, says)| Some((name.to_owned(), says?.into())));
-    let mut told = json!({
+    let effects = effects.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?.into())));
+    let mut json = json!({
         "address": tool.id.to_string(),
         "toolbox": tool.id.toolbox,
         "server": tool.id.server,
@@ -153,15 +159,15 @@ fn told(tool: &Arc<Tool>, detail: Detail) -> Value {
         "listedAs": &*tool.flat_name,
     });
     if let Some(title) = entry.title() {
-        told["title"] = title.into();
+        json["title"] = title.into();
     }
-    if detail == Detail::Schemas {
+    if detail == ToolDetail::Schemas {
         let definition = entry.definition();
         for name in ["inputSchema", "outputSchema"] {
             if let Some(schema) = definition.get(name) {
-                told[name] = schema.to_value();
+                json[name] = schema.to_value();
             }
         }
     }
-    told
+    json
 }

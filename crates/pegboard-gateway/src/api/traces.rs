@@ -1,4 +1,4 @@
-//! Traces: one call each, with everything under it.
+//! `/api/traces`: calls with all their child operations.
 
 use axum::extract::{Path, State};
 use axum::response::Response;
@@ -7,79 +7,85 @@ use pegboard_json::RawJson;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::past::{Told, accounting};
-use super::problem::Problem;
-use super::question::Asked;
-use super::stream::document;
-use super::window::{Shown, Window};
+use super::extract::QueryParams;
+use super::history::{CallListItem, accounting};
+use super::problem::ApiProblem;
+use super::state::{ApiState, SharedApiState};
+use super::stream::json_response;
 
-/// How many traces are listed if nobody says otherwise.
-const N_LISTED: usize = 20;
-/// How many are listed at most.
-const MAX_LISTED: usize = 1_000;
+/// Default length of the list.
+const DEFAULT_LIMIT: usize = 20;
+/// Maximum length of the list.
+const MAX_LIMIT: usize = 1_000;
 
-/// Which traces are wanted.
+/// Query parameters of the list.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub(super) struct Wanted {
+pub(super) struct TracesQuery {
     limit: Option<usize>,
     session: Option<String>,
 }
 
 /// `GET /api/traces`
-pub(super) async fn list(State(window): Shown, Asked(wanted): Asked<Wanted>) -> Result<Response, Problem> {
-    let n_most = wanted.limit.unwrap_or(N_LISTED).min(MAX_LISTED);
-    let query = HistoryQuery { session: wanted.session, n_most, ..HistoryQuery::default() };
-    let story = window.story(query).await?;
-    let traces: Vec<Value> = story.into_iter().map(Told::into_line).collect();
-    Ok(document(json!({"traces": traces})))
+pub(super) async fn list(
+    State(state): SharedApiState,
+    QueryParams(params): QueryParams<TracesQuery>,
+) -> Result<Response, ApiProblem> {
+    let n_most = params.limit.unwrap_or(DEFAULT_LIMIT).min(MAX_LIMIT);
+    let query = HistoryQuery { session: params.session, limit: n_most, ..HistoryQuery::default() };
+    let calls = state.call_history(query).await?;
+    let traces: Vec<Value> = calls.into_iter().map(CallListItem::into_json).collect();
+    Ok(json_response(json!({"traces": traces})))
 }
 
 /// `GET /api/traces/{trace}`
-pub(super) async fn one(State(window): Shown, Path(asked): Path<String>) -> Result<Response, Problem> {
-    let told = find(&window, &asked).await?;
-    let missing = || Problem::not_found(format!("The trace {} is kept no more", told.id));
-    let operation = window.operation(&told).await?.ok_or_else(missing)?;
+pub(super) async fn one(
+    State(state): SharedApiState,
+    Path(requested): Path<String>,
+) -> Result<Response, ApiProblem> {
+    let item = find(&state, &requested).await?;
+    let missing = || ApiProblem::not_found(format!("trace {} is no longer stored", item.id));
+    let operation = state.operation(&item).await?.ok_or_else(missing)?;
     let value = operation.to_value();
     let records = match value["attributes"]["session"].as_str() {
-        Some(session) => during(&value, window.records(session).await?),
+        Some(session) => records_during(&value, state.records(session).await?),
         None => Vec::new(),
     };
-    let trace = RawJson::from(json!({"traceId": told.id, "session": told.session}))
+    let trace = RawJson::from(json!({"traceId": item.id, "session": item.session}))
         .with("op", &operation)
         .with("records", &RawJson::from(Value::from(records)))
         .with("accounting", &RawJson::from(Value::from(accounting(&value))));
-    Ok(document(RawJson::empty_object().with("trace", &trace)))
+    Ok(json_response(RawJson::empty_object().with("trace", &trace)))
 }
 
-/// The trace that is meant by `last`, by an id or by the beginning of one.
-async fn find(window: &Window, asked: &str) -> Result<Told, Problem> {
-    let asked = asked.to_ascii_lowercase();
-    if asked == "last" {
-        let query = HistoryQuery { n_most: 1, ..HistoryQuery::default() };
-        let newest = window.story(query).await?.into_iter().next();
-        return newest.ok_or_else(|| Problem::not_found("No call has been made yet"));
+/// Finds a call by `last`, by its trace id or by an unambiguous id prefix.
+async fn find(state: &ApiState, requested: &str) -> Result<CallListItem, ApiProblem> {
+    let requested = requested.to_ascii_lowercase();
+    if requested == "last" {
+        let query = HistoryQuery { limit: 1, ..HistoryQuery::default() };
+        let newest = state.call_history(query).await?.into_iter().next();
+        return newest.ok_or_else(|| ApiProblem::not_found("no calls yet"));
     }
-    let query = HistoryQuery { id_prefix: Some(asked.clone()), n_most: 2, ..HistoryQuery::default() };
-    let mut found = window.story(query).await?.into_iter();
+    let query = HistoryQuery { id_prefix: Some(requested.clone()), limit: 2, ..HistoryQuery::default() };
+    let mut found = state.call_history(query).await?.into_iter();
     match (found.next(), found.next()) {
-        (Some(told), None) => Ok(told),
-        (Some(_), Some(_)) => Err(Problem::not_found(format!("Several traces begin with '{asked}'"))
-            .hint("give more digits of its id")),
+        (Some(item), None) => Ok(item),
+        (Some(_), Some(_)) => Err(ApiProblem::not_found(format!("ambiguous trace id '{requested}'"))
+            .hint("give more characters of the id")),
         (None, _) => {
-            let shown: String = asked.chars().take(40).collect();
-            let problem = Problem::not_found(format!("There is no trace '{shown}'"));
-            Err(problem.hint("GET /api/traces lists those there are"))
+            let shown: String = requested.chars().take(40).collect();
+            let problem = ApiProblem::not_found(format!("unknown trace '{shown}'"));
+            Err(problem.hint("GET /api/traces lists recent traces"))
         }
     }
 }
 
-/// The records that were written down while an operation ran.
-fn during(operation: &Value, records: Vec<pegboard_core::store::TraceRecord>) -> Vec<Value> {
+/// Returns the records written while an operation ran.
+fn records_during(operation: &Value, records: Vec<pegboard_core::store::TraceRecord>) -> Vec<Value> {
     let started = operation["startedAt"].as_u64().unwrap_or_default();
     let ended = operation["endedAt"].as_u64().unwrap_or(u64::MAX);
-    // It is written down in the last moment of the call, by a clock that counts whole milliseconds.
-    let is_meant = |at: u64| at >= started && at <= ended.saturating_add(1);
-    let meant = records.into_iter().filter(|record| is_meant(record.timestamp));
-    meant.map(|record| json!(record)).collect()
+    // The record is written at the very end of the call, with a clock of whole milliseconds.
+    let is_match = |at: u64| at >= started && at <= ended.saturating_add(1);
+    let matching = records.into_iter().filter(|record| is_match(record.timestamp));
+    matching.map(|record| json!(record)).collect()
 }

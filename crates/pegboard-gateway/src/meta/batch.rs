@@ -1,20 +1,20 @@
 //! `batch`: several calls in one.
 
 use futures_util::future::FutureExt;
-use pegboard_core::arguments::Arguments;
+use pegboard_core::arguments::CallArguments;
 use pegboard_core::call::{Call, Invoker};
 use pegboard_json::RawJson;
 use pegboard_runtime::Caller;
 
 use super::MetaTool;
+use crate::client_request::ClientRequest;
 use crate::result;
-use crate::surface::Answering;
-use crate::visit::Visit;
+use crate::surface::ReplyFuture;
 
-/// Several calls in one; the runtime carries them out.
-pub(super) struct Batch;
+/// The `batch` tool, executed by the runtime.
+pub(super) struct BatchMetaTool;
 
-impl MetaTool for Batch {
+impl MetaTool for BatchMetaTool {
     fn name(&self) -> &'static str {
         "batch"
     }
@@ -23,8 +23,10 @@ impl MetaTool for Batch {
         caller.find("batch").map(|entry| entry.definition())
     }
 
-    fn call(&self, visit: Visit, arguments: RawJson) -> Answering {
-        async move { visit.call(Call::new("batch", Arguments::from(arguments)), result::of_own_tool).await }
-            .boxed()
+    fn call(&self, request: ClientRequest, arguments: RawJson) -> ReplyFuture {
+        async move {
+            request.call(Call::new("batch", CallArguments::from(arguments)), result::meta_tool_result).await
+        }
+        .boxed()
     }
 }

@@ -1,47 +1,47 @@
-//! `get_tools`: finds tools and tells their input schemas.
+//! `get_tools`: finds tools and returns their input schemas.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
 use futures_util::future::{FutureExt, join_all, ready};
-use pegboard_core::attachment::Slot;
 use pegboard_core::error::ErrorKind;
+use pegboard_core::session_extensions::ExtensionKey;
 use pegboard_core::text::clipped;
 use pegboard_json::RawJson;
 use pegboard_runtime::Caller;
-use pegboard_runtime::catalogue::Tool;
-use pegboard_runtime::search::Query;
+use pegboard_runtime::catalogue::CatalogueTool;
+use pegboard_runtime::search::SearchQuery;
 use serde_json::{Value, json};
 
 use super::MetaTool;
+use crate::client_request::ClientRequest;
 use crate::result;
-use crate::surface::Answering;
-use crate::visit::Visit;
+use crate::surface::ReplyFuture;
 use entry::{compact, full};
-use find::{Finder, Missing};
-use request::{About, Asked, Detail, Request, Servers};
+use finder::{MissingTool, ToolFinder};
+use query::{DetailLevel, IdleServers, QueryTarget, RequestedTool, ToolQuery};
 
 mod entry;
-mod find;
+mod finder;
 mod overview;
-mod request;
+mod query;
 
-/// How many tools are told with their schemas at a time.
+/// Maximum number of tools with schemas.
 const MAX_FULL: usize = 50;
-/// How many are told without.
+/// Maximum number of tools without schemas.
 const MAX_COMPACT: usize = 200;
-/// How many a search finds.
-const N_FOUND: usize = 10;
-/// For how many names that mean nothing others are suggested.
+/// Maximum number of search hits.
+const MAX_HITS: usize = 10;
+/// Maximum number of unknown names that get suggestions.
 const MAX_SUGGESTED: usize = 10;
-/// How many toolboxes one request may open.
+/// Maximum number of toolboxes that one request opens.
 const MAX_OPENED: usize = 8;
-/// How often the same may be asked in a row before the caller is told.
-const N_PATIENCE: u32 = 3;
-/// How much of a caller's word is said again.
-const MAX_SAID_BYTES: usize = 256;
+/// Number of identical answers in a row before a hint is added.
+const MAX_REPEATS: u32 = 3;
+/// Maximum length of echoed caller input.
+const MAX_ECHO_BYTES: usize = 256;
 
-/// Finds tools and tells their input schemas.
+/// The `get_tools` tool.
 pub(super) struct GetTools;
 
 static DEFINITION: LazyLock<RawJson> = LazyLock::new(|| {
@@ -68,8 +68,8 @@ static DEFINITION: LazyLock<RawJson> = LazyLock::new(|| {
     }))
 });
 
-/// Where it is kept what a session asked last.
-static LAST: LazyLock<Slot> = LazyLock::new(Slot::new);
+/// Session extension that holds the last answer.
+static LAST_ANSWER: LazyLock<ExtensionKey> = LazyLock::new(ExtensionKey::new);
 
 impl MetaTool for GetTools {
     fn name(&self) -> &'static str {
@@ -80,38 +80,42 @@ impl MetaTool for GetTools {
         Some(DEFINITION.clone())
     }
 
-    fn call(&self, visit: Visit, arguments: RawJson) -> Answering {
-        let request = match Request::read(arguments) {
-            Ok(request) => request,
+    fn call(&self, request: ClientRequest, arguments: RawJson) -> ReplyFuture {
+        let query = match ToolQuery::read(arguments) {
+            Ok(query) => query,
             Err(problems) => {
                 let text = format!("Invalid parameters: {}", problems.text().unwrap_or_default());
                 let kind = ErrorKind::InvalidParameters;
                 let error =
-                    json!({"kind": kind, "message": text, "executed": false, "violations": problems.texts()});
-                return ready(Ok(result::failure(&text, &error).into())).boxed();
+                    json!({"kind": kind, "message": text, "executed": false, "violations": problems.all()});
+                return ready(Ok(result::meta_tool_error(&text, &error).into())).boxed();
             }
         };
         async move {
-            let failed = match (request.servers, &request.about) {
-                (Servers::Connected, About::Named(asked)) => connect(&visit, asked).await,
+            let failed = match (query.idle_servers, &query.target) {
+                (IdleServers::Connect, QueryTarget::Named(requested)) => connect(&request, requested).await,
                 _ => Vec::new(),
             };
-            Ok(answer(&visit, &request, failed).into())
+            Ok(answer(&request, &query, failed).into())
         }
         .boxed()
     }
 }
 
-/// Opens the toolboxes of the servers that are named; gives what cannot be used, and why.
-async fn connect(visit: &Visit, asked: &[Asked]) -> Vec<Value> {
+/// Opens the toolboxes of the named servers; returns the servers that failed, with the reason.
+async fn connect(request: &ClientRequest, requested: &[RequestedTool]) -> Vec<Value> {
     let mut toolboxes: Vec<_> = {
-        let finder = Finder::new(&visit.board);
-        asked.iter().flat_map(|asked| finder.places(asked)).map(|agent| agent.toolbox.clone()).collect()
+        let finder = ToolFinder::new(&request.profile);
+        requested
+            .iter()
+            .flat_map(|tool| finder.candidate_servers(tool))
+            .map(|agent| agent.toolbox.clone())
+            .collect()
     };
     toolboxes.sort();
     toolboxes.dedup();
     toolboxes.truncate(MAX_OPENED);
-    let opening = toolboxes.iter().map(|toolbox| visit.caller.open(toolbox.as_str()));
+    let opening = toolboxes.iter().map(|toolbox| request.caller.open(toolbox.as_str()));
     let mut failed = Vec::new();
     for (toolbox, opened) in toolboxes.iter().zip(join_all(opening).await) {
         match opened {
@@ -122,28 +126,32 @@ async fn connect(visit: &Visit, asked: &[Asked]) -> Vec<Value> {
     failed
 }
 
-/// What the caller wants to know, as a result.
-fn answer(visit: &Visit, request: &Request, failed: Vec<Value>) -> RawJson {
-    let finder = Finder::new(&visit.board);
-    let mut answer = match &request.about {
-        About::Everything => {
+/// Answers a query.
+fn answer(request: &ClientRequest, query: &ToolQuery, failed: Vec<Value>) -> RawJson {
+    let finder = ToolFinder::new(&request.profile);
+    let mut answer = match &query.target {
+        QueryTarget::Overview => {
             let mut answer = json!({"success": true, "overview": overview::of(&finder)});
-            let said = request.said();
-            if let Some(session) = said.session {
-                answer["sessionId"] = clipped(session, MAX_SAID_BYTES).into();
+            let context = query.caller_context();
+            if let Some(session) = context.session {
+                answer["sessionId"] = clipped(session, MAX_ECHO_BYTES).into();
             }
-            answer["workspaceId"] = said.workspace(None).id.into();
+            answer["workspaceId"] = context.workspace(None).id.into();
             answer["instruction"] = include_str!("get_tools/overview.md").trim_end().into();
             answer
         }
-        About::Query(query) => {
-            let detail = request.detail.unwrap_or(Detail::Compact);
-            let hits = visit.board.with_scope(|scope| {
-                let hits = finder.snapshot.search(&Query { scope, n_most: N_FOUND, ..Query::new(query) });
+        QueryTarget::Search(words) => {
+            let detail = query.detail.unwrap_or(DetailLevel::Compact);
+            let hits = request.profile.with_scope(|scope| {
+                let hits = finder.snapshot.search(&SearchQuery {
+                    scope,
+                    n_most: MAX_HITS,
+                    ..SearchQuery::new(words)
+                });
                 hits.iter().map(|hit| Arc::clone(hit.tool)).collect::<Vec<_>>()
             });
-            let mut answer = json!({"success": true, "query": clipped(query, MAX_SAID_BYTES)});
-            tell(&mut answer, &visit.caller, &hits, detail);
+            let mut answer = json!({"success": true, "query": clipped(words, MAX_ECHO_BYTES)});
+            add_tools(&mut answer, &request.caller, &hits, detail);
             let not_started = finder.not_started();
             if !not_started.is_empty() {
                 answer["notSearched"] = json!({
@@ -153,22 +161,24 @@ fn answer(visit: &Visit, request: &Request, failed: Vec<Value>) -> RawJson {
             }
             answer
         }
-        About::Named(asked) => match named(&visit.caller, &finder, asked, request.detail) {
-            Ok(answer) => answer,
-            Err(answer) => return refusal(answer, failed),
-        },
+        QueryTarget::Named(requested) => {
+            match describe_named(&request.caller, &finder, requested, query.detail) {
+                Ok(answer) => answer,
+                Err(answer) => return not_found_result(answer, failed),
+            }
+        }
     };
     if !failed.is_empty() {
         answer["serversFailed"] = failed.into();
     }
-    if is_asked_again(&visit.caller, &answer) {
+    if is_repeated(&request.caller, &answer) {
         answer["hint"] = include_str!("get_tools/again.md").trim_end().into();
     }
-    result::text(&answer.to_string())
+    result::text_result(&answer.to_string())
 }
 
-/// An answer that there is nothing, as a result.
-fn refusal(mut answer: Value, failed: Vec<Value>) -> RawJson {
+/// Renders an answer without any tool as an error result.
+fn not_found_result(mut answer: Value, failed: Vec<Value>) -> RawJson {
     if !failed.is_empty() {
         answer["serversFailed"] = failed.into();
     }
@@ -178,65 +188,65 @@ fn refusal(mut answer: Value, failed: Vec<Value>) -> RawJson {
         "executed": false,
         "notFound": answer["notFound"],
     });
-    result::failure(&answer.to_string(), &error)
+    result::meta_tool_error(&answer.to_string(), &error)
 }
 
-/// The tools that are named, or that there are none.
-fn named(
+/// Looks up the named tools; `Err` if none was found.
+fn describe_named(
     caller: &Caller,
-    finder: &Finder<'_>,
-    asked: &[Asked],
-    detail: Option<Detail>,
+    finder: &ToolFinder<'_>,
+    requested: &[RequestedTool],
+    detail: Option<DetailLevel>,
 ) -> Result<Value, Value> {
-    let (mut tools, mut missing): (Vec<Arc<Tool>>, Vec<Missing>) = (Vec::new(), Vec::new());
-    // Whoever names tools wants their schemas; whoever names a server wants to see what it has.
-    let mut usual = Detail::Full;
-    for asked in asked {
-        match finder.find(asked) {
+    let (mut tools, mut missing): (Vec<Arc<CatalogueTool>>, Vec<MissingTool>) = (Vec::new(), Vec::new());
+    // A named tool is wanted with its schema; a named server is an overview of its tools.
+    let mut default_detail = DetailLevel::Full;
+    for tool in requested {
+        match finder.find(tool) {
             Some(found) => {
                 if found.len() > 1 {
-                    usual = Detail::Compact;
+                    default_detail = DetailLevel::Compact;
                 }
                 tools.extend(found);
             }
-            None if missing.len() < MAX_SUGGESTED => missing.push(finder.missing(asked)),
-            None => missing.push(finder.missing_in_short(asked)),
+            None if missing.len() < MAX_SUGGESTED => missing.push(finder.missing(tool)),
+            None => missing.push(finder.missing_without_suggestions(tool)),
         }
     }
     let mut seen = std::collections::HashSet::new();
     tools.retain(|tool| seen.insert(tool.id.clone()));
-    let requested: Vec<String> =
-        asked.iter().map(|asked| clipped(&asked.text(), MAX_SAID_BYTES).into_owned()).collect();
+    let names: Vec<String> =
+        requested.iter().map(|tool| clipped(&tool.text(), MAX_ECHO_BYTES).into_owned()).collect();
     if tools.is_empty() {
-        let error = format!("No valid tools found for: {}", requested.join(", "));
+        let error = format!("No valid tools found for: {}", names.join(", "));
         return Err(json!({"success": false, "error": error, "notFound": missing}));
     }
-    let mut answer = json!({"success": true, "requestedTools": requested});
-    tell(&mut answer, caller, &tools, detail.unwrap_or(usual));
+    let mut answer = json!({"success": true, "requestedTools": names});
+    add_tools(&mut answer, caller, &tools, detail.unwrap_or(default_detail));
     if !missing.is_empty() {
         answer["notFound"] = json!(missing);
     }
     Ok(answer)
 }
 
-/// Adds tools to an answer, and how they are used.
-fn tell(answer: &mut Value, caller: &Caller, tools: &[Arc<Tool>], detail: Detail) {
-    let n_told = tools.len().min(match detail {
-        Detail::Compact => MAX_COMPACT,
-        Detail::Full => MAX_FULL,
+/// Adds tools and usage instructions to an answer.
+fn add_tools(answer: &mut Value, caller: &Caller, tools: &[Arc<CatalogueTool>], detail: DetailLevel) {
+    let n_shown = tools.len().min(match detail {
+        DetailLevel::Compact => MAX_COMPACT,
+        DetailLevel::Full => MAX_FULL,
     });
-    let told = &tools[..n_told];
+    let shown = &tools[..n_shown];
     answer["tools"] = match detail {
-        Detail::Compact => told.iter().map(|tool| compact(tool)).collect(),
-        Detail::Full => told.iter().map(|tool| full(tool)).collect(),
+        DetailLevel::Compact => shown.iter().map(|tool| compact(tool)).collect(),
+        DetailLevel::Full => shown.iter().map(|tool| full(tool)).collect(),
     };
     answer["toolCount"] = tools.len().into();
-    if n_told < tools.len() {
-        answer["leftOut"] = (tools.len() - n_told).into();
+    if n_shown < tools.len() {
+        answer["leftOut"] = (tools.len() - n_shown).into();
     }
     let mut closed: Vec<&str> = Vec::new();
-    for tool in told {
-        if !caller.has_open(&tool.id.toolbox) && !closed.contains(&tool.id.toolbox.as_str()) {
+    for tool in shown {
+        if !caller.is_toolbox_open(&tool.id.toolbox) && !closed.contains(&tool.id.toolbox.as_str()) {
             closed.push(tool.id.toolbox.as_str());
         }
     }
@@ -244,32 +254,32 @@ fn tell(answer: &mut Value, caller: &Caller, tools: &[Arc<Tool>], detail: Detail
         answer["openFirst"] = json!(closed);
     }
     answer["instruction"] = match detail {
-        Detail::Compact => include_str!("get_tools/compact.md"),
-        Detail::Full => include_str!("get_tools/schemas.md"),
+        DetailLevel::Compact => include_str!("get_tools/compact.md"),
+        DetailLevel::Full => include_str!("get_tools/schemas.md"),
     }
     .trim_end()
     .into();
 }
 
-/// What a session was told last.
+/// Last answer to a session.
 #[derive(Default)]
-struct Last {
+struct LastAnswer {
     digest: u64,
     n_times: u32,
-    /// How many tools it had called by then.
+    /// Number of tools called by then.
     n_calls: u64,
 }
 
-/// Whether a session was told the same before, and did nothing with it.
-fn is_asked_again(caller: &Caller, answer: &Value) -> bool {
+/// Returns `true` if a session keeps getting the same answer without calling a tool in between.
+fn is_repeated(caller: &Caller, answer: &Value) -> bool {
     let Some(attachments) = caller.attachments() else { return false };
     let mut hasher = DefaultHasher::new();
     answer.to_string().hash(&mut hasher);
     let (digest, n_calls) = (hasher.finish(), caller.tree().totals().tools_run);
-    let last = attachments.get_or_attach(&LAST, Mutex::<Last>::default);
+    let last = attachments.get_or_insert_with(&LAST_ANSWER, Mutex::<LastAnswer>::default);
     let mut last = last.lock().unwrap_or_else(PoisonError::into_inner);
     let is_same = last.digest == digest && last.n_calls == n_calls;
     let n_times = if is_same { last.n_times.saturating_add(1) } else { 1 };
-    *last = Last { digest, n_times, n_calls };
-    n_times >= N_PATIENCE
+    *last = LastAnswer { digest, n_times, n_calls };
+    n_times >= MAX_REPEATS
 }

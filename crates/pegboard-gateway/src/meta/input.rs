@@ -1,80 +1,87 @@
-//! Strict input: every member that is wrong, missing or unknown is named.
+//! Strict input parsing: reports every wrong, missing or unknown member.
 
 use std::fmt;
 
 use pegboard_core::text::clipped;
-use pegboard_json::{RawJson, twin_member};
+use pegboard_json::{RawJson, duplicate_member};
 
-/// How much of a caller's word is said again.
-const MAX_SAID_BYTES: usize = 256;
-/// How many problems are told.
+/// Maximum length of echoed caller input.
+const MAX_ECHO_BYTES: usize = 256;
+/// Maximum number of reported problems.
 const MAX_PROBLEMS: usize = 20;
 
-/// A caller's own word, as it may be said again: not at any length, and with nothing in it that cannot be seen.
-pub(super) fn said(text: &str) -> String {
-    let mut said = String::new();
-    for letter in clipped(text, MAX_SAID_BYTES).chars() {
-        if letter.is_control() { said.extend(letter.escape_debug()) } else { said.push(letter) }
+/// Caller input in an echoable form: truncated, with control characters escaped.
+pub(super) fn echo(text: &str) -> String {
+    let mut echoed = String::new();
+    for letter in clipped(text, MAX_ECHO_BYTES).chars() {
+        if letter.is_control() { echoed.extend(letter.escape_debug()) } else { echoed.push(letter) }
     }
-    said
+    echoed
 }
 
-/// What is wrong with some input, gathered.
+/// Collected input problems.
 #[derive(Default)]
-pub(super) struct Problems(Vec<String>);
+pub(super) struct InputProblems(Vec<String>);
 
-impl Problems {
-    /// Notes a problem; the place is empty for the input as a whole.
-    pub(super) fn note(&mut self, place: &str, problem: impl fmt::Display) {
+impl InputProblems {
+    /// Adds a problem; `path` is empty for the input as a whole.
+    pub(super) fn add(&mut self, path: &str, problem: impl fmt::Display) {
         if self.0.len() < MAX_PROBLEMS {
-            let colon = if place.is_empty() { "" } else { ": " };
-            self.0.push(format!("{place}{colon}{problem}"));
+            let colon = if path.is_empty() { "" } else { ": " };
+            self.0.push(format!("{path}{colon}{problem}"));
         }
     }
 
-    /// The input as an object.
-    pub(super) fn object(&mut self, place: &str, value: Option<RawJson>) -> Option<RawJson> {
+    /// Requires an object.
+    pub(super) fn object(&mut self, path: &str, value: Option<RawJson>) -> Option<RawJson> {
         match value {
             Some(value) if value.is_object() => {
-                if let Some(name) = twin_member(&value) {
-                    self.note(place, format_args!("'{}' is there twice", said(&name)));
+                if let Some(name) = duplicate_member(&value) {
+                    self.add(path, format_args!("'{}' is there twice", echo(&name)));
                 }
                 Some(value)
             }
             Some(value) => {
-                self.note(place, format_args!("Expected object, received {}", kind(&value)));
+                self.add(path, format_args!("Expected object, received {}", type_name(&value)));
                 None
             }
             None => {
-                self.note(place, "Required");
+                self.add(path, "Required");
                 None
             }
         }
     }
 
-    /// A text that is not empty; `what` says what it names.
-    pub(super) fn name(&mut self, place: &str, value: Option<RawJson>, what: &str) -> Option<String> {
+    /// Requires a non-empty string; `what` names it in the message.
+    pub(super) fn required_name(&mut self, path: &str, value: Option<RawJson>, what: &str) -> Option<String> {
         let Some(value) = value else {
-            self.note(place, "Required");
+            self.add(path, "Required");
             return None;
         };
         match value.text() {
-            None => self.note(place, format_args!("Expected string, received {}", kind(&value))),
-            Some(text) if text.is_empty() => self.note(place, format_args!("{what} cannot be empty")),
+            None => self.add(path, format_args!("Expected string, received {}", type_name(&value))),
+            Some(text) if text.is_empty() => self.add(path, format_args!("{what} cannot be empty")),
             Some(text) => return Some(text.into_owned()),
         }
         None
     }
 
-    /// Refuses members of an object that have no meaning, with the one that may be meant.
-    pub(super) fn only(&mut self, place: &str, object: &RawJson, known: &[&str], meant: &[(&str, &str)]) {
+    /// Rejects unknown members, with a suggestion for known aliases.
+    pub(super) fn reject_unknown(
+        &mut self,
+        path: &str,
+        object: &RawJson,
+        known: &[&str],
+        aliases: &[(&str, &str)],
+    ) {
         for name in object.names() {
             if known.contains(&name.as_str()) {
                 continue;
             }
-            let hint = meant.iter().find(|(wrong, _)| *wrong == name);
-            let hint = hint.map(|(_, right)| format!(" (did you mean '{right}'?)")).unwrap_or_default();
-            self.note(place, format_args!("Unrecognized key(s) in object: '{}'{hint}", said(&name)));
+            let suggestion = aliases.iter().find(|(wrong, _)| *wrong == name);
+            let suggestion =
+                suggestion.map(|(_, right)| format!(" (did you mean '{right}'?)")).unwrap_or_default();
+            self.add(path, format_args!("Unrecognized key(s) in object: '{}'{suggestion}", echo(&name)));
         }
     }
 
@@ -84,13 +91,13 @@ impl Problems {
     }
 
     /// All problems.
-    pub(super) fn texts(&self) -> &[String] {
+    pub(super) fn all(&self) -> &[String] {
         &self.0
     }
 }
 
-/// The word for what sort of value it is.
-fn kind(value: &RawJson) -> &'static str {
+/// JSON type name of a value.
+fn type_name(value: &RawJson) -> &'static str {
     match value.as_bytes().first() {
         Some(b'{') => "object",
         Some(b'[') => "array",

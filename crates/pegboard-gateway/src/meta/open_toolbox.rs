@@ -1,4 +1,4 @@
-//! `open_toolbox`: makes the servers of a toolbox ready, and lists their tools.
+//! `open_toolbox`: starts the servers of a toolbox and lists their tools.
 
 use std::sync::LazyLock;
 
@@ -9,12 +9,12 @@ use pegboard_runtime::Caller;
 use serde_json::json;
 
 use super::MetaTool;
-use super::input::{Problems, said};
+use super::input::{InputProblems, echo};
+use crate::client_request::ClientRequest;
 use crate::result;
-use crate::surface::Answering;
-use crate::visit::Visit;
+use crate::surface::ReplyFuture;
 
-/// Makes the servers of a toolbox ready, and lists their tools.
+/// The `open_toolbox` tool.
 pub(super) struct OpenToolbox;
 
 static DEFINITION: LazyLock<RawJson> = LazyLock::new(|| {
@@ -43,15 +43,15 @@ impl MetaTool for OpenToolbox {
         Some(DEFINITION.clone())
     }
 
-    fn call(&self, visit: Visit, arguments: RawJson) -> Answering {
-        let toolbox = match toolbox(arguments) {
+    fn call(&self, request: ClientRequest, arguments: RawJson) -> ReplyFuture {
+        let toolbox = match read_toolbox(arguments) {
             Ok(toolbox) => toolbox,
             Err(refusal) => return ready(Ok(refusal.into())).boxed(),
         };
         async move {
-            let result = match visit.caller.open(&toolbox).await {
-                Ok(opened) => result::text(&RawJson::of(&opened).indented()),
-                Err(error) => refused(&toolbox, &error),
+            let result = match request.caller.open(&toolbox).await {
+                Ok(opened) => result::text_result(&RawJson::of(&opened).indented()),
+                Err(error) => open_error(&toolbox, &error),
             };
             Ok(result.into())
         }
@@ -59,30 +59,35 @@ impl MetaTool for OpenToolbox {
     }
 }
 
-/// The toolbox that is to be opened, or what is wrong with the arguments.
-fn toolbox(arguments: RawJson) -> Result<String, RawJson> {
-    let mut problems = Problems::default();
+/// Parses the arguments; `Err` is the error result.
+fn read_toolbox(arguments: RawJson) -> Result<String, RawJson> {
+    let mut problems = InputProblems::default();
     let mut toolbox = None;
     if let Some(arguments) = problems.object("", Some(arguments)) {
-        toolbox = problems.name("toolbox", arguments.get("toolbox"), "Toolbox name");
-        problems.only("", &arguments, &["toolbox"], &[("toolbox_name", "toolbox"), ("name", "toolbox")]);
+        toolbox = problems.required_name("toolbox", arguments.get("toolbox"), "Toolbox name");
+        problems.reject_unknown(
+            "",
+            &arguments,
+            &["toolbox"],
+            &[("toolbox_name", "toolbox"), ("name", "toolbox")],
+        );
     }
     match (problems.text(), toolbox) {
         (None, Some(toolbox)) => Ok(toolbox),
         (text, _) => {
             let text = format!("Invalid parameters: {}", text.unwrap_or_default());
             let kind = ErrorKind::InvalidParameters;
-            Err(result::failure(
+            Err(result::meta_tool_error(
                 &text,
-                &json!({"kind": kind, "message": text, "executed": false, "violations": problems.texts()}),
+                &json!({"kind": kind, "message": text, "executed": false, "violations": problems.all()}),
             ))
         }
     }
 }
 
-/// Why a toolbox cannot be opened, in the words of who wanted to open it.
-fn refused(toolbox: &str, error: &CallError) -> RawJson {
-    let toolbox = said(toolbox);
+/// Renders the error of a failed open.
+fn open_error(toolbox: &str, error: &CallError) -> RawJson {
+    let toolbox = echo(toolbox);
     let text = match error {
         CallError::NotFound(NotFound::Toolbox { available, .. }) => {
             let available = if available.is_empty() { "none".to_owned() } else { available.join(", ") };
@@ -90,8 +95,8 @@ fn refused(toolbox: &str, error: &CallError) -> RawJson {
         }
         other => other.text(),
     };
-    let mut document = result::document(error);
+    let mut document = result::error_details(error);
     document["message"] = text.as_str().into();
     document["toolbox"] = toolbox.into();
-    result::failure(&text, &document)
+    result::meta_tool_error(&text, &document)
 }

@@ -1,20 +1,20 @@
-//! `run_chain`: tools one after another, in one call.
+//! `run_chain`: several tools in sequence, in one call.
 
 use futures_util::future::FutureExt;
-use pegboard_core::arguments::Arguments;
+use pegboard_core::arguments::CallArguments;
 use pegboard_core::call::{Call, Invoker};
 use pegboard_json::RawJson;
 use pegboard_runtime::Caller;
 
 use super::MetaTool;
+use crate::client_request::ClientRequest;
 use crate::result;
-use crate::surface::Answering;
-use crate::visit::Visit;
+use crate::surface::ReplyFuture;
 
-/// Tools one after another; the runtime carries them out.
-pub(super) struct RunChain;
+/// The `run_chain` tool, executed by the runtime.
+pub(super) struct RunChainMetaTool;
 
-impl MetaTool for RunChain {
+impl MetaTool for RunChainMetaTool {
     fn name(&self) -> &'static str {
         "run_chain"
     }
@@ -23,7 +23,12 @@ impl MetaTool for RunChain {
         caller.find("run_chain").map(|entry| entry.definition())
     }
 
-    fn call(&self, visit: Visit, arguments: RawJson) -> Answering {
-        async move { visit.call(Call::new("run_chain", Arguments::from(arguments)), result::of_own_tool).await }.boxed()
+    fn call(&self, request: ClientRequest, arguments: RawJson) -> ReplyFuture {
+        async move {
+            request
+                .call(Call::new("run_chain", CallArguments::from(arguments)), result::meta_tool_result)
+                .await
+        }
+        .boxed()
     }
 }

@@ -1,17 +1,17 @@
-//! `tool_output`: reads back what was too large to hand over.
+//! `tool_output`: reads stored outputs that were too large to return.
 
 use futures_util::future::FutureExt;
-use pegboard_core::arguments::Arguments;
+use pegboard_core::arguments::CallArguments;
 use pegboard_core::call::{Call, Invoker};
 use pegboard_json::RawJson;
 use pegboard_runtime::Caller;
 
 use super::MetaTool;
+use crate::client_request::ClientRequest;
 use crate::result;
-use crate::surface::{Answering, Life, Viewer};
-use crate::visit::Visit;
+use crate::surface::{ClientEra, ListRequest, ReplyFuture};
 
-/// Reads back what was too large to hand over; the runtime keeps it.
+/// The `tool_output` tool, executed by the runtime.
 pub(super) struct ToolOutput;
 
 impl MetaTool for ToolOutput {
@@ -23,17 +23,17 @@ impl MetaTool for ToolOutput {
         caller.find("tool_output").map(|entry| entry.definition())
     }
 
-    fn listed(&self, viewer: &Viewer<'_>) -> Option<RawJson> {
-        let is_of_use = match viewer.life {
-            Life::Session => viewer.caller.has_stored_output(),
-            // Its list must not change after a call, so the tool is there before there is anything to read.
-            Life::Stateless => viewer.caller.runtime().may_store_outputs(),
+    fn definition_for(&self, request: &ListRequest<'_>) -> Option<RawJson> {
+        let is_of_use = match request.era {
+            ClientEra::Session => request.caller.has_stored_output(),
+            // The list of a stateless client must not change after a call, so the tool is listed in advance.
+            ClientEra::Stateless => request.caller.runtime().may_store_outputs(),
         };
-        if is_of_use { self.definition(viewer.caller) } else { None }
+        if is_of_use { self.definition(request.caller) } else { None }
     }
 
-    fn call(&self, visit: Visit, arguments: RawJson) -> Answering {
-        let call = Call::new("tool_output", Arguments::from(arguments));
-        async move { visit.call(call, result::of_own_tool).await }.boxed()
+    fn call(&self, request: ClientRequest, arguments: RawJson) -> ReplyFuture {
+        let call = Call::new("tool_output", CallArguments::from(arguments));
+        async move { request.call(call, result::meta_tool_result).await }.boxed()
     }
 }

@@ -1,10 +1,10 @@
-//! `use_tool`: calls a tool of an open toolbox by its identity.
+//! `use_tool`: calls a tool of an open toolbox by its id.
 
 use std::sync::{Arc, LazyLock};
 
 use futures_util::future::{FutureExt, ready};
-use pegboard_core::arguments::Arguments;
-use pegboard_core::call::{Call, Ended};
+use pegboard_core::arguments::CallArguments;
+use pegboard_core::call::{Call, CallResult};
 use pegboard_core::error::{CallError, ErrorKind, NotFound};
 use pegboard_core::id::{ServerName, ToolId, ToolName, ToolboxName};
 use pegboard_json::RawJson;
@@ -12,12 +12,12 @@ use pegboard_runtime::Caller;
 use serde_json::json;
 
 use super::MetaTool;
-use super::input::{Problems, said};
+use super::input::{InputProblems, echo};
+use crate::client_request::ClientRequest;
 use crate::result;
-use crate::surface::Answering;
-use crate::visit::Visit;
+use crate::surface::ReplyFuture;
 
-/// Calls a tool of an open toolbox by its identity.
+/// The `use_tool` tool.
 pub(super) struct UseTool;
 
 static DEFINITION: LazyLock<RawJson> = LazyLock::new(|| {
@@ -58,111 +58,111 @@ impl MetaTool for UseTool {
         Some(DEFINITION.clone())
     }
 
-    fn call(&self, mut visit: Visit, arguments: RawJson) -> Answering {
-        let (wanted, arguments) = match Wanted::read(arguments) {
+    fn call(&self, mut request: ClientRequest, arguments: RawJson) -> ReplyFuture {
+        let (address, arguments) = match ToolAddress::read(arguments) {
             Ok(read) => read,
             Err(refusal) => return ready(Ok(refusal.into())).boxed(),
         };
-        let id = match wanted.id(&visit) {
+        let id = match address.id(&request) {
             Ok(id) => id,
-            Err(error) => return ready(Ok(wanted.failed(&error).into())).boxed(),
+            Err(error) => return ready(Ok(address.error_result(&error).into())).boxed(),
         };
-        visit.label = Some(wanted.label(&visit, &id));
-        async move { visit.call(Call::new(id, arguments), move |ended| wanted.words(ended)).await }.boxed()
+        request.label = Some(address.label(&request, &id));
+        async move { request.call(Call::new(id, arguments), move |call_result| address.render(call_result)).await }.boxed()
     }
 }
 
-/// A tool as a caller names it.
-struct Wanted {
+/// A tool id as given by the caller, not validated yet.
+struct ToolAddress {
     toolbox: String,
     server: String,
     name: String,
 }
 
-impl Wanted {
-    /// The tool and what it is given, or everything that is wrong with the arguments.
-    fn read(arguments: RawJson) -> Result<(Self, Arguments), RawJson> {
+impl ToolAddress {
+    /// Parses the address and the tool's arguments; `Err` is the error result.
+    fn read(arguments: RawJson) -> Result<(Self, CallArguments), RawJson> {
         const NAMES: [&str; 3] = ["toolbox", "server", "name"];
-        const MEANT: [(&str, &str); 5] = [
+        const TOOL_ALIASES: [(&str, &str); 5] = [
             ("tool", "name"),
             ("tool_name", "name"),
             ("toolbox_name", "toolbox"),
             ("server_name", "server"),
             ("source_server", "server"),
         ];
-        const MEANT_AT_ROOT: [(&str, &str); 3] =
+        const ROOT_ALIASES: [(&str, &str); 3] =
             [("parameters", "arguments"), ("params", "arguments"), ("args", "arguments")];
-        let mut problems = Problems::default();
-        let mut wanted = None;
+        let mut problems = InputProblems::default();
+        let mut address = None;
         let mut given = RawJson::empty_object();
         if let Some(root) = problems.object("", Some(arguments)) {
             if let Some(tool) = problems.object("tool", root.get("tool")) {
-                let toolbox = problems.name("tool.toolbox", tool.get("toolbox"), "Toolbox name");
-                let server = problems.name("tool.server", tool.get("server"), "Server name");
-                let name = problems.name("tool.name", tool.get("name"), "Tool name");
-                problems.only("tool", &tool, &NAMES, &MEANT);
-                wanted = toolbox.zip(server).zip(name);
+                let toolbox = problems.required_name("tool.toolbox", tool.get("toolbox"), "Toolbox name");
+                let server = problems.required_name("tool.server", tool.get("server"), "Server name");
+                let name = problems.required_name("tool.name", tool.get("name"), "Tool name");
+                problems.reject_unknown("tool", &tool, &NAMES, &TOOL_ALIASES);
+                address = toolbox.zip(server).zip(name);
             }
             if let Some(arguments) = root.get("arguments") {
                 given = problems.object("arguments", Some(arguments)).unwrap_or(given);
             }
-            problems.only("", &root, &["tool", "arguments"], &MEANT_AT_ROOT);
+            problems.reject_unknown("", &root, &["tool", "arguments"], &ROOT_ALIASES);
         }
-        match (problems.text(), wanted) {
+        match (problems.text(), address) {
             (None, Some(((toolbox, server), name))) => {
-                Ok((Self { toolbox, server, name }, Arguments::from(given)))
+                Ok((Self { toolbox, server, name }, CallArguments::from(given)))
             }
             (text, _) => {
                 let text = format!("Invalid tool invocation parameters: {}", text.unwrap_or_default());
                 let kind = ErrorKind::InvalidParameters;
-                Err(result::failure(
+                Err(result::meta_tool_error(
                     &text,
-                    &json!({"kind": kind, "message": text, "executed": false, "violations": problems.texts()}),
+                    &json!({"kind": kind, "message": text, "executed": false, "violations": problems.all()}),
                 ))
             }
         }
     }
 
-    /// The tool's identity, whether it is there or not.
-    fn id(&self, visit: &Visit) -> Result<ToolId, CallError> {
+    /// Returns the tool id, whether or not the tool exists.
+    fn id(&self, request: &ClientRequest) -> Result<ToolId, CallError> {
         let names =
             (ToolboxName::new(&self.toolbox), ServerName::new(&self.server), ToolName::new(&self.name));
         match names {
             (Ok(toolbox), Ok(server), Ok(name)) => Ok(ToolId { toolbox, server, name }),
-            _ => Err(self.missing(visit)),
+            _ => Err(self.not_found(request)),
         }
     }
 
-    /// What people call the tool.
-    fn label(&self, visit: &Visit, id: &ToolId) -> Arc<str> {
-        match visit.board.runtime.catalogue().by_id(id) {
+    /// Returns the display name of the tool.
+    fn label(&self, request: &ClientRequest, id: &ToolId) -> Arc<str> {
+        match request.profile.runtime.catalogue().by_id(id) {
             Some(tool) => Arc::clone(&tool.flat_name),
-            // Its server has not been asked yet what it has.
+            // The tools of its server are not known yet.
             None => format!("{}__{}", self.server, self.name).into(),
         }
     }
 
-    /// What of an identity is not there, because it cannot be a name: looked for in the order of the identity.
-    fn missing(&self, visit: &Visit) -> CallError {
-        let toolboxes = visit.board.toolboxes();
+    /// Returns the first part of the address that does not exist. Called if a part is not a valid name.
+    fn not_found(&self, request: &ClientRequest) -> CallError {
+        let toolboxes = request.profile.toolboxes();
         let toolbox = toolboxes.iter().find(|toolbox| toolbox.name.as_str() == self.toolbox);
         CallError::NotFound(match toolbox {
             None => NotFound::Toolbox {
-                toolbox: said(&self.toolbox),
+                toolbox: echo(&self.toolbox),
                 available: toolboxes.iter().map(|toolbox| toolbox.name.to_string()).collect(),
             },
-            Some(toolbox) if !visit.caller.has_open(&toolbox.name) => {
+            Some(toolbox) if !request.caller.is_toolbox_open(&toolbox.name) => {
                 NotFound::NotOpen { toolbox: toolbox.name.to_string() }
             }
             Some(toolbox) if toolbox.servers.iter().all(|server| server.as_str() != self.server) => {
                 NotFound::Server {
-                    server: said(&self.server),
+                    server: echo(&self.server),
                     toolbox: toolbox.name.to_string(),
                     available: toolbox.servers.iter().map(ToString::to_string).collect(),
                 }
             }
             Some(toolbox) => NotFound::ToolOfServer {
-                name: said(&self.name),
+                name: echo(&self.name),
                 server: self.server.clone(),
                 toolbox: toolbox.name.to_string(),
                 nearest: Vec::new(),
@@ -170,15 +170,15 @@ impl Wanted {
         })
     }
 
-    /// How the call went. What a server answered stays as it is.
-    fn words(&self, ended: &Ended) -> RawJson {
-        match &ended.result {
+    /// Renders the result. Results of servers pass unchanged.
+    fn render(&self, call_result: &CallResult) -> RawJson {
+        match &call_result.result {
             Ok(output) => output.to_result(),
-            Err(error) => self.failed(error),
+            Err(error) => self.error_result(error),
         }
     }
 
-    fn failed(&self, error: &CallError) -> RawJson {
+    fn error_result(&self, error: &CallError) -> RawJson {
         let Self { toolbox, server, name } = self;
         let text = match error {
             CallError::NotFound(_) => format!("Error executing tool: {}", error.text()),
@@ -187,11 +187,11 @@ impl Wanted {
                 error.text()
             ),
         };
-        let mut document = result::document(error);
+        let mut document = result::error_details(error);
         document["message"] = text.as_str().into();
         for (member, value) in [("toolbox", toolbox), ("server", server), ("name", name)] {
-            document[member] = said(value).into();
+            document[member] = echo(value).into();
         }
-        result::failure(&text, &document)
+        result::meta_tool_error(&text, &document)
     }
 }

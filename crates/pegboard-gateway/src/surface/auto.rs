@@ -1,4 +1,4 @@
-//! Which surface suits a client, and why.
+//! Chooses a surface for a client.
 
 use pegboard_core::settings::gateway::Expose;
 use pegboard_core::text::clipped;
@@ -6,68 +6,68 @@ use pegboard_json::RawJson;
 use pegboard_wire::server::ClientDescription;
 use serde_json::json;
 
-/// Where a client may say which surface it wants, among its experimental capabilities.
-const WISH: &str = "pegboard/expose";
-/// How much of a client's name is said again.
+/// Key of the experimental capability with which a client requests a surface.
+const EXPOSE_KEY: &str = "pegboard/expose";
+/// Maximum length of an echoed client name.
 const MAX_NAME_BYTES: usize = 80;
 
-/// What is known of clients, by how their names begin in lower case.
-const KNOWN: [(&str, Trait); 5] = [
-    ("claude-code", Trait::SearchesTools),
-    ("cursor", Trait::FewTools(40)),
-    ("visual studio code", Trait::FewTools(128)),
-    ("vscode", Trait::FewTools(128)),
-    ("windsurf", Trait::FewTools(100)),
+/// Known clients, by lower-case name prefix.
+const KNOWN_CLIENTS: [(&str, ClientTrait); 5] = [
+    ("claude-code", ClientTrait::SearchesTools),
+    ("cursor", ClientTrait::MaxTools(40)),
+    ("visual studio code", ClientTrait::MaxTools(128)),
+    ("vscode", ClientTrait::MaxTools(128)),
+    ("windsurf", ClientTrait::MaxTools(100)),
 ];
 
-/// What a client does with a long list of tools.
+/// Behaviour of a client with long tool lists.
 #[derive(Clone, Copy)]
-enum Trait {
-    /// It looks tools up when it needs them, so that a long list costs it nothing.
+enum ClientTrait {
+    /// Searches tools on demand, so a long list costs no context.
     SearchesTools,
-    /// It takes so many and no more.
-    FewTools(usize),
+    /// Accepts at most this many tools.
+    MaxTools(usize),
 }
 
-/// A surface that suits a client.
+/// Surface chosen for a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Choice {
+pub(crate) struct SurfaceChoice {
     /// The surface: `Meta` or `Flat`.
     pub(crate) expose: Expose,
-    /// In a sentence.
-    pub(crate) why: String,
+    /// Reason, for people.
+    pub(crate) reason: String,
 }
 
-impl Choice {
-    /// What suits a client.
-    pub(crate) fn of(client: &ClientDescription) -> Self {
-        let wish = client.capabilities.at(&["experimental", WISH]);
-        match wish.as_ref().and_then(RawJson::text).as_deref() {
-            Some("flat") => return Self::new(Expose::Flat, "the client asks for it".to_owned()),
-            Some("meta") => return Self::new(Expose::Meta, "the client asks for it".to_owned()),
+impl SurfaceChoice {
+    /// Chooses a surface for a client.
+    pub(crate) fn for_client(client: &ClientDescription) -> Self {
+        let requested = client.capabilities.at(&["experimental", EXPOSE_KEY]);
+        match requested.as_ref().and_then(RawJson::text).as_deref() {
+            Some("flat") => return Self::new(Expose::Flat, "requested by the client".to_owned()),
+            Some("meta") => return Self::new(Expose::Meta, "requested by the client".to_owned()),
             Some(_) | None => {}
         }
         let name = client.info.as_ref().and_then(|info| info.get("name"));
         let name = name.as_ref().and_then(RawJson::text).unwrap_or_default();
-        let said = clipped(&name, MAX_NAME_BYTES);
+        let shown = clipped(&name, MAX_NAME_BYTES);
         let lower = name.to_lowercase();
-        match KNOWN.iter().find(|(begins, _)| lower.starts_with(begins)) {
-            Some((_, Trait::SearchesTools)) => {
-                Self::new(Expose::Flat, format!("'{said}' searches long lists of tools itself"))
+        match KNOWN_CLIENTS.iter().find(|(prefix, _)| lower.starts_with(prefix)) {
+            Some((_, ClientTrait::SearchesTools)) => {
+                Self::new(Expose::Flat, format!("'{shown}' searches long tool lists itself"))
             }
-            Some((_, Trait::FewTools(most))) => {
-                Self::new(Expose::Meta, format!("'{said}' takes at most {most} tools"))
+            Some((_, ClientTrait::MaxTools(most))) => {
+                Self::new(Expose::Meta, format!("'{shown}' accepts at most {most} tools"))
             }
-            None => Self::new(Expose::Meta, "nothing is known of the client".to_owned()),
+            None => Self::new(Expose::Meta, "unknown client".to_owned()),
         }
     }
 
-    fn new(expose: Expose, why: String) -> Self {
-        Self { expose, why }
+    fn new(expose: Expose, reason: String) -> Self {
+        Self { expose, reason }
     }
 
-    /// The choice as a client is told it, in `_meta`.
+    /// Returns the choice as `_meta` for the client.
     pub(crate) fn as_meta(&self) -> RawJson {
-        RawJson::from(json!({WISH: {"chosen": self.expose, "why": self.why}}))
+        RawJson::from(json!({EXPOSE_KEY: {"chosen": self.expose, "why": self.reason}}))
     }
 }

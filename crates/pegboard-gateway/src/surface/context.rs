@@ -1,34 +1,34 @@
-//! Calls whose arguments say in which session and workspace they are made.
+//! Calls with session and workspace context in their arguments.
 
 use futures_util::future::FutureExt;
-use pegboard_core::call::{Call, Ended};
+use pegboard_core::call::{Call, CallResult};
 use pegboard_json::RawJson;
-use pegboard_runtime::sessions::for_the_runtime;
+use pegboard_runtime::sessions::runtime_keys;
 use serde_json::Value;
 
-use super::Answering;
-use crate::visit::Visit;
+use super::ReplyFuture;
+use crate::client_request::ClientRequest;
 
-/// Carries out a call whose arguments may say where it belongs, and puts its end into words.
+/// Executes a call with session and workspace context in its arguments.
 pub(super) fn call(
-    visit: Visit,
+    request: ClientRequest,
     mut call: Call,
-    words: impl FnOnce(&Ended) -> RawJson + Send + 'static,
-) -> Answering {
+    render: impl FnOnce(&CallResult) -> RawJson + Send + 'static,
+) -> ReplyFuture {
     call.context.options.reads_context = true;
-    async move { visit.call(call, words).await }.boxed()
+    async move { request.call(call, render).await }.boxed()
 }
 
-/// Whether a tool is called by its name among agents and modes, with word of where the call belongs.
+/// Returns `true` if a tool is called by its agent-mode name with context arguments.
 ///
-/// Whoever found the tool by that name was told to say so. Under every other name, arguments are the tool's alone.
-pub(super) fn is_said(visit: &Visit, name: &str, arguments: &RawJson) -> bool {
-    // Flat names, which most calls have, are told apart at once.
-    if name.contains("__") || !for_the_runtime(&Value::Null).any(|said| arguments.get(said).is_some()) {
+/// Only that name promises context arguments. Under every other name, all arguments are the tool's own.
+pub(super) fn has_call_context(request: &ClientRequest, name: &str, arguments: &RawJson) -> bool {
+    // Fast path: flat names, which most calls use.
+    if name.contains("__") || !runtime_keys(&Value::Null).any(|key| arguments.get(key).is_some()) {
         return false;
     }
-    let snapshot = visit.board.runtime.catalogue();
-    visit.board.with_scope(|scope| {
+    let snapshot = request.profile.runtime.catalogue();
+    request.profile.with_scope(|scope| {
         let found = snapshot.resolve(name, scope, &|_| false);
         found.is_ok_and(|found| *found.tool.agent_mode_name == *name)
     })

@@ -1,67 +1,68 @@
-//! The surface `flat`: every tool by a name of its own.
+//! The `flat` surface: lists every tool.
 
 use std::sync::Arc;
 
 use pegboard_json::RawJson;
-use pegboard_runtime::Memory;
-use pegboard_runtime::catalogue::View;
+use pegboard_runtime::SessionMode;
+use pegboard_runtime::catalogue::ListFormat;
 
-use super::named::Named;
-use super::{Answering, Derived, Surface, Viewer, by_any_name, followed_by, tool};
-use crate::library::Library;
+use super::named_tools::NamedTools;
+use super::{CatalogueMemo, ListRequest, ReplyFuture, Surface, append, call_by_name, call_tool};
+use crate::client_request::ClientRequest;
 use crate::meta;
-use crate::profile::{Board, Naming};
-use crate::visit::Visit;
+use crate::profile::{ActiveProfile, Naming};
+use crate::resource_index::ResourceIndex;
 
-/// Every tool by a name of its own.
-pub(super) struct Flat {
-    board: Arc<Board>,
-    named: Derived<Named>,
-    library: Derived<Library>,
+/// Lists every tool.
+pub(super) struct FlatSurface {
+    profile: Arc<ActiveProfile>,
+    tools: CatalogueMemo<NamedTools>,
+    index: CatalogueMemo<ResourceIndex>,
 }
 
-impl Flat {
-    pub(super) fn new(board: Arc<Board>) -> Self {
-        Self { board, named: Derived::default(), library: Derived::default() }
+impl FlatSurface {
+    pub(super) fn new(profile: Arc<ActiveProfile>) -> Self {
+        Self { profile, tools: CatalogueMemo::default(), index: CatalogueMemo::default() }
     }
 
-    /// Whether some tool may have to name its resource otherwise than its server does.
+    /// Returns `true` if a listed tool may have to rename its UI resource.
     fn has_renamed(&self) -> bool {
-        let snapshot = self.board.runtime.catalogue();
-        self.library.get(snapshot, |snapshot| Library::of(&self.board, snapshot)).has_renamed()
+        let snapshot = self.profile.runtime.catalogue();
+        self.index.get(snapshot, |snapshot| ResourceIndex::build(&self.profile, snapshot)).has_renamed()
     }
 
-    fn named(&self) -> Arc<Named> {
-        let board = &self.board;
-        self.named.get(board.runtime.catalogue(), |snapshot| {
-            let tools = board.tools(snapshot);
-            Named::new(board, &tools, &tools)
+    fn tools(&self) -> Arc<NamedTools> {
+        let profile = &self.profile;
+        self.tools.get(profile.runtime.catalogue(), |snapshot| {
+            let tools = profile.tools(snapshot);
+            NamedTools::new(profile, &tools, &tools)
         })
     }
 }
 
-impl Surface for Flat {
-    fn memory(&self) -> Memory {
-        Memory::Everything
+impl Surface for FlatSurface {
+    fn session_mode(&self) -> SessionMode {
+        SessionMode::AllOpen
     }
 
     fn instructions(&self) -> Option<String> {
-        let snapshot = self.board.runtime.catalogue();
-        Some(self.board.with_scope(|scope| snapshot.instructions(scope))).filter(|text| !text.is_empty())
+        let snapshot = self.profile.runtime.catalogue();
+        Some(self.profile.with_scope(|scope| snapshot.instructions(scope))).filter(|text| !text.is_empty())
     }
 
-    fn list(&self, viewer: &Viewer<'_>) -> RawJson {
-        let list = match self.board.view().naming {
-            Naming::Flat if self.has_renamed() => self.named().list.clone(),
+    fn list(&self, request: &ListRequest<'_>) -> RawJson {
+        let list = match self.profile.view().naming {
+            Naming::Flat if self.has_renamed() => self.tools().list.clone(),
             Naming::Flat => {
-                let view = View { output_schemas: self.board.output_schemas(), ..View::default() };
-                let snapshot = self.board.runtime.catalogue();
-                self.board.with_scope(|scope| snapshot.list(view, scope))
+                let view =
+                    ListFormat { output_schemas: self.profile.output_schemas(), ..ListFormat::default() };
+                let snapshot = self.profile.runtime.catalogue();
+                self.profile.with_scope(|scope| snapshot.list(view, scope))
             }
-            Naming::Transparent => self.named().list.clone(),
+            Naming::Transparent => self.tools().list.clone(),
         };
-        match meta::TOOL_OUTPUT.listed(viewer) {
-            Some(tool_output) => followed_by(&list, [tool_output]),
+        match meta::TOOL_OUTPUT.definition_for(request) {
+            Some(tool_output) => append(&list, [tool_output]),
             None => list,
         }
     }
@@ -70,14 +71,14 @@ impl Surface for Flat {
         true
     }
 
-    fn call(&self, visit: Visit, name: &str, arguments: RawJson) -> Answering {
-        let found = match self.board.view().naming {
+    fn call(&self, request: ClientRequest, name: &str, arguments: RawJson) -> ReplyFuture {
+        let found = match self.profile.view().naming {
             Naming::Flat => None,
-            Naming::Transparent => self.named().find(name),
+            Naming::Transparent => self.tools().find(name),
         };
         match found {
-            Some(found) => tool(visit, found, arguments),
-            None => by_any_name(visit, name, arguments),
+            Some(found) => call_tool(request, found, arguments),
+            None => call_by_name(request, name, arguments),
         }
     }
 }

@@ -1,52 +1,55 @@
-//! The surface `hybrid`: pinned tools by themselves, the rest behind the few.
+//! The `hybrid` surface: pinned tools, and meta-tools for the rest.
 
 use std::sync::Arc;
 
 use indexmap::IndexMap;
 use pegboard_core::id::ToolId;
 use pegboard_json::RawJson;
-use pegboard_runtime::Memory;
-use pegboard_runtime::catalogue::{Snapshot, Tool};
+use pegboard_runtime::SessionMode;
+use pegboard_runtime::catalogue::{CatalogueTool, Snapshot};
 use pegboard_runtime::filter::ToolFilter;
 
-use super::named::Named;
-use super::{Answering, Derived, Surface, Viewer, by_any_name, followed_by, tool};
-use crate::profile::Board;
-use crate::visit::Visit;
+use super::named_tools::NamedTools;
+use super::{CatalogueMemo, ListRequest, ReplyFuture, Surface, append, call_by_name, call_tool};
+use crate::client_request::ClientRequest;
+use crate::profile::ActiveProfile;
 use crate::{instructions, meta};
 
-/// Pinned tools by themselves, the rest behind the few.
-pub(super) struct Hybrid {
-    board: Arc<Board>,
-    pinned: Derived<Named>,
+/// Lists pinned tools, and meta-tools for the rest.
+pub(super) struct HybridSurface {
+    profile: Arc<ActiveProfile>,
+    pinned: CatalogueMemo<NamedTools>,
 }
 
-impl Hybrid {
-    pub(super) fn new(board: Arc<Board>) -> Self {
-        Self { board, pinned: Derived::default() }
+impl HybridSurface {
+    pub(super) fn new(profile: Arc<ActiveProfile>) -> Self {
+        Self { profile, pinned: CatalogueMemo::default() }
     }
 
-    fn pinned(&self) -> Arc<Named> {
-        let board = &self.board;
-        self.pinned.get(board.runtime.catalogue(), |snapshot| {
-            Named::new(board, &pinned(board, snapshot), &board.tools(snapshot))
+    fn pinned(&self) -> Arc<NamedTools> {
+        let profile = &self.profile;
+        self.pinned.get(profile.runtime.catalogue(), |snapshot| {
+            NamedTools::new(profile, &pinned_tools(profile, snapshot), &profile.tools(snapshot))
         })
     }
 }
 
-/// The tools of toolboxes that are listed, and those that the profile pins, in its order; what is not there yet is
-/// left out.
-fn pinned(board: &Board, snapshot: &Snapshot) -> Vec<Arc<Tool>> {
-    let view = board.view();
-    let mut tools: IndexMap<ToolId, Arc<Tool>> = IndexMap::new();
-    for tool in board.tools(snapshot).iter().filter(|tool| view.listed.contains(&tool.id.toolbox)) {
+/// Returns the tools of listed toolboxes and the pinned tools, in the order of the profile; unknown ones are
+/// skipped.
+fn pinned_tools(profile: &ActiveProfile, snapshot: &Snapshot) -> Vec<Arc<CatalogueTool>> {
+    let view = profile.view();
+    let mut tools: IndexMap<ToolId, Arc<CatalogueTool>> = IndexMap::new();
+    for tool in profile.tools(snapshot).iter().filter(|tool| view.listed.contains(&tool.id.toolbox)) {
         tools.insert(tool.id.clone(), Arc::clone(tool));
     }
     for name in &view.pinned {
-        let found =
-            if name.contains('*') { matching(board, snapshot, name) } else { of(board, snapshot, name) };
+        let found = if name.contains('*') {
+            matching(profile, snapshot, name)
+        } else {
+            by_name(profile, snapshot, name)
+        };
         if found.is_empty() {
-            tracing::debug!(profile = board.name, tool = name, "A pinned tool is not there.");
+            tracing::debug!(profile = profile.name, tool = name, "Pinned tool not found.");
         }
         for tool in found {
             tools.entry(tool.id.clone()).or_insert(tool);
@@ -55,45 +58,45 @@ fn pinned(board: &Board, snapshot: &Snapshot) -> Vec<Arc<Tool>> {
     tools.into_values().collect()
 }
 
-/// The tool of a name, if there is one.
-fn of(board: &Board, snapshot: &Snapshot, name: &str) -> Vec<Arc<Tool>> {
-    let found = board.with_scope(|scope| {
+/// Returns the tool with this name, if any.
+fn by_name(profile: &ActiveProfile, snapshot: &Snapshot, name: &str) -> Vec<Arc<CatalogueTool>> {
+    let found = profile.with_scope(|scope| {
         let found = snapshot.resolve(name, scope, &|_| true).ok()?;
         Some(Arc::clone(found.tool))
     });
     found.into_iter().collect()
 }
 
-/// The tools whose flat names a glob means.
-fn matching(board: &Board, snapshot: &Snapshot, glob: &str) -> Vec<Arc<Tool>> {
-    let tools = board.tools(snapshot);
+/// Returns the tools with a flat name matching a glob.
+fn matching(profile: &ActiveProfile, snapshot: &Snapshot, glob: &str) -> Vec<Arc<CatalogueTool>> {
+    let tools = profile.tools(snapshot);
     let filter = ToolFilter::allowing([glob]);
-    let filter = filter.among(tools.iter().map(|tool| &*tool.flat_name));
+    let filter = filter.compile(tools.iter().map(|tool| &*tool.flat_name));
     tools.iter().filter(|tool| filter.permits(&tool.flat_name)).cloned().collect()
 }
 
-impl Surface for Hybrid {
-    fn memory(&self) -> Memory {
-        Memory::Everything
+impl Surface for HybridSurface {
+    fn session_mode(&self) -> SessionMode {
+        SessionMode::AllOpen
     }
 
     fn instructions(&self) -> Option<String> {
-        Some(instructions::of(&self.board.toolboxes()))
+        Some(instructions::for_toolboxes(&self.profile.toolboxes()))
     }
 
-    fn list(&self, viewer: &Viewer<'_>) -> RawJson {
-        followed_by(&self.pinned().list, meta::ALL.iter().filter_map(|tool| tool.listed(viewer)))
+    fn list(&self, request: &ListRequest<'_>) -> RawJson {
+        append(&self.pinned().list, meta::META_TOOLS.iter().filter_map(|tool| tool.definition_for(request)))
     }
 
     fn follows_catalogue(&self) -> bool {
-        let view = self.board.view();
+        let view = self.profile.view();
         !view.pinned.is_empty() || !view.listed.is_empty()
     }
 
-    fn call(&self, visit: Visit, name: &str, arguments: RawJson) -> Answering {
+    fn call(&self, request: ClientRequest, name: &str, arguments: RawJson) -> ReplyFuture {
         match self.pinned().find(name) {
-            Some(found) => tool(visit, found, arguments),
-            None => by_any_name(visit, name, arguments),
+            Some(found) => call_tool(request, found, arguments),
+            None => call_by_name(request, name, arguments),
         }
     }
 }

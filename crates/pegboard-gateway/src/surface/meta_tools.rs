@@ -1,36 +1,36 @@
-//! The surface `meta`: a few tools that find and call all others.
+//! The `meta` surface: a few tools that find and call all others.
 
 use std::sync::Arc;
 
 use pegboard_json::RawJson;
-use pegboard_runtime::Memory;
+use pegboard_runtime::SessionMode;
 
-use super::{Surface, Viewer, array};
-use crate::profile::Board;
+use super::{ListRequest, Surface, json_array};
+use crate::profile::ActiveProfile;
 use crate::{instructions, meta};
 
-/// A few tools that find and call all others.
-pub(super) struct MetaTools {
-    board: Arc<Board>,
+/// Lists the meta-tools only.
+pub(super) struct MetaSurface {
+    profile: Arc<ActiveProfile>,
 }
 
-impl MetaTools {
-    pub(super) fn new(board: Arc<Board>) -> Self {
-        Self { board }
+impl MetaSurface {
+    pub(super) fn new(profile: Arc<ActiveProfile>) -> Self {
+        Self { profile }
     }
 }
 
-impl Surface for MetaTools {
-    fn memory(&self) -> Memory {
-        Memory::Session
+impl Surface for MetaSurface {
+    fn session_mode(&self) -> SessionMode {
+        SessionMode::Session
     }
 
     fn instructions(&self) -> Option<String> {
-        Some(instructions::of(&self.board.toolboxes()))
+        Some(instructions::for_toolboxes(&self.profile.toolboxes()))
     }
 
-    fn list(&self, viewer: &Viewer<'_>) -> RawJson {
-        array(meta::ALL.iter().filter_map(|tool| tool.listed(viewer)))
+    fn list(&self, request: &ListRequest<'_>) -> RawJson {
+        json_array(meta::META_TOOLS.iter().filter_map(|tool| tool.definition_for(request)))
     }
 
     fn follows_catalogue(&self) -> bool {

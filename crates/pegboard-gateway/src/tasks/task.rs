@@ -1,68 +1,68 @@
-//! One task: a call that is kept, and what its client may know of it.
+//! One task: a running call and its client-visible state.
 
 use std::time::{Duration, SystemTime};
 
 use pegboard_json::RawJson;
-use pegboard_runtime::wall::WallClock;
-use pegboard_wire::server::Change;
+use pegboard_runtime::wall_clock::WallClock;
+use pegboard_wire::server::ServiceChange;
 use tokio::sync::{broadcast, watch};
 use tokio::time::{self, Instant};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use super::end::End;
-use super::open::Open;
-use super::{Form, words};
-use crate::visit::conversation::Round;
+use super::outcome::TaskOutcome;
+use super::pending::PendingInputs;
+use super::{TaskOwner, wire_format};
+use crate::client_request::bridge::InputBatch;
 
-/// How often a client may look after a task whose server does not say how often.
+/// Default poll interval, if the server suggests none.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 /// One task.
-pub(crate) struct Task {
+pub(crate) struct GatewayTask {
     id: String,
-    form: Form,
+    owner: TaskOwner,
     created: SystemTime,
     pub(super) time_to_live: Duration,
     pub(super) poll_interval: Duration,
     pub(super) expires: Instant,
-    /// Its client wants it called off.
+    /// Cancelled by its client.
     pub(super) cancelled: CancellationToken,
-    state: watch::Sender<State>,
+    state: watch::Sender<TaskState>,
     wall: WallClock,
-    changes: broadcast::Sender<Change>,
+    changes: broadcast::Sender<ServiceChange>,
 }
 
-/// How a task stands.
-pub(super) struct State {
-    pub(super) open: Open,
-    pub(super) end: Option<End>,
-    /// What it does now, for a person.
+/// Client-visible state of a task.
+pub(super) struct TaskState {
+    pub(super) inputs: PendingInputs,
+    pub(super) outcome: Option<TaskOutcome>,
+    /// Status message for people.
     pub(super) message: Option<String>,
-    /// When it last changed.
+    /// Time of the last change.
     pub(super) updated: SystemTime,
 }
 
-impl Task {
+impl GatewayTask {
     pub(super) fn new(
-        form: Form,
+        owner: TaskOwner,
         time_to_live: Duration,
         poll_interval: Option<Duration>,
         wall: WallClock,
-        changes: broadcast::Sender<Change>,
+        changes: broadcast::Sender<ServiceChange>,
     ) -> Self {
         let created = wall.now();
         Self {
             id: Uuid::new_v4().simple().to_string(),
-            form,
+            owner,
             created,
             time_to_live,
             poll_interval: poll_interval.unwrap_or(POLL_INTERVAL),
             expires: Instant::now() + time_to_live,
             cancelled: CancellationToken::new(),
-            state: watch::Sender::new(State {
-                open: Open::default(),
-                end: None,
+            state: watch::Sender::new(TaskState {
+                inputs: PendingInputs::default(),
+                outcome: None,
                 message: None,
                 updated: created,
             }),
@@ -71,39 +71,39 @@ impl Task {
         }
     }
 
-    /// What its client knows it by. It cannot be guessed.
+    /// Task id; not guessable.
     pub(super) fn id(&self) -> &str {
         &self.id
     }
 
-    /// Whose it is.
-    pub(super) fn form(&self) -> &Form {
-        &self.form
+    /// Owner of the task.
+    pub(super) fn owner(&self) -> &TaskOwner {
+        &self.owner
     }
 
     pub(super) fn created(&self) -> SystemTime {
         self.created
     }
 
-    /// Looks at how it stands. Nothing that waits may be done meanwhile.
-    pub(super) fn look<T>(&self, look: impl FnOnce(&State) -> T) -> T {
-        look(&self.state.borrow())
+    /// Calls `f` with the current state. It must not block.
+    pub(super) fn with_state<T>(&self, f: impl FnOnce(&TaskState) -> T) -> T {
+        f(&self.state.borrow())
     }
 
-    /// Waits until it has ended, and says how; nothing if it asks something before that.
-    pub(super) async fn settled(&self) -> Option<End> {
+    /// Waits for the outcome; returns `None` if input is required first.
+    pub(super) async fn wait_for_outcome(&self) -> Option<TaskOutcome> {
         let mut state = self.state.subscribe();
-        let settled = state.wait_for(|state| state.end.is_some() || !state.open.is_empty());
+        let settled = state.wait_for(|state| state.outcome.is_some() || !state.inputs.is_empty());
         match time::timeout_at(self.expires, settled).await {
-            Ok(Ok(state)) => state.end.clone(),
-            Ok(Err(_)) | Err(_) => Some(End::expired()),
+            Ok(Ok(state)) => state.outcome.clone(),
+            Ok(Err(_)) | Err(_) => Some(TaskOutcome::expired()),
         }
     }
 
-    /// Notes what it says of itself. Whoever wants to know looks; nobody is woken for it.
-    pub(super) fn say(&self, message: String) {
+    /// Sets the status message. Pollers see it; no waiter is woken for it.
+    pub(super) fn set_message(&self, message: String) {
         self.state.send_if_modified(|state| {
-            if state.end.is_none() {
+            if state.outcome.is_none() {
                 state.message = Some(message);
                 state.updated = self.wall.now();
             }
@@ -111,48 +111,50 @@ impl Task {
         });
     }
 
-    /// Asks its client something.
-    pub(super) fn ask(&self, round: Round) {
+    /// Adds questions for the client.
+    pub(super) fn ask(&self, batch: InputBatch) {
         self.change(|state| {
-            state.open.ask(round);
+            state.inputs.ask(batch);
             true
         });
     }
 
-    /// Takes the client's answers to what is asked right now.
+    /// Accepts the client's answers to pending questions.
     pub(super) fn take_answers(&self, answers: &RawJson) {
-        self.change(|state| state.open.answer(answers));
+        self.change(|state| state.inputs.answer(answers));
     }
 
-    /// Calls it off; `false` if it was over already.
+    /// Cancels the task; returns `false` if it had already ended.
     pub(super) fn cancel(&self) -> bool {
-        let is_cancelled = self.end(End::Cancelled);
+        let is_cancelled = self.end(TaskOutcome::Cancelled);
         self.cancelled.cancel();
         is_cancelled
     }
 
-    /// Ends it; `false` if it was over already.
-    pub(super) fn end(&self, end: End) -> bool {
+    /// Ends the task; returns `false` if it had already ended.
+    pub(super) fn end(&self, outcome: TaskOutcome) -> bool {
         self.change(|state| {
-            state.open = Open::default();
+            state.inputs = PendingInputs::default();
             state.message = None;
-            state.end = Some(end);
+            state.outcome = Some(outcome);
             true
         })
     }
 
-    /// Changes how it stands and tells of it, unless it is over; whether there was a change.
-    fn change(&self, change: impl FnOnce(&mut State) -> bool) -> bool {
+    /// Changes the state and notifies the client, unless the task has ended; returns `true` on a change.
+    fn change(&self, change: impl FnOnce(&mut TaskState) -> bool) -> bool {
         let is_changed = self.state.send_if_modified(|state| {
-            let is_changed = state.end.is_none() && change(state);
+            let is_changed = state.outcome.is_none() && change(state);
             if is_changed {
                 state.updated = self.wall.now();
             }
             is_changed
         });
         if is_changed {
-            // With nobody listening it is simply lost.
-            let _ = self.changes.send(Change::Task { id: self.id.clone(), state: words::detailed(self) });
+            // Without receivers the notification is dropped.
+            let _ = self
+                .changes
+                .send(ServiceChange::Task { id: self.id.clone(), state: wire_format::detailed(self) });
         }
         is_changed
     }

@@ -1,28 +1,29 @@
-//! The profile `agent`: one tool for each server, its modes, and the session and workspace that a call belongs to.
+//! The `agent` profile: one tool per server, its modes, and the session and workspace of a call.
 
 use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 
 use pegboard_core::call::ValidCall;
-use pegboard_core::entry::{Annotations, ToolEntry};
+use pegboard_core::entry::{ToolAnnotations, ToolEntry};
 use pegboard_core::output::Output;
-use pegboard_core::store::{SessionStore, StoreError, Stored, TraceQuery, TraceRecord, TraceStore};
+use pegboard_core::store::{SessionStore, StoreError, StoreFuture, TraceQuery, TraceRecord, TraceStore};
 use pegboard_gateway::{Gateway, serve};
 use pegboard_json::RawJson;
-use pegboard_runtime::wall::WallClock;
-use pegboard_runtime::{Builder, Runtime};
+use pegboard_runtime::wall_clock::WallClock;
+use pegboard_runtime::{Runtime, RuntimeBuilder};
 use pegboard_stores::limits::{SessionLimits, TraceLimits};
 use pegboard_stores::memory;
-use pegboard_wire::client::{Client, Era};
+use pegboard_wire::client::{Era, McpClient};
 use pegboard_wire::http;
 use pegboard_wire::http::client::HttpOptions;
 use pegboard_wire::http::server::HttpServerOptions;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 
-use crate::stage::{
-    ERAS, Lazy, call, connect, connect_over, failed, gateway, listed, mcp, said, scripted, tells, text,
+use crate::fixture::{
+    ERAS, LazyServer, call, connect, connect_over, echo_tool, gateway, mcp_server, scripted_tool, text,
+    text_output, tool_failure, tool_names,
 };
 
 fn read() -> ToolEntry {
@@ -34,7 +35,7 @@ fn read() -> ToolEntry {
         },
         "required": ["filePath"],
     });
-    tells("contentManager", "readContent").with_input_schema(schema)
+    echo_tool("contentManager", "readContent").with_input_schema(schema)
 }
 
 fn replace() -> ToolEntry {
@@ -49,43 +50,43 @@ fn replace() -> ToolEntry {
         "$defs": {"edit": {"type": "object"}},
         "required": ["filePath", "edit"],
     });
-    tells("contentManager", "replace.text").with_input_schema(schema)
+    echo_tool("contentManager", "replace.text").with_input_schema(schema)
 }
 
-/// Gives back what its arguments say in `answer`.
+/// Returns its `answer` argument.
 fn parrot() -> ToolEntry {
-    scripted("parrot", |call: &ValidCall| match call.arguments().get("answer") {
-        Some(Value::String(text)) => Err(failed(text)),
+    scripted_tool("parrot", |call: &ValidCall| match call.arguments().get("answer") {
+        Some(Value::String(text)) => Err(tool_failure(text)),
         Some(answer) => Ok(Output::result(RawJson::of(answer))),
-        None => Ok(said("nothing to say")),
+        None => Ok(text_output("nothing to say")),
     })
 }
 
-fn board() -> Builder {
-    let looking = Annotations { read_only: Some(true), ..Annotations::default() };
+fn runtime_builder() -> RuntimeBuilder {
+    let read_only = ToolAnnotations { read_only: Some(true), ..ToolAnnotations::default() };
     Runtime::builder()
-        .sessions(Arc::new(memory::Sessions::new(SessionLimits::default())))
+        .sessions(Arc::new(memory::MemorySessions::new(SessionLimits::default())))
         .toolbox("vault", "Notes and files.")
-        .provide("contentManager", mcp([read(), replace()]))
-        .provide("my_git", Lazy::new([tells("my_git", "log").with_annotations(looking)]))
-        .provide("odd", mcp([parrot(), tells("odd", "my_gits")]))
+        .provide("contentManager", mcp_server([read(), replace()]))
+        .provide("my_git", LazyServer::new([echo_tool("my_git", "log").with_annotations(read_only)]))
+        .provide("odd", mcp_server([parrot(), echo_tool("odd", "my_gits")]))
         .toolbox("other", "")
-        .provide("odd", mcp([tells("other odd", "alone")]))
+        .provide("odd", mcp_server([echo_tool("other odd", "alone")]))
 }
 
-async fn agents() -> Gateway {
-    gateway(&board().start().await.unwrap(), json!({"expose": "agent"}))
+async fn agent_gateway() -> Gateway {
+    gateway(&runtime_builder().start().await.unwrap(), json!({"expose": "agent"}))
 }
 
-/// Where a call was made: session, workspace and who said so.
-fn place(result: &Value) -> [String; 3] {
+/// Session, workspace and workspace source of a call.
+fn session_note(result: &Value) -> [String; 3] {
     let note = &result["_meta"]["pegboard/session"];
     ["sessionId", "workspaceId", "workspaceSource"]
         .map(|name| note[name].as_str().unwrap_or_default().to_owned())
 }
 
-/// The line that tells of a session, if there is one.
-fn notice(result: &Value) -> Option<String> {
+/// The text item that announces a session, if there is one.
+fn session_line(result: &Value) -> Option<String> {
     result["content"].as_array().unwrap().last().unwrap()["text"]
         .as_str()
         .filter(|text| text.starts_with("Session s-"))
@@ -94,11 +95,11 @@ fn notice(result: &Value) -> Option<String> {
 
 #[tokio::test]
 async fn every_server_is_one_tool_with_all_modes() {
-    let gateway = agents().await;
+    let gateway = agent_gateway().await;
     for era in ERAS {
         let (client, _) = connect(&gateway, None, era).await;
         // D5, D28
-        assert_eq!(listed(&client).await, ["contentManager", "my_git", "vault__odd", "other__odd"]);
+        assert_eq!(tool_names(&client).await, ["contentManager", "my_git", "vault__odd", "other__odd"]);
         let list = client.call("tools/list", None).await.unwrap().to_value();
         let lines = [&list["tools"][0], &list["tools"][1]].map(ToString::to_string).join("\n");
         insta::allow_duplicates! { insta::assert_snapshot!(lines, @r#"
@@ -132,14 +133,14 @@ fn spellings() -> Vec<(&'static str, Value)> {
         ("my_git_log", json!({})),
         ("my_git", json!({"mode": "log"})),
         ("my_git_of_mine", json!({"mode": "log"})),
-        // Every other spelling of a tool's name is as good as ever.
+        // Every other spelling of a tool's name is still accepted.
         ("my_git__log", json!({"mode": "own"})),
         ("readContent", json!({"filePath": "a"})),
         ("my_gits", json!({})),
-        // A server of a name that two have is called with its toolbox.
+        // A server name that is used twice is qualified with its toolbox.
         ("vault__odd", json!({"mode": "parrot"})),
         ("other__odd", json!({"mode": "alone"})),
-        // A mode of the tool's own.
+        // A tool with a `mode` parameter of its own.
         ("contentManager", json!({"mode": "replace.text", "n": 1, "arguments": {"mode": "all", "n": 2}})),
         ("contentManager_replace_text", json!({"mode": "all"})),
         ("contentManger", json!({"mode": "readContent"})),
@@ -149,10 +150,10 @@ fn spellings() -> Vec<(&'static str, Value)> {
 
 #[tokio::test]
 async fn a_name_and_a_mode_select_the_tool() {
-    let gateway = agents().await;
+    let gateway = agent_gateway().await;
     for era in ERAS {
         let (client, _) = connect(&gateway, None, era).await;
-        listed(&client).await;
+        tool_names(&client).await;
         let mut lines = Vec::new();
         for (name, arguments) in spellings() {
             let shown = arguments.to_string();
@@ -190,19 +191,19 @@ async fn a_name_and_a_mode_select_the_tool() {
 }
 
 #[tokio::test]
-async fn servers_that_are_called_like_the_few_tools_get_another_name() {
+async fn servers_named_like_meta_tools_are_renamed() {
     let runtime = Runtime::builder()
         .toolbox("t", "")
-        .provide("batch", mcp([tells("batch", "run")]))
-        .provide("tool_output", mcp([tells("tool_output", "read")]))
-        .provide(&"long".repeat(30), mcp([tells("long", "x")]))
+        .provide("batch", mcp_server([echo_tool("batch", "run")]))
+        .provide("tool_output", mcp_server([echo_tool("tool_output", "read")]))
+        .provide(&"long".repeat(30), mcp_server([echo_tool("long", "x")]))
         .start()
         .await
         .unwrap();
     let gateway = gateway(&runtime, json!({"expose": "agent"}));
     for era in ERAS {
         let (client, _) = connect(&gateway, None, era).await;
-        let names = listed(&client).await;
+        let names = tool_names(&client).await;
         assert_eq!((names[0].as_str(), names[1].as_str(), names[2].len()), ("batch_2", "tool_output_2", 64));
         for (name, mode, expected) in [
             ("batch_2", "run", "batch/run {}"),
@@ -215,11 +216,11 @@ async fn servers_that_are_called_like_the_few_tools_get_another_name() {
 }
 
 #[tokio::test]
-async fn an_agent_asks_for_no_headers_that_one_of_its_tools_would() {
+async fn an_agent_does_not_require_the_headers_of_its_tools() {
     let query = json!({"type": "string", "x-mcp-header": "Query"});
-    let search = tells("search", "search")
+    let search = echo_tool("search", "search")
         .with_input_schema(json!({"type": "object", "properties": {"query": query}}));
-    let runtime = Runtime::builder().provide("search", mcp([search])).start().await.unwrap();
+    let runtime = Runtime::builder().provide("search", mcp_server([search])).start().await.unwrap();
     let gateway = gateway(&runtime, json!({"expose": "agent"}));
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
     let url = format!("http://{}/mcp/agent", listener.local_addr().unwrap());
@@ -227,7 +228,7 @@ async fn an_agent_asks_for_no_headers_that_one_of_its_tools_would() {
     for era in ERAS {
         let link = http::client::connect(HttpOptions::new(url.parse().unwrap())).unwrap();
         let (client, _) = connect_over(link, era).await;
-        assert_eq!(listed(&client).await, ["search"]);
+        assert_eq!(tool_names(&client).await, ["search"]);
         let result = call(&client, "search", json!({"mode": "search", "query": "x"})).await;
         assert_eq!(text(&result), r#"search/search {"query":"x"}"#);
     }
@@ -236,11 +237,11 @@ async fn an_agent_asks_for_no_headers_that_one_of_its_tools_would() {
 #[tokio::test]
 async fn a_profile_without_a_toolbox_has_none_of_its_agents() {
     let profiles = json!({"profiles": {"inside": {"expose": "agent", "toolboxes": ["other"]}}});
-    let gateway = gateway(&board().start().await.unwrap(), profiles);
+    let gateway = gateway(&runtime_builder().start().await.unwrap(), profiles);
     for era in ERAS {
         let (client, _) = connect(&gateway, Some("inside"), era).await;
-        // With one toolbox alone, names need not say which.
-        assert_eq!(listed(&client).await, ["odd"]);
+        // With a single toolbox, names are not qualified.
+        assert_eq!(tool_names(&client).await, ["odd"]);
         assert_eq!(text(&call(&client, "odd", json!({"mode": "alone"})).await), "other odd/alone {}");
         let refused = text(&call(&client, "contentManager", json!({"mode": "readContent"})).await);
         assert_eq!(refused, "isError: Unknown tool: contentManager");
@@ -250,8 +251,8 @@ async fn a_profile_without_a_toolbox_has_none_of_its_agents() {
 }
 
 #[tokio::test]
-async fn what_is_refused_says_so_for_programs_too() {
-    let gateway = agents().await;
+async fn errors_are_also_machine_readable() {
+    let gateway = agent_gateway().await;
     for era in ERAS {
         let (client, _) = connect(&gateway, None, era).await;
         // D4, D25
@@ -261,13 +262,13 @@ async fn what_is_refused_says_so_for_programs_too() {
         let result = call(&client, "vault__odd", json!({"mode": "parrot", "answer": "no"})).await;
         assert_eq!(text(&result), "isError: no");
         assert_eq!(result["_meta"]["pegboard/error"]["kind"], "execution_error");
-        assert!(place(&result)[0].starts_with("s-"));
+        assert!(session_note(&result)[0].starts_with("s-"));
     }
 }
 
 #[tokio::test]
-async fn a_call_without_a_session_gets_one_and_its_tool_does_not_see_it() {
-    let gateway = agents().await;
+async fn a_call_without_a_session_gets_one_hidden_from_the_tool() {
+    let gateway = agent_gateway().await;
     for era in ERAS {
         let (client, _) = connect(&gateway, None, era).await;
         // D10, D19
@@ -276,72 +277,72 @@ async fn a_call_without_a_session_gets_one_and_its_tool_does_not_see_it() {
             json!({"mode": "readContent", "filePath": "a", "context": context, "workspaceContext": {}});
         let first = call(&client, "contentManager", arguments).await;
         assert_eq!(text(&first), r#"contentManager/readContent {"filePath":"a"}"#);
-        let [session, workspace, _] = place(&first);
+        let [session, workspace, _] = session_note(&first);
         let stamp = session.strip_prefix("s-").unwrap();
         assert!(stamp.len() >= 14 && stamp[..14].bytes().all(|byte| byte.is_ascii_digit()), "{session}");
         assert_eq!(workspace, "w");
-        let line = notice(&first).unwrap();
+        let line = session_line(&first).unwrap();
         assert_eq!(
             line,
             format!("Session {session} has begun; pass it as context.sessionId to come back to it.")
         );
         let second = call(&client, "contentManager", json!({"mode": "readContent"})).await;
         match era {
-            // The connection is the session until another is named.
-            Era::Session => assert_eq!((&place(&second)[0], notice(&second)), (&session, None)),
-            Era::Stateless => assert!(place(&second)[0] != session && notice(&second).is_some()),
+            // The connection is the session until another one is named.
+            Era::Session => assert_eq!((&session_note(&second)[0], session_line(&second)), (&session, None)),
+            Era::Stateless => assert!(session_note(&second)[0] != session && session_line(&second).is_some()),
         }
     }
 }
 
-/// Calls an agent with word of where it belongs.
-async fn call_in(client: &Client, mut arguments: Value) -> Value {
+/// Calls an agent with context arguments.
+async fn call_parrot(client: &McpClient, mut arguments: Value) -> Value {
     arguments["mode"] = "parrot".into();
     call(client, "vault__odd", arguments).await
 }
 
 #[tokio::test]
-async fn sessions_are_named_by_their_ids_or_by_words() {
+async fn sessions_are_found_by_id_or_name() {
     for era in ERAS {
-        let gateway = agents().await;
+        let gateway = agent_gateway().await;
         let (client, _) = connect(&gateway, None, era).await;
         // D11
         let named = || json!({"context": {"sessionId": "budget work"}});
-        let (first, second) = (call_in(&client, named()).await, call_in(&client, named()).await);
-        let [id, ..] = place(&first);
+        let (first, second) = (call_parrot(&client, named()).await, call_parrot(&client, named()).await);
+        let [id, ..] = session_note(&first);
         assert_eq!(
-            notice(&first).unwrap(),
+            session_line(&first).unwrap(),
             format!(
                 r#"Session {id} has begun for "budget work"; pass {id} as context.sessionId from now on."#
             )
         );
-        assert_eq!((place(&second)[0].as_str(), notice(&second)), (id.as_str(), None));
-        let by_id = call_in(&client, json!({"context": {"sessionId": id}})).await;
-        assert_eq!((place(&by_id)[0].as_str(), notice(&by_id)), (id.as_str(), None));
+        assert_eq!((session_note(&second)[0].as_str(), session_line(&second)), (id.as_str(), None));
+        let by_id = call_parrot(&client, json!({"context": {"sessionId": id}})).await;
+        assert_eq!((session_note(&by_id)[0].as_str(), session_line(&by_id)), (id.as_str(), None));
         // D12
         let unknown = json!({"context": {"sessionId": "s-20200102030405"}});
-        assert_eq!(place(&call_in(&client, unknown).await)[0], "s-20200102030405");
+        assert_eq!(session_note(&call_parrot(&client, unknown).await)[0], "s-20200102030405");
         // D13
         let above = json!({"sessionId": "s-20200102030405", "context": {"workspaceId": "w"}});
-        assert_eq!(place(&call_in(&client, above).await)[0], "s-20200102030405");
+        assert_eq!(session_note(&call_parrot(&client, above).await)[0], "s-20200102030405");
         let both = json!({"sessionId": "s-20200102030405", "context": {"sessionId": "budget work"}});
-        assert_eq!(place(&call_in(&client, both).await)[0], id);
-        let refused = call_in(&client, json!({"sessionId": "x".repeat(200)})).await;
+        assert_eq!(session_note(&call_parrot(&client, both).await)[0], id);
+        let refused = call_parrot(&client, json!({"sessionId": "x".repeat(200)})).await;
         assert!(text(&refused).starts_with("isError: Invalid arguments: $.context.sessionId:"), "{refused}");
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn sessions_that_begin_in_the_same_second_are_two() {
+async fn sessions_started_in_the_same_second_are_distinct() {
     // D18
     for era in ERAS {
         let clock = WallClock::starting_at(UNIX_EPOCH + Duration::from_hours(490_922));
-        let runtime = board().wall_clock(clock).start().await.unwrap();
+        let runtime = runtime_builder().wall_clock(clock).start().await.unwrap();
         let gateway = gateway(&runtime, json!({"expose": "agent"}));
         let mut ids = Vec::new();
         for _ in 0..2 {
             let (client, _) = connect(&gateway, None, era).await;
-            ids.push(place(&call_in(&client, json!({})).await)[0].clone());
+            ids.push(session_note(&call_parrot(&client, json!({})).await)[0].clone());
         }
         assert_eq!(ids[0], "s-20260102020000");
         let tag = ids[1].strip_prefix("s-20260102020000-").unwrap();
@@ -350,9 +351,9 @@ async fn sessions_that_begin_in_the_same_second_are_two() {
 }
 
 #[tokio::test]
-async fn the_workspace_is_the_nearest_that_was_said_and_stays_with_the_session() {
+async fn the_closest_workspace_wins_and_is_kept_by_the_session() {
     for era in ERAS {
-        let (client, _) = connect(&agents().await, None, era).await;
+        let (client, _) = connect(&agent_gateway().await, None, era).await;
         let mut lines = Vec::new();
         for arguments in [
             json!({}),
@@ -369,7 +370,7 @@ async fn the_workspace_is_the_nearest_that_was_said_and_stays_with_the_session()
             // D17
             json!({"answer": {"content": [], "structuredContent": {"workspaceContext": {"workspaceId": "e"}}}}),
             json!({}),
-            // What went wrong binds nothing.
+            // Failed calls bind nothing.
             json!({"answer": "no", "context": {"workspaceId": "f"}}),
             json!({"answer": {"content": [], "isError": true}, "context": {"workspaceId": "f"}}),
             json!({}),
@@ -377,7 +378,7 @@ async fn the_workspace_is_the_nearest_that_was_said_and_stays_with_the_session()
             let shown = arguments.to_string();
             let mut arguments = arguments;
             arguments["sessionId"] = "s-20200102030405".into();
-            let [_, workspace, source] = place(&call_in(&client, arguments).await);
+            let [_, workspace, source] = session_note(&call_parrot(&client, arguments).await);
             lines.push(format!("{shown} -> {workspace} ({source})"));
         }
         insta::allow_duplicates! { insta::assert_snapshot!(lines.join("\n"), @r#"
@@ -399,40 +400,40 @@ async fn the_workspace_is_the_nearest_that_was_said_and_stays_with_the_session()
 }
 
 #[tokio::test]
-async fn an_answer_stays_as_it_is_but_for_word_of_the_session() {
-    let (client, _) = connect(&agents().await, None, Era::Session).await;
+async fn results_pass_unchanged_except_for_the_session_note() {
+    let (client, _) = connect(&agent_gateway().await, None, Era::Session).await;
     let answer = json!({"content": [], "odd": 1.50, "_meta": {"own": true}});
-    let first = call_in(&client, json!({"answer": answer, "sessionId": "s-20200102030405"})).await;
+    let first = call_parrot(&client, json!({"answer": answer, "sessionId": "s-20200102030405"})).await;
     insta::assert_snapshot!(first, @r#"{"content":[{"type":"text","text":"Session s-20200102030405 has begun; pass it as context.sessionId to come back to it."}],"odd":1.5,"_meta":{"own":true,"pegboard/session":{"sessionId":"s-20200102030405","workspaceId":"default","workspaceSource":"default"}}}"#);
-    let second = call_in(&client, json!({"answer": answer, "sessionId": "s-20200102030405"})).await;
+    let second = call_parrot(&client, json!({"answer": answer, "sessionId": "s-20200102030405"})).await;
     insta::assert_snapshot!(second, @r#"{"content":[],"odd":1.5,"_meta":{"own":true,"pegboard/session":{"sessionId":"s-20200102030405","workspaceId":"default","workspaceSource":"default"}}}"#);
 }
 
-async fn traced(era: Era, calls: Vec<Value>) -> Vec<TraceRecord> {
-    let traces = Arc::new(memory::Traces::new(TraceLimits::default()));
-    let runtime = board().traces(Arc::clone(&traces) as _).start().await.unwrap();
+async fn trace_records(era: Era, calls: Vec<Value>) -> Vec<TraceRecord> {
+    let traces = Arc::new(memory::MemoryTraces::new(TraceLimits::default()));
+    let runtime = runtime_builder().traces(Arc::clone(&traces) as _).start().await.unwrap();
     let (client, _) = connect(&gateway(&runtime, json!({"expose": "agent"})), None, era).await;
     for arguments in calls {
         call(&client, "vault__odd", arguments).await;
     }
     runtime.shut_down(Duration::from_secs(1)).await;
-    let mut records = traces.find(TraceQuery { workspace: None, session: None, n_most: 100 }).await.unwrap();
+    let mut records = traces.find(TraceQuery { workspace: None, session: None, limit: 100 }).await.unwrap();
     records.reverse();
     records
 }
 
 #[tokio::test]
-async fn what_was_done_is_written_down() {
+async fn calls_are_recorded_as_traces() {
     for era in ERAS {
         let context = json!({"sessionId": "s-20200102030405", "workspaceId": "w", "primaryGoal": "save"});
-        let quiet = json!({"content": [], "isError": true});
+        let error_result = json!({"content": [], "isError": true});
         let with_files = json!({"content": [], "structuredContent": {"files": ["b.md", "a.md"]}});
         let calls = vec![
             json!({"mode": "parrot", "filePath": "a.md", "paths": ["a.md", " "], "answer": with_files, "context": context}),
             json!({"mode": "parrot", "query": "cheap", "answer": "no money", "context": context}),
-            json!({"mode": "parrot", "answer": quiet, "context": context}),
+            json!({"mode": "parrot", "answer": error_result, "context": context}),
         ];
-        let records = traced(era, calls).await;
+        let records = trace_records(era, calls).await;
         // D20
         let contents: Vec<&str> = records.iter().map(|record| record.content.as_str()).collect();
         assert_eq!(
@@ -457,54 +458,54 @@ async fn what_was_done_is_written_down() {
     }
 }
 
-/// A store that never works.
-struct Broken;
+/// A store that always fails.
+struct BrokenStore;
 
-impl TraceStore for Broken {
-    fn append(&self, _record: TraceRecord) -> Stored<'_, ()> {
+impl TraceStore for BrokenStore {
+    fn append(&self, _record: TraceRecord) -> StoreFuture<'_, ()> {
         Box::pin(async { Err(StoreError::Failed { reason: "it is broken".to_owned() }) })
     }
 
-    fn find(&self, _query: TraceQuery) -> Stored<'_, Vec<TraceRecord>> {
+    fn find(&self, _query: TraceQuery) -> StoreFuture<'_, Vec<TraceRecord>> {
         Box::pin(async { Ok(Vec::new()) })
     }
 }
 
 #[tokio::test]
-async fn a_trace_that_cannot_be_written_costs_no_call() {
+async fn a_failing_trace_store_does_not_fail_the_call() {
     // D22
     for era in ERAS {
-        let runtime = board().traces(Arc::new(Broken)).start().await.unwrap();
+        let runtime = runtime_builder().traces(Arc::new(BrokenStore)).start().await.unwrap();
         let (client, _) = connect(&gateway(&runtime, json!({"expose": "agent"})), None, era).await;
-        assert_eq!(text(&call_in(&client, json!({})).await), "nothing to say");
+        assert_eq!(text(&call_parrot(&client, json!({})).await), "nothing to say");
     }
 }
 
 #[tokio::test]
-async fn a_call_outside_every_session_is_not_written_down() {
+async fn a_call_outside_a_session_is_not_traced() {
     // D22
-    let traces = Arc::new(memory::Traces::new(TraceLimits::default()));
-    let runtime = board().traces(Arc::clone(&traces) as _).start().await.unwrap();
+    let traces = Arc::new(memory::MemoryTraces::new(TraceLimits::default()));
+    let runtime = runtime_builder().traces(Arc::clone(&traces) as _).start().await.unwrap();
     let gateway = gateway(&runtime, json!({"expose": "flat"}));
     for era in ERAS {
         let (client, _) = connect(&gateway, None, era).await;
         let context = json!({"sessionId": "budget work"});
-        // Under a flat name arguments are the tool's alone.
+        // Under a flat name, all arguments are the tool's own.
         let result = call(&client, "my_git__log", json!({"context": context})).await;
         assert_eq!(text(&result), r#"my_git/log {"context":{"sessionId":"budget work"}}"#);
-        assert_eq!(place(&result), ["", "", ""]);
+        assert_eq!(session_note(&result), ["", "", ""]);
         let result = call(&client, "my_git_log", json!({})).await;
-        assert_eq!((text(&result).as_str(), notice(&result)), ("my_git/log {}", None));
+        assert_eq!((text(&result).as_str(), session_line(&result)), ("my_git/log {}", None));
     }
     runtime.shut_down(Duration::from_secs(1)).await;
-    let query = TraceQuery { workspace: None, session: None, n_most: 100 };
+    let query = TraceQuery { workspace: None, session: None, limit: 100 };
     assert_eq!(traces.find(query).await.unwrap(), []);
 }
 
 #[tokio::test]
-async fn a_context_counts_on_every_surface_under_the_name_of_agent_and_mode() {
-    let traces = Arc::new(memory::Traces::new(TraceLimits::default()));
-    let runtime = board().traces(Arc::clone(&traces) as _).start().await.unwrap();
+async fn context_arguments_work_on_every_surface_under_agent_mode_names() {
+    let traces = Arc::new(memory::MemoryTraces::new(TraceLimits::default()));
+    let runtime = runtime_builder().traces(Arc::clone(&traces) as _).start().await.unwrap();
     let gateway = gateway(&runtime, json!({}));
     for era in ERAS {
         for profile in ["flat", "hybrid", "agent"] {
@@ -512,18 +513,18 @@ async fn a_context_counts_on_every_surface_under_the_name_of_agent_and_mode() {
             let context = json!({"sessionId": "budget work", "workspaceId": "w"});
             let result = call(&client, "my_git_log", json!({"n": 1, "context": context})).await;
             assert_eq!(text(&result), r#"my_git/log {"n":1}"#);
-            assert_eq!(place(&result)[1..], ["w", "context"]);
+            assert_eq!(session_note(&result)[1..], ["w", "context"]);
         }
     }
     runtime.shut_down(Duration::from_secs(1)).await;
-    let query = TraceQuery { workspace: Some("w".to_owned()), session: None, n_most: 100 };
+    let query = TraceQuery { workspace: Some("w".to_owned()), session: None, limit: 100 };
     assert_eq!(traces.find(query).await.unwrap().len(), 6);
 }
 
 #[tokio::test]
-async fn nothing_of_a_session_is_kept_when_its_tool_cannot_be_found() {
-    let sessions = Arc::new(memory::Sessions::new(SessionLimits::default()));
-    let runtime = board().sessions(Arc::clone(&sessions) as _).start().await.unwrap();
+async fn an_unknown_tool_creates_no_session() {
+    let sessions = Arc::new(memory::MemorySessions::new(SessionLimits::default()));
+    let runtime = runtime_builder().sessions(Arc::clone(&sessions) as _).start().await.unwrap();
     let (client, _) = connect(&gateway(&runtime, json!({"expose": "agent"})), None, Era::Session).await;
     call(&client, "contentManager", json!({"mode": "nope", "sessionId": "budget work"})).await;
     let now = std::time::SystemTime::now();

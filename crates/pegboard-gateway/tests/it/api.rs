@@ -1,14 +1,14 @@
-//! The gateway for people and programs beside its clients, over a real listener.
+//! The HTTP API, over a real listener.
 
-mod site;
+mod api_server;
 
+mod access;
 mod batches;
 mod calls;
 mod chains;
-mod doors;
 mod events;
+mod history;
 mod logs;
 mod outputs;
 mod overview;
-mod past;
 mod tools;

@@ -1,17 +1,17 @@
-//! What a server answers reaches the client byte for byte, whichever way it was called.
+//! Results pass from server to client byte for byte, however the tool is called.
 
 use pegboard_core::output::Output;
 use pegboard_gateway::Gateway;
 use pegboard_json::RawJson;
 use pegboard_runtime::Runtime;
-use pegboard_wire::client::{Client, Era};
+use pegboard_wire::client::{Era, McpClient};
 use pegboard_wire::era::meta;
 use serde_json::json;
 
-use crate::stage::{ERAS, connect, gateway, mcp, raw_call, scripted};
+use crate::fixture::{ERAS, connect, gateway, mcp_server, raw_call, scripted_tool};
 
-/// Answers that a reader who knows better would spell otherwise.
-fn corpus() -> Vec<RawJson> {
+/// Results that a re-serializing proxy would change.
+fn unusual_results() -> Vec<RawJson> {
     let large = format!(r#"{{"content":[{{"type":"text","text":"{}"}}]}}"#, "0123456789".repeat(500_000));
     let texts = [
         r#"{"content":[]}"#,
@@ -30,18 +30,18 @@ fn corpus() -> Vec<RawJson> {
     texts.iter().map(|text| RawJson::parse(text.to_string().into()).unwrap()).collect()
 }
 
-async fn odd_gateway() -> Gateway {
-    let answers = corpus();
-    let odd = scripted("odd", move |call| {
+async fn start_gateway() -> Gateway {
+    let answers = unusual_results();
+    let odd = scripted_tool("odd", move |call| {
         let index = call.raw_arguments().get("i").unwrap().read::<usize>().unwrap();
         Ok(Output::result(answers[index].clone()))
     });
-    let runtime = Runtime::builder().toolbox("t", "").provide("s", mcp([odd])).start().await.unwrap();
+    let runtime = Runtime::builder().toolbox("t", "").provide("s", mcp_server([odd])).start().await.unwrap();
     gateway(&runtime, json!({}))
 }
 
-/// Whether a result is what the server answered. In the stateless era the protocol adds members of its own.
-fn is_same(result: &RawJson, expected: &RawJson, era: Era) -> bool {
+/// Returns `true` if a result is the server's. In the stateless era the protocol adds members of its own.
+fn is_unchanged(result: &RawJson, expected: &RawJson, era: Era) -> bool {
     if era == Era::Session {
         return result == expected;
     }
@@ -52,18 +52,18 @@ fn is_same(result: &RawJson, expected: &RawJson, era: Era) -> bool {
         && expected.names().iter().all(|name| result.get(name) == expected.get(name))
 }
 
-async fn check(client: &Client, tool: &str, arguments: impl Fn(usize) -> RawJson, era: Era) {
-    for (index, expected) in corpus().iter().enumerate() {
+async fn check(client: &McpClient, tool: &str, arguments: impl Fn(usize) -> RawJson, era: Era) {
+    for (index, expected) in unusual_results().iter().enumerate() {
         let result = raw_call(client, tool, arguments(index)).await;
-        // Not `assert_eq`: five megabytes would be printed.
+        // Not `assert_eq`: it would print five megabytes.
         let shown: String = result.as_str().chars().take(200).collect();
-        assert!(is_same(&result, expected, era), "answer {index} by {tool}, {era:?}: {shown}");
+        assert!(is_unchanged(&result, expected, era), "answer {index} by {tool}, {era:?}: {shown}");
     }
 }
 
 #[tokio::test]
-async fn odd_answers_come_through_untouched() {
-    let gateway = odd_gateway().await;
+async fn unusual_results_pass_unchanged() {
+    let gateway = start_gateway().await;
     for era in ERAS {
         let (client, _) = connect(&gateway, Some("flat"), era).await;
         check(&client, "s__odd", |index| RawJson::from(json!({"i": index})), era).await;
@@ -79,9 +79,9 @@ async fn odd_answers_come_through_untouched() {
 }
 
 #[tokio::test]
-async fn odd_arguments_reach_the_tool_untouched() {
-    let echo = scripted("echo", |call| Ok(crate::stage::said(call.raw_arguments().as_str())));
-    let runtime = Runtime::builder().toolbox("t", "").provide("s", mcp([echo])).start().await.unwrap();
+async fn unusual_arguments_pass_unchanged() {
+    let echo = scripted_tool("echo", |call| Ok(crate::fixture::text_output(call.raw_arguments().as_str())));
+    let runtime = Runtime::builder().toolbox("t", "").provide("s", mcp_server([echo])).start().await.unwrap();
     let gateway = gateway(&runtime, json!({}));
     let odd = RawJson::parse(r#"{ "z":1.0, "a" : [1e2,-0], "é":"\u00e9", "n":18446744073709551616 }"#.into())
         .unwrap();

@@ -1,4 +1,4 @@
-//! `get_tools`: what it finds, how much it tells, and what it says of names that mean nothing.
+//! `get_tools`: search, level of detail, and unknown names.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -6,10 +6,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use pegboard_core::entry::ToolEntry;
 use pegboard_gateway::Gateway;
 use pegboard_runtime::Runtime;
-use pegboard_wire::client::{Client, Era};
+use pegboard_wire::client::{Era, McpClient};
 use serde_json::{Value, json};
 
-use crate::stage::{ERAS, Lazy, call, connect, gateway, listed, mcp, tells, text, use_tool};
+use crate::fixture::{
+    ERAS, LazyServer, call, connect, echo_tool, gateway, mcp_server, text, tool_names, use_tool,
+};
 
 fn read() -> ToolEntry {
     let schema = json!({
@@ -21,7 +23,7 @@ fn read() -> ToolEntry {
         },
         "required": ["path", "context"],
     });
-    tells("contentManager", "readContent").with_input_schema(schema)
+    echo_tool("contentManager", "readContent").with_input_schema(schema)
 }
 
 fn list() -> ToolEntry {
@@ -30,22 +32,22 @@ fn list() -> ToolEntry {
         "properties": {"context": {"type": "object"}},
         "required": ["context"],
     });
-    tells("contentManager", "listContent").with_input_schema(schema)
+    echo_tool("contentManager", "listContent").with_input_schema(schema)
 }
 
 fn diff() -> ToolEntry {
     let schema = json!({"type": "object", "properties": {"context": {"type": "integer"}}});
-    tells("my_git", "diff").with_input_schema(schema)
+    echo_tool("my_git", "diff").with_input_schema(schema)
 }
 
-/// A toolbox of two servers that are there, and one of a server that is started when somebody asks for it.
-async fn library() -> (Gateway, Arc<AtomicUsize>) {
-    let lazy = Lazy::new([tells("web", "fetch"), tells("web", "search")]);
+/// A toolbox with two running servers, and one with a server that is started on demand.
+async fn start_gateway() -> (Gateway, Arc<AtomicUsize>) {
+    let lazy = LazyServer::new([echo_tool("web", "fetch"), echo_tool("web", "search")]);
     let n_opened = Arc::clone(&lazy.n_opened);
     let runtime = Runtime::builder()
         .toolbox("vault", "Notes and their history")
-        .provide("contentManager", mcp([read(), list()]))
-        .provide("my_git", mcp([diff(), tells("my_git", "log")]))
+        .provide("contentManager", mcp_server([read(), list()]))
+        .provide("my_git", mcp_server([diff(), echo_tool("my_git", "log")]))
         .toolbox("net", "The world outside")
         .provide("web", lazy)
         .start()
@@ -55,8 +57,8 @@ async fn library() -> (Gateway, Arc<AtomicUsize>) {
     (gateway(&runtime, profiles), n_opened)
 }
 
-/// What `get_tools` answers.
-async fn get_tools(client: &Client, arguments: Value) -> Value {
+/// The answer of `get_tools`.
+async fn get_tools(client: &McpClient, arguments: Value) -> Value {
     let result = call(client, "get_tools", arguments).await;
     serde_json::from_str(text(&result).trim_start_matches("isError: ")).unwrap()
 }
@@ -66,8 +68,8 @@ fn lines(tools: &Value) -> String {
 }
 
 #[tokio::test]
-async fn without_a_request_there_is_an_overview_and_no_server_is_started() {
-    let (gateway, n_opened) = library().await;
+async fn without_arguments_it_returns_an_overview_and_starts_no_server() {
+    let (gateway, n_opened) = start_gateway().await;
     for era in ERAS {
         // D6
         for arguments in [json!({}), json!({"tools": []}), json!({"tools": {}}), json!({"query": " "})] {
@@ -80,8 +82,8 @@ async fn without_a_request_there_is_an_overview_and_no_server_is_started() {
 }
 
 #[tokio::test]
-async fn an_overview_says_again_where_its_caller_belongs_and_binds_nothing() {
-    let (gateway, _) = library().await;
+async fn an_overview_echoes_the_context_without_binding_it() {
+    let (gateway, _) = start_gateway().await;
     let (client, _) = connect(&gateway, None, Era::Session).await;
     let context = json!({"sessionId": "budget work", "workspaceId": "w"});
     let answer = get_tools(&client, json!({"context": context})).await;
@@ -90,8 +92,8 @@ async fn an_overview_says_again_where_its_caller_belongs_and_binds_nothing() {
 }
 
 #[tokio::test]
-async fn grouped_and_flat_requests_are_the_same_and_schemas_are_without_context() {
-    let (gateway, _) = library().await;
+async fn grouped_and_flat_names_are_equivalent_and_schemas_omit_context() {
+    let (gateway, _) = start_gateway().await;
     for era in ERAS {
         let (client, _) = connect(&gateway, None, era).await;
         let grouped =
@@ -117,8 +119,8 @@ async fn grouped_and_flat_requests_are_the_same_and_schemas_are_without_context(
 }
 
 #[tokio::test]
-async fn what_was_found_is_ready_to_be_used() {
-    let (gateway, _) = library().await;
+async fn found_tools_can_be_called() {
+    let (gateway, _) = start_gateway().await;
     for profile in [None, Some("hybrid")] {
         for era in ERAS {
             let (client, _) = connect(&gateway, profile, era).await;
@@ -138,8 +140,8 @@ async fn what_was_found_is_ready_to_be_used() {
 }
 
 #[tokio::test]
-async fn names_that_mean_nothing_are_told_with_names_that_do() {
-    let (gateway, _) = library().await;
+async fn unknown_names_get_suggestions() {
+    let (gateway, _) = start_gateway().await;
     for era in ERAS {
         let (client, _) = connect(&gateway, None, era).await;
         // D9
@@ -170,8 +172,8 @@ async fn names_that_mean_nothing_are_told_with_names_that_do() {
 }
 
 #[tokio::test]
-async fn a_whole_server_or_toolbox_is_told_in_short() {
-    let (gateway, _) = library().await;
+async fn a_whole_server_or_toolbox_is_listed_compactly() {
+    let (gateway, _) = start_gateway().await;
     let (client, _) = connect(&gateway, None, Era::Session).await;
     let server = get_tools(&client, json!({"tools": {"my_git": []}})).await;
     insta::assert_snapshot!(server, @r#"{"success":true,"requestedTools":["my_git"],"tools":[{"name":"my_git_diff","description":"The tool diff","tool":{"toolbox":"vault","server":"my_git","name":"diff"}},{"name":"my_git_log","description":"The tool log","tool":{"toolbox":"vault","server":"my_git","name":"log"}}],"toolCount":2,"openFirst":["vault"],"instruction":"For their input schemas: get_tools {\"tools\": [NAME, …]}. Then call them with use_tool {\"tool\": its `tool`, \"arguments\": {…}}."}"#);
@@ -182,8 +184,8 @@ async fn a_whole_server_or_toolbox_is_told_in_short() {
 }
 
 #[tokio::test]
-async fn a_query_finds_tools_by_what_they_are_about() {
-    let (gateway, n_opened) = library().await;
+async fn a_query_searches_tools() {
+    let (gateway, n_opened) = start_gateway().await;
     for era in ERAS {
         let (client, _) = connect(&gateway, None, era).await;
         let found = get_tools(&client, json!({"query": "read content"})).await;
@@ -202,9 +204,9 @@ async fn a_query_finds_tools_by_what_they_are_about() {
 }
 
 #[tokio::test]
-async fn servers_that_are_named_are_started_on_request() {
+async fn connect_starts_the_named_servers() {
     for era in ERAS {
-        let (gateway, n_opened) = library().await;
+        let (gateway, n_opened) = start_gateway().await;
         let (client, _) = connect(&gateway, None, era).await;
         let before = call(&client, "get_tools", json!({"tools": {"web": ["fetch"]}})).await;
         assert!(text(&before).contains("server 'web': not started yet: open_toolbox"), "{before}");
@@ -216,11 +218,11 @@ async fn servers_that_are_named_are_started_on_request() {
 }
 
 #[tokio::test]
-async fn a_server_that_cannot_be_started_is_told_with_the_reason() {
+async fn a_failed_server_is_reported_with_the_reason() {
     let runtime = Runtime::builder()
         .toolbox("t", "")
-        .provide("ok", mcp([tells("ok", "x")]))
-        .provide("bad", Lazy::broken("no such program"))
+        .provide("ok", mcp_server([echo_tool("ok", "x")]))
+        .provide("bad", LazyServer::broken("no such program"))
         .start()
         .await
         .unwrap();
@@ -236,8 +238,8 @@ async fn a_server_that_cannot_be_started_is_told_with_the_reason() {
 }
 
 #[tokio::test]
-async fn toolboxes_that_a_caller_may_not_see_are_not_found() {
-    let (gateway, n_opened) = library().await;
+async fn hidden_toolboxes_are_not_found() {
+    let (gateway, n_opened) = start_gateway().await;
     for era in ERAS {
         let (client, _) = connect(&gateway, Some("inside"), era).await;
         assert_eq!(get_tools(&client, json!({})).await["overview"]["web"], Value::Null);
@@ -255,8 +257,8 @@ async fn toolboxes_that_a_caller_may_not_see_are_not_found() {
 }
 
 #[tokio::test]
-async fn who_asks_the_same_a_third_time_is_told_to_go_on() {
-    let (gateway, _) = library().await;
+async fn the_third_identical_request_gets_a_hint() {
+    let (gateway, _) = start_gateway().await;
     let (client, _) = connect(&gateway, Some("hybrid"), Era::Session).await;
     let ask = async |tools: Value| {
         let answer = get_tools(&client, json!({"tools": tools})).await;
@@ -271,10 +273,10 @@ async fn who_asks_the_same_a_third_time_is_told_to_go_on() {
     );
     assert_eq!(ask(log()).await, None);
     insta::assert_snapshot!(ask(log()).await.unwrap(), @"You have asked this before and the answer is the same. You have what you need: call a tool now with use_tool, or tell the user what is missing.");
-    assert!(ask(log()).await.is_some(), "it is said until something else happens");
+    assert!(ask(log()).await.is_some(), "the hint stays until a tool is called");
     call(&client, "my_git_log", json!({})).await;
     assert_eq!(ask(log()).await, None, "a tool was called in between");
-    // Nobody can tell who asks.
+    // The caller of a stateless request is unknown.
     let (client, _) = connect(&gateway, Some("hybrid"), Era::Stateless).await;
     for _ in 0..3 {
         assert_eq!(get_tools(&client, json!({})).await["hint"], Value::Null);
@@ -282,8 +284,8 @@ async fn who_asks_the_same_a_third_time_is_told_to_go_on() {
 }
 
 #[tokio::test]
-async fn requests_that_cannot_be_read_are_refused_with_every_reason() {
-    let (gateway, _) = library().await;
+async fn invalid_requests_report_every_problem() {
+    let (gateway, _) = start_gateway().await;
     for era in ERAS {
         let (client, _) = connect(&gateway, None, era).await;
         let mut answers = Vec::new();
@@ -309,8 +311,8 @@ async fn requests_that_cannot_be_read_are_refused_with_every_reason() {
 }
 
 #[tokio::test]
-async fn many_and_long_names_that_mean_nothing_are_answered() {
-    let (gateway, _) = library().await;
+async fn many_long_unknown_names_are_handled() {
+    let (gateway, _) = start_gateway().await;
     let (client, _) = connect(&gateway, None, Era::Session).await;
     let tools: Vec<String> = (0..200).map(|n| format!("my_git_lo{n}{}", "g".repeat(n * 50))).collect();
     let answer = get_tools(&client, json!({"tools": tools})).await;
@@ -321,12 +323,12 @@ async fn many_and_long_names_that_mean_nothing_are_answered() {
 }
 
 #[tokio::test]
-async fn it_is_listed_where_tools_are_not() {
-    let (gateway, _) = library().await;
+async fn get_tools_is_listed_where_tools_are_not() {
+    let (gateway, _) = start_gateway().await;
     for era in ERAS {
         for (profile, is_listed) in [("meta", true), ("hybrid", true), ("flat", false), ("agent", false)] {
             let (client, _) = connect(&gateway, Some(profile), era).await;
-            assert_eq!(listed(&client).await.contains(&"get_tools".to_owned()), is_listed, "{profile}");
+            assert_eq!(tool_names(&client).await.contains(&"get_tools".to_owned()), is_listed, "{profile}");
             assert_eq!(get_tools(&client, json!({})).await["success"], true);
         }
     }

@@ -1,8 +1,8 @@
-//! What clients of both eras see of a gateway, through the real client of the wire.
+//! A gateway as clients of both eras see it, through the real MCP client.
 
-#![expect(clippy::unwrap_used, reason = "a test says what it expects by failing")]
+#![expect(clippy::unwrap_used, reason = "a panic is a test failure")]
 
-mod stage;
+mod fixture;
 
 mod agents;
 mod api;
@@ -10,13 +10,13 @@ mod bridge;
 mod bytes;
 mod discovery;
 mod hostile;
-mod library;
-mod lives;
+mod interaction;
+mod lifetimes;
 mod principals;
 mod profiles;
 mod reloads;
+mod resources;
 mod serving;
-mod talk;
 mod tasks;
 mod toolboxes;
-mod waiting;
+mod warmup;

@@ -1,32 +1,37 @@
-//! What each profile lists, what its calls mean, and which client gets which.
+//! Profiles: listed tools, calls, and the choice by client.
 
 use std::sync::Arc;
 
 use pegboard_core::entry::ToolEntry;
 use pegboard_core::id::ToolboxName;
-use pegboard_core::provider::Offer;
+use pegboard_core::provider::ServerOffering;
 use pegboard_core::settings::ServerSettings;
 use pegboard_core::settings::gateway::GatewaySettings;
 use pegboard_gateway::Gateway;
 use pegboard_json::RawJson;
 use pegboard_runtime::Runtime;
-use pegboard_wire::client::{Client, Era};
+use pegboard_wire::client::{Era, McpClient};
 use serde_json::{Value, json};
 use tokio::time::{self, Duration};
 
-use crate::stage::{
-    ERAS, Lazy, call, connect, connect_as, gateway, listed, mcp, said, scripted, tells, text, use_tool,
+use crate::fixture::{
+    ERAS, LazyServer, call, connect, connect_as, echo_tool, gateway, mcp_server, scripted_tool, text,
+    text_output, tool_names, use_tool,
 };
 
-async fn board() -> Runtime {
+async fn start_runtime() -> Runtime {
     let aliased: ServerSettings =
         serde_json::from_value(json!({"tools": {"read.file": {"aliases": ["cat"]}}})).unwrap();
     Runtime::builder()
         .toolbox("dev", "For development")
-        .provide_with("files", Arc::new(mcp([tells("files", "read.file"), tells("files", "list")])), aliased)
-        .provide("my_git", Lazy::new([tells("my_git", "log"), tells("my_git", "list")]))
+        .provide_with(
+            "files",
+            Arc::new(mcp_server([echo_tool("files", "read.file"), echo_tool("files", "list")])),
+            aliased,
+        )
+        .provide("my_git", LazyServer::new([echo_tool("my_git", "log"), echo_tool("my_git", "list")]))
         .toolbox("prod", "Handle with care")
-        .provide("db", mcp([tells("db", "query"), tells("db", "batch")]))
+        .provide("db", mcp_server([echo_tool("db", "query"), echo_tool("db", "batch")]))
         .start()
         .await
         .unwrap()
@@ -34,19 +39,19 @@ async fn board() -> Runtime {
 
 #[tokio::test]
 async fn a_flat_profile_lists_every_tool_by_its_flat_name() {
-    let gateway = gateway(&board().await, json!({"expose": "flat"}));
+    let gateway = gateway(&start_runtime().await, json!({"expose": "flat"}));
     for era in ERAS {
         let (client, _) = connect(&gateway, None, era).await;
         assert_eq!(
-            listed(&client).await,
+            tool_names(&client).await,
             ["files__read_file", "files__list", "my_git__log", "my_git__list", "db__query", "db__batch"]
         );
     }
 }
 
 #[tokio::test]
-async fn every_spelling_of_a_name_means_the_tool() {
-    let gateway = gateway(&board().await, json!({}));
+async fn every_spelling_of_a_name_resolves_to_the_tool() {
+    let gateway = gateway(&start_runtime().await, json!({}));
     for (profile, era) in [("flat", Era::Session), ("flat", Era::Stateless), ("hybrid", Era::Session)] {
         let (client, _) = connect(&gateway, Some(profile), era).await;
         let mut lines = Vec::new();
@@ -72,10 +77,10 @@ async fn every_spelling_of_a_name_means_the_tool() {
 }
 
 #[tokio::test]
-async fn a_name_that_means_nothing_is_answered_with_names_that_do() {
-    let gateway = gateway(&board().await, json!({}));
+async fn an_unknown_name_gets_suggestions() {
+    let gateway = gateway(&start_runtime().await, json!({}));
     let (client, _) = connect(&gateway, Some("flat"), Era::Session).await;
-    listed(&client).await;
+    tool_names(&client).await;
     let result = call(&client, "files__red_file", json!({})).await;
     insta::assert_snapshot!(result, @r#"{"content":[{"type":"text","text":"Unknown tool: files__red_file. Did you mean one of: files__read_file, files__list?"}],"isError":true,"_meta":{"pegboard/error":{"kind":"unknown_tool","message":"Unknown tool: files__red_file. Did you mean one of: files__read_file, files__list?","executed":false}}}"#);
     let error = client.call("tools/call", Some(RawJson::from(json!({"arguments": {}})))).await.unwrap_err();
@@ -83,13 +88,13 @@ async fn a_name_that_means_nothing_is_answered_with_names_that_do() {
 }
 
 #[tokio::test]
-async fn a_transparent_profile_leaves_out_the_prefix_where_no_two_share_a_name() {
+async fn a_transparent_profile_omits_the_prefix_of_unique_names() {
     let profiles = json!({"profiles": {"plain": {"expose": "flat", "transparent": true}}});
-    let gateway = gateway(&board().await, profiles);
+    let gateway = gateway(&start_runtime().await, profiles);
     for era in ERAS {
         let (client, _) = connect(&gateway, Some("plain"), era).await;
         assert_eq!(
-            listed(&client).await,
+            tool_names(&client).await,
             ["files__read_file", "files__list", "log", "my_git__list", "query", "db__batch"]
         );
         let result = call(&client, "log", json!({})).await;
@@ -101,32 +106,32 @@ async fn a_transparent_profile_leaves_out_the_prefix_where_no_two_share_a_name()
 }
 
 #[tokio::test]
-async fn a_hybrid_profile_lists_pinned_tools_beside_the_few() {
+async fn a_hybrid_profile_lists_pinned_tools_and_meta_tools() {
     let profiles = json!({"profiles": {"some": {
         "expose": "hybrid", "pinned": ["my_git_log", "db__q*", "nowhere", "no*where", "my_git__log"],
     }}});
-    let gateway = gateway(&board().await, profiles);
+    let gateway = gateway(&start_runtime().await, profiles);
     for era in ERAS {
         let (client, _) = connect(&gateway, Some("some"), era).await;
         assert_eq!(
-            listed(&client).await,
+            tool_names(&client).await,
             ["my_git__log", "db__query", "open_toolbox", "use_tool", "get_tools", "batch", "run_chain"]
         );
         assert_eq!(text(&call(&client, "my_git__log", json!({})).await), "my_git/log {}");
-        // Every toolbox is open here.
+        // All toolboxes are open here.
         assert_eq!(text(&use_tool(&client, ["prod", "db", "query"], json!({})).await), "db/query {}");
     }
 }
 
 #[tokio::test]
-async fn toolboxes_that_are_not_of_a_profile_do_not_exist_in_it() {
+async fn toolboxes_outside_a_profile_do_not_exist_in_it() {
     let profiles = json!({"profiles": {
         "dev": {"expose": "flat", "toolboxes": ["dev"]},
         "safe": {"toolboxes": ["dev"]},
     }});
-    let gateway = gateway(&board().await, profiles);
+    let gateway = gateway(&start_runtime().await, profiles);
     let (flat, _) = connect(&gateway, Some("dev"), Era::Session).await;
-    assert_eq!(listed(&flat).await, ["files__read_file", "files__list", "my_git__log", "my_git__list"]);
+    assert_eq!(tool_names(&flat).await, ["files__read_file", "files__list", "my_git__log", "my_git__list"]);
     assert!(text(&call(&flat, "db__query", json!({})).await).starts_with("isError: Unknown tool: db__query"));
     let (meta, _) = connect(&gateway, Some("safe"), Era::Session).await;
     assert!(!meta.server().instructions.as_deref().unwrap().contains("prod"));
@@ -141,8 +146,8 @@ async fn toolboxes_that_are_not_of_a_profile_do_not_exist_in_it() {
 }
 
 #[tokio::test]
-async fn profiles_that_cannot_be_are_refused() {
-    let runtime = board().await;
+async fn invalid_profiles_are_rejected() {
+    let runtime = start_runtime().await;
     let mut problems = Vec::new();
     for profiles in
         [json!({"x": {"toolboxes": ["nope"]}}), json!({"ws": {}}), json!({"a/b": {}}), json!({"": {}})]
@@ -152,28 +157,28 @@ async fn profiles_that_cannot_be_are_refused() {
     }
     problems.push(gateway(&runtime, json!({})).server(Some("nope")).map(drop).unwrap_err().to_string());
     insta::assert_snapshot!(problems.join("\n"), @r"
-    Profile 'x' names the toolbox 'nope', which is not configured. Take it out or configure it
-    A profile cannot be called 'ws'. Use letters, digits, '-' and '_', and none of: ws, sse, message
-    A profile cannot be called 'a/b'. Use letters, digits, '-' and '_', and none of: ws, sse, message
-    A profile cannot be called ''. Use letters, digits, '-' and '_', and none of: ws, sse, message
-    There is no profile 'nope'. Profiles: meta, flat, agent, hybrid, auto
+    profile 'x' refers to unknown toolbox 'nope': configure or remove it
+    invalid profile name 'ws': use letters, digits, '-' and '_', and none of: ws, sse, message
+    invalid profile name 'a/b': use letters, digits, '-' and '_', and none of: ws, sse, message
+    invalid profile name '': use letters, digits, '-' and '_', and none of: ws, sse, message
+    unknown profile 'nope'; available: meta, flat, agent, hybrid, auto
     ");
 }
 
-/// What a client sees first, and why.
-async fn first_sight(client: &Client) -> (String, Vec<String>) {
+/// The chosen surface with its reason, and the first listed tool.
+async fn first_list(client: &McpClient) -> (String, Vec<String>) {
     let discovered = match client.era() {
         Era::Stateless => client.call("server/discover", None).await.unwrap().to_value(),
-        // The answer to `initialize` is gone by now.
+        // The result of `initialize` is not available any more.
         Era::Session => Value::Null,
     };
     let chosen = &discovered["_meta"]["pegboard/expose"];
-    (chosen.to_string(), listed(client).await.into_iter().take(1).collect())
+    (chosen.to_string(), tool_names(client).await.into_iter().take(1).collect())
 }
 
 #[tokio::test]
-async fn auto_chooses_by_the_client_and_says_why() {
-    let gateway = gateway(&board().await, json!({"expose": "auto"}));
+async fn auto_chooses_by_client_and_reports_the_reason() {
+    let gateway = gateway(&start_runtime().await, json!({"expose": "auto"}));
     let mut lines = Vec::new();
     for (name, capabilities) in [
         ("claude-code", json!({})),
@@ -183,25 +188,25 @@ async fn auto_chooses_by_the_client_and_says_why() {
     ] {
         for era in ERAS {
             let (client, _) = connect_as(&gateway, None, era, name, capabilities.clone()).await;
-            let (chosen, first) = first_sight(&client).await;
+            let (chosen, first) = first_list(&client).await;
             lines.push(format!("{name}: {} {chosen}", first[0]));
         }
     }
     insta::assert_snapshot!(lines.join("\n"), @r#"
     claude-code: files__read_file null
-    claude-code: files__read_file {"chosen":"flat","why":"'claude-code' searches long lists of tools itself"}
+    claude-code: files__read_file {"chosen":"flat","why":"'claude-code' searches long tool lists itself"}
     Cursor-vscode: open_toolbox null
-    Cursor-vscode: open_toolbox {"chosen":"meta","why":"'Cursor-vscode' takes at most 40 tools"}
+    Cursor-vscode: open_toolbox {"chosen":"meta","why":"'Cursor-vscode' accepts at most 40 tools"}
     unheard of: open_toolbox null
-    unheard of: open_toolbox {"chosen":"meta","why":"nothing is known of the client"}
+    unheard of: open_toolbox {"chosen":"meta","why":"unknown client"}
     unheard of: files__read_file null
-    unheard of: files__read_file {"chosen":"flat","why":"the client asks for it"}
+    unheard of: files__read_file {"chosen":"flat","why":"requested by the client"}
     "#);
 }
 
 #[tokio::test]
-async fn clients_of_a_flat_list_are_told_when_it_changes() {
-    let local = Arc::new(mcp([tells("s", "old")]));
+async fn clients_of_a_flat_list_are_notified_of_changes() {
+    let local = Arc::new(mcp_server([echo_tool("s", "old")]));
     let runtime = Runtime::builder()
         .toolbox("t", "")
         .provide_with("s", Arc::clone(&local) as _, ServerSettings::default())
@@ -211,31 +216,31 @@ async fn clients_of_a_flat_list_are_told_when_it_changes() {
         .unwrap();
     let gateway =
         gateway(&runtime, json!({"profiles": {"other": {"expose": "flat", "toolboxes": ["other"]}}}));
-    let (flat, heard) = connect(&gateway, Some("flat"), Era::Session).await;
-    let (meta, meta_heard) = connect(&gateway, None, Era::Session).await;
-    let (other, other_heard) = connect(&gateway, Some("other"), Era::Session).await;
-    assert_eq!(listed(&flat).await, ["s__old"]);
-    assert!(listed(&other).await.is_empty());
-    listed(&meta).await;
-    heard.take();
-    let new: ToolEntry = scripted("new", |_| Ok(said("new")));
-    local.replace(Offer { tools: vec![Arc::new(new)], ..Offer::default() });
-    let method = time::timeout(Duration::from_secs(10), heard.next()).await.unwrap();
+    let (flat, notifications) = connect(&gateway, Some("flat"), Era::Session).await;
+    let (meta, meta_notifications) = connect(&gateway, None, Era::Session).await;
+    let (other, other_notifications) = connect(&gateway, Some("other"), Era::Session).await;
+    assert_eq!(tool_names(&flat).await, ["s__old"]);
+    assert!(tool_names(&other).await.is_empty());
+    tool_names(&meta).await;
+    notifications.take();
+    let new: ToolEntry = scripted_tool("new", |_| Ok(text_output("new")));
+    local.replace(ServerOffering { tools: vec![Arc::new(new)], ..ServerOffering::default() });
+    let method = time::timeout(Duration::from_secs(10), notifications.next()).await.unwrap();
     assert_eq!(method, "notifications/tools/list_changed");
-    assert_eq!(listed(&flat).await, ["s__new"]);
-    listed(&meta).await;
-    listed(&other).await;
-    let heard_elsewhere = [meta_heard.take(), other_heard.take()].concat();
-    assert!(heard_elsewhere.is_empty(), "their lists are the same as before: {heard_elsewhere:?}");
+    assert_eq!(tool_names(&flat).await, ["s__new"]);
+    tool_names(&meta).await;
+    tool_names(&other).await;
+    let unexpected = [meta_notifications.take(), other_notifications.take()].concat();
+    assert!(unexpected.is_empty(), "their lists have not changed: {unexpected:?}");
 }
 
 #[tokio::test]
-async fn a_toolbox_that_wants_its_tools_listed_has_them_beside_the_few() {
+async fn listed_toolboxes_appear_beside_the_meta_tools() {
     let runtime = Runtime::builder()
         .toolbox("dev", "")
-        .provide("s", mcp([tells("s", "x")]))
+        .provide("s", mcp_server([echo_tool("s", "x")]))
         .toolbox("ops", "")
-        .provide("o", mcp([tells("o", "y")]))
+        .provide("o", mcp_server([echo_tool("o", "y")]))
         .start()
         .await
         .unwrap();
@@ -244,7 +249,7 @@ async fn a_toolbox_that_wants_its_tools_listed_has_them_beside_the_few() {
     let gateway = Gateway::new(&runtime, &settings).unwrap();
     for era in ERAS {
         let (client, _) = connect(&gateway, None, era).await;
-        let names = listed(&client).await;
+        let names = tool_names(&client).await;
         assert!(names.contains(&"s__x".to_owned()) && names.contains(&"use_tool".to_owned()), "{names:?}");
         assert!(!names.contains(&"o__y".to_owned()), "{names:?}");
         assert_eq!(text(&call(&client, "s__x", json!({})).await), "s/x {}");

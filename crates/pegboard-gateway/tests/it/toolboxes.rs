@@ -1,4 +1,4 @@
-//! `open_toolbox` and `use_tool`: what they list, what they answer, and every way in which they refuse.
+//! `open_toolbox` and `use_tool`: lists, results and errors.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -12,31 +12,36 @@ use pegboard_runtime::Runtime;
 use pegboard_wire::client::Era;
 use serde_json::{Value, json};
 
-use crate::stage::{
-    ERAS, Lazy, call, connect, failed, gateway, listed, mcp, said, scripted, tells, text, use_tool,
+use crate::fixture::{
+    ERAS, LazyServer, call, connect, echo_tool, gateway, mcp_server, scripted_tool, text, text_output,
+    tool_failure, tool_names, use_tool,
 };
 
-/// Two toolboxes: `dev` with the servers `b` and `a`, and `prod` with another `a`.
-async fn workbench() -> Gateway {
+/// Two toolboxes: `dev` with servers `b` and `a`, and `prod` with another `a`.
+async fn start_gateway() -> Gateway {
     let filtered: ServerSettings =
         serde_json::from_value(json!({"toolFilters": ["alpha", "ghost"]})).unwrap();
     let b = [
-        tells("b", "zeta"),
-        tells("b", "alpha"),
-        tells("b", "echo__x-1.y"),
-        tells("b", "b"),
-        scripted("rpcerr", |_| Err(failed("MCP error -32602: bad args"))),
-        scripted("iserr", |_| {
+        echo_tool("b", "zeta"),
+        echo_tool("b", "alpha"),
+        echo_tool("b", "echo__x-1.y"),
+        echo_tool("b", "b"),
+        scripted_tool("rpcerr", |_| Err(tool_failure("MCP error -32602: bad args"))),
+        scripted_tool("iserr", |_| {
             let raw = json!({"content": [{"type": "text", "text": "no"}], "isError": true, "odd": 1});
             Ok(Output::result(RawJson::from(raw)))
         }),
     ];
     let runtime = Runtime::builder()
         .toolbox("dev", "For development")
-        .provide("b", Lazy::new(b))
-        .provide_with("a", Arc::new(Lazy::new([tells("a", "alpha"), tells("a", "zeta")])), filtered)
+        .provide("b", LazyServer::new(b))
+        .provide_with(
+            "a",
+            Arc::new(LazyServer::new([echo_tool("a", "alpha"), echo_tool("a", "zeta")])),
+            filtered,
+        )
         .toolbox("prod", "Handle with care")
-        .provide("a", mcp([scripted("alpha", |_| Ok(said("prod")))]))
+        .provide("a", mcp_server([scripted_tool("alpha", |_| Ok(text_output("prod")))]))
         .start()
         .await
         .unwrap();
@@ -44,8 +49,8 @@ async fn workbench() -> Gateway {
 }
 
 #[tokio::test]
-async fn the_instructions_name_every_toolbox_in_order_with_a_right_example() {
-    let gateway = workbench().await;
+async fn instructions_list_every_toolbox_with_an_example() {
+    let gateway = start_gateway().await;
     for era in ERAS {
         let (client, _) = connect(&gateway, None, era).await;
         // A1
@@ -71,10 +76,13 @@ async fn without_toolboxes_the_instructions_say_so() {
 
 #[tokio::test]
 async fn the_default_surface_is_small_and_strict() {
-    let gateway = workbench().await;
+    let gateway = start_gateway().await;
     for era in ERAS {
         let (client, _) = connect(&gateway, None, era).await;
-        assert_eq!(listed(&client).await, ["open_toolbox", "use_tool", "get_tools", "batch", "run_chain"]);
+        assert_eq!(
+            tool_names(&client).await,
+            ["open_toolbox", "use_tool", "get_tools", "batch", "run_chain"]
+        );
         let list = client.call("tools/list", None).await.unwrap();
         let tools = list.get("tools").unwrap();
         let n_chars = tools.as_str().len() + client.server().instructions.as_deref().unwrap().len();
@@ -92,8 +100,8 @@ async fn the_default_surface_is_small_and_strict() {
 }
 
 #[tokio::test]
-async fn opening_lists_the_tools_of_all_servers_in_order_as_the_servers_wrote_them() {
-    let gateway = workbench().await;
+async fn opening_lists_all_tools_in_order_and_unchanged() {
+    let gateway = start_gateway().await;
     for era in ERAS {
         let (client, _) = connect(&gateway, None, era).await;
         let result = call(&client, "open_toolbox", json!({"toolbox": "dev"})).await;
@@ -120,13 +128,13 @@ async fn opening_lists_the_tools_of_all_servers_in_order_as_the_servers_wrote_th
 }
 
 #[tokio::test]
-async fn opening_again_and_at_the_same_time_starts_nothing_twice() {
-    let server = Lazy::new([tells("s", "x")]);
+async fn repeated_and_concurrent_opens_start_a_server_once() {
+    let server = LazyServer::new([echo_tool("s", "x")]);
     let n_opened = Arc::clone(&server.n_opened);
     let runtime = Runtime::builder().toolbox("dev", "").provide("s", server).start().await.unwrap();
     let gateway = gateway(&runtime, json!({}));
     let (client, _) = connect(&gateway, None, Era::Session).await;
-    assert_eq!(n_opened.load(Ordering::SeqCst), 0, "nothing starts before it is used");
+    assert_eq!(n_opened.load(Ordering::SeqCst), 0, "servers start on first use");
     // A8
     let open = || call(&client, "open_toolbox", json!({"toolbox": "dev"}));
     let opened = join_all((0..3).map(|_| open())).await;
@@ -140,10 +148,10 @@ async fn opening_again_and_at_the_same_time_starts_nothing_twice() {
 async fn a_server_that_fails_does_not_hide_the_others() {
     let runtime = Runtime::builder()
         .toolbox("dev", "")
-        .provide("bad", Lazy::broken("spawn x ENOENT"))
-        .provide("good", Lazy::new([tells("good", "x")]))
+        .provide("bad", LazyServer::broken("spawn x ENOENT"))
+        .provide("good", LazyServer::new([echo_tool("good", "x")]))
         .toolbox("worse", "")
-        .provide("x", Lazy::broken("spawn x ENOENT"))
+        .provide("x", LazyServer::broken("spawn x ENOENT"))
         .start()
         .await
         .unwrap();
@@ -160,8 +168,8 @@ async fn a_server_that_fails_does_not_hide_the_others() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_opened_is_refused_in_words() {
-    let gateway = workbench().await;
+async fn open_errors_are_readable() {
+    let gateway = start_gateway().await;
     let (client, _) = connect(&gateway, None, Era::Session).await;
     // A5, A6
     let mut texts = Vec::new();
@@ -190,8 +198,8 @@ async fn what_cannot_be_opened_is_refused_in_words() {
 }
 
 #[tokio::test]
-async fn a_tool_that_cannot_be_used_is_refused_in_words() {
-    let gateway = workbench().await;
+async fn use_tool_errors_are_readable() {
+    let gateway = start_gateway().await;
     let (client, _) = connect(&gateway, None, Era::Session).await;
     let mut texts = vec![text(&use_tool(&client, ["dev", "b", "zeta"], json!({})).await)];
     call(&client, "open_toolbox", json!({"toolbox": "dev"})).await;
@@ -222,8 +230,8 @@ async fn a_tool_that_cannot_be_used_is_refused_in_words() {
 }
 
 #[tokio::test]
-async fn errors_are_there_for_programs_too() {
-    let gateway = workbench().await;
+async fn errors_are_also_machine_readable() {
+    let gateway = start_gateway().await;
     let (client, _) = connect(&gateway, None, Era::Stateless).await;
     let mut errors = Vec::new();
     for tool in [["nope", "b", "zeta"], ["dev", "zz", "zeta"], ["dev", "b", "zet"], ["dev", "b", "rpcerr"]] {
@@ -245,8 +253,8 @@ async fn errors_are_there_for_programs_too() {
 }
 
 #[tokio::test]
-async fn an_invocation_that_is_not_right_is_refused_with_everything_that_is_wrong() {
-    let gateway = workbench().await;
+async fn an_invalid_invocation_reports_every_problem() {
+    let gateway = start_gateway().await;
     let (client, _) = connect(&gateway, None, Era::Session).await;
     let tool = json!({"toolbox": "dev", "server": "b", "name": "zeta"});
     // A21 to A24
@@ -283,8 +291,8 @@ async fn an_invocation_that_is_not_right_is_refused_with_everything_that_is_wron
 }
 
 #[tokio::test]
-async fn tools_get_what_they_are_given_and_answer_as_they_do() {
-    let gateway = workbench().await;
+async fn arguments_and_results_pass_unchanged() {
+    let gateway = start_gateway().await;
     for era in ERAS {
         let (client, _) = connect(&gateway, None, era).await;
         if era == Era::Session {
@@ -314,8 +322,8 @@ async fn tools_get_what_they_are_given_and_answer_as_they_do() {
 }
 
 #[tokio::test]
-async fn what_one_session_opens_is_not_open_for_another() {
-    let gateway = workbench().await;
+async fn open_toolboxes_are_private_to_a_session() {
+    let gateway = start_gateway().await;
     let (one, _) = connect(&gateway, None, Era::Session).await;
     let (other, _) = connect(&gateway, None, Era::Session).await;
     call(&one, "open_toolbox", json!({"toolbox": "dev"})).await;

@@ -1,16 +1,16 @@
-//! Looks into JSON that is known to be well-formed: follows strings and brackets, checks nothing.
+//! Navigation in well-formed JSON: follows strings and brackets without validation.
 //!
-//! On other bytes the answers are wrong, but there are always some.
+//! On malformed input the results are wrong, but every function terminates without a panic.
 
 use std::ops::Range;
 
 use super::token;
 
-/// The members of an object: where each key (with its quotes) and value is.
+/// Iterates over the members of an object: the spans of each key (with its quotes) and value.
 pub fn members(object: &[u8]) -> impl Iterator<Item = (Range<usize>, Range<usize>)> {
     let mut at = if object.first() == Some(&b'{') { 1 } else { object.len() };
     std::iter::from_fn(move || {
-        at = next(object, at);
+        at = next_element(object, at);
         if object.get(at) != Some(&b'"') {
             return None;
         }
@@ -21,11 +21,11 @@ pub fn members(object: &[u8]) -> impl Iterator<Item = (Range<usize>, Range<usize
     })
 }
 
-/// The items of an array.
+/// Iterates over the items of an array.
 pub fn items(array: &[u8]) -> impl Iterator<Item = Range<usize>> {
     let mut at = if array.first() == Some(&b'[') { 1 } else { array.len() };
     std::iter::from_fn(move || {
-        let start = next(array, at);
+        let start = next_element(array, at);
         if matches!(array.get(start), None | Some(b']')) {
             return None;
         }
@@ -34,13 +34,13 @@ pub fn items(array: &[u8]) -> impl Iterator<Item = Range<usize>> {
     })
 }
 
-/// Where the next member or item begins, behind the comma if there is one.
-pub fn next(bytes: &[u8], at: usize) -> usize {
+/// Returns the start of the next member or item, behind the comma if there is one.
+pub fn next_element(bytes: &[u8], at: usize) -> usize {
     let at = token::space(bytes, at);
     if bytes.get(at) == Some(&b',') { token::space(bytes, at + 1) } else { at }
 }
 
-/// The end of the value at `start`.
+/// Returns the end of the value at `start`.
 fn value(bytes: &[u8], start: usize) -> usize {
     match bytes.get(start) {
         Some(b'"') => string(bytes, start),
@@ -48,13 +48,13 @@ fn value(bytes: &[u8], start: usize) -> usize {
         _ => {
             let rest = bytes.get(start..).unwrap_or_default();
             let ends = |byte: &u8| matches!(byte, b',' | b'}' | b']' | b' ' | b'\n' | b'\r' | b'\t');
-            // One byte at least, so that a walk over broken text gets to its end.
+            // At least one byte, so that iteration over malformed text terminates.
             rest.iter().position(ends).map_or(bytes.len(), |len| start + len.max(1))
         }
     }
 }
 
-/// The end of the object or array at `start`.
+/// Returns the end of the object or array at `start`.
 fn nested(bytes: &[u8], start: usize) -> usize {
     let mut depth = 0_usize;
     let mut at = start;
@@ -78,7 +78,7 @@ fn nested(bytes: &[u8], start: usize) -> usize {
     bytes.len()
 }
 
-/// The end of the string whose opening quote is at `quote`.
+/// Returns the end of the string that opens at `quote`.
 fn string(bytes: &[u8], quote: usize) -> usize {
     token::string(bytes, quote).unwrap_or(bytes.len())
 }

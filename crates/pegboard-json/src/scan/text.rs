@@ -1,9 +1,9 @@
-//! What a JSON string says, written down only if it must be.
+//! Decoding and comparison of JSON strings, without allocation where possible.
 
 use std::borrow::Cow;
 
-/// What a JSON string (with its quotes) says; `None` if `string` is none, or has half of a surrogate pair.
-pub fn said(string: &[u8]) -> Option<Cow<'_, str>> {
+/// Decodes a JSON string literal (with its quotes); `None` if it is not one, or has a lone surrogate.
+pub fn decode_string(string: &[u8]) -> Option<Cow<'_, str>> {
     let inner = inner(string)?;
     if inner.contains(&b'\\') {
         serde_json::from_slice(string).ok().map(Cow::Owned)
@@ -12,25 +12,25 @@ pub fn said(string: &[u8]) -> Option<Cow<'_, str>> {
     }
 }
 
-/// Whether a JSON string (with its quotes) says `text`, in whatever spelling.
-pub fn spells(string: &[u8], text: &str) -> bool {
+/// Returns `true` if a JSON string literal (with its quotes) decodes to `text`.
+pub fn string_equals(string: &[u8], text: &str) -> bool {
     let Some(inner) = inner(string) else { return false };
     let text = text.as_bytes();
-    // No spelling is shorter than what it says, escapes make it longer, and none of them takes more than six
-    // bytes for one.
+    // A literal is never shorter than its text, is longer only if it has escapes, and an escape takes at most
+    // six bytes for one.
     match inner.len().checked_sub(text.len()) {
         None => false,
         Some(0) => inner == text && !inner.contains(&b'\\'),
-        Some(_) => inner.len() <= 6 * text.len() && inner.contains(&b'\\') && says(inner, text),
+        Some(_) => inner.len() <= 6 * text.len() && inner.contains(&b'\\') && unescaped_equals(inner, text),
     }
 }
 
-/// What is between the quotes.
+/// Returns the content between the quotes.
 fn inner(string: &[u8]) -> Option<&[u8]> {
     string.strip_prefix(b"\"")?.strip_suffix(b"\"")
 }
 
-fn says(mut inner: &[u8], mut text: &[u8]) -> bool {
+fn unescaped_equals(mut inner: &[u8], mut text: &[u8]) -> bool {
     while let Some((&byte, rest)) = inner.split_first() {
         let mut buffer = [byte, 0, 0, 0];
         let said = if byte == b'\\' {
@@ -49,7 +49,7 @@ fn says(mut inner: &[u8], mut text: &[u8]) -> bool {
     text.is_empty()
 }
 
-/// What the escape behind a backslash stands for, and what follows it; `None` for half of a surrogate pair.
+/// Decodes the escape behind a backslash; returns the character and the rest, or `None` for a lone surrogate.
 fn unescape(escape: &[u8]) -> Option<(char, &[u8])> {
     let (kind, rest) = escape.split_first()?;
     let character = match kind {

@@ -1,6 +1,6 @@
-//! The tokens of JSON: each function passes one of them and says where it ends, or else where it breaks.
+//! JSON tokens: each function skips one and returns its end, or the offset of the error.
 
-/// The first place at or behind `at` that is no white space.
+/// Returns the first offset at or behind `at` that is not white space.
 #[inline]
 pub(super) fn space(bytes: &[u8], mut at: usize) -> usize {
     while let Some(b' ' | b'\n' | b'\r' | b'\t') = bytes.get(at) {
@@ -9,11 +9,11 @@ pub(super) fn space(bytes: &[u8], mut at: usize) -> usize {
     at
 }
 
-/// The end of the string whose opening quote is at `quote`.
+/// Returns the end of the string that opens at `quote`.
 #[inline]
 pub(super) fn string(bytes: &[u8], quote: usize) -> Result<usize, usize> {
     let mut at = quote + 1;
-    // Most strings end within a few words and have no escapes; only for others do the blocks pay.
+    // Most strings end within a few words and have no escapes; blocks only pay off for longer ones.
     for _ in 0..4 {
         let Some(word) = chunk(bytes, at) else { break };
         let marks = marks_of_word(u64::from_le_bytes(*word));
@@ -29,7 +29,7 @@ pub(super) fn string(bytes: &[u8], quote: usize) -> Result<usize, usize> {
     long_string(bytes, at)
 }
 
-/// The end of the number or literal at `at`.
+/// Returns the end of the number or literal at `at`.
 pub(super) fn scalar(bytes: &[u8], at: usize) -> Result<usize, usize> {
     let literal: &[u8] = match bytes.get(at) {
         Some(b'-' | b'0'..=b'9') => return number(bytes, at),
@@ -59,7 +59,7 @@ fn number(bytes: &[u8], mut at: usize) -> Result<usize, usize> {
     Ok(at)
 }
 
-/// Passes one digit or more.
+/// Skips one or more digits.
 fn digits(bytes: &[u8], start: usize) -> Result<usize, usize> {
     let mut at = start;
     while let Some(b'0'..=b'9') = bytes.get(at) {
@@ -68,7 +68,7 @@ fn digits(bytes: &[u8], start: usize) -> Result<usize, usize> {
     if at == start { Err(at) } else { Ok(at) }
 }
 
-/// Passes the escape whose backslash is at `at`.
+/// Skips the escape that starts at `at`.
 #[inline]
 fn escape(bytes: &[u8], at: usize) -> Result<usize, usize> {
     let kind = bytes.get(at + 1).copied().unwrap_or_default();
@@ -81,9 +81,9 @@ fn escape(bytes: &[u8], at: usize) -> Result<usize, usize> {
     }
 }
 
-/// Which bytes are an escape by themselves behind a backslash.
+/// Bytes that form an escape by themselves behind a backslash.
 ///
-/// A table, because text mixes them: a jump for each kind is guessed wrong too often.
+/// A table, because text mixes them: a branch for each kind is mispredicted too often.
 const SHORT_ESCAPES: [bool; 256] = {
     let mut table = [false; 256];
     let kinds = br#""\/bfnrt"#;
@@ -95,14 +95,14 @@ const SHORT_ESCAPES: [bool; 256] = {
     table
 };
 
-/// The end of the string that is under way at `at`.
+/// Returns the end of a string, from an offset inside it.
 fn long_string(bytes: &[u8], mut at: usize) -> Result<usize, usize> {
     let mut was_plain = true;
     while let Some(block) = chunk(bytes, at) {
-        // Text with escapes has them everywhere: behind a block with some there is no use in asking for any.
+        // Text with escapes tends to have many: after a block with some, skip the plain check.
         let mut marks = if was_plain && is_plain(block) { 0 } else { marks_of_block(block) };
         was_plain = marks == 0;
-        // How much of the block is done; more than all of it if an escape goes beyond.
+        // Number of bytes of the block that are done; more than the block if an escape crosses its end.
         let mut done = 64;
         while marks != 0 {
             let place = marks.trailing_zeros() as usize;
@@ -114,7 +114,7 @@ fn long_string(bytes: &[u8], mut at: usize) -> Result<usize, usize> {
             if done >= 64 {
                 break;
             }
-            // The characters of an escape mean nothing by themselves.
+            // The characters of an escape have no meaning of their own.
             marks &= u64::MAX << done;
             done = 64;
         }
@@ -123,7 +123,7 @@ fn long_string(bytes: &[u8], mut at: usize) -> Result<usize, usize> {
     short_string(bytes, at)
 }
 
-/// The end of the string that is under way at `at`, byte by byte, for what is too short for blocks.
+/// Returns the end of a string, byte by byte, for tails shorter than a block.
 fn short_string(bytes: &[u8], mut at: usize) -> Result<usize, usize> {
     loop {
         match bytes.get(at) {
@@ -135,38 +135,39 @@ fn short_string(bytes: &[u8], mut at: usize) -> Result<usize, usize> {
     }
 }
 
-/// The `N` bytes at `at`, if there are as many.
+/// Returns the `N` bytes at `at`, if there are that many.
 #[inline]
 fn chunk<const N: usize>(bytes: &[u8], at: usize) -> Option<&[u8; N]> {
     bytes.get(at..)?.first_chunk()
 }
 
-/// Whether nothing in the block has a meaning inside a string.
+/// Returns `true` if no byte of the block is special inside a string.
 #[inline]
 fn is_plain(block: &[u8; 64]) -> bool {
-    // Without a branch per byte, so that the compiler makes a few vector instructions of it.
+    // Branch-free, so that it compiles to a few vector instructions.
     let mark = |byte: u8| u8::from(byte < 0x20) | u8::from(byte == b'"') | u8::from(byte == b'\\');
     block.iter().fold(0, |marks, &byte| marks | mark(byte)) == 0
 }
 
 const ONES: u64 = u64::from_ne_bytes([1; 8]);
 
-/// The highest bit of each byte that has a meaning inside a string: quote, backslash or control character.
+/// Sets the highest bit of each byte that is special inside a string: quote, backslash or control character.
 #[inline]
 fn marks_of_word(word: u64) -> u64 {
     let low = word & (ONES * 0x7f);
-    // With its second bit flipped a quote becomes 0x20; besides, only control characters are below 0x21.
+    // With its second bit flipped a quote becomes 0x20; apart from it, only control characters are below
+    // 0x21.
     let no_quote = (low ^ (ONES * 0x02)) + ONES * (0x80 - 0x21);
     let no_backslash = (low ^ (ONES * 0x5c)) + ONES * 0x7f;
     !((no_quote & no_backslash) | word) & (ONES * 0x80)
 }
 
-/// One bit for each byte of the block that has a meaning inside a string.
+/// Sets one bit for each byte of the block that is special inside a string.
 #[inline]
 fn marks_of_block(block: &[u8; 64]) -> u64 {
     let (words, _) = block.as_chunks::<8>();
     words.iter().rev().fold(0, |marks, word| {
-        // The product moves the lowest bits of the eight bytes side by side into the highest byte.
+        // The product gathers the lowest bits of the eight bytes into the highest byte.
         let packed =
             (marks_of_word(u64::from_le_bytes(*word)) >> 7).wrapping_mul(0x0102_0408_1020_4080) >> 56;
         marks << 8 | packed

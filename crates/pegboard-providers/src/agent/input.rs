@@ -1,31 +1,31 @@
-//! What an agent is asked with: its schema, and the prompt that the arguments of a call make.
+//! Arguments of an agent's tool: their schema, and the task they describe.
 
-use pegboard_core::call::Origin;
+use pegboard_core::call::CallOrigin;
 use pegboard_core::schema::Schema;
 use pegboard_core::settings::agent::{AgentSettings, InputFormat, ReportFormat};
 use serde_json::{Map, Value, json};
 
-/// What a call asks of an agent.
+/// Task for an agent.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Task {
-    /// What the model is asked.
+pub(super) struct AgentTask {
+    /// Prompt for the model.
     pub(super) prompt: String,
-    /// Why, for people.
+    /// Reason for the call, shown to users.
     pub(super) title: String,
-    /// The format that the caller wants.
+    /// Report format requested by the caller.
     pub(super) format: ReportFormat,
 }
 
-/// How an agent is asked.
+/// Kind of arguments an agent accepts.
 #[derive(Clone, Debug)]
-pub(super) enum Input {
-    /// With a prompt.
+pub(super) enum AgentInput {
+    /// A prompt.
     Prompt,
-    /// With what its file says, and a reason.
+    /// An object of the agent's own schema, plus a reason.
     Object(Schema),
 }
 
-impl Input {
+impl AgentInput {
     pub(super) fn of(settings: &AgentSettings) -> Self {
         match (settings.input.format, &settings.input.schema) {
             (InputFormat::Json, Some(schema)) => Self::Object(Schema::new(with_reason(schema.clone()))),
@@ -34,7 +34,7 @@ impl Input {
         }
     }
 
-    /// The schema of the arguments.
+    /// Returns the schema of the arguments.
     pub(super) fn schema(&self) -> Schema {
         match self {
             Self::Object(schema) => schema.clone(),
@@ -45,7 +45,7 @@ impl Input {
                         "type": "string", "minLength": 1,
                         "description": "What the agent should do, with all that it needs to know: it sees nothing else."
                     },
-                    "reason": reason(),
+                    "reason": reason_schema(),
                     "format": {"type": "string", "const": ReportFormat::SubAgent.as_str()}
                 },
                 "required": ["prompt", "reason", "format"],
@@ -54,14 +54,14 @@ impl Input {
         }
     }
 
-    /// What the arguments of a call ask, or what is wrong with them.
-    pub(super) fn read(&self, arguments: &Value, origin: Origin) -> Result<Task, String> {
+    /// Reads the task from the arguments of a call.
+    pub(super) fn read(&self, arguments: &Value, origin: CallOrigin) -> Result<AgentTask, String> {
         let none = Map::new();
         let members = arguments.as_object().unwrap_or(&none);
         match self {
-            Self::Prompt => prompt(members, origin),
+            Self::Prompt => read_prompt(members, origin),
             Self::Object(schema) => {
-                let title = text(members, "reason")?;
+                let title = required_text(members, "reason")?;
                 let verdict = schema.check(arguments);
                 if !verdict.valid {
                     let errors = verdict.errors.iter().map(pegboard_core::validation::Violation::text);
@@ -70,20 +70,20 @@ impl Input {
                 let mut asked = members.clone();
                 asked.shift_remove("reason");
                 let prompt = Value::Object(asked).to_string();
-                Ok(Task { prompt, title, format: ReportFormat::SubAgent })
+                Ok(AgentTask { prompt, title, format: ReportFormat::SubAgent })
             }
         }
     }
 }
 
-fn prompt(members: &Map<String, Value>, origin: Origin) -> Result<Task, String> {
+fn read_prompt(members: &Map<String, Value>, origin: CallOrigin) -> Result<AgentTask, String> {
     let format = match origin {
-        // The program knows where the answer goes; everybody else is another agent, or as good as one.
-        Origin::Program => {
+        // Only the program knows where the report goes; any other caller counts as an agent.
+        CallOrigin::Program => {
             let word = members.get("format").and_then(Value::as_str).unwrap_or_default();
             word.parse().map_err(|error| format!("invalid_parameters: format: {error}"))?
         }
-        Origin::Client | Origin::Agent => {
+        CallOrigin::Client | CallOrigin::Agent => {
             let is_right = members.get("format").and_then(Value::as_str) == Some("sub-agent");
             if !is_right {
                 return Err("invalid_parameters: format must be \"sub-agent\"".to_owned());
@@ -91,25 +91,25 @@ fn prompt(members: &Map<String, Value>, origin: Origin) -> Result<Task, String> 
             ReportFormat::SubAgent
         }
     };
-    let (prompt, title) = (text(members, "prompt")?, text(members, "reason")?);
+    let (prompt, title) = (required_text(members, "prompt")?, required_text(members, "reason")?);
     let is_known = |name: &&String| ["prompt", "reason", "format"].contains(&name.as_str());
     if let Some(extra) = members.keys().find(|name| !is_known(name)) {
         let extra: String = extra.chars().take(40).collect();
         return Err(format!("invalid_parameters: there is no '{extra}'; use prompt, reason and format"));
     }
-    Ok(Task { prompt, title, format })
+    Ok(AgentTask { prompt, title, format })
 }
 
-fn text(members: &Map<String, Value>, name: &str) -> Result<String, String> {
+fn required_text(members: &Map<String, Value>, name: &str) -> Result<String, String> {
     let text = members.get(name).and_then(Value::as_str).map(str::trim).filter(|text| !text.is_empty());
     text.map(ToOwned::to_owned).ok_or_else(|| format!("invalid_parameters: {name} (string) is required"))
 }
 
-fn reason() -> Value {
+fn reason_schema() -> Value {
     json!({"type": "string", "minLength": 1, "description": "Why you ask, in a few words for people."})
 }
 
-/// An agent's own schema with a reason, which every call must give.
+/// Adds the required property `reason` to an agent's schema.
 fn with_reason(mut schema: Value) -> Value {
     if !schema.is_object() {
         schema = json!({"type": "object"});
@@ -117,7 +117,7 @@ fn with_reason(mut schema: Value) -> Value {
     if !schema["properties"].is_object() {
         schema["properties"] = json!({});
     }
-    schema["properties"]["reason"] = reason();
+    schema["properties"]["reason"] = reason_schema();
     match &mut schema["required"] {
         Value::Array(names) => {
             if !names.contains(&json!("reason")) {

@@ -1,4 +1,4 @@
-//! What an agent's model is told before everything else.
+//! System prompt of an agent, and the tagged final report in its replies.
 
 use std::time::SystemTime;
 
@@ -6,9 +6,9 @@ use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use pegboard_core::settings::agent::{AgentSettings, ReportFormat};
 
-use crate::builtin::Wanted;
+use crate::builtin::ReportSpec;
 
-/// The mark of one session, by which its final report is told from everything else in a text.
+/// Nonce of one session. It distinguishes the final report from any other text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Nonce(String);
 
@@ -17,43 +17,49 @@ impl Nonce {
         Self(mark)
     }
 
-    /// The name of the tag around a final report.
-    pub(super) fn tag(&self) -> String {
+    /// Returns the name of the tag around the final report.
+    pub(super) fn tag_name(&self) -> String {
         format!("final-report-{}", self.0)
     }
 
-    /// The tag that begins a final report.
-    pub(super) fn opening(&self, wanted: &Wanted) -> String {
-        format!("<{} format=\"{}\" status=\"success\">", self.tag(), wanted.format.as_str())
+    /// Returns the tag that opens the final report.
+    pub(super) fn opening_tag(&self, report_spec: &ReportSpec) -> String {
+        format!("<{} format=\"{}\" status=\"success\">", self.tag_name(), report_spec.format.as_str())
     }
 }
 
-/// What an agent's model is told: the prompt of its file with every variable filled in, and how to answer.
-pub(super) fn system(settings: &AgentSettings, wanted: &Wanted, nonce: &Nonce, now: SystemTime) -> String {
-    let mut system = filled(settings, wanted.format, now);
+/// Builds the system prompt: the prompt of the agent's file with its variables expanded, then the report
+/// instructions.
+pub(super) fn system(
+    settings: &AgentSettings,
+    report_spec: &ReportSpec,
+    nonce: &Nonce,
+    now: SystemTime,
+) -> String {
+    let mut system = expand_variables(settings, report_spec.format, now);
     if !system.is_empty() {
         system.push_str("\n\n");
     }
-    system.push_str(&instructions(settings, wanted, nonce));
+    system.push_str(&instructions(settings, report_spec, nonce));
     system
 }
 
-fn instructions(settings: &AgentSettings, wanted: &Wanted, nonce: &Nonce) -> String {
+fn instructions(settings: &AgentSettings, report_spec: &ReportSpec, nonce: &Nonce) -> String {
     let mut text = include_str!("answer.md")
         .trim_end()
-        .replace("{opening}", &nonce.opening(wanted))
-        .replace("{tag}", &nonce.tag())
-        .replace("{format}", description(wanted.format))
+        .replace("{opening}", &nonce.opening_tag(report_spec))
+        .replace("{tag}", &nonce.tag_name())
+        .replace("{format}", description(report_spec.format))
         .replace("{turns}", &settings.max_turns.to_string());
-    if let (ReportFormat::Json, Some(schema)) = (wanted.format, &wanted.schema) {
+    if let (ReportFormat::Json, Some(schema)) = (report_spec.format, &report_spec.schema) {
         text.push_str("\nIt must fit this JSON Schema:\n");
         text.push_str(&schema.as_json().to_string());
     }
     text
 }
 
-/// The prompt with `${DATETIME}` and all others filled in. What is no variable of ours stays as it is.
-fn filled(settings: &AgentSettings, format: ReportFormat, now: SystemTime) -> String {
+/// Expands `${DATETIME}` and the other variables of the prompt. Unknown variables stay as they are.
+fn expand_variables(settings: &AgentSettings, format: ReportFormat, now: SystemTime) -> String {
     let now = Timestamp::try_from(now).unwrap_or_default();
     let zoned = now.to_zoned(TimeZone::UTC);
     let values = [
@@ -72,7 +78,7 @@ fn filled(settings: &AgentSettings, format: ReportFormat, now: SystemTime) -> St
     prompt
 }
 
-/// A format in words for a model.
+/// Describes a format to the model.
 fn description(format: ReportFormat) -> &'static str {
     match format {
         ReportFormat::Json => "one JSON object and nothing else",
@@ -87,31 +93,31 @@ fn description(format: ReportFormat) -> &'static str {
     }
 }
 
-/// A final report in a text.
+/// Final report found in a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Tagged<'t> {
+pub(super) struct TaggedReport<'t> {
     pub(super) format: Option<&'t str>,
     pub(super) status: Option<&'t str>,
     pub(super) text: &'t str,
-    /// Whether its end is there.
-    pub(super) is_whole: bool,
+    /// `true` if the closing tag is present.
+    pub(super) is_complete: bool,
 }
 
-/// The final report in a text, if there is one. The last counts: models quote the tag while they think.
-pub(super) fn tagged<'t>(text: &'t str, nonce: &Nonce) -> Option<Tagged<'t>> {
-    let opening = format!("<{}", nonce.tag());
-    let closing = format!("</{}>", nonce.tag());
-    let begin = text.rfind(&opening)?;
-    let (attributes, rest) = text[begin + opening.len()..].split_once('>')?;
-    let (text, is_whole) = match rest.find(&closing) {
+/// Finds the last tagged report: models quote the tag while they think.
+pub(super) fn find_report<'t>(text: &'t str, nonce: &Nonce) -> Option<TaggedReport<'t>> {
+    let opening_tag = format!("<{}", nonce.tag_name());
+    let closing = format!("</{}>", nonce.tag_name());
+    let begin = text.rfind(&opening_tag)?;
+    let (attributes, rest) = text[begin + opening_tag.len()..].split_once('>')?;
+    let (text, is_complete) = match rest.find(&closing) {
         Some(end) => (&rest[..end], true),
         None => (rest, false),
     };
-    Some(Tagged {
+    Some(TaggedReport {
         format: attribute(attributes, "format"),
         status: attribute(attributes, "status"),
         text: text.trim(),
-        is_whole,
+        is_complete,
     })
 }
 
@@ -130,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn a_report_is_found_by_its_nonce_alone() {
+    fn a_report_is_found_only_by_its_nonce() {
         let cases = [
             (
                 "<final-report-0a1b format=\"text\" status='partial'> Done. </final-report-0a1b>",
@@ -143,14 +149,14 @@ mod tests {
             ("no tag at all", None),
         ];
         for (text, expected) in cases {
-            assert_eq!(tagged(text, &nonce()).map(|found| found.text), expected, "{text}");
+            assert_eq!(find_report(text, &nonce()).map(|found| found.text), expected, "{text}");
         }
-        let found = tagged(cases[0].0, &nonce()).expect("it is there");
-        assert_eq!((found.format, found.status, found.is_whole), (Some("text"), Some("partial"), true));
+        let found = find_report(cases[0].0, &nonce()).expect("it is there");
+        assert_eq!((found.format, found.status, found.is_complete), (Some("text"), Some("partial"), true));
     }
 
     #[test]
-    fn variables_of_a_prompt_are_filled_in() {
+    fn prompt_variables_are_expanded() {
         let name = pegboard_core::id::ToolName::new("a").expect("a name");
         let settings = AgentSettings {
             prompt:
@@ -158,7 +164,7 @@ mod tests {
                     .to_owned(),
             ..AgentSettings::new(name)
         };
-        let text = filled(&settings, ReportFormat::Markdown, SystemTime::UNIX_EPOCH);
+        let text = expand_variables(&settings, ReportFormat::Markdown, SystemTime::UNIX_EPOCH);
         assert_eq!(text, "1970-01-01T00:00:00Z 0 Thursday UTC 10 10 ${OTHER} GitHub Markdown");
     }
 }

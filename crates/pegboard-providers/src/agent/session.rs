@@ -1,115 +1,115 @@
-//! One session of an agent: its model is asked, its tools are called, until there is a final report.
+//! Agent session: a loop of model replies and tool calls until there is a final report.
 
 use std::fmt::Write;
 use std::sync::Arc;
 
 use futures_util::StreamExt;
 use futures_util::stream;
-use pegboard_core::arguments::Arguments;
+use pegboard_core::arguments::CallArguments;
 use pegboard_core::call::Invoker;
-use pegboard_core::client::{Client, Notice, Progress};
+use pegboard_core::client::{Client, Notice, ProgressUpdate};
 use pegboard_core::error::{CallError, ToolError};
 use pegboard_core::model::{
-    Message, Model, ModelErrorKind, ModelReply, ModelRequest, StopReason, ToolCall, ToolChoice, ToolResult,
-    Verdict,
+    ChatMessage, Model, ModelErrorKind, ModelReply, ModelRequest, StopReason, ToolCall, ToolChoice,
+    ToolResult, ToolResultStatus,
 };
 use pegboard_core::settings::agent::{AgentSettings, ReportFormat};
 use pegboard_core::text::clipped;
 use sha2::{Digest, Sha256};
 
-use super::belt::{Belt, Outputs};
-use super::guard::{self, Guard, NO_ROOM};
+use super::context_window::{self, CONTEXT_EXCEEDED, ContextBudget};
 use super::prompt::{self, Nonce};
-use crate::builtin::{self, Desk, Handoff, Report};
+use super::toolset::{StoredOutputs, Toolset};
+use crate::builtin::{self, AgentProgress, AgentReport, Handoff};
 
-/// How much of what a model wrote instead of arguments it is shown again.
-const MAX_SHOWN_BYTES: usize = 4_096;
-/// How many times in a row a reply may have neither a report nor a call before it counts as the report.
-const MAX_UNTAGGED: u32 = 2;
+/// Maximum size of an invalid payload that is quoted back to the model.
+const MAX_PAYLOAD_BYTES: usize = 4_096;
+/// Number of consecutive replies without a report or call after which the text counts as the report.
+const MAX_UNTAGGED_REPLIES: u32 = 2;
 
 /// One session of an agent.
-pub(super) struct Session<'s> {
+pub(super) struct AgentSession<'s> {
     pub(super) settings: &'s AgentSettings,
     pub(super) tools: &'s Arc<dyn Invoker>,
-    /// Who is told how far it is.
+    /// Receiver of progress notifications.
     pub(super) client: Option<&'s Arc<dyn Client>>,
-    pub(super) belt: Arc<Belt>,
-    pub(super) desk: Arc<Desk>,
+    pub(super) toolset: Arc<Toolset>,
+    pub(super) progress: Arc<AgentProgress>,
     pub(super) model: &'s dyn Model,
     pub(super) nonce: Nonce,
-    pub(super) guard: Guard,
+    pub(super) context_window: ContextBudget,
     pub(super) request: ModelRequest,
-    pub(super) state: State,
+    pub(super) state: AgentSessionState,
 }
 
-/// How far a session is.
+/// Mutable state of a session.
 #[derive(Debug, Default)]
-pub(super) struct State {
-    /// The how manieth turn it is.
+pub(super) struct AgentSessionState {
+    /// Current turn, starting at 1.
     turn: u32,
-    outputs: Outputs,
-    /// Whether the model can read no more.
-    is_full: bool,
-    /// How many replies in a row had neither a report nor a call.
+    outputs: StoredOutputs,
+    /// The context window is exhausted.
+    is_context_full: bool,
+    /// Number of consecutive replies without a report or call.
     n_untagged: u32,
 }
 
-/// How a session ended.
+/// Result of a session.
 #[derive(Debug)]
-pub(super) enum End {
-    /// With its report.
-    Report(Report),
-    /// With a hand-off.
+pub(super) enum AgentOutcome {
+    /// A final report.
+    Report(AgentReport),
+    /// A hand-off to another agent.
     Handoff(Handoff),
 }
 
-/// Whether a turn may call tools.
+/// Kind of turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Turn {
-    /// It may.
+enum TurnKind {
+    /// The model may call tools.
     Open,
-    /// It must give the final report.
+    /// The model must give its final report.
     Last,
 }
 
-/// What came of a reply.
-enum Step {
-    Ended(End),
+/// Result of one reply.
+enum TurnOutcome {
+    Ended(AgentOutcome),
     NextTurn,
-    /// It came to nothing; what the model is told.
-    Again(String),
+    /// The reply was unusable; holds the message for the model.
+    Retry(String),
 }
 
-impl Session<'_> {
-    /// Runs it to its end.
-    pub(super) async fn run(mut self) -> Result<End, CallError> {
+impl AgentSession<'_> {
+    /// Runs the session to its end.
+    pub(super) async fn run(mut self) -> Result<AgentOutcome, CallError> {
         let most = self.settings.max_turns.max(1);
         for number in 1..=most {
             self.state.turn = number;
-            self.tools.diary().turn(number, most);
-            self.tell(f64::from(number) - 1.0, format!("turn {number} of at most {most}"));
-            let is_last = number == most || self.desk.is_completed() || self.state.is_full;
-            let turn = if is_last { Turn::Last } else { Turn::Open };
+            self.tools.recorder().turn(number, most);
+            self.notify_progress(f64::from(number) - 1.0, format!("turn {number} of {most}"));
+            let is_last = number == most || self.progress.is_completed() || self.state.is_context_full;
+            let turn = if is_last { TurnKind::Last } else { TurnKind::Open };
             if is_last && number > 1 {
-                self.request.messages.push(Message::user(self.last_call()));
+                self.request.messages.push(ChatMessage::user(self.last_turn_notice()));
             }
-            if let Some(end) = self.turn(turn).await? {
+            if let Some(end) = self.run_turn(turn).await? {
                 return Ok(end);
             }
         }
         Err(self.no_report())
     }
 
-    /// One turn, tried again while it comes to nothing.
-    async fn turn(&mut self, turn: Turn) -> Result<Option<End>, CallError> {
+    /// Runs one turn. Unusable replies are retried.
+    async fn run_turn(&mut self, turn: TurnKind) -> Result<Option<AgentOutcome>, CallError> {
         for _attempt in 0..=self.settings.max_retries {
-            let reply = self.ask(turn).await?;
-            match self.follow(&reply, turn).await? {
-                Step::Ended(end) => return Ok(Some(end)),
-                Step::NextTurn => return Ok(None),
-                Step::Again(why) => {
-                    self.tools.diary().warn(&why);
-                    self.request.messages.push(Message::user(why));
+            let reply = self.query_model(turn).await?;
+            match self.handle_reply(&reply, turn).await? {
+                TurnOutcome::Ended(end) => return Ok(Some(end)),
+                TurnOutcome::NextTurn => return Ok(None),
+                TurnOutcome::Retry(why) => {
+                    self.tools.recorder().warn(&why);
+                    self.request.messages.push(ChatMessage::user(why));
                 }
             }
         }
@@ -119,23 +119,24 @@ impl Session<'_> {
     fn no_report(&self) -> CallError {
         let Self { settings: AgentSettings { name, max_turns, max_retries, .. }, .. } = self;
         CallError::Failed(ToolError::new(format_args!(
-            "the agent '{name}' gave no final report within {max_turns} turns and {max_retries} retries of one. Raise \
-             maxTurns, or give it a model that follows its instructions"
+            "agent '{name}' gave no final report within {max_turns} turns with {max_retries} retries each. Raise \
+             maxTurns, or use a model that follows instructions"
         )))
     }
 
-    /// Asks the model to go on. If the conversation turns out too long, it is shortened once.
-    async fn ask(&mut self, turn: Turn) -> Result<ModelReply, CallError> {
-        self.request.tools = self.belt.offers(self.state.outputs);
+    /// Queries the model. A request that is too long is shortened once.
+    async fn query_model(&mut self, turn: TurnKind) -> Result<ModelReply, CallError> {
+        self.request.tools = self.toolset.tool_specs(self.state.outputs);
         self.request.tool_choice = match turn {
-            Turn::Last if !self.request.tools.is_empty() => ToolChoice::None,
-            Turn::Last | Turn::Open => ToolChoice::Auto,
+            TurnKind::Last if !self.request.tools.is_empty() => ToolChoice::None,
+            TurnKind::Last | TurnKind::Open => ToolChoice::Auto,
         };
-        self.guard.fit(&mut self.request);
+        self.context_window.fit(&mut self.request);
         let mut may_shorten = true;
         loop {
-            let name = &self.model.facts().name;
-            let note = self.tools.diary().model(name, self.request.estimated_tokens().saturating_mul(4));
+            let name = &self.model.info().name;
+            let note =
+                self.tools.recorder().model_request(name, self.request.estimated_tokens().saturating_mul(4));
             let reply = self.model.answer(&self.request, &|_piece| {}).await;
             note.end(reply.as_ref());
             match reply {
@@ -147,10 +148,13 @@ impl Session<'_> {
                 }
                 Err(error) => {
                     let is_too_long = error.kind == ModelErrorKind::ContextTooLong;
-                    if is_too_long && std::mem::take(&mut may_shorten) && guard::shrink(&mut self.request) {
+                    if is_too_long
+                        && std::mem::take(&mut may_shorten)
+                        && context_window::drop_largest_result(&mut self.request)
+                    {
                         self.tools
-                            .diary()
-                            .warn("the conversation was too long; an answer was left out of it");
+                            .recorder()
+                            .warn("context window exceeded; dropped the largest tool result");
                         continue;
                     }
                     return Err(CallError::Failed(ToolError::new(error)));
@@ -159,71 +163,73 @@ impl Session<'_> {
         }
     }
 
-    /// Does what a reply says.
-    async fn follow(&mut self, reply: &ModelReply, turn: Turn) -> Result<Step, CallError> {
-        if let Some(found) = prompt::tagged(&reply.text, &self.nonce) {
-            let is_cut = !found.is_whole && reply.stop == StopReason::MaxTokens;
-            let report = self.desk.wanted().read_text(found.format, found.status, found.text);
+    /// Acts on a reply.
+    async fn handle_reply(&mut self, reply: &ModelReply, turn: TurnKind) -> Result<TurnOutcome, CallError> {
+        if let Some(found) = prompt::find_report(&reply.text, &self.nonce) {
+            let is_cut = !found.is_complete && reply.stop == StopReason::MaxTokens;
+            let report = self.progress.report_spec().read_text(found.format, found.status, found.text);
             let problem = match report {
-                Ok(report) if !is_cut => return Ok(Step::Ended(End::Report(report))),
+                Ok(report) if !is_cut => return Ok(TurnOutcome::Ended(AgentOutcome::Report(report))),
                 Ok(_) => "It was cut off before its end; write a shorter one.".to_owned(),
                 Err(problem) => problem,
             };
-            self.leave(&reply.tool_calls, "not run, because your final report came with it");
+            self.answer_skipped_calls(&reply.tool_calls, "not run, because your final report came with it");
             let problem = problem.trim_end_matches('.');
-            return Ok(Step::Again(format!("Your final report was not taken: {problem}. Write it again.")));
+            return Ok(TurnOutcome::Retry(format!(
+                "Your final report was not taken: {problem}. Write it again."
+            )));
         }
         if !reply.tool_calls.is_empty() {
             self.state.n_untagged = 0;
             return Ok(self.call_tools(&reply.tool_calls, turn).await);
         }
-        self.follow_text(reply)
+        self.handle_text_reply(reply)
     }
 
-    /// A reply without a report and without calls.
-    fn follow_text(&mut self, reply: &ModelReply) -> Result<Step, CallError> {
+    /// Handles a reply without report and calls.
+    fn handle_text_reply(&mut self, reply: &ModelReply) -> Result<TurnOutcome, CallError> {
         match reply.stop {
             StopReason::Refused => {
                 return Err(CallError::Failed(ToolError::new(format_args!(
-                    "the model '{}' of the agent '{}' refused to go on",
+                    "model '{}' of agent '{}' refused to continue",
                     reply.model, self.settings.name
                 ))));
             }
             StopReason::MaxTokens => {
-                return Ok(Step::Again(format!(
+                return Ok(TurnOutcome::Retry(format!(
                     "Your reply was cut off. Be shorter. {}",
-                    self.how_to_report()
+                    self.report_instructions()
                 )));
             }
             StopReason::EndOfTurn | StopReason::ToolCalls | StopReason::StopText => {}
         }
         if reply.text.trim().is_empty() {
-            return Ok(Step::Again(format!("Your reply was empty. {}", self.how_to_report())));
+            return Ok(TurnOutcome::Retry(format!("Your reply was empty. {}", self.report_instructions())));
         }
         self.state.n_untagged += 1;
-        let is_json = self.desk.wanted().format == ReportFormat::Json;
-        // JSON that fits says by itself what it is; of other texts a model is asked once whether that was all.
-        if (is_json || self.state.n_untagged >= MAX_UNTAGGED)
-            && let Ok(report) = self.desk.wanted().read_text(None, None, &reply.text)
+        let is_json = self.progress.report_spec().format == ReportFormat::Json;
+        // JSON that matches the schema is the report; any other text is confirmed with the model once.
+        if (is_json || self.state.n_untagged >= MAX_UNTAGGED_REPLIES)
+            && let Ok(report) = self.progress.report_spec().read_text(None, None, &reply.text)
         {
-            return Ok(Step::Ended(End::Report(report)));
+            return Ok(TurnOutcome::Ended(AgentOutcome::Report(report)));
         }
-        Ok(Step::Again(format!(
+        Ok(TurnOutcome::Retry(format!(
             "Your reply has neither a tool call nor a final report. {}",
-            self.how_to_report()
+            self.report_instructions()
         )))
     }
 
-    /// Calls the tools that a reply wants called, at the same time.
-    async fn call_tools(&mut self, calls: &[ToolCall], turn: Turn) -> Step {
+    /// Runs the requested tool calls concurrently.
+    async fn call_tools(&mut self, calls: &[ToolCall], turn: TurnKind) -> TurnOutcome {
         let most = self.settings.max_tool_calls_per_turn;
         let max_bytes = self.settings.tool_response_max_bytes;
-        let room = self.guard.room(&self.request, calls.len().min(most), max_bytes);
-        self.state.is_full |= room.is_none();
+        let room = self.context_window.bytes_per_result(&self.request, calls.len().min(most), max_bytes);
+        self.state.is_context_full |= room.is_none();
         let mut work = Vec::with_capacity(calls.len());
         for (index, call) in calls.iter().enumerate() {
             let is_report = self.is_report(call);
-            let refusal = if turn == Turn::Last && !is_report {
+            let refusal = if turn == TurnKind::Last && !is_report {
                 Some("this is your last turn, in which no tools are run; give your final report".to_owned())
             } else if index >= most {
                 Some(format!(
@@ -235,122 +241,129 @@ impl Session<'_> {
             };
             work.push(self.call_tool(call, refusal, if is_report { Some(max_bytes) } else { room }));
         }
-        let answers: Vec<Answer> = stream::iter(work).buffered(most.max(1)).collect().await;
+        let answers: Vec<ExecutedCall> = stream::iter(work).buffered(most.max(1)).collect().await;
         if answers.iter().any(|answer| answer.is_stored) {
-            self.state.outputs = Outputs::Stored;
+            self.state.outputs = StoredOutputs::Present;
         }
         let results = answers.into_iter().map(|answer| answer.result).collect();
-        self.request.messages.push(Message::ToolResults(results));
-        self.show_statuses();
-        match (self.desk.handoff(), self.desk.report(), turn) {
-            (Some(handoff), _, Turn::Open) => Step::Ended(End::Handoff(handoff)),
-            (_, Some(report), _) => Step::Ended(End::Report(report)),
-            (_, None, Turn::Open) => Step::NextTurn,
-            (_, None, Turn::Last) => Step::Again(self.how_to_report()),
+        self.request.messages.push(ChatMessage::ToolResults(results));
+        self.publish_statuses();
+        match (self.progress.handoff(), self.progress.report(), turn) {
+            (Some(handoff), _, TurnKind::Open) => TurnOutcome::Ended(AgentOutcome::Handoff(handoff)),
+            (_, Some(report), _) => TurnOutcome::Ended(AgentOutcome::Report(report)),
+            (_, None, TurnKind::Open) => TurnOutcome::NextTurn,
+            (_, None, TurnKind::Last) => TurnOutcome::Retry(self.report_instructions()),
         }
     }
 
-    /// Calls a tool, unless there is something against it.
-    async fn call_tool(&self, call: &ToolCall, refusal: Option<String>, room: Option<usize>) -> Answer {
+    /// Runs one tool call, unless it is refused.
+    async fn call_tool(&self, call: &ToolCall, refusal: Option<String>, room: Option<usize>) -> ExecutedCall {
         if let Some(reason) = refusal {
-            self.tools.diary().warn(&format!("{} was not called: {reason}", clipped(&call.name, 100)));
-            return Answer::failed(call, &reason);
+            self.tools.recorder().warn(&format!("{} was not called: {reason}", clipped(&call.name, 100)));
+            return ExecutedCall::failed(call, &reason);
         }
         let arguments = match call.json() {
-            Ok(json) if json.is_object() => Arguments::from(json),
-            Ok(_) | Err(_) => return Answer::failed(call, &misread(&call.arguments)),
+            Ok(json) if json.is_object() => CallArguments::from(json),
+            Ok(_) | Err(_) => return ExecutedCall::failed(call, &invalid_payload_message(&call.arguments)),
         };
         let Some(room) = room else {
-            return Answer { is_stored: false, result: result(call, NO_ROOM.to_owned(), Verdict::Failed) };
+            return ExecutedCall {
+                is_stored: false,
+                result: tool_result(call, CONTEXT_EXCEEDED.to_owned(), ToolResultStatus::Failed),
+            };
         };
-        let ended = self.belt.start(&**self.tools, &call.name, arguments, room).await;
+        let ended = self.toolset.start(&**self.tools, &call.name, arguments, room).await;
         match ended.result {
             Ok(output) => {
-                let verdict = if output.is_error() { Verdict::Failed } else { Verdict::Done };
+                let verdict =
+                    if output.is_error() { ToolResultStatus::Failed } else { ToolResultStatus::Done };
                 let text = output.text();
-                // What was not stored, since it is no tool's own answer, is cut.
+                // Outputs that are never stored, such as those of private tools, are truncated.
                 let text = if text.trim().is_empty() { "(no output)".into() } else { clipped(&text, room) };
-                Answer {
-                    is_stored: ended.journey.stored.is_some(),
-                    result: result(call, text.into_owned(), verdict),
+                ExecutedCall {
+                    is_stored: ended.meta.stored.is_some(),
+                    result: tool_result(call, text.into_owned(), verdict),
                 }
             }
-            Err(error) => Answer::failed(call, &error.text()),
+            Err(error) => ExecutedCall::failed(call, &error.text()),
         }
     }
 
     fn is_report(&self, call: &ToolCall) -> bool {
-        let name = self.belt.name_of(&call.name);
+        let name = self.toolset.resolve_name(&call.name);
         name.and_then(|name| name.strip_prefix(builtin::SERVER))
             .is_some_and(|rest| rest.strip_prefix("__") == Some(builtin::FINAL_REPORT))
     }
 
-    /// Answers calls that are not made: every call must have an answer before the conversation goes on.
-    fn leave(&mut self, calls: &[ToolCall], reason: &str) {
+    /// Answers calls that are not run: every call needs a result before the conversation continues.
+    fn answer_skipped_calls(&mut self, calls: &[ToolCall], reason: &str) {
         if !calls.is_empty() {
-            let results = calls.iter().map(|call| Answer::failed(call, reason).result).collect();
-            self.request.messages.push(Message::ToolResults(results));
+            let results = calls.iter().map(|call| ExecutedCall::failed(call, reason).result).collect();
+            self.request.messages.push(ChatMessage::ToolResults(results));
         }
     }
 
-    fn how_to_report(&self) -> String {
+    fn report_instructions(&self) -> String {
         format!(
             "When you are done, write your final report between {} and </{}>.",
-            self.nonce.opening(self.desk.wanted()),
-            self.nonce.tag()
+            self.nonce.opening_tag(self.progress.report_spec()),
+            self.nonce.tag_name()
         )
     }
 
-    fn last_call(&self) -> String {
-        format!("This is your last turn: no more tools are run. {}", self.how_to_report())
+    fn last_turn_notice(&self) -> String {
+        format!("This is your last turn: no more tools are run. {}", self.report_instructions())
     }
 
-    /// Shows what the agent has said of its work in this turn.
-    fn show_statuses(&self) {
-        let statuses = self.desk.take_statuses();
+    /// Publishes the status lines of this turn.
+    fn publish_statuses(&self) {
+        let statuses = self.progress.take_statuses();
         for status in &statuses {
-            self.tools.diary().status(status);
+            self.tools.recorder().status(status);
         }
         if let Some(last) = statuses.into_iter().next_back() {
-            // Within the turn, so that the number grows.
-            self.tell(f64::from(self.state.turn) - 0.5, last);
+            // Half a step, so that progress increases within the turn.
+            self.notify_progress(f64::from(self.state.turn) - 0.5, last);
         }
     }
 
-    /// Tells whoever asked how far the agent is.
-    fn tell(&self, done: f64, message: String) {
+    /// Sends a progress notification to the caller.
+    fn notify_progress(&self, done: f64, message: String) {
         if let Some(client) = self.client {
             let (total, message) = (Some(f64::from(self.settings.max_turns)), Some(message));
-            client.notify(Notice::Progress(Progress { done, total, message }));
+            client.notify(Notice::Progress(ProgressUpdate { done, total, message }));
         }
     }
 }
 
-/// What came of a call that a model wanted.
-struct Answer {
+/// Outcome of a requested tool call.
+struct ExecutedCall {
     result: ToolResult,
     is_stored: bool,
 }
 
-impl Answer {
+impl ExecutedCall {
     fn failed(call: &ToolCall, reason: &str) -> Self {
-        Self { result: result(call, format!("(tool failed: {reason})"), Verdict::Failed), is_stored: false }
+        Self {
+            result: tool_result(call, format!("(tool failed: {reason})"), ToolResultStatus::Failed),
+            is_stored: false,
+        }
     }
 }
 
-fn result(call: &ToolCall, text: String, verdict: Verdict) -> ToolResult {
-    ToolResult { call_id: call.id.clone(), text, verdict }
+fn tool_result(call: &ToolCall, text: String, verdict: ToolResultStatus) -> ToolResult {
+    ToolResult { call_id: call.id.clone(), text, status: verdict }
 }
 
-/// What a model is told whose arguments are no object.
-fn misread(arguments: &str) -> String {
+/// Error message for arguments that are not a JSON object.
+fn invalid_payload_message(arguments: &str) -> String {
     let mut text = "invalid tool call payload. parameters must be a JSON object. Original payload".to_owned();
-    if arguments.len() > MAX_SHOWN_BYTES {
+    if arguments.len() > MAX_PAYLOAD_BYTES {
         let digest = Sha256::digest(arguments.as_bytes());
         let digest: Vec<String> = digest.iter().map(|byte| format!("{byte:02x}")).collect();
         let _ = write!(text, " ({} bytes, sha256 {})", arguments.len(), digest.concat());
     }
     text.push_str(": ");
-    text.push_str(&clipped(arguments, MAX_SHOWN_BYTES));
+    text.push_str(&clipped(arguments, MAX_PAYLOAD_BYTES));
     text
 }

@@ -1,53 +1,53 @@
-//! A final report: what it must be, and how it is read from what a model wrote.
+//! Final report: its requirements, and how it is parsed from a model's output.
 
 use pegboard_core::schema::Schema;
 use pegboard_core::settings::agent::ReportFormat;
 use serde_json::{Map, Value, json};
 
-/// How many texts that should have been JSON are taken for it.
+/// Maximum number of strings that are reparsed as JSON.
 const MAX_REPAIRS: usize = 4;
-/// How much of a model's word an error says.
+/// Maximum number of characters of a model's argument quoted in an error.
 const MAX_QUOTED_CHARS: usize = 40;
 
-/// What a final report must be.
+/// Requirements for a final report.
 #[derive(Clone, Debug)]
-pub(crate) struct Wanted {
-    /// Its format.
+pub(crate) struct ReportSpec {
+    /// Required format.
     pub(crate) format: ReportFormat,
-    /// The schema of its content, for JSON.
+    /// Schema of JSON content.
     pub(crate) schema: Option<Schema>,
 }
 
-/// A final report.
+/// Final report of an agent.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Report {
+pub(crate) struct AgentReport {
     pub(crate) status: ReportStatus,
-    pub(crate) content: Content,
-    /// What the agent says beside it, for whoever reads the report.
+    pub(crate) content: ReportContent,
+    /// Additional metadata from the agent.
     pub(crate) metadata: Map<String, Value>,
 }
 
-/// How an agent says that its work went.
+/// Outcome as declared by the agent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum ReportStatus {
-    /// All of it is done.
+    /// The task is done.
     #[default]
     Success,
-    /// Some of it is.
+    /// Part of the task is done.
     Partial,
-    /// It could not be done.
+    /// The task could not be done.
     Failure,
 }
 
-/// What a report says.
+/// Content of a report.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Content {
+pub(crate) enum ReportContent {
     Text(String),
     Json(Value),
 }
 
-impl Content {
-    /// What it says as one text.
+impl ReportContent {
+    /// Returns the content as text.
     pub(crate) fn to_text(&self) -> String {
         match self {
             Self::Text(text) => text.clone(),
@@ -60,7 +60,7 @@ impl ReportStatus {
     const ALL: [(&str, Self); 3] =
         [("success", Self::Success), ("failure", Self::Failure), ("partial", Self::Partial)];
 
-    /// The word for it.
+    /// Returns the name of the status.
     pub(crate) fn as_str(self) -> &'static str {
         match self {
             Self::Success => "success",
@@ -69,7 +69,7 @@ impl ReportStatus {
         }
     }
 
-    /// What the word means; a report without one is a success.
+    /// Parses a status; a missing one means success.
     pub(crate) fn read(word: Option<&str>) -> Result<Self, String> {
         let Some(word) = word.map(str::trim).filter(|word| !word.is_empty()) else {
             return Ok(Self::default());
@@ -77,13 +77,13 @@ impl ReportStatus {
         let lower = word.to_lowercase();
         Self::ALL.into_iter().find(|(name, _)| *name == lower).map(|(_, status)| status).ok_or_else(|| {
             let words = Self::ALL.map(|(name, _)| name).join(", ");
-            format!("Invalid status '{}'. Must be one of: {words}", quoted(word))
+            format!("Invalid status '{}'. Must be one of: {words}", clipped_word(word))
         })
     }
 }
 
-impl Wanted {
-    /// The schema of the arguments that the report comes as.
+impl ReportSpec {
+    /// Returns the schema of the tool's arguments.
     pub(crate) fn input_schema(&self) -> Value {
         let content = match (self.format, &self.schema) {
             (ReportFormat::Json, Some(schema)) => schema.as_json().clone(),
@@ -115,8 +115,8 @@ impl Wanted {
         }
     }
 
-    /// The report that the arguments of a call are, or what is wrong with them.
-    pub(crate) fn read(&self, arguments: &Value) -> Result<Report, String> {
+    /// Parses the report from the arguments of a call.
+    pub(crate) fn read(&self, arguments: &Value) -> Result<AgentReport, String> {
         let given = |names: [&str; 2]| {
             names.iter().map(|name| &arguments[*name]).find(|value| !value.is_null()).cloned()
         };
@@ -129,71 +129,71 @@ impl Wanted {
                 self.json(given(["content_json", "report_json"]).or(text).unwrap_or_default())?
             }
             ReportFormat::SlackBlockKit => match text {
-                Some(list @ Value::Array(_)) => Content::Json(list),
+                Some(list @ Value::Array(_)) => ReportContent::Json(list),
                 text => self.text(text.as_ref().and_then(Value::as_str).unwrap_or_default())?,
             },
             _ => self.text(text.as_ref().and_then(Value::as_str).unwrap_or_default())?,
         };
         let metadata = arguments["metadata"].as_object().cloned().unwrap_or_default();
-        Ok(Report { status, content, metadata })
+        Ok(AgentReport { status, content, metadata })
     }
 
-    /// The report that a text is, or what is wrong with it.
+    /// Parses the report from a text.
     pub(crate) fn read_text(
         &self,
         format: Option<&str>,
         status: Option<&str>,
         text: &str,
-    ) -> Result<Report, String> {
+    ) -> Result<AgentReport, String> {
         self.check_format(format)?;
         let status = ReportStatus::read(status)?;
         let content = match self.format {
             ReportFormat::Json => self.json(Value::String(text.to_owned()))?,
             _ => self.text(text)?,
         };
-        Ok(Report { status, content, metadata: Map::new() })
+        Ok(AgentReport { status, content, metadata: Map::new() })
     }
 
     fn check_format(&self, given: Option<&str>) -> Result<(), String> {
         let wanted = self.format.as_str();
         match given.map(str::trim) {
             Some(format) if format != wanted => {
-                let format = quoted(format);
+                let format = clipped_word(format);
                 Err(format!("agent__final_report: received report_format='{format}', expected '{wanted}'."))
             }
             Some(_) | None => Ok(()),
         }
     }
 
-    fn text(&self, text: &str) -> Result<Content, String> {
+    fn text(&self, text: &str) -> Result<ReportContent, String> {
         let text = text.trim();
         if text.is_empty() {
             return Err("agent__final_report requires non-empty report_content field.".to_owned());
         }
         if self.format != ReportFormat::SlackBlockKit {
-            return Ok(Content::Text(text.to_owned()));
+            return Ok(ReportContent::Text(text.to_owned()));
         }
-        match serde_json::from_str(unfenced(text)) {
-            Ok(blocks @ (Value::Array(_) | Value::Object(_))) => Ok(Content::Json(blocks)),
+        match serde_json::from_str(strip_code_fence(text)) {
+            Ok(blocks @ (Value::Array(_) | Value::Object(_))) => Ok(ReportContent::Json(blocks)),
             Ok(_) | Err(_) => {
                 Err("final_report(slack-block-kit) requires a JSON array of messages with blocks.".to_owned())
             }
         }
     }
 
-    fn json(&self, given: Value) -> Result<Content, String> {
+    fn json(&self, given: Value) -> Result<ReportContent, String> {
         let value = match given {
-            Value::String(text) => serde_json::from_str(unfenced(&text)).unwrap_or_default(),
+            Value::String(text) => serde_json::from_str(strip_code_fence(&text)).unwrap_or_default(),
             other => other,
         };
         let Value::Object(_) = value else {
             return Err("final_report(json) requires `content_json` (object).".to_owned());
         };
-        let Some(schema) = &self.schema else { return Ok(Content::Json(value)) };
-        let value = repaired(schema, value);
+        let Some(schema) = &self.schema else { return Ok(ReportContent::Json(value)) };
+        let value = parse_embedded_json(schema, value);
         let verdict = schema.check(&value);
         if verdict.valid {
-            return Ok(Content::Json(value));
+            return Ok(ReportContent::Json(value));
         }
         let errors: Vec<&str> =
             verdict.errors.iter().map(pegboard_core::validation::Violation::text).collect();
@@ -201,11 +201,11 @@ impl Wanted {
     }
 }
 
-/// The value with texts in it that should have been JSON taken for it, as far as that makes it better.
-fn repaired(schema: &Schema, mut value: Value) -> Value {
+/// Parses strings that should have been JSON, as long as that reduces the number of schema violations.
+fn parse_embedded_json(schema: &Schema, mut value: Value) -> Value {
     let mut n_wrong = schema.check(&value).errors.len();
     let mut places = Vec::new();
-    json_texts(&value, &mut String::new(), &mut places);
+    find_json_strings(&value, &mut String::new(), &mut places);
     for place in places.into_iter().take(MAX_REPAIRS) {
         if n_wrong == 0 {
             break;
@@ -222,13 +222,13 @@ fn repaired(schema: &Schema, mut value: Value) -> Value {
     value
 }
 
-/// Where texts are that read like JSON.
-fn json_texts(value: &Value, at: &mut String, places: &mut Vec<String>) {
+/// Collects the JSON pointers of strings that look like JSON.
+fn find_json_strings(value: &Value, at: &mut String, places: &mut Vec<String>) {
     let n_bytes = at.len();
     let mut enter = |name: &str, member: &Value| {
         at.push('/');
         at.push_str(&name.replace('~', "~0").replace('/', "~1"));
-        json_texts(member, at, places);
+        find_json_strings(member, at, places);
         at.truncate(n_bytes);
     };
     match value {
@@ -241,13 +241,13 @@ fn json_texts(value: &Value, at: &mut String, places: &mut Vec<String>) {
     }
 }
 
-/// A text without the fence that models put around code.
-fn unfenced(text: &str) -> &str {
+/// Removes a surrounding code fence.
+fn strip_code_fence(text: &str) -> &str {
     let text = text.trim();
     let Some(inner) = text.strip_prefix("```").and_then(|rest| rest.strip_suffix("```")) else { return text };
     inner.split_once('\n').map_or(inner, |(_language, code)| code).trim()
 }
 
-fn quoted(word: &str) -> String {
+fn clipped_word(word: &str) -> String {
     word.chars().take(MAX_QUOTED_CHARS).collect()
 }

@@ -1,405 +1,441 @@
-//! Calls of a server's tools, and whatever else it is asked to do.
+//! Tool calls and other requests to a server.
 
 use std::sync::Arc;
 
 use futures_util::future::{BoxFuture, FutureExt};
 use pegboard_core::call::{CallContext, ValidCall};
-use pegboard_core::client::{Question, Questions};
+use pegboard_core::client::{InputRequest, InputRequests};
 use pegboard_core::entry::ToolEntry;
 use pegboard_core::error::{CallError, ProtocolError, ToolError};
 use pegboard_core::handler::Handler;
 use pegboard_core::output::Output;
-use pegboard_core::provider::Request;
+use pegboard_core::provider::ProviderRequest;
 use pegboard_core::text::clipped;
 use pegboard_json::RawJson;
 use pegboard_wire::client::{Era, RequestOptions};
 use pegboard_wire::era::{LogLevel, meta};
 use pegboard_wire::link::TransportError;
-use pegboard_wire::{Exchange, Failure, Happening, RpcError};
+use pegboard_wire::{PendingRequest, RequestError, ResponseEvent, RpcError};
 
-use super::connect::login;
-use super::elsewhere::visited;
-use super::keeper::capabilities;
-use super::life::{End, Life, Live};
-use super::listen::{has_log, tell_level};
-use super::probe::answers;
-use super::tasks::{self, Drive};
-use super::traffic::{Ticket, tell, without_meta};
+use super::connect::login_hint;
+use super::handle::{CloseReason, LiveConnection, ServerHandle};
+use super::in_flight::{InFlightGuard, notify_caller, without_meta_key};
+use super::listen::{send_log_level, supports_logging};
+use super::probe::is_responsive;
+use super::supervisor::client_capabilities;
+use super::tasks::{self, TaskDriver};
+use super::url_elicitation::complete_url_elicitations;
 
-/// What the protocol calls a call.
-const CALL: &str = "tools/call";
-/// How often one call may come back with questions.
+/// Method of a tool call.
+const CALL_METHOD: &str = "tools/call";
+/// Maximum number of input rounds per call.
 const MAX_ROUNDS: usize = 20;
-/// How much of a server's error is told.
+/// Maximum length of a server's error message.
 const MAX_ERROR_BYTES: usize = 64 * 1024;
 
-/// Carries out the calls of all tools of one server, and whatever else it is asked to do.
-pub(super) struct Calls(pub(super) Arc<Life>);
+/// Executes the calls of all tools of one server instance, and other requests to it.
+pub(super) struct ServerCaller(pub(super) Arc<ServerHandle>);
 
-impl Handler for Calls {
+impl Handler for ServerCaller {
     fn call<'a>(&'a self, call: &'a ValidCall) -> BoxFuture<'a, Result<Output, CallError>> {
-        async move { self.carry_out(&Errand::call(call)).await.map(Output::result) }.boxed()
+        async move { self.execute(&ServerCall::call(call)).await.map(Output::result) }.boxed()
     }
 }
 
-/// Something that a server is asked to do.
-pub(super) struct Errand<'a> {
+/// A call or other request to a server.
+pub(super) struct ServerCall<'a> {
     method: &'static str,
     params: RawJson,
     context: &'a CallContext,
-    twice: Twice,
-    /// Nothing that the server says meanwhile is about it.
-    is_aside: bool,
-    /// The tool that is called, if one is; its call may become a task.
+    retry_safety: RetrySafety,
+    /// The request changes a setting of the session, so no message from the server relates to it.
+    is_setting: bool,
+    /// The called tool, if this is a tool call, which may become a task.
     tool: Option<&'a ToolEntry>,
 }
 
-/// What it means to do something twice.
+/// Safety of sending a request twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Twice {
-    /// It changes nothing, or nothing more than doing it once.
-    Harmless,
-    /// Nobody knows.
-    Risky,
+pub(super) enum RetrySafety {
+    /// Repeating it has no further effect.
+    Safe,
+    /// Not known to be safe.
+    Unknown,
 }
 
-impl<'a> Errand<'a> {
-    /// A call: the server's own name of the tool, and the arguments as the caller wrote them.
+impl<'a> ServerCall<'a> {
+    /// Creates a tool call, with the server's name of the tool and the arguments as the caller wrote them.
     fn call(call: &'a ValidCall) -> Self {
         let mut params = RawJson::empty_object().with("name", &RawJson::of(call.entry().name()));
         let arguments = call.raw_arguments();
-        let given = call.context().client().remarks().unwrap_or_else(RawJson::empty_object);
-        if let Some(own) = meta_for(call.context(), &given) {
-            params = params.with("_meta", &own);
+        let existing = call.context().client().request_meta().unwrap_or_else(RawJson::empty_object);
+        if let Some(meta) = request_meta(call.context(), &existing) {
+            params = params.with("_meta", &meta);
         }
         if arguments.as_str() != "null" {
             params = params.with("arguments", arguments);
         }
         let annotations = call.entry().annotations();
-        let is_harmless = annotations.read_only == Some(true) || annotations.idempotent == Some(true);
-        let twice = if is_harmless { Twice::Harmless } else { Twice::Risky };
+        let is_safe = annotations.read_only == Some(true) || annotations.idempotent == Some(true);
+        let retry_safety = if is_safe { RetrySafety::Safe } else { RetrySafety::Unknown };
         let tool = Some(&**call.entry());
-        Self { method: CALL, params, context: call.context(), twice, is_aside: false, tool }
+        Self { method: CALL_METHOD, params, context: call.context(), retry_safety, is_setting: false, tool }
     }
 
-    /// A request that is no call.
-    pub(super) fn request(request: &Request, context: &'a CallContext, twice: Twice) -> Self {
-        let given = request.params.get("_meta").unwrap_or_else(RawJson::empty_object);
-        let params = match meta_for(context, &given) {
-            Some(own) => request.params.with("_meta", &own),
+    /// Creates a request that is not a tool call.
+    pub(super) fn request(
+        request: &ProviderRequest,
+        context: &'a CallContext,
+        retry_safety: RetrySafety,
+    ) -> Self {
+        let existing = request.params.get("_meta").unwrap_or_else(RawJson::empty_object);
+        let params = match request_meta(context, &existing) {
+            Some(meta) => request.params.with("_meta", &meta),
             None => request.params.without("_meta"),
         };
-        let is_aside = request.method.outlasts_its_answer();
-        Self { method: request.method.as_str(), params, context, twice, is_aside, tool: None }
+        let is_setting = request.method.outlives_response();
+        Self { method: request.method.as_str(), params, context, retry_safety, is_setting, tool: None }
     }
 
-    /// What it is, in words.
+    /// Returns the word for it in error messages.
     fn noun(&self) -> &'static str {
-        if self.method == CALL { "call" } else { "request" }
+        if self.method == CALL_METHOD { "call" } else { "request" }
     }
 }
 
-/// The members of a request that are for the protocol: its own, and those that were there before.
-fn meta_for(context: &CallContext, given: &RawJson) -> Option<RawJson> {
-    // Who cannot hear of progress does not want to. What the request says of its sender is said where it is sent.
-    let not_carried = ["progressToken", meta::CLIENT_CAPABILITIES, meta::LOG_LEVEL];
-    let mut own = not_carried.iter().fold(given.clone(), |own, key| own.without(key));
+/// Builds the `_meta` of a request from the existing one.
+fn request_meta(context: &CallContext, existing: &RawJson) -> Option<RawJson> {
+    // Progress is requested only for a caller with a client. The fields about the sender are set by the wire
+    // client.
+    let dropped = ["progressToken", meta::CLIENT_CAPABILITIES, meta::LOG_LEVEL];
+    let mut meta = dropped.iter().fold(existing.clone(), |meta, key| meta.without(key));
     if context.client.is_some() {
-        own = own.with("progressToken", &RawJson::of(&0));
+        meta = meta.with("progressToken", &RawJson::of(&0));
     }
     if let Some(parent) = &context.trace_parent {
-        own = own.with("traceparent", &RawJson::of(&parent.to_string()));
+        meta = meta.with("traceparent", &RawJson::of(&parent.to_string()));
     }
-    (!own.names().is_empty()).then_some(own)
+    (!meta.names().is_empty()).then_some(meta)
 }
 
-/// Why a call has no answer.
-pub(super) enum Stop {
-    /// The server never had it: what is wrong with the connection.
-    NotTaken { end: End },
-    /// The server did not like it, or has forgotten the session: some say both with the same words.
-    Unwelcome(Failure),
-    /// The server may have had it.
-    Failed(Failure),
-    /// It ended some other way.
-    Error(CallError),
+/// The reason an attempt has no result.
+pub(super) enum AttemptError {
+    /// The server never received it; `reason` is the problem with the connection.
+    NotDelivered { reason: CloseReason },
+    /// The server rejected it or does not know the session any more: some servers use the same status for
+    /// both.
+    Rejected(RequestError),
+    /// The server may have received it.
+    Failed(RequestError),
+    /// Any other error, which is final.
+    Final(CallError),
 }
 
-/// Puts a server in doubt if its call is given up because it took too long.
-struct Doubt<'l> {
-    live: &'l Live,
+/// Requests a liveness probe if the call is dropped because it is overdue.
+struct LivenessProbeGuard<'l> {
+    live: &'l LiveConnection,
     context: &'l CallContext,
 }
 
-impl Drop for Doubt<'_> {
+impl Drop for LivenessProbeGuard<'_> {
     fn drop(&mut self) {
         if self.context.tools.as_ref().is_some_and(|tools| tools.is_overdue()) {
-            self.live.traffic().note_doubt();
+            self.live.in_flight().request_probe();
         }
     }
 }
 
-impl Stop {
-    /// Whether the connection was lost while the server may have been at work.
-    fn is_loss(&self) -> bool {
-        matches!(self, Self::Failed(Failure::Lost(TransportError::Closed | TransportError::Failed { .. })))
+impl AttemptError {
+    /// Returns `true` if the connection was lost while the server may have been executing the call.
+    fn is_connection_loss(&self) -> bool {
+        matches!(
+            self,
+            Self::Failed(RequestError::Transport(TransportError::Closed | TransportError::Failed { .. }))
+        )
     }
 }
 
-impl Calls {
-    /// Has the server do something. It is asked once more if it never had it, or if its connection was lost and to do
-    /// it twice is harmless.
-    pub(super) async fn carry_out(&self, errand: &Errand<'_>) -> Result<RawJson, CallError> {
+impl ServerCaller {
+    /// Executes a call. It is sent once more if the server never received it, or if the connection was lost
+    /// and repeating it is safe.
+    pub(super) async fn execute(&self, call: &ServerCall<'_>) -> Result<RawJson, CallError> {
         let live = self.0.ready().await?;
-        let next = match self.attempt(&live, errand).await {
+        let next = match self.attempt(&live, call).await {
             Ok(result) => return Ok(result),
-            Err(Stop::NotTaken { end }) => {
-                live.give_up(end);
-                self.0.successor(&live).await?
+            Err(AttemptError::NotDelivered { reason }) => {
+                live.request_close(reason);
+                self.0.next_connection(&live).await?
             }
-            Err(Stop::Unwelcome(_)) => {
-                // To begin again would end the calls of all others, so it is done only if it must be. Either way the
-                // server has not done anything yet.
-                if answers(live.client(), self.0.settings.health_probe).await {
+            Err(AttemptError::Rejected(_)) => {
+                // A new session would fail the calls of all others, so it is made only if necessary. Either
+                // way the server has not executed anything yet.
+                if is_responsive(live.client(), self.0.settings.health_probe).await {
                     live
                 } else {
-                    live.give_up(End::Expired);
-                    self.0.successor(&live).await?
+                    live.request_close(CloseReason::SessionExpired);
+                    self.0.next_connection(&live).await?
                 }
             }
-            Err(stop) if stop.is_loss() && errand.twice == Twice::Harmless => {
-                // If there is no next time, what is to be told is that the first one came to nothing.
-                self.after_loss(&live).await.map_err(|_| self.error(&live, errand, stop))?
+            Err(attempt_error)
+                if attempt_error.is_connection_loss() && call.retry_safety == RetrySafety::Safe =>
+            {
+                // Without a connection to retry on, the error of the first attempt is reported.
+                self.reconnect_after_loss(&live)
+                    .await
+                    .map_err(|_| self.call_error(&live, call, attempt_error))?
             }
-            Err(stop) => return Err(self.error(&live, errand, stop)),
+            Err(attempt_error) => return Err(self.call_error(&live, call, attempt_error)),
         };
-        self.attempt(&next, errand).await.map_err(|stop| self.error(&next, errand, stop))
+        self.attempt(&next, call).await.map_err(|attempt_error| self.call_error(&next, call, attempt_error))
     }
 
-    /// The connection to use after a loss: the same if only one request of many was lost.
-    async fn after_loss(&self, live: &Live) -> Result<Live, CallError> {
-        let is_over = live.client().connection().is_closed() || live.over().now_or_never().is_some();
-        if !is_over {
-            if answers(live.client(), self.0.settings.health_probe).await {
+    /// Returns the connection to use after a loss: the same one if only this request was lost.
+    async fn reconnect_after_loss(&self, live: &LiveConnection) -> Result<LiveConnection, CallError> {
+        let is_closed = live.client().connection().is_closed() || live.closed().now_or_never().is_some();
+        if !is_closed {
+            if is_responsive(live.client(), self.0.settings.health_probe).await {
                 return Ok(live.clone());
             }
-            live.give_up(End::Silent);
+            live.request_close(CloseReason::Unresponsive);
         }
-        self.0.successor(live).await
+        self.0.next_connection(live).await
     }
 
-    /// Does it on one connection, at the latest until that ends.
-    async fn attempt(&self, live: &Live, errand: &Errand<'_>) -> Result<RawJson, Stop> {
-        let ticket =
-            if errand.is_aside { live.traffic().stay() } else { live.traffic().enter(errand.context) };
-        let Some(ticket) = ticket else { return Err(Stop::NotTaken { end: End::Unused }) };
-        let _doubt = Doubt { live, context: errand.context };
-        self.lower_level(live, errand.context).await;
+    /// Executes a call on one connection, until that is closed.
+    async fn attempt(&self, live: &LiveConnection, call: &ServerCall<'_>) -> Result<RawJson, AttemptError> {
+        let guard = if call.is_setting {
+            live.in_flight().keep_alive()
+        } else {
+            live.in_flight().track_call(call.context)
+        };
+        let Some(guard) = guard else { return Err(AttemptError::NotDelivered { reason: CloseReason::Idle }) };
+        let _probe_guard = LivenessProbeGuard { live, context: call.context };
+        self.lower_log_level(live, call.context).await;
         tokio::select! {
-            // An answer that has come counts, whatever else happened.
+            // A response that has arrived counts, even if the connection has closed since.
             biased;
-            result = self.rounds(live, errand, &ticket) => result,
-            why = live.over() => Err(Stop::Failed(TransportError::failed(why).into())),
+            result = self.run_rounds(live, call, &guard) => result,
+            why = live.closed() => Err(AttemptError::Failed(TransportError::failed(why).into())),
         }
     }
 
-    /// Asks, and asks again with answers for as long as the server comes back with questions.
-    async fn rounds(&self, live: &Live, errand: &Errand<'_>, ticket: &Ticket) -> Result<RawJson, Stop> {
-        let (client, context) = (live.client(), errand.context);
-        let mut asked_with = match errand.tool {
-            Some(tool) => tasks::asking(&errand.params, tool, client, context),
-            None => errand.params.clone(),
+    /// Sends the request, and again with the caller's answers while the server requires input.
+    async fn run_rounds(
+        &self,
+        live: &LiveConnection,
+        call: &ServerCall<'_>,
+        guard: &InFlightGuard,
+    ) -> Result<RawJson, AttemptError> {
+        let (client, context) = (live.client(), call.context);
+        let mut params_to_send = match call.tool {
+            Some(tool) => tasks::with_task_request(&call.params, tool, client, context),
+            None => call.params.clone(),
         };
         for round in 0..MAX_ROUNDS {
-            let sent = client.request(errand.method, Some(asked_with.clone()), self.options(errand)).await;
-            let mut exchange = sent.map_err(|failure| match failure {
-                Failure::Lost(error) if round == 0 => {
-                    Stop::NotTaken { end: End::Lost { why: error.to_string() } }
+            let sent = client.request(call.method, Some(params_to_send.clone()), self.options(call)).await;
+            let mut pending = sent.map_err(|failure| match failure {
+                RequestError::Transport(error) if round == 0 => {
+                    AttemptError::NotDelivered { reason: CloseReason::Lost { why: error.to_string() } }
                 }
-                failure => Stop::Failed(failure),
+                failure => AttemptError::Failed(failure),
             })?;
-            ticket.is_request(exchange.id());
-            let answered = answer(&mut exchange, live, context).await;
-            if let Err(Failure::Refused(refusal)) = &answered
+            guard.set_request_id(pending.id());
+            let answered = read_response(&mut pending, live, context).await;
+            if let Err(RequestError::Rpc(refusal)) = &answered
                 && client.era() == Era::Session
-                && visited(context, refusal).await
+                && complete_url_elicitations(context, refusal).await
             {
                 continue;
             }
             let result = match answered {
-                Err(Failure::Lost(TransportError::Status { status: 404, .. }))
+                Err(RequestError::Transport(TransportError::Status { status: 404, .. }))
                     if round == 0 && client.era() == Era::Session =>
                 {
-                    return Err(Stop::NotTaken { end: End::Expired });
+                    return Err(AttemptError::NotDelivered { reason: CloseReason::SessionExpired });
                 }
-                Err(failure @ Failure::Lost(TransportError::Status { status: 400, .. }))
+                Err(failure @ RequestError::Transport(TransportError::Status { status: 400, .. }))
                     if round == 0 && client.era() == Era::Session =>
                 {
-                    return Err(Stop::Unwelcome(failure));
+                    return Err(AttemptError::Rejected(failure));
                 }
-                result => result.map_err(Stop::Failed)?,
+                result => result.map_err(AttemptError::Failed)?,
             };
             if !result.is_object() {
-                return Err(failed("the server's answer is no object"));
+                return Err(tool_failure("the server's result is not an object"));
             }
-            let drive = Drive { live, context, ticket };
+            let driver = TaskDriver { live, context, guard };
             if client.era() == Era::Session {
-                return match tasks::created(&result).filter(|_| errand.tool.is_some()) {
-                    Some(task) => drive.follow(task).await,
+                return match tasks::created_task(&result).filter(|_| call.tool.is_some()) {
+                    Some(task) => driver.follow(task).await,
                     None => Ok(result),
                 };
             }
             let kind = result.get("resultType");
             match kind.as_ref().and_then(RawJson::text).as_deref() {
-                None | Some("complete") => return Ok(without_own_members(&result)),
-                Some("input_required") => asked_with = with_answers(errand, &result).await?,
-                Some("task") if errand.tool.is_some() => return drive.follow(result).await,
+                None | Some("complete") => return Ok(strip_protocol_members(&result)),
+                Some("input_required") => params_to_send = params_with_answers(call, &result).await?,
+                Some("task") if call.tool.is_some() => return driver.follow(result).await,
                 Some(unknown) => {
                     let unknown = clipped(unknown, 80);
-                    return Err(failed(format_args!(
-                        "the server's answer is of the unknown kind '{unknown}'"
+                    return Err(tool_failure(format_args!(
+                        "the server's result has the unknown type '{unknown}'"
                     )));
                 }
             }
         }
-        Err(failed("the server kept asking without an end"))
+        Err(tool_failure("the server kept requiring input"))
     }
 
-    fn options(&self, errand: &Errand<'_>) -> RequestOptions {
-        let context = errand.context;
-        let own = match &context.client {
+    fn options(&self, call: &ServerCall<'_>) -> RequestOptions {
+        let context = call.context;
+        let declared = match &context.client {
             None => Some(RawJson::empty_object()),
-            Some(client) => client.remarks().and_then(|remarks| remarks.get(meta::CLIENT_CAPABILITIES)),
+            Some(client) => client.request_meta().and_then(|meta| meta.get(meta::CLIENT_CAPABILITIES)),
         };
-        let capabilities = match errand.tool {
-            Some(_) => Some(tasks::declared(own.unwrap_or_else(capabilities), context)),
-            None => own,
+        let capabilities = match call.tool {
+            Some(_) => {
+                Some(tasks::with_task_capability(declared.unwrap_or_else(client_capabilities), context))
+            }
+            None => declared,
         };
         RequestOptions { capabilities, log_level: self.log_level(context), ..RequestOptions::default() }
     }
 
-    /// The mildest line of the log that is wanted with a request.
+    /// Returns the minimum log level to request for a call.
     fn log_level(&self, context: &CallContext) -> Option<LogLevel> {
         let client = context.client.as_ref()?;
-        match asked_level(&**client) {
-            // Who comes with every request anew says so each time.
-            None if client.is_asked_in_rounds() => None,
-            None => Some(self.0.wishes.log_level().unwrap_or(LogLevel::Info)),
+        match requested_log_level(&**client) {
+            // Stateless callers set the level with every request.
+            None if client.needs_input_rounds() => None,
+            None => Some(self.0.subscriptions.log_level().unwrap_or(LogLevel::Info)),
             Some(level) => Some(level),
         }
     }
 
-    /// Has a server with a session tell its log from the level on that the caller wants. Each caller is told what it
-    /// wants of that alone, so the level only ever becomes milder.
-    async fn lower_level(&self, live: &Live, context: &CallContext) {
-        let Some(level) = context.client.as_ref().and_then(|client| asked_level(&**client)) else { return };
+    /// Lowers the log level of a server with sessions to the caller's. Messages are filtered per caller, so
+    /// the level is never raised.
+    async fn lower_log_level(&self, live: &LiveConnection, context: &CallContext) {
+        let Some(level) = context.client.as_ref().and_then(|client| requested_log_level(&**client)) else {
+            return;
+        };
         if live.client().era() == Era::Session
-            && has_log(live.client())
-            && self.0.wishes.lower_log_level(level)
+            && supports_logging(live.client())
+            && self.0.subscriptions.lower_log_level(level)
         {
-            tell_level(live.client(), level).await;
+            send_log_level(live.client(), level).await;
         }
     }
 
-    /// What the caller is told. Who looks after the server is told, too.
-    fn error(&self, live: &Live, errand: &Errand<'_>, stop: Stop) -> CallError {
-        let (name, noun) = (&self.0.settings.name, errand.noun());
-        let failure = match stop {
-            Stop::Error(error) => return error,
-            Stop::Unwelcome(failure) | Stop::Failed(failure) => failure,
-            Stop::NotTaken { end } => {
-                live.give_up(end);
-                let reason = format!("MCP server '{name}' did not take the {noun}");
+    /// Returns the error for the caller, and reports problems with the connection to the supervisor.
+    fn call_error(
+        &self,
+        live: &LiveConnection,
+        call: &ServerCall<'_>,
+        attempt_error: AttemptError,
+    ) -> CallError {
+        let (name, noun) = (&self.0.settings.name, call.noun());
+        let failure = match attempt_error {
+            AttemptError::Final(error) => return error,
+            AttemptError::Rejected(failure) | AttemptError::Failed(failure) => failure,
+            AttemptError::NotDelivered { reason } => {
+                live.request_close(reason);
+                let reason = format!("MCP server '{name}' did not accept the {noun}");
                 return CallError::ServerUnavailable { reason };
             }
         };
         match failure {
-            Failure::Refused(error) => {
+            RequestError::Rpc(error) => {
                 let message = clipped(&error.message, MAX_ERROR_BYTES).into_owned();
-                let words = ToolError::new(format_args!("MCP error {}: {message}", error.code));
+                let tool_error = ToolError::new(format_args!("MCP error {}: {message}", error.code));
                 let RpcError { code, data, .. } = error;
-                CallError::Failed(words.refused(ProtocolError { code, message, data }))
+                CallError::Failed(tool_error.with_protocol_error(ProtocolError { code, message, data }))
             }
-            Failure::Overloaded => CallError::ServerUnavailable {
-                reason: format!("MCP server '{name}' has too many calls under way"),
+            RequestError::Overloaded => CallError::ServerUnavailable {
+                reason: format!("MCP server '{name}' has too many calls in flight"),
             },
-            Failure::Lost(error) => {
-                if let Some(fix) = login(&error) {
-                    let reason = format!("MCP server '{name}' wants a login. {fix}");
-                    live.give_up(End::NeedsLogin { fix });
+            RequestError::Transport(error) => {
+                if let Some(fix) = login_hint(&error) {
+                    let reason = format!("MCP server '{name}' requires a login. {fix}");
+                    live.request_close(CloseReason::NeedsLogin { fix });
                     return CallError::AuthRequired { reason };
                 }
                 if let TransportError::Status { status: 400..=499, .. } = error {
-                    let reason = format!("MCP server '{name}' did not take the {noun}: {error}");
+                    let reason = format!("MCP server '{name}' did not accept the {noun}: {error}");
                     return CallError::ServerUnavailable { reason };
                 }
-                live.traffic().note_doubt();
-                let note = if errand.method == CALL { ". The tool may have run" } else { "" };
-                let reason = format!("MCP server '{name}' went away before it answered: {error}{note}");
+                live.in_flight().request_probe();
+                let note = if call.method == CALL_METHOD { ". The tool may have run" } else { "" };
+                let reason = format!("MCP server '{name}' failed before it responded: {error}{note}");
                 CallError::Transport { reason }
             }
         }
     }
 }
 
-/// The level that a caller asks for.
-fn asked_level(client: &dyn pegboard_core::client::Client) -> Option<LogLevel> {
-    client.remarks()?.get(meta::LOG_LEVEL)?.read().ok()
+/// Returns the log level that a caller requests.
+fn requested_log_level(client: &dyn pegboard_core::client::Client) -> Option<LogLevel> {
+    client.request_meta()?.get(meta::LOG_LEVEL)?.read().ok()
 }
 
-pub(super) fn failed(problem: impl std::fmt::Display) -> Stop {
-    Stop::Error(CallError::Failed(ToolError::new(problem)))
+pub(super) fn tool_failure(problem: impl std::fmt::Display) -> AttemptError {
+    AttemptError::Final(CallError::Failed(ToolError::new(problem)))
 }
 
-/// The end of a request. What is said before it is told to the caller, in order.
-pub(super) async fn answer(
-    exchange: &mut Exchange,
-    live: &Live,
+/// Waits for the response. Notifications that arrive before it are passed to the caller in order.
+pub(super) async fn read_response(
+    pending: &mut PendingRequest,
+    live: &LiveConnection,
     context: &CallContext,
-) -> Result<RawJson, Failure> {
+) -> Result<RawJson, RequestError> {
     loop {
-        match exchange.next().await {
-            Happening::Notice(notice) => {
-                if let Some(notice) = live.traffic().hear(notice) {
-                    tell(context.client(), notice);
+        match pending.next_event().await {
+            ResponseEvent::Notification(notice) => {
+                if let Some(notice) = live.in_flight().handle_notification(notice) {
+                    notify_caller(context.client(), notice);
                 }
             }
-            Happening::End(end) => return end,
+            ResponseEvent::End(final_result) => return final_result,
         }
     }
 }
 
-/// The parameters with the caller's answers to the server's questions, and the server's state exactly as it came.
-async fn with_answers(errand: &Errand<'_>, result: &RawJson) -> Result<RawJson, Stop> {
-    let asked = result.get("inputRequests").unwrap_or_else(RawJson::empty_object);
-    let answers = answers_to(errand.context, &asked).await?;
-    let params = errand.params.with("inputResponses", &answers);
+/// Returns the parameters with the caller's answers and the unchanged state of the server.
+async fn params_with_answers(call: &ServerCall<'_>, result: &RawJson) -> Result<RawJson, AttemptError> {
+    let input_requests = result.get("inputRequests").unwrap_or_else(RawJson::empty_object);
+    let answers = collect_answers(call.context, &input_requests).await?;
+    let params = call.params.with("inputResponses", &answers);
     Ok(match result.get("requestState") {
         Some(state) => params.with("requestState", &state),
         None => params,
     })
 }
 
-/// What the caller answers to a server's questions, by their names.
-pub(super) async fn answers_to(context: &CallContext, asked: &RawJson) -> Result<RawJson, Stop> {
+/// Asks the caller the server's questions and returns the answers by name.
+pub(super) async fn collect_answers(
+    context: &CallContext,
+    input_requests: &RawJson,
+) -> Result<RawJson, AttemptError> {
     let question = |name: &str| {
-        let question = asked.get(name)?;
+        let question = input_requests.get(name)?;
         let method = question.get("method")?.text()?.into_owned();
-        Some(Question { method, params: question.get("params").unwrap_or_else(RawJson::empty_object) })
+        Some(InputRequest { method, params: question.get("params").unwrap_or_else(RawJson::empty_object) })
     };
-    let questions: Questions =
-        asked.names().into_iter().filter_map(|name| Some((name.clone(), question(&name)?))).collect();
+    let questions: InputRequests = input_requests
+        .names()
+        .into_iter()
+        .filter_map(|name| Some((name.clone(), question(&name)?)))
+        .collect();
     let mut answers = RawJson::empty_object();
     if !questions.is_empty() {
         let answered = context.client().ask(questions).await;
-        let answered =
-            answered.map_err(|error| failed(format_args!("the server asked a question, and {error}")))?;
+        let answered = answered
+            .map_err(|error| tool_failure(format_args!("the server requested input, but {error}")))?;
         answers = answered.iter().fold(answers, |all, (name, answer)| all.with(name, answer));
     }
     Ok(answers)
 }
 
-/// A result without what the protocol adds to every result of the stateless era.
-pub(super) fn without_own_members(result: &RawJson) -> RawJson {
-    without_meta(&result.without("resultType"), meta::SERVER_INFO)
+/// Returns a result without the members that the stateless protocol adds to every result.
+pub(super) fn strip_protocol_members(result: &RawJson) -> RawJson {
+    without_meta_key(&result.without("resultType"), meta::SERVER_INFO)
 }

@@ -1,148 +1,150 @@
-//! The seam between a server's life and the way to it.
+//! The interface between the supervisor of a server and its transport.
 
 use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
 use pegboard_core::server_log::ServerLog;
-use pegboard_wire::Receiver;
-use pegboard_wire::client::{self, Client, ClientOptions, Era};
+use pegboard_wire::InboundHandler;
+use pegboard_wire::client::{self, ClientOptions, Era, McpClient};
 use pegboard_wire::link::{Link, TransportError};
 
-/// A way to one server: a program that is started, an address, a pipe.
+/// Establishes connections to one server: a child process, a URL or a byte stream.
 ///
-/// It is used again each time the server is started. Dropping the future gives the attempt up, and with it whatever
-/// was started for it.
-pub trait Connect: Send + Sync + 'static {
-    /// Reaches the server and finds out how it is spoken to.
-    fn connect(&self, introduction: Introduction) -> BoxFuture<'_, Result<Connected, ConnectError>>;
+/// It is used again for every start of the server. Dropping the future abandons the attempt and whatever was
+/// started for it.
+pub trait Connector: Send + Sync + 'static {
+    /// Connects to the server and performs the handshake.
+    fn connect(
+        &self,
+        handshake: HandshakeOptions,
+    ) -> BoxFuture<'_, Result<EstablishedConnection, ConnectorError>>;
 
-    /// What the server said beside the protocol since it was last started, for a person who wants to know what is
-    /// wrong with it. No secret is in it.
-    fn last_words(&self) -> Option<String> {
+    /// Returns the end of what the server wrote to stderr since its last start, redacted, for error messages.
+    fn stderr_tail(&self) -> Option<String> {
         None
     }
 
-    /// The process of the program that was started last, while it runs.
+    /// Returns the process id of the current child process, if there is one.
     fn pid(&self) -> Option<u32> {
         None
     }
 
-    /// The same way for a server that one session has to itself. `None` if all can use this one, because it remembers
-    /// nothing that a server says.
-    fn apart(&self) -> Option<Arc<dyn Connect>> {
+    /// Returns a separate connector for an instance that is dedicated to one session. `None` if instances can
+    /// share this one, because it keeps no output of a server.
+    fn dedicated(&self) -> Option<Arc<dyn Connector>> {
         None
     }
 }
 
-/// How we introduce ourselves to a server.
+/// Parameters of the handshake with a server.
 #[derive(Clone)]
-pub struct Introduction {
-    /// Who hears what the server says on its own account.
-    pub receiver: Arc<dyn Receiver>,
-    /// Who we are, and how long we wait.
+pub struct HandshakeOptions {
+    /// Receives requests and notifications from the server.
+    pub receiver: Arc<dyn InboundHandler>,
+    /// Identity of the client, and timeouts.
     pub options: ClientOptions,
-    /// Where what the server says beside the protocol is written down.
+    /// Log for the server's output outside the protocol.
     pub log: ServerLog,
 }
 
-impl Introduction {
-    /// Introduces us over a link.
-    pub async fn over(self, link: Link) -> Result<Client, ConnectError> {
-        Ok(Client::connect(link, self.receiver, self.options).await?)
+impl HandshakeOptions {
+    /// Performs the handshake over a link.
+    pub async fn connect_over(self, link: Link) -> Result<McpClient, ConnectorError> {
+        Ok(McpClient::connect(link, self.receiver, self.options).await?)
     }
 
-    /// The introduction to a server of a known era.
+    /// Returns the options with a known era.
     #[must_use]
-    pub fn speaking(mut self, era: Era) -> Self {
+    pub fn with_era(mut self, era: Era) -> Self {
         self.options.era = Some(era);
         self
     }
 }
 
-/// A server that was reached.
-pub struct Connected {
-    /// The connection to it.
-    pub client: Client,
-    /// What stands behind the connection and ends with it, if anything does.
-    pub backing: Option<Box<dyn Backing>>,
+/// An established connection to a server.
+pub struct EstablishedConnection {
+    /// Client side of the connection.
+    pub client: McpClient,
+    /// Process behind the connection, if there is one.
+    pub backend: Option<Box<dyn Backend>>,
 }
 
-impl From<Client> for Connected {
-    fn from(client: Client) -> Self {
-        Self { client, backing: None }
+impl From<McpClient> for EstablishedConnection {
+    fn from(client: McpClient) -> Self {
+        Self { client, backend: None }
     }
 }
 
-/// What stands behind a connection and ends with it: a process. Dropping it ends it as well as that can be done
-/// without waiting.
-pub trait Backing: Send {
-    /// Waits until it has gone away by itself, and says why.
-    fn gone(&mut self) -> BoxFuture<'_, String>;
+/// A resource behind a connection, such as a process, that ends with it. Dropping it ends it as far as
+/// possible without waiting.
+pub trait Backend: Send {
+    /// Waits until it exits by itself, and returns the reason.
+    fn exited(&mut self) -> BoxFuture<'_, String>;
 
-    /// Ends it, and waits until it has ended.
-    fn end(self: Box<Self>) -> BoxFuture<'static, ()>;
+    /// Shuts it down and waits until it has ended.
+    fn shut_down(self: Box<Self>) -> BoxFuture<'static, ()>;
 }
 
-/// Why a server was not reached.
+/// A failed attempt to connect to a server.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum ConnectError {
-    /// Somebody must log in first.
-    #[error("the server wants a login. {fix}")]
+pub enum ConnectorError {
+    /// The server requires a login.
+    #[error("the server requires a login. {fix}")]
     NeedsLogin {
-        /// What to do.
+        /// Hint for the user.
         fix: String,
     },
-    /// It cannot be started, or does not answer as it should.
+    /// The server cannot be started, or does not answer as expected.
     #[error("{why}")]
     Unavailable {
-        /// Why.
+        /// Description of the problem.
         why: String,
-        /// What to do.
+        /// Hint for the user.
         fix: String,
     },
 }
 
-impl From<client::ConnectError> for ConnectError {
-    fn from(error: client::ConnectError) -> Self {
+impl From<client::HandshakeError> for ConnectorError {
+    fn from(error: client::HandshakeError) -> Self {
         let fix = match &error {
-            client::ConnectError::Transport(error) => return error.clone().into(),
-            client::ConnectError::TooSlow(_) => "Give it more time with `startTimeout`, or look at its log.",
-            client::ConnectError::Refused(_) => "Look at the server's log.",
-            client::ConnectError::NoCommonRevision(_) => {
-                "Use a version of the server that speaks a known one."
+            client::HandshakeError::Transport(error) => return error.clone().into(),
+            client::HandshakeError::TimedOut(_) => "Increase `startTimeout`, or check its log.",
+            client::HandshakeError::Refused(_) => "Check the server's log.",
+            client::HandshakeError::NoCommonRevision(_) => {
+                "Use a version of the server that supports a known revision."
             }
-            client::ConnectError::Nonsense(_) => "Check that it is an MCP server.",
+            client::HandshakeError::InvalidResponse(_) => "Check that it is an MCP server.",
         };
         Self::Unavailable { why: error.to_string(), fix: fix.to_owned() }
     }
 }
 
-impl From<TransportError> for ConnectError {
+impl From<TransportError> for ConnectorError {
     fn from(error: TransportError) -> Self {
-        if let Some(fix) = login(&error) {
+        if let Some(fix) = login_hint(&error) {
             return Self::NeedsLogin { fix };
         }
         let fix = match &error {
-            TransportError::Closed => "Look at the server's log: it ended the connection.",
-            TransportError::Failed { .. } => "Check that the server runs and that its address is right.",
-            TransportError::Status { .. } => "Check the address, and the server's log.",
+            TransportError::Closed => "Check the server's log: it closed the connection.",
+            TransportError::Failed { .. } => "Check that the server is running and that its URL is correct.",
+            TransportError::Status { .. } => "Check the URL and the server's log.",
             TransportError::Protocol { .. } => "Check that it is an MCP server.",
         };
         Self::Unavailable { why: error.to_string(), fix: fix.to_owned() }
     }
 }
 
-/// How much of what a server asks for at the door is told.
+/// Maximum length of an authentication challenge in a hint.
 const MAX_CHALLENGE_CHARS: usize = 200;
 
-/// What to do, if the server wants somebody to log in.
-pub(super) fn login(error: &TransportError) -> Option<String> {
+/// Returns a hint if the server requires a login.
+pub(super) fn login_hint(error: &TransportError) -> Option<String> {
     let TransportError::Status { status, authenticate, .. } = error else { return None };
     match (status, authenticate) {
-        (401, None) => Some("Put a valid token into its `headers`.".to_owned()),
+        (401, None) => Some("Set a valid token in its `headers`.".to_owned()),
         (401 | 403, Some(challenge)) => {
             let challenge: String = challenge.chars().take(MAX_CHALLENGE_CHARS).collect();
-            Some(format!("Put a valid token into its `headers`; it asks for: {challenge}"))
+            Some(format!("Set a valid token in its `headers`; challenge: {challenge}"))
         }
         _ => None,
     }

@@ -1,21 +1,21 @@
-//! What a server says about itself, for a model.
+//! Instructions of a server, for models.
 
 use pegboard_core::text::clipped;
 use pegboard_json::RawJson;
 
-/// How much of a server's own words is kept.
-const MAX_OWN_BYTES: usize = 64 * 1024;
-/// How much is told of one prompt.
+/// Maximum length of the server's own instructions.
+const MAX_SERVER_BYTES: usize = 64 * 1024;
+/// Maximum length of the line about one prompt.
 const MAX_PROMPT_BYTES: usize = 512;
-/// How much is told of all prompts.
+/// Maximum length of the list of prompts.
 const MAX_PROMPTS_BYTES: usize = 8 * 1024;
 
-/// The server's own words, then a line for each of its prompts.
-pub(super) fn instructions(own: Option<&str>, prompts: &[RawJson]) -> Option<String> {
-    let own = own.map(|words| clipped(words, MAX_OWN_BYTES).into_owned());
+/// Returns the server's own instructions, followed by a line for each of its prompts.
+pub(super) fn instructions(server_text: Option<&str>, prompts: &[RawJson]) -> Option<String> {
+    let server_text = server_text.map(|words| clipped(words, MAX_SERVER_BYTES).into_owned());
     let mut lines = String::new();
     for (number, prompt) in prompts.iter().enumerate() {
-        let line = line(prompt);
+        let line = prompt_line(prompt);
         if lines.len() + line.len() > MAX_PROMPTS_BYTES {
             let n_more = prompts.len() - number;
             lines.extend(["\n- and ", &n_more.to_string(), " more"]);
@@ -24,15 +24,15 @@ pub(super) fn instructions(own: Option<&str>, prompts: &[RawJson]) -> Option<Str
         lines.push_str(&line);
     }
     if lines.is_empty() {
-        return own;
+        return server_text;
     }
-    let own = own.as_deref().map(str::trim_end).filter(|words| !words.is_empty());
-    let own = own.map(|words| format!("{words}\n\n")).unwrap_or_default();
-    Some(format!("{own}Prompts of this server:{lines}"))
+    let server_text = server_text.as_deref().map(str::trim_end).filter(|words| !words.is_empty());
+    let server_text = server_text.map(|words| format!("{words}\n\n")).unwrap_or_default();
+    Some(format!("{server_text}Prompts of this server:{lines}"))
 }
 
-/// Everything about a prompt stands on its line.
-fn line(prompt: &RawJson) -> String {
+/// Returns the line about a prompt.
+fn prompt_line(prompt: &RawJson) -> String {
     let text = |name: &str| {
         let text = prompt.get(name).and_then(|text| text.read::<String>().ok()).unwrap_or_default();
         text.split_whitespace().collect::<Vec<_>>().join(" ")

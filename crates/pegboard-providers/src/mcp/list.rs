@@ -1,4 +1,4 @@
-//! The lists of a server, read page by page.
+//! The paginated lists of a server.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -8,50 +8,50 @@ use pegboard_core::entry::ToolEntry;
 use pegboard_core::handler::Handler;
 use pegboard_core::text::clipped;
 use pegboard_json::RawJson;
-use pegboard_wire::client::{Client, Era, RequestOptions};
-use pegboard_wire::{Failure, code};
+use pegboard_wire::client::{Era, McpClient, RequestOptions};
+use pegboard_wire::{RequestError, code};
 
 use super::{tasks, tool};
 
-/// How many pages are read.
+/// Maximum number of pages of a list.
 const MAX_PAGES: usize = 1_000;
-/// How many entries a list may have.
+/// Maximum number of entries of a list.
 const MAX_ITEMS: usize = 20_000;
-/// How long all entries together may be.
+/// Maximum total size of the entries of a list.
 const MAX_BYTES: usize = 16 * 1024 * 1024;
-/// How long a cursor may be.
+/// Maximum length of a cursor.
 const MAX_CURSOR_BYTES: usize = 8 * 1024;
-/// How many entries are named that were left out.
+/// Maximum number of warnings about skipped entries.
 const MAX_WARNINGS: usize = 100;
-/// How much of a name is told.
+/// Maximum length of a name in a warning.
 const MAX_NAME_BYTES: usize = 80;
-/// How much of a warning of the wire is told.
+/// Maximum length of a warning from the wire client.
 const MAX_WARNING_BYTES: usize = 300;
 
-/// One of the lists that a server has.
+/// One of the lists of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum List {
+pub(super) enum ListKind {
     Tools,
     Prompts,
     Resources,
     Templates,
 }
 
-impl List {
+impl ListKind {
     pub(super) const ALL: [Self; 4] = [Self::Tools, Self::Prompts, Self::Resources, Self::Templates];
 
-    /// What it holds, in words.
+    /// Returns the name of the list for messages.
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Tools => "tools",
             Self::Prompts => "prompts",
             Self::Resources => "resources",
-            Self::Templates => "templates of resources",
+            Self::Templates => "resource templates",
         }
     }
 
-    /// The notification that it is not what it was.
-    pub(super) fn change(self) -> &'static str {
+    /// Returns the method of the notification that the list has changed.
+    pub(super) fn changed_notification(self) -> &'static str {
         match self {
             Self::Tools => "notifications/tools/list_changed",
             Self::Prompts => "notifications/prompts/list_changed",
@@ -59,7 +59,7 @@ impl List {
         }
     }
 
-    /// The capability of a server that has it.
+    /// Returns the capability of a server that has the list.
     pub(super) fn capability(self) -> &'static str {
         match self {
             Self::Tools => "tools",
@@ -68,8 +68,8 @@ impl List {
         }
     }
 
-    /// Whether a server says that it has it.
-    pub(super) fn is_offered_by(self, client: &Client) -> bool {
+    /// Returns `true` if the server declares the capability for the list.
+    pub(super) fn is_offered_by(self, client: &McpClient) -> bool {
         let capability = client.server().capabilities.get(self.capability());
         capability.is_some_and(|capability| capability.is_object())
     }
@@ -83,8 +83,8 @@ impl List {
         }
     }
 
-    /// The member of a page that holds the entries.
-    fn member(self) -> &'static str {
+    /// Returns the key of the entries in a page.
+    fn items_key(self) -> &'static str {
         match self {
             Self::Tools => "tools",
             Self::Prompts => "prompts",
@@ -93,8 +93,8 @@ impl List {
         }
     }
 
-    /// The member that tells an entry from all others.
-    fn key(self) -> &'static str {
+    /// Returns the key that identifies an entry.
+    fn id_key(self) -> &'static str {
         match self {
             Self::Tools | Self::Prompts => "name",
             Self::Resources => "uri",
@@ -102,8 +102,8 @@ impl List {
         }
     }
 
-    /// What one entry is, in words.
-    fn item(self) -> &'static str {
+    /// Returns the name of one entry for messages.
+    fn singular(self) -> &'static str {
         match self {
             Self::Tools => "tool",
             Self::Prompts => "prompt",
@@ -113,169 +113,179 @@ impl List {
     }
 }
 
-/// What a server lists.
-pub(super) struct Listed<T = Arc<ToolEntry>> {
+/// A list as read from a server.
+pub(super) struct FetchedList<T = Arc<ToolEntry>> {
     pub(super) items: Vec<T>,
-    /// What was left out, and why.
+    /// Skipped entries, with reasons.
     pub(super) warnings: Vec<String>,
-    /// How long it may be kept, if the server says so.
-    pub(super) keep: Option<Duration>,
+    /// Time to live, if the server declares one.
+    pub(super) ttl: Option<Duration>,
 }
 
 /// Reads the whole list of tools.
-pub(super) async fn read_tools(client: &Client, handler: &Arc<dyn Handler>) -> Result<Listed, Failure> {
-    let Pages { items, mut warnings, keep, .. } = Pages::read(client, List::Tools).await?;
-    let items = sift(List::Tools, &items, &mut warnings, |item| tool::entry(item, handler));
-    Ok(Listed { items, warnings: warnings.finish(), keep })
+pub(super) async fn read_tools(
+    client: &McpClient,
+    handler: &Arc<dyn Handler>,
+) -> Result<FetchedList, RequestError> {
+    let PageReader { items, mut warnings, ttl, .. } = PageReader::read(client, ListKind::Tools).await?;
+    let items = keep_valid(ListKind::Tools, &items, &mut warnings, |item| tool::entry(item, handler));
+    Ok(FetchedList { items, warnings: warnings.finish(), ttl })
 }
 
-/// Reads the whole of a list whose entries stay as they are written.
-pub(super) async fn read(client: &Client, list: List) -> Result<Listed<RawJson>, Failure> {
-    let Pages { items, mut warnings, keep, .. } = Pages::read(client, list).await?;
-    let items = sift(list, &items, &mut warnings, |item| as_written(list, item));
-    Ok(Listed { items, warnings: warnings.finish(), keep })
+/// Reads a whole list of entries that are kept as raw JSON.
+pub(super) async fn read(client: &McpClient, list: ListKind) -> Result<FetchedList<RawJson>, RequestError> {
+    let PageReader { items, mut warnings, ttl, .. } = PageReader::read(client, list).await?;
+    let items = keep_valid(list, &items, &mut warnings, |item| check_required_keys(list, item));
+    Ok(FetchedList { items, warnings: warnings.finish(), ttl })
 }
 
-/// Asks for one page.
-pub(super) async fn ask(client: &Client, list: List, params: Option<RawJson>) -> Result<RawJson, Failure> {
-    client.request(list.method(), params, RequestOptions::default()).await?.answer().await
+/// Requests one page.
+pub(super) async fn request_page(
+    client: &McpClient,
+    list: ListKind,
+    params: Option<RawJson>,
+) -> Result<RawJson, RequestError> {
+    client.request(list.method(), params, RequestOptions::default()).await?.response().await
 }
 
-/// An entry that is nobody's business but the caller's, if it has what tells it from others.
-pub(super) fn as_written(list: List, item: &RawJson) -> Result<RawJson, String> {
+/// Returns an entry unchanged if it has all required keys.
+pub(super) fn check_required_keys(list: ListKind, item: &RawJson) -> Result<RawJson, String> {
     let has_text =
         |name: &str| item.get(name).is_some_and(|text| text.text().is_some_and(|text| !text.is_empty()));
     let names: &[&str] = match list {
-        List::Tools | List::Prompts => &["name"],
-        List::Resources => &["uri"],
-        List::Templates => &["uriTemplate", "name"],
+        ListKind::Tools | ListKind::Prompts => &["name"],
+        ListKind::Resources => &["uri"],
+        ListKind::Templates => &["uriTemplate", "name"],
     };
     match names.iter().find(|name| !has_text(name)) {
-        Some(missing) => Err(format!("it has no {missing}")),
+        Some(missing) => Err(format!("`{missing}` is missing")),
         None => Ok(item.clone()),
     }
 }
 
-/// The entries that make sense. The others are left out, with a word on each.
-pub(super) fn sift<T>(
-    list: List,
+/// Returns the valid entries. The others are skipped with a warning.
+pub(super) fn keep_valid<T>(
+    list: ListKind,
     items: &[RawJson],
-    warnings: &mut Warnings,
+    warnings: &mut ListWarnings,
     read: impl Fn(&RawJson) -> Result<T, String>,
 ) -> Vec<T> {
-    let (mut good, mut names) = (Vec::with_capacity(items.len()), HashSet::new());
+    let (mut valid, mut names) = (Vec::with_capacity(items.len()), HashSet::new());
     for (number, item) in items.iter().enumerate() {
-        let key = list.key();
+        let key = list.id_key();
         let name = item.get(key).and_then(|name| name.read::<String>().ok());
-        let sense = match &name {
-            None => Err(format!("it has no {key}, or one that is no text")),
+        let parsed = match &name {
+            None => Err(format!("`{key}` is missing or not a string")),
             Some(name) => read(item).and_then(|entry| {
                 let is_first = names.insert(name.clone());
-                is_first.then_some(entry).ok_or_else(|| format!("one of this {key} comes before it"))
+                is_first.then_some(entry).ok_or_else(|| format!("duplicate `{key}`"))
             }),
         };
-        match sense {
-            Ok(entry) => good.push(entry),
+        match parsed {
+            Ok(entry) => valid.push(entry),
             Err(problem) => {
-                let which = match name.filter(|name| !name.is_empty()) {
-                    Some(name) => format!("{} {:?}", list.item(), clipped(&name, MAX_NAME_BYTES)),
+                let subject = match name.filter(|name| !name.is_empty()) {
+                    Some(name) => format!("{} {:?}", list.singular(), clipped(&name, MAX_NAME_BYTES)),
                     None => format!("entry {} of the list of {}", number + 1, list.name()),
                 };
-                warnings.add(format!("{which} is left out: {problem}"));
+                warnings.add(format!("{subject} is skipped: {problem}"));
             }
         }
     }
-    good
+    valid
 }
 
-/// A list as it comes, page by page.
-struct Pages {
-    list: List,
+/// Reader of a list, page by page.
+struct PageReader {
+    list: ListKind,
     items: Vec<RawJson>,
     n_bytes: usize,
-    warnings: Warnings,
+    warnings: ListWarnings,
     is_full: bool,
-    /// How long the page may be kept that may be kept the shortest.
-    keep: Option<Duration>,
+    /// Shortest time to live of the pages.
+    ttl: Option<Duration>,
 }
 
-impl Pages {
-    async fn read(client: &Client, list: List) -> Result<Self, Failure> {
-        let warnings = Warnings::default();
-        let mut pages = Self { list, items: Vec::new(), n_bytes: 0, warnings, is_full: false, keep: None };
+impl PageReader {
+    async fn read(client: &McpClient, list: ListKind) -> Result<Self, RequestError> {
+        let warnings = ListWarnings::default();
+        let mut pages = Self { list, items: Vec::new(), n_bytes: 0, warnings, is_full: false, ttl: None };
         let mut seen = HashSet::new();
         let mut params = None;
         for _ in 0..MAX_PAGES {
-            let page = match ask(client, list, params).await {
-                Err(Failure::Refused(error)) if error.code == code::METHOD_NOT_FOUND => {
-                    // Many a server has resources and no templates of them.
-                    if list == List::Tools && list.is_offered_by(client) {
-                        let problem = "the server says that it has tools, and does not list them";
+            let page = match request_page(client, list, params).await {
+                Err(RequestError::Rpc(error)) if error.code == code::METHOD_NOT_FOUND => {
+                    // Servers with resources often lack templates.
+                    if list == ListKind::Tools && list.is_offered_by(client) {
+                        let problem = "the server declares tools but does not list them";
                         pages.warnings.add(problem.to_owned());
                     }
                     return Ok(pages);
                 }
                 page => page?,
             };
-            pages.take(client, &page);
+            pages.add_page(client, &page);
             let Some(cursor) = next_cursor(&page).filter(|_| !pages.is_full) else { return Ok(pages) };
             if cursor.as_bytes().len() > MAX_CURSOR_BYTES || !seen.insert(cursor.clone()) {
-                pages.stop("the pages of the list of", "lead in a circle");
+                pages.warn_truncated("the pages of the list of", "repeat");
                 return Ok(pages);
             }
             params = Some(RawJson::empty_object().with("cursor", &cursor));
         }
-        pages.stop("the list of", &format!("has more than {MAX_PAGES} pages"));
+        pages.warn_truncated("the list of", &format!("has more than {MAX_PAGES} pages"));
         Ok(pages)
     }
 
-    fn take(&mut self, client: &Client, page: &RawJson) {
-        let keep = page.get("ttlMs").and_then(|keep| keep.read::<u64>().ok()).map(Duration::from_millis);
-        self.keep = match (self.keep, keep) {
+    fn add_page(&mut self, client: &McpClient, page: &RawJson) {
+        let ttl = page.get("ttlMs").and_then(|ttl| ttl.read::<u64>().ok()).map(Duration::from_millis);
+        self.ttl = match (self.ttl, ttl) {
             (Some(one), Some(other)) => Some(one.min(other)),
             (one, other) => one.or(other),
         };
         let items: Vec<RawJson> = match (self.list, client.era()) {
-            // Only there can a tool ask for headers, and ask for what cannot be.
-            (List::Tools, Era::Stateless) => {
-                let (good, refused) = client.take_tools(page);
+            // Only stateless servers can map tool parameters to headers, which may be invalid.
+            (ListKind::Tools, Era::Stateless) => {
+                let (valid, refused) = client.register_tools(page);
                 for problem in refused {
                     self.warnings.add(clipped(&problem, MAX_WARNING_BYTES).into_owned());
                 }
-                good.into_iter().map(|tool| tasks::marked(tool, client)).collect()
+                valid.into_iter().map(|tool| tasks::with_task_support(tool, client)).collect()
             }
-            (list, _) => page.get(list.member()).map(|items| items.items().collect()).unwrap_or_default(),
+            (list, _) => page.get(list.items_key()).map(|items| items.items().collect()).unwrap_or_default(),
         };
         for item in items {
             self.n_bytes += item.as_bytes().len();
             if self.items.len() >= MAX_ITEMS || self.n_bytes > MAX_BYTES {
                 self.is_full = true;
                 let n_mib = MAX_BYTES / (1024 * 1024);
-                self.stop("the list of", &format!("has more than {MAX_ITEMS} entries or {n_mib} MiB"));
+                self.warn_truncated(
+                    "the list of",
+                    &format!("has more than {MAX_ITEMS} entries or {n_mib} MiB"),
+                );
                 return;
             }
             self.items.push(item);
         }
     }
 
-    fn stop(&mut self, what: &str, why: &str) {
-        self.warnings.add(format!("{what} {} {why}; the rest is left out", self.list.name()));
+    fn warn_truncated(&mut self, what: &str, why: &str) {
+        self.warnings.add(format!("{what} {} {why}; the rest is skipped", self.list.name()));
     }
 }
 
-/// Where the list goes on. An empty cursor is none: some servers say so.
+/// Returns the cursor of the next page. An empty cursor is none: some servers end their lists with it.
 fn next_cursor(page: &RawJson) -> Option<RawJson> {
     page.get("nextCursor").filter(|cursor| cursor.text().is_some_and(|text| !text.is_empty()))
 }
 
-/// What is wrong with a list, for people: the first lines, and how many more there are.
+/// Warnings about a list: the first ones, and the number of those left out.
 #[derive(Default)]
-pub(super) struct Warnings {
+pub(super) struct ListWarnings {
     lines: Vec<String>,
     n_more: usize,
 }
 
-impl Warnings {
+impl ListWarnings {
     fn add(&mut self, line: String) {
         if self.lines.len() < MAX_WARNINGS {
             self.lines.push(line);

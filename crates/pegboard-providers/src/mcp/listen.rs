@@ -1,225 +1,234 @@
-//! Hearing what changes: a server is told, each time it is started, what callers want to know.
+//! Change notifications: subscriptions are sent again after every start of a server.
 
 use std::collections::BTreeSet;
 use std::future::pending;
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use pegboard_core::provider::Update;
+use pegboard_core::provider::ProviderUpdate;
 use pegboard_json::RawJson;
-use pegboard_wire::client::{Client, Era, RequestOptions};
+use pegboard_wire::client::{Era, McpClient, RequestOptions};
 use pegboard_wire::era::LogLevel;
-use pegboard_wire::{Exchange, Failure, Happening, Id, code};
+use pegboard_wire::{Id, PendingRequest, RequestError, ResponseEvent, code};
 use serde_json::json;
 use tokio::sync::watch;
 use tokio::time::{self, Instant};
 
-use super::life::Live;
-use super::list::List;
-use super::traffic::Traffic;
-use super::wishes::{Wish, Wishes};
+use super::handle::LiveConnection;
+use super::in_flight::InFlightCalls;
+use super::list::ListKind;
+use super::subscriptions::{ServerSubscriptions, SubscriptionSet};
 
-/// How long until a stream of changes that ended is asked for again.
-const LISTEN_GAP: Duration = Duration::from_secs(5);
-/// How long at most, for a server that ends one after another.
-const MAX_LISTEN_GAP: Duration = Duration::from_mins(5);
-/// How long a server may take to hear one wish again.
-const RENEW_TIMEOUT: Duration = Duration::from_secs(10);
+/// Initial delay before a closed change stream is opened again.
+const LISTEN_RETRY_DELAY: Duration = Duration::from_secs(5);
+/// Maximum delay, for a server that closes every stream.
+const MAX_LISTEN_RETRY_DELAY: Duration = Duration::from_mins(5);
+/// Time limit for sending one setting.
+const RESUBSCRIBE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Hears what changes for as long as a server runs; never ends.
-pub(super) async fn listen(live: &Live, wishes: &Wishes) {
-    let hearing = async {
+/// Listens for changes while the server runs. Never completes.
+pub(super) async fn listen(live: &LiveConnection, subscriptions: &ServerSubscriptions) {
+    let following = async {
         match live.client().era() {
-            Era::Session => renew(live, wishes.now()).await,
-            Era::Stateless => hear(live, wishes.news()).await,
+            Era::Session => resubscribe(live, subscriptions.current()).await,
+            Era::Stateless => follow_changes(live, subscriptions.watch_changes()).await,
         }
     };
-    tokio::join!(hearing, stay(live, wishes.news()));
+    tokio::join!(following, keep_alive_while_subscribed(live, subscriptions.watch_changes()));
 }
 
-/// Whether a server can tell when a resource changes.
-pub(super) fn may_watch(client: &Client) -> bool {
-    has(client, &["resources", "subscribe"])
+/// Returns `true` if the server supports resource subscriptions.
+pub(super) fn supports_subscriptions(client: &McpClient) -> bool {
+    has_flag(client, &["resources", "subscribe"])
 }
 
-/// Whether a server tells when a list changes.
-pub(super) fn tells_changes(client: &Client, list: List) -> bool {
-    has(client, &[list.capability(), "listChanged"])
+/// Returns `true` if the server sends a notification when a list changes.
+pub(super) fn notifies_list_changes(client: &McpClient, list: ListKind) -> bool {
+    has_flag(client, &[list.capability(), "listChanged"])
 }
 
-/// Whether a server tells its log.
-pub(super) fn has_log(client: &Client) -> bool {
+/// Returns `true` if the server sends log messages.
+pub(super) fn supports_logging(client: &McpClient) -> bool {
     client.server().capabilities.get("logging").is_some()
 }
 
-/// Tells a server with a session from which level on lines of its log are wanted.
-pub(super) async fn tell_level(client: &Client, level: LogLevel) {
-    renew_one(client, "logging/setLevel", json!({"level": level})).await;
+/// Sends the minimum log level to a server with sessions.
+pub(super) async fn send_log_level(client: &McpClient, level: LogLevel) {
+    send_setting(client, "logging/setLevel", json!({"level": level})).await;
 }
 
-fn has(client: &Client, path: &[&str]) -> bool {
+fn has_flag(client: &McpClient, path: &[&str]) -> bool {
     client.server().capabilities.at(path).is_some_and(|flag| flag.as_str() == "true")
 }
 
-/// Keeps a server from being taken for unused while somebody watches a resource of it; never ends.
-async fn stay(live: &Live, mut news: watch::Receiver<Wish>) {
+/// Keeps the connection from being idle while a resource is subscribed. Never completes.
+async fn keep_alive_while_subscribed(
+    live: &LiveConnection,
+    mut subscriptions_rx: watch::Receiver<SubscriptionSet>,
+) {
     loop {
-        let is_watched = !news.borrow_and_update().resources.is_empty();
-        let _stay = if is_watched { live.traffic().stay() } else { None };
-        if news.changed().await.is_err() {
+        let is_subscribed = !subscriptions_rx.borrow_and_update().resources.is_empty();
+        let _guard = if is_subscribed { live.in_flight().keep_alive() } else { None };
+        if subscriptions_rx.changed().await.is_err() {
             return pending().await;
         }
     }
 }
 
-/// Tells a server with a session what an earlier start of it was told; never ends.
-async fn renew(live: &Live, Wish { resources, log_level, .. }: Wish) {
-    if let Some(level) = log_level.filter(|_| has_log(live.client())) {
-        tell_level(live.client(), level).await;
+/// Sends the settings of earlier connections to a server with sessions. Never completes.
+async fn resubscribe(live: &LiveConnection, SubscriptionSet { resources, log_level, .. }: SubscriptionSet) {
+    if let Some(level) = log_level.filter(|_| supports_logging(live.client())) {
+        send_log_level(live.client(), level).await;
     }
     for uri in &resources {
-        renew_one(live.client(), "resources/subscribe", json!({"uri": uri})).await;
+        send_setting(live.client(), "resources/subscribe", json!({"uri": uri})).await;
     }
-    note_gap(live.traffic(), &resources);
+    report_possible_changes(live.in_flight(), &resources);
     pending::<()>().await;
 }
 
-async fn renew_one(client: &Client, method: &str, params: serde_json::Value) {
-    let asking = async {
-        client.request(method, Some(params.into()), RequestOptions::default()).await?.answer().await
+async fn send_setting(client: &McpClient, method: &str, params: serde_json::Value) {
+    let sending = async {
+        client.request(method, Some(params.into()), RequestOptions::default()).await?.response().await
     };
-    let problem = match time::timeout(RENEW_TIMEOUT, asking).await {
+    let problem = match time::timeout(RESUBSCRIBE_TIMEOUT, sending).await {
         Ok(Ok(_)) => return,
         Ok(Err(failure)) => failure.to_string(),
-        Err(_elapsed) => "the server took too long".to_owned(),
+        Err(_elapsed) => "the request timed out".to_owned(),
     };
-    tracing::warn!(method, "MCP server was not told again what is wanted of it: {problem}");
+    tracing::warn!(method, "Could not restore a setting of an MCP server: {problem}");
 }
 
-/// Resources may have changed while nobody listened.
-fn note_gap(traffic: &Traffic, resources: &BTreeSet<String>) {
+/// Reports the resources as updated, because changes may have been missed.
+fn report_possible_changes(in_flight: &InFlightCalls, resources: &BTreeSet<String>) {
     for uri in resources {
-        traffic.update(Update::Resource(RawJson::from(json!({"uri": uri}))));
+        in_flight.publish_update(ProviderUpdate::Resource(RawJson::from(json!({"uri": uri}))));
     }
 }
 
-/// Hears what changes from a server that says so only when asked; never ends.
-async fn hear(live: &Live, mut news: watch::Receiver<Wish>) {
-    note_gap(live.traffic(), &news.borrow().resources);
-    let mut gap = LISTEN_GAP;
+/// Follows the change streams of a stateless server. Never completes.
+async fn follow_changes(live: &LiveConnection, mut subscriptions_rx: watch::Receiver<SubscriptionSet>) {
+    report_possible_changes(live.in_flight(), &subscriptions_rx.borrow().resources);
+    let mut delay = LISTEN_RETRY_DELAY;
     loop {
-        let begun = Instant::now();
-        match hear_stream(live, &mut news).await {
-            Err(Failure::Refused(error)) if error.code == code::METHOD_NOT_FOUND => return pending().await,
-            // A stream that breaks off may be the first sign that the server is gone.
-            Err(Failure::Lost(_)) => live.traffic().note_doubt(),
-            Ok(_) | Err(Failure::Refused(_) | Failure::Overloaded) => {}
+        let started_at = Instant::now();
+        match follow_streams(live, &mut subscriptions_rx).await {
+            Err(RequestError::Rpc(error)) if error.code == code::METHOD_NOT_FOUND => return pending().await,
+            // A broken stream may be the first sign of a lost server.
+            Err(RequestError::Transport(_)) => live.in_flight().request_probe(),
+            Ok(_) | Err(RequestError::Rpc(_) | RequestError::Overloaded) => {}
         }
-        if begun.elapsed() >= gap {
-            gap = LISTEN_GAP;
+        if started_at.elapsed() >= delay {
+            delay = LISTEN_RETRY_DELAY;
         }
         tokio::select! {
-            () = time::sleep(gap) => {}
-            // Who wants to hear of something else does not wait that long.
-            Ok(()) = news.changed() => {}
+            () = time::sleep(delay) => {}
+            // A new subscription does not wait for the delay.
+            Ok(()) = subscriptions_rx.changed() => {}
         }
-        gap = (gap * 2).min(MAX_LISTEN_GAP);
-        // Something may have changed while nobody listened.
-        for list in List::ALL {
-            live.traffic().note_change(list);
+        delay = (delay * 2).min(MAX_LISTEN_RETRY_DELAY);
+        // Changes may have been missed in the meantime.
+        for list in ListKind::ALL {
+            live.in_flight().mark_list_changed(list);
         }
-        note_gap(live.traffic(), &news.borrow().resources);
+        report_possible_changes(live.in_flight(), &subscriptions_rx.borrow().resources);
     }
 }
 
-/// Hears one stream after another, each for the newest wishes, until one ends by itself.
-async fn hear_stream(live: &Live, news: &mut watch::Receiver<Wish>) -> Result<RawJson, Failure> {
-    let mut current = Stream::open(live, news).await?;
-    // A stream goes on until the next one has begun, so that nothing is missed between them.
-    let mut before = None;
-    let mut awaited = current.id();
+/// Follows change streams, one for each version of the subscriptions, until one is closed by the server.
+async fn follow_streams(
+    live: &LiveConnection,
+    subscriptions_rx: &mut watch::Receiver<SubscriptionSet>,
+) -> Result<RawJson, RequestError> {
+    let mut current = ChangeStream::open(live, subscriptions_rx).await?;
+    // A stream is kept until the next one is acknowledged, so that no change is missed in between.
+    let mut previous = None;
+    let mut unacknowledged = current.id();
     loop {
-        if awaited.is_none() {
-            live.traffic().note_told(current.version);
-            if let Some(stream) = before.take() {
-                Stream::finish(stream, live.traffic());
+        if unacknowledged.is_none() {
+            live.in_flight().set_subscribed_version(current.version);
+            if let Some(stream) = previous.take() {
+                ChangeStream::drain(stream, live.in_flight());
             }
         }
         tokio::select! {
             happening = current.next() => match happening {
-                Happening::Notice(notice) => drop(live.traffic().hear(notice)),
-                Happening::End(end) => return end,
+                ResponseEvent::Notification(notice) => drop(live.in_flight().handle_notification(notice)),
+                ResponseEvent::End(end) => return end,
             },
-            () = acknowledgement(live.traffic(), awaited.as_ref()) => awaited = None,
-            changed = news.changed() => {
+            () = subscription_acknowledged(live.in_flight(), unacknowledged.as_ref()) => unacknowledged = None,
+            changed = subscriptions_rx.changed() => {
                 if changed.is_err() {
                     return pending().await;
                 }
-                before = Some(std::mem::replace(&mut current, Stream::open(live, news).await?));
-                awaited = current.id();
+                previous = Some(std::mem::replace(&mut current, ChangeStream::open(live, subscriptions_rx).await?));
+                unacknowledged = current.id();
             }
         }
     }
 }
 
-/// Waits until the server has begun to tell; for ever if that is not awaited.
-async fn acknowledgement(traffic: &Traffic, awaited: Option<&Id>) {
-    match awaited {
-        Some(id) => traffic.acknowledgement(id).await,
+/// Waits until the server has acknowledged the subscription; forever if none is pending.
+async fn subscription_acknowledged(in_flight: &InFlightCalls, unacknowledged: Option<&Id>) {
+    match unacknowledged {
+        Some(id) => in_flight.subscription_acknowledged(id).await,
         None => pending().await,
     }
 }
 
-/// A stream of changes.
-struct Stream {
-    /// There unless there is nothing to hear of.
-    exchange: Option<Exchange>,
-    /// Which wishes it is for.
+/// A stream of change notifications.
+struct ChangeStream {
+    /// `None` if there is nothing to subscribe to.
+    request: Option<PendingRequest>,
+    /// Version of the subscriptions that it covers.
     version: u64,
 }
 
-impl Stream {
-    /// Asks for a stream of everything that is of interest now.
-    async fn open(live: &Live, news: &mut watch::Receiver<Wish>) -> Result<Self, Failure> {
+impl ChangeStream {
+    /// Opens a stream for the current subscriptions.
+    async fn open(
+        live: &LiveConnection,
+        subscriptions_rx: &mut watch::Receiver<SubscriptionSet>,
+    ) -> Result<Self, RequestError> {
         let client = live.client();
-        let Wish { resources, version, .. } = news.borrow_and_update().clone();
+        let SubscriptionSet { resources, version, .. } = subscriptions_rx.borrow_and_update().clone();
         let mut filter = RawJson::empty_object();
         for (list, name) in [
-            (List::Tools, "toolsListChanged"),
-            (List::Prompts, "promptsListChanged"),
-            (List::Resources, "resourcesListChanged"),
+            (ListKind::Tools, "toolsListChanged"),
+            (ListKind::Prompts, "promptsListChanged"),
+            (ListKind::Resources, "resourcesListChanged"),
         ] {
-            if tells_changes(client, list) {
+            if notifies_list_changes(client, list) {
                 filter = filter.with(name, &RawJson::of(&true));
             }
         }
-        if !resources.is_empty() && may_watch(client) {
+        if !resources.is_empty() && supports_subscriptions(client) {
             filter = filter.with("resourceSubscriptions", &RawJson::of(&resources));
         }
-        let exchange = if filter == RawJson::empty_object() {
+        let request = if filter == RawJson::empty_object() {
             None
         } else {
             let params = RawJson::empty_object().with("notifications", &filter);
             Some(client.request("subscriptions/listen", Some(params), RequestOptions::default()).await?)
         };
-        Ok(Self { exchange, version })
+        Ok(Self { request, version })
     }
 
-    async fn next(&mut self) -> Happening {
-        match &mut self.exchange {
-            Some(exchange) => exchange.next().await,
+    async fn next(&mut self) -> ResponseEvent {
+        match &mut self.request {
+            Some(request) => request.next_event().await,
             None => pending().await,
         }
     }
 
     fn id(&self) -> Option<Id> {
-        self.exchange.as_ref().map(Exchange::id)
+        self.request.as_ref().map(PendingRequest::id)
     }
 
-    /// Hears what is left, and ends the stream.
-    fn finish(mut self, traffic: &Traffic) {
-        while let Some(Happening::Notice(notice)) = self.next().now_or_never() {
-            traffic.hear(notice);
+    /// Handles the remaining notifications and closes the stream.
+    fn drain(mut self, in_flight: &InFlightCalls) {
+        while let Some(ResponseEvent::Notification(notice)) = self.next().now_or_never() {
+            in_flight.handle_notification(notice);
         }
     }
 }

@@ -1,31 +1,32 @@
-//! A way to servers over any two byte streams.
+//! Connections over arbitrary byte streams.
 
 use std::io;
 
 use futures_util::future::{BoxFuture, FutureExt};
 use pegboard_wire::link::{InputLimits, TransportError};
-use pegboard_wire::stdio::lines;
+use pegboard_wire::stdio::line_transport;
 use tokio::io::{AsyncRead, AsyncWrite};
 
-use super::connect::{Connect, ConnectError, Connected, Introduction};
+use super::connect::{Connector, ConnectorError, EstablishedConnection, HandshakeOptions};
 
-/// A server at the other end of two byte streams, one message a line. `open` makes a new pair for each start.
+/// Connector for a server at the other end of two byte streams, one message per line. `open` creates a pair
+/// of streams for each start.
 ///
 /// ```
-/// use pegboard_providers::mcp::Pipe;
+/// use pegboard_providers::mcp::PipeConnector;
 ///
-/// let pipe = Pipe::new(|| async {
+/// let pipe = PipeConnector::new(|| async {
 ///     let (near, _far) = tokio::io::duplex(1024);
 ///     Ok(tokio::io::split(near))
 /// });
 /// # let _ = pipe;
 /// ```
-pub struct Pipe<F> {
+pub struct PipeConnector<F> {
     open: F,
 }
 
-impl<F> Pipe<F> {
-    /// A way over the streams that `open` makes.
+impl<F> PipeConnector<F> {
+    /// Creates a connector over the streams that `open` returns.
     pub fn new<T, R, W>(open: F) -> Self
     where
         F: Fn() -> T + Send + Sync + 'static,
@@ -37,20 +38,23 @@ impl<F> Pipe<F> {
     }
 }
 
-impl<F, T, R, W> Connect for Pipe<F>
+impl<F, T, R, W> Connector for PipeConnector<F>
 where
     F: Fn() -> T + Send + Sync + 'static,
     T: Future<Output = io::Result<(R, W)>> + Send + 'static,
     R: AsyncRead + Send + Unpin + 'static,
     W: AsyncWrite + Send + Unpin + 'static,
 {
-    fn connect(&self, introduction: Introduction) -> BoxFuture<'_, Result<Connected, ConnectError>> {
-        let opening = (self.open)();
+    fn connect(
+        &self,
+        handshake: HandshakeOptions,
+    ) -> BoxFuture<'_, Result<EstablishedConnection, ConnectorError>> {
+        let streams = (self.open)();
         async move {
-            let (reader, writer) = opening.await.map_err(TransportError::failed)?;
-            // The task that moves the lines ends with the link.
-            let (link, _pump) = lines(reader, writer, InputLimits::client());
-            Ok(introduction.over(link).await?.into())
+            let (reader, writer) = streams.await.map_err(TransportError::failed)?;
+            // The pump task ends with the link.
+            let (link, _pump) = line_transport(reader, writer, InputLimits::client());
+            Ok(handshake.connect_over(link).await?.into())
         }
         .boxed()
     }

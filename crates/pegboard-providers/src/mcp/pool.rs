@@ -1,4 +1,4 @@
-//! Servers that several toolboxes share.
+//! Servers shared between toolboxes.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -8,103 +8,106 @@ use std::time::SystemTime;
 use futures_util::future::{BoxFuture, FutureExt};
 use pegboard_core::call::CallContext;
 use pegboard_core::error::CallError;
-use pegboard_core::provider::{Offer, Particulars, Provider, Request, ServerState, ToolKind, Update};
+use pegboard_core::provider::{
+    ProcessInfo, Provider, ProviderRequest, ProviderUpdate, ServerOffering, ServerState, ToolKind,
+};
 use pegboard_core::server_log::ServerLog;
-use pegboard_core::settings::mcp::{InvalidSettings, Settings, Target};
+use pegboard_core::settings::mcp::{InvalidMcpServer, McpTarget, ResolvedMcpServer};
 use pegboard_core::store::CatalogueStore;
 use pegboard_json::RawJson;
 use tokio::sync::{broadcast, watch};
 
-use super::connect::Connect;
-use super::remote::{Connections, Http, Sse, WebSocket};
-use super::stdio::Stdio;
-use super::{Health, Server};
-use crate::process::Supervisor;
+use super::connect::Connector;
+use super::remote::{HttpConnector, SharedHttpClient, SseConnector, WebSocketConnector};
+use super::stdio::StdioConnector;
+use super::{Health, McpServer};
+use crate::process::SupervisorCommand;
 
-/// Makes servers from settings. The same settings lead to the same server for as long as somebody holds it.
+/// Creates servers from settings. Equal settings lead to the same server for as long as a handle to it
+/// exists.
 ///
 /// ```
 /// use std::sync::Arc;
 ///
 /// use pegboard_core::id::ServerName;
-/// use pegboard_core::settings::mcp::{Address, Settings, Target};
-/// use pegboard_providers::mcp::{Pool, PoolOptions};
+/// use pegboard_core::settings::mcp::{McpTarget, RemoteEndpoint, ResolvedMcpServer};
+/// use pegboard_providers::mcp::{PoolOptions, ServerPool};
 ///
-/// let pool = Pool::new(PoolOptions::default());
-/// let address = Target::Http(Address::new("https://example.org/mcp"));
-/// let settings = Settings::new(ServerName::new("example").unwrap(), address);
+/// let pool = ServerPool::new(PoolOptions::default());
+/// let target = McpTarget::Http(RemoteEndpoint::new("https://example.org/mcp"));
+/// let settings = ResolvedMcpServer::new(ServerName::new("example").unwrap(), target);
 /// let (one, other) = (pool.server(settings.clone()).unwrap(), pool.server(settings).unwrap());
 /// assert!(one.is_same(&other));
 /// ```
 #[derive(Default)]
-pub struct Pool {
+pub struct ServerPool {
     options: PoolOptions,
-    servers: Mutex<HashMap<String, Weak<Shared>>>,
-    connections: Connections,
+    servers: Mutex<HashMap<String, Weak<PooledServer>>>,
+    http_client: SharedHttpClient,
 }
 
-/// What all servers of a pool have in common.
+/// Options for all servers of a pool.
 #[derive(Clone, Debug, Default)]
 pub struct PoolOptions {
-    /// Who watches programs; `None` for this process itself.
-    pub supervisor: Option<Supervisor>,
+    /// Command that runs as the supervisor of programs; `None` for this process itself.
+    pub supervisor: Option<SupervisorCommand>,
 }
 
-/// A server, and how many hold it.
-struct Shared {
-    server: Server,
+/// A server with the number of its handles.
+struct PooledServer {
+    server: McpServer,
     n_holders: AtomicUsize,
-    is_recalled: AtomicBool,
+    is_listing_cached: AtomicBool,
 }
 
-/// A server of a pool. When the last lease of it is given up or dropped it is ended.
-pub struct Lease {
-    shared: Arc<Shared>,
+/// A handle to a server of a pool. The server is shut down when the last handle is released or dropped.
+pub struct SharedServer {
+    shared: Arc<PooledServer>,
     is_held: AtomicBool,
 }
 
-impl Pool {
-    /// A pool of servers that have this in common.
+impl ServerPool {
+    /// Creates a pool.
     pub fn new(options: PoolOptions) -> Self {
         Self { options, ..Self::default() }
     }
 
-    /// The server of these settings. It is started when somebody uses it.
-    pub fn server(&self, settings: Settings) -> Result<Lease, InvalidSettings> {
-        let key = key(&settings);
+    /// Returns the server for these settings. It starts on first use.
+    pub fn server(&self, settings: ResolvedMcpServer) -> Result<SharedServer, InvalidMcpServer> {
+        let key = pool_key(&settings);
         let mut servers = self.servers.lock().unwrap_or_else(PoisonError::into_inner);
         servers.retain(|_, server| server.strong_count() > 0);
-        if let Some(lease) = servers.get(&key).and_then(Weak::upgrade).and_then(Lease::of) {
-            return Ok(lease);
+        if let Some(shared) = servers.get(&key).and_then(Weak::upgrade).and_then(SharedServer::try_acquire) {
+            return Ok(shared);
         }
-        let connect = self.way_to(&settings)?;
-        let server = Server::new(settings, connect);
-        let (n_holders, is_recalled) = (AtomicUsize::new(1), AtomicBool::new(false));
-        let shared = Arc::new(Shared { server, n_holders, is_recalled });
+        let connector = self.connector_for(&settings)?;
+        let server = McpServer::new(settings, connector);
+        let (n_holders, is_listing_cached) = (AtomicUsize::new(1), AtomicBool::new(false));
+        let shared = Arc::new(PooledServer { server, n_holders, is_listing_cached });
         servers.insert(key, Arc::downgrade(&shared));
-        Ok(Lease { shared, is_held: AtomicBool::new(true) })
+        Ok(SharedServer { shared, is_held: AtomicBool::new(true) })
     }
 
-    fn way_to(&self, settings: &Settings) -> Result<Arc<dyn Connect>, InvalidSettings> {
+    fn connector_for(&self, settings: &ResolvedMcpServer) -> Result<Arc<dyn Connector>, InvalidMcpServer> {
         Ok(match &settings.target {
-            Target::Program(program) => {
-                let way = Stdio::new(program);
+            McpTarget::Program(program) => {
+                let connector = StdioConnector::new(program);
                 Arc::new(match &self.options.supervisor {
-                    Some(supervisor) => way.supervised_by(supervisor.clone()),
-                    None => way,
+                    Some(supervisor) => connector.with_supervisor(supervisor.clone()),
+                    None => connector,
                 })
             }
-            Target::WebSocket(address) => Arc::new(WebSocket::new(address)?),
-            Target::Http(address) => Arc::new(Http::over(address, &self.connections)?),
-            Target::Sse(address) => Arc::new(Sse::over(address, &self.connections)?),
-            Target::Embedded => return Err(InvalidSettings::Embedded { server: settings.name.clone() }),
+            McpTarget::WebSocket(address) => Arc::new(WebSocketConnector::new(address)?),
+            McpTarget::Http(address) => Arc::new(HttpConnector::with_client(address, &self.http_client)?),
+            McpTarget::Sse(address) => Arc::new(SseConnector::with_client(address, &self.http_client)?),
+            McpTarget::Embedded => return Err(InvalidMcpServer::Embedded { server: settings.name.clone() }),
         })
     }
 }
 
-/// Tells settings apart that want another server, or another life for it.
-fn key(settings: &Settings) -> String {
-    let Settings {
+/// Returns a key that differs for settings that need another server or another lifecycle.
+fn pool_key(settings: &ResolvedMcpServer) -> String {
+    let ResolvedMcpServer {
         name,
         target: _,
         is_enabled: _,
@@ -113,75 +116,75 @@ fn key(settings: &Settings) -> String {
         start_timeout,
         idle_stop,
         health_interval,
-        revival,
+        restart,
     } = settings;
     let fingerprint = settings.fingerprint();
-    // Nothing in it but the name is a text of somebody else, and a name is one word.
+    // The name is the only free text in it, and it contains no space.
     format!(
-        "{name} {fingerprint} {is_shared} {health_probe:?} {start_timeout:?} {idle_stop:?} {health_interval:?} {revival:?}"
+        "{name} {fingerprint} {is_shared} {health_probe:?} {start_timeout:?} {idle_stop:?} {health_interval:?} {restart:?}"
     )
 }
 
-impl Lease {
-    /// One more lease of a server that somebody holds.
-    fn of(shared: Arc<Shared>) -> Option<Self> {
+impl SharedServer {
+    /// Returns another handle, unless the last one has been released.
+    fn try_acquire(shared: Arc<PooledServer>) -> Option<Self> {
         let one_more = |n_holders| (n_holders > 0).then_some(n_holders + 1);
         shared.n_holders.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more).ok()?;
         Some(Self { shared, is_held: AtomicBool::new(true) })
     }
 
-    /// Whether both are of the same server.
+    /// Returns `true` if both are handles to the same server.
     pub fn is_same(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.shared, &other.shared)
     }
 
-    /// The settings that the server was made with.
-    pub fn settings(&self) -> &Settings {
+    /// Returns the settings of the server.
+    pub fn settings(&self) -> &ResolvedMcpServer {
         self.shared.server.settings()
     }
 
-    /// Finds out whether the server still answers. One that does not is started again.
+    /// Probes the server. An unresponsive server is restarted.
     pub async fn probe(&self) -> Health {
         self.shared.server.probe().await
     }
 
-    /// Offers what the server offered when it was last there, until it says itself what it offers; see
-    /// [`Server::recall`]. One lease does it for all.
-    pub async fn recall(&self, store: Arc<dyn CatalogueStore>, now: SystemTime) {
-        if !self.shared.is_recalled.swap(true, Ordering::Relaxed) {
-            self.shared.server.recall(store, now).await;
+    /// Publishes the last known listing until the server has been listed, and saves later ones; see
+    /// [`McpServer::cache_listing`]. Only the first call for a server has an effect.
+    pub async fn cache_listing(&self, store: Arc<dyn CatalogueStore>, now: SystemTime) {
+        if !self.shared.is_listing_cached.swap(true, Ordering::Relaxed) {
+            self.shared.server.cache_listing(store, now).await;
         }
     }
 
-    /// Gives the lease up; `true` if it was the last one.
-    fn give_up(&self) -> bool {
+    /// Releases the handle; returns `true` if it was the last one.
+    fn release(&self) -> bool {
         self.is_held.swap(false, Ordering::Relaxed)
             && self.shared.n_holders.fetch_sub(1, Ordering::Relaxed) == 1
     }
 }
 
-impl Drop for Lease {
+impl Drop for SharedServer {
     fn drop(&mut self) {
-        // The server ends with the last reference to it.
-        self.give_up();
+        // The server stops with the last reference to it.
+        self.release();
     }
 }
 
-impl Provider for Lease {
+impl Provider for SharedServer {
     fn kind(&self) -> ToolKind {
         self.shared.server.kind()
     }
 
-    fn offer(&self) -> watch::Receiver<Arc<Offer>> {
-        self.shared.server.offer()
+    fn offering(&self) -> watch::Receiver<Arc<ServerOffering>> {
+        self.shared.server.offering()
     }
 
     fn state(&self) -> watch::Receiver<ServerState> {
         self.shared.server.state()
     }
 
-    fn particulars(&self) -> Particulars {
-        self.shared.server.particulars()
+    fn process_info(&self) -> ProcessInfo {
+        self.shared.server.process_info()
     }
 
     fn open(&self) -> BoxFuture<'_, Result<(), CallError>> {
@@ -190,13 +193,13 @@ impl Provider for Lease {
 
     fn request<'a>(
         &'a self,
-        request: &'a Request,
+        request: &'a ProviderRequest,
         context: &'a CallContext,
     ) -> BoxFuture<'a, Result<RawJson, CallError>> {
         self.shared.server.request(request, context)
     }
 
-    fn updates(&self) -> broadcast::Receiver<Update> {
+    fn updates(&self) -> broadcast::Receiver<ProviderUpdate> {
         self.shared.server.updates()
     }
 
@@ -206,7 +209,7 @@ impl Provider for Lease {
 
     fn shut_down(&self) -> BoxFuture<'_, ()> {
         async move {
-            if self.give_up() {
+            if self.release() {
                 self.shared.server.shut_down().await;
             }
         }

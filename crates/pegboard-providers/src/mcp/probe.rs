@@ -1,33 +1,33 @@
-//! Finding out whether a server still answers.
+//! Liveness probes.
 
 use std::time::Duration;
 
-use pegboard_wire::Failure;
-use pegboard_wire::client::{Client, Era, RequestOptions};
+use pegboard_wire::RequestError;
+use pegboard_wire::client::{Era, McpClient, RequestOptions};
 use tokio::time;
 
-use super::list::{self, List};
+use super::list::{self, ListKind};
 use pegboard_core::settings::mcp::HealthProbe;
 
-/// How long a server has to answer.
+/// Time limit for a probe.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// Whether a server answers a simple question in time. A refusal is an answer.
-pub(super) async fn answers(client: &Client, probe: HealthProbe) -> bool {
-    let asking = async {
+/// Returns `true` if the server answers a probe in time. An error response counts as an answer.
+pub(super) async fn is_responsive(client: &McpClient, probe: HealthProbe) -> bool {
+    let probing = async {
         match (probe, client.era()) {
-            (HealthProbe::ListTools, _) => list::ask(client, List::Tools, None).await,
-            (HealthProbe::Ping, Era::Session) => ask(client, "ping").await,
-            // There are no pings any more.
-            (HealthProbe::Ping, Era::Stateless) => ask(client, "server/discover").await,
+            (HealthProbe::ListTools, _) => list::request_page(client, ListKind::Tools, None).await,
+            (HealthProbe::Ping, Era::Session) => request(client, "ping").await,
+            // The stateless era has no ping.
+            (HealthProbe::Ping, Era::Stateless) => request(client, "server/discover").await,
         }
     };
     matches!(
-        time::timeout(PROBE_TIMEOUT, asking).await,
-        Ok(Ok(_) | Err(Failure::Refused(_) | Failure::Overloaded))
+        time::timeout(PROBE_TIMEOUT, probing).await,
+        Ok(Ok(_) | Err(RequestError::Rpc(_) | RequestError::Overloaded))
     )
 }
 
-async fn ask(client: &Client, method: &str) -> Result<pegboard_json::RawJson, Failure> {
-    client.request(method, None, RequestOptions::default()).await?.answer().await
+async fn request(client: &McpClient, method: &str) -> Result<pegboard_json::RawJson, RequestError> {
+    client.request(method, None, RequestOptions::default()).await?.response().await
 }

@@ -1,4 +1,4 @@
-//! Ways to servers that have an address.
+//! Connections to servers with a URL.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,171 +13,196 @@ use pegboard_wire::link::{InputLimits, TransportError};
 use pegboard_wire::{client, websocket};
 use reqwest::{Client, Url};
 
-use super::connect::{Connect, ConnectError, Connected, Introduction};
-use pegboard_core::settings::mcp::{Address, InvalidSettings};
+use super::connect::{Connector, ConnectorError, EstablishedConnection, HandshakeOptions};
+use pegboard_core::settings::mcp::{InvalidMcpServer, RemoteEndpoint};
 
-/// How long it may take to reach a server.
+/// Time limit for establishing a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A server behind streamable HTTP, or behind HTTP+SSE if it is that old.
+/// Connector for streamable HTTP, with a fallback to the legacy HTTP+SSE transport.
 ///
 /// ```
-/// use pegboard_core::settings::mcp::Address;
-/// use pegboard_providers::mcp::Http;
+/// use pegboard_core::settings::mcp::RemoteEndpoint;
+/// use pegboard_providers::mcp::HttpConnector;
 ///
-/// assert!(Http::new(&Address::new("https://example.org/mcp")).is_ok());
-/// assert!(Http::new(&Address::new("example.org")).is_err());
+/// assert!(HttpConnector::new(&RemoteEndpoint::new("https://example.org/mcp")).is_ok());
+/// assert!(HttpConnector::new(&RemoteEndpoint::new("example.org")).is_err());
 /// ```
 #[derive(Debug)]
-pub struct Http {
+pub struct HttpConnector {
     options: HttpOptions,
-    /// Whether the server turned out to be that old.
-    is_old: AtomicBool,
+    /// The server has turned out to use the legacy transport.
+    is_legacy: AtomicBool,
 }
 
-impl Http {
-    /// The way to a server.
-    pub fn new(address: &Address) -> Result<Self, InvalidSettings> {
-        Self::over(address, &Connections::default())
+impl HttpConnector {
+    /// Creates a connector with its own HTTP client.
+    pub fn new(address: &RemoteEndpoint) -> Result<Self, InvalidMcpServer> {
+        Self::with_client(address, &SharedHttpClient::default())
     }
 
-    /// The way to a server, over connections that others use too.
-    pub(super) fn over(address: &Address, connections: &Connections) -> Result<Self, InvalidSettings> {
-        Ok(Self { options: options(address, connections)?, is_old: AtomicBool::new(false) })
+    /// Creates a connector with a shared HTTP client.
+    pub(super) fn with_client(
+        address: &RemoteEndpoint,
+        http_client: &SharedHttpClient,
+    ) -> Result<Self, InvalidMcpServer> {
+        Ok(Self { options: http_options(address, http_client)?, is_legacy: AtomicBool::new(false) })
     }
 
-    async fn reach(&self, introduction: Introduction) -> Result<Connected, ConnectError> {
-        if self.is_old.load(Ordering::Relaxed) {
-            let reached = reach_old(&self.options, introduction).await;
-            // It may have been replaced by a newer one.
-            self.is_old.store(reached.is_ok(), Ordering::Relaxed);
-            return reached;
+    async fn connect_with_fallback(
+        &self,
+        handshake: HandshakeOptions,
+    ) -> Result<EstablishedConnection, ConnectorError> {
+        if self.is_legacy.load(Ordering::Relaxed) {
+            let connected = connect_legacy(&self.options, handshake).await;
+            // The server may have been replaced by a newer one.
+            self.is_legacy.store(connected.is_ok(), Ordering::Relaxed);
+            return connected;
         }
-        let Introduction { receiver, options, .. } = introduction.clone();
-        match client::Client::connect(connect(self.options.clone())?, receiver, options).await {
-            Err(client::ConnectError::Transport(TransportError::Status {
-                status: 400 | 404 | 405, ..
+        let HandshakeOptions { receiver, options, .. } = handshake.clone();
+        match client::McpClient::connect(connect(self.options.clone())?, receiver, options).await {
+            Err(client::HandshakeError::Transport(TransportError::Status {
+                status: 400 | 404 | 405,
+                ..
             })) => {
-                let reached = reach_old(&self.options, introduction).await?;
-                self.is_old.store(true, Ordering::Relaxed);
-                Ok(reached)
+                let connected = connect_legacy(&self.options, handshake).await?;
+                self.is_legacy.store(true, Ordering::Relaxed);
+                Ok(connected)
             }
             connected => Ok(connected?.into()),
         }
     }
 }
 
-impl Connect for Http {
-    fn connect(&self, introduction: Introduction) -> BoxFuture<'_, Result<Connected, ConnectError>> {
-        self.reach(introduction).boxed()
+impl Connector for HttpConnector {
+    fn connect(
+        &self,
+        handshake: HandshakeOptions,
+    ) -> BoxFuture<'_, Result<EstablishedConnection, ConnectorError>> {
+        self.connect_with_fallback(handshake).boxed()
     }
 }
 
-/// A server behind HTTP+SSE; the address is that of its stream.
+/// Connector for the legacy HTTP+SSE transport; the URL is that of the event stream.
 ///
 /// ```
-/// use pegboard_core::settings::mcp::Address;
-/// use pegboard_providers::mcp::Sse;
+/// use pegboard_core::settings::mcp::RemoteEndpoint;
+/// use pegboard_providers::mcp::SseConnector;
 ///
-/// assert!(Sse::new(&Address::new("http://127.0.0.1:8000/sse")).is_ok());
+/// assert!(SseConnector::new(&RemoteEndpoint::new("http://127.0.0.1:8000/sse")).is_ok());
 /// ```
 #[derive(Debug)]
-pub struct Sse(HttpOptions);
+pub struct SseConnector(HttpOptions);
 
-impl Sse {
-    /// The way to a server.
-    pub fn new(address: &Address) -> Result<Self, InvalidSettings> {
-        Self::over(address, &Connections::default())
+impl SseConnector {
+    /// Creates a connector with its own HTTP client.
+    pub fn new(address: &RemoteEndpoint) -> Result<Self, InvalidMcpServer> {
+        Self::with_client(address, &SharedHttpClient::default())
     }
 
-    /// The way to a server, over connections that others use too.
-    pub(super) fn over(address: &Address, connections: &Connections) -> Result<Self, InvalidSettings> {
-        options(address, connections).map(Self)
-    }
-}
-
-impl Connect for Sse {
-    fn connect(&self, introduction: Introduction) -> BoxFuture<'_, Result<Connected, ConnectError>> {
-        reach_old(&self.0, introduction).boxed()
+    /// Creates a connector with a shared HTTP client.
+    pub(super) fn with_client(
+        address: &RemoteEndpoint,
+        http_client: &SharedHttpClient,
+    ) -> Result<Self, InvalidMcpServer> {
+        http_options(address, http_client).map(Self)
     }
 }
 
-/// A server at the other end of a WebSocket.
+impl Connector for SseConnector {
+    fn connect(
+        &self,
+        handshake: HandshakeOptions,
+    ) -> BoxFuture<'_, Result<EstablishedConnection, ConnectorError>> {
+        connect_legacy(&self.0, handshake).boxed()
+    }
+}
+
+/// Connector for a WebSocket.
 ///
 /// ```
-/// use pegboard_core::settings::mcp::Address;
-/// use pegboard_providers::mcp::WebSocket;
+/// use pegboard_core::settings::mcp::RemoteEndpoint;
+/// use pegboard_providers::mcp::WebSocketConnector;
 ///
-/// assert!(WebSocket::new(&Address::new("wss://example.org/mcp")).is_ok());
-/// assert!(WebSocket::new(&Address::new("https://example.org/mcp")).is_err());
+/// assert!(WebSocketConnector::new(&RemoteEndpoint::new("wss://example.org/mcp")).is_ok());
+/// assert!(WebSocketConnector::new(&RemoteEndpoint::new("https://example.org/mcp")).is_err());
 /// ```
 #[derive(Debug)]
-pub struct WebSocket {
+pub struct WebSocketConnector {
     url: Url,
     headers: HeaderMap,
 }
 
-impl WebSocket {
-    /// The way to a server.
-    pub fn new(address: &Address) -> Result<Self, InvalidSettings> {
-        let url = parsed(&address.url, ["ws", "wss"], "wss://example.org/mcp")?;
+impl WebSocketConnector {
+    /// Creates a connector.
+    pub fn new(address: &RemoteEndpoint) -> Result<Self, InvalidMcpServer> {
+        let url = parse_url(&address.url, ["ws", "wss"], "wss://example.org/mcp")?;
         Ok(Self { url, headers: headers(address)? })
     }
 }
 
-impl Connect for WebSocket {
-    fn connect(&self, introduction: Introduction) -> BoxFuture<'_, Result<Connected, ConnectError>> {
+impl Connector for WebSocketConnector {
+    fn connect(
+        &self,
+        handshake: HandshakeOptions,
+    ) -> BoxFuture<'_, Result<EstablishedConnection, ConnectorError>> {
         async move {
             let link =
                 websocket::client::connect(&self.url, self.headers.clone(), InputLimits::client()).await?;
-            Ok(introduction.over(link).await?.into())
+            Ok(handshake.connect_over(link).await?.into())
         }
         .boxed()
     }
 }
 
-async fn reach_old(options: &HttpOptions, introduction: Introduction) -> Result<Connected, ConnectError> {
+async fn connect_legacy(
+    options: &HttpOptions,
+    handshake: HandshakeOptions,
+) -> Result<EstablishedConnection, ConnectorError> {
     let link = legacy_client::connect(options.clone())?;
-    Ok(introduction.speaking(Era::Session).over(link).await?.into())
+    Ok(handshake.with_era(Era::Session).connect_over(link).await?.into())
 }
 
-/// What speaks HTTP, made at its first use: reading the system's certificates takes a while.
+/// HTTP client that is created on first use: loading the system's certificates takes a while.
 #[derive(Default)]
-pub(super) struct Connections(OnceLock<Option<Client>>);
+pub(super) struct SharedHttpClient(OnceLock<Option<Client>>);
 
-impl Connections {
-    /// Without one each link makes its own, which says why it cannot.
-    fn client(&self) -> Option<Client> {
+impl SharedHttpClient {
+    /// Returns the client. If it cannot be created, each link creates its own and reports the error.
+    fn get(&self) -> Option<Client> {
         self.0.get_or_init(|| shared_client(CONNECT_TIMEOUT).ok()).clone()
     }
 }
 
-fn options(address: &Address, connections: &Connections) -> Result<HttpOptions, InvalidSettings> {
-    let url = parsed(&address.url, ["http", "https"], "https://example.org/mcp")?;
+fn http_options(
+    address: &RemoteEndpoint,
+    http_client: &SharedHttpClient,
+) -> Result<HttpOptions, InvalidMcpServer> {
+    let url = parse_url(&address.url, ["http", "https"], "https://example.org/mcp")?;
     Ok(HttpOptions {
         headers: headers(address)?,
         connect_timeout: CONNECT_TIMEOUT,
-        client: connections.client(),
+        client: http_client.get(),
         ..HttpOptions::new(url)
     })
 }
 
-fn parsed(url: &str, schemes: [&str; 2], example: &'static str) -> Result<Url, InvalidSettings> {
-    let bad = |problem: String| InvalidSettings::BadUrl { problem, example };
-    let url = Url::parse(url).map_err(|error| bad(error.to_string()))?;
+fn parse_url(url: &str, schemes: [&str; 2], example: &'static str) -> Result<Url, InvalidMcpServer> {
+    let invalid = |problem: String| InvalidMcpServer::BadUrl { problem, example };
+    let url = Url::parse(url).map_err(|error| invalid(error.to_string()))?;
     if !schemes.contains(&url.scheme()) || !url.has_host() {
-        return Err(bad(format!("it must begin with {}:// or {}://", schemes[0], schemes[1])));
+        return Err(invalid(format!("it must start with {}:// or {}://", schemes[0], schemes[1])));
     }
     Ok(url)
 }
 
-/// The headers, marked so that nobody prints their values.
-fn headers(address: &Address) -> Result<HeaderMap, InvalidSettings> {
+/// Returns the headers, marked as sensitive so that their values are not printed.
+fn headers(address: &RemoteEndpoint) -> Result<HeaderMap, InvalidMcpServer> {
     let mut headers = HeaderMap::new();
     for (name, secret) in &address.headers {
-        let bad = |part| InvalidSettings::BadHeader { name: name.escape_debug().to_string(), part };
-        let key = HeaderName::from_bytes(name.as_bytes()).map_err(|_| bad("name"))?;
-        let mut value = HeaderValue::from_str(secret.reveal()).map_err(|_| bad("value"))?;
+        let invalid = |part| InvalidMcpServer::BadHeader { name: name.escape_debug().to_string(), part };
+        let key = HeaderName::from_bytes(name.as_bytes()).map_err(|_| invalid("name"))?;
+        let mut value = HeaderValue::from_str(secret.reveal()).map_err(|_| invalid("value"))?;
         value.set_sensitive(true);
         headers.insert(key, value);
     }

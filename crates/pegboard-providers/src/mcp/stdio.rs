@@ -1,154 +1,165 @@
-//! A way to servers that are programs.
+//! Connections to child processes over stdin and stdout.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use futures_util::future::{BoxFuture, FutureExt};
-use pegboard_core::settings::mcp::Program;
-use pegboard_wire::client::{self, Client};
+use pegboard_core::settings::mcp::ServerProgram;
+use pegboard_wire::client::{self, McpClient};
 use pegboard_wire::link::InputLimits;
-use pegboard_wire::stdio::lines;
+use pegboard_wire::stdio::line_transport;
 use tokio::time;
 
-use super::connect::{Backing, Connect, ConnectError, Connected, Introduction};
-use crate::process::{Ended, LastWords, Launch, LaunchError, Presence, Process, Supervisor};
+use super::connect::{Backend, Connector, ConnectorError, EstablishedConnection, HandshakeOptions};
+use crate::process::{
+    CommandSpec, PidHandle, Process, ShutdownOutcome, SpawnError, StderrHandle, SupervisorCommand,
+};
 
-/// How long the end of a program is waited for once it has closed its output: the one mostly follows the other, and
-/// says more.
-const SOON: Duration = Duration::from_millis(500);
+/// Wait for the exit of a process that has closed its stdout: the exit mostly follows, and gives a better
+/// reason.
+const EXIT_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// A server that is a program, spoken to over its input and output. Each start is a process of its own.
+/// Connector for a child process that speaks MCP over stdin and stdout. Each start is a new process.
 ///
 /// ```
-/// use pegboard_core::settings::mcp::Program;
-/// use pegboard_providers::mcp::Stdio;
+/// use pegboard_core::settings::mcp::ServerProgram;
+/// use pegboard_providers::mcp::StdioConnector;
 ///
-/// let way = Stdio::new(&Program { args: vec!["-y".into(), "some-server".into()], ..Program::new("npx") });
-/// # let _ = way;
+/// let program = ServerProgram { args: vec!["-y".into(), "some-server".into()], ..ServerProgram::new("npx") };
+/// let connector = StdioConnector::new(&program);
+/// # let _ = connector;
 /// ```
-pub struct Stdio {
-    launch: Launch,
+pub struct StdioConnector {
+    spec: CommandSpec,
     /// The process that was started last.
-    latest: Mutex<Option<Latest>>,
+    latest: Mutex<Option<LatestProcess>>,
 }
 
-/// What is known of a process that somebody else keeps.
+/// Handles to a process that is owned elsewhere.
 #[derive(Clone)]
-struct Latest {
-    /// What it writes beside the protocol.
-    last_words: LastWords,
-    presence: Presence,
+struct LatestProcess {
+    stderr: StderrHandle,
+    pid_handle: PidHandle,
 }
 
-impl Stdio {
-    /// The way to a program that this process watches itself.
-    pub fn new(program: &Program) -> Self {
-        let Program { command, args, env, cwd } = program;
+impl StdioConnector {
+    /// Creates a connector for a program that this process supervises itself.
+    pub fn new(program: &ServerProgram) -> Self {
+        let ServerProgram { command, args, env, cwd } = program;
         let env = env.iter().map(|(name, value)| (name.clone(), value.reveal().to_owned())).collect();
-        let launch = Launch { args: args.clone(), env, cwd: cwd.clone(), ..Launch::new(command) };
-        Self { launch, latest: Mutex::default() }
+        let spec = CommandSpec { args: args.clone(), env, cwd: cwd.clone(), ..CommandSpec::new(command) };
+        Self { spec, latest: Mutex::default() }
     }
 
-    /// The same with somebody else who watches the program.
+    /// Runs the program under a supervisor process.
     #[must_use]
-    pub fn supervised_by(mut self, supervisor: Supervisor) -> Self {
-        self.launch.supervisor = Some(supervisor);
+    pub fn with_supervisor(mut self, supervisor: SupervisorCommand) -> Self {
+        self.spec.supervisor = Some(supervisor);
         self
     }
 
-    fn note(&self, latest: Option<Latest>) {
+    fn set_latest(&self, latest: Option<LatestProcess>) {
         *self.latest.lock().unwrap_or_else(PoisonError::into_inner) = latest;
     }
 
-    fn latest(&self) -> Option<Latest> {
+    fn latest(&self) -> Option<LatestProcess> {
         self.latest.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    async fn start(&self, introduction: Introduction) -> Result<Connected, ConnectError> {
-        // What was said before is no reason why this start comes to nothing.
-        self.note(None);
-        let (process, stdin, stdout) = Process::start_logging(&self.launch, introduction.log.clone())?;
-        let presence = process.presence();
-        self.note(Some(Latest { last_words: process.last_words(), presence: presence.clone() }));
-        let mut running = Running(process);
-        // The task that moves the lines ends with the link.
-        let (link, _pump) = lines(stdout, stdin, InputLimits::client());
-        let Introduction { receiver, options, .. } = introduction;
-        let introduced = tokio::select! {
-            introduced = Client::connect(link, receiver, options) => introduced,
-            why = running.gone() => return Err(ended(why)),
+    async fn spawn_and_connect(
+        &self,
+        handshake: HandshakeOptions,
+    ) -> Result<EstablishedConnection, ConnectorError> {
+        // Earlier output does not explain a failure of this start.
+        self.set_latest(None);
+        let (process, stdin, stdout) = Process::start_logging(&self.spec, handshake.log.clone())?;
+        let pid_handle = process.pid_handle();
+        self.set_latest(Some(LatestProcess {
+            stderr: process.stderr_handle(),
+            pid_handle: pid_handle.clone(),
+        }));
+        let mut backend = ProcessBackend(process);
+        // The pump task ends with the link.
+        let (link, _pump) = line_transport(stdout, stdin, InputLimits::client());
+        let HandshakeOptions { receiver, options, .. } = handshake;
+        let handshaken = tokio::select! {
+            handshaken = McpClient::connect(link, receiver, options) => handshaken,
+            why = backend.exited() => return Err(exited_error(why)),
         };
-        match introduced {
+        match handshaken {
             Ok(client) => {
-                // Who watches the program is about to tell which process it is, if it has not yet.
+                // The supervisor is about to report the process id, if it has not yet.
                 tokio::select! {
-                    () = presence.known() => {}
-                    _why = running.gone() => {}
+                    () = pid_handle.wait_for_pid() => {}
+                    _why = backend.exited() => {}
                 }
-                Ok(Connected { client, backing: Some(Box::new(running)) })
+                Ok(EstablishedConnection { client, backend: Some(Box::new(backend)) })
             }
-            Err(error @ client::ConnectError::Transport(_)) => {
-                match time::timeout(SOON, running.gone()).await {
-                    Ok(why) => Err(ended(why)),
+            Err(error @ client::HandshakeError::Transport(_)) => {
+                match time::timeout(EXIT_TIMEOUT, backend.exited()).await {
+                    Ok(why) => Err(exited_error(why)),
                     Err(_elapsed) => Err(error.into()),
                 }
             }
-            // It speaks, and says the wrong thing. If it ends now then because nobody listens any more.
+            // The server answers, but wrongly. An exit now only follows from the closed connection.
             Err(error) => Err(error.into()),
         }
     }
 }
 
-impl Connect for Stdio {
-    fn connect(&self, introduction: Introduction) -> BoxFuture<'_, Result<Connected, ConnectError>> {
-        self.start(introduction).boxed()
+impl Connector for StdioConnector {
+    fn connect(
+        &self,
+        handshake: HandshakeOptions,
+    ) -> BoxFuture<'_, Result<EstablishedConnection, ConnectorError>> {
+        self.spawn_and_connect(handshake).boxed()
     }
 
-    fn last_words(&self) -> Option<String> {
-        let Latest { last_words, .. } = self.latest()?;
-        let text = self.launch.redactor().text(&last_words.text()).into_owned();
+    fn stderr_tail(&self) -> Option<String> {
+        let LatestProcess { stderr, .. } = self.latest()?;
+        let text = self.spec.redactor().text(&stderr.tail()).into_owned();
         Some(text).filter(|text| !text.trim().is_empty())
     }
 
     fn pid(&self) -> Option<u32> {
-        self.latest()?.presence.pid()
+        self.latest()?.pid_handle.pid()
     }
 
-    fn apart(&self) -> Option<Arc<dyn Connect>> {
-        Some(Arc::new(Self { launch: self.launch.clone(), latest: Mutex::default() }))
+    fn dedicated(&self) -> Option<Arc<dyn Connector>> {
+        Some(Arc::new(Self { spec: self.spec.clone(), latest: Mutex::default() }))
     }
 }
 
 /// The process behind a connection.
-struct Running(Process);
+struct ProcessBackend(Process);
 
-impl Backing for Running {
-    fn gone(&mut self) -> BoxFuture<'_, String> {
+impl Backend for ProcessBackend {
+    fn exited(&mut self) -> BoxFuture<'_, String> {
         let mut exited = self.0.exited();
         async move {
             let exit = exited.wait_for(Option::is_some).await.ok().and_then(|exit| *exit);
-            exit.map_or_else(|| "the program is gone".to_owned(), |exit| format!("the program {exit}"))
+            exit.map_or_else(|| "the program exited".to_owned(), |exit| format!("the program {exit}"))
         }
         .boxed()
     }
 
-    fn end(self: Box<Self>) -> BoxFuture<'static, ()> {
+    fn shut_down(self: Box<Self>) -> BoxFuture<'static, ()> {
         async move {
-            let Ended { left_running, .. } = self.0.end().await;
+            let ShutdownOutcome { left_running, .. } = self.0.shut_down().await;
             if !left_running.is_empty() {
-                tracing::warn!(pids = ?left_running, "Processes of an MCP server run on.");
+                tracing::warn!(pids = ?left_running, "Processes of an MCP server are still running.");
             }
         }
         .boxed()
     }
 }
 
-fn ended(why: String) -> ConnectError {
-    ConnectError::Unavailable { why, fix: "Run its command by hand to see what it says.".to_owned() }
+fn exited_error(why: String) -> ConnectorError {
+    ConnectorError::Unavailable { why, fix: "Run its command manually to see its output.".to_owned() }
 }
 
-impl From<LaunchError> for ConnectError {
-    fn from(error: LaunchError) -> Self {
-        Self::Unavailable { why: error.to_string(), fix: "Correct its `command`.".to_owned() }
+impl From<SpawnError> for ConnectorError {
+    fn from(error: SpawnError) -> Self {
+        Self::Unavailable { why: error.to_string(), fix: "Fix its `command`.".to_owned() }
     }
 }

@@ -1,62 +1,62 @@
-//! Calls that a server makes tasks of, driven to their end.
+//! Tool calls that a server runs as tasks, polled until they complete.
 //!
-//! A server with sessions makes a task where it is asked to, and gives the result when it is asked for that. One
-//! without decides for itself, says so in its answer, and gives the result with the state of the task.
+//! A server with sessions creates a task on request and returns the result on `tasks/result`. A stateless
+//! server decides for itself, says so in its response and returns the result with the status of the task.
 
 use std::collections::HashSet;
 use std::sync::LazyLock;
 use std::time::Duration;
 
 use pegboard_core::call::CallContext;
-use pegboard_core::client::{Notice, Progress};
+use pegboard_core::client::{Notice, ProgressUpdate};
 use pegboard_core::entry::ToolEntry;
-use pegboard_core::task::{DEFAULT_LIFETIME, ServerTask, TaskUse};
+use pegboard_core::task::{DEFAULT_LIFETIME, ServerTask, TaskMode};
 use pegboard_core::text::clipped;
 use pegboard_json::RawJson;
-use pegboard_wire::client::{Client, Era, RequestOptions};
+use pegboard_wire::client::{Era, McpClient, RequestOptions};
 use pegboard_wire::link::TransportError;
-use pegboard_wire::{Failure, RpcError};
+use pegboard_wire::{RequestError, RpcError};
 use serde_json::json;
 use tokio::runtime::Handle;
 use tokio::time;
 
-use super::call::{Stop, answer, answers_to, failed, without_own_members};
-use super::keeper::capabilities;
-use super::life::Live;
-use super::traffic::{RELATED_TASK, Ticket, without_meta};
+use super::call::{AttemptError, collect_answers, read_response, strip_protocol_members, tool_failure};
+use super::handle::LiveConnection;
+use super::in_flight::{InFlightGuard, RELATED_TASK, without_meta_key};
+use super::supervisor::client_capabilities;
 
-/// The extension that knows tasks.
+/// Extension for tasks.
 pub(super) const EXTENSION: &str = "io.modelcontextprotocol/tasks";
 
-/// How often a server is asked how a task is, if it does not say how often it may be; and at most and at least.
+/// Default, minimum and maximum interval between two polls.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 const MIN_POLL_INTERVAL: Duration = Duration::from_millis(50);
 const MAX_POLL_INTERVAL: Duration = Duration::from_mins(1);
-/// How long a server may take to say how a task is.
+/// Time limit for a request about a task.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
-/// How often in a row that may go wrong.
-const MAX_FAILED: usize = 3;
-/// How long it may take to call a task off.
+/// Maximum number of consecutive failed polls.
+const MAX_POLL_FAILURES: usize = 3;
+/// Time limit for cancelling a task.
 const CANCEL_TIMEOUT: Duration = Duration::from_secs(5);
-/// How much of what a server says of a task is told.
+/// Maximum length of a status message.
 const MAX_MESSAGE_BYTES: usize = 2_000;
 
-/// Whether a tool of a server with sessions runs as a task.
+/// Task support of a tool on a server with sessions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Support {
-    /// It does not.
+enum TaskSupport {
+    /// The tool never runs as a task.
     Never,
-    /// It does if it is asked to.
+    /// The tool runs as a task on request.
     Optional,
-    /// It runs as nothing else.
+    /// The tool always runs as a task.
     Required,
 }
 
-impl Support {
-    /// What a tool says of itself.
+impl TaskSupport {
+    /// Returns the support that a tool declares.
     fn of(tool: &ToolEntry) -> Self {
-        let said = tool.definition().at(&["execution", "taskSupport"]);
-        match said.as_ref().and_then(RawJson::text).as_deref() {
+        let support = tool.definition().at(&["execution", "taskSupport"]);
+        match support.as_ref().and_then(RawJson::text).as_deref() {
             Some("optional") => Self::Optional,
             Some("required") => Self::Required,
             _ => Self::Never,
@@ -64,39 +64,45 @@ impl Support {
     }
 }
 
-/// The parameters of a call, with the wish for a task where the server wants to hear it.
-pub(super) fn asking(params: &RawJson, tool: &ToolEntry, client: &Client, context: &CallContext) -> RawJson {
-    let can = || client.server().capabilities.at(&["tasks", "requests", "tools", "call"]).is_some();
-    if client.era() == Era::Stateless || !can() {
+/// Adds the request for a task to the parameters of a call, where the server expects it.
+pub(super) fn with_task_request(
+    params: &RawJson,
+    tool: &ToolEntry,
+    client: &McpClient,
+    context: &CallContext,
+) -> RawJson {
+    let accepts_tasks = || client.server().capabilities.at(&["tasks", "requests", "tools", "call"]).is_some();
+    if client.era() == Era::Stateless || !accepts_tasks() {
         return params.clone();
     }
-    let task_use = context.client().task_use();
-    let is_wanted = match Support::of(tool) {
-        Support::Never => false,
-        Support::Optional => task_use.may_be_task(),
-        Support::Required => true,
+    let task_use = context.client().task_mode();
+    let is_wanted = match TaskSupport::of(tool) {
+        TaskSupport::Never => false,
+        TaskSupport::Optional => task_use.accepts_task(),
+        TaskSupport::Required => true,
     };
     if !is_wanted {
         return params.clone();
     }
     let lifetime = match task_use {
-        TaskUse::Wanted(lifetime) => lifetime,
-        TaskUse::Hidden | TaskUse::Declined | TaskUse::Taken => DEFAULT_LIFETIME,
+        TaskMode::Requested(lifetime) => lifetime,
+        TaskMode::Hidden | TaskMode::Declined | TaskMode::Accepted => DEFAULT_LIFETIME,
     };
     let millis = u64::try_from(lifetime.as_millis()).unwrap_or(u64::MAX);
     params.with("task", &RawJson::from(json!({"ttl": millis})))
 }
 
-/// What a server without sessions is told that the caller can do, for a call that may become a task.
-pub(super) fn declared(own: RawJson, context: &CallContext) -> RawJson {
-    match context.client().task_use() {
-        TaskUse::Declined => own,
-        TaskUse::Hidden | TaskUse::Taken | TaskUse::Wanted(_) => with_extension(&own),
+/// Adds the task extension to the capabilities of a caller for a stateless server, unless the caller declines
+/// tasks.
+pub(super) fn with_task_capability(capabilities: RawJson, context: &CallContext) -> RawJson {
+    match context.client().task_mode() {
+        TaskMode::Declined => capabilities,
+        TaskMode::Hidden | TaskMode::Accepted | TaskMode::Requested(_) => with_extension(&capabilities),
     }
 }
 
-/// What a server without sessions is told with a question about a task.
-static DECLARED: LazyLock<RawJson> = LazyLock::new(|| with_extension(&capabilities()));
+/// Capabilities declared to a stateless server in requests about a task.
+static TASK_CAPABILITIES: LazyLock<RawJson> = LazyLock::new(|| with_extension(&client_capabilities()));
 
 fn with_extension(capabilities: &RawJson) -> RawJson {
     let extensions = capabilities.get("extensions").filter(RawJson::is_object);
@@ -104,9 +110,9 @@ fn with_extension(capabilities: &RawJson) -> RawJson {
     capabilities.with("extensions", &extensions.with(EXTENSION, &RawJson::empty_object()))
 }
 
-/// A tool of a server without sessions as those know it who ask for tasks. Where the server makes tasks, it decides for
-/// itself; so whoever asks may have one kept of any call.
-pub(super) fn marked(tool: RawJson, client: &Client) -> RawJson {
+/// Marks a tool of a stateless server as capable of tasks if the server supports them: it decides for itself,
+/// so a caller may ask for a task with any call.
+pub(super) fn with_task_support(tool: RawJson, client: &McpClient) -> RawJson {
     let makes_tasks = client.server().capabilities.at(&["extensions", EXTENSION]).is_some();
     if makes_tasks && tool.get("execution").is_none() {
         return tool.with("execution", &RawJson::from(json!({"taskSupport": "optional"})));
@@ -114,200 +120,216 @@ pub(super) fn marked(tool: RawJson, client: &Client) -> RawJson {
     tool
 }
 
-/// The task that an answer of a server with sessions announces, if it does.
-pub(super) fn created(result: &RawJson) -> Option<RawJson> {
+/// Returns the task that the response of a server with sessions announces, if any.
+pub(super) fn created_task(result: &RawJson) -> Option<RawJson> {
     result.get("task").filter(|task| task.get("taskId").is_some())
 }
 
-/// A task of a server, while it is driven to its end.
-pub(super) struct Drive<'a> {
-    pub(super) live: &'a Live,
+/// Polls a task until it completes.
+pub(super) struct TaskDriver<'a> {
+    pub(super) live: &'a LiveConnection,
     pub(super) context: &'a CallContext,
-    pub(super) ticket: &'a Ticket,
+    pub(super) guard: &'a InFlightGuard,
 }
 
-/// What has been seen of a task so far.
+/// State of the polling of one task.
 #[derive(Default)]
-struct Seen {
-    /// The questions that were put to the caller.
-    asked: HashSet<String>,
-    /// What the server said last, and how often it said something else.
-    said: Option<String>,
-    n_said: u32,
-    /// How often in a row the server could not be asked.
+struct PollState {
+    /// Names of the input requests that were put to the caller.
+    handled_inputs: HashSet<String>,
+    /// Last status message, and the number of different ones.
+    last_message: Option<String>,
+    n_messages: u32,
+    /// Number of consecutive failed polls.
     n_failed: usize,
 }
 
-impl Drive<'_> {
-    /// Follows a task to its end. Dropping the future calls it off.
-    pub(super) async fn follow(&self, created: RawJson) -> Result<RawJson, Stop> {
-        let id = text(&created, "taskId").ok_or_else(|| failed("the server made a task without an id"))?;
-        self.ticket.is_task(&id);
-        let mut cancel = Cancel { client: Some(self.live.client().clone()), id: id.clone() };
+impl TaskDriver<'_> {
+    /// Polls a task until it completes. Dropping the future cancels the task.
+    pub(super) async fn follow(&self, created: RawJson) -> Result<RawJson, AttemptError> {
+        let id = text(&created, "taskId")
+            .ok_or_else(|| tool_failure("the server created a task without an id"))?;
+        self.guard.set_task_id(&id);
+        let mut cancel = CancelOnDrop { client: Some(self.live.client().clone()), id: id.clone() };
         let era = self.live.client().era();
-        self.context.client().notify(Notice::Task(note(&created, era)));
-        let (mut seen, mut task) = (Seen::default(), created);
+        self.context.client().notify(Notice::Task(server_task(&created, era)));
+        let (mut state, mut task) = (PollState::default(), created);
         loop {
-            self.tell(&task, &mut seen);
-            let pause = note(&task, era).poll_interval.unwrap_or(POLL_INTERVAL);
+            self.report_progress(&task, &mut state);
+            let poll_interval = server_task(&task, era).poll_interval.unwrap_or(POLL_INTERVAL);
             match (text(&task, "status").unwrap_or_default().as_str(), era) {
-                ("working", _) => self.pause(pause).await,
+                ("working", _) => self.wait_to_poll(poll_interval).await,
                 ("input_required", Era::Stateless) => {
-                    if !self.answer(&id, &task, &mut seen).await? {
-                        self.pause(pause).await;
+                    if !self.answer_inputs(&id, &task, &mut state).await? {
+                        self.wait_to_poll(poll_interval).await;
                     }
                 }
                 ("completed" | "failed", Era::Stateless) => {
                     cancel.disarm();
-                    return inlined(&task);
+                    return inline_result(&task);
                 }
-                // It asks whoever waits for its result.
+                // The server sends its input requests while the result is pending.
                 ("completed" | "failed" | "input_required", Era::Session) => match self.result(&id).await {
                     Err(failure) => {
-                        if let Failure::Refused(_) = failure {
+                        if let RequestError::Rpc(_) = failure {
                             cancel.disarm();
                         }
-                        self.bear(failure, &mut seen)?;
+                        self.tolerate(failure, &mut state)?;
                     }
                     Ok(result) => {
                         cancel.disarm();
-                        return Ok(without_meta(&result, RELATED_TASK));
+                        return Ok(without_meta_key(&result, RELATED_TASK));
                     }
                 },
                 ("cancelled", _) => {
                     cancel.disarm();
-                    return Err(failed("the server cancelled the task"));
+                    return Err(tool_failure("the server cancelled the task"));
                 }
                 (unknown, _) => {
                     let unknown = clipped(unknown, 80);
-                    return Err(failed(format_args!(
-                        "the server's task is in the unknown state '{unknown}'"
+                    return Err(tool_failure(format_args!(
+                        "the server's task has the unknown status '{unknown}'"
                     )));
                 }
             }
-            task = self.look(&id, pause, &mut seen).await?;
+            task = self.poll(&id, poll_interval, &mut state).await?;
         }
     }
 
-    /// How the task is now. A server that cannot be asked at once is asked again.
-    async fn look(&self, id: &str, pause: Duration, seen: &mut Seen) -> Result<RawJson, Stop> {
+    /// Returns the current status of the task. Failed polls are retried.
+    async fn poll(
+        &self,
+        id: &str,
+        poll_interval: Duration,
+        state: &mut PollState,
+    ) -> Result<RawJson, AttemptError> {
         loop {
-            match self.ask("tasks/get", about(id)).await {
+            match self.request("tasks/get", task_params(id)).await {
                 Ok(task) => {
-                    seen.n_failed = 0;
+                    state.n_failed = 0;
                     return Ok(task);
                 }
-                Err(failure) => self.bear(failure, seen)?,
+                Err(failure) => self.tolerate(failure, state)?,
             }
-            self.pause(pause).await;
+            self.wait_to_poll(poll_interval).await;
         }
     }
 
-    /// Waits before the server is asked again, but not if it says that there is news.
-    async fn pause(&self, time: Duration) {
-        // A server that says so all the time is not asked all the time.
+    /// Waits for the poll interval, or less if the server reports a change.
+    async fn wait_to_poll(&self, time: Duration) {
+        // The minimum interval applies even to a server that reports changes all the time.
         time::sleep(MIN_POLL_INTERVAL).await;
-        let _ = time::timeout(time.saturating_sub(MIN_POLL_INTERVAL), self.ticket.news()).await;
+        let _ = time::timeout(time.saturating_sub(MIN_POLL_INTERVAL), self.guard.task_changed()).await;
     }
 
-    /// Takes it that a request was lost, unless that has happened too often or the server refused.
-    fn bear(&self, failure: Failure, seen: &mut Seen) -> Result<(), Stop> {
-        seen.n_failed += 1;
-        let is_over = self.live.client().connection().is_closed() || seen.n_failed >= MAX_FAILED;
+    /// Accepts a failed poll, unless there were too many or the server returned an error.
+    fn tolerate(&self, failure: RequestError, state: &mut PollState) -> Result<(), AttemptError> {
+        state.n_failed += 1;
+        let must_give_up = self.live.client().connection().is_closed() || state.n_failed >= MAX_POLL_FAILURES;
         match failure {
-            Failure::Lost(TransportError::Failed { .. } | TransportError::Closed) | Failure::Overloaded
-                if !is_over =>
+            RequestError::Transport(TransportError::Failed { .. } | TransportError::Closed)
+            | RequestError::Overloaded
+                if !must_give_up =>
             {
                 Ok(())
             }
-            failure => Err(Stop::Failed(failure)),
+            failure => Err(AttemptError::Failed(failure)),
         }
     }
 
-    /// The result of a task of a server with sessions, which may ask things before it gives it.
-    async fn result(&self, id: &str) -> Result<RawJson, Failure> {
+    /// Returns the result of a task of a server with sessions, which may request input first.
+    async fn result(&self, id: &str) -> Result<RawJson, RequestError> {
         let options = RequestOptions::default();
-        let mut exchange = self.live.client().request("tasks/result", Some(about(id)), options).await?;
-        self.ticket.is_request(exchange.id());
-        answer(&mut exchange, self.live, self.context).await
+        let mut pending = self.live.client().request("tasks/result", Some(task_params(id)), options).await?;
+        self.guard.set_request_id(pending.id());
+        read_response(&mut pending, self.live, self.context).await
     }
 
-    /// Puts to the caller what it was not asked yet, and gives the server the answers; `false` if all was asked.
-    async fn answer(&self, id: &str, task: &RawJson, seen: &mut Seen) -> Result<bool, Stop> {
-        let asked = task.get("inputRequests").unwrap_or_else(RawJson::empty_object);
-        let news = asked.names().into_iter().filter(|name| seen.asked.insert(name.clone()));
-        let news = news.fold(RawJson::empty_object(), |all, name| match asked.get(&name) {
+    /// Asks the caller the new questions and sends the answers; returns `false` if there were none.
+    async fn answer_inputs(
+        &self,
+        id: &str,
+        task: &RawJson,
+        state: &mut PollState,
+    ) -> Result<bool, AttemptError> {
+        let requested = task.get("inputRequests").unwrap_or_else(RawJson::empty_object);
+        let new_inputs =
+            requested.names().into_iter().filter(|name| state.handled_inputs.insert(name.clone()));
+        let new_inputs = new_inputs.fold(RawJson::empty_object(), |all, name| match requested.get(&name) {
             Some(question) => all.with(&name, &question),
             None => all,
         });
-        if news.names().is_empty() {
+        if new_inputs.names().is_empty() {
             return Ok(false);
         }
-        let answers = answers_to(self.context, &news).await?;
-        let update = about(id).with("inputResponses", &answers);
-        self.ask("tasks/update", update).await.map_err(Stop::Failed)?;
+        let answers = collect_answers(self.context, &new_inputs).await?;
+        let update = task_params(id).with("inputResponses", &answers);
+        self.request("tasks/update", update).await.map_err(AttemptError::Failed)?;
         Ok(true)
     }
 
-    /// Tells the caller what the server says of the task, if that is news.
-    fn tell(&self, task: &RawJson, seen: &mut Seen) {
-        let said = text(task, "statusMessage");
-        if said.is_some() && said != seen.said {
-            seen.n_said += 1;
-            let message = said.as_deref().map(|said| clipped(said, MAX_MESSAGE_BYTES).into_owned());
-            let progress = Progress { done: seen.n_said.into(), total: None, message };
+    /// Reports a new status message to the caller as progress.
+    fn report_progress(&self, task: &RawJson, state: &mut PollState) {
+        let status_message = text(task, "statusMessage");
+        if status_message.is_some() && status_message != state.last_message {
+            state.n_messages += 1;
+            let message = status_message
+                .as_deref()
+                .map(|status_message| clipped(status_message, MAX_MESSAGE_BYTES).into_owned());
+            let progress = ProgressUpdate { done: state.n_messages.into(), total: None, message };
             self.context.client().notify(Notice::Progress(progress));
-            seen.said = said;
+            state.last_message = status_message;
         }
     }
 
-    async fn ask(&self, method: &str, params: RawJson) -> Result<RawJson, Failure> {
+    async fn request(&self, method: &str, params: RawJson) -> Result<RawJson, RequestError> {
         request(self.live.client(), method, params, REQUEST_TIMEOUT).await
     }
 }
 
-/// A request about a task, within a limit.
+/// Sends a request about a task, with a time limit.
 async fn request(
-    client: &Client,
+    client: &McpClient,
     method: &str,
     params: RawJson,
     limit: Duration,
-) -> Result<RawJson, Failure> {
-    let capabilities = Some(DECLARED.clone());
+) -> Result<RawJson, RequestError> {
+    let capabilities = Some(TASK_CAPABILITIES.clone());
     let options = RequestOptions { capabilities, ..RequestOptions::default() };
-    let asked = async { client.request(method, Some(params), options).await?.answer().await };
-    let late = |_| Err(TransportError::failed(format!("{method} was not answered within {limit:?}")).into());
-    time::timeout(limit, asked).await.unwrap_or_else(late)
+    let response = async { client.request(method, Some(params), options).await?.response().await };
+    let timeout_error =
+        |_| Err(TransportError::failed(format!("{method} was not answered within {limit:?}")).into());
+    time::timeout(limit, response).await.unwrap_or_else(timeout_error)
 }
 
-/// Calls a task off when it is dropped before its end.
-struct Cancel {
-    client: Option<Client>,
+/// Cancels a task when dropped, unless disarmed.
+struct CancelOnDrop {
+    client: Option<McpClient>,
     id: String,
 }
 
-impl Cancel {
+impl CancelOnDrop {
     fn disarm(&mut self) {
         self.client = None;
     }
 }
 
-impl Drop for Cancel {
+impl Drop for CancelOnDrop {
     fn drop(&mut self) {
         if let Some(client) = self.client.take()
             && let Ok(handle) = Handle::try_current()
         {
-            let params = about(&self.id);
+            let params = task_params(&self.id);
             handle.spawn(async move {
                 if let Err(error) = request(&client, "tasks/cancel", params, CANCEL_TIMEOUT).await {
-                    tracing::debug!(%error, "A task could not be called off.");
+                    tracing::debug!(%error, "Could not cancel a task.");
                 }
             });
         }
     }
 }
 
-fn about(id: &str) -> RawJson {
+fn task_params(id: &str) -> RawJson {
     RawJson::empty_object().with("taskId", &RawJson::of(id))
 }
 
@@ -315,8 +337,8 @@ fn text(object: &RawJson, name: &str) -> Option<String> {
     object.get(name)?.read().ok()
 }
 
-/// What a server says of how long it keeps a task, and how often it may be asked.
-fn note(task: &RawJson, era: Era) -> ServerTask {
+/// Reads the time to live and the poll interval of a task.
+fn server_task(task: &RawJson, era: Era) -> ServerTask {
     let (time_to_live, poll_interval) = match era {
         Era::Session => ("ttl", "pollInterval"),
         Era::Stateless => ("ttlMs", "pollIntervalMs"),
@@ -325,20 +347,21 @@ fn note(task: &RawJson, era: Era) -> ServerTask {
     ServerTask {
         time_to_live: millis(time_to_live),
         poll_interval: millis(poll_interval).map(|time| time.clamp(MIN_POLL_INTERVAL, MAX_POLL_INTERVAL)),
-        message: text(task, "statusMessage").map(|said| clipped(&said, MAX_MESSAGE_BYTES).into_owned()),
+        message: text(task, "statusMessage")
+            .map(|status_message| clipped(&status_message, MAX_MESSAGE_BYTES).into_owned()),
     }
 }
 
-/// The result that stands in the state of a task, or the error.
-fn inlined(task: &RawJson) -> Result<RawJson, Stop> {
+/// Returns the result or the error that is part of the status of a task.
+fn inline_result(task: &RawJson) -> Result<RawJson, AttemptError> {
     if let Some(error) = task.get("error").filter(|_| task.get("result").is_none()) {
         let error = error
             .read::<RpcError>()
-            .map_err(|_| failed("the server's task ended with an error that is none"))?;
-        return Err(Stop::Failed(Failure::Refused(error)));
+            .map_err(|_| tool_failure("the server's task ended with an invalid error"))?;
+        return Err(AttemptError::Failed(RequestError::Rpc(error)));
     }
     match task.get("result") {
-        Some(result) if result.is_object() => Ok(without_own_members(&result)),
-        _ => Err(failed("the server's task ended without a result")),
+        Some(result) if result.is_object() => Ok(strip_protocol_members(&result)),
+        _ => Err(tool_failure("the server's task ended without a result")),
     }
 }

@@ -1,8 +1,8 @@
-//! A tool, as its server describes it.
+//! Conversion of a listed tool into a catalogue entry.
 
 use std::sync::{Arc, LazyLock};
 
-use pegboard_core::entry::{Annotations, ToolEntry};
+use pegboard_core::entry::{ToolAnnotations, ToolEntry};
 use pegboard_core::handler::Handler;
 use pegboard_core::id::ToolName;
 use pegboard_core::schema::Schema;
@@ -10,10 +10,10 @@ use pegboard_json::RawJson;
 use serde::de::IgnoredAny;
 use serde_json::json;
 
-/// The tool that a server describes, with what carries out its calls; or what is wrong with it.
+/// Returns the entry for a listed tool, or the problem with its definition.
 pub(super) fn entry(tool: &RawJson, handler: &Arc<dyn Handler>) -> Result<Arc<ToolEntry>, String> {
     let text = |name: &str| tool.get(name).and_then(|text| text.read::<String>().ok());
-    let name = text("name").ok_or("it has no name, or one that is no text")?;
+    let name = text("name").ok_or("`name` is missing or not a string")?;
     let name = ToolName::new(name).map_err(|error| error.to_string())?;
     let input = schema(tool, "inputSchema")?.or(schema(tool, "parameters")?);
     let output = schema(tool, "outputSchema")?;
@@ -26,7 +26,7 @@ pub(super) fn entry(tool: &RawJson, handler: &Arc<dyn Handler>) -> Result<Arc<To
             .with_input_schema(input.map_or_else(any_object, Schema::from_raw))
             .with_annotations(
                 annotations
-                    .and_then(|annotations| annotations.read::<Annotations>().ok())
+                    .and_then(|annotations| annotations.read::<ToolAnnotations>().ok())
                     .unwrap_or_default(),
             );
     if let Some(title) = title {
@@ -38,22 +38,22 @@ pub(super) fn entry(tool: &RawJson, handler: &Arc<dyn Handler>) -> Result<Arc<To
     Ok(Arc::new(entry))
 }
 
-/// What a tool takes that says nothing of it. All such tools share it.
+/// Returns the schema of a tool that declares none. All such tools share it.
 fn any_object() -> Schema {
     static ANY: LazyLock<Schema> = LazyLock::new(|| Schema::new(json!({"type": "object"})));
     ANY.clone()
 }
 
-/// A schema of a tool, which is an object if it is there.
+/// Returns a schema of a tool; it must be an object if present.
 fn schema(tool: &RawJson, name: &str) -> Result<Option<RawJson>, String> {
     match tool.get(name).filter(|schema| schema.as_str() != "null") {
         None => Ok(None),
         Some(schema) if schema.is_object() && schema.read::<IgnoredAny>().is_ok() => Ok(Some(schema)),
-        Some(_) => Err(format!("its `{name}` is no object, or cannot be read")),
+        Some(_) => Err(format!("`{name}` is not a valid object")),
     }
 }
 
-/// The definition as the server wrote it, with the schema in its place if it was somewhere else.
+/// Returns the definition as the server wrote it, with the schema moved to `inputSchema` if necessary.
 fn definition(tool: &RawJson, input: Option<&RawJson>) -> RawJson {
     if tool.get("inputSchema").is_some_and(|schema| schema.is_object()) {
         return tool.clone();

@@ -1,76 +1,77 @@
-//! What a server says that belongs to no call.
+//! Messages from a server that belong to no call.
 
-use pegboard_core::provider::Update;
-use pegboard_core::server_log::{ServerLog, Stream};
-use pegboard_core::settings::mcp::Settings;
+use pegboard_core::provider::ProviderUpdate;
+use pegboard_core::server_log::{LogStream, ServerLog};
+use pegboard_core::settings::mcp::ResolvedMcpServer;
 use pegboard_json::RawJson;
 use tokio::sync::broadcast;
 
-use crate::process::shown;
+use crate::process::printable;
 
-/// How many updates wait for whoever is slow to hear them.
-const MAX_WAITING: usize = 256;
+/// Maximum number of updates buffered for a slow subscriber.
+const CHANNEL_CAPACITY: usize = 256;
 
-/// Passes on what a server says that belongs to no call. Clones speak to the same hearers.
+/// Publishes messages from a server that belong to no call. Clones publish to the same subscribers.
 #[derive(Clone)]
-pub(super) struct Updates {
-    sender: broadcast::Sender<Update>,
-    whose: Whose,
-    /// What it says, for people who look.
+pub(super) struct ServerUpdates {
+    sender: broadcast::Sender<ProviderUpdate>,
+    scope: UpdateScope,
+    /// Log of the server, for display.
     log: ServerLog,
 }
 
-/// Whose server it is that speaks.
+/// Sessions that the publishing instance serves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Whose {
-    Everybody,
+enum UpdateScope {
+    AllSessions,
     OneSession,
 }
 
-impl Updates {
-    /// What the server of these settings says.
-    pub(super) fn new(settings: &Settings) -> Self {
-        let whose = if settings.is_shared { Whose::Everybody } else { Whose::OneSession };
-        Self { sender: broadcast::Sender::new(MAX_WAITING), whose, log: ServerLog::default() }
+impl ServerUpdates {
+    /// Creates the channel for a server with these settings.
+    pub(super) fn new(settings: &ResolvedMcpServer) -> Self {
+        let scope = if settings.is_shared { UpdateScope::AllSessions } else { UpdateScope::OneSession };
+        Self { sender: broadcast::Sender::new(CHANNEL_CAPACITY), scope, log: ServerLog::default() }
     }
 
-    /// The same hearers, for a server that one session has to itself.
-    pub(super) fn of_one_session(&self) -> Self {
-        Self { whose: Whose::OneSession, ..self.clone() }
+    /// Returns a publisher to the same subscribers for an instance dedicated to one session.
+    pub(super) fn for_one_session(&self) -> Self {
+        Self { scope: UpdateScope::OneSession, ..self.clone() }
     }
 
-    /// Whoever hears it from now on.
-    pub(super) fn hear(&self) -> broadcast::Receiver<Update> {
+    /// Subscribes to updates.
+    pub(super) fn subscribe(&self) -> broadcast::Receiver<ProviderUpdate> {
         self.sender.subscribe()
     }
 
-    /// What it says, for people who look.
+    /// Returns the log of the server.
     pub(super) fn log(&self) -> &ServerLog {
         &self.log
     }
 
-    /// Passes an update on. If nobody wants to know, that is that.
-    pub(super) fn tell(&self, update: Update) {
-        if let Update::Log(line) = &update {
-            write_down(line, &self.log);
+    /// Publishes an update. Without subscribers it is dropped.
+    pub(super) fn publish(&self, update: ProviderUpdate) {
+        if let ProviderUpdate::Log(line) = &update {
+            write_log_message(line, &self.log);
         }
-        // Everybody hears it, and a line of the log may hold what is one session's business.
-        let is_meant = match (&update, self.whose) {
-            (Update::Log(_), Whose::OneSession) => false,
-            (Update::Log(_), Whose::Everybody) | (Update::Resource(_) | Update::BeenThere(_), _) => true,
+        // All sessions receive updates, and a log message of a dedicated instance may be private to one.
+        let is_published = match (&update, self.scope) {
+            (ProviderUpdate::Log(_), UpdateScope::OneSession) => false,
+            (ProviderUpdate::Log(_), UpdateScope::AllSessions)
+            | (ProviderUpdate::Resource(_) | ProviderUpdate::ElicitationComplete(_), _) => true,
         };
-        if is_meant {
+        if is_published {
             let _ = self.sender.send(update);
         }
     }
 }
 
-/// Writes a message of the protocol into a log.
-fn write_down(message: &RawJson, log: &ServerLog) {
+/// Writes a `notifications/message` to the log.
+fn write_log_message(message: &RawJson, log: &ServerLog) {
     let text = |name: &str| Some(message.get(name)?.text()?.into_owned());
     let data = text("data").or_else(|| Some(message.get("data")?.as_str().to_owned())).unwrap_or_default();
     let logger = text("logger").map(|logger| format!("{logger}: ")).unwrap_or_default();
-    for line in shown(&format!("{logger}{data}")).lines() {
-        log.write(Stream::Message, text("level").as_deref(), line);
+    for line in printable(&format!("{logger}{data}")).lines() {
+        log.write(LogStream::Message, text("level").as_deref(), line);
     }
 }

@@ -1,134 +1,136 @@
-//! Chat completions, which nearly everybody offers: OpenAI, and with quirks Ollama, vLLM, llama.cpp, OpenRouter.
+//! Chat completions: OpenAI, and with quirks Ollama, vLLM, llama.cpp and OpenRouter.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::{BoxFuture, FutureExt};
 use pegboard_core::model::{
-    Listener, Model, ModelError, ModelFacts, ModelName, ModelProviderName, ModelReply, ModelRequest,
+    Model, ModelError, ModelInfo, ModelName, ModelProviderName, ModelReply, ModelRequest, ReplyListener,
 };
 use pegboard_core::settings::model::ModelProviderSettings;
 use tokio::time;
 
-use super::accounted;
-use super::site::{Answer, Connections, Events, InvalidModelProvider, KeyHeader, Site, address};
-use reply::{Draft, Taken};
-use request::Limit;
+use super::endpoint::{
+    InvalidModelProvider, KeyHeader, LazyHttpClient, ModelEndpoint, ModelEventStream, ModelResponse,
+    endpoint_url,
+};
+use super::with_cost;
+use reply::{ChatReplyBuilder, ChunkOutcome};
+use request::TokenLimitField;
 
 mod reply;
 mod request;
 
-/// How long the count of the tokens is waited for when the reply is there.
-const COUNT_TIMEOUT: Duration = Duration::from_secs(5);
+/// Timeout for token usage after the reply is complete.
+const USAGE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// A model behind chat completions.
+/// Model behind chat completions.
 ///
 /// ```
 /// use pegboard_core::model::Model;
 /// use pegboard_core::settings::model::{ModelProviderKind, ModelProviderSettings};
-/// use pegboard_providers::model::OpenAi;
+/// use pegboard_providers::model::OpenAiModel;
 ///
 /// let settings = ModelProviderSettings {
 ///     base_url: Some("http://127.0.0.1:11434/v1".to_owned()),
 ///     ..ModelProviderSettings::new(ModelProviderKind::OpenAiCompatible)
 /// };
-/// let model = OpenAi::new(&"local/qwen3:8b".parse().unwrap(), &settings).unwrap();
-/// assert_eq!(model.facts().name.model(), "qwen3:8b");
+/// let model = OpenAiModel::new(&"local/qwen3:8b".parse().unwrap(), &settings).unwrap();
+/// assert_eq!(model.info().name.model(), "qwen3:8b");
 /// ```
 #[derive(Debug)]
-pub struct OpenAi {
-    site: Arc<Site>,
-    facts: ModelFacts,
+pub struct OpenAiModel {
+    endpoint: Arc<ModelEndpoint>,
+    info: ModelInfo,
 }
 
-impl OpenAi {
-    /// A model of a provider.
+impl OpenAiModel {
+    /// Creates a model of a provider.
     pub fn new(name: &ModelName, settings: &ModelProviderSettings) -> Result<Self, InvalidModelProvider> {
-        let site = site(name.provider(), settings, Arc::default())?;
-        Ok(Self::at(Arc::new(site), settings.facts(name)))
+        let endpoint = endpoint(name.provider(), settings, Arc::default())?;
+        Ok(Self::with_endpoint(Arc::new(endpoint), settings.model_info(name)))
     }
 
-    /// A model at a site that others use too.
-    pub(super) fn at(site: Arc<Site>, facts: ModelFacts) -> Self {
-        Self { site, facts }
+    /// Creates a model that shares an endpoint.
+    pub(super) fn with_endpoint(endpoint: Arc<ModelEndpoint>, info: ModelInfo) -> Self {
+        Self { endpoint, info }
     }
 
-    /// OpenAI itself has given the limit another name, which most others do not know.
-    fn limit(&self) -> Limit {
-        let is_theirs = self.site.is_at("api.openai.com") || self.site.is_at("openai.azure.com");
-        if is_theirs { Limit::MaxCompletionTokens } else { Limit::MaxTokens }
+    /// OpenAI has renamed the field; most other servers only know the old name.
+    fn token_limit_field(&self) -> TokenLimitField {
+        let is_theirs =
+            self.endpoint.is_hosted_at("api.openai.com") || self.endpoint.is_hosted_at("openai.azure.com");
+        if is_theirs { TokenLimitField::MaxCompletionTokens } else { TokenLimitField::MaxTokens }
     }
 
-    async fn ask(&self, request: &ModelRequest, listener: Listener<'_>) -> Result<ModelReply, ModelError> {
-        let body = request::body(&self.facts.name, request, self.limit());
-        let answer = self.site.post(&self.facts.name, body).await?;
-        let draft = Draft::new(&self.facts.name, self.site.redactor());
+    async fn query(
+        &self,
+        request: &ModelRequest,
+        listener: ReplyListener<'_>,
+    ) -> Result<ModelReply, ModelError> {
+        let body = request::body(&self.info.name, request, self.token_limit_field());
+        let answer = self.endpoint.post(&self.info.name, body).await?;
+        let builder = ChatReplyBuilder::new(&self.info.name, self.endpoint.redactor());
         let reply = if answer.is_stream() {
-            streamed(answer.events(), draft, listener).await
+            read_stream(answer.events(), builder, listener).await
         } else {
-            whole(answer, draft, listener).await
+            read_whole(answer, builder, listener).await
         };
-        Ok(accounted(&self.facts, reply?))
+        Ok(with_cost(&self.info, reply?))
     }
 }
 
-impl Model for OpenAi {
-    fn facts(&self) -> &ModelFacts {
-        &self.facts
+impl Model for OpenAiModel {
+    fn info(&self) -> &ModelInfo {
+        &self.info
     }
 
     fn answer<'a>(
         &'a self,
         request: &'a ModelRequest,
-        listener: Listener<'a>,
+        listener: ReplyListener<'a>,
     ) -> BoxFuture<'a, Result<ModelReply, ModelError>> {
-        self.ask(request, listener).boxed()
+        self.query(request, listener).boxed()
     }
 }
 
-/// Where a provider takes chats.
-pub(super) fn site(
+/// Creates the endpoint of a provider.
+pub(super) fn endpoint(
     provider: &ModelProviderName,
     settings: &ModelProviderSettings,
-    connections: Arc<Connections>,
-) -> Result<Site, InvalidModelProvider> {
+    http: Arc<LazyHttpClient>,
+) -> Result<ModelEndpoint, InvalidModelProvider> {
     let base = settings.base_url.as_deref().map(str::trim).filter(|url| !url.is_empty());
-    let base = base.ok_or_else(|| InvalidModelProvider::NoUrl { provider: provider.clone() })?;
-    let url =
-        address(
-            provider,
-            base,
-            |base| {
-                if base.ends_with("/chat/completions") { "" } else { "/chat/completions" }
-            },
-        )?;
-    Site::new(provider, settings, url, KeyHeader::Bearer, connections)
+    let base = base.ok_or_else(|| InvalidModelProvider::MissingUrl { provider: provider.clone() })?;
+    let url = endpoint_url(provider, base, |base| {
+        if base.ends_with("/chat/completions") { "" } else { "/chat/completions" }
+    })?;
+    ModelEndpoint::new(provider, settings, url, KeyHeader::Bearer, http)
 }
 
-async fn whole(
-    answer: Answer<'_>,
-    mut draft: Draft<'_>,
-    listener: Listener<'_>,
+async fn read_whole(
+    answer: ModelResponse<'_>,
+    mut builder: ChatReplyBuilder<'_>,
+    listener: ReplyListener<'_>,
 ) -> Result<ModelReply, ModelError> {
-    let strange =
-        answer.garbage(&format!("it is no JSON of a reply (content type '{}')", answer.content_type()));
+    let malformed = answer.malformed(&format!("not a JSON reply (content type '{}')", answer.content_type()));
     let body = answer.body().await?;
-    match draft.take(&body, listener)? {
-        Taken::Read if draft.has_said() => draft.finish(),
-        Taken::Read | Taken::Strange => Err(strange),
+    match builder.apply_chunk(&body, listener)? {
+        ChunkOutcome::Accepted if builder.has_choice() => builder.finish(),
+        ChunkOutcome::Accepted | ChunkOutcome::Malformed => Err(malformed),
     }
 }
 
-async fn streamed(
-    mut events: Events<'_>,
-    mut draft: Draft<'_>,
-    listener: Listener<'_>,
+async fn read_stream(
+    mut events: ModelEventStream<'_>,
+    mut builder: ChatReplyBuilder<'_>,
+    listener: ReplyListener<'_>,
 ) -> Result<ModelReply, ModelError> {
     loop {
         let next = events.next();
-        let event = if draft.is_over() {
-            // The reply is there: a server that keeps the line open, or cuts it, takes nothing away from it.
-            match time::timeout(COUNT_TIMEOUT, next).await {
+        let event = if builder.is_finished() {
+            // The reply is complete: a server that keeps the connection open or drops it does not matter.
+            match time::timeout(USAGE_TIMEOUT, next).await {
                 Ok(Ok(event)) => event,
                 Ok(Err(_)) | Err(_) => None,
             }
@@ -140,17 +142,17 @@ async fn streamed(
             continue;
         }
         if event.data.trim_ascii() == b"[DONE]" {
-            if draft.has_said() {
-                return draft.finish();
+            if builder.has_choice() {
+                return builder.finish();
             }
             break;
         }
-        match draft.take(&event.data, listener)? {
-            Taken::Read => {}
-            Taken::Strange => return Err(events.garbage("an event of it is no JSON of a reply")),
+        match builder.apply_chunk(&event.data, listener)? {
+            ChunkOutcome::Accepted => {}
+            ChunkOutcome::Malformed => return Err(events.malformed("a stream event is malformed")),
         }
     }
-    if draft.is_over() { draft.finish() } else { Err(events.cut()) }
+    if builder.is_finished() { builder.finish() } else { Err(events.truncated()) }
 }
 
 #[cfg(test)]
@@ -160,15 +162,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_limit_has_the_name_that_the_server_knows() {
+    fn the_token_limit_field_depends_on_the_host() {
         let sent = |base_url: &str| {
             let settings = ModelProviderSettings {
                 base_url: Some(base_url.to_owned()),
                 ..ModelProviderSettings::new(ModelProviderKind::OpenAiCompatible)
             };
-            let model = OpenAi::new(&"p/m".parse().unwrap(), &settings).unwrap();
+            let model = OpenAiModel::new(&"p/m".parse().unwrap(), &settings).unwrap();
             let request = ModelRequest { max_output_tokens: Some(7), ..ModelRequest::default() };
-            let body = request::body(&model.facts.name, &request, model.limit());
+            let body = request::body(&model.info.name, &request, model.token_limit_field());
             let body: serde_json::Value = serde_json::from_slice(&body).unwrap();
             (body["max_tokens"].as_u64(), body["max_completion_tokens"].as_u64())
         };

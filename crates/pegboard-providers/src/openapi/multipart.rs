@@ -1,28 +1,28 @@
-//! A form of several parts, some of which may be files.
+//! Multipart form data.
 
 use std::fmt::Write;
 
 use bytes::{BufMut, Bytes, BytesMut};
 use sha2::{Digest, Sha256};
 
-/// One part of a form.
-pub(super) struct Part {
+/// Part of a form.
+pub(super) struct FormPart {
     pub(super) name: String,
-    pub(super) file: File,
+    pub(super) file: FormFile,
 }
 
-/// What a part holds.
-pub(super) struct File {
+/// Content of a part.
+pub(super) struct FormFile {
     pub(super) bytes: Bytes,
     pub(super) filename: Option<String>,
     pub(super) content_type: Option<String>,
 }
 
-/// The type of content and the bytes of a form.
-pub(super) fn write(parts: &[Part]) -> Result<(String, Bytes), String> {
+/// Returns the content type and the bytes of a form.
+pub(super) fn write(parts: &[FormPart]) -> Result<(String, Bytes), String> {
     let boundary = boundary(parts);
     let mut bytes = BytesMut::new();
-    for Part { name, file } in parts {
+    for FormPart { name, file } in parts {
         bytes.put_slice(
             format!("--{boundary}\r\ncontent-disposition: form-data; name=\"{}\"", quoted(name)).as_bytes(),
         );
@@ -31,7 +31,7 @@ pub(super) fn write(parts: &[Part]) -> Result<(String, Bytes), String> {
         }
         if let Some(content_type) = &file.content_type {
             if content_type.chars().any(char::is_control) {
-                return Err("a file's 'contentType' has characters that no header may have".to_owned());
+                return Err("'contentType' of a file contains control characters".to_owned());
             }
             bytes.put_slice(format!("\r\ncontent-type: {content_type}").as_bytes());
         }
@@ -43,8 +43,8 @@ pub(super) fn write(parts: &[Part]) -> Result<(String, Bytes), String> {
     Ok((format!("multipart/form-data; boundary={boundary}"), bytes.freeze()))
 }
 
-/// A line that is in none of the parts: it is made from all of them.
-fn boundary(parts: &[Part]) -> String {
+/// Derives a boundary from all parts, so that it occurs in none of them.
+fn boundary(parts: &[FormPart]) -> String {
     let mut digest = Sha256::new();
     for part in parts {
         digest.update(part.name.as_bytes());
@@ -57,7 +57,7 @@ fn boundary(parts: &[Part]) -> String {
     })
 }
 
-/// A name between quotes, as browsers write it.
+/// Escapes a quoted name as browsers do.
 fn quoted(name: &str) -> String {
     name.replace('"', "%22").replace('\r', "%0D").replace('\n', "%0A")
 }

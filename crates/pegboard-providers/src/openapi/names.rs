@@ -1,26 +1,26 @@
-//! What operations are called as tools, and which of them are wanted.
+//! Tool names and name patterns of operations.
 
 use std::collections::HashSet;
 
-use pegboard_core::text::is_like;
+use pegboard_core::text::matches_glob;
 
-/// How long a name may be before it is told apart from others.
+/// Maximum length of a name, before a number is added.
 const MAX_BYTES: usize = 180;
 
-/// The name of an operation: its id, or else its method and path.
+/// Returns the tool name of an operation: its id, or else its method and path.
 pub(super) fn tool_name(operation_id: Option<&str>, method: &str, path: &str) -> String {
-    let name = operation_id.map(clean).filter(|name| !name.is_empty());
+    let name = operation_id.map(sanitize).filter(|name| !name.is_empty());
     name.unwrap_or_else(|| {
         let path = path.replace(['{', '}'], "");
         let words: Vec<&str> =
             path.split(|each: char| !each.is_ascii_alphanumeric()).filter(|word| !word.is_empty()).collect();
         let name: Vec<&str> = std::iter::once(method).chain(words).collect();
-        cut(name.join("_").to_lowercase())
+        truncated(name.join("_").to_lowercase())
     })
 }
 
-/// A name with only letters, digits, `_` and `-`.
-pub(super) fn clean(name: &str) -> String {
+/// Reduces a name to letters, digits, `_` and `-`.
+pub(super) fn sanitize(name: &str) -> String {
     let mut clean = String::with_capacity(name.len());
     for each in name.trim().chars() {
         match each {
@@ -30,15 +30,15 @@ pub(super) fn clean(name: &str) -> String {
         }
     }
     clean.truncate(clean.trim_end_matches('_').len());
-    cut(clean)
+    truncated(clean)
 }
 
-fn cut(mut name: String) -> String {
+fn truncated(mut name: String) -> String {
     name.truncate(MAX_BYTES);
     name
 }
 
-/// The name, or the next one that is free: `list_2`, `list_3`.
+/// Returns the name, or the next free one: `list_2`, `list_3`.
 pub(super) fn unique(name: &str, taken: &mut HashSet<String>) -> String {
     let numbered = (2..).map(|number| format!("{name}_{number}"));
     let free = std::iter::once(name.to_owned()).chain(numbered).find(|name| !taken.contains(name));
@@ -47,10 +47,10 @@ pub(super) fn unique(name: &str, taken: &mut HashSet<String>) -> String {
     free
 }
 
-/// Whether a text is what a person wrote, in which `*` stands for any characters and `?` for one. Case does not count.
+/// Returns `true` if the text matches a pattern with `*` and `?`, ignoring case.
 pub(super) fn matches(pattern: &str, text: &str) -> bool {
     let (pattern, text) = (pattern.to_lowercase(), text.to_lowercase());
-    is_like(&pattern, &text)
+    matches_glob(&pattern, &text)
 }
 
 #[cfg(test)]
@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_tool_is_called_by_its_id_or_by_its_method_and_path() {
+    fn tools_are_named_by_id_or_by_method_and_path() {
         let cases = [
             (Some("listItems"), "get", "/items", "listItems"),
             (Some("mk item!"), "post", "/items", "mk_item"),
@@ -75,14 +75,14 @@ mod tests {
     }
 
     #[test]
-    fn names_that_are_taken_get_a_number() {
+    fn duplicate_names_are_numbered() {
         let mut taken = HashSet::new();
         let names = ["a", "a", "a_2", "a"].map(|name| unique(name, &mut taken));
         assert_eq!(names, ["a", "a_2", "a_2_2", "a_3"]);
     }
 
     #[test]
-    fn a_star_is_any_text() {
+    fn patterns_match_with_wildcards() {
         for (pattern, text) in
             [("*", ""), ("list*", "listItems"), ("*Item?", "listItems"), ("A*b*C", "axxbxc")]
         {

@@ -1,11 +1,11 @@
-//! One operation of a document, read into a tool.
+//! Imports one operation as a tool.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use http::Method;
 use indexmap::IndexMap;
-use pegboard_core::entry::{Annotations, ToolEntry};
+use pegboard_core::entry::{ToolAnnotations, ToolEntry};
 use pegboard_core::schema::Schema;
 use pegboard_core::settings::mcp::Secret;
 use pegboard_core::settings::openapi::OpenApiSettings;
@@ -13,48 +13,50 @@ use pegboard_json::RawJson;
 use reqwest::Url;
 use serde_json::{Value, json};
 
-use super::body::{self, Body};
-use super::library::{Library, Part, Version, clip};
+use super::body::{self, OperationBody};
+use super::document_set::{DocumentNode, DocumentSet, OpenApiVersion, clip};
 use super::names;
-use super::parameter::{self, Found, Parameter, Place, argument_name, is_json};
-use super::request::{BODY, Operation, PathPart};
-use super::schema::{Draft, Purpose, Schemas};
-use super::security::Security;
+use super::parameter::{
+    self, OperationParameter, ParameterLocation, ParsedParameter, argument_name, is_json,
+};
+use super::request::{BODY_ARGUMENT, OpenApiOperation, PathPart};
+use super::schema::{SchemaConverter, SchemaDraft, SchemaPurpose};
+use super::security::SecurityResolver;
 use super::server;
-use crate::web::{Policy, Web};
+use crate::web::{WebClient, WebPolicy};
 
-/// How large the schema of a tool's arguments may be.
+/// Maximum size of an input schema.
 const MAX_INPUT_BYTES: usize = 256 * 1024;
-/// How large the schema of an answer may be; one that is larger is not told.
+/// Maximum size of an output schema; larger ones are omitted.
 const MAX_OUTPUT_BYTES: usize = 16 * 1024;
-/// How many characters of a description are told.
-const MAX_DESCRIPTION: usize = 1_000;
-/// How many parameters an operation may have.
+/// Maximum number of characters in a description.
+const MAX_DESCRIPTION_CHARS: usize = 1_000;
+/// Maximum number of parameters per operation.
 const MAX_PARAMETERS: usize = 500;
 
-/// Somebody who reads operations.
-pub(super) struct Importer<'l> {
-    pub(super) library: &'l Library,
+/// Importer of operations.
+pub(super) struct OperationImporter<'l> {
+    pub(super) documents: &'l DocumentSet,
     pub(super) settings: &'l OpenApiSettings,
-    pub(super) schemas: Schemas<'l>,
-    pub(super) security: Security<'l>,
+    pub(super) schemas: SchemaConverter<'l>,
+    pub(super) security: SecurityResolver<'l>,
     pub(super) warnings: Vec<String>,
     headers: Arc<IndexMap<String, Secret>>,
-    /// The ways out, by origin.
-    webs: HashMap<String, Arc<Web>>,
+    /// HTTP clients by origin.
+    clients: HashMap<String, Arc<WebClient>>,
 }
 
-/// An operation where it stands in a document.
+/// Operation at its path and method in a document.
 #[derive(Clone, Copy)]
-pub(super) struct Site<'l> {
+pub(super) struct OperationNode<'l> {
     pub(super) method: &'l str,
     pub(super) path: &'l str,
-    pub(super) item: Part<'l>,
-    pub(super) operation: Part<'l>,
+    pub(super) item: DocumentNode<'l>,
+    pub(super) operation: DocumentNode<'l>,
 }
 
-impl Site<'_> {
-    /// How people call it: `GET /items`.
+impl OperationNode<'_> {
+    /// Returns a label such as `GET /items`.
     pub(super) fn label(&self) -> String {
         format!("{} {}", self.method.to_uppercase(), clip(self.path))
     }
@@ -64,37 +66,39 @@ impl Site<'_> {
     }
 }
 
-impl<'l> Importer<'l> {
-    pub(super) fn new(library: &'l Library, settings: &'l OpenApiSettings) -> Self {
+impl<'l> OperationImporter<'l> {
+    pub(super) fn new(documents: &'l DocumentSet, settings: &'l OpenApiSettings) -> Self {
         Self {
-            library,
+            documents,
             settings,
-            schemas: Schemas::of(library),
-            security: Security::of(library, settings),
+            schemas: SchemaConverter::of(documents),
+            security: SecurityResolver::of(documents, settings),
             warnings: Vec::new(),
             headers: Arc::new(settings.headers.clone()),
-            webs: HashMap::new(),
+            clients: HashMap::new(),
         }
     }
 
-    /// Reads an operation as the tool of this name, or says why it cannot be one.
-    pub(super) fn read(&mut self, site: Site<'l>, name: String) -> Result<ToolEntry, String> {
-        let method = Method::from_bytes(site.method.to_uppercase().as_bytes())
-            .map_err(|_| format!("'{}' is no method", clip(site.method)))?;
-        let base = server::base(self.library, self.settings, [Some(site.operation), Some(site.item)])?;
-        let written = self.parameters(site)?;
-        let mut named = self.read_parameters(site, &written)?;
-        let body = match self.library.version {
-            Version::V2 => body::read_v2(self.library, &mut self.schemas, site.operation, &written)?,
-            Version::V30 | Version::V31 => body::read(self.library, &mut self.schemas, site.operation)?,
+    /// Imports the operation as a tool with this name.
+    pub(super) fn read(&mut self, node: OperationNode<'l>, name: String) -> Result<ToolEntry, String> {
+        let method = Method::from_bytes(node.method.to_uppercase().as_bytes())
+            .map_err(|_| format!("invalid method '{}'", clip(node.method)))?;
+        let base = server::base_url(self.documents, self.settings, [Some(node.operation), Some(node.item)])?;
+        let written = self.parameters(node)?;
+        let mut named = self.read_parameters(node, &written)?;
+        let body = match self.documents.version {
+            OpenApiVersion::V2 => body::read_v2(self.documents, &mut self.schemas, node.operation, &written)?,
+            OpenApiVersion::V30 | OpenApiVersion::V31 => {
+                body::read(self.documents, &mut self.schemas, node.operation)?
+            }
         };
-        let (path, query) = self.path(site, &mut named)?;
-        let (parameters, body, input_schema) = self.arguments(site, named, body)?;
-        let output_schema = self.output_schema(site);
-        let operation = Operation {
-            web: self.web(&base)?,
-            accept: accept(self.library, site.operation),
-            proofs: self.security.proofs(site.operation),
+        let (path, query) = self.path(node, &mut named)?;
+        let (parameters, body, input_schema) = self.arguments(node, named, body)?;
+        let output_schema = self.output_schema(node);
+        let operation = OpenApiOperation {
+            web: self.client(&base)?,
+            accept: accept(self.documents, node.operation),
+            credentials: self.security.credentials(node.operation),
             headers: Arc::clone(&self.headers),
             method: method.clone(),
             base,
@@ -103,8 +107,8 @@ impl<'l> Importer<'l> {
             parameters,
             body,
         };
-        let tags = site.operation.get("tags").into_iter().flat_map(Part::items);
-        let entry = ToolEntry::from_handler(name, description(site), Arc::new(operation))
+        let tags = node.operation.get("tags").into_iter().flat_map(DocumentNode::items);
+        let entry = ToolEntry::from_handler(name, description(node), Arc::new(operation))
             .with_input_schema(input_schema)
             .with_annotations(annotations(&method))
             .with_tags(tags.filter_map(|tag| tag.value.as_str()));
@@ -114,52 +118,53 @@ impl<'l> Importer<'l> {
         })
     }
 
-    /// What the tool is given: every parameter under a name of its own, and the body under its.
+    /// Assigns an argument to each parameter and to the body, and builds the input schema.
     fn arguments(
         &mut self,
-        site: Site<'l>,
-        mut named: Vec<(Parameter, Draft)>,
-        body: Option<body::Described>,
-    ) -> Result<(Vec<Parameter>, Option<Body>, Schema), String> {
-        give_names(&mut named, body.iter().map(|_| BODY.to_owned()).collect());
+        node: OperationNode<'l>,
+        mut named: Vec<(OperationParameter, SchemaDraft)>,
+        body: Option<body::BodyWithSchema>,
+    ) -> Result<(Vec<OperationParameter>, Option<OperationBody>, Schema), String> {
+        assign_argument_names(&mut named, body.iter().map(|_| BODY_ARGUMENT.to_owned()).collect());
         let (mut properties, mut required, mut parameters) = (Vec::new(), Vec::new(), Vec::new());
         for (parameter, mut draft) in named {
             let is_preset = self.headers.keys().any(|header| header.eq_ignore_ascii_case(&parameter.name));
-            let is_required = parameter.is_required && !(parameter.place == Place::Header && is_preset);
+            let is_required =
+                parameter.is_required && !(parameter.location == ParameterLocation::Header && is_preset);
             if is_required {
                 required.push(parameter.argument.clone());
             }
             if parameter.argument != parameter.name {
-                note_name(&mut draft, &parameter);
+                append_original_name(&mut draft, &parameter);
             }
             properties.push((parameter.argument.clone(), draft));
-            parameters.push(Parameter { is_required, ..parameter });
+            parameters.push(OperationParameter { is_required, ..parameter });
         }
         let body = body.map(|(body, draft)| {
             if body.is_required {
-                required.push(BODY.to_owned());
+                required.push(BODY_ARGUMENT.to_owned());
             }
-            properties.push((BODY.to_owned(), draft));
+            properties.push((BODY_ARGUMENT.to_owned(), draft));
             body
         });
-        let takes_files = body.as_ref().is_some_and(Body::takes_files);
-        let purpose = if takes_files { Purpose::Upload } else { Purpose::Request };
-        let mut draft = Draft::object(properties, required);
-        // Nobody would see that an argument which does not exist was not sent.
+        let takes_files = body.as_ref().is_some_and(OperationBody::takes_files);
+        let purpose = if takes_files { SchemaPurpose::Upload } else { SchemaPurpose::Request };
+        let mut draft = SchemaDraft::object(properties, required);
+        // Without this, misspelled arguments would be dropped silently.
         draft.json["additionalProperties"] = false.into();
         let input = self.schemas.assemble(draft, purpose, MAX_INPUT_BYTES)?;
-        if input.is_cut {
-            self.warnings.push(format!("{}: its schema is very large, and told in part", site.label()));
+        if input.is_truncated {
+            self.warnings.push(format!("{}: the schema is too large and was truncated", node.label()));
         }
         Ok((parameters, body, Schema::from_raw(RawJson::of(&input.json))))
     }
 
-    /// The parameters of an operation and of its path, of which the operation's count.
-    fn parameters(&self, site: Site<'l>) -> Result<Vec<Part<'l>>, String> {
-        let mut all: Vec<Part<'l>> = Vec::new();
-        for level in [site.item, site.operation] {
-            for parameter in level.get("parameters").into_iter().flat_map(Part::items) {
-                let parameter = self.library.follow(parameter)?;
+    /// Returns the parameters of the operation and its path; those of the operation take precedence.
+    fn parameters(&self, node: OperationNode<'l>) -> Result<Vec<DocumentNode<'l>>, String> {
+        let mut all: Vec<DocumentNode<'l>> = Vec::new();
+        for level in [node.item, node.operation] {
+            for parameter in level.get("parameters").into_iter().flat_map(DocumentNode::items) {
+                let parameter = self.documents.follow(parameter)?;
                 let key = (parameter.text("name"), parameter.text("in"));
                 match all.iter_mut().find(|other| (other.text("name"), other.text("in")) == key) {
                     Some(other) => *other = parameter,
@@ -175,56 +180,57 @@ impl<'l> Importer<'l> {
 
     fn read_parameters(
         &mut self,
-        site: Site<'l>,
-        written: &[Part<'l>],
-    ) -> Result<Vec<(Parameter, Draft)>, String> {
+        node: OperationNode<'l>,
+        written: &[DocumentNode<'l>],
+    ) -> Result<Vec<(OperationParameter, SchemaDraft)>, String> {
         let mut named = Vec::new();
-        let is_body = |part: &&Part<'l>| {
-            self.library.version == Version::V2 && matches!(part.text("in"), Some("body" | "formData"))
+        let is_body = |part: &&DocumentNode<'l>| {
+            self.documents.version == OpenApiVersion::V2
+                && matches!(part.text("in"), Some("body" | "formData"))
         };
         for part in written.iter().filter(|part| !is_body(part)) {
-            match parameter::read(self.library, &mut self.schemas, *part)? {
-                Found::Parameter(parameter, draft) => named.push((parameter, draft)),
-                Found::PassedOver(why) => self.warnings.push(format!("{}: {why}", site.label())),
+            match parameter::read(self.documents, &mut self.schemas, *part)? {
+                ParsedParameter::Parameter(parameter, draft) => named.push((parameter, draft)),
+                ParsedParameter::Ignored(why) => self.warnings.push(format!("{}: {why}", node.label())),
             }
         }
         Ok(named)
     }
 
-    /// The path with its parameters, and what stands behind it.
+    /// Splits the path into fixed parts and parameters, and returns its fixed query.
     fn path(
         &mut self,
-        site: Site<'l>,
-        named: &mut Vec<(Parameter, Draft)>,
+        node: OperationNode<'l>,
+        named: &mut Vec<(OperationParameter, SchemaDraft)>,
     ) -> Result<(Vec<PathPart>, Option<String>), String> {
-        if !site.path.starts_with('/') {
-            return Err("its path does not begin with '/'".to_owned());
+        if !node.path.starts_with('/') {
+            return Err("its path does not start with '/'".to_owned());
         }
-        let (path, _) = site.path.split_once('#').unwrap_or((site.path, ""));
+        let (path, _) = node.path.split_once('#').unwrap_or((node.path, ""));
         let (mut rest, query) = match path.split_once('?') {
             Some((path, query)) => (path, Some(query.to_owned()).filter(|query| !query.contains('{'))),
             None => (path, None),
         };
         if rest.split('/').any(|segment| matches!(segment, "." | "..")) {
-            return Err("its path has '.' or '..' in it".to_owned());
+            return Err("its path contains '.' or '..'".to_owned());
         }
         let mut parts = Vec::new();
         let mut used = HashSet::new();
         while let Some((before, after)) = rest.split_once('{') {
-            let (name, after) = after.split_once('}').ok_or("its path has a '{' without a '}'")?;
+            let (name, after) = after.split_once('}').ok_or("its path has an unclosed '{'")?;
             if !before.is_empty() {
                 parts.push(PathPart::Fixed(before.to_owned()));
             }
-            let is_it = |(parameter, _): &(Parameter, Draft)| {
-                parameter.place == Place::Path && parameter.name == name
+            let is_it = |(parameter, _): &(OperationParameter, SchemaDraft)| {
+                parameter.location == ParameterLocation::Path && parameter.name == name
             };
             let at = named.iter().position(is_it).unwrap_or_else(|| {
                 self.warnings.push(format!(
-                    "{}: the parameter '{}' of its path is not described",
-                    site.label(),
+                    "{}: path parameter '{}' is not described",
+                    node.label(),
                     clip(name)
                 ));
-                named.push((undescribed(name), Draft::plain(json!({"type": "string"}))));
+                named.push((implicit_path_parameter(name), SchemaDraft::plain(json!({"type": "string"}))));
                 named.len() - 1
             });
             used.insert(at);
@@ -234,23 +240,27 @@ impl<'l> Importer<'l> {
         if !rest.is_empty() {
             parts.push(PathPart::Fixed(rest.to_owned()));
         }
-        self.leave_out_unused(site, named, &used, &mut parts);
+        self.drop_unused_path_parameters(node, named, &used, &mut parts);
         Ok((parts, query))
     }
 
-    /// Leaves out parameters of a path that are not in it.
-    fn leave_out_unused(
+    /// Drops path parameters that the path does not contain.
+    fn drop_unused_path_parameters(
         &mut self,
-        site: Site<'l>,
-        named: &mut Vec<(Parameter, Draft)>,
+        node: OperationNode<'l>,
+        named: &mut Vec<(OperationParameter, SchemaDraft)>,
         used: &HashSet<usize>,
         parts: &mut [PathPart],
     ) {
         let mut moved = HashMap::new();
         let mut kept = Vec::with_capacity(named.len());
         for (at, (parameter, draft)) in std::mem::take(named).into_iter().enumerate() {
-            if parameter.place == Place::Path && !used.contains(&at) {
-                self.warnings.push(format!("{}: its path has no '{}'", site.label(), clip(&parameter.name)));
+            if parameter.location == ParameterLocation::Path && !used.contains(&at) {
+                self.warnings.push(format!(
+                    "{}: its path has no parameter '{}'",
+                    node.label(),
+                    clip(&parameter.name)
+                ));
                 continue;
             }
             moved.insert(at, kept.len());
@@ -264,99 +274,99 @@ impl<'l> Importer<'l> {
         }
     }
 
-    /// What the first answer that says yes looks like, if every such answer is an object.
-    fn output_schema(&mut self, site: Site<'l>) -> Option<Value> {
+    /// Returns the schema of the only successful response, if it is an object.
+    fn output_schema(&mut self, node: OperationNode<'l>) -> Option<Value> {
         let mut schemas = Vec::new();
-        for (status, answer) in site.operation.get("responses")?.members() {
+        for (status, answer) in node.operation.get("responses")?.members() {
             if !status.starts_with('2') {
                 continue;
             }
-            let answer = self.library.follow(answer).ok()?;
-            let schema = match self.library.version {
-                Version::V2 => answer.get("schema")?,
-                Version::V30 | Version::V31 => {
-                    let content: Vec<(&str, Part<'l>)> = answer.get("content")?.members().collect();
+            let answer = self.documents.follow(answer).ok()?;
+            let schema = match self.documents.version {
+                OpenApiVersion::V2 => answer.get("schema")?,
+                OpenApiVersion::V30 | OpenApiVersion::V31 => {
+                    let content: Vec<(&str, DocumentNode<'l>)> = answer.get("content")?.members().collect();
                     if !content.iter().all(|(media, _)| is_json(media)) {
                         return None;
                     }
                     content.first()?.1.get("schema")?
                 }
             };
-            schemas.push(self.library.follow(schema).ok()?);
+            schemas.push(self.documents.follow(schema).ok()?);
         }
-        let draft = self.schemas.draft(*schemas.first()?, Purpose::Answer).ok()?;
+        let draft = self.schemas.draft(*schemas.first()?, SchemaPurpose::Response).ok()?;
         let is_object = schemas.iter().all(|schema| schema.text("type") == Some("object"));
         if schemas.len() > 1 || !is_object {
             return None;
         }
-        let mut output = self.schemas.assemble(draft, Purpose::Answer, MAX_OUTPUT_BYTES).ok()?;
-        if output.is_cut || output.json.to_string().len() > MAX_OUTPUT_BYTES {
+        let mut output = self.schemas.assemble(draft, SchemaPurpose::Response, MAX_OUTPUT_BYTES).ok()?;
+        if output.is_truncated || output.json.to_string().len() > MAX_OUTPUT_BYTES {
             return None;
         }
         output.json["type"] = "object".into();
         Some(output.json)
     }
 
-    fn web(&mut self, base: &Url) -> Result<Arc<Web>, String> {
+    fn client(&mut self, base: &Url) -> Result<Arc<WebClient>, String> {
         let origin = base.origin().ascii_serialization();
-        if let Some(web) = self.webs.get(&origin) {
+        if let Some(web) = self.clients.get(&origin) {
             return Ok(Arc::clone(web));
         }
-        let web = Arc::new(Web::new(Policy::new(base.clone())).map_err(|error| error.to_string())?);
-        self.webs.insert(origin, Arc::clone(&web));
+        let web = Arc::new(WebClient::new(WebPolicy::new(base.clone())).map_err(|error| error.to_string())?);
+        self.clients.insert(origin, Arc::clone(&web));
         Ok(web)
     }
 }
 
-/// A parameter that stands in a path and nowhere else.
-fn undescribed(name: &str) -> Parameter {
-    Parameter {
+/// Path parameter that the document does not describe.
+fn implicit_path_parameter(name: &str) -> OperationParameter {
+    OperationParameter {
         name: name.to_owned(),
         argument: name.to_owned(),
-        place: Place::Path,
+        location: ParameterLocation::Path,
         is_required: true,
-        form: parameter::Form::Styled(super::style::Writing::SIMPLE),
+        encoding: parameter::ParameterEncoding::Styled(super::style::StyleSerializer::SIMPLE),
     }
 }
 
-/// Gives every parameter the name of an argument. Of two with one name, the later is called after its place too.
-fn give_names(named: &mut [(Parameter, Draft)], mut taken: HashSet<String>) {
+/// Assigns argument names. On a collision, the later parameter gets its location as a suffix.
+fn assign_argument_names(named: &mut [(OperationParameter, SchemaDraft)], mut taken: HashSet<String>) {
     for (parameter, _) in named {
         let plain = argument_name(&parameter.name);
         let wanted =
-            if taken.contains(&plain) { format!("{plain}_{}", parameter.place.as_str()) } else { plain };
+            if taken.contains(&plain) { format!("{plain}_{}", parameter.location.as_str()) } else { plain };
         parameter.argument = names::unique(&wanted, &mut taken);
     }
 }
 
-/// Says what a parameter is called at the service, if the tool calls it something else.
-fn note_name(draft: &mut Draft, parameter: &Parameter) {
-    let note = format!("(sent as '{}' in the {})", clip(&parameter.name), parameter.place.as_str());
+/// Appends the original name to the description if the argument is named differently.
+fn append_original_name(draft: &mut SchemaDraft, parameter: &OperationParameter) {
+    let note = format!("(sent as '{}' in the {})", clip(&parameter.name), parameter.location.as_str());
     let described = draft.json.get("description").and_then(Value::as_str);
     let text = described.map_or_else(|| note.clone(), |text| format!("{text} {note}"));
     draft.describe(&text);
 }
 
-fn description(site: Site<'_>) -> String {
-    let text = |word: &str| site.operation.text(word).map(str::trim).filter(|text| !text.is_empty());
+fn description(node: OperationNode<'_>) -> String {
+    let text = |word: &str| node.operation.text(word).map(str::trim).filter(|text| !text.is_empty());
     let summary = text("summary");
     let long = text("description").filter(|long| Some(*long) != summary);
     let mut description = match (summary, long) {
         (Some(summary), Some(long)) => format!("{summary}\n\n{long}"),
         (Some(words), None) | (None, Some(words)) => words.to_owned(),
-        (None, None) => site.id().map_or_else(|| site.label(), str::to_owned),
+        (None, None) => node.id().map_or_else(|| node.label(), str::to_owned),
     };
-    if let Some((at, _)) = description.char_indices().nth(MAX_DESCRIPTION) {
+    if let Some((at, _)) = description.char_indices().nth(MAX_DESCRIPTION_CHARS) {
         description.truncate(at);
         description.push('…');
     }
-    if site.operation.says("deprecated") { format!("Deprecated. {description}") } else { description }
+    if node.operation.is_true("deprecated") { format!("Deprecated. {description}") } else { description }
 }
 
-fn annotations(method: &Method) -> Annotations {
+fn annotations(method: &Method) -> ToolAnnotations {
     let is_read_only = matches!(method.as_str(), "GET" | "HEAD" | "OPTIONS" | "QUERY" | "TRACE");
     let is_idempotent = is_read_only || matches!(method.as_str(), "PUT" | "DELETE");
-    Annotations {
+    ToolAnnotations {
         read_only: Some(is_read_only),
         destructive: if is_read_only { Some(false) } else { (*method == Method::DELETE).then_some(true) },
         idempotent: is_idempotent.then_some(true),
@@ -364,18 +374,22 @@ fn annotations(method: &Method) -> Annotations {
     }
 }
 
-/// What the answer should be: what the document says of answers that say yes, or whatever there is.
-fn accept<'l>(library: &'l Library, operation: Part<'l>) -> String {
-    let mut media: Vec<&str> = match library.version {
-        Version::V2 => {
-            let produces = operation.get("produces").or_else(|| library.root().get("produces"));
-            produces.into_iter().flat_map(Part::items).filter_map(|media| media.value.as_str()).collect()
+/// Builds the `Accept` header from the documented successful responses.
+fn accept<'l>(documents: &'l DocumentSet, operation: DocumentNode<'l>) -> String {
+    let mut media: Vec<&str> = match documents.version {
+        OpenApiVersion::V2 => {
+            let produces = operation.get("produces").or_else(|| documents.root().get("produces"));
+            produces
+                .into_iter()
+                .flat_map(DocumentNode::items)
+                .filter_map(|media| media.value.as_str())
+                .collect()
         }
-        Version::V30 | Version::V31 => {
-            let answers = operation.get("responses").into_iter().flat_map(Part::members);
+        OpenApiVersion::V30 | OpenApiVersion::V31 => {
+            let answers = operation.get("responses").into_iter().flat_map(DocumentNode::members);
             let good = answers.filter(|(status, _)| status.starts_with('2') || *status == "default");
-            let contents = good.filter_map(|(_, answer)| library.follow(answer).ok()?.get("content"));
-            contents.flat_map(Part::members).map(|(media, _)| media).collect()
+            let contents = good.filter_map(|(_, answer)| documents.follow(answer).ok()?.get("content"));
+            contents.flat_map(DocumentNode::members).map(|(media, _)| media).collect()
         }
     };
     let is_plain = |media: &&str| {

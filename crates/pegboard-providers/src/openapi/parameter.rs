@@ -1,13 +1,13 @@
-//! One parameter of an operation: what it is called, where it stands in a request, and how it is written there.
+//! Parameters of an operation: name, location and serialization.
 
 use serde_json::Value;
 
-use super::library::{Library, Part, Version};
-use super::schema::{Draft, Purpose, Schemas};
-use super::style::{Escape, Style, Writing, plain};
+use super::document_set::{DocumentNode, DocumentSet, OpenApiVersion};
+use super::schema::{SchemaConverter, SchemaDraft, SchemaPurpose};
+use super::style::{Escape, SerializationStyle, StyleSerializer, scalar_text};
 
-/// Headers that are not for parameters: others decide them.
-const NOT_FOR_PARAMETERS: [&str; 8] = [
+/// Headers that parameters may not set.
+const IGNORED_HEADERS: [&str; 8] = [
     "accept",
     "content-type",
     "authorization",
@@ -18,178 +18,206 @@ const NOT_FOR_PARAMETERS: [&str; 8] = [
     "upgrade",
 ];
 
-/// One parameter of an operation.
+/// Parameter of an operation.
 #[derive(Clone, Debug)]
-pub(super) struct Parameter {
-    /// What the service calls it.
+pub(super) struct OperationParameter {
+    /// Name used by the service.
     pub(super) name: String,
-    /// What the tool calls it.
+    /// Name of the tool's argument.
     pub(super) argument: String,
-    pub(super) place: Place,
+    pub(super) location: ParameterLocation,
     pub(super) is_required: bool,
-    pub(super) form: Form,
+    pub(super) encoding: ParameterEncoding,
 }
 
-/// Where a parameter stands in a request.
+/// Location of a parameter in the request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Place {
+pub(super) enum ParameterLocation {
     Path,
     Query,
-    /// It is the whole query.
-    WholeQuery,
+    /// The whole query string.
+    QueryString,
     Header,
     Cookie,
 }
 
-impl Place {
+impl ParameterLocation {
     pub(super) fn as_str(self) -> &'static str {
         match self {
             Self::Path => "path",
             Self::Query => "query",
-            Self::WholeQuery => "querystring",
+            Self::QueryString => "querystring",
             Self::Header => "header",
             Self::Cookie => "cookie",
         }
     }
 }
 
-/// How a value is written.
+/// Encoding of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Form {
-    /// In a style.
-    Styled(Writing),
+pub(super) enum ParameterEncoding {
+    /// In an OpenAPI style.
+    Styled(StyleSerializer),
     /// As JSON.
     Json,
-    /// As the text that it is.
+    /// As plain text.
     Text,
 }
 
-impl Parameter {
-    /// The value as one text: for paths and headers.
+impl OperationParameter {
+    /// Serializes a value for a path or header.
     pub(super) fn text(&self, value: &Value) -> String {
-        let escape = if self.place == Place::Header { Escape::Nothing } else { Escape::Reserved };
-        match self.form {
-            Form::Styled(writing) => writing.text(&self.name, value),
-            Form::Json => escape.apply(&value.to_string()).into_owned(),
-            Form::Text => escape.apply(&plain(value)).into_owned(),
+        let escape =
+            if self.location == ParameterLocation::Header { Escape::Nothing } else { Escape::Reserved };
+        match self.encoding {
+            ParameterEncoding::Styled(serializer) => serializer.text(&self.name, value),
+            ParameterEncoding::Json => escape.apply(&value.to_string()).into_owned(),
+            ParameterEncoding::Text => escape.apply(&scalar_text(value)).into_owned(),
         }
     }
 
-    /// The value as pairs of names and values: for queries and cookies.
+    /// Serializes a value for a query or cookie.
     pub(super) fn pairs(&self, value: &Value) -> Vec<(String, String)> {
-        match self.form {
-            Form::Styled(writing) => writing.pairs(&self.name, value),
-            Form::Json | Form::Text => {
+        match self.encoding {
+            ParameterEncoding::Styled(serializer) => serializer.pairs(&self.name, value),
+            ParameterEncoding::Json | ParameterEncoding::Text => {
                 vec![(Escape::Reserved.apply(&self.name).into_owned(), self.text(value))]
             }
         }
     }
 }
 
-/// A parameter as it stands in a document, with its schema; or why it is passed over.
-pub(super) enum Found {
-    Parameter(Parameter, Draft),
-    PassedOver(String),
+/// Parsed parameter with its schema, or the reason why it is ignored.
+pub(super) enum ParsedParameter {
+    Parameter(OperationParameter, SchemaDraft),
+    Ignored(String),
 }
 
-/// Reads one parameter.
+/// Parses a parameter.
 pub(super) fn read<'l>(
-    library: &'l Library,
-    schemas: &mut Schemas<'l>,
-    part: Part<'l>,
-) -> Result<Found, String> {
+    documents: &'l DocumentSet,
+    schemas: &mut SchemaConverter<'l>,
+    part: DocumentNode<'l>,
+) -> Result<ParsedParameter, String> {
     let name = part.text("name").filter(|name| !name.is_empty()).ok_or("a parameter has no name")?;
-    let place = match part.text("in") {
-        Some("path") => Place::Path,
-        Some("query") => Place::Query,
-        Some("querystring") => Place::WholeQuery,
-        Some("header") => Place::Header,
-        Some("cookie") => Place::Cookie,
-        other => return Err(format!("the parameter '{name}' stands in '{}'", other.unwrap_or_default())),
-    };
-    if place == Place::Header && NOT_FOR_PARAMETERS.contains(&name.to_ascii_lowercase().as_str()) {
-        return Ok(Found::PassedOver(format!("the header '{name}' is not set by a parameter")));
-    }
-    let (form, schema) = match part.get("content").and_then(|content| content.members().next()) {
-        Some((media, content)) => {
-            let form = match (place, media) {
-                (Place::WholeQuery, "application/x-www-form-urlencoded") => Form::Styled(Writing::FORM),
-                (_, media) if is_json(media) => Form::Json,
-                _ => Form::Text,
-            };
-            (form, content.get("schema"))
+    let location = match part.text("in") {
+        Some("path") => ParameterLocation::Path,
+        Some("query") => ParameterLocation::Query,
+        Some("querystring") => ParameterLocation::QueryString,
+        Some("header") => ParameterLocation::Header,
+        Some("cookie") => ParameterLocation::Cookie,
+        other => {
+            return Err(format!(
+                "parameter '{name}' has an invalid location '{}'",
+                other.unwrap_or_default()
+            ));
         }
-        None if library.version == Version::V2 => (Form::Styled(collection(part, place)), Some(part)),
-        None => (Form::Styled(style(part, place)?), part.get("schema")),
+    };
+    if location == ParameterLocation::Header && IGNORED_HEADERS.contains(&name.to_ascii_lowercase().as_str())
+    {
+        return Ok(ParsedParameter::Ignored(format!("header '{name}' cannot be set by a parameter")));
+    }
+    let (encoding, schema) = match part.get("content").and_then(|content| content.members().next()) {
+        Some((media, content)) => {
+            let encoding = match (location, media) {
+                (ParameterLocation::QueryString, "application/x-www-form-urlencoded") => {
+                    ParameterEncoding::Styled(StyleSerializer::FORM)
+                }
+                (_, media) if is_json(media) => ParameterEncoding::Json,
+                _ => ParameterEncoding::Text,
+            };
+            (encoding, content.get("schema"))
+        }
+        None if documents.version == OpenApiVersion::V2 => {
+            (ParameterEncoding::Styled(read_collection_format(part, location)), Some(part))
+        }
+        None => (ParameterEncoding::Styled(read_style(part, location)?), part.get("schema")),
     };
     let mut draft = match schema {
-        Some(schema) => schemas.draft(schema, Purpose::Request)?,
-        None => Draft::plain(serde_json::json!({})),
+        Some(schema) => schemas.draft(schema, SchemaPurpose::Request)?,
+        None => SchemaDraft::plain(serde_json::json!({})),
     };
     if let Some(description) = part.text("description").filter(|text| !text.trim().is_empty()) {
         draft.describe(description.trim());
     }
-    let parameter = Parameter {
+    let parameter = OperationParameter {
         name: name.to_owned(),
         argument: name.to_owned(),
-        place,
-        is_required: place == Place::Path || part.says("required"),
-        form,
+        location,
+        is_required: location == ParameterLocation::Path || part.is_true("required"),
+        encoding,
     };
-    Ok(Found::Parameter(parameter, draft))
+    Ok(ParsedParameter::Parameter(parameter, draft))
 }
 
-/// Whether a type of content is JSON.
+/// Returns `true` for JSON media types.
 pub(super) fn is_json(media: &str) -> bool {
     let essence = media.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
     essence == "application/json" || essence.ends_with("+json") || essence == "text/json"
 }
 
-/// The style of a parameter, or of a property of a form.
-pub(super) fn style(part: Part<'_>, place: Place) -> Result<Writing, String> {
-    let escape = match place {
-        Place::Header => Escape::Nothing,
-        Place::Query | Place::WholeQuery if part.says("allowReserved") => Escape::Delimiting,
-        Place::Path | Place::Query | Place::WholeQuery | Place::Cookie => Escape::Reserved,
+/// Reads the style of a parameter or form property.
+pub(super) fn read_style(
+    part: DocumentNode<'_>,
+    location: ParameterLocation,
+) -> Result<StyleSerializer, String> {
+    let escape = match location {
+        ParameterLocation::Header => Escape::Nothing,
+        ParameterLocation::Query | ParameterLocation::QueryString if part.is_true("allowReserved") => {
+            Escape::Delimiting
+        }
+        ParameterLocation::Path
+        | ParameterLocation::Query
+        | ParameterLocation::QueryString
+        | ParameterLocation::Cookie => Escape::Reserved,
     };
-    let usual = match place {
-        Place::Path | Place::Header => "simple",
-        Place::Query | Place::WholeQuery | Place::Cookie => "form",
+    let usual = match location {
+        ParameterLocation::Path | ParameterLocation::Header => "simple",
+        ParameterLocation::Query | ParameterLocation::QueryString | ParameterLocation::Cookie => "form",
     };
     let word = part.text("style").unwrap_or(usual);
-    let (style, delimiter) = match (word, place) {
-        ("simple", Place::Path | Place::Header) => (Style::Simple, ','),
-        ("label", Place::Path) => (Style::Label, ','),
-        ("matrix", Place::Path) => (Style::Matrix, ','),
-        ("form", Place::Query | Place::WholeQuery | Place::Cookie) | ("cookie", Place::Cookie) => {
-            (Style::Form, ',')
+    let (style, delimiter) = match (word, location) {
+        ("simple", ParameterLocation::Path | ParameterLocation::Header) => (SerializationStyle::Simple, ','),
+        ("label", ParameterLocation::Path) => (SerializationStyle::Label, ','),
+        ("matrix", ParameterLocation::Path) => (SerializationStyle::Matrix, ','),
+        ("form", ParameterLocation::Query | ParameterLocation::QueryString | ParameterLocation::Cookie)
+        | ("cookie", ParameterLocation::Cookie) => (SerializationStyle::Form, ','),
+        ("spaceDelimited", ParameterLocation::Query) => (SerializationStyle::Form, ' '),
+        ("pipeDelimited", ParameterLocation::Query) => (SerializationStyle::Form, '|'),
+        ("deepObject", ParameterLocation::Query) => (SerializationStyle::Deep, ','),
+        (word, location) => {
+            return Err(format!("style '{word}' is not allowed in the {}", location.as_str()));
         }
-        ("spaceDelimited", Place::Query) => (Style::Form, ' '),
-        ("pipeDelimited", Place::Query) => (Style::Form, '|'),
-        ("deepObject", Place::Query) => (Style::Deep, ','),
-        (word, place) => return Err(format!("there is no style '{word}' in the {}", place.as_str())),
     };
     let explode = part.get("explode").and_then(|explode| explode.value.as_bool());
-    Ok(Writing { style, explode: explode.unwrap_or(matches!(word, "form" | "cookie")), delimiter, escape })
+    Ok(StyleSerializer {
+        style,
+        explode: explode.unwrap_or(matches!(word, "form" | "cookie")),
+        delimiter,
+        escape,
+    })
 }
 
-/// The same, as 2.0 has it.
-fn collection(part: Part<'_>, place: Place) -> Writing {
-    let usual = match place {
-        Place::Path => Writing::SIMPLE,
-        Place::Header => Writing { escape: Escape::Nothing, ..Writing::SIMPLE },
-        Place::Query | Place::WholeQuery | Place::Cookie => Writing { explode: false, ..Writing::FORM },
+/// Reads the `collectionFormat` of OpenAPI 2.0.
+fn read_collection_format(part: DocumentNode<'_>, location: ParameterLocation) -> StyleSerializer {
+    let usual = match location {
+        ParameterLocation::Path => StyleSerializer::SIMPLE,
+        ParameterLocation::Header => StyleSerializer { escape: Escape::Nothing, ..StyleSerializer::SIMPLE },
+        ParameterLocation::Query | ParameterLocation::QueryString | ParameterLocation::Cookie => {
+            StyleSerializer { explode: false, ..StyleSerializer::FORM }
+        }
     };
     match part.text("collectionFormat") {
-        Some("multi") => Writing { explode: true, ..usual },
-        Some("ssv") => Writing { delimiter: ' ', ..usual },
-        Some("tsv") => Writing { delimiter: '\t', ..usual },
-        Some("pipes") => Writing { delimiter: '|', ..usual },
+        Some("multi") => StyleSerializer { explode: true, ..usual },
+        Some("ssv") => StyleSerializer { delimiter: ' ', ..usual },
+        Some("tsv") => StyleSerializer { delimiter: '\t', ..usual },
+        Some("pipes") => StyleSerializer { delimiter: '|', ..usual },
         _ => usual,
     }
 }
 
-/// The name that a tool gives a parameter: letters, digits, `_`, `-` and `.`, which every model's interface takes.
+/// Returns the argument name for a parameter: letters, digits, `_`, `-` and `.`, which every model API
+/// accepts.
 pub(super) fn argument_name(name: &str) -> String {
     const MAX_CHARACTERS: usize = 60;
     let mut clean = String::with_capacity(name.len());
@@ -201,7 +229,7 @@ pub(super) fn argument_name(name: &str) -> String {
         }
     }
     let clean = clean.trim_end_matches('_');
-    // A name that ends in what was there before stays as it is.
+    // A trailing underscore of the original name is kept.
     let clean = if name.ends_with('_') { format!("{clean}_") } else { clean.to_owned() };
     if clean.trim_matches('_').is_empty() {
         "value".to_owned()

@@ -1,80 +1,80 @@
-//! A web service as a provider of tools.
+//! Provider of the tools of an OpenAPI service.
 
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use futures_util::future::{BoxFuture, FutureExt, ready};
 use pegboard_core::error::CallError;
-use pegboard_core::provider::{Offer, Provider, ServerState, ToolKind};
+use pegboard_core::provider::{Provider, ServerOffering, ServerState, ToolKind};
 use pegboard_core::settings::openapi::OpenApiSettings;
 use tokio::sync::watch;
 
-use super::{Import, entries, import};
+use super::{OpenApiImport, entries, import};
 
-/// A web service whose operations are tools.
-pub struct OpenApi {
+/// OpenAPI service with operations as tools.
+pub struct OpenApiProvider {
     settings: OpenApiSettings,
     folder: PathBuf,
-    offer: watch::Sender<Arc<Offer>>,
+    offering: watch::Sender<Arc<ServerOffering>>,
     state: watch::Sender<ServerState>,
 }
 
-impl OpenApi {
-    /// A service that has not been looked at. A file is looked for from `folder`.
+impl OpenApiProvider {
+    /// Creates a provider that has not been loaded. A file path is relative to `folder`.
     pub fn new(settings: OpenApiSettings, folder: impl Into<PathBuf>) -> Self {
         Self {
             settings,
             folder: folder.into(),
-            offer: watch::Sender::new(Arc::default()),
+            offering: watch::Sender::new(Arc::default()),
             state: watch::Sender::new(ServerState::Idle),
         }
     }
 
-    /// Whether its document is a file, which is read in no time.
-    pub fn is_file(&self) -> bool {
+    /// Returns `true` if the document is a local file, which loads fast.
+    pub fn is_local(&self) -> bool {
         !self.settings.spec.starts_with("http://") && !self.settings.spec.starts_with("https://")
     }
 
-    async fn read(&self) -> Result<(), CallError> {
+    async fn load(&self) -> Result<(), CallError> {
         if *self.state.borrow() == ServerState::Ready {
             return Ok(());
         }
         self.state.send_replace(ServerState::Starting);
         match import(&self.settings, &self.folder).await {
             Ok(import) => {
-                self.offer.send_replace(Arc::new(self.offered(import)));
+                self.offering.send_replace(Arc::new(self.to_offering(import)));
                 self.state.send_replace(ServerState::Ready);
                 Ok(())
             }
             Err(why) => {
-                let fix = "Correct its document or its configuration, and use it again.".to_owned();
+                let fix = "Fix the document or the configuration, then try again.".to_owned();
                 self.state.send_replace(ServerState::Failed { why: why.clone(), fix });
                 Err(CallError::ServerUnavailable { reason: why })
             }
         }
     }
 
-    fn offered(&self, mut import: Import) -> Offer {
-        let unusable = import.skipped.iter().filter(|skipped| !skipped.is_wanted);
+    fn to_offering(&self, mut import: OpenApiImport) -> ServerOffering {
+        let unusable = import.skipped.iter().filter(|skipped| !skipped.is_excluded);
         let mut warnings: Vec<String> =
-            unusable.map(|skipped| format!("{} is no tool: {}", skipped.operation, skipped.reason)).collect();
+            unusable.map(|skipped| format!("skipped {}: {}", skipped.operation, skipped.reason)).collect();
         warnings.append(&mut import.warnings);
-        Offer {
+        ServerOffering {
             warnings,
             fingerprint: format!("{}-{}", self.settings.fingerprint(), import.fingerprint),
             tools: entries(import),
-            ..Offer::default()
+            ..ServerOffering::default()
         }
     }
 }
 
-impl Provider for OpenApi {
+impl Provider for OpenApiProvider {
     fn kind(&self) -> ToolKind {
         ToolKind::Rest
     }
 
-    fn offer(&self) -> watch::Receiver<Arc<Offer>> {
-        self.offer.subscribe()
+    fn offering(&self) -> watch::Receiver<Arc<ServerOffering>> {
+        self.offering.subscribe()
     }
 
     fn state(&self) -> watch::Receiver<ServerState> {
@@ -82,7 +82,7 @@ impl Provider for OpenApi {
     }
 
     fn open(&self) -> BoxFuture<'_, Result<(), CallError>> {
-        self.read().boxed()
+        self.load().boxed()
     }
 
     fn shut_down(&self) -> BoxFuture<'_, ()> {

@@ -1,4 +1,4 @@
-//! One operation as a tool: a call becomes a request.
+//! Operation of a service as a tool: builds the request for a call.
 
 use std::sync::Arc;
 
@@ -15,49 +15,49 @@ use pegboard_json::RawJson;
 use reqwest::Url;
 use serde_json::Value;
 
-use super::body::Body;
-use super::parameter::{Form, Parameter, Place};
-use super::security::Proof;
+use super::body::OperationBody;
+use super::parameter::{OperationParameter, ParameterEncoding, ParameterLocation};
+use super::security::AppliedCredential;
 use super::style::Escape;
-use crate::web::{self, Limits, Outgoing, Web};
+use crate::web::{self, ResponseLimits, WebClient, WebRequest};
 
-/// The argument that holds the body.
-pub(super) const BODY: &str = "body";
+/// Name of the argument for the body.
+pub(super) const BODY_ARGUMENT: &str = "body";
 
-/// An operation that can be called.
-pub(super) struct Operation {
+/// Operation that can be called.
+pub(super) struct OpenApiOperation {
     pub(super) method: Method,
-    /// The address that the path is put behind.
+    /// URL that the path is appended to.
     pub(super) base: Url,
     pub(super) path: Vec<PathPart>,
-    /// What always stands in the query.
+    /// Fixed query string.
     pub(super) query: Option<String>,
-    pub(super) parameters: Vec<Parameter>,
-    pub(super) body: Option<Body>,
-    /// Headers of every request of the service.
+    pub(super) parameters: Vec<OperationParameter>,
+    pub(super) body: Option<OperationBody>,
+    /// Headers of every request to the service.
     pub(super) headers: Arc<IndexMap<String, Secret>>,
     pub(super) accept: String,
-    pub(super) proofs: Vec<Arc<Proof>>,
-    pub(super) web: Arc<Web>,
+    pub(super) credentials: Vec<Arc<AppliedCredential>>,
+    pub(super) web: Arc<WebClient>,
 }
 
-/// A part of a path.
+/// Part of a path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum PathPart {
     Fixed(String),
-    /// The parameter with this place among all.
+    /// Index of a parameter.
     Parameter(usize),
 }
 
-impl Handler for Operation {
+impl Handler for OpenApiOperation {
     fn call<'a>(&'a self, call: &'a ValidCall) -> BoxFuture<'a, Result<Output, CallError>> {
         async move {
-            let outgoing = self.outgoing(call.arguments(), call.raw_arguments()).await?;
-            let answer = self.web.send(outgoing, Limits::default()).await?;
+            let request = self.request(call.arguments(), call.raw_arguments()).await?;
+            let answer = self.web.send(request, ResponseLimits::default()).await?;
             if answer.status == StatusCode::UNAUTHORIZED {
-                for proof in &self.proofs {
-                    if let Proof::Token(issuer) = &**proof {
-                        issuer.forget();
+                for credential in &self.credentials {
+                    if let AppliedCredential::Token(token_source) = &**credential {
+                        token_source.invalidate();
                     }
                 }
             }
@@ -67,92 +67,95 @@ impl Handler for Operation {
     }
 }
 
-impl Operation {
-    /// The request that these arguments mean.
-    async fn outgoing(&self, arguments: &Value, raw: &RawJson) -> Result<Outgoing, CallError> {
-        let given = |parameter: &Parameter| {
-            // Nothing, for what need not be there, is not there.
-            let value = arguments
-                .get(&parameter.argument)
-                .filter(|value| parameter.is_required || !value.is_null())?;
-            // A number goes out as the caller wrote it, whatever would become of it when it is read.
-            match (value, raw.get(&parameter.argument)) {
-                (Value::Number(_), Some(written)) if parameter.form != Form::Json => {
-                    Some(written.as_str().into())
-                }
-                (value, _) => Some(value.clone()),
-            }
-        };
-        let values: Vec<Option<Value>> = self.parameters.iter().map(given).collect();
+/// Returns the argument for a parameter.
+fn argument_value(parameter: &OperationParameter, arguments: &Value, raw: &RawJson) -> Option<Value> {
+    // Null counts as absent for an optional parameter.
+    let value =
+        arguments.get(&parameter.argument).filter(|value| parameter.is_required || !value.is_null())?;
+    // A number is sent as the caller wrote it, without rounding.
+    match (value, raw.get(&parameter.argument)) {
+        (Value::Number(_), Some(written)) if parameter.encoding != ParameterEncoding::Json => {
+            Some(written.as_str().into())
+        }
+        (value, _) => Some(value.clone()),
+    }
+}
+
+impl OpenApiOperation {
+    /// Builds the request for these arguments.
+    async fn request(&self, arguments: &Value, raw: &RawJson) -> Result<WebRequest, CallError> {
+        let values: Vec<Option<Value>> =
+            self.parameters.iter().map(|parameter| argument_value(parameter, arguments, raw)).collect();
         let missing = self
             .parameters
             .iter()
             .zip(&values)
             .find(|(parameter, value)| parameter.is_required && value.is_none());
         if let Some((parameter, _)) = missing {
-            return Err(wrong(&parameter.argument, "it is needed"));
+            return Err(invalid_argument(&parameter.argument, "required field missing"));
         }
         let mut query = self.query_pairs(&values);
-        let mut cookies = self.pairs(&values, Place::Cookie);
-        let mut headers: Vec<(String, String)> = Vec::new();
-        for (parameter, value) in self.of_place(&values, Place::Header) {
-            headers.push((parameter.name.clone(), parameter.text(value)));
-        }
-        for proof in &self.proofs {
-            match &**proof {
-                Proof::Header(name, value) => headers.push((name.clone(), value.reveal().to_owned())),
-                Proof::Query(name, value) => query.push(pair(name, value.reveal())),
-                Proof::Cookie(name, value) => cookies.push(pair(name, value.reveal())),
-                Proof::Token(issuer) => {
-                    let token = issuer.token().await?;
+        let mut cookies = self.pairs(&values, ParameterLocation::Cookie);
+        let mut headers: Vec<(String, String)> = self
+            .at_location(&values, ParameterLocation::Header)
+            .map(|(parameter, value)| (parameter.name.clone(), parameter.text(value)))
+            .collect();
+        for credential in &self.credentials {
+            match &**credential {
+                AppliedCredential::Header(name, value) => headers.push(pair(name, value.reveal())),
+                AppliedCredential::Query(name, value) => query.push(pair(name, value.reveal())),
+                AppliedCredential::Cookie(name, value) => cookies.push(pair(name, value.reveal())),
+                AppliedCredential::Token(token_source) => {
+                    let token = token_source.token().await?;
                     headers.push(("authorization".to_owned(), format!("Bearer {}", token.reveal())));
                 }
             }
         }
-        let mut outgoing = Outgoing::new(self.method.clone(), self.url(&values, &query)?);
-        outgoing.set_header("accept", &self.accept)?;
+        let mut request = WebRequest::new(self.method.clone(), self.url(&values, &query)?);
+        request.set_header("accept", &self.accept)?;
         for (name, value) in self.headers.iter() {
-            outgoing.set_header(name, value.reveal())?;
+            request.set_header(name, value.reveal())?;
         }
         for (name, value) in headers {
-            outgoing.set_header(&name, &value)?;
+            request.set_header(&name, &value)?;
         }
         if !cookies.is_empty() {
             let cookies: Vec<String> =
                 cookies.into_iter().map(|(name, value)| format!("{name}={value}")).collect();
-            outgoing.set_header("cookie", &cookies.join("; "))?;
+            request.set_header("cookie", &cookies.join("; "))?;
         }
         let body = raw
-            .get(BODY)
+            .get(BODY_ARGUMENT)
             .filter(|body| body.as_str() != "null" || self.body.as_ref().is_some_and(|it| it.is_required));
         if let (Some(body), Some(value)) = (&self.body, body) {
-            let (content_type, bytes) = body.write(&value).map_err(|why| wrong(BODY, &why))?;
-            outgoing = outgoing.with_body(web::Body { content_type, bytes });
+            let (content_type, bytes) =
+                body.write(&value).map_err(|why| invalid_argument(BODY_ARGUMENT, &why))?;
+            request = request.with_body(web::WebBody { content_type, bytes });
         }
-        Ok(outgoing)
+        Ok(request)
     }
 
-    fn of_place<'v>(
+    fn at_location<'v>(
         &'v self,
         values: &'v [Option<Value>],
-        place: Place,
-    ) -> impl Iterator<Item = (&'v Parameter, &'v Value)> {
+        location: ParameterLocation,
+    ) -> impl Iterator<Item = (&'v OperationParameter, &'v Value)> {
         let all = self.parameters.iter().zip(values);
-        all.filter(move |(parameter, _)| parameter.place == place)
+        all.filter(move |(parameter, _)| parameter.location == location)
             .filter_map(|(parameter, value)| Some((parameter, value.as_ref()?)))
     }
 
-    fn pairs(&self, values: &[Option<Value>], place: Place) -> Vec<(String, String)> {
-        self.of_place(values, place).flat_map(|(parameter, value)| parameter.pairs(value)).collect()
+    fn pairs(&self, values: &[Option<Value>], location: ParameterLocation) -> Vec<(String, String)> {
+        self.at_location(values, location).flat_map(|(parameter, value)| parameter.pairs(value)).collect()
     }
 
     fn query_pairs(&self, values: &[Option<Value>]) -> Vec<(String, String)> {
-        let mut pairs = self.pairs(values, Place::Query);
-        for (parameter, value) in self.of_place(values, Place::WholeQuery) {
-            match parameter.form {
-                Form::Styled(_) => pairs.extend(parameter.pairs(value)),
-                // It has no name in the query: the value is all of it.
-                Form::Json | Form::Text => {
+        let mut pairs = self.pairs(values, ParameterLocation::Query);
+        for (parameter, value) in self.at_location(values, ParameterLocation::QueryString) {
+            match parameter.encoding {
+                ParameterEncoding::Styled(_) => pairs.extend(parameter.pairs(value)),
+                // It has no name in the query: the value is the whole query string.
+                ParameterEncoding::Json | ParameterEncoding::Text => {
                     pairs.push((parameter.text(value), String::new()));
                 }
             }
@@ -160,7 +163,7 @@ impl Operation {
         pairs
     }
 
-    /// The address, of which no value can change more than its own segment or pair.
+    /// Builds the URL. A value can change nothing beyond its own segment or pair.
     fn url(&self, values: &[Option<Value>], query: &[(String, String)]) -> Result<Url, CallError> {
         let mut path = String::new();
         for part in &self.path {
@@ -170,9 +173,9 @@ impl Operation {
                     let parameter = &self.parameters[*at];
                     let text = values[*at].as_ref().map(|value| parameter.text(value)).unwrap_or_default();
                     if text.is_empty() {
-                        return Err(wrong(
+                        return Err(invalid_argument(
                             &parameter.argument,
-                            "it is a part of the path, and must not be empty",
+                            "a path segment must not be empty",
                         ));
                     }
                     path.push_str(&text);
@@ -180,13 +183,15 @@ impl Operation {
             }
         }
         if path.split('/').any(|segment| matches!(segment, "." | "..")) {
-            return Err(wrong("path", "a part of the path must not be '.' or '..'"));
+            return Err(invalid_argument("path", "a path segment must not be '.' or '..'"));
         }
         let mut url = self.base.clone();
         url.set_path(&format!("{}{path}", self.base.path().trim_end_matches('/')));
         let mut parts: Vec<String> = self.query.iter().cloned().collect();
         parts.extend(query.iter().map(|(name, value)| {
-            if value.is_empty() && self.parameters.iter().any(|it| it.place == Place::WholeQuery) {
+            if value.is_empty()
+                && self.parameters.iter().any(|it| it.location == ParameterLocation::QueryString)
+            {
                 name.clone()
             } else {
                 format!("{name}={value}")
@@ -203,8 +208,8 @@ fn pair(name: &str, value: &str) -> (String, String) {
     (Escape::Reserved.apply(name).into_owned(), Escape::Reserved.apply(value).into_owned())
 }
 
-/// An argument that cannot be sent.
-fn wrong(argument: &str, why: &str) -> CallError {
+/// Creates the error for an argument that cannot be sent.
+fn invalid_argument(argument: &str, why: &str) -> CallError {
     let text = format!("$.{argument}: {why}");
     CallError::InvalidParameters { violations: vec![Violation::new(text, "$: an argument cannot be sent")] }
 }

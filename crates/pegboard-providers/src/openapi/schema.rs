@@ -1,69 +1,69 @@
-//! Schemas of a document as JSON Schema 2020-12, each with all that it refers to.
+//! Converts schemas of a document to JSON Schema 2020-12, including everything they reference.
 
 use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
 
 use serde_json::{Map, Value, json};
 
-use super::library::{Library, Part, Version};
-use keyword::Shape;
+use super::document_set::{DocumentNode, DocumentSet, OpenApiVersion};
+use keyword::KeywordShape;
 pub(super) use keyword::file_schema;
 
 mod assembly;
 mod keyword;
 
-/// What a schema is for, which decides how it is read.
+/// Purpose of a schema, which decides how it is converted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Purpose {
-    /// Something that is sent.
+pub(super) enum SchemaPurpose {
+    /// A request without files.
     Request,
-    /// Something that is sent and may hold files.
+    /// A request that may contain files.
     Upload,
-    /// Something that comes back. Services do not keep what their documents promise, so that only shapes are told.
-    Answer,
+    /// A response. Services break their documented schemas, so only structural keywords are kept.
+    Response,
 }
 
-/// The schemas of a library, made once and used by all operations.
-pub(super) struct Schemas<'l> {
-    library: &'l Library,
-    names: HashMap<(usize, String), Name>,
-    places: HashMap<Name, Part<'l>>,
-    definitions: HashMap<(Purpose, Name), Rc<Definition>>,
-    recursive: HashMap<(Purpose, Name), bool>,
-    /// How many schemas have been read, and how many bytes of them have been handed out.
+/// Converter for the schemas of a document set, shared by all operations.
+pub(super) struct SchemaConverter<'l> {
+    documents: &'l DocumentSet,
+    names: HashMap<(usize, String), DefinitionName>,
+    nodes: HashMap<DefinitionName, DocumentNode<'l>>,
+    definitions: HashMap<(SchemaPurpose, DefinitionName), Rc<SchemaDefinition>>,
+    recursive: HashMap<(SchemaPurpose, DefinitionName), bool>,
+    /// Number of converted schemas, and the total size of assembled ones.
     n_read: usize,
     n_bytes: usize,
-    /// How many had been read when the one that is being read was begun.
-    n_before: usize,
-    /// Why some cannot be read, by where they are: many operations may share one.
+    /// Value of `n_read` when the current draft was started.
+    n_read_at_start: usize,
+    /// Conversion errors by location: many operations may share a schema.
     failed: HashMap<*const Value, String>,
 }
 
-/// How many schemas are read for one document, each as often as it is used.
-const MAX_READ: usize = 10_000_000;
-/// How many schemas one may have inside, without what it refers to.
-const MAX_INSIDE: usize = 50_000;
-/// How many bytes the schemas of all tools of one document may have.
+/// Maximum number of conversions per document, counting repeated use.
+const MAX_SCHEMAS: usize = 10_000_000;
+/// Maximum number of subschemas in a schema, without references.
+const MAX_SUBSCHEMAS: usize = 50_000;
+/// Maximum total size of the schemas of all tools of a document.
 const MAX_BYTES: usize = 256 * 1024 * 1024;
 
-/// What a definition is called, in all schemas that use it.
-type Name = Rc<str>;
+/// Name of a definition, used in all schemas.
+type DefinitionName = Rc<str>;
 
-/// A schema that others refer to. Its own references are `#/$defs/…`.
-struct Definition {
+/// Referenced schema. Its own references are `#/$defs/…`.
+struct SchemaDefinition {
     json: Value,
-    uses: Vec<Name>,
+    uses: Vec<DefinitionName>,
     n_bytes: usize,
 }
 
-/// A schema that is being made, and what it refers to.
-pub(super) struct Draft {
+/// Converted schema before assembly, and the definitions it references.
+pub(super) struct SchemaDraft {
     pub(super) json: Value,
-    uses: Vec<Name>,
+    uses: Vec<DefinitionName>,
 }
 
-impl Draft {
-    /// An object with these properties.
+impl SchemaDraft {
+    /// Creates an object schema.
     pub(super) fn object(properties: Vec<(String, Self)>, required: Vec<String>) -> Self {
         let mut members = Map::new();
         let mut uses = Vec::new();
@@ -78,12 +78,12 @@ impl Draft {
         Self { json, uses }
     }
 
-    /// A schema that refers to nothing.
+    /// Creates a schema without references.
     pub(super) fn plain(json: Value) -> Self {
         Self { json, uses: Vec::new() }
     }
 
-    /// Adds words for the reader, unless there are some.
+    /// Sets the description.
     pub(super) fn describe(&mut self, description: &str) {
         match &mut self.json {
             Value::Object(keywords) => {
@@ -94,31 +94,35 @@ impl Draft {
     }
 }
 
-impl<'l> Schemas<'l> {
-    pub(super) fn of(library: &'l Library) -> Self {
+impl<'l> SchemaConverter<'l> {
+    pub(super) fn of(documents: &'l DocumentSet) -> Self {
         Self {
-            library,
+            documents,
             names: HashMap::new(),
-            places: HashMap::new(),
+            nodes: HashMap::new(),
             definitions: HashMap::new(),
             recursive: HashMap::new(),
             n_read: 0,
             n_bytes: 0,
-            n_before: 0,
+            n_read_at_start: 0,
             failed: HashMap::new(),
         }
     }
 
-    /// A schema of the document, read for a purpose.
-    pub(super) fn draft(&mut self, schema: Part<'l>, purpose: Purpose) -> Result<Draft, String> {
+    /// Converts a schema for a purpose.
+    pub(super) fn draft(
+        &mut self,
+        schema: DocumentNode<'l>,
+        purpose: SchemaPurpose,
+    ) -> Result<SchemaDraft, String> {
         let place = std::ptr::from_ref(schema.value);
         if let Some(why) = self.failed.get(&place) {
             return Err(why.clone());
         }
-        self.n_before = self.n_read;
+        self.n_read_at_start = self.n_read;
         let mut uses = Vec::new();
         match self.convert(schema, purpose, &mut uses) {
-            Ok(json) => Ok(Draft { json, uses }),
+            Ok(json) => Ok(SchemaDraft { json, uses }),
             Err(why) => {
                 self.failed.insert(place, why.clone());
                 Err(why)
@@ -126,13 +130,20 @@ impl<'l> Schemas<'l> {
         }
     }
 
-    fn convert(&mut self, part: Part<'l>, purpose: Purpose, uses: &mut Vec<Name>) -> Result<Value, String> {
+    fn convert(
+        &mut self,
+        part: DocumentNode<'l>,
+        purpose: SchemaPurpose,
+        uses: &mut Vec<DefinitionName>,
+    ) -> Result<Value, String> {
         self.n_read += 1;
-        if self.n_read - self.n_before > MAX_INSIDE {
-            return Err(format!("a schema has more than {MAX_INSIDE} parts without what it refers to"));
+        if self.n_read - self.n_read_at_start > MAX_SUBSCHEMAS {
+            return Err(format!(
+                "a schema has more than {MAX_SUBSCHEMAS} subschemas, not counting references"
+            ));
         }
-        if self.n_read > MAX_READ || self.n_bytes > MAX_BYTES {
-            return Err("the schemas of the tools before it are as large as all may be together".to_owned());
+        if self.n_read > MAX_SCHEMAS || self.n_bytes > MAX_BYTES {
+            return Err("the schemas of the preceding tools have reached the size limit".to_owned());
         }
         let written = match part.value {
             Value::Object(written) => written,
@@ -141,34 +152,34 @@ impl<'l> Schemas<'l> {
         };
         let mut made = Map::new();
         if let Some(Value::String(reference)) = written.get("$ref") {
-            let name = self.name(part.document, reference)?;
+            let name = self.definition_name(part.document, reference)?;
             made.insert("$ref".to_owned(), format!("#/$defs/{name}").into());
             uses.push(name);
-            // Before 3.1 what stands beside a reference does not count.
-            if self.library.version < Version::V31 {
+            // Before 3.1, siblings of `$ref` are ignored.
+            if self.documents.version < OpenApiVersion::V31 {
                 return Ok(Value::Object(made));
             }
         }
         for (keyword, value) in written {
-            let shape = Shape::of(keyword);
-            if purpose == Purpose::Answer && !keyword::is_of_shape(keyword) {
+            let shape = KeywordShape::of(keyword);
+            if purpose == SchemaPurpose::Response && !keyword::is_structural(keyword) {
                 continue;
             }
-            let inside = Part { value, ..part };
+            let inside = DocumentNode { value, ..part };
             let converted = match (shape, value) {
-                (Shape::Map, Value::Object(_)) => self.convert_map(inside, purpose, uses)?,
-                (Shape::List, Value::Array(items)) if !items.is_empty() => {
+                (KeywordShape::Map, Value::Object(_)) => self.convert_map(inside, purpose, uses)?,
+                (KeywordShape::List, Value::Array(items)) if !items.is_empty() => {
                     self.convert_list(inside, purpose, uses)?
                 }
-                (Shape::One, Value::Object(_)) => self.convert(inside, purpose, uses)?,
-                (Shape::One, Value::Bool(_)) if purpose != Purpose::Answer => value.clone(),
-                // A list of schemas for the first items has a keyword of its own now.
-                (Shape::One, Value::Array(items)) if keyword == "items" && !items.is_empty() => {
+                (KeywordShape::One, Value::Object(_)) => self.convert(inside, purpose, uses)?,
+                (KeywordShape::One, Value::Bool(_)) if purpose != SchemaPurpose::Response => value.clone(),
+                // A list of schemas for the first items is `prefixItems` now.
+                (KeywordShape::One, Value::Array(items)) if keyword == "items" && !items.is_empty() => {
                     let items = self.convert_list(inside, purpose, uses)?;
                     made.insert("prefixItems".to_owned(), items);
                     continue;
                 }
-                (Shape::Word, _) => match keyword::checked(keyword, value) {
+                (KeywordShape::Scalar, _) => match keyword::sanitized(keyword, value) {
                     Some(value) => value,
                     None => continue,
                 },
@@ -182,9 +193,9 @@ impl<'l> Schemas<'l> {
 
     fn convert_map(
         &mut self,
-        map: Part<'l>,
-        purpose: Purpose,
-        uses: &mut Vec<Name>,
+        map: DocumentNode<'l>,
+        purpose: SchemaPurpose,
+        uses: &mut Vec<DefinitionName>,
     ) -> Result<Value, String> {
         let mut made = Map::new();
         for (name, schema) in map.members() {
@@ -195,33 +206,33 @@ impl<'l> Schemas<'l> {
 
     fn convert_list(
         &mut self,
-        list: Part<'l>,
-        purpose: Purpose,
-        uses: &mut Vec<Name>,
+        list: DocumentNode<'l>,
+        purpose: SchemaPurpose,
+        uses: &mut Vec<DefinitionName>,
     ) -> Result<Value, String> {
         list.items().map(|schema| self.convert(schema, purpose, uses)).collect()
     }
 
-    /// Says in the words of JSON Schema what OpenAPI has words of its own for.
+    /// Translates keywords of OpenAPI to JSON Schema.
     fn finish(
         &self,
-        part: Part<'l>,
+        part: DocumentNode<'l>,
         written: &Map<String, Value>,
         made: &mut Map<String, Value>,
-        purpose: Purpose,
+        purpose: SchemaPurpose,
     ) {
-        keyword::exclusive(made, "minimum", "exclusiveMinimum");
-        keyword::exclusive(made, "maximum", "exclusiveMaximum");
-        keyword::texts_of_enum(made);
+        keyword::convert_exclusive_bound(made, "minimum", "exclusiveMinimum");
+        keyword::convert_exclusive_bound(made, "maximum", "exclusiveMaximum");
+        keyword::stringify_enum(made);
         match purpose {
-            Purpose::Request => self.leave_out_read_only(part, made),
-            Purpose::Upload => {
-                self.leave_out_read_only(part, made);
-                keyword::file(written, made);
+            SchemaPurpose::Request => self.remove_read_only(part, made),
+            SchemaPurpose::Upload => {
+                self.remove_read_only(part, made);
+                keyword::convert_file(written, made);
             }
-            Purpose::Answer => {}
+            SchemaPurpose::Response => {}
         }
-        if let Some(example) = written.get("example").filter(|_| purpose != Purpose::Answer)
+        if let Some(example) = written.get("example").filter(|_| purpose != SchemaPurpose::Response)
             && !made.contains_key("examples")
         {
             made.insert("examples".to_owned(), json!([example]));
@@ -231,14 +242,14 @@ impl<'l> Schemas<'l> {
         }
         let is_nullable =
             ["nullable", "x-nullable"].iter().any(|word| written.get(*word) == Some(&Value::Bool(true)));
-        // A reference leads to something that may be nothing already.
-        if is_nullable || (purpose == Purpose::Answer && made.contains_key("type")) {
-            keyword::nullable(made);
+        // A referenced schema declares itself whether it is nullable.
+        if is_nullable || (purpose == SchemaPurpose::Response && made.contains_key("type")) {
+            keyword::make_nullable(made);
         }
     }
 
-    /// Nobody sends what only the service sets.
-    fn leave_out_read_only(&self, part: Part<'l>, made: &mut Map<String, Value>) {
+    /// Removes properties that only the service sets.
+    fn remove_read_only(&self, part: DocumentNode<'l>, made: &mut Map<String, Value>) {
         if !["required", "properties"].iter().any(|keyword| made.contains_key(*keyword)) {
             return;
         }
@@ -258,52 +269,59 @@ impl<'l> Schemas<'l> {
         }
     }
 
-    fn find_read_only(&self, schema: Part<'l>, depth: usize, found: &mut HashSet<&'l str>) {
+    fn find_read_only(&self, schema: DocumentNode<'l>, depth: usize, found: &mut HashSet<&'l str>) {
         const MAX_DEPTH: usize = 8;
-        let Ok(schema) = self.library.follow(schema) else { return };
-        for (name, property) in schema.get("properties").into_iter().flat_map(Part::members) {
-            if property.says("readOnly") || self.library.follow(property).is_ok_and(|it| it.says("readOnly"))
+        let Ok(schema) = self.documents.follow(schema) else { return };
+        for (name, property) in schema.get("properties").into_iter().flat_map(DocumentNode::members) {
+            if property.is_true("readOnly")
+                || self.documents.follow(property).is_ok_and(|it| it.is_true("readOnly"))
             {
                 found.insert(name);
             }
         }
         if depth < MAX_DEPTH {
-            for inner in schema.get("allOf").into_iter().flat_map(Part::items) {
+            for inner in schema.get("allOf").into_iter().flat_map(DocumentNode::items) {
                 self.find_read_only(inner, depth + 1, found);
             }
         }
     }
 
-    /// The name of what a reference leads to.
-    fn name(&mut self, document: usize, reference: &str) -> Result<Name, String> {
-        let target = self.library.target(document, reference)?;
+    /// Returns the definition name for a reference.
+    fn definition_name(&mut self, document: usize, reference: &str) -> Result<DefinitionName, String> {
+        let target = self.documents.target(document, reference)?;
         let key = (target.part.document, target.pointer);
         if let Some(name) = self.names.get(&key) {
             return Ok(Rc::clone(name));
         }
         let last = match key.1.rsplit('/').next() {
             Some(last) if !last.is_empty() => last,
-            _ => self.library.stem(key.0),
+            _ => self.documents.stem(key.0),
         };
         let is_plain = |each: char| each.is_ascii_alphanumeric() || matches!(each, '_' | '-' | '.');
         let plain: String =
             last.chars().take(80).map(|each| if is_plain(each) { each } else { '_' }).collect();
         let free = std::iter::once(plain.clone()).chain((2..).map(|number| format!("{plain}_{number}")));
-        let name: Name =
-            free.map(Name::from).find(|name| !self.places.contains_key(name)).expect("numbers do not end");
-        self.places.insert(Rc::clone(&name), target.part);
+        let name: DefinitionName = free
+            .map(DefinitionName::from)
+            .find(|name| !self.nodes.contains_key(name))
+            .expect("numbers do not end");
+        self.nodes.insert(Rc::clone(&name), target.part);
         self.names.insert(key, Rc::clone(&name));
         Ok(name)
     }
 
-    fn definition(&mut self, name: &Name, purpose: Purpose) -> Result<Rc<Definition>, String> {
+    fn definition(
+        &mut self,
+        name: &DefinitionName,
+        purpose: SchemaPurpose,
+    ) -> Result<Rc<SchemaDefinition>, String> {
         if let Some(definition) = self.definitions.get(&(purpose, Rc::clone(name))) {
             return Ok(Rc::clone(definition));
         }
-        let part = self.places[name];
-        let Draft { json, uses } = self.draft(part, purpose)?;
+        let part = self.nodes[name];
+        let SchemaDraft { json, uses } = self.draft(part, purpose)?;
         let n_bytes = json.to_string().len();
-        let definition = Rc::new(Definition { json, uses, n_bytes });
+        let definition = Rc::new(SchemaDefinition { json, uses, n_bytes });
         self.definitions.insert((purpose, Rc::clone(name)), Rc::clone(&definition));
         Ok(definition)
     }
@@ -316,13 +334,15 @@ mod tests {
 
     use super::*;
 
-    /// What a schema of a document in this version comes to.
-    fn made(version: &str, schema: &Value, schemas: &Value, purpose: Purpose) -> Value {
+    /// Converts and assembles a schema of a document in this version.
+    fn made(version: &str, schema: &Value, schemas: &Value, purpose: SchemaPurpose) -> Value {
         let word = if version == "2.0" { "swagger" } else { "openapi" };
-        let library =
-            Library::of(json!({word: version, "here": schema, "components": {"schemas": schemas}})).unwrap();
-        let here = library.root().get("here").unwrap();
-        let mut all = Schemas::of(&library);
+        let documents = DocumentSet::from_root(
+            json!({word: version, "here": schema, "components": {"schemas": schemas}}),
+        )
+        .unwrap();
+        let here = documents.root().get("here").unwrap();
+        let mut all = SchemaConverter::of(&documents);
         let draft = all.draft(here, purpose).unwrap();
         let made = all.assemble(draft, purpose, 100_000).unwrap().json;
         assert_eq!(Schema::new(made.clone()).problem(), None, "{made:#}");
@@ -334,13 +354,13 @@ mod tests {
             version,
             schema,
             &json!({"S": {"type": "string"}, "I": {"type": "integer"}}),
-            Purpose::Request,
+            SchemaPurpose::Request,
         );
         assert_eq!(made, *expected, "{version} {schema}");
     }
 
     #[test]
-    fn the_words_of_openapi_become_words_of_json_schema() {
+    fn openapi_keywords_become_json_schema() {
         let cases = [
             (json!({"type": "string", "nullable": true}), json!({"type": ["string", "null"]})),
             (
@@ -378,7 +398,7 @@ mod tests {
     }
 
     #[test]
-    fn what_stands_beside_a_reference_counts_since_3_1() {
+    fn siblings_of_a_reference_count_since_3_1() {
         let written = json!({"$ref": "#/components/schemas/I", "description": "here", "minimum": 3});
         check("3.0.0", &written, &json!({"type": "integer"}));
         let expected = json!({"$ref": "#/$defs/I", "description": "here", "minimum": 3, "$defs": {"I": {"type": "integer"}}});
@@ -393,7 +413,8 @@ mod tests {
             "Node": {"type": "object", "properties": {"next": {"$ref": "#/components/schemas/Node"}, "id": {"$ref": "#/components/schemas/Id"}}},
             "Id": {"type": "integer"},
         });
-        let made = made("3.0.0", &json!({"$ref": "#/components/schemas/Node"}), &schemas, Purpose::Request);
+        let made =
+            made("3.0.0", &json!({"$ref": "#/components/schemas/Node"}), &schemas, SchemaPurpose::Request);
         assert_eq!(
             made,
             json!({
@@ -404,7 +425,7 @@ mod tests {
     }
 
     #[test]
-    fn what_only_the_service_sets_is_not_sent() {
+    fn read_only_properties_are_removed_from_requests() {
         let schemas = json!({"Base": {"properties": {"id": {"type": "string", "readOnly": true}}}});
         let written = json!({
             "type": "object",
@@ -412,20 +433,20 @@ mod tests {
             "properties": {"name": {"type": "string"}, "made": {"type": "string", "readOnly": true}},
             "required": ["id", "made", "name"],
         });
-        let sent = made("3.0.0", &written, &schemas, Purpose::Request);
+        let sent = made("3.0.0", &written, &schemas, SchemaPurpose::Request);
         assert_eq!(sent["required"], json!(["name"]));
         assert_eq!(sent["properties"], json!({"name": {"type": "string"}}));
     }
 
     #[test]
-    fn of_an_answer_only_the_shape_is_told() {
+    fn response_schemas_keep_only_structure() {
         let written = json!({
             "type": "object",
             "properties": {"when": {"type": "string", "format": "date-time", "description": "d", "enum": ["a"]}},
             "required": ["when"],
             "additionalProperties": false,
         });
-        let told = made("3.0.0", &written, &json!({}), Purpose::Answer);
+        let told = made("3.0.0", &written, &json!({}), SchemaPurpose::Response);
         assert_eq!(
             told,
             json!({
@@ -436,19 +457,20 @@ mod tests {
     }
 
     #[test]
-    fn what_all_come_to_has_an_end() {
-        let library =
-            Library::of(json!({"openapi": "3.0.0", "a": {"type": "string"}, "b": {"type": "string"}}))
-                .unwrap();
-        let mut all = Schemas::of(&library);
-        all.n_read = MAX_READ - 1;
-        assert!(all.draft(library.root().get("a").unwrap(), Purpose::Request).is_ok());
-        let why = all.draft(library.root().get("b").unwrap(), Purpose::Request).err().unwrap();
-        assert_eq!(why, "the schemas of the tools before it are as large as all may be together");
+    fn the_total_number_of_schemas_is_limited() {
+        let documents = DocumentSet::from_root(
+            json!({"openapi": "3.0.0", "a": {"type": "string"}, "b": {"type": "string"}}),
+        )
+        .unwrap();
+        let mut all = SchemaConverter::of(&documents);
+        all.n_read = MAX_SCHEMAS - 1;
+        assert!(all.draft(documents.root().get("a").unwrap(), SchemaPurpose::Request).is_ok());
+        let why = all.draft(documents.root().get("b").unwrap(), SchemaPurpose::Request).err().unwrap();
+        assert_eq!(why, "the schemas of the preceding tools have reached the size limit");
     }
 
     #[test]
-    fn bombs_of_references_stay_small() {
+    fn exponential_references_stay_small() {
         let mut schemas = Map::new();
         for level in 0..40 {
             let next = json!({"$ref": format!("#/components/schemas/L{}", level + 1)});
@@ -459,7 +481,7 @@ mod tests {
             "3.0.0",
             &json!({"$ref": "#/components/schemas/L0"}),
             &Value::Object(schemas),
-            Purpose::Request,
+            SchemaPurpose::Request,
         );
         assert!(made.to_string().len() < 10_000);
     }

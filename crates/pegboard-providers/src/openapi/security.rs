@@ -1,4 +1,4 @@
-//! What is shown at the door of a service: the schemes of the document, bound to what the person configured.
+//! Security schemes of a document, resolved to the configured credentials.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -9,50 +9,49 @@ use pegboard_core::settings::mcp::Secret;
 use pegboard_core::settings::openapi::{Credential, OpenApiSettings};
 use reqwest::Url;
 
-use super::library::{Library, Location, Part, Version, clip};
+use super::document_set::{DocumentLocation, DocumentNode, DocumentSet, OpenApiVersion, clip};
 use super::server::is_private;
-use super::token::Issuer;
+use super::token::TokenSource;
 
-/// One thing that is shown.
+/// Credential of a request.
 #[derive(Debug)]
-pub(super) enum Proof {
+pub(super) enum AppliedCredential {
     Header(String, Secret),
     Query(String, Secret),
     Cookie(String, Secret),
-    /// A token that is asked for first.
-    Token(Box<Issuer>),
+    /// A token that is requested first.
+    Token(Box<TokenSource>),
 }
 
-/// What the operations of a service show.
-pub(super) struct Security<'l> {
-    library: &'l Library,
+/// Resolver for the security requirements of operations.
+pub(super) struct SecurityResolver<'l> {
+    documents: &'l DocumentSet,
     settings: &'l OpenApiSettings,
-    /// By scheme and scopes, so that operations that ask for the same share a token.
-    proofs: HashMap<(String, Vec<String>), Result<Arc<Proof>, String>>,
-    /// What is missing, and for how many operations.
+    /// By scheme and scopes, so that operations with equal requirements share a token.
+    credentials: HashMap<(String, Vec<String>), Result<Arc<AppliedCredential>, String>>,
+    /// Missing credentials, with the number of affected operations.
     pub(super) missing: BTreeMap<String, usize>,
 }
 
-impl<'l> Security<'l> {
-    pub(super) fn of(library: &'l Library, settings: &'l OpenApiSettings) -> Self {
-        Self { library, settings, proofs: HashMap::new(), missing: BTreeMap::new() }
+impl<'l> SecurityResolver<'l> {
+    pub(super) fn of(documents: &'l DocumentSet, settings: &'l OpenApiSettings) -> Self {
+        Self { documents, settings, credentials: HashMap::new(), missing: BTreeMap::new() }
     }
 
-    /// What an operation shows: all of the first alternative for which everything is there, and nothing if there is no
-    /// such alternative.
-    pub(super) fn proofs(&mut self, operation: Part<'l>) -> Vec<Arc<Proof>> {
-        let wanted = operation.get("security").or_else(|| self.library.root().get("security"));
+    /// Returns the credentials of the first alternative that is fully configured, or none.
+    pub(super) fn credentials(&mut self, operation: DocumentNode<'l>) -> Vec<Arc<AppliedCredential>> {
+        let wanted = operation.get("security").or_else(|| self.documents.root().get("security"));
         let Some(wanted) = wanted else { return Vec::new() };
-        let alternatives: Vec<Part<'l>> = wanted.items().collect();
+        let alternatives: Vec<DocumentNode<'l>> = wanted.items().collect();
         let mut problem = None;
-        // What asks for nothing comes last: whoever has a key shows it.
+        // The empty alternative comes last: configured credentials are used.
         for alternative in alternatives.iter().filter(|each| each.members().next().is_some()) {
-            let all: Result<Vec<Arc<Proof>>, String> = alternative
+            let all: Result<Vec<Arc<AppliedCredential>>, String> = alternative
                 .members()
                 .map(|(scheme, scopes)| {
                     let scopes =
                         scopes.items().filter_map(|scope| scope.value.as_str()).map(str::to_owned).collect();
-                    self.proof(scheme, scopes)
+                    self.credential(scheme, scopes)
                 })
                 .collect();
             match all {
@@ -67,109 +66,111 @@ impl<'l> Security<'l> {
         Vec::new()
     }
 
-    fn proof(&mut self, scheme: &str, scopes: Vec<String>) -> Result<Arc<Proof>, String> {
+    fn credential(&mut self, scheme: &str, scopes: Vec<String>) -> Result<Arc<AppliedCredential>, String> {
         let key = (scheme.to_owned(), scopes);
-        if let Some(known) = self.proofs.get(&key) {
+        if let Some(known) = self.credentials.get(&key) {
             return known.clone();
         }
-        let proof = self.bind(scheme, &key.1).map(Arc::new);
-        self.proofs.insert(key, proof.clone());
-        proof
+        let credential = self.resolve(scheme, &key.1).map(Arc::new);
+        self.credentials.insert(key, credential.clone());
+        credential
     }
 
-    fn bind(&self, name: &str, scopes: &[String]) -> Result<Proof, String> {
-        let root = self.library.root();
-        let schemes = match self.library.version {
-            Version::V2 => root.get("securityDefinitions"),
-            Version::V30 | Version::V31 => {
+    fn resolve(&self, name: &str, scopes: &[String]) -> Result<AppliedCredential, String> {
+        let root = self.documents.root();
+        let schemes = match self.documents.version {
+            OpenApiVersion::V2 => root.get("securityDefinitions"),
+            OpenApiVersion::V30 | OpenApiVersion::V31 => {
                 root.get("components").and_then(|part| part.get("securitySchemes"))
             }
         };
         let shown = clip(name);
         let scheme = schemes.and_then(|schemes| schemes.get(name));
-        let scheme = scheme.ok_or_else(|| format!("'{shown}', which the document does not describe"))?;
-        let scheme = self.library.follow(scheme)?;
+        let scheme = scheme.ok_or_else(|| format!("the document does not describe the scheme '{shown}'"))?;
+        let scheme = self.documents.follow(scheme)?;
         let kind = scheme.text("type").unwrap_or_default();
         let credential = self.settings.credentials.get(name);
-        let credential =
-            credential.ok_or_else(|| format!("'{shown}' ({kind}), for which there are no credentials"))?;
+        let credential = credential.ok_or_else(|| format!("scheme '{shown}' ({kind}) has no credentials"))?;
         let value = || {
             credential
                 .value
                 .clone()
-                .ok_or_else(|| format!("'{shown}' ({kind}), whose credentials have no 'value'"))
+                .ok_or_else(|| format!("the credentials of scheme '{shown}' ({kind}) have no 'value'"))
         };
         let bearer = |value: Secret| {
-            Proof::Header("authorization".to_owned(), Secret::new(format!("Bearer {}", value.reveal())))
+            AppliedCredential::Header(
+                "authorization".to_owned(),
+                Secret::new(format!("Bearer {}", value.reveal())),
+            )
         };
         match kind {
             "apiKey" => {
                 let key = scheme
                     .text("name")
-                    .ok_or_else(|| format!("'{shown}', which has no name for its key"))?
+                    .ok_or_else(|| format!("scheme '{shown}' has no name for its key"))?
                     .to_owned();
                 match scheme.text("in") {
-                    Some("header") => Ok(Proof::Header(key, value()?)),
-                    Some("query") => Ok(Proof::Query(key, value()?)),
-                    Some("cookie") => Ok(Proof::Cookie(key, value()?)),
-                    _ => Err(format!("'{shown}', whose key stands nowhere")),
+                    Some("header") => Ok(AppliedCredential::Header(key, value()?)),
+                    Some("query") => Ok(AppliedCredential::Query(key, value()?)),
+                    Some("cookie") => Ok(AppliedCredential::Cookie(key, value()?)),
+                    _ => Err(format!("scheme '{shown}' has no valid location for its key")),
                 }
             }
-            "basic" => basic(shown, credential),
+            "basic" => basic_credential(shown, credential),
             "http" => match scheme.text("scheme").unwrap_or_default().to_ascii_lowercase().as_str() {
-                "basic" => basic(shown, credential),
+                "basic" => basic_credential(shown, credential),
                 "bearer" => value().map(bearer),
-                other => Err(format!("'{shown}' (http {}), which is not supported", clip(other))),
+                other => Err(format!("scheme '{shown}' (http {}) is not supported", clip(other))),
             },
             "oauth2" | "openIdConnect" if credential.value.is_some() => value().map(bearer),
-            "oauth2" => self.issuer(shown, scheme, credential, scopes),
-            other => Err(format!("'{shown}' ({}), which is not supported", clip(other))),
+            "oauth2" => self.token_source(shown, scheme, credential, scopes),
+            other => Err(format!("scheme '{shown}' ({}) is not supported", clip(other))),
         }
     }
 
-    fn issuer(
+    fn token_source(
         &self,
         name: &str,
-        scheme: Part<'_>,
+        scheme: DocumentNode<'_>,
         credential: &Credential,
         scopes: &[String],
-    ) -> Result<Proof, String> {
+    ) -> Result<AppliedCredential, String> {
         let (Some(id), Some(secret)) = (&credential.client_id, &credential.client_secret) else {
             return Err(format!(
-                "'{name}' (oauth2), whose credentials have neither 'value' nor 'clientId' and 'clientSecret'"
+                "the credentials of scheme '{name}' (oauth2) need 'value', or 'clientId' and 'clientSecret'"
             ));
         };
         let flow = scheme.get("flows").and_then(|flows| flows.get("clientCredentials")).unwrap_or(scheme);
         let written = credential.token_url.as_ref().map(Secret::reveal);
         let url = written.or_else(|| flow.text("tokenUrl"));
         let url =
-            url.ok_or_else(|| format!("'{name}' (oauth2), which has no tokenUrl for client credentials"))?;
-        let url = match (Url::parse(url), self.library.location()) {
-            (Err(_), Location::Web(document)) => document.join(url),
+            url.ok_or_else(|| format!("scheme '{name}' (oauth2) has no tokenUrl for client credentials"))?;
+        let url = match (Url::parse(url), self.documents.location()) {
+            (Err(_), DocumentLocation::Remote(document)) => document.join(url),
             (parsed, _) => parsed,
         };
-        let url = url.map_err(|_| format!("'{name}' (oauth2), whose tokenUrl is no address"))?;
-        let is_elsewhere = match self.library.location() {
-            Location::Web(document) => written.is_none() && document.origin() != url.origin(),
-            Location::File(_) => false,
+        let url = url.map_err(|_| format!("scheme '{name}' (oauth2) has an invalid tokenUrl"))?;
+        let is_elsewhere = match self.documents.location() {
+            DocumentLocation::Remote(document) => written.is_none() && document.origin() != url.origin(),
+            DocumentLocation::File(_) => false,
         };
         if is_elsewhere && is_private(&url) {
             return Err(format!(
-                "'{name}' (oauth2), whose tokenUrl is in a private network; write tokenUrl if that is meant"
+                "tokenUrl of scheme '{name}' (oauth2) is in a private network; set tokenUrl to allow it"
             ));
         }
         let scopes = credential.scopes.clone().unwrap_or_else(|| scopes.to_vec());
-        let issuer = Issuer::new(name, url, id, secret, scopes)
-            .map_err(|error| format!("'{name}' (oauth2): {error}"))?;
-        Ok(Proof::Token(Box::new(issuer)))
+        let token_source = TokenSource::new(name, url, id, secret, scopes)
+            .map_err(|error| format!("scheme '{name}' (oauth2): {error}"))?;
+        Ok(AppliedCredential::Token(Box::new(token_source)))
     }
 }
 
-fn basic(name: &str, credential: &Credential) -> Result<Proof, String> {
+fn basic_credential(name: &str, credential: &Credential) -> Result<AppliedCredential, String> {
     let Some(username) = &credential.username else {
-        return Err(format!("'{name}' (basic), whose credentials have no 'username'"));
+        return Err(format!("the credentials of scheme '{name}' (basic) have no 'username'"));
     };
     let password = credential.password.as_ref().map_or("", Secret::reveal);
     let coded = BASE64.encode(format!("{}:{password}", username.reveal()));
-    Ok(Proof::Header("authorization".to_owned(), Secret::new(format!("Basic {coded}"))))
+    Ok(AppliedCredential::Header("authorization".to_owned(), Secret::new(format!("Basic {coded}"))))
 }

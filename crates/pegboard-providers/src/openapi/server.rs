@@ -1,4 +1,4 @@
-//! Where the service is: what the person says, or else what the document says.
+//! Base URL of a service: configured, or else from the document.
 
 use std::net::IpAddr;
 
@@ -6,56 +6,60 @@ use pegboard_core::settings::openapi::OpenApiSettings;
 use reqwest::Url;
 use serde_json::Value;
 
-use super::library::{Library, Location, Part, Version, clip};
+use super::document_set::{DocumentLocation, DocumentNode, DocumentSet, OpenApiVersion, clip};
 
-/// The address that the paths of an operation are put behind. It has no `/` at its end, and nothing behind its path.
-pub(super) fn base(
-    library: &Library,
+/// Returns the base URL of an operation, without trailing slash, query and fragment.
+pub(super) fn base_url(
+    documents: &DocumentSet,
     settings: &OpenApiSettings,
-    levels: [Option<Part<'_>>; 2],
+    levels: [Option<DocumentNode<'_>>; 2],
 ) -> Result<Url, String> {
     if let Some(written) = &settings.base_url {
-        return checked(Url::parse(written).map_err(|error| format!("baseUrl is no address: {error}"))?);
+        return validated(Url::parse(written).map_err(|error| format!("invalid baseUrl: {error}"))?);
     }
-    let url = match library.version {
-        Version::V2 => v2(library, levels)?,
-        Version::V30 | Version::V31 => v3(library, settings, levels)?,
+    let url = match documents.version {
+        OpenApiVersion::V2 => v2_url(documents, levels)?,
+        OpenApiVersion::V30 | OpenApiVersion::V31 => v3_url(documents, settings, levels)?,
     };
-    let url = checked(url)?;
-    // Somebody else's document must not send requests, with what is shown at the door, into this network.
-    if let Location::Web(document) = library.location()
+    let url = validated(url)?;
+    // A remote document must not direct requests with credentials into the local network.
+    if let DocumentLocation::Remote(document) = documents.location()
         && document.origin() != url.origin()
         && is_private(&url)
     {
         return Err(format!(
-            "the document says that the service is at {}, in a private network; write baseUrl if that is meant",
+            "the document places the service at {}, in a private network; set baseUrl to allow it",
             url.origin().ascii_serialization()
         ));
     }
     Ok(url)
 }
 
-fn v3(library: &Library, settings: &OpenApiSettings, levels: [Option<Part<'_>>; 2]) -> Result<Url, String> {
-    let levels = levels.into_iter().flatten().chain([library.root()]);
-    let servers: Vec<Part<'_>> = levels
+fn v3_url(
+    documents: &DocumentSet,
+    settings: &OpenApiSettings,
+    levels: [Option<DocumentNode<'_>>; 2],
+) -> Result<Url, String> {
+    let levels = levels.into_iter().flatten().chain([documents.root()]);
+    let servers: Vec<DocumentNode<'_>> = levels
         .filter_map(|level| level.get("servers"))
         .map(|servers| servers.items().collect())
-        .find(|servers: &Vec<Part<'_>>| !servers.is_empty())
+        .find(|servers: &Vec<DocumentNode<'_>>| !servers.is_empty())
         .unwrap_or_default();
-    let is_meant = |server: &&Part<'_>| {
-        let says = |word: &str| {
+    let is_meant = |server: &&DocumentNode<'_>| {
+        let is_true = |word: &str| {
             settings
                 .server
                 .as_deref()
                 .is_some_and(|meant| server.text(word).is_some_and(|text| text.contains(meant)))
         };
-        says("url") || says("description")
+        is_true("url") || is_true("description")
     };
     let Some(server) = servers.iter().find(is_meant).or(servers.first()) else {
-        return absolute(library, "/");
+        return resolve(documents, "/");
     };
     let mut url = server.text("url").unwrap_or("/").to_owned();
-    for (name, variable) in server.get("variables").into_iter().flat_map(Part::members) {
+    for (name, variable) in server.get("variables").into_iter().flat_map(DocumentNode::members) {
         let value = variable_value(name, variable, settings)?;
         url = url.replace(&format!("{{{name}}}"), &value);
     }
@@ -64,19 +68,25 @@ fn v3(library: &Library, settings: &OpenApiSettings, levels: [Option<Part<'_>>; 
         let value = settings.server_variables.get(name).ok_or_else(|| missing(name))?;
         url = url.replace(&format!("{{{name}}}"), value);
     }
-    absolute(library, &url)
+    resolve(documents, &url)
 }
 
-fn variable_value(name: &str, variable: Part<'_>, settings: &OpenApiSettings) -> Result<String, String> {
+fn variable_value(
+    name: &str,
+    variable: DocumentNode<'_>,
+    settings: &OpenApiSettings,
+) -> Result<String, String> {
     let choices: Vec<&str> = variable
         .get("enum")
         .into_iter()
-        .flat_map(Part::items)
+        .flat_map(DocumentNode::items)
         .filter_map(|choice| choice.value.as_str())
         .collect();
     match settings.server_variables.get(name) {
         Some(value) if choices.is_empty() || choices.contains(&value.as_str()) => Ok(value.clone()),
-        Some(_) => Err(format!("serverVariables.{} is none of {}", clip(name), choices.join(", "))),
+        Some(_) => {
+            Err(format!("invalid serverVariables.{}: expected one of {}", clip(name), choices.join(", ")))
+        }
         None => match variable.value.get("default") {
             Some(Value::String(text)) => Ok(text.clone()),
             Some(Value::Number(number)) => Ok(number.to_string()),
@@ -88,55 +98,55 @@ fn variable_value(name: &str, variable: Part<'_>, settings: &OpenApiSettings) ->
 fn missing(name: &str) -> String {
     let name = clip(name);
     format!(
-        "the address of the service has a variable '{name}' without a value; write serverVariables: {{{name}: …}}"
+        "the URL of the service has a variable '{name}' without a value; set serverVariables: {{{name}: …}}"
     )
 }
 
-fn v2(library: &Library, levels: [Option<Part<'_>>; 2]) -> Result<Url, String> {
-    let root = library.root();
+fn v2_url(documents: &DocumentSet, levels: [Option<DocumentNode<'_>>; 2]) -> Result<Url, String> {
+    let root = documents.root();
     let path = root.text("basePath").unwrap_or("/");
     let Some(host) = root.text("host").filter(|host| !host.is_empty()) else {
-        return absolute(library, path);
+        return resolve(documents, path);
     };
     let levels = levels.into_iter().flatten().chain([root]);
     let schemes =
         levels.filter_map(|level| level.get("schemes")).find(|schemes| schemes.items().next().is_some());
-    let schemes: Vec<&str> =
-        schemes.into_iter().flat_map(Part::items).filter_map(|scheme| scheme.value.as_str()).collect();
+    let schemes: Vec<&str> = schemes
+        .into_iter()
+        .flat_map(DocumentNode::items)
+        .filter_map(|scheme| scheme.value.as_str())
+        .collect();
     let is_plain = !schemes.is_empty() && !schemes.contains(&"https");
-    let document = match library.location() {
-        Location::Web(document) if schemes.is_empty() => Some(document.scheme()),
-        Location::Web(_) | Location::File(_) => None,
+    let document = match documents.location() {
+        DocumentLocation::Remote(document) if schemes.is_empty() => Some(document.scheme()),
+        DocumentLocation::Remote(_) | DocumentLocation::File(_) => None,
     };
     let scheme = document.unwrap_or(if is_plain { "http" } else { "https" });
-    absolute(library, &format!("{scheme}://{host}/{}", path.trim_start_matches('/')))
+    resolve(documents, &format!("{scheme}://{host}/{}", path.trim_start_matches('/')))
 }
 
-/// An address that may be written relative to the document's.
-fn absolute(library: &Library, written: &str) -> Result<Url, String> {
-    let url = match (Url::parse(written), library.location()) {
+/// Resolves a URL that may be relative to the document.
+fn resolve(documents: &DocumentSet, written: &str) -> Result<Url, String> {
+    let url = match (Url::parse(written), documents.location()) {
         (Ok(url), _) => Ok(url),
-        (Err(_), Location::Web(document)) => document.join(written),
-        (Err(_), Location::File(_)) => {
+        (Err(_), DocumentLocation::Remote(document)) => document.join(written),
+        (Err(_), DocumentLocation::File(_)) => {
             return Err(format!(
-                "the document does not say where the service is ('{}'); write baseUrl",
+                "the document has no absolute URL for the service ('{}'); set baseUrl",
                 clip(written)
             ));
         }
     };
-    url.map_err(|error| format!("the address of the service is none: {error}; write baseUrl"))
+    url.map_err(|error| format!("invalid URL of the service: {error}; set baseUrl"))
 }
 
-fn checked(mut url: Url) -> Result<Url, String> {
+fn validated(mut url: Url) -> Result<Url, String> {
     if !matches!(url.scheme(), "http" | "https") {
-        return Err(format!(
-            "the service is at a {}: address; only http: and https: can be used",
-            url.scheme()
-        ));
+        return Err(format!("unsupported URL scheme '{}' of the service: use http or https", url.scheme()));
     }
     if !url.username().is_empty() || url.password().is_some() {
         return Err(
-            "the address of the service has a name or password in it; use credentials for that".to_owned()
+            "the URL of the service contains a username or password; use credentials instead".to_owned()
         );
     }
     url.set_query(None);
@@ -146,7 +156,7 @@ fn checked(mut url: Url) -> Result<Url, String> {
     Ok(url)
 }
 
-/// Whether an address says by itself that it is not for everybody.
+/// Returns `true` if the URL is evidently in a private network.
 pub(super) fn is_private(url: &Url) -> bool {
     let host = url.host_str().unwrap_or_default().trim_matches(['[', ']']);
     match host.parse::<IpAddr>() {

@@ -1,24 +1,24 @@
-//! How a value is written into an address, a header or a form: the styles of OpenAPI.
+//! Serialization styles of OpenAPI for URLs, headers and forms.
 
 use std::borrow::Cow;
 
 use percent_encoding::{AsciiSet, CONTROLS, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::Value;
 
-/// How the values of one parameter are written.
+/// Serializer for the values of one parameter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Writing {
-    pub(super) style: Style,
-    /// Whether each item of a list and each member of an object stands by itself.
+pub(super) struct StyleSerializer {
+    pub(super) style: SerializationStyle,
+    /// `true` if items and members are written separately.
     pub(super) explode: bool,
-    /// What stands between items that do not.
+    /// Delimiter of items that are not.
     pub(super) delimiter: char,
     pub(super) escape: Escape,
 }
 
-/// The shape of what is written.
+/// Serialization style.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Style {
+pub(super) enum SerializationStyle {
     /// `a,b`.
     Simple,
     /// `.a.b`.
@@ -31,20 +31,20 @@ pub(super) enum Style {
     Deep,
 }
 
-/// Which characters are written as they are.
+/// Characters that are percent-encoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Escape {
-    /// Those that mean nothing anywhere in an address.
+    /// All reserved characters.
     Reserved,
-    /// All that cannot end a value of a query.
+    /// Only characters that would end a query value.
     Delimiting,
-    /// All: it is for a header.
+    /// None, for headers.
     Nothing,
 }
 
-/// Everything but letters, digits, `-`, `.`, `_` and `~`.
+/// All characters but letters, digits, `-`, `.`, `_` and `~`.
 const RESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
-/// What would end a value of a query, or is no part of an address.
+/// Characters that would end a query value or are invalid in a URL.
 const DELIMITING: &AsciiSet = &CONTROLS
     .add(b' ')
     .add(b'"')
@@ -61,7 +61,7 @@ const DELIMITING: &AsciiSet = &CONTROLS
     .add(b'}')
     .add(b'%');
 
-/// How deep a value in an address may be nested.
+/// Maximum nesting depth of a value in a URL.
 const MAX_DEPTH: usize = 16;
 
 impl Escape {
@@ -74,24 +74,26 @@ impl Escape {
     }
 }
 
-impl Writing {
-    /// The style that a parameter in this place has if nobody says otherwise.
+impl StyleSerializer {
+    /// Default style of paths and headers.
     pub(super) const SIMPLE: Self =
-        Self { style: Style::Simple, explode: false, delimiter: ',', escape: Escape::Reserved };
-    /// The same for queries, cookies and forms.
+        Self { style: SerializationStyle::Simple, explode: false, delimiter: ',', escape: Escape::Reserved };
+    /// Default style of queries, cookies and forms.
     pub(super) const FORM: Self =
-        Self { style: Style::Form, explode: true, delimiter: ',', escape: Escape::Reserved };
+        Self { style: SerializationStyle::Form, explode: true, delimiter: ',', escape: Escape::Reserved };
 
-    /// The value as one text: for paths and headers.
+    /// Serializes a value as one text, for paths and headers.
     pub(super) fn text(self, name: &str, value: &Value) -> String {
         let name = self.escape.apply(name);
         match self.style {
-            Style::Simple | Style::Form | Style::Deep => self.joined(value, self.delimiter),
-            Style::Label => {
+            SerializationStyle::Simple | SerializationStyle::Form | SerializationStyle::Deep => {
+                self.joined(value, self.delimiter)
+            }
+            SerializationStyle::Label => {
                 let delimiter = if self.explode { '.' } else { self.delimiter };
                 format!(".{}", self.joined(value, delimiter))
             }
-            Style::Matrix => match value {
+            SerializationStyle::Matrix => match value {
                 Value::Array(items) if self.explode => {
                     let parts: Vec<String> =
                         items.iter().map(|item| format!(";{name}={}", self.scalar(item))).collect();
@@ -111,11 +113,11 @@ impl Writing {
         }
     }
 
-    /// The value as pairs of names and values: for queries, cookies and forms.
+    /// Serializes a value as pairs, for queries, cookies and forms.
     pub(super) fn pairs(self, name: &str, value: &Value) -> Vec<(String, String)> {
         let mut pairs = Vec::new();
         match (self.style, value) {
-            (Style::Deep, Value::Object(_) | Value::Array(_)) => {
+            (SerializationStyle::Deep, Value::Object(_) | Value::Array(_)) => {
                 self.deep(name, value, 0, &mut pairs);
             }
             (_, Value::Array(items)) if self.explode => {
@@ -129,7 +131,7 @@ impl Writing {
         pairs
     }
 
-    /// Writes `name[member][member]=value` for every value inside. Lists of plain values are `name[]=value`.
+    /// Writes `name[member][member]=value` for every leaf. Lists of scalars are `name[]=value`.
     fn deep(self, name: &str, value: &Value, depth: usize, pairs: &mut Vec<(String, String)>) {
         match value {
             Value::Object(members) if depth < MAX_DEPTH => {
@@ -149,7 +151,7 @@ impl Writing {
     }
 
     fn name(self, name: &str) -> String {
-        // A reserved character in a name would be read as something else, whatever values may hold.
+        // Reserved characters in a name are always encoded.
         let escape = if self.escape == Escape::Nothing { Escape::Nothing } else { Escape::Reserved };
         escape.apply(name).into_owned()
     }
@@ -177,12 +179,12 @@ impl Writing {
     }
 
     fn scalar(self, value: &Value) -> String {
-        self.escape.apply(&plain(value)).into_owned()
+        self.escape.apply(&scalar_text(value)).into_owned()
     }
 }
 
-/// A value as the text that it is written as. What has parts is JSON.
-pub(super) fn plain(value: &Value) -> Cow<'_, str> {
+/// Returns a scalar as text; lists and objects as JSON.
+pub(super) fn scalar_text(value: &Value) -> Cow<'_, str> {
     match value {
         Value::String(text) => text.into(),
         Value::Null => "".into(),
@@ -196,7 +198,8 @@ mod tests {
 
     use super::*;
 
-    /// The table of styles, with the values that it uses: empty, a text, a list, an object. What it leaves open is `-`.
+    /// Table of styles from the specification for an empty string, a string, a list and an object. `-` is
+    /// undefined.
     const TABLE: &str = "
         matrix         false  ;color  ;color=blue  ;color=blue,black,brown              ;color=R,100,G,200,B,150
         matrix         true   ;color  ;color=blue  ;color=blue;color=black;color=brown  ;R=100;G=200;B=150
@@ -212,32 +215,34 @@ mod tests {
         deepObject     true   -       -            color%5B%5D=blue&color%5B%5D=black&color%5B%5D=brown color%5BR%5D=100&color%5BG%5D=200&color%5BB%5D=150
     ";
 
-    fn writing(style: &str, explode: bool) -> Writing {
+    fn serializer(style: &str, explode: bool) -> StyleSerializer {
         let (style, delimiter) = match style {
-            "matrix" => (Style::Matrix, ','),
-            "label" => (Style::Label, ','),
-            "simple" => (Style::Simple, ','),
-            "spaceDelimited" => (Style::Form, ' '),
-            "pipeDelimited" => (Style::Form, '|'),
-            "tabs" => (Style::Form, '\t'),
-            "deepObject" => (Style::Deep, ','),
-            _ => (Style::Form, ','),
+            "matrix" => (SerializationStyle::Matrix, ','),
+            "label" => (SerializationStyle::Label, ','),
+            "simple" => (SerializationStyle::Simple, ','),
+            "spaceDelimited" => (SerializationStyle::Form, ' '),
+            "pipeDelimited" => (SerializationStyle::Form, '|'),
+            "tabs" => (SerializationStyle::Form, '\t'),
+            "deepObject" => (SerializationStyle::Deep, ','),
+            _ => (SerializationStyle::Form, ','),
         };
-        Writing { style, explode, delimiter, escape: Escape::Reserved }
+        StyleSerializer { style, explode, delimiter, escape: Escape::Reserved }
     }
 
-    fn written(writing: Writing, value: &Value) -> String {
-        match writing.style {
-            Style::Form | Style::Deep => {
-                let pairs = writing.pairs("color", value).into_iter();
+    fn written(serializer: StyleSerializer, value: &Value) -> String {
+        match serializer.style {
+            SerializationStyle::Form | SerializationStyle::Deep => {
+                let pairs = serializer.pairs("color", value).into_iter();
                 pairs.map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>().join("&")
             }
-            Style::Simple | Style::Label | Style::Matrix => writing.text("color", value),
+            SerializationStyle::Simple | SerializationStyle::Label | SerializationStyle::Matrix => {
+                serializer.text("color", value)
+            }
         }
     }
 
     #[test]
-    fn every_style_is_written_as_the_table_says() {
+    fn every_style_matches_the_specification() {
         let values = [
             json!(""),
             json!("blue"),
@@ -251,18 +256,18 @@ mod tests {
             assert_eq!(expected.len(), values.len(), "{line}");
             for (value, expected) in values.iter().zip(expected).filter(|(_, expected)| **expected != "-") {
                 let expected = if *expected == "_" { "" } else { expected };
-                assert_eq!(written(writing(style, *explode == "true"), value), expected, "{line}");
+                assert_eq!(written(serializer(style, *explode == "true"), value), expected, "{line}");
             }
         }
     }
 
     #[test]
-    fn what_a_value_holds_stays_in_the_value() {
+    fn reserved_characters_are_escaped() {
         let hostile = "a/b?c#d&e=f+g h;i,j%2e\r\n..é";
         let escaped = "a%2Fb%3Fc%23d%26e%3Df%2Bg%20h%3Bi%2Cj%252e%0D%0A..%C3%A9";
-        assert_eq!(Writing::SIMPLE.text("x", &json!(hostile)), escaped);
-        assert_eq!(Writing::FORM.pairs("x", &json!(hostile)), [("x".to_owned(), escaped.to_owned())]);
-        let reserved = Writing { escape: Escape::Delimiting, ..Writing::FORM };
+        assert_eq!(StyleSerializer::SIMPLE.text("x", &json!(hostile)), escaped);
+        assert_eq!(StyleSerializer::FORM.pairs("x", &json!(hostile)), [("x".to_owned(), escaped.to_owned())]);
+        let reserved = StyleSerializer { escape: Escape::Delimiting, ..StyleSerializer::FORM };
         assert_eq!(
             reserved.pairs("x&y", &json!(hostile)),
             [("x%26y".to_owned(), "a/b?c%23d%26e=f%2Bg%20h;i,j%252e%0D%0A..%C3%A9".to_owned())]
@@ -270,9 +275,9 @@ mod tests {
     }
 
     #[test]
-    fn what_nests_in_a_query_is_written_with_brackets_or_as_json() {
+    fn nested_query_values_use_brackets_or_json() {
         let value = json!({"price": {"gte": 5}, "tags": ["a", "b"], "lines": [{"id": 1}]});
-        let deep = Writing { style: Style::Deep, ..Writing::FORM };
+        let deep = StyleSerializer { style: SerializationStyle::Deep, ..StyleSerializer::FORM };
         let pairs = deep.pairs("f", &value);
         let names: Vec<&str> = pairs.iter().map(|(name, _)| name.as_str()).collect();
         assert_eq!(
@@ -285,10 +290,10 @@ mod tests {
             ]
         );
         assert_eq!(
-            Writing::FORM.pairs("f", &value)[0],
+            StyleSerializer::FORM.pairs("f", &value)[0],
             ("price".to_owned(), "%7B%22gte%22%3A5%7D".to_owned())
         );
-        assert_eq!(Writing::FORM.pairs("none", &json!([])), []);
-        assert_eq!(plain(&json!(true)), "true");
+        assert_eq!(StyleSerializer::FORM.pairs("none", &json!([])), []);
+        assert_eq!(scalar_text(&json!(true)), "true");
     }
 }

@@ -1,30 +1,30 @@
-//! YAML as the JSON that it stands for, with anchors, aliases and merge keys.
+//! YAML to JSON, with anchors, aliases and merge keys.
 
 use std::collections::HashMap;
 
 use granit_parser::{Event, Options, Parser, ScalarStyle};
 use serde_json::{Map, Number, Value};
 
-/// How deep values may be nested; the reader of JSON has the same limit.
+/// Maximum nesting depth, the same as for JSON.
 const MAX_DEPTH: usize = 127;
-/// How many values a document may come to; aliases count each time they are used.
+/// Maximum number of values; each use of an alias counts.
 const MAX_NODES: usize = 4_000_000;
 
-/// Reads one document.
+/// Parses one document.
 pub(super) fn parse(text: &str) -> Result<Value, String> {
     let mut options = Options::default();
     options.set_emit_comments(false);
     options.flow_nesting_limit = MAX_DEPTH;
     options.block_nesting_limit = MAX_DEPTH;
-    let mut builder = Builder::default();
+    let mut builder = YamlBuilder::default();
     let mut root = None;
     for event in Parser::new_from_str_with_options(text, options) {
         let (event, _) =
             event.map_err(|error| format!("line {}: {}", error.marker().line(), error.info()))?;
         if root.is_some() && event.is_node() {
-            return Err("it holds a second document".to_owned());
+            return Err("it contains a second document".to_owned());
         }
-        if let Some(value) = builder.take(event)? {
+        if let Some(value) = builder.push_event(event)? {
             root = Some(value);
         }
     }
@@ -32,64 +32,63 @@ pub(super) fn parse(text: &str) -> Result<Value, String> {
 }
 
 #[derive(Default)]
-struct Builder {
-    /// What anchors name, with how many values that is and how deep it goes.
+struct YamlBuilder {
+    /// Anchored values with their number of nodes and depth.
     anchors: HashMap<usize, (Value, usize, usize)>,
-    open: Vec<Open>,
+    open: Vec<OpenContainer>,
     n_nodes: usize,
 }
 
-/// A list or map whose end has not come.
-struct Open {
+/// List or map that is not closed yet.
+struct OpenContainer {
     anchor: usize,
-    inside: Inside,
+    items: CollectionItems,
 }
 
-enum Inside {
+enum CollectionItems {
     List(Vec<Value>),
     Map { members: Map<String, Value>, key: Option<String>, merges: Vec<Value> },
 }
 
-impl Builder {
-    /// Takes the next event. Gives back the whole once it is there.
-    fn take(&mut self, event: Event<'_>) -> Result<Option<Value>, String> {
+impl YamlBuilder {
+    /// Processes an event. Returns the document once it is complete.
+    fn push_event(&mut self, event: Event<'_>) -> Result<Option<Value>, String> {
         match event {
             Event::Scalar(text, style, anchor, tag) => {
                 let is_text = tag.is_some_and(|tag| tag.core_suffix() == Some("str"));
-                // What stands for a key is the text that was written, whatever else it could mean.
+                // A key is the text as written, whatever else it could mean.
                 let value = match style {
-                    ScalarStyle::Plain if !is_text && !self.expects_key() => plain(&text),
+                    ScalarStyle::Plain if !is_text && !self.expects_key() => resolve_scalar(&text),
                     _ => Value::String(text.into_owned()),
                 };
                 self.add(value, anchor)
             }
-            Event::SequenceStart(_, anchor, _) => self.begin(anchor, Inside::List(Vec::new())),
-            Event::MappingStart(_, anchor, _) => {
-                self.begin(anchor, Inside::Map { members: Map::new(), key: None, merges: Vec::new() })
-            }
+            Event::SequenceStart(_, anchor, _) => self.begin(anchor, CollectionItems::List(Vec::new())),
+            Event::MappingStart(_, anchor, _) => self
+                .begin(anchor, CollectionItems::Map { members: Map::new(), key: None, merges: Vec::new() }),
             Event::SequenceEnd | Event::MappingEnd => self.end(),
-            Event::Alias(anchor) => self.repeat(anchor),
+            Event::Alias(anchor) => self.insert_alias(anchor),
             _ => Ok(None),
         }
     }
 
     fn expects_key(&self) -> bool {
-        matches!(self.open.last(), Some(Open { inside: Inside::Map { key: None, .. }, .. }))
+        matches!(self.open.last(), Some(OpenContainer { items: CollectionItems::Map { key: None, .. }, .. }))
     }
 
-    fn begin(&mut self, anchor: usize, inside: Inside) -> Result<Option<Value>, String> {
+    fn begin(&mut self, anchor: usize, items: CollectionItems) -> Result<Option<Value>, String> {
         if self.open.len() >= MAX_DEPTH {
-            return Err(format!("it nests deeper than {MAX_DEPTH} levels"));
+            return Err(format!("it is nested deeper than {MAX_DEPTH} levels"));
         }
-        self.open.push(Open { anchor, inside });
+        self.open.push(OpenContainer { anchor, items });
         Ok(None)
     }
 
     fn end(&mut self) -> Result<Option<Value>, String> {
         let Some(open) = self.open.pop() else { return Ok(None) };
-        let value = match open.inside {
-            Inside::List(items) => Value::Array(items),
-            Inside::Map { mut members, merges, .. } => {
+        let value = match open.items {
+            CollectionItems::List(items) => Value::Array(items),
+            CollectionItems::Map { mut members, merges, .. } => {
                 for merge in merges {
                     merge_into(&mut members, merge);
                 }
@@ -99,7 +98,7 @@ impl Builder {
         self.add(value, open.anchor)
     }
 
-    /// Puts a new value where it belongs, and under its anchor.
+    /// Adds a value to the open collection, and stores it under its anchor.
     fn add(&mut self, value: Value, anchor: usize) -> Result<Option<Value>, String> {
         if anchor > 0 {
             let (n_nodes, depth) = measure(&value);
@@ -112,27 +111,23 @@ impl Builder {
 
     fn count(&mut self, n_nodes: usize) -> Result<(), String> {
         self.n_nodes += n_nodes;
-        if self.n_nodes > MAX_NODES {
-            Err(format!("it comes to more than {MAX_NODES} values"))
-        } else {
-            Ok(())
-        }
+        if self.n_nodes > MAX_NODES { Err(format!("it has more than {MAX_NODES} values")) } else { Ok(()) }
     }
 
-    /// Puts a value where it belongs. Gives it back if it is the whole.
+    /// Adds a value to the open collection. Returns it if it is the whole document.
     fn put(&mut self, value: Value) -> Result<Option<Value>, String> {
         let Some(open) = self.open.last_mut() else { return Ok(Some(value)) };
-        match &mut open.inside {
-            Inside::List(items) => items.push(value),
-            Inside::Map { members, key, merges } => match key.take() {
+        match &mut open.items {
+            CollectionItems::List(items) => items.push(value),
+            CollectionItems::Map { members, key, merges } => match key.take() {
                 None => match value {
                     Value::String(name) => *key = Some(name),
                     Value::Null | Value::Bool(_) | Value::Number(_) => *key = Some(value.to_string()),
-                    Value::Array(_) | Value::Object(_) => return Err("a key must be a text".to_owned()),
+                    Value::Array(_) | Value::Object(_) => return Err("a key must be a string".to_owned()),
                 },
                 Some(name) if name == "<<" => merges.push(value),
                 Some(name) if members.contains_key(&name) => {
-                    return Err(format!("'{name}' is there twice in one object"));
+                    return Err(format!("duplicate key '{name}'"));
                 }
                 Some(name) => drop(members.insert(name, value)),
             },
@@ -140,14 +135,14 @@ impl Builder {
         Ok(None)
     }
 
-    /// Puts a copy of what an alias names. It counts as if it had been written out.
-    fn repeat(&mut self, anchor: usize) -> Result<Option<Value>, String> {
+    /// Adds a copy of an anchored value, which counts as if written out.
+    fn insert_alias(&mut self, anchor: usize) -> Result<Option<Value>, String> {
         let Some((_, n_nodes, depth)) = self.anchors.get(&anchor) else {
-            return Err("an alias stands inside what it names".to_owned());
+            return Err("an alias refers to the value that contains it".to_owned());
         };
         let (n_nodes, depth) = (*n_nodes, *depth);
         if self.open.len() + depth > MAX_DEPTH {
-            return Err(format!("it nests deeper than {MAX_DEPTH} levels"));
+            return Err(format!("it is nested deeper than {MAX_DEPTH} levels"));
         }
         self.count(n_nodes)?;
         let value = self.anchors[&anchor].0.clone();
@@ -155,10 +150,10 @@ impl Builder {
     }
 }
 
-/// How many values there are in one, and how deep they are nested.
+/// Returns the number of nodes and the depth of a value.
 fn measure(value: &Value) -> (usize, usize) {
-    let of_all = |inside: &mut dyn Iterator<Item = &Value>| {
-        inside
+    let of_all = |items: &mut dyn Iterator<Item = &Value>| {
+        items
             .map(measure)
             .fold((1, 1), |(n_nodes, depth), (more, deep)| (n_nodes + more, depth.max(deep + 1)))
     };
@@ -169,7 +164,7 @@ fn measure(value: &Value) -> (usize, usize) {
     }
 }
 
-/// Adds what a merge key brings; what is there already stays.
+/// Applies a merge key; existing members take precedence.
 fn merge_into(members: &mut Map<String, Value>, merge: Value) {
     match merge {
         Value::Object(merged) => {
@@ -182,8 +177,8 @@ fn merge_into(members: &mut Map<String, Value>, merge: Value) {
     }
 }
 
-/// What a text without quotes means, by the core schema of YAML 1.2: `no` and dates are texts.
-fn plain(text: &str) -> Value {
+/// Resolves a plain scalar by the YAML 1.2 core schema: `no` and dates are strings.
+fn resolve_scalar(text: &str) -> Value {
     match text {
         "" | "~" | "null" | "Null" | "NULL" => return Value::Null,
         "true" | "True" | "TRUE" => return true.into(),
@@ -209,7 +204,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_are_the_texts_that_they_are_written_as_and_no_is_a_word() {
+    fn keys_are_verbatim_and_no_is_a_string() {
         let text =
             "responses: {200: {x: no}, 1.10: 1.10, null: ~}\nbase: &b {a: 1, c: 2}\nmore: {<<: *b, a: 3}";
         assert_eq!(
@@ -223,11 +218,11 @@ mod tests {
     }
 
     #[test]
-    fn bombs_end_early() {
+    fn alias_bombs_are_rejected() {
         let laughs: String = (1..30).fold("l0: &l0 [x, x]\n".to_owned(), |text, at| {
             format!("{text}l{at}: &l{at} [{}]\n", vec![format!("*l{}", at - 1); 10].join(", "))
         });
-        assert_eq!(parse(&laughs), Err("it comes to more than 4000000 values".to_owned()));
+        assert_eq!(parse(&laughs), Err("it has more than 4000000 values".to_owned()));
         assert!(parse(&"[".repeat(10_000)).is_err());
         assert!(parse(&"{a: ".repeat(10_000)).is_err());
         assert!(parse("a: &a [*a]").is_err());

@@ -1,8 +1,8 @@
-//! What a supervisor and the process that started it say to each other.
+//! Control protocol between a supervisor and its parent.
 //!
-//! They hold the two ends of one socket, which is the supervisor's standard input. The first message gives it the
-//! program's pipes. After that any byte means "end it all", and so does the end of the stream, which comes whenever
-//! the other is gone, however it went. What comes back are reports.
+//! They hold the two ends of a socket, which is the supervisor's stdin. The first message passes the pipes of
+//! the program. After that any byte means "end everything", and so does the end of the stream, which comes
+//! whenever the parent is gone, even if it was killed. The supervisor sends reports.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -16,31 +16,31 @@ use rustix::net::{
     SendFlags, recvmsg, sendmsg,
 };
 
-/// The byte that ends it all.
-pub(super) const END: u8 = b'E';
+/// The byte that requests a stop.
+pub(super) const STOP_BYTE: u8 = b'E';
 
-/// What a supervisor is given.
+/// Setup that a supervisor receives.
 #[derive(Debug)]
-pub(super) struct Handover {
-    /// The program's standard input, output and error.
+pub(super) struct SupervisorSetup {
+    /// The program's stdin, stdout and stderr.
     pub(super) pipes: [OwnedFd; 3],
-    /// How long everything may take to terminate.
+    /// Grace period between SIGTERM and SIGKILL.
     pub(super) grace: Duration,
 }
 
-/// Gives a supervisor the program's pipes. It can be sent before there is a supervisor.
-pub(super) fn hand_over(socket: &UnixStream, pipes: [BorrowedFd<'_>; 3], grace: Duration) -> io::Result<()> {
+/// Sends the setup. The supervisor need not have started yet.
+pub(super) fn send_setup(socket: &UnixStream, pipes: [BorrowedFd<'_>; 3], grace: Duration) -> io::Result<()> {
     let grace = u32::try_from(grace.as_millis()).unwrap_or(u32::MAX).to_le_bytes();
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(3))];
     let mut ancillary = SendAncillaryBuffer::new(&mut space);
-    let fits = ancillary.push(SendAncillaryMessage::ScmRights(&pipes));
-    debug_assert!(fits, "the space is made for three");
+    let is_pushed = ancillary.push(SendAncillaryMessage::ScmRights(&pipes));
+    debug_assert!(is_pushed, "the buffer holds three descriptors");
     sendmsg(socket, &[IoSlice::new(&grace)], &mut ancillary, SendFlags::empty())?;
     Ok(())
 }
 
-/// Takes the program's pipes.
-pub(super) fn take_over(socket: &UnixStream) -> io::Result<Handover> {
+/// Receives the setup.
+pub(super) fn receive_setup(socket: &UnixStream) -> io::Result<SupervisorSetup> {
     let mut grace = [0; 4];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(3))];
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);
@@ -56,26 +56,26 @@ pub(super) fn take_over(socket: &UnixStream) -> io::Result<Handover> {
     }
     let pipes: [OwnedFd; 3] = pipes.try_into().map_err(|_| io::Error::from(io::ErrorKind::InvalidData))?;
     for pipe in &pipes {
-        // Nothing was started yet, so it is not too late.
+        // No child has been started yet, so none has inherited it.
         fcntl_setfd(pipe, FdFlags::CLOEXEC)?;
     }
-    Ok(Handover { pipes, grace: Duration::from_millis(u32::from_le_bytes(grace).into()) })
+    Ok(SupervisorSetup { pipes, grace: Duration::from_millis(u32::from_le_bytes(grace).into()) })
 }
 
-/// What a supervisor reports.
+/// Report of a supervisor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Report {
-    /// The program runs, with this id.
+pub(super) enum SupervisorReport {
+    /// The program runs with this process id.
     Started(u32),
-    /// The program ended, with what waiting for it gave.
+    /// The program exited with this raw wait status.
     Exited(i32),
 }
 
-impl Report {
-    /// How many bytes a report has.
-    pub(super) const LENGTH: usize = 5;
+impl SupervisorReport {
+    /// Length of an encoded report.
+    pub(super) const LEN: usize = 5;
 
-    pub(super) fn to_bytes(self) -> [u8; Self::LENGTH] {
+    pub(super) fn to_bytes(self) -> [u8; Self::LEN] {
         let (kind, number) = match self {
             Self::Started(pid) => (b'S', pid.to_le_bytes()),
             Self::Exited(status) => (b'X', status.to_le_bytes()),
@@ -84,8 +84,8 @@ impl Report {
         [kind, a, b, c, d]
     }
 
-    /// The report; `None` if it is none.
-    pub(super) fn from_bytes([kind, a, b, c, d]: [u8; Self::LENGTH]) -> Option<Self> {
+    /// Decodes a report; `None` if it is malformed.
+    pub(super) fn from_bytes([kind, a, b, c, d]: [u8; Self::LEN]) -> Option<Self> {
         match kind {
             b'S' => Some(Self::Started(u32::from_le_bytes([a, b, c, d]))),
             b'X' => Some(Self::Exited(i32::from_le_bytes([a, b, c, d]))),
@@ -99,28 +99,31 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_report_is_read_as_it_was_written() {
-        for report in
-            [Report::Started(1), Report::Started(u32::MAX), Report::Exited(-1), Report::Exited(0x0900)]
-        {
-            assert_eq!(Report::from_bytes(report.to_bytes()), Some(report));
+    fn reports_survive_a_round_trip() {
+        for report in [
+            SupervisorReport::Started(1),
+            SupervisorReport::Started(u32::MAX),
+            SupervisorReport::Exited(-1),
+            SupervisorReport::Exited(0x0900),
+        ] {
+            assert_eq!(SupervisorReport::from_bytes(report.to_bytes()), Some(report));
         }
-        assert_eq!(Report::from_bytes([0; Report::LENGTH]), None);
+        assert_eq!(SupervisorReport::from_bytes([0; SupervisorReport::LEN]), None);
     }
 
     #[test]
-    fn pipes_and_grace_arrive_and_nothing_else_is_taken_for_them() {
+    fn a_setup_arrives_and_other_data_is_rejected() {
         use std::io::Write;
         use std::os::fd::AsFd;
 
-        let (ours, theirs) = UnixStream::pair().unwrap();
-        let pipe = ours.as_fd();
-        hand_over(&ours, [pipe, pipe, pipe], Duration::from_millis(1500)).unwrap();
-        assert_eq!(take_over(&theirs).unwrap().grace, Duration::from_millis(1500));
+        let (near, far) = UnixStream::pair().unwrap();
+        let pipe = near.as_fd();
+        send_setup(&near, [pipe, pipe, pipe], Duration::from_millis(1500)).unwrap();
+        assert_eq!(receive_setup(&far).unwrap().grace, Duration::from_millis(1500));
 
-        (&ours).write_all(b"1234").unwrap();
-        assert_eq!(take_over(&theirs).unwrap_err().kind(), io::ErrorKind::InvalidData);
-        drop(ours);
-        assert_eq!(take_over(&theirs).unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
+        (&near).write_all(b"1234").unwrap();
+        assert_eq!(receive_setup(&far).unwrap_err().kind(), io::ErrorKind::InvalidData);
+        drop(near);
+        assert_eq!(receive_setup(&far).unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
     }
 }

@@ -6,80 +6,83 @@ use std::sync::Arc;
 use tokio::process::Child;
 use tokio::sync::SetOnce;
 
-use super::exit::Exit;
-use super::keeper::{Kept, Started};
-use super::launch::LaunchError;
-use super::plan::Plan;
-use super::tree::Tree;
+use super::command::SpawnError;
+use super::exit::ProcessExit;
+use super::plan::SpawnPlan;
+use super::tree::ProcessTree;
+use super::waiter::{SpawnedProcess, WatchedProcess};
 
-/// A child of this process, and what is below it.
+/// A child process with its descendants.
 #[derive(Debug)]
-pub(super) struct Direct {
+pub(super) struct DirectProcess {
     child: Child,
-    tree: Tree,
-    is_clear: bool,
+    tree: ProcessTree,
+    has_fully_exited: bool,
 }
 
-/// Starts a program as a child of this process, in a process group of its own.
-pub(super) fn start(plan: &Plan<'_>) -> Result<Started, LaunchError> {
+/// Starts a program as a child of this process, in its own process group.
+pub(super) fn start(plan: &SpawnPlan<'_>) -> Result<SpawnedProcess, SpawnError> {
     let mut command = plan.command(&plan.program);
-    command.args(&plan.launch.args).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command.args(&plan.spec.args).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     #[cfg(unix)]
     command.process_group(0);
-    let mut child = command
-        .spawn()
-        .map_err(|error| LaunchError::Refused { command: plan.launch.command.clone(), error })?;
-    let pid = child.id().expect("nobody has waited for it");
-    Ok(Started {
-        stdin: child.stdin.take().expect("it was asked for"),
-        stdout: child.stdout.take().expect("it was asked for"),
-        stderr: child.stderr.take().expect("it was asked for"),
+    let mut child =
+        command.spawn().map_err(|error| SpawnError::Refused { command: plan.spec.command.clone(), error })?;
+    let pid = child.id().expect("the child has not been awaited");
+    Ok(SpawnedProcess {
+        stdin: child.stdin.take().expect("stdin is piped"),
+        stdout: child.stdout.take().expect("stdout is piped"),
+        stderr: child.stderr.take().expect("stderr is piped"),
         pid: Arc::new(SetOnce::new_with(Some(pid))),
-        kept: Kept::Direct(Direct { tree: Tree::of_child(pid, &child), child, is_clear: false }),
+        watched: WatchedProcess::Direct(DirectProcess {
+            tree: ProcessTree::of_child(pid, &child),
+            child,
+            has_fully_exited: false,
+        }),
     })
 }
 
-impl Direct {
-    /// How the program ends, when it does.
-    pub(super) async fn exit(&mut self) -> Exit {
-        self.child.wait().await.map_or(Exit::UNKNOWN, Exit::from)
+impl DirectProcess {
+    /// Waits for the exit of the program.
+    pub(super) async fn exit(&mut self) -> ProcessExit {
+        self.child.wait().await.map_or(ProcessExit::UNKNOWN, ProcessExit::from)
     }
 
     pub(super) async fn terminate(&mut self) {
-        self.on_tree(Tree::terminate).await;
+        self.with_tree(ProcessTree::terminate).await;
     }
 
     pub(super) async fn kill(&mut self) {
-        self.on_tree(Tree::kill).await;
+        self.with_tree(ProcessTree::kill).await;
     }
 
-    /// What still runs, as far as can be seen.
-    pub(super) async fn left(&mut self) -> Vec<u32> {
-        let left = self.on_tree(Tree::look).await;
-        self.is_clear = left.as_ref().is_some_and(Vec::is_empty);
-        left.unwrap_or_default()
+    /// Returns the ids of the running processes, as far as they can be found.
+    pub(super) async fn still_running(&mut self) -> Vec<u32> {
+        let running = self.with_tree(ProcessTree::refresh).await;
+        self.has_fully_exited = running.as_ref().is_some_and(Vec::is_empty);
+        running.unwrap_or_default()
     }
 
-    /// Does something that takes a look at everything that runs, which may take milliseconds.
-    async fn on_tree<T: Send + 'static>(
+    /// Runs an operation that scans the process table, which may take milliseconds, on a blocking thread.
+    async fn with_tree<T: Send + 'static>(
         &mut self,
-        act: impl FnOnce(&mut Tree) -> T + Send + 'static,
+        act: impl FnOnce(&mut ProcessTree) -> T + Send + 'static,
     ) -> Option<T> {
         let mut tree = self.tree.clone();
-        let acted = tokio::task::spawn_blocking(move || {
-            let done = act(&mut tree);
-            (tree, done)
+        let task = tokio::task::spawn_blocking(move || {
+            let result = act(&mut tree);
+            (tree, result)
         });
-        let (tree, done) = acted.await.ok()?;
+        let (tree, result) = task.await.ok()?;
         self.tree = tree;
-        Some(done)
+        Some(result)
     }
 }
 
-impl Drop for Direct {
-    /// There is no runtime left to end it step by step.
+impl Drop for DirectProcess {
+    /// Kills everything: without a runtime there is no stepwise shutdown.
     fn drop(&mut self) {
-        if !self.is_clear {
+        if !self.has_fully_exited {
             self.tree.kill();
         }
     }

@@ -1,17 +1,17 @@
-//! Which variables of this process a program gets to see.
+//! The environment of a program: an allow-list of inherited variables.
 //!
-//! They are named one by one, so that a secret that this process was given stays with it. Whoever wants a program to
-//! have another says so in the configuration.
+//! Only listed variables are inherited, so that secrets in the environment of this process do not leak.
+//! Others must be set in the configuration.
 
 use std::ffi::{OsStr, OsString};
 
 use indexmap::IndexMap;
 
-/// Who and where the user is, and how texts are written.
+/// User, locale and paths.
 const BASICS: &[&str] =
     &["HOME", "LANG", "LANGUAGE", "LOGNAME", "PATH", "SHELL", "TERM", "TMPDIR", "TZ", "USER"];
 
-/// What programs on Windows do not start without.
+/// Variables that programs on Windows need to start.
 const WINDOWS: &[&str] = &[
     "ALLUSERSPROFILE",
     "APPDATA",
@@ -36,8 +36,8 @@ const WINDOWS: &[&str] = &[
     "WINDIR",
 ];
 
-/// How the network is reached: without these no package runner works behind a proxy or with a registry of one's own.
-/// Capitals or not, both are in use.
+/// Network access: package runners need these behind a proxy or with a private registry. Both upper and lower
+/// case are in use.
 const NETWORK: &[&str] = &[
     "ALL_PROXY",
     "CURL_CA_BUNDLE",
@@ -56,16 +56,16 @@ const NETWORK: &[&str] = &[
     "UV_INDEX_URL",
 ];
 
-/// Families of variables about languages and directories.
-const FAMILIES: &[&str] = &["LC_", "XDG_"];
+/// Prefixes of locale and directory variables.
+const PREFIXES: &[&str] = &["LC_", "XDG_"];
 
-/// The environment of a program: what it may see of `inherited`, then `own`.
-pub(super) fn of(
-    own: &IndexMap<String, String>,
+/// Builds the environment of a program: the allowed variables of `inherited`, overridden by `explicit`.
+pub(super) fn build(
+    explicit: &IndexMap<String, String>,
     inherited: impl Iterator<Item = (OsString, OsString)>,
 ) -> IndexMap<OsString, OsString> {
-    let mut variables: IndexMap<_, _> = inherited.filter(|(name, value)| is_shared(name, value)).collect();
-    for (name, value) in own {
+    let mut variables: IndexMap<_, _> = inherited.filter(|(name, value)| is_inherited(name, value)).collect();
+    for (name, value) in explicit {
         if cfg!(windows) {
             variables.retain(|taken: &OsString, _| !taken.eq_ignore_ascii_case(name));
         }
@@ -74,20 +74,20 @@ pub(super) fn of(
     variables
 }
 
-fn is_shared(name: &OsStr, value: &OsStr) -> bool {
+fn is_inherited(name: &OsStr, value: &OsStr) -> bool {
     let Some(name) = name.to_str() else { return false };
     let is_one_of = |names: &[&str]| names.iter().any(|known| known.eq_ignore_ascii_case(name));
     let is_system = if cfg!(windows) {
         is_one_of(BASICS) || is_one_of(WINDOWS)
     } else {
-        BASICS.contains(&name) || FAMILIES.iter().any(|family| name.starts_with(family))
+        BASICS.contains(&name) || PREFIXES.iter().any(|prefix| name.starts_with(prefix))
     };
-    // A shell function would be run by the shell that reads it.
+    // A shell that reads an exported function would run it.
     let is_function = value.as_encoded_bytes().starts_with(b"()");
     (is_system || (is_one_of(NETWORK) && !has_credentials(value))) && !is_function
 }
 
-/// An address with somebody's name in it has a password in it too.
+/// Returns `true` for a URL with user information, which may contain a password.
 fn has_credentials(value: &OsStr) -> bool {
     value.as_encoded_bytes().contains(&b'@')
 }
@@ -96,16 +96,16 @@ fn has_credentials(value: &OsStr) -> bool {
 mod tests {
     use super::*;
 
-    fn check(inherited: &[(&str, &str)], own: &[(&str, &str)], expected: &[(&str, &str)]) {
-        let own = own.iter().map(|&(name, value)| (name.to_owned(), value.to_owned())).collect();
+    fn check(inherited: &[(&str, &str)], explicit: &[(&str, &str)], expected: &[(&str, &str)]) {
+        let explicit = explicit.iter().map(|&(name, value)| (name.to_owned(), value.to_owned())).collect();
         let inherited = inherited.iter().map(|&(name, value)| (name.into(), value.into()));
         let expected: IndexMap<OsString, OsString> =
             expected.iter().map(|&(name, value)| (name.into(), value.into())).collect();
-        assert_eq!(of(&own, inherited), expected);
+        assert_eq!(build(&explicit, inherited), expected);
     }
 
     #[test]
-    fn only_what_is_harmless_is_inherited() {
+    fn only_harmless_variables_are_inherited() {
         let harmless = [
             ("PATH", "/bin"),
             ("LC_ALL", "C"),
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_with_credentials_and_a_shell_function_stay_here() {
+    fn urls_with_credentials_and_shell_functions_are_not_inherited() {
         check(
             &[
                 ("HTTP_PROXY", "http://me:secret@proxy"),
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_configuration_says_wins() {
+    fn configured_variables_override_inherited_ones() {
         check(
             &[("HOME", "/root"), ("USER", "root")],
             &[("HOME", "/srv"), ("API_KEY", "given")],

@@ -1,30 +1,30 @@
-//! How a program ended.
+//! The exit of a program.
 
 use std::fmt;
 use std::process::ExitStatus;
 
-/// How a program ended: with a code, or by a signal. With neither, nobody knows.
+/// Exit of a program, with a code or by a signal. Both are `None` if it is unknown.
 ///
 /// ```
-/// use pegboard_providers::process::Exit;
+/// use pegboard_providers::process::ProcessExit;
 ///
-/// assert_eq!(Exit { code: Some(3), signal: None }.to_string(), "exited with code 3");
-/// assert_eq!(Exit { code: None, signal: Some(9) }.to_string(), "was ended by signal 9 (SIGKILL)");
+/// assert_eq!(ProcessExit { code: Some(3), signal: None }.to_string(), "exited with code 3");
+/// assert_eq!(ProcessExit { code: None, signal: Some(9) }.to_string(), "was killed by signal 9 (SIGKILL)");
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Exit {
-    /// The code it gave.
+pub struct ProcessExit {
+    /// Exit code.
     pub code: Option<i32>,
-    /// The signal that ended it.
+    /// Signal that killed it.
     pub signal: Option<i32>,
 }
 
-impl Exit {
-    /// It is gone, and whoever waited for it is gone too.
+impl ProcessExit {
+    /// Exit of a program that was not observed.
     pub(super) const UNKNOWN: Self = Self { code: None, signal: None };
 }
 
-impl From<ExitStatus> for Exit {
+impl From<ExitStatus> for ProcessExit {
     fn from(status: ExitStatus) -> Self {
         #[cfg(unix)]
         let signal = std::os::unix::process::ExitStatusExt::signal(&status);
@@ -34,21 +34,21 @@ impl From<ExitStatus> for Exit {
     }
 }
 
-/// What follows "the program".
-impl fmt::Display for Exit {
+/// Formats the exit as the predicate of "the program".
+impl fmt::Display for ProcessExit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (self.code, self.signal) {
             (Some(code), _) => write!(f, "exited with code {code}"),
             (None, Some(signal)) => match signal_name(signal) {
-                Some(name) => write!(f, "was ended by signal {signal} ({name})"),
-                None => write!(f, "was ended by signal {signal}"),
+                Some(name) => write!(f, "was killed by signal {signal} ({name})"),
+                None => write!(f, "was killed by signal {signal}"),
             },
-            (None, None) => write!(f, "is gone, and nobody saw how it ended"),
+            (None, None) => write!(f, "exited with an unknown status"),
         }
     }
 }
 
-/// The name of a signal whose number is the same everywhere.
+/// Returns the name of a signal with the same number on all systems.
 fn signal_name(signal: i32) -> Option<&'static str> {
     Some(match signal {
         1 => "SIGHUP",

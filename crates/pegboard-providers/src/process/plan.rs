@@ -1,58 +1,58 @@
-//! A launch that was looked over: its program found, its environment made.
+//! Resolution of a command: its program found, its environment built.
 
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf, absolute};
 
 use indexmap::IndexMap;
 
+use super::command::{CommandSpec, SpawnError};
 use super::environment;
-use super::launch::{Launch, LaunchError};
 
-/// Where programs are if no `PATH` says so.
-const USUAL_PATH: &str = "/usr/local/bin:/usr/bin:/bin";
-/// What a program may be called on Windows if no `PATHEXT` says so.
-const USUAL_EXTENSIONS: &str = ".COM;.EXE;.BAT;.CMD";
+/// Search path if `PATH` is not set.
+const DEFAULT_PATH: &str = "/usr/local/bin:/usr/bin:/bin";
+/// Extensions of programs on Windows if `PATHEXT` is not set.
+const DEFAULT_EXTENSIONS: &str = ".COM;.EXE;.BAT;.CMD";
 
-/// What will be started.
-pub(super) struct Plan<'l> {
-    pub(super) launch: &'l Launch,
+/// A command that is ready to be spawned.
+pub(super) struct SpawnPlan<'l> {
+    pub(super) spec: &'l CommandSpec,
     pub(super) program: PathBuf,
     pub(super) environment: IndexMap<OsString, OsString>,
 }
 
-impl<'l> Plan<'l> {
-    /// Finds the program and makes its environment.
-    pub(super) fn of(launch: &'l Launch) -> Result<Self, LaunchError> {
-        check_texts(launch)?;
-        if let Some(directory) = &launch.cwd
+impl<'l> SpawnPlan<'l> {
+    /// Checks the command, finds the program and builds its environment.
+    pub(super) fn resolve(spec: &'l CommandSpec) -> Result<Self, SpawnError> {
+        check_strings(spec)?;
+        if let Some(directory) = &spec.cwd
             && !directory.is_dir()
         {
-            return Err(LaunchError::NoDirectory(directory.clone()));
+            return Err(SpawnError::DirectoryNotFound(directory.clone()));
         }
-        let environment = environment::of(&launch.env, std::env::vars_os());
-        let program = find(launch, &environment)?;
-        Ok(Self { launch, program, environment })
+        let environment = environment::build(&spec.env, std::env::vars_os());
+        let program = find_program(spec, &environment)?;
+        Ok(Self { spec, program, environment })
     }
 
-    /// What starts `program` in the place and with the variables of this plan.
+    /// Returns a command that runs `program` in the directory and with the environment of this plan.
     pub(super) fn command(&self, program: &Path) -> tokio::process::Command {
         let mut command = tokio::process::Command::new(program);
         command.env_clear().envs(&self.environment);
-        if let Some(directory) = &self.launch.cwd {
+        if let Some(directory) = &self.spec.cwd {
             command.current_dir(directory);
         }
         command
     }
 }
 
-/// Refuses what no system can hand to a program.
-fn check_texts(launch: &Launch) -> Result<(), LaunchError> {
-    let Launch { command, args, env, cwd, supervisor: _, grace: _ } = launch;
+/// Rejects strings that the operating system cannot pass to a program.
+fn check_strings(spec: &CommandSpec) -> Result<(), SpawnError> {
+    let CommandSpec { command, args, env, cwd, supervisor: _, grace: _ } = spec;
     if command.is_empty() {
-        return Err(LaunchError::NoCommand);
+        return Err(SpawnError::EmptyCommand);
     }
     if let Some(name) = env.keys().find(|name| name.is_empty() || name.contains('=')) {
-        return Err(LaunchError::BadVariable(name.clone()));
+        return Err(SpawnError::InvalidVariableName(name.clone()));
     }
     let has_nul = |text: &str| text.contains('\0');
     let place = if has_nul(command) {
@@ -66,32 +66,36 @@ fn check_texts(launch: &Launch) -> Result<(), LaunchError> {
     } else {
         return Ok(());
     };
-    Err(LaunchError::Nul(place))
+    Err(SpawnError::Nul(place))
 }
 
-/// The full path of the program.
-fn find(launch: &Launch, environment: &IndexMap<OsString, OsString>) -> Result<PathBuf, LaunchError> {
+/// Returns the absolute path of the program.
+fn find_program(
+    spec: &CommandSpec,
+    environment: &IndexMap<OsString, OsString>,
+) -> Result<PathBuf, SpawnError> {
     let variable = |name: &str| {
-        let is_it =
+        let is_name =
             |known: &OsStr| if cfg!(windows) { known.eq_ignore_ascii_case(name) } else { known == name };
-        environment.iter().find(|(known, _)| is_it(known)).map(|(_, value)| value.as_os_str())
+        environment.iter().find(|(known, _)| is_name(known)).map(|(_, value)| value.as_os_str())
     };
-    let command = launch.command.clone();
+    let command = spec.command.clone();
     let names = file_names(&command, variable("PATHEXT"));
-    let here = |path: PathBuf| {
-        let path = launch.cwd.as_ref().map_or(path.clone(), |cwd| cwd.join(path));
-        // Fails only for an empty path, and for a current directory that is gone.
+    let to_absolute = |path: PathBuf| {
+        let path = spec.cwd.as_ref().map_or(path.clone(), |cwd| cwd.join(path));
+        // Fails only for an empty path, and if the current directory is gone.
         absolute(&path).unwrap_or(path)
     };
 
     let is_path = command.contains('/') || (cfg!(windows) && command.contains(['\\', ':']));
-    let folders: Vec<PathBuf> = if is_path {
+    let directories: Vec<PathBuf> = if is_path {
         vec![PathBuf::new()]
     } else {
-        let path = variable("PATH").unwrap_or(OsStr::new(USUAL_PATH));
-        std::env::split_paths(path).filter(|folder| !folder.as_os_str().is_empty()).collect()
+        let path = variable("PATH").unwrap_or(OsStr::new(DEFAULT_PATH));
+        std::env::split_paths(path).filter(|directory| !directory.as_os_str().is_empty()).collect()
     };
-    let files = folders.iter().flat_map(|folder| names.iter().map(|name| here(folder.join(name))));
+    let files =
+        directories.iter().flat_map(|directory| names.iter().map(|name| to_absolute(directory.join(name))));
     let mut not_executable = None;
     for path in files.filter(|path| path.exists()) {
         if is_executable(&path) {
@@ -100,18 +104,19 @@ fn find(launch: &Launch, environment: &IndexMap<OsString, OsString>) -> Result<P
         not_executable.get_or_insert(path);
     }
     Err(match not_executable {
-        Some(path) => LaunchError::NotExecutable { command, path },
-        None if is_path => LaunchError::NoFile { path: here(command.clone().into()), command },
-        None => LaunchError::NotInPath { command },
+        Some(path) => SpawnError::NotExecutable { command, path },
+        None if is_path => SpawnError::FileNotFound { path: to_absolute(command.clone().into()), command },
+        None => SpawnError::NotInPath { command },
     })
 }
 
-/// What the file of a command may be called: on Windows `npx` is `npx.cmd`, and the `npx` beside it is for others.
+/// Returns the possible file names of a command: on Windows `npx` is `npx.cmd`; the file `npx` next to it is
+/// a shell script.
 fn file_names(command: &str, extensions: Option<&OsStr>) -> Vec<String> {
     if !cfg!(windows) {
         return vec![command.to_owned()];
     }
-    let extensions = extensions.and_then(OsStr::to_str).unwrap_or(USUAL_EXTENSIONS);
+    let extensions = extensions.and_then(OsStr::to_str).unwrap_or(DEFAULT_EXTENSIONS);
     let extensions: Vec<&str> = extensions.split(';').filter(|extension| !extension.is_empty()).collect();
     let lower = command.to_ascii_lowercase();
     if extensions.iter().any(|extension| lower.ends_with(&extension.to_ascii_lowercase())) {

@@ -1,4 +1,4 @@
-//! The ends of a program's pipes that are kept here.
+//! The parent's ends of a program's stdin and stdout.
 
 use std::fmt;
 use std::io;
@@ -9,45 +9,46 @@ use std::task::{Context, Poll, Waker};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::process::{ChildStdin, ChildStdout};
 
-/// What a program reads.
+/// Writer to a program's stdin.
 ///
-/// It closes when it is dropped or shut down, or when the ending of the program begins; writing is an error then.
+/// It closes when it is dropped or shut down, or when the shutdown of the program begins; writing is an error
+/// then.
 #[derive(Debug)]
-pub struct Stdin(Shared);
+pub struct Stdin(SharedStdin);
 
-/// What a program writes.
+/// Reader of a program's stdout.
 #[derive(Debug)]
 pub struct Stdout(ChildStdout);
 
-/// Closes a program's standard input, whoever writes to it.
+/// Closes a program's stdin independently of its writer.
 #[derive(Debug)]
-pub(super) struct StdinCloser(Shared);
+pub(super) struct StdinCloser(SharedStdin);
 
-/// The writer and the closer of one pipe.
+/// Splits a pipe into a writer and a closer.
 pub(super) fn stdin(pipe: ChildStdin) -> (Stdin, StdinCloser) {
-    let shared = Shared(Arc::new(Mutex::new(Pipe { open: Some(pipe), waiting: None })));
+    let shared = SharedStdin(Arc::new(Mutex::new(StdinPipe { open: Some(pipe), waker: None })));
     (Stdin(shared.clone()), StdinCloser(shared))
 }
 
 #[derive(Clone)]
-struct Shared(Arc<Mutex<Pipe>>);
+struct SharedStdin(Arc<Mutex<StdinPipe>>);
 
-struct Pipe {
+struct StdinPipe {
     open: Option<ChildStdin>,
-    /// Who waits for room, and would wait for ever if the pipe went away.
-    waiting: Option<Waker>,
+    /// Task that waits to write, and must be woken when the pipe closes.
+    waker: Option<Waker>,
 }
 
-impl Shared {
-    fn lock(&self) -> MutexGuard<'_, Pipe> {
+impl SharedStdin {
+    fn lock(&self) -> MutexGuard<'_, StdinPipe> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn close(&self) {
-        let Pipe { open, waiting } = &mut *self.lock();
+        let StdinPipe { open, waker } = &mut *self.lock();
         *open = None;
-        if let Some(waiting) = waiting.take() {
-            waiting.wake();
+        if let Some(waker) = waker.take() {
+            waker.wake();
         }
     }
 
@@ -56,18 +57,18 @@ impl Shared {
         context: &mut Context<'_>,
         act: impl FnOnce(Pin<&mut ChildStdin>, &mut Context<'_>) -> Poll<io::Result<T>>,
     ) -> Poll<io::Result<T>> {
-        let Pipe { open, waiting } = &mut *self.lock();
+        let StdinPipe { open, waker } = &mut *self.lock();
         let Some(open) = open else {
-            let closed = "the program's standard input is closed";
+            let closed = "the program's stdin is closed";
             return Poll::Ready(Err(io::Error::new(io::ErrorKind::BrokenPipe, closed)));
         };
         let polled = act(Pin::new(open), context);
-        *waiting = polled.is_pending().then(|| context.waker().clone());
+        *waker = polled.is_pending().then(|| context.waker().clone());
         polled
     }
 }
 
-impl fmt::Debug for Shared {
+impl fmt::Debug for SharedStdin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(if self.lock().open.is_some() { "open" } else { "closed" })
     }

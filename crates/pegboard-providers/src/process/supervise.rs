@@ -1,7 +1,7 @@
-//! What a supervisor does: it starts one program, and ends when nothing of it is left.
+//! The supervisor process: runs one program, and exits when no process of it is left.
 //!
-//! On Linux whoever loses its parent becomes a child of the supervisor, whatever session it made for itself. So there is
-//! nothing left exactly when the supervisor has no children.
+//! On Linux the supervisor is a subreaper, so orphans become its children whatever their session. No process
+//! is left exactly when it has no children.
 
 use std::ffi::OsString;
 use std::fs::OpenOptions;
@@ -18,25 +18,27 @@ use tokio::io::AsyncReadExt;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::{Instant, sleep_until};
 
-use super::control::{Handover, Report, take_over};
-use super::keeper::AFTERMATH;
-use super::tree::Tree;
+use super::control::{SupervisorReport, SupervisorSetup, receive_setup};
+use super::tree::ProcessTree;
+use super::waiter::LEFTOVER_GRACE;
 
-/// How long everything may take to terminate if nobody is there any more who would wait.
-const DESERTED: Duration = Duration::from_secs(1);
-/// How long the supervisor goes on killing what does not die.
-const KILLING: Duration = Duration::from_mins(1);
-/// How often it looks for new processes to tell.
-const LOOK: Duration = Duration::from_millis(100);
-/// How often it kills, at first and at last.
-const KILL_EVERY: [Duration; 2] = [Duration::from_millis(10), Duration::from_secs(1)];
-/// How long it waits for its orders, which are there before it starts.
-const ORDERS: Duration = Duration::from_secs(10);
+/// Grace period for SIGTERM after the parent of the supervisor is gone.
+const ORPHANED_GRACE: Duration = Duration::from_secs(1);
+/// Time limit for killing processes that do not exit.
+const KILL_TIMEOUT: Duration = Duration::from_mins(1);
+/// Interval between searches for new processes to terminate.
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
+/// Initial and maximum interval between kills.
+const KILL_INTERVALS: [Duration; 2] = [Duration::from_millis(10), Duration::from_secs(1)];
+/// Time limit for receiving the setup, which is sent before the supervisor starts.
+const SETUP_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Does what a [`Supervisor`](super::Supervisor) does, and gives the exit code for the process.
+/// Runs as a supervisor (see [`SupervisorCommand`](super::SupervisorCommand)) and returns the exit code for
+/// the process.
 ///
-/// The arguments are the program and its own, after a `--` or not. This blocks until the program and everything it
-/// started is gone, and takes charge of all children of this process, so a process that calls it does nothing else.
+/// The arguments are the program and its arguments, optionally after a `--`. This blocks until the program
+/// and all its descendants are gone. It reaps all children of this process, so the process must not do
+/// anything else.
 ///
 /// ```no_run
 /// use std::process::ExitCode;
@@ -51,9 +53,9 @@ pub fn supervise(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     if arguments.first().is_some_and(|first| first == "--") {
         arguments.remove(0);
     }
-    // The caller may be in the middle of a runtime, where no other may be entered.
-    let supervising = std::thread::spawn(move || run(&arguments));
-    match supervising.join() {
+    // The caller may be inside a runtime, where no other may be entered.
+    let thread = std::thread::spawn(move || run(&arguments));
+    match thread.join() {
         Ok(Ok(code)) => code,
         Ok(Err(error)) => {
             eprintln!("supervise: {error}");
@@ -65,129 +67,135 @@ pub fn supervise(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
 
 fn run(arguments: &[OsString]) -> io::Result<ExitCode> {
     let Some((program, arguments)) = arguments.split_first() else {
-        return Err(io::Error::other("there is no program to start"));
+        return Err(io::Error::other("missing program to run"));
     };
     let control = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
     control
-        .set_read_timeout(Some(ORDERS))
-        .and_then(|()| take_over(&control))
+        .set_read_timeout(Some(SETUP_TIMEOUT))
+        .and_then(|()| receive_setup(&control))
         .map_err(|error| {
-            io::Error::other(format!("this is not for people, only for Pegboard itself ({error})"))
+            io::Error::other(format!("this command is only for internal use by Pegboard ({error})"))
         })
-        .and_then(|handover| {
+        .and_then(|setup| {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
             let mut command = Command::new(program);
             command.args(arguments);
-            runtime.block_on(watch(control, command, handover))
+            runtime.block_on(supervise_program(control, command, setup))
         })
 }
 
-async fn watch(control: UnixStream, command: Command, handover: Handover) -> io::Result<ExitCode> {
-    let grace = handover.grace;
+async fn supervise_program(
+    control: UnixStream,
+    command: Command,
+    setup: SupervisorSetup,
+) -> io::Result<ExitCode> {
+    let grace = setup.grace;
     let mut signals = Signals::listen()?;
-    // Who leads a process group already cannot make a session, and needs none.
+    // Fails for a process group leader, which needs no new session.
     let _ = setsid();
     #[cfg(target_os = "linux")]
     rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?;
     control.set_nonblocking(true)?;
     let control = tokio::net::UnixStream::from_std(control)?;
-    let nowhere = OpenOptions::new().write(true).open("/dev/null")?;
-    let program = match start(command, handover) {
+    let dev_null = OpenOptions::new().write(true).open("/dev/null")?;
+    let program = match start(command, setup) {
         Ok(program) => program,
-        Err(error) => return Ok(not_started(&error)),
+        Err(error) => return Ok(spawn_failure_code(&error)),
     };
-    let mut watch = Watch { control, program, exit: None };
-    watch.report(Report::Started(program));
-    // From now on only the program holds the pipe, so that its end means something. Nothing may fail any more.
-    let _ = rustix::stdio::dup2_stderr(nowhere);
+    let mut supervision = Supervision { control, program, exit: None };
+    supervision.report(SupervisorReport::Started(program));
+    // From now on only the program holds the pipe, so that its end is meaningful. Nothing may fail any more.
+    let _ = rustix::stdio::dup2_stderr(dev_null);
 
-    let patience = match watch.wait(&mut signals).await {
-        End::Exited => AFTERMATH,
-        End::Asked => grace,
-        End::Deserted => grace.min(DESERTED),
+    let grace_period = match supervision.wait_for_end(&mut signals).await {
+        EndCause::Exited => LEFTOVER_GRACE,
+        EndCause::Requested => grace,
+        EndCause::Orphaned => grace.min(ORPHANED_GRACE),
     };
-    watch.clear(&mut signals, patience).await;
-    Ok(watch.exit.map_or(ExitCode::FAILURE, exit_code))
+    supervision.end_all(&mut signals, grace_period).await;
+    Ok(supervision.exit.map_or(ExitCode::FAILURE, exit_code))
 }
 
-/// Starts the program in a process group of its own.
-fn start(mut command: Command, handover: Handover) -> io::Result<u32> {
-    let [stdin, stdout, stderr] = handover.pipes;
-    // Whatever this process was born with is not for the program.
+/// Starts the program in its own process group.
+fn start(mut command: Command, setup: SupervisorSetup) -> io::Result<u32> {
+    let [stdin, stdout, stderr] = setup.pipes;
+    // Inherited file descriptors are not for the program.
     close_fds::set_fds_cloexec_threadsafe(3, &[]);
     let child = command.stdin(stdin).stdout(stdout).stderr(stderr).process_group(0).spawn()?;
     Ok(child.id())
 }
 
-/// What a shell would give.
-fn not_started(error: &io::Error) -> ExitCode {
+/// Prints the error and returns the exit code that a shell would.
+fn spawn_failure_code(error: &io::Error) -> ExitCode {
     if error.kind() == io::ErrorKind::NotFound {
-        eprintln!("the program cannot be run: it, or what its first line says runs it, is not there");
+        eprintln!("cannot run the program: it or its interpreter does not exist");
         ExitCode::from(127)
     } else {
-        eprintln!("the program cannot be run: {error}");
+        eprintln!("cannot run the program: {error}");
         ExitCode::from(126)
     }
 }
 
-/// Why to end everything.
-enum End {
-    /// The program ended.
+/// The reason to end everything.
+enum EndCause {
+    /// The program exited.
     Exited,
-    /// Somebody wants it.
-    Asked,
-    /// Whoever started the supervisor is gone.
-    Deserted,
+    /// A stop was requested.
+    Requested,
+    /// The parent of the supervisor is gone.
+    Orphaned,
 }
 
-/// Whether there is anybody to wait for.
+/// Result of reaping.
 #[derive(PartialEq, Eq)]
-enum Children {
+enum RemainingChildren {
     Some,
     None,
 }
 
-struct Watch {
+struct Supervision {
     control: tokio::net::UnixStream,
     program: u32,
     exit: Option<WaitStatus>,
 }
 
-impl Watch {
+impl Supervision {
     /// Waits for a reason to end everything.
-    async fn wait(&mut self, signals: &mut Signals) -> End {
-        let mut order = [0];
+    async fn wait_for_end(&mut self, signals: &mut Signals) -> EndCause {
+        let mut byte = [0];
         loop {
-            if self.reap() == Children::None || self.exit.is_some() {
-                return End::Exited;
+            if self.reap() == RemainingChildren::None || self.exit.is_some() {
+                return EndCause::Exited;
             }
             tokio::select! {
                 _ = signals.child.recv() => {}
-                () = signals.stop.recv() => return End::Asked,
-                read = self.control.read(&mut order) => match read {
-                    Ok(1..) => return End::Asked,
-                    Ok(0) | Err(_) => return End::Deserted,
+                () = signals.stop.recv() => return EndCause::Requested,
+                read = self.control.read(&mut byte) => match read {
+                    Ok(1..) => return EndCause::Requested,
+                    Ok(0) | Err(_) => return EndCause::Orphaned,
                 },
             }
         }
     }
 
-    /// Ends everything: tells all to terminate, and kills what is left after `patience`.
-    async fn clear(&mut self, signals: &mut Signals, patience: Duration) {
-        let mut tree = Tree::below_this(self.program);
-        let kill_from = Instant::now() + patience;
-        let [mut pause, longest] = KILL_EVERY;
+    /// Ends everything: sends SIGTERM to all processes, and SIGKILL after the grace period.
+    async fn end_all(&mut self, signals: &mut Signals, grace_period: Duration) {
+        let mut tree = ProcessTree::descendants_of_self(self.program);
+        let kill_from = Instant::now() + grace_period;
+        let [mut pause, max_pause] = KILL_INTERVALS;
         loop {
-            if self.reap() == Children::None && (cfg!(target_os = "linux") || tree.look().is_empty()) {
+            if self.reap() == RemainingChildren::None
+                && (cfg!(target_os = "linux") || tree.refresh().is_empty())
+            {
                 return;
             }
             let now = Instant::now();
             let next = if now < kill_from {
                 tree.terminate();
-                kill_from.min(now + LOOK)
-            } else if now < kill_from + KILLING {
+                kill_from.min(now + POLL_INTERVAL)
+            } else if now < kill_from + KILL_TIMEOUT {
                 tree.kill();
-                pause = longest.min(pause * 2);
+                pause = max_pause.min(pause * 2);
                 now + pause
             } else {
                 return;
@@ -199,44 +207,44 @@ impl Watch {
         }
     }
 
-    /// Takes note of everyone who ended, the program and those that lost their parents.
-    fn reap(&mut self) -> Children {
+    /// Reaps all exited children, the program as well as adopted orphans.
+    fn reap(&mut self) -> RemainingChildren {
         loop {
             match wait(WaitOptions::NOHANG) {
                 Ok(Some((pid, status))) => {
                     if u32::try_from(pid.as_raw_nonzero().get()) == Ok(self.program) {
                         self.exit = Some(status);
-                        self.report(Report::Exited(status.as_raw()));
+                        self.report(SupervisorReport::Exited(status.as_raw()));
                     }
                 }
-                Ok(None) => return Children::Some,
+                Ok(None) => return RemainingChildren::Some,
                 Err(Errno::INTR) => {}
-                Err(_) => return Children::None,
+                Err(_) => return RemainingChildren::None,
             }
         }
     }
 
-    /// Says so to whoever is there to hear it.
-    fn report(&self, report: Report) {
+    /// Sends a report to the parent, if it is still there.
+    fn report(&self, report: SupervisorReport) {
         let _ = rustix::io::write(&self.control, &report.to_bytes());
     }
 }
 
-/// The program's code, or as a shell says which signal ended it.
+/// Returns the program's exit code, or 128 plus the signal that killed it, as a shell does.
 fn exit_code(status: WaitStatus) -> ExitCode {
     let signalled = || status.terminating_signal().map(|signal| signal + 128);
     let code = status.exit_status().or_else(signalled);
     code.and_then(|code| u8::try_from(code).ok()).map_or(ExitCode::FAILURE, ExitCode::from)
 }
 
-/// The signals that mean something here. That they are listened to also keeps them from ending the supervisor.
+/// Signals of interest. Listening to them also keeps them from killing the supervisor.
 struct Signals {
     child: Signal,
-    stop: Stop,
+    stop: StopSignals,
 }
 
-/// The signals that want the supervisor to stop.
-struct Stop {
+/// Signals that stop the supervisor.
+struct StopSignals {
     hangup: Signal,
     interrupt: Signal,
     quit: Signal,
@@ -245,7 +253,7 @@ struct Stop {
 
 impl Signals {
     fn listen() -> io::Result<Self> {
-        let stop = Stop {
+        let stop = StopSignals {
             hangup: signal(SignalKind::hangup())?,
             interrupt: signal(SignalKind::interrupt())?,
             quit: signal(SignalKind::quit())?,
@@ -255,7 +263,7 @@ impl Signals {
     }
 }
 
-impl Stop {
+impl StopSignals {
     async fn recv(&mut self) {
         tokio::select! {
             _ = self.hangup.recv() => {}

@@ -1,4 +1,4 @@
-//! A program that a supervisor watches, seen from the process that started both.
+//! The parent's view of a program that runs under a supervisor.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -13,96 +13,109 @@ use tokio::io::AsyncReadExt;
 use tokio::process::{Child, ChildStderr, ChildStdin, ChildStdout};
 use tokio::sync::SetOnce;
 
-use super::control::{END, Report, hand_over};
-use super::exit::Exit;
-use super::keeper::{Kept, Started};
-use super::launch::{Grace, LaunchError, Supervisor};
-use super::plan::Plan;
-use super::tree::Tree;
+use super::command::{GracePeriods, SpawnError, SupervisorCommand};
+use super::control::{STOP_BYTE, SupervisorReport, send_setup};
+use super::exit::ProcessExit;
+use super::plan::SpawnPlan;
+use super::tree::ProcessTree;
+use super::waiter::{SpawnedProcess, WatchedProcess};
 
-/// A supervisor and what is heard from it. Dropping it makes the supervisor end everything.
+/// A supervisor and its control socket. Dropping it makes the supervisor end everything.
 #[derive(Debug)]
-pub(super) struct Supervised {
+pub(super) struct SupervisedProcess {
     supervisor: Child,
     control: tokio::net::UnixStream,
-    heard: BytesMut,
+    received: BytesMut,
     pid: Arc<SetOnce<u32>>,
-    /// What a supervisor that was killed has left behind.
-    orphans: Option<Tree>,
+    /// Processes left by a supervisor that was killed.
+    orphans: Option<ProcessTree>,
 }
 
 /// Starts a supervisor that starts the program.
-pub(super) fn start(plan: &Plan<'_>, supervisor: &Supervisor, grace: Grace) -> Result<Started, LaunchError> {
+pub(super) fn start(
+    plan: &SpawnPlan<'_>,
+    supervisor: &SupervisorCommand,
+    grace: GracePeriods,
+) -> Result<SpawnedProcess, SpawnError> {
     try_start(plan, supervisor, grace)
-        .map_err(|error| LaunchError::Supervisor { program: supervisor.program.clone(), error })
+        .map_err(|error| SpawnError::Supervisor { program: supervisor.program.clone(), error })
 }
 
-fn try_start(plan: &Plan<'_>, supervisor: &Supervisor, grace: Grace) -> io::Result<Started> {
-    let (their_stdin, stdin) = io::pipe()?;
-    let (stdout, their_stdout) = io::pipe()?;
-    let (stderr, their_stderr) = io::pipe()?;
-    let (control, their_control) = UnixStream::pair()?;
-    let theirs = [their_stdin.as_fd(), their_stdout.as_fd(), their_stderr.as_fd()];
-    hand_over(&control, theirs, grace.bounded().terminate)?;
+fn try_start(
+    plan: &SpawnPlan<'_>,
+    supervisor: &SupervisorCommand,
+    grace: GracePeriods,
+) -> io::Result<SpawnedProcess> {
+    let (child_stdin, stdin) = io::pipe()?;
+    let (stdout, child_stdout) = io::pipe()?;
+    let (stderr, child_stderr) = io::pipe()?;
+    let (control, child_control) = UnixStream::pair()?;
+    let child_pipes = [child_stdin.as_fd(), child_stdout.as_fd(), child_stderr.as_fd()];
+    send_setup(&control, child_pipes, grace.bounded().terminate)?;
     control.set_nonblocking(true)?;
 
     let mut command = plan.command(&supervisor.program);
-    command.args(&supervisor.arguments).arg("--").arg(&plan.program).args(&plan.launch.args);
-    // What it has to say itself it says where the program would.
-    command.stdin(OwnedFd::from(their_control)).stdout(Stdio::null()).stderr(their_stderr);
+    command.args(&supervisor.arguments).arg("--").arg(&plan.program).args(&plan.spec.args);
+    // The supervisor's own messages go to the stderr of the program.
+    command.stdin(OwnedFd::from(child_control)).stdout(Stdio::null()).stderr(child_stderr);
     let control = tokio::net::UnixStream::from_std(control)?;
     let stdin = ChildStdin::from_std(OwnedFd::from(stdin).into())?;
     let stdout = ChildStdout::from_std(OwnedFd::from(stdout).into())?;
     let stderr = ChildStderr::from_std(OwnedFd::from(stderr).into())?;
     let pid = Arc::default();
     let supervisor = command.spawn()?;
-    let supervised =
-        Supervised { supervisor, control, heard: BytesMut::new(), pid: Arc::clone(&pid), orphans: None };
-    Ok(Started { stdin, stdout, stderr, pid, kept: Kept::Supervised(supervised) })
+    let supervised = SupervisedProcess {
+        supervisor,
+        control,
+        received: BytesMut::new(),
+        pid: Arc::clone(&pid),
+        orphans: None,
+    };
+    Ok(SpawnedProcess { stdin, stdout, stderr, pid, watched: WatchedProcess::Supervised(supervised) })
 }
 
-impl Supervised {
-    /// How the program ends, when it does.
-    pub(super) async fn exit(&mut self) -> Exit {
+impl SupervisedProcess {
+    /// Waits for the exit of the program.
+    pub(super) async fn exit(&mut self) -> ProcessExit {
         loop {
-            while let Some(&report) = self.heard.first_chunk() {
-                self.heard.advance(Report::LENGTH);
-                match Report::from_bytes(report) {
-                    Some(Report::Started(pid)) => {
-                        // It starts one program.
+            while let Some(&report) = self.received.first_chunk() {
+                self.received.advance(SupervisorReport::LEN);
+                match SupervisorReport::from_bytes(report) {
+                    Some(SupervisorReport::Started(pid)) => {
+                        // Each supervisor starts one program.
                         let _ = self.pid.set(pid);
                     }
-                    Some(Report::Exited(status)) => return ExitStatus::from_raw(status).into(),
-                    None => return self.lost().await,
+                    Some(SupervisorReport::Exited(status)) => return ExitStatus::from_raw(status).into(),
+                    None => return self.supervisor_lost().await,
                 }
             }
-            match self.control.read_buf(&mut self.heard).await {
+            match self.control.read_buf(&mut self.received).await {
                 Ok(1..) => {}
-                Ok(0) | Err(_) => return self.lost().await,
+                Ok(0) | Err(_) => return self.supervisor_lost().await,
             }
         }
     }
 
-    /// Somebody killed the supervisor. What it watched can still be ended, by looking for it.
-    async fn lost(&mut self) -> Exit {
-        self.orphans = self.pid.get().map(|&pid| Tree::of(pid));
+    /// Takes over after the supervisor was killed: its processes are looked up and killed.
+    async fn supervisor_lost(&mut self) -> ProcessExit {
+        self.orphans = self.pid.get().map(|&pid| ProcessTree::rooted_at(pid));
         self.kill().await;
-        Exit::UNKNOWN
+        ProcessExit::UNKNOWN
     }
 
-    /// Tells the supervisor to end everything, in its own time.
+    /// Tells the supervisor to end everything, with its own grace period.
     pub(super) async fn terminate(&mut self) {
-        // If it does not take this, it is gone or at it already.
-        let _ = rustix::io::write(&self.control, &[END]);
+        // A failed write means that it is gone or already ending.
+        let _ = rustix::io::write(&self.control, &[STOP_BYTE]);
         self.kill().await;
     }
 
-    /// Kills what nobody watches. A supervisor does so itself, and must not go before what it watches; at most it
-    /// was stopped by somebody.
+    /// Kills orphaned processes. A supervisor kills its own processes and must exit last; if it was stopped
+    /// by a signal it is continued.
     pub(super) async fn kill(&mut self) {
         let supervisor = self.supervisor.id().and_then(|id| Pid::from_raw(id.try_into().ok()?));
         if let Some(supervisor) = supervisor {
-            // Nobody has waited for it, so the number is its own.
+            // It has not been reaped, so the id is still its own.
             let _ = kill_process(supervisor, Signal::CONT);
         }
         if let Some(mut orphans) = self.orphans.clone() {
@@ -114,24 +127,24 @@ impl Supervised {
         }
     }
 
-    /// Whether nothing runs any more: a supervisor goes last, unless it was killed.
-    pub(super) async fn is_clear(&mut self) -> bool {
+    /// Returns `true` if no process is left: the supervisor exits last, unless it was killed.
+    pub(super) async fn has_fully_exited(&mut self) -> bool {
         match &self.orphans {
-            Some(orphans) => look(orphans.clone()).await.is_empty(),
+            Some(orphans) => list_running(orphans.clone()).await.is_empty(),
             None => !matches!(self.supervisor.try_wait(), Ok(None)),
         }
     }
 
-    /// What still runs.
-    pub(super) async fn left(&mut self) -> Vec<u32> {
+    /// Returns the ids of the running processes.
+    pub(super) async fn still_running(&mut self) -> Vec<u32> {
         match (&self.orphans, self.supervisor.id()) {
-            (Some(orphans), _) => look(orphans.clone()).await,
-            (None, Some(supervisor)) => look(Tree::of(supervisor)).await,
+            (Some(orphans), _) => list_running(orphans.clone()).await,
+            (None, Some(supervisor)) => list_running(ProcessTree::rooted_at(supervisor)).await,
             (None, None) => Vec::new(),
         }
     }
 }
 
-async fn look(mut tree: Tree) -> Vec<u32> {
-    tokio::task::spawn_blocking(move || tree.look()).await.unwrap_or_default()
+async fn list_running(mut tree: ProcessTree) -> Vec<u32> {
+    tokio::task::spawn_blocking(move || tree.refresh()).await.unwrap_or_default()
 }

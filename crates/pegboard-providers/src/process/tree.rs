@@ -1,4 +1,4 @@
-//! A program and everything it started, found and ended.
+//! A program and its descendants.
 
 #[cfg(unix)]
 mod table;
@@ -8,6 +8,6 @@ mod unix;
 mod windows;
 
 #[cfg(unix)]
-pub(super) use self::unix::Tree;
+pub(super) use self::unix::ProcessTree;
 #[cfg(windows)]
-pub(super) use self::windows::Tree;
+pub(super) use self::windows::ProcessTree;

@@ -1,23 +1,23 @@
-//! What is sent with a request, in the types and the bytes that a call gave.
+//! Request bodies, with the types and bytes of the call's arguments.
 
 use bytes::Bytes;
 use pegboard_core::error::CallError;
-use pegboard_core::settings::rest::{BodyTemplate, DataTemplate, Part, Template};
+use pegboard_core::settings::rest::{BodyTemplate, DataTemplate, TemplatePart, TextTemplate};
 use pegboard_json::RawJson;
 
-use super::parameters::{Parameters, scalar};
+use super::parameters::{CallParameters, scalar_text};
 use super::query;
 
-/// How a body is written, by its content type.
+/// Format of a body, derived from its content type.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Notation {
+enum BodyFormat {
     Json,
     Form,
     Xml,
     Plain,
 }
 
-impl Notation {
+impl BodyFormat {
     fn of(content_type: &str) -> Self {
         let essence = content_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
         match essence.as_str() {
@@ -28,11 +28,11 @@ impl Notation {
         }
     }
 
-    /// A text so that it stays one in a body of this notation.
-    fn quoted(self, text: &str) -> String {
+    /// Escapes a text for this format.
+    fn escape(self, text: &str) -> String {
         match self {
-            Self::Json => unquoted(RawJson::of(text).as_str()).to_owned(),
-            Self::Form => query::encoded(text),
+            Self::Json => strip_quotes(RawJson::of(text).as_str()).to_owned(),
+            Self::Form => query::percent_encode(text),
             Self::Xml => text
                 .replace('&', "&amp;")
                 .replace('<', "&lt;")
@@ -44,82 +44,82 @@ impl Notation {
     }
 }
 
-/// The body of a request; `None` if all of it is left out.
+/// Fills the body template; `None` if it comes out empty.
 pub(super) fn fill(
     template: &BodyTemplate,
-    parameters: &Parameters<'_>,
+    parameters: &CallParameters<'_>,
     content_type: &str,
 ) -> Result<Option<Bytes>, CallError> {
-    let notation = Notation::of(content_type);
+    let format = BodyFormat::of(content_type);
     let written = match template {
-        BodyTemplate::Text(text) => match (text.sole(), notation) {
-            (Some(name), _) => parameters.get(name)?.map(|value| whole(&value, notation)),
-            (None, Notation::Json) => Some(json_text(text, parameters)?),
-            (None, Notation::Form | Notation::Xml | Notation::Plain) => {
-                parameters.fill(text, |text| notation.quoted(text))?
+        BodyTemplate::Text(text) => match (text.single_parameter(), format) {
+            (Some(name), _) => parameters.get(name)?.map(|value| encode_value(&value, format)),
+            (None, BodyFormat::Json) => Some(fill_json_text(text, parameters)?),
+            (None, BodyFormat::Form | BodyFormat::Xml | BodyFormat::Plain) => {
+                parameters.fill(text, |text| format.escape(text))?
             }
         },
         BodyTemplate::Data(data) => {
             let mut written = String::new();
-            write(data, parameters, &mut written)?
+            write_json(data, parameters, &mut written)?
                 .then(|| RawJson::trusted(written.into()))
-                .map(|value| whole(&value, notation))
+                .map(|value| encode_value(&value, format))
         }
     };
     Ok(written.map(Bytes::from))
 }
 
-/// A value that is the whole body.
-fn whole(value: &RawJson, notation: Notation) -> String {
-    match notation {
-        Notation::Form if value.is_object() => {
+/// Encodes a value that is the whole body.
+fn encode_value(value: &RawJson, format: BodyFormat) -> String {
+    match format {
+        BodyFormat::Form if value.is_object() => {
             let mut pairs = Vec::new();
             for (name, member) in value.members() {
-                query::add_nested(&mut pairs, &query::encoded(&name), &member);
+                query::add_nested(&mut pairs, &query::percent_encode(&name), &member);
             }
             pairs.join("&")
         }
-        Notation::Json => value.as_str().to_owned(),
-        Notation::Form | Notation::Xml | Notation::Plain => {
+        BodyFormat::Json => value.as_str().to_owned(),
+        BodyFormat::Form | BodyFormat::Xml | BodyFormat::Plain => {
             value.text().map_or_else(|| value.as_str().to_owned(), std::borrow::Cow::into_owned)
         }
     }
 }
 
-/// A text that is JSON. A place between quotes takes a text, and stays one; any other takes a value.
-fn json_text(template: &Template, parameters: &Parameters<'_>) -> Result<String, CallError> {
+/// Fills a JSON text. A placeholder between quotes takes a string; any other takes a value.
+fn fill_json_text(template: &TextTemplate, parameters: &CallParameters<'_>) -> Result<String, CallError> {
     let mut written = String::new();
-    let mut place = Place::Outside;
+    let mut position = JsonPosition::Outside;
     for part in template.parts() {
         match part {
-            Part::Text(text) => {
-                place = text.chars().fold(place, Place::after);
+            TemplatePart::Text(text) => {
+                position = text.chars().fold(position, JsonPosition::after);
                 written.push_str(text);
             }
-            Part::Parameter(name) if place == Place::Outside => {
+            TemplatePart::Parameter(name) if position == JsonPosition::Outside => {
                 let value = parameters.get(name)?;
                 written.push_str(value.as_ref().map_or("null", RawJson::as_str));
             }
-            Part::Parameter(name) => {
+            TemplatePart::Parameter(name) => {
                 let value = parameters.get(name)?.unwrap_or_else(|| RawJson::of(""));
-                // A list or an object between quotes is its own text, as some services want it.
-                let text = scalar(&value).unwrap_or_else(|| value.as_str().into());
-                written.push_str(&Notation::Json.quoted(&text));
+                // A list or object between quotes becomes a JSON string, as some services expect.
+                let text = scalar_text(&value).unwrap_or_else(|| value.as_str().into());
+                written.push_str(&BodyFormat::Json.escape(&text));
             }
         }
     }
     Ok(written)
 }
 
-/// Where in JSON a character stands.
+/// Position within a JSON text.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Place {
+enum JsonPosition {
     Outside,
     Quoted,
     Escaped,
 }
 
-impl Place {
+impl JsonPosition {
     fn after(self, character: char) -> Self {
         match (self, character) {
             (Self::Outside, '"') | (Self::Escaped, _) => Self::Quoted,
@@ -130,12 +130,16 @@ impl Place {
     }
 }
 
-/// Writes a value; `false`, and nothing is written, if it is left out.
-fn write(template: &DataTemplate, parameters: &Parameters<'_>, out: &mut String) -> Result<bool, CallError> {
+/// Writes a value. Returns `false` and writes nothing if the value is omitted.
+fn write_json(
+    template: &DataTemplate,
+    parameters: &CallParameters<'_>,
+    out: &mut String,
+) -> Result<bool, CallError> {
     match template {
         DataTemplate::Constant(value) => out.push_str(RawJson::of(value).as_str()),
         DataTemplate::Text(text) => {
-            let value = match text.sole() {
+            let value = match text.single_parameter() {
                 Some(name) => parameters.get(name)?,
                 None => parameters.fill(text, str::to_owned)?.map(|text| RawJson::of(&text)),
             };
@@ -146,7 +150,7 @@ fn write(template: &DataTemplate, parameters: &Parameters<'_>, out: &mut String)
             out.push('[');
             for item in items {
                 let mut written = String::new();
-                if write(item, parameters, &mut written)? {
+                if write_json(item, parameters, &mut written)? {
                     separate(out, '[');
                     out.push_str(&written);
                 }
@@ -157,7 +161,7 @@ fn write(template: &DataTemplate, parameters: &Parameters<'_>, out: &mut String)
             out.push('{');
             for (name, member) in members {
                 let mut written = String::new();
-                if write(member, parameters, &mut written)? {
+                if write_json(member, parameters, &mut written)? {
                     separate(out, '{');
                     out.push_str(RawJson::of(name).as_str());
                     out.push(':');
@@ -170,14 +174,14 @@ fn write(template: &DataTemplate, parameters: &Parameters<'_>, out: &mut String)
     Ok(true)
 }
 
-/// A comma, unless the list has only begun.
+/// Writes a comma, unless the list is empty.
 fn separate(out: &mut String, open: char) {
     if !out.ends_with(open) {
         out.push(',');
     }
 }
 
-/// A text in JSON without its quotes.
-fn unquoted(json: &str) -> &str {
+/// Removes the quotes of a JSON string.
+fn strip_quotes(json: &str) -> &str {
     json.strip_prefix('"').and_then(|json| json.strip_suffix('"')).unwrap_or(json)
 }

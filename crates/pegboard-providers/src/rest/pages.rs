@@ -1,40 +1,40 @@
-//! Further pages of an answer.
+//! Pagination of responses.
 
 use pegboard_core::output::Output;
 use pegboard_core::settings::rest::{PageMode, PaginationSettings};
 use pegboard_json::RawJson;
 
-use crate::web::{Answer, Limits, Outgoing, Web, json_output};
+use crate::web::{ResponseLimits, WebClient, WebRequest, WebResponse, json_output};
 
-/// Reads on from the first page as far as is wanted, and makes one list of all. An answer that is no list is handed on
-/// as it is. Pages that cannot be read do not spoil those that were.
-pub(super) async fn read_on(
-    web: &Web,
-    outgoing: &Outgoing,
-    first: Answer,
-    limits: Limits,
+/// Reads further pages and concatenates them into one list. A response that is not a list is returned
+/// unchanged. An unreadable page does not discard the pages before it.
+pub(super) async fn read_pages(
+    web: &WebClient,
+    request: &WebRequest,
+    first: WebResponse,
+    limits: ResponseLimits,
     pages: PaginationSettings,
 ) -> Output {
     let PageMode::Link = pages.mode;
-    let Some(mut list) = list_of(&first) else { return first.into_output() };
+    let Some(mut list) = json_list(&first) else { return first.into_output() };
     let mut next = first.next_page();
     let mut n_pages = 1;
     let mut problem = None;
     while let Some(url) = next.take_if(|_| n_pages < pages.max_pages) {
         let left = limits.max_bytes.saturating_sub(list.as_bytes().len());
-        let mut another = outgoing.clone();
+        let mut another = request.clone();
         another.url = url;
-        match web.send(another, Limits { max_bytes: left, ..limits }).await {
-            Ok(answer) => match list_of(&answer) {
+        match web.send(another, ResponseLimits { max_bytes: left, ..limits }).await {
+            Ok(response) => match json_list(&response) {
                 Some(more) => {
-                    list = joined(&list, &more);
-                    next = answer.next_page();
+                    list = concat_lists(&list, &more);
+                    next = response.next_page();
                 }
                 None => {
-                    problem = Some(if answer.status.is_success() {
-                        "it is no list".to_owned()
+                    problem = Some(if response.status.is_success() {
+                        "it is not a list".to_owned()
                     } else {
-                        answer.into_output().text().into_owned()
+                        response.into_output().text().into_owned()
                     });
                 }
             },
@@ -53,14 +53,14 @@ pub(super) async fn read_on(
     json_output(&list, note.as_deref())
 }
 
-/// The list that is an answer.
-fn list_of(answer: &Answer) -> Option<RawJson> {
-    let list = RawJson::parse(answer.body.clone()).ok().filter(|body| body.as_str().starts_with('['));
-    list.filter(|_| answer.status.is_success())
+/// Returns the body if it is a JSON list.
+fn json_list(response: &WebResponse) -> Option<RawJson> {
+    let list = RawJson::parse(response.body.clone()).ok().filter(|body| body.as_str().starts_with('['));
+    list.filter(|_| response.status.is_success())
 }
 
-/// Two lists as one, in the bytes they came in.
-fn joined(one: &RawJson, other: &RawJson) -> RawJson {
+/// Concatenates two lists byte by byte.
+fn concat_lists(one: &RawJson, other: &RawJson) -> RawJson {
     let inside = |list: &RawJson| {
         let text = list.as_str();
         text.get(1..text.len() - 1).unwrap_or_default().trim().to_owned()

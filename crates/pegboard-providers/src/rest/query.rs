@@ -1,4 +1,4 @@
-//! Values as parts of an address.
+//! Percent-encoding and query strings.
 
 use std::fmt::Write as _;
 
@@ -6,11 +6,11 @@ use pegboard_core::error::CallError;
 use pegboard_core::settings::rest::QueryStyle;
 use pegboard_json::RawJson;
 
-use super::parameters::{scalar, wrong};
+use super::parameters::{invalid_parameter, scalar_text};
 
-/// A text so that it can stand anywhere in an address and is read as itself.
-pub(super) fn encoded(text: &str) -> String {
-    let mut encoded = String::with_capacity(text.len());
+/// Percent-encodes a text for any part of a URL.
+pub(super) fn percent_encode(text: &str) -> String {
+    let mut percent_encode = String::with_capacity(text.len());
     for byte in text.bytes() {
         match byte {
             b'A'..=b'Z'
@@ -25,79 +25,82 @@ pub(super) fn encoded(text: &str) -> String {
             | b'\''
             | b'('
             | b')' => {
-                encoded.push(char::from(byte));
+                percent_encode.push(char::from(byte));
             }
             _ => {
-                let _ = write!(encoded, "%{byte:02X}");
+                let _ = write!(percent_encode, "%{byte:02X}");
             }
         }
     }
-    encoded
+    percent_encode
 }
 
-/// Adds a parameter to the pairs of a query. One that is null is left out.
+/// Appends a parameter to the pairs of a query. Null is omitted.
 pub(super) fn add(
     pairs: &mut Vec<String>,
     name: &str,
     value: &RawJson,
     style: QueryStyle,
 ) -> Result<(), CallError> {
-    let key = encoded(name);
-    match (kind(value), style) {
-        (Kind::Null, _) => {}
-        (Kind::Scalar, _) => pairs.push(pair(&key, value)),
-        // An object stands for a list of one.
-        (Kind::Object, QueryStyle::Brackets) => add_nested(pairs, &format!("{key}[0]"), value),
-        (Kind::List, QueryStyle::Brackets) => add_nested(pairs, &key, value),
-        (Kind::List, QueryStyle::Plain) => {
+    let key = percent_encode(name);
+    match (value_kind(value), style) {
+        (QueryValueKind::Null, _) => {}
+        (QueryValueKind::Scalar, _) => pairs.push(pair(&key, value)),
+        // A single object is sent as a list of one.
+        (QueryValueKind::Object, QueryStyle::Brackets) => add_nested(pairs, &format!("{key}[0]"), value),
+        (QueryValueKind::List, QueryStyle::Brackets) => add_nested(pairs, &key, value),
+        (QueryValueKind::List, QueryStyle::Plain) => {
             for item in value.items() {
-                if !matches!(kind(&item), Kind::Scalar) {
-                    return Err(wrong(name, "a list in the query holds texts, numbers, true or false"));
+                if !matches!(value_kind(&item), QueryValueKind::Scalar) {
+                    return Err(invalid_parameter(
+                        name,
+                        "a list in the query may only contain strings, numbers and booleans",
+                    ));
                 }
                 pairs.push(pair(&key, &item));
             }
         }
-        (Kind::Object, QueryStyle::Plain) => {
-            return Err(wrong(name, "an object cannot be written in the query"));
+        (QueryValueKind::Object, QueryStyle::Plain) => {
+            return Err(invalid_parameter(name, "an object cannot be sent in the query"));
         }
     }
     Ok(())
 }
 
-/// Adds what is in a value, each with the way to it in brackets.
+/// Appends the leaves of a value, each under its path in brackets.
 pub(super) fn add_nested(pairs: &mut Vec<String>, key: &str, value: &RawJson) {
-    match kind(value) {
-        Kind::Null | Kind::Scalar => pairs.push(pair(key, value)),
-        Kind::List => {
+    match value_kind(value) {
+        QueryValueKind::Null | QueryValueKind::Scalar => pairs.push(pair(key, value)),
+        QueryValueKind::List => {
             for (index, item) in value.items().enumerate() {
                 add_nested(pairs, &format!("{key}[{index}]"), &item);
             }
         }
-        Kind::Object => {
+        QueryValueKind::Object => {
             for (name, member) in value.members() {
-                add_nested(pairs, &format!("{key}[{}]", encoded(&name)), &member);
+                add_nested(pairs, &format!("{key}[{}]", percent_encode(&name)), &member);
             }
         }
     }
 }
 
 fn pair(key: &str, value: &RawJson) -> String {
-    format!("{key}={}", encoded(&scalar(value).unwrap_or_default()))
+    format!("{key}={}", percent_encode(&scalar_text(value).unwrap_or_default()))
 }
 
-enum Kind {
+enum QueryValueKind {
     Null,
     Scalar,
     List,
     Object,
 }
 
-fn kind(value: &RawJson) -> Kind {
+fn value_kind(value: &RawJson) -> QueryValueKind {
     match value.as_str().as_bytes().first() {
-        Some(b'{') => Kind::Object,
-        Some(b'[') => Kind::List,
-        Some(b'n') | None => Kind::Null,
-        Some(_) => Kind::Scalar,
+        Some(b'{') => QueryValueKind::Object,
+        Some(b'[') => QueryValueKind::List,
+        Some(b'n') | None => QueryValueKind::Null,
+        Some(_) => QueryValueKind::Scalar,
     }
 }
 
@@ -112,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn values_are_written_in_brackets_or_one_by_one() {
+    fn query_values_use_brackets_or_repetition() {
         use QueryStyle::{Brackets, Plain};
         let cases = [
             ("f", r#"{"email": "a@b c", "n": {"d": 1}}"#, Brackets, "f[0][email]=a%40b%20c&f[0][n][d]=1"),
@@ -127,9 +130,9 @@ mod tests {
                 "p",
                 "[[1]]",
                 Plain,
-                "Invalid arguments: $.p: a list in the query holds texts, numbers, true or false",
+                "Invalid arguments: $.p: a list in the query may only contain strings, numbers and booleans",
             ),
-            ("p", "{}", Plain, "Invalid arguments: $.p: an object cannot be written in the query"),
+            ("p", "{}", Plain, "Invalid arguments: $.p: an object cannot be sent in the query"),
         ];
         for (name, value, style, expected) in cases {
             assert_eq!(written(name, value, style), expected, "{value}");

@@ -1,57 +1,57 @@
-//! A call of a tool as a request.
+//! Builds the HTTP request for a call.
 
 use http::header::CONTENT_TYPE;
 use pegboard_core::error::CallError;
-use pegboard_core::settings::rest::{RestTool, Template};
+use pegboard_core::settings::rest::{RestTool, TextTemplate};
 use reqwest::Url;
 
-use super::parameters::{Parameters, wrong};
-use super::{body, method_of, query};
-use crate::web::{Body, Outgoing, WebError};
+use super::parameters::{CallParameters, invalid_parameter};
+use super::{body, http_method, query};
+use crate::web::{WebBody, WebError, WebRequest};
 
-/// How long an address may be. Few services take a longer one.
-const MAX_ADDRESS: usize = 32 * 1024;
+/// Maximum length of a URL. Few services accept longer ones.
+const MAX_URL_BYTES: usize = 32 * 1024;
 
-/// What a body is if nobody says otherwise.
-const JSON: &str = "application/json";
+/// Default content type of a body.
+const DEFAULT_CONTENT_TYPE: &str = "application/json";
 
-/// The request that a call comes to.
-pub(super) fn fill(tool: &RestTool, parameters: &Parameters<'_>) -> Result<Outgoing, CallError> {
-    let mut outgoing = Outgoing::new(method_of(tool), address(tool, parameters)?);
-    let mut content_type = JSON.to_owned();
+/// Builds the request for a call.
+pub(super) fn fill(tool: &RestTool, parameters: &CallParameters<'_>) -> Result<WebRequest, CallError> {
+    let mut request = WebRequest::new(http_method(tool), build_url(tool, parameters)?);
+    let mut content_type = DEFAULT_CONTENT_TYPE.to_owned();
     for (name, template) in &tool.headers {
         if let Some(value) = parameters.fill(template, str::to_owned)? {
-            outgoing.set_header(name, &value).map_err(|error| as_parameter(template, error))?;
+            request.set_header(name, &value).map_err(|error| header_error(template, error))?;
             if name.eq_ignore_ascii_case(CONTENT_TYPE.as_str()) {
                 content_type = value;
             }
         }
     }
-    let Some(template) = &tool.body else { return Ok(outgoing) };
+    let Some(template) = &tool.body else { return Ok(request) };
     Ok(match body::fill(template, parameters, &content_type)? {
-        Some(bytes) => outgoing.with_body(Body { content_type, bytes }),
-        None => outgoing,
+        Some(bytes) => request.with_body(WebBody { content_type, bytes }),
+        None => request,
     })
 }
 
-/// A header that cannot be sent because of what a call gave is the call's fault.
-fn as_parameter(template: &Template, error: WebError) -> CallError {
+/// Attributes an invalid header to the argument that caused it.
+fn header_error(template: &TextTemplate, error: WebError) -> CallError {
     match template.parameters().next() {
-        Some(name) => wrong(name, &error.to_string()),
+        Some(name) => invalid_parameter(name, &error.to_string()),
         None => error.into(),
     }
 }
 
-/// The address of a request. What a call gives can change neither who is asked nor how many parts a path has.
-fn address(tool: &RestTool, parameters: &Parameters<'_>) -> Result<Url, CallError> {
+/// Builds the URL. Arguments can change neither the origin nor the number of path segments.
+fn build_url(tool: &RestTool, parameters: &CallParameters<'_>) -> Result<Url, CallError> {
     let mut address = tool.url.origin.clone();
     for segment in &tool.url.path {
         address.push('/');
-        address.push_str(&path_part(segment, parameters)?);
+        address.push_str(&path_segment(segment, parameters)?);
     }
     let mut pairs = Vec::new();
     for pair in &tool.url.query {
-        pairs.extend(parameters.fill(pair, query::encoded)?);
+        pairs.extend(parameters.fill(pair, query::percent_encode)?);
     }
     for name in &tool.query {
         if let Some(value) = parameters.get(name)? {
@@ -63,28 +63,28 @@ fn address(tool: &RestTool, parameters: &Parameters<'_>) -> Result<Url, CallErro
         address.push_str(&pairs.join("&"));
     }
     let too_long = tool.url.parameters().chain(tool.query.iter().map(String::as_str)).next();
-    match too_long.filter(|_| address.len() > MAX_ADDRESS) {
-        Some(name) => Err(wrong(name, "the address would be longer than 32 KiB. Give less")),
-        None => Ok(address.parse().map_err(|_| WebError::BadAddress)?),
+    match too_long.filter(|_| address.len() > MAX_URL_BYTES) {
+        Some(name) => Err(invalid_parameter(name, "the URL would exceed 32 KiB; use a shorter value")),
+        None => Ok(address.parse().map_err(|_| WebError::InvalidUrl)?),
     }
 }
 
-/// One part of a path. It is never empty, and never leads up.
-fn path_part(template: &Template, parameters: &Parameters<'_>) -> Result<String, CallError> {
+/// Fills one path segment, which is never empty and never `.` or `..`.
+fn path_segment(template: &TextTemplate, parameters: &CallParameters<'_>) -> Result<String, CallError> {
     for name in template.parameters() {
         match parameters.text(name)?.as_deref() {
-            None => return Err(wrong(name, "required field missing")),
+            None => return Err(invalid_parameter(name, "required field missing")),
             Some("") => {
-                return Err(wrong(name, "it stands in the path of the address and must not be empty"));
+                return Err(invalid_parameter(name, "a path segment must not be empty"));
             }
             Some(_) => {}
         }
     }
-    let part = parameters.fill(template, query::encoded)?.unwrap_or_default();
+    let part = parameters.fill(template, query::percent_encode)?.unwrap_or_default();
     let dots = part.replace("%2e", ".").replace("%2E", ".");
     match template.parameters().next() {
         Some(name) if dots == "." || dots == ".." => {
-            Err(wrong(name, "it stands in the path of the address and must not be . or .."))
+            Err(invalid_parameter(name, "a path segment must not be . or .."))
         }
         _ => Ok(part),
     }
@@ -114,20 +114,20 @@ mod tests {
 
     proptest! {
         #[test]
-        fn whatever_is_given_a_request_keeps_its_shape(a in any::<String>(), b in any::<String>()) {
+        fn arbitrary_values_keep_the_shape_of_a_request(a in any::<String>(), b in any::<String>()) {
             let (tool, given) = (tool(), RawJson::of(&json!({"a": a, "b": b})));
-            let filled = fill(&tool, &Parameters::new(&given, &tool.parameters));
+            let filled = fill(&tool, &CallParameters::new(&given, &tool.parameters));
             let may_stand = !matches!(a.as_str(), "" | "." | "..");
             prop_assert_eq!(filled.is_ok(), may_stand);
-            let Ok(outgoing) = filled else { return Ok(()) };
-            let url = &outgoing.url;
+            let Ok(request) = filled else { return Ok(()) };
+            let url = &request.url;
             prop_assert_eq!(url.origin().ascii_serialization(), "https://api.example.org:8443");
             let path: Vec<_> = url.path_segments().unwrap().collect();
-            let (encoded, mixed) = (query::encoded(&a), format!("x-{}", query::encoded(&a)));
-            prop_assert_eq!(path, ["p", encoded.as_str(), mixed.as_str(), "q"]);
+            let (percent_encode, mixed) = (query::percent_encode(&a), format!("x-{}", query::percent_encode(&a)));
+            prop_assert_eq!(path, ["p", percent_encode.as_str(), mixed.as_str(), "q"]);
             let pairs: Vec<_> = url.query_pairs().into_owned().collect();
             prop_assert_eq!(pairs, [("k".to_owned(), b.clone()), ("l".to_owned(), "1".to_owned())]);
-            let body: Value = serde_json::from_slice(&outgoing.body.as_ref().unwrap().bytes).unwrap();
+            let body: Value = serde_json::from_slice(&request.body.as_ref().unwrap().bytes).unwrap();
             prop_assert_eq!(body, json!({"t": format!("<{a}>"), "v": b, "end": true}));
         }
     }

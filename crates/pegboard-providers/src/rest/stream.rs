@@ -1,129 +1,127 @@
-//! Answers that come line by line.
+//! Line-delimited streaming responses.
 
-use pegboard_core::client::{Client, Notice, Progress};
+use pegboard_core::client::{Client, Notice, ProgressUpdate};
 use pegboard_core::output::Output;
 use pegboard_core::settings::rest::{StreamMode, StreamingSettings};
 use pegboard_json::RawJson;
 use tokio::time::{Duration, Instant};
 
-use super::parameters::scalar;
-use crate::web::{Incoming, WebError};
+use super::parameters::scalar_text;
+use crate::web::{StreamingResponse, WebError};
 
-/// How often the caller is told what has come, at most.
+/// Minimum interval between progress notifications.
 const NOTICE_INTERVAL: Duration = Duration::from_millis(100);
 
-/// What some services write when they are done, and is no JSON.
+/// End marker of some services, which is not JSON.
 const END_MARK: &str = "[DONE]";
 
-/// Reads an answer to its end, or until a line says that it is done, and tells the caller what comes on the way.
+/// Reads a stream up to its end or its final line, and notifies the caller of progress.
 pub(super) async fn read(
-    mut incoming: Incoming,
+    mut response: StreamingResponse,
     settings: &StreamingSettings,
     client: &dyn Client,
 ) -> Result<Output, WebError> {
     let StreamMode::JsonStream = settings.mode;
-    let mut reading = Reading::new(settings, client);
-    let mut waiting = Vec::new();
-    while let Some(piece) = incoming.next().await? {
-        // What waited has no line end, so only what has come is looked at.
-        let looked_at = waiting.len();
-        waiting.extend_from_slice(&piece);
+    let mut reader = StreamReader::new(settings, client);
+    let mut buffer = Vec::new();
+    while let Some(piece) = response.next().await? {
+        // Earlier bytes contain no line end, so only new ones are scanned.
+        let scanned = buffer.len();
+        buffer.extend_from_slice(&piece);
         let mut begin = 0;
-        while let Some(end) = line_end(&waiting, looked_at.max(begin)) {
-            if let Some(answer) = reading.line(&waiting[begin..end]) {
-                return Ok(answer);
+        while let Some(end) = line_end(&buffer, scanned.max(begin)) {
+            if let Some(response) = reader.read_line(&buffer[begin..end]) {
+                return Ok(response);
             }
             begin = end + 1;
         }
-        waiting.drain(..begin);
+        buffer.drain(..begin);
     }
-    // A last line counts without a line end too.
-    Ok(reading.line(&waiting).unwrap_or_else(|| reading.end()))
+    // The last line may lack a line end.
+    Ok(reader.read_line(&buffer).unwrap_or_else(|| reader.finish()))
 }
 
-/// Where the next line ends.
+/// Returns the position of the next line end.
 fn line_end(bytes: &[u8], from: usize) -> Option<usize> {
     bytes[from..].iter().position(|byte| *byte == b'\n').map(|at| from + at)
 }
 
-/// What has been read of an answer.
-struct Reading<'r> {
+/// State of a stream that is being read.
+struct StreamReader<'r> {
     settings: &'r StreamingSettings,
     client: &'r dyn Client,
-    /// The pieces of the answer, one after another.
+    /// Tokens received so far.
     text: String,
     n_tokens: u32,
-    /// How much of the text the caller has been told.
-    told: usize,
-    told_at: Option<Instant>,
+    /// Number of bytes of `text` sent as progress.
+    n_notified: usize,
+    notified_at: Option<Instant>,
 }
 
-impl<'r> Reading<'r> {
+impl<'r> StreamReader<'r> {
     fn new(settings: &'r StreamingSettings, client: &'r dyn Client) -> Self {
-        Self { settings, client, text: String::new(), n_tokens: 0, told: 0, told_at: None }
+        Self { settings, client, text: String::new(), n_tokens: 0, n_notified: 0, notified_at: None }
     }
 
-    /// Reads a line; the answer, if it is the last.
-    fn line(&mut self, line: &[u8]) -> Option<Output> {
+    /// Reads a line. Returns the output if it is the final line.
+    fn read_line(&mut self, line: &[u8]) -> Option<Output> {
         let line = String::from_utf8_lossy(line);
         let line = line.trim();
         let line = line.strip_prefix(self.settings.line_prefix.trim()).unwrap_or(line).trim();
         if line.is_empty() || line == END_MARK {
             return None;
         }
-        // What is no JSON is a remark or a name of an event.
+        // Other lines are comments or event names.
         let line = RawJson::parse(line.to_owned().into()).ok()?;
         let kind = line.get(&self.settings.discriminator_field)?;
-        let kind = scalar(&kind)?;
+        let kind = scalar_text(&kind)?;
         if kind == self.settings.done_value {
             return Some(match line.get(&self.settings.answer_field) {
-                Some(answer) if answer.as_str().starts_with('"') => {
-                    self.tell();
-                    Output::new(answer.text().unwrap_or_default().into_owned().into())
+                Some(response) if response.as_str().starts_with('"') => {
+                    self.notify_progress();
+                    Output::new(response.text().unwrap_or_default().into_owned().into())
                 }
-                Some(answer) if self.n_tokens == 0 => crate::web::json_output(&answer, None),
-                Some(_) | None => self.end(),
+                Some(response) if self.n_tokens == 0 => crate::web::json_output(&response, None),
+                Some(_) | None => self.finish(),
             });
         }
         if kind == self.settings.token_value {
-            self.token(&line);
+            self.push_token(&line);
         }
         None
     }
 
-    fn token(&mut self, line: &RawJson) {
+    fn push_token(&mut self, line: &RawJson) {
         let Some(token) = line.get(&self.settings.token_field) else { return };
-        if let Some(token) = scalar(&token) {
+        if let Some(token) = scalar_text(&token) {
             self.text.push_str(&token);
             self.n_tokens += 1;
-            if self.told_at.is_none_or(|at| at.elapsed() >= NOTICE_INTERVAL) {
-                self.tell();
+            if self.notified_at.is_none_or(|at| at.elapsed() >= NOTICE_INTERVAL) {
+                self.notify_progress();
             }
         }
     }
 
-    /// Tells the caller what it has not been told.
-    fn tell(&mut self) {
-        let news = self.text.get(self.told..).unwrap_or_default();
+    /// Sends the text that has not been sent yet.
+    fn notify_progress(&mut self) {
+        let news = self.text.get(self.n_notified..).unwrap_or_default();
         if !news.is_empty() {
             let message = Some(news.to_owned());
-            self.client.notify(Notice::Progress(Progress {
+            self.client.notify(Notice::Progress(ProgressUpdate {
                 done: f64::from(self.n_tokens),
                 total: None,
                 message,
             }));
-            self.told = self.text.len();
-            self.told_at = Some(Instant::now());
+            self.n_notified = self.text.len();
+            self.notified_at = Some(Instant::now());
         }
     }
 
-    /// The answer when nothing more comes.
-    fn end(&mut self) -> Output {
-        self.tell();
+    /// Returns the output at the end of the stream.
+    fn finish(&mut self) -> Output {
+        self.notify_progress();
         if self.text.is_empty() {
-            return Output::failure(
-                "The service ended its answer without saying anything that streaming looks for.",
-            );
+            return Output::failure("The stream ended without any of the configured fields.");
         }
         Output::new(std::mem::take(&mut self.text).into())
     }

@@ -1,4 +1,4 @@
-//! Which addresses a service may be at.
+//! Address policy: the IP addresses a host may resolve to.
 
 use std::fmt;
 use std::io;
@@ -11,30 +11,30 @@ use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 
 use super::WebError;
 
-/// How many addresses of one name are looked at.
+/// Maximum number of addresses considered per name.
 const MAX_ADDRESSES: usize = 64;
 
-/// Names that no public service has.
-const PRIVATE_ENDINGS: [&str; 8] =
+/// Suffixes that no public service uses.
+const PRIVATE_SUFFIXES: [&str; 8] =
     [".corp", ".home", ".home.arpa", ".internal", ".intranet", ".lan", ".local", ".private"];
 
-/// Whether a service may be in a private network although its name does not say so.
+/// Access to private networks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Network {
-    /// A name that could be public leads to public addresses only. `localhost`, names without a dot and names such as
-    /// `wiki.internal` may lead to private ones.
+pub enum NetworkAccess {
+    /// Derived from the host name: a public name resolves to public addresses only; `localhost`, names
+    /// without a dot and names such as `wiki.internal` may resolve to private ones.
     #[default]
-    AsNamed,
-    /// It may be in a private network.
+    ByName,
+    /// Private addresses are allowed for any name.
     Private,
 }
 
-/// How the addresses of a host are found.
+/// Resolver for host names.
 #[derive(Clone)]
-pub struct Lookup(Arc<dyn Fn(String) -> BoxFuture<'static, io::Result<Vec<IpAddr>>> + Send + Sync>);
+pub struct HostResolver(Arc<dyn Fn(String) -> BoxFuture<'static, io::Result<Vec<IpAddr>>> + Send + Sync>);
 
-impl Lookup {
-    /// As the system does.
+impl HostResolver {
+    /// Returns the resolver of the system.
     pub fn system() -> Self {
         Self::new(|host| {
             async move {
@@ -45,7 +45,7 @@ impl Lookup {
         })
     }
 
-    /// By a function.
+    /// Creates a resolver from a function.
     pub fn new(
         find: impl Fn(String) -> BoxFuture<'static, io::Result<Vec<IpAddr>>> + Send + Sync + 'static,
     ) -> Self {
@@ -53,177 +53,185 @@ impl Lookup {
     }
 }
 
-/// A host, and what its name may lead to.
+/// Host with the addresses it may resolve to.
 #[derive(Debug)]
-pub(super) struct Destination {
+pub(super) struct HostPolicy {
     host: String,
-    reach: Reach,
+    scope: AddressScope,
 }
 
-/// What a name may lead to.
+/// Addresses a host may resolve to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Reach {
-    /// The address was written down, so nothing has to be found.
-    Written,
-    /// This machine.
+enum AddressScope {
+    /// The host is an IP address; there is nothing to resolve.
+    Literal,
+    /// Loopback addresses.
     Loopback,
-    /// Everything that one service can be at, in private networks too.
+    /// Public, private and loopback addresses.
     Private,
-    /// What everybody can reach.
+    /// Public addresses.
     Public,
 }
 
-impl Destination {
-    pub(super) fn new(base: &Url, network: Network) -> Result<Self, WebError> {
-        let not_web = || WebError::NotWeb { scheme: base.scheme().to_owned() };
+impl HostPolicy {
+    pub(super) fn new(base: &Url, network: NetworkAccess) -> Result<Self, WebError> {
+        let not_web = || WebError::UnsupportedScheme { scheme: base.scheme().to_owned() };
         let host = base.host_str().ok_or_else(not_web)?.trim_end_matches('.').to_ascii_lowercase();
-        let reach = match base.domain() {
-            None => Reach::Written,
-            Some(_) if host == "localhost" || host.ends_with(".localhost") => Reach::Loopback,
-            Some(_) if network == Network::Private || has_private_name(&host) => Reach::Private,
-            Some(_) => Reach::Public,
+        let scope = match base.domain() {
+            None => AddressScope::Literal,
+            Some(_) if host == "localhost" || host.ends_with(".localhost") => AddressScope::Loopback,
+            Some(_) if network == NetworkAccess::Private || has_private_name(&host) => AddressScope::Private,
+            Some(_) => AddressScope::Public,
         };
-        Ok(Self { host, reach })
+        Ok(Self { host, scope })
     }
 
-    /// The addresses that may be used, or why there are none.
+    /// Returns the allowed addresses, or an error if there are none.
     fn allowed(&self, found: Vec<IpAddr>) -> Result<Vec<IpAddr>, WebError> {
         let first = found.first().copied();
-        let allowed: Vec<_> = found.into_iter().filter(|address| self.reach.may_be(sort(*address))).collect();
+        let allowed: Vec<_> =
+            found.into_iter().filter(|address| self.scope.allows(classify(*address))).collect();
         match first {
             _ if !allowed.is_empty() => Ok(allowed),
             Some(address) => {
-                let (host, sort) = (self.host.clone(), sort(address));
-                Err(WebError::Forbidden { host, address, what: sort.describe(), fix: self.reach.fix(sort) })
+                let (host, class) = (self.host.clone(), classify(address));
+                Err(WebError::AddressNotAllowed {
+                    host,
+                    address,
+                    what: class.describe(),
+                    fix: self.scope.fix(class),
+                })
             }
-            None => {
-                Err(WebError::NotFound { host: self.host.clone(), problem: "it has no address".to_owned() })
-            }
+            None => Err(WebError::NotFound { host: self.host.clone(), problem: "no addresses".to_owned() }),
         }
     }
 }
 
-impl Reach {
-    fn may_be(self, sort: Sort) -> bool {
+impl AddressScope {
+    fn allows(self, class: AddressClass) -> bool {
         match self {
-            Self::Written => true,
-            Self::Loopback => sort == Sort::Loopback,
-            Self::Private => matches!(sort, Sort::Public | Sort::Private | Sort::Loopback),
-            Self::Public => sort == Sort::Public,
+            Self::Literal => true,
+            Self::Loopback => class == AddressClass::Loopback,
+            Self::Private => {
+                matches!(class, AddressClass::Public | AddressClass::Private | AddressClass::Loopback)
+            }
+            Self::Public => class == AddressClass::Public,
         }
     }
 
-    fn fix(self, sort: Sort) -> &'static str {
-        match (self, sort) {
-            (Self::Public, Sort::Private | Sort::Loopback) => "set allowPrivateNetwork to true",
-            _ => "write the address itself",
+    fn fix(self, class: AddressClass) -> &'static str {
+        match (self, class) {
+            (Self::Public, AddressClass::Private | AddressClass::Loopback) => {
+                "set allowPrivateNetwork to true"
+            }
+            _ => "use the IP address in the URL",
         }
     }
 }
 
 fn has_private_name(host: &str) -> bool {
-    !host.contains('.') || PRIVATE_ENDINGS.iter().any(|ending| host.ends_with(ending))
+    !host.contains('.') || PRIVATE_SUFFIXES.iter().any(|ending| host.ends_with(ending))
 }
 
-/// Finds addresses for connections, so that what was checked is what is connected to.
-pub(super) struct Guide {
-    pub(super) destination: Arc<Destination>,
-    pub(super) lookup: Lookup,
+/// Resolver that applies the policy, so that the checked addresses are those connected to.
+pub(super) struct CheckedResolver {
+    pub(super) host_policy: Arc<HostPolicy>,
+    pub(super) resolver: HostResolver,
 }
 
-impl Resolve for Guide {
+impl Resolve for CheckedResolver {
     fn resolve(&self, name: Name) -> Resolving {
-        let (destination, lookup) = (Arc::clone(&self.destination), self.lookup.clone());
+        let (host_policy, resolver) = (Arc::clone(&self.host_policy), self.resolver.clone());
         Box::pin(async move {
-            let host = destination.host.clone();
-            let found = (lookup.0)(name.as_str().to_owned())
-                .await
-                .map_err(|error| Refused(WebError::NotFound { host, problem: error.to_string() }))?;
-            let allowed = destination.allowed(found).map_err(Refused)?;
-            // The port of the address that was asked for takes the place of 0.
+            let host = host_policy.host.clone();
+            let found = (resolver.0)(name.as_str().to_owned()).await.map_err(|error| {
+                AddressPolicyError(WebError::NotFound { host, problem: error.to_string() })
+            })?;
+            let allowed = host_policy.allowed(found).map_err(AddressPolicyError)?;
+            // Port 0 is replaced by the port of the URL.
             Ok(Box::new(allowed.into_iter().map(|ip| SocketAddr::new(ip, 0))) as Addrs)
         })
     }
 }
 
-/// Our own verdict, on its way through the network's errors.
+/// Error of the policy, carried through the errors of the HTTP client.
 #[derive(Debug)]
-pub(super) struct Refused(pub(super) WebError);
+pub(super) struct AddressPolicyError(pub(super) WebError);
 
-impl fmt::Display for Refused {
+impl fmt::Display for AddressPolicyError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(&self.0, f)
     }
 }
 
-impl std::error::Error for Refused {}
+impl std::error::Error for AddressPolicyError {}
 
-/// What sort of address it is.
+/// Class of an IP address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Sort {
+enum AddressClass {
     Public,
     Private,
     Loopback,
-    /// Only on this cable, where clouds keep the secrets of a machine.
+    /// Link-local, including cloud metadata services.
     LinkLocal,
-    /// Nobody, everybody, or kept for something else.
+    /// Unspecified, multicast, broadcast and reserved.
     Special,
 }
 
-impl Sort {
+impl AddressClass {
     fn describe(self) -> &'static str {
         match self {
             Self::Public => "a public address",
-            Self::Private => "in a private network",
-            Self::Loopback => "this machine",
+            Self::Private => "a private address",
+            Self::Loopback => "a loopback address",
             Self::LinkLocal => "a link-local address",
-            Self::Special => "no address of one machine",
+            Self::Special => "a reserved address",
         }
     }
 }
 
-fn sort(address: IpAddr) -> Sort {
+fn classify(address: IpAddr) -> AddressClass {
     match address {
-        IpAddr::V4(address) => sort_v4(address),
-        IpAddr::V6(address) => sort_v6(address),
+        IpAddr::V4(address) => classify_v4(address),
+        IpAddr::V6(address) => classify_v6(address),
     }
 }
 
-fn sort_v4(address: Ipv4Addr) -> Sort {
+fn classify_v4(address: Ipv4Addr) -> AddressClass {
     match address.octets() {
-        [127, ..] => Sort::Loopback,
-        [10, ..] | [172, 16..=31, ..] | [192, 168, ..] | [100, 64..=127, ..] => Sort::Private,
-        [169, 254, ..] => Sort::LinkLocal,
-        // Benchmarks, documentation, protocol assignments, and the old relay of 6to4.
+        [127, ..] => AddressClass::Loopback,
+        [10, ..] | [172, 16..=31, ..] | [192, 168, ..] | [100, 64..=127, ..] => AddressClass::Private,
+        [169, 254, ..] => AddressClass::LinkLocal,
+        // Benchmarking, documentation, protocol assignments, and the former 6to4 relay.
         [0 | 224..=255, ..]
         | [192, 0, 0 | 2, _]
         | [192, 88, 99, _]
         | [198, 18 | 19, ..]
         | [198, 51, 100, _]
-        | [203, 0, 113, _] => Sort::Special,
-        _ => Sort::Public,
+        | [203, 0, 113, _] => AddressClass::Special,
+        _ => AddressClass::Public,
     }
 }
 
-fn sort_v6(address: Ipv6Addr) -> Sort {
+fn classify_v6(address: Ipv6Addr) -> AddressClass {
     let segments = address.segments();
     let v4 = |at: usize| {
         let ([a, b], [c, d]) = (segments[at].to_be_bytes(), segments[at + 1].to_be_bytes());
-        sort_v4(Ipv4Addr::new(a, b, c, d))
+        classify_v4(Ipv4Addr::new(a, b, c, d))
     };
     match segments {
-        _ if address.is_loopback() => Sort::Loopback,
-        // An IPv4 address in another dress: mapped, compatible, translated, 6to4.
+        _ if address.is_loopback() => AddressClass::Loopback,
+        // Embedded IPv4 addresses: mapped, compatible, translated, 6to4.
         [0, 0, 0, 0, 0, 0xffff | 0, ..] | [0, 0, 0, 0, 0xffff, 0, ..] | [0x64, 0xff9b, 0, 0, 0, 0, ..] => {
             v4(6)
         }
         [0x2002, ..] => v4(1),
-        [0xfc00..=0xfdff, ..] => Sort::Private,
-        [0xfe80..=0xfebf, ..] => Sort::LinkLocal,
-        // Teredo and documentation; then site-local, multicast, discard, and what else is not handed out.
-        [0x2001, 0 | 0xdb8, ..] => Sort::Special,
-        [0x2000..=0x3fff, ..] => Sort::Public,
-        _ => Sort::Special,
+        [0xfc00..=0xfdff, ..] => AddressClass::Private,
+        [0xfe80..=0xfebf, ..] => AddressClass::LinkLocal,
+        // Teredo and documentation; then site-local, multicast, discard and unassigned.
+        [0x2001, 0 | 0xdb8, ..] => AddressClass::Special,
+        [0x2000..=0x3fff, ..] => AddressClass::Public,
+        _ => AddressClass::Special,
     }
 }
 
@@ -231,16 +239,16 @@ fn sort_v6(address: Ipv6Addr) -> Sort {
 mod tests {
     use super::*;
 
-    fn check(base: &str, network: Network, found: &str) -> Result<(), String> {
-        let destination = Destination::new(&base.parse().unwrap(), network).unwrap();
-        destination.allowed(vec![found.parse().unwrap()]).map(drop).map_err(|error| error.to_string())
+    fn check(base: &str, network: NetworkAccess, found: &str) -> Result<(), String> {
+        let host_policy = HostPolicy::new(&base.parse().unwrap(), network).unwrap();
+        host_policy.allowed(vec![found.parse().unwrap()]).map(drop).map_err(|error| error.to_string())
     }
 
     #[test]
-    fn a_public_name_leads_to_public_addresses_only() {
+    fn a_public_name_resolves_to_public_addresses_only() {
         for public in ["93.184.215.14", "2606:2800:21f:cb07::1", "64:ff9b::5db8:d70e", "::ffff:93.184.215.14"]
         {
-            assert_eq!(check("https://api.example.org", Network::AsNamed, public), Ok(()), "{public}");
+            assert_eq!(check("https://api.example.org", NetworkAccess::ByName, public), Ok(()), "{public}");
         }
         for hidden in [
             "127.0.0.1",
@@ -282,25 +290,25 @@ mod tests {
             "100::1",
             "64:ff9b:1::1",
         ] {
-            assert!(check("https://api.example.org", Network::AsNamed, hidden).is_err(), "{hidden}");
+            assert!(check("https://api.example.org", NetworkAccess::ByName, hidden).is_err(), "{hidden}");
         }
     }
 
     #[test]
-    fn a_name_leads_as_far_as_it_says() {
-        use Network::{AsNamed, Private};
+    fn the_name_decides_the_allowed_addresses() {
+        use NetworkAccess::{ByName, Private};
         let cases = [
-            ("http://localhost:1", AsNamed, "127.0.0.1", true),
-            ("http://api.localhost.", AsNamed, "::1", true),
-            ("http://localhost", AsNamed, "10.0.0.1", false),
-            ("http://wiki", AsNamed, "10.0.0.1", true),
-            ("http://wiki.internal", AsNamed, "fd00::1", true),
-            ("http://metadata.internal", AsNamed, "169.254.169.254", false),
+            ("http://localhost:1", ByName, "127.0.0.1", true),
+            ("http://api.localhost.", ByName, "::1", true),
+            ("http://localhost", ByName, "10.0.0.1", false),
+            ("http://wiki", ByName, "10.0.0.1", true),
+            ("http://wiki.internal", ByName, "fd00::1", true),
+            ("http://metadata.internal", ByName, "169.254.169.254", false),
             ("http://api.example.org", Private, "10.0.0.1", true),
             ("http://api.example.org", Private, "127.0.0.1", true),
             ("http://api.example.org", Private, "169.254.169.254", false),
-            ("http://notlocalhost.org", AsNamed, "127.0.0.1", false),
-            ("http://internal.example.org", AsNamed, "10.0.0.1", false),
+            ("http://notlocalhost.org", ByName, "127.0.0.1", false),
+            ("http://internal.example.org", ByName, "10.0.0.1", false),
         ];
         for (base, network, found, may) in cases {
             assert_eq!(check(base, network, found).is_ok(), may, "{base} at {found}");
@@ -308,19 +316,19 @@ mod tests {
     }
 
     #[test]
-    fn of_several_addresses_only_the_allowed_are_used() {
-        let destination =
-            Destination::new(&"https://api.example.org".parse().unwrap(), Network::AsNamed).unwrap();
+    fn only_allowed_addresses_are_used() {
+        let host_policy =
+            HostPolicy::new(&"https://api.example.org".parse().unwrap(), NetworkAccess::ByName).unwrap();
         let found = ["10.0.0.1", "93.184.215.14", "::1"].map(|address| address.parse().unwrap());
-        let allowed = destination.allowed(found.to_vec()).unwrap();
+        let allowed = host_policy.allowed(found.to_vec()).unwrap();
         assert_eq!(allowed, ["93.184.215.14".parse::<IpAddr>().unwrap()]);
     }
 
     #[test]
-    fn a_refusal_says_where_the_name_leads_and_what_to_do() {
+    fn a_refused_address_is_reported_with_a_fix() {
         insta::assert_snapshot!(
-            check("https://api.example.org/x?key=secret", Network::AsNamed, "10.0.0.7").unwrap_err(),
-            @"api.example.org leads to 10.0.0.7, which is in a private network, so nothing was sent. If that is meant, set allowPrivateNetwork to true"
+            check("https://api.example.org/x?key=secret", NetworkAccess::ByName, "10.0.0.7").unwrap_err(),
+            @"api.example.org resolves to 10.0.0.7, a private address: request not sent. To allow it, set allowPrivateNetwork to true"
         );
     }
 }

@@ -1,4 +1,4 @@
-//! Why a web service gave no answer.
+//! Errors of requests to web services.
 
 use std::error::Error;
 use std::net::IpAddr;
@@ -7,112 +7,112 @@ use std::time::Duration;
 use pegboard_core::error::{CallError, ToolError};
 use reqwest::Url;
 
-use super::address::Refused;
+use super::address::AddressPolicyError;
 use super::origin;
 
-/// Why a web service gave no answer. No text of it shows more of an address than its origin, since paths and queries
-/// may hold secrets.
+/// A failed request to a web service. Messages show only the origin of a URL, since paths and queries may
+/// contain secrets.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum WebError {
-    /// The address is not one of a web service.
-    #[error("the address begins with {scheme}:. Write one that begins with https:// or http://")]
-    NotWeb {
-        /// How it begins.
+    /// The URL scheme is not supported.
+    #[error("unsupported URL scheme '{scheme}': use https:// or http://")]
+    UnsupportedScheme {
+        /// Scheme of the URL.
         scheme: String,
     },
-    /// The address is none.
-    #[error("the address is none: check its host and its port")]
-    BadAddress,
+    /// The URL is invalid.
+    #[error("invalid URL: check its host and port")]
+    InvalidUrl,
     /// A header cannot be sent.
-    #[error("the header '{name}' cannot be sent: {problem}")]
-    BadHeader {
-        /// The header.
+    #[error("cannot send header '{name}': {problem}")]
+    InvalidHeader {
+        /// Name of the header.
         name: String,
-        /// What is wrong with it.
+        /// Problem with the header.
         problem: &'static str,
     },
-    /// A request was to go to another service.
-    #[error("a request to {to} was not sent: only {base} is configured")]
-    Elsewhere {
-        /// Where it was to go.
+    /// The request targets another origin.
+    #[error("request to {to} refused: only {base} is configured")]
+    ForeignOrigin {
+        /// Origin of the request.
         to: String,
-        /// Where it may go.
+        /// Configured origin.
         base: String,
     },
-    /// The name of the service leads to an address that it must not lead to.
-    #[error("{host} leads to {address}, which is {what}, so nothing was sent. If that is meant, {fix}")]
-    Forbidden {
-        /// The name.
+    /// The host resolves to an address that is not allowed.
+    #[error("{host} resolves to {address}, {what}: request not sent. To allow it, {fix}")]
+    AddressNotAllowed {
+        /// Host name.
         host: String,
-        /// Where it leads.
+        /// Resolved address.
         address: IpAddr,
-        /// What sort of address that is.
+        /// Class of the address.
         what: &'static str,
-        /// What to do if it should.
+        /// Setting that allows it.
         fix: &'static str,
     },
-    /// The name of the service is not known.
-    #[error("{host} was not found: {problem}. Check the name, and the network")]
+    /// The host name cannot be resolved.
+    #[error("cannot resolve {host}: {problem}. Check the name and the network")]
     NotFound {
-        /// The name.
+        /// Host name.
         host: String,
-        /// What the system says.
+        /// Error of the resolver.
         problem: String,
     },
-    /// The service cannot be reached; it has seen nothing of the request.
-    #[error("{origin} cannot be reached: {problem}")]
+    /// The connection failed before the request was sent.
+    #[error("cannot connect to {origin}: {problem}")]
     Unreachable {
-        /// The service.
+        /// Origin of the service.
         origin: String,
-        /// Why.
+        /// Error of the network.
         problem: String,
     },
-    /// The service sends the request to somebody else.
+    /// The service redirects to another origin.
     #[error(
-        "{from} redirects to {to}. A redirect to another origin is not followed, since it would be given what is \
-         meant for the first. If that is right, configure {to}"
+        "{from} redirects to {to}: a redirect to another origin is not followed, since it would receive the \
+         credentials of the first. If this is intended, configure {to}"
     )]
-    RedirectElsewhere {
-        /// Who redirects.
+    CrossOriginRedirect {
+        /// Origin that redirects.
         from: String,
-        /// Where to.
+        /// Target origin.
         to: String,
     },
-    /// The service redirects to what is no address.
-    #[error("the service redirects to something that is no address")]
-    BadRedirect,
-    /// The service redirects on and on.
+    /// The service redirects to an invalid URL.
+    #[error("the service redirects to an invalid URL")]
+    InvalidRedirect,
+    /// The service redirects too often.
     #[error("the service redirects more than {limit} times")]
     TooManyRedirects {
-        /// How many are followed.
+        /// Maximum number of redirects.
         limit: usize,
     },
-    /// The answer is larger than it may be.
-    #[error("the answer has more than {max_bytes} bytes. Ask for less, or raise maxBytes")]
+    /// The response is larger than allowed.
+    #[error("the response exceeds {max_bytes} bytes: request less, or raise maxBytes")]
     TooLarge {
-        /// How many it may have.
+        /// Maximum size in bytes.
         max_bytes: usize,
     },
-    /// The service takes too long.
+    /// The service did not respond in time.
     #[error("{what} within {limit:?}")]
-    TooSlow {
-        /// What did not happen.
+    TimedOut {
+        /// Missing event.
         what: &'static str,
-        /// How long it was waited for.
+        /// Timeout.
         limit: Duration,
     },
-    /// The answer is packed in a way that nobody asked for.
-    #[error("the answer is packed as '{encoding}', which was not asked for and cannot be read")]
-    Packed {
-        /// How.
+    /// The response has a content encoding that was not requested.
+    #[error("unsupported content encoding '{encoding}'")]
+    UnsupportedEncoding {
+        /// Content encoding.
         encoding: String,
     },
-    /// The connection broke, and the service may have seen the request.
-    #[error("the connection to {origin} broke: {problem}")]
-    Broken {
-        /// The service.
+    /// The connection failed after the request may have been sent.
+    #[error("connection to {origin} lost: {problem}")]
+    ConnectionLost {
+        /// Origin of the service.
         origin: String,
-        /// What happened.
+        /// Error of the network.
         problem: String,
     },
 }
@@ -121,35 +121,39 @@ impl From<WebError> for CallError {
     fn from(error: WebError) -> Self {
         let reason = error.to_string();
         match error {
-            WebError::NotWeb { .. }
-            | WebError::BadAddress
-            | WebError::Elsewhere { .. }
-            | WebError::Forbidden { .. }
+            WebError::UnsupportedScheme { .. }
+            | WebError::InvalidUrl
+            | WebError::ForeignOrigin { .. }
+            | WebError::AddressNotAllowed { .. }
             | WebError::NotFound { .. }
             | WebError::Unreachable { .. } => Self::ServerUnavailable { reason },
-            WebError::TooSlow { .. } | WebError::Broken { .. } => Self::Transport { reason },
-            WebError::BadHeader { .. }
-            | WebError::RedirectElsewhere { .. }
-            | WebError::BadRedirect
+            WebError::TimedOut { .. } | WebError::ConnectionLost { .. } => Self::Transport { reason },
+            WebError::InvalidHeader { .. }
+            | WebError::CrossOriginRedirect { .. }
+            | WebError::InvalidRedirect
             | WebError::TooManyRedirects { .. }
             | WebError::TooLarge { .. }
-            | WebError::Packed { .. } => Self::Failed(ToolError::new(reason)),
+            | WebError::UnsupportedEncoding { .. } => Self::Failed(ToolError::new(reason)),
         }
     }
 }
 
-/// What the network said.
-pub(super) fn network(base: &Url, error: reqwest::Error) -> WebError {
+/// Maps an error of the HTTP client.
+pub(super) fn network_error(base: &Url, error: reqwest::Error) -> WebError {
     let is_unsent = error.is_connect() || error.is_builder();
     let error = error.without_url();
     let mut cause: &dyn Error = &error;
     loop {
-        if let Some(Refused(refused)) = cause.downcast_ref() {
+        if let Some(AddressPolicyError(refused)) = cause.downcast_ref() {
             return refused.clone();
         }
         let Some(deeper) = cause.source() else { break };
         cause = deeper;
     }
     let (origin, problem) = (origin(base), cause.to_string());
-    if is_unsent { WebError::Unreachable { origin, problem } } else { WebError::Broken { origin, problem } }
+    if is_unsent {
+        WebError::Unreachable { origin, problem }
+    } else {
+        WebError::ConnectionLost { origin, problem }
+    }
 }

@@ -1,4 +1,4 @@
-//! An answer of a web service as what a tool answers.
+//! Converts responses of web services to tool outputs.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
@@ -12,89 +12,93 @@ use pegboard_json::RawJson;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
-use super::Answer;
+use super::WebResponse;
 
-/// How many bytes of the body of a refusal are handed on.
-const REFUSAL_BYTES: usize = 4 * 1024;
+/// Maximum size of an error body in the output.
+const MAX_ERROR_BODY_BYTES: usize = 4 * 1024;
 
-impl Answer {
-    /// The answer as what a tool answers: JSON as text and as data, texts as text, pictures and sounds as such, and
-    /// everything else as a file. A status other than 2xx is a failure, with as much of the body as fits.
+impl WebResponse {
+    /// Converts the response: JSON to text and structured content, text to text, images and audio to their
+    /// content types, and everything else to an embedded resource. A status other than 2xx becomes an error
+    /// with a clipped body.
     pub fn into_output(self) -> Output {
         if !self.status.is_success() {
-            return Output::failure(self.refusal());
+            return Output::failure(self.failure_text());
         }
         if self.body.iter().all(u8::is_ascii_whitespace) {
-            return Output::new(format!("HTTP {}: done, with an empty answer.", self.status.as_u16()).into());
+            return Output::new(
+                format!("HTTP {}: done, with an empty response.", self.status.as_u16()).into(),
+            );
         }
-        let media = Media::of(&self);
+        let media = MediaType::of(&self);
         if media.may_be_json()
-            && let Ok(data) = RawJson::parse(without_mark(&self.body))
+            && let Ok(data) = RawJson::parse(strip_bom(&self.body))
         {
             return json_output(&data, None);
         }
-        match media.sort() {
-            Sort::Text => Output::new(media.text(&self.body).into_owned().into()),
-            Sort::Image => {
-                content(&json!({"type": "image", "data": coded(&self.body), "mimeType": media.essence}))
-            }
-            Sort::Audio => {
-                content(&json!({"type": "audio", "data": coded(&self.body), "mimeType": media.essence}))
-            }
-            Sort::Unnamed if str::from_utf8(&self.body).is_ok() => {
+        match media.class() {
+            ContentClass::Text => Output::new(media.text(&self.body).into_owned().into()),
+            ContentClass::Image => content_output(
+                &json!({"type": "image", "data": base64(&self.body), "mimeType": media.essence}),
+            ),
+            ContentClass::Audio => content_output(
+                &json!({"type": "audio", "data": base64(&self.body), "mimeType": media.essence}),
+            ),
+            ContentClass::Unspecified if str::from_utf8(&self.body).is_ok() => {
                 Output::new(media.text(&self.body).into_owned().into())
             }
-            Sort::Unnamed | Sort::Other => content(&json!({
+            ContentClass::Unspecified | ContentClass::Other => content_output(&json!({
                 "type": "resource",
-                "resource": {"uri": uri(&self.body), "mimeType": media.essence, "blob": coded(&self.body)},
+                "resource": {"uri": content_uri(&self.body), "mimeType": media.essence, "blob": base64(&self.body)},
             })),
         }
     }
 
-    fn refusal(&self) -> String {
+    fn failure_text(&self) -> String {
         let mut text = format!("HTTP {}: ", self.status.as_u16());
-        let media = Media::of(self);
-        let is_text = matches!(media.sort(), Sort::Text | Sort::Unnamed) || media.may_be_json();
+        let media = MediaType::of(self);
+        let is_text =
+            matches!(media.class(), ContentClass::Text | ContentClass::Unspecified) || media.may_be_json();
         if self.body.is_empty() {
-            text.push_str(self.status.canonical_reason().unwrap_or("no more is said"));
+            text.push_str(self.status.canonical_reason().unwrap_or("no details"));
         } else if is_text {
             let whole = media.text(&self.body);
-            let clipped = &whole[..whole.floor_char_boundary(REFUSAL_BYTES)];
+            let clipped = &whole[..whole.floor_char_boundary(MAX_ERROR_BODY_BYTES)];
             text.push_str(clipped);
             if clipped.len() < whole.len() {
-                let _ = write!(text, "… ({} bytes in all)", self.body.len());
+                let _ = write!(text, "… ({} bytes in total)", self.body.len());
             }
         } else {
             let _ = write!(text, "({} bytes of {})", self.body.len(), media.essence);
         }
         if let (429 | 503, Some(wait)) = (self.status.as_u16(), self.retry_after()) {
-            let _ = write!(text, " (the service asks to wait for {} s)", wait.as_secs());
+            let _ = write!(text, " (retry after {} s)", wait.as_secs());
         }
         text
     }
 }
 
-/// What a body is said to be.
-struct Media {
-    /// The type itself, in small letters.
+/// Media type of a body.
+struct MediaType {
+    /// Type and subtype, in lower case.
     essence: String,
-    /// The character set, in small letters.
+    /// Character set, in lower case.
     charset: String,
 }
 
-/// How a body is handed on.
-enum Sort {
+/// Class of content.
+enum ContentClass {
     Text,
     Image,
     Audio,
-    /// Nobody said.
-    Unnamed,
+    /// No content type was sent.
+    Unspecified,
     Other,
 }
 
-impl Media {
-    fn of(answer: &Answer) -> Self {
-        let said = answer.headers.get(CONTENT_TYPE).and_then(|said| said.to_str().ok()).unwrap_or_default();
+impl MediaType {
+    fn of(response: &WebResponse) -> Self {
+        let said = response.headers.get(CONTENT_TYPE).and_then(|said| said.to_str().ok()).unwrap_or_default();
         let said = said.to_ascii_lowercase();
         let (essence, parameters) = said.split_once(';').unwrap_or((&said, ""));
         let charset = parameters
@@ -113,13 +117,13 @@ impl Media {
             || self.essence.ends_with("+json")
     }
 
-    fn sort(&self) -> Sort {
+    fn class(&self) -> ContentClass {
         match self.essence.split_once('/').unwrap_or_default() {
-            ("application", "octet-stream") => Sort::Unnamed,
-            // A drawing in XML is a picture all the same.
-            ("image", _) => Sort::Image,
-            ("audio", _) => Sort::Audio,
-            ("text", _) => Sort::Text,
+            ("application", "octet-stream") => ContentClass::Unspecified,
+            // SVG is an image as well.
+            ("image", _) => ContentClass::Image,
+            ("audio", _) => ContentClass::Audio,
+            ("text", _) => ContentClass::Text,
             ("application", kind)
                 if [
                     "json",
@@ -134,9 +138,9 @@ impl Media {
                 .iter()
                 .any(|text| kind.contains(text)) =>
             {
-                Sort::Text
+                ContentClass::Text
             }
-            _ => Sort::Other,
+            _ => ContentClass::Other,
         }
     }
 
@@ -151,13 +155,14 @@ impl Media {
     }
 }
 
-/// The body without the mark that some put before UTF-8.
-fn without_mark(body: &Bytes) -> Bytes {
+/// Removes a UTF-8 byte order mark.
+fn strip_bom(body: &Bytes) -> Bytes {
     let mark = "\u{feff}".len();
     if body.starts_with("\u{feff}".as_bytes()) { body.slice(mark..) } else { body.clone() }
 }
 
-/// JSON as text and as data, both as they came, and perhaps with a remark behind the text.
+/// Creates an output with JSON as text and structured content, both verbatim, and an optional note after the
+/// text.
 pub(crate) fn json_output(data: &RawJson, note: Option<&str>) -> Output {
     let text = RawJson::of(data.as_str());
     let note = note.map(|note| format!(",{}", RawJson::of(&json!({"type": "text", "text": note})).as_str()));
@@ -173,16 +178,16 @@ pub(crate) fn json_output(data: &RawJson, note: Option<&str>) -> Output {
     Output::result(RawJson::trusted(result.concat().into()))
 }
 
-fn content(part: &Value) -> Output {
+fn content_output(part: &Value) -> Output {
     Output::result(RawJson::of(&json!({"content": [part]})))
 }
 
-fn coded(body: &Bytes) -> String {
+fn base64(body: &Bytes) -> String {
     STANDARD.encode(body)
 }
 
-/// A name for a file that has none. Its address may hold secrets, what is in it does not.
-fn uri(body: &Bytes) -> String {
+/// Creates a URI for a body from its hash. Its URL may contain secrets.
+fn content_uri(body: &Bytes) -> String {
     let digest = Sha256::digest(body);
     digest.iter().fold("urn:sha256:".to_owned(), |mut uri, byte| {
         let _ = write!(uri, "{byte:02x}");
@@ -203,11 +208,11 @@ mod tests {
         }
         let url = "https://api.example.org/secret".parse().unwrap();
         let status = StatusCode::from_u16(status).unwrap();
-        Answer { status, headers, body: body.into(), url }.into_output().to_result().as_str().to_owned()
+        WebResponse { status, headers, body: body.into(), url }.into_output().to_result().as_str().to_owned()
     }
 
     #[test]
-    fn json_is_text_and_data_in_the_bytes_it_came_in() {
+    fn json_is_returned_verbatim_as_text_and_data() {
         for content_type in ["application/json", "application/problem+json; charset=utf-8", "text/json", ""] {
             insta::allow_duplicates! {
                 insta::assert_snapshot!(result(200, content_type, r#"{"n": 1.10, "big": 12345678901234567890123}"#), @r#"{"content":[{"type":"text","text":"{\"n\": 1.10, \"big\": 12345678901234567890123}"}],"structuredContent":{"n": 1.10, "big": 12345678901234567890123}}"#);
@@ -218,22 +223,22 @@ mod tests {
     }
 
     #[test]
-    fn everything_else_is_what_it_is() {
+    fn other_media_types_become_matching_content() {
         insta::assert_snapshot!(result(200, "text/html", "<p>hello</p>"), @r#"{"content":[{"type":"text","text":"<p>hello</p>"}]}"#);
         insta::assert_snapshot!(result(200, "text/plain; charset=ISO-8859-1", &b"caf\xe9"[..]), @r#"{"content":[{"type":"text","text":"café"}]}"#);
         insta::assert_snapshot!(result(200, "", "plain words"), @r#"{"content":[{"type":"text","text":"plain words"}]}"#);
         insta::assert_snapshot!(result(200, "image/png", &[137, 80, 78, 71][..]), @r#"{"content":[{"type":"image","data":"iVBORw==","mimeType":"image/png"}]}"#);
         insta::assert_snapshot!(result(200, "audio/mpeg", &[1, 2, 3][..]), @r#"{"content":[{"type":"audio","data":"AQID","mimeType":"audio/mpeg"}]}"#);
         insta::assert_snapshot!(result(200, "application/pdf", "%PDF"), @r#"{"content":[{"type":"resource","resource":{"uri":"urn:sha256:315d429b7714cedb6ad04ac31240145257692630457f3c88253c5beceac76027","mimeType":"application/pdf","blob":"JVBERg=="}}]}"#);
-        insta::assert_snapshot!(result(204, "", ""), @r#"{"content":[{"type":"text","text":"HTTP 204: done, with an empty answer."}]}"#);
+        insta::assert_snapshot!(result(204, "", ""), @r#"{"content":[{"type":"text","text":"HTTP 204: done, with an empty response."}]}"#);
     }
 
     #[test]
-    fn a_refusal_is_a_failure_with_its_words() {
+    fn an_error_status_is_a_failure_with_its_body() {
         insta::assert_snapshot!(result(404, "text/plain", "nope"), @r#"{"content":[{"type":"text","text":"HTTP 404: nope"}],"isError":true}"#);
         insta::assert_snapshot!(result(500, "", ""), @r#"{"content":[{"type":"text","text":"HTTP 500: Internal Server Error"}],"isError":true}"#);
         insta::assert_snapshot!(result(502, "image/png", &[1, 2, 3][..]), @r#"{"content":[{"type":"text","text":"HTTP 502: (3 bytes of image/png)"}],"isError":true}"#);
         let long = result(400, "text/plain", "é".repeat(5_000));
-        assert!(long.len() < 4_300 && long.contains("… (10000 bytes in all)"), "{long}");
+        assert!(long.len() < 4_300 && long.contains("… (10000 bytes in total)"), "{long}");
     }
 }

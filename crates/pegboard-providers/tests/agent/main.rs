@@ -1,8 +1,8 @@
-//! Agents, against models that follow a script.
+//! Agents with scripted models.
 
-#![expect(clippy::unwrap_used, reason = "a test says what it expects by failing")]
+#![expect(clippy::unwrap_used, reason = "a panic is a test failure")]
 
-mod stage;
+mod harness;
 
 mod builtins;
 mod inputs;

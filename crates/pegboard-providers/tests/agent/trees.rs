@@ -1,12 +1,12 @@
-//! Agents that call agents that call agents.
+//! Nested agents.
 
 use insta::assert_snapshot;
 use pegboard_core::settings::agent::AgentSettings;
 use pegboard_core::settings::model::ModelProviderKind;
-use pegboard_testkit::model_server::{Act, Turn};
+use pegboard_testkit::model_server::{ScriptAction, ScriptTurn};
 use serde_json::json;
 
-use crate::stage::{Stage, agent, names, prompt, report, then};
+use crate::harness::{AgentHarness, agent, names, on_turn, prompt, report};
 
 fn agents() -> Vec<AgentSettings> {
     let router = AgentSettings { destinations: names(["researcher"]), ..agent("router") };
@@ -16,40 +16,40 @@ fn agents() -> Vec<AgentSettings> {
     vec![router, researcher, reader, watcher]
 }
 
-fn script() -> Vec<Turn> {
+fn script() -> Vec<ScriptTurn> {
     let asked = [("agent__reader", prompt("What is moss?")), ("agent__watcher", prompt("Is it wet?"))];
     vec![
-        then("router", Act::calls([("router__handoff-to", json!({"agent": "researcher"}))])),
-        then("researcher", Act::calls(asked)),
-        then("reader", Act::calls([("library__look_up", json!({"word": "moss"}))])),
-        then("reader", report("sub-agent", "Moss is a plant.")),
-        then("watcher", Act::calls([("rest__weather", json!({}))])),
-        then("watcher", report("sub-agent", "It is grey.")),
-        then("researcher", report("sub-agent", "Moss is a plant, and it is grey.")),
+        on_turn("router", ScriptAction::calls([("router__handoff-to", json!({"agent": "researcher"}))])),
+        on_turn("researcher", ScriptAction::calls(asked)),
+        on_turn("reader", ScriptAction::calls([("library__look_up", json!({"word": "moss"}))])),
+        on_turn("reader", report("sub-agent", "Moss is a plant.")),
+        on_turn("watcher", ScriptAction::calls([("rest__weather", json!({}))])),
+        on_turn("watcher", report("sub-agent", "It is grey.")),
+        on_turn("researcher", report("sub-agent", "Moss is a plant, and it is grey.")),
     ]
 }
 
 #[tokio::test]
-async fn three_levels_of_agents_are_one_tree() {
-    let mut drawn = Vec::new();
+async fn three_levels_of_agents_form_one_tree() {
+    let mut trees = Vec::new();
     for kind in [ModelProviderKind::OpenAiCompatible, ModelProviderKind::Anthropic] {
-        let stage = Stage::with(kind, agents(), script()).await;
-        let answer = stage.run("router", prompt("Tell me of moss and weather.")).await;
+        let harness = AgentHarness::with(kind, agents(), script()).await;
+        let answer = harness.run("router", prompt("Tell me of moss and weather.")).await;
         assert_eq!(answer, "Moss is a plant, and it is grey.");
-        assert_eq!(stage.models.n_left(), 0);
-        drawn.push(stage.tree());
+        assert_eq!(harness.models.n_unused_turns(), 0);
+        trees.push(harness.tree());
     }
-    let sizes = |drawn: &str| {
+    let sizes = |trees: &str| {
         let without = |line: &str| {
             line.split(", ")
                 .filter(|part| !part.ends_with(" in") || part.contains("token"))
                 .collect::<Vec<_>>()
                 .join(", ")
         };
-        drawn.lines().map(without).collect::<Vec<_>>().join("\n")
+        trees.lines().map(without).collect::<Vec<_>>().join("\n")
     };
-    assert_eq!(sizes(&drawn[0]), sizes(&drawn[1]));
-    assert_snapshot!(drawn[0], @"
+    assert_eq!(sizes(&trees[0]), sizes(&trees[1]));
+    assert_snapshot!(trees[0], @"
     … session *
     └─ 1-1 ✓ agent agent/agent__router, 81 in, 161 out
        └─ ✓ session * “to know” (agent__router), researcher takes over
@@ -74,18 +74,18 @@ async fn three_levels_of_agents_are_one_tree() {
 }
 
 #[tokio::test]
-async fn every_model_has_a_span_under_its_agents() {
+async fn every_model_request_has_a_span_under_its_agent() {
     let first = AgentSettings { agents: names(["reader"]), ..agent("first") };
     let reader = AgentSettings { tools: vec!["library".to_owned()], ..agent("reader") };
     let script = vec![
-        then("first", Act::calls([("agent__reader", prompt("What is moss?"))])),
-        then("reader", Act::calls([("library__look_up", json!({"word": "moss"}))])),
-        then("reader", report("sub-agent", "Moss is a plant.")),
-        then("first", report("sub-agent", "A plant.")),
+        on_turn("first", ScriptAction::calls([("agent__reader", prompt("What is moss?"))])),
+        on_turn("reader", ScriptAction::calls([("library__look_up", json!({"word": "moss"}))])),
+        on_turn("reader", report("sub-agent", "Moss is a plant.")),
+        on_turn("first", report("sub-agent", "A plant.")),
     ];
-    let stage = Stage::new(vec![first, reader], script).await;
-    assert_eq!(stage.run("first", prompt("Moss?")).await, "A plant.");
-    assert_snapshot!(stage.spans.drawn(), @"
+    let harness = AgentHarness::new(vec![first, reader], script).await;
+    assert_eq!(harness.run("first", prompt("Moss?")).await, "A plant.");
+    assert_snapshot!(harness.spans.render(), @"
     execute_tool
       chat
       execute_tool
@@ -97,18 +97,18 @@ async fn every_model_has_a_span_under_its_agents() {
 }
 
 #[tokio::test]
-async fn an_answer_is_given_again_where_the_file_says_so() {
+async fn a_report_is_cached_if_configured() {
     let keeper = AgentSettings { cache: Some("5m".parse().unwrap()), ..agent("keeper") };
     let script = vec![
-        then("keeper", report("sub-agent", "Once.")),
-        then("keeper", report("sub-agent", "Another.")),
-        then("other", report("sub-agent", "Once.")),
-        then("other", report("sub-agent", "Twice.")),
+        on_turn("keeper", report("sub-agent", "Once.")),
+        on_turn("keeper", report("sub-agent", "Another.")),
+        on_turn("other", report("sub-agent", "Once.")),
+        on_turn("other", report("sub-agent", "Twice.")),
     ];
-    let stage = Stage::new(vec![keeper, agent("other")], script).await;
-    assert_eq!(stage.run("keeper", prompt("Say.")).await, "Once.");
-    assert_eq!(stage.run("keeper", prompt("Say.")).await, "Once.");
-    assert_eq!(stage.run("keeper", prompt("Say more.")).await, "Another.");
-    assert_eq!(stage.run("other", prompt("Say.")).await, "Once.");
-    assert_eq!(stage.run("other", prompt("Say.")).await, "Twice.");
+    let harness = AgentHarness::new(vec![keeper, agent("other")], script).await;
+    assert_eq!(harness.run("keeper", prompt("Say.")).await, "Once.");
+    assert_eq!(harness.run("keeper", prompt("Say.")).await, "Once.");
+    assert_eq!(harness.run("keeper", prompt("Say more.")).await, "Another.");
+    assert_eq!(harness.run("other", prompt("Say.")).await, "Once.");
+    assert_eq!(harness.run("other", prompt("Say.")).await, "Twice.");
 }

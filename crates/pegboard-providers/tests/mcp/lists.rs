@@ -1,14 +1,14 @@
-//! What a server offers, and what becomes of it when that changes.
+//! The list of tools and its changes.
 
 use std::sync::atomic::Ordering;
 
 use pegboard_core::call::CallContext;
-use pegboard_core::entry::Annotations;
+use pegboard_core::entry::ToolAnnotations;
 use pegboard_core::provider::{Provider, ToolKind};
 use serde_json::json;
 use tokio::time;
 
-use crate::stage::{ERAS, Stage, become_true, call, names, settle};
+use crate::scripted::{ERAS, ScriptedServer, call, settle, tool_names, wait_until};
 
 const TOOL: &str = r#"{"name":"add","title":"Sum","description":"Adds","inputSchema":{"type":"object","b":1.0,"a":2},
     "outputSchema":{"type":"object"},"annotations":{"readOnlyHint":true,"title":"other"},"_meta":{"x":1e2}}"#;
@@ -16,75 +16,78 @@ const TOOL: &str = r#"{"name":"add","title":"Sum","description":"Adds","inputSch
 #[tokio::test(start_paused = true)]
 async fn a_server_offers_its_tools_as_it_wrote_them() {
     for era in ERAS {
-        let stage = Stage::new();
-        stage.list_pages(vec![format!(r#"{{"tools":[{TOOL}]}}"#)]);
-        let server = stage.opened(era).await;
-        let offer = server.offer().borrow().clone();
-        let [tool] = &offer.tools[..] else { panic!("{:?}", names(&offer)) };
+        let scripted = ScriptedServer::new();
+        scripted.set_tool_pages(vec![format!(r#"{{"tools":[{TOOL}]}}"#)]);
+        let server = scripted.open_provider(era).await;
+        let offering = server.offering().borrow().clone();
+        let [tool] = &offering.tools[..] else { panic!("{:?}", tool_names(&offering)) };
         assert_eq!((tool.name(), tool.title(), tool.description()), ("add", Some("Sum"), "Adds"));
-        // A line holds no line break.
+        // A message is one line, so line breaks are replaced.
         assert_eq!(tool.definition().as_str(), TOOL.replace('\n', " "));
         assert_eq!(*tool.input_schema().as_json(), json!({"type": "object", "b": 1.0, "a": 2}));
         assert_eq!(*tool.output_schema().as_json(), json!({"type": "object"}));
-        assert_eq!(*tool.annotations(), Annotations { read_only: Some(true), ..Annotations::default() });
-        assert_eq!(offer.instructions.as_deref(), Some("Break a leg."));
-        assert_eq!((server.kind(), offer.warnings.len()), (ToolKind::Mcp, 0));
-        assert_eq!(offer.fingerprint, server.settings().fingerprint());
+        assert_eq!(
+            *tool.annotations(),
+            ToolAnnotations { read_only: Some(true), ..ToolAnnotations::default() }
+        );
+        assert_eq!(offering.instructions.as_deref(), Some("Break a leg."));
+        assert_eq!((server.kind(), offering.warnings.len()), (ToolKind::Mcp, 0));
+        assert_eq!(offering.fingerprint, server.settings().fingerprint());
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn all_pages_are_read() {
     for era in ERAS {
-        let stage = Stage::new();
+        let scripted = ScriptedServer::new();
         let page =
             |name: &str, next: &str| format!(r#"{{"tools":[{{"name":"{name}"}}],"nextCursor":"{next}"}}"#);
-        stage.list_pages(vec![page("a", "1"), page("b", "2"), page("c", "")]);
-        let server = stage.opened(era).await;
-        assert_eq!(names(&server.offer().borrow()), ["a", "b", "c"]);
-        assert!(server.offer().borrow().warnings.is_empty());
+        scripted.set_tool_pages(vec![page("a", "1"), page("b", "2"), page("c", "")]);
+        let server = scripted.open_provider(era).await;
+        assert_eq!(tool_names(&server.offering().borrow()), ["a", "b", "c"]);
+        assert!(server.offering().borrow().warnings.is_empty());
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn pages_that_lead_in_a_circle_end() {
-    let stage = Stage::new();
+async fn a_cycle_of_page_cursors_is_broken() {
+    let scripted = ScriptedServer::new();
     let page = |name: &str, next: &str| format!(r#"{{"tools":[{{"name":"{name}"}}],"nextCursor":"{next}"}}"#);
-    stage.list_pages(vec![page("a", "1"), page("b", "2"), page("c", "1")]);
-    let server = stage.opened(ERAS[0]).await;
-    let offer = server.offer().borrow().clone();
-    assert_eq!(names(&offer), ["a", "b", "c"]);
-    assert_eq!(offer.warnings, ["the pages of the list of tools lead in a circle; the rest is left out"]);
-    assert_eq!(stage.n_lists.load(Ordering::SeqCst), 3);
+    scripted.set_tool_pages(vec![page("a", "1"), page("b", "2"), page("c", "1")]);
+    let server = scripted.open_provider(ERAS[0]).await;
+    let offering = server.offering().borrow().clone();
+    assert_eq!(tool_names(&offering), ["a", "b", "c"]);
+    assert_eq!(offering.warnings, ["the pages of the list of tools repeat; the rest is skipped"]);
+    assert_eq!(scripted.n_list_requests.load(Ordering::SeqCst), 3);
 }
 
 #[tokio::test(start_paused = true)]
-async fn pages_and_tools_without_an_end_end() {
-    let stage = Stage::new();
+async fn the_number_of_pages_and_tools_is_bounded() {
+    let scripted = ScriptedServer::new();
     let page = |number: usize| {
         let tools: Vec<_> = (0..30).map(|tool| json!({"name": format!("t{number}_{tool}")})).collect();
         json!({"tools": tools, "nextCursor": (number + 1).to_string()}).to_string()
     };
-    stage.list_pages((0..1_002).map(page).collect());
-    let server = stage.opened(ERAS[0]).await;
-    assert_eq!(server.offer().borrow().tools.len(), 20_000);
+    scripted.set_tool_pages((0..1_002).map(page).collect());
+    let server = scripted.open_provider(ERAS[0]).await;
+    assert_eq!(server.offering().borrow().tools.len(), 20_000);
     assert_eq!(
-        server.offer().borrow().warnings,
-        ["the list of tools has more than 20000 entries or 16 MiB; the rest is left out"]
+        server.offering().borrow().warnings,
+        ["the list of tools has more than 20000 entries or 16 MiB; the rest is skipped"]
     );
 
     let page = |number: usize| json!({"tools": [], "nextCursor": (number + 1).to_string()}).to_string();
-    stage.list_pages((0..1_002).map(page).collect());
-    let server = stage.opened(ERAS[0]).await;
+    scripted.set_tool_pages((0..1_002).map(page).collect());
+    let server = scripted.open_provider(ERAS[0]).await;
     assert_eq!(
-        server.offer().borrow().warnings,
-        ["the list of tools has more than 1000 pages; the rest is left out"]
+        server.offering().borrow().warnings,
+        ["the list of tools has more than 1000 pages; the rest is skipped"]
     );
 }
 
 #[tokio::test(start_paused = true)]
-async fn entries_that_make_no_sense_are_left_out_and_named() {
-    let stage = Stage::new();
+async fn invalid_entries_are_skipped_with_a_warning() {
+    let scripted = ScriptedServer::new();
     let long = "x".repeat(300);
     let tools = json!([
         5, {}, {"name": ""}, {"name": 7}, {"name": long}, {"name": "a\u{1}b"},
@@ -92,77 +95,78 @@ async fn entries_that_make_no_sense_are_left_out_and_named() {
         {"name": "good", "description": 5, "annotations": []}, {"name": "good"},
         {"name": "old", "parameters": {"type": "object", "properties": {}}}
     ]);
-    stage.list_pages(vec![json!({"tools": tools}).to_string()]);
+    scripted.set_tool_pages(vec![json!({"tools": tools}).to_string()]);
     for era in ERAS {
-        let server = stage.opened(era).await;
-        let offer = server.offer().borrow().clone();
-        assert_eq!(names(&offer), ["good", "old"]);
+        let server = scripted.open_provider(era).await;
+        let offering = server.offering().borrow().clone();
+        assert_eq!(tool_names(&offering), ["good", "old"]);
         assert_eq!(
-            offer.tools[1].definition().as_str(),
+            offering.tools[1].definition().as_str(),
             r#"{"name":"old","inputSchema":{"type":"object","properties":{}}}"#
         );
         insta::allow_duplicates! {
-            insta::assert_snapshot!(offer.warnings.join("\n"), @r#"
-            entry 1 of the list of tools is left out: it has no name, or one that is no text
-            entry 2 of the list of tools is left out: it has no name, or one that is no text
-            entry 3 of the list of tools is left out: Tool names must be non-empty strings.
-            entry 4 of the list of tools is left out: it has no name, or one that is no text
-            tool "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx…" is left out: Tool names may have at most 256 bytes, not 300
-            tool "a\u{1}b" is left out: Tool names must not contain control characters: "a\u{1}b"
-            tool "one" is left out: its `inputSchema` is no object, or cannot be read
-            tool "two" is left out: its `outputSchema` is no object, or cannot be read
-            tool "good" is left out: one of this name comes before it
+            insta::assert_snapshot!(offering.warnings.join("\n"), @r#"
+            entry 1 of the list of tools is skipped: `name` is missing or not a string
+            entry 2 of the list of tools is skipped: `name` is missing or not a string
+            entry 3 of the list of tools is skipped: Tool names must be non-empty strings.
+            entry 4 of the list of tools is skipped: `name` is missing or not a string
+            tool "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx…" is skipped: Tool names may have at most 256 bytes, not 300
+            tool "a\u{1}b" is skipped: Tool names must not contain control characters: "a\u{1}b"
+            tool "one" is skipped: `inputSchema` is not a valid object
+            tool "two" is skipped: `outputSchema` is not a valid object
+            tool "good" is skipped: duplicate `name`
             "#);
         }
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_list_that_changes_is_offered() {
+async fn a_changed_list_is_published() {
     for era in ERAS {
-        let stage = Stage::new();
-        let server = stage.opened(era).await;
+        let scripted = ScriptedServer::new();
+        let server = scripted.open_provider(era).await;
         settle().await;
-        stage.list(&["new"]);
-        stage.change();
-        become_true(server.offer(), |offer| names(offer) == ["new"]).await;
+        scripted.set_tools(&["new"]);
+        scripted.notify_tools_changed();
+        wait_until(server.offering(), |offering| tool_names(offering) == ["new"]).await;
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_storm_of_changes_is_a_few_readings() {
+async fn a_storm_of_change_notifications_causes_few_reads() {
     for era in ERAS {
-        let stage = Stage::new();
-        let server = stage.opened(era).await;
+        let scripted = ScriptedServer::new();
+        let server = scripted.open_provider(era).await;
         call(&server, "storm", json!({}), CallContext::default()).await.unwrap();
         time::sleep(time::Duration::from_mins(1)).await;
-        let n_lists = stage.n_lists.load(Ordering::SeqCst);
-        assert!((2..=50).contains(&n_lists), "{n_lists}");
+        let n_list_requests = scripted.n_list_requests.load(Ordering::SeqCst);
+        assert!((2..=50).contains(&n_list_requests), "{n_list_requests}");
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_list_that_cannot_be_read_again_stays_as_it_was() {
-    let stage = Stage::new();
-    let server = stage.opened(ERAS[0]).await;
-    let offer = server.offer();
-    stage.list_pages(Vec::new());
-    stage.change();
-    become_true(server.offer(), |offer| !offer.warnings.is_empty()).await;
-    assert_eq!(names(&offer.borrow()).len(), 9);
+async fn a_failed_refresh_keeps_the_previous_list() {
+    let scripted = ScriptedServer::new();
+    let server = scripted.open_provider(ERAS[0]).await;
+    let offering = server.offering();
+    scripted.set_tool_pages(Vec::new());
+    scripted.notify_tools_changed();
+    wait_until(server.offering(), |offering| !offering.warnings.is_empty()).await;
+    assert_eq!(tool_names(&offering.borrow()).len(), 9);
     assert_eq!(
-        offer.borrow().warnings,
-        ["the list of tools may not be the newest; reading it ended with: out of pages"]
+        offering.borrow().warnings,
+        ["the list of tools may be outdated; reading it failed: out of pages"]
     );
-    stage.list(&["new"]);
-    stage.change();
-    become_true(server.offer(), |offer| names(offer) == ["new"] && offer.warnings.is_empty()).await;
+    scripted.set_tools(&["new"]);
+    scripted.notify_tools_changed();
+    wait_until(server.offering(), |offering| tool_names(offering) == ["new"] && offering.warnings.is_empty())
+        .await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_server_whose_list_cannot_be_read_cannot_be_used() {
-    let stage = Stage::new();
-    stage.list_pages(Vec::new());
-    let error = stage.provider(ERAS[0]).open().await.unwrap_err();
-    assert_eq!(error.text(), "MCP server 'stage' did not start: it does not list its tools: out of pages");
+async fn a_server_without_a_readable_tool_list_fails_to_start() {
+    let scripted = ScriptedServer::new();
+    scripted.set_tool_pages(Vec::new());
+    let error = scripted.provider(ERAS[0]).open().await.unwrap_err();
+    assert_eq!(error.text(), "MCP server 'scripted' did not start: tools/list failed: out of pages");
 }

@@ -1,20 +1,20 @@
-//! MCP servers as providers, against servers of this process.
+//! MCP servers as providers, against servers in this process.
 
-#![expect(clippy::unwrap_used, reason = "a test says what it expects by failing")]
+#![expect(clippy::unwrap_used, reason = "a panic is a test failure")]
 
-mod stage;
+mod scripted;
 mod tasks;
 
 mod calls;
-mod extras;
+mod elicitation;
 mod hostile;
+mod lifecycle;
+mod listing_cache;
 mod lists;
-mod lives;
+mod other_lists;
 mod programs;
-mod questions;
-mod recall;
 mod remote;
 mod requests;
+mod runtime;
 mod sessions;
-mod traces;
-mod whole;
+mod wire_log;

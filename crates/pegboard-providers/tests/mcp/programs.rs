@@ -1,6 +1,6 @@
-//! Servers that are programs, and pools of them.
+//! Servers that are child processes, and pools of them.
 //!
-//! The programs are this test binary again, which plays a role if it is told to: see [`actor`].
+//! The programs are this test binary again, with a role as argument: see [`test_program`].
 
 #![cfg(target_os = "linux")]
 
@@ -11,26 +11,28 @@ use std::time::Duration;
 
 use pegboard_core::call::CallContext;
 use pegboard_core::id::ServerName;
-use pegboard_core::provider::{Method, Particulars, Provider, Request, ServerState, Transport};
-use pegboard_core::settings::mcp::{Program, Secret, Settings, Target};
-use pegboard_providers::mcp::{Health, Pool, PoolOptions};
-use pegboard_providers::process::Supervisor;
+use pegboard_core::provider::{
+    ProcessInfo, Provider, ProviderMethod, ProviderRequest, ServerState, TransportKind,
+};
+use pegboard_core::settings::mcp::{McpTarget, ResolvedMcpServer, Secret, ServerProgram};
+use pegboard_providers::mcp::{Health, PoolOptions, ServerPool};
+use pegboard_providers::process::SupervisorCommand;
 use pegboard_testkit::fixture::Fixture;
 use pegboard_wire::link::InputLimits;
-use pegboard_wire::server::Server;
-use pegboard_wire::stdio::lines;
+use pegboard_wire::server::ServiceServer;
+use pegboard_wire::stdio::line_transport;
 use serde_json::json;
 use tokio::time;
 
-use crate::stage::{become_true, call, said};
+use crate::scripted::{call, outcome_text, wait_until};
 
-/// Who waits for so long has failed.
-const LONG: Duration = Duration::from_mins(1);
+/// Time limit for the exit of a program.
+const EXIT_TIMEOUT: Duration = Duration::from_mins(1);
 
-/// What the tests start. It is not a test.
+/// The program that the tests start, not a test.
 #[test]
-#[ignore = "what other tests start"]
-fn actor() {
+#[ignore = "started by other tests"]
+fn test_program() {
     let arguments: Vec<String> = std::env::args().collect();
     let Some(role) = arguments.iter().find_map(|argument| argument.strip_prefix("as:")) else { return };
     match role {
@@ -51,7 +53,7 @@ fn actor() {
             let program = arguments.iter().skip_while(|argument| *argument != "--");
             let _ = pegboard_providers::process::supervise(program.map(Into::into));
         }
-        other => panic!("there is no role {other}"),
+        other => panic!("unknown role {other}"),
     }
     std::process::exit(0);
 }
@@ -59,8 +61,8 @@ fn actor() {
 fn serve() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
-        let (link, pump) = lines(tokio::io::stdin(), tokio::io::stdout(), InputLimits::server());
-        Server::new(Arc::new(Fixture::new())).serve(link).await;
+        let (link, pump) = line_transport(tokio::io::stdin(), tokio::io::stdout(), InputLimits::server());
+        ServiceServer::new(Arc::new(Fixture::new())).serve(link).await;
         let _ = pump.await;
     });
 }
@@ -69,30 +71,32 @@ fn this_program() -> String {
     std::env::current_exe().unwrap().to_str().unwrap().to_owned()
 }
 
-/// The arguments that make this program play a role.
-fn playing(role: &str) -> Vec<String> {
-    ["programs::actor", "--exact", "--ignored", "--nocapture", &format!("as:{role}")]
+/// Returns the arguments that select a role.
+fn role_arguments(role: &str) -> Vec<String> {
+    ["programs::test_program", "--exact", "--ignored", "--nocapture", &format!("as:{role}")]
         .map(str::to_owned)
         .to_vec()
 }
 
-/// A pool whose programs are watched by a supervisor.
-fn pool() -> Pool {
-    let arguments = playing("supervisor").into_iter().map(Into::into).collect();
-    Pool::new(PoolOptions { supervisor: Some(Supervisor { program: this_program().into(), arguments }) })
+/// Returns a pool with a supervisor process.
+fn pool() -> ServerPool {
+    let arguments = role_arguments("supervisor").into_iter().map(Into::into).collect();
+    ServerPool::new(PoolOptions {
+        supervisor: Some(SupervisorCommand { program: this_program().into(), arguments }),
+    })
 }
 
-/// Settings that nobody else has, and the mark by which its processes are found.
-fn settings(role: &str) -> (Settings, String) {
+/// Returns unique settings, and the mark by which their processes are found.
+fn settings(role: &str) -> (ResolvedMcpServer, String) {
     static N_MARKS: AtomicU32 = AtomicU32::new(0);
     let mark = format!("{}-{}", std::process::id(), N_MARKS.fetch_add(1, Ordering::Relaxed));
-    let mut program = Program { args: playing(role), ..Program::new(this_program()) };
+    let mut program = ServerProgram { args: role_arguments(role), ..ServerProgram::new(this_program()) };
     program.env.insert("PEGBOARD_TEST_MARK".to_owned(), Secret::new(&mark));
     program.env.insert("TOKEN".to_owned(), Secret::new("hush-hush-1"));
-    (Settings::new(ServerName::new("acting").unwrap(), Target::Program(program)), mark)
+    (ResolvedMcpServer::new(ServerName::new("acting").unwrap(), McpTarget::Program(program)), mark)
 }
 
-/// The processes of a mark that play a role.
+/// Returns the processes with a mark, except for supervisors.
 fn processes(mark: &str) -> BTreeSet<u32> {
     let has = |pid: u32, file: &str, text: &str| {
         let read = std::fs::read(format!("/proc/{pid}/{file}")).unwrap_or_default();
@@ -107,55 +111,58 @@ fn processes(mark: &str) -> BTreeSet<u32> {
     .collect()
 }
 
-async fn none_left(mark: &str) {
+async fn wait_until_gone(mark: &str) {
     let gone = async {
         while !processes(mark).is_empty() {
             time::sleep(Duration::from_millis(20)).await;
         }
     };
-    time::timeout(LONG, gone).await.unwrap();
+    time::timeout(EXIT_TIMEOUT, gone).await.unwrap();
 }
 
-async fn simple(server: &dyn Provider) -> String {
-    said(&call(server, "test_simple_text", json!({}), CallContext::default()).await)
+async fn call_simple_tool(server: &dyn Provider) -> String {
+    outcome_text(&call(server, "test_simple_text", json!({}), CallContext::default()).await)
 }
 
 #[tokio::test]
-async fn a_program_is_started_used_and_ended() {
+async fn a_program_is_started_used_and_shut_down() {
     let (settings, mark) = settings("server");
     let pool = pool();
     let server = pool.server(settings).unwrap();
     assert!(processes(&mark).is_empty());
     server.open().await.unwrap();
-    assert_eq!(simple(&server).await, "This is a simple text response for testing.");
+    assert_eq!(call_simple_tool(&server).await, "This is a simple text response for testing.");
     assert_eq!(processes(&mark).len(), 1);
     server.shut_down().await;
-    none_left(&mark).await;
+    wait_until_gone(&mark).await;
 }
 
 #[tokio::test]
-async fn a_program_tells_its_process_while_it_runs_and_not_that_of_its_supervisor() {
-    for pool in [pool(), Pool::default()] {
+async fn the_reported_pid_is_that_of_the_program_while_it_runs() {
+    for pool in [pool(), ServerPool::default()] {
         let (settings, mark) = settings("server");
         let (one, other) = (pool.server(settings.clone()).unwrap(), pool.server(settings).unwrap());
-        assert_eq!((one.particulars().transport, one.particulars().pid), (Some(Transport::Stdio), None));
+        assert_eq!(
+            (one.process_info().transport, one.process_info().pid),
+            (Some(TransportKind::Stdio), None)
+        );
         one.open().await.unwrap();
-        let pid = one.particulars().pid;
+        let pid = one.process_info().pid;
         assert_eq!(pid.into_iter().collect::<BTreeSet<u32>>(), processes(&mark));
-        assert_eq!(one.particulars(), other.particulars());
+        assert_eq!(one.process_info(), other.process_info());
         one.shut_down().await;
-        assert_eq!(other.particulars().pid, pid, "somebody else uses it");
+        assert_eq!(other.process_info().pid, pid, "another holder uses it");
         other.shut_down().await;
-        assert_eq!(other.particulars().pid, None);
+        assert_eq!(other.process_info().pid, None);
     }
 }
 
 #[tokio::test]
-async fn whoever_has_the_same_settings_has_the_same_server_until_the_last_one_goes() {
+async fn equal_settings_share_a_server_until_the_last_holder_is_gone() {
     let (settings, mark) = settings("server");
     let pool = pool();
     let (one, other) = (pool.server(settings.clone()).unwrap(), pool.server(settings.clone()).unwrap());
-    let patient = Settings { start_timeout: Duration::from_mins(2), ..settings.clone() };
+    let patient = ResolvedMcpServer { start_timeout: Duration::from_mins(2), ..settings.clone() };
     let third = pool.server(patient).unwrap();
     assert!(one.is_same(&other) && !one.is_same(&third));
     one.open().await.unwrap();
@@ -164,49 +171,51 @@ async fn whoever_has_the_same_settings_has_the_same_server_until_the_last_one_go
 
     one.shut_down().await;
     drop(one);
-    assert_eq!((other.probe().await, processes(&mark).len()), (Health::Answers, 1));
+    assert_eq!((other.probe().await, processes(&mark).len()), (Health::Responsive, 1));
     drop(other);
-    none_left(&mark).await;
-    // It is there again for who comes later.
+    wait_until_gone(&mark).await;
+    // A later holder starts it again.
     let again = pool.server(settings).unwrap();
     again.open().await.unwrap();
-    assert_eq!(simple(&again).await, "This is a simple text response for testing.");
+    assert_eq!(call_simple_tool(&again).await, "This is a simple text response for testing.");
 }
 
 #[tokio::test]
-async fn who_takes_a_lease_before_another_is_given_up_finds_the_same_process() {
+async fn overlapping_holders_keep_the_same_process() {
     let (settings, mark) = settings("server");
     let pool = pool();
-    let mut lease = pool.server(settings.clone()).unwrap();
-    lease.open().await.unwrap();
+    let mut shared = pool.server(settings.clone()).unwrap();
+    shared.open().await.unwrap();
     let before = processes(&mark);
     for _ in 0..100 {
         let next = pool.server(settings.clone()).unwrap();
-        assert!(next.offer().same_channel(&lease.offer()) && *next.state().borrow() == ServerState::Ready);
-        assert_eq!(next.offer().borrow().tools.len(), lease.offer().borrow().tools.len());
-        lease.shut_down().await;
-        lease = next;
+        assert!(
+            next.offering().same_channel(&shared.offering()) && *next.state().borrow() == ServerState::Ready
+        );
+        assert_eq!(next.offering().borrow().tools.len(), shared.offering().borrow().tools.len());
+        shared.shut_down().await;
+        shared = next;
     }
-    assert_eq!(simple(&lease).await, "This is a simple text response for testing.");
+    assert_eq!(call_simple_tool(&shared).await, "This is a simple text response for testing.");
     assert_eq!(processes(&mark), before);
 
-    // Another variable makes it another server.
+    // A changed variable makes it another server.
     let mut changed = settings;
-    let Target::Program(program) = &mut changed.target else { panic!("it is a program") };
+    let McpTarget::Program(program) = &mut changed.target else { panic!("it is a program") };
     program.env.insert("TOKEN".to_owned(), Secret::new("hush-hush-2"));
     let other = pool.server(changed).unwrap();
     other.open().await.unwrap();
-    assert!(!other.offer().same_channel(&lease.offer()));
+    assert!(!other.offering().same_channel(&shared.offering()));
     let both = processes(&mark);
     assert!(both.len() == 2 && both.is_superset(&before));
-    lease.shut_down().await;
+    shared.shut_down().await;
     assert_eq!(processes(&mark), &both - &before);
     other.shut_down().await;
-    none_left(&mark).await;
+    wait_until_gone(&mark).await;
 }
 
 #[tokio::test]
-async fn a_program_that_is_killed_is_started_again() {
+async fn a_killed_program_is_restarted() {
     let (settings, mark) = settings("server");
     let server = pool().server(settings).unwrap();
     server.open().await.unwrap();
@@ -216,73 +225,74 @@ async fn a_program_that_is_killed_is_started_again() {
         let mut state = server.state();
         state.borrow_and_update();
         rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
-        // Somebody notices, and then it is ready again.
+        // The loss is noticed, and then the server is ready again.
         state.changed().await.unwrap();
-        become_true(state, |state| *state == ServerState::Ready).await;
-        assert_eq!(simple(&server).await, "This is a simple text response for testing.");
+        wait_until(state, |state| *state == ServerState::Ready).await;
+        assert_eq!(call_simple_tool(&server).await, "This is a simple text response for testing.");
         assert!(processes(&mark).is_disjoint(&before));
-        let Particulars { pid, n_restarts: told, .. } = server.particulars();
-        assert_eq!((pid, told), (processes(&mark).first().copied(), Some(n_restarts)));
+        let ProcessInfo { pid, n_restarts: reported, .. } = server.process_info();
+        assert_eq!((pid, reported), (processes(&mark).first().copied(), Some(n_restarts)));
     }
 }
 
 #[tokio::test]
-async fn what_a_program_said_last_is_told_without_its_secrets() {
+async fn start_errors_contain_the_redacted_stderr_tail() {
     let (broken, _) = settings("broken");
     let server = pool().server(broken).unwrap();
     let error = server.open().await.unwrap_err().to_string();
-    insta::assert_snapshot!(error, @"MCP server 'acting' did not start: the program exited with code 3. It wrote: cannot log in with [redacted]");
+    insta::assert_snapshot!(error, @"MCP server 'acting' did not start: the program exited with code 3. Stderr: cannot log in with [redacted]");
 
     let (mut silent, mark) = settings("silent");
     silent.start_timeout = Duration::from_secs(2);
     let server = pool().server(silent).unwrap();
     let error = server.open().await.unwrap_err().to_string();
-    assert!(
-        error.starts_with("MCP server 'acting' initialization timed out after 2s. It wrote: "),
-        "{error}"
-    );
+    assert!(error.starts_with("MCP server 'acting' initialization timed out after 2s. Stderr: "), "{error}");
     assert!(error.ends_with("still loading"), "{error}");
     server.shut_down().await;
-    none_left(&mark).await;
+    wait_until_gone(&mark).await;
 
-    let missing = Target::Program(Program::new("no-such-program"));
-    let server = pool().server(Settings::new(ServerName::new("missing").unwrap(), missing)).unwrap();
-    insta::assert_snapshot!(server.open().await.unwrap_err(), @"MCP server 'missing' did not start: spawn no-such-program ENOENT: no program called 'no-such-program' in PATH; install it, or give its full path");
+    let missing = McpTarget::Program(ServerProgram::new("no-such-program"));
+    let server = pool().server(ResolvedMcpServer::new(ServerName::new("missing").unwrap(), missing)).unwrap();
+    insta::assert_snapshot!(server.open().await.unwrap_err(), @"MCP server 'missing' did not start: spawn no-such-program ENOENT: 'no-such-program' not found in PATH; install it, or specify its full path");
 }
 
 #[tokio::test]
-async fn what_the_program_of_one_session_says_is_told_to_no_other() {
+async fn stderr_of_a_dedicated_instance_is_not_shown_to_others() {
     let (mut settings, mark) = settings("secretive");
     settings.is_shared = false;
     settings.start_timeout = Duration::from_secs(3);
     let server = pool().server(settings).unwrap();
-    let request = Request { method: Method::GetPrompt, params: json!({"name": "any"}).into() };
-    // Nobody remembers them, so each has a server of its own.
-    let ask = async || server.request(&request, &CallContext::default()).await.unwrap_err().to_string();
-    let ask_later = async {
+    let request =
+        ProviderRequest { method: ProviderMethod::GetPrompt, params: json!({"name": "any"}).into() };
+    // Callers without a session each get a dedicated instance.
+    let request_prompt =
+        async || server.request(&request, &CallContext::default()).await.unwrap_err().to_string();
+    let request_prompt_later = async {
         time::sleep(Duration::from_millis(300)).await;
-        ask().await
+        request_prompt().await
     };
-    let (one, other) = tokio::join!(ask(), ask_later);
+    let (one, other) = tokio::join!(request_prompt(), request_prompt_later);
     assert!(one.contains("the diary of") && other.contains("the diary of"), "{one}\n{other}");
     assert_ne!(one, other);
     server.shut_down().await;
-    none_left(&mark).await;
+    wait_until_gone(&mark).await;
 }
 
 #[tokio::test]
-async fn what_a_program_said_once_is_not_told_of_one_that_is_not_there() {
+async fn an_old_stderr_tail_is_not_reported_for_a_missing_program() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("server");
     std::fs::write(&path, "#!/bin/sh\necho out of luck >&2\nexit 3\n").unwrap();
     std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
-    let target = Target::Program(Program::new(path.to_str().unwrap()));
-    let server = Pool::default().server(Settings::new(ServerName::new("lucky").unwrap(), target)).unwrap();
-    assert!(server.open().await.unwrap_err().to_string().ends_with("It wrote: out of luck"));
+    let target = McpTarget::Program(ServerProgram::new(path.to_str().unwrap()));
+    let server = ServerPool::default()
+        .server(ResolvedMcpServer::new(ServerName::new("lucky").unwrap(), target))
+        .unwrap();
+    assert!(server.open().await.unwrap_err().to_string().ends_with("Stderr: out of luck"));
     std::fs::remove_file(&path).unwrap();
     let is_missing =
         |state: &ServerState| matches!(state, ServerState::Failed { why, .. } if why.contains("ENOENT"));
-    become_true(server.state(), is_missing).await;
+    wait_until(server.state(), is_missing).await;
     let state = server.state().borrow().clone();
     let ServerState::Failed { why, .. } = state else { panic!("{state:?}") };
     assert!(!why.contains("out of luck"), "{why}");

@@ -1,64 +1,66 @@
-//! Calls that a server makes tasks of, for callers that know none and for those that take them.
+//! Tool calls that run as tasks, for callers with and without task support.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures_util::future::{BoxFuture, FutureExt};
 use pegboard_core::call::CallContext;
-use pegboard_core::client::{Answers, AskError, Client, Notice, Questions};
+use pegboard_core::client::{AskError, Client, InputRequests, InputResponses, Notice};
 use pegboard_core::error::CallError;
 use pegboard_core::id::ServerName;
 use pegboard_core::output::Output;
 use pegboard_core::provider::Provider;
-use pegboard_core::settings::mcp::{Settings, Target};
-use pegboard_core::task::TaskUse;
-use pegboard_providers::mcp::{Pipe, Server};
+use pegboard_core::settings::mcp::{McpTarget, ResolvedMcpServer};
+use pegboard_core::task::TaskMode;
+use pegboard_providers::mcp::{McpServer, PipeConnector};
 use pegboard_testkit::fixture::Fixture;
 use pegboard_wire::client::Era;
 use pegboard_wire::era::Revision;
 use pegboard_wire::link::InputLimits;
-use pegboard_wire::server::{self, Change, Description, Reply, ServerRequest, Service};
-use pegboard_wire::stdio::lines;
+use pegboard_wire::server::{
+    self, McpService, ServerRequest, ServiceChange, ServiceDescription, ServiceReply,
+};
+use pegboard_wire::stdio::line_transport;
 use pegboard_wire::{RawJson, RpcError};
 use serde_json::{Value, json};
 use tokio::sync::{broadcast, watch};
 use tokio::time;
 
-use crate::stage::{Act, ERAS, Speaking, Stage, become_true, call, said};
+use crate::scripted::{ERAS, ScriptedReply, ScriptedServer, WithEra, call, outcome_text, wait_until};
 
-/// The fixture, which notes what it is asked.
-struct Noted {
+/// The fixture, with a record of the requested methods.
+struct RecordingService {
     fixture: Fixture,
     methods: watch::Sender<Vec<String>>,
 }
 
-impl Service for Noted {
-    fn describe(&self, revision: Revision) -> Description {
+impl McpService for RecordingService {
+    fn describe(&self, revision: Revision) -> ServiceDescription {
         self.fixture.describe(revision)
     }
 
-    fn call(&self, request: ServerRequest) -> BoxFuture<'static, Result<Reply, RpcError>> {
+    fn call(&self, request: ServerRequest) -> BoxFuture<'static, Result<ServiceReply, RpcError>> {
         self.methods.send_modify(|methods| methods.push(request.method.to_string()));
         self.fixture.call(request)
     }
 
-    fn changes(&self) -> Option<broadcast::Receiver<Change>> {
+    fn changes(&self) -> Option<broadcast::Receiver<ServiceChange>> {
         self.fixture.changes()
     }
 }
 
-/// Somebody who says yes to everything, and remembers what it is told.
-struct Person {
-    task_use: TaskUse,
+/// A client that accepts everything and records notifications.
+struct TaskClient {
+    task_use: TaskMode,
     answers: Result<Value, AskError>,
-    heard: Mutex<Vec<String>>,
+    received: Mutex<Vec<String>>,
 }
 
-impl Person {
-    fn with(task_use: TaskUse) -> Arc<Self> {
+impl TaskClient {
+    fn with(task_use: TaskMode) -> Arc<Self> {
         let content = json!({"confirm": true, "name": "Ann"});
         let answers = Ok(json!({"action": "accept", "content": content}));
-        Arc::new(Self { task_use, answers, heard: Mutex::default() })
+        Arc::new(Self { task_use, answers, received: Mutex::default() })
     }
 
     fn context(self: &Arc<Self>) -> CallContext {
@@ -67,23 +69,23 @@ impl Person {
         context
     }
 
-    fn heard(&self) -> Vec<String> {
-        self.heard.lock().unwrap().clone()
+    fn received(&self) -> Vec<String> {
+        self.received.lock().unwrap().clone()
     }
 }
 
-impl Client for Person {
+impl Client for TaskClient {
     fn notify(&self, notice: Notice) {
-        let heard = match notice {
+        let received = match notice {
             Notice::Progress(progress) => progress.message.unwrap_or_default(),
             Notice::Log(line) => line.as_str().to_owned(),
             Notice::Task(task) => format!("task {:?} {:?}", task.time_to_live, task.poll_interval),
         };
-        self.heard.lock().unwrap().push(heard);
+        self.received.lock().unwrap().push(received);
     }
 
-    fn ask(&self, questions: Questions) -> BoxFuture<'_, Result<Answers, AskError>> {
-        self.heard.lock().unwrap().extend(questions.keys().map(|name| format!("asked {name}")));
+    fn ask(&self, questions: InputRequests) -> BoxFuture<'_, Result<InputResponses, AskError>> {
+        self.received.lock().unwrap().extend(questions.keys().map(|name| format!("asked {name}")));
         let answers = self
             .answers
             .clone()
@@ -91,46 +93,46 @@ impl Client for Person {
         std::future::ready(answers).boxed()
     }
 
-    fn task_use(&self) -> TaskUse {
+    fn task_mode(&self) -> TaskMode {
         self.task_use
     }
 }
 
-/// The fixture as a provider, started, and what it is asked.
-async fn fixture(era: Era) -> (Server, watch::Receiver<Vec<String>>) {
+/// Returns the fixture as a started provider, and the methods it receives.
+async fn fixture(era: Era) -> (McpServer, watch::Receiver<Vec<String>>) {
     let methods = watch::Sender::default();
-    let noted = Arc::new(Noted { fixture: Fixture::new(), methods: methods.clone() });
-    let serving = server::Server::new(noted);
-    let pipe = Pipe::new(move || {
+    let service = Arc::new(RecordingService { fixture: Fixture::new(), methods: methods.clone() });
+    let serving = server::ServiceServer::new(service);
+    let pipe = PipeConnector::new(move || {
         let serving = serving.clone();
         async move {
             let (near, far) = tokio::io::duplex(64 * 1024);
             let (reader, writer) = tokio::io::split(far);
-            let (link, _) = lines(reader, writer, InputLimits::server());
+            let (link, _) = line_transport(reader, writer, InputLimits::server());
             tokio::spawn(async move { serving.serve(link).await });
             Ok(tokio::io::split(near))
         }
     });
-    let settings = Settings::new(ServerName::new("fixture").unwrap(), Target::Embedded);
-    let server = Server::new(settings, Arc::new(Speaking(era, Arc::new(pipe))));
+    let settings = ResolvedMcpServer::new(ServerName::new("fixture").unwrap(), McpTarget::Embedded);
+    let server = McpServer::new(settings, Arc::new(WithEra(era, Arc::new(pipe))));
     server.open().await.unwrap();
     (server, methods.subscribe())
 }
 
-/// How a call went: the text of its answer, marked if it tells of a failure.
+/// Returns the outcome of a call as text, marked if the result is an error.
 fn outcome(result: &Result<Output, CallError>) -> String {
     match result {
         Ok(output) if output.is_error() => format!("isError: {}", output.text()),
-        result => said(result),
+        result => outcome_text(result),
     }
 }
 
-fn n_asked(methods: &watch::Receiver<Vec<String>>, method: &str) -> usize {
+fn n_requests(methods: &watch::Receiver<Vec<String>>, method: &str) -> usize {
     methods.borrow().iter().filter(|asked| *asked == method).count()
 }
 
 #[tokio::test(start_paused = true)]
-async fn whoever_knows_no_tasks_gets_their_end() {
+async fn a_caller_gets_the_final_result_of_a_task() {
     let protocol_error =
         "execution_error: MCP error -32603: This job always ends with a protocol error".to_owned();
     let cases = [
@@ -143,37 +145,40 @@ async fn whoever_knows_no_tasks_gets_their_end() {
         ("greet", json!({"name": "Bob"}), "Hello, Bob!".to_owned()),
     ];
     for era in ERAS {
-        for task_use in [TaskUse::Hidden, TaskUse::Taken, TaskUse::Wanted(Duration::from_mins(3))] {
+        for task_use in [TaskMode::Hidden, TaskMode::Accepted, TaskMode::Requested(Duration::from_mins(3))] {
             let (server, methods) = fixture(era).await;
             for (tool, arguments, expected) in &cases {
-                let ann = Person::with(task_use);
+                let ann = TaskClient::with(task_use);
                 let result = call(&server, tool, arguments.clone(), ann.context()).await;
                 assert_eq!(outcome(&result), *expected, "{era:?} {task_use:?} {tool}");
                 let is_exact =
                     result.is_ok_and(|output| !output.to_result().as_str().contains("related-task"));
                 assert!(is_exact || *tool == "protocol_error_job");
             }
-            assert!(n_asked(&methods, "tasks/get") > 0, "{era:?} {task_use:?}");
-            assert_eq!(n_asked(&methods, "tasks/cancel"), 0, "{era:?} {task_use:?}");
+            assert!(n_requests(&methods, "tasks/get") > 0, "{era:?} {task_use:?}");
+            assert_eq!(n_requests(&methods, "tasks/cancel"), 0, "{era:?} {task_use:?}");
         }
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_caller_hears_of_the_task_and_is_asked_for_it() {
+async fn a_caller_is_notified_of_the_task_and_answers_its_inputs() {
     for (era, asked) in [(Era::Session, "elicitation/create"), (Era::Stateless, "confirmation")] {
         let (server, _) = fixture(era).await;
-        let ann = Person::with(TaskUse::Wanted(Duration::from_mins(10)));
+        let ann = TaskClient::with(TaskMode::Requested(Duration::from_mins(10)));
         let arguments = json!({"filename": "f"});
-        assert_eq!(said(&call(&server, "confirm_delete", arguments, ann.context()).await), "Deleted 'f'.");
-        assert_eq!(ann.heard(), ["task Some(600s) Some(200ms)".to_owned(), format!("asked {asked}")]);
+        assert_eq!(
+            outcome_text(&call(&server, "confirm_delete", arguments, ann.context()).await),
+            "Deleted 'f'."
+        );
+        assert_eq!(ann.received(), ["task Some(600s) Some(200ms)".to_owned(), format!("asked {asked}")]);
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_caller_that_takes_no_tasks_hears_of_a_server_that_insists() {
+async fn a_caller_that_declines_tasks_gets_the_error_of_a_tool_that_requires_one() {
     let (server, methods) = fixture(Era::Stateless).await;
-    let ann = Person::with(TaskUse::Declined);
+    let ann = TaskClient::with(TaskMode::Declined);
     let refused = call(&server, "failing_job", json!({}), ann.context()).await;
     let Err(CallError::Failed(error)) = &refused else { panic!("{refused:?}") };
     let protocol = error.protocol().unwrap();
@@ -182,57 +187,60 @@ async fn a_caller_that_takes_no_tasks_hears_of_a_server_that_insists() {
         protocol.data.as_ref().unwrap().as_str(),
         r#"{"requiredCapabilities":{"extensions":{"io.modelcontextprotocol/tasks":{}}}}"#
     );
-    // One that can do without a task does.
+    // A tool with optional task support runs without one.
     let arguments = json!({"seconds": 1, "label": "x"});
-    assert_eq!(said(&call(&server, "slow_compute", arguments, ann.context()).await), "Computed 'x' for 1s.");
-    assert_eq!(n_asked(&methods, "tasks/get"), 0);
+    assert_eq!(
+        outcome_text(&call(&server, "slow_compute", arguments, ann.context()).await),
+        "Computed 'x' for 1s."
+    );
+    assert_eq!(n_requests(&methods, "tasks/get"), 0);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_task_that_nobody_waits_for_is_called_off() {
+async fn dropping_a_call_cancels_its_task() {
     for era in ERAS {
         let (server, methods) = fixture(era).await;
-        let ann = Person::with(TaskUse::Taken);
+        let ann = TaskClient::with(TaskMode::Accepted);
         let arguments = json!({"seconds": 300, "label": "x"});
-        let patience = Duration::from_secs(5);
+        let limit = Duration::from_secs(5);
         let slow = call(&server, "slow_compute", arguments, ann.context());
-        assert!(time::timeout(patience, slow).await.is_err());
-        become_true(methods, |methods| methods.last().unwrap() == "tasks/cancel").await;
+        assert!(time::timeout(limit, slow).await.is_err());
+        wait_until(methods, |methods| methods.last().unwrap() == "tasks/cancel").await;
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_task_whose_question_has_no_answer_is_called_off() {
+async fn a_task_with_an_unanswered_input_is_cancelled() {
     let (server, methods) = fixture(Era::Stateless).await;
     let answers = Err(AskError::Refused("no".to_owned()));
-    let ann = Arc::new(Person { task_use: TaskUse::Taken, answers, heard: Mutex::default() });
-    let said = said(&call(&server, "confirm_delete", json!({"filename": "f"}), ann.context()).await);
-    assert_eq!(said, "execution_error: the server asked a question, and the caller refused: no");
-    become_true(methods, |methods| methods.last().unwrap() == "tasks/cancel").await;
+    let ann = Arc::new(TaskClient { task_use: TaskMode::Accepted, answers, received: Mutex::default() });
+    let text = outcome_text(&call(&server, "confirm_delete", json!({"filename": "f"}), ann.context()).await);
+    assert_eq!(text, "execution_error: the server requested input, but the caller declined: no");
+    wait_until(methods, |methods| methods.last().unwrap() == "tasks/cancel").await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn tasks_of_several_callers_ask_each_its_own() {
+async fn task_inputs_reach_their_own_callers() {
     for era in ERAS {
         let (server, _) = fixture(era).await;
-        let (ann, bob) = (Person::with(TaskUse::Taken), Person::with(TaskUse::Taken));
+        let (ann, bob) = (TaskClient::with(TaskMode::Accepted), TaskClient::with(TaskMode::Accepted));
         let arguments = || json!({"filename": "f"});
         let (to_ann, to_bob) = tokio::join!(
             call(&server, "confirm_delete", arguments(), ann.context()),
             call(&server, "confirm_delete", arguments(), bob.context()),
         );
-        assert_eq!([said(&to_ann), said(&to_bob)], ["Deleted 'f'.", "Deleted 'f'."]);
-        assert_eq!((ann.heard().len(), bob.heard().len()), (2, 2));
-        assert_eq!(server.offer().borrow().warnings, [""; 0]);
+        assert_eq!([outcome_text(&to_ann), outcome_text(&to_bob)], ["Deleted 'f'.", "Deleted 'f'."]);
+        assert_eq!((ann.received().len(), bob.received().len()), (2, 2));
+        assert_eq!(server.offering().borrow().warnings, [""; 0]);
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn every_tool_of_a_server_that_makes_tasks_may_be_asked_for_one() {
-    let support = |server: &Server, tool: &str| {
-        let offer = server.offer();
-        let offer = offer.borrow();
-        let entry = offer.tools.iter().find(|entry| entry.name() == tool).unwrap();
+async fn every_tool_of_a_stateless_task_server_supports_tasks() {
+    let support = |server: &McpServer, tool: &str| {
+        let offering = server.offering();
+        let offering = offering.borrow();
+        let entry = offering.tools.iter().find(|entry| entry.name() == tool).unwrap();
         entry.definition().at(&["execution", "taskSupport"]).map(|support| support.as_str().to_owned())
     };
     let (server, _) = fixture(Era::Stateless).await;
@@ -243,16 +251,16 @@ async fn every_tool_of_a_server_that_makes_tasks_may_be_asked_for_one() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_task_that_makes_no_sense_ends_its_call() {
+async fn an_invalid_task_fails_its_call() {
     let working = json!({"resultType": "task", "taskId": "1", "status": "working"});
     let cases = [
         (
             json!({"resultType": "task", "status": "working"}),
             json!({}),
-            "the server made a task without an id",
+            "the server created a task without an id",
         ),
-        (working.clone(), json!({}), "the server's task is in the unknown state ''"),
-        (working.clone(), json!({"status": "odd"}), "the server's task is in the unknown state 'odd'"),
+        (working.clone(), json!({}), "the server's task has the unknown status ''"),
+        (working.clone(), json!({"status": "odd"}), "the server's task has the unknown status 'odd'"),
         (working.clone(), json!({"status": "completed"}), "the server's task ended without a result"),
         (
             working.clone(),
@@ -262,62 +270,66 @@ async fn a_task_that_makes_no_sense_ends_its_call() {
         (
             working.clone(),
             json!({"status": "failed", "error": {"code": "x"}}),
-            "the server's task ended with an error that is none",
+            "the server's task ended with an invalid error",
         ),
         (working.clone(), json!({"status": "cancelled"}), "the server cancelled the task"),
         (working, json!({"status": "failed", "error": {"code": -1, "message": "no"}}), "MCP error -1: no"),
     ];
     for (created, then, expected) in cases {
-        let stage = Stage::new();
-        stage.list(&["task"]);
-        stage.on("tasks/get", Act::say(&then));
-        let server = stage.opened(Era::Stateless).await;
+        let scripted = ScriptedServer::new();
+        scripted.set_tools(&["task"]);
+        scripted.respond_to("tasks/get", ScriptedReply::json(&then));
+        let server = scripted.open_provider(Era::Stateless).await;
         let result = call(&server, "task", created, CallContext::default()).await;
-        assert_eq!(said(&result), format!("execution_error: {expected}"));
+        assert_eq!(outcome_text(&result), format!("execution_error: {expected}"));
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_server_that_once_does_not_say_how_a_task_is_is_asked_again() {
-    let stage = Stage::new();
-    stage.list(&["task"]);
+async fn a_failed_task_poll_is_retried() {
+    let scripted = ScriptedServer::new();
+    scripted.set_tools(&["task"]);
     let done = json!({"status": "completed", "result": {"content": [{"type": "text", "text": "done"}]}});
-    stage.on("tasks/get", Act::HangOnce(done.to_string()));
-    let server = stage.opened(Era::Stateless).await;
+    scripted.respond_to("tasks/get", ScriptedReply::HangOnce(done.to_string()));
+    let server = scripted.open_provider(Era::Stateless).await;
     let created = || json!({"resultType": "task", "taskId": "1", "status": "working", "pollIntervalMs": 0});
     let result = call(&server, "task", created(), CallContext::default()).await;
-    assert_eq!((said(&result), stage.n_requests("tasks/get")), ("done".to_owned(), 2));
-    // One that never says is given up.
-    stage.on("tasks/get", Act::Hang);
+    assert_eq!((outcome_text(&result), scripted.n_requests("tasks/get")), ("done".to_owned(), 2));
+    // A server that never answers is given up.
+    scripted.respond_to("tasks/get", ScriptedReply::Hang);
     let result = call(&server, "task", created(), CallContext::default()).await;
     assert_eq!(
-        said(&result),
-        "transport_error: MCP server 'stage' went away before it answered: tasks/get was not answered within 30s. The \
+        outcome_text(&result),
+        "transport_error: MCP server 'scripted' failed before it responded: tasks/get was not answered within 30s. The \
          tool may have run"
     );
-    assert_eq!(stage.n_requests("tasks/get"), 5);
+    assert_eq!(scripted.n_requests("tasks/get"), 5);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_server_that_says_that_a_task_is_over_is_asked_at_once() {
-    let stage = Stage::new();
+async fn a_task_notification_triggers_an_immediate_poll() {
+    let scripted = ScriptedServer::new();
     let execution = json!({"taskSupport": "required"});
     let tool = json!({"name": "task", "inputSchema": {"type": "object"}, "execution": execution});
-    stage.list_pages(vec![json!({"tools": [tool]}).to_string()]);
-    stage.can("tasks", json!({"requests": {"tools": {"call": {}}}}));
-    stage.on("tasks/get", Act::say(&json!({"status": "working", "pollInterval": 60_000})));
+    scripted.set_tool_pages(vec![json!({"tools": [tool]}).to_string()]);
+    scripted.add_capability("tasks", json!({"requests": {"tools": {"call": {}}}}));
+    scripted
+        .respond_to("tasks/get", ScriptedReply::json(&json!({"status": "working", "pollInterval": 60_000})));
     let done = json!({"content": [{"type": "text", "text": "done"}]});
-    stage.on("tasks/result", Act::say(&done));
-    let server = stage.opened(Era::Session).await;
+    scripted.respond_to("tasks/result", ScriptedReply::json(&done));
+    let server = scripted.open_provider(Era::Session).await;
     let created = json!({"task": {"taskId": "1", "status": "working", "pollInterval": 60_000}});
     let calling = call(&server, "task", created, CallContext::default());
     let ending = async {
         time::sleep(Duration::from_secs(5)).await;
-        stage.on("tasks/get", Act::say(&json!({"status": "completed"})));
-        stage.tell(Change::Task { id: "1".to_owned(), state: RawJson::from(json!({"taskId": "1"})) });
+        scripted.respond_to("tasks/get", ScriptedReply::json(&json!({"status": "completed"})));
+        scripted.notify_change(ServiceChange::Task {
+            id: "1".to_owned(),
+            state: RawJson::from(json!({"taskId": "1"})),
+        });
     };
     let started = time::Instant::now();
     let (result, ()) = tokio::join!(calling, ending);
-    assert_eq!(said(&result), "done");
+    assert_eq!(outcome_text(&result), "done");
     assert!(started.elapsed() < Duration::from_secs(6), "{:?}", started.elapsed());
 }

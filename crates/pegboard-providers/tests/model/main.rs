@@ -1,14 +1,14 @@
-//! Models of every kind, against a model that follows a script.
+//! Models of every kind with a scripted server.
 
-#![expect(clippy::unwrap_used, reason = "a test says what it expects by failing")]
+#![expect(clippy::unwrap_used, reason = "a panic is a test failure")]
 
-mod stage;
+mod harness;
 
 mod conversations;
 mod faults;
-mod patience;
 mod quirks;
 mod replies;
 mod requests;
+mod retry;
 mod sampling;
 mod secrets;

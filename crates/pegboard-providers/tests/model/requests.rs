@@ -1,56 +1,62 @@
-//! What is sent, to the letter.
+//! Request bodies and headers.
 
 use insta::assert_snapshot;
-use pegboard_core::model::{Caching, Delivery, Message, ModelRequest, Part, Reasoning, ToolChoice};
+use pegboard_core::model::{
+    ChatMessage, ContentPart, Delivery, ModelRequest, PromptCaching, ReasoningEffort, ToolChoice,
+};
 use pegboard_core::settings::mcp::Secret;
 use pegboard_core::settings::model::ModelProviderKind::{Anthropic, OpenAiCompatible};
 use pegboard_core::settings::model::{ModelProviderKind, ModelProviderSettings};
-use pegboard_testkit::model_server::{Act, ModelServer, Script};
+use pegboard_testkit::model_server::{ModelServer, Script, ScriptAction};
 
-use crate::stage::{KEY, ask, model, request, scene, settings, tool};
+use crate::harness::{KEY, ask, model, request, settings, start_server, tool};
 
 async fn sent(kind: ModelProviderKind, request: &ModelRequest) -> String {
-    let (server, model) = scene(kind, [Act::text("3")]).await;
+    let (server, model) = start_server(kind, [ScriptAction::text("3")]).await;
     ask(&*model, request).await.0.unwrap();
     assert_eq!(server.violations(), Vec::<String>::new());
     server.requests()[0].body.to_string()
 }
 
-/// A request with everything that can be set.
+/// Creates a request with every field set.
 fn full() -> ModelRequest {
-    let image = Part::Image { media_type: "image/png".to_owned(), base64: "iVBORw0KGgo=".to_owned() };
+    let image = ContentPart::Image { media_type: "image/png".to_owned(), base64: "iVBORw0KGgo=".to_owned() };
     ModelRequest {
-        messages: vec![Message::User(vec![Part::Text("What is it?".to_owned()), image])],
+        messages: vec![ChatMessage::User(vec![ContentPart::Text("What is it?".to_owned()), image])],
         tools: vec![tool("add")],
         tool_choice: ToolChoice::Required,
         temperature: Some(0.5),
         top_p: Some(0.9),
         top_k: Some(40),
         stop: vec!["END".to_owned()],
-        caching: Caching::Requested,
+        caching: PromptCaching::Requested,
         ..request(Delivery::Whole)
     }
 }
 
 #[tokio::test]
-async fn everything_that_is_set_is_sent() {
+async fn all_set_fields_are_sent() {
     assert_snapshot!(sent(OpenAiCompatible, &full()).await, @r#"{"model":"m","messages":[{"role":"system","content":"You add."},{"role":"user","content":[{"type":"text","text":"What is it?"},{"type":"image_url","image_url":{"url":"data:image/png;base64,iVBORw0KGgo="}}]}],"tools":[{"type":"function","function":{"name":"add","description":"To add.","parameters":{"type":"object","properties":{"a":{"type":"number"}}}}}],"tool_choice":"required","max_tokens":2000,"temperature":0.5,"top_p":0.9,"top_k":40,"stop":["END"],"stream":false}"#);
     assert_snapshot!(sent(Anthropic, &full()).await, @r#"{"model":"m","max_tokens":2000,"system":[{"type":"text","text":"You add.","cache_control":{"type":"ephemeral"}}],"messages":[{"role":"user","content":[{"type":"text","text":"What is it?"},{"type":"image","source":{"type":"base64","media_type":"image/png","data":"iVBORw0KGgo="},"cache_control":{"type":"ephemeral"}}]}],"tools":[{"name":"add","description":"To add.","input_schema":{"type":"object","properties":{"a":{"type":"number"}}}}],"tool_choice":{"type":"any"},"temperature":0.5,"top_p":0.9,"top_k":40,"stop_sequences":["END"],"stream":false}"#);
 }
 
 #[tokio::test]
-async fn nothing_that_is_left_open_is_sent() {
-    let bare = ModelRequest { messages: vec![Message::user("Hello?")], ..ModelRequest::default() };
+async fn unset_fields_are_omitted() {
+    let bare = ModelRequest { messages: vec![ChatMessage::user("Hello?")], ..ModelRequest::default() };
     assert_snapshot!(sent(OpenAiCompatible, &bare).await, @r#"{"model":"m","messages":[{"role":"user","content":"Hello?"}],"stream":true,"stream_options":{"include_usage":true}}"#);
     assert_snapshot!(sent(Anthropic, &bare).await, @r#"{"model":"m","max_tokens":4096,"messages":[{"role":"user","content":[{"type":"text","text":"Hello?"}]}],"stream":true}"#);
 }
 
 #[tokio::test]
-async fn how_hard_a_model_thinks_is_said_in_the_words_of_its_interface() {
+async fn reasoning_is_translated_for_each_api() {
     let mut lines = Vec::new();
-    for reasoning in
-        [Reasoning::Minimal, Reasoning::Low, Reasoning::Medium, Reasoning::High, Reasoning::Tokens(1_800)]
-    {
+    for reasoning in [
+        ReasoningEffort::Minimal,
+        ReasoningEffort::Low,
+        ReasoningEffort::Medium,
+        ReasoningEffort::High,
+        ReasoningEffort::Tokens(1_800),
+    ] {
         let thinking =
             ModelRequest { reasoning: Some(reasoning), temperature: Some(0.5), ..request(Delivery::Whole) };
         for kind in [OpenAiCompatible, Anthropic] {
@@ -75,8 +81,9 @@ async fn how_hard_a_model_thinks_is_said_in_the_words_of_its_interface() {
 }
 
 #[tokio::test]
-async fn the_key_and_the_headers_are_shown_at_the_door() {
-    let server = ModelServer::start(Script::of([Act::text("3"), Act::text("3")])).await.unwrap();
+async fn the_key_and_custom_headers_are_sent() {
+    let server =
+        ModelServer::start(Script::of([ScriptAction::text("3"), ScriptAction::text("3")])).await.unwrap();
     for kind in [OpenAiCompatible, Anthropic] {
         let mut settings = settings(kind, &server);
         settings.headers.insert("X-Team".to_owned(), Secret::new("blue"));
@@ -90,8 +97,9 @@ async fn the_key_and_the_headers_are_shown_at_the_door() {
 }
 
 #[tokio::test]
-async fn a_provider_without_a_key_is_asked_without_one() {
-    let server = ModelServer::start(Script::of([Act::text("3"), Act::text("3")])).await.unwrap();
+async fn without_a_key_no_authorization_is_sent() {
+    let server =
+        ModelServer::start(Script::of([ScriptAction::text("3"), ScriptAction::text("3")])).await.unwrap();
     for api_key in [None, Some(Secret::new(" "))] {
         let settings = ModelProviderSettings { api_key, ..settings(OpenAiCompatible, &server) };
         ask(&*model(settings), &request(Delivery::Streamed)).await.0.unwrap();
@@ -100,8 +108,8 @@ async fn a_provider_without_a_key_is_asked_without_one() {
 }
 
 #[tokio::test]
-async fn a_base_address_may_end_as_people_write_it() {
-    let server = ModelServer::start(Script::of((0..6).map(|_| Act::text("3")))).await.unwrap();
+async fn base_urls_may_end_in_any_common_form() {
+    let server = ModelServer::start(Script::of((0..6).map(|_| ScriptAction::text("3")))).await.unwrap();
     let (chat, messages) = (server.chat_url(), server.messages_url());
     let cases = [
         (OpenAiCompatible, format!("{chat}/")),

@@ -1,55 +1,55 @@
-//! Models that clients lend.
+//! Models of clients.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures_util::future::{BoxFuture, FutureExt, ready};
 use insta::assert_snapshot;
-use pegboard_core::client::{Answers, AskError, Client, Lending, Notice, Questions};
+use pegboard_core::client::{AskError, Client, InputRequests, InputResponses, Notice, SamplingSupport};
 use pegboard_core::model::{
-    Delivery, Message, ModelFacts, ModelRequest, Part, ToolChoice, ToolResult, Verdict,
+    ChatMessage, ContentPart, Delivery, ModelInfo, ModelRequest, ToolChoice, ToolResult, ToolResultStatus,
 };
 use pegboard_json::RawJson;
-use pegboard_providers::model::Sampling;
+use pegboard_providers::model::SamplingModel;
 use serde_json::{Value, json};
 
-use crate::stage::{ask, request, told};
+use crate::harness::{ask, describe, request};
 
-/// A client that lends its model, and answers one question.
-struct Lender {
-    lending: Lending,
+/// Client that supports sampling and answers one request.
+struct SamplingClient {
+    lending: SamplingSupport,
     answer: Mutex<Option<Result<Value, AskError>>>,
     asked: Mutex<Vec<(String, Value)>>,
 }
 
-impl Lender {
-    fn new(lending: Lending, answer: Result<Value, AskError>) -> Arc<Self> {
+impl SamplingClient {
+    fn new(lending: SamplingSupport, answer: Result<Value, AskError>) -> Arc<Self> {
         Arc::new(Self { lending, answer: Mutex::new(Some(answer)), asked: Mutex::default() })
     }
 }
 
-impl Client for Lender {
+impl Client for SamplingClient {
     fn notify(&self, _notice: Notice) {}
 
-    fn ask(&self, questions: Questions) -> BoxFuture<'_, Result<Answers, AskError>> {
+    fn ask(&self, questions: InputRequests) -> BoxFuture<'_, Result<InputResponses, AskError>> {
         let answer = self.answer.lock().unwrap().take().unwrap();
         let asked = questions.values().map(|question| (question.method.clone(), question.params.to_value()));
         self.asked.lock().unwrap().extend(asked);
         let name = questions.keys().next().unwrap().clone();
-        ready(answer.map(|answer| Answers::from([(name, RawJson::from(answer))]))).boxed()
+        ready(answer.map(|answer| InputResponses::from([(name, RawJson::from(answer))]))).boxed()
     }
 
-    fn lends(&self) -> Lending {
+    fn sampling_support(&self) -> SamplingSupport {
         self.lending
     }
 }
 
-fn model(name: &str, client: &Arc<Lender>) -> Sampling {
-    Sampling::new(ModelFacts::new(name.parse().unwrap()), client.clone())
+fn model(name: &str, client: &Arc<SamplingClient>) -> SamplingModel {
+    SamplingModel::new(ModelInfo::new(name.parse().unwrap()), client.clone())
 }
 
 #[tokio::test]
-async fn a_client_is_asked_for_a_message_with_tools() {
+async fn sampling_requests_carry_tools() {
     let answer = json!({
         "role": "assistant",
         "content": [
@@ -60,7 +60,7 @@ async fn a_client_is_asked_for_a_message_with_tools() {
         "model": "some-model",
         "stopReason": "toolUse",
     });
-    let client = Lender::new(Lending::Tools, Ok(answer));
+    let client = SamplingClient::new(SamplingSupport::Tools, Ok(answer));
     let mut asked = ModelRequest {
         temperature: Some(0.5),
         stop: vec!["END".to_owned()],
@@ -68,7 +68,7 @@ async fn a_client_is_asked_for_a_message_with_tools() {
         ..request(Delivery::Streamed)
     };
     let (reply, heard, _) = ask(&model("client/small", &client), &asked).await;
-    assert_eq!(told(&reply), r#""Let me see." [add({"a":1}), add({"a":2})] ToolCalls"#);
+    assert_eq!(describe(&reply), r#""Let me see." [add({"a":1}), add({"a":2})] ToolCalls"#);
     assert_eq!(heard, "Let me see.");
     let reply = reply.unwrap();
     assert_ne!(reply.tool_calls[0].id, reply.tool_calls[1].id);
@@ -78,19 +78,19 @@ async fn a_client_is_asked_for_a_message_with_tools() {
     *client.answer.lock().unwrap() = Some(Ok(second));
     asked.tool_choice = ToolChoice::None;
     asked.messages.push(reply.to_message());
-    asked.messages.push(Message::ToolResults(
+    asked.messages.push(ChatMessage::ToolResults(
         reply
             .tool_calls
             .iter()
             .map(|call| ToolResult {
                 call_id: call.id.clone(),
                 text: "3".to_owned(),
-                verdict: Verdict::Failed,
+                status: ToolResultStatus::Failed,
             })
             .collect(),
     ));
     let (reply, ..) = ask(&model("client/default", &client), &asked).await;
-    assert_eq!(told(&reply), r#""3" [] EndOfTurn"#);
+    assert_eq!(describe(&reply), r#""3" [] EndOfTurn"#);
     let asked = client.asked.lock().unwrap();
     let lines: Vec<String> = asked.iter().map(|(method, params)| format!("{method} {params}")).collect();
     assert_snapshot!(lines.join("\n"), @r#"
@@ -100,49 +100,57 @@ async fn a_client_is_asked_for_a_message_with_tools() {
 }
 
 #[tokio::test]
-async fn a_client_without_tools_is_asked_for_text_alone() {
+async fn a_client_without_tool_support_gets_single_blocks() {
     let answer = || {
         Ok(
             json!({"role": "assistant", "content": {"type": "text", "text": "3"}, "model": "m", "stopReason": "maxTokens"}),
         )
     };
-    let client = Lender::new(Lending::Text, answer());
-    let parts = ["One", "two."].map(|text| Part::Text(text.to_owned())).to_vec();
-    let messages = vec![Message::User(parts)];
+    let client = SamplingClient::new(SamplingSupport::Text, answer());
+    let parts = ["One", "two."].map(|text| ContentPart::Text(text.to_owned())).to_vec();
+    let messages = vec![ChatMessage::User(parts)];
     let plain = ModelRequest { tools: Vec::new(), messages, ..request(Delivery::Whole) };
-    assert_eq!(told(&ask(&model("client/default", &client), &plain).await.0), r#""3" [] MaxTokens"#);
+    assert_eq!(describe(&ask(&model("client/default", &client), &plain).await.0), r#""3" [] MaxTokens"#);
     let asked = client.asked.lock().unwrap()[0].1["messages"].clone();
     let alone = |text: &str| json!({"role": "user", "content": {"type": "text", "text": text}});
     assert_eq!(asked, json!([alone("One"), alone("two.")]));
 
-    let client = Lender::new(Lending::Text, answer());
+    let client = SamplingClient::new(SamplingSupport::Text, answer());
     let error = ask(&model("client/default", &client), &request(Delivery::Whole)).await.0.unwrap_err();
-    assert_snapshot!(error, @"model 'client/default' refuses the request: the client that made the call lends a model without tools: it does not declare sampling.tools. Change what it is asked, or the model");
+    assert_snapshot!(error, @"model 'client/default' rejected the request: the calling client does not support tools in sampling: it does not declare sampling.tools. Change the request or the model");
     assert!(client.asked.lock().unwrap().is_empty());
 }
 
 #[tokio::test]
-async fn why_a_client_did_not_answer_is_told() {
+async fn sampling_errors_map_to_error_kinds() {
     let cases = [
-        (Lending::Nothing, Ok(json!({})), "Refused: the client that made the call lends no model"),
-        (Lending::Tools, Err(AskError::Nobody), "Refused: the caller cannot be asked"),
-        (Lending::Tools, Err(AskError::Refused("no".into())), "Refused: the caller refused: no"),
-        (Lending::Tools, Err(AskError::Gone), "Unreachable: the caller is gone"),
+        (SamplingSupport::None, Ok(json!({})), "Refused: the calling client does not support sampling"),
         (
-            Lending::Tools,
-            Err(AskError::TimedOut(Duration::from_secs(5))),
-            "TimedOut { limit: 5s }: the caller did not answer within 5s",
+            SamplingSupport::Tools,
+            Err(AskError::Unsupported),
+            "Refused: the caller does not support input requests",
         ),
-        (Lending::Tools, Ok(json!({"role": "assistant"})), "Garbage: its answer has no content"),
+        (SamplingSupport::Tools, Err(AskError::Refused("no".into())), "Refused: the caller declined: no"),
+        (SamplingSupport::Tools, Err(AskError::Gone), "Unreachable: the caller has disconnected"),
         (
-            Lending::Tools,
+            SamplingSupport::Tools,
+            Err(AskError::TimedOut(Duration::from_secs(5))),
+            "TimedOut { limit: 5s }: the caller did not respond within 5s",
+        ),
+        (
+            SamplingSupport::Tools,
+            Ok(json!({"role": "assistant"})),
+            "MalformedReply: the response has no content",
+        ),
+        (
+            SamplingSupport::Tools,
             Ok(json!({"content": {"type": "tool_use", "id": "1", "input": {}}})),
-            "Garbage: it wants a tool called without saying which",
+            "MalformedReply: a tool call has no name",
         ),
     ];
     for (lending, answer, expected) in cases {
-        let client = Lender::new(lending, answer);
+        let client = SamplingClient::new(lending, answer);
         let (reply, ..) = ask(&model("client/default", &client), &request(Delivery::Whole)).await;
-        assert_eq!(told(&reply), expected);
+        assert_eq!(describe(&reply), expected);
     }
 }

@@ -1,4 +1,4 @@
-//! What nobody should see.
+//! Redaction of secrets.
 
 use std::sync::Arc;
 
@@ -10,18 +10,22 @@ use pegboard_core::settings::mcp::Secret;
 use pegboard_core::settings::model::ModelProviderKind::{Anthropic, OpenAiCompatible, Sampling};
 use pegboard_core::settings::model::{ModelProviderKind, ModelProviderSettings};
 use pegboard_providers::model::Models;
-use pegboard_testkit::model_server::{Act, ModelServer, Refusal, Script};
+use pegboard_testkit::model_server::{ModelServer, Script, ScriptAction, ScriptedError};
 
-use crate::stage::{KEY, KINDS, ask, model, request, settings};
+use crate::harness::{KEY, KINDS, ask, model, request, settings};
 
 #[tokio::test]
-async fn a_key_is_in_no_error_and_no_debug_output() {
+async fn errors_and_debug_output_contain_no_key() {
     let header = "Bearer another-secret-of-ours";
-    let told = format!("wrong key {KEY} and another-secret-of-ours");
-    let late = Refusal { kind: "api_error".to_owned(), message: told.clone(), ..Refusal::default() };
+    let message = format!("wrong key {KEY} and another-secret-of-ours");
+    let late =
+        ScriptedError { kind: "api_error".to_owned(), message: message.clone(), ..ScriptedError::default() };
     for kind in KINDS {
-        let acts =
-            [Act::refusal(401, "authentication_error", &told), Act::RefuseLate(late.clone()), Act::Page];
+        let acts = [
+            ScriptAction::refusal(401, "authentication_error", &message),
+            ScriptAction::RefuseLate(late.clone()),
+            ScriptAction::Page,
+        ];
         let server = ModelServer::start(Script::of(acts)).await.unwrap();
         let mut settings = settings(kind, &server);
         settings.headers.insert("X-Auth".to_owned(), Secret::new(header));
@@ -38,7 +42,7 @@ async fn a_key_is_in_no_error_and_no_debug_output() {
 }
 
 #[test]
-fn what_is_wrong_with_a_provider_is_told_without_its_secrets() {
+fn invalid_providers_are_reported_without_secrets() {
     let named = |name: &str| ModelProviderName::new(name).unwrap();
     let with = |kind: ModelProviderKind, url: &str, key: &str| ModelProviderSettings {
         base_url: Some(url.to_owned()),
@@ -54,15 +58,15 @@ fn what_is_wrong_with_a_provider_is_told_without_its_secrets() {
         (named("odd"), odd),
         (named("client"), ModelProviderSettings::new(Sampling)),
     ]));
-    let nobody: Arc<dyn Client> = Arc::new(NoClient);
-    let told = ["nowhere/m", "strange/m", "broken/m", "odd/m", "missing/m"]
-        .map(|name| models.find(&name.parse().unwrap(), &nobody).unwrap_err().to_string());
-    assert!(models.find(&"client/default".parse().unwrap(), &nobody).is_ok());
-    assert_snapshot!(told.join("\n"), @"
-    the model 'nowhere/m' cannot be used: the provider 'nowhere' has no baseUrl. Give it one like https://api.openai.com/v1
-    the model 'strange/m' cannot be used: the baseUrl of the provider 'strange' is no address. Write one that begins with http:// or https://
-    the model 'broken/m' cannot be used: the apiKey of the provider 'broken' has characters that no header may have. Check it for line breaks
-    the model 'odd/m' cannot be used: the header 'X Team' of the provider 'odd' has characters that no header may have. Check it for line breaks
-    there is no provider for the model 'missing/m'. Add it under providers; there are: nowhere, strange, broken, odd, client
+    let client: Arc<dyn Client> = Arc::new(NoClient);
+    let errors = ["nowhere/m", "strange/m", "broken/m", "odd/m", "missing/m"]
+        .map(|name| models.find(&name.parse().unwrap(), &client).unwrap_err().to_string());
+    assert!(models.find(&"client/default".parse().unwrap(), &client).is_ok());
+    assert_snapshot!(errors.join("\n"), @"
+    cannot use model 'nowhere/m': provider 'nowhere' has no baseUrl: set one such as https://api.openai.com/v1
+    cannot use model 'strange/m': invalid baseUrl of provider 'strange': expected a URL that starts with http:// or https://
+    cannot use model 'broken/m': apiKey of provider 'broken' contains characters that are not allowed in a header: check for line breaks
+    cannot use model 'odd/m': header 'X Team' of provider 'odd' contains characters that are not allowed in a header: check for line breaks
+    no provider for model 'missing/m': add it under providers (configured: nowhere, strange, broken, odd, client)
     ");
 }

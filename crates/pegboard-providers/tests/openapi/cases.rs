@@ -1,18 +1,18 @@
-//! The cases that every importer must get right.
+//! Reference cases for importing.
 
 use std::time::Duration;
 
 use pegboard_core::call::{Call, Invoker};
-use pegboard_core::entry::Annotations;
+use pegboard_core::entry::ToolAnnotations;
 use pegboard_core::provider::{Provider, ToolKind};
 use pegboard_core::settings::openapi::OpenApiSettings;
-use pegboard_providers::openapi::OpenApi;
+use pegboard_providers::openapi::OpenApiProvider;
 use pegboard_runtime::{CallerOptions, Runtime};
 use serde_json::{Value, json};
 
-use crate::stage::{Service, call, names};
+use crate::harness::{Service, call, names};
 
-/// The same catalogue in both great versions.
+/// Returns the same catalogue in OpenAPI 3.0 and 2.0.
 fn catalogs(url: &str) -> [Value; 2] {
     let parameter = json!({"name": "item-id", "in": "path", "required": true, "schema": {"type": "string"}});
     let limit = json!({"name": "limit", "in": "query", "schema": {"type": "integer"}});
@@ -70,12 +70,12 @@ fn catalogs(url: &str) -> [Value; 2] {
 
 // C51, C58
 #[tokio::test]
-async fn a_tool_is_found_by_its_name_in_the_catalogue_and_by_the_one_with_a_single_line() {
+async fn a_tool_is_found_by_its_full_short_and_single_underscore_name() {
     let service = Service::start().await;
     for document in catalogs(&service.url) {
         service.write("spec.json", &document.to_string());
         let settings = OpenApiSettings { spec: "spec.json".to_owned(), ..OpenApiSettings::default() };
-        let provider = OpenApi::new(settings, service.folder.path());
+        let provider = OpenApiProvider::new(settings, service.folder.path());
         assert_eq!(provider.kind(), ToolKind::Rest);
         provider.open().await.unwrap();
         let runtime = Runtime::builder().provide("catalog", provider).start().await.unwrap();
@@ -83,18 +83,18 @@ async fn a_tool_is_found_by_its_name_in_the_catalogue_and_by_the_one_with_a_sing
         for name in ["catalog__listItems", "catalog_listItems", "listItems"] {
             let ended = caller.start(Call::new(name, json!({"limit": 3}))).await;
             assert_eq!(ended.result.unwrap().text(), r#"{"ok":true}"#);
-            assert_eq!(service.seen()[0].line, "GET /v1/items?limit=3");
+            assert_eq!(service.take_requests()[0].line, "GET /v1/items?limit=3");
         }
         let ended = caller.start(Call::new("catalog_listItems_2", json!({"item-id": "7"}))).await;
         assert!(ended.result.is_ok());
-        assert_eq!(service.seen()[0].line, "DELETE /v1/items/7");
+        assert_eq!(service.take_requests()[0].line, "DELETE /v1/items/7");
         runtime.shut_down(Duration::ZERO).await;
     }
 }
 
 // C58
 #[tokio::test]
-async fn two_services_whose_tools_come_out_alike_are_both_there() {
+async fn services_with_colliding_tool_names_are_both_available() {
     let service = Service::start().await;
     let mut builder = Runtime::builder();
     for (server, id, path) in [("a", "b_c", "/one"), ("a_b", "c", "/two")] {
@@ -103,7 +103,7 @@ async fn two_services_whose_tools_come_out_alike_are_both_there() {
             &service.document("get", path, &json!({"operationId": id})).to_string(),
         );
         let settings = OpenApiSettings { spec: format!("{server}.json"), ..OpenApiSettings::default() };
-        let provider = OpenApi::new(settings, service.folder.path());
+        let provider = OpenApiProvider::new(settings, service.folder.path());
         provider.open().await.unwrap();
         builder = builder.provide(server, provider);
     }
@@ -111,14 +111,14 @@ async fn two_services_whose_tools_come_out_alike_are_both_there() {
     let caller = runtime.caller(CallerOptions::default());
     for (name, line) in [("a__b_c", "/one"), ("a_b__c", "/two"), ("a_b_c", "/one"), ("a_b_c_2", "/two")] {
         caller.start(Call::new(name, json!({}))).await.result.unwrap();
-        assert_eq!(service.seen()[0].line, format!("GET /v1{line}"), "{name}");
+        assert_eq!(service.take_requests()[0].line, format!("GET /v1{line}"), "{name}");
     }
     runtime.shut_down(Duration::ZERO).await;
 }
 
 // C52, C58
 #[tokio::test]
-async fn an_operation_without_an_id_is_called_by_its_method_and_path_and_twins_get_a_number() {
+async fn operations_without_id_are_named_by_method_and_path_and_duplicates_are_numbered() {
     let service = Service::start().await;
     for document in catalogs(&service.url) {
         let import = service.import(&document, json!({})).await;
@@ -130,7 +130,7 @@ async fn an_operation_without_an_id_is_called_by_its_method_and_path_and_twins_g
         assert_eq!(import.tools[0].entry.description(), "All items");
         assert_eq!(import.tools[1].entry.description(), "addItem");
         assert_eq!(import.tools[2].entry.description(), "GET /items/{item-id}");
-        let deleting = Annotations {
+        let deleting = ToolAnnotations {
             read_only: Some(false),
             destructive: Some(true),
             idempotent: Some(true),
@@ -143,7 +143,7 @@ async fn an_operation_without_an_id_is_called_by_its_method_and_path_and_twins_g
 
 // C53
 #[tokio::test]
-async fn a_simple_query_parameter_is_really_sent() {
+async fn a_query_parameter_is_sent() {
     let service = Service::start().await;
     for document in catalogs(&service.url) {
         let import = service.import(&document, json!({})).await;
@@ -153,17 +153,17 @@ async fn a_simple_query_parameter_is_really_sent() {
             (json!({}), "GET /v1/items"),
         ] {
             call(&import, 0, arguments).await.unwrap();
-            assert_eq!(service.seen()[0].line, line);
+            assert_eq!(service.take_requests()[0].line, line);
         }
         assert!(call(&import, 0, json!({"limit": "many"})).await.is_err());
         assert!(call(&import, 0, json!({"limti": 5})).await.is_err());
-        assert!(service.seen().is_empty());
+        assert!(service.take_requests().is_empty());
     }
 }
 
 // C54, C56
 #[tokio::test]
-async fn parameters_of_the_path_and_of_the_operation_come_together_and_headers_are_headers() {
+async fn path_and_operation_parameters_are_merged() {
     let service = Service::start().await;
     for document in catalogs(&service.url) {
         let import = service.import(&document, json!({"headers": {"X-Trace": "usual", "X-Key": "k"}})).await;
@@ -174,7 +174,7 @@ async fn parameters_of_the_path_and_of_the_operation_come_together_and_headers_a
         assert_eq!(schema["properties"]["lang"]["enum"], json!(["de", "en"]));
         call(&import, 2, json!({"item-id": "a/b c", "lang": "de", "X-Trace": "mine"})).await.unwrap();
         call(&import, 2, json!({"item-id": "7", "lang": "en"})).await.unwrap();
-        let seen = service.seen();
+        let seen = service.take_requests();
         assert_eq!(seen[0].line, "GET /v1/items/a%2Fb%20c?lang=de");
         assert_eq!((seen[0].header("x-trace"), seen[0].header("x-key")), (Some("mine"), Some("k")));
         assert_eq!(
@@ -186,22 +186,22 @@ async fn parameters_of_the_path_and_of_the_operation_come_together_and_headers_a
 
 // C55
 #[tokio::test]
-async fn only_wanted_operations_are_tools_and_the_others_say_why() {
+async fn filters_select_operations_and_give_reasons() {
     let service = Service::start().await;
     let [document, _] = catalogs(&service.url);
     let cases = [
         (
             json!({"includeMethods": ["GET"]}),
             vec!["listItems", "get_items_item_id"],
-            "its method is not among includeMethods",
+            "its method is not in includeMethods",
         ),
         (json!({"tagFilter": "Edit"}), vec!["addItem"], "none of its tags is in tagFilter"),
-        (json!({"include": ["list*"]}), vec!["listItems", "listItems_2"], "it is not in include"),
-        (json!({"exclude": ["list*", "GET_items*"]}), vec!["addItem"], "it is in exclude"),
+        (json!({"include": ["list*"]}), vec!["listItems", "listItems_2"], "it does not match include"),
+        (json!({"exclude": ["list*", "GET_items*"]}), vec!["addItem"], "it matches exclude"),
         (
             json!({"rename": {"addItem": "add one", "get_items_item_id": "show"}, "exclude": ["listItems"]}),
             vec!["add_one", "show"],
-            "it is in exclude",
+            "it matches exclude",
         ),
     ];
     for (settings, expected, reason) in cases {
@@ -209,7 +209,7 @@ async fn only_wanted_operations_are_tools_and_the_others_say_why() {
         assert_eq!(names(&import), expected, "{settings}");
         assert_eq!(import.tools.len() + import.skipped.len(), 4);
         assert!(
-            import.skipped.iter().all(|skipped| skipped.reason == reason && skipped.is_wanted),
+            import.skipped.iter().all(|skipped| skipped.reason == reason && skipped.is_excluded),
             "{:?}",
             import.skipped
         );
@@ -218,7 +218,7 @@ async fn only_wanted_operations_are_tools_and_the_others_say_why() {
 
 // C57
 #[tokio::test]
-async fn the_schema_of_a_body_is_kept() {
+async fn the_body_schema_is_kept() {
     let service = Service::start().await;
     for document in catalogs(&service.url) {
         let import = service.import(&document, json!({})).await;
@@ -238,9 +238,9 @@ async fn the_schema_of_a_body_is_kept() {
         );
         assert!(call(&import, 1, json!({"body": {"size": 1}})).await.is_err());
         assert!(call(&import, 1, json!({"body": {"name": "a", "size": 0}})).await.is_err());
-        assert!(service.seen().is_empty());
+        assert!(service.take_requests().is_empty());
         call(&import, 1, json!({"body": {"name": "a", "size": 1}})).await.unwrap();
-        let seen = service.seen().pop().unwrap();
+        let seen = service.take_requests().pop().unwrap();
         assert_eq!(
             (seen.line.as_str(), seen.header("content-type")),
             ("POST /v1/items", Some("application/json"))

@@ -1,8 +1,8 @@
-//! Documents in all their forms: notations, versions, several files, and where the service is.
+//! Formats, versions and locations of documents.
 
 use serde_json::{Value, json};
 
-use crate::stage::{Service, call, names};
+use crate::harness::{Service, call, names};
 
 #[tokio::test]
 async fn a_document_may_be_yaml_and_several_files() {
@@ -57,12 +57,12 @@ a/item:
         })
     );
     call(&import, 0, json!({"id": 5, "body": {"next": {"id": 1}}})).await.unwrap();
-    assert_eq!(service.seen()[0].line, "PUT /a~b/5");
+    assert_eq!(service.take_requests()[0].line, "PUT /a~b/5");
     assert!(call(&import, 0, json!({"id": 5, "body": {"next": {"id": "x"}}})).await.is_err());
 }
 
 #[tokio::test]
-async fn a_document_may_be_at_an_address_with_its_parts_beside_it() {
+async fn a_remote_document_may_reference_its_folder() {
     let service = Service::start().await;
     let document = json!({
         "openapi": "3.1.0",
@@ -73,18 +73,18 @@ async fn a_document_may_be_at_an_address_with_its_parts_beside_it() {
     service.answer_next(200, r#"{"p": {"name": "q", "in": "query"}}"#);
     let import =
         service.import(&json!({}), json!({"spec": format!("{}/docs/v1/spec.json", service.url)})).await;
-    let lines: Vec<String> = service.seen().into_iter().map(|seen| seen.line).collect();
+    let lines: Vec<String> = service.take_requests().into_iter().map(|seen| seen.line).collect();
     assert_eq!(lines, ["GET /docs/v1/spec.json", "GET /docs/v1/parts.json"]);
     call(&import, 0, json!({"q": "a"})).await.unwrap();
-    assert_eq!(service.seen()[0].line, "GET /docs/api/x?q=a");
+    assert_eq!(service.take_requests()[0].line, "GET /docs/api/x?q=a");
     assert!(
-        import.skipped[0].reason.contains("is not in the folder of the document; write references: anywhere"),
+        import.skipped[0].reason.contains("is outside the folder of the document; set references: anywhere"),
         "{:?}",
         import.skipped
     );
 }
 
-/// Where a document with these members sends its requests, or why it cannot.
+/// Returns the request line that a document with these members leads to, or the reason why it is skipped.
 async fn base(members: Value, settings: Value) -> Result<String, String> {
     let service = Service::start().await;
     let mut document = json!({"openapi": "3.1.0", "paths": {"/x": {"get": {}}}});
@@ -103,11 +103,11 @@ async fn base(members: Value, settings: Value) -> Result<String, String> {
         return Err(skipped.reason.clone());
     }
     call(&import, 0, json!({})).await.map_err(|error| error.to_string())?;
-    Ok(service.seen()[0].line.clone())
+    Ok(service.take_requests()[0].line.clone())
 }
 
 #[tokio::test]
-async fn the_service_is_where_the_person_says_or_else_where_the_document_says() {
+async fn the_configured_base_url_overrides_the_document() {
     let regions = json!([{"url": "SERVICE/{region}/", "variables": {"region": {"default": "eu", "enum": ["eu", "us"]}}}]);
     let several =
         json!([{"url": "https://nobody.invalid"}, {"url": "SERVICE/test", "description": "for trying out"}]);
@@ -148,33 +148,33 @@ async fn the_service_is_where_the_person_says_or_else_where_the_document_says() 
 }
 
 #[tokio::test]
-async fn a_document_that_leads_nowhere_says_what_to_do() {
+async fn an_unusable_server_url_says_what_to_do() {
     let variable = json!({"servers": [{"url": "https://{x}.example.org"}]});
     let choice = json!({"servers": [{"url": "SERVICE/{r}", "variables": {"r": {"enum": ["a"]}}}]});
     let cases = [
-        (json!({}), json!({}), "the document does not say where the service is ('/'); write baseUrl"),
+        (json!({}), json!({}), "the document has no absolute URL for the service ('/'); set baseUrl"),
         (
             json!({"servers": [{"url": "/v1"}]}),
             json!({}),
-            "the document does not say where the service is ('/v1'); write baseUrl",
+            "the document has no absolute URL for the service ('/v1'); set baseUrl",
         ),
         (
             variable,
             json!({}),
-            "the address of the service has a variable 'x' without a value; write serverVariables: {x: …}",
+            "the URL of the service has a variable 'x' without a value; set serverVariables: {x: …}",
         ),
-        (choice, json!({"serverVariables": {"r": "b"}}), "serverVariables.r is none of a"),
+        (choice, json!({"serverVariables": {"r": "b"}}), "invalid serverVariables.r: expected one of a"),
         (
             json!({"servers": [{"url": "file:///etc"}]}),
             json!({}),
-            "the service is at a file: address; only http: and https: can be used",
+            "unsupported URL scheme 'file' of the service: use http or https",
         ),
         (
             json!({"servers": [{"url": "http://a:b@example.org"}]}),
             json!({}),
-            "the address of the service has a name or password in it; use credentials for that",
+            "the URL of the service contains a username or password; use credentials instead",
         ),
-        (json!({}), json!({"baseUrl": "nowhere"}), "baseUrl is no address: relative URL without a base"),
+        (json!({}), json!({"baseUrl": "nowhere"}), "invalid baseUrl: relative URL without a base"),
     ];
     for (members, settings, why) in cases {
         assert_eq!(base(members.clone(), settings).await, Err(why.to_owned()), "{members}");
@@ -182,32 +182,32 @@ async fn a_document_that_leads_nowhere_says_what_to_do() {
 }
 
 #[tokio::test]
-async fn what_is_no_document_says_why() {
+async fn invalid_documents_are_rejected_with_a_reason() {
     let service = Service::start().await;
     let cases = [
-        (json!({"swagger": "1.2"}), "it is written in OpenAPI 1.2; 2.0 and 3.0 to 3.2 can be read"),
-        (json!({"openapi": "4.0"}), "it is written in OpenAPI 4.0; 2.0 and 3.0 to 3.2 can be read"),
-        (json!({"a": 1}), "it is no OpenAPI document: it has neither 'openapi' nor 'swagger' at its root"),
-        (json!([]), "it is no OpenAPI document: it has neither 'openapi' nor 'swagger' at its root"),
+        (json!({"swagger": "1.2"}), "unsupported OpenAPI version 1.2: expected 2.0 or 3.0 to 3.2"),
+        (json!({"openapi": "4.0"}), "unsupported OpenAPI version 4.0: expected 2.0 or 3.0 to 3.2"),
+        (json!({"a": 1}), "not an OpenAPI document: it has neither 'openapi' nor 'swagger' at its root"),
+        (json!([]), "not an OpenAPI document: it has neither 'openapi' nor 'swagger' at its root"),
     ];
     for (document, why) in cases {
         assert_eq!(service.try_import(&document, json!({})).await.unwrap_err(), why);
     }
     service.write("broken.json", "{\"a\": ");
     let why = service.try_import(&json!({}), json!({"spec": "broken.json"})).await.unwrap_err();
-    assert!(why.contains("broken.json is no JSON or YAML: EOF while parsing"), "{why}");
+    assert!(why.contains("broken.json is neither valid JSON nor YAML: EOF while parsing"), "{why}");
     let why = service.try_import(&json!({}), json!({"spec": "missing.json"})).await.unwrap_err();
-    assert!(why.contains("missing.json cannot be read: No such file"), "{why}");
+    assert!(why.contains("missing.json: No such file"), "{why}");
 }
 
 #[tokio::test]
-async fn documents_that_differ_are_told_apart() {
+async fn different_documents_have_different_fingerprints() {
     let service = Service::start().await;
     let one = service.document("get", "/x", &json!({}));
     let other = service.document("get", "/y", &json!({}));
-    let mut told = Vec::new();
+    let mut fingerprints = Vec::new();
     for document in [&one, &other, &one] {
-        told.push(service.import(document, json!({})).await.fingerprint);
+        fingerprints.push(service.import(document, json!({})).await.fingerprint);
     }
-    assert!(told[0] == told[2] && told[0] != told[1], "{told:?}");
+    assert!(fingerprints[0] == fingerprints[2] && fingerprints[0] != fingerprints[1], "{fingerprints:?}");
 }

@@ -1,46 +1,42 @@
-//! Documents that mean no good.
+//! Malicious and broken documents.
 
 use serde_json::{Value, json};
 
-use crate::stage::{Service, call, names};
+use crate::harness::{Service, call, names};
 
 #[tokio::test]
-async fn a_bad_operation_is_left_out_and_the_rest_is_there() {
+async fn invalid_operations_are_skipped() {
     let service = Service::start().await;
     let parameter = |parameter: Value| json!({"get": {"parameters": [parameter]}});
     let mut document = service.document("get", "/good", &json!({"operationId": "good"}));
     let bad = [
-        (
-            "/a",
-            parameter(json!({"$ref": "#/nowhere"})),
-            "the reference '#/nowhere' leads nowhere: there is nothing at that place",
-        ),
+        ("/a", parameter(json!({"$ref": "#/nowhere"})), "cannot resolve reference '#/nowhere': no such node"),
         (
             "/b",
             parameter(json!({"$ref": "#/paths/~1b/get/parameters/0"})),
-            "more than 64 references lead to one another",
+            "a chain of more than 64 references",
         ),
-        ("/c", parameter(json!({"name": "x", "in": "body"})), "the parameter 'x' stands in 'body'"),
+        ("/c", parameter(json!({"name": "x", "in": "body"})), "parameter 'x' has an invalid location 'body'"),
         ("/d", parameter(json!({"in": "query"})), "a parameter has no name"),
         (
             "/e",
             parameter(json!({"name": "x", "in": "query", "style": "matrix"})),
-            "there is no style 'matrix' in the query",
+            "style 'matrix' is not allowed in the query",
         ),
         (
             "/f",
             parameter(json!({"name": "x", "in": "query", "schema": {"$ref": "#/components/schemas/Gone"}})),
-            "the reference '#/components/schemas/Gone' leads nowhere: there is nothing at that place",
+            "cannot resolve reference '#/components/schemas/Gone': no such node",
         ),
-        ("/g/../../admin", json!({"get": {}}), "its path has '.' or '..' in it"),
-        ("/h/{x", json!({"get": {}}), "its path has a '{' without a '}'"),
-        ("i", json!({"get": {}}), "its path does not begin with '/'"),
-        ("/j", json!({"$ref": "other.json#/x"}), "cannot be read"),
-        ("/k", json!({"additionalOperations": {"BAD METHOD": {}}}), "its method is not among includeMethods"),
+        ("/g/../../admin", json!({"get": {}}), "its path contains '.' or '..'"),
+        ("/h/{x", json!({"get": {}}), "its path has an unclosed '{'"),
+        ("i", json!({"get": {}}), "its path does not start with '/'"),
+        ("/j", json!({"$ref": "other.json#/x"}), "cannot read"),
+        ("/k", json!({"additionalOperations": {"BAD METHOD": {}}}), "its method is not in includeMethods"),
         (
             "/l",
             parameter(json!({"name": "x", "in": "query", "schema": {"$ref": "#/components/schemas/Loop"}})),
-            "refers to itself without an end",
+            "a schema is infinitely recursive",
         ),
     ];
     for (path, item, _) in &bad {
@@ -56,7 +52,7 @@ async fn a_bad_operation_is_left_out_and_the_rest_is_there() {
 }
 
 #[tokio::test]
-async fn a_document_refers_to_no_file_outside_its_folder() {
+async fn references_outside_the_folder_are_refused() {
     let service = Service::start().await;
     service.write("secret.json", r#"{"p": {"name": "q", "in": "query"}}"#);
     service.write("api/inside.json", r#"{"p": {"name": "q", "in": "query"}}"#);
@@ -87,18 +83,18 @@ async fn a_document_refers_to_no_file_outside_its_folder() {
     let import = service.import(&document, json!({"spec": "api/spec.json"})).await;
     assert_eq!(names(&import), ["get_0", "get_1"]);
     assert!(
-        import.skipped.iter().all(|skipped| skipped.reason.contains("is not in the folder")),
+        import.skipped.iter().all(|skipped| skipped.reason.contains("is outside the folder")),
         "{:?}",
         import.skipped
     );
-    assert!(service.seen().is_empty());
+    assert!(service.take_requests().is_empty());
     service.answer_next(200, r#"{"p": {"name": "q", "in": "query"}}"#);
     let import = service.import(&document, json!({"spec": "api/spec.json", "references": "anywhere"})).await;
-    assert_eq!((import.tools.len(), service.seen().len()), (references.len(), 1));
+    assert_eq!((import.tools.len(), service.take_requests().len()), (references.len(), 1));
 }
 
 #[tokio::test]
-async fn somebody_elses_document_sends_nothing_into_this_network() {
+async fn a_remote_document_cannot_target_private_networks() {
     let service = Service::start().await;
     for server in [
         "http://127.0.0.1:1",
@@ -114,7 +110,7 @@ async fn somebody_elses_document_sends_nothing_into_this_network() {
         let spec = format!("{}/spec.json", service.url);
         let import = service.import(&json!({}), json!({"spec": spec})).await;
         assert!(
-            import.skipped[0].reason.contains("in a private network; write baseUrl if that is meant"),
+            import.skipped[0].reason.contains("in a private network; set baseUrl to allow it"),
             "{server}"
         );
         service.answer_next(200, document.to_string());
@@ -124,7 +120,7 @@ async fn somebody_elses_document_sends_nothing_into_this_network() {
 }
 
 #[tokio::test]
-async fn what_is_too_much_ends_early() {
+async fn excessive_documents_are_limited() {
     let service = Service::start().await;
     let mut paths = serde_json::Map::new();
     for at in 0..10_050 {
@@ -133,11 +129,11 @@ async fn what_is_too_much_ends_early() {
     let document = json!({"openapi": "3.0.0", "servers": [{"url": service.url}], "paths": paths});
     let import = service.import(&document, json!({})).await;
     assert_eq!(import.tools.len(), 10_000);
-    assert_eq!(import.warnings, ["only the first 10000 operations are tools"]);
+    assert_eq!(import.warnings, ["imported only the first 10000 operations"]);
 
     service.write("huge.json", &format!(r#"{{"openapi": "3.0.0", "x": "{}"}}"#, "x".repeat(33 << 20)));
     let why = service.try_import(&json!({}), json!({"spec": "huge.json"})).await.unwrap_err();
-    assert!(why.contains("may have 33554432 bytes together"), "{why}");
+    assert!(why.contains("exceeds the limit of 33554432 bytes"), "{why}");
 
     let deep = format!("{}{}", r#"{"a":"#.repeat(5_000), "}".repeat(5_000));
     service.write("deep.json", &deep);
@@ -145,7 +141,7 @@ async fn what_is_too_much_ends_early() {
 }
 
 #[tokio::test]
-async fn what_is_too_large_and_used_by_many_is_read_once() {
+async fn an_oversized_shared_schema_is_converted_once() {
     let service = Service::start().await;
     let properties: serde_json::Map<String, Value> =
         (0..100_000).map(|at| (format!("p{at}"), json!({}))).collect();
@@ -161,12 +157,12 @@ async fn what_is_too_large_and_used_by_many_is_read_once() {
     });
     let import = service.import(&document, json!({})).await;
     assert_eq!(import.skipped.len(), 10_000);
-    let why = "a schema has more than 50000 parts without what it refers to";
+    let why = "a schema has more than 50000 subschemas, not counting references";
     assert!(import.skipped.iter().all(|skipped| skipped.reason == why), "{:?}", import.skipped[0]);
 }
 
 #[tokio::test]
-async fn a_schema_that_is_too_large_is_told_in_part_and_still_checks() {
+async fn an_oversized_schema_is_truncated_and_still_validates() {
     let service = Service::start().await;
     let mut schemas = serde_json::Map::new();
     for at in 0..50 {
@@ -178,7 +174,7 @@ async fn a_schema_that_is_too_large_is_told_in_part_and_still_checks() {
     let mut document = service.document("post", "/x", &json!({"requestBody": body}));
     document["components"] = json!({"schemas": schemas});
     let import = service.import(&document, json!({})).await;
-    assert_eq!(import.warnings, ["POST /x: its schema is very large, and told in part"]);
+    assert_eq!(import.warnings, ["POST /x: the schema is too large and was truncated"]);
     assert!(import.tools[0].entry.input_schema().as_json().to_string().len() < 300_000);
     assert!(call(&import, 0, json!({"body": {"next": {"n": "x"}}})).await.is_err());
     call(&import, 0, json!({"body": {"next": {"n": 1}}})).await.unwrap();

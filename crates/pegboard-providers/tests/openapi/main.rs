@@ -1,8 +1,8 @@
-//! Services with an OpenAPI document as providers, against a service of this process.
+//! OpenAPI providers with a local service.
 
-#![expect(clippy::unwrap_used, reason = "a test says what it expects by failing")]
+#![expect(clippy::unwrap_used, reason = "a panic is a test failure")]
 
-mod stage;
+mod harness;
 
 mod cases;
 mod documents;

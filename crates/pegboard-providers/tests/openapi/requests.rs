@@ -1,26 +1,26 @@
-//! What is sent for which arguments.
+//! Requests of operations.
 
 use std::sync::Arc;
 
-use pegboard_core::arguments::Arguments;
-use pegboard_core::call::{CallContext, Checks, ValidCall};
+use pegboard_core::arguments::CallArguments;
+use pegboard_core::call::{CallContext, SchemaChecks, ValidCall};
 use pegboard_core::error::ErrorKind;
 use pegboard_json::RawJson;
 use serde_json::{Value, json};
 
-use crate::stage::{Service, call};
+use crate::harness::{Service, call};
 
-/// What an operation with this parameter, in 3.1 and as nearly as it can be said in 2.0, sends.
+/// Returns the request line for this parameter in 3.1.
 async fn line(parameter: &Value, value: Value) -> String {
     let service = Service::start().await;
     let name = parameter["name"].as_str().unwrap();
     let path = if parameter["in"] == "path" { format!("/x/{{{name}}}/y") } else { "/x".to_owned() };
     let document = service.document("get", &path, &json!({"parameters": [parameter]}));
-    service.sends(&document, json!({name: value})).await.line
+    service.sent_request(&document, json!({name: value})).await.line
 }
 
 #[tokio::test]
-async fn a_parameter_is_written_in_its_style() {
+async fn parameters_are_serialized_in_their_style() {
     let list = json!(["blue", "black"]);
     let object = json!({"R": 100, "G": 200});
     let cases = [
@@ -70,7 +70,7 @@ async fn a_parameter_is_written_in_its_style() {
 }
 
 #[tokio::test]
-async fn lists_of_2_0_are_written_in_their_format() {
+async fn lists_of_2_0_use_their_collection_format() {
     let service = Service::start().await;
     let host = service.url.strip_prefix("http://").unwrap();
     let cases = [
@@ -85,12 +85,15 @@ async fn lists_of_2_0_are_written_in_their_format() {
         let mut parameter = json!({"name": "c", "in": "query", "type": "array", "items": {"type": "string"}});
         parameter.as_object_mut().unwrap().extend(format.as_object().unwrap().clone());
         let document = json!({"swagger": "2.0", "host": host, "schemes": ["http"], "paths": {"/x": {"get": {"parameters": [parameter]}}}});
-        assert_eq!(service.sends(&document, json!({"c": ["a", "b"]})).await.line, format!("GET {expected}"));
+        assert_eq!(
+            service.sent_request(&document, json!({"c": ["a", "b"]})).await.line,
+            format!("GET {expected}")
+        );
     }
 }
 
 #[tokio::test]
-async fn cookies_and_headers_are_sent_and_names_that_clash_are_told_apart() {
+async fn cookies_and_headers_are_sent_and_colliding_names_are_qualified() {
     let service = Service::start().await;
     let parameters = json!([
         {"name": "id", "in": "path", "required": true, "schema": {"type": "string"}},
@@ -107,18 +110,18 @@ async fn cookies_and_headers_are_sent_and_names_that_clash_are_told_apart() {
         "id": "1", "id_query": "2", "id_header": ["3", "x y"], "id_cookie": "4; evil=1", "page_size": 5,
         "body_query": "6", "body": "7",
     });
-    let seen = service.sends(&document, arguments).await;
+    let seen = service.sent_request(&document, arguments).await;
     assert_eq!(seen.line, "POST /v1/x/1?id=2&page%5Bsize%5D=5&body=6");
     assert_eq!((seen.header("id"), seen.header("cookie")), (Some("3,x y"), Some("id=4%3B%20evil%3D1")));
     assert_eq!((seen.header("content-type"), seen.text().as_str()), (Some("text/plain"), "7"));
     let import = service.import(&document, json!({})).await;
-    assert_eq!(import.warnings, ["POST /x/{id}: the header 'Content-Type' is not set by a parameter"]);
+    assert_eq!(import.warnings, ["POST /x/{id}: header 'Content-Type' cannot be set by a parameter"]);
     let schema = import.tools[0].entry.input_schema().as_json();
     assert_eq!(schema["properties"]["page_size"]["description"], "(sent as 'page[size]' in the query)");
 }
 
 #[tokio::test]
-async fn a_body_is_written_as_its_type_of_content_says() {
+async fn bodies_are_encoded_by_content_type() {
     let service = Service::start().await;
     let body = |content: Value| json!({"requestBody": {"required": true, "content": content}});
     let form = "application/x-www-form-urlencoded";
@@ -155,7 +158,7 @@ async fn a_body_is_written_as_its_type_of_content_says() {
     ];
     for (content, value, content_type, expected) in cases {
         let document = service.document("post", "/x", &body(content.clone()));
-        let seen = service.sends(&document, json!({"body": value})).await;
+        let seen = service.sent_request(&document, json!({"body": value})).await;
         assert_eq!(
             (seen.header("content-type"), seen.text().as_str()),
             (Some(content_type), expected),
@@ -165,7 +168,7 @@ async fn a_body_is_written_as_its_type_of_content_says() {
 }
 
 #[tokio::test]
-async fn a_form_of_several_parts_carries_files() {
+async fn multipart_forms_carry_files() {
     let service = Service::start().await;
     let schema = json!({"type": "object", "properties": {
         "note": {"type": "string"},
@@ -186,7 +189,7 @@ async fn a_form_of_several_parts_carries_files() {
         "file": {"base64": "iVBORw==", "filename": "a\"\r\nb.png"},
         "more": ["one", {"base64": "", "filename": "2", "contentType": "text/x"}],
     });
-    let seen = service.sends(&document, json!({"body": body})).await;
+    let seen = service.sent_request(&document, json!({"body": body})).await;
     let boundary =
         seen.header("content-type").unwrap().strip_prefix("multipart/form-data; boundary=").unwrap();
     let text = String::from_utf8_lossy(&seen.body).replace(boundary, "B").replace("\r\n", "\n");
@@ -219,7 +222,7 @@ async fn a_form_of_several_parts_carries_files() {
 }
 
 #[tokio::test]
-async fn forms_of_2_0_are_forms() {
+async fn forms_of_2_0_are_encoded() {
     let service = Service::start().await;
     let host = service.url.strip_prefix("http://").unwrap();
     let document = |consumes: &str, kind: &str| {
@@ -229,14 +232,15 @@ async fn forms_of_2_0_are_forms() {
         }}}})
     };
     let form = "application/x-www-form-urlencoded";
-    let seen = service.sends(&document(form, "integer"), json!({"body": {"a": "x", "f": 5}})).await;
+    let seen = service.sent_request(&document(form, "integer"), json!({"body": {"a": "x", "f": 5}})).await;
     assert_eq!((seen.header("content-type"), seen.text().as_str()), (Some(form), "a=x&f=5"));
-    let seen = service.sends(&document(form, "file"), json!({"body": {"a": "x", "f": {"base64": ""}}})).await;
+    let seen =
+        service.sent_request(&document(form, "file"), json!({"body": {"a": "x", "f": {"base64": ""}}})).await;
     assert!(seen.header("content-type").unwrap().starts_with("multipart/form-data"));
 }
 
 #[tokio::test]
-async fn a_value_stays_in_its_segment_and_a_header_on_its_line() {
+async fn values_cannot_escape_their_segment_or_header() {
     let service = Service::start().await;
     let parameters = json!([
         {"name": "id", "in": "path", "required": true, "schema": {}},
@@ -251,7 +255,7 @@ async fn a_value_stays_in_its_segment_and_a_header_on_its_line() {
     for header in ["a\r\nb: c", "a\nb", "a\0b"] {
         call(&import, 0, json!({"id": "1", "h": header})).await.unwrap_err();
     }
-    assert!(service.seen().is_empty());
+    assert!(service.take_requests().is_empty());
     for (id, line) in [
         ("../../admin", "/v1/x/..%2F..%2Fadmin"),
         ("%2e%2e", "/v1/x/%252e%252e"),
@@ -259,40 +263,44 @@ async fn a_value_stays_in_its_segment_and_a_header_on_its_line() {
         ("...", "/v1/x/..."),
     ] {
         call(&import, 0, json!({"id": id})).await.unwrap();
-        assert_eq!(service.seen()[0].line, format!("DELETE {line}"));
+        assert_eq!(service.take_requests()[0].line, format!("DELETE {line}"));
     }
 }
 
 #[tokio::test]
-async fn a_number_goes_out_as_it_was_written() {
+async fn numbers_are_sent_verbatim() {
     let service = Service::start().await;
     let parameters = json!([{"name": "n", "in": "query", "schema": {"type": "number"}}]);
     let body = json!({"content": {"application/json": {}}});
     let document = service.document("post", "/x", &json!({"parameters": parameters, "requestBody": body}));
     let import = service.import(&document, json!({})).await;
     let written = r#"{"n": 103116714634174424981409839673886157490, "body": {"n": 1.10}}"#;
-    let arguments = Arguments::from(RawJson::parse(written.into()).unwrap());
+    let arguments = CallArguments::from(RawJson::parse(written.into()).unwrap());
     let entry = Arc::new(import.tools[0].entry.clone());
-    ValidCall::admit(entry, arguments, CallContext::default(), Checks::All).unwrap().run().await.unwrap();
-    let seen = service.seen().pop().unwrap();
+    ValidCall::admit(entry, arguments, CallContext::default(), SchemaChecks::All)
+        .unwrap()
+        .run()
+        .await
+        .unwrap();
+    let seen = service.take_requests().pop().unwrap();
     assert_eq!(seen.line, "POST /v1/x?n=103116714634174424981409839673886157490");
     assert_eq!(seen.text(), r#"{"n": 1.10}"#);
 }
 
 #[tokio::test]
-async fn several_values_may_share_a_segment_but_not_leave_it() {
+async fn values_that_share_a_segment_cannot_escape_it() {
     let service = Service::start().await;
     let document = service.document("get", "/media/{id}.{format}/{a}{b}", &json!({}));
     let import = service.import(&document, json!({})).await;
     let arguments = |a: &str, b: &str| json!({"id": "1", "format": "png", "a": a, "b": b});
     call(&import, 0, arguments("x", "y")).await.unwrap();
-    assert_eq!(service.seen()[0].line, "GET /v1/media/1.png/xy");
+    assert_eq!(service.take_requests()[0].line, "GET /v1/media/1.png/xy");
     call(&import, 0, arguments(".", ".")).await.unwrap_err();
-    assert!(service.seen().is_empty());
+    assert!(service.take_requests().is_empty());
 }
 
 #[tokio::test]
-async fn an_answer_is_told_as_what_it_is() {
+async fn responses_become_outputs_of_their_type() {
     let service = Service::start().await;
     let answers = json!({"200": {"content": {"application/json": {"schema": {"type": "object", "required": ["id"], "properties": {"id": {"type": "integer", "minimum": 1}}}}}}});
     let document = service.document("get", "/x", &json!({"responses": answers}));
@@ -309,5 +317,5 @@ async fn an_answer_is_told_as_what_it_is() {
     let output = call(&import, 0, json!({})).await.unwrap();
     assert!(output.is_error());
     assert_eq!(output.text(), "HTTP 404: nope");
-    assert_eq!(service.seen()[0].header("accept"), Some("application/json, */*;q=0.5"));
+    assert_eq!(service.take_requests()[0].header("accept"), Some("application/json, */*;q=0.5"));
 }

@@ -1,9 +1,9 @@
-//! What is shown at the door.
+//! Credentials of requests.
 
 use pegboard_core::error::ErrorKind;
 use serde_json::{Value, json};
 
-use crate::stage::{Seen, Service, call};
+use crate::harness::{SeenRequest, Service, call};
 
 fn document(service: &Service, schemes: &Value, security: &Value) -> Value {
     let mut document = service.document("get", "/x", &json!({"security": security}));
@@ -11,39 +11,56 @@ fn document(service: &Service, schemes: &Value, security: &Value) -> Value {
     document
 }
 
-async fn shown(service: &Service, scheme: Value, credential: Value) -> Seen {
+async fn authenticated_request(service: &Service, scheme: Value, credential: Value) -> SeenRequest {
     let document = document(service, &json!({"s": scheme}), &json!([{"s": []}]));
     let import = service.import(&document, json!({"credentials": {"s": credential}})).await;
     assert_eq!(import.warnings, [""; 0]);
     call(&import, 0, json!({})).await.unwrap();
-    service.seen().pop().unwrap()
+    service.take_requests().pop().unwrap()
 }
 
 #[tokio::test]
-async fn every_scheme_shows_what_is_configured_where_it_belongs() {
+async fn every_scheme_places_its_credentials() {
     let service = Service::start().await;
     let value = json!({"value": "k&y"});
-    let seen =
-        shown(&service, json!({"type": "apiKey", "in": "header", "name": "X-Key"}), value.clone()).await;
+    let seen = authenticated_request(
+        &service,
+        json!({"type": "apiKey", "in": "header", "name": "X-Key"}),
+        value.clone(),
+    )
+    .await;
     assert_eq!(seen.header("x-key"), Some("k&y"));
-    let seen = shown(&service, json!({"type": "apiKey", "in": "query", "name": "key"}), value.clone()).await;
+    let seen = authenticated_request(
+        &service,
+        json!({"type": "apiKey", "in": "query", "name": "key"}),
+        value.clone(),
+    )
+    .await;
     assert_eq!(seen.line, "GET /v1/x?key=k%26y");
-    let seen = shown(&service, json!({"type": "apiKey", "in": "cookie", "name": "key"}), value.clone()).await;
+    let seen = authenticated_request(
+        &service,
+        json!({"type": "apiKey", "in": "cookie", "name": "key"}),
+        value.clone(),
+    )
+    .await;
     assert_eq!(seen.header("cookie"), Some("key=k%26y"));
     for scheme in [
         json!({"type": "http", "scheme": "Bearer"}),
         json!({"type": "openIdConnect"}),
         json!({"type": "oauth2"}),
     ] {
-        assert_eq!(shown(&service, scheme, value.clone()).await.header("authorization"), Some("Bearer k&y"));
+        assert_eq!(
+            authenticated_request(&service, scheme, value.clone()).await.header("authorization"),
+            Some("Bearer k&y")
+        );
     }
     let user = json!({"username": "ann", "password": "pw"});
-    let seen = shown(&service, json!({"type": "http", "scheme": "basic"}), user).await;
+    let seen = authenticated_request(&service, json!({"type": "http", "scheme": "basic"}), user).await;
     assert_eq!(seen.header("authorization"), Some("Basic YW5uOnB3"));
 }
 
 #[tokio::test]
-async fn the_first_alternative_that_can_be_shown_is_and_what_is_missing_is_told() {
+async fn the_first_configured_alternative_is_used_and_missing_credentials_are_reported() {
     let service = Service::start().await;
     let schemes = json!({
         "one": {"type": "apiKey", "in": "header", "name": "one"},
@@ -56,17 +73,17 @@ async fn the_first_alternative_that_can_be_shown_is_and_what_is_missing_is_told(
         (
             json!([{"one": [], "two": []}]),
             None,
-            "1 operations need 'one' (apiKey), for which there are no credentials; they are called without",
+            "1 operations are called without credentials: scheme 'one' (apiKey) has no credentials",
         ),
         (
             json!([{"digest": []}]),
             None,
-            "1 operations need 'digest' (http digest), which is not supported; they are called without",
+            "1 operations are called without credentials: scheme 'digest' (http digest) is not supported",
         ),
         (
             json!([{"three": []}]),
             None,
-            "1 operations need 'three', which the document does not describe; they are called without",
+            "1 operations are called without credentials: the document does not describe the scheme 'three'",
         ),
         (json!([{}, {"two": []}]), Some("2"), ""),
         (json!([{}, {"one": []}]), None, ""),
@@ -76,7 +93,7 @@ async fn the_first_alternative_that_can_be_shown_is_and_what_is_missing_is_told(
         let import = service.import(&document(&service, &schemes, &security), credentials.clone()).await;
         assert_eq!(import.warnings.join("\n"), warning, "{security}");
         call(&import, 0, json!({})).await.unwrap();
-        assert_eq!(service.seen()[0].header("two"), expected, "{security}");
+        assert_eq!(service.take_requests()[0].header("two"), expected, "{security}");
     }
 }
 
@@ -86,7 +103,7 @@ fn with_tokens(service: &Service) -> Value {
 }
 
 #[tokio::test]
-async fn a_token_is_asked_for_once_kept_and_asked_for_again_when_it_is_refused() {
+async fn a_token_is_cached_and_renewed_after_a_401() {
     let service = Service::start().await;
     let settings = json!({"credentials": {"o": {"clientId": "me:", "clientSecret": "s"}}});
     let import = service.import(&with_tokens(&service), settings).await;
@@ -94,7 +111,7 @@ async fn a_token_is_asked_for_once_kept_and_asked_for_again_when_it_is_refused()
     for _ in 0..2 {
         call(&import, 0, json!({})).await.unwrap();
     }
-    let seen = service.seen();
+    let seen = service.take_requests();
     let lines: Vec<&str> = seen.iter().map(|seen| seen.line.as_str()).collect();
     assert_eq!(lines, ["POST /token", "GET /v1/x", "GET /v1/x"]);
     assert_eq!(seen[0].text(), "grant_type=client_credentials&scope=read%20write");
@@ -103,30 +120,31 @@ async fn a_token_is_asked_for_once_kept_and_asked_for_again_when_it_is_refused()
 
     service.answer_next(401, "{}");
     assert!(call(&import, 0, json!({})).await.unwrap().is_error());
-    // One that is good for no time is used once.
+    // A token without lifetime is used once.
     service.answer_next(200, r#"{"access_token": "second", "expires_in": 0}"#);
     call(&import, 0, json!({})).await.unwrap();
     service.answer_next(200, r#"{"access_token": "third"}"#);
     call(&import, 0, json!({})).await.unwrap();
     let shown: Vec<Option<String>> =
-        service.seen().iter().map(|seen| seen.header("authorization").map(str::to_owned)).collect();
+        service.take_requests().iter().map(|seen| seen.header("authorization").map(str::to_owned)).collect();
     let shown: Vec<&str> =
         shown.iter().flatten().map(String::as_str).filter(|shown| shown.starts_with("Bearer")).collect();
     assert_eq!(shown, ["Bearer first", "Bearer second", "Bearer third"]);
 }
 
 #[tokio::test]
-async fn who_gets_no_token_learns_why_and_no_secret() {
+async fn a_token_error_gives_the_reason_and_no_secret() {
     let service = Service::start().await;
     let settings = json!({"credentials": {"o": {"clientId": "me", "clientSecret": "hush-hush"}}});
     let import = service.import(&with_tokens(&service), settings).await;
-    for (status, body, why) in
-        [(400, "hush-hush is wrong", "HTTP 400"), (200, r#"{"token": "hush-hush"}"#, "the answer holds none")]
-    {
+    for (status, body, why) in [
+        (400, "hush-hush is wrong", "HTTP 400"),
+        (200, r#"{"token": "hush-hush"}"#, "the response contains none"),
+    ] {
         service.answer_next(status, body);
         let error = call(&import, 0, json!({})).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::AuthRequired);
-        assert_eq!(error.to_string(), format!("there is no token for 'o': {why}. Check its credentials"));
+        assert_eq!(error.to_string(), format!("cannot get a token for 'o': {why}. Check its credentials"));
     }
-    assert_eq!(service.seen().len(), 2);
+    assert_eq!(service.take_requests().len(), 2);
 }

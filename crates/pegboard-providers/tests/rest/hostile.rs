@@ -1,27 +1,29 @@
-//! Services that mean harm, and callers that do.
+//! Malicious services and arguments.
 
 use std::net::IpAddr;
 
 use futures_util::future::{FutureExt, ready};
 use http::Method;
 use pegboard_core::error::{CallError, Executed};
-use pegboard_providers::web::{Limits, Lookup, Network, Outgoing, Policy, Web, WebError};
-use pegboard_testkit::recorder::{Recorder, Reply};
+use pegboard_providers::web::{
+    HostResolver, NetworkAccess, ResponseLimits, WebClient, WebError, WebPolicy, WebRequest,
+};
+use pegboard_testkit::recorder::{CannedResponse, Recorder};
 use serde_json::{Value, json};
 use tokio::time;
 
-use crate::stage::{Stage, parameters};
+use crate::harness::{RestHarness, parameters};
 
-/// Why there is no answer to a call of a tool with these settings.
-async fn refusal(settings: Value, reply: Reply) -> String {
-    let stage = Stage::new("/", settings, [reply]).await;
-    let error = stage.call(json!({})).await.unwrap_err();
-    error.replace(&stage.service.url(""), "http://service")
+/// Calls a tool with these settings and returns the error.
+async fn call_error(settings: Value, reply: CannedResponse) -> String {
+    let harness = RestHarness::new("/", settings, [reply]).await;
+    let error = harness.call(json!({})).await.unwrap_err();
+    error.replace(&harness.service.url(""), "http://service")
 }
 
 #[tokio::test]
-async fn a_redirect_to_somebody_else_is_refused_and_named() {
-    let other = Recorder::start([Reply::json("{}")]).await;
+async fn a_cross_origin_redirect_is_refused_and_named() {
+    let other = Recorder::start([CannedResponse::json("{}")]).await;
     for location in [
         other.url("/steal"),
         "//evil.example/".into(),
@@ -29,25 +31,25 @@ async fn a_redirect_to_somebody_else_is_refused_and_named() {
         "file:///etc/passwd".into(),
     ] {
         let settings = json!({"headers": {"Authorization": "hush"}});
-        let error = refusal(settings, Reply::redirect(307, &location)).await;
+        let error = call_error(settings, CannedResponse::redirect(307, &location)).await;
         assert!(error.starts_with("http://service redirects to "), "{error}");
         assert!(!error.contains("/steal") && !error.contains("hush"), "{error}");
     }
     assert_eq!(other.recorded(), []);
     insta::assert_snapshot!(
-        refusal(json!({}), Reply::redirect(302, "https://evil.example/x?y=z")).await,
-        @"http://service redirects to https://evil.example. A redirect to another origin is not followed, since it would be given what is meant for the first. If that is right, configure https://evil.example"
+        call_error(json!({}), CannedResponse::redirect(302, "https://evil.example/x?y=z")).await,
+        @"http://service redirects to https://evil.example: a redirect to another origin is not followed, since it would receive the credentials of the first. If this is intended, configure https://evil.example"
     );
 }
 
 #[tokio::test]
-async fn redirects_come_to_an_end() {
-    let round = std::iter::repeat_with(|| Reply::redirect(302, "/")).take(10);
-    let stage = Stage::new("/", json!({}), round).await;
-    assert_eq!(stage.call(json!({})).await.unwrap_err(), "the service redirects more than 5 times");
-    assert_eq!(stage.service.recorded().len(), 6);
-    let nowhere = refusal(json!({}), Reply::redirect(302, "http://[")).await;
-    assert_eq!(nowhere, "the service redirects to something that is no address");
+async fn redirects_are_limited() {
+    let round = std::iter::repeat_with(|| CannedResponse::redirect(302, "/")).take(10);
+    let harness = RestHarness::new("/", json!({}), round).await;
+    assert_eq!(harness.call(json!({})).await.unwrap_err(), "the service redirects more than 5 times");
+    assert_eq!(harness.service.recorded().len(), 6);
+    let nowhere = call_error(json!({}), CannedResponse::redirect(302, "http://[")).await;
+    assert_eq!(nowhere, "the service redirects to an invalid URL");
 }
 
 #[tokio::test]
@@ -55,50 +57,57 @@ async fn a_line_break_in_a_header_is_never_sent() {
     for value in ["a\r\nX-Evil: 1", "a\nb", "a\0b", "a\u{7f}"] {
         let settings =
             json!({"headers": {"X-Note": "${parameters.a}"}, "parametersSchema": parameters(&["a"])});
-        let stage = Stage::new("/", settings, [Reply::json("{}")]).await;
-        let error = stage.call(json!({"a": value})).await.unwrap_err();
+        let harness = RestHarness::new("/", settings, [CannedResponse::json("{}")]).await;
+        let error = harness.call(json!({"a": value})).await.unwrap_err();
         assert_eq!(
             error,
-            "Invalid arguments: $.a: the header 'X-Note' cannot be sent: its value has a line break or another \
+            "Invalid arguments: $.a: cannot send header 'X-Note': its value contains a line break or another \
              control character"
         );
-        assert_eq!(stage.service.recorded(), []);
+        assert_eq!(harness.service.recorded(), []);
     }
 }
 
 #[test]
-fn headers_of_the_connection_cannot_be_set() {
-    let mut outgoing = Outgoing::new(Method::GET, "http://127.0.0.1/".parse().unwrap());
+fn connection_headers_cannot_be_set() {
+    let mut request = WebRequest::new(Method::GET, "http://127.0.0.1/".parse().unwrap());
     for name in ["Host", "content-length", "Transfer-Encoding", "Connection", "Upgrade", "a b", "a:", ""] {
-        assert!(matches!(outgoing.set_header(name, "x"), Err(WebError::BadHeader { .. })), "{name}");
+        assert!(matches!(request.set_header(name, "x"), Err(WebError::InvalidHeader { .. })), "{name}");
     }
-    assert!(outgoing.set_header("X-Token", "hush").is_ok());
-    assert!(!format!("{outgoing:?}").contains("hush"));
+    assert!(request.set_header("X-Token", "hush").is_ok());
+    assert!(!format!("{request:?}").contains("hush"));
 }
 
 #[tokio::test]
-async fn an_answer_is_read_up_to_its_cap() {
+async fn a_response_is_read_up_to_its_limit() {
     let head = "HTTP/1.1 200 -\r\ncontent-type: text/plain\r\n";
-    let too_large = "the answer has more than 1000 bytes. Ask for less, or raise maxBytes";
+    let too_large = "the response exceeds 1000 bytes: request less, or raise maxBytes";
     let cases = [
-        Reply::new(200, "text/plain", "x".repeat(1001)),
-        Reply::held(format!("{head}content-length: 99999999999\r\n\r\n")),
-        Reply::endless(format!("{head}\r\n"), "x".repeat(1000)),
-        Reply::endless(format!("{head}transfer-encoding: chunked\r\n\r\n"), "10\r\n0123456789abcdef\r\n"),
-        Reply::with_headers(200, &[("content-encoding", "gzip")], bomb(64 * 1024 * 1024)),
+        CannedResponse::new(200, "text/plain", "x".repeat(1001)),
+        CannedResponse::held(format!("{head}content-length: 99999999999\r\n\r\n")),
+        CannedResponse::endless(format!("{head}\r\n"), "x".repeat(1000)),
+        CannedResponse::endless(
+            format!("{head}transfer-encoding: chunked\r\n\r\n"),
+            "10\r\n0123456789abcdef\r\n",
+        ),
+        CannedResponse::with_headers(200, &[("content-encoding", "gzip")], bomb(64 * 1024 * 1024)),
     ];
     for reply in cases {
-        assert_eq!(refusal(json!({"maxBytes": 1000}), reply).await, too_large);
+        assert_eq!(call_error(json!({"maxBytes": 1000}), reply).await, too_large);
     }
-    let stage =
-        Stage::new("/", json!({"maxBytes": 1000}), [Reply::new(200, "text/plain", "x".repeat(1000))]).await;
-    assert!(stage.call(json!({})).await.is_ok());
+    let harness = RestHarness::new(
+        "/",
+        json!({"maxBytes": 1000}),
+        [CannedResponse::new(200, "text/plain", "x".repeat(1000))],
+    )
+    .await;
+    assert!(harness.call(json!({})).await.is_ok());
 }
 
-/// So many zeros, packed as small as they can be.
+/// Compresses this many zeros as small as possible.
 fn bomb(n_bytes: usize) -> Vec<u8> {
     let mut packed = vec![31, 139, 8, 0, 0, 0, 0, 0, 2, 255];
-    // The last block, with the usual codes: a zero, and then again and again "258 bytes, from one byte before".
+    // Final block with fixed Huffman codes: one zero, then repeated copies of 258 bytes at distance 1.
     let mut bits: Vec<bool> = vec![true, true, false];
     bits.extend([false, false, true, true, false, false, false, false]);
     for _ in 0..n_bytes / 258 {
@@ -112,40 +121,41 @@ fn bomb(n_bytes: usize) -> Vec<u8> {
 }
 
 #[tokio::test]
-async fn an_answer_that_nobody_can_read_is_refused() {
-    let packed = refusal(json!({}), Reply::with_headers(200, &[("content-encoding", "br")], "???")).await;
-    assert_eq!(packed, "the answer is packed as 'br', which was not asked for and cannot be read");
+async fn unreadable_responses_are_refused() {
+    let packed =
+        call_error(json!({}), CannedResponse::with_headers(200, &[("content-encoding", "br")], "???")).await;
+    assert_eq!(packed, "unsupported content encoding 'br'");
     let broken = [
-        Reply::raw("HTTP/1.1 200 -\r\ncontent-length: 10\r\n\r\nshort"),
-        Reply::raw("not HTTP at all\r\n\r\n"),
-        Reply::raw(""),
-        Reply::endless("HTTP/1.1 200 -\r\n", "x-more: and more\r\n"),
-        Reply::raw(format!("HTTP/1.1 200 -\r\nx-long: {}\r\n\r\n", "x".repeat(1024 * 1024))),
-        Reply::with_headers(200, &[("content-encoding", "gzip")], "no gzip"),
+        CannedResponse::raw("HTTP/1.1 200 -\r\ncontent-length: 10\r\n\r\nshort"),
+        CannedResponse::raw("not HTTP at all\r\n\r\n"),
+        CannedResponse::raw(""),
+        CannedResponse::endless("HTTP/1.1 200 -\r\n", "x-more: and more\r\n"),
+        CannedResponse::raw(format!("HTTP/1.1 200 -\r\nx-long: {}\r\n\r\n", "x".repeat(1024 * 1024))),
+        CannedResponse::with_headers(200, &[("content-encoding", "gzip")], "no gzip"),
     ];
     for reply in broken {
-        let error = refusal(json!({}), reply).await;
-        assert!(error.starts_with("the connection to http://service broke: "), "{error}");
+        let error = call_error(json!({}), reply).await;
+        assert!(error.starts_with("connection to http://service lost: "), "{error}");
     }
 }
 
 #[tokio::test]
-async fn a_service_that_says_nothing_is_not_waited_for_for_ever() {
+async fn a_silent_service_times_out() {
     let cases = [
-        (Reply::held(""), "the answer did not begin within 2s"),
-        (Reply::held("HTTP/1.1 200 -\r\nx-slow: "), "the answer did not begin within 2s"),
+        (CannedResponse::held(""), "no response within 2s"),
+        (CannedResponse::held("HTTP/1.1 200 -\r\nx-slow: "), "no response within 2s"),
         (
-            Reply::held("HTTP/1.1 200 -\r\ncontent-length: 10\r\n\r\nhalf"),
-            "the answer did not go on within 2s",
+            CannedResponse::held("HTTP/1.1 200 -\r\ncontent-length: 10\r\n\r\nhalf"),
+            "no further data within 2s",
         ),
     ];
     for (reply, expected) in cases {
-        let stage = Stage::new("/", json!({"timeout": "2s"}), [reply]).await;
-        let call = stage.call(json!({}));
+        let harness = RestHarness::new("/", json!({"timeout": "2s"}), [reply]).await;
+        let call = harness.call(json!({}));
         tokio::pin!(call);
         tokio::select! {
             _ = &mut call => panic!("nothing has ended yet"),
-            () = stage.service.asked(1) => {}
+            () = harness.service.wait_for_requests(1) => {}
         }
         time::pause();
         assert_eq!(call.await.unwrap_err(), expected);
@@ -154,60 +164,68 @@ async fn a_service_that_says_nothing_is_not_waited_for_for_ever() {
 }
 
 #[tokio::test]
-async fn giving_a_call_up_gives_its_request_up() {
-    for reply in [Reply::held(""), Reply::held("HTTP/1.1 200 -\r\ncontent-length: 10\r\n\r\nhalf")] {
-        let stage = Stage::new("/", json!({}), [reply]).await;
+async fn dropping_a_call_cancels_its_request() {
+    for reply in
+        [CannedResponse::held(""), CannedResponse::held("HTTP/1.1 200 -\r\ncontent-length: 10\r\n\r\nhalf")]
+    {
+        let harness = RestHarness::new("/", json!({}), [reply]).await;
         tokio::select! {
-            _ = stage.call(json!({})) => panic!("nothing has ended yet"),
-            () = stage.service.asked(1) => {}
+            _ = harness.call(json!({})) => panic!("nothing has ended yet"),
+            () = harness.service.wait_for_requests(1) => {}
         }
-        stage.service.left().await;
+        harness.service.wait_for_disconnect().await;
     }
 }
 
-/// A way to a service whose name leads where it should not.
-fn misled(base: &str, network: Network, leads_to: &str) -> Web {
+/// Creates a client with a host that resolves to this address.
+fn client_resolving_to(base: &str, network: NetworkAccess, leads_to: &str) -> WebClient {
     let address: IpAddr = leads_to.parse().unwrap();
-    let lookup = Lookup::new(move |_| ready(Ok(vec![address])).boxed());
-    Web::new(Policy { network, lookup, ..Policy::new(base.parse().unwrap()) }).unwrap()
+    let resolver = HostResolver::new(move |_| ready(Ok(vec![address])).boxed());
+    WebClient::new(WebPolicy { network, resolver, ..WebPolicy::new(base.parse().unwrap()) }).unwrap()
 }
 
 #[tokio::test]
-async fn a_name_that_leads_home_is_refused_before_anything_is_sent() {
-    let service = Recorder::start([Reply::json("{}")]).await;
+async fn a_public_name_that_resolves_to_loopback_is_refused() {
+    let service = Recorder::start([CannedResponse::json("{}")]).await;
     let base = format!("http://api.example.org:{}/", service.port());
-    let outgoing = || Outgoing::new(Method::GET, base.parse().unwrap());
-    let refused = misled(&base, Network::AsNamed, "127.0.0.1").send(outgoing(), Limits::default()).await;
+    let request = || WebRequest::new(Method::GET, base.parse().unwrap());
+    let refused = client_resolving_to(&base, NetworkAccess::ByName, "127.0.0.1")
+        .send(request(), ResponseLimits::default())
+        .await;
     let error = refused.map(drop).unwrap_err();
-    assert!(matches!(error, WebError::Forbidden { .. }), "{error}");
+    assert!(matches!(error, WebError::AddressNotAllowed { .. }), "{error}");
     assert_eq!(CallError::from(error).executed(), Executed::No);
     assert_eq!(service.recorded(), []);
 
-    let allowed = misled(&base, Network::Private, "127.0.0.1").send(outgoing(), Limits::default()).await;
+    let allowed = client_resolving_to(&base, NetworkAccess::Private, "127.0.0.1")
+        .send(request(), ResponseLimits::default())
+        .await;
     assert!(allowed.is_ok());
     assert_eq!(service.recorded()[0].header("host"), Some(&*format!("api.example.org:{}", service.port())));
 }
 
 #[tokio::test]
-async fn a_request_leaves_its_service_by_no_way() {
-    let web = misled("http://api.example.org/", Network::AsNamed, "93.184.215.14");
+async fn requests_to_other_origins_are_refused() {
+    let web = client_resolving_to("http://api.example.org/", NetworkAccess::ByName, "93.184.215.14");
     for elsewhere in ["http://evil.example/", "https://api.example.org/", "http://api.example.org:8080/"] {
-        let sent = web.send(Outgoing::new(Method::GET, elsewhere.parse().unwrap()), Limits::default()).await;
-        assert!(matches!(sent, Err(WebError::Elsewhere { .. })), "{elsewhere}");
+        let sent = web
+            .send(WebRequest::new(Method::GET, elsewhere.parse().unwrap()), ResponseLimits::default())
+            .await;
+        assert!(matches!(sent, Err(WebError::ForeignOrigin { .. })), "{elsewhere}");
     }
 }
 
 #[tokio::test]
-async fn a_service_that_is_not_there_was_not_asked() {
+async fn a_connection_error_counts_as_not_executed() {
     let gone = Recorder::start([]).await.url("/");
-    let tool = crate::stage::tool(&gone, &json!({}));
+    let tool = crate::harness::tool(&gone, &json!({}));
     let call = pegboard_core::call::ValidCall::admit(
         tool,
         json!({}).into(),
         pegboard_core::call::CallContext::default(),
-        pegboard_core::call::Checks::All,
+        pegboard_core::call::SchemaChecks::All,
     );
     let error = call.unwrap().run().await.unwrap_err();
     assert_eq!(error.executed(), Executed::No);
-    assert!(error.text().contains("cannot be reached: "), "{error}");
+    assert!(error.text().contains("cannot connect to "), "{error}");
 }

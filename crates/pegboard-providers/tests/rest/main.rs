@@ -1,8 +1,8 @@
-//! Tools that are requests, against web services of this process.
+//! REST tools with local web services.
 
-#![expect(clippy::unwrap_used, reason = "a test says what it expects by failing")]
+#![expect(clippy::unwrap_used, reason = "a panic is a test failure")]
 
-mod stage;
+mod harness;
 
 mod answers;
 mod hostile;

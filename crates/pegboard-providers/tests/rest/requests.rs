@@ -1,4 +1,4 @@
-//! What is sent.
+//! Requests of REST tools.
 
 use std::collections::HashSet;
 
@@ -6,24 +6,24 @@ use pegboard_core::id::ToolName;
 use pegboard_core::provider::Provider;
 use pegboard_core::settings::rest::RestToolEntry;
 use pegboard_providers::rest;
-use pegboard_testkit::recorder::Reply;
+use pegboard_testkit::recorder::CannedResponse;
 use serde_json::{Value, json};
 
-use crate::stage::{Stage, parameters};
+use crate::harness::{RestHarness, parameters};
 
-/// The first line of the request that a call comes to, or why there is none.
+/// Returns the request line of a call, or its error.
 async fn line(path: &str, settings: Value, arguments: Value) -> String {
-    let stage = Stage::new(path, settings, [Reply::json("{}")]).await;
-    match stage.call(arguments).await {
-        Ok(_) => stage.request().line,
+    let harness = RestHarness::new(path, settings, [CannedResponse::json("{}")]).await;
+    match harness.call(arguments).await {
+        Ok(_) => harness.request().line,
         Err(error) => {
-            assert_eq!(stage.service.recorded(), [], "a call that is refused sends nothing");
+            assert_eq!(harness.service.recorded(), [], "a call that is refused sends nothing");
             error
         }
     }
 }
 
-/// The body of the request that a call comes to, with its content type.
+/// Returns the content type and body of a call's request.
 async fn body(content_type: Option<&str>, template: Value, arguments: &str) -> String {
     let mut settings = json!({
         "method": "POST",
@@ -33,15 +33,15 @@ async fn body(content_type: Option<&str>, template: Value, arguments: &str) -> S
     if let Some(content_type) = content_type {
         settings["headers"] = json!({"Content-Type": content_type});
     }
-    let stage = Stage::new("/", settings, [Reply::json("{}")]).await;
-    stage.call_raw(arguments).await.unwrap();
-    let request = stage.request();
+    let harness = RestHarness::new("/", settings, [CannedResponse::json("{}")]).await;
+    harness.call_raw(arguments).await.unwrap();
+    let request = harness.request();
     format!("{} {}", request.header("content-type").unwrap_or("-"), request.text())
 }
 
 // C41
 #[tokio::test]
-async fn a_value_in_the_path_stays_one_part_of_it() {
+async fn a_path_value_stays_one_segment() {
     let cases = [
         (json!("a/b c"), "GET /u/a%2Fb%20c/x HTTP/1.1"),
         (json!("../admin"), "GET /u/..%2Fadmin/x HTTP/1.1"),
@@ -52,13 +52,10 @@ async fn a_value_in_the_path_stays_one_part_of_it() {
         (json!("..."), "GET /u/.../x HTTP/1.1"),
         (json!(7), "GET /u/7/x HTTP/1.1"),
         (json!(true), "GET /u/true/x HTTP/1.1"),
-        (
-            json!(".."),
-            "Invalid arguments: $.id: it stands in the path of the address and must not be . or ..",
-        ),
-        (json!("."), "Invalid arguments: $.id: it stands in the path of the address and must not be . or .."),
-        (json!(""), "Invalid arguments: $.id: it stands in the path of the address and must not be empty"),
-        (json!(["a"]), "Invalid arguments: $.id: only a text, a number, true or false can be written here"),
+        (json!(".."), "Invalid arguments: $.id: a path segment must not be . or .."),
+        (json!("."), "Invalid arguments: $.id: a path segment must not be . or .."),
+        (json!(""), "Invalid arguments: $.id: a path segment must not be empty"),
+        (json!(["a"]), "Invalid arguments: $.id: expected a string, number or boolean"),
         (json!(null), "Invalid arguments: $.id: required field missing"),
     ];
     for (id, expected) in cases {
@@ -69,7 +66,7 @@ async fn a_value_in_the_path_stays_one_part_of_it() {
 }
 
 #[tokio::test]
-async fn dots_cannot_be_put_together() {
+async fn dot_segments_cannot_be_assembled() {
     for path in ["/.${parameters.id}/x", "/%2E${parameters.id}/x", "/${parameters.id}%2e/x"] {
         let settings = json!({"parametersSchema": parameters(&["id"])});
         let line = line(path, settings, json!({"id": "."})).await;
@@ -79,7 +76,7 @@ async fn dots_cannot_be_put_together() {
 
 // C42
 #[tokio::test]
-async fn what_is_missing_is_an_error_or_is_left_out() {
+async fn missing_parameters_are_errors_or_omitted() {
     let mut schema = parameters(&["q", "page", "tag"]);
     schema["required"] = json!(["q"]);
     schema["properties"]["page"]["default"] = json!(1);
@@ -94,14 +91,14 @@ async fn what_is_missing_is_an_error_or_is_left_out() {
     for (arguments, expected) in cases {
         assert_eq!(line(path, settings.clone(), arguments).await, expected);
     }
-    let stage = Stage::new(path, settings, [Reply::json("{}")]).await;
-    stage.call(json!({"q": "a"})).await.unwrap();
-    assert_eq!(stage.request().header("x-tag"), None);
+    let harness = RestHarness::new(path, settings, [CannedResponse::json("{}")]).await;
+    harness.call(json!({"q": "a"})).await.unwrap();
+    assert_eq!(harness.request().header("x-tag"), None);
 }
 
 // C43, C44
 #[tokio::test]
-async fn a_body_keeps_the_types_of_what_it_is_given() {
+async fn a_body_keeps_the_types_of_its_values() {
     let cases = [
         (
             json!("${parameters.body}"),
@@ -130,7 +127,7 @@ async fn a_body_keeps_the_types_of_what_it_is_given() {
 
 // C45
 #[tokio::test]
-async fn a_body_is_written_as_its_content_type_says() {
+async fn a_body_is_encoded_by_content_type() {
     let cases = [
         ("text/plain", json!("Hello ${parameters.a}!"), r#"{"a": "\"you\""}"#, r#"text/plain Hello "you"!"#),
         ("text/plain", json!("${parameters.a}"), r#"{"a": "as it is"}"#, "text/plain as it is"),
@@ -160,7 +157,7 @@ async fn a_body_is_written_as_its_content_type_says() {
 }
 
 #[tokio::test]
-async fn nothing_that_is_given_can_break_out_of_a_text_of_json() {
+async fn values_cannot_break_out_of_a_json_text() {
     let template =
         json!(r#"{"q": "say \"${parameters.a}\"", "n": ${parameters.b}, "o": ${parameters.body}}"#);
     let arguments = r#"{"a": "x\", \"admin\": true, \"y\": \"", "b": "1, \"admin\": true"}"#;
@@ -168,14 +165,14 @@ async fn nothing_that_is_given_can_break_out_of_a_text_of_json() {
 }
 
 #[tokio::test]
-async fn no_body_is_sent_if_all_of_it_is_left_out() {
+async fn an_empty_body_is_not_sent() {
     assert_eq!(body(None, json!("${parameters.body}"), "{}").await, "- ");
     assert_eq!(body(None, json!(null), "{}").await, "- ");
 }
 
 // C46
 #[tokio::test]
-async fn objects_and_lists_are_written_in_brackets_where_that_is_wanted() {
+async fn complex_query_parameters_use_brackets() {
     let settings = json!({
         "hasComplexQueryParams": true,
         "queryParamNames": ["f", "p", "gone", "none"],
@@ -191,7 +188,7 @@ async fn objects_and_lists_are_written_in_brackets_where_that_is_wanted() {
 }
 
 #[tokio::test]
-async fn parameters_of_the_query_need_no_place_in_the_address() {
+async fn query_parameters_need_no_placeholder() {
     let settings = json!({"queryParamNames": ["q", "l"], "parametersSchema": parameters(&["q", "l"])});
     let line = line("/s", settings, json!({"l": [1, 2], "q": "a b"})).await;
     assert_eq!(line, "GET /s?q=a%20b&l=1&l=2 HTTP/1.1");
@@ -199,26 +196,27 @@ async fn parameters_of_the_query_need_no_place_in_the_address() {
 
 // C49
 #[tokio::test]
-async fn arguments_that_break_the_schema_send_nothing() {
+async fn invalid_arguments_send_nothing() {
     let schema =
         json!({"type": "object", "properties": {"n": {"type": "integer"}}, "additionalProperties": false});
-    let stage = Stage::new("/", json!({"parametersSchema": schema}), [Reply::json("{}")]).await;
-    let error = stage.call(json!({"n": "one", "m": 1})).await.unwrap_err();
+    let harness =
+        RestHarness::new("/", json!({"parametersSchema": schema}), [CannedResponse::json("{}")]).await;
+    let error = harness.call(json!({"n": "one", "m": 1})).await.unwrap_err();
     assert!(error.starts_with("Invalid arguments: $"), "{error}");
-    assert_eq!(stage.service.recorded(), []);
+    assert_eq!(harness.service.recorded(), []);
 }
 
 #[tokio::test]
-async fn every_method_is_sent_as_it_is_called_with_its_headers() {
+async fn every_method_is_sent_with_its_headers() {
     for method in ["GET", "POST", "PUT", "PATCH", "DELETE"] {
         let settings = json!({
             "method": method,
             "headers": {"Authorization": "Bearer ${parameters.token}", "X-N": "${parameters.n}"},
             "parametersSchema": parameters(&["token", "n"]),
         });
-        let stage = Stage::new("/", settings, [Reply::json("{}")]).await;
-        stage.call(json!({"token": "hush", "n": 7})).await.unwrap();
-        let request = stage.request();
+        let harness = RestHarness::new("/", settings, [CannedResponse::json("{}")]).await;
+        harness.call(json!({"token": "hush", "n": 7})).await.unwrap();
+        let request = harness.request();
         assert_eq!(request.line, format!("{method} / HTTP/1.1"));
         assert_eq!(
             (request.header("authorization"), request.header("x-n")),
@@ -228,9 +226,9 @@ async fn every_method_is_sent_as_it_is_called_with_its_headers() {
 }
 
 #[tokio::test]
-async fn what_a_method_does_is_told_to_clients() {
+async fn methods_determine_annotations() {
     let annotations = |method: &str| {
-        let tool = crate::stage::tool("http://127.0.0.1:1/", &json!({"method": method}));
+        let tool = crate::harness::tool("http://127.0.0.1:1/", &json!({"method": method}));
         serde_json::to_string(tool.annotations()).unwrap()
     };
     let told =
@@ -245,7 +243,7 @@ async fn what_a_method_does_is_told_to_clients() {
 }
 
 #[test]
-fn a_tool_that_cannot_be_used_is_left_out_with_a_warning() {
+fn an_invalid_tool_is_skipped_with_a_warning() {
     let tool = |name: &str, url: &str, header: &str| {
         let entry: RestToolEntry =
             serde_json::from_value(json!({"description": "", "url": url, "headers": {header: "x"}})).unwrap();
@@ -256,23 +254,23 @@ fn a_tool_that_cannot_be_used_is_left_out_with_a_warning() {
         tool("port", "https://example.org:99999/", "X-A"),
         tool("fine", "https://example.org/", "X-A"),
     ];
-    let offer = rest::provider(tools, vec!["told before".to_owned()]).offer().borrow().clone();
+    let offer = rest::provider(tools, vec!["told before".to_owned()]).offering().borrow().clone();
     assert_eq!(offer.tools.iter().map(|tool| tool.name()).collect::<Vec<_>>(), ["fine"]);
     insta::assert_snapshot!(offer.warnings.join("\n"), @r"
     told before
-    REST tool 'host' cannot be used: the header 'Host' cannot be sent: it belongs to the connection and is set by Pegboard
-    REST tool 'port' cannot be used: the address is none: check its host and its port
+    REST tool 'host' cannot be used: cannot send header 'Host': it belongs to the connection, and Pegboard sets it
+    REST tool 'port' cannot be used: invalid URL: check its host and port
     ");
 }
 
 #[test]
-fn a_change_of_a_tool_is_a_change_of_what_is_offered() {
+fn any_change_of_a_tool_changes_the_fingerprint() {
     let fingerprint = |settings: Value| {
         let mut written = json!({"description": "", "url": "https://example.org/"});
         written.as_object_mut().unwrap().extend(settings.as_object().unwrap().clone());
         let entry: RestToolEntry = serde_json::from_value(written).unwrap();
         let tool = entry.normalise(ToolName::new("it").unwrap()).unwrap().0;
-        rest::provider(vec![tool], Vec::new()).offer().borrow().fingerprint.clone()
+        rest::provider(vec![tool], Vec::new()).offering().borrow().fingerprint.clone()
     };
     let changes = [
         json!({}),

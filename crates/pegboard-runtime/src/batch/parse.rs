@@ -1,63 +1,65 @@
-//! What models write when they mean several calls.
+//! Parses the arguments of a batch, tolerating the variants that models write.
 
 use std::borrow::Cow;
 
-use pegboard_core::arguments::Arguments;
+use pegboard_core::arguments::CallArguments;
 use pegboard_core::call::ToolRef;
 use pegboard_core::id::ToolId;
-use pegboard_json::{RawJson, canonical, twin_member};
+use pegboard_json::{RawJson, canonical, duplicate_member};
 
-use super::Order;
+use super::BatchOrder;
 
-/// How many calls one batch may make.
+/// Maximum number of calls per batch.
 const MAX_CALLS: usize = 200;
-/// How much of a caller's word an error says.
+/// Maximum length of a caller's text quoted in an error.
 const MAX_QUOTED_CHARS: usize = 40;
 
-/// A batch that can be carried out.
-pub(super) struct Request {
-    pub(super) items: Vec<Item>,
-    pub(super) order: Order,
+/// A parsed batch.
+pub(super) struct BatchRequest {
+    pub(super) items: Vec<BatchItem>,
+    pub(super) order: BatchOrder,
 }
 
 /// One call of a batch.
-pub(super) struct Item {
+pub(super) struct BatchItem {
     pub(super) id: RawJson,
     pub(super) tool: ToolRef,
-    pub(super) arguments: Arguments,
+    pub(super) arguments: CallArguments,
 }
 
-/// The batch that the arguments of a call ask for.
-pub(super) fn read(arguments: &RawJson) -> Result<Request, String> {
-    check_twins(arguments, || "the batch".to_owned())?;
+/// Parses the arguments of a batch call.
+pub(super) fn parse_batch(arguments: &RawJson) -> Result<BatchRequest, String> {
+    check_duplicate_keys(arguments, || "the batch".to_owned())?;
     let calls = calls(arguments)?;
     let n_calls = calls.items().count();
     if n_calls > MAX_CALLS {
-        return Err(format!(
-            "invalid_batch_input: {n_calls} calls are too many for one batch; make at most {MAX_CALLS}"
-        ));
+        return Err(format!("invalid_batch_input: {n_calls} calls exceed the batch limit of {MAX_CALLS}"));
     }
     let items =
         calls.items().enumerate().map(|(index, call)| item(index, &call)).collect::<Result<_, _>>()?;
-    Ok(Request { items, order: order(arguments)? })
+    Ok(BatchRequest { items, order: order(arguments)? })
 }
 
-fn order(arguments: &RawJson) -> Result<Order, String> {
+fn order(arguments: &RawJson) -> Result<BatchOrder, String> {
     let stop_on_error = arguments.get("stopOnError").is_some_and(|stops| stops.as_str() == "true");
-    let Some(mode) = member(arguments, "mode") else {
-        return Ok(if stop_on_error { Order::Sequential { stop_on_error } } else { Order::Parallel });
+    let Some(mode) = non_null_member(arguments, "mode") else {
+        return Ok(if stop_on_error {
+            BatchOrder::Sequential { stop_on_error }
+        } else {
+            BatchOrder::Parallel
+        });
     };
     match mode.text().as_deref() {
         Some("parallel") if stop_on_error => {
-            Err("invalid_batch_input: calls that run at the same time cannot stop each other; leave out stopOnError or use mode 'sequential'".to_owned())
+            Err("invalid_batch_input: stopOnError requires mode 'sequential'".to_owned())
         }
-        Some("parallel") => Ok(Order::Parallel),
-        Some("sequential") => Ok(Order::Sequential { stop_on_error }),
+        Some("parallel") => Ok(BatchOrder::Parallel),
+        Some("sequential") => Ok(BatchOrder::Sequential { stop_on_error }),
         _ => Err("invalid_batch_input: mode must be 'parallel' or 'sequential'".to_owned()),
     }
 }
 
-/// The list of calls, which some models write as a text. There is at least one.
+/// Returns the non-empty list of calls, which some models encode as a string.
 fn calls(arguments: &RawJson) -> Result<RawJson, String> {
     let none = || "empty_batch: agent__batch received empty calls array (type: object)".to_owned();
     let calls = arguments.get("calls").ok_or_else(none)?;
@@ -66,7 +68,7 @@ fn calls(arguments: &RawJson) -> Result<RawJson, String> {
         return Some(calls).filter(has_calls).ok_or_else(none);
     }
     let text = calls.text().unwrap_or(Cow::Borrowed(calls.as_str()));
-    // Whatever stands after the list.
+    // Anything after the list is ignored.
     let list = RawJson::parse_first(text.as_ref().to_owned().into()).ok();
     list.filter(has_calls).ok_or_else(|| {
         let length = text.chars().count();
@@ -74,19 +76,20 @@ fn calls(arguments: &RawJson) -> Result<RawJson, String> {
     })
 }
 
-fn item(index: usize, call: &RawJson) -> Result<Item, String> {
+fn item(index: usize, call: &RawJson) -> Result<BatchItem, String> {
     let invalid = || "invalid_batch_input: each call requires non-empty id and tool".to_owned();
-    check_twins(call, || format!("call {index}"))?;
-    let id = match member(call, "id") {
+    check_duplicate_keys(call, || format!("call {index}"))?;
+    let id = match non_null_member(call, "id") {
         None => RawJson::of(&format!("call_{index}")),
         Some(id) => read_id(id).ok_or_else(invalid)?,
     };
-    let tool = one_of(call, &["tool", "name"])?.and_then(|tool| tool_ref(&tool)).ok_or_else(invalid)?;
-    let arguments = one_of(call, &["parameters", "arguments", "params"])?.map(unwrapped);
-    Ok(Item { id, tool, arguments: arguments.map_or_else(Arguments::default, Arguments::from) })
+    let tool =
+        member_by_alias(call, &["tool", "name"])?.and_then(|tool| tool_ref(&tool)).ok_or_else(invalid)?;
+    let arguments = member_by_alias(call, &["parameters", "arguments", "params"])?.map(decode_arguments);
+    Ok(BatchItem { id, tool, arguments: arguments.map_or_else(CallArguments::default, CallArguments::from) })
 }
 
-/// A text without the space around it, or a number as it is spelled.
+/// Normalizes an id: a trimmed string, or a number as spelled.
 fn read_id(id: RawJson) -> Option<RawJson> {
     if let Some(text) = id.text() {
         let text = text.trim();
@@ -95,7 +98,7 @@ fn read_id(id: RawJson) -> Option<RawJson> {
     id.as_str().starts_with(|first: char| first == '-' || first.is_ascii_digit()).then_some(id)
 }
 
-/// A tool as a batch names it: its name, or its identity.
+/// Parses the tool of a batch item: a name, or an identity object.
 fn tool_ref(tool: &RawJson) -> Option<ToolRef> {
     if tool.is_object() {
         return tool.read::<ToolId>().ok().map(ToolRef::Id);
@@ -105,38 +108,36 @@ fn tool_ref(tool: &RawJson) -> Option<ToolRef> {
     (!name.is_empty()).then(|| ToolRef::Name(name.to_owned()))
 }
 
-/// The arguments of a call, which some models write as a text.
-fn unwrapped(arguments: RawJson) -> RawJson {
+/// Decodes arguments that some models encode as a string.
+fn decode_arguments(arguments: RawJson) -> RawJson {
     let text = arguments.text();
     let object = text.and_then(|text| RawJson::parse(text.into_owned().into()).ok());
     object.filter(RawJson::is_object).unwrap_or(arguments)
 }
 
-/// What is under one of several names for the same thing; if under two, it must be the same. Null is nothing.
-fn one_of(call: &RawJson, names: &[&str]) -> Result<Option<RawJson>, String> {
-    let mut given = names.iter().filter_map(|name| member(call, name));
+/// Returns the value found under one of several aliases; if several are present, they must agree. Null counts
+/// as absent.
+fn member_by_alias(call: &RawJson, names: &[&str]) -> Result<Option<RawJson>, String> {
+    let mut given = names.iter().filter_map(|name| non_null_member(call, name));
     let Some(first) = given.next() else { return Ok(None) };
     if given.any(|other| canonical(&other) != canonical(&first)) {
-        return Err(format!(
-            "invalid_batch_input: {} say different things; give one of them",
-            names.join(" and ")
-        ));
+        return Err(format!("invalid_batch_input: {} conflict; give only one of them", names.join(" and ")));
     }
     Ok(Some(first))
 }
 
-/// A member that is there and not null.
-fn member(object: &RawJson, name: &str) -> Option<RawJson> {
-    object.get(name).filter(is_given)
+/// Returns a member that is present and not null.
+fn non_null_member(object: &RawJson, name: &str) -> Option<RawJson> {
+    object.get(name).filter(is_not_null)
 }
 
-fn is_given(value: &RawJson) -> bool {
+fn is_not_null(value: &RawJson) -> bool {
     value.as_str() != "null"
 }
 
-/// Readers differ in which of two members they take, so nobody could know what is meant.
-fn check_twins(object: &RawJson, place: impl Fn() -> String) -> Result<(), String> {
-    let Some(name) = twin_member(object) else { return Ok(()) };
+/// Rejects duplicate keys: JSON readers differ in which one they take, so the intent is ambiguous.
+fn check_duplicate_keys(object: &RawJson, place: impl Fn() -> String) -> Result<(), String> {
+    let Some(name) = duplicate_member(object) else { return Ok(()) };
     let name: String = name.chars().take(MAX_QUOTED_CHARS).collect();
-    Err(format!("invalid_batch_input: {} has '{name}' twice; give it once", place()))
+    Err(format!("invalid_batch_input: {} has duplicate key '{name}'", place()))
 }

@@ -1,4 +1,4 @@
-//! How a snapshot is made from what the servers offer.
+//! Builds a snapshot from the servers' listings.
 
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
@@ -12,52 +12,56 @@ use pegboard_core::settings::{ServerSettings, ToolSettings};
 use pegboard_json::RawJson;
 use serde_json::Value;
 
-use super::resolve::Names;
-use super::{Collision, Rules, Shelf, Snapshot, Stand, Tool, Warning};
+use super::resolve::NameIndex;
+use super::{CatalogueTool, Collision, ListingSlot, ServerListing, Snapshot, ToolPolicy, Warning};
 use crate::filter::ToolFilter;
-use crate::names::{Given, agent_mode_names_of, flat_names_under, labels, nearest};
+use crate::names::{AssignedName, assign_agent_mode_names, assign_flat_names, nearest, server_labels};
 
-/// How many tools a name that no tool has is compared with.
+/// Maximum number of tools compared with an unknown name.
 const MAX_COMPARED: usize = 200;
-/// How many warnings about one server there may be; of the others only their number is told.
+/// Maximum number of warnings per server; the rest is only counted.
 const MAX_WARNINGS: usize = 50;
 
 impl Snapshot {
-    /// The tools of these shelves, which are in the order of the configuration. No name is longer than the limit.
-    pub fn build(shelves: &[Shelf], name_limit: usize) -> Self {
-        Self::default().rebuild(shelves, name_limit)
+    /// Builds a snapshot from listings in configuration order. Names are limited to `name_limit` bytes.
+    pub fn build(listings: &[ServerListing], name_limit: usize) -> Self {
+        Self::default().rebuild(listings, name_limit)
     }
 
-    /// A snapshot of these shelves that shares every tool with this one that has not changed.
+    /// Builds a snapshot that reuses every unchanged tool of this one.
     #[must_use]
-    pub fn rebuild(&self, shelves: &[Shelf], name_limit: usize) -> Self {
+    pub fn rebuild(&self, listings: &[ServerListing], name_limit: usize) -> Self {
         let mut next = Self::default();
-        let labels = labels(shelves.iter().map(|shelf| (&shelf.toolbox, &shelf.server)));
-        for (shelf, label) in shelves.iter().zip(labels) {
-            next.add(shelf, label, Stock::kept(self, shelf).unwrap_or_else(|| Stock::of(shelf)));
+        let labels = server_labels(listings.iter().map(|listing| (&listing.toolbox, &listing.server)));
+        for (listing, label) in listings.iter().zip(labels) {
+            next.add(
+                listing,
+                label,
+                UnnamedTools::reuse(self, listing).unwrap_or_else(|| UnnamedTools::of(listing)),
+            );
         }
-        let flat_names = flat_names_under(next.labelled(), name_limit);
-        let agent_mode_names = agent_mode_names_of(next.tools.iter().map(|tool| &tool.id), name_limit);
-        next.name_tools(&flat_names, &agent_mode_names);
-        for stand in &next.stands {
-            next.warnings.extend(stand.warnings.iter().map(|text| warning(&stand.shelf, text)));
+        let flat_names = assign_flat_names(next.labelled(), name_limit);
+        let agent_mode_names = assign_agent_mode_names(next.tools.iter().map(|tool| &tool.id), name_limit);
+        next.assign_names(&flat_names, &agent_mode_names);
+        for slot in &next.slots {
+            next.warnings.extend(slot.warnings.iter().map(|text| warning(&slot.listing, text)));
         }
-        next.names = Names::of(&next.tools, &next.stands, &mut next.warnings);
-        next.collide(&flat_names);
+        next.names = NameIndex::of(&next.tools, &next.slots, &mut next.warnings);
+        next.record_collisions(&flat_names);
         next
     }
 
-    fn add(&mut self, new: &Shelf, label: String, stock: Stock) {
+    fn add(&mut self, new: &ServerListing, label: String, stock: UnnamedTools) {
         let servers = &mut self.toolboxes.entry(new.toolbox.clone()).or_default().servers;
         let Entry::Vacant(place) = servers.entry(new.server.clone()) else {
-            self.warnings.push(warning(new, "the toolbox has this server twice; the first is used"));
+            self.warnings.push(warning(new, "duplicate server in this toolbox; using the first"));
             return;
         };
-        place.insert(self.stands.len());
+        place.insert(self.slots.len());
         let start = self.tools.len();
         self.tools.extend(stock.tools);
-        self.stands.push(Stand {
-            shelf: new.clone(),
+        self.slots.push(ListingSlot {
+            listing: new.clone(),
             label,
             span: start..self.tools.len(),
             by_name: stock.by_name,
@@ -65,14 +69,14 @@ impl Snapshot {
         });
     }
 
-    /// Every tool with the label of its server.
+    /// Returns every tool with the prefix of its server.
     fn labelled(&self) -> impl Iterator<Item = (&str, &ToolId)> {
-        let tools = |stand: &Stand| self.tools[stand.span.clone()].iter().map(|tool| &tool.id);
-        self.stands.iter().flat_map(move |stand| tools(stand).map(|id| (stand.label.as_str(), id)))
+        let tools = |slot: &ListingSlot| self.tools[slot.span.clone()].iter().map(|tool| &tool.id);
+        self.slots.iter().flat_map(move |slot| tools(slot).map(|id| (slot.label.as_str(), id)))
     }
 
-    /// Gives every tool its names. One that has them already stays the same tool.
-    fn name_tools(&mut self, flat_names: &[Given], agent_mode_names: &[Given]) {
+    /// Assigns names. A tool with unchanged names is not cloned.
+    fn assign_names(&mut self, flat_names: &[AssignedName], agent_mode_names: &[AssignedName]) {
         for (tool, (flat, agent_mode)) in self.tools.iter_mut().zip(flat_names.iter().zip(agent_mode_names)) {
             if *tool.flat_name != *flat.name || *tool.agent_mode_name != *agent_mode.name {
                 let tool = Arc::make_mut(tool);
@@ -82,13 +86,13 @@ impl Snapshot {
         }
     }
 
-    fn collide(&mut self, flat_names: &[Given]) {
-        for (tool, given) in self.tools.iter().zip(flat_names) {
-            let Some(wanted) = &given.wanted else { continue };
-            let Some(holder) = self.names.flat(&self.tools, wanted) else { continue };
+    fn record_collisions(&mut self, flat_names: &[AssignedName]) {
+        for (tool, assigned) in self.tools.iter().zip(flat_names) {
+            let Some(desired) = &assigned.desired else { continue };
+            let Some(holder) = self.names.flat(&self.tools, desired) else { continue };
             self.collisions.push(Collision {
                 tool: tool.id.clone(),
-                wanted: wanted.clone(),
+                wanted: desired.clone(),
                 given: Arc::clone(&tool.flat_name),
                 taken_by: holder.id.clone(),
             });
@@ -96,48 +100,48 @@ impl Snapshot {
     }
 }
 
-fn warning(shelf: &Shelf, text: &str) -> Warning {
-    Warning { toolbox: shelf.toolbox.clone(), server: shelf.server.clone(), text: text.to_owned() }
+fn warning(listing: &ServerListing, text: &str) -> Warning {
+    Warning { toolbox: listing.toolbox.clone(), server: listing.server.clone(), text: text.to_owned() }
 }
 
-/// The tools of one shelf, before they have their names.
-struct Stock {
-    tools: Vec<Arc<Tool>>,
+/// The tools of one listing, before names are assigned.
+struct UnnamedTools {
+    tools: Vec<Arc<CatalogueTool>>,
     by_name: Arc<HashMap<ToolName, usize>>,
     warnings: Arc<[String]>,
 }
 
-impl Stock {
-    /// What a snapshot knows of a shelf, if nothing about it has changed.
-    fn kept(previous: &Snapshot, shelf: &Shelf) -> Option<Self> {
-        let stand = previous.stand(&shelf.toolbox, &shelf.server)?;
-        let is_same = Arc::ptr_eq(&stand.shelf.offer, &shelf.offer)
-            && Arc::ptr_eq(&stand.shelf.settings, &shelf.settings)
-            && stand.shelf.usage.is_same(&shelf.usage)
-            && stand.shelf.kind == shelf.kind;
+impl UnnamedTools {
+    /// Reuses the tools of the previous snapshot if the listing is unchanged.
+    fn reuse(previous: &Snapshot, listing: &ServerListing) -> Option<Self> {
+        let slot = previous.slot(&listing.toolbox, &listing.server)?;
+        let is_same = Arc::ptr_eq(&slot.listing.offer, &listing.offer)
+            && Arc::ptr_eq(&slot.listing.settings, &listing.settings)
+            && slot.listing.drain_counter.is_same(&listing.drain_counter)
+            && slot.listing.kind == listing.kind;
         is_same.then(|| Self {
-            tools: previous.tools[stand.span.clone()].to_vec(),
-            by_name: Arc::clone(&stand.by_name),
-            warnings: Arc::clone(&stand.warnings),
+            tools: previous.tools[slot.span.clone()].to_vec(),
+            by_name: Arc::clone(&slot.by_name),
+            warnings: Arc::clone(&slot.warnings),
         })
     }
 
-    fn of(shelf: &Shelf) -> Self {
-        let settings = &*shelf.settings;
-        let offered: IndexSet<&str> = shelf.offer.tools.iter().map(|entry| entry.name()).collect();
+    fn of(listing: &ServerListing) -> Self {
+        let settings = &*listing.settings;
+        let offered: IndexSet<&str> = listing.offer.tools.iter().map(|entry| entry.name()).collect();
         let filters = filters(settings);
-        let filters: Vec<_> = filters.iter().map(|filter| filter.among(offered.iter().copied())).collect();
-        let mut warnings = shelf.offer.warnings.clone();
+        let filters: Vec<_> = filters.iter().map(|filter| filter.compile(offered.iter().copied())).collect();
+        let mut warnings = listing.offer.warnings.clone();
         let (fingerprint, unnamed): (Arc<str>, Arc<str>) =
-            (shelf.offer.fingerprint.as_str().into(), "".into());
-        let rules = Rules::of_server(settings);
-        let mut tools = Vec::with_capacity(shelf.offer.tools.len());
-        let mut by_name = HashMap::with_capacity(shelf.offer.tools.len());
-        for entry in &shelf.offer.tools {
+            (listing.offer.fingerprint.as_str().into(), "".into());
+        let rules = ToolPolicy::of_server(settings);
+        let mut tools = Vec::with_capacity(listing.offer.tools.len());
+        let mut by_name = HashMap::with_capacity(listing.offer.tools.len());
+        for entry in &listing.offer.tools {
             let name = match ToolName::new(entry.name()) {
                 Ok(name) => name,
                 Err(invalid) => {
-                    warnings.push(format!("a tool was left out: {invalid}"));
+                    warnings.push(format!("skipped a tool: {invalid}"));
                     continue;
                 }
             };
@@ -145,34 +149,34 @@ impl Stock {
                 continue;
             }
             if by_name.contains_key(&name) {
-                warnings.push(format!("the tool '{name}' is offered more than once; the first is used"));
+                warnings.push(format!("the tool '{name}' is listed more than once; using the first"));
                 continue;
             }
             by_name.insert(name.clone(), tools.len());
-            tools.push(Arc::new(Tool {
-                rules: rules.for_tool(entry, settings),
+            tools.push(Arc::new(CatalogueTool {
+                policy: rules.for_tool(entry, settings),
                 entry: with_settings(entry, settings, &mut warnings),
-                id: ToolId { toolbox: shelf.toolbox.clone(), server: shelf.server.clone(), name },
-                kind: shelf.kind,
+                id: ToolId { toolbox: listing.toolbox.clone(), server: listing.server.clone(), name },
+                kind: listing.kind,
                 flat_name: Arc::clone(&unnamed),
                 agent_mode_name: Arc::clone(&unnamed),
                 aliases: aliases(settings.tools.get(entry.name())),
                 fingerprint: Arc::clone(&fingerprint),
-                usage: shelf.usage.clone(),
+                drain_counter: listing.drain_counter.clone(),
                 schema_digest: OnceLock::new(),
-                is_lone: false,
+                is_standalone: false,
             }));
         }
-        warnings.extend(strangers(settings, &offered));
-        Self { tools, by_name: Arc::new(by_name), warnings: capped(warnings).into() }
+        warnings.extend(unknown_tool_warnings(settings, &offered));
+        Self { tools, by_name: Arc::new(by_name), warnings: truncate_warnings(warnings).into() }
     }
 }
 
-/// What a tool must pass to be there at all.
+/// Filters that a tool must pass to be listed.
 fn filters(settings: &ServerSettings) -> [ToolFilter; 2] {
     let allowed = settings.tools_allowed.as_ref().filter(|names| !names.is_empty());
     let allowing = |names: Option<&Vec<String>>| {
-        names.map_or_else(ToolFilter::everything, |names| ToolFilter::allowing(names.iter().cloned()))
+        names.map_or_else(ToolFilter::allow_all, |names| ToolFilter::allowing(names.iter().cloned()))
     };
     [
         allowing(allowed).denying(settings.tools_denied.iter().cloned()),
@@ -184,7 +188,7 @@ fn aliases(settings: Option<&ToolSettings>) -> Vec<Arc<str>> {
     settings.into_iter().flat_map(|tool| &tool.aliases).map(|alias| alias.as_str().into()).collect()
 }
 
-/// The entry with what the operator says of it; the same one if that is nothing.
+/// Applies the operator's settings to an entry; returns the same entry if there are none.
 fn with_settings(
     entry: &Arc<ToolEntry>,
     settings: &ServerSettings,
@@ -196,16 +200,16 @@ fn with_settings(
         None => {}
         Some(Value::Object(schema)) => {
             let mut schema = schema.clone();
-            // A list may only have schemas of objects.
+            // MCP requires input schemas to be of type object.
             schema.entry("type").or_insert_with(|| "object".into());
             let schema = Value::Object(schema);
             let definition = entry.definition().with("inputSchema", &RawJson::of(&schema));
             let entry = ToolEntry::clone(entry).with_definition(definition);
             changed = Some(entry.with_input_schema(Schema::new(schema)));
         }
-        Some(_) => warnings.push(format!(
-            "toolSchemas.{name} is no JSON object; the tool's own schema is used until it is one"
-        )),
+        Some(_) => {
+            warnings.push(format!("toolSchemas.{name} is not a JSON object; using the tool's own schema"));
+        }
     }
     if let Some(tool) = settings.tools.get(name) {
         let tags: Vec<&String> = tool.tags.iter().filter(|tag| !entry.tags().contains(tag)).collect();
@@ -219,9 +223,9 @@ fn with_settings(
     changed.map_or_else(|| Arc::clone(entry), Arc::new)
 }
 
-/// A remark on every tool that the settings name and the server does not offer.
-fn strangers(settings: &ServerSettings, offered: &IndexSet<&str>) -> Vec<String> {
-    // A server that is not there yet offers nothing, and that says nothing about its settings.
+/// Returns a warning for every tool that the settings name but the server does not offer.
+fn unknown_tool_warnings(settings: &ServerSettings, offered: &IndexSet<&str>) -> Vec<String> {
+    // A server that has not started yet offers nothing, which is no evidence against its settings.
     if offered.is_empty() {
         return Vec::new();
     }
@@ -238,7 +242,7 @@ fn strangers(settings: &ServerSettings, offered: &IndexSet<&str>) -> Vec<String>
         .collect()
 }
 
-fn capped(mut warnings: Vec<String>) -> Vec<String> {
+fn truncate_warnings(mut warnings: Vec<String>) -> Vec<String> {
     let n_more = warnings.len().saturating_sub(MAX_WARNINGS);
     if n_more > 0 {
         warnings.truncate(MAX_WARNINGS);

@@ -1,74 +1,75 @@
-//! What a model should know about using the tools, in one text.
+//! Usage instructions for models, combined from all servers of a scope.
 
 use pegboard_core::provider::ToolKind;
 use pegboard_core::text::clipped;
 
-use super::{Scope, Snapshot, Stand};
+use super::{ListingSlot, Snapshot, ToolboxScope};
 
-/// How much of what a server says is passed on.
+/// Maximum length of the instructions of one server.
 const MAX_SERVER_BYTES: usize = 16 * 1024;
-/// How much of what is said about one tool is passed on.
+/// Maximum length of the instructions of one tool.
 const MAX_TOOL_BYTES: usize = 1024;
-/// How long the whole text may be.
+/// Maximum length of the combined text.
 const MAX_BYTES: usize = 256 * 1024;
 
 impl Snapshot {
-    /// What a model should know about using the tools of a scope: agents first, then the other providers.
+    /// Returns the usage instructions for the tools of a scope: agents first, then other providers.
     ///
     /// ```
-    /// # use pegboard_runtime::catalogue::{Scope, Snapshot};
-    /// assert_eq!(Snapshot::default().instructions(Scope::All), "");
+    /// # use pegboard_runtime::catalogue::{ToolboxScope, Snapshot};
+    /// assert_eq!(Snapshot::default().instructions(ToolboxScope::All), "");
     /// ```
-    pub fn instructions(&self, scope: Scope<'_>) -> String {
-        let is_heard = |stand: &&Stand| scope.has(&stand.shelf.toolbox) && has_a_say(stand);
-        let (agents, others): (Vec<&Stand>, Vec<&Stand>) =
-            self.stands.iter().filter(is_heard).partition(|stand| stand.shelf.kind == ToolKind::Agent);
+    pub fn instructions(&self, scope: ToolboxScope<'_>) -> String {
+        let is_included = |slot: &&ListingSlot| scope.has(&slot.listing.toolbox) && has_content(slot);
+        let (agents, others): (Vec<&ListingSlot>, Vec<&ListingSlot>) =
+            self.slots.iter().filter(is_included).partition(|slot| slot.listing.kind == ToolKind::Agent);
         let mut text = String::new();
-        for stand in agents {
-            self.add_section(&mut text, stand);
+        for slot in agents {
+            self.add_section(&mut text, slot);
         }
         if !others.is_empty() {
             add_heading(&mut text, "### Available Tool Providers");
         }
-        for stand in others {
-            self.add_section(&mut text, stand);
+        for slot in others {
+            self.add_section(&mut text, slot);
         }
         clipped(&text, MAX_BYTES).into_owned()
     }
 
-    /// What there is to know about one server.
-    fn add_section(&self, text: &mut String, stand: &Stand) {
+    /// Appends the section of one server.
+    fn add_section(&self, text: &mut String, slot: &ListingSlot) {
         if text.len() > MAX_BYTES {
             return;
         }
-        add_heading(text, &format!("#### {}", stand.label));
-        let words = said(stand);
-        let lines = self.lines(stand);
-        if let Some(words) = words {
+        add_heading(text, &format!("#### {}", slot.label));
+        let instructions = server_instructions(slot);
+        let lines = self.lines(slot);
+        if let Some(instructions) = instructions {
             text.push('\n');
-            text.push_str(&clipped(words, MAX_SERVER_BYTES));
+            text.push_str(&clipped(instructions, MAX_SERVER_BYTES));
             text.push('\n');
         }
         if !lines.is_empty() {
             text.push('\n');
             text.push_str(&lines);
         }
-        if words.is_none() && lines.is_empty() {
+        if instructions.is_none() && lines.is_empty() {
             text.push_str("\nNo specific instructions for this server.\n");
         }
     }
 
-    /// A line for every tool that has instructions.
-    fn lines(&self, stand: &Stand) -> String {
+    /// Returns one line for every tool with instructions.
+    fn lines(&self, slot: &ListingSlot) -> String {
         let mut lines = String::new();
-        for tool in &self.tools[stand.span.clone()] {
-            let words = tool.instructions().unwrap_or_default().trim();
-            if words.is_empty() {
+        for tool in &self.tools[slot.span.clone()] {
+            let instructions = tool.instructions().unwrap_or_default().trim();
+            if instructions.is_empty() {
                 continue;
             }
-            // Everything about a tool stands on its line.
-            let words = clipped(words, MAX_TOOL_BYTES).split_whitespace().collect::<Vec<_>>().join(" ");
-            lines.extend(["- ", &tool.flat_name, ": ", &words, "\n"]);
+            // The text of a tool is folded into one line.
+            let instructions =
+                clipped(instructions, MAX_TOOL_BYTES).split_whitespace().collect::<Vec<_>>().join(" ");
+            lines.extend(["- ", &tool.flat_name, ": ", &instructions, "\n"]);
             if lines.len() > MAX_BYTES {
                 break;
             }
@@ -85,11 +86,11 @@ fn add_heading(text: &mut String, heading: &str) {
     text.push('\n');
 }
 
-/// A server that is not there yet has nothing to say.
-fn has_a_say(stand: &Stand) -> bool {
-    !stand.span.is_empty() || said(stand).is_some()
+/// Returns `true` if the server has tools or instructions; a server that has not started yet has neither.
+fn has_content(slot: &ListingSlot) -> bool {
+    !slot.span.is_empty() || server_instructions(slot).is_some()
 }
 
-fn said(stand: &Stand) -> Option<&str> {
-    stand.shelf.offer.instructions.as_deref().map(str::trim).filter(|words| !words.is_empty())
+fn server_instructions(slot: &ListingSlot) -> Option<&str> {
+    slot.listing.offer.instructions.as_deref().map(str::trim).filter(|instructions| !instructions.is_empty())
 }

@@ -1,58 +1,58 @@
-//! The lists of tools that clients are handed, written once and kept.
+//! Serialized tool lists, cached per snapshot.
 
 use std::sync::{Arc, OnceLock};
 
 use pegboard_core::id::ToolboxName;
 use pegboard_json::RawJson;
 
-use super::{Scope, Snapshot, Tool};
+use super::{CatalogueTool, Snapshot, ToolboxScope};
 
-/// How tools are written in a list.
+/// Format of tools in a list.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct View {
-    /// What they are called.
-    pub form: Form,
-    /// Which of them say what their answer looks like.
+pub struct ListFormat {
+    /// Naming of the tools.
+    pub name_style: NameStyle,
+    /// Inclusion of output schemas.
     pub output_schemas: OutputSchemas,
 }
 
-/// What tools are called in a list.
+/// Naming of tools in a list.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Form {
-    /// By their flat names.
+pub enum NameStyle {
+    /// Flat names.
     #[default]
     Flat,
-    /// As their server calls them, with `server` and `toolbox` beside it.
+    /// Names as given by the server, with `server` and `toolbox` beside them.
     Toolbox,
 }
 
-/// Which tools in a list say what their answer looks like.
+/// Inclusion of output schemas in a list.
 ///
-/// An answer that was cut or stored is not what its schema says, and a client may refuse it for that.
+/// A truncated or stored answer does not match its schema, and a client may reject it for that.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OutputSchemas {
-    /// All that have a schema.
+    /// Include all schemas.
     #[default]
-    Kept,
-    /// Those whose own rules do not cap their answers.
-    LeftOutWhereCapped,
-    /// None.
-    LeftOut,
+    Include,
+    /// Omit the schemas of tools with an output limit of their own.
+    OmitIfLimited,
+    /// Omit all schemas.
+    Omit,
 }
 
-impl Tool {
-    /// The tool as a list has it: as its server wrote it, but for what the view changes.
-    pub fn listed(&self, view: View) -> RawJson {
+impl CatalogueTool {
+    /// Returns the definition as written by the server, adjusted to the list format.
+    pub fn listed(&self, view: ListFormat) -> RawJson {
         let definition = self.entry.definition();
-        let definition = match (view.output_schemas, self.rules.max_output) {
-            (OutputSchemas::Kept, _) | (OutputSchemas::LeftOutWhereCapped, None) => definition,
-            (OutputSchemas::LeftOutWhereCapped, Some(_)) | (OutputSchemas::LeftOut, _) => {
+        let definition = match (view.output_schemas, self.policy.max_output) {
+            (OutputSchemas::Include, _) | (OutputSchemas::OmitIfLimited, None) => definition,
+            (OutputSchemas::OmitIfLimited, Some(_)) | (OutputSchemas::Omit, _) => {
                 definition.without("outputSchema")
             }
         };
-        match view.form {
-            Form::Flat => definition.with("name", &RawJson::of(&*self.flat_name)),
-            Form::Toolbox => definition
+        match view.name_style {
+            NameStyle::Flat => definition.with("name", &RawJson::of(&*self.flat_name)),
+            NameStyle::Toolbox => definition
                 .with("server", &RawJson::of(&self.id.server))
                 .with("toolbox", &RawJson::of(&self.id.toolbox)),
         }
@@ -60,45 +60,45 @@ impl Tool {
 }
 
 impl Snapshot {
-    /// The tools of a scope as a JSON array, in order. What was written once is kept.
+    /// Returns the tools of a scope as a JSON array, in order. The result is cached.
     ///
     /// ```
-    /// # use pegboard_runtime::catalogue::{Scope, Snapshot, View};
-    /// assert_eq!(Snapshot::default().list(View::default(), Scope::All).as_str(), "[]");
+    /// # use pegboard_runtime::catalogue::{ToolboxScope, Snapshot, ListFormat};
+    /// assert_eq!(Snapshot::default().list(ListFormat::default(), ToolboxScope::All).as_str(), "[]");
     /// ```
-    pub fn list(&self, view: View, scope: Scope<'_>) -> RawJson {
+    pub fn list(&self, view: ListFormat, scope: ToolboxScope<'_>) -> RawJson {
         match scope {
-            Scope::All => self.lists.get(view, self.tools.iter()),
-            Scope::Only(has) => {
+            ToolboxScope::All => self.lists.get(view, self.tools.iter()),
+            ToolboxScope::Only(has) => {
                 let lists: Vec<RawJson> =
                     self.toolboxes().filter(|name| has(name)).map(|name| self.list_of(name, view)).collect();
                 match &lists[..] {
                     [list] => list.clone(),
-                    lists => joined(lists),
+                    lists => concatenate(lists),
                 }
             }
         }
     }
 
-    fn list_of(&self, name: &ToolboxName, view: View) -> RawJson {
+    fn list_of(&self, name: &ToolboxName, view: ListFormat) -> RawJson {
         self.toolboxes
             .get(name)
-            .map_or_else(|| joined(&[]), |toolbox| toolbox.lists.get(view, self.tools_of(name)))
+            .map_or_else(|| concatenate(&[]), |toolbox| toolbox.lists.get(view, self.tools_of(name)))
     }
 }
 
-/// The lists of some tools, one for each view.
+/// Cached lists of one set of tools, one per format.
 #[derive(Debug, Default)]
-pub(super) struct Lists([[OnceLock<RawJson>; 3]; 2]);
+pub(super) struct ListCache([[OnceLock<RawJson>; 3]; 2]);
 
-impl Lists {
-    fn get<'t>(&self, view: View, tools: impl Iterator<Item = &'t Arc<Tool>>) -> RawJson {
-        let list = &self.0[view.form as usize][view.output_schemas as usize];
-        list.get_or_init(|| array(tools.map(|tool| tool.listed(view)))).clone()
+impl ListCache {
+    fn get<'t>(&self, view: ListFormat, tools: impl Iterator<Item = &'t Arc<CatalogueTool>>) -> RawJson {
+        let list = &self.0[view.name_style as usize][view.output_schemas as usize];
+        list.get_or_init(|| serialize_array(tools.map(|tool| tool.listed(view)))).clone()
     }
 }
 
-fn array(items: impl Iterator<Item = RawJson>) -> RawJson {
+fn serialize_array(items: impl Iterator<Item = RawJson>) -> RawJson {
     let mut text = vec![b'['];
     for item in items {
         if text.len() > 1 {
@@ -110,8 +110,8 @@ fn array(items: impl Iterator<Item = RawJson>) -> RawJson {
     RawJson::trusted(text.into())
 }
 
-/// One array of the items of several that were written here.
-fn joined(lists: &[RawJson]) -> RawJson {
+/// Concatenates arrays that were serialized by this module.
+fn concatenate(lists: &[RawJson]) -> RawJson {
     let mut text = vec![b'['];
     for list in lists {
         let items = &list.as_bytes()[1..list.as_bytes().len() - 1];

@@ -1,4 +1,4 @@
-//! Which tool a text means: names are looked up whole, and none is ever taken apart.
+//! Name resolution: names are looked up whole and never split.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -9,34 +9,34 @@ use pegboard_core::error::NotFound;
 use pegboard_core::id::{ToolId, ToolboxName};
 use pegboard_core::text::clipped;
 
-use super::{Stand, Tool, Warning};
-use crate::names::{likeness, sanitised, usable};
+use super::{CatalogueTool, ListingSlot, Warning};
+use crate::names::{sanitize, similarity, try_sanitize};
 
-/// How long a text may be to be taken for the name of a tool.
-const MAX_ASKED_BYTES: usize = 1024;
-/// How much of a text that names no tool is said again.
-const MAX_SAID_BYTES: usize = 256;
-/// How many tools may share a plain name for arguments to decide between them.
+/// Maximum length of a text that is looked up as a tool name.
+const MAX_NAME_BYTES: usize = 1024;
+/// Maximum length of an unknown name repeated in an error.
+const MAX_ECHOED_BYTES: usize = 256;
+/// Maximum number of tools sharing a plain name that arguments can disambiguate.
 const MAX_NAMESAKES: usize = 64;
-/// How much of two names' outlines must be the same, in a thousand, for the names to be compared.
-const MIN_LIKENESS: u32 = 350;
-/// How many names are compared letter by letter with one that is not there.
+/// Minimum similarity of two name sketches, in thousandths, for the names to be compared.
+const MIN_SIMILARITY: u32 = 350;
+/// Maximum number of names compared by edit distance.
 const MAX_COMPARED: usize = 32;
-/// How many names are offered in place of one that is not there.
-const N_NEAREST: usize = 3;
+/// Maximum number of suggestions for an unknown name.
+const MAX_SUGGESTIONS: usize = 3;
 
-/// Which toolboxes there are for somebody. The tools of others do not exist for them.
+/// The toolboxes that a caller can see. Tools of other toolboxes do not exist for the caller.
 #[derive(Clone, Copy, Default)]
-pub enum Scope<'s> {
-    /// All of them.
+pub enum ToolboxScope<'s> {
+    /// All toolboxes.
     #[default]
     All,
-    /// Those for which the function says so.
+    /// The toolboxes accepted by the predicate.
     Only(&'s (dyn Fn(&ToolboxName) -> bool + Sync)),
 }
 
-impl Scope<'_> {
-    /// Whether a toolbox is in it.
+impl ToolboxScope<'_> {
+    /// Returns `true` if a toolbox is in scope.
     pub fn has(self, toolbox: &ToolboxName) -> bool {
         match self {
             Self::All => true,
@@ -45,7 +45,7 @@ impl Scope<'_> {
     }
 }
 
-impl fmt::Debug for Scope<'_> {
+impl fmt::Debug for ToolboxScope<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::All => f.write_str("All"),
@@ -54,35 +54,39 @@ impl fmt::Debug for Scope<'_> {
     }
 }
 
-/// A tool that was found by a text.
+/// A tool found by name.
 #[derive(Clone, Debug)]
 pub struct Resolved<'s> {
     /// The tool.
-    pub tool: &'s Arc<Tool>,
-    /// What was asked for, if that is no name of the tool.
+    pub tool: &'s Arc<CatalogueTool>,
+    /// The requested text, if it is not a name of the tool.
     pub corrected_from: Option<String>,
 }
 
-/// The tables of names. A tool is its position.
+/// Name lookup tables. A tool is represented by its index.
 #[derive(Debug, Default)]
-pub(super) struct Names {
+pub(super) struct NameIndex {
     flat: HashMap<Arc<str>, usize>,
     aliases: HashMap<Arc<str>, usize>,
     agent_mode: HashMap<Arc<str>, usize>,
     /// Names without a server, or without a toolbox where others need one. Several tools may share one.
     plain: HashMap<Box<str>, Vec<usize>>,
-    outlines: Vec<[Outline; 2]>,
+    sketches: Vec<[NameSketch; 2]>,
 }
 
-impl Names {
-    /// The tables of these tools.
-    pub(super) fn of(tools: &[Arc<Tool>], stands: &[Stand], warnings: &mut Vec<Warning>) -> Self {
+impl NameIndex {
+    /// Builds the lookup tables.
+    pub(super) fn of(
+        tools: &[Arc<CatalogueTool>],
+        slots: &[ListingSlot],
+        warnings: &mut Vec<Warning>,
+    ) -> Self {
         let mut names = Self {
-            flat: table(tools, |tool| &tool.flat_name),
-            agent_mode: table(tools, |tool| &tool.agent_mode_name),
-            outlines: tools
+            flat: index_by_name(tools, |tool| &tool.flat_name),
+            agent_mode: index_by_name(tools, |tool| &tool.agent_mode_name),
+            sketches: tools
                 .iter()
-                .map(|tool| [&*tool.flat_name, tool.id.name.as_str()].map(Outline::of))
+                .map(|tool| [&*tool.flat_name, tool.id.name.as_str()].map(NameSketch::of))
                 .collect(),
             ..Self::default()
         };
@@ -91,12 +95,12 @@ impl Names {
             names.add_aliases(tools, at, warnings);
             let name = tool.id.name.as_str();
             names.add_plain(name, at);
-            if let Some(clean) = usable(name).filter(|clean| clean != name) {
+            if let Some(clean) = try_sanitize(name).filter(|clean| clean != name) {
                 names.add_plain(&clean, at);
             }
         }
-        for at in stands.iter().filter(|stand| stand.is_shared()).flat_map(|stand| stand.span.clone()) {
-            let (server, name) = (&tools[at].id.server, sanitised(tools[at].id.name.as_str()));
+        for at in slots.iter().filter(|slot| slot.is_shared()).flat_map(|slot| slot.span.clone()) {
+            let (server, name) = (&tools[at].id.server, sanitize(tools[at].id.name.as_str()));
             names.add_plain(&format!("{server}__{name}"), at);
             names.add_plain(&format!("{server}_{name}"), at);
         }
@@ -110,7 +114,7 @@ impl Names {
         }
     }
 
-    fn add_aliases(&mut self, tools: &[Arc<Tool>], at: usize, warnings: &mut Vec<Warning>) {
+    fn add_aliases(&mut self, tools: &[Arc<CatalogueTool>], at: usize, warnings: &mut Vec<Warning>) {
         let ToolId { toolbox, server, name } = &tools[at].id;
         let mut warn =
             |text| warnings.push(Warning { toolbox: toolbox.clone(), server: server.clone(), text });
@@ -122,7 +126,7 @@ impl Names {
             match self.flat.get(alias).or_else(|| self.aliases.get(alias)) {
                 Some(holder) if *holder == at => {}
                 Some(holder) => warn(format!(
-                    "the alias '{alias}' of tool '{name}' is a name of {} already; give it another",
+                    "the alias '{alias}' of tool '{name}' is already a name of {}; choose another",
                     tools[*holder].id
                 )),
                 None => drop(self.aliases.insert(Arc::clone(alias), at)),
@@ -130,33 +134,37 @@ impl Names {
         }
     }
 
-    /// The tool of this flat name.
-    pub(super) fn flat<'t>(&self, tools: &'t [Arc<Tool>], name: &str) -> Option<&'t Arc<Tool>> {
+    /// Returns the tool with this flat name.
+    pub(super) fn flat<'t>(
+        &self,
+        tools: &'t [Arc<CatalogueTool>],
+        name: &str,
+    ) -> Option<&'t Arc<CatalogueTool>> {
         self.flat.get(name).map(|at| &tools[*at])
     }
 
-    /// The tool that has exactly this name.
+    /// Returns the tool with exactly this name.
     pub(super) fn exact<'t>(
         &self,
-        tools: &'t [Arc<Tool>],
+        tools: &'t [Arc<CatalogueTool>],
         name: &str,
-        scope: Scope<'_>,
-    ) -> Option<&'t Arc<Tool>> {
-        first(tools, scope, [&self.flat, &self.aliases, &self.agent_mode].map(|table| (table, name)))
+        scope: ToolboxScope<'_>,
+    ) -> Option<&'t Arc<CatalogueTool>> {
+        first_in_scope(tools, scope, [&self.flat, &self.aliases, &self.agent_mode].map(|table| (table, name)))
     }
 
-    /// The tool that is meant by a text that is no name of it.
+    /// Returns the tool that a text most likely means.
     pub(super) fn guess<'t>(
         &self,
-        tools: &'t [Arc<Tool>],
-        asked: &str,
-        scope: Scope<'_>,
-        accepts: &dyn Fn(&Tool) -> bool,
-    ) -> Option<&'t Arc<Tool>> {
-        if asked.len() > MAX_ASKED_BYTES {
+        tools: &'t [Arc<CatalogueTool>],
+        requested: &str,
+        scope: ToolboxScope<'_>,
+        accepts: &dyn Fn(&CatalogueTool) -> bool,
+    ) -> Option<&'t Arc<CatalogueTool>> {
+        if requested.len() > MAX_NAME_BYTES {
             return None;
         }
-        if let Some(clean) = usable(asked) {
+        if let Some(clean) = try_sanitize(requested) {
             let (agent, rest) = (format!("agent__{clean}"), format!("rest__{clean}"));
             let places = [
                 (&self.flat, &*clean),
@@ -165,11 +173,11 @@ impl Names {
                 (&self.flat, &*rest),
                 (&self.agent_mode, &*clean),
             ];
-            if let Some(tool) = first(tools, scope, places) {
+            if let Some(tool) = first_in_scope(tools, scope, places) {
                 return Some(tool);
             }
         }
-        let namesakes = self.namesakes(tools, asked, scope);
+        let namesakes = self.namesakes(tools, requested, scope);
         if namesakes.len() > MAX_NAMESAKES {
             return None;
         }
@@ -177,36 +185,46 @@ impl Names {
         accepting.next().filter(|_| accepting.next().is_none())
     }
 
-    /// The tools with this plain name, in order; one more than may share it at most.
-    fn namesakes<'t>(&self, tools: &'t [Arc<Tool>], asked: &str, scope: Scope<'_>) -> Vec<&'t Arc<Tool>> {
+    /// Returns the tools with this plain name, in order; at most one more than the limit.
+    fn namesakes<'t>(
+        &self,
+        tools: &'t [Arc<CatalogueTool>],
+        requested: &str,
+        scope: ToolboxScope<'_>,
+    ) -> Vec<&'t Arc<CatalogueTool>> {
         let of = |name: &str| self.plain.get(name).map_or(&[][..], Vec::as_slice);
-        let clean = usable(asked).filter(|clean| clean != asked);
-        let spelled = of(asked);
+        let clean = try_sanitize(requested).filter(|clean| clean != requested);
+        let spelled = of(requested);
         let cleaned = clean.as_deref().map_or(&[][..], of).iter();
-        let cleaned = cleaned.filter(|at| tools[**at].id.name.as_str() != asked);
+        let cleaned = cleaned.filter(|at| tools[**at].id.name.as_str() != requested);
         let in_scope = spelled.iter().chain(cleaned).map(|at| &tools[*at]);
         in_scope.filter(|tool| scope.has(&tool.id.toolbox)).take(MAX_NAMESAKES + 1).collect()
     }
 
-    /// What to say of a text that means no tool.
-    pub(super) fn unknown<'s>(
+    /// Returns the error for an unknown name, with suggestions.
+    pub(super) fn not_found<'s>(
         &self,
-        tools: &[Arc<Tool>],
-        asked: &str,
-        scope: Scope<'_>,
+        tools: &[Arc<CatalogueTool>],
+        requested: &str,
+        scope: ToolboxScope<'_>,
         spans: impl Iterator<Item = &'s Range<usize>>,
     ) -> NotFound {
-        let name = clipped(asked, MAX_SAID_BYTES).into_owned();
-        if asked.starts_with("agent__") {
+        let name = clipped(requested, MAX_ECHOED_BYTES).into_owned();
+        if requested.starts_with("agent__") {
             return NotFound::Agent { name };
         }
         let mut nearest: Vec<String> = Vec::new();
-        if asked.len() <= MAX_ASKED_BYTES {
-            let namesakes = self.namesakes(tools, asked, scope).into_iter().take(N_NEAREST);
+        if requested.len() <= MAX_NAME_BYTES {
+            let namesakes = self.namesakes(tools, requested, scope).into_iter().take(MAX_SUGGESTIONS);
             nearest.extend(namesakes.map(|tool| tool.flat_name.to_string()));
-            for at in self.closest(tools, spans.flat_map(Clone::clone), asked, &[Face::Flat, Face::Name]) {
+            for at in self.closest(
+                tools,
+                spans.flat_map(Clone::clone),
+                requested,
+                &[NameField::Flat, NameField::Name],
+            ) {
                 let flat_name = &*tools[at].flat_name;
-                if nearest.len() < N_NEAREST && !nearest.iter().any(|name| name == flat_name) {
+                if nearest.len() < MAX_SUGGESTIONS && !nearest.iter().any(|name| name == flat_name) {
                     nearest.push(flat_name.to_owned());
                 }
             }
@@ -214,73 +232,79 @@ impl Names {
         NotFound::Tool { name, nearest }
     }
 
-    /// The names of a server's tools that are near to one that is not there.
+    /// Returns the names of a server's tools that are similar to an unknown one.
     pub(super) fn closest_of_server(
         &self,
-        tools: &[Arc<Tool>],
+        tools: &[Arc<CatalogueTool>],
         span: &Range<usize>,
-        asked: &str,
+        requested: &str,
     ) -> Vec<String> {
-        let closest = self.closest(tools, span.clone(), asked, &[Face::Name]);
+        let closest = self.closest(tools, span.clone(), requested, &[NameField::Name]);
         closest.into_iter().map(|at| tools[at].id.name.to_string()).collect()
     }
 
-    /// The tools whose name is nearest, best first. All are looked at, but few are compared letter by letter.
+    /// Returns the tools with the most similar names, best first. Sketches preselect the few that are
+    /// compared by edit distance.
     fn closest(
         &self,
-        tools: &[Arc<Tool>],
+        tools: &[Arc<CatalogueTool>],
         among: impl Iterator<Item = usize>,
-        asked: &str,
-        faces: &[Face],
+        requested: &str,
+        name_fields: &[NameField],
     ) -> Vec<usize> {
-        let outline = Outline::of(asked);
-        let likely = |at: usize| {
-            let likeness = |face: &Face| outline.likeness(&self.outlines[at][*face as usize]);
-            (faces.iter().map(likeness).max().unwrap_or_default(), at)
+        let sketch = NameSketch::of(requested);
+        let score = |at: usize| {
+            let similarity =
+                |name_field: &NameField| sketch.similarity(&self.sketches[at][*name_field as usize]);
+            (name_fields.iter().map(similarity).max().unwrap_or_default(), at)
         };
         let mut candidates: Vec<(u32, usize)> =
-            among.map(likely).filter(|(likeness, _)| *likeness >= MIN_LIKENESS).collect();
+            among.map(score).filter(|(similarity, _)| *similarity >= MIN_SIMILARITY).collect();
         let best_first = |a: &(u32, usize), b: &(u32, usize)| b.0.cmp(&a.0).then(a.1.cmp(&b.1));
         if candidates.len() > MAX_COMPARED {
             candidates.select_nth_unstable_by(MAX_COMPARED, best_first);
             candidates.truncate(MAX_COMPARED);
         }
-        let lower = asked.to_lowercase();
+        let lower = requested.to_lowercase();
         let mut scored: Vec<(f64, usize)> = candidates
             .into_iter()
             .filter_map(|(_, at)| {
-                let likenesses = faces.iter().filter_map(|face| likeness(&lower, face.of(&tools[at])));
-                Some((likenesses.max_by(f64::total_cmp)?, at))
+                let similarities =
+                    name_fields.iter().filter_map(|name_field| similarity(&lower, name_field.of(&tools[at])));
+                Some((similarities.max_by(f64::total_cmp)?, at))
             })
             .collect();
         scored.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));
-        scored.into_iter().take(N_NEAREST).map(|(_, at)| at).collect()
+        scored.into_iter().take(MAX_SUGGESTIONS).map(|(_, at)| at).collect()
     }
 }
 
-fn table(tools: &[Arc<Tool>], name: impl Fn(&Tool) -> &Arc<str>) -> HashMap<Arc<str>, usize> {
+fn index_by_name(
+    tools: &[Arc<CatalogueTool>],
+    name: impl Fn(&CatalogueTool) -> &Arc<str>,
+) -> HashMap<Arc<str>, usize> {
     tools.iter().enumerate().map(|(at, tool)| (Arc::clone(name(tool)), at)).collect()
 }
 
-/// The first tool of the scope that one of the tables has under its name.
-fn first<'t, const N: usize>(
-    tools: &'t [Arc<Tool>],
-    scope: Scope<'_>,
+/// Returns the first tool of the scope that one of the tables has under its name.
+fn first_in_scope<'t, const N: usize>(
+    tools: &'t [Arc<CatalogueTool>],
+    scope: ToolboxScope<'_>,
     places: [(&HashMap<Arc<str>, usize>, &str); N],
-) -> Option<&'t Arc<Tool>> {
+) -> Option<&'t Arc<CatalogueTool>> {
     let found = places.into_iter().filter_map(|(table, name)| table.get(name));
     found.map(|at| &tools[*at]).find(|tool| scope.has(&tool.id.toolbox))
 }
 
-/// Which name of a tool is compared.
+/// The name of a tool that is compared.
 #[derive(Clone, Copy)]
-enum Face {
+enum NameField {
     Flat,
     Name,
 }
 
-impl Face {
-    fn of(self, tool: &Tool) -> &str {
+impl NameField {
+    fn of(self, tool: &CatalogueTool) -> &str {
         match self {
             Self::Flat => &tool.flat_name,
             Self::Name => tool.id.name.as_str(),
@@ -288,15 +312,15 @@ impl Face {
     }
 }
 
-/// The letters and pairs of letters of a name, a bit for each: enough to tell what cannot be near.
+/// A bit set of the letters and letter pairs of a name; a cheap filter for dissimilar names.
 #[derive(Clone, Copy, Debug)]
-struct Outline {
+struct NameSketch {
     bits: u128,
     n_bits: u32,
     n_bytes: usize,
 }
 
-impl Outline {
+impl NameSketch {
     fn of(name: &str) -> Self {
         const N_LETTERS: u32 = 32;
         let mut bits = 0_u128;
@@ -310,8 +334,8 @@ impl Outline {
         Self { bits, n_bits: bits.count_ones(), n_bytes: name.len() }
     }
 
-    /// From 0 to 1000. Names of which one is more than twice as long as the other are not alike.
-    fn likeness(&self, other: &Self) -> u32 {
+    /// Returns the similarity from 0 to 1000; 0 if one name is more than twice as long as the other.
+    fn similarity(&self, other: &Self) -> u32 {
         let (short, long) = (self.n_bytes.min(other.n_bytes), self.n_bytes.max(other.n_bytes));
         let n_bits = self.n_bits + other.n_bits;
         if short * 2 < long || n_bits == 0 {

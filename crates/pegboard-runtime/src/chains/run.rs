@@ -1,28 +1,28 @@
-//! The tool that runs a chain: one that is configured, or one that its caller wrote.
+//! The `run_chain` tool: runs a configured chain, or one passed inline.
 
 use std::sync::Arc;
 
 use futures_util::future::{BoxFuture, FutureExt};
-use pegboard_core::arguments::Arguments;
-use pegboard_core::call::{Call, Checks, ValidCall};
+use pegboard_core::arguments::CallArguments;
+use pegboard_core::call::{Call, SchemaChecks, ValidCall};
 use pegboard_core::chain::ChainSpec;
 use pegboard_core::entry::ToolEntry;
 use pegboard_core::error::CallError;
 use pegboard_core::handler::Handler;
 use pegboard_core::output::Output;
-use pegboard_json::{RawJson, twin_member};
+use pegboard_json::{RawJson, duplicate_member};
 use serde_json::json;
 
-/// The name that it is called by.
+/// Name of the tool.
 pub(crate) const NAME: &str = "run_chain";
-/// How many steps a chain may have that a caller wrote.
+/// Maximum number of steps of an inline chain.
 const MAX_STEPS: usize = 100;
-/// What the arguments may have.
-const KNOWN: [&str; 4] = ["chain", "steps", "input", "output"];
+/// Accepted argument names.
+const KNOWN_KEYS: [&str; 4] = ["chain", "steps", "input", "output"];
 
-/// The tool that runs a chain.
+/// Returns the entry of the tool.
 pub(crate) fn entry() -> ToolEntry {
-    ToolEntry::from_handler(NAME, include_str!("run.md").trim_end(), Arc::new(RunChain))
+    ToolEntry::from_handler(NAME, include_str!("run.md").trim_end(), Arc::new(RunChainTool))
         .with_title("Run a chain of tools")
         .with_input_schema(json!({
             "type": "object",
@@ -44,54 +44,60 @@ pub(crate) fn entry() -> ToolEntry {
         .unmanaged()
 }
 
-struct RunChain;
+struct RunChainTool;
 
-/// Which chain is meant.
-enum Wanted {
+/// The chain to run.
+enum ChainSource {
     Configured(String),
-    Written(ChainSpec),
+    Inline(ChainSpec),
 }
 
-impl Handler for RunChain {
+impl Handler for RunChainTool {
     fn call<'a>(&'a self, call: &'a ValidCall) -> BoxFuture<'a, Result<Output, CallError>> {
         async move {
             let arguments = call.raw_arguments();
-            let wanted = match read(arguments) {
-                Ok(wanted) => wanted,
+            let source = match parse_chain(arguments) {
+                Ok(source) => source,
                 Err(problem) => return Ok(Output::failure(format!("invalid_chain_input: {problem}"))),
             };
-            let input = Arguments::from(arguments.get("input").unwrap_or_else(RawJson::empty_object));
-            match (wanted, call.context().tools.as_deref()) {
-                (Wanted::Configured(name), Some(tools)) => tools.start(Call::new(name, input)).await.result,
-                (Wanted::Written(spec), Some(_)) => {
-                    let entry = Arc::new(spec.into_entry(&|_| None));
-                    ValidCall::admit(entry, input, call.context().clone(), Checks::None)?.run().await
+            let input = CallArguments::from(arguments.get("input").unwrap_or_else(RawJson::empty_object));
+            match (source, call.context().tools.as_deref()) {
+                (ChainSource::Configured(name), Some(tools)) => {
+                    tools.start(Call::new(name, input)).await.result
                 }
-                (_, None) => Ok(Output::failure("a chain needs a session to make its calls in")),
+                (ChainSource::Inline(spec), Some(_)) => {
+                    let entry = Arc::new(spec.into_entry(&|_| None));
+                    ValidCall::admit(entry, input, call.context().clone(), SchemaChecks::None)?.run().await
+                }
+                (_, None) => Ok(Output::failure("a chain requires a session")),
             }
         }
         .boxed()
     }
 }
 
-/// The chain that the arguments of a call mean.
-fn read(arguments: &RawJson) -> Result<Wanted, String> {
+/// Parses the arguments of the tool.
+fn parse_chain(arguments: &RawJson) -> Result<ChainSource, String> {
     if !arguments.is_object() {
-        return Err("give an object with a chain, or with steps".to_owned());
+        return Err("expected an object with 'chain' or 'steps'".to_owned());
     }
-    if let Some(name) = twin_member(arguments) {
-        return Err(format!("'{}' is there twice; give it once", short(&name)));
+    if let Some(name) = duplicate_member(arguments) {
+        return Err(format!("duplicate key '{}'", truncate_name(&name)));
     }
-    if let Some(name) = arguments.names().into_iter().find(|name| !KNOWN.contains(&name.as_str())) {
-        return Err(format!("'{}' means nothing here; there are {}", short(&name), KNOWN.join(", ")));
+    if let Some(name) = arguments.names().into_iter().find(|name| !KNOWN_KEYS.contains(&name.as_str())) {
+        return Err(format!(
+            "unknown key '{}': expected one of {}",
+            truncate_name(&name),
+            KNOWN_KEYS.join(", ")
+        ));
     }
     if arguments.get("input").is_some_and(|input| !input.is_object()) {
         return Err("input must be an object".to_owned());
     }
     match (arguments.get("chain"), arguments.get("steps")) {
         (Some(chain), None) => match chain.text() {
-            Some(name) if name.contains("__") => Ok(Wanted::Configured(name.into_owned())),
-            Some(name) if !name.is_empty() => Ok(Wanted::Configured(format!("chain__{name}"))),
+            Some(name) if name.contains("__") => Ok(ChainSource::Configured(name.into_owned())),
+            Some(name) if !name.is_empty() => Ok(ChainSource::Configured(format!("chain__{name}"))),
             Some(_) | None => Err("chain must be the name of a chain".to_owned()),
         },
         (None, Some(steps)) => {
@@ -99,13 +105,13 @@ fn read(arguments: &RawJson) -> Result<Wanted, String> {
                 return Err(format!("a chain has at most {MAX_STEPS} steps"));
             }
             let spec = arguments.without("input").read();
-            spec.map(Wanted::Written).map_err(|error| error.to_string())
+            spec.map(ChainSource::Inline).map_err(|error| error.to_string())
         }
-        (Some(_), Some(_)) => Err("give either a chain or steps, not both".to_owned()),
-        (None, None) => Err("give the name of a chain, or steps".to_owned()),
+        (Some(_), Some(_)) => Err("'chain' and 'steps' are mutually exclusive".to_owned()),
+        (None, None) => Err("missing 'chain' or 'steps'".to_owned()),
     }
 }
 
-fn short(name: &str) -> String {
+fn truncate_name(name: &str) -> String {
     name.chars().take(40).collect()
 }

@@ -1,9 +1,9 @@
-//! How durations are spread.
+//! A histogram of durations.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// The upper ends of the buckets, in milliseconds and as they are written in seconds. The last bucket has no end.
+/// Upper bounds of the buckets, in milliseconds and as written in seconds. The last bucket is unbounded.
 pub(super) const BUCKETS: [(u64, &str); 16] = [
     (1, "0.001"),
     (5, "0.005"),
@@ -23,7 +23,7 @@ pub(super) const BUCKETS: [(u64, &str); 16] = [
     (300_000, "300"),
 ];
 
-/// How many durations fell into each bucket, and how long all of them are.
+/// Counts per bucket, and the sum of all durations.
 #[derive(Default)]
 pub(super) struct Histogram {
     counts: [AtomicU64; BUCKETS.len() + 1],
@@ -38,8 +38,8 @@ impl Histogram {
         self.n_nanos.fetch_add(n_nanos, Ordering::Relaxed);
     }
 
-    /// How many durations are at most as long as the end of each bucket; the last is how many there are.
-    pub(super) fn cumulated(&self) -> [u64; BUCKETS.len() + 1] {
+    /// Returns the cumulative counts up to each bucket's bound; the last one is the total.
+    pub(super) fn cumulative(&self) -> [u64; BUCKETS.len() + 1] {
         let mut n_so_far = 0;
         self.counts.each_ref().map(|count| {
             n_so_far += count.load(Ordering::Relaxed);
@@ -47,7 +47,7 @@ impl Histogram {
         })
     }
 
-    /// How long all durations are together.
+    /// Returns the sum of all durations.
     pub(super) fn sum(&self) -> Duration {
         Duration::from_nanos(self.n_nanos.load(Ordering::Relaxed))
     }

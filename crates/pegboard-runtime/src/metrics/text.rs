@@ -1,4 +1,4 @@
-//! Metrics as Prometheus reads them.
+//! Encodes metrics in the Prometheus text format.
 
 use std::borrow::Cow;
 use std::fmt::{Display, Write};
@@ -6,21 +6,21 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::histogram::{BUCKETS, Histogram};
-use super::{Counts, QueueSeries, ServerKey, ToolKey, ToolSeries};
+use super::{LabelCounts, QueueSeries, ServerKey, ToolKey, ToolSeries};
 
-/// Names of labels and their values.
+/// Label names and values.
 type Labels<'a> = Vec<(&'static str, &'a str)>;
 
-/// The text so far.
+/// The text encoded so far.
 #[derive(Default)]
-pub(super) struct Page(String);
+pub(super) struct TextEncoder(String);
 
-impl Page {
+impl TextEncoder {
     pub(super) fn into_text(self) -> String {
         self.0
     }
 
-    /// Begins a metric; its samples must follow at once.
+    /// Starts a metric; its samples must follow immediately.
     fn metric(&mut self, name: &str, kind: &str, help: &str) {
         self.write(format_args!("# HELP {name} {help}\n# TYPE {name} {kind}\n"));
     }
@@ -35,9 +35,9 @@ impl Page {
         self.write(format_args!("{after} {value}\n"));
     }
 
-    /// The samples of a histogram, unless nothing was added to it yet.
+    /// Writes the samples of a histogram, unless it is empty.
     fn histogram(&mut self, name: &str, labels: &[(&str, &str)], histogram: &Histogram) {
-        let counts = histogram.cumulated();
+        let counts = histogram.cumulative();
         let n_all = counts[BUCKETS.len()];
         if n_all == 0 {
             return;
@@ -52,102 +52,107 @@ impl Page {
     }
 
     fn write(&mut self, text: impl Display) {
-        // Writing to a string cannot go wrong.
+        // Writing to a `String` is infallible.
         let _ = write!(self.0, "{text}");
     }
 }
 
-/// A tool and what was counted for it.
-type Tool = (ToolKey, Arc<ToolSeries>);
+/// A tool's labels and its metrics.
+type KeyedToolSeries = (ToolKey, Arc<ToolSeries>);
 
-pub(super) fn tools(page: &mut Page, tools: &[Tool]) {
+pub(super) fn tools(encoder: &mut TextEncoder, tools: &[KeyedToolSeries]) {
     let name = "pegboard_tool_invocations_total";
-    page.metric(name, "counter", "Calls that have ended, by how.");
+    encoder.metric(name, "counter", "Finished tool calls by status.");
     for (key, status, histogram) in by_status(tools) {
-        let n_calls = histogram.cumulated()[BUCKETS.len()];
+        let n_calls = histogram.cumulative()[BUCKETS.len()];
         if n_calls > 0 {
-            page.sample(name, &labels_and(key, "status", status), n_calls);
+            encoder.sample(name, &labels_and(key, "status", status), n_calls);
         }
     }
     let name = "pegboard_tool_latency_seconds";
-    page.metric(name, "histogram", "How long calls took, from start to end.");
+    encoder.metric(name, "histogram", "Duration of tool calls.");
     for (key, status, histogram) in by_status(tools) {
-        page.histogram(name, &labels_and(key, "status", status), histogram);
+        encoder.histogram(name, &labels_and(key, "status", status), histogram);
     }
     let name = "pegboard_tool_bytes_in_total";
-    page.metric(name, "counter", "Bytes of arguments.");
+    encoder.metric(name, "counter", "Bytes of arguments.");
     for (key, series) in tools {
-        page.sample(name, &labels(key), count(&series.n_bytes_in));
+        encoder.sample(name, &labels(key), count(&series.n_bytes_in));
     }
     let name = "pegboard_tool_bytes_out_total";
-    page.metric(name, "counter", "Bytes of answers.");
+    encoder.metric(name, "counter", "Bytes of answers.");
     for (key, series) in tools {
-        page.sample(name, &labels(key), count(&series.n_bytes_out));
+        encoder.sample(name, &labels(key), count(&series.n_bytes_out));
     }
     let name = "pegboard_tool_errors_total";
-    page.metric(name, "counter", "Calls that went wrong, by why.");
+    encoder.metric(name, "counter", "Failed tool calls by error type.");
     for (key, series) in tools {
-        counts(page, name, (key, "error_type"), &series.errors);
+        counts(encoder, name, (key, "error_type"), &series.errors);
     }
     let name = "pegboard_cache_total";
-    page.metric(name, "counter", "What the cache did.");
+    encoder.metric(name, "counter", "Cache results.");
     for (key, series) in tools {
-        counts(page, name, (key, "result"), &series.cache);
+        counts(encoder, name, (key, "result"), &series.cache);
     }
     let name = "pegboard_output_stored_total";
-    page.metric(name, "counter", "Answers that were not handed over whole, by why.");
+    encoder.metric(name, "counter", "Answers stored or truncated, by reason.");
     for (key, series) in tools {
-        counts(page, name, (key, "reason"), &series.stored);
+        counts(encoder, name, (key, "reason"), &series.stored);
     }
 }
 
-pub(super) fn queues(page: &mut Page, queues: &[(Arc<str>, Arc<QueueSeries>)]) {
+pub(super) fn queues(encoder: &mut TextEncoder, queues: &[(Arc<str>, Arc<QueueSeries>)]) {
     let name = "pegboard_queue_depth";
-    page.metric(name, "gauge", "Calls in the queue, running or waiting.");
+    encoder.metric(name, "gauge", "Calls in the queue, running or waiting.");
     for (queue, series) in queues {
-        page.sample(name, &[("queue", queue)], count(&series.in_use) + count(&series.waiting));
+        encoder.sample(name, &[("queue", queue)], count(&series.in_use) + count(&series.waiting));
     }
     let name = "pegboard_queue_in_use";
-    page.metric(name, "gauge", "Calls of the queue that run.");
+    encoder.metric(name, "gauge", "Running calls of the queue.");
     for (queue, series) in queues {
-        page.sample(name, &[("queue", queue)], count(&series.in_use));
+        encoder.sample(name, &[("queue", queue)], count(&series.in_use));
     }
     let name = "pegboard_queue_waiting";
-    page.metric(name, "gauge", "Calls that wait for a slot of the queue.");
+    encoder.metric(name, "gauge", "Calls waiting for a slot of the queue.");
     for (queue, series) in queues {
-        page.sample(name, &[("queue", queue)], count(&series.waiting));
+        encoder.sample(name, &[("queue", queue)], count(&series.waiting));
     }
     let name = "pegboard_queue_wait_seconds";
-    page.metric(name, "histogram", "How long calls waited for a slot.");
+    encoder.metric(name, "histogram", "Time calls waited for a slot.");
     for (queue, series) in queues {
-        page.histogram(name, &[("queue", queue)], &series.wait);
+        encoder.histogram(name, &[("queue", queue)], &series.wait);
     }
 }
 
-pub(super) fn servers(page: &mut Page, servers: &[(ServerKey, Arc<AtomicU64>)]) {
+pub(super) fn servers(encoder: &mut TextEncoder, servers: &[(ServerKey, Arc<AtomicU64>)]) {
     let name = "pegboard_server_up";
-    page.metric(name, "gauge", "Whether a server that is in use answers.");
+    encoder.metric(name, "gauge", "1 if a server in use is ready, 0 otherwise.");
     for (key, is_up) in servers {
         let labels = [("toolbox", key.toolbox.as_str()), ("server", &key.server)];
-        page.sample(name, &labels, count(is_up));
+        encoder.sample(name, &labels, count(is_up));
     }
 }
 
-pub(super) fn catalogue(page: &mut Page, n_tools: &AtomicU64) {
+pub(super) fn catalogue(encoder: &mut TextEncoder, n_tools: &AtomicU64) {
     let name = "pegboard_catalogue_tools";
-    page.metric(name, "gauge", "Tools in the catalogue.");
-    page.sample(name, &[], count(n_tools));
+    encoder.metric(name, "gauge", "Tools in the catalogue.");
+    encoder.sample(name, &[], count(n_tools));
 }
 
-/// The histograms of each tool, by how the calls ended.
-fn by_status(tools: &[Tool]) -> impl Iterator<Item = (&ToolKey, &'static str, &Histogram)> {
+/// Returns the histograms of each tool, by call status.
+fn by_status(tools: &[KeyedToolSeries]) -> impl Iterator<Item = (&ToolKey, &'static str, &Histogram)> {
     tools.iter().flat_map(|(key, series)| [(key, "ok", &series.ok), (key, "failed", &series.failed)])
 }
 
-/// A sample for each word that came up.
-fn counts(page: &mut Page, name: &str, (key, label): (&ToolKey, &'static str), counts: &Counts) {
+/// Writes one sample per label value.
+fn counts(
+    encoder: &mut TextEncoder,
+    name: &str,
+    (key, label): (&ToolKey, &'static str),
+    counts: &LabelCounts,
+) {
     for (word, count) in counts.all() {
-        page.sample(name, &labels_and(key, label, word), count);
+        encoder.sample(name, &labels_and(key, label, word), count);
     }
 }
 
@@ -165,7 +170,7 @@ fn count(number: &AtomicU64) -> u64 {
     number.load(Ordering::Relaxed)
 }
 
-/// A label's value between its quotes.
+/// Escapes a label value.
 fn escaped(text: &str) -> Cow<'_, str> {
     if text.contains(['\\', '"', '\n']) {
         text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n").into()

@@ -1,4 +1,4 @@
-//! What a session has used, and one entry for each tool that ran.
+//! Resource accounting of sessions: totals, and one entry per tool operation.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -9,39 +9,39 @@ use serde::{Serialize, Serializer};
 use super::node::OpStatus;
 use super::path::CallPath;
 
-/// What one operation used.
+/// Resources used by one operation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Usage {
-    /// Tokens that a model read.
+pub struct OpUsage {
+    /// Input tokens.
     pub tokens_in: u64,
-    /// Tokens that a model wrote.
+    /// Output tokens.
     pub tokens_out: u64,
-    /// Tokens that a model read from its cache.
+    /// Tokens read from the model's cache.
     pub tokens_cache_read: u64,
-    /// Tokens that a model wrote to its cache.
+    /// Tokens written to the model's cache.
     pub tokens_cache_write: u64,
-    /// What it cost in US dollars; what is no amount of money counts as nothing.
+    /// Cost in US dollars; values that are not positive and finite are ignored.
     pub cost_usd: f64,
 }
 
-/// What a session and all sessions under it have used, whether or not the operations are still kept.
+/// Resources used by a session and all nested ones, including evicted operations.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Totals {
-    /// Tokens that models read.
+    /// Input tokens.
     pub tokens_in: u64,
-    /// Tokens that models wrote.
+    /// Output tokens.
     pub tokens_out: u64,
-    /// Tokens that models read from their caches.
+    /// Tokens read from models' caches.
     pub tokens_cache_read: u64,
-    /// Tokens that models wrote to their caches.
+    /// Tokens written to models' caches.
     pub tokens_cache_write: u64,
-    /// What it all cost in US dollars.
+    /// Cost in US dollars.
     pub cost_usd: f64,
-    /// How many tools ran to an end, good or bad.
+    /// Number of tool operations ended, successful or not.
     pub tools_run: u64,
-    /// How many child sessions began.
+    /// Number of agent sessions begun.
     pub agents_run: u64,
 }
 
@@ -63,8 +63,8 @@ impl Totals {
     }
 }
 
-impl From<Usage> for Totals {
-    fn from(usage: Usage) -> Self {
+impl From<OpUsage> for Totals {
+    fn from(usage: OpUsage) -> Self {
         Self {
             tokens_in: usage.tokens_in,
             tokens_out: usage.tokens_out,
@@ -76,49 +76,49 @@ impl From<Usage> for Totals {
     }
 }
 
-/// Whose entries are meant.
+/// Sessions covered by a list of accounting entries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Scope {
-    /// Those of the session alone.
+pub enum AccountingScope {
+    /// The session alone.
     Own,
-    /// Those of all sessions under it, too.
+    /// The session and all nested ones.
     Tree,
 }
 
-/// One tool that ran to an end.
+/// One tool operation that has ended.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(tag = "type", rename = "tool", rename_all = "camelCase")]
 pub struct AccountingEntry {
-    /// When it began, in milliseconds since 1970.
+    /// Start time, in milliseconds since the Unix epoch.
     pub timestamp: u64,
-    /// How it went.
+    /// Status of the operation.
     pub status: OpStatus,
-    /// How long it took; milliseconds on the wire.
+    /// Duration; milliseconds on the wire.
     #[serde(serialize_with = "as_millis")]
     pub latency: Duration,
-    /// The server or provider it belongs to.
+    /// Server or provider of the tool.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mcp_server: Option<Arc<str>>,
-    /// Its name.
+    /// Name of the tool.
     pub command: Arc<str>,
-    /// How many characters it was given.
+    /// Size of the request in characters.
     pub characters_in: u64,
-    /// How many characters it gave back.
+    /// Size of the response in characters.
     pub characters_out: u64,
-    /// Why it failed.
+    /// Error message.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<Arc<str>>,
-    /// The agent that called it.
+    /// Agent that called the tool.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub agent_id: Option<Arc<str>>,
-    /// Who called whom.
+    /// Chain of callers.
     pub call_path: CallPath,
-    /// The session.
+    /// Id of the session.
     pub txn_id: Arc<str>,
-    /// The session above it.
+    /// Id of the parent session.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub parent_txn_id: Option<Arc<str>>,
-    /// The session that everything began with.
+    /// Id of the outermost session.
     pub origin_txn_id: Arc<str>,
 }
 
@@ -126,49 +126,50 @@ pub(super) fn as_millis<S: Serializer>(duration: &Duration, serializer: S) -> Re
     serializer.serialize_f64(duration.as_secs_f64() * 1_000.0)
 }
 
-/// The sums of one session, which pass on to the session above.
+/// Counters of one session, propagated to its ancestors.
 ///
-/// They live apart from the operations: a sum reaches the top even when a session between is no longer kept.
+/// They are separate from the operations: an update reaches the root even if a session in between was
+/// evicted.
 #[derive(Debug)]
-pub(super) struct Tally {
-    above: Option<Arc<Tally>>,
+pub(super) struct OpCounters {
+    ancestors: Option<Arc<OpCounters>>,
     totals: Mutex<Totals>,
-    /// How many operations the whole tree keeps; counted at the top alone.
+    /// Number of operations retained by the whole tree; used at the root only.
     n_kept: AtomicUsize,
 }
 
-impl Tally {
-    pub(super) fn new(above: Option<Arc<Self>>) -> Arc<Self> {
-        Arc::new(Self { above, totals: Mutex::default(), n_kept: AtomicUsize::new(0) })
+impl OpCounters {
+    pub(super) fn new(ancestors: Option<Arc<Self>>) -> Arc<Self> {
+        Arc::new(Self { ancestors, totals: Mutex::default(), n_kept: AtomicUsize::new(0) })
     }
 
-    /// Adds to this session and all above, one lock after the other.
+    /// Adds to this session and all ancestors, locking one at a time.
     pub(super) fn add(&self, more: &Totals) {
-        self.line().for_each(|tally| tally.lock().add(more));
+        self.self_and_ancestors().for_each(|counters| counters.lock().add(more));
     }
 
     pub(super) fn totals(&self) -> Totals {
         *self.lock()
     }
 
-    /// Takes a place for one more operation, if the tree has fewer than so many.
-    pub(super) fn take_place(&self, n_most: usize) -> Option<()> {
+    /// Reserves room for one more operation, if the tree retains fewer than the limit.
+    pub(super) fn reserve_slot(&self, n_most: usize) -> Option<()> {
         let more = |n_kept| (n_kept < n_most).then_some(n_kept + 1);
-        self.top().n_kept.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).ok().map(|_| ())
+        self.root().n_kept.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).ok().map(|_| ())
     }
 
-    /// Gives places back.
-    pub(super) fn give_back(&self, n_places: usize) {
-        self.top().n_kept.fetch_sub(n_places, Ordering::Relaxed);
+    /// Releases reserved room.
+    pub(super) fn release_slots(&self, n_places: usize) {
+        self.root().n_kept.fetch_sub(n_places, Ordering::Relaxed);
     }
 
-    fn top(&self) -> &Self {
-        self.line().last().expect("the line begins with this one")
+    fn root(&self) -> &Self {
+        self.self_and_ancestors().last().expect("the iterator starts with self")
     }
 
-    /// This one and all above.
-    fn line(&self) -> impl Iterator<Item = &Self> {
-        std::iter::successors(Some(self), |tally| tally.above.as_deref())
+    /// Returns this session and its ancestors.
+    fn self_and_ancestors(&self) -> impl Iterator<Item = &Self> {
+        std::iter::successors(Some(self), |counters| counters.ancestors.as_deref())
     }
 
     fn lock(&self) -> MutexGuard<'_, Totals> {

@@ -1,4 +1,4 @@
-//! A tree as it was at one moment, to be exported or printed.
+//! Snapshots of an operation tree, for export and display.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,52 +6,52 @@ use std::time::Duration;
 use indexmap::IndexMap;
 use serde::Serialize;
 
-use super::accounting::{AccountingEntry, Totals, Usage, as_millis};
+use super::accounting::{AccountingEntry, OpUsage, Totals, as_millis};
 use super::path::{CallPath, OpPath};
-use super::record::{Finish, Record, later, millis};
+use super::record::{OpFinish, OpRecord, add_duration, millis};
 use super::text::Payload;
-use super::{About, OpError, OpKind, OpTree};
+use super::{OpError, OpKind, OpTree, SessionIdentity};
 
-/// A session. Printed, it is a drawing of the tree.
+/// A session. `Display` draws the tree.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct SessionNode {
-    /// Its id.
+    /// Session id.
     pub id: Arc<str>,
-    /// The trace it belongs to.
+    /// Trace to which it belongs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub trace_id: Option<Arc<str>>,
-    /// The agent whose session it is.
+    /// Agent that runs the session.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub agent_id: Option<Arc<str>>,
-    /// Who called whom until it began.
+    /// Chain of callers that led to the session.
     pub call_path: CallPath,
-    /// What it is about.
+    /// Human-readable title.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub session_title: Option<Arc<str>>,
-    /// What it was last said to be doing.
+    /// Last reported status.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub latest_status: Option<Arc<str>>,
-    /// When it began, in milliseconds since 1970.
+    /// Start time, in milliseconds since the Unix epoch.
     pub started_at: u64,
-    /// When it ended, in milliseconds since 1970; `None` while it runs.
+    /// End time, in milliseconds since the Unix epoch; `None` while it runs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ended_at: Option<u64>,
-    /// Whether it went well; `None` while it runs.
+    /// `true` on success; `None` while it runs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub success: Option<bool>,
-    /// Why it failed.
+    /// Error of a failed session.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<OpError>,
-    /// What else is known of it.
+    /// Additional attributes.
     pub attributes: IndexMap<Arc<str>, Arc<str>>,
-    /// What it and the sessions under it have used.
+    /// Totals of this session and all nested ones.
     pub totals: Totals,
-    /// The turns that have operations that are kept.
+    /// Turns with retained operations.
     pub turns: Vec<TurnNode>,
-    /// The steps of the system outside the turns, as one turn of number 0, if there are any.
+    /// System steps outside turns, as one turn with index 0; empty if there are none.
     pub steps: Vec<TurnNode>,
-    /// How many operations are not kept any more.
+    /// Number of evicted operations.
     pub dropped_operations: u64,
 }
 
@@ -59,11 +59,11 @@ pub struct SessionNode {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct TurnNode {
-    /// What the paths of its operations begin with.
+    /// Common prefix of the paths of its operations.
     pub id: String,
-    /// Its number, from 1; 0 for the steps of the system.
+    /// Turn number, from 1; 0 for system steps.
     pub index: u32,
-    /// Its operations, in the order in which they began.
+    /// Operations, in the order in which they began.
     pub ops: Vec<OpNode>,
 }
 
@@ -71,111 +71,111 @@ pub struct TurnNode {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct OpNode {
-    /// Its path.
+    /// Path of the operation.
     pub op_id: OpPath,
-    /// What it does.
+    /// Operation kind.
     pub kind: OpKind,
-    /// The tool, model or step.
+    /// Name of the tool, model or step.
     pub name: Arc<str>,
-    /// The server or provider.
+    /// Name of the server or provider.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub server: Option<Arc<str>>,
-    /// How it goes.
+    /// Current status.
     pub status: OpStatus,
-    /// When it began, in milliseconds since 1970.
+    /// Start time, in milliseconds since the Unix epoch.
     pub started_at: u64,
-    /// When it ended, in milliseconds since 1970; `None` while it runs.
+    /// End time, in milliseconds since the Unix epoch; `None` while it runs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ended_at: Option<u64>,
-    /// How long it took, or runs already; milliseconds on the wire.
+    /// Duration so far or in total; milliseconds on the wire.
     #[serde(rename = "latencyMs", serialize_with = "as_millis")]
     pub latency: Duration,
-    /// How long it waited for its turn; milliseconds on the wire.
+    /// Time spent waiting in a queue; milliseconds on the wire.
     #[serde(rename = "waitedMs", serialize_with = "as_millis", skip_serializing_if = "Duration::is_zero")]
     pub waited: Duration,
-    /// Whether the response came from a cache.
-    #[serde(skip_serializing_if = "is_not")]
+    /// `true` if the response came from a cache.
+    #[serde(skip_serializing_if = "is_false")]
     pub cached: bool,
-    /// Why it failed.
+    /// Error of a failed operation.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<OpError>,
-    /// What else is known of it.
+    /// Additional attributes.
     pub attributes: IndexMap<Arc<str>, Arc<str>>,
-    /// What it said on the way.
+    /// Log lines.
     pub logs: Vec<LogLine>,
-    /// Its entry, if it is a tool that has ended.
+    /// Accounting entry, if it is a tool operation that has ended.
     pub accounting: Vec<AccountingEntry>,
-    /// What it used, if that is anything.
+    /// Resources used, if any.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub usage: Option<Usage>,
-    /// What it was asked.
+    pub usage: Option<OpUsage>,
+    /// Request.
     pub request: RequestNode,
-    /// What came back; `None` while it runs.
+    /// Response; `None` while it runs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub response: Option<ResponseNode>,
-    /// The session that it runs.
+    /// Nested session.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub child_session: Option<Box<SessionNode>>,
 }
 
-/// How an operation goes.
+/// Status of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum OpStatus {
-    /// It has not ended.
+    /// In progress.
     Running,
-    /// It went well.
+    /// Ended successfully.
     Ok,
-    /// It did not.
+    /// Ended with an error.
     Failed,
 }
 
-/// What an operation was asked.
+/// Request of an operation.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct RequestNode {
-    /// Of whom.
+    /// Kind of the operation.
     pub kind: OpKind,
-    /// The beginning of it, where it was wanted.
+    /// Beginning of the payload, if payloads are recorded.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub payload: Option<Arc<str>>,
-    /// How many characters it has.
+    /// Size in characters.
     pub size: u64,
-    /// Whether there is more of it than the payload.
+    /// `true` if the payload is truncated.
     pub truncated: bool,
 }
 
-/// What came back from an operation.
+/// Response of an operation.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ResponseNode {
-    /// The beginning of it, where it was wanted.
+    /// Beginning of the payload, if payloads are recorded.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub payload: Option<Arc<str>>,
-    /// How many characters it has.
+    /// Size in characters.
     pub size: u64,
-    /// Whether there is more of it than the payload.
+    /// `true` if the payload is truncated.
     pub truncated: bool,
 }
 
-/// What an operation said on the way.
+/// A log line of an operation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct LogLine {
-    /// When, in milliseconds since 1970.
+    /// Time, in milliseconds since the Unix epoch.
     pub timestamp: u64,
-    /// What.
+    /// Message text.
     pub message: Arc<str>,
 }
 
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "the shape that serde asks for")]
-fn is_not(value: &bool) -> bool {
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "the signature that serde requires")]
+fn is_false(value: &bool) -> bool {
     !value
 }
 
-/// A session and all under it, as it is now.
+/// Builds the node of a session and everything below it.
 pub(super) fn session(tree: &OpTree) -> SessionNode {
-    let about = tree.about();
-    let (remarks, dropped_operations) = {
+    let info = tree.info();
+    let (notes, dropped_operations) = {
         let state = tree.0.state();
-        (state.remarks.as_deref().cloned().unwrap_or_default(), state.n_dropped)
+        (state.notes.as_deref().cloned().unwrap_or_default(), state.n_dropped)
     };
     let (mut turns, mut steps): (Vec<TurnNode>, Vec<TurnNode>) = (Vec::new(), Vec::new());
     for record in tree.0.records() {
@@ -186,19 +186,19 @@ pub(super) fn session(tree: &OpTree) -> SessionNode {
             None => list.push(TurnNode { id: turn_id(&op.op_id), index: record.at.turn, ops: vec![op] }),
         }
     }
-    let (result, after) = remarks.end.unzip();
+    let (result, after) = notes.end.unzip();
     SessionNode {
-        id: Arc::clone(&about.id),
-        trace_id: about.trace_id.clone(),
-        agent_id: about.agent.clone(),
-        call_path: about.call_path.clone(),
-        session_title: about.title.clone(),
-        latest_status: remarks.status,
-        started_at: millis(about.started),
-        ended_at: after.map(|after| millis(later(about.started, after))),
+        id: Arc::clone(&info.id),
+        trace_id: info.trace_id.clone(),
+        agent_id: info.agent.clone(),
+        call_path: info.call_path.clone(),
+        session_title: info.title.clone(),
+        latest_status: notes.status,
+        started_at: millis(info.started),
+        ended_at: after.map(|after| millis(add_duration(info.started, after))),
         success: result.as_ref().map(Result::is_ok),
         error: result.and_then(Result::err),
-        attributes: remarks.attributes.0,
+        attributes: notes.attributes.0,
         totals: tree.totals(),
         turns,
         steps,
@@ -206,53 +206,53 @@ pub(super) fn session(tree: &OpTree) -> SessionNode {
     }
 }
 
-/// The path of an operation without its place in the turn.
+/// Returns the path of an operation without its index within the turn.
 fn turn_id(path: &OpPath) -> String {
     let mut id = path.to_string();
     id.truncate(id.rfind('-').unwrap_or(id.len()));
     id
 }
 
-/// An operation and all under it, as it is now.
-pub(super) fn operation(tree: &OpTree, record: &Record) -> OpNode {
+/// Builds the node of an operation and everything below it.
+pub(super) fn operation(tree: &OpTree, record: &OpRecord) -> OpNode {
     let (end, latency) = match &record.finish {
-        Some(Finish { end, latency, .. }) => (Some(end), *latency),
+        Some(OpFinish { end, latency, .. }) => (Some(end), *latency),
         None => (None, record.began.elapsed()),
     };
     let notes = record.notes.as_deref().cloned().unwrap_or_default();
-    let (payload, truncated) = kept(record.payload.as_ref());
+    let (payload, truncated) = payload_parts(record.payload.as_ref());
     OpNode {
-        op_id: OpPath { above: tree.0.above.clone(), last: record.at },
+        op_id: OpPath { ancestors: tree.0.ancestors.clone(), last: record.at },
         kind: record.kind,
         name: Arc::clone(&record.name),
         server: record.server.clone(),
         status: status(record),
         started_at: millis(record.started),
-        ended_at: end.map(|_| millis(later(record.started, latency))),
+        ended_at: end.map(|_| millis(add_duration(record.started, latency))),
         latency,
         waited: end.map(|end| end.waited).unwrap_or_default(),
         cached: end.is_some_and(|end| end.cached),
         error: end.and_then(|end| end.result.clone().err()),
         attributes: notes.attributes.0,
         logs: notes.lines.into(),
-        accounting: accounting(tree.about(), record).into_iter().collect(),
-        usage: end.map(|end| end.usage).filter(|usage| *usage != Usage::default()),
+        accounting: accounting(tree.info(), record).into_iter().collect(),
+        usage: end.map(|end| end.usage).filter(|usage| *usage != OpUsage::default()),
         request: RequestNode { kind: record.kind, payload, size: record.size, truncated },
         response: end.map(|end| {
-            let (payload, truncated) = kept(end.payload.as_ref());
+            let (payload, truncated) = payload_parts(end.payload.as_ref());
             ResponseNode { payload, size: end.size, truncated }
         }),
         child_session: record.child.as_ref().map(|child| Box::new(session(child))),
     }
 }
 
-/// The entry of a tool that has ended.
-pub(super) fn accounting(about: &About, record: &Record) -> Option<AccountingEntry> {
+/// Returns the accounting entry of a tool operation that has ended.
+pub(super) fn accounting(info: &SessionIdentity, record: &OpRecord) -> Option<AccountingEntry> {
     match record.kind {
         OpKind::Tool => {}
         OpKind::Llm | OpKind::Session | OpKind::System => return None,
     }
-    let Finish { end, latency, .. } = record.finish.as_ref()?;
+    let OpFinish { end, latency, .. } = record.finish.as_ref()?;
     Some(AccountingEntry {
         timestamp: millis(record.started),
         status: status(record),
@@ -262,15 +262,15 @@ pub(super) fn accounting(about: &About, record: &Record) -> Option<AccountingEnt
         characters_in: record.size,
         characters_out: end.size,
         error: end.result.as_ref().err().map(|error| Arc::clone(&error.message)),
-        agent_id: about.agent.clone(),
-        call_path: about.call_path.clone(),
-        txn_id: Arc::clone(&about.id),
-        parent_txn_id: about.parent.clone(),
-        origin_txn_id: about.first(),
+        agent_id: info.agent.clone(),
+        call_path: info.call_path.clone(),
+        txn_id: Arc::clone(&info.id),
+        parent_txn_id: info.parent.clone(),
+        origin_txn_id: info.outermost(),
     })
 }
 
-fn status(record: &Record) -> OpStatus {
+fn status(record: &OpRecord) -> OpStatus {
     match record.finish.as_ref().map(|finish| &finish.end.result) {
         None => OpStatus::Running,
         Some(Ok(())) => OpStatus::Ok,
@@ -278,7 +278,7 @@ fn status(record: &Record) -> OpStatus {
     }
 }
 
-/// What there is of a payload, and whether it was cut.
-fn kept(payload: Option<&Payload>) -> (Option<Arc<str>>, bool) {
-    (payload.map(Payload::shared), payload.is_some_and(Payload::is_cut))
+/// Returns the recorded text of a payload, and whether it is truncated.
+fn payload_parts(payload: Option<&Payload>) -> (Option<Arc<str>>, bool) {
+    (payload.map(Payload::shared), payload.is_some_and(Payload::is_truncated))
 }

@@ -1,4 +1,4 @@
-//! One operation: how it begins, what it runs, how it ends.
+//! An operation in progress: begin, nested session, end.
 
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime};
@@ -7,22 +7,22 @@ use serde::Serialize;
 use tokio::time::Instant;
 use uuid::Uuid;
 
-use super::accounting::{Tally, Totals, Usage};
+use super::accounting::{OpCounters, OpUsage, Totals};
 use super::node::LogLine;
-use super::path::{MAX_DEPTH, OpPath, Segment};
-use super::record::{Finish, Notes, later, millis, note};
+use super::path::{MAX_DEPTH, OpPath, OpSegment};
+use super::record::{OpFinish, OpNotes, add_duration, bounded_note, millis};
 use super::text::{self, Payload};
-use super::{About, MAX_NAME, OpTree};
+use super::{MAX_NAME, OpTree, SessionIdentity};
 
-/// How long the text of an error may be, in bytes.
+/// Maximum length of an error message, in bytes.
 const MAX_ERROR: usize = 2_048;
 
-/// An operation that runs. Dropping it without an end means that it was canceled.
+/// An operation in progress. Dropping it without ending it records a cancellation.
 #[derive(Debug)]
 pub struct Operation {
     pub(super) tree: OpTree,
     pub(super) number: u64,
-    pub(super) at: Segment,
+    pub(super) at: OpSegment,
     pub(super) kind: OpKind,
     pub(super) name: Arc<str>,
     pub(super) started: SystemTime,
@@ -32,75 +32,76 @@ pub struct Operation {
 }
 
 impl Operation {
-    /// What it runs.
+    /// Returns the name of the tool, model or step.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Says what it runs, when that has come out only after it began.
+    /// Renames the operation when its target was determined only after it began.
     pub fn rename(&mut self, name: Arc<str>, server: Option<Arc<str>>) {
         self.name = Arc::clone(&name);
-        self.tree.0.state().change(self.number, |record| {
+        self.tree.0.state().update(self.number, |record| {
             record.name = name;
             record.server = server;
         });
     }
 
-    /// The tree that it is in.
+    /// Returns the tree that contains it.
     pub fn tree(&self) -> &OpTree {
         &self.tree
     }
 
-    /// Where it stands in the tree.
+    /// Returns its path in the tree.
     pub fn path(&self) -> OpPath {
-        OpPath { above: self.tree.0.above.clone(), last: self.at }
+        OpPath { ancestors: self.tree.0.ancestors.clone(), last: self.at }
     }
 
-    /// The session that it runs; the first call begins it, and later ones return the same.
+    /// Returns the nested session; created by the first call.
     ///
-    /// It ends with the operation, if it has not before.
+    /// It ends with the operation at the latest.
     ///
     /// ```
     /// # use std::time::SystemTime;
-    /// # use pegboard_runtime::optree::{About, OpKind, OpTree, Start};
-    /// # let tree = OpTree::new(About::new("s-1", SystemTime::now()));
-    /// let agent = tree.begin(Start::of(OpKind::Session, "researcher", SystemTime::now()));
+    /// # use pegboard_runtime::optree::{SessionIdentity, OpKind, OpTree, OpStart};
+    /// # let tree = OpTree::new(SessionIdentity::new("s-1", SystemTime::now()));
+    /// let agent = tree.begin(OpStart::of(OpKind::Session, "researcher", SystemTime::now()));
     /// let child = agent.child("Find the cause").unwrap();
-    /// let search = child.begin(Start::of(OpKind::Tool, "search", SystemTime::now()));
+    /// let search = child.begin(OpStart::of(OpKind::Tool, "search", SystemTime::now()));
     /// assert_eq!(search.path().to_string(), "1-1.1-1");
     /// ```
     pub fn child(&self, title: &str) -> Result<OpTree, TooDeep> {
-        if self.tree.0.above.as_ref().is_some_and(|above| above.len() >= MAX_DEPTH) {
+        if self.tree.0.ancestors.as_ref().is_some_and(|ancestors| ancestors.len() >= MAX_DEPTH) {
             return Err(TooDeep);
         }
         Ok(self.child.get_or_init(|| self.begin_child(title)).clone())
     }
 
-    /// Says that it runs a session of an agent, when that has come out only after it began.
-    pub fn become_session(&mut self, title: &str) -> Result<OpTree, TooDeep> {
+    /// Turns the operation into an agent session when that was determined only after it began.
+    pub fn promote_to_session(&mut self, title: &str) -> Result<OpTree, TooDeep> {
         self.kind = OpKind::Session;
-        self.tree.0.state().change(self.number, |record| record.kind = OpKind::Session);
+        self.tree.0.state().update(self.number, |record| record.kind = OpKind::Session);
         self.child(title)
     }
 
     fn begin_child(&self, title: &str) -> OpTree {
         let session = &self.tree.0;
-        let about = About {
+        let info = SessionIdentity {
             id: Uuid::new_v4().to_string().into(),
-            trace_id: session.about.trace_id.clone(),
+            trace_id: session.info.trace_id.clone(),
             agent: Some(Arc::clone(&self.name)),
-            call_path: session.about.call_path.join(&self.name),
-            title: (!title.is_empty()).then(|| text::bounded(title, MAX_NAME)),
-            parent: Some(Arc::clone(&session.about.id)),
-            origin: Some(session.about.first()),
-            started: later(self.started, self.began.elapsed()),
+            call_path: session.info.call_path.join(&self.name),
+            title: (!title.is_empty()).then(|| text::truncate(title, MAX_NAME)),
+            parent: Some(Arc::clone(&session.info.id)),
+            origin: Some(session.info.outermost()),
+            started: add_duration(self.started, self.began.elapsed()),
         };
-        let tally = Tally::new(Some(Arc::clone(&session.tally)));
-        let child = OpTree::rooted(about, session.limits, Some(self.path().segments().collect()), tally);
-        session.state().change(self.number, |record| record.child = Some(child.clone()));
+        let counters = OpCounters::new(Some(Arc::clone(&session.counters)));
+        let child =
+            OpTree::with_parent(info, session.limits, Some(self.path().segments().collect()), counters);
+        session.state().update(self.number, |record| record.child = Some(child.clone()));
         match self.kind {
-            OpKind::Session => session.tally.add(&Totals { agents_run: 1, ..Totals::default() }),
-            // A batch or a chain holds other calls, and is no agent for that.
+            OpKind::Session => session.counters.add(&Totals { agents_run: 1, ..Totals::default() }),
+            // A batch or a chain contains nested calls but is not an agent.
             OpKind::Llm | OpKind::Tool | OpKind::System => {}
         }
         child
@@ -108,27 +109,27 @@ impl Operation {
 
     /// Sets an attribute: at most 64, of at most 512 bytes each.
     pub fn set_attribute(&self, key: &str, value: &str) {
-        let attribute = (note(key), note(value));
-        self.change_notes(|notes| notes.attributes.set(attribute));
+        let attribute = (bounded_note(key), bounded_note(value));
+        self.update_notes(|notes| notes.attributes.set(attribute));
     }
 
-    /// Adds a line to its log, of which the last 200 are kept, each of at most 512 bytes.
+    /// Adds a log line. The last 200 lines are retained, each of at most 512 bytes.
     pub fn log(&self, message: &str) {
-        let timestamp = millis(later(self.started, self.began.elapsed()));
-        let line = LogLine { timestamp, message: note(message) };
-        self.change_notes(|notes| notes.log(line));
+        let timestamp = millis(add_duration(self.started, self.began.elapsed()));
+        let line = LogLine { timestamp, message: bounded_note(message) };
+        self.update_notes(|notes| notes.log(line));
     }
 
-    fn change_notes(&self, change: impl FnOnce(&mut Notes)) {
-        self.tree.0.state().change(self.number, |record| change(record.notes.get_or_insert_default()));
+    fn update_notes(&self, change: impl FnOnce(&mut OpNotes)) {
+        self.tree.0.state().update(self.number, |record| change(record.notes.get_or_insert_default()));
     }
 
-    /// Ends it.
-    pub fn end(mut self, end: End) {
+    /// Ends the operation.
+    pub fn end(mut self, end: OpEnd) {
         self.finish(end);
     }
 
-    fn finish(&mut self, end: End) {
+    fn finish(&mut self, end: OpEnd) {
         self.ended = true;
         let session = &self.tree.0;
         let latency = self.began.elapsed();
@@ -144,84 +145,84 @@ impl Operation {
             let mut state = session.state();
             if let Some(mut record) = state.live.remove(&self.number) {
                 state.n_ended += 1;
-                Arc::make_mut(&mut record).finish = Some(Finish { end, latency, place: state.n_ended });
+                Arc::make_mut(&mut record).finish = Some(OpFinish { end, latency, sequence: state.n_ended });
                 state.finished.insert(self.number, record);
             }
         }
-        session.tally.add(&used);
+        session.counters.add(&used);
     }
 }
 
 impl Drop for Operation {
     fn drop(&mut self) {
         if !self.ended {
-            self.finish(End::failed(OpError::canceled()));
+            self.finish(OpEnd::failed(OpError::canceled()));
         }
     }
 }
 
-/// What an operation does.
+/// Kind of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum OpKind {
-    /// Asks a model.
+    /// A model request.
     Llm,
-    /// Runs a tool.
+    /// A tool call.
     Tool,
-    /// Runs a session of its own.
+    /// A nested agent session.
     Session,
-    /// A step of the system, outside all turns.
+    /// A system step, outside turns.
     System,
 }
 
-/// An operation that begins.
+/// Description of an operation that begins.
 #[derive(Clone, Debug)]
-pub struct Start {
-    /// What it does.
+pub struct OpStart {
+    /// Operation kind.
     pub kind: OpKind,
-    /// The tool, model or step.
+    /// Name of the tool, model or step.
     pub name: Arc<str>,
-    /// The server or provider that the tool or model belongs to.
+    /// Server or provider of the tool or model.
     pub server: Option<Arc<str>>,
-    /// How many characters the request has.
+    /// Size of the request in characters.
     pub size: u64,
-    /// The request itself, where it is wanted.
+    /// Request payload, if payloads are recorded.
     pub payload: Option<Payload>,
-    /// When it begins.
+    /// Start time.
     pub started: SystemTime,
 }
 
-impl Start {
-    /// An operation with a name and an empty request.
+impl OpStart {
+    /// Creates a description with an empty request.
     pub fn of(kind: OpKind, name: impl Into<Arc<str>>, started: SystemTime) -> Self {
         Self { kind, name: name.into(), server: None, size: 0, payload: None, started }
     }
 }
 
-/// How an operation ended.
+/// Outcome of an operation.
 #[derive(Clone, Debug, PartialEq)]
-pub struct End {
-    /// Whether it went well.
+pub struct OpEnd {
+    /// Success, or the error.
     pub result: Result<(), OpError>,
-    /// How many characters the response has.
+    /// Size of the response in characters.
     pub size: u64,
-    /// The response itself, where it is wanted.
+    /// Response payload, if payloads are recorded.
     pub payload: Option<Payload>,
-    /// What it used.
-    pub usage: Usage,
-    /// Whether the response came from a cache.
+    /// Resources used.
+    pub usage: OpUsage,
+    /// `true` if the response came from a cache.
     pub cached: bool,
-    /// How long it waited for its turn.
+    /// Time spent waiting in a queue.
     pub waited: Duration,
 }
 
-impl End {
-    /// It went well, with an empty response.
+impl OpEnd {
+    /// A success with an empty response.
     pub fn ok() -> Self {
         Self::with(Ok(()))
     }
 
-    /// It failed.
+    /// A failure.
     pub fn failed(error: OpError) -> Self {
         Self::with(Err(error))
     }
@@ -231,14 +232,14 @@ impl End {
             result,
             size: 0,
             payload: None,
-            usage: Usage::default(),
+            usage: OpUsage::default(),
             cached: false,
             waited: Duration::ZERO,
         }
     }
 }
 
-/// Why an operation or a session failed.
+/// Error of an operation or a session.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct OpError {
     kind: &'static str,
@@ -246,28 +247,28 @@ pub struct OpError {
 }
 
 impl OpError {
-    /// An error of a kind, which is one of few words, with a text of at most 2,048 bytes.
+    /// Creates an error with a kind from a fixed set and a message, truncated to 2,048 bytes.
     pub fn new(kind: &'static str, message: &str) -> Self {
-        Self { kind, message: text::bounded(message, MAX_ERROR) }
+        Self { kind, message: text::truncate(message, MAX_ERROR) }
     }
 
-    /// The error of what was given up before its end.
+    /// The error of a cancelled operation.
     pub fn canceled() -> Self {
         Self::new("canceled", "canceled")
     }
 
-    /// Its kind.
+    /// Returns the error kind.
     pub fn kind(&self) -> &'static str {
         self.kind
     }
 
-    /// Its text.
+    /// Returns the message.
     pub fn message(&self) -> &str {
         &self.message
     }
 }
 
-/// A child session that would be nested too deep.
+/// Nesting another session would exceed the maximum depth.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("sessions are nested at most {MAX_DEPTH} deep; let an outer session do this work")]
+#[error("sessions are nested at most {MAX_DEPTH} deep; run this work in an outer session")]
 pub struct TooDeep;

@@ -1,4 +1,4 @@
-//! Where an operation stands in the tree, and who called whom.
+//! Operation paths and call paths.
 
 use std::fmt;
 use std::str::FromStr;
@@ -8,18 +8,18 @@ use serde::{Serialize, Serializer};
 
 use super::text;
 
-/// How deep sessions may be nested under the first one.
+/// Maximum nesting depth of sessions.
 ///
-/// An export has five levels of JSON for each level of sessions, and many readers stop at 128.
+/// An export uses five levels of JSON per session level, and many readers stop at 128.
 pub const MAX_DEPTH: usize = 20;
 
-/// How long a call path may be, in bytes.
+/// Maximum length of a call path, in bytes.
 const MAX_CALL_PATH: usize = 1_024;
 
-/// Where an operation stands in the tree: `1-2` is the second of turn 1, `1-2.1-1` the first of its child session,
-/// and `S0-1` a step of the system outside all turns.
+/// Path of an operation in the tree: `1-2` is the second operation of turn 1, `1-2.1-1` the first of its
+/// nested session, and `S0-1` a system step outside turns.
 ///
-/// A path is never given to another operation, even when this one is no longer kept.
+/// Paths are never reused, even after an operation is evicted.
 ///
 /// ```
 /// use pegboard_runtime::optree::OpPath;
@@ -30,52 +30,52 @@ const MAX_CALL_PATH: usize = 1_024;
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct OpPath {
-    /// The operations above, outermost first; never an empty list.
-    pub(super) above: Option<Arc<[Segment]>>,
-    pub(super) last: Segment,
+    /// Path of the parent operation, outermost segment first; never empty.
+    pub(super) ancestors: Option<Arc<[OpSegment]>>,
+    pub(super) last: OpSegment,
 }
 
-/// A place within one session.
+/// Position within one session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Segment {
-    /// The turn from 1; 0 for the steps of the system.
+pub(super) struct OpSegment {
+    /// Turn number, from 1; 0 for system steps.
     pub(super) turn: u32,
-    /// The place within the turn, from 1.
+    /// Index within the turn, from 1.
     pub(super) index: u32,
 }
 
-/// A text that is no path of an operation.
+/// The text is not a valid operation path.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the path of an operation looks like 1-2, 1-2.1-1 or S0-1, not '{text}'")]
-pub struct InvalidPath {
+#[error("invalid operation path '{text}': expected 1-2, 1-2.1-1 or S0-1")]
+pub struct InvalidOpPath {
     text: String,
 }
 
 impl OpPath {
-    /// All places, outermost first.
-    pub(super) fn segments(&self) -> impl Iterator<Item = Segment> {
-        self.above.iter().flat_map(|above| above.iter()).copied().chain([self.last])
+    /// Returns all segments, outermost first.
+    pub(super) fn segments(&self) -> impl Iterator<Item = OpSegment> {
+        self.ancestors.iter().flat_map(|ancestors| ancestors.iter()).copied().chain([self.last])
     }
 }
 
 impl OpPath {
-    /// The operation of the first session that it is, or is under.
+    /// Returns the path of the outermost operation.
     #[must_use]
     pub fn top(&self) -> Self {
-        Self { above: None, last: self.segments().next().unwrap_or(self.last) }
+        Self { ancestors: None, last: self.segments().next().unwrap_or(self.last) }
     }
 }
 
 impl fmt::Display for OpPath {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for segment in self.above.iter().flat_map(|above| above.iter()) {
+        for segment in self.ancestors.iter().flat_map(|ancestors| ancestors.iter()) {
             write!(f, "{segment}.")?;
         }
         self.last.fmt(f)
     }
 }
 
-impl fmt::Display for Segment {
+impl fmt::Display for OpSegment {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mark = if self.turn == 0 { "S" } else { "" };
         write!(f, "{mark}{}-{}", self.turn, self.index)
@@ -83,28 +83,28 @@ impl fmt::Display for Segment {
 }
 
 impl FromStr for OpPath {
-    type Err = InvalidPath;
+    type Err = InvalidOpPath;
 
-    fn from_str(text: &str) -> Result<Self, InvalidPath> {
-        let invalid = || InvalidPath { text: text::printable(text, 80) };
-        // One more than may be is enough to know that there are too many.
-        let segments: Option<Vec<Segment>> = text.split('.').take(MAX_DEPTH + 2).map(segment).collect();
-        let mut above = segments.ok_or_else(invalid)?;
-        if above.len() > MAX_DEPTH + 1 {
+    fn from_str(text: &str) -> Result<Self, InvalidOpPath> {
+        let invalid = || InvalidOpPath { text: text::printable(text, 80) };
+        // One segment more than the maximum suffices to detect an overlong path.
+        let segments: Option<Vec<OpSegment>> = text.split('.').take(MAX_DEPTH + 2).map(segment).collect();
+        let mut ancestors = segments.ok_or_else(invalid)?;
+        if ancestors.len() > MAX_DEPTH + 1 {
             return Err(invalid());
         }
-        let last = above.pop().ok_or_else(invalid)?;
-        Ok(Self { above: (!above.is_empty()).then(|| above.into()), last })
+        let last = ancestors.pop().ok_or_else(invalid)?;
+        Ok(Self { ancestors: (!ancestors.is_empty()).then(|| ancestors.into()), last })
     }
 }
 
-fn segment(text: &str) -> Option<Segment> {
+fn segment(text: &str) -> Option<OpSegment> {
     let (turn, index) = text.split_once('-')?;
     let turn = if turn == "S0" { 0 } else { number(turn)? };
-    Some(Segment { turn, index: number(index)? })
+    Some(OpSegment { turn, index: number(index)? })
 }
 
-/// A number from 1, as it is printed: no sign, no leading zero.
+/// Parses a number from 1 in canonical form: no sign, no leading zero.
 fn number(text: &str) -> Option<u32> {
     let is_plain = text.bytes().all(|byte| byte.is_ascii_digit()) && !text.starts_with('0');
     text.parse().ok().filter(|_| is_plain)
@@ -116,9 +116,9 @@ impl Serialize for OpPath {
     }
 }
 
-/// Who called whom, outermost first: `planner:researcher`.
+/// Chain of callers, outermost first: `planner:researcher`.
 ///
-/// It is a label for people; nothing is looked up by it.
+/// A label for display; not used for lookups.
 ///
 /// ```
 /// use pegboard_runtime::optree::CallPath;
@@ -133,7 +133,7 @@ impl Serialize for OpPath {
 pub struct CallPath(Arc<str>);
 
 impl CallPath {
-    /// The path without empty parts, without `tool`, and with each part once where it is repeated.
+    /// Normalizes a path: drops empty parts and `tool`, and collapses repeated parts.
     pub fn new(text: &str) -> Self {
         let mut path = String::new();
         let mut last = "";
@@ -150,16 +150,16 @@ impl CallPath {
                 break;
             }
         }
-        Self(text::bounded(path.as_str(), MAX_CALL_PATH))
+        Self(text::truncate(path.as_str(), MAX_CALL_PATH))
     }
 
-    /// The path of what `name` does for this one.
+    /// Appends a name.
     #[must_use]
     pub fn join(&self, name: &str) -> Self {
         Self::new(&format!("{self}:{name}"))
     }
 
-    /// The path as text.
+    /// Returns the path as text.
     pub fn as_str(&self) -> &str {
         &self.0
     }

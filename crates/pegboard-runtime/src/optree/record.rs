@@ -1,4 +1,4 @@
-//! What is kept of one operation.
+//! The retained record of an operation.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -8,21 +8,21 @@ use indexmap::IndexMap;
 use tokio::time::Instant;
 
 use super::node::LogLine;
-use super::path::Segment;
+use super::path::OpSegment;
 use super::text::{self, Payload};
-use super::{End, OpKind, OpTree};
+use super::{OpEnd, OpKind, OpTree};
 
-/// How many attributes an operation or a session has.
+/// Maximum number of attributes of an operation or a session.
 const MAX_ATTRIBUTES: usize = 64;
-/// How many lines of log an operation has.
+/// Maximum number of log lines per operation.
 const MAX_LOG_LINES: usize = 200;
-/// How long a line, or the key or the value of an attribute, may be, in bytes.
+/// Maximum length of a log line, attribute key or attribute value, in bytes.
 const MAX_NOTE: usize = 512;
 
-/// One operation, live or finished.
+/// An operation, live or finished.
 #[derive(Clone, Debug)]
-pub(super) struct Record {
-    pub(super) at: Segment,
+pub(super) struct OpRecord {
+    pub(super) at: OpSegment,
     pub(super) kind: OpKind,
     pub(super) name: Arc<str>,
     pub(super) server: Option<Arc<str>>,
@@ -31,29 +31,29 @@ pub(super) struct Record {
     pub(super) size: u64,
     pub(super) payload: Option<Payload>,
     pub(super) child: Option<OpTree>,
-    /// Most operations have none.
-    pub(super) notes: Option<Box<Notes>>,
-    pub(super) finish: Option<Finish>,
+    /// `None` for most operations.
+    pub(super) notes: Option<Box<OpNotes>>,
+    pub(super) finish: Option<OpFinish>,
 }
 
-/// How an operation ended, and after how long.
+/// Outcome and duration of an operation.
 #[derive(Clone, Debug)]
-pub(super) struct Finish {
-    pub(super) end: End,
+pub(super) struct OpFinish {
+    pub(super) end: OpEnd,
     pub(super) latency: Duration,
-    /// The how manieth of its session to end, from 1.
-    pub(super) place: u64,
+    /// End sequence number within the session, from 1.
+    pub(super) sequence: u64,
 }
 
-/// What was remarked on an operation.
+/// Attributes and log of an operation.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Notes {
+pub(super) struct OpNotes {
     pub(super) attributes: Attributes,
     pub(super) lines: VecDeque<LogLine>,
 }
 
-impl Notes {
-    /// Adds a line; the oldest goes if there are too many.
+impl OpNotes {
+    /// Appends a line; drops the oldest one if there are too many.
     pub(super) fn log(&mut self, line: LogLine) {
         if self.lines.len() == MAX_LOG_LINES {
             self.lines.pop_front();
@@ -62,12 +62,12 @@ impl Notes {
     }
 }
 
-/// Names with values, in the order in which they came.
+/// Attributes, in insertion order.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Attributes(pub(super) IndexMap<Arc<str>, Arc<str>>);
 
 impl Attributes {
-    /// Sets one; a new one is left out if there are too many.
+    /// Sets an attribute; a new one is ignored if there are too many.
     pub(super) fn set(&mut self, (key, value): (Arc<str>, Arc<str>)) {
         if self.0.len() < MAX_ATTRIBUTES || self.0.contains_key(&key) {
             self.0.insert(key, value);
@@ -75,18 +75,18 @@ impl Attributes {
     }
 }
 
-/// A remark as it is kept.
-pub(super) fn note(text: &str) -> Arc<str> {
-    text::bounded(text, MAX_NOTE)
+/// Truncates a note to its maximum length.
+pub(super) fn bounded_note(text: &str) -> Arc<str> {
+    text::truncate(text, MAX_NOTE)
 }
 
-/// Milliseconds since 1970; 0 before it.
+/// Milliseconds since the Unix epoch; 0 for earlier times.
 pub(super) fn millis(time: SystemTime) -> u64 {
     let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// A time that much later; the same if there is no such time.
-pub(super) fn later(time: SystemTime, by: Duration) -> SystemTime {
+/// Adds a duration to a time; returns the time unchanged on overflow.
+pub(super) fn add_duration(time: SystemTime, by: Duration) -> SystemTime {
     time.checked_add(by).unwrap_or(time)
 }

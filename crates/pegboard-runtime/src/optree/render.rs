@@ -1,4 +1,4 @@
-//! The drawing of a tree, one line for each operation.
+//! Draws an operation tree, one line per operation.
 
 use std::fmt::{self, Write as _};
 
@@ -9,20 +9,20 @@ use super::node::{OpNode, OpStatus, SessionNode};
 use super::text::printable;
 use super::{OpError, OpKind};
 
-/// How many characters of a name are shown.
+/// Maximum number of characters shown of a name.
 const MAX_NAME: usize = 80;
-/// How many characters of an error are shown.
+/// Maximum number of characters shown of an error.
 const MAX_ERROR: usize = 120;
 
 impl fmt::Display for SessionNode {
-    /// Draws the tree, without colours and safe for a terminal.
+    /// Draws the tree without colours, safe for a terminal.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         draw_session(f, self, "")?;
         writeln!(f, "{}", totals_line(&self.totals))
     }
 }
 
-/// A line for the session, then its operations; `indent` stands before all but the first line.
+/// Draws the line of a session, then its operations; `indent` precedes all but the first line.
 fn draw_session(f: &mut fmt::Formatter<'_>, session: &SessionNode, indent: &str) -> fmt::Result {
     writeln!(f, "{}", session_line(session))?;
     if session.dropped_operations > 0 {
@@ -51,7 +51,7 @@ fn session_line(session: &SessionNode) -> String {
         Some(true) => OpStatus::Ok,
         Some(false) => OpStatus::Failed,
     };
-    let mut line = format!("{} session {}", mark(status), printable(&session.id, MAX_NAME));
+    let mut line = format!("{} session {}", status_mark(status), printable(&session.id, MAX_NAME));
     if let Some(title) = &session.session_title {
         add(&mut line, format_args!(" “{}”", printable(title, MAX_NAME)));
     }
@@ -72,7 +72,7 @@ fn operation_line(op: &OpNode) -> String {
         OpKind::Session => "agent",
         OpKind::System => "system",
     };
-    let mut line = format!("{} {} {kind} ", op.op_id, mark(op.status));
+    let mut line = format!("{} {} {kind} ", op.op_id, status_mark(op.status));
     if let Some(server) = &op.server {
         add(&mut line, format_args!("{}/", printable(server, MAX_NAME)));
     }
@@ -124,10 +124,10 @@ fn totals_line(totals: &Totals) -> String {
 }
 
 fn add(line: &mut String, text: fmt::Arguments<'_>) {
-    line.write_fmt(text).expect("a String takes all that is written");
+    line.write_fmt(text).expect("writing to a String cannot fail");
 }
 
-fn mark(status: OpStatus) -> char {
+fn status_mark(status: OpStatus) -> char {
     match status {
         OpStatus::Running => '…',
         OpStatus::Ok => '✓',
@@ -140,7 +140,7 @@ fn counted(count: u64, what: &str) -> String {
     format!("{count} {what}{plural}")
 }
 
-/// A number of characters as people say it: `950`, `1.2k`, `3.4M`.
+/// Formats a number of characters: `950`, `1.2k`, `3.4M`.
 fn human_size(size: u64) -> String {
     for (unit, name) in [(1_000_000_000, "G"), (1_000_000, "M"), (1_000, "k")] {
         if size >= unit {

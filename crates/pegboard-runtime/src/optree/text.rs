@@ -1,44 +1,44 @@
-//! Text that is kept, cut to what is worth keeping.
+//! Truncation and escaping of recorded text.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
 
-/// How many bytes of a payload are kept.
+/// Maximum number of recorded payload bytes.
 const MAX_PAYLOAD: usize = 4_096;
 
-/// What stands for the rest of a text that was cut.
-const CUT: &str = "…";
+/// Marker at the end of a truncated text.
+const ELLIPSIS: &str = "…";
 
 /// The beginning of a request or a response.
 ///
 /// ```
 /// use pegboard_runtime::optree::Payload;
 ///
-/// assert!(!Payload::of("{}").is_cut());
+/// assert!(!Payload::of("{}").is_truncated());
 /// let long = Payload::of(&"x".repeat(10_000));
-/// assert!(long.is_cut() && long.text().len() == 4_096);
+/// assert!(long.is_truncated() && long.text().len() == 4_096);
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Payload {
     text: Arc<str>,
-    is_cut: bool,
+    is_truncated: bool,
 }
 
 impl Payload {
-    /// The first 4,096 bytes of a text.
+    /// Takes the first 4,096 bytes of a text.
     pub fn of(text: &str) -> Self {
         let end = text.floor_char_boundary(MAX_PAYLOAD);
-        Self { text: text[..end].into(), is_cut: end < text.len() }
+        Self { text: text[..end].into(), is_truncated: end < text.len() }
     }
 
-    /// What was kept.
+    /// Returns the recorded text.
     pub fn text(&self) -> &str {
         &self.text
     }
 
-    /// Whether there was more.
-    pub fn is_cut(&self) -> bool {
-        self.is_cut
+    /// Returns `true` if the text was truncated.
+    pub fn is_truncated(&self) -> bool {
+        self.is_truncated
     }
 
     pub(super) fn shared(&self) -> Arc<str> {
@@ -46,35 +46,35 @@ impl Payload {
     }
 }
 
-/// A text of at most so many bytes; one that fits is shared and not copied.
-pub(super) fn bounded<T: Into<Arc<str>> + AsRef<str>>(text: T, limit: usize) -> Arc<str> {
+/// Truncates a text to a number of bytes; a text that fits is shared, not copied.
+pub(super) fn truncate<T: Into<Arc<str>> + AsRef<str>>(text: T, limit: usize) -> Arc<str> {
     let whole = text.as_ref();
     if whole.len() <= limit {
         return text.into();
     }
-    let end = whole.floor_char_boundary(limit.saturating_sub(CUT.len()));
-    format!("{}{CUT}", &whole[..end]).into()
+    let end = whole.floor_char_boundary(limit.saturating_sub(ELLIPSIS.len()));
+    format!("{}{ELLIPSIS}", &whole[..end]).into()
 }
 
-/// At most so many characters of a text, none of which can upset a terminal or hide another.
+/// Returns at most `n_most` characters of a text, with terminal controls and invisible characters escaped.
 pub(super) fn printable(text: &str, n_most: usize) -> String {
     let mut clean = String::with_capacity(text.len().min(n_most));
     let mut characters = text.chars();
     for character in characters.by_ref().take(n_most) {
-        if is_harmless(character) {
+        if is_printable(character) {
             clean.push(character);
         } else {
-            write!(clean, "{}", character.escape_default()).expect("a String takes all that is written");
+            write!(clean, "{}", character.escape_default()).expect("writing to a String cannot fail");
         }
     }
     if characters.next().is_some() {
-        clean.push_str(CUT);
+        clean.push_str(ELLIPSIS);
     }
     clean
 }
 
-/// Whether a character is what it looks like: no control, no mark that has no width or turns the direction.
-fn is_harmless(character: char) -> bool {
+/// Returns `true` unless the character is a control, has no width, or changes the text direction.
+fn is_printable(character: char) -> bool {
     let is_invisible = matches!(
         character,
         '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'

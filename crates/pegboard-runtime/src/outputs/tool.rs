@@ -1,63 +1,63 @@
-//! The tool that reads stored outputs back.
+//! The `tool_output` tool: reads stored outputs.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use futures_util::future::{BoxFuture, FutureExt};
 use pegboard_core::call::ValidCall;
-use pegboard_core::entry::{Annotations, ToolEntry};
+use pegboard_core::entry::{ToolAnnotations, ToolEntry};
 use pegboard_core::error::CallError;
 use pegboard_core::handler::Handler;
 use pegboard_core::output::Output;
 use pegboard_core::store::StoredOutput;
 use tokio::sync::Semaphore;
 
-use super::model::{self, Asked};
-use crate::reading::{self, Effort, Request};
-use crate::runtime::Shared;
+use super::extract::{self, ExtractRequest};
+use crate::output_query::{self, OutputRequest, WorkBudget};
+use crate::runtime::RuntimeShared;
 
-/// How many bytes of a stored output are handed over at once if nobody says otherwise.
+/// Default maximum size of a page, in bytes.
 const PAGE_BYTES: usize = 12_288;
 
-/// How long one page may be worked on.
-const PAGE_EFFORT: Duration = Duration::from_secs(1);
-/// How many pages are worked on at the same time.
+/// Time budget per page.
+const PAGE_TIME_LIMIT: Duration = Duration::from_secs(1);
+/// Maximum number of pages processed concurrently.
 const MAX_READERS: usize = 4;
 
-/// The tool that reads stored outputs back.
-pub(crate) fn tool_output(shared: Weak<Shared>) -> ToolEntry {
-    let read_only = Annotations {
+/// Returns the entry of the tool.
+pub(crate) fn tool_output(shared: Weak<RuntimeShared>) -> ToolEntry {
+    let read_only = ToolAnnotations {
         read_only: Some(true),
         idempotent: Some(true),
         open_world: Some(false),
-        ..Annotations::default()
+        ..ToolAnnotations::default()
     };
     ToolEntry::from_handler(
         "tool_output",
         include_str!("tool_output.md").trim_end(),
-        Arc::new(Reader(shared)),
+        Arc::new(ReadOutputTool(shared)),
     )
     .with_title("Read a stored output")
-    .with_input_schema(Request::input_schema())
+    .with_input_schema(OutputRequest::input_schema())
     .with_annotations(read_only)
     .unmanaged()
 }
 
-struct Reader(Weak<Shared>);
+struct ReadOutputTool(Weak<RuntimeShared>);
 
-impl Handler for Reader {
+impl Handler for ReadOutputTool {
     fn call<'a>(&'a self, call: &'a ValidCall) -> BoxFuture<'a, Result<Output, CallError>> {
         self.read(call).boxed()
     }
 }
 
-impl Reader {
+impl ReadOutputTool {
     async fn read(&self, call: &ValidCall) -> Result<Output, CallError> {
-        let request = match Request::parse(call.arguments()) {
+        let request = match OutputRequest::parse(call.arguments()) {
             Ok(request) => request,
             Err(error) => return Ok(Output::failure(error.to_string())),
         };
-        let place = call.context().tools.as_ref().and_then(|tools| tools.place());
+        let place = call.context().tools.as_ref().and_then(|tools| tools.operation());
         let caller =
             self.0.upgrade().zip(place).and_then(|(shared, place)| shared.callers.get(&place.session));
         let Some(caller) = caller else {
@@ -71,17 +71,22 @@ impl Reader {
         let settings = shared.settings();
         let max_bytes = settings.tool_response_max_bytes.unwrap_or(PAGE_BYTES);
         let reader = call.context().reader.as_deref().or(shared.reader.as_deref());
-        let settings = model::settings_of(reader, &settings.tool_output);
+        let settings = extract::settings_of(reader, &settings.tool_output);
         let output = Arc::new(output);
         if let Some(extract) = request.view.extract() {
-            let asked =
-                Asked { output: &output, handle: &request.handle, extract, settings: &settings, max_bytes };
-            let diary = call.context().tools.as_ref().map(|tools| tools.diary());
-            return asked.answer(&request.view, reader, diary).await;
+            let extraction = ExtractRequest {
+                output: &output,
+                handle: &request.handle,
+                extract,
+                settings: &settings,
+                max_bytes,
+            };
+            let diary = call.context().tools.as_ref().map(|tools| tools.recorder());
+            return extraction.answer(&request.view, reader, diary).await;
         }
-        aside(move |effort| {
+        run_blocking(move |budget| {
             let StoredOutput { body, content_type, .. } = &*output;
-            match reading::read_within(body, content_type, &request.view, max_bytes, effort) {
+            match output_query::read_within(body, content_type, &request.view, max_bytes, budget) {
                 Ok(reading) => Output::new(reading.text.into()),
                 Err(error) => Output::failure(format!("{error}.")),
             }
@@ -90,18 +95,18 @@ impl Reader {
     }
 }
 
-/// Does work that takes a while on a thread of its own, a few at a time. Whoever stops waiting stops the work.
-pub(super) async fn aside<T: Send + 'static>(
-    work: impl FnOnce(&Effort) -> T + Send + 'static,
+/// Runs CPU-bound work on a blocking thread, a few at a time. Dropping the future cancels the work.
+pub(super) async fn run_blocking<T: Send + 'static>(
+    work: impl FnOnce(&WorkBudget) -> T + Send + 'static,
 ) -> Result<T, CallError> {
     static READERS: Semaphore = Semaphore::const_new(MAX_READERS);
-    // The deadline of the call ends the wait.
+    // The wait is bounded by the deadline of the call.
     let permit = READERS.acquire().await;
-    let effort = Effort::within(PAGE_EFFORT);
-    let _waiting = effort.guard();
+    let budget = WorkBudget::within(PAGE_TIME_LIMIT);
+    let _waiting = budget.guard();
     let done = tokio::task::spawn_blocking(move || {
         let _permit = permit;
-        work(&effort)
+        work(&budget)
     });
     done.await.map_err(|error| CallError::Panicked { message: error.to_string() })
 }

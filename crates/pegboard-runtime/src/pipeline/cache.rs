@@ -1,61 +1,61 @@
-//! The same question need not be asked twice.
+//! Caches answers and coalesces identical calls in flight.
 
 use std::collections::HashMap;
 use std::pin::pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use pegboard_core::call::Checks;
+use pegboard_core::call::SchemaChecks;
 use pegboard_core::error::{CallError, Executed};
 use pegboard_core::output::Output;
 use pegboard_core::settings::CacheScope;
-use pegboard_core::store::{CacheKey, CacheStore, CachedAnswer};
-use pegboard_json::{RawJson, canonical, twin_name};
+use pegboard_core::store::{CacheKey, CacheStore, CachedResult};
+use pegboard_json::{RawJson, canonical, duplicate_key};
 use sha2::{Digest, Sha256};
 use tokio::sync::watch;
 use tracing::warn;
 
-use super::{Ring, timeout};
-use crate::catalogue::Tool;
-use crate::event::{CacheResult, Event};
-use crate::flight::{Flight, Track};
+use super::{Layer, timeout};
+use crate::active_call::{ActiveCall, AdmittedCall};
+use crate::catalogue::CatalogueTool;
+use crate::event::{CacheResult, RuntimeEvent};
 use crate::runtime::DEFAULT_TOOLBOX;
 
-/// Gives an answer that is fresh enough, or joins a call that is under way, before it asks the tool.
-pub(crate) struct Cache<R>(pub(crate) R);
+/// Returns a fresh cached answer, or joins an identical call in flight, before it calls the tool.
+pub(crate) struct CacheLayer<R>(pub(crate) R);
 
-impl<R: Ring> Ring for Cache<R> {
-    async fn call(&self, flight: &Flight) -> Result<Output, CallError> {
-        let Some(cached) = Cached::of(flight) else { return self.0.call(flight).await };
-        if flight.call.context().options.fresh {
-            let result = self.0.call(flight).await;
-            cached.keep(flight, &result).await;
+impl<R: Layer> Layer for CacheLayer<R> {
+    async fn call(&self, admitted: &AdmittedCall) -> Result<Output, CallError> {
+        let Some(cacheable) = CacheableCall::of(admitted) else { return self.0.call(admitted).await };
+        if admitted.call.context().options.fresh {
+            let result = self.0.call(admitted).await;
+            cacheable.store(admitted, &result).await;
             return result;
         }
         loop {
-            if let Some(output) = cached.look_up(flight).await {
+            if let Some(output) = cacheable.look_up(admitted).await {
                 return Ok(output);
             }
-            match flight.runtime().flights.join(cached.key, &flight.track) {
-                Join::Lead(lead) => {
-                    tell(flight, CacheResult::Miss);
-                    flight.track.lead();
-                    let result = self.0.call(flight).await;
-                    cached.keep(flight, &result).await;
-                    lead.share(flight, &result);
+            match admitted.shared().single_flight.join(cacheable.key, &admitted.active_call) {
+                FlightRole::Leader(leader) => {
+                    emit(admitted, CacheResult::Miss);
+                    admitted.active_call.mark_leader();
+                    let result = self.0.call(admitted).await;
+                    cacheable.store(admitted, &result).await;
+                    leader.share(admitted, &result);
                     return result;
                 }
-                Join::Follow(follow) => {
-                    if let Some(result) = followed(flight, follow).await {
-                        tell(flight, CacheResult::Joined);
-                        flight.track.journey().is_joined = true;
+                FlightRole::Follower(follower) => {
+                    if let Some(result) = follow_leader(admitted, follower).await {
+                        emit(admitted, CacheResult::Joined);
+                        admitted.active_call.meta().is_joined = true;
                         return result;
                     }
-                    // Whoever led is gone, or its end is its own affair: somebody else leads.
+                    // The leader is gone or its result is private: try again, possibly as leader.
                 }
-                Join::Alone => {
-                    let result = self.0.call(flight).await;
-                    cached.keep(flight, &result).await;
+                FlightRole::Alone => {
+                    let result = self.0.call(admitted).await;
+                    cacheable.store(admitted, &result).await;
                     return result;
                 }
             }
@@ -63,100 +63,101 @@ impl<R: Ring> Ring for Cache<R> {
     }
 }
 
-/// The end of a call that was joined, within the limit that this caller has.
-async fn followed(flight: &Flight, follow: Follow) -> Shared {
-    let leader = Arc::clone(&follow.leader);
-    let mut end = pin!(follow.end());
+/// Waits for the result of the leader, within this caller's own timeout.
+async fn follow_leader(admitted: &AdmittedCall, follower: Follower) -> SharedResult {
+    let leader = Arc::clone(&follower.leader);
+    let mut end = pin!(follower.end());
     tokio::select! {
         biased;
         end = &mut end => return end,
-        () = leader.runs() => {}
+        () = leader.wait_until_running() => {}
     }
-    // The tool runs for this call as well, and this call's time with it.
-    flight.track.begin();
-    let Some(limit) = timeout::limit(flight) else { return end.await };
+    // The tool runs for this call as well, so its timeout starts.
+    admitted.active_call.mark_running();
+    let Some(limit) = timeout::time_limit(admitted) else { return end.await };
     tokio::select! {
         biased;
         end = end => end,
-        () = timeout::passes(flight, limit, &leader) => Some(Err(CallError::TimedOut { limit })),
+        () = timeout::wait_for_timeout(admitted, limit, &leader) => Some(Err(CallError::TimedOut { limit })),
     }
 }
 
-/// A call whose answer may be kept.
-struct Cached<'f> {
+/// A call with a cacheable answer.
+struct CacheableCall<'f> {
     store: &'f dyn CacheStore,
     key: CacheKey,
     time_to_live: Duration,
 }
 
-impl<'f> Cached<'f> {
-    fn of(flight: &'f Flight) -> Option<Self> {
-        let store = flight.runtime().cache.as_deref()?;
-        let entry = flight.call.entry();
-        let time_to_live = flight.tool.rules.cache.or(entry.cache())?;
-        let arguments = flight.call.raw_arguments();
-        // Readers differ in which of two members they take, so what is asked for is not known.
-        let is_kept = (entry.is_managed() || entry.cache().is_some()) && flight.checks == Checks::All;
-        if !is_kept || twin_name(arguments).is_some() {
+impl<'f> CacheableCall<'f> {
+    fn of(admitted: &'f AdmittedCall) -> Option<Self> {
+        let store = admitted.shared().cache.as_deref()?;
+        let entry = admitted.call.entry();
+        let time_to_live = admitted.tool.policy.cache.or(entry.cache())?;
+        let arguments = admitted.call.raw_arguments();
+        // JSON readers differ in which of two duplicate keys they take, so such calls have no well-defined
+        // key.
+        let is_kept = (entry.is_managed() || entry.cache().is_some()) && admitted.checks == SchemaChecks::All;
+        if !is_kept || duplicate_key(arguments).is_some() {
             return None;
         }
-        let caller = &flight.track.caller;
-        let scope = match flight.tool.rules.cache_scope {
+        let caller = &admitted.active_call.caller;
+        let scope = match admitted.tool.policy.cache_scope {
             CacheScope::Global => None,
             CacheScope::Tenant if caller.tenant().is_empty() => Some(("principal", caller.principal())),
             CacheScope::Tenant => Some(("tenant", caller.tenant())),
             CacheScope::Session => Some(("session", caller.id())),
         };
-        let key = key(&flight.tool, scope, arguments);
+        let key = cache_key(&admitted.tool, scope, arguments);
         Some(Self { store, key, time_to_live })
     }
 
-    async fn look_up(&self, flight: &Flight) -> Option<Output> {
-        let now = flight.runtime().wall.now();
+    async fn look_up(&self, admitted: &AdmittedCall) -> Option<Output> {
+        let now = admitted.shared().wall.now();
         let answer = match self.store.get(self.key, now).await {
             Ok(answer) => answer?,
             Err(error) => {
-                warn!(%error, "The cache could not be read.");
+                warn!(%error, "Cannot read the cache.");
                 return None;
             }
         };
-        // The time to live may be shorter now than it was when the answer was kept.
-        let age = now.duration_since(answer.made).unwrap_or_default();
+        // The time to live may have been shortened since the answer was cached.
+        let age = now.duration_since(answer.created).unwrap_or_default();
         if age > self.time_to_live {
             return None;
         }
         let output = Output::from_bytes(&answer.body)?;
-        flight.track.journey().is_cached = true;
-        tell(flight, CacheResult::Hit { age });
+        admitted.active_call.meta().is_cached = true;
+        emit(admitted, CacheResult::Hit { age });
         Some(output)
     }
 
-    /// Keeps a good answer. One that its tool asked its caller for is for that caller alone.
-    async fn keep(&self, flight: &Flight, result: &Result<Output, CallError>) {
+    /// Caches a successful answer. An answer that depends on input from the caller is private to it.
+    async fn store(&self, admitted: &AdmittedCall, result: &Result<Output, CallError>) {
         let Ok(output) = result else { return };
-        if output.is_error() || !output.mismatches.is_empty() || flight.track.clock.was_stopped() {
+        if output.is_error() || !output.mismatches.is_empty() || admitted.active_call.clock.was_paused() {
             return;
         }
-        let now = flight.runtime().wall.now();
-        let answer = CachedAnswer {
+        let now = admitted.shared().wall.now();
+        let answer = CachedResult {
             body: output.to_bytes(),
-            tool: flight.tool.flat_name.to_string(),
-            made: now,
+            tool: admitted.tool.flat_name.to_string(),
+            created: now,
             expires: now.checked_add(self.time_to_live).unwrap_or(now),
         };
         match self.store.put(self.key, answer, now).await {
-            Ok(()) => tell(flight, CacheResult::Stored),
-            Err(error) => warn!(%error, "The answer could not be kept in the cache."),
+            Ok(()) => emit(admitted, CacheResult::Stored),
+            Err(error) => warn!(%error, "Cannot write the answer to the cache."),
         }
     }
 }
 
-fn tell(flight: &Flight, result: CacheResult) {
-    flight.runtime().events.emit(|| Event::Cache { call: flight.subject(), result });
+fn emit(admitted: &AdmittedCall, result: CacheResult) {
+    admitted.shared().events.emit(|| RuntimeEvent::Cache { call: admitted.info(), result });
 }
 
-/// What an answer is kept under: the digest of a canonical document about the call.
-fn key(tool: &Tool, scope: Option<(&str, &str)>, arguments: &RawJson) -> CacheKey {
+/// Returns the cache key: the digest of a canonical document about the call.
+fn cache_key(tool: &CatalogueTool, scope: Option<(&str, &str)>, arguments: &RawJson) -> CacheKey {
     let mut digest = Sha256::new();
     let mut say = |text: &str| digest.update(text.as_bytes());
     let quoted = |text: &str| RawJson::of(text);
@@ -186,57 +187,62 @@ fn key(tool: &Tool, scope: Option<(&str, &str)>, arguments: &RawJson) -> CacheKe
     CacheKey(digest.finalize().into())
 }
 
-/// The calls under way whose answers may be kept, so that nobody asks the same at the same time.
+/// Single flight: the cacheable calls in flight, by key.
 #[derive(Default)]
-pub(crate) struct Flights(Mutex<HashMap<CacheKey, UnderWay>>);
+pub(crate) struct SingleFlight(Mutex<HashMap<CacheKey, FlightInProgress>>);
 
-type Shared = Option<Result<Output, CallError>>;
+type SharedResult = Option<Result<Output, CallError>>;
 
-struct UnderWay {
-    end: watch::Receiver<Shared>,
-    leader: Arc<Track>,
+struct FlightInProgress {
+    end: watch::Receiver<SharedResult>,
+    leader: Arc<ActiveCall>,
 }
 
-enum Join<'f> {
-    Lead(Lead<'f>),
-    Follow(Follow),
-    /// Others wait for a call above this one, so it must not wait for them.
+enum FlightRole<'f> {
+    Leader(Leader<'f>),
+    Follower(Follower),
+    /// An ancestor blocks other calls, so this call must not wait for them.
     Alone,
 }
 
-impl Flights {
-    fn join(&self, key: CacheKey, track: &Arc<Track>) -> Join<'_> {
-        let mut under_way = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        match under_way.get(&key) {
-            Some(_) if track.is_waited_for() => Join::Alone,
-            // A leader that has asked its caller something has an answer that is not for others.
-            Some(other) if !other.leader.clock.was_stopped() && !Arc::ptr_eq(&other.leader, track) => {
-                Join::Follow(Follow { end: other.end.clone(), leader: Arc::clone(&other.leader) })
+impl SingleFlight {
+    fn join(&self, key: CacheKey, active_call: &Arc<ActiveCall>) -> FlightRole<'_> {
+        let mut in_flight = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        match in_flight.get(&key) {
+            Some(_) if active_call.blocks_others() => FlightRole::Alone,
+            // A leader that asked its caller for input has an answer that is private to it.
+            Some(other) if !other.leader.clock.was_paused() && !Arc::ptr_eq(&other.leader, active_call) => {
+                FlightRole::Follower(Follower { end: other.end.clone(), leader: Arc::clone(&other.leader) })
             }
             _ => {
                 let (sender, end) = watch::channel(None);
-                under_way.insert(key, UnderWay { end, leader: Arc::clone(track) });
-                Join::Lead(Lead { flights: self, key, end: sender, track: Arc::clone(track) })
+                in_flight.insert(key, FlightInProgress { end, leader: Arc::clone(active_call) });
+                FlightRole::Leader(Leader {
+                    single_flight: self,
+                    key,
+                    end: sender,
+                    active_call: Arc::clone(active_call),
+                })
             }
         }
     }
 }
 
-/// The right to ask. Dropping it without sharing an end lets a follower lead.
-struct Lead<'f> {
-    flights: &'f Flights,
+/// The leader of a single flight. Dropping it without sharing a result lets a follower lead.
+struct Leader<'f> {
+    single_flight: &'f SingleFlight,
     key: CacheKey,
-    end: watch::Sender<Shared>,
-    track: Arc<Track>,
+    end: watch::Sender<SharedResult>,
+    active_call: Arc<ActiveCall>,
 }
 
-impl Lead<'_> {
-    /// Gives followers the end, unless it has to do with this caller alone.
-    fn share(self, flight: &Flight, result: &Result<Output, CallError>) {
-        let is_private = flight.track.clock.was_stopped()
+impl Leader<'_> {
+    /// Shares the result with the followers, unless it is private to this caller.
+    fn share(self, admitted: &AdmittedCall, result: &Result<Output, CallError>) {
+        let is_private = admitted.active_call.clock.was_paused()
             || match result {
                 Ok(_) => false,
-                // Its own limits, which others need not have.
+                // Limits of this caller, which do not apply to the followers.
                 Err(
                     CallError::Canceled { .. }
                     | CallError::DeadlinePassed { .. }
@@ -250,27 +256,27 @@ impl Lead<'_> {
     }
 }
 
-impl Drop for Lead<'_> {
+impl Drop for Leader<'_> {
     fn drop(&mut self) {
-        let mut under_way = self.flights.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if under_way.get(&self.key).is_some_and(|mine| Arc::ptr_eq(&mine.leader, &self.track)) {
-            under_way.remove(&self.key);
+        let mut in_flight = self.single_flight.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if in_flight.get(&self.key).is_some_and(|mine| Arc::ptr_eq(&mine.leader, &self.active_call)) {
+            in_flight.remove(&self.key);
         }
     }
 }
 
-struct Follow {
-    end: watch::Receiver<Shared>,
-    leader: Arc<Track>,
+struct Follower {
+    end: watch::Receiver<SharedResult>,
+    leader: Arc<ActiveCall>,
 }
 
-impl Follow {
-    /// The leader's end, or nothing if it has none to share.
-    async fn end(mut self) -> Shared {
+impl Follower {
+    /// Returns the leader's result, or `None` if there is none to share.
+    async fn end(mut self) -> SharedResult {
         tokio::select! {
             biased;
             end = self.end.wait_for(Option::is_some) => end.ok()?.clone(),
-            () = self.leader.clock.stopped() => None,
+            () = self.leader.clock.paused() => None,
         }
     }
 }
@@ -283,9 +289,14 @@ mod tests {
 
     use super::*;
 
-    fn tool(fingerprint: &str) -> Arc<Tool> {
+    fn tool(fingerprint: &str) -> Arc<CatalogueTool> {
         let entry = ToolEntry::from_fn("search", "", |value: serde_json::Value| async move { Ok(value) });
-        Tool::lone(&ServerName::new("github").unwrap(), Arc::new(entry), ToolKind::Mcp, fingerprint)
+        CatalogueTool::standalone(
+            &ServerName::new("github").unwrap(),
+            Arc::new(entry),
+            ToolKind::Mcp,
+            fingerprint,
+        )
     }
 
     fn read(text: &'static str) -> RawJson {
@@ -293,32 +304,32 @@ mod tests {
     }
 
     #[test]
-    fn a_key_is_the_digest_of_the_call_whatever_the_order_of_its_arguments() {
+    fn a_key_does_not_depend_on_the_order_of_arguments() {
         let known = "dc8947cc88fa7385e1977be23c76ed5fe41b6f4bd89a1256574f57d8559401ba";
-        assert_eq!(key(&tool(""), None, &read(r#"{"b":2,"a":1}"#)).to_string(), known);
-        assert_eq!(key(&tool(""), None, &read(r#"{ "a" : 1, "\u0062":2}"#)).to_string(), known);
+        assert_eq!(cache_key(&tool(""), None, &read(r#"{"b":2,"a":1}"#)).to_string(), known);
+        assert_eq!(cache_key(&tool(""), None, &read(r#"{ "a" : 1, "\u0062":2}"#)).to_string(), known);
     }
 
     #[test]
-    fn whatever_makes_an_answer_another_makes_the_key_another() {
+    fn everything_that_affects_an_answer_affects_the_key() {
         let keys = [
-            key(&tool(""), None, &read(r#"{"a":1}"#)),
-            key(&tool(""), None, &read(r#"{"a":1.0}"#)),
-            key(&tool("x"), None, &read(r#"{"a":1}"#)),
-            key(&tool(""), Some(("tenant", "t")), &read(r#"{"a":1}"#)),
-            key(&tool(""), Some(("session", "t")), &read(r#"{"a":1}"#)),
+            cache_key(&tool(""), None, &read(r#"{"a":1}"#)),
+            cache_key(&tool(""), None, &read(r#"{"a":1.0}"#)),
+            cache_key(&tool("x"), None, &read(r#"{"a":1}"#)),
+            cache_key(&tool(""), Some(("tenant", "t")), &read(r#"{"a":1}"#)),
+            cache_key(&tool(""), Some(("session", "t")), &read(r#"{"a":1}"#)),
         ];
         let elsewhere = {
             let mut tool = tool("");
             Arc::make_mut(&mut tool).id.toolbox = ToolboxName::new("prod").unwrap();
-            key(&tool, None, &read(r#"{"a":1}"#))
+            cache_key(&tool, None, &read(r#"{"a":1}"#))
         };
         let other_schema = {
             let mut tool = tool("");
             let entry =
                 ToolEntry::clone(&tool.entry).with_input_schema(serde_json::json!({"type": "object"}));
             Arc::make_mut(&mut tool).entry = Arc::new(entry);
-            key(&tool, None, &read(r#"{"a":1}"#))
+            cache_key(&tool, None, &read(r#"{"a":1}"#))
         };
         let keys = [&keys[..], &[elsewhere, other_schema]].concat();
         let different: std::collections::HashSet<_> = keys.iter().collect();

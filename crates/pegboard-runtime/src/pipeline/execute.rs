@@ -1,34 +1,34 @@
-//! The tool runs, and its answer is held against its schema.
+//! Runs the tool and validates its answer against the output schema.
 
-use pegboard_core::call::Checks;
+use pegboard_core::call::SchemaChecks;
 use pegboard_core::error::CallError;
 use pegboard_core::output::Output;
 use pegboard_core::settings::OutputRule;
 
-use super::Ring;
-use crate::flight::Flight;
+use super::Layer;
+use crate::active_call::AdmittedCall;
 
 /// Runs the tool.
-pub(crate) struct Execute;
+pub(crate) struct ExecuteLayer;
 
-impl Ring for Execute {
-    async fn call(&self, flight: &Flight) -> Result<Output, CallError> {
-        flight.track.begin();
-        let mut output = flight.call.run().await?;
-        if flight.checks == Checks::None {
+impl Layer for ExecuteLayer {
+    async fn call(&self, admitted: &AdmittedCall) -> Result<Output, CallError> {
+        admitted.active_call.mark_running();
+        let mut output = admitted.call.run().await?;
+        if admitted.checks == SchemaChecks::None {
             return Ok(output);
         }
-        let warnings = output.check(flight.call.entry().output_schema());
-        flight.track.warn(warnings);
+        let warnings = output.check(admitted.call.entry().output_schema());
+        admitted.active_call.warn(warnings);
         if output.mismatches.is_empty() {
             return Ok(output);
         }
-        match flight.tool.rules.output {
+        match admitted.tool.policy.output {
             OutputRule::Strict => Err(CallError::OutputInvalid { violations: output.mismatches }),
-            // What a server answered stands; that it is not what was announced is for the operator.
+            // A server's answer is returned as it is; the mismatch is a warning for the operator.
             OutputRule::Warn if output.is_from_server() => {
                 let masked = output.mismatches.drain(..).map(|mismatch| mismatch.masked().to_owned());
-                flight.track.warn(masked);
+                admitted.active_call.warn(masked);
                 Ok(output)
             }
             OutputRule::Warn => Ok(output),

@@ -1,4 +1,4 @@
-//! Only so many calls run at once.
+//! Limits the number of concurrent calls.
 
 use std::sync::Arc;
 
@@ -6,100 +6,115 @@ use pegboard_core::error::CallError;
 use pegboard_core::output::Output;
 use tokio::time::{self, Instant};
 
-use super::Ring;
-use crate::event::Event;
-use crate::flight::Flight;
-use crate::lease::Lease;
-use crate::queue::{Priority, QueueError, Slot};
+use super::Layer;
+use crate::active_call::AdmittedCall;
+use crate::event::RuntimeEvent;
+use crate::queue::{Priority, QueueError, QueueSlot};
 use crate::queues::NamedQueue;
+use crate::shared_slot::SharedSlot;
 
-/// Lets a call wait for a slot of its tool's queue, if it has one.
-pub(crate) struct Queue<R>(pub(crate) R);
+/// Waits for a slot of the tool's queue, if it has one.
+pub(crate) struct QueueLayer<R>(pub(crate) R);
 
-impl<R: Ring> Ring for Queue<R> {
-    async fn call(&self, flight: &Flight) -> Result<Output, CallError> {
-        let options = &flight.call.context().options;
-        if options.bypass_concurrency || !flight.call.entry().is_managed() {
-            return self.0.call(flight).await;
+impl<R: Layer> Layer for QueueLayer<R> {
+    async fn call(&self, admitted: &AdmittedCall) -> Result<Output, CallError> {
+        let options = &admitted.call.context().options;
+        if options.bypass_concurrency || !admitted.call.entry().is_managed() {
+            return self.0.call(admitted).await;
         }
-        let Some(queue) = flight.runtime().queues.wanted(flight)? else { return self.0.call(flight).await };
-        if let Some(lender) = flight.track.lender(&queue.name) {
-            // A call above this one has a slot already, and ends only after this one. The lender is never closed.
-            let lent = lender.acquire_owned().await;
-            flight.track.hold(&queue.name);
-            let result = self.0.call(flight).await;
-            drop(lent);
+        let Some(queue) = admitted.shared().queues.required(admitted)? else {
+            return self.0.call(admitted).await;
+        };
+        if let Some(lendable) = admitted.active_call.lendable_slot(&queue.name) {
+            // An ancestor already holds a slot and outlives this call. The semaphore is never closed.
+            let lent_slot = lendable.acquire_owned().await;
+            admitted.active_call.hold_slot(&queue.name);
+            let result = self.0.call(admitted).await;
+            drop(lent_slot);
             return result;
         }
-        let slot = acquire(flight, &queue).await?;
-        let result = self.0.call(flight).await;
+        let slot = acquire(admitted, &queue).await?;
+        let result = self.0.call(admitted).await;
         drop(slot);
         result
     }
 }
 
-async fn acquire(flight: &Flight, queue: &NamedQueue) -> Result<Held, CallError> {
-    let events = &flight.runtime().events;
-    let priority = flight.call.context().options.priority.map_or(flight.tool.rules.priority, Priority::new);
-    let acquire = queue.queue.acquire(flight.track.caller.key(), priority);
-    if let Some(place) = acquire.place() {
-        events.emit(|| Event::Queued { call: flight.subject(), queue: Arc::clone(&queue.name), place });
+async fn acquire(admitted: &AdmittedCall, queue: &NamedQueue) -> Result<QueuePermit, CallError> {
+    let events = &admitted.shared().events;
+    let priority =
+        admitted.call.context().options.priority.map_or(admitted.tool.policy.priority, Priority::new);
+    let acquire = queue.queue.acquire(admitted.active_call.caller.key(), priority);
+    if let Some(position) = acquire.position() {
+        events.emit(|| RuntimeEvent::Queued {
+            call: admitted.info(),
+            queue: Arc::clone(&queue.name),
+            place: position,
+        });
     }
-    depth(flight, queue);
-    let slot = acquire.await.map_err(|error| refused(queue, error))?;
+    emit_depth(admitted, queue);
+    let slot = acquire.await.map_err(|error| queue_error(queue, error))?;
     if let Some(waited) = slot.wait().waited {
-        flight.track.journey().waited = Some(waited);
-        events.emit(|| Event::Dequeued { call: flight.subject(), queue: Arc::clone(&queue.name), waited });
-        depth(flight, queue);
+        admitted.active_call.meta().waited = Some(waited);
+        events.emit(|| RuntimeEvent::Dequeued {
+            call: admitted.info(),
+            queue: Arc::clone(&queue.name),
+            waited,
+        });
+        emit_depth(admitted, queue);
     }
     let lease = match queue.shared_slots {
         None => None,
-        Some(capacity) => lease(flight, queue, capacity).await?,
+        Some(capacity) => acquire_shared_slot(admitted, queue, capacity).await?,
     };
-    flight.track.hold(&queue.name);
-    Ok(Held { lease, slot: Some(slot), queue: queue.clone(), events: events.clone() })
+    admitted.active_call.hold_slot(&queue.name);
+    Ok(QueuePermit { lease, slot: Some(slot), queue: queue.clone(), events: events.clone() })
 }
 
-/// A slot of all processes that share the queue.
-async fn lease(flight: &Flight, queue: &NamedQueue, capacity: usize) -> Result<Option<Lease>, CallError> {
+/// Leases a slot shared by all processes.
+async fn acquire_shared_slot(
+    admitted: &AdmittedCall,
+    queue: &NamedQueue,
+    capacity: usize,
+) -> Result<Option<SharedSlot>, CallError> {
     let started = Instant::now();
-    let leasing = Lease::of(flight.runtime(), &queue.name, capacity);
+    let leasing = SharedSlot::acquire(admitted.shared(), &queue.name, capacity);
     let lease = match queue.wait_timeout {
-        // The caller's deadline or its going away ends the wait.
+        // The caller's deadline or cancellation bounds the wait.
         None => leasing.await,
         Some(limit) => match time::timeout(limit, leasing).await {
             Ok(lease) => lease,
-            Err(_) => return Err(refused(queue, QueueError::TimedOut(limit))),
+            Err(_) => return Err(queue_error(queue, QueueError::TimedOut(limit))),
         },
     };
     let waited = started.elapsed();
     if !waited.is_zero() {
-        *flight.track.journey().waited.get_or_insert_default() += waited;
+        *admitted.active_call.meta().waited.get_or_insert_default() += waited;
     }
     Ok(lease)
 }
 
-fn depth(flight: &Flight, queue: &NamedQueue) {
-    flight.runtime().events.emit(|| queue.depth());
+fn emit_depth(admitted: &AdmittedCall, queue: &NamedQueue) {
+    admitted.shared().events.emit(|| queue.depth());
 }
 
-fn refused(queue: &NamedQueue, error: QueueError) -> CallError {
+fn queue_error(queue: &NamedQueue, error: QueueError) -> CallError {
     let reason = match error {
-        QueueError::Full { waiting } => format!("is full: {waiting} calls wait already; try again later"),
+        QueueError::Full { waiting } => format!("is full: {waiting} calls are waiting; try again later"),
         QueueError::TimedOut(limit) => format!("had no free slot within {limit:?}"),
     };
     CallError::QueueTimeout { queue: queue.name.to_string(), reason }
 }
 
-/// A slot that tells everybody when it is given back.
-struct Held {
-    lease: Option<Lease>,
-    slot: Option<Slot>,
+/// A held slot; emits the queue depth when released.
+struct QueuePermit {
+    lease: Option<SharedSlot>,
+    slot: Option<QueueSlot>,
     queue: NamedQueue,
-    events: crate::event::Events,
+    events: crate::event::EventBus,
 }
 
-impl Drop for Held {
+impl Drop for QueuePermit {
     fn drop(&mut self) {
         drop(self.lease.take());
         drop(self.slot.take());

@@ -1,4 +1,4 @@
-//! A tool may not run longer than its limit.
+//! Limits the run time of tools.
 
 use std::time::Duration;
 
@@ -6,74 +6,75 @@ use pegboard_core::error::CallError;
 use pegboard_core::output::Output;
 use tokio::time::Instant;
 
-use super::Ring;
+use super::Layer;
+use crate::active_call::{ActiveCall, AdmittedCall};
 use crate::catalogue::TimeLimit;
-use crate::clock::Elapsed;
-use crate::flight::{Flight, Track};
+use crate::clock::ClockReading;
 
-/// Gives up on a tool that runs longer than its limit. Time during which the caller is asked does not count.
-pub(crate) struct Timeout<R>(pub(crate) R);
+/// Cancels a tool that exceeds its timeout. Time spent waiting for input from the caller does not count.
+pub(crate) struct TimeoutLayer<R>(pub(crate) R);
 
-impl<R: Ring> Ring for Timeout<R> {
-    async fn call(&self, flight: &Flight) -> Result<Output, CallError> {
-        let Some(limit) = limit(flight) else { return self.0.call(flight).await };
+impl<R: Layer> Layer for TimeoutLayer<R> {
+    async fn call(&self, admitted: &AdmittedCall) -> Result<Output, CallError> {
+        let Some(limit) = time_limit(admitted) else { return self.0.call(admitted).await };
         let passes = async {
-            passes(flight, limit, &flight.track).await;
-            // Before the tool is given up, so that it knows why.
-            flight.track.note_overdue();
+            wait_for_timeout(admitted, limit, &admitted.active_call).await;
+            // Marked before the tool is dropped, so that it can tell a timeout from a cancellation.
+            admitted.active_call.mark_overdue();
         };
         tokio::select! {
             biased;
-            result = self.0.call(flight) => result,
+            result = self.0.call(admitted) => result,
             () = passes => Err(CallError::TimedOut { limit }),
         }
     }
 }
 
-/// Waits until the tool has had its time, from when it began for this call. Progress of whoever runs it may give it its
-/// time again, up to a total.
-pub(super) async fn passes(flight: &Flight, limit: Duration, runner: &Track) {
-    let clock = &flight.track.clock;
-    // Before the tool has begun it begins now.
-    let started = flight.track.begun().unwrap_or_else(Instant::now);
-    let before = clock.elapsed().stopped;
-    let extends_up_to = flight.runtime().settings().progress.extends_up_to.map(Duration::from);
-    let due = |elapsed: Elapsed| {
-        if let Some(end) = elapsed.kept_until {
+/// Waits until the timeout has elapsed, counted from the start of the tool for this call. Progress of the
+/// call that runs the tool restarts the timeout, up to a total.
+pub(super) async fn wait_for_timeout(admitted: &AdmittedCall, limit: Duration, runner: &ActiveCall) {
+    let clock = &admitted.active_call.clock;
+    // If the tool has not started, it starts now.
+    let started = admitted.active_call.running_since().unwrap_or_else(Instant::now);
+    let before = clock.reading().paused;
+    let extends_up_to = admitted.shared().settings().progress.extends_up_to.map(Duration::from);
+    let due = |reading: ClockReading| {
+        if let Some(end) = reading.extended_until {
             return end;
         }
-        let stopped = elapsed.stopped.saturating_sub(before);
-        let by_itself = started + limit + stopped;
-        match (runner.clock.elapsed().progress, extends_up_to.filter(is_limit)) {
+        let paused = reading.paused.saturating_sub(before);
+        let without_progress = started + limit + paused;
+        match (runner.clock.reading().progress, extends_up_to.filter(is_finite)) {
             (Some(progress), Some(most)) => {
-                (progress + limit).min(started + most.max(limit) + stopped).max(by_itself)
+                (progress + limit).min(started + most.max(limit) + paused).max(without_progress)
             }
-            _ => by_itself,
+            _ => without_progress,
         }
     };
-    clock.passes(due).await;
+    clock.wait_until(due).await;
 }
 
-/// How long the tool may run: what the caller says, then the tool, its server, its queue and everything.
-pub(super) fn limit(flight: &Flight) -> Option<Duration> {
-    let options = &flight.call.context().options;
+/// Returns the timeout of a call: that of the caller, the tool, its server, its queue, or the default.
+pub(super) fn time_limit(admitted: &AdmittedCall) -> Option<Duration> {
+    let options = &admitted.call.context().options;
     let configured = || {
-        if options.disable_global_timeout || !flight.call.entry().is_managed() {
+        if options.disable_global_timeout || !admitted.call.entry().is_managed() {
             return None;
         }
-        match flight.tool.rules.time_limit {
+        match admitted.tool.policy.time_limit {
             TimeLimit::After(limit) => Some(limit),
-            TimeLimit::Never => None,
+            TimeLimit::Unlimited => None,
             TimeLimit::Unset => {
-                let of_queue = flight.runtime().queues.of(flight).and_then(|queue| queue.default_timeout);
-                Some(of_queue.unwrap_or_else(|| flight.runtime().settings().tool_timeout.into()))
+                let of_queue =
+                    admitted.shared().queues.lookup(admitted).and_then(|queue| queue.default_timeout);
+                Some(of_queue.unwrap_or_else(|| admitted.shared().settings().tool_timeout.into()))
             }
         }
     };
-    options.timeout.or_else(configured).filter(is_limit)
+    options.timeout.or_else(configured).filter(is_finite)
 }
 
-/// What is longer than a year is no limit, and adding it to a time might overflow.
-fn is_limit(limit: &Duration) -> bool {
+/// A limit above one year counts as none; adding it to an instant could overflow.
+fn is_finite(limit: &Duration) -> bool {
     !limit.is_zero() && *limit < Duration::from_hours(24 * 365)
 }

@@ -1,97 +1,98 @@
-//! The queue as its users see it: slots to wait for, to hold and to give back.
+//! The queue as its users see it: acquiring, holding and releasing slots.
 
 use std::pin::Pin;
 use std::sync::{Arc, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use super::scheduler::{QueueScheduler, WaiterKey};
 use super::sync::{Mutex, MutexGuard, Sleep, sleep};
-use super::turns::{State, Ticket};
-use super::{Depth, Priority, QueueError, SessionKey, Settings, Wait};
+use super::{Priority, QueueDepth, QueueError, QueueOptions, SessionKey, SlotWait};
 
-/// A queue. Clones are the same queue.
+/// A queue. Clones share the queue.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
-/// use pegboard_runtime::queue::{Priority, Queue, SessionKey, Settings};
+/// use pegboard_runtime::queue::{Priority, Queue, SessionKey, QueueOptions};
 ///
-/// let queue = Queue::new(Settings::of(1));
+/// let queue = Queue::new(QueueOptions::of(1));
 /// let first = queue.acquire(SessionKey(1), Priority::default()).await.unwrap();
 /// let waiting = queue.acquire(SessionKey(2), Priority::new(5));
 /// drop(first);
-/// assert_eq!(waiting.await.unwrap().wait().place, 1);
+/// assert_eq!(waiting.await.unwrap().wait().position, 1);
 /// # });
 /// ```
 #[derive(Clone, Debug)]
-pub struct Queue(Arc<Shared>);
+pub struct Queue(Arc<QueueInner>);
 
 impl Queue {
-    /// A queue that nobody uses yet.
-    pub fn new(settings: Settings) -> Self {
-        Self(Arc::new(Shared { state: Mutex::new(State::new(settings)) }))
+    /// Creates an empty queue.
+    pub fn new(settings: QueueOptions) -> Self {
+        Self(Arc::new(QueueInner { state: Mutex::new(QueueScheduler::new(settings)) }))
     }
 
-    /// A slot, now or when it is this one's turn. The place in the queue is taken at once; dropping gives it up.
+    /// Acquires a slot. The position in the queue is taken immediately; dropping the future gives it up.
     pub fn acquire(&self, session: SessionKey, priority: Priority) -> Acquire {
         let mut state = self.0.state();
-        if let Some(wait) = state.take() {
-            return Acquire(Some(Acquiring::Had(Slot { shared: Arc::clone(&self.0), wait })));
+        if let Some(wait) = state.try_take() {
+            return Acquire(Some(AcquireState::Ready(QueueSlot { shared: Arc::clone(&self.0), wait })));
         }
-        let entered = state.enter(session, priority);
+        let entered = state.enqueue(session, priority);
         drop(state);
         Acquire(Some(match entered {
-            Ok((ticket, place, limit)) => {
-                let mut waiting = Waiting { shared: Arc::clone(&self.0), ticket, place, limit: None };
-                // Outside a runtime this panics, and gives the place up again.
+            Ok((key, position, limit)) => {
+                let mut waiting = QueuedWaiter { shared: Arc::clone(&self.0), key, position, limit: None };
+                // Outside a Tokio runtime this panics, which drops the waiter and gives up its position.
                 waiting.limit = limit.map(|limit| (limit, Box::pin(sleep(limit))));
-                Acquiring::Waiting(waiting)
+                AcquireState::Waiting(waiting)
             }
-            Err(error) => Acquiring::Refused(error),
+            Err(error) => AcquireState::Refused(error),
         }))
     }
 
-    /// Changes the queue while it is in use: more slots are given out at once, fewer as they come back.
-    pub fn resize(&self, settings: Settings) {
+    /// Changes the options of a queue in use: additional slots are granted immediately, surplus ones
+    /// disappear as they are released.
+    pub fn resize(&self, settings: QueueOptions) {
         let woken = self.0.state().resize(settings);
         for waker in woken {
             waker.wake();
         }
     }
 
-    /// How busy the queue is.
-    pub fn depth(&self) -> Depth {
+    /// Returns the current load.
+    pub fn depth(&self) -> QueueDepth {
         self.0.state().depth()
     }
 }
 
-/// Wakers are woken and dropped without the lock: either may run a task that takes it.
+/// Wakers are woken and dropped outside the lock: either may run a task that takes it.
 #[derive(Debug)]
-struct Shared {
-    state: Mutex<State>,
+struct QueueInner {
+    state: Mutex<QueueScheduler>,
 }
 
-impl Shared {
-    fn state(&self) -> MutexGuard<'_, State> {
-        // Nothing can panic while the lock is held and the counts do not match.
+impl QueueInner {
+    fn state(&self) -> MutexGuard<'_, QueueScheduler> {
+        // No code panics while the lock is held and the counts are inconsistent.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// The right to run one call. Dropping it lets the next one go.
+/// The right to run one call. Dropping it grants the slot to the next waiter.
 #[derive(Debug)]
-pub struct Slot {
-    shared: Arc<Shared>,
-    wait: Wait,
+pub struct QueueSlot {
+    shared: Arc<QueueInner>,
+    wait: SlotWait,
 }
 
-impl Slot {
-    /// How it was had.
-    pub fn wait(&self) -> Wait {
+impl QueueSlot {
+    /// Returns the wait statistics.
+    pub fn wait(&self) -> SlotWait {
         self.wait
     }
 }
 
-impl Drop for Slot {
+impl Drop for QueueSlot {
     fn drop(&mut self) {
         let woken = self.shared.state().release();
         if let Some(waker) = woken {
@@ -100,61 +101,61 @@ impl Drop for Slot {
     }
 }
 
-/// A slot to come. Dropping it gives the place in the queue up.
+/// Future of [`Queue::acquire`]. Dropping it gives up the position in the queue.
 #[derive(Debug)]
-pub struct Acquire(Option<Acquiring>);
+pub struct Acquire(Option<AcquireState>);
 
 #[derive(Debug)]
-enum Acquiring {
-    Had(Slot),
+enum AcquireState {
+    Ready(QueueSlot),
     Refused(QueueError),
-    Waiting(Waiting),
+    Waiting(QueuedWaiter),
 }
 
 #[derive(Debug)]
-struct Waiting {
-    shared: Arc<Shared>,
-    ticket: Ticket,
-    place: usize,
+struct QueuedWaiter {
+    shared: Arc<QueueInner>,
+    key: WaiterKey,
+    position: usize,
     limit: Option<(Duration, Pin<Box<Sleep>>)>,
 }
 
 impl Acquire {
-    /// The place in the queue at the beginning, from 1; `None` if there is nothing to wait for.
-    pub fn place(&self) -> Option<usize> {
+    /// Returns the initial position in the queue, from 1; `None` if there is nothing to wait for.
+    pub fn position(&self) -> Option<usize> {
         match &self.0 {
-            Some(Acquiring::Waiting(waiting)) => Some(waiting.place),
-            Some(Acquiring::Had(_) | Acquiring::Refused(_)) | None => None,
+            Some(AcquireState::Waiting(waiting)) => Some(waiting.position),
+            Some(AcquireState::Ready(_) | AcquireState::Refused(_)) | None => None,
         }
     }
 }
 
 impl Future for Acquire {
-    type Output = Result<Slot, QueueError>;
+    type Output = Result<QueueSlot, QueueError>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         match self.0.take() {
-            Some(Acquiring::Had(slot)) => Poll::Ready(Ok(slot)),
-            Some(Acquiring::Refused(error)) => Poll::Ready(Err(error)),
-            Some(Acquiring::Waiting(mut waiting)) => {
+            Some(AcquireState::Ready(slot)) => Poll::Ready(Ok(slot)),
+            Some(AcquireState::Refused(error)) => Poll::Ready(Err(error)),
+            Some(AcquireState::Waiting(mut waiting)) => {
                 let polled = waiting.poll(context);
                 if polled.is_pending() {
-                    self.0 = Some(Acquiring::Waiting(waiting));
+                    self.0 = Some(AcquireState::Waiting(waiting));
                 }
                 polled
             }
-            None => panic!("a slot is acquired once"),
+            None => panic!("`Acquire` polled after completion"),
         }
     }
 }
 
-impl Waiting {
-    fn poll(&mut self, context: &mut Context<'_>) -> Poll<Result<Slot, QueueError>> {
+impl QueuedWaiter {
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<Result<QueueSlot, QueueError>> {
         let mut state = self.shared.state();
-        if let Some(wait) = state.collect(self.ticket) {
-            return Poll::Ready(Ok(Slot { shared: Arc::clone(&self.shared), wait }));
+        if let Some(wait) = state.take_granted(self.key) {
+            return Poll::Ready(Ok(QueueSlot { shared: Arc::clone(&self.shared), wait }));
         }
-        let replaced = state.watch(self.ticket, context.waker());
+        let replaced = state.register_waker(self.key, context.waker());
         drop(state);
         drop(replaced);
         if let Some((limit, sleep)) = &mut self.limit
@@ -166,14 +167,14 @@ impl Waiting {
     }
 }
 
-impl Drop for Waiting {
+impl Drop for QueuedWaiter {
     fn drop(&mut self) {
         let mut state = self.shared.state();
-        let given = state.collect(self.ticket);
-        let left = state.leave(self.ticket);
+        let granted = state.take_granted(self.key);
+        let left = state.remove_waiter(self.key);
         drop(state);
         drop(left);
-        // If the slot was given in the meantime, it goes to the next.
-        drop(given.map(|wait| Slot { shared: Arc::clone(&self.shared), wait }));
+        // If a slot was granted in the meantime, it passes to the next waiter.
+        drop(granted.map(|wait| QueueSlot { shared: Arc::clone(&self.shared), wait }));
     }
 }

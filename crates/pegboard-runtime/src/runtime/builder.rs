@@ -1,4 +1,4 @@
-//! How a runtime is put together.
+//! The builder of a runtime.
 
 use std::collections::HashMap;
 use std::sync::atomic::AtomicU64;
@@ -17,30 +17,30 @@ use tokio::sync::{broadcast, watch};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use super::plan::{Plan, StartError};
-use super::{Runtime, Shared, following};
+use super::plan::{RuntimePlan, StartError};
+use super::{Runtime, RuntimeShared, watch_servers};
 use crate::batch;
-use crate::calls::Calls;
-use crate::catalogue::{Catalogue, Tool};
+use crate::calls::ActiveCalls;
+use crate::catalogue::{Catalogue, CatalogueTool};
 use crate::chains;
-use crate::event::{Events, Observer};
-use crate::history::History;
-use crate::outputs::{self, Outputs};
-use crate::park::Parking;
-use crate::pipeline::{self, Flights};
+use crate::event::{EventBus, Observer};
+use crate::history::HistoryRecorder;
+use crate::outputs::{self, OutputStorage};
+use crate::pipeline::{self, SingleFlight};
 use crate::queues::Queues;
-use crate::sessions::{SessionSettings, Sessions};
-use crate::spans::Spans;
-use crate::trace::Traces;
-use crate::wall::WallClock;
+use crate::sessions::{SessionRegistry, SessionSettings};
+use crate::spans::TracePropagator;
+use crate::suspended::SuspendedCallTable;
+use crate::trace::TraceWriter;
+use crate::wall_clock::WallClock;
 
-/// How many updates a listener may be behind.
+/// Number of notifications that a subscriber may lag behind.
 const MAX_UPDATES: usize = 1_024;
 
-/// A runtime that is put together.
+/// Builder of a [`Runtime`].
 #[derive(Default)]
-pub struct Builder {
-    plan: Plan,
+pub struct RuntimeBuilder {
+    plan: RuntimePlan,
     cache: Option<Arc<dyn CacheStore>>,
     outputs: Option<Arc<dyn OutputStore>>,
     reader: Option<Arc<OutputReader>>,
@@ -49,173 +49,173 @@ pub struct Builder {
     traces: Option<Arc<dyn TraceStore>>,
     history: Option<Arc<dyn HistoryStore>>,
     observers: Vec<Arc<dyn Observer>>,
-    spans: Option<Arc<dyn Spans>>,
+    spans: Option<Arc<dyn TracePropagator>>,
     wall: Option<WallClock>,
 }
 
-impl Builder {
-    /// With what this plan says, and nothing of what was said before about settings, toolboxes and secrets.
+impl RuntimeBuilder {
+    /// Replaces the plan: settings, toolboxes and secrets.
     #[must_use]
-    pub fn plan(mut self, plan: Plan) -> Self {
+    pub fn plan(mut self, plan: RuntimePlan) -> Self {
         self.plan = plan;
         self
     }
 
-    /// With these settings.
+    /// Sets the settings.
     #[must_use]
     pub fn settings(self, settings: RuntimeSettings) -> Self {
         Self { plan: self.plan.settings(settings), ..self }
     }
 
-    /// With a toolbox; servers that are given from here on are in it.
+    /// Adds a toolbox; servers added from here on belong to it.
     #[must_use]
     pub fn toolbox(self, name: &str, description: impl Into<String>) -> Self {
         Self { plan: self.plan.toolbox(name, description), ..self }
     }
 
-    /// With a server, in the toolbox given last or else in `default`.
+    /// Adds a server to the last toolbox, or to `default` if there is none.
     #[must_use]
     pub fn provide(self, server: &str, provider: impl Provider) -> Self {
         Self { plan: self.plan.provide(server, provider), ..self }
     }
 
-    /// With a server that has settings of its own.
+    /// Adds a server with its own settings.
     #[must_use]
     pub fn provide_with(self, server: &str, provider: Arc<dyn Provider>, settings: ServerSettings) -> Self {
         Self { plan: self.plan.provide_with(server, provider, settings), ..self }
     }
 
-    /// With a chain as a tool of the server `chain`, in the toolbox given last or else in `default`.
+    /// Adds a chain as a tool of the server `chain`, in the last toolbox or else in `default`.
     #[must_use]
     pub fn chain(self, chain: ChainSpec) -> Self {
         Self { plan: self.plan.chain(chain), ..self }
     }
 
-    /// With texts that are never written down.
+    /// Adds secrets to redact from logs and records.
     #[must_use]
     pub fn secrets(self, secrets: impl IntoIterator<Item = String>) -> Self {
         Self { plan: self.plan.secrets(secrets), ..self }
     }
 
-    /// With a place for answers that may be given again.
+    /// Sets the store for cached answers.
     #[must_use]
     pub fn cache(mut self, store: Arc<dyn CacheStore>) -> Self {
         self.cache = Some(store);
         self
     }
 
-    /// With a place for answers that are too large.
+    /// Sets the store for answers too large to return.
     #[must_use]
     pub fn outputs(mut self, store: Arc<dyn OutputStore>) -> Self {
         self.outputs = Some(store);
         self
     }
 
-    /// With a model that reads stored outputs for callers that have none for it.
+    /// Sets the default model that reads stored outputs.
     #[must_use]
     pub fn output_reader(mut self, reader: OutputReader) -> Self {
         self.reader = Some(Arc::new(reader));
         self
     }
 
-    /// With a place for slots that several processes share, for queues that are set to.
+    /// Sets the store for slots shared between processes, used by shared queues.
     #[must_use]
     pub fn slots(mut self, store: Arc<dyn SlotStore>) -> Self {
         self.slots = Some(store);
         self
     }
 
-    /// With a place for sessions that callers name.
+    /// Sets the store for named sessions.
     #[must_use]
     pub fn sessions(mut self, store: Arc<dyn SessionStore>) -> Self {
         self.sessions = Some(store);
         self
     }
 
-    /// With a place for what was done in such sessions.
+    /// Sets the store for trace records of calls made in named sessions.
     #[must_use]
     pub fn traces(mut self, store: Arc<dyn TraceStore>) -> Self {
         self.traces = Some(store);
         self
     }
 
-    /// With a place for calls that have ended, so that people can look back when whoever made them is gone.
+    /// Sets the store for finished calls, so that they can be inspected after their caller is gone.
     #[must_use]
     pub fn history(mut self, store: Arc<dyn HistoryStore>) -> Self {
         self.history = Some(store);
         self
     }
 
-    /// With somebody who sees every event.
+    /// Adds an observer of all events.
     #[must_use]
     pub fn observe(mut self, observer: Arc<dyn Observer>) -> Self {
         self.observers.push(observer);
         self
     }
 
-    /// With somebody who keeps spans.
+    /// Sets the propagator of trace contexts.
     #[must_use]
-    pub fn spans(mut self, spans: Arc<dyn Spans>) -> Self {
+    pub fn spans(mut self, spans: Arc<dyn TracePropagator>) -> Self {
         self.spans = Some(spans);
         self
     }
 
-    /// With another clock for the time of day.
+    /// Sets the wall clock.
     #[must_use]
     pub fn wall_clock(mut self, wall: WallClock) -> Self {
         self.wall = Some(wall);
         self
     }
 
-    /// Starts it. Servers are made ready when somebody opens their toolbox or calls one of their tools, and those that
-    /// start with everything else in the background.
+    /// Starts the runtime. Servers are opened on first use; those configured to start eagerly are opened in
+    /// the background.
     pub async fn start(self) -> Result<Runtime, StartError> {
-        let (layout, secrets) = self.plan.check()?;
+        let (active_plan, secrets) = self.plan.check()?;
         let wall = self.wall.unwrap_or_else(WallClock::start);
-        if let Some(store) = self.outputs.as_deref().filter(|_| layout.settings.tool_output.enabled) {
+        if let Some(store) = self.outputs.as_deref().filter(|_| active_plan.settings.tool_output.enabled) {
             store.usage().await.map_err(StartError::Outputs)?;
         }
-        let layout = Arc::new(layout);
-        let shared = Arc::new_cyclic(|shared| Shared {
+        let active_plan = Arc::new(active_plan);
+        let shared = Arc::new_cyclic(|shared| RuntimeShared {
             catalogue: Catalogue::default(),
             builtins: builtins(shared, self.outputs.is_some()),
-            queues: Queues::new(&layout.settings.queues),
+            queues: Queues::new(&active_plan.settings.queues),
             cache: self.cache,
-            flights: Flights::default(),
+            single_flight: SingleFlight::default(),
             slots: self.slots,
-            outputs: Outputs::new(self.outputs),
+            outputs: OutputStorage::new(self.outputs),
             reader: self.reader,
-            sessions: self.sessions.map(|store| Sessions::new(store, SessionSettings::default())),
-            traces: self.traces.map(Traces::new),
-            history: self.history.map(|store| History::new(store, wall)),
-            events: Events::new(self.observers),
+            sessions: self.sessions.map(|store| SessionRegistry::new(store, SessionSettings::default())),
+            traces: self.traces.map(TraceWriter::new),
+            history: self.history.map(|store| HistoryRecorder::new(store, wall)),
+            events: EventBus::new(self.observers),
             spans: self.spans,
-            calls: Arc::new(Calls::new()),
-            callers: crate::callers::Callers::default(),
-            parking: Parking::default(),
+            calls: Arc::new(ActiveCalls::new()),
+            callers: crate::callers::CallerRegistry::default(),
+            suspended: SuspendedCallTable::default(),
             pipeline: pipeline::pipeline(),
             wall,
             tasks: TaskTracker::new(),
             closing: CancellationToken::new(),
             redactor: ArcSwap::from_pointee(Redactor::new(secrets)),
             updates: broadcast::Sender::new(MAX_UPDATES),
-            shelves: Mutex::default(),
+            listings: Mutex::default(),
             n_catalogues: watch::Sender::default(),
             n_callers: AtomicU64::new(1),
-            layout: ArcSwap::new(Arc::clone(&layout)),
+            active_plan: ArcSwap::new(Arc::clone(&active_plan)),
         });
         shared.refresh();
-        let servers: Vec<_> = layout.toolboxes.servers().collect();
-        for (place, server) in &servers {
-            following::follow(&shared, place, server);
+        let servers: Vec<_> = active_plan.toolboxes.servers().collect();
+        for (id, server) in &servers {
+            watch_servers::watch_server(&shared, id, server);
         }
-        following::start_eager(&shared, servers);
+        watch_servers::start_eager(&shared, servers);
         Ok(Runtime(shared))
     }
 }
 
-/// The tools that are always there, by every name they have.
-fn builtins(shared: &Weak<Shared>, has_outputs: bool) -> HashMap<&'static str, Arc<Tool>> {
+/// Returns the built-in tools, by all their names.
+fn builtins(shared: &Weak<RuntimeShared>, has_outputs: bool) -> HashMap<&'static str, Arc<CatalogueTool>> {
     let mut tools = HashMap::new();
     let batch = builtin(batch::entry());
     tools.extend(batch::NAMES.map(|name| (name, Arc::clone(&batch))));
@@ -223,15 +223,15 @@ fn builtins(shared: &Weak<Shared>, has_outputs: bool) -> HashMap<&'static str, A
     if has_outputs {
         let entry = outputs::tool_output(Weak::clone(shared));
         let mut tool = builtin(entry);
-        // Handles tell models to call it by this name, and no server can have it.
+        // Handles refer to the tool by this name, which no server can have.
         Arc::make_mut(&mut tool).flat_name = "tool_output".into();
         tools.insert("tool_output", tool);
     }
     tools
 }
 
-/// A tool of the server `agent`. It judges its arguments itself, in words that models know.
-fn builtin(entry: ToolEntry) -> Arc<Tool> {
-    let server = ServerName::new("agent").expect("it is neither empty nor long");
-    Tool::lone(&server, Arc::new(entry.judging_itself()), ToolKind::Agent, "")
+/// Creates a tool of the server `agent`. It validates its arguments itself, with messages written for models.
+fn builtin(entry: ToolEntry) -> Arc<CatalogueTool> {
+    let server = ServerName::new("agent").expect("the constant is a valid name");
+    CatalogueTool::standalone(&server, Arc::new(entry.validating_own_arguments()), ToolKind::Agent, "")
 }

@@ -1,4 +1,4 @@
-//! What a runtime is to offer, and how.
+//! The plan of a runtime: settings, toolboxes and chains.
 
 use std::sync::Arc;
 
@@ -14,24 +14,24 @@ use super::DEFAULT_TOOLBOX;
 use crate::chains::PublishedChains;
 use crate::queues::DEFAULT_QUEUE;
 use crate::requests::ServerId;
-use crate::toolbox::{Server, Toolbox, Toolboxes};
+use crate::toolbox::{ToolboxContents, ToolboxServer, Toolboxes};
 
-/// The server of chains.
-pub(super) const CHAINS: &str = "chain";
+/// Name of the server that publishes chains.
+pub(super) const CHAIN_SERVER: &str = "chain";
 
-/// What a runtime is to offer, and how: settings, toolboxes with their servers and chains, and what is never written
-/// down. A runtime starts with one, and can go on with another; see [`Runtime::prepare`](super::Runtime::prepare).
+/// Configuration of a runtime: settings, toolboxes with their servers and chains, and secrets to redact. A
+/// runtime starts with one plan and can switch to another; see [`Runtime::prepare`](super::Runtime::prepare).
 ///
 /// ```
 /// use pegboard_core::entry::ToolEntry;
-/// use pegboard_core::provider::Local;
-/// use pegboard_runtime::Plan;
+/// use pegboard_core::provider::LocalProvider;
+/// use pegboard_runtime::RuntimePlan;
 ///
 /// let double = ToolEntry::new("double", "Twice a number", |n: i64| async move { Ok(n * 2) });
-/// let plan = Plan::new().toolbox("math", "Numbers").provide("sums", Local::new([double]));
+/// let plan = RuntimePlan::new().toolbox("math", "Numbers").provide("sums", LocalProvider::new([double]));
 /// ```
 #[derive(Default)]
-pub struct Plan {
+pub struct RuntimePlan {
     settings: RuntimeSettings,
     toolboxes: Toolboxes,
     current: Option<ToolboxName>,
@@ -40,77 +40,77 @@ pub struct Plan {
     problem: Option<StartError>,
 }
 
-/// Why a runtime does not start, or does not go on with another plan.
+/// Error of starting a runtime or of switching to another plan.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum StartError {
-    /// A name cannot be one.
+    /// A name is invalid.
     #[error(transparent)]
     Name(#[from] InvalidName),
     /// Two toolboxes have the same name.
-    #[error("There are two toolboxes called '{toolbox}'. Give one of them another name")]
+    #[error("duplicate toolbox '{toolbox}': rename one of them")]
     TwoToolboxes {
-        /// The name.
+        /// Name of the toolboxes.
         toolbox: ToolboxName,
     },
     /// Two servers of a toolbox have the same name.
-    #[error("Toolbox '{toolbox}' has two servers called '{server}'. Give one of them another name")]
+    #[error("duplicate server '{server}' in toolbox '{toolbox}': rename one of them")]
     TwoServers {
-        /// The toolbox.
+        /// Name of the toolbox.
         toolbox: ToolboxName,
-        /// The name.
+        /// Name of the servers.
         server: ServerName,
     },
-    /// A server or tool names a queue that is not there.
+    /// A server or tool refers to a queue that does not exist.
     #[error("MCP server '{server}' references unknown queue '{queue}'. Add it under configuration.queues.")]
     UnknownQueue {
-        /// The server.
+        /// Name of the server.
         server: ServerName,
-        /// The queue.
+        /// Name of the queue.
         queue: String,
     },
-    /// A chain cannot be a tool.
+    /// A chain cannot be published as a tool.
     #[error("Chain {chain}: {reason}")]
     Chain {
-        /// The chain.
+        /// Name of the chain.
         chain: String,
-        /// Why it cannot.
+        /// Reason.
         reason: String,
     },
-    /// Outputs that are too large could not be stored.
-    #[error("Outputs cannot be stored: {0}")]
+    /// The output store is not available.
+    #[error("the output store is not available: {0}")]
     Outputs(StoreError),
 }
 
-impl Plan {
-    /// A plan with nothing in it.
+impl RuntimePlan {
+    /// Creates an empty plan.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// With these settings.
+    /// Sets the settings.
     #[must_use]
     pub fn settings(mut self, settings: RuntimeSettings) -> Self {
         self.settings = settings;
         self
     }
 
-    /// With a toolbox; servers that are given from here on are in it.
+    /// Adds a toolbox; servers added from here on belong to it.
     #[must_use]
     pub fn toolbox(mut self, name: &str, description: impl Into<String>) -> Self {
         match ToolboxName::new(name) {
-            Ok(name) => self.begin(name, description.into()),
-            Err(error) => self.fail(error.into()),
+            Ok(name) => self.add_toolbox(name, description.into()),
+            Err(error) => self.record_problem(error.into()),
         }
         self
     }
 
-    /// With a server, in the toolbox given last or else in `default`.
+    /// Adds a server to the last toolbox, or to `default` if there is none.
     #[must_use]
     pub fn provide(self, server: &str, provider: impl Provider) -> Self {
         self.provide_with(server, Arc::new(provider), ServerSettings::default())
     }
 
-    /// With a server that has settings of its own.
+    /// Adds a server with its own settings.
     #[must_use]
     pub fn provide_with(
         mut self,
@@ -119,106 +119,106 @@ impl Plan {
         settings: ServerSettings,
     ) -> Self {
         match ServerName::new(server) {
-            Ok(server) => self.add(server, Server::new(provider, settings)),
-            Err(error) => self.fail(error.into()),
+            Ok(server) => self.add_server(server, ToolboxServer::new(provider, settings)),
+            Err(error) => self.record_problem(error.into()),
         }
         self
     }
 
-    /// With a chain as a tool of the server `chain`, in the toolbox given last or else in `default`.
+    /// Adds a chain as a tool of the server `chain`, in the last toolbox or else in `default`.
     #[must_use]
     pub fn chain(mut self, chain: ChainSpec) -> Self {
-        let toolbox = self.toolbox_at_hand();
+        let toolbox = self.current_toolbox();
         if !self.chains.contains_key(&toolbox) {
             let chains = Arc::new(PublishedChains::default());
-            self = self.provide_with(CHAINS, chains.provider(), ServerSettings::default());
+            self = self.provide_with(CHAIN_SERVER, chains.provider(), ServerSettings::default());
             self.chains.insert(toolbox.clone(), chains);
         }
         if let Err(error) = self.chains[&toolbox].add(chain) {
-            self.fail(error);
+            self.record_problem(error);
         }
         self
     }
 
-    /// With texts that are never written down.
+    /// Adds secrets to redact from logs and records.
     #[must_use]
     pub fn secrets(mut self, secrets: impl IntoIterator<Item = String>) -> Self {
         self.secrets.extend(secrets);
         self
     }
 
-    /// Why no runtime can start with it, without starting one; `None` if one can.
+    /// Validates the plan without starting a runtime; returns the first problem.
     ///
     /// ```
-    /// use pegboard_runtime::Plan;
+    /// use pegboard_runtime::RuntimePlan;
     ///
-    /// assert!(Plan::new().toolbox("math", "Numbers").problem().is_none());
-    /// assert!(Plan::new().toolbox("math", "Numbers").toolbox("math", "Sums").problem().is_some());
+    /// assert!(RuntimePlan::new().toolbox("math", "Numbers").problem().is_none());
+    /// assert!(RuntimePlan::new().toolbox("math", "Numbers").toolbox("math", "Sums").problem().is_some());
     /// ```
     pub fn problem(&self) -> Option<StartError> {
         self.problem.clone().or_else(|| check_queues(&self.toolboxes, &self.settings).err())
     }
 
-    /// Its servers, in order, and where the tools of each come from.
+    /// Returns its servers, in order, with their providers.
     pub fn providers(&self) -> impl Iterator<Item = (ServerId, Arc<dyn Provider>)> {
-        self.toolboxes.servers().map(|(place, server)| (place, server.provider))
+        self.toolboxes.servers().map(|(id, server)| (id, server.provider))
     }
 
-    /// The plan, if it can be carried out, and what is never written down.
-    pub(super) fn check(self) -> Result<(Layout, Vec<String>), StartError> {
+    /// Validates the plan; returns it with the secrets.
+    pub(super) fn check(self) -> Result<(ActivePlan, Vec<String>), StartError> {
         if let Some(problem) = self.problem() {
             return Err(problem);
         }
         let name_limit = self.settings.tool_name_max_length.clamp(20, 200);
         let settings = Arc::new(RuntimeSettings { tool_name_max_length: name_limit, ..self.settings });
-        Ok((Layout { settings, toolboxes: self.toolboxes, chains: self.chains }, self.secrets))
+        Ok((ActivePlan { settings, toolboxes: self.toolboxes, chains: self.chains }, self.secrets))
     }
 
-    fn begin(&mut self, name: ToolboxName, description: String) {
+    fn add_toolbox(&mut self, name: ToolboxName, description: String) {
         match self.toolboxes.0.entry(name.clone()) {
-            Entry::Occupied(_) => self.fail(StartError::TwoToolboxes { toolbox: name }),
+            Entry::Occupied(_) => self.record_problem(StartError::TwoToolboxes { toolbox: name }),
             Entry::Vacant(free) => {
-                free.insert(Toolbox { description, ..Toolbox::default() });
+                free.insert(ToolboxContents { description, ..ToolboxContents::default() });
                 self.current = Some(name);
             }
         }
     }
 
-    fn add(&mut self, name: ServerName, server: Server) {
-        let toolbox = self.toolbox_at_hand();
+    fn add_server(&mut self, name: ServerName, server: ToolboxServer) {
+        let toolbox = self.current_toolbox();
         let contents = self.toolboxes.0.entry(toolbox.clone()).or_default();
         if contents.servers.contains_key(&name) {
-            self.fail(StartError::TwoServers { toolbox, server: name });
+            self.record_problem(StartError::TwoServers { toolbox, server: name });
         } else {
             contents.servers.insert(name, server);
         }
     }
 
-    fn toolbox_at_hand(&self) -> ToolboxName {
-        let default = || ToolboxName::new(DEFAULT_TOOLBOX).expect("it is neither empty nor long");
+    fn current_toolbox(&self) -> ToolboxName {
+        let default = || ToolboxName::new(DEFAULT_TOOLBOX).expect("the constant is a valid name");
         self.current.clone().unwrap_or_else(default)
     }
 
-    /// The first problem is the one that is told.
-    fn fail(&mut self, problem: StartError) {
+    /// Records a problem; only the first one is reported.
+    fn record_problem(&mut self, problem: StartError) {
         self.problem.get_or_insert(problem);
     }
 }
 
 fn check_queues(toolboxes: &Toolboxes, settings: &RuntimeSettings) -> Result<(), StartError> {
-    let is_there = |queue: &str| queue == DEFAULT_QUEUE || settings.queues.contains_key(queue);
+    let is_configured = |queue: &str| queue == DEFAULT_QUEUE || settings.queues.contains_key(queue);
     for (name, server) in toolboxes.0.values().flat_map(|toolbox| &toolbox.servers) {
         let of_tools = server.settings.tools.values().filter_map(|tool| tool.queue.as_ref());
-        let mut wanted = server.settings.queue.iter().chain(of_tools);
-        if let Some(queue) = wanted.find(|queue| !is_there(queue)) {
+        let mut referenced = server.settings.queue.iter().chain(of_tools);
+        if let Some(queue) = referenced.find(|queue| !is_configured(queue)) {
             return Err(StartError::UnknownQueue { server: name.clone(), queue: queue.clone() });
         }
     }
     Ok(())
 }
 
-/// A plan that is carried out. It never changes; another takes its place.
-pub(crate) struct Layout {
+/// A validated plan in effect. It is immutable; another one replaces it.
+pub(crate) struct ActivePlan {
     pub(crate) settings: Arc<RuntimeSettings>,
     pub(crate) toolboxes: Toolboxes,
     pub(crate) chains: IndexMap<ToolboxName, Arc<PublishedChains>>,

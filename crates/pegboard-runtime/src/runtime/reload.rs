@@ -1,7 +1,7 @@
-//! Another plan in the place of the one that is carried out, while calls are under way.
+//! Switches to another plan while calls are in flight.
 //!
-//! What is under way ends on what it began with. A server that both plans have goes on as if nothing had happened; one
-//! that is not in the new plan any more is ended after its last call.
+//! Calls in flight finish on the plan they started with. A server that is part of both plans continues
+//! undisturbed; one that is not part of the new plan is shut down after its last call.
 
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
@@ -13,169 +13,169 @@ use pegboard_core::redact::Redactor;
 use pegboard_core::settings::ServerSettings;
 use tokio::time;
 
-use super::plan::{CHAINS, Layout, Plan, StartError};
-use super::{PROVIDER_FAREWELL, Runtime, Shared, following};
-use crate::event::Event;
+use super::plan::{ActivePlan, CHAIN_SERVER, RuntimePlan, StartError};
+use super::{PROVIDER_SHUTDOWN_TIMEOUT, Runtime, RuntimeShared, watch_servers};
+use crate::event::RuntimeEvent;
 use crate::requests::ServerId;
-use crate::toolbox::Server;
+use crate::toolbox::ToolboxServer;
 
-/// How long servers that take the place of others are waited for before they do.
-const HANDOVER: Duration = Duration::from_secs(10);
-/// How long the last calls of a server that was replaced may take. They fail then.
-const LAST_CALLS: Duration = Duration::from_hours(1);
+/// Maximum time to wait for replacement servers to open.
+const HANDOVER_TIMEOUT: Duration = Duration::from_secs(10);
+/// Maximum time to drain a replaced server. The remaining calls then fail.
+const DRAIN_TIMEOUT: Duration = Duration::from_hours(1);
 
-/// A plan that can be carried out, and servers that are ready to take the place of others.
-pub struct Prepared {
-    shared: Arc<Shared>,
-    layout: Layout,
+/// A validated plan with its replacement servers already open.
+pub struct PreparedPlan {
+    shared: Arc<RuntimeShared>,
+    active_plan: ActivePlan,
     secrets: Vec<String>,
 }
 
-/// What another plan has changed.
+/// Differences between two plans.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Changes {
-    /// Servers that were not there before.
+pub struct PlanChanges {
+    /// Servers that were added.
     pub added: Vec<ServerId>,
-    /// Servers that are there no more.
+    /// Servers that were removed.
     pub removed: Vec<ServerId>,
-    /// Servers that others have taken the place of.
+    /// Servers that were replaced.
     pub replaced: Vec<ServerId>,
-    /// Servers that go on, with other settings for their tools.
+    /// Servers that continue with changed settings of their tools.
     pub adjusted: Vec<ServerId>,
-    /// Whether something else is not as it was: settings for all calls, or what toolboxes are for.
+    /// `true` if general settings or toolbox descriptions changed.
     pub settings: bool,
 }
 
-impl Changes {
-    /// Whether nothing is other than it was.
+impl PlanChanges {
+    /// Returns `true` if there are no differences.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 }
 
 impl Runtime {
-    /// Gets everything ready for another plan, and changes nothing yet. Whatever is to take the place of a server that
-    /// clients know is started now, so that its tools are there when it does; but it is not waited for without end.
+    /// Prepares the switch to another plan without changing anything yet. Replacements of servers in use are
+    /// opened now, so that their tools are available at the switch; the wait is bounded.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
     /// use pegboard_core::entry::ToolEntry;
-    /// use pegboard_core::provider::Local;
-    /// use pegboard_runtime::{Plan, Runtime};
+    /// use pegboard_core::provider::LocalProvider;
+    /// use pegboard_runtime::{RuntimePlan, Runtime};
     ///
-    /// let says = |name: &str| ToolEntry::new(name, "Says so", |(): ()| async { Ok("so") });
-    /// let runtime = Runtime::builder().provide("old", Local::new([says("a")])).start().await?;
+    /// let tool = |name: &str| ToolEntry::new(name, "Says so", |(): ()| async { Ok("so") });
+    /// let runtime = Runtime::builder().provide("old", LocalProvider::new([tool("a")])).start().await?;
     ///
-    /// let plan = Plan::new().provide("new", Local::new([says("b")]));
-    /// let changes = runtime.prepare(plan).await?.take_effect();
+    /// let plan = RuntimePlan::new().provide("new", LocalProvider::new([tool("b")]));
+    /// let changes = runtime.prepare(plan).await?.apply();
     /// assert_eq!((changes.added.len(), changes.removed.len()), (1, 1));
     /// assert_eq!(&*runtime.catalogue().tools()[0].flat_name, "new__b");
     /// # Ok::<(), pegboard_runtime::StartError>(())
     /// # }).unwrap();
     /// ```
-    pub async fn prepare(&self, plan: Plan) -> Result<Prepared, StartError> {
-        let (layout, secrets) = plan.check()?;
-        let prepared = Prepared { shared: Arc::clone(&self.0), layout, secrets };
-        prepared.hand_over().await;
+    pub async fn prepare(&self, plan: RuntimePlan) -> Result<PreparedPlan, StartError> {
+        let (active_plan, secrets) = plan.check()?;
+        let prepared = PreparedPlan { shared: Arc::clone(&self.0), active_plan, secrets };
+        prepared.open_replacements().await;
         Ok(prepared)
     }
 }
 
-impl Prepared {
-    /// Makes servers ready that take the place of others which have been used.
-    async fn hand_over(&self) {
-        let before = self.shared.layout();
-        let is_awaited = |(place, server): &(ServerId, Server)| {
-            let other = before.toolboxes.server(&place.toolbox, &place.server);
+impl PreparedPlan {
+    /// Opens the replacements of servers that have been used.
+    async fn open_replacements(&self) {
+        let before = self.shared.active_plan();
+        let is_awaited = |(id, server): &(ServerId, ToolboxServer)| {
+            let other = before.toolboxes.server(&id.toolbox, &id.server);
             other.is_some_and(|other| {
                 !other.is_same(server) && (other.is_ready() || !other.offer.borrow().tools.is_empty())
             })
         };
-        let awaited = self.layout.toolboxes.servers().filter(is_awaited);
+        let awaited = self.active_plan.toolboxes.servers().filter(is_awaited);
         let opening: Vec<_> = awaited.map(|(_, server)| async move { server.open().await }).collect();
-        let opening = stream::iter(opening).buffer_unordered(self.shared.n_starts_at_once());
-        // One that cannot be used says so when it is called.
-        let _ = time::timeout(HANDOVER, opening.collect::<Vec<_>>()).await;
+        let opening = stream::iter(opening).buffer_unordered(self.shared.max_concurrent_starts());
+        // A server that cannot be used reports that when it is called.
+        let _ = time::timeout(HANDOVER_TIMEOUT, opening.collect::<Vec<_>>()).await;
     }
 
-    /// Puts the plan in the place of the one before, at once: whoever looks sees the one or the other. Says what is
-    /// other than before; that is nothing if the runtime has ended in the meantime.
-    pub fn take_effect(self) -> Changes {
-        let Self { shared, mut layout, secrets } = self;
-        let mut built = shared.shelves.lock().unwrap_or_else(PoisonError::into_inner);
+    /// Switches to the plan atomically: a reader sees either the old or the new one. Returns the differences;
+    /// none if the runtime has been shut down in the meantime.
+    pub fn apply(self) -> PlanChanges {
+        let Self { shared, mut active_plan, secrets } = self;
+        let mut built = shared.listings.lock().unwrap_or_else(PoisonError::into_inner);
         if shared.closing.is_cancelled() {
-            return Changes::default();
+            return PlanChanges::default();
         }
-        let before = shared.layout();
-        let (changes, new) = layout.follow_on(&before);
-        let layout = Arc::new(layout);
+        let before = shared.active_plan();
+        let (changes, new) = active_plan.carry_over(&before);
+        let active_plan = Arc::new(active_plan);
         shared.redactor.store(Arc::new(Redactor::new(secrets)));
-        // Calls of both plans find their queues until the new plan is all there is.
-        shared.queues.add(&layout.settings.queues);
-        shared.layout.store(Arc::clone(&layout));
-        shared.publish(&layout, layout.toolboxes.shelves(), &mut built);
-        shared.queues.configure(&layout.settings.queues);
+        // Until the switch is complete, calls of both plans must find their queues.
+        shared.queues.add(&active_plan.settings.queues);
+        shared.active_plan.store(Arc::clone(&active_plan));
+        shared.publish(&active_plan, active_plan.toolboxes.listings(), &mut built);
+        shared.queues.configure(&active_plan.settings.queues);
         drop(built);
-        shared.tell_of_catalogue();
-        for (place, server) in &new {
-            following::follow(&shared, place, server);
+        shared.announce_catalogue();
+        for (id, server) in &new {
+            watch_servers::watch_server(&shared, id, server);
         }
-        following::start_eager(&shared, new);
-        for (place, server) in before.toolboxes.servers() {
-            let next = layout.toolboxes.server(&place.toolbox, &place.server);
-            if !next.is_some_and(|next| next.usage.is_same(&server.usage)) {
-                shared.retire(place, server, &layout);
+        watch_servers::start_eager(&shared, new);
+        for (id, server) in before.toolboxes.servers() {
+            let next = active_plan.toolboxes.server(&id.toolbox, &id.server);
+            if !next.is_some_and(|next| next.drain_counter.is_same(&server.drain_counter)) {
+                shared.retire(id, server, &active_plan);
             }
         }
         changes
     }
 }
 
-impl Layout {
-    /// Goes on with every server that is the same as before. Gives what has changed, and the servers that are new.
-    fn follow_on(&mut self, before: &Self) -> (Changes, Vec<(ServerId, Server)>) {
-        self.keep_chains(before);
-        let mut changes = Changes {
+impl ActivePlan {
+    /// Carries over every unchanged server. Returns the differences, and the new servers.
+    fn carry_over(&mut self, before: &Self) -> (PlanChanges, Vec<(ServerId, ToolboxServer)>) {
+        self.reuse_chains(before);
+        let mut changes = PlanChanges {
             settings: self.settings != before.settings || self.descriptions().ne(before.descriptions()),
-            ..Changes::default()
+            ..PlanChanges::default()
         };
         let mut new = Vec::new();
         for (toolbox, contents) in &mut self.toolboxes.0 {
             for (name, server) in &mut contents.servers {
-                let place = ServerId { toolbox: toolbox.clone(), server: name.clone() };
+                let id = ServerId { toolbox: toolbox.clone(), server: name.clone() };
                 let Some(other) = before.toolboxes.server(toolbox, name) else {
-                    changes.added.push(place.clone());
-                    new.push((place, server.clone()));
+                    changes.added.push(id.clone());
+                    new.push((id, server.clone()));
                     continue;
                 };
                 if other.settings == server.settings {
                     server.settings = Arc::clone(&other.settings);
                 } else if other.is_same(server) {
-                    changes.adjusted.push(place.clone());
+                    changes.adjusted.push(id.clone());
                 }
                 if other.is_same(server) {
                     *server = other.with_settings(&server.settings);
                 } else {
-                    changes.replaced.push(place.clone());
-                    new.push((place, server.clone()));
+                    changes.replaced.push(id.clone());
+                    new.push((id, server.clone()));
                 }
             }
         }
-        let is_gone = |place: &ServerId| self.toolboxes.server(&place.toolbox, &place.server).is_none();
-        changes.removed = before.toolboxes.servers().map(|(place, _)| place).filter(is_gone).collect();
+        let is_gone = |id: &ServerId| self.toolboxes.server(&id.toolbox, &id.server).is_none();
+        changes.removed = before.toolboxes.servers().map(|(id, _)| id).filter(is_gone).collect();
         (changes, new)
     }
 
-    /// Goes on with the chains of every toolbox that has the same ones as before.
-    fn keep_chains(&mut self, before: &Self) {
+    /// Carries over the chains of every toolbox with unchanged chains.
+    fn reuse_chains(&mut self, before: &Self) {
         for (toolbox, chains) in &mut self.chains {
-            let Some(other) = before.chains.get(toolbox).filter(|other| other.is_like(chains)) else {
+            let Some(other) = before.chains.get(toolbox).filter(|other| other.has_same_chains(chains)) else {
                 continue;
             };
             *chains = Arc::clone(other);
             let contents = self.toolboxes.0.get_mut(toolbox);
-            if let Some(server) = contents.and_then(|contents| contents.servers.get_mut(CHAINS)) {
-                *server = Server::new(chains.provider(), ServerSettings::clone(&server.settings));
+            if let Some(server) = contents.and_then(|contents| contents.servers.get_mut(CHAIN_SERVER)) {
+                *server = ToolboxServer::new(chains.provider(), ServerSettings::clone(&server.settings));
             }
         }
     }
@@ -185,29 +185,30 @@ impl Layout {
     }
 }
 
-impl Shared {
-    /// Ends a server that is not in the layout any more, after its last call.
-    fn retire(self: &Arc<Self>, place: ServerId, server: Server, layout: &Layout) {
+impl RuntimeShared {
+    /// Shuts down a server that is no longer in the active plan, after its last call.
+    fn retire(self: &Arc<Self>, id: ServerId, server: ToolboxServer, active_plan: &ActivePlan) {
         server.replaced.cancel();
         let (closing, shared) = (self.closing.clone(), Arc::downgrade(self));
-        // Somebody may have put the same one elsewhere.
+        // The same provider may be used elsewhere in the plan.
         let goes_on =
-            layout.toolboxes.servers().any(|(_, other)| Arc::ptr_eq(&other.provider, &server.provider));
+            active_plan.toolboxes.servers().any(|(_, other)| Arc::ptr_eq(&other.provider, &server.provider));
         self.tasks.spawn(async move {
             tokio::select! {
-                () = server.usage.over() => {}
+                () = server.drain_counter.drained() => {}
                 () = closing.cancelled() => {}
-                () = time::sleep(LAST_CALLS) => {}
+                () = time::sleep(DRAIN_TIMEOUT) => {}
             }
-            server.usage.close();
-            if goes_on || time::timeout(PROVIDER_FAREWELL, server.provider.shut_down()).await.is_err() {
+            server.drain_counter.close();
+            if goes_on || time::timeout(PROVIDER_SHUTDOWN_TIMEOUT, server.provider.shut_down()).await.is_err()
+            {
                 return;
             }
             let Some(shared) = shared.upgrade() else { return };
-            let is_gone = shared.layout().toolboxes.server(&place.toolbox, &place.server).is_none();
+            let is_gone = shared.active_plan().toolboxes.server(&id.toolbox, &id.server).is_none();
             if is_gone {
-                let (toolbox, server) = (place.toolbox.to_string(), place.server.to_string());
-                shared.events.emit(|| Event::Server { toolbox, server, state: ServerState::Stopped });
+                let (toolbox, server) = (id.toolbox.to_string(), id.server.to_string());
+                shared.events.emit(|| RuntimeEvent::Server { toolbox, server, state: ServerState::Stopped });
             }
         });
     }

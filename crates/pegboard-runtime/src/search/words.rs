@@ -1,14 +1,14 @@
-//! The words of a text: in lower case, split as names are put together, and without their plural.
+//! Word splitting and stemming.
 
-/// How long a word may be; the rest of it is left out.
+/// Maximum length of a word; the rest is dropped.
 const MAX_WORD_BYTES: usize = 64;
 
-/// Hands over every word of a text: `createIssues_v2` is `create`, `issue`, `v` and `2`.
+/// Calls `take` with every word of a text: `createIssues_v2` yields `create`, `issue`, `v` and `2`.
 pub(super) fn for_each_word(text: &str, mut take: impl FnMut(String)) {
     for_each_part(text, |part| take(stem(part)));
 }
 
-/// The parts of a name as one word; `None` if it has fewer than two.
+/// Joins the parts of a name into one word; `None` if there are fewer than two.
 pub(super) fn joined_word(name: &str) -> Option<String> {
     let mut whole = String::new();
     let mut n_parts = 0;
@@ -27,7 +27,7 @@ fn for_each_part(text: &str, mut take: impl FnMut(String)) {
     let mut characters = text.chars().peekable();
     while let Some(character) = characters.next() {
         let is_in_word = character.is_alphanumeric();
-        let is_new = last.is_some_and(|last| begins_anew(last, character, characters.peek().copied()));
+        let is_new = last.is_some_and(|last| is_boundary(last, character, characters.peek().copied()));
         if (!is_in_word || is_new) && !part.is_empty() {
             take(std::mem::take(&mut part));
         }
@@ -41,14 +41,15 @@ fn for_each_part(text: &str, mut take: impl FnMut(String)) {
     }
 }
 
-/// Whether a part ends before `character`: `aB`, `a1`, `1a`, and the last capital of `ABc`.
-fn begins_anew(last: char, character: char, next: Option<char>) -> bool {
+/// Returns `true` if a part ends before `character`: `aB`, `a1`, `1a`, and before the last capital of `ABc`.
+fn is_boundary(last: char, character: char, next: Option<char>) -> bool {
     last.is_numeric() != character.is_numeric()
         || (last.is_lowercase() && character.is_uppercase())
         || (last.is_uppercase() && character.is_uppercase() && next.is_some_and(char::is_lowercase))
 }
 
-/// What `issue` and `issues`, `query` and `queries`, `box` and `boxes`, `cache` and `caches` have in common.
+/// Reduces singular and plural to one stem: `issue`/`issues`, `query`/`queries`, `box`/`boxes`,
+/// `cache`/`caches`.
 fn stem(mut word: String) -> String {
     const SHORTEST: usize = 3;
     if word.ends_with("xes") && word.len() > SHORTEST + 1 {
@@ -76,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_text_is_split_as_names_are_put_together() {
+    fn a_text_is_split_at_word_boundaries_within_names() {
         let check = |text: &str, expected: &[&str]| {
             let mut words = Vec::new();
             for_each_word(text, |word| words.push(word));
@@ -91,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn one_and_many_are_the_same_word() {
+    fn singular_and_plural_have_the_same_stem() {
         for (one, many) in [
             ("issue", "issues"),
             ("query", "queries"),
@@ -112,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_is_one_word_however_it_is_written() {
+    fn a_name_joins_to_the_same_word_in_every_notation() {
         for name in ["createIssue", "create_issue", "create-issue", "Create Issue"] {
             assert_eq!(joined_word(name).as_deref(), Some("createissu"), "{name}");
         }

@@ -1,4 +1,4 @@
-//! The ids of sessions: `s-20260102030405`, with `-9f3c` behind it where two began in the same second.
+//! Session ids: `s-20260102030405`, with a tag such as `-9f3c` if two sessions began in the same second.
 
 use std::fmt;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -11,7 +11,7 @@ const PREFIX: &str = "s-";
 const STAMP_DIGITS: usize = 14;
 const TAG_DIGITS: usize = 4;
 
-/// The id of a session. It always has the standard form: `s-`, fourteen digits, and perhaps a tag of four.
+/// The id of a session, in the standard form: `s-`, fourteen digits, and optionally a tag of four.
 ///
 /// ```
 /// use pegboard_runtime::sessions::SessionId;
@@ -25,7 +25,7 @@ const TAG_DIGITS: usize = 4;
 pub struct SessionId(String);
 
 impl SessionId {
-    /// The id that a text is, if it has the standard form.
+    /// Parses an id in the standard form.
     pub fn parse(text: &str) -> Option<Self> {
         let rest = text.strip_prefix(PREFIX)?;
         let (stamp, tag) = rest.split_once('-').map_or((rest, None), |(stamp, tag)| (stamp, Some(tag)));
@@ -36,21 +36,21 @@ impl SessionId {
         (is_stamp && tag.is_none_or(is_tag)).then(|| Self(text.to_owned()))
     }
 
-    /// The id of a session that begins now, if it is the only one to begin in this second.
+    /// Creates the id of a session that begins now, assuming that it is the only one in this second.
     pub(super) fn at(now: SystemTime) -> Self {
         // Years before 1970 and after 9999 would not have four digits.
         let stamp = Timestamp::try_from(now.max(UNIX_EPOCH)).unwrap_or(Timestamp::MAX);
         Self(format!("{PREFIX}{}", stamp.strftime("%Y%m%d%H%M%S")))
     }
 
-    /// The id of a session that begins now among others.
+    /// Creates an id with a random tag.
     pub(super) fn tagged_at(now: SystemTime) -> Self {
         let Self(stamp) = Self::at(now);
         let random = Uuid::new_v4().simple().to_string();
         Self(format!("{stamp}-{}", &random[..TAG_DIGITS]))
     }
 
-    /// The id.
+    /// Returns the id as text.
     pub fn as_str(&self) -> &str {
         &self.0
     }

@@ -1,4 +1,4 @@
-//! Several calls in one.
+//! The batch tool.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,15 +9,15 @@ use pegboard_core::entry::ToolEntry;
 use pegboard_core::error::CallError;
 use pegboard_core::handler::Handler;
 use pegboard_core::output::Output;
-use pegboard_core::provider::{Local, ToolKind};
+use pegboard_core::provider::{LocalProvider, ToolKind};
 use pegboard_json::RawJson;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use crate::board::{Log, board, builder, call, caller, line};
+use crate::fixtures::{ExecutionLog, builder, call, caller, line, test_runtime};
 
 async fn batch(settings: Value, server: Value, arguments: Value) -> Value {
-    let runtime = board(&Log::default(), settings, server).await;
+    let runtime = test_runtime(&ExecutionLog::default(), settings, server).await;
     let ended = call(&caller(&runtime), "agent__batch", arguments).await;
     match ended.result {
         Ok(output) if output.is_error() => Value::String(output.text().into_owned()),
@@ -26,7 +26,7 @@ async fn batch(settings: Value, server: Value, arguments: Value) -> Value {
     }
 }
 
-/// Each result as `id tool ok code-or-output`.
+/// Formats each result as `id tool ok code-or-output`.
 fn lines(results: &Value) -> Vec<String> {
     let one = |result: &Value| {
         let rest = if result["ok"] == true { &result["output"] } else { &result["error"]["code"] };
@@ -35,32 +35,36 @@ fn lines(results: &Value) -> Vec<String> {
     results["results"].as_array().unwrap_or_else(|| panic!("{results}")).iter().map(one).collect()
 }
 
-/// A tool of a server, which gets its arguments and gives its answer as they are written.
-struct Raw(fn(&RawJson) -> Output);
+/// A server tool with raw arguments and a raw answer.
+struct RawTool(fn(&RawJson) -> Output);
 
-impl Handler for Raw {
+impl Handler for RawTool {
     fn call<'a>(&'a self, call: &'a ValidCall) -> BoxFuture<'a, Result<Output, CallError>> {
         Box::pin(std::future::ready(Ok(self.0(call.raw_arguments()))))
     }
 }
 
-/// A batch as it is written, and the whole result of it. The server `s` has `spell`, which answers how its arguments
-/// are spelled, and `answer`, whose arguments are the result that it gives.
-async fn written(arguments: &str) -> Output {
+/// Runs a batch given as JSON text and returns its result. The server `s` has `spell`, which returns its
+/// arguments as spelled, and `answer`, which returns its arguments as the result.
+async fn run_batch_text(arguments: &str) -> Output {
     let tools = [
         ToolEntry::from_handler(
             "spell",
             "",
-            Arc::new(Raw(|arguments| {
+            Arc::new(RawTool(|arguments| {
                 let part = json!({"type": "text", "text": arguments.as_str()});
                 Output::result(json!({"content": [part]}).into())
             })),
         ),
-        ToolEntry::from_handler("answer", "", Arc::new(Raw(|arguments| Output::result(arguments.clone())))),
+        ToolEntry::from_handler(
+            "answer",
+            "",
+            Arc::new(RawTool(|arguments| Output::result(arguments.clone()))),
+        ),
     ];
     let server = serde_json::from_value(json!({"validateArguments": "server"})).unwrap();
-    let runtime = builder(&Log::default(), json!({}), json!({}))
-        .provide_with("s", Arc::new(Local::new(tools).of_kind(ToolKind::Mcp)), server)
+    let runtime = builder(&ExecutionLog::default(), json!({}), json!({}))
+        .provide_with("s", Arc::new(LocalProvider::new(tools).of_kind(ToolKind::Mcp)), server)
         .start()
         .await
         .unwrap();
@@ -68,14 +72,14 @@ async fn written(arguments: &str) -> Output {
     caller(&runtime).start(Call::new("batch", arguments)).await.result.unwrap()
 }
 
-/// The results of a batch as they are written.
+/// Returns the results of a batch as raw JSON.
 fn items(output: &Output) -> Vec<RawJson> {
     let results = output.to_result().at(&["structuredContent", "results"]);
     results.unwrap_or_else(|| panic!("{}", output.text())).items().collect()
 }
 
 #[tokio::test(start_paused = true)]
-async fn arguments_reach_the_tool_as_they_are_written() {
+async fn arguments_reach_the_tool_verbatim() {
     let spellings = [
         r#"{"n":12345678901234567890123}"#,
         r#"{"n": 1e999, "a":1.0 , "A":-0}"#,
@@ -93,14 +97,14 @@ async fn arguments_reach_the_tool_as_they_are_written() {
             format!(r#"{{"calls":{}}}"#, serde_json::to_string(&format!("{calls}] done")).unwrap()),
         ];
         for batch in batches {
-            let items = items(&written(&batch).await);
+            let items = items(&run_batch_text(&batch).await);
             assert_eq!(items[0].get("output").unwrap().text().unwrap(), spelling, "{batch}");
         }
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_id_comes_back_as_it_was_spelled() {
+async fn an_id_is_returned_as_spelled() {
     let cases = [
         ("7", "7"),
         ("1.50", "1.50"),
@@ -111,29 +115,29 @@ async fn an_id_comes_back_as_it_was_spelled() {
     ];
     for (id, expected) in cases {
         let batch = format!(r#"{{"calls":[{{"id":{id},"tool":"s__spell"}}]}}"#);
-        assert_eq!(items(&written(&batch).await)[0].get("id").unwrap().as_str(), expected);
+        assert_eq!(items(&run_batch_text(&batch).await)[0].get("id").unwrap().as_str(), expected);
     }
     let blank = "invalid_batch_input: each call requires non-empty id and tool";
     for id in ["true", "{}", "[1]", r#""""#] {
         let batch = format!(r#"{{"calls":[{{"id":{id},"tool":"s__spell"}}]}}"#);
-        assert_eq!(written(&batch).await.text(), blank, "{id}");
+        assert_eq!(run_batch_text(&batch).await.text(), blank, "{id}");
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_member_that_is_there_twice_is_refused() {
+async fn duplicate_keys_are_refused() {
     let cases = [
         (
             r#"{"calls":[{"tool":"s__spell"},{"tool":"s__spell","t\u006fol":"s__answer"}]}"#,
-            "invalid_batch_input: call 1 has 'tool' twice; give it once",
+            "invalid_batch_input: call 1 has duplicate key 'tool'",
         ),
         (
             r#"{"calls":"[{\"id\":1,\"tool\":\"s__spell\",\"id\":1}]"}"#,
-            "invalid_batch_input: call 0 has 'id' twice; give it once",
+            "invalid_batch_input: call 0 has duplicate key 'id'",
         ),
         (
             r#"{"calls":[{"tool":"s__spell"}],"calls":[]}"#,
-            "invalid_batch_input: the batch has 'calls' twice; give it once",
+            "invalid_batch_input: the batch has duplicate key 'calls'",
         ),
         (
             r#"{"calls":[{"tool":{"toolbox":"default","server":"s","name":"spell","name":"spell"}}]}"#,
@@ -141,16 +145,16 @@ async fn a_member_that_is_there_twice_is_refused() {
         ),
     ];
     for (batch, expected) in cases {
-        let output = written(batch).await;
+        let output = run_batch_text(batch).await;
         assert_eq!((output.is_error(), output.text().as_ref()), (true, expected));
     }
-    // What a tool of Pegboard is given is judged where it is called.
+    // The arguments of a built-in tool are validated when it is called.
     let twins = r#"{"calls":[{"tool":"t__echo","parameters":{"a":1,"a":2}}]}"#;
-    assert_eq!(lines(&written(twins).await.data()), [r#""call_0" t__echo "BAD_REQUEST""#]);
+    assert_eq!(lines(&run_batch_text(twins).await.data()), [r#""call_0" t__echo "BAD_REQUEST""#]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn answers_come_back_whole() {
+async fn answers_are_returned_unaltered() {
     let see = r#"{"type":"text","text":"see"}"#;
     let image = r#"{"type":"image","data":"AA==","mimeType":"image/png"}"#;
     let result = |parts: &str, rest: &str| format!(r#"{{"content":[{parts}]{rest}}}"#);
@@ -171,7 +175,7 @@ async fn answers_come_back_whole() {
         (odd.clone(), odd),
         (result("", ""), result("", "")),
         ("{}".to_owned(), "{}".to_owned()),
-        // One answer that cannot be read does not take the others along.
+        // One unreadable answer does not affect the others.
         (r#"{"structuredContent":[1e999]}"#.to_owned(), r#""[1e999]""#.to_owned()),
         (deep(122), format!("{}{}", "[".repeat(122), "]".repeat(122))),
         (deep(123), format!(r#""{}{}""#, "[".repeat(123), "]".repeat(123))),
@@ -179,9 +183,9 @@ async fn answers_come_back_whole() {
     for (answer, expected) in cases {
         let parameters = serde_json::to_string(&answer).unwrap();
         let batch = format!(r#"{{"calls":[{{"tool":"s__answer","parameters":{parameters}}}]}}"#);
-        let output = written(&batch).await;
+        let output = run_batch_text(&batch).await;
         assert_eq!(items(&output)[0].get("output").unwrap().as_str(), expected, "{answer}");
-        // Whoever reads texts and whoever reads data get the same.
+        // Text and structured content are the same.
         let result = output.to_result();
         assert_eq!(output.text(), result.get("structuredContent").unwrap().as_str());
         assert_eq!(output.data()["results"][0]["ok"], true, "{answer}");
@@ -189,10 +193,10 @@ async fn answers_come_back_whole() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_answer_i_failed_comes_back_whole_as_well() {
+async fn error_answers_are_returned_unaltered() {
     let answer = r#"{"content":[{"type":"text","text":"no"},{"type":"audio","data":"AA=="}],"isError":true}"#;
     let batch = format!(r#"{{"calls":[{{"id":1,"tool":"s__answer","parameters":{answer}}}]}}"#);
-    let output = written(&batch).await;
+    let output = run_batch_text(&batch).await;
     assert!(!output.is_error());
     insta::assert_snapshot!(output.text(), @r#"{"results":[{"id":1,"tool":"s__answer","ok":false,"elapsedMs":0,"output":{"content":[{"type":"text","text":"no"},{"type":"audio","data":"AA=="}],"isError":true},"error":{"code":"EXECUTION_ERROR","message":"no"}}]}"#);
 }
@@ -212,7 +216,7 @@ async fn results_come_in_the_order_of_the_calls_with_their_ids() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_models_write_is_understood() {
+async fn variants_that_models_write_are_accepted() {
     let cases = [
         (json!(r#"[{"id":"a","tool":"t__echo","parameters":{}}]"#), r#""a" t__echo {}"#),
         (json!(r#"[{"id":"a","tool":"t__echo"}] and that is all"#), r#""a" t__echo {}"#),
@@ -231,7 +235,7 @@ async fn what_models_write_is_understood() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_no_batch_is_refused_in_known_words() {
+async fn an_invalid_batch_is_refused_with_the_documented_message() {
     let none = "empty_batch: agent__batch received empty calls array (type: object)";
     let blank = "invalid_batch_input: each call requires non-empty id and tool";
     let cases = [
@@ -251,7 +255,7 @@ async fn what_is_no_batch_is_refused_in_known_words() {
         (json!({"calls": [3]}), blank),
         (
             json!({"calls": [{"tool": "a", "name": "b"}]}),
-            "invalid_batch_input: tool and name say different things; give one of them",
+            "invalid_batch_input: tool and name conflict; give only one of them",
         ),
         (
             json!({"calls": [{"tool": "a"}], "mode": "sideways"}),
@@ -263,11 +267,11 @@ async fn what_is_no_batch_is_refused_in_known_words() {
     }
     let many = json!({"calls": vec![json!({"tool": "t__echo"}); 201]});
     let refused = batch(json!({}), json!({}), many).await;
-    assert_eq!(refused, "invalid_batch_input: 201 calls are too many for one batch; make at most 200");
+    assert_eq!(refused, "invalid_batch_input: 201 calls exceed the batch limit of 200");
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_call_that_fails_is_its_own_affair() {
+async fn a_failing_call_does_not_affect_the_others() {
     let calls = json!([
         {"tool": "t__nothing"},
         {"tool": "t__fail"},
@@ -309,7 +313,7 @@ async fn a_batch_holds_no_slot_and_has_no_time_limit_of_its_own() {
     let results = batch(settings.clone(), json!({}), json!({"calls": calls})).await;
     assert!(lines(&results).iter().all(|line| line.ends_with("\"rested\"")), "{results}");
     assert_eq!(started.elapsed(), Duration::from_millis(400));
-    // The limit is for each of its calls.
+    // The timeout applies to each call of the batch.
     let calls = json!([{"tool": "t__nap", "parameters": {"ms": 101}}, {"tool": "t__echo"}]);
     let results = batch(settings, json!({}), json!({"calls": calls})).await;
     assert_eq!(results["results"][0]["error"]["kind"], "timeout");
@@ -317,7 +321,7 @@ async fn a_batch_holds_no_slot_and_has_no_time_limit_of_its_own() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn calls_can_be_made_one_after_another_and_stop_at_the_first_failure() {
+async fn sequential_calls_can_stop_at_the_first_failure() {
     let calls = json!([
         {"tool": "t__nap", "parameters": {"ms": 10}}, {"tool": "t__fail"}, {"tool": "t__nap", "parameters": {"ms": 10}}
     ]);
@@ -333,15 +337,15 @@ async fn calls_can_be_made_one_after_another_and_stop_at_the_first_failure() {
 
 #[tokio::test(start_paused = true)]
 async fn dropping_a_batch_drops_its_calls() {
-    let log = Log::default();
-    let runtime = board(&log, json!({}), json!({})).await;
+    let log = ExecutionLog::default();
+    let runtime = test_runtime(&log, json!({}), json!({})).await;
     let caller = caller(&runtime);
     let calls = json!([{"tool": "t__gate"}, {"tool": "t__gate"}]);
     let running = tokio::spawn(caller.start(Call::new("batch", json!({"calls": calls}))));
-    crate::board::settle().await;
+    crate::fixtures::settle().await;
     assert_eq!(log.n_begun(), 2);
     running.abort();
-    crate::board::settle().await;
+    crate::fixtures::settle().await;
     assert_eq!(log.n_dropped(), 2);
     let tree = caller.tree().snapshot().to_string();
     assert_eq!(tree.matches("canceled").count(), 4, "the batch, its calls and what holds them: {tree}");
@@ -365,7 +369,7 @@ async fn a_large_item_is_stored_and_the_batch_itself_is_not() {
     assert!(
         !line(
             &call(
-                &caller(&board(&Log::default(), json!({}), json!({})).await),
+                &caller(&test_runtime(&ExecutionLog::default(), json!({}), json!({})).await),
                 "batch",
                 json!({"calls": []})
             )
@@ -376,11 +380,11 @@ async fn a_large_item_is_stored_and_the_batch_itself_is_not() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_could_not_be_checked_is_said_and_what_there_is_not_is_left_out() {
+async fn warnings_are_reported_and_absent_members_omitted() {
     let loose = ToolEntry::from_fn("loose", "", |_: Value| async { Ok(json!("done")) })
         .with_input_schema(json!({"type": "object", "properties": {"a": {"pattern": "(?=b)"}}}));
     let runtime =
-        pegboard_runtime::Runtime::builder().provide("l", Local::new([loose])).start().await.unwrap();
+        pegboard_runtime::Runtime::builder().provide("l", LocalProvider::new([loose])).start().await.unwrap();
     let calls = json!([{"tool": "l__loose", "parameters": {}}, {"tool": "l__none"}, {"tool": "batch"}]);
     let ended = call(&caller(&runtime), "batch", json!({"calls": calls})).await;
     insta::assert_snapshot!(format!("{:#}", ended.result.unwrap().data()), @r#"
@@ -393,7 +397,7 @@ async fn what_could_not_be_checked_is_said_and_what_there_is_not_is_left_out() {
           "elapsedMs": 0,
           "output": "done",
           "warnings": [
-            "the pattern at /properties/a/pattern is not checked: it is wrong, too large, or uses look-around or back-references"
+            "the pattern at /properties/a/pattern is not checked: it is invalid, too large, or uses look-around or back-references"
           ]
         },
         {

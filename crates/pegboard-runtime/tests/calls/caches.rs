@@ -1,4 +1,4 @@
-//! Answers that are given again, and calls that are joined.
+//! Cached answers and single flight.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use futures_util::future::{BoxFuture, FutureExt};
 use pegboard_core::call::{Call, Invoker, ValidCall};
-use pegboard_core::client::{Answers, AskError, Client, Notice, Questions};
+use pegboard_core::client::{AskError, Client, InputRequests, InputResponses, Notice};
 use pegboard_core::duration::Ttl;
-use pegboard_core::entry::{Annotations, ToolEntry};
+use pegboard_core::entry::{ToolAnnotations, ToolEntry};
 use pegboard_core::error::CallError;
 use pegboard_core::handler::Handler;
 use pegboard_core::output::Output;
-use pegboard_core::provider::{Local, ToolKind};
+use pegboard_core::provider::{LocalProvider, ToolKind};
 use pegboard_core::settings::ServerSettings;
 use pegboard_json::RawJson;
 use pegboard_runtime::{CallerOptions, Runtime};
@@ -21,15 +21,16 @@ use pegboard_stores::memory;
 use serde_json::{Value, json};
 use tokio::time;
 
-use crate::board::{Log, board, call, caller, line, settle};
+use crate::fixtures::{ExecutionLog, call, caller, line, settle, test_runtime};
 
-async fn cached(log: &Log) -> Runtime {
-    board(log, json!({"queues": {"q": {"maxConcurrency": 1}}}), json!({"cache": "2m", "queue": "q"})).await
+async fn cached(log: &ExecutionLog) -> Runtime {
+    test_runtime(log, json!({"queues": {"q": {"maxConcurrency": 1}}}), json!({"cache": "2m", "queue": "q"}))
+        .await
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_same_arguments_in_another_order_are_the_same() {
-    let log = Log::default();
+async fn the_order_of_arguments_does_not_matter() {
+    let log = ExecutionLog::default();
     let runtime = cached(&log).await;
     let caller = caller(&runtime);
     let arguments = ["{\"a\": 1, \"b\": [2]}", "{\"b\":[2],\"a\":1}"];
@@ -37,19 +38,19 @@ async fn the_same_arguments_in_another_order_are_the_same() {
     for text in arguments {
         let raw = RawJson::parse(text.into()).unwrap();
         let ended = caller.start(Call::new("t__echo", raw)).await;
-        answers.push((ended.result.unwrap().into_data(), ended.journey.is_cached));
+        answers.push((ended.result.unwrap().into_data(), ended.meta.is_cached));
     }
     assert_eq!(answers, [(json!({"a": 1, "b": [2]}), false), (json!({"a": 1, "b": [2]}), true)]);
     assert_eq!(log.n_begun(), 1);
-    // What is spelled differently may mean something else to a server.
+    // A different spelling of a value may mean something else to a server.
     let raw = RawJson::parse("{\"a\": 1.0, \"b\": [2]}".into()).unwrap();
     caller.start(Call::new("t__echo", raw)).await;
     assert_eq!(log.n_begun(), 2);
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_answer_is_given_again_until_its_time_is_over() {
-    let log = Log::default();
+async fn an_answer_is_reused_until_it_expires() {
+    let log = ExecutionLog::default();
     let runtime = cached(&log).await;
     let caller = caller(&runtime);
     for (wait, n_begun) in [(0, 1), (119, 1), (2, 2), (1, 2)] {
@@ -61,19 +62,19 @@ async fn an_answer_is_given_again_until_its_time_is_over() {
 
 #[tokio::test(start_paused = true)]
 async fn a_hit_needs_no_slot() {
-    let log = Log::default();
+    let log = ExecutionLog::default();
     let runtime = cached(&log).await;
     let caller = caller(&runtime);
     call(&caller, "t__echo", json!({})).await;
     let _running = tokio::spawn(caller.start(Call::new("t__gate", json!({}))));
     settle().await;
     let ended = call(&caller, "t__echo", json!({})).await;
-    assert!(ended.journey.is_cached && ended.duration.is_none());
+    assert!(ended.meta.is_cached && ended.duration.is_none());
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_failure_is_not_kept() {
-    let log = Log::default();
+async fn a_failure_is_not_cached() {
+    let log = ExecutionLog::default();
     let runtime = cached(&log).await;
     let caller = caller(&runtime);
     for n_begun in 1..=3 {
@@ -83,7 +84,7 @@ async fn a_failure_is_not_kept() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_time_of_a_tool_counts_before_that_of_its_server() {
+async fn the_ttl_of_a_tool_overrides_that_of_its_server() {
     let cases = [
         (json!({"cache": "2m"}), true),
         (json!({}), false),
@@ -94,20 +95,20 @@ async fn the_time_of_a_tool_counts_before_that_of_its_server() {
         (json!({"cache": "off", "tools": {"echo": {"cache": "1h"}}}), true),
     ];
     for (server, is_cached) in cases {
-        let runtime = board(&Log::default(), json!({}), server.clone()).await;
+        let runtime = test_runtime(&ExecutionLog::default(), json!({}), server.clone()).await;
         let caller = caller(&runtime);
         call(&caller, "t__echo", json!({})).await;
-        assert_eq!(call(&caller, "t__echo", json!({})).await.journey.is_cached, is_cached, "{server}");
+        assert_eq!(call(&caller, "t__echo", json!({})).await.meta.is_cached, is_cached, "{server}");
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_tool_that_says_it_changes_things_is_cached_only_if_it_is_named() {
-    let writes = Annotations { read_only: Some(false), ..Annotations::default() };
-    let repeatable = Annotations { idempotent: Some(true), ..writes.clone() };
-    let destroys = Annotations { destructive: Some(true), ..Annotations::default() };
+async fn a_mutating_tool_is_cached_only_if_configured_by_name() {
+    let writes = ToolAnnotations { read_only: Some(false), ..ToolAnnotations::default() };
+    let repeatable = ToolAnnotations { idempotent: Some(true), ..writes.clone() };
+    let destroys = ToolAnnotations { destructive: Some(true), ..ToolAnnotations::default() };
     let cases = [
-        (Annotations::default(), json!({"cache": "1m"}), true),
+        (ToolAnnotations::default(), json!({"cache": "1m"}), true),
         (writes.clone(), json!({"cache": "1m"}), false),
         (writes.clone(), json!({"toolsCache": {"tool": "1m"}}), true),
         (destroys, json!({"cache": "1m"}), false),
@@ -121,26 +122,28 @@ async fn a_tool_that_says_it_changes_things_is_cached_only_if_it_is_named() {
         let caller = caller(&runtime);
         call(&caller, "t__tool", json!({})).await;
         let again = call(&caller, "t__tool", json!({})).await;
-        assert_eq!(again.journey.is_cached, is_cached, "{annotations:?} {server}");
+        assert_eq!(again.meta.is_cached, is_cached, "{annotations:?} {server}");
     }
 }
 
 async fn with_cache(entry: ToolEntry, server: Value) -> Runtime {
     let settings: ServerSettings = serde_json::from_value(server).unwrap();
     Runtime::builder()
-        .cache(Arc::new(memory::Cache::new(CacheLimits::default())))
-        .provide_with("t", Arc::new(Local::new([entry]).of_kind(ToolKind::Mcp)), settings)
+        .cache(Arc::new(memory::MemoryCache::new(CacheLimits::default())))
+        .provide_with("t", Arc::new(LocalProvider::new([entry]).of_kind(ToolKind::Mcp)), settings)
         .start()
         .await
         .unwrap()
 }
 
 #[tokio::test(start_paused = true)]
-async fn answers_stay_in_their_scope() {
+async fn cached_answers_stay_in_their_scope() {
     let cases =
         [("global", [true, true, true]), ("tenant", [true, true, false]), ("session", [true, false, false])];
     for (scope, expected) in cases {
-        let runtime = board(&Log::default(), json!({}), json!({"cache": "1m", "cacheScope": scope})).await;
+        let runtime =
+            test_runtime(&ExecutionLog::default(), json!({}), json!({"cache": "1m", "cacheScope": scope}))
+                .await;
         let of = |principal: &str, tenant: &str| {
             let options = CallerOptions {
                 principal: principal.to_owned(),
@@ -154,16 +157,16 @@ async fn answers_stay_in_their_scope() {
         let others = [ann, of("bob", "acme"), of("eve", "evil")];
         let mut hits = Vec::new();
         for caller in others {
-            hits.push(call(&caller, "t__echo", json!({})).await.journey.is_cached);
+            hits.push(call(&caller, "t__echo", json!({})).await.meta.is_cached);
         }
         assert_eq!(hits, expected, "{scope}");
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_same_question_at_the_same_time_is_asked_once() {
-    let log = Log::default();
-    let runtime = board(&log, json!({}), json!({"toolsCache": {"nap": "1m"}})).await;
+async fn concurrent_identical_calls_run_the_tool_once() {
+    let log = ExecutionLog::default();
+    let runtime = test_runtime(&log, json!({}), json!({"toolsCache": {"nap": "1m"}})).await;
     let callers = [(); 5].map(|()| caller(&runtime));
     let calls = callers.iter().map(|caller| call(caller, "t__nap", json!({"ms": 10})));
     let ends = futures_util::future::join_all(calls).await;
@@ -172,9 +175,9 @@ async fn the_same_question_at_the_same_time_is_asked_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn when_the_one_who_asks_goes_away_another_asks() {
-    let log = Log::default();
-    let runtime = board(&log, json!({}), json!({"toolsCache": {"nap": "1m"}})).await;
+async fn when_the_leader_is_dropped_a_follower_leads() {
+    let log = ExecutionLog::default();
+    let runtime = test_runtime(&log, json!({}), json!({"toolsCache": {"nap": "1m"}})).await;
     let caller = caller(&runtime);
     let leader = tokio::spawn(caller.start(Call::new("t__nap", json!({"ms": 10}))));
     settle().await;
@@ -188,9 +191,9 @@ async fn when_the_one_who_asks_goes_away_another_asks() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn those_who_joined_a_failure_get_it_too() {
-    let log = Log::default();
-    let runtime = board(&log, json!({"toolTimeout": 5}), json!({"toolsCache": {"nap": "1m"}})).await;
+async fn followers_of_a_failed_leader_get_the_failure() {
+    let log = ExecutionLog::default();
+    let runtime = test_runtime(&log, json!({"toolTimeout": 5}), json!({"toolsCache": {"nap": "1m"}})).await;
     let caller = caller(&runtime);
     let nap = || call(&caller, "t__nap", json!({"ms": 10}));
     let (one, two) = tokio::join!(nap(), nap());
@@ -199,53 +202,53 @@ async fn those_who_joined_a_failure_get_it_too() {
     assert_eq!(log.n_begun(), 1);
 }
 
-/// Asks its caller, and answers with the answer.
-struct Asks(AtomicUsize);
+/// Asks its caller for input and returns the answer.
+struct AsksForInput(AtomicUsize);
 
-impl Handler for Asks {
+impl Handler for AsksForInput {
     fn call<'a>(&'a self, call: &'a ValidCall) -> BoxFuture<'a, Result<Output, CallError>> {
         async move {
             self.0.fetch_add(1, Ordering::SeqCst);
-            let answers = call.context().client().ask(Questions::new()).await.unwrap_or_default();
+            let answers = call.context().client().ask(InputRequests::new()).await.unwrap_or_default();
             Ok(Output::new(answers.get("name").map(RawJson::to_value).unwrap_or_default()))
         }
         .boxed()
     }
 }
 
-struct Named(&'static str);
+struct NamedClient(&'static str);
 
-impl Client for Named {
+impl Client for NamedClient {
     fn notify(&self, _notice: Notice) {}
 
-    fn ask(&self, _questions: Questions) -> BoxFuture<'_, Result<Answers, AskError>> {
+    fn ask(&self, _questions: InputRequests) -> BoxFuture<'_, Result<InputResponses, AskError>> {
         async move {
             time::sleep(Duration::from_secs(30)).await;
-            Ok(Answers::from_iter([("name".to_owned(), RawJson::of(self.0))]))
+            Ok(InputResponses::from_iter([("name".to_owned(), RawJson::of(self.0))]))
         }
         .boxed()
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_caller_was_asked_for_is_for_that_caller_alone() {
-    let handler = Arc::new(Asks(AtomicUsize::new(0)));
+async fn an_answer_that_used_caller_input_is_not_shared() {
+    let handler = Arc::new(AsksForInput(AtomicUsize::new(0)));
     let entry = ToolEntry::from_handler("tool", "", Arc::clone(&handler) as _);
     let runtime = with_cache(entry, json!({"cache": "1h"})).await;
     let ask = |name| {
         let mut call = Call::new("t__tool", json!({}));
-        call.context.client = Some(Arc::new(Named(name)));
+        call.context.client = Some(Arc::new(NamedClient(name)));
         caller(&runtime).start(call)
     };
     let (ann, bob) = tokio::join!(ask("ann"), ask("bob"));
     assert_eq!((line(&ann).as_str(), line(&bob).as_str()), ("ann", "bob"));
     let eve = ask("eve").await;
-    assert_eq!((line(&eve).as_str(), eve.journey.is_cached), ("eve", false));
+    assert_eq!((line(&eve).as_str(), eve.meta.is_cached), ("eve", false));
     assert_eq!(handler.0.load(Ordering::SeqCst), 3);
 }
 
 #[test]
-fn times_to_live_read_as_people_write_them() {
+fn times_to_live_parse_human_notation() {
     let day = 86_400_000;
     let cases: [(&str, Option<u64>); 19] = [
         ("2m", Some(120_000)),
@@ -277,7 +280,7 @@ fn times_to_live_read_as_people_write_them() {
 }
 
 #[tokio::test]
-async fn a_tool_that_answers_that_it_failed_is_asked_again() {
+async fn an_error_answer_is_not_cached() {
     struct Fails(Arc<AtomicUsize>);
     impl Handler for Fails {
         fn call<'a>(&'a self, _: &'a ValidCall) -> BoxFuture<'a, Result<Output, CallError>> {
@@ -291,7 +294,7 @@ async fn a_tool_that_answers_that_it_failed_is_asked_again() {
     let runtime = with_cache(entry, json!({"cache": "1h"})).await;
     for _ in 0..2 {
         let ended = call(&caller(&runtime), "t__tool", json!({})).await;
-        assert_eq!((line(&ended).as_str(), ended.journey.is_cached), ("isError: not today", false));
+        assert_eq!((line(&ended).as_str(), ended.meta.is_cached), ("isError: not today", false));
     }
     assert_eq!(n_calls.load(Ordering::SeqCst), 2);
 }

@@ -1,14 +1,14 @@
 //! Chains as tools.
 
 use pegboard_core::chain::{ChainSpec, ToolChain};
-use pegboard_core::entry::{Annotations, ToolEntry};
-use pegboard_core::provider::{Local, Offer};
+use pegboard_core::entry::{ToolAnnotations, ToolEntry};
+use pegboard_core::provider::{LocalProvider, ServerOffering};
 use pegboard_core::settings::ServerSettings;
 use pegboard_runtime::{CallerOptions, Runtime};
 use serde_json::{Value, json};
 use std::sync::Arc;
 
-use crate::board::{Log, builder, call, caller, line};
+use crate::fixtures::{ExecutionLog, builder, call, caller, line};
 
 fn spec(chain: Value) -> ChainSpec {
     serde_json::from_value(chain).unwrap()
@@ -28,8 +28,9 @@ fn greeting() -> ChainSpec {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_chain_is_a_tool_with_a_schema_of_its_own() {
-    let runtime = builder(&Log::default(), json!({}), json!({})).chain(greeting()).start().await.unwrap();
+async fn a_chain_is_a_tool_with_its_own_schema() {
+    let runtime =
+        builder(&ExecutionLog::default(), json!({}), json!({})).chain(greeting()).start().await.unwrap();
     let caller = caller(&runtime);
     assert_eq!(line(&call(&caller, "chain__greet", json!({"who": "ann"})).await), "ann");
     let refused = call(&caller, "chain__greet", json!({})).await;
@@ -39,20 +40,21 @@ async fn a_chain_is_a_tool_with_a_schema_of_its_own() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn every_step_is_a_call_of_its_own() {
+async fn every_step_is_a_nested_call() {
     let steps = json!({"chain": "naps", "steps": [
         {"tool": "t__nap", "with": {"ms": {"$const": 80}}, "as": "a"}, {"tool": "t__nap", "with": {"ms": {"$const": 80}}, "as": "b"}
     ]});
     let settings = json!({"toolTimeout": 100, "queues": {"default": {"concurrent": 1}}});
-    let runtime = builder(&Log::default(), settings, json!({})).chain(spec(steps)).start().await.unwrap();
+    let runtime =
+        builder(&ExecutionLog::default(), settings, json!({})).chain(spec(steps)).start().await.unwrap();
     let ended = call(&caller(&runtime), "chain__naps", json!({})).await;
     assert_eq!(ended.result.unwrap().into_data(), json!({"a": "rested", "b": "rested"}));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_chain_that_fails_answers_that_it_failed_and_why() {
+async fn a_failing_chain_returns_an_error_answer_with_the_reason() {
     let chain = spec(json!({"chain": "bad", "steps": [{"tool": "t__fail", "as": "x"}]}));
-    let runtime = builder(&Log::default(), json!({}), json!({})).chain(chain).start().await.unwrap();
+    let runtime = builder(&ExecutionLog::default(), json!({}), json!({})).chain(chain).start().await.unwrap();
     let ended = call(&caller(&runtime), "chain__bad", json!({})).await;
     insta::assert_snapshot!(line(&ended), @r"
     isError: boom
@@ -61,22 +63,23 @@ async fn a_chain_that_fails_answers_that_it_failed_and_why() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_chain_that_calls_itself_comes_to_an_end() {
+async fn a_chain_that_calls_itself_is_stopped() {
     let chain = spec(json!({"chain": "loop", "steps": [{"tool": "chain__loop", "as": "x"}]}));
-    let runtime = builder(&Log::default(), json!({}), json!({})).chain(chain).start().await.unwrap();
+    let runtime = builder(&ExecutionLog::default(), json!({}), json!({})).chain(chain).start().await.unwrap();
     let text = line(&call(&caller(&runtime), "chain__loop", json!({})).await);
-    assert!(text.contains("calls may call calls at most 16 deep"), "{text}");
+    assert!(text.contains("calls are nested deeper than 16 levels"), "{text}");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_chain_says_of_its_effects_what_its_tools_say() {
-    let reads = Annotations { read_only: Some(true), ..Annotations::default() };
-    let writes = Annotations { read_only: Some(false), destructive: Some(true), ..Annotations::default() };
-    let tool = |name: &'static str, annotations: &Annotations| {
+async fn the_annotations_of_a_chain_derive_from_its_tools() {
+    let reads = ToolAnnotations { read_only: Some(true), ..ToolAnnotations::default() };
+    let writes =
+        ToolAnnotations { read_only: Some(false), destructive: Some(true), ..ToolAnnotations::default() };
+    let tool = |name: &'static str, annotations: &ToolAnnotations| {
         ToolEntry::from_fn(name, "", |value: Value| async move { Ok(value) })
             .with_annotations(annotations.clone())
     };
-    let local = Arc::new(Local::new([tool("read", &reads), tool("write", &writes)]));
+    let local = Arc::new(LocalProvider::new([tool("read", &reads), tool("write", &writes)]));
     let chain = |name: &str, steps: [&str; 2]| {
         spec(json!({"chain": name, "steps": steps.map(|step| json!({"tool": step, "as": step}))}))
     };
@@ -97,13 +100,16 @@ async fn a_chain_says_of_its_effects_what_its_tools_say() {
             .collect::<Vec<_>>()
     };
     assert_eq!(says().await, [(Some(true), Some(false)), (Some(false), Some(true)), (None, None)]);
-    local.replace(Offer { tools: vec![Arc::new(tool("read", &Annotations::default()))], ..Offer::default() });
+    local.replace(ServerOffering {
+        tools: vec![Arc::new(tool("read", &ToolAnnotations::default()))],
+        ..ServerOffering::default()
+    });
     assert_eq!(says().await, [(None, None), (None, None), (None, None)]);
 }
 
 #[tokio::test]
-async fn a_dry_run_shows_the_plan_and_what_is_in_its_way() {
-    let runtime = builder(&Log::default(), json!({}), json!({})).start().await.unwrap();
+async fn a_dry_run_shows_the_plan_and_its_problems() {
+    let runtime = builder(&ExecutionLog::default(), json!({}), json!({})).start().await.unwrap();
     let caller = runtime.caller(CallerOptions::default());
     let chain = spec(json!({"chain": "plan", "steps": [
         {"tool": "t__echo", "with": {"url": "start.url"}, "as": "page"},
@@ -112,16 +118,16 @@ async fn a_dry_run_shows_the_plan_and_what_is_in_its_way() {
     ]}));
     let plan = ToolChain::from_spec(chain, &caller).plan();
     insta::assert_snapshot!(plan, @r#"
-    0. t__echo with url = "start.url" -> page (reads only)
-    side by side:
-      1. t__echo with x = "page.url" -> a (reads only)
+    0. t__echo with url = "start.url" -> page (read-only)
+    in parallel:
+      1. t__echo with x = "page.url" -> a (read-only)
       2. t__nowhere for each of page.list when "page" with x = {"$const":1} -> merged into the context (no such tool)
     ! Step 2: tool 't__nowhere' not found in registry.
     "#);
 }
 
 #[tokio::test]
-async fn a_chain_that_cannot_be_a_tool_is_refused_at_the_start() {
+async fn an_invalid_chain_fails_the_start() {
     let cases = [
         (
             spec(json!({"steps": [{"tool": "x"}]})),
@@ -130,11 +136,11 @@ async fn a_chain_that_cannot_be_a_tool_is_refused_at_the_start() {
         (spec(json!({"chain": "a", "steps": []})), "Chain 'a': Chain has no steps."),
         (
             spec(json!({"chain": "greet", "steps": [{"tool": "x"}]})),
-            "Chain 'greet': another chain of this toolbox has that name",
+            "Chain 'greet': another chain in this toolbox has the same name",
         ),
     ];
     for (chain, expected) in cases {
-        let error = builder(&Log::default(), json!({}), json!({}))
+        let error = builder(&ExecutionLog::default(), json!({}), json!({}))
             .chain(greeting())
             .chain(chain)
             .start()

@@ -1,4 +1,4 @@
-//! Calls that are written down for those who look back.
+//! The persisted call history.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -6,25 +6,25 @@ use std::time::{Duration, SystemTime};
 
 use futures_util::future::{FutureExt, join_all};
 use pegboard_core::call::{Call, Invoker};
-use pegboard_core::provider::Local;
+use pegboard_core::provider::LocalProvider;
 use pegboard_core::store::{
-    CallSummary, HistoryQuery, HistoryStore, PastCall, PastSession, StoreError, Stored,
+    CallSummary, FinishedCall, HistoryQuery, HistoryStore, SessionSummary, StoreError, StoreFuture,
 };
-use pegboard_runtime::{CallerOptions, Memory, Runtime};
+use pegboard_runtime::{CallerOptions, Runtime, SessionMode};
 use pegboard_stores::limits::HistoryLimits;
 use pegboard_stores::memory;
 use pegboard_stores::sqlite::Database;
 use serde_json::{Value, json};
 use tokio::time;
 
-use crate::board::{Log, call, caller, line, tools};
+use crate::fixtures::{ExecutionLog, call, caller, line, tools};
 
-/// A runtime that writes down what is called.
+/// A runtime with a history store.
 async fn runtime(history: Arc<dyn HistoryStore>) -> Runtime {
     let chain = json!({"chain": "twice", "steps": [{"tool": "t__echo"}, {"tool": "t__echo"}]});
     Runtime::builder()
         .history(history)
-        .provide("t", Local::new(tools(&Log::default())))
+        .provide("t", LocalProvider::new(tools(&ExecutionLog::default())))
         .chain(serde_json::from_value(chain).unwrap())
         .start()
         .await
@@ -32,20 +32,20 @@ async fn runtime(history: Arc<dyn HistoryStore>) -> Runtime {
 }
 
 async fn written(history: &dyn HistoryStore) -> Vec<CallSummary> {
-    let query = HistoryQuery { n_most: 100, ..HistoryQuery::default() };
+    let query = HistoryQuery { limit: 100, ..HistoryQuery::default() };
     history.calls(query, SystemTime::now()).await.unwrap()
 }
 
-/// The tools that were called and what became of it, the oldest first.
-async fn story(history: &dyn HistoryStore) -> Vec<String> {
+/// Returns the tools called and their outcome, oldest first.
+async fn outcomes(history: &dyn HistoryStore) -> Vec<String> {
     let mut calls = written(history).await;
     calls.sort_by_key(|call| call.started);
     calls.iter().map(|call| format!("{} {}", call.tool, call.error.as_deref().unwrap_or("ok"))).collect()
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_that_has_ended_is_written_down_within_a_second_or_so() {
-    let history = Arc::new(memory::History::new(HistoryLimits::default()));
+async fn a_finished_call_is_persisted_within_about_a_second() {
+    let history = Arc::new(memory::MemoryHistory::new(HistoryLimits::default()));
     let runtime = runtime(history.clone()).await;
     let caller = caller(&runtime);
     for (tool, arguments) in [("t__echo", json!({})), ("t__fail", json!({})), ("t__nap", json!({"ms": 40}))] {
@@ -57,31 +57,31 @@ async fn a_call_that_has_ended_is_written_down_within_a_second_or_so() {
     assert!(written(&*history).await.is_empty());
     time::sleep(Duration::from_millis(1_100)).await;
     let expected = ["t__echo ok", "t__fail execution_error", "t__nap ok", "t__gate canceled"];
-    assert_eq!(story(&*history).await, expected);
+    assert_eq!(outcomes(&*history).await, expected);
     let nap = &written(&*history).await[1];
     assert_eq!((nap.session.as_str(), nap.owner.as_str()), (caller.id(), caller.owner()));
     assert!(nap.duration >= Duration::from_millis(40));
 }
 
 #[tokio::test(start_paused = true)]
-async fn calls_are_written_when_their_caller_is_gone_or_everything_ends() {
-    let history = Arc::new(memory::History::new(HistoryLimits::default()));
+async fn calls_are_persisted_after_their_caller_is_dropped_and_at_shutdown() {
+    let history = Arc::new(memory::MemoryHistory::new(HistoryLimits::default()));
     let runtime = runtime(history.clone()).await;
     call(&caller(&runtime), "t__echo", json!({})).await;
-    runtime.write_history().await;
-    assert_eq!(story(&*history).await, ["t__echo ok"]);
+    runtime.flush_history().await;
+    assert_eq!(outcomes(&*history).await, ["t__echo ok"]);
     call(&caller(&runtime), "t__fail", json!({})).await;
     runtime.shut_down(Duration::from_secs(1)).await;
     assert_eq!(written(&*history).await.len(), 2);
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_call_called_is_written_with_it() {
-    let history = Arc::new(memory::History::new(HistoryLimits::default()));
+async fn nested_calls_are_persisted_with_their_parent() {
+    let history = Arc::new(memory::MemoryHistory::new(HistoryLimits::default()));
     let runtime = runtime(history.clone()).await;
     let caller = caller(&runtime);
     assert_eq!(line(&call(&caller, "chain__twice", json!({"a": 1})).await), r#"{"a":1}"#);
-    runtime.write_history().await;
+    runtime.flush_history().await;
     let calls = written(&*history).await;
     assert_eq!(calls.iter().map(|call| call.tool.as_str()).collect::<Vec<_>>(), ["chain__twice"]);
     let past = history.get(calls[0].id.clone(), SystemTime::now()).await.unwrap().unwrap();
@@ -91,19 +91,19 @@ async fn what_a_call_called_is_written_with_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn callers_that_are_not_remembered_lose_nothing_to_each_other() {
-    let history = Arc::new(memory::History::new(HistoryLimits::default()));
+async fn stateless_callers_do_not_lose_calls_to_each_other() {
+    let history = Arc::new(memory::MemoryHistory::new(HistoryLimits::default()));
     let runtime = runtime(history.clone()).await;
     for _ in 0..3 {
-        let options = CallerOptions { memory: Memory::Stateless, ..CallerOptions::default() };
+        let options = CallerOptions { session_mode: SessionMode::Stateless, ..CallerOptions::default() };
         call(&runtime.caller(options), "t__echo", json!({})).await;
     }
-    runtime.write_history().await;
+    runtime.flush_history().await;
     assert_eq!(written(&*history).await.len(), 3);
     assert_eq!(history.sessions(None, 10, SystemTime::now()).await.unwrap()[0].n_calls, 3);
 }
 
-/// Counts how often it is written to, and keeps nothing.
+/// A store that counts writes and keeps nothing.
 #[derive(Default)]
 struct Counting {
     n_rounds: AtomicUsize,
@@ -111,27 +111,27 @@ struct Counting {
 }
 
 impl HistoryStore for Counting {
-    fn add(&self, calls: Vec<PastCall>, _now: SystemTime) -> Stored<'_, ()> {
+    fn add(&self, calls: Vec<FinishedCall>, _now: SystemTime) -> StoreFuture<'_, ()> {
         self.n_rounds.fetch_add(1, Ordering::SeqCst);
         self.n_calls.fetch_add(calls.len(), Ordering::SeqCst);
         async { Err(StoreError::Failed { reason: "it never does".to_owned() }) }.boxed()
     }
 
-    fn get(&self, _id: String, _now: SystemTime) -> Stored<'_, Option<PastCall>> {
+    fn get(&self, _id: String, _now: SystemTime) -> StoreFuture<'_, Option<FinishedCall>> {
         async { Ok(None) }.boxed()
     }
 
-    fn calls(&self, _query: HistoryQuery, _now: SystemTime) -> Stored<'_, Vec<CallSummary>> {
+    fn calls(&self, _query: HistoryQuery, _now: SystemTime) -> StoreFuture<'_, Vec<CallSummary>> {
         async { Ok(Vec::new()) }.boxed()
     }
 
-    fn sessions(&self, _: Option<String>, _: usize, _: SystemTime) -> Stored<'_, Vec<PastSession>> {
+    fn sessions(&self, _: Option<String>, _: usize, _: SystemTime) -> StoreFuture<'_, Vec<SessionSummary>> {
         async { Ok(Vec::new()) }.boxed()
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn many_calls_are_written_together_and_a_store_that_fails_fails_none() {
+async fn calls_are_written_in_batches_and_a_failing_store_fails_no_call() {
     let history = Arc::new(Counting::default());
     let runtime = runtime(history.clone()).await;
     let caller = caller(&runtime);
@@ -148,7 +148,7 @@ async fn many_calls_are_written_together_and_a_store_that_fails_fails_none() {
 }
 
 #[tokio::test]
-async fn past_calls_outlast_a_restart() {
+async fn past_calls_survive_a_restart() {
     let folder = tempfile::tempdir().unwrap();
     for n_before in 0..2 {
         let database = Database::open(&folder.path().join("board.db")).unwrap();

@@ -1,32 +1,34 @@
-//! Tools, callers and arguments that mean no good, or are merely unlucky.
+//! Hostile or unlucky tools, callers and arguments.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use futures_util::future::{BoxFuture, FutureExt};
-use pegboard_core::call::{Call, CallContext, Ended, Invoker, ValidCall};
-use pegboard_core::client::{Answers, AskError, Client, Notice, Progress, Question, Questions};
+use pegboard_core::call::{Call, CallContext, CallResult, Invoker, ValidCall};
+use pegboard_core::client::{
+    AskError, Client, InputRequest, InputRequests, InputResponses, Notice, ProgressUpdate,
+};
 use pegboard_core::entry::ToolEntry;
 use pegboard_core::error::{CallError, ToolError};
 use pegboard_core::handler::Handler;
 use pegboard_core::output::Output;
-use pegboard_core::provider::{Local, ToolKind};
+use pegboard_core::provider::{LocalProvider, ToolKind};
 use pegboard_core::settings::ServerSettings;
 use pegboard_json::RawJson;
-use pegboard_runtime::event::Event;
-use pegboard_runtime::{Builder, Caller, CallerOptions, Memory, Runtime};
+use pegboard_runtime::event::RuntimeEvent;
+use pegboard_runtime::{Caller, CallerOptions, Runtime, RuntimeBuilder, SessionMode};
 use pegboard_stores::limits::{CacheLimits, OutputLimits, SessionLimits, TraceLimits};
 use pegboard_stores::memory;
 use serde_json::{Value, json};
 use tokio::time::{self, Instant};
 
-use crate::board::{Log, Slow, board, builder, call, caller, line, settle};
+use crate::fixtures::{ExecutionLog, SlowServer, builder, call, caller, line, settle, test_runtime};
 
-/// A tool whose work is a function of its call.
-struct Does<F>(F);
+/// A tool that runs a function.
+struct FnTool<F>(F);
 
-impl<F> Handler for Does<F>
+impl<F> Handler for FnTool<F>
 where
     F: for<'a> Fn(&'a ValidCall) -> BoxFuture<'a, Result<Output, CallError>> + Send + Sync + 'static,
 {
@@ -35,73 +37,77 @@ where
     }
 }
 
-fn does<F>(name: &'static str, work: F) -> ToolEntry
+fn fn_tool<F>(name: &'static str, work: F) -> ToolEntry
 where
     F: for<'a> Fn(&'a ValidCall) -> BoxFuture<'a, Result<Output, CallError>> + Send + Sync + 'static,
 {
-    ToolEntry::from_handler(name, "", Arc::new(Does(work)))
+    ToolEntry::from_handler(name, "", Arc::new(FnTool(work)))
 }
 
-/// A runtime with the server `s` of these tools.
-fn with(tools: impl IntoIterator<Item = ToolEntry>, settings: Value, server: Value) -> Builder {
+/// Returns a builder with the server `s` of these tools.
+fn runtime_with_tools(
+    tools: impl IntoIterator<Item = ToolEntry>,
+    settings: Value,
+    server: Value,
+) -> RuntimeBuilder {
     let server: ServerSettings = serde_json::from_value(server).unwrap();
     Runtime::builder()
         .settings(serde_json::from_value(settings).unwrap())
-        .cache(Arc::new(memory::Cache::new(CacheLimits::default())))
-        .outputs(Arc::new(memory::Outputs::new(OutputLimits::default())))
-        .provide_with("s", Arc::new(Local::new(tools).of_kind(ToolKind::Mcp)), server)
+        .cache(Arc::new(memory::MemoryCache::new(CacheLimits::default())))
+        .outputs(Arc::new(memory::MemoryOutputs::new(OutputLimits::default())))
+        .provide_with("s", Arc::new(LocalProvider::new(tools).of_kind(ToolKind::Mcp)), server)
 }
 
-/// A client that takes a while to answer with its name.
-struct Person(&'static str, Duration);
+/// A client that answers with its name after a delay.
+struct DelayedClient(&'static str, Duration);
 
-impl Client for Person {
+impl Client for DelayedClient {
     fn notify(&self, _: Notice) {}
 
-    fn ask(&self, _: Questions) -> BoxFuture<'_, Result<Answers, AskError>> {
+    fn ask(&self, _: InputRequests) -> BoxFuture<'_, Result<InputResponses, AskError>> {
         async move {
             time::sleep(self.1).await;
-            Ok(Answers::from_iter([("name".to_owned(), RawJson::of(self.0))]))
+            Ok(InputResponses::from_iter([("name".to_owned(), RawJson::of(self.0))]))
         }
         .boxed()
     }
 }
 
-fn asked_by(person: Person, tool: &str, arguments: Value) -> Call {
+fn call_with_client(client: DelayedClient, tool: &str, arguments: Value) -> Call {
     let mut call = Call::new(tool, arguments);
-    call.context.client = Some(Arc::new(person));
+    call.context.client = Some(Arc::new(client));
     call
 }
 
 async fn ask(context: &CallContext) -> Result<Output, CallError> {
-    let question = Question { method: "elicitation/create".to_owned(), params: RawJson::empty_object() };
-    let answers = context.client().ask(Questions::from_iter([("name".to_owned(), question)])).await;
+    let question = InputRequest { method: "elicitation/create".to_owned(), params: RawJson::empty_object() };
+    let answers = context.client().ask(InputRequests::from_iter([("name".to_owned(), question)])).await;
     let answers = answers.map_err(|error| CallError::Failed(ToolError::from(error)))?;
     Ok(Output::new(answers["name"].to_value()))
 }
 
-/// Asks its caller.
-fn asks() -> ToolEntry {
-    does("asks", |call| ask(call.context()).boxed())
+/// A tool that asks its caller for input.
+fn asking_tool() -> ToolEntry {
+    fn_tool("asks", |call| ask(call.context()).boxed())
 }
 
-/// Calls another tool and answers what that answers.
-fn calls(name: &'static str, other: &'static str) -> ToolEntry {
-    does(name, move |call| {
+/// A tool that calls another one and returns its answer.
+fn calling_tool(name: &'static str, other: &'static str) -> ToolEntry {
+    fn_tool(name, move |call| {
         let running = call.context().tools.as_ref().unwrap().start(Call::new(other, json!({})));
         async move { running.await.result }.boxed()
     })
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_panic_while_a_tool_is_given_up_does_not_leave_the_call() {
+async fn a_panic_while_a_tool_is_dropped_stays_within_the_call() {
     struct Bomb;
     impl Drop for Bomb {
         fn drop(&mut self) {
             std::panic::resume_unwind(Box::new("a bomb in the tool"));
         }
     }
-    let bomb = does("bomb", |_| {
+    let bomb = fn_tool("bomb", |_| {
         async {
             let _bomb = Bomb;
             time::sleep(Duration::from_hours(1)).await;
@@ -109,49 +115,52 @@ async fn a_panic_while_a_tool_is_given_up_does_not_leave_the_call() {
         }
         .boxed()
     });
-    let runtime = with([bomb], json!({"toolTimeout": 10}), json!({})).start().await.unwrap();
+    let runtime = runtime_with_tools([bomb], json!({"toolTimeout": 10}), json!({})).start().await.unwrap();
     let caller = caller(&runtime);
     assert_eq!(line(&call(&caller, "s__bomb", json!({})).await), "timeout: Tool execution timed out");
     let ticket = runtime
-        .parking()
-        .park(caller.start(Call::new("s__bomb", json!({}))), "", Duration::from_mins(1))
+        .suspended_calls()
+        .suspend(caller.start(Call::new("s__bomb", json!({}))), "", Duration::from_mins(1))
         .unwrap();
-    drop(runtime.parking().resume(&ticket, "").unwrap());
+    drop(runtime.suspended_calls().resume(&ticket, "").unwrap());
     let _ = runtime
-        .parking()
-        .park(caller.start(Call::new("s__bomb", json!({}))), "", Duration::from_millis(1))
+        .suspended_calls()
+        .suspend(caller.start(Call::new("s__bomb", json!({}))), "", Duration::from_millis(1))
         .unwrap();
     time::sleep(Duration::from_secs(1)).await;
-    assert_eq!((runtime.parking().len(), runtime.calls().len()), (0, 0));
+    assert_eq!((runtime.suspended_calls().len(), runtime.calls().len()), (0, 0));
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_call_below_was_told_by_its_caller_is_kept_for_nobody_else() {
-    let runtime =
-        with([asks(), calls("outer", "s__asks")], json!({}), json!({"toolsCache": {"outer": "1h"}}))
-            .start()
-            .await
-            .unwrap();
+async fn an_answer_that_used_input_of_a_nested_call_is_not_shared() {
+    let runtime = runtime_with_tools(
+        [asking_tool(), calling_tool("outer", "s__asks")],
+        json!({}),
+        json!({"toolsCache": {"outer": "1h"}}),
+    )
+    .start()
+    .await
+    .unwrap();
     for name in ["ann", "eve"] {
         let ended = caller(&runtime)
-            .start(asked_by(Person(name, Duration::from_secs(1)), "s__outer", json!({})))
+            .start(call_with_client(DelayedClient(name, Duration::from_secs(1)), "s__outer", json!({})))
             .await;
         assert_eq!(line(&ended), name);
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn time_stands_still_for_all_calls_above_the_one_that_asks() {
-    let tools = [asks(), calls("outer", "s__asks")];
+async fn an_input_request_pauses_the_clocks_of_all_ancestors() {
+    let tools = [asking_tool(), calling_tool("outer", "s__asks")];
     let chain = json!({"chain": "c", "steps": [{"tool": "s__asks", "as": "name", "timeout": "1s"}], "output": "name"});
-    let runtime = with(tools, json!({"toolTimeout": 500}), json!({}))
+    let runtime = runtime_with_tools(tools, json!({"toolTimeout": 500}), json!({}))
         .chain(serde_json::from_value(chain).unwrap())
         .start()
         .await
         .unwrap();
     let batch = json!({"calls": [{"tool": "s__asks"}]});
     for (tool, arguments) in [("s__outer", json!({})), ("chain__c", json!({})), ("batch", batch)] {
-        let mut call = asked_by(Person("ann", Duration::from_mins(1)), tool, arguments);
+        let mut call = call_with_client(DelayedClient("ann", Duration::from_mins(1)), tool, arguments);
         call.context.deadline = Some(Instant::now() + Duration::from_millis(500));
         let ended = caller(&runtime).start(call).await;
         assert!(line(&ended).contains("ann"), "{tool}: {}", line(&ended));
@@ -159,8 +168,8 @@ async fn time_stands_still_for_all_calls_above_the_one_that_asks() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_tool_that_never_stops_asking_comes_to_an_end() {
-    let nags = does("nags", |call| {
+async fn a_tool_that_asks_forever_is_stopped() {
+    let nags = fn_tool("nags", |call| {
         async move {
             loop {
                 let _ = ask(call.context()).await;
@@ -169,40 +178,48 @@ async fn a_tool_that_never_stops_asking_comes_to_an_end() {
         }
         .boxed()
     });
-    let runtime = with([nags], json!({"toolTimeout": 1000}), json!({})).start().await.unwrap();
+    let runtime = runtime_with_tools([nags], json!({"toolTimeout": 1000}), json!({})).start().await.unwrap();
     let started = Instant::now();
-    let ended =
-        caller(&runtime).start(asked_by(Person("ann", Duration::from_mins(4)), "s__nags", json!({}))).await;
+    let ended = caller(&runtime)
+        .start(call_with_client(DelayedClient("ann", Duration::from_mins(4)), "s__nags", json!({})))
+        .await;
     assert_eq!(line(&ended), "timeout: Tool execution timed out");
     assert!(started.elapsed() < Duration::from_hours(2), "{:?}", started.elapsed());
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_cached_tool_that_calls_itself_does_not_wait_for_itself() {
-    let runtime = with([calls("loops", "s__loops")], json!({"toolTimeout": 0}), json!({"cache": "1h"}))
-        .start()
-        .await
-        .unwrap();
+async fn a_cached_tool_that_calls_itself_does_not_deadlock() {
+    let runtime = runtime_with_tools(
+        [calling_tool("loops", "s__loops")],
+        json!({"toolTimeout": 0}),
+        json!({"cache": "1h"}),
+    )
+    .start()
+    .await
+    .unwrap();
     let ended =
         time::timeout(Duration::from_mins(1), call(&caller(&runtime), "s__loops", json!({}))).await.unwrap();
-    assert_eq!(line(&ended), "limit_exceeded: calls may call calls at most 16 deep");
+    assert_eq!(line(&ended), "limit_exceeded: calls are nested deeper than 16 levels");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_does_not_wait_for_a_slot_that_the_call_above_it_holds() {
+async fn a_nested_call_uses_the_slot_of_its_parent() {
     let inner = ToolEntry::from_fn("inner", "", |_: Value| async { Ok("done") });
     let settings = json!({"toolTimeout": 0, "queues": {"q": {"maxConcurrency": 1}}});
     let runtime =
-        with([inner, calls("outer", "s__inner")], settings, json!({"queue": "q"})).start().await.unwrap();
+        runtime_with_tools([inner, calling_tool("outer", "s__inner")], settings, json!({"queue": "q"}))
+            .start()
+            .await
+            .unwrap();
     let ended =
         time::timeout(Duration::from_mins(1), call(&caller(&runtime), "s__outer", json!({}))).await.unwrap();
     assert_eq!(line(&ended), "done");
 }
 
 #[tokio::test(start_paused = true)]
-async fn every_caller_who_joins_keeps_its_own_limits() {
-    let log = Log::default();
-    let runtime = board(&log, json!({}), json!({"toolsCache": {"nap": "1m"}})).await;
+async fn every_follower_keeps_its_own_limits() {
+    let log = ExecutionLog::default();
+    let runtime = test_runtime(&log, json!({}), json!({"toolsCache": {"nap": "1m"}})).await;
     let caller = caller(&runtime);
     let within = |millis: Option<u64>| {
         let mut call = Call::new("t__nap", json!({"ms": 1000}));
@@ -223,13 +240,13 @@ async fn every_caller_who_joins_keeps_its_own_limits() {
 }
 
 #[tokio::test]
-async fn answers_of_one_toolbox_never_pass_for_those_of_another() {
+async fn cached_answers_are_not_shared_between_toolboxes() {
     let says = |text: &'static str| {
-        Arc::new(Local::new([ToolEntry::from_fn("get", "", move |_: Value| async move { Ok(text) })]))
+        Arc::new(LocalProvider::new([ToolEntry::from_fn("get", "", move |_: Value| async move { Ok(text) })]))
     };
     let cached = || serde_json::from_value::<ServerSettings>(json!({"cache": "1h"})).unwrap();
     let runtime = Runtime::builder()
-        .cache(Arc::new(memory::Cache::new(CacheLimits::default())))
+        .cache(Arc::new(memory::MemoryCache::new(CacheLimits::default())))
         .toolbox("prod", "")
         .provide_with("db", says("PROD"), cached())
         .toolbox("test", "")
@@ -245,47 +262,49 @@ async fn answers_of_one_toolbox_never_pass_for_those_of_another() {
 }
 
 #[tokio::test]
-async fn arguments_that_can_be_read_in_two_ways_are_not_cached() {
-    let log = Log::default();
-    let runtime = board(&log, json!({}), json!({"cache": "1h", "validateArguments": "server"})).await;
+async fn ambiguous_arguments_are_not_cached() {
+    let log = ExecutionLog::default();
+    let runtime = test_runtime(&log, json!({}), json!({"cache": "1h", "validateArguments": "server"})).await;
     let caller = caller(&runtime);
     for text in [r#"{"id":6,"id":1}"#, r#"{"id":1}"#] {
         let ended = caller.start(Call::new("t__echo", RawJson::parse(text.into()).unwrap())).await;
-        assert!(!ended.journey.is_cached, "{text}");
+        assert!(!ended.meta.is_cached, "{text}");
     }
-    let checked = board(&log, json!({}), json!({})).await;
+    let checked = test_runtime(&log, json!({}), json!({})).await;
     let twice = Call::new("t__echo", RawJson::parse(r#"{"id":6,"id":1}"#.into()).unwrap());
-    let refused = crate::board::caller(&checked).start(twice).await;
-    assert_eq!(refused.result.unwrap_err().text(), "Invalid arguments: $: the member 'id' is there twice");
+    let refused = crate::fixtures::caller(&checked).start(twice).await;
+    assert_eq!(refused.result.unwrap_err().text(), "Invalid arguments: $: duplicate key 'id'");
 }
 
-fn of(runtime: &Runtime, principal: &str, tenant: &str, memory: Memory) -> Caller {
+fn caller_of(runtime: &Runtime, principal: &str, tenant: &str, memory: SessionMode) -> Caller {
     let (principal, tenant) = (principal.to_owned(), tenant.to_owned());
-    runtime.caller(CallerOptions { principal, tenant, memory, ..CallerOptions::default() })
+    runtime.caller(CallerOptions { principal, tenant, session_mode: memory, ..CallerOptions::default() })
 }
 
 #[tokio::test]
 async fn a_principal_is_not_a_tenant_of_the_same_name() {
-    let runtime = board(&Log::default(), json!({}), json!({"cache": "1h", "cacheScope": "tenant"})).await;
-    let hits = |caller: Caller| async move { call(&caller, "t__echo", json!({})).await.journey.is_cached };
-    assert!(!hits(of(&runtime, "ann", "acme", Memory::Everything)).await);
-    assert!(!hits(of(&runtime, "acme", "", Memory::Everything)).await);
-    assert!(hits(of(&runtime, "bob", "acme", Memory::Everything)).await);
+    let runtime =
+        test_runtime(&ExecutionLog::default(), json!({}), json!({"cache": "1h", "cacheScope": "tenant"}))
+            .await;
+    let hits = |caller: Caller| async move { call(&caller, "t__echo", json!({})).await.meta.is_cached };
+    assert!(!hits(caller_of(&runtime, "ann", "acme", SessionMode::AllOpen)).await);
+    assert!(!hits(caller_of(&runtime, "acme", "", SessionMode::AllOpen)).await);
+    assert!(hits(caller_of(&runtime, "bob", "acme", SessionMode::AllOpen)).await);
 }
 
 #[tokio::test]
-async fn sessions_of_two_tenants_are_two_even_if_their_people_have_one_name() {
-    let runtime = builder(&Log::default(), json!({}), json!({}))
-        .sessions(Arc::new(memory::Sessions::new(SessionLimits::default())))
+async fn sessions_of_two_tenants_are_separate_even_for_equal_principals() {
+    let runtime = builder(&ExecutionLog::default(), json!({}), json!({}))
+        .sessions(Arc::new(memory::MemorySessions::new(SessionLimits::default())))
         .start()
         .await
         .unwrap();
     let enter = |tenant: &'static str| {
-        let caller = of(&runtime, "ann", tenant, Memory::Everything);
+        let caller = caller_of(&runtime, "ann", tenant, SessionMode::AllOpen);
         async move {
             let mut call = Call::new("t__echo", json!({"context": {"sessionId": "w"}}));
             call.context.options.reads_context = true;
-            caller.start(call).await.journey.session.unwrap().id
+            caller.start(call).await.meta.session.unwrap().id
         }
     };
     assert_ne!(enter("a").await, enter("b").await);
@@ -293,27 +312,36 @@ async fn sessions_of_two_tenants_are_two_even_if_their_people_have_one_name() {
 }
 
 #[tokio::test]
-async fn a_caller_without_a_session_reads_what_was_stored_for_it_before() {
-    let runtime = board(&Log::default(), json!({"toolResponseMaxBytes": 100}), json!({})).await;
-    let big = call(&of(&runtime, "ann", "", Memory::Stateless), "t__big", json!({"bytes": 500})).await;
-    let handle = big.journey.stored.unwrap().to_string();
+async fn a_stateless_caller_reads_outputs_stored_for_it_earlier() {
+    let runtime =
+        test_runtime(&ExecutionLog::default(), json!({"toolResponseMaxBytes": 100}), json!({})).await;
+    let big =
+        call(&caller_of(&runtime, "ann", "", SessionMode::Stateless), "t__big", json!({"bytes": 500})).await;
+    let handle = big.meta.stored.unwrap().to_string();
     for (principal, is_there) in [("ann", true), ("eve", false)] {
-        let caller = of(&runtime, principal, "", Memory::Stateless);
+        let caller = caller_of(&runtime, principal, "", SessionMode::Stateless);
         let read = call(&caller, "tool_output", json!({"handle": handle, "mode": "stats"})).await;
         assert_eq!(!read.result.unwrap().is_error(), is_there, "{principal}");
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_who_makes_many_calls_without_a_session_does_not_hold_up_others() {
-    let runtime =
-        board(&Log::default(), json!({"queues": {"q": {"maxConcurrency": 1}}}), json!({"queue": "q"})).await;
+async fn a_busy_stateless_caller_does_not_starve_others() {
+    let runtime = test_runtime(
+        &ExecutionLog::default(),
+        json!({"queues": {"q": {"maxConcurrency": 1}}}),
+        json!({"queue": "q"}),
+    )
+    .await;
     let nap = |who: &str| {
-        tokio::spawn(of(&runtime, who, "", Memory::Stateless).start(Call::new("t__nap", json!({"ms": 100}))))
+        tokio::spawn(
+            caller_of(&runtime, who, "", SessionMode::Stateless)
+                .start(Call::new("t__nap", json!({"ms": 100}))),
+        )
     };
     let many: Vec<_> = (0..50).map(|_| nap("eve")).collect();
     settle().await;
-    let waited = nap("ann").await.unwrap().journey.waited.unwrap();
+    let waited = nap("ann").await.unwrap().meta.waited.unwrap();
     assert!(waited <= Duration::from_millis(300), "{waited:?}");
     for one in many {
         one.abort();
@@ -321,12 +349,12 @@ async fn one_who_makes_many_calls_without_a_session_does_not_hold_up_others() {
 }
 
 #[tokio::test]
-async fn secrets_are_written_down_nowhere() {
+async fn secrets_are_recorded_nowhere() {
     let leaks = ToolEntry::from_fn("leaks", "", |_: Value| async {
         Err::<Value, _>(ToolError::new("GET https://x/?key=correct-\"horse\"-battery: 403"))
     });
     let says = ToolEntry::from_fn("says", "", |_: Value| async { Ok(r#"{"password": "hunter2hunter2"}"#) });
-    let runtime = with([leaks, says], json!({"tracePayloads": true}), json!({}))
+    let runtime = runtime_with_tools([leaks, says], json!({"tracePayloads": true}), json!({}))
         .secrets(["correct-\"horse\"-battery".to_owned()])
         .start()
         .await
@@ -336,7 +364,9 @@ async fn secrets_are_written_down_nowhere() {
     call(&caller, "s__leaks", json!({"a": "correct-\"horse\"-battery"})).await;
     call(&caller, "s__says", json!({"text": "{\"token\": \"abcdefghij\"}"})).await;
     let mut told = serde_json::to_string(&caller.tree().snapshot()).unwrap();
-    told += &serde_json::to_string(&caller.tree().accounting(pegboard_runtime::optree::Scope::Tree)).unwrap();
+    told +=
+        &serde_json::to_string(&caller.tree().accounting(pegboard_runtime::optree::AccountingScope::Tree))
+            .unwrap();
     while let Ok(event) = events.try_recv() {
         told += &serde_json::to_string(&event).unwrap();
     }
@@ -347,29 +377,30 @@ async fn secrets_are_written_down_nowhere() {
 }
 
 #[tokio::test]
-async fn what_stands_beside_a_small_text_is_capped_too() {
+async fn content_beside_a_small_text_is_limited_too() {
     let long = "x".repeat(100_000);
     let result = json!({"content": [{"type": "text", "text": "small", "annotations": {"a": long}}], "_meta": {"m": long}});
-    let raw = does("raw", move |_| {
+    let raw = fn_tool("raw", move |_| {
         let output = Output::result(RawJson::from(result.clone()));
         async { Ok(output) }.boxed()
     });
-    let runtime = with([raw], json!({"toolResponseMaxBytes": 1000}), json!({})).start().await.unwrap();
+    let runtime =
+        runtime_with_tools([raw], json!({"toolResponseMaxBytes": 1000}), json!({})).start().await.unwrap();
     let ended = call(&caller(&runtime), "s__raw", json!({})).await;
-    assert!(ended.journey.stored.is_some());
+    assert!(ended.meta.stored.is_some());
     assert!(ended.result.unwrap().n_bytes() < 2_000);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_server_that_is_never_ready_is_named_in_time_and_the_others_work() {
+async fn a_server_that_never_opens_is_reported_and_the_others_work() {
     let runtime = Runtime::builder()
         .toolbox("dev", "")
-        .provide("stuck", Slow::stuck())
-        .provide("good", Slow::at_once(&["tool"]))
+        .provide("stuck", SlowServer::stuck())
+        .provide("good", SlowServer::at_once(&["tool"]))
         .start()
         .await
         .unwrap();
-    let caller = of(&runtime, "", "", Memory::Session);
+    let caller = caller_of(&runtime, "", "", SessionMode::Session);
     let opened = serde_json::to_value(caller.open("dev").await.unwrap()).unwrap();
     assert_eq!(
         opened["servers_failed"],
@@ -379,11 +410,11 @@ async fn a_server_that_is_never_ready_is_named_in_time_and_the_others_work() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_by_name_waits_for_no_server_that_hangs() {
+async fn a_call_by_name_does_not_wait_for_a_hanging_server() {
     let runtime = Runtime::builder()
         .toolbox("dev", "")
-        .provide("stuck", Slow::stuck())
-        .provide("good", Slow::at_once(&["tool"]))
+        .provide("stuck", SlowServer::stuck())
+        .provide("good", SlowServer::at_once(&["tool"]))
         .start()
         .await
         .unwrap();
@@ -393,8 +424,8 @@ async fn a_call_by_name_waits_for_no_server_that_hangs() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_by_name_waits_for_its_server_whoever_had_it_started() {
-    let slow = Slow::new(&["tool"], None).0;
+async fn a_call_by_name_waits_for_a_server_that_is_already_starting() {
+    let slow = SlowServer::new(&["tool"], None).0;
     let runtime = Runtime::builder().toolbox("dev", "").provide("slow", slow).start().await.unwrap();
     let caller = caller(&runtime);
     let (first, second) =
@@ -403,37 +434,39 @@ async fn a_call_by_name_waits_for_its_server_whoever_had_it_started() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_by_name_starts_no_server_that_it_does_not_speak_of() {
-    let (other, n_opened) = Slow::new(&["tool"], None);
+async fn a_call_by_name_starts_only_servers_that_match_the_name() {
+    let (other, n_opened) = SlowServer::new(&["tool"], None);
     let runtime = Runtime::builder()
         .toolbox("dev", "")
         .provide("other", other)
-        .provide("good", Slow::at_once(&["tool"]))
+        .provide("good", SlowServer::at_once(&["tool"]))
         .start()
         .await
         .unwrap();
     let caller = caller(&runtime);
     assert_eq!(line(&call(&caller, "good__tool", json!({})).await), "tool");
     assert_eq!(n_opened.load(Ordering::SeqCst), 0);
-    // One that is not there might be anywhere.
+    // An unknown tool may belong to any server.
     assert!(line(&call(&caller, "good__missing", json!({})).await).starts_with("unknown_tool"));
     assert_eq!(n_opened.load(Ordering::SeqCst), 1);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_by_name_makes_idle_servers_ready_and_is_recorded_as_what_it_is() {
+async fn a_call_by_name_opens_idle_servers_and_is_recorded_under_the_resolved_tool() {
     let runtime = Runtime::builder()
         .toolbox("dev", "")
-        .provide("lazy", Slow::at_once(&["tool"]))
+        .provide("lazy", SlowServer::at_once(&["tool"]))
         .start()
         .await
         .unwrap();
-    let caller = of(&runtime, "", "", Memory::Stateless);
+    let caller = caller_of(&runtime, "", "", SessionMode::Stateless);
     let mut events = runtime.events().subscribe();
     let ended = call(&caller, "lazy__tool", json!({})).await;
     assert_eq!(line(&ended), "tool");
     let finished = std::iter::from_fn(|| events.try_recv().ok()).find_map(|event| match event {
-        Event::ToolFinished { call, .. } => Some((call.tool.to_string(), call.server.clone(), call.kind)),
+        RuntimeEvent::ToolFinished { call, .. } => {
+            Some((call.tool.to_string(), call.server.clone(), call.kind))
+        }
         _ => None,
     });
     assert_eq!(finished, Some(("lazy__tool".to_owned(), "lazy".to_owned(), ToolKind::Mcp)));
@@ -443,9 +476,9 @@ async fn a_call_by_name_makes_idle_servers_ready_and_is_recorded_as_what_it_is()
 #[tokio::test(start_paused = true)]
 async fn a_call_past_its_deadline_is_in_the_trace_as_well() {
     use pegboard_core::store::{TraceQuery, TraceStore};
-    let traces = Arc::new(memory::Traces::new(TraceLimits::default()));
-    let runtime = builder(&Log::default(), json!({}), json!({}))
-        .sessions(Arc::new(memory::Sessions::new(SessionLimits::default())))
+    let traces = Arc::new(memory::MemoryTraces::new(TraceLimits::default()));
+    let runtime = builder(&ExecutionLog::default(), json!({}), json!({}))
+        .sessions(Arc::new(memory::MemorySessions::new(SessionLimits::default())))
         .traces(Arc::clone(&traces) as _)
         .start()
         .await
@@ -455,18 +488,18 @@ async fn a_call_past_its_deadline_is_in_the_trace_as_well() {
     call.context.deadline = Some(Instant::now() + Duration::from_millis(10));
     caller(&runtime).start(call).await;
     runtime.shut_down(Duration::from_secs(1)).await;
-    let records = traces.find(TraceQuery { n_most: 10, ..TraceQuery::default() }).await.unwrap();
+    let records = traces.find(TraceQuery { limit: 10, ..TraceQuery::default() }).await.unwrap();
     assert_eq!(records[0].content, "Failed to execute t.gate on file: a.md");
 }
 
 #[tokio::test]
-async fn what_an_answer_breaks_of_its_schema_is_in_the_tree() {
-    let raw = does("raw", |_| {
+async fn output_schema_violations_are_in_the_tree() {
+    let raw = fn_tool("raw", |_| {
         let result = RawJson::from(json!({"content": [], "structuredContent": {"n": "three"}}));
         async { Ok(Output::result(result)) }.boxed()
     })
     .with_output_schema(json!({"type": "object", "properties": {"n": {"type": "integer"}}}));
-    let runtime = with([raw], json!({}), json!({})).start().await.unwrap();
+    let runtime = runtime_with_tools([raw], json!({}), json!({})).start().await.unwrap();
     let caller = caller(&runtime);
     let ended = call(&caller, "s__raw", json!({})).await;
     assert_eq!(ended.warnings, ["$.n: expected type integer, got string"]);
@@ -476,13 +509,13 @@ async fn what_an_answer_breaks_of_its_schema_is_in_the_tree() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn numbers_and_spellings_survive_what_the_runtime_takes_out_and_puts_in() {
-    let echo = does("raw", |call| {
+async fn numbers_and_spellings_survive_argument_rewriting() {
+    let echo = fn_tool("raw", |call| {
         let text = call.raw_arguments().as_str().to_owned();
         async move { Ok(Output::new(text.into())) }.boxed()
     });
-    let raw = with([echo], json!({}), json!({"validateArguments": "server"}))
-        .sessions(Arc::new(memory::Sessions::new(SessionLimits::default())))
+    let raw = runtime_with_tools([echo], json!({}), json!({"validateArguments": "server"}))
+        .sessions(Arc::new(memory::MemorySessions::new(SessionLimits::default())))
         .start()
         .await
         .unwrap();
@@ -491,12 +524,13 @@ async fn numbers_and_spellings_survive_what_the_runtime_takes_out_and_puts_in() 
     call.context.options.reads_context = true;
     let ended = caller(&raw).start(call).await;
     assert_eq!(line(&ended), r#"{"n": 12345678901234567890123, "x": 1e999}"#);
-    assert!(ended.journey.session.unwrap().notice.is_some());
+    assert!(ended.meta.session.unwrap().notice.is_some());
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_session_that_has_ended_makes_no_more_calls_and_leaves_nothing() {
-    let runtime = board(&Log::default(), json!({"toolResponseMaxBytes": 100}), json!({})).await;
+async fn an_ended_session_makes_no_calls_and_leaves_nothing() {
+    let runtime =
+        test_runtime(&ExecutionLog::default(), json!({"toolResponseMaxBytes": 100}), json!({})).await;
     let caller = caller(&runtime);
     let other = caller.clone();
     caller.end().await;
@@ -504,7 +538,7 @@ async fn a_session_that_has_ended_makes_no_more_calls_and_leaves_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nobody_can_be_asked_after_the_end_and_no_call_outlives_the_one_above_it() {
+async fn no_input_request_after_the_end_and_no_nested_call_outlives_its_parent() {
     let late: Arc<std::sync::Mutex<Option<CallContext>>> = Arc::default();
     let kept = Arc::clone(&late);
     let n_dropped = Arc::new(AtomicUsize::new(0));
@@ -516,7 +550,7 @@ async fn nobody_can_be_asked_after_the_end_and_no_call_outlives_the_one_above_it
             }
         }
         let n_dropped = Arc::clone(&n_dropped);
-        does("endless", move |_| {
+        fn_tool("endless", move |_| {
             let count = Count(Arc::clone(&n_dropped));
             async move {
                 let _count = count;
@@ -525,7 +559,7 @@ async fn nobody_can_be_asked_after_the_end_and_no_call_outlives_the_one_above_it
             .boxed()
         })
     };
-    let sly = does("sly", move |call| {
+    let sly = fn_tool("sly", move |call| {
         *kept.lock().unwrap() = Some(call.context().clone());
         let detached = call.context().tools.as_ref().unwrap().start(Call::new("s__endless", json!({})));
         tokio::spawn(detached);
@@ -535,33 +569,38 @@ async fn nobody_can_be_asked_after_the_end_and_no_call_outlives_the_one_above_it
         }
         .boxed()
     });
-    let runtime = with([endless, sly], json!({"toolTimeout": 0}), json!({})).start().await.unwrap();
-    let ended = caller(&runtime).start(asked_by(Person("ann", Duration::ZERO), "s__sly", json!({}))).await;
+    let runtime =
+        runtime_with_tools([endless, sly], json!({"toolTimeout": 0}), json!({})).start().await.unwrap();
+    let ended = caller(&runtime)
+        .start(call_with_client(DelayedClient("ann", Duration::ZERO), "s__sly", json!({})))
+        .await;
     assert_eq!(line(&ended), "bye");
     settle().await;
     assert_eq!(n_dropped.load(Ordering::SeqCst), 1);
     let context = late.lock().unwrap().take().unwrap();
     let error = ask(&context).await.unwrap_err();
-    assert_eq!(error.to_string(), "the caller is gone");
+    assert_eq!(error.to_string(), "the caller has disconnected");
     let late_call = context.tools.unwrap().start(Call::new("s__endless", json!({}))).await;
-    assert_eq!(line(&late_call), "canceled: the call that makes this call has ended");
+    assert_eq!(line(&late_call), "canceled: the parent call has ended");
 }
 
 #[tokio::test]
-async fn no_text_in_an_event_is_longer_than_it_need_be() {
+async fn texts_in_events_are_bounded() {
     let long = "x".repeat(1 << 20);
     let fails = {
         let long = long.clone();
-        does("fails", move |call| {
-            let progress = Progress { done: 1.0, total: None, message: Some(long.clone()) };
+        fn_tool("fails", move |call| {
+            let progress = ProgressUpdate { done: 1.0, total: None, message: Some(long.clone()) };
             call.context().client().notify(Notice::Progress(progress));
             let error = CallError::Failed(ToolError::new(&long));
             async { Err(error) }.boxed()
         })
     };
-    let runtime = with([fails], json!({}), json!({})).start().await.unwrap();
+    let runtime = runtime_with_tools([fails], json!({}), json!({})).start().await.unwrap();
     let mut events = runtime.events().subscribe();
-    caller(&runtime).start(asked_by(Person("ann", Duration::ZERO), "s__fails", json!({}))).await;
+    caller(&runtime)
+        .start(call_with_client(DelayedClient("ann", Duration::ZERO), "s__fails", json!({})))
+        .await;
     call(&caller(&runtime), &long, json!({})).await;
     let mut n_events = 0;
     while let Ok(event) = events.try_recv() {
@@ -572,29 +611,33 @@ async fn no_text_in_an_event_is_longer_than_it_need_be() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn waiting_is_not_running() {
-    let runtime =
-        board(&Log::default(), json!({"queues": {"q": {"maxConcurrency": 1}}}), json!({"queue": "q"})).await;
+async fn waiting_does_not_count_as_running() {
+    let runtime = test_runtime(
+        &ExecutionLog::default(),
+        json!({"queues": {"q": {"maxConcurrency": 1}}}),
+        json!({"queue": "q"}),
+    )
+    .await;
     let caller = caller(&runtime);
     let nap = || call(&caller, "t__nap", json!({"ms": 100}));
-    let (_, second): (Ended, Ended) = tokio::join!(nap(), nap());
+    let (_, second): (CallResult, CallResult) = tokio::join!(nap(), nap());
     assert_eq!(
-        (second.journey.waited, second.duration),
+        (second.meta.waited, second.duration),
         (Some(Duration::from_millis(100)), Some(Duration::from_millis(100)))
     );
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_caller_does_not_use_up_the_calls_of_all() {
-    let runtime = board(&Log::default(), json!({"toolTimeout": 0}), json!({})).await;
+async fn one_caller_cannot_exhaust_the_global_call_limit() {
+    let runtime = test_runtime(&ExecutionLog::default(), json!({"toolTimeout": 0}), json!({})).await;
     let greedy = caller(&runtime);
-    let many: Vec<_> = (0..=pegboard_runtime::MAX_CALLS_EACH)
+    let many: Vec<_> = (0..=pegboard_runtime::MAX_CALLS_PER_CALLER)
         .map(|_| tokio::spawn(greedy.start(Call::new("t__gate", json!({})))))
         .collect();
     settle().await;
     let over = call(&greedy, "t__echo", json!({})).await;
     assert!(
-        line(&over).starts_with("limit_exceeded: 2000 calls of this session are under way"),
+        line(&over).starts_with("limit_exceeded: 2000 calls of this session are in flight"),
         "{}",
         line(&over)
     );
@@ -605,8 +648,9 @@ async fn one_caller_does_not_use_up_the_calls_of_all() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_end_of_time_is_no_problem() {
-    let runtime = board(&Log::default(), json!({}), json!({"toolsCache": {"echo": "10000y"}})).await;
+async fn extreme_durations_do_not_overflow() {
+    let runtime =
+        test_runtime(&ExecutionLog::default(), json!({}), json!({"toolsCache": {"echo": "10000y"}})).await;
     let caller = caller(&runtime);
     let mut far = Call::new("t__echo", json!({}));
     far.context.deadline = Instant::now().checked_add(Duration::from_hours(24 * 365 * 50));
@@ -616,9 +660,13 @@ async fn the_end_of_time_is_no_problem() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_limits_of_those_who_join_do_not_add_up() {
-    let runtime =
-        board(&Log::default(), json!({"toolTimeout": "10s"}), json!({"toolsCache": {"gate": "1h"}})).await;
+async fn the_timeouts_of_followers_do_not_add_up() {
+    let runtime = test_runtime(
+        &ExecutionLog::default(),
+        json!({"toolTimeout": "10s"}),
+        json!({"toolsCache": {"gate": "1h"}}),
+    )
+    .await;
     let callers = [(); 20].map(|()| caller(&runtime));
     let started = Instant::now();
     let ends =
@@ -628,17 +676,17 @@ async fn the_limits_of_those_who_join_do_not_add_up() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_joins_a_call_that_waits_waits_with_it() {
+async fn a_follower_of_a_queued_call_waits_with_it() {
     let settings = json!({"toolTimeout": "5s", "queues": {"q": {"maxConcurrency": 1}}});
     let server = json!({"queue": "q", "toolsCache": {"nap": "1h"}, "tools": {"gate": {"timeout": 0}}});
-    let log = Log::default();
-    let runtime = board(&log, settings, server).await;
+    let log = ExecutionLog::default();
+    let runtime = test_runtime(&log, settings, server).await;
     let caller = caller(&runtime);
     let holder = tokio::spawn(caller.start(Call::new("t__gate", json!({}))));
     settle().await;
     let naps = [(); 2].map(|()| tokio::spawn(caller.start(Call::new("t__nap", json!({"ms": 1})))));
     time::sleep(Duration::from_secs(20)).await;
-    log.let_one_go();
+    log.release_one();
     for nap in naps {
         assert_eq!(line(&nap.await.unwrap()), "rested");
     }
@@ -646,15 +694,15 @@ async fn who_joins_a_call_that_waits_waits_with_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn whoever_holds_something_waits_for_nobody_who_wants_it() {
-    let naps = does("inner", |_| {
+async fn a_call_that_holds_a_resource_does_not_wait_for_one_that_wants_it() {
+    let naps = fn_tool("inner", |_| {
         async {
             time::sleep(Duration::from_secs(1)).await;
             Ok(Output::new(json!("done")))
         }
         .boxed()
     });
-    let slow_outer = does("outer", |call| {
+    let slow_outer = fn_tool("outer", |call| {
         let tools = Arc::clone(call.context().tools.as_ref().unwrap());
         async move {
             time::sleep(Duration::from_secs(1)).await;
@@ -663,10 +711,14 @@ async fn whoever_holds_something_waits_for_nobody_who_wants_it() {
         .boxed()
     });
     let settings = json!({"toolTimeout": 0, "queues": {"q": {"maxConcurrency": 1}}});
-    let runtime = with([naps, slow_outer], settings, json!({"queue": "q", "toolsCache": {"inner": "1h"}}))
-        .start()
-        .await
-        .unwrap();
+    let runtime = runtime_with_tools(
+        [naps, slow_outer],
+        settings,
+        json!({"queue": "q", "toolsCache": {"inner": "1h"}}),
+    )
+    .start()
+    .await
+    .unwrap();
     let (one, two) = (caller(&runtime), caller(&runtime));
     let both = async {
         tokio::join!(call(&one, "s__outer", json!({})), async {
@@ -678,7 +730,7 @@ async fn whoever_holds_something_waits_for_nobody_who_wants_it() {
     assert_eq!((line(&outer).as_str(), line(&inner).as_str()), ("done", "done"));
 
     let crossed = |name, other| {
-        does(name, move |call| {
+        fn_tool(name, move |call| {
             let tools = Arc::clone(call.context().tools.as_ref().unwrap());
             async move {
                 time::sleep(Duration::from_secs(1)).await;
@@ -688,7 +740,8 @@ async fn whoever_holds_something_waits_for_nobody_who_wants_it() {
         })
     };
     let tools = [crossed("a", "s__b"), crossed("b", "s__a")];
-    let runtime = with(tools, json!({"toolTimeout": 0}), json!({"cache": "1h"})).start().await.unwrap();
+    let runtime =
+        runtime_with_tools(tools, json!({"toolTimeout": 0}), json!({"cache": "1h"})).start().await.unwrap();
     let (one, two) = (caller(&runtime), caller(&runtime));
     let both = async { tokio::join!(call(&one, "s__a", json!({})), call(&two, "s__b", json!({}))) };
     assert!(time::timeout(Duration::from_mins(10), both).await.is_ok());
@@ -699,7 +752,7 @@ async fn a_slot_is_lent_to_one_call_at_a_time() {
     let n_running = Arc::new((AtomicUsize::new(0), AtomicUsize::new(0)));
     let counted = {
         let n_running = Arc::clone(&n_running);
-        does("counted", move |_| {
+        fn_tool("counted", move |_| {
             let n_running = Arc::clone(&n_running);
             async move {
                 let now = n_running.0.fetch_add(1, Ordering::SeqCst) + 1;
@@ -711,7 +764,7 @@ async fn a_slot_is_lent_to_one_call_at_a_time() {
             .boxed()
         })
     };
-    let many = does("many", |call| {
+    let many = fn_tool("many", |call| {
         let tools = Arc::clone(call.context().tools.as_ref().unwrap());
         async move {
             let calls = (0..50).map(|_| tools.start(Call::new("s__counted", json!({}))));
@@ -721,17 +774,17 @@ async fn a_slot_is_lent_to_one_call_at_a_time() {
         .boxed()
     });
     let settings = json!({"queues": {"q": {"maxConcurrency": 1}}});
-    let runtime = with([counted, many], settings, json!({"queue": "q"})).start().await.unwrap();
+    let runtime = runtime_with_tools([counted, many], settings, json!({"queue": "q"})).start().await.unwrap();
     assert_eq!(line(&call(&caller(&runtime), "s__many", json!({})).await), "50");
     assert_eq!(n_running.1.load(Ordering::SeqCst), 1);
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_runs_at_the_end_may_make_the_calls_that_it_takes() {
+async fn calls_running_at_shutdown_may_make_nested_calls() {
     let steps = json!({"chain": "c", "steps": [
         {"tool": "t__nap", "with": {"ms": {"$const": 100}}, "as": "a"}, {"tool": "t__nap", "with": {"ms": {"$const": 100}}, "as": "b"}
     ], "output": "b"});
-    let runtime = builder(&Log::default(), json!({}), json!({}))
+    let runtime = builder(&ExecutionLog::default(), json!({}), json!({}))
         .chain(serde_json::from_value(steps).unwrap())
         .start()
         .await
@@ -743,8 +796,8 @@ async fn what_runs_at_the_end_may_make_the_calls_that_it_takes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn questions_that_overlap_come_to_an_end_as_well() {
-    let nags = does("nags", |call| {
+async fn overlapping_input_requests_are_limited_as_well() {
+    let nags = fn_tool("nags", |call| {
         async move {
             let nag = || async {
                 for _ in 0..1_000 {
@@ -760,19 +813,25 @@ async fn questions_that_overlap_come_to_an_end_as_well() {
         }
         .boxed()
     });
-    let runtime = with([nags], json!({"toolTimeout": 1000}), json!({})).start().await.unwrap();
+    let runtime = runtime_with_tools([nags], json!({"toolTimeout": 1000}), json!({})).start().await.unwrap();
     let started = Instant::now();
-    caller(&runtime).start(asked_by(Person("ann", Duration::from_mins(4)), "s__nags", json!({}))).await;
+    caller(&runtime)
+        .start(call_with_client(DelayedClient("ann", Duration::from_mins(4)), "s__nags", json!({})))
+        .await;
     assert!(started.elapsed() < Duration::from_hours(2), "{:?}", started.elapsed());
 }
 
 #[tokio::test]
-async fn an_answer_that_nobody_checked_is_kept_for_nobody() {
+async fn an_unchecked_answer_is_not_cached() {
     let wrong = ToolEntry::from_fn("wrong", "", |_: Value| async { Ok(42) })
         .with_output_schema(json!({"type": "object"}));
-    let runtime = with([wrong], json!({}), json!({"cache": "1h", "output": "strict"})).start().await.unwrap();
+    let runtime = runtime_with_tools([wrong], json!({}), json!({"cache": "1h", "output": "strict"}))
+        .start()
+        .await
+        .unwrap();
     let caller = caller(&runtime);
-    let unchecked = Call { checks: pegboard_core::call::Checks::None, ..Call::new("s__wrong", json!({})) };
+    let unchecked =
+        Call { checks: pegboard_core::call::SchemaChecks::None, ..Call::new("s__wrong", json!({})) };
     assert_eq!(line(&caller.start(unchecked).await), "42");
     assert!(line(&call(&caller, "s__wrong", json!({})).await).starts_with("output_invalid"));
 }

@@ -1,19 +1,19 @@
-//! What a runtime does with calls, driven from the outside, with time that stands still unless somebody waits.
+//! End-to-end tests of the runtime, with paused time.
 
-#![expect(clippy::unwrap_used, reason = "a test says what it expects by failing")]
+#![expect(clippy::unwrap_used, reason = "a panic is a test failure")]
 
-mod board;
+mod fixtures;
 
 mod batches;
 mod caches;
 mod chains;
-mod contracts;
 mod history;
 mod hostile;
-mod lives;
+mod lifecycle;
 mod queues;
 mod records;
 mod reloads;
+mod session_calls;
 mod sizes;
 mod stores;
 mod tasks;

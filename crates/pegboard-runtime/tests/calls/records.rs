@@ -1,22 +1,26 @@
-//! What is written down: op tree, accounts and events; and what is judged on the way in.
+//! Operation tree, accounting, events, and argument validation.
 
 use std::sync::Arc;
 
-use pegboard_core::call::{Call, Invoker, Origin};
+use pegboard_core::call::{Call, CallOrigin, Invoker};
 use pegboard_core::entry::ToolEntry;
-use pegboard_core::provider::{Local, ToolKind};
+use pegboard_core::provider::{LocalProvider, ToolKind};
 use pegboard_core::settings::{RuntimeSettings, ServerSettings};
 use pegboard_runtime::Runtime;
-use pegboard_runtime::event::Event;
-use pegboard_runtime::optree::Scope;
+use pegboard_runtime::event::RuntimeEvent;
+use pegboard_runtime::optree::AccountingScope;
 use serde_json::{Value, json};
 
-use crate::board::{Log, board, call, caller, line};
+use crate::fixtures::{ExecutionLog, call, caller, line, test_runtime};
 
 #[tokio::test(start_paused = true)]
 async fn the_tree_shows_all_that_happened() {
-    let runtime =
-        board(&Log::default(), json!({"toolTimeout": 100}), json!({"toolsCache": {"echo": "1m"}})).await;
+    let runtime = test_runtime(
+        &ExecutionLog::default(),
+        json!({"toolTimeout": 100}),
+        json!({"toolsCache": {"echo": "1m"}}),
+    )
+    .await;
     let caller = caller(&runtime);
     call(&caller, "t__nap", json!({"ms": 40})).await;
     call(&caller, "t__echo", json!({})).await;
@@ -43,12 +47,12 @@ async fn the_tree_shows_all_that_happened() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn every_call_has_an_entry_in_the_accounts() {
-    let runtime = board(&Log::default(), json!({}), json!({})).await;
+async fn every_call_has_an_accounting_entry() {
+    let runtime = test_runtime(&ExecutionLog::default(), json!({}), json!({})).await;
     let caller = caller(&runtime);
     call(&caller, "t__echo", json!({"a": 1})).await;
     call(&caller, "t__fail", json!({})).await;
-    let entries = serde_json::to_value(caller.tree().accounting(Scope::Own)).unwrap();
+    let entries = serde_json::to_value(caller.tree().accounting(AccountingScope::Own)).unwrap();
     let brief: Vec<Value> = entries
         .as_array()
         .unwrap()
@@ -75,8 +79,8 @@ async fn every_call_has_an_entry_in_the_accounts() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn every_call_begins_and_ends_in_the_events_whatever_becomes_of_it() {
-    let runtime = board(&Log::default(), json!({"toolTimeout": 10}), json!({})).await;
+async fn every_call_has_a_start_and_an_end_event() {
+    let runtime = test_runtime(&ExecutionLog::default(), json!({"toolTimeout": 10}), json!({})).await;
     let caller = caller(&runtime);
     let mut events = runtime.events().subscribe();
     for (tool, arguments) in [
@@ -91,14 +95,14 @@ async fn every_call_begins_and_ends_in_the_events_whatever_becomes_of_it() {
     }
     drop(caller.start(Call::new("t__gate", json!({}))));
     let dropped = tokio::spawn(caller.start(Call::new("t__gate", json!({}))));
-    crate::board::settle().await;
+    crate::fixtures::settle().await;
     dropped.abort();
-    crate::board::settle().await;
+    crate::fixtures::settle().await;
     let mut seen = Vec::new();
     while let Ok(event) = events.try_recv() {
         match event {
-            Event::ToolStarted { call } => seen.push(format!("{} {}", call.operation, call.tool)),
-            Event::ToolFinished { call, end } => {
+            RuntimeEvent::ToolStarted { call } => seen.push(format!("{} {}", call.operation, call.tool)),
+            RuntimeEvent::ToolFinished { call, end } => {
                 let kind = end.error.map_or("ok", pegboard_core::error::ErrorKind::as_str);
                 seen.push(format!("{} {kind}", call.operation));
             }
@@ -127,8 +131,8 @@ async fn every_call_begins_and_ends_in_the_events_whatever_becomes_of_it() {
 }
 
 #[tokio::test]
-async fn a_name_that_is_nearly_right_is_corrected_and_said_so() {
-    let runtime = board(&Log::default(), json!({}), json!({})).await;
+async fn an_inexact_name_is_corrected_and_reported() {
+    let runtime = test_runtime(&ExecutionLog::default(), json!({}), json!({})).await;
     let caller = caller(&runtime);
     let cases = [
         ("t__echo", "{}", None),
@@ -145,7 +149,7 @@ async fn a_name_that_is_nearly_right_is_corrected_and_said_so() {
     for (name, expected, corrected) in cases {
         let ended = call(&caller, name, json!({})).await;
         assert_eq!(
-            (line(&ended).as_str(), ended.journey.corrected_from.as_deref()),
+            (line(&ended).as_str(), ended.meta.corrected_from.as_deref()),
             (expected, corrected),
             "{name}"
         );
@@ -153,27 +157,32 @@ async fn a_name_that_is_nearly_right_is_corrected_and_said_so() {
 }
 
 #[tokio::test]
-async fn who_judges_arguments_depends_on_the_tool_and_the_caller() {
+async fn the_argument_validator_depends_on_tool_and_caller() {
     let schema = json!({"type": "object", "properties": {"n": {"type": "integer"}}});
     let wrong = json!({"n": "three"});
     let cases = [
-        (ToolKind::Mcp, Origin::Client, json!({}), true),
-        (ToolKind::Mcp, Origin::Client, json!({"validateArguments": "pegboard"}), false),
-        (ToolKind::Mcp, Origin::Agent, json!({}), false),
-        (ToolKind::Mcp, Origin::Program, json!({}), false),
-        (ToolKind::Rest, Origin::Client, json!({}), false),
-        (ToolKind::Rest, Origin::Client, json!({"validateArguments": "server"}), true),
-        (ToolKind::Rest, Origin::Client, json!({"tools": {"tool": {"validateArguments": "server"}}}), true),
-        (ToolKind::Mcp, Origin::Client, json!({"for all": "pegboard"}), false),
-        (ToolKind::Mcp, Origin::Agent, json!({"for all": "server"}), true),
-        (ToolKind::Rest, Origin::Client, json!({"for all": "server"}), true),
+        (ToolKind::Mcp, CallOrigin::Client, json!({}), true),
+        (ToolKind::Mcp, CallOrigin::Client, json!({"validateArguments": "pegboard"}), false),
+        (ToolKind::Mcp, CallOrigin::Agent, json!({}), false),
+        (ToolKind::Mcp, CallOrigin::Program, json!({}), false),
+        (ToolKind::Rest, CallOrigin::Client, json!({}), false),
+        (ToolKind::Rest, CallOrigin::Client, json!({"validateArguments": "server"}), true),
         (
             ToolKind::Rest,
-            Origin::Client,
+            CallOrigin::Client,
+            json!({"tools": {"tool": {"validateArguments": "server"}}}),
+            true,
+        ),
+        (ToolKind::Mcp, CallOrigin::Client, json!({"for all": "pegboard"}), false),
+        (ToolKind::Mcp, CallOrigin::Agent, json!({"for all": "server"}), true),
+        (ToolKind::Rest, CallOrigin::Client, json!({"for all": "server"}), true),
+        (
+            ToolKind::Rest,
+            CallOrigin::Client,
             json!({"for all": "server", "validateArguments": "pegboard"}),
             false,
         ),
-        (ToolKind::Agent, Origin::Client, json!({"for all": "server"}), false),
+        (ToolKind::Agent, CallOrigin::Client, json!({"for all": "server"}), false),
     ];
     for (kind, origin, mut server, is_let_in) in cases {
         let for_all = server.as_object_mut().unwrap().shift_remove("for all").unwrap_or_default();
@@ -183,7 +192,7 @@ async fn who_judges_arguments_depends_on_the_tool_and_the_caller() {
         let settings: ServerSettings = serde_json::from_value(server.clone()).unwrap();
         let runtime = Runtime::builder()
             .settings(for_all)
-            .provide_with("s", Arc::new(Local::new([entry]).of_kind(kind)), settings)
+            .provide_with("s", Arc::new(LocalProvider::new([entry]).of_kind(kind)), settings)
             .start()
             .await
             .unwrap();
@@ -200,15 +209,15 @@ async fn who_judges_arguments_depends_on_the_tool_and_the_caller() {
 }
 
 #[tokio::test]
-async fn what_breaks_an_output_schema_is_partial_a_warning_or_no_answer() {
-    use pegboard_core::outcome::{Outcome, Status};
-    let cases = [(json!({}), Status::Partial), (json!({"output": "strict"}), Status::Failure)];
+async fn an_output_schema_violation_is_partial_a_warning_or_an_error() {
+    use pegboard_core::outcome::{Outcome, OutcomeStatus};
+    let cases = [(json!({}), OutcomeStatus::Partial), (json!({"output": "strict"}), OutcomeStatus::Failure)];
     for (server, expected) in cases {
         let entry = ToolEntry::from_fn("tool", "", |_: Value| async move { Ok(json!(42)) })
             .with_output_schema(json!({"type": "object"}));
         let settings: ServerSettings = serde_json::from_value(server).unwrap();
         let runtime = Runtime::builder()
-            .provide_with("s", Arc::new(Local::new([entry])), settings)
+            .provide_with("s", Arc::new(LocalProvider::new([entry])), settings)
             .start()
             .await
             .unwrap();
@@ -218,9 +227,9 @@ async fn what_breaks_an_output_schema_is_partial_a_warning_or_no_answer() {
 }
 
 #[tokio::test]
-async fn what_was_given_is_written_down_only_when_asked_for_and_without_secrets() {
+async fn payloads_are_recorded_only_on_request_and_redacted() {
     for (settings, is_there) in [(json!({}), false), (json!({"tracePayloads": true}), true)] {
-        let runtime = crate::board::builder(&Log::default(), settings, json!({}))
+        let runtime = crate::fixtures::builder(&ExecutionLog::default(), settings, json!({}))
             .secrets(["hunter2-the-second".to_owned()])
             .start()
             .await
@@ -239,18 +248,18 @@ async fn what_was_given_is_written_down_only_when_asked_for_and_without_secrets(
 }
 
 #[tokio::test]
-async fn arguments_that_cannot_be_read_are_refused_where_they_are_checked() {
-    let runtime = board(&Log::default(), json!({}), json!({})).await;
+async fn unreadable_arguments_are_refused_where_they_are_validated() {
+    let runtime = test_runtime(&ExecutionLog::default(), json!({}), json!({})).await;
     let raw = pegboard_json::RawJson::parse(r#"{"n": 1e999, "keep": 1}"#.into()).unwrap();
     let ended = caller(&runtime).start(Call::new("t__echo", raw)).await;
-    insta::assert_snapshot!(line(&ended), @"invalid_parameters: Invalid arguments: $: the arguments have a number or a text that cannot be read, such as 1e999");
+    insta::assert_snapshot!(line(&ended), @"invalid_parameters: Invalid arguments: $: the arguments contain a number or string that cannot be represented, such as 1e999");
 }
 
 #[tokio::test]
-async fn a_schema_that_cannot_be_used_is_a_warning_and_the_tool_is_called() {
+async fn an_unusable_schema_is_a_warning_and_the_tool_is_called() {
     let entry = ToolEntry::from_fn("tool", "", |value: Value| async move { Ok(value) })
         .with_input_schema(json!({"type": "object", "properties": {"a": {"$ref": "#/nowhere"}}}));
-    let runtime = Runtime::builder().provide("s", Local::new([entry])).start().await.unwrap();
+    let runtime = Runtime::builder().provide("s", LocalProvider::new([entry])).start().await.unwrap();
     let ended = call(&caller(&runtime), "s__tool", json!({"a": 1})).await;
     assert_eq!(line(&ended), r#"{"a":1}"#);
     assert_eq!(ended.warnings.len(), 1, "{:?}", ended.warnings);

@@ -1,31 +1,31 @@
-//! Answers that are too large: stored, read back, cut, and fed to other tools.
+//! Answers that are too large: stored, read back, truncated, and passed to other tools.
 
 use std::sync::Arc;
 
-use pegboard_core::call::{Call, Ended, Invoker, Origin};
+use pegboard_core::call::{Call, CallOrigin, CallResult, Invoker};
 use pegboard_core::entry::ToolEntry;
 use pegboard_core::output::Output;
-use pegboard_core::provider::Local;
+use pegboard_core::provider::LocalProvider;
 use pegboard_json::RawJson;
-use pegboard_runtime::event::{Event, StoreReason};
+use pegboard_runtime::event::{RuntimeEvent, StoreReason};
 use pegboard_runtime::{Caller, CallerOptions, Runtime};
 use pegboard_stores::limits::OutputLimits;
 use pegboard_stores::memory;
 use serde_json::{Value, json};
 
-use crate::board::{Log, board, builder, call, caller, line};
+use crate::fixtures::{ExecutionLog, builder, call, caller, line, test_runtime};
 
-async fn capped(max_bytes: usize) -> Runtime {
-    board(&Log::default(), json!({"toolResponseMaxBytes": max_bytes}), json!({})).await
+async fn runtime_with_limit(max_bytes: usize) -> Runtime {
+    test_runtime(&ExecutionLog::default(), json!({"toolResponseMaxBytes": max_bytes}), json!({})).await
 }
 
-fn handle(ended: &Ended) -> String {
-    ended.journey.stored.as_ref().expect("the output is stored").to_string()
+fn handle(ended: &CallResult) -> String {
+    ended.meta.stored.as_ref().expect("the output is stored").to_string()
 }
 
 #[tokio::test]
 async fn a_large_answer_is_stored_and_can_be_read_back_whole() {
-    let runtime = capped(1_000).await;
+    let runtime = runtime_with_limit(1_000).await;
     let caller = caller(&runtime);
     let mut events = runtime.events().subscribe();
     let ended = call(&caller, "t__big", json!({"bytes": 2_500})).await;
@@ -41,7 +41,7 @@ async fn a_large_answer_is_stored_and_can_be_read_back_whole() {
     assert_eq!(result["content"][1]["uri"], format!("pegboard://outputs/{handle}"));
     assert_eq!(result["content"][1]["mimeType"], "text/plain");
     let stored = std::iter::from_fn(|| events.try_recv().ok()).find_map(|event| match event {
-        Event::OutputStored { reason, n_bytes, .. } => Some((reason, n_bytes)),
+        RuntimeEvent::OutputStored { reason, n_bytes, .. } => Some((reason, n_bytes)),
         _ => None,
     });
     assert_eq!(stored, Some((StoreReason::SizeCap, 2_500)));
@@ -61,34 +61,44 @@ async fn a_large_answer_is_stored_and_can_be_read_back_whole() {
         arguments = json!({"handle": handle, "mode": next["mode"], "cursor": next["cursor"]});
     }
     let whole = line(
-        &call(&crate::board::caller(&capped(usize::MAX).await), "t__big", json!({"bytes": 2_500})).await,
+        &call(
+            &crate::fixtures::caller(&runtime_with_limit(usize::MAX).await),
+            "t__big",
+            json!({"bytes": 2_500}),
+        )
+        .await,
     );
     assert_eq!(read, whole);
 }
 
 #[tokio::test]
-async fn who_is_handed_how_much() {
+async fn the_output_limit_depends_on_caller_and_tool() {
     let twenty_k = json!({"bytes": 20_000});
     let cases = [
-        (json!({}), json!({}), Origin::Client, false),
-        (json!({}), json!({}), Origin::Program, false),
-        (json!({}), json!({}), Origin::Agent, true),
-        (json!({"toolResponseMaxBytes": 100}), json!({}), Origin::Client, true),
-        (json!({"toolResponseMaxBytes": 100}), json!({"toolResponseMaxBytes": 50_000}), Origin::Agent, false),
-        (json!({}), json!({"tools": {"big": {"toolResponseMaxBytes": 5}}}), Origin::Client, true),
+        (json!({}), json!({}), CallOrigin::Client, false),
+        (json!({}), json!({}), CallOrigin::Program, false),
+        (json!({}), json!({}), CallOrigin::Agent, true),
+        (json!({"toolResponseMaxBytes": 100}), json!({}), CallOrigin::Client, true),
+        (
+            json!({"toolResponseMaxBytes": 100}),
+            json!({"toolResponseMaxBytes": 50_000}),
+            CallOrigin::Agent,
+            false,
+        ),
+        (json!({}), json!({"tools": {"big": {"toolResponseMaxBytes": 5}}}), CallOrigin::Client, true),
     ];
     for (settings, server, origin, is_stored) in cases {
-        let runtime = board(&Log::default(), settings.clone(), server.clone()).await;
+        let runtime = test_runtime(&ExecutionLog::default(), settings.clone(), server.clone()).await;
         let mut call = Call::new("t__big", twenty_k.clone());
         call.context.origin = origin;
         let ended = caller(&runtime).start(call).await;
-        assert_eq!(ended.journey.stored.is_some(), is_stored, "{settings} {server} {origin:?}");
+        assert_eq!(ended.meta.stored.is_some(), is_stored, "{settings} {server} {origin:?}");
     }
 }
 
 #[tokio::test]
-async fn a_handle_is_good_for_its_session_alone() {
-    let runtime = capped(100).await;
+async fn a_handle_is_valid_in_its_session_only() {
+    let runtime = runtime_with_limit(100).await;
     let of =
         |name: &str| runtime.caller(CallerOptions { principal: name.to_owned(), ..CallerOptions::default() });
     let (ann, other_ann, eve) = (of("ann"), of("ann"), of("eve"));
@@ -105,8 +115,8 @@ async fn a_handle_is_good_for_its_session_alone() {
 }
 
 #[tokio::test]
-async fn what_is_wrong_with_reading_is_said() {
-    let runtime = capped(100).await;
+async fn invalid_requests_are_explained() {
+    let runtime = runtime_with_limit(100).await;
     let caller = caller(&runtime);
     let handle = handle(&call(&caller, "t__big", json!({"bytes": 500})).await);
     let cases = [
@@ -126,15 +136,15 @@ async fn what_is_wrong_with_reading_is_said() {
 }
 
 #[tokio::test]
-async fn modes_that_need_a_model_give_the_ends_and_say_so() {
-    let runtime = capped(2_000).await;
+async fn modes_that_need_a_model_fall_back_to_beginning_and_end() {
+    let runtime = runtime_with_limit(2_000).await;
     let caller = caller(&runtime);
     let handle = handle(&call(&caller, "t__big", json!({"bytes": 50_000})).await);
     for mode in ["auto", "full-chunked", "read-grep"] {
         let text = line(
             &call(&caller, "tool_output", json!({"handle": handle, "mode": mode, "extract": "all"})).await,
         );
-        assert!(text.starts_with("No model is there to carry out mode"), "{text}");
+        assert!(text.starts_with("No model is configured for mode"), "{text}");
         assert!(text.contains("[···TRUNCATED") && text.len() <= 2_000, "{}", text.len());
     }
 }
@@ -144,7 +154,7 @@ async fn stored_outputs_expire() {
     // Paused only from here on: the store itself needs no time.
     tokio::time::pause();
     let settings = json!({"toolResponseMaxBytes": 100, "toolOutput": {"expiresAfter": "1h"}});
-    let runtime = board(&Log::default(), settings, json!({})).await;
+    let runtime = test_runtime(&ExecutionLog::default(), settings, json!({})).await;
     let caller = caller(&runtime);
     let handle = handle(&call(&caller, "t__big", json!({"bytes": 500})).await);
     let read = || call(&caller, "tool_output", json!({"handle": handle, "mode": "stats"}));
@@ -154,12 +164,13 @@ async fn stored_outputs_expire() {
 }
 
 #[tokio::test]
-async fn with_storing_switched_off_or_full_the_answer_is_cut() {
+async fn without_storage_the_answer_is_truncated() {
     let off = json!({"toolResponseMaxBytes": 600, "toolOutput": {"enabled": false}});
-    let full = Arc::new(memory::Outputs::new(OutputLimits { max_bytes: 10, ..OutputLimits::default() }));
+    let full =
+        Arc::new(memory::MemoryOutputs::new(OutputLimits { max_bytes: 10, ..OutputLimits::default() }));
     let boards = [
-        board(&Log::default(), off, json!({})).await,
-        builder(&Log::default(), json!({"toolResponseMaxBytes": 600}), json!({}))
+        test_runtime(&ExecutionLog::default(), off, json!({})).await,
+        builder(&ExecutionLog::default(), json!({"toolResponseMaxBytes": 600}), json!({}))
             .outputs(full)
             .start()
             .await
@@ -169,34 +180,35 @@ async fn with_storing_switched_off_or_full_the_answer_is_cut() {
         let ended = call(&caller(&runtime), "t__big", json!({"bytes": 1_000})).await;
         let text = line(&ended);
         assert!(text.len() <= 600 && text.contains("[···TRUNCATED 450 bytes···]"), "{text}");
-        assert!(ended.journey.stored.is_none());
+        assert!(ended.meta.stored.is_none());
     }
 }
 
 #[tokio::test]
-async fn a_session_has_a_budget_of_tokens() {
+async fn a_session_has_a_token_budget() {
     let settings = json!({"toolOutput": {"sessionTokenBudget": 100}});
-    let runtime = board(&Log::default(), settings, json!({})).await;
+    let runtime = test_runtime(&ExecutionLog::default(), settings, json!({})).await;
     let caller = caller(&runtime);
     let mut events = runtime.events().subscribe();
     let mut is_stored = Vec::new();
     for bytes in [200, 300, 150] {
-        is_stored.push(call(&caller, "t__big", json!({"bytes": bytes})).await.journey.stored.is_some());
+        is_stored.push(call(&caller, "t__big", json!({"bytes": bytes})).await.meta.stored.is_some());
     }
     assert_eq!(is_stored, [false, true, false], "50 tokens, 75 are too many, 37 fit");
     let reasons: Vec<StoreReason> = std::iter::from_fn(|| events.try_recv().ok())
         .filter_map(|event| match event {
-            Event::OutputStored { reason, .. } => Some(reason),
+            RuntimeEvent::OutputStored { reason, .. } => Some(reason),
             _ => None,
         })
         .collect();
     assert_eq!(reasons, [StoreReason::TokenBudget]);
 }
 
-/// A runtime whose server `s` answers `result` and, at `echo`, whatever it is given.
-async fn answering(result: Value, max_bytes: usize) -> (Runtime, Caller) {
-    struct Raw(RawJson);
-    impl pegboard_core::handler::Handler for Raw {
+/// A runtime with the server `s` and its tools `result`, which returns a fixed result, and `echo`, which
+/// returns its arguments.
+async fn runtime_answering(result: Value, max_bytes: usize) -> (Runtime, Caller) {
+    struct RawTool(RawJson);
+    impl pegboard_core::handler::Handler for RawTool {
         fn call<'a>(
             &'a self,
             _: &'a pegboard_core::call::ValidCall,
@@ -205,13 +217,13 @@ async fn answering(result: Value, max_bytes: usize) -> (Runtime, Caller) {
             Box::pin(std::future::ready(Ok(output)))
         }
     }
-    let raw = ToolEntry::from_handler("raw", "", Arc::new(Raw(RawJson::from(result))));
+    let raw = ToolEntry::from_handler("raw", "", Arc::new(RawTool(RawJson::from(result))));
     let echo = ToolEntry::from_fn("echo", "", |value: Value| async move { Ok(value) });
     let runtime = Runtime::builder()
-        .outputs(Arc::new(memory::Outputs::new(OutputLimits::default())))
+        .outputs(Arc::new(memory::MemoryOutputs::new(OutputLimits::default())))
         .provide_with(
             "s",
-            Arc::new(Local::new([raw, echo])),
+            Arc::new(LocalProvider::new([raw, echo])),
             serde_json::from_value(json!({"tools": {"raw": {"toolResponseMaxBytes": max_bytes}}})).unwrap(),
         )
         .start()
@@ -222,10 +234,11 @@ async fn answering(result: Value, max_bytes: usize) -> (Runtime, Caller) {
 }
 
 #[tokio::test]
-async fn a_stored_output_can_be_given_to_another_tool() {
+async fn a_stored_output_can_be_passed_to_another_tool() {
     let rows: Vec<Value> = (0..100).map(|n| json!({"id": n, "name": format!("row {n}")})).collect();
     let text = serde_json::to_string(&json!({"rows": rows})).unwrap();
-    let (_runtime, caller) = answering(json!({"content": [{"type": "text", "text": text}]}), 100).await;
+    let (_runtime, caller) =
+        runtime_answering(json!({"content": [{"type": "text", "text": text}]}), 100).await;
     let handle = handle(&call(&caller, "s__raw", json!({})).await);
     let cases = [
         (json!({"x": {"$output": format!("{handle}#$.rows[3].name")}}), json!({"x": "row 3"})),
@@ -239,11 +252,11 @@ async fn a_stored_output_can_be_given_to_another_tool() {
     }
     let ended = call(&caller, "s__echo", json!({"x": {"$output": format!("{handle}#$.nowhere")}})).await;
     let text = ended.result.unwrap_err().text();
-    assert!(text.contains("#$.nowhere\"}: nothing in the output is at the path"), "{text}");
+    assert!(text.contains("#$.nowhere\"}: no match for the path"), "{text}");
 }
 
 #[tokio::test]
-async fn what_a_server_answered_is_stored_as_what_one_would_read() {
+async fn the_readable_part_of_an_answer_is_stored() {
     let long = "x".repeat(300);
     let structured = json!({"text": long, "n": 1.5});
     let cases = [
@@ -265,7 +278,7 @@ async fn what_a_server_answered_is_stored_as_what_one_would_read() {
     ];
     for (result, content_type, n_bytes) in cases {
         let n_bytes = if n_bytes == 0 { result.to_string().len() } else { n_bytes };
-        let (_runtime, caller) = answering(result, 100).await;
+        let (_runtime, caller) = runtime_answering(result, 100).await;
         let ended = call(&caller, "s__raw", json!({})).await;
         let handed = ended.result.unwrap().to_result().to_value();
         assert_eq!(handed["content"][1]["mimeType"], content_type);
@@ -275,19 +288,19 @@ async fn what_a_server_answered_is_stored_as_what_one_would_read() {
 }
 
 #[tokio::test]
-async fn an_answer_i_failed_stays_one_and_what_comes_with_it_too() {
+async fn an_error_answer_keeps_its_error_flag_and_metadata() {
     let result = json!({
         "content": [{"type": "text", "text": "no ".repeat(200)}], "isError": true, "_meta": {"trace": 7}
     });
-    let (_runtime, caller) = answering(result, 100).await;
+    let (_runtime, caller) = runtime_answering(result, 100).await;
     let output = call(&caller, "s__raw", json!({})).await.result.unwrap();
     assert!(output.is_error());
     assert_eq!(output.to_result().to_value()["_meta"], json!({"trace": 7}));
 }
 
 #[tokio::test]
-async fn a_session_that_ends_takes_its_outputs_along() {
-    let runtime = capped(100).await;
+async fn ending_a_session_removes_its_outputs() {
+    let runtime = runtime_with_limit(100).await;
     let caller = caller(&runtime);
     assert!(!caller.has_stored_output());
     call(&caller, "t__big", json!({"bytes": 500})).await;
@@ -298,9 +311,10 @@ async fn a_session_that_ends_takes_its_outputs_along() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn a_slow_reading_holds_up_neither_its_caller_nor_anybody_else() {
+async fn a_slow_query_blocks_neither_its_caller_nor_others() {
     let one_line = "ab".repeat(1 << 20);
-    let (_runtime, caller) = answering(json!({"content": [{"type": "text", "text": one_line}]}), 100).await;
+    let (_runtime, caller) =
+        runtime_answering(json!({"content": [{"type": "text", "text": one_line}]}), 100).await;
     let handle = handle(&call(&caller, "s__raw", json!({})).await);
     let mut slow = Call::new(
         "tool_output",

@@ -1,4 +1,4 @@
-//! Toolboxes: opening, what is open for whom, and what is said when it is not.
+//! Toolboxes: opening, visibility, and the errors for closed ones.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -7,14 +7,14 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use pegboard_core::call::{Call, Invoker};
 use pegboard_core::id::{ServerName, ToolId, ToolName, ToolboxName};
-use pegboard_core::provider::{Local, Offer};
+use pegboard_core::provider::{LocalProvider, ServerOffering};
 use pegboard_core::settings::{RuntimeSettings, ServerSettings, StartRule};
-use pegboard_runtime::event::Event;
-use pegboard_runtime::{Caller, CallerOptions, Memory, Runtime};
+use pegboard_runtime::event::RuntimeEvent;
+use pegboard_runtime::{Caller, CallerOptions, Runtime, SessionMode};
 use serde_json::json;
 use tokio::time::{self, Instant};
 
-use crate::board::{Slow, line, says};
+use crate::fixtures::{SlowServer, line, name_tool};
 
 fn id(toolbox: &str, server: &str, name: &str) -> ToolId {
     ToolId {
@@ -29,13 +29,13 @@ async fn use_tool(caller: &Caller, tool: ToolId) -> String {
 }
 
 fn session(runtime: &Runtime) -> Caller {
-    runtime.caller(CallerOptions { memory: Memory::Session, ..CallerOptions::default() })
+    runtime.caller(CallerOptions { session_mode: SessionMode::Session, ..CallerOptions::default() })
 }
 
 #[tokio::test(start_paused = true)]
-async fn opening_makes_all_servers_ready_and_lists_their_tools_in_order() {
-    let (b, n_b) = Slow::new(&["zeta", "alpha"], None);
-    let (a, n_a) = Slow::new(&["echo__x-1.y"], None);
+async fn opening_starts_all_servers_and_lists_their_tools_in_order() {
+    let (b, n_b) = SlowServer::new(&["zeta", "alpha"], None);
+    let (a, n_a) = SlowServer::new(&["echo__x-1.y"], None);
     let runtime = Runtime::builder()
         .toolbox("dev", "For development")
         .provide("b", b)
@@ -58,7 +58,7 @@ async fn opening_makes_all_servers_ready_and_lists_their_tools_in_order() {
         tools,
         [(&json!("b"), &json!("zeta")), (&json!("b"), &json!("alpha")), (&json!("a"), &json!("echo__x-1.y"))]
     );
-    // Again, and for somebody else: nothing is started anew.
+    // Opening again, also for another caller, starts nothing.
     let again = serde_json::to_value(caller.open("dev").await.unwrap()).unwrap();
     session(&runtime).open("dev").await.unwrap();
     assert_eq!(again, json);
@@ -67,9 +67,9 @@ async fn opening_makes_all_servers_ready_and_lists_their_tools_in_order() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn many_open_at_once_and_one_does_the_work() {
+async fn concurrent_opens_share_one_attempt() {
     for fails_with in [None, Some("spawn x ENOENT")] {
-        let (server, n_opened) = Slow::new(&["x"], fails_with);
+        let (server, n_opened) = SlowServer::new(&["x"], fails_with);
         let runtime = Runtime::builder().toolbox("dev", "").provide("s", server).start().await.unwrap();
         let callers = [(); 3].map(|()| session(&runtime));
         let opened = join_all(callers.iter().map(|caller| caller.open("dev"))).await;
@@ -79,27 +79,27 @@ async fn many_open_at_once_and_one_does_the_work() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn whoever_opens_and_leaves_does_not_spoil_it_for_others() {
-    let (server, n_opened) = Slow::new(&["x"], None);
+async fn a_cancelled_open_does_not_affect_others() {
+    let (server, n_opened) = SlowServer::new(&["x"], None);
     let runtime = Runtime::builder().toolbox("dev", "").provide("s", server).start().await.unwrap();
     let (first, second) = (session(&runtime), session(&runtime));
     let opening = tokio::spawn(async move { first.open("dev").await.map(drop) });
-    crate::board::settle().await;
+    crate::fixtures::settle().await;
     let waiting =
         tokio::spawn(async move { second.open("dev").await.map(|opened| opened.servers_connected) });
-    crate::board::settle().await;
+    crate::fixtures::settle().await;
     opening.abort();
     assert_eq!(waiting.await.unwrap().unwrap(), 1);
     assert_eq!(n_opened.load(Ordering::SeqCst), 2);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_server_that_fails_is_named_and_the_others_work() {
-    let (bad, _) = Slow::new(&[], Some("spawn x ENOENT"));
+async fn a_failed_server_is_reported_and_the_others_work() {
+    let (bad, _) = SlowServer::new(&[], Some("spawn x ENOENT"));
     let runtime = Runtime::builder()
         .toolbox("dev", "")
         .provide("bad", bad)
-        .provide("good", Local::new([says("hello")]))
+        .provide("good", LocalProvider::new([name_tool("hello")]))
         .start()
         .await
         .unwrap();
@@ -108,27 +108,27 @@ async fn a_server_that_fails_is_named_and_the_others_work() {
     assert_eq!(opened["servers_connected"], 1);
     assert_eq!(opened["servers_failed"], json!([{"server": "bad", "error": "spawn x ENOENT"}]));
     assert_eq!(use_tool(&caller, id("dev", "good", "hello")).await, "hello");
-    // The tools of the one that failed are not known; asking for one tries it once more.
+    // The tools of the failed server are unknown; calling one retries it once.
     assert_eq!(use_tool(&caller, id("dev", "bad", "x")).await, "server_unavailable: spawn x ENOENT");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_toolbox_of_which_no_server_works_is_not_open() {
-    let (bad, _) = Slow::new(&[], Some("spawn x ENOENT"));
+async fn a_toolbox_without_a_working_server_stays_closed() {
+    let (bad, _) = SlowServer::new(&[], Some("spawn x ENOENT"));
     let runtime = Runtime::builder().toolbox("bad", "").provide("x", bad).start().await.unwrap();
     let caller = session(&runtime);
     let error = caller.open("bad").await.unwrap_err();
     insta::assert_snapshot!(error, @"Error opening toolbox 'bad': Failed to connect to MCP server 'x': spawn x ENOENT");
-    assert!(!caller.has_open(&ToolboxName::new("bad").unwrap()));
+    assert!(!caller.is_toolbox_open(&ToolboxName::new("bad").unwrap()));
 }
 
 #[tokio::test]
-async fn what_is_not_there_or_not_open_is_said_with_what_there_is() {
+async fn unknown_and_closed_toolboxes_are_reported_with_alternatives() {
     let runtime = Runtime::builder()
         .toolbox("dev", "")
-        .provide("files", Local::new([says("read_file"), says("write_file")]))
+        .provide("files", LocalProvider::new([name_tool("read_file"), name_tool("write_file")]))
         .toolbox("prod", "")
-        .provide("files", Local::new([says("read_file")]))
+        .provide("files", LocalProvider::new([name_tool("read_file")]))
         .start()
         .await
         .unwrap();
@@ -165,24 +165,24 @@ async fn what_is_not_there_or_not_open_is_said_with_what_there_is() {
 }
 
 #[tokio::test]
-async fn the_setting_and_the_kind_of_caller_decide_what_opens_by_itself() {
-    use Memory::{Everything, Session, Stateless};
+async fn auto_open_depends_on_setting_and_session_mode() {
+    use SessionMode::{AllOpen, Session, Stateless};
     let cases = [
-        ("stateless", [(Session, false), (Stateless, true), (Everything, true)]),
-        ("never", [(Session, false), (Stateless, false), (Everything, true)]),
-        ("always", [(Session, true), (Stateless, true), (Everything, true)]),
+        ("stateless", [(Session, false), (Stateless, true), (AllOpen, true)]),
+        ("never", [(Session, false), (Stateless, false), (AllOpen, true)]),
+        ("always", [(Session, true), (Stateless, true), (AllOpen, true)]),
     ];
     for (auto_open, callers) in cases {
         let settings: RuntimeSettings = serde_json::from_value(json!({"autoOpen": auto_open})).unwrap();
         let runtime = Runtime::builder()
             .settings(settings)
             .toolbox("dev", "")
-            .provide("s", Local::new([says("x")]))
+            .provide("s", LocalProvider::new([name_tool("x")]))
             .start()
             .await
             .unwrap();
         for (memory, is_open) in callers {
-            let caller = runtime.caller(CallerOptions { memory, ..CallerOptions::default() });
+            let caller = runtime.caller(CallerOptions { session_mode: memory, ..CallerOptions::default() });
             let by_id = use_tool(&caller, id("dev", "s", "x")).await == "x";
             let by_name = line(&caller.start(Call::new("s__x", json!({}))).await) == "x";
             assert_eq!((by_id, by_name), (is_open, is_open), "{auto_open} {memory:?}");
@@ -191,10 +191,11 @@ async fn the_setting_and_the_kind_of_caller_decide_what_opens_by_itself() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lazy_server_is_made_ready_by_the_first_call_of_its_tool() {
-    let (server, n_opened) = Slow::new(&["x"], None);
+async fn a_lazy_server_is_opened_by_the_first_call_of_its_tool() {
+    let (server, n_opened) = SlowServer::new(&["x"], None);
     let runtime = Runtime::builder().toolbox("dev", "").provide("s", server).start().await.unwrap();
-    let caller = runtime.caller(CallerOptions { memory: Memory::Stateless, ..CallerOptions::default() });
+    let caller =
+        runtime.caller(CallerOptions { session_mode: SessionMode::Stateless, ..CallerOptions::default() });
     assert_eq!(n_opened.load(Ordering::SeqCst), 0);
     let calls = join_all((0..3).map(|_| use_tool(&caller, id("dev", "s", "x")))).await;
     assert_eq!(calls, ["x", "x", "x"]);
@@ -202,12 +203,12 @@ async fn a_lazy_server_is_made_ready_by_the_first_call_of_its_tool() {
 }
 
 #[tokio::test]
-async fn toolboxes_that_are_not_for_a_caller_do_not_exist_for_it() {
+async fn invisible_toolboxes_do_not_exist_for_a_caller() {
     let runtime = Runtime::builder()
         .toolbox("open", "")
-        .provide("s", Local::new([says("x")]))
+        .provide("s", LocalProvider::new([name_tool("x")]))
         .toolbox("secret", "")
-        .provide("hidden", Local::new([says("y")]))
+        .provide("hidden", LocalProvider::new([name_tool("y")]))
         .start()
         .await
         .unwrap();
@@ -226,9 +227,9 @@ async fn toolboxes_that_are_not_for_a_caller_do_not_exist_for_it() {
 }
 
 #[tokio::test]
-async fn what_is_filtered_out_cannot_be_called_either() {
+async fn filtered_tools_cannot_be_called() {
     let settings: ServerSettings = serde_json::from_value(json!({"toolsDenied": ["wipe*"]})).unwrap();
-    let provider = Arc::new(Local::new([says("wipe_disk"), says("read")]));
+    let provider = Arc::new(LocalProvider::new([name_tool("wipe_disk"), name_tool("read")]));
     let runtime = Runtime::builder().provide_with("s", provider, settings).start().await.unwrap();
     let caller = runtime.caller(CallerOptions::default());
     let denied = use_tool(&caller, id("default", "s", "wipe_disk")).await;
@@ -237,8 +238,8 @@ async fn what_is_filtered_out_cannot_be_called_either() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn tools_that_come_and_go_are_there_and_gone() {
-    let local = Arc::new(Local::new([says("old")]));
+async fn added_and_removed_tools_are_reflected_at_once() {
+    let local = Arc::new(LocalProvider::new([name_tool("old")]));
     let runtime = Runtime::builder()
         .provide_with("s", Arc::clone(&local) as _, ServerSettings::default())
         .start()
@@ -246,7 +247,7 @@ async fn tools_that_come_and_go_are_there_and_gone() {
         .unwrap();
     let caller = runtime.caller(CallerOptions::default());
     let before = runtime.catalogue();
-    local.replace(Offer { tools: vec![Arc::new(says("new"))], ..Offer::default() });
+    local.replace(ServerOffering { tools: vec![Arc::new(name_tool("new"))], ..ServerOffering::default() });
     time::sleep(Duration::from_millis(100)).await;
     assert_eq!(line(&caller.start(Call::new("s__new", json!({}))).await), "new");
     assert!(line(&caller.start(Call::new("s__old", json!({}))).await).starts_with("unknown_tool"));
@@ -254,8 +255,8 @@ async fn tools_that_come_and_go_are_there_and_gone() {
 }
 
 #[tokio::test]
-async fn names_that_cannot_be_and_names_given_twice_are_refused_at_the_start() {
-    let none = || Local::new([]);
+async fn invalid_and_duplicate_names_fail_the_start() {
+    let none = || LocalProvider::new([]);
     let cases = [
         (
             Runtime::builder().provide("Alpha-Server!!", none()),
@@ -265,12 +266,9 @@ async fn names_that_cannot_be_and_names_given_twice_are_refused_at_the_start() {
         (Runtime::builder().toolbox("", ""), "Toolbox names must be non-empty strings."),
         (
             Runtime::builder().provide("a", none()).provide("a", none()),
-            "Toolbox 'default' has two servers called 'a'. Give one of them another name",
+            "duplicate server 'a' in toolbox 'default': rename one of them",
         ),
-        (
-            Runtime::builder().toolbox("t", "").toolbox("t", ""),
-            "There are two toolboxes called 't'. Give one of them another name",
-        ),
+        (Runtime::builder().toolbox("t", "").toolbox("t", ""), "duplicate toolbox 't': rename one of them"),
     ];
     for (builder, expected) in cases {
         assert_eq!(builder.start().await.unwrap_err().to_string(), expected);
@@ -278,28 +276,28 @@ async fn names_that_cannot_be_and_names_given_twice_are_refused_at_the_start() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn servers_that_start_with_the_runtime_start_a_few_at_a_time_and_nobody_waits() {
+async fn eager_servers_start_in_the_background_with_limited_concurrency() {
     let settings = |rule: &str, n_at_once: usize| {
         serde_json::from_value::<RuntimeSettings>(json!({"start": rule, "mcpInitConcurrency": n_at_once}))
             .unwrap()
     };
     let lazy = || ServerSettings { start: Some(StartRule::Lazy), ..ServerSettings::default() };
     let begun = Instant::now();
-    let (slept, n_slept) = Slow::new(&["x"], None);
-    let (bad, _) = Slow::new(&[], Some("spawn x ENOENT"));
+    let (slept, n_slept) = SlowServer::new(&["x"], None);
+    let (bad, _) = SlowServer::new(&[], Some("spawn x ENOENT"));
     let mut builder = Runtime::builder().settings(settings("eager", 2)).provide("bad", bad);
     for name in ["a", "b", "c", "d"] {
-        builder = builder.provide(name, Slow::new(&["x"], None).0);
+        builder = builder.provide(name, SlowServer::new(&["x"], None).0);
     }
     let runtime = builder.provide_with("lazy", Arc::new(slept), lazy()).start().await.unwrap();
     let mut events = runtime.events().subscribe();
     assert_eq!(begun.elapsed(), Duration::ZERO);
-    // A call does not stand in line with the others.
+    // A call does not wait in line with the others.
     let caller = runtime.caller(CallerOptions::default());
     let said = use_tool(&caller, id("default", "d", "x")).await;
     assert_eq!((said.is_empty(), begun.elapsed()), (false, Duration::from_secs(1)), "{said}");
     let servers = loop {
-        if let Event::Started { servers } = events.recv().await.unwrap() {
+        if let RuntimeEvent::Started { servers } = events.recv().await.unwrap() {
             break servers;
         }
     };
@@ -312,11 +310,11 @@ async fn servers_that_start_with_the_runtime_start_a_few_at_a_time_and_nobody_wa
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_server_that_takes_much_longer_than_others_does_not_hold_up_its_toolbox() {
+async fn a_slow_server_does_not_delay_its_toolbox() {
     let begun = Instant::now();
     let runtime = Runtime::builder()
-        .provide("hangs", Slow::new(&["y"], None).0.taking(Duration::from_secs(50)))
-        .provide("good", Slow::new(&["x"], None).0)
+        .provide("hangs", SlowServer::new(&["y"], None).0.taking(Duration::from_secs(50)))
+        .provide("good", SlowServer::new(&["x"], None).0)
         .start()
         .await
         .unwrap();
@@ -327,24 +325,24 @@ async fn a_server_that_takes_much_longer_than_others_does_not_hold_up_its_toolbo
         opened.servers_failed[0].error,
         "MCP server 'hangs' is still starting. Open the toolbox again in a moment"
     );
-    // With nothing else to wait for, it is waited for.
-    let alone = Slow::new(&["y"], None).0.taking(Duration::from_secs(50));
+    // If there is nothing else to wait for, it is waited for.
+    let alone = SlowServer::new(&["y"], None).0.taking(Duration::from_secs(50));
     let runtime = Runtime::builder().provide("slow", alone).start().await.unwrap();
     assert_eq!(session(&runtime).open("default").await.unwrap().servers_connected, 1);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_tool_can_be_called_as_soon_as_its_server_offers_it() {
-    let server = Arc::new(Local::new([says("old")]));
+    let server = Arc::new(LocalProvider::new([name_tool("old")]));
     let runtime = Runtime::builder()
         .provide_with("s", Arc::clone(&server) as _, ServerSettings::default())
         .start()
         .await
         .unwrap();
     let caller = runtime.caller(CallerOptions::default());
-    // Nobody has had the time to make the catalogue anew.
-    server.replace(Offer { tools: vec![Arc::new(says("new"))], ..Offer::default() });
+    // The catalogue has not been rebuilt yet.
+    server.replace(ServerOffering { tools: vec![Arc::new(name_tool("new"))], ..ServerOffering::default() });
     assert_eq!(use_tool(&caller, id("default", "s", "new")).await, "new");
-    server.replace(Offer { tools: vec![Arc::new(says("newer"))], ..Offer::default() });
+    server.replace(ServerOffering { tools: vec![Arc::new(name_tool("newer"))], ..ServerOffering::default() });
     assert_eq!(line(&caller.start(Call::new("s__newer", json!({}))).await), "newer");
 }

@@ -1,82 +1,82 @@
-//! Answers that may be given again.
+//! Cached answers, in memory.
 
 use std::sync::Mutex;
 use std::time::SystemTime;
 
 use bytes::Bytes;
 use futures_util::FutureExt;
-use pegboard_core::store::{CacheKey, CacheStore, CachedAnswer, Stored};
+use pegboard_core::store::{CacheKey, CacheStore, CachedResult, StoreFuture};
 
 use super::lock;
-use super::shelf::{Shelf, Thing};
+use super::ttl_map::{TtlEntry, TtlMap};
 use crate::limits::{CacheLimits, total_len};
 
-/// A cache in memory.
+/// An in-memory cache of answers.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
 /// use std::time::{Duration, SystemTime};
 ///
-/// use pegboard_core::store::{CacheKey, CacheStore, CachedAnswer};
+/// use pegboard_core::store::{CacheKey, CacheStore, CachedResult};
 /// use pegboard_stores::limits::CacheLimits;
-/// use pegboard_stores::memory::Cache;
+/// use pegboard_stores::memory::MemoryCache;
 ///
-/// let cache = Cache::new(CacheLimits::default());
-/// let (made, expires) = (SystemTime::UNIX_EPOCH, SystemTime::UNIX_EPOCH + Duration::from_secs(60));
-/// let answer = CachedAnswer { body: "42".into(), tool: "add".to_owned(), made, expires };
-/// cache.put(CacheKey([7; 32]), answer, made).await.unwrap();
-/// assert!(cache.get(CacheKey([7; 32]), made).await.unwrap().is_some());
+/// let cache = MemoryCache::new(CacheLimits::default());
+/// let (created, expires) = (SystemTime::UNIX_EPOCH, SystemTime::UNIX_EPOCH + Duration::from_secs(60));
+/// let answer = CachedResult { body: "42".into(), tool: "add".to_owned(), created, expires };
+/// cache.put(CacheKey([7; 32]), answer, created).await.unwrap();
+/// assert!(cache.get(CacheKey([7; 32]), created).await.unwrap().is_some());
 /// assert!(cache.get(CacheKey([7; 32]), expires).await.unwrap().is_none());
 /// # });
 /// ```
 #[derive(Debug)]
-pub struct Cache {
+pub struct MemoryCache {
     limits: CacheLimits,
-    answers: Mutex<Shelf<CacheKey, CachedAnswer>>,
+    answers: Mutex<TtlMap<CacheKey, CachedResult>>,
 }
 
-impl Cache {
-    /// An empty cache.
+impl MemoryCache {
+    /// Creates an empty cache.
     pub fn new(limits: CacheLimits) -> Self {
         Self { limits, answers: Mutex::default() }
     }
 
-    fn keep(&self, key: CacheKey, mut answer: CachedAnswer, now: SystemTime) {
+    fn insert(&self, key: CacheKey, mut answer: CachedResult, now: SystemTime) {
         let n_bytes = total_len([answer.body.len(), answer.tool.len()]);
         let is_kept = n_bytes <= self.limits.max_entry_bytes && answer.expires > now;
         if is_kept {
-            // A slice would keep alive the whole that it was cut from.
+            // A slice would keep its whole source buffer alive.
             answer.body = Bytes::copy_from_slice(&answer.body);
         }
         let mut answers = lock(&self.answers);
-        while answers.take_expired(now).is_some() {}
-        // Even if the new answer is not kept, the one before it is no longer true.
-        answers.take(&key);
+        while answers.pop_expired(now).is_some() {}
+        // Even if the new answer is not cached, the previous one is outdated.
+        answers.remove(&key);
         if !is_kept {
             return;
         }
-        let (since, expires) = (answer.made, answer.expires);
-        answers.put(key, Thing { value: answer, since, expires, n_bytes });
-        while self.limits.are_exceeded_by(answers.usage()) && answers.take_oldest().is_some() {}
+        let (created, expires) = (answer.created, answer.expires);
+        answers.put(key, TtlEntry { value: answer, created, expires, n_bytes });
+        while self.limits.are_exceeded_by(answers.usage()) && answers.pop_oldest().is_some() {}
     }
 }
 
-impl CacheStore for Cache {
-    fn get(&self, key: CacheKey, now: SystemTime) -> Stored<'_, Option<CachedAnswer>> {
-        async move { Ok(lock(&self.answers).alive(&key, now).cloned()) }.boxed()
+impl CacheStore for MemoryCache {
+    fn get(&self, key: CacheKey, now: SystemTime) -> StoreFuture<'_, Option<CachedResult>> {
+        async move { Ok(lock(&self.answers).get_live(&key, now).cloned()) }.boxed()
     }
 
-    fn put(&self, key: CacheKey, answer: CachedAnswer, now: SystemTime) -> Stored<'_, ()> {
+    fn put(&self, key: CacheKey, answer: CachedResult, now: SystemTime) -> StoreFuture<'_, ()> {
         async move {
-            self.keep(key, answer, now);
+            self.insert(key, answer, now);
             Ok(())
         }
         .boxed()
     }
 
-    fn clear(&self) -> Stored<'_, ()> {
+    fn clear(&self) -> StoreFuture<'_, ()> {
         async move {
-            *lock(&self.answers) = Shelf::default();
+            *lock(&self.answers) = TtlMap::default();
             Ok(())
         }
         .boxed()

@@ -1,17 +1,17 @@
-//! What servers offered when they were last there.
+//! Last known listings of servers, in memory.
 
 use std::sync::Mutex;
 use std::time::SystemTime;
 
 use bytes::Bytes;
 use futures_util::FutureExt;
-use pegboard_core::store::{CatalogueStore, Stored};
+use pegboard_core::store::{CatalogueStore, StoreFuture};
 
 use super::lock;
-use super::shelf::{Shelf, Thing};
+use super::ttl_map::{TtlEntry, TtlMap};
 use crate::limits::{CatalogueLimits, total_len};
 
-/// What servers offered, in memory.
+/// An in-memory store of server listings.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
@@ -19,44 +19,44 @@ use crate::limits::{CatalogueLimits, total_len};
 ///
 /// use pegboard_core::store::CatalogueStore;
 /// use pegboard_stores::limits::CatalogueLimits;
-/// use pegboard_stores::memory::Catalogue;
+/// use pegboard_stores::memory::MemoryCatalogue;
 ///
-/// let catalogue = Catalogue::new(CatalogueLimits::default());
+/// let catalogue = MemoryCatalogue::new(CatalogueLimits::default());
 /// catalogue.save("f00d".to_owned(), "tools".into(), SystemTime::UNIX_EPOCH).await.unwrap();
 /// assert_eq!(catalogue.load("f00d".to_owned()).await.unwrap(), Some("tools".into()));
 /// # });
 /// ```
 #[derive(Debug)]
-pub struct Catalogue {
+pub struct MemoryCatalogue {
     limits: CatalogueLimits,
-    offers: Mutex<Shelf<String, Bytes>>,
+    offers: Mutex<TtlMap<String, Bytes>>,
 }
 
-impl Catalogue {
-    /// A store that knows no server.
+impl MemoryCatalogue {
+    /// Creates an empty store.
     pub fn new(limits: CatalogueLimits) -> Self {
         Self { limits, offers: Mutex::default() }
     }
 
-    fn keep(&self, fingerprint: String, offer: &Bytes, now: SystemTime) {
+    fn insert(&self, fingerprint: String, offer: &Bytes, now: SystemTime) {
         let n_bytes = total_len([fingerprint.len(), offer.len()]);
-        // A slice would keep alive the whole that it was cut from.
+        // A slice would keep its whole source buffer alive.
         let value = Bytes::copy_from_slice(offer);
         let mut offers = lock(&self.offers);
-        // Nobody asks when it expires: it is true until the server says otherwise.
-        offers.put(fingerprint, Thing { value, since: now, expires: now, n_bytes });
-        while self.limits.are_exceeded_by(offers.usage()) && offers.take_oldest().is_some() {}
+        // The expiry is never checked: a listing is valid until the server changes it.
+        offers.put(fingerprint, TtlEntry { value, created: now, expires: now, n_bytes });
+        while self.limits.are_exceeded_by(offers.usage()) && offers.pop_oldest().is_some() {}
     }
 }
 
-impl CatalogueStore for Catalogue {
-    fn load(&self, fingerprint: String) -> Stored<'_, Option<Bytes>> {
-        async move { Ok(lock(&self.offers).any(&fingerprint).map(|thing| thing.value.clone())) }.boxed()
+impl CatalogueStore for MemoryCatalogue {
+    fn load(&self, fingerprint: String) -> StoreFuture<'_, Option<Bytes>> {
+        async move { Ok(lock(&self.offers).get_any(&fingerprint).map(|entry| entry.value.clone())) }.boxed()
     }
 
-    fn save(&self, fingerprint: String, offer: Bytes, now: SystemTime) -> Stored<'_, ()> {
+    fn save(&self, fingerprint: String, offer: Bytes, now: SystemTime) -> StoreFuture<'_, ()> {
         async move {
-            self.keep(fingerprint, &offer, now);
+            self.insert(fingerprint, &offer, now);
             Ok(())
         }
         .boxed()

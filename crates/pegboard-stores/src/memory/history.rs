@@ -1,4 +1,4 @@
-//! Calls that have ended.
+//! Past calls, in memory.
 
 use std::collections::HashMap;
 use std::sync::Mutex;
@@ -7,14 +7,14 @@ use std::time::SystemTime;
 use bytes::Bytes;
 use futures_util::FutureExt;
 use pegboard_core::store::{
-    CallSummary, HistoryQuery, HistoryStore, PastCall, PastSession, StoreError, Stored,
+    CallSummary, FinishedCall, HistoryQuery, HistoryStore, SessionSummary, StoreError, StoreFuture,
 };
 
 use super::lock;
-use super::shelf::{Shelf, Thing};
+use super::ttl_map::{TtlEntry, TtlMap};
 use crate::limits::{HistoryLimits, past_call_len};
 
-/// Past calls in memory.
+/// An in-memory store of past calls.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
@@ -22,48 +22,48 @@ use crate::limits::{HistoryLimits, past_call_len};
 ///
 /// use pegboard_core::store::{HistoryQuery, HistoryStore};
 /// use pegboard_stores::limits::HistoryLimits;
-/// use pegboard_stores::memory::History;
+/// use pegboard_stores::memory::MemoryHistory;
 ///
-/// let history = History::new(HistoryLimits::default());
-/// let query = HistoryQuery { n_most: 10, ..HistoryQuery::default() };
+/// let history = MemoryHistory::new(HistoryLimits::default());
+/// let query = HistoryQuery { limit: 10, ..HistoryQuery::default() };
 /// assert_eq!(history.calls(query, SystemTime::UNIX_EPOCH).await.unwrap(), []);
 /// # });
 /// ```
 #[derive(Debug)]
-pub struct History {
+pub struct MemoryHistory {
     limits: HistoryLimits,
-    calls: Mutex<Shelf<String, PastCall>>,
+    calls: Mutex<TtlMap<String, FinishedCall>>,
 }
 
-impl History {
-    /// A store without calls.
+impl MemoryHistory {
+    /// Creates an empty store.
     pub fn new(limits: HistoryLimits) -> Self {
         Self { limits, calls: Mutex::default() }
     }
 
-    fn keep(&self, new: Vec<PastCall>, now: SystemTime) -> Result<(), StoreError> {
+    fn insert(&self, new: Vec<FinishedCall>, now: SystemTime) -> Result<(), StoreError> {
         self.limits.admit(&new)?;
         let mut calls = lock(&self.calls);
-        while calls.take_expired(now).is_some() {}
+        while calls.pop_expired(now).is_some() {}
         for mut call in new {
-            // A slice would keep alive the whole that it was cut from.
+            // A slice would keep its whole source buffer alive.
             call.body = Bytes::copy_from_slice(&call.body);
             let (id, n_bytes) = (call.summary.id.clone(), past_call_len(&call));
-            let (since, expires) = (call.summary.started, call.expires);
-            calls.put(id, Thing { value: call, since, expires, n_bytes });
+            let (created, expires) = (call.summary.started, call.expires);
+            calls.put(id, TtlEntry { value: call, created, expires, n_bytes });
         }
-        while self.limits.are_exceeded_by(calls.usage()) && calls.take_oldest().is_some() {}
+        while self.limits.are_exceeded_by(calls.usage()) && calls.pop_oldest().is_some() {}
         Ok(())
     }
 
-    fn sessions_now(&self, owner: Option<&str>, now: SystemTime) -> Vec<PastSession> {
+    fn sessions_at(&self, owner: Option<&str>, now: SystemTime) -> Vec<SessionSummary> {
         let calls = lock(&self.calls);
-        let summaries = calls.youngest_first(now).map(|call| &call.summary);
-        let mut sessions: Vec<PastSession> = Vec::new();
-        let mut places: HashMap<(&str, &str), usize> = HashMap::new();
+        let summaries = calls.newest_first(now).map(|call| &call.summary);
+        let mut sessions: Vec<SessionSummary> = Vec::new();
+        let mut positions: HashMap<(&str, &str), usize> = HashMap::new();
         for call in summaries.filter(|call| owner.is_none_or(|owner| owner == call.owner)) {
-            let at = *places.entry((&call.session, &call.owner)).or_insert_with(|| {
-                sessions.push(PastSession {
+            let at = *positions.entry((&call.session, &call.owner)).or_insert_with(|| {
+                sessions.push(SessionSummary {
                     id: call.session.clone(),
                     owner: call.owner.clone(),
                     started: call.started,
@@ -82,27 +82,27 @@ impl History {
     }
 }
 
-/// Whether a call is among those that are wanted.
-fn is_wanted(call: &CallSummary, query: &HistoryQuery) -> bool {
+/// Returns `true` if a call matches the query.
+fn matches_query(call: &CallSummary, query: &HistoryQuery) -> bool {
     query.id_prefix.as_ref().is_none_or(|prefix| call.id.starts_with(prefix))
         && query.session.as_ref().is_none_or(|session| *session == call.session)
         && query.owner.as_ref().is_none_or(|owner| *owner == call.owner)
 }
 
-impl HistoryStore for History {
-    fn add(&self, calls: Vec<PastCall>, now: SystemTime) -> Stored<'_, ()> {
-        async move { self.keep(calls, now) }.boxed()
+impl HistoryStore for MemoryHistory {
+    fn add(&self, calls: Vec<FinishedCall>, now: SystemTime) -> StoreFuture<'_, ()> {
+        async move { self.insert(calls, now) }.boxed()
     }
 
-    fn get(&self, id: String, now: SystemTime) -> Stored<'_, Option<PastCall>> {
-        async move { Ok(lock(&self.calls).alive(&id, now).cloned()) }.boxed()
+    fn get(&self, id: String, now: SystemTime) -> StoreFuture<'_, Option<FinishedCall>> {
+        async move { Ok(lock(&self.calls).get_live(&id, now).cloned()) }.boxed()
     }
 
-    fn calls(&self, query: HistoryQuery, now: SystemTime) -> Stored<'_, Vec<CallSummary>> {
+    fn calls(&self, query: HistoryQuery, now: SystemTime) -> StoreFuture<'_, Vec<CallSummary>> {
         async move {
             let calls = lock(&self.calls);
-            let summaries = calls.youngest_first(now).map(|call| &call.summary);
-            Ok(summaries.filter(|call| is_wanted(call, &query)).take(query.n_most).cloned().collect())
+            let summaries = calls.newest_first(now).map(|call| &call.summary);
+            Ok(summaries.filter(|call| matches_query(call, &query)).take(query.limit).cloned().collect())
         }
         .boxed()
     }
@@ -110,12 +110,12 @@ impl HistoryStore for History {
     fn sessions(
         &self,
         owner: Option<String>,
-        n_most: usize,
+        limit: usize,
         now: SystemTime,
-    ) -> Stored<'_, Vec<PastSession>> {
+    ) -> StoreFuture<'_, Vec<SessionSummary>> {
         async move {
-            let mut sessions = self.sessions_now(owner.as_deref(), now);
-            sessions.truncate(n_most);
+            let mut sessions = self.sessions_at(owner.as_deref(), now);
+            sessions.truncate(limit);
             Ok(sessions)
         }
         .boxed()

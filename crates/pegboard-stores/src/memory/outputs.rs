@@ -1,4 +1,4 @@
-//! Outputs that were too large to hand over.
+//! Outputs too large to return directly, in memory.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Mutex;
@@ -7,34 +7,34 @@ use std::time::SystemTime;
 use bytes::Bytes;
 use futures_util::FutureExt;
 use pegboard_core::store::{
-    OutputHandle, OutputQuery, OutputStore, OutputSummary, StoreError, Stored, StoredOutput, Usage,
+    OutputHandle, OutputQuery, OutputStore, OutputSummary, StoreError, StoreFuture, StoreUsage, StoredOutput,
 };
 
 use super::lock;
-use super::shelf::{Shelf, Thing};
+use super::ttl_map::{TtlEntry, TtlMap};
 use crate::limits::{OutputLimits, output_len};
 
-/// Outputs in memory.
+/// An in-memory store of outputs.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
-/// use pegboard_core::store::{OutputStore, Usage};
+/// use pegboard_core::store::{OutputStore, StoreUsage};
 /// use pegboard_stores::limits::OutputLimits;
-/// use pegboard_stores::memory::Outputs;
+/// use pegboard_stores::memory::MemoryOutputs;
 ///
-/// let outputs = Outputs::new(OutputLimits::default());
-/// assert_eq!(outputs.usage().await.unwrap(), Usage { n_kept: 0, n_bytes: 0 });
+/// let outputs = MemoryOutputs::new(OutputLimits::default());
+/// assert_eq!(outputs.usage().await.unwrap(), StoreUsage { n_entries: 0, n_bytes: 0 });
 /// # });
 /// ```
 #[derive(Debug)]
-pub struct Outputs {
+pub struct MemoryOutputs {
     limits: OutputLimits,
-    state: Mutex<State>,
+    state: Mutex<OutputStoreState>,
 }
 
 #[derive(Debug, Default)]
-struct State {
-    outputs: Shelf<OutputHandle, StoredOutput>,
+struct OutputStoreState {
+    outputs: TtlMap<OutputHandle, StoredOutput>,
     sessions: HashMap<String, SessionOutputs>,
 }
 
@@ -44,31 +44,31 @@ struct SessionOutputs {
     n_bytes: u64,
 }
 
-impl Outputs {
-    /// A store without outputs.
+impl MemoryOutputs {
+    /// Creates an empty store.
     pub fn new(limits: OutputLimits) -> Self {
         Self { limits, state: Mutex::default() }
     }
 
-    fn keep(
+    fn insert(
         &self,
         handle: OutputHandle,
         mut output: StoredOutput,
         now: SystemTime,
     ) -> Result<(), StoreError> {
-        // A slice would keep alive the whole that it was cut from.
+        // A slice would keep its whole source buffer alive.
         output.body = Bytes::copy_from_slice(&output.body);
         let mut state = lock(&self.state);
         state.drop_expired(now);
         state.admit(self.limits, &handle, &output)?;
-        state.take(&handle);
+        state.remove(&handle);
         state.put(handle, output);
         Ok(())
     }
 }
 
-impl State {
-    /// Whether an output fits, in place of the one under the same handle.
+impl OutputStoreState {
+    /// Checks that an output fits, in place of the one under the same handle.
     fn admit(
         &self,
         limits: OutputLimits,
@@ -77,8 +77,8 @@ impl State {
     ) -> Result<(), StoreError> {
         let mut all = self.outputs.usage();
         let mut session = self.session_usage(&output.session);
-        if let Some(replaced) = self.outputs.any(handle) {
-            all.n_kept -= 1;
+        if let Some(replaced) = self.outputs.get_any(handle) {
+            all.n_entries -= 1;
             all.n_bytes -= replaced.n_bytes;
             if replaced.value.session == output.session {
                 session.n_bytes -= replaced.n_bytes;
@@ -87,9 +87,9 @@ impl State {
         limits.admit(all, session, output_len(output))
     }
 
-    fn session_usage(&self, session: &str) -> Usage {
-        self.sessions.get(session).map_or_else(Usage::default, |outputs| Usage {
-            n_kept: u64::try_from(outputs.handles.len()).unwrap_or(u64::MAX),
+    fn session_usage(&self, session: &str) -> StoreUsage {
+        self.sessions.get(session).map_or_else(StoreUsage::default, |outputs| StoreUsage {
+            n_entries: u64::try_from(outputs.handles.len()).unwrap_or(u64::MAX),
             n_bytes: outputs.n_bytes,
         })
     }
@@ -99,24 +99,24 @@ impl State {
         let session = self.sessions.entry(output.session.clone()).or_default();
         session.handles.insert(handle.clone());
         session.n_bytes += n_bytes;
-        let (since, expires) = (output.made, output.expires);
-        self.outputs.put(handle, Thing { value: output, since, expires, n_bytes });
+        let (created, expires) = (output.created, output.expires);
+        self.outputs.put(handle, TtlEntry { value: output, created, expires, n_bytes });
     }
 
-    fn take(&mut self, handle: &OutputHandle) {
-        if let Some(output) = self.outputs.take(handle) {
-            self.forget(handle, &output);
+    fn remove(&mut self, handle: &OutputHandle) {
+        if let Some(output) = self.outputs.remove(handle) {
+            self.uncount(handle, &output);
         }
     }
 
     fn drop_expired(&mut self, now: SystemTime) {
-        while let Some((handle, output)) = self.outputs.take_expired(now) {
-            self.forget(&handle, &output);
+        while let Some((handle, output)) = self.outputs.pop_expired(now) {
+            self.uncount(&handle, &output);
         }
     }
 
-    /// Takes an output that is gone off the count of its session.
-    fn forget(&mut self, handle: &OutputHandle, output: &StoredOutput) {
+    /// Subtracts a removed output from the usage of its session.
+    fn uncount(&mut self, handle: &OutputHandle, output: &StoredOutput) {
         let Some(session) = self.sessions.get_mut(&output.session) else { return };
         session.handles.remove(handle);
         session.n_bytes -= output_len(output);
@@ -134,55 +134,56 @@ fn summary(handle: &OutputHandle, output: &StoredOutput) -> OutputSummary {
         tool: output.tool.clone(),
         session: output.session.clone(),
         principal: output.principal.clone(),
-        made: output.made,
+        created: output.created,
         expires: output.expires,
     }
 }
 
-impl OutputStore for Outputs {
-    fn put(&self, handle: OutputHandle, output: StoredOutput, now: SystemTime) -> Stored<'_, ()> {
-        async move { self.keep(handle, output, now) }.boxed()
+impl OutputStore for MemoryOutputs {
+    fn put(&self, handle: OutputHandle, output: StoredOutput, now: SystemTime) -> StoreFuture<'_, ()> {
+        async move { self.insert(handle, output, now) }.boxed()
     }
 
-    fn get(&self, handle: OutputHandle, now: SystemTime) -> Stored<'_, Option<StoredOutput>> {
-        async move { Ok(lock(&self.state).outputs.alive(&handle, now).cloned()) }.boxed()
+    fn get(&self, handle: OutputHandle, now: SystemTime) -> StoreFuture<'_, Option<StoredOutput>> {
+        async move { Ok(lock(&self.state).outputs.get_live(&handle, now).cloned()) }.boxed()
     }
 
-    fn list(&self, query: OutputQuery, now: SystemTime) -> Stored<'_, Vec<OutputSummary>> {
+    fn list(&self, query: OutputQuery, now: SystemTime) -> StoreFuture<'_, Vec<OutputSummary>> {
         async move {
             let state = lock(&self.state);
-            let is_wanted = |output: &StoredOutput| {
+            let matches_query = |output: &StoredOutput| {
                 query.principal.as_ref().is_none_or(|principal| *principal == output.principal)
             };
-            let wanted = state.outputs.youngest_first_by_key(now).filter(|(_, output)| is_wanted(output));
-            Ok(wanted.take(query.n_most).map(|(handle, output)| summary(handle, output)).collect())
+            let wanted =
+                state.outputs.newest_first_with_keys(now).filter(|(_, output)| matches_query(output));
+            Ok(wanted.take(query.limit).map(|(handle, output)| summary(handle, output)).collect())
         }
         .boxed()
     }
 
-    fn remove(&self, handle: OutputHandle) -> Stored<'_, bool> {
+    fn remove(&self, handle: OutputHandle) -> StoreFuture<'_, bool> {
         async move {
             let mut state = lock(&self.state);
-            let is_there = state.outputs.any(&handle).is_some();
-            state.take(&handle);
+            let is_there = state.outputs.get_any(&handle).is_some();
+            state.remove(&handle);
             Ok(is_there)
         }
         .boxed()
     }
 
-    fn remove_session(&self, session: String) -> Stored<'_, ()> {
+    fn remove_session(&self, session: String) -> StoreFuture<'_, ()> {
         async move {
             let mut state = lock(&self.state);
             let removed = state.sessions.remove(&session).unwrap_or_default();
             for handle in &removed.handles {
-                state.outputs.take(handle);
+                state.outputs.remove(handle);
             }
             Ok(())
         }
         .boxed()
     }
 
-    fn usage(&self) -> Stored<'_, Usage> {
+    fn usage(&self) -> StoreFuture<'_, StoreUsage> {
         async move { Ok(lock(&self.state).outputs.usage()) }.boxed()
     }
 }

@@ -1,18 +1,18 @@
-//! Sessions that somebody may come back to.
+//! Resumable sessions, in memory.
 
 use std::collections::HashMap;
 use std::sync::Mutex;
 use std::time::SystemTime;
 
 use futures_util::FutureExt;
-use pegboard_core::store::{SessionHandle, SessionRecord, SessionStore, StoreError, Stored};
+use pegboard_core::store::{SessionHandle, SessionRecord, SessionStore, StoreError, StoreFuture};
 
 use super::lock;
-use super::shelf::{Shelf, Thing};
+use super::ttl_map::{TtlEntry, TtlMap};
 use crate::limits::SessionLimits;
 use crate::no_such_session;
 
-/// Sessions in memory.
+/// An in-memory store of sessions.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
@@ -20,28 +20,28 @@ use crate::no_such_session;
 ///
 /// use pegboard_core::store::SessionStore;
 /// use pegboard_stores::limits::SessionLimits;
-/// use pegboard_stores::memory::Sessions;
+/// use pegboard_stores::memory::MemorySessions;
 ///
-/// let sessions = Sessions::new(SessionLimits::default());
+/// let sessions = MemorySessions::new(SessionLimits::default());
 /// assert_eq!(sessions.list(10, SystemTime::UNIX_EPOCH).await.unwrap(), []);
 /// # });
 /// ```
 #[derive(Debug)]
-pub struct Sessions {
+pub struct MemorySessions {
     limits: SessionLimits,
-    state: Mutex<State>,
+    state: Mutex<SessionStoreState>,
 }
 
 #[derive(Debug, Default)]
-struct State {
-    sessions: Shelf<String, SessionRecord>,
-    /// What each handle stands for. A session takes its handles with it, so there is always one.
+struct SessionStoreState {
+    sessions: TtlMap<String, SessionRecord>,
+    /// The session of each handle. A session is removed with its handles, so it always exists.
     ids: HashMap<SessionHandle, String>,
     handles: HashMap<String, Vec<SessionHandle>>,
 }
 
-impl Sessions {
-    /// A store without sessions.
+impl MemorySessions {
+    /// Creates an empty store.
     pub fn new(limits: SessionLimits) -> Self {
         Self { limits, state: Mutex::default() }
     }
@@ -52,7 +52,7 @@ impl Sessions {
         if let Some(bound) = state.ids.get(&handle) {
             return Ok(bound.clone());
         }
-        if state.sessions.any(&id).is_none() {
+        if state.sessions.get_any(&id).is_none() {
             return Err(no_such_session());
         }
         let handles = state.handles.entry(id.clone()).or_default();
@@ -63,19 +63,19 @@ impl Sessions {
     }
 }
 
-impl State {
-    /// Keeps a session; its handles stay.
+impl SessionStoreState {
+    /// Inserts or replaces a session; its handles stay.
     fn put(&mut self, session: SessionRecord, limits: SessionLimits) {
-        let (since, expires) = (session.used, session.expires);
-        self.sessions.put(session.id.clone(), Thing { value: session, since, expires, n_bytes: 0 });
-        while self.sessions.usage().n_kept > limits.max_sessions {
-            let Some((id, _)) = self.sessions.take_oldest() else { break };
+        let (created, expires) = (session.used, session.expires);
+        self.sessions.put(session.id.clone(), TtlEntry { value: session, created, expires, n_bytes: 0 });
+        while self.sessions.usage().n_entries > limits.max_sessions {
+            let Some((id, _)) = self.sessions.pop_oldest() else { break };
             self.drop_handles(&id);
         }
     }
 
     fn drop_expired(&mut self, now: SystemTime) {
-        while let Some((id, _)) = self.sessions.take_expired(now) {
+        while let Some((id, _)) = self.sessions.pop_expired(now) {
             self.drop_handles(&id);
         }
     }
@@ -87,12 +87,12 @@ impl State {
     }
 }
 
-impl SessionStore for Sessions {
-    fn get(&self, id: String, now: SystemTime) -> Stored<'_, Option<SessionRecord>> {
-        async move { Ok(lock(&self.state).sessions.alive(&id, now).cloned()) }.boxed()
+impl SessionStore for MemorySessions {
+    fn get(&self, id: String, now: SystemTime) -> StoreFuture<'_, Option<SessionRecord>> {
+        async move { Ok(lock(&self.state).sessions.get_live(&id, now).cloned()) }.boxed()
     }
 
-    fn put(&self, session: SessionRecord, now: SystemTime) -> Stored<'_, ()> {
+    fn put(&self, session: SessionRecord, now: SystemTime) -> StoreFuture<'_, ()> {
         async move {
             let mut state = lock(&self.state);
             state.drop_expired(now);
@@ -102,11 +102,11 @@ impl SessionStore for Sessions {
         .boxed()
     }
 
-    fn create(&self, session: SessionRecord, now: SystemTime) -> Stored<'_, bool> {
+    fn create(&self, session: SessionRecord, now: SystemTime) -> StoreFuture<'_, bool> {
         async move {
             let mut state = lock(&self.state);
             state.drop_expired(now);
-            let is_new = state.sessions.any(&session.id).is_none();
+            let is_new = state.sessions.get_any(&session.id).is_none();
             if is_new {
                 state.put(session, self.limits);
             }
@@ -115,30 +115,29 @@ impl SessionStore for Sessions {
         .boxed()
     }
 
-    fn find(&self, handle: SessionHandle, now: SystemTime) -> Stored<'_, Option<SessionRecord>> {
+    fn find(&self, handle: SessionHandle, now: SystemTime) -> StoreFuture<'_, Option<SessionRecord>> {
         async move {
             let state = lock(&self.state);
             let id = state.ids.get(&handle);
-            Ok(id.and_then(|id| state.sessions.alive(id, now)).cloned())
+            Ok(id.and_then(|id| state.sessions.get_live(id, now)).cloned())
         }
         .boxed()
     }
 
-    fn bind(&self, handle: SessionHandle, id: String, now: SystemTime) -> Stored<'_, String> {
+    fn bind(&self, handle: SessionHandle, id: String, now: SystemTime) -> StoreFuture<'_, String> {
         async move { self.bind_handle(handle, id, now) }.boxed()
     }
 
-    fn remove(&self, id: String) -> Stored<'_, bool> {
+    fn remove(&self, id: String) -> StoreFuture<'_, bool> {
         async move {
             let mut state = lock(&self.state);
             state.drop_handles(&id);
-            Ok(state.sessions.take(&id).is_some())
+            Ok(state.sessions.remove(&id).is_some())
         }
         .boxed()
     }
 
-    fn list(&self, n_most: usize, now: SystemTime) -> Stored<'_, Vec<SessionRecord>> {
-        async move { Ok(lock(&self.state).sessions.youngest_first(now).take(n_most).cloned().collect()) }
-            .boxed()
+    fn list(&self, limit: usize, now: SystemTime) -> StoreFuture<'_, Vec<SessionRecord>> {
+        async move { Ok(lock(&self.state).sessions.newest_first(now).take(limit).cloned().collect()) }.boxed()
     }
 }

@@ -1,18 +1,18 @@
-//! Slots that several queues share.
+//! Slot leases shared by several queues, in memory.
 
 use std::collections::HashMap;
 use std::sync::Mutex;
 use std::time::SystemTime;
 
 use futures_util::FutureExt;
-use pegboard_core::store::{LeaseId, SlotStore, StoreError, Stored};
+use pegboard_core::store::{LeaseId, SlotStore, StoreError, StoreFuture};
 use uuid::Uuid;
 
 use super::lock;
-use super::shelf::{Shelf, Thing};
+use super::ttl_map::{TtlEntry, TtlMap};
 use crate::limits::SlotLimits;
 
-/// Leases of slots in memory.
+/// An in-memory store of slot leases.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
@@ -20,9 +20,9 @@ use crate::limits::SlotLimits;
 ///
 /// use pegboard_core::store::SlotStore;
 /// use pegboard_stores::limits::SlotLimits;
-/// use pegboard_stores::memory::Slots;
+/// use pegboard_stores::memory::MemorySlots;
 ///
-/// let slots = Slots::new(SlotLimits::default());
+/// let slots = MemorySlots::new(SlotLimits::default());
 /// let (now, expires) = (SystemTime::UNIX_EPOCH, SystemTime::UNIX_EPOCH + Duration::from_secs(30));
 /// let lease = slots.lease("browser".to_owned(), 1, now, expires).await.unwrap();
 /// assert!(lease.is_some());
@@ -30,25 +30,25 @@ use crate::limits::SlotLimits;
 /// # });
 /// ```
 #[derive(Debug)]
-pub struct Slots {
+pub struct MemorySlots {
     limits: SlotLimits,
-    state: Mutex<State>,
+    state: Mutex<SlotStoreState>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct SlotStoreState {
     /// The queue of each lease.
-    leases: Shelf<String, String>,
+    leases: TtlMap<String, String>,
     n_leased: HashMap<String, usize>,
 }
 
-impl Slots {
-    /// A store without leases.
+impl MemorySlots {
+    /// Creates an empty store.
     pub fn new(limits: SlotLimits) -> Self {
         Self { limits, state: Mutex::default() }
     }
 
-    fn lease_one(
+    fn try_lease(
         &self,
         queue: String,
         capacity: usize,
@@ -56,23 +56,23 @@ impl Slots {
         expires: SystemTime,
     ) -> Result<Option<LeaseId>, StoreError> {
         let mut state = lock(&self.state);
-        while let Some((_, queue)) = state.leases.take_expired(now) {
-            state.forget(&queue);
+        while let Some((_, queue)) = state.leases.pop_expired(now) {
+            state.uncount(&queue);
         }
         if state.n_leased.get(&queue).copied().unwrap_or_default() >= capacity {
             return Ok(None);
         }
-        self.limits.admit(state.leases.usage().n_kept)?;
+        self.limits.admit(state.leases.usage().n_entries)?;
         let id = Uuid::new_v4().to_string();
         *state.n_leased.entry(queue.clone()).or_default() += 1;
-        state.leases.put(id.clone(), Thing { value: queue, since: now, expires, n_bytes: 0 });
+        state.leases.put(id.clone(), TtlEntry { value: queue, created: now, expires, n_bytes: 0 });
         Ok(Some(LeaseId(id)))
     }
 }
 
-impl State {
-    /// Takes a lease that has ended off the count of its queue.
-    fn forget(&mut self, queue: &str) {
+impl SlotStoreState {
+    /// Subtracts an ended lease from the count of its queue.
+    fn uncount(&mut self, queue: &str) {
         let Some(n_leased) = self.n_leased.get_mut(queue) else { return };
         *n_leased -= 1;
         if *n_leased == 0 {
@@ -80,34 +80,34 @@ impl State {
         }
     }
 
-    /// Moves the end of a lease, unless it has ended.
+    /// Extends a lease, unless it has ended.
     fn renew(&mut self, lease: String, now: SystemTime, expires: SystemTime) -> bool {
-        let Some(queue) = self.leases.alive(&lease, now).cloned() else { return false };
-        self.leases.put(lease, Thing { value: queue, since: now, expires, n_bytes: 0 });
+        let Some(queue) = self.leases.get_live(&lease, now).cloned() else { return false };
+        self.leases.put(lease, TtlEntry { value: queue, created: now, expires, n_bytes: 0 });
         true
     }
 }
 
-impl SlotStore for Slots {
+impl SlotStore for MemorySlots {
     fn lease(
         &self,
         queue: String,
         capacity: usize,
         now: SystemTime,
         expires: SystemTime,
-    ) -> Stored<'_, Option<LeaseId>> {
-        async move { self.lease_one(queue, capacity, now, expires) }.boxed()
+    ) -> StoreFuture<'_, Option<LeaseId>> {
+        async move { self.try_lease(queue, capacity, now, expires) }.boxed()
     }
 
-    fn renew(&self, lease: LeaseId, now: SystemTime, expires: SystemTime) -> Stored<'_, bool> {
+    fn renew(&self, lease: LeaseId, now: SystemTime, expires: SystemTime) -> StoreFuture<'_, bool> {
         async move { Ok(lock(&self.state).renew(lease.0, now, expires)) }.boxed()
     }
 
-    fn release(&self, lease: LeaseId) -> Stored<'_, ()> {
+    fn release(&self, lease: LeaseId) -> StoreFuture<'_, ()> {
         async move {
             let mut state = lock(&self.state);
-            if let Some(queue) = state.leases.take(&lease.0) {
-                state.forget(&queue);
+            if let Some(queue) = state.leases.remove(&lease.0) {
+                state.uncount(&queue);
             }
             Ok(())
         }

@@ -1,49 +1,49 @@
-//! What was done, for people and models that look back.
+//! Trace records, in memory.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 
 use futures_util::FutureExt;
-use pegboard_core::store::{StoreError, Stored, TraceQuery, TraceRecord, TraceStore, Usage};
+use pegboard_core::store::{StoreError, StoreFuture, StoreUsage, TraceQuery, TraceRecord, TraceStore};
 
 use super::lock;
 use crate::limits::TraceLimits;
-use crate::trace_text::TraceText;
+use crate::stored_trace::StoredTrace;
 
-/// Trace records in memory.
+/// An in-memory store of trace records.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
 /// use pegboard_core::store::{TraceQuery, TraceStore};
 /// use pegboard_stores::limits::TraceLimits;
-/// use pegboard_stores::memory::Traces;
+/// use pegboard_stores::memory::MemoryTraces;
 ///
-/// let traces = Traces::new(TraceLimits::default());
-/// assert_eq!(traces.find(TraceQuery { n_most: 10, ..TraceQuery::default() }).await.unwrap(), []);
+/// let traces = MemoryTraces::new(TraceLimits::default());
+/// assert_eq!(traces.find(TraceQuery { limit: 10, ..TraceQuery::default() }).await.unwrap(), []);
 /// # });
 /// ```
 #[derive(Debug)]
-pub struct Traces {
+pub struct MemoryTraces {
     limits: TraceLimits,
-    state: Mutex<State>,
+    state: Mutex<TraceStoreState>,
 }
 
 #[derive(Debug, Default)]
-struct State {
-    /// By when they were done, and among those of one moment by when they came.
-    records: BTreeMap<(u64, u64), TraceText>,
+struct TraceStoreState {
+    /// Ordered by timestamp, then by insertion.
+    records: BTreeMap<(u64, u64), StoredTrace>,
     n_bytes: u64,
     n_arrived: u64,
 }
 
-impl Traces {
-    /// A store without records.
+impl MemoryTraces {
+    /// Creates an empty store.
     pub fn new(limits: TraceLimits) -> Self {
         Self { limits, state: Mutex::default() }
     }
 
-    fn keep(&self, record: TraceRecord) -> Result<(), StoreError> {
-        let text = TraceText::new(record, self.limits)?;
+    fn insert(&self, record: TraceRecord) -> Result<(), StoreError> {
+        let text = StoredTrace::new(record, self.limits)?;
         let mut state = lock(&self.state);
         let place = (text.timestamp, state.n_arrived);
         state.n_arrived += 1;
@@ -57,31 +57,31 @@ impl Traces {
     }
 }
 
-impl State {
-    fn usage(&self) -> Usage {
-        Usage { n_kept: u64::try_from(self.records.len()).unwrap_or(u64::MAX), n_bytes: self.n_bytes }
+impl TraceStoreState {
+    fn usage(&self) -> StoreUsage {
+        StoreUsage { n_entries: u64::try_from(self.records.len()).unwrap_or(u64::MAX), n_bytes: self.n_bytes }
     }
 }
 
-/// Whether a record is among those that are wanted.
-fn is_wanted(text: &TraceText, query: &TraceQuery) -> bool {
+/// Returns `true` if a record matches the query.
+fn matches_query(text: &StoredTrace, query: &TraceQuery) -> bool {
     query.workspace.as_ref().is_none_or(|workspace| *workspace == text.workspace)
         && query.session.as_ref().is_none_or(|session| *session == text.session)
 }
 
-impl TraceStore for Traces {
-    fn append(&self, record: TraceRecord) -> Stored<'_, ()> {
-        async move { self.keep(record) }.boxed()
+impl TraceStore for MemoryTraces {
+    fn append(&self, record: TraceRecord) -> StoreFuture<'_, ()> {
+        async move { self.insert(record) }.boxed()
     }
 
-    fn find(&self, query: TraceQuery) -> Stored<'_, Vec<TraceRecord>> {
+    fn find(&self, query: TraceQuery) -> StoreFuture<'_, Vec<TraceRecord>> {
         async move {
-            let found: Vec<TraceText> = {
+            let found: Vec<StoredTrace> = {
                 let state = lock(&self.state);
-                let wanted = state.records.values().rev().filter(|text| is_wanted(text, &query));
-                wanted.take(query.n_most).cloned().collect()
+                let wanted = state.records.values().rev().filter(|text| matches_query(text, &query));
+                wanted.take(query.limit).cloned().collect()
             };
-            found.into_iter().map(TraceText::into_record).collect()
+            found.into_iter().map(StoredTrace::into_record).collect()
         }
         .boxed()
     }

@@ -1,4 +1,4 @@
-//! How a database is found, made and looked over.
+//! Opening, creating and checking of the database file.
 
 use std::error::Error;
 use std::fs::{self, DirBuilder, OpenOptions};
@@ -11,24 +11,25 @@ use std::time::Duration;
 use pegboard_core::store::StoreError;
 use rusqlite::{Connection, ErrorCode, OpenFlags, Transaction, TransactionBehavior};
 
-/// What the header of our files says, so that no other program's database is taken for ours.
-const APPLICATION: i64 = 0x5045_4742; // "PEGB"
-/// How the tables came to be: each layout is what it adds to the one before it, from layout 1 on. What was written down
-/// here once stays as it is; a change is a new layout.
-const LAYOUTS: [&str; 3] =
+/// The `application_id` in the file header, which distinguishes our files from other SQLite databases.
+const APPLICATION_ID: i64 = 0x5045_4742; // "PEGB"
+/// Schema migrations: each extends the tables of the previous version, starting with version 1. Released ones
+/// never change; a change is a new migration.
+const MIGRATIONS: [&str; 3] =
     [include_str!("schema.sql"), include_str!("catalogue.sql"), include_str!("history.sql")];
-/// The newest layout of the tables.
-const LAYOUT: i64 = 3;
-/// How long one process waits for another that writes.
-const PATIENCE: Duration = Duration::from_secs(5);
-/// How large the log may stay after a large output went through it.
-const LOG_BYTES: i64 = 16 * 1024 * 1024;
-/// How many prepared statements are kept; there are fewer.
-const STATEMENTS: usize = 64;
+/// The current schema version.
+const SCHEMA_VERSION: i64 = 3;
+/// Time to wait for the lock of another process.
+const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
+/// Maximum size of the write-ahead log file after a checkpoint.
+const MAX_WAL_BYTES: i64 = 16 * 1024 * 1024;
+/// Capacity of the prepared statement cache; there are fewer statements.
+const STATEMENT_CACHE_CAPACITY: usize = 64;
 
-type Opened<T> = Result<T, Box<dyn Error>>;
+type OpenResult<T> = Result<T, Box<dyn Error>>;
 
-/// A connection to the database at a path, which is made if there is none. What is no database of ours stays as it is.
+/// Opens the database at a path; creates it if it does not exist. A file that is not our database is left
+/// untouched.
 pub(super) fn open(path: &Path) -> Result<Connection, StoreError> {
     try_open(path).map_err(|reason| StoreError::Unusable {
         place: path.display().to_string(),
@@ -36,37 +37,37 @@ pub(super) fn open(path: &Path) -> Result<Connection, StoreError> {
     })
 }
 
-fn try_open(path: &Path) -> Opened<Connection> {
-    // The engine gives names such as `:memory:` a meaning of their own, but no path that begins at the root.
+fn try_open(path: &Path) -> OpenResult<Connection> {
+    // SQLite gives names such as `:memory:` a special meaning, but not absolute paths.
     let path = std::path::absolute(path)?;
     create(&path)?;
-    recognise(&path)?;
+    check_file(&path)?;
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let mut connection = Connection::open_with_flags(&path, flags)?;
-    connection.busy_timeout(PATIENCE)?;
-    connection.set_prepared_statement_cache_capacity(STATEMENTS);
+    connection.busy_timeout(BUSY_TIMEOUT)?;
+    connection.set_prepared_statement_cache_capacity(STATEMENT_CACHE_CAPACITY);
     if connection.is_readonly("main")? {
-        return Err("the file may not be written to".into());
+        return Err("the file is read-only".into());
     }
-    let found = contents(&connection.transaction()?)?;
+    let found = identify(&connection.transaction()?)?;
     match found {
-        Contents::Ours => look_over(&connection)?,
-        Contents::Older { .. } => {
-            look_over(&connection)?;
-            lay_out(&mut connection)?;
+        FileContents::Current => check_integrity(&connection)?,
+        FileContents::Older { .. } => {
+            check_integrity(&connection)?;
+            migrate(&mut connection)?;
         }
-        Contents::Nothing => lay_out(&mut connection)?,
+        FileContents::Empty => migrate(&mut connection)?,
     }
     connection.pragma_update(None, "foreign_keys", "ON")?;
-    // Only some systems know the difference: there a sync without it does not reach the disk.
+    // Only some systems distinguish: there a sync without it does not reach the disk.
     connection.pragma_update(None, "fullfsync", "ON")?;
-    write_ahead(&connection)?;
+    enable_wal(&connection)?;
     Ok(connection)
 }
 
-/// Makes the file and the directories before it, for nobody else to read, unless they are there.
+/// Creates the file and its parent directories, readable only by the user, unless they exist.
 fn create(path: &Path) -> io::Result<()> {
-    /// To close a file takes away the locks that this process has on it, so nobody gets any before it is closed.
+    /// Closing a file releases this process's locks on it, so no connection may lock it before it is closed.
     static CREATING: Mutex<()> = Mutex::new(());
 
     let mut directory = DirBuilder::new();
@@ -77,15 +78,12 @@ fn create(path: &Path) -> io::Result<()> {
     {
         use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
         directory.mode(0o700);
-        // The engine gives the files beside this one the same mode.
+        // SQLite gives the files beside this one the same mode.
         file.mode(0o600);
     }
     if let Some(parent) = path.parent() {
         directory.create(parent).map_err(|error| {
-            io::Error::new(
-                error.kind(),
-                format!("the directory {} cannot be made: {error}", parent.display()),
-            )
+            io::Error::new(error.kind(), format!("cannot create the directory {}: {error}", parent.display()))
         })?;
     }
     let _creating = CREATING.lock().unwrap_or_else(PoisonError::into_inner);
@@ -96,97 +94,103 @@ fn create(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Refuses what the engine would get wrong: it takes a very short file for an empty one, and writes over it.
+/// Rejects files that SQLite would misjudge: it treats a very short file as empty, and overwrites it.
 ///
-/// The file is not opened for this: to close it again would take away the locks that this process has on it.
-fn recognise(path: &Path) -> Opened<()> {
-    /// The size of the smallest database.
-    const SHORTEST: u64 = 512;
-    let about = fs::metadata(path)?;
-    if !about.is_file() {
-        return Err("it is not a file".into());
+/// The file is not opened for this: closing it would release this process's locks on it.
+fn check_file(path: &Path) -> OpenResult<()> {
+    /// Size of the smallest database.
+    const MIN_DATABASE_BYTES: u64 = 512;
+    let metadata = fs::metadata(path)?;
+    if !metadata.is_file() {
+        return Err("not a regular file".into());
     }
-    if (1..SHORTEST).contains(&about.len()) {
+    if (1..MIN_DATABASE_BYTES).contains(&metadata.len()) {
         return Err("file is not a database".into());
     }
     Ok(())
 }
 
-/// What is in a file that can be used.
-enum Contents {
-    Nothing,
+/// Contents of a usable file.
+enum FileContents {
+    Empty,
     /// Tables of an earlier version of this program.
     Older {
-        layout: usize,
+        version: usize,
     },
-    Ours,
+    Current,
 }
 
-/// What is in the file; in a transaction, so that what is read together belongs together.
-fn contents(reading: &Transaction<'_>) -> Opened<Contents> {
+/// Identifies the contents of the file; in a transaction, so that the values are consistent.
+fn identify(reading: &Transaction<'_>) -> OpenResult<FileContents> {
     let header = |name: &str| reading.pragma_query_value(None, name, |row| row.get::<_, i64>(0));
-    let (application, layout) = (header("application_id")?, header("user_version")?);
+    let (application, version) = (header("application_id")?, header("user_version")?);
     let n_tables: i64 = reading.query_row("SELECT count(*) FROM sqlite_schema", (), |row| row.get(0))?;
-    match (application, layout) {
-        (0, 0) if n_tables == 0 => Ok(Contents::Nothing),
-        (APPLICATION, LAYOUT) => Ok(Contents::Ours),
-        (APPLICATION, older @ 1..LAYOUT) => Ok(Contents::Older { layout: usize::try_from(older)? }),
-        (APPLICATION, newer) if newer > LAYOUT => {
+    match (application, version) {
+        (0, 0) if n_tables == 0 => Ok(FileContents::Empty),
+        (APPLICATION_ID, SCHEMA_VERSION) => Ok(FileContents::Current),
+        (APPLICATION_ID, older @ 1..SCHEMA_VERSION) => {
+            Ok(FileContents::Older { version: usize::try_from(older)? })
+        }
+        (APPLICATION_ID, newer) if newer > SCHEMA_VERSION => {
             let reason = format!(
-                "it was written by a newer version of this program (layout {newer}, this one knows {LAYOUT}); \
+                "written by a newer version of Pegboard (schema version {newer}, this one supports {SCHEMA_VERSION}); \
                  use that version, or another file"
             );
             Err(reason.into())
         }
-        _ => Err("it is the database of another program; use another file".into()),
+        _ => Err("the file is the database of another program; use another file".into()),
     }
 }
 
-/// Reads the whole file once: what is damaged is found here, and not by a caller in the middle of its work.
-fn look_over(connection: &Connection) -> Opened<()> {
+/// Checks the whole file, so that damage is found here and not in the middle of a call.
+fn check_integrity(connection: &Connection) -> OpenResult<()> {
     let found: String = connection.query_row("PRAGMA quick_check(1)", (), |row| row.get(0))?;
     if found == "ok" {
         return Ok(());
     }
     let damage = found.lines().find(|line| !line.starts_with("***")).unwrap_or_default();
-    Err(format!("the file is damaged ({damage}); restore it, or move it away to begin anew").into())
+    Err(format!("the file is damaged ({damage}); restore it, or move it away to start afresh").into())
 }
 
-/// Makes the tables that are missing, all of them or none, unless another process was faster.
-fn lay_out(connection: &mut Connection) -> Opened<()> {
+/// Creates the missing tables, all or none, unless another process was faster.
+fn migrate(connection: &mut Connection) -> OpenResult<()> {
     let change = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-    let n_there = match contents(&change)? {
-        Contents::Nothing => 0,
-        Contents::Older { layout } => layout,
-        Contents::Ours => return Ok(()),
+    let n_applied = match identify(&change)? {
+        FileContents::Empty => 0,
+        FileContents::Older { version } => version,
+        FileContents::Current => return Ok(()),
     };
-    for tables in LAYOUTS.iter().skip(n_there) {
-        change.execute_batch(tables)?;
+    for migration in MIGRATIONS.iter().skip(n_applied) {
+        change.execute_batch(migration)?;
     }
-    change.pragma_update(None, "application_id", APPLICATION)?;
-    change.pragma_update(None, "user_version", LAYOUT)?;
+    change.pragma_update(None, "application_id", APPLICATION_ID)?;
+    change.pragma_update(None, "user_version", SCHEMA_VERSION)?;
     Ok(change.commit()?)
 }
 
-/// Has changes written to a log first, so that readers and a writer do not wait for each other.
-fn write_ahead(connection: &Connection) -> Opened<()> {
-    let mode = patiently(|| {
+/// Enables the write-ahead log, so that readers and a writer do not block each other.
+fn enable_wal(connection: &Connection) -> OpenResult<()> {
+    let mode = retry_while_busy(|| {
         connection.pragma_update_and_check(None, "journal_mode", "WAL", |row| row.get::<_, String>(0))
     })?;
     if mode != "wal" {
-        return Err(format!("its disk cannot keep a log beside it (the engine says '{mode}')").into());
+        return Err(
+            format!("the file system does not support a write-ahead log (SQLite reports '{mode}')").into()
+        );
     }
-    connection.pragma_update_and_check(None, "journal_size_limit", LOG_BYTES, |_| Ok(()))?;
+    connection.pragma_update_and_check(None, "journal_size_limit", MAX_WAL_BYTES, |_| Ok(()))?;
     Ok(())
 }
 
-/// Waits for other processes where the engine does not do so by itself.
-fn patiently<T>(attempt: impl Fn() -> rusqlite::Result<T>) -> rusqlite::Result<T> {
+/// Retries while the database is busy, where SQLite does not do so itself.
+fn retry_while_busy<T>(attempt: impl Fn() -> rusqlite::Result<T>) -> rusqlite::Result<T> {
     const PAUSE: Duration = Duration::from_millis(10);
     let mut waited = Duration::ZERO;
     loop {
         match attempt() {
-            Err(error) if error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy) && waited < PATIENCE => {
+            Err(error)
+                if error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy) && waited < BUSY_TIMEOUT =>
+            {
                 thread::sleep(PAUSE);
                 waited += PAUSE;
             }

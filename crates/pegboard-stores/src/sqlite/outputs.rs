@@ -1,54 +1,54 @@
-//! Outputs that were too large to hand over.
+//! Outputs too large to return directly, in SQLite.
 
 use std::time::SystemTime;
 
 use pegboard_core::store::{
-    OutputHandle, OutputQuery, OutputStore, OutputSummary, Stored, StoredOutput, Usage,
+    OutputHandle, OutputQuery, OutputStore, OutputSummary, StoreFuture, StoreUsage, StoredOutput,
 };
 use rusqlite::{Connection, OptionalExtension, Row};
 
-use super::tally::Tally;
-use super::time::{millis, moment};
-use super::{Answer, Database, Outlives, begin, count, limit};
+use super::time::{from_millis, millis};
+use super::usage_counter::UsageCounter;
+use super::{Database, Durability, JobResult, begin, sql_integer, sql_limit};
 use crate::limits::{OutputLimits, output_len};
 
 impl OutputStore for Database {
-    fn put(&self, handle: OutputHandle, output: StoredOutput, now: SystemTime) -> Stored<'_, ()> {
+    fn put(&self, handle: OutputHandle, output: StoredOutput, now: SystemTime) -> StoreFuture<'_, ()> {
         let limits = self.limits.outputs;
-        // A handle that nobody waits for is never given out, so there is no need for its output.
-        self.ask(move |connection| {
+        // A handle without a waiting caller is never given out, so its output is not needed.
+        self.run_cancellable(move |connection| {
             drop_expired(connection, now)?;
-            keep(connection, limits, &handle, &output)
+            insert(connection, limits, &handle, &output)
         })
     }
 
-    fn get(&self, handle: OutputHandle, now: SystemTime) -> Stored<'_, Option<StoredOutput>> {
-        self.ask(move |connection| {
+    fn get(&self, handle: OutputHandle, now: SystemTime) -> StoreFuture<'_, Option<StoredOutput>> {
+        self.run_cancellable(move |connection| {
             let mut select = connection.prepare_cached(
                 "SELECT session, principal, tool_name, content_type, created_at, expires_at, body FROM outputs \
                  WHERE handle = ?1 AND expires_at > ?2",
             )?;
-            Ok(select.query_row((&handle.0, millis(now)), output).optional()?)
+            Ok(select.query_row((&handle.0, millis(now)), output_from_row).optional()?)
         })
     }
 
-    fn list(&self, query: OutputQuery, now: SystemTime) -> Stored<'_, Vec<OutputSummary>> {
-        self.ask(move |connection| {
-            // What is not asked for is left out of the question, so that the index for the rest is used.
+    fn list(&self, query: OutputQuery, now: SystemTime) -> StoreFuture<'_, Vec<OutputSummary>> {
+        self.run_cancellable(move |connection| {
+            // Absent conditions are left out of the query, so that the index for the rest is used.
             let principal = query.principal.as_ref().map_or("?2 IS NULL", |_| "principal = ?2");
             let mut select = connection.prepare_cached(&format!(
                 "SELECT handle, session, principal, tool_name, content_type, created_at, expires_at, length(body) \
                  FROM outputs WHERE expires_at > ?1 AND {principal} \
                  ORDER BY created_at DESC, handle DESC LIMIT ?3"
             ))?;
-            let found = select.query_map((millis(now), &query.principal, limit(query.n_most)), summary)?;
+            let found = select.query_map((millis(now), &query.principal, sql_limit(query.limit)), summary_from_row)?;
             Ok(found.collect::<rusqlite::Result<_>>()?)
         })
     }
 
-    fn remove(&self, handle: OutputHandle) -> Stored<'_, bool> {
-        self.tell(move |connection| {
-            let change = begin(connection, Outlives::Process)?;
+    fn remove(&self, handle: OutputHandle) -> StoreFuture<'_, bool> {
+        self.run_to_completion(move |connection| {
+            let change = begin(connection, Durability::Process)?;
             let n_removed =
                 change.prepare_cached("DELETE FROM outputs WHERE handle = ?1")?.execute([&handle.0])?;
             change.commit()?;
@@ -56,63 +56,63 @@ impl OutputStore for Database {
         })
     }
 
-    fn remove_session(&self, session: String) -> Stored<'_, ()> {
-        self.tell(move |connection| {
-            let change = begin(connection, Outlives::Process)?;
+    fn remove_session(&self, session: String) -> StoreFuture<'_, ()> {
+        self.run_to_completion(move |connection| {
+            let change = begin(connection, Durability::Process)?;
             change.prepare_cached("DELETE FROM outputs WHERE session = ?1")?.execute([&session])?;
             Ok(change.commit()?)
         })
     }
 
-    fn usage(&self) -> Stored<'_, Usage> {
-        self.ask(|connection| Ok(Tally::Outputs.usage(connection)?))
+    fn usage(&self) -> StoreFuture<'_, StoreUsage> {
+        self.run_cancellable(|connection| Ok(UsageCounter::Outputs.usage(connection)?))
     }
 }
 
-fn output(row: &Row<'_>) -> rusqlite::Result<StoredOutput> {
+fn output_from_row(row: &Row<'_>) -> rusqlite::Result<StoredOutput> {
     Ok(StoredOutput {
         session: row.get(0)?,
         principal: row.get(1)?,
         tool: row.get(2)?,
         content_type: row.get(3)?,
-        made: moment(row.get(4)?),
-        expires: moment(row.get(5)?),
+        created: from_millis(row.get(4)?),
+        expires: from_millis(row.get(5)?),
         body: row.get::<_, Vec<u8>>(6)?.into(),
     })
 }
 
-fn summary(row: &Row<'_>) -> rusqlite::Result<OutputSummary> {
+fn summary_from_row(row: &Row<'_>) -> rusqlite::Result<OutputSummary> {
     Ok(OutputSummary {
         handle: OutputHandle(row.get(0)?),
         session: row.get(1)?,
         principal: row.get(2)?,
         tool: row.get(3)?,
         content_type: row.get(4)?,
-        made: moment(row.get(5)?),
-        expires: moment(row.get(6)?),
+        created: from_millis(row.get(5)?),
+        expires: from_millis(row.get(6)?),
         n_bytes: u64::try_from(row.get::<_, i64>(7)?).unwrap_or_default(),
     })
 }
 
-/// Forgets what has expired, whatever becomes of the output for which there should be room.
-fn drop_expired(connection: &mut Connection, now: SystemTime) -> Answer<()> {
-    let change = begin(connection, Outlives::Process)?;
+/// Removes expired outputs, even if the new output turns out not to fit.
+fn drop_expired(connection: &mut Connection, now: SystemTime) -> JobResult<()> {
+    let change = begin(connection, Durability::Process)?;
     change.prepare_cached("DELETE FROM outputs WHERE expires_at <= ?1")?.execute([millis(now)])?;
     Ok(change.commit()?)
 }
 
-fn keep(
+fn insert(
     connection: &mut Connection,
     limits: OutputLimits,
     handle: &OutputHandle,
     output: &StoredOutput,
-) -> Answer<()> {
-    let change = begin(connection, Outlives::PowerLoss)?;
-    // Without a commit all of this is undone, so a refused output leaves the one before it as it was.
+) -> JobResult<()> {
+    let change = begin(connection, Durability::PowerLoss)?;
+    // Without a commit all of this is rolled back, so a refused output leaves the previous one unchanged.
     change.prepare_cached("DELETE FROM outputs WHERE handle = ?1")?.execute([&handle.0])?;
     let n_bytes = output_len(output);
-    let session = Tally::OutputsOfSession(&output.session).usage(&change)?;
-    limits.admit(Tally::Outputs.usage(&change)?, session, n_bytes)?;
+    let session = UsageCounter::OutputsOfSession(&output.session).usage(&change)?;
+    limits.admit(UsageCounter::Outputs.usage(&change)?, session, n_bytes)?;
     change
         .prepare_cached(
             "INSERT INTO outputs \
@@ -125,8 +125,8 @@ fn keep(
             &output.principal,
             &output.tool,
             &output.content_type,
-            count(n_bytes),
-            millis(output.made),
+            sql_integer(n_bytes),
+            millis(output.created),
             millis(output.expires),
             output.body.as_ref(),
         ))?;

@@ -1,121 +1,121 @@
-//! Sessions that somebody may come back to.
+//! Resumable sessions, in SQLite.
 
 use std::time::SystemTime;
 
-use pegboard_core::store::{SessionHandle, SessionRecord, SessionStore, Stored};
+use pegboard_core::store::{SessionHandle, SessionRecord, SessionStore, StoreFuture};
 use rusqlite::{Connection, OptionalExtension, Row, Transaction};
 
-use super::tally::Tally;
-use super::time::{millis, moment};
-use super::{Answer, Database, Outlives, begin, limit};
+use super::time::{from_millis, millis};
+use super::usage_counter::UsageCounter;
+use super::{Database, Durability, JobResult, begin, sql_limit};
 use crate::limits::SessionLimits;
 use crate::no_such_session;
 
 impl SessionStore for Database {
-    fn get(&self, id: String, now: SystemTime) -> Stored<'_, Option<SessionRecord>> {
-        self.ask(move |connection| {
+    fn get(&self, id: String, now: SystemTime) -> StoreFuture<'_, Option<SessionRecord>> {
+        self.run_cancellable(move |connection| {
             let mut select = connection.prepare_cached(
                 "SELECT id, name, principal, workspace, created_at, used_at, expires_at FROM sessions \
                  WHERE id = ?1 AND expires_at > ?2",
             )?;
-            Ok(select.query_row((&id, millis(now)), session).optional()?)
+            Ok(select.query_row((&id, millis(now)), session_from_row).optional()?)
         })
     }
 
-    fn put(&self, session: SessionRecord, now: SystemTime) -> Stored<'_, ()> {
+    fn put(&self, session: SessionRecord, now: SystemTime) -> StoreFuture<'_, ()> {
         let limits = self.limits.sessions;
-        self.tell(move |connection| {
-            // Sessions are put each time they are used; to forget the last use is no harm.
-            let change = begin(connection, Outlives::Process)?;
+        self.run_to_completion(move |connection| {
+            // Sessions are written at each use; losing the last timestamp does no harm.
+            let change = begin(connection, Durability::Process)?;
             drop_expired(&change, now)?;
-            keep(&change, limits, &session)?;
+            insert(&change, limits, &session)?;
             Ok(change.commit()?)
         })
     }
 
-    fn create(&self, session: SessionRecord, now: SystemTime) -> Stored<'_, bool> {
+    fn create(&self, session: SessionRecord, now: SystemTime) -> StoreFuture<'_, bool> {
         let limits = self.limits.sessions;
-        self.tell(move |connection| {
-            let change = begin(connection, Outlives::PowerLoss)?;
+        self.run_to_completion(move |connection| {
+            let change = begin(connection, Durability::PowerLoss)?;
             drop_expired(&change, now)?;
-            let is_new = !is_there(&change, &session.id)?;
+            let is_new = !exists(&change, &session.id)?;
             if is_new {
-                keep(&change, limits, &session)?;
+                insert(&change, limits, &session)?;
             }
             change.commit()?;
             Ok(is_new)
         })
     }
 
-    fn find(&self, handle: SessionHandle, now: SystemTime) -> Stored<'_, Option<SessionRecord>> {
-        self.ask(move |connection| {
+    fn find(&self, handle: SessionHandle, now: SystemTime) -> StoreFuture<'_, Option<SessionRecord>> {
+        self.run_cancellable(move |connection| {
             let mut select = connection.prepare_cached(
                 "SELECT s.id, s.name, s.principal, s.workspace, s.created_at, s.used_at, s.expires_at \
                  FROM session_handles h JOIN sessions s ON s.id = h.session_id \
                  WHERE h.principal = ?1 AND h.workspace = ?2 AND h.name = ?3 AND s.expires_at > ?4",
             )?;
             let key = (&handle.principal, &handle.workspace, &handle.name, millis(now));
-            Ok(select.query_row(key, session).optional()?)
+            Ok(select.query_row(key, session_from_row).optional()?)
         })
     }
 
-    fn bind(&self, handle: SessionHandle, id: String, now: SystemTime) -> Stored<'_, String> {
+    fn bind(&self, handle: SessionHandle, id: String, now: SystemTime) -> StoreFuture<'_, String> {
         let limits = self.limits.sessions;
-        self.tell(move |connection| {
-            let change = begin(connection, Outlives::PowerLoss)?;
+        self.run_to_completion(move |connection| {
+            let change = begin(connection, Durability::PowerLoss)?;
             drop_expired(&change, now)?;
-            let answer = bound(&change, limits, &handle, id);
-            // What has expired goes even if the handle is refused.
+            let answer = bind_handle(&change, limits, &handle, id);
+            // Expired sessions are removed even if the handle is refused.
             change.commit()?;
             answer
         })
     }
 
-    fn remove(&self, id: String) -> Stored<'_, bool> {
-        self.tell(move |connection| {
-            let change = begin(connection, Outlives::PowerLoss)?;
+    fn remove(&self, id: String) -> StoreFuture<'_, bool> {
+        self.run_to_completion(move |connection| {
+            let change = begin(connection, Durability::PowerLoss)?;
             let n_removed = change.prepare_cached("DELETE FROM sessions WHERE id = ?1")?.execute([&id])?;
             change.commit()?;
             Ok(n_removed > 0)
         })
     }
 
-    fn list(&self, n_most: usize, now: SystemTime) -> Stored<'_, Vec<SessionRecord>> {
-        self.ask(move |connection| {
+    fn list(&self, limit: usize, now: SystemTime) -> StoreFuture<'_, Vec<SessionRecord>> {
+        self.run_cancellable(move |connection| {
             let mut select = connection.prepare_cached(
                 "SELECT id, name, principal, workspace, created_at, used_at, expires_at FROM sessions \
                  WHERE expires_at > ?1 ORDER BY used_at DESC, id DESC LIMIT ?2",
             )?;
-            let found = select.query_map((millis(now), limit(n_most)), session)?;
+            let found = select.query_map((millis(now), sql_limit(limit)), session_from_row)?;
             Ok(found.collect::<Result<_, _>>()?)
         })
     }
 }
 
-fn session(row: &Row<'_>) -> rusqlite::Result<SessionRecord> {
+fn session_from_row(row: &Row<'_>) -> rusqlite::Result<SessionRecord> {
     Ok(SessionRecord {
         id: row.get(0)?,
         name: row.get(1)?,
         principal: row.get(2)?,
         workspace: row.get(3)?,
-        created: moment(row.get(4)?),
-        used: moment(row.get(5)?),
-        expires: moment(row.get(6)?),
+        created: from_millis(row.get(4)?),
+        used: from_millis(row.get(5)?),
+        expires: from_millis(row.get(6)?),
     })
 }
 
-fn is_there(connection: &Connection, id: &str) -> rusqlite::Result<bool> {
+fn exists(connection: &Connection, id: &str) -> rusqlite::Result<bool> {
     connection.prepare_cached("SELECT 1 FROM sessions WHERE id = ?1")?.exists([id])
 }
 
-/// Forgets what has expired. Handles go with their sessions.
+/// Removes expired sessions, and with them their handles.
 fn drop_expired(change: &Transaction<'_>, now: SystemTime) -> rusqlite::Result<()> {
     change.prepare_cached("DELETE FROM sessions WHERE expires_at <= ?1")?.execute([millis(now)])?;
     Ok(())
 }
 
-/// Keeps a session; its handles stay.
-fn keep(change: &Transaction<'_>, limits: SessionLimits, session: &SessionRecord) -> rusqlite::Result<()> {
+/// Inserts or replaces a session; its handles stay.
+fn insert(change: &Transaction<'_>, limits: SessionLimits, session: &SessionRecord) -> rusqlite::Result<()> {
     change
         .prepare_cached(
             "INSERT INTO sessions (id, name, principal, workspace, created_at, used_at, expires_at) \
@@ -136,17 +136,19 @@ fn keep(change: &Transaction<'_>, limits: SessionLimits, session: &SessionRecord
     let mut drop_oldest = change.prepare_cached(
         "DELETE FROM sessions WHERE id = (SELECT id FROM sessions ORDER BY used_at, id LIMIT 1)",
     )?;
-    while Tally::Sessions.usage(change)?.n_kept > limits.max_sessions && drop_oldest.execute(())? > 0 {}
+    while UsageCounter::Sessions.usage(change)?.n_entries > limits.max_sessions
+        && drop_oldest.execute(())? > 0
+    {}
     Ok(())
 }
 
-/// The id that a handle stands for, which is `id` unless it stands for another already.
-fn bound(
+/// Binds a handle to `id`, unless it is bound already; returns the bound id.
+fn bind_handle(
     change: &Transaction<'_>,
     limits: SessionLimits,
     handle: &SessionHandle,
     id: String,
-) -> Answer<String> {
+) -> JobResult<String> {
     let key = (&handle.principal, &handle.workspace, &handle.name);
     let mut select = change.prepare_cached(
         "SELECT session_id FROM session_handles WHERE principal = ?1 AND workspace = ?2 AND name = ?3",
@@ -154,7 +156,7 @@ fn bound(
     if let Some(bound) = select.query_row(key, |row| row.get(0)).optional()? {
         return Ok(bound);
     }
-    if !is_there(change, &id)? {
+    if !exists(change, &id)? {
         return Err(no_such_session().into());
     }
     let n_handles: i64 = change

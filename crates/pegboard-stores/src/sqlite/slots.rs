@@ -1,14 +1,14 @@
-//! Slots that several processes share.
+//! Slot leases shared by several processes, in SQLite.
 
 use std::time::SystemTime;
 
-use pegboard_core::store::{LeaseId, SlotStore, Stored};
+use pegboard_core::store::{LeaseId, SlotStore, StoreFuture};
 use rusqlite::Connection;
 use uuid::Uuid;
 
-use super::tally::Tally;
 use super::time::millis;
-use super::{Answer, Database, Outlives, begin};
+use super::usage_counter::UsageCounter;
+use super::{Database, Durability, JobResult, begin};
 use crate::limits::SlotLimits;
 
 impl SlotStore for Database {
@@ -18,18 +18,18 @@ impl SlotStore for Database {
         capacity: usize,
         now: SystemTime,
         expires: SystemTime,
-    ) -> Stored<'_, Option<LeaseId>> {
+    ) -> StoreFuture<'_, Option<LeaseId>> {
         let limits = self.limits.slots;
-        // A lease that nobody waits for would only keep others from the slot until it ends.
-        self.ask(move |connection| {
-            let wanted = Wanted { queue, capacity, expires };
-            lease_one(connection, limits, &wanted, now)
+        // A lease without a waiting caller would only block the slot until it expires.
+        self.run_cancellable(move |connection| {
+            let request = LeaseRequest { queue, capacity, expires };
+            try_lease(connection, limits, &request, now)
         })
     }
 
-    fn renew(&self, lease: LeaseId, now: SystemTime, expires: SystemTime) -> Stored<'_, bool> {
-        self.tell(move |connection| {
-            let change = begin(connection, Outlives::Process)?;
+    fn renew(&self, lease: LeaseId, now: SystemTime, expires: SystemTime) -> StoreFuture<'_, bool> {
+        self.run_to_completion(move |connection| {
+            let change = begin(connection, Durability::Process)?;
             let n_renewed = change
                 .prepare_cached("UPDATE leases SET expires_at = ?1 WHERE id = ?2 AND expires_at > ?3")?
                 .execute((millis(expires), &lease.0, millis(now)))?;
@@ -38,41 +38,41 @@ impl SlotStore for Database {
         })
     }
 
-    fn release(&self, lease: LeaseId) -> Stored<'_, ()> {
-        self.tell(move |connection| {
-            let change = begin(connection, Outlives::Process)?;
+    fn release(&self, lease: LeaseId) -> StoreFuture<'_, ()> {
+        self.run_to_completion(move |connection| {
+            let change = begin(connection, Durability::Process)?;
             change.prepare_cached("DELETE FROM leases WHERE id = ?1")?.execute([&lease.0])?;
             Ok(change.commit()?)
         })
     }
 }
 
-/// A slot that somebody wants.
-struct Wanted {
+/// A request for a slot lease.
+struct LeaseRequest {
     queue: String,
     capacity: usize,
     expires: SystemTime,
 }
 
-fn lease_one(
+fn try_lease(
     connection: &mut Connection,
     limits: SlotLimits,
-    wanted: &Wanted,
+    request: &LeaseRequest,
     now: SystemTime,
-) -> Answer<Option<LeaseId>> {
-    let change = begin(connection, Outlives::Process)?;
+) -> JobResult<Option<LeaseId>> {
+    let change = begin(connection, Durability::Process)?;
     change.prepare_cached("DELETE FROM leases WHERE expires_at <= ?1")?.execute([millis(now)])?;
-    let n_leased = Tally::LeasesOfQueue(&wanted.queue).usage(&change)?.n_kept;
-    if n_leased >= u64::try_from(wanted.capacity).unwrap_or(u64::MAX) {
+    let n_leased = UsageCounter::LeasesOfQueue(&request.queue).usage(&change)?.n_entries;
+    if n_leased >= u64::try_from(request.capacity).unwrap_or(u64::MAX) {
         change.commit()?;
         return Ok(None);
     }
-    limits.admit(Tally::Leases.usage(&change)?.n_kept)?;
+    limits.admit(UsageCounter::Leases.usage(&change)?.n_entries)?;
     let id = Uuid::new_v4().to_string();
     change.prepare_cached("INSERT INTO leases (id, queue, expires_at) VALUES (?1, ?2, ?3)")?.execute((
         &id,
-        &wanted.queue,
-        millis(wanted.expires),
+        &request.queue,
+        millis(request.expires),
     ))?;
     change.commit()?;
     Ok(Some(LeaseId(id)))

@@ -1,20 +1,20 @@
-//! Moments as the database keeps them: milliseconds since 1970.
+//! Stored timestamps: milliseconds since 1970.
 
 use std::time::{Duration, SystemTime};
 
 /// The last millisecond of the year 9999, which every system can represent.
-const LAST: u64 = 253_402_300_799_999;
+const MAX_MILLIS: u64 = 253_402_300_799_999;
 
-/// The milliseconds of a moment, or of the nearest moment that is kept.
-pub(super) fn millis(moment: SystemTime) -> i64 {
-    let since = moment.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    let millis = u64::try_from(since.as_millis()).unwrap_or(LAST).min(LAST);
-    i64::try_from(millis).expect("the last moment is a small number")
+/// Converts a time to milliseconds, clamped to the stored range.
+pub(super) fn millis(time: SystemTime) -> i64 {
+    let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    let millis = u64::try_from(since.as_millis()).unwrap_or(MAX_MILLIS).min(MAX_MILLIS);
+    i64::try_from(millis).expect("the maximum fits into 64 bits")
 }
 
-/// The moment of some milliseconds, whatever stands in the file.
-pub(super) fn moment(millis: i64) -> SystemTime {
-    let millis = u64::try_from(millis).unwrap_or_default().min(LAST);
+/// Converts stored milliseconds to a time, clamped to the valid range.
+pub(super) fn from_millis(millis: i64) -> SystemTime {
+    let millis = u64::try_from(millis).unwrap_or_default().min(MAX_MILLIS);
     SystemTime::UNIX_EPOCH + Duration::from_millis(millis)
 }
 
@@ -23,9 +23,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_moment_is_kept_to_the_millisecond_or_as_the_nearest_that_can_be() {
+    fn times_are_truncated_to_milliseconds_and_clamped() {
         let epoch = SystemTime::UNIX_EPOCH;
-        let last = epoch + Duration::from_millis(LAST);
+        let last = epoch + Duration::from_millis(MAX_MILLIS);
         for (given, expected) in [
             (epoch, epoch),
             (epoch + Duration::from_nanos(1_999_999), epoch + Duration::from_millis(1)),
@@ -33,14 +33,14 @@ mod tests {
             (last, last),
             (last + Duration::from_secs(1_000_000), last),
         ] {
-            assert_eq!(moment(millis(given)), expected, "{given:?}");
+            assert_eq!(from_millis(millis(given)), expected, "{given:?}");
         }
     }
 
     #[test]
-    fn whatever_stands_in_the_file_is_some_moment() {
-        for (stored, expected) in [(i64::MIN, 0), (-1, 0), (1, 1), (i64::MAX, LAST)] {
-            assert_eq!(moment(stored), SystemTime::UNIX_EPOCH + Duration::from_millis(expected));
+    fn every_stored_number_is_a_valid_time() {
+        for (stored, expected) in [(i64::MIN, 0), (-1, 0), (1, 1), (i64::MAX, MAX_MILLIS)] {
+            assert_eq!(from_millis(stored), SystemTime::UNIX_EPOCH + Duration::from_millis(expected));
         }
     }
 }

@@ -1,39 +1,40 @@
-//! What was done, for people and models that look back.
+//! Trace records, in SQLite.
 
-use pegboard_core::store::{Stored, TraceQuery, TraceRecord, TraceStore};
+use pegboard_core::store::{StoreFuture, TraceQuery, TraceRecord, TraceStore};
 use rusqlite::{Connection, Row};
 
-use super::tally::Tally;
-use super::{Answer, Database, Outlives, begin, count, limit};
+use super::usage_counter::UsageCounter;
+use super::{Database, Durability, JobResult, begin, sql_integer, sql_limit};
 use crate::limits::TraceLimits;
-use crate::trace_text::TraceText;
+use crate::stored_trace::StoredTrace;
 
 impl TraceStore for Database {
-    fn append(&self, record: TraceRecord) -> Stored<'_, ()> {
+    fn append(&self, record: TraceRecord) -> StoreFuture<'_, ()> {
         let limits = self.limits.traces;
-        self.tell(move |connection| {
-            let text = TraceText::new(record, limits)?;
-            keep(connection, limits, &text)
+        self.run_to_completion(move |connection| {
+            let text = StoredTrace::new(record, limits)?;
+            insert(connection, limits, &text)
         })
     }
 
-    fn find(&self, query: TraceQuery) -> Stored<'_, Vec<TraceRecord>> {
-        self.ask(move |connection| {
-            // What is not asked for is left out of the question, so that the index for the rest is used.
+    fn find(&self, query: TraceQuery) -> StoreFuture<'_, Vec<TraceRecord>> {
+        self.run_cancellable(move |connection| {
+            // Absent conditions are left out of the query, so that the index for the rest is used.
             let workspace = query.workspace.as_ref().map_or("?1 IS NULL", |_| "workspace_id = ?1");
             let session = query.session.as_ref().map_or("?2 IS NULL", |_| "session_id = ?2");
             let mut select = connection.prepare_cached(&format!(
                 "SELECT workspace_id, session_id, kind, content, done_at, metadata FROM traces \
                  WHERE {workspace} AND {session} ORDER BY done_at DESC, id DESC LIMIT ?3"
             ))?;
-            let found = select.query_map((&query.workspace, &query.session, limit(query.n_most)), text)?;
+            let found = select
+                .query_map((&query.workspace, &query.session, sql_limit(query.limit)), text_from_row)?;
             found.map(|text| Ok(text?.into_record()?)).collect()
         })
     }
 }
 
-fn text(row: &Row<'_>) -> rusqlite::Result<TraceText> {
-    Ok(TraceText {
+fn text_from_row(row: &Row<'_>) -> rusqlite::Result<StoredTrace> {
+    Ok(StoredTrace {
         workspace: row.get(0)?,
         session: row.get(1)?,
         kind: row.get(2)?,
@@ -43,8 +44,8 @@ fn text(row: &Row<'_>) -> rusqlite::Result<TraceText> {
     })
 }
 
-fn keep(connection: &mut Connection, limits: TraceLimits, text: &TraceText) -> Answer<()> {
-    let change = begin(connection, Outlives::Process)?;
+fn insert(connection: &mut Connection, limits: TraceLimits, text: &StoredTrace) -> JobResult<()> {
+    let change = begin(connection, Durability::Process)?;
     change
         .prepare_cached(
             "INSERT INTO traces (workspace_id, session_id, kind, done_at, n_bytes, content, metadata) \
@@ -54,15 +55,15 @@ fn keep(connection: &mut Connection, limits: TraceLimits, text: &TraceText) -> A
             &text.workspace,
             &text.session,
             &text.kind,
-            count(text.timestamp),
-            count(text.n_bytes()),
+            sql_integer(text.timestamp),
+            sql_integer(text.n_bytes()),
             &text.content,
             &text.metadata,
         ))?;
     let mut drop_oldest = change.prepare_cached(
         "DELETE FROM traces WHERE id = (SELECT id FROM traces ORDER BY done_at, id LIMIT 1)",
     )?;
-    while limits.are_exceeded_by(Tally::Traces.usage(&change)?) && drop_oldest.execute(())? > 0 {}
+    while limits.are_exceeded_by(UsageCounter::Traces.usage(&change)?) && drop_oldest.execute(())? > 0 {}
     drop(drop_oldest);
     Ok(change.commit()?)
 }

@@ -1,4 +1,4 @@
-//! What servers offered when they were last there.
+//! Last known listings of servers.
 
 use bytes::Bytes;
 use pegboard_core::store::CatalogueStore;
@@ -7,15 +7,15 @@ use pegboard_stores::limits::CatalogueLimits;
 use crate::engine::{Engine, at, on_every_engine};
 
 on_every_engine!(
-    what_a_server_offered_is_there_for_that_server,
-    a_newer_offer_takes_the_place_of_the_one_before_it,
-    the_oldest_offers_go_when_there_are_too_many,
-    the_oldest_offers_go_when_they_are_too_large_together,
-    an_offer_that_is_too_large_by_itself_is_not_kept,
-    an_offer_comes_back_as_it_was,
+    a_listing_is_found_by_its_server,
+    a_newer_listing_replaces_the_previous_one,
+    the_oldest_listings_are_evicted_beyond_the_entry_limit,
+    the_oldest_listings_are_evicted_beyond_the_size_limit,
+    an_oversized_listing_is_not_stored,
+    a_listing_round_trips,
 );
 
-/// What is kept of the servers, in this order.
+/// Returns the listings of these servers, `-` for absent ones.
 async fn offers(catalogue: &dyn CatalogueStore, servers: &[&str]) -> String {
     let mut offers = Vec::new();
     for server in servers {
@@ -29,13 +29,13 @@ async fn save(catalogue: &dyn CatalogueStore, server: &str, offer: &str, second:
     catalogue.save(server.to_owned(), Bytes::copy_from_slice(offer.as_bytes()), at(second)).await.unwrap();
 }
 
-async fn what_a_server_offered_is_there_for_that_server(engine: Engine) {
+async fn a_listing_is_found_by_its_server(engine: Engine) {
     let catalogue = engine.catalogue(CatalogueLimits::default());
     save(&*catalogue, "a", "tools", 0).await;
     assert_eq!(offers(&*catalogue, &["a", "A", ""]).await, "tools - -");
 }
 
-async fn a_newer_offer_takes_the_place_of_the_one_before_it(engine: Engine) {
+async fn a_newer_listing_replaces_the_previous_one(engine: Engine) {
     let catalogue = engine.catalogue(CatalogueLimits { max_entries: 2, ..CatalogueLimits::default() });
     for (server, offer, second) in [("a", "one", 0), ("b", "two", 1), ("a", "three", 2), ("c", "four", 3)] {
         save(&*catalogue, server, offer, second).await;
@@ -43,16 +43,16 @@ async fn a_newer_offer_takes_the_place_of_the_one_before_it(engine: Engine) {
     assert_eq!(offers(&*catalogue, &["a", "b", "c"]).await, "three - four");
 }
 
-async fn the_oldest_offers_go_when_there_are_too_many(engine: Engine) {
+async fn the_oldest_listings_are_evicted_beyond_the_entry_limit(engine: Engine) {
     let catalogue = engine.catalogue(CatalogueLimits { max_entries: 2, ..CatalogueLimits::default() });
-    // The age of an offer is when it was made and not when it came here.
+    // The age of a listing counts from its creation, not from its insertion.
     for (server, second) in [("a", 3), ("b", 1), ("c", 2)] {
         save(&*catalogue, server, server, second).await;
     }
     assert_eq!(offers(&*catalogue, &["a", "b", "c"]).await, "a - c");
 }
 
-async fn the_oldest_offers_go_when_they_are_too_large_together(engine: Engine) {
+async fn the_oldest_listings_are_evicted_beyond_the_size_limit(engine: Engine) {
     let catalogue = engine.catalogue(CatalogueLimits { max_bytes: 12, ..CatalogueLimits::default() });
     for (server, offer, second, expected) in [
         ("a", "aaaa", 0, "aaaa - -"),
@@ -65,14 +65,14 @@ async fn the_oldest_offers_go_when_they_are_too_large_together(engine: Engine) {
     }
 }
 
-async fn an_offer_that_is_too_large_by_itself_is_not_kept(engine: Engine) {
+async fn an_oversized_listing_is_not_stored(engine: Engine) {
     let catalogue = engine.catalogue(CatalogueLimits { max_bytes: 4, ..CatalogueLimits::default() });
     save(&*catalogue, "a", "aaa", 0).await;
     save(&*catalogue, "a", "aaaa", 1).await;
     assert_eq!(offers(&*catalogue, &["a"]).await, "-");
 }
 
-async fn an_offer_comes_back_as_it_was(engine: Engine) {
+async fn a_listing_round_trips(engine: Engine) {
     let catalogue = engine.catalogue(CatalogueLimits::default());
     let servers = ["", "f00d", "名前\u{0}\u{202e}", "'; DROP TABLE catalogue; --"];
     let bodies: [&[u8]; 4] = [b"", b"\x00\xff\xfe", b"text", &vec![0; 100_000]];

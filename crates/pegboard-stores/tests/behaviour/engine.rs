@@ -1,4 +1,4 @@
-//! The engines that behave alike, and a clock that tests set.
+//! The store engines under test, and a clock that tests set.
 
 use std::time::{Duration, SystemTime};
 
@@ -13,10 +13,10 @@ use pegboard_stores::memory;
 use pegboard_stores::sqlite::Database;
 use tempfile::TempDir;
 
-/// An engine. What it makes is empty.
+/// A store engine. Its stores start empty.
 pub(crate) enum Engine {
     Memory,
-    /// One that keeps its file here.
+    /// Stores its file in this directory.
     Sqlite(TempDir),
 }
 
@@ -25,7 +25,7 @@ impl Engine {
         Self::Sqlite(tempfile::tempdir().unwrap())
     }
 
-    /// Another of its kind.
+    /// Returns another engine of the same kind.
     pub(crate) fn other(&self) -> Self {
         match self {
             Self::Memory => Self::Memory,
@@ -35,7 +35,7 @@ impl Engine {
 
     pub(crate) fn cache(&self, limits: CacheLimits) -> Box<dyn CacheStore> {
         match self {
-            Self::Memory => Box::new(memory::Cache::new(limits)),
+            Self::Memory => Box::new(memory::MemoryCache::new(limits)),
             Self::Sqlite(directory) => {
                 let limits = DatabaseLimits { cache: limits, ..DatabaseLimits::default() };
                 Box::new(open(directory, limits))
@@ -45,7 +45,7 @@ impl Engine {
 
     pub(crate) fn catalogue(&self, limits: CatalogueLimits) -> Box<dyn CatalogueStore> {
         match self {
-            Self::Memory => Box::new(memory::Catalogue::new(limits)),
+            Self::Memory => Box::new(memory::MemoryCatalogue::new(limits)),
             Self::Sqlite(directory) => {
                 let limits = DatabaseLimits { catalogue: limits, ..DatabaseLimits::default() };
                 Box::new(open(directory, limits))
@@ -55,7 +55,7 @@ impl Engine {
 
     pub(crate) fn history(&self, limits: HistoryLimits) -> Box<dyn HistoryStore> {
         match self {
-            Self::Memory => Box::new(memory::History::new(limits)),
+            Self::Memory => Box::new(memory::MemoryHistory::new(limits)),
             Self::Sqlite(directory) => {
                 let limits = DatabaseLimits { history: limits, ..DatabaseLimits::default() };
                 Box::new(open(directory, limits))
@@ -65,7 +65,7 @@ impl Engine {
 
     pub(crate) fn outputs(&self, limits: OutputLimits) -> Box<dyn OutputStore> {
         match self {
-            Self::Memory => Box::new(memory::Outputs::new(limits)),
+            Self::Memory => Box::new(memory::MemoryOutputs::new(limits)),
             Self::Sqlite(directory) => {
                 let limits = DatabaseLimits { outputs: limits, ..DatabaseLimits::default() };
                 Box::new(open(directory, limits))
@@ -75,7 +75,7 @@ impl Engine {
 
     pub(crate) fn sessions(&self, limits: SessionLimits) -> Box<dyn SessionStore> {
         match self {
-            Self::Memory => Box::new(memory::Sessions::new(limits)),
+            Self::Memory => Box::new(memory::MemorySessions::new(limits)),
             Self::Sqlite(directory) => {
                 let limits = DatabaseLimits { sessions: limits, ..DatabaseLimits::default() };
                 Box::new(open(directory, limits))
@@ -85,7 +85,7 @@ impl Engine {
 
     pub(crate) fn traces(&self, limits: TraceLimits) -> Box<dyn TraceStore> {
         match self {
-            Self::Memory => Box::new(memory::Traces::new(limits)),
+            Self::Memory => Box::new(memory::MemoryTraces::new(limits)),
             Self::Sqlite(directory) => {
                 let limits = DatabaseLimits { traces: limits, ..DatabaseLimits::default() };
                 Box::new(open(directory, limits))
@@ -95,7 +95,7 @@ impl Engine {
 
     pub(crate) fn slots(&self, limits: SlotLimits) -> Box<dyn SlotStore> {
         match self {
-            Self::Memory => Box::new(memory::Slots::new(limits)),
+            Self::Memory => Box::new(memory::MemorySlots::new(limits)),
             Self::Sqlite(directory) => {
                 let limits = DatabaseLimits { slots: limits, ..DatabaseLimits::default() };
                 Box::new(open(directory, limits))
@@ -108,12 +108,12 @@ fn open(directory: &TempDir, limits: DatabaseLimits) -> Database {
     Database::open_with(&directory.path().join("state.db"), limits).unwrap()
 }
 
-/// So many seconds into the test.
+/// Returns the time this many seconds into the test.
 pub(crate) fn at(seconds: u64) -> SystemTime {
     SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000 + seconds)
 }
 
-/// Runs each behaviour on each engine.
+/// Runs each test on each engine.
 macro_rules! on_every_engine {
     ($($behaviour:ident),+ $(,)?) => {
         mod memory {

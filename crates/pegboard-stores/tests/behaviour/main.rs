@@ -1,6 +1,6 @@
-//! What every engine does alike.
+//! Behaviour shared by all engines.
 
-#![expect(clippy::unwrap_used, reason = "a test says what it expects by failing")]
+#![expect(clippy::unwrap_used, reason = "a panic is a test failure")]
 
 mod agreement;
 mod cache;

@@ -1,4 +1,4 @@
-//! Sessions that somebody may come back to.
+//! Resumable sessions.
 
 use pegboard_core::store::{SessionHandle, SessionRecord, SessionStore, StoreError};
 use pegboard_stores::limits::SessionLimits;
@@ -6,18 +6,18 @@ use pegboard_stores::limits::SessionLimits;
 use crate::engine::{Engine, at, on_every_engine};
 
 on_every_engine!(
-    a_session_is_there_until_the_moment_it_expires,
-    a_session_comes_back_as_it_was,
+    a_session_is_readable_until_it_expires,
+    a_session_round_trips,
     an_id_can_be_created_once_until_it_expires,
-    putting_takes_the_place_and_keeps_the_handles,
+    put_replaces_a_session_and_keeps_its_handles,
     the_first_to_bind_a_handle_wins,
-    the_same_name_in_another_workspace_or_of_another_principal_is_another_handle,
-    a_handle_whose_session_has_gone_can_be_bound_anew,
-    a_handle_cannot_stand_for_a_session_that_is_not_there,
-    a_session_has_only_so_many_handles,
-    the_session_used_last_is_listed_first,
-    what_has_expired_goes_before_the_least_recently_used,
-    removing_says_whether_there_was_one,
+    handles_differ_by_workspace_and_principal,
+    a_handle_of_a_removed_session_can_be_rebound,
+    a_handle_cannot_be_bound_to_an_unknown_session,
+    handles_per_session_are_limited,
+    sessions_are_listed_by_last_use,
+    expired_sessions_are_evicted_before_the_least_recently_used,
+    remove_reports_if_the_session_existed,
 );
 
 fn session(id: &str, used: u64, expires: u64) -> SessionRecord {
@@ -40,17 +40,17 @@ async fn bind(sessions: &dyn SessionStore, name: &str, id: &str, now: u64) -> St
     sessions.bind(handle(name), id.to_owned(), at(now)).await.unwrap()
 }
 
-/// The id of the session that a handle stands for, or `-`.
+/// Returns the id of the session that a handle is bound to, or `-`.
 async fn find(sessions: &dyn SessionStore, name: &str, now: u64) -> String {
     sessions.find(handle(name), at(now)).await.unwrap().map_or("-".to_owned(), |found| found.id)
 }
 
-async fn list(sessions: &dyn SessionStore, n_most: usize, now: u64) -> String {
-    let listed = sessions.list(n_most, at(now)).await.unwrap();
+async fn list(sessions: &dyn SessionStore, limit: usize, now: u64) -> String {
+    let listed = sessions.list(limit, at(now)).await.unwrap();
     listed.into_iter().map(|session| session.id).collect::<Vec<_>>().join(" ")
 }
 
-async fn a_session_is_there_until_the_moment_it_expires(engine: Engine) {
+async fn a_session_is_readable_until_it_expires(engine: Engine) {
     let sessions = engine.sessions(SessionLimits::default());
     sessions.put(session("a", 0, 10), at(0)).await.unwrap();
     bind(&*sessions, "it", "a", 0).await;
@@ -62,7 +62,7 @@ async fn a_session_is_there_until_the_moment_it_expires(engine: Engine) {
     }
 }
 
-async fn a_session_comes_back_as_it_was(engine: Engine) {
+async fn a_session_round_trips(engine: Engine) {
     let sessions = engine.sessions(SessionLimits::default());
     for (id, workspace) in [("", None), ("'; --", Some("")), ("名\u{0}前", Some("\u{202e}notes"))] {
         let kept = SessionRecord {
@@ -89,13 +89,13 @@ async fn an_id_can_be_created_once_until_it_expires(engine: Engine) {
     assert_eq!(sessions.get("a".to_owned(), at(11)).await.unwrap(), Some(session("a", 5, 30)));
 }
 
-async fn putting_takes_the_place_and_keeps_the_handles(engine: Engine) {
+async fn put_replaces_a_session_and_keeps_its_handles(engine: Engine) {
     let sessions = engine.sessions(SessionLimits::default());
     sessions.put(session("a", 0, 10), at(0)).await.unwrap();
     bind(&*sessions, "it", "a", 0).await;
     sessions.put(session("a", 5, 20), at(5)).await.unwrap();
     assert_eq!(sessions.find(handle("it"), at(15)).await.unwrap(), Some(session("a", 5, 20)));
-    // A session that comes back after its end is a new one.
+    // A session that is put after its expiry is a new one.
     sessions.put(session("a", 20, 30), at(20)).await.unwrap();
     assert_eq!(find(&*sessions, "it", 20).await, "-");
 }
@@ -111,7 +111,7 @@ async fn the_first_to_bind_a_handle_wins(engine: Engine) {
     assert_eq!(find(&*sessions, "it", 1).await, "a");
 }
 
-async fn the_same_name_in_another_workspace_or_of_another_principal_is_another_handle(engine: Engine) {
+async fn handles_differ_by_workspace_and_principal(engine: Engine) {
     let sessions = engine.sessions(SessionLimits::default());
     let handle = |principal: &str, workspace: &str, name: &str| SessionHandle {
         principal: principal.to_owned(),
@@ -134,7 +134,7 @@ async fn the_same_name_in_another_workspace_or_of_another_principal_is_another_h
     }
 }
 
-async fn a_handle_whose_session_has_gone_can_be_bound_anew(engine: Engine) {
+async fn a_handle_of_a_removed_session_can_be_rebound(engine: Engine) {
     let sessions = engine.sessions(SessionLimits { max_sessions: 2, ..SessionLimits::default() });
     for (id, expires) in [("expiring", 5), ("removed", 100)] {
         sessions.put(session(id, 1, expires), at(0)).await.unwrap();
@@ -152,11 +152,11 @@ async fn a_handle_whose_session_has_gone_can_be_bound_anew(engine: Engine) {
     }
 }
 
-async fn a_handle_cannot_stand_for_a_session_that_is_not_there(engine: Engine) {
+async fn a_handle_cannot_be_bound_to_an_unknown_session(engine: Engine) {
     let sessions = engine.sessions(SessionLimits::default());
     sessions.put(session("ended", 0, 5), at(0)).await.unwrap();
     for id in ["unknown", "ended"] {
-        let reason = "there is no such session to bind the handle to; create it first".to_owned();
+        let reason = "cannot bind the handle: the session does not exist".to_owned();
         let refused = sessions.bind(handle("it"), id.to_owned(), at(5)).await;
         assert_eq!(refused, Err(StoreError::Failed { reason }));
     }
@@ -164,34 +164,34 @@ async fn a_handle_cannot_stand_for_a_session_that_is_not_there(engine: Engine) {
     assert_eq!(find(&*sessions, "it", 5).await, "-");
 }
 
-async fn a_session_has_only_so_many_handles(engine: Engine) {
+async fn handles_per_session_are_limited(engine: Engine) {
     let sessions = engine.sessions(SessionLimits { max_handles: 2, ..SessionLimits::default() });
     sessions.put(session("a", 0, 10), at(0)).await.unwrap();
     sessions.put(session("b", 0, 10), at(0)).await.unwrap();
     bind(&*sessions, "one", "a", 0).await;
     bind(&*sessions, "two", "a", 0).await;
-    let reason = "the session has 2 handles, and no more may be".to_owned();
+    let reason = "the limit of 2 handles per session is reached".to_owned();
     let refused = sessions.bind(handle("three"), "a".to_owned(), at(0)).await;
     assert_eq!(refused, Err(StoreError::Full { reason }));
     assert_eq!(bind(&*sessions, "two", "a", 0).await, "a");
     assert_eq!(bind(&*sessions, "three", "b", 0).await, "b");
 }
 
-async fn the_session_used_last_is_listed_first(engine: Engine) {
+async fn sessions_are_listed_by_last_use(engine: Engine) {
     let sessions = engine.sessions(SessionLimits::default());
     for (id, used, expires) in [("a", 3, 100), ("b", 1, 100), ("c", 2, 5), ("d", 4, 100), ("e", 3, 100)] {
         sessions.put(session(id, used, expires), at(0)).await.unwrap();
     }
-    for (n_most, now, expected) in
+    for (limit, now, expected) in
         [(10, 4, "d e a c b"), (10, 5, "d e a b"), (2, 5, "d e"), (0, 5, ""), (usize::MAX, 5, "d e a b")]
     {
-        assert_eq!(list(&*sessions, n_most, now).await, expected, "{n_most} at {now}");
+        assert_eq!(list(&*sessions, limit, now).await, expected, "{limit} at {now}");
     }
     sessions.put(session("b", 9, 100), at(9)).await.unwrap();
     assert_eq!(list(&*sessions, 10, 9).await, "b d e a");
 }
 
-async fn what_has_expired_goes_before_the_least_recently_used(engine: Engine) {
+async fn expired_sessions_are_evicted_before_the_least_recently_used(engine: Engine) {
     let sessions = engine.sessions(SessionLimits { max_sessions: 2, ..SessionLimits::default() });
     for (id, used, expires, now, expected) in [
         ("a", 1, 100, 1, "a"),
@@ -207,7 +207,7 @@ async fn what_has_expired_goes_before_the_least_recently_used(engine: Engine) {
     assert_eq!(list(&*sessions, 10, 8).await, "e d");
 }
 
-async fn removing_says_whether_there_was_one(engine: Engine) {
+async fn remove_reports_if_the_session_existed(engine: Engine) {
     let sessions = engine.sessions(SessionLimits::default());
     sessions.put(session("a", 0, 10), at(0)).await.unwrap();
     for expected in [true, false] {

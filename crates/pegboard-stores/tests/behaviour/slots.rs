@@ -1,4 +1,4 @@
-//! Slots that several processes share.
+//! Slot leases shared by several processes.
 
 use pegboard_core::store::{LeaseId, SlotStore, StoreError};
 use pegboard_stores::limits::SlotLimits;
@@ -6,19 +6,19 @@ use pegboard_stores::limits::SlotLimits;
 use crate::engine::{Engine, at, on_every_engine};
 
 on_every_engine!(
-    a_queue_leases_as_many_slots_as_it_has,
-    a_lease_that_nobody_renews_ends_by_itself,
+    a_queue_leases_up_to_its_capacity,
+    a_lease_expires_without_renewal,
     a_renewed_lease_lasts_longer,
     releasing_twice_frees_one_slot,
-    a_queue_that_shrinks_leases_again_when_enough_came_back,
-    there_are_only_so_many_leases_over_all_queues,
+    a_shrunk_queue_leases_again_after_enough_releases,
+    leases_are_limited_over_all_queues,
 );
 
 async fn lease(slots: &dyn SlotStore, capacity: usize, now: u64, expires: u64) -> Option<LeaseId> {
     slots.lease("browser".to_owned(), capacity, at(now), at(expires)).await.unwrap()
 }
 
-async fn a_queue_leases_as_many_slots_as_it_has(engine: Engine) {
+async fn a_queue_leases_up_to_its_capacity(engine: Engine) {
     let slots = engine.slots(SlotLimits::default());
     for (queue, capacity, expected) in [
         ("none", 0, false),
@@ -36,14 +36,14 @@ async fn a_queue_leases_as_many_slots_as_it_has(engine: Engine) {
     }
 }
 
-async fn a_lease_that_nobody_renews_ends_by_itself(engine: Engine) {
+async fn a_lease_expires_without_renewal(engine: Engine) {
     let slots = engine.slots(SlotLimits::default());
     let first = lease(&*slots, 1, 0, 10).await.unwrap();
     assert_eq!(lease(&*slots, 1, 9, 20).await, None);
     let second = lease(&*slots, 1, 10, 20).await.unwrap();
     assert_ne!(first, second);
     slots.release(first).await.unwrap();
-    assert_eq!(lease(&*slots, 1, 10, 20).await, None, "who lost a slot cannot give back another's");
+    assert_eq!(lease(&*slots, 1, 10, 20).await, None, "an expired lease cannot release another's slot");
 }
 
 async fn a_renewed_lease_lasts_longer(engine: Engine) {
@@ -70,7 +70,7 @@ async fn releasing_twice_frees_one_slot(engine: Engine) {
     assert_eq!(lease(&*slots, 2, 0, 10).await, None);
 }
 
-async fn a_queue_that_shrinks_leases_again_when_enough_came_back(engine: Engine) {
+async fn a_shrunk_queue_leases_again_after_enough_releases(engine: Engine) {
     let slots = engine.slots(SlotLimits::default());
     let mut held = Vec::new();
     for _ in 0..3 {
@@ -82,7 +82,7 @@ async fn a_queue_that_shrinks_leases_again_when_enough_came_back(engine: Engine)
     }
 }
 
-async fn there_are_only_so_many_leases_over_all_queues(engine: Engine) {
+async fn leases_are_limited_over_all_queues(engine: Engine) {
     let slots = engine.slots(SlotLimits { max_leases: 2 });
     for queue in ["a", "b"] {
         assert!(slots.lease(queue.to_owned(), 5, at(0), at(10)).await.unwrap().is_some());
@@ -90,7 +90,7 @@ async fn there_are_only_so_many_leases_over_all_queues(engine: Engine) {
     let refused = slots.lease("c".to_owned(), 5, at(0), at(10)).await;
     assert_eq!(
         refused,
-        Err(StoreError::Full { reason: "2 slots are leased, and no more may be".to_owned() })
+        Err(StoreError::Full { reason: "the limit of 2 leased slots is reached".to_owned() })
     );
     assert!(slots.lease("c".to_owned(), 5, at(10), at(20)).await.unwrap().is_some());
 }

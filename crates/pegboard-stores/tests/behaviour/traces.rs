@@ -1,4 +1,4 @@
-//! What was done, for people and models that look back.
+//! Trace records.
 
 use pegboard_core::store::{StoreError, TraceQuery, TraceRecord, TraceStore};
 use pegboard_stores::limits::TraceLimits;
@@ -8,11 +8,11 @@ use crate::engine::{Engine, on_every_engine};
 
 on_every_engine!(
     records_are_found_by_workspace_and_session_newest_first,
-    a_record_comes_back_as_it_was,
-    the_oldest_go_when_there_are_too_many,
-    the_oldest_go_when_they_are_too_large_together,
-    a_record_that_is_too_large_is_refused,
-    metadata_that_is_too_deep_is_refused,
+    a_record_round_trips,
+    the_oldest_are_evicted_beyond_the_entry_limit,
+    the_oldest_are_evicted_beyond_the_size_limit,
+    an_oversized_record_is_refused,
+    deeply_nested_metadata_is_refused,
 );
 
 fn record(content: &str, workspace: &str, session: &str, timestamp: u64) -> TraceRecord {
@@ -26,8 +26,8 @@ fn record(content: &str, workspace: &str, session: &str, timestamp: u64) -> Trac
     }
 }
 
-fn query(workspace: Option<&str>, session: Option<&str>, n_most: usize) -> TraceQuery {
-    TraceQuery { workspace: workspace.map(str::to_owned), session: session.map(str::to_owned), n_most }
+fn query(workspace: Option<&str>, session: Option<&str>, limit: usize) -> TraceQuery {
+    TraceQuery { workspace: workspace.map(str::to_owned), session: session.map(str::to_owned), limit }
 }
 
 async fn contents(traces: &dyn TraceStore, query: TraceQuery) -> String {
@@ -42,7 +42,7 @@ async fn records_are_found_by_workspace_and_session_newest_first(engine: Engine)
     {
         traces.append(record(content, workspace, session, timestamp)).await.unwrap();
     }
-    for (workspace, session, n_most, expected) in [
+    for (workspace, session, limit, expected) in [
         (None, None, 10, "d b c a e"),
         (None, None, usize::MAX, "d b c a e"),
         (None, None, 2, "d b"),
@@ -55,12 +55,12 @@ async fn records_are_found_by_workspace_and_session_newest_first(engine: Engine)
         (Some("unknown"), None, 10, ""),
         (Some("v"), Some("t"), 10, ""),
     ] {
-        let found = contents(&*traces, query(workspace, session, n_most)).await;
-        assert_eq!(found, expected, "{workspace:?} {session:?} {n_most}");
+        let found = contents(&*traces, query(workspace, session, limit)).await;
+        assert_eq!(found, expected, "{workspace:?} {session:?} {limit}");
     }
 }
 
-async fn a_record_comes_back_as_it_was(engine: Engine) {
+async fn a_record_round_trips(engine: Engine) {
     let traces = engine.traces(TraceLimits::default());
     let kept = TraceRecord {
         kind: "tool_call".to_owned(),
@@ -73,7 +73,7 @@ async fn a_record_comes_back_as_it_was(engine: Engine) {
     assert_eq!(found[0].metadata.to_string(), kept.metadata.to_string(), "in the order it was written");
 }
 
-async fn the_oldest_go_when_there_are_too_many(engine: Engine) {
+async fn the_oldest_are_evicted_beyond_the_entry_limit(engine: Engine) {
     let traces = engine.traces(TraceLimits { max_records: 2, ..TraceLimits::default() });
     for (content, timestamp, expected) in
         [("a", 2, "a"), ("b", 1, "a b"), ("c", 3, "c a"), ("d", 3, "d c"), ("e", 0, "d c")]
@@ -83,26 +83,26 @@ async fn the_oldest_go_when_there_are_too_many(engine: Engine) {
     }
 }
 
-async fn the_oldest_go_when_they_are_too_large_together(engine: Engine) {
+async fn the_oldest_are_evicted_beyond_the_size_limit(engine: Engine) {
     let traces = engine.traces(TraceLimits { max_bytes: 10, ..TraceLimits::default() });
     for (content, timestamp, expected) in
         [("aaa", 1, "aaa"), ("bbb", 2, "bbb aaa"), ("c", 3, "c bbb aaa"), ("dddd", 4, "dddd c")]
     {
-        // With its metadata each counts for one byte more than its content.
+        // With its metadata each record counts for one byte more than its content.
         traces.append(record(content, "", "", timestamp)).await.unwrap();
         assert_eq!(contents(&*traces, query(None, None, 10)).await, expected, "after {content}");
     }
 }
 
-async fn a_record_that_is_too_large_is_refused(engine: Engine) {
+async fn an_oversized_record_is_refused(engine: Engine) {
     let traces = engine.traces(TraceLimits { max_record_bytes: 5, ..TraceLimits::default() });
     traces.append(record("four", "", "", 1)).await.unwrap();
-    let reason = "a trace record is at most 5 bytes, and this one 6".to_owned();
+    let reason = "a trace record of 6 bytes exceeds the limit of 5".to_owned();
     assert_eq!(traces.append(record("five!", "", "", 2)).await, Err(StoreError::Full { reason }));
     assert_eq!(contents(&*traces, query(None, None, 10)).await, "four");
 }
 
-async fn metadata_that_is_too_deep_is_refused(engine: Engine) {
+async fn deeply_nested_metadata_is_refused(engine: Engine) {
     let traces = engine.traces(TraceLimits::default());
     let nested = |depth: usize| (0..depth).fold(Value::Null, |inner, _| json!({ "inner": [inner] }));
     let kept = TraceRecord { metadata: nested(50), ..record("kept", "w", "s", 1) };

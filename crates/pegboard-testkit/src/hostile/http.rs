@@ -1,4 +1,4 @@
-//! Hostile servers behind HTTP.
+//! Hostile HTTP servers.
 
 use std::io::{self, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
@@ -7,160 +7,165 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde_json::Value;
 
-use self::request::{Request, Visitor};
+use self::request::{RawConnection, RawRequest};
 use super::journal::Journal;
-use super::{manners, modes};
+use super::{modes, well_behaved};
 
 mod faults;
 mod gzip;
 mod request;
 
 modes! {
-    /// How a server behind HTTP misbehaves.
-    pub enum Mode {
-        /// Not at all.
+    /// Fault mode of an HTTP server.
+    pub enum HttpFault {
+        /// No fault.
         Decent = "decent",
-        /// It resets the connection instead of answering a call.
+        /// Resets the connection instead of answering a call.
         Reset = "reset",
-        /// It sends half of its answer to a call, and hangs up.
+        /// Sends half of the response to a call, then closes the connection.
         HalfBody = "half-body",
-        /// It takes a call, and never begins to answer.
+        /// Accepts a call, and never sends response headers.
         SlowHeaders = "slow-headers",
-        /// It begins to answer a call, and goes on byte by byte.
+        /// Sends the response to a call byte by byte.
         SlowBody = "slow-body",
-        /// It answers a call with a page for people.
+        /// Answers a call with an HTML page.
         WrongType = "wrong-type",
-        /// It answers a call with 500.
+        /// Answers a call with 500.
         Status500 = "status-500",
-        /// It answers a call with 502.
+        /// Answers a call with 502.
         Status502 = "status-502",
-        /// It answers a call with 503.
+        /// Answers a call with 503.
         Status503 = "status-503",
-        /// It answers a call with 429.
+        /// Answers a call with 429.
         Status429 = "status-429",
-        /// It answers everything with 401.
+        /// Answers everything with 401.
         Always401 = "always-401",
-        /// It answers a call with 401.
+        /// Answers a call with 401.
         Late401 = "late-401",
-        /// It says to a call that it will see.
+        /// Answers a call with 202.
         Accepted = "accepted",
-        /// It says nothing to a call.
+        /// Answers a call with 204.
         NoContent = "no-content",
-        /// Its answer to a call has two lengths.
+        /// Answers a call with both a content length and chunked encoding.
         LengthAndChunks = "length-and-chunks",
-        /// Its answer to a call comes in chunks that are none.
+        /// Answers a call with invalid chunks.
         ChunkJunk = "chunk-junk",
-        /// The stream of a call breaks off.
+        /// The event stream of a call breaks off.
         SseCut = "sse-cut",
-        /// The stream of a call ends without an answer.
+        /// The event stream of a call ends without a response.
         SseNoAnswer = "sse-no-answer",
-        /// The stream of a call has nothing but comments.
+        /// The event stream of a call contains only comments.
         SseComments = "sse-comments",
-        /// The stream of a call has nothing but notifications.
+        /// The event stream of a call contains only notifications.
         SseFlood = "sse-flood",
-        /// The answer in a stream has 64 MiB.
+        /// The response in the event stream has 64 MiB.
         SseHugeEvent = "sse-huge-event",
-        /// The stream of a call is written as hardly anybody does, and right.
+        /// The event stream of a call is written in an unusual but valid form.
         SseOdd = "sse-odd",
-        /// It forgets the session once, and says 404.
+        /// Forgets the session once, with 404.
         Session404 = "session-404",
-        /// It forgets the session once, and says 400.
+        /// Forgets the session once, with 400.
         Session400 = "session-400",
-        /// Its answer to a call is small, and a GiB when it is unpacked.
+        /// The response to a call is small, and 1 GiB when decompressed.
         GzipBomb = "gzip-bomb",
-        /// It sends whoever calls to another server.
+        /// Redirects calls to another server.
         Redirect = "redirect",
     }
 }
 
-/// Misbehaves on a port, or on any if it is 0, and never ends. `ready` hears the address.
-pub fn serve(mode: Mode, port: u16, ready: impl FnOnce(&str) -> io::Result<()>) -> io::Result<()> {
+/// Serves on a port, or on a free one if it is 0, and never returns. `ready` receives the URL.
+pub fn serve(mode: HttpFault, port: u16, ready: impl FnOnce(&str) -> io::Result<()>) -> io::Result<()> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port))?;
     let journal = Journal::from_environment();
     journal.note("start");
-    let elsewhere = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
-    let server = Arc::new(Server {
+    let redirect_target = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+    let server = Arc::new(HostileHttpServer {
         mode,
         journal,
-        elsewhere: elsewhere.local_addr()?,
+        redirect_target: redirect_target.local_addr()?,
         has_forgotten: AtomicBool::new(false),
     });
     ready(&format!("http://{}/mcp", listener.local_addr()?))?;
     let other = Arc::clone(&server);
-    std::thread::spawn(move || accept(&elsewhere, move |visitor| other.serve_elsewhere(visitor)));
-    accept(&listener, move |visitor| server.serve(visitor));
+    std::thread::spawn(move || {
+        accept(&redirect_target, move |connection| other.serve_redirect_target(connection));
+    });
+    accept(&listener, move |connection| server.serve(connection));
     Ok(())
 }
 
-/// Serves every visitor on a thread of its own, until there is no more.
-fn accept(listener: &TcpListener, serve: impl Fn(&mut Visitor) -> io::Result<()> + Clone + Send + 'static) {
+/// Serves each connection on a separate thread.
+fn accept(
+    listener: &TcpListener,
+    serve: impl Fn(&mut RawConnection) -> io::Result<()> + Clone + Send + 'static,
+) {
     for stream in listener.incoming().flatten() {
         let serve = serve.clone();
         std::thread::spawn(move || {
-            // A visitor that is gone is no news.
-            let _ = serve(&mut Visitor::new(stream));
+            // A closed connection is not an error.
+            let _ = serve(&mut RawConnection::new(stream));
         });
     }
 }
 
-struct Server {
-    mode: Mode,
+struct HostileHttpServer {
+    mode: HttpFault,
     journal: Journal,
-    /// Another server, which nobody should be sent to.
-    elsewhere: SocketAddr,
+    /// Another server, which no client should follow a redirect to.
+    redirect_target: SocketAddr,
     has_forgotten: AtomicBool,
 }
 
-impl Server {
-    fn serve(&self, visitor: &mut Visitor) -> io::Result<()> {
-        while let Some(request) = visitor.read()? {
-            self.answer(visitor, &request)?;
+impl HostileHttpServer {
+    fn serve(&self, connection: &mut RawConnection) -> io::Result<()> {
+        while let Some(request) = connection.read()? {
+            self.answer(connection, &request)?;
         }
         Ok(())
     }
 
-    /// Notes whoever comes, with what it has.
-    fn serve_elsewhere(&self, visitor: &mut Visitor) -> io::Result<()> {
-        while let Some(request) = visitor.read()? {
+    /// Records requests, and whether they carry a token.
+    fn serve_redirect_target(&self, connection: &mut RawConnection) -> io::Result<()> {
+        while let Some(request) = connection.read()? {
             self.journal.note("elsewhere");
             if request.has_authorization {
                 self.journal.note("elsewhere with a token");
             }
-            visitor.status("404 Not Found", &[])?;
+            connection.status("404 Not Found", &[])?;
         }
         Ok(())
     }
 
-    fn answer(&self, visitor: &mut Visitor, request: &Request) -> io::Result<()> {
-        if self.mode == Mode::Always401 {
-            return visitor.status("401 Unauthorized", &["WWW-Authenticate: Bearer realm=\"hostile\""]);
+    fn answer(&self, connection: &mut RawConnection, request: &RawRequest) -> io::Result<()> {
+        if self.mode == HttpFault::Always401 {
+            return connection.status("401 Unauthorized", &["WWW-Authenticate: Bearer realm=\"hostile\""]);
         }
         match &*request.method {
             "POST" => {}
-            "DELETE" => return visitor.status("200 OK", &[]),
-            _ => return visitor.status("405 Method Not Allowed", &[]),
+            "DELETE" => return connection.status("200 OK", &[]),
+            _ => return connection.status("405 Method Not Allowed", &[]),
         }
         let message: Value = serde_json::from_slice(&request.body)?;
-        if manners::is_count(&message) && self.has_just_forgotten() {
+        if well_behaved::is_count(&message) && self.forgets_session_now() {
             self.journal.note("forgotten");
-            let status = if self.mode == Mode::Session404 { "404 Not Found" } else { "400 Bad Request" };
-            return visitor.status(status, &[]);
+            let status = if self.mode == HttpFault::Session404 { "404 Not Found" } else { "400 Bad Request" };
+            return connection.status(status, &[]);
         }
-        match manners::answer(&message, &self.journal) {
-            None => visitor.status("202 Accepted", &[]),
-            Some(answer) if manners::is_count(&message) => self.misbehave(visitor, &answer),
-            Some(answer) => visitor.json(&answer),
+        match well_behaved::answer(&message, &self.journal) {
+            None => connection.status("202 Accepted", &[]),
+            Some(answer) if well_behaved::is_count(&message) => self.misbehave(connection, &answer),
+            Some(answer) => connection.json(&answer),
         }
     }
 
-    /// Whether it forgets the session with this call, which it does once.
-    fn has_just_forgotten(&self) -> bool {
-        matches!(self.mode, Mode::Session404 | Mode::Session400)
+    /// Forgets the session at the first call; returns `true` if this is it.
+    fn forgets_session_now(&self) -> bool {
+        matches!(self.mode, HttpFault::Session404 | HttpFault::Session400)
             && !self.has_forgotten.swap(true, Ordering::Relaxed)
     }
 }
 
-/// Tells the address where a program that started the server reads it.
+/// Prints the URL for the parent process.
 pub fn print_address(address: &str) -> io::Result<()> {
     let mut stdout = io::stdout().lock();
     writeln!(stdout, "{address}")?;

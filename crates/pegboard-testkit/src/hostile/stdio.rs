@@ -1,305 +1,313 @@
-//! Hostile programs that are spoken to over their standard input and output.
+//! Hostile servers over standard input and output.
 
 use std::io::{self, BufRead, Write};
 use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use self::mouth::Mouth;
+use self::framing::FrameWriter;
 use super::journal::Journal;
-use super::{manners, modes, secret};
+use super::{modes, secret, well_behaved};
 
-mod family;
+mod framing;
 mod lists;
-mod mouth;
+mod process_tree;
 
 modes! {
-    /// How a program misbehaves.
-    pub enum Mode {
-        /// Not at all.
+    /// Fault mode of a program.
+    pub enum StdioFault {
+        /// No fault.
         Decent = "decent",
-        /// It tells its secret on standard error, and ends.
+        /// Prints its secret to standard error and exits.
         ExitAtOnce = "exit-at-once",
-        /// It ends as soon as it has listed its tools, every time.
+        /// Exits right after listing its tools, every time.
         CrashLoop = "crash-loop",
-        /// It never answers `initialize`, nor anything before.
+        /// Never answers `initialize`, nor anything before.
         NeverInitialize = "never-initialize",
-        /// It takes a second for `initialize`.
+        /// Takes a second for `initialize`.
         LateInitialize = "late-initialize",
-        /// It speaks a version that nobody knows.
+        /// Answers with an unknown protocol version.
         WrongVersion = "wrong-version",
-        /// It answers `initialize` with a number.
+        /// Answers `initialize` with a number.
         NonsenseInitialize = "nonsense-initialize",
-        /// It dies in the middle of a call.
+        /// Crashes in the middle of a call.
         CrashDuringCall = "crash-during-call",
-        /// It answers a call, and is gone.
+        /// Answers a call and exits.
         AnswerAndExit = "answer-and-exit",
-        /// It never answers a call.
+        /// Never answers a call.
         HangCall = "hang-call",
-        /// It answers a call only when it is cancelled.
+        /// Answers a call only after it is cancelled.
         LateAnswer = "late-answer",
-        /// It answers a call byte by byte, and takes its time.
+        /// Answers a call byte by byte, slowly.
         Drip = "drip",
-        /// It does nothing but use the processor.
+        /// Spins in a busy loop.
         Spin = "spin",
-        /// It reads nothing more.
+        /// Stops reading its input.
         StopReading = "stop-reading",
-        /// It closes its standard input and runs on.
+        /// Closes its standard input and keeps running.
         CloseStdin = "close-stdin",
-        /// It closes its standard output and runs on.
+        /// Closes its standard output and keeps running.
         CloseStdout = "close-stdout",
-        /// It dies, and its child keeps its standard output open.
+        /// Exits while its child keeps its standard output open.
         GrandchildHoldsStdout = "grandchild-holds-stdout",
-        /// It runs on when its input ends and when it is told to terminate.
+        /// Keeps running after its input ends and after SIGTERM.
         IgnoreSigterm = "ignore-sigterm",
-        /// So do its children, in sessions of their own, some without a parent.
+        /// Like `IgnoreSigterm`, with children in sessions of their own, some of them orphaned.
         ForksSetsid = "forks-setsid",
-        /// Between its messages there is text.
+        /// Prints text between messages.
         Garbage = "garbage",
-        /// It introduces itself to a person first.
+        /// Prints a banner first.
         Banner = "banner",
-        /// Between its messages there are bytes that are no text.
+        /// Prints binary data between messages.
         Binary = "binary",
-        /// It writes UTF-16.
+        /// Writes UTF-16.
         Utf16 = "utf-16",
-        /// Its lines end as they do elsewhere.
+        /// Ends lines with CRLF.
         Crlf = "crlf",
-        /// It writes each message in pieces.
+        /// Writes each message in pieces.
         SplitWrites = "split-writes",
-        /// Its answer to a call is its last line, and has no end.
+        /// The response to a call is the last line, without a line feed.
         NoNewline = "no-newline",
-        /// Every message is a list of one.
+        /// Every message is a batch of one.
         Batch = "batch",
-        /// It answers a call with 64 MiB.
+        /// Answers a call with 64 MiB.
         HugeLine = "huge-line",
-        /// It answers a call with a line without an end.
+        /// Answers a call with an endless line.
         EndlessLine = "endless-line",
-        /// It answers a call with notifications without an end.
+        /// Answers a call with endless notifications.
         StdoutFlood = "stdout-flood",
-        /// It never stops writing to its standard error.
+        /// Writes endlessly to standard error.
         StderrFlood = "stderr-flood",
-        /// Before a call it answers a request that nobody made.
+        /// Answers an unknown request before the call.
         UnknownId = "unknown-id",
-        /// A call has a result and an error.
+        /// Answers a call with both a result and an error.
         ResultAndError = "result-and-error",
-        /// A call has neither a result nor an error.
+        /// Answers a call with neither a result nor an error.
         NeitherResultNorError = "neither-result-nor-error",
-        /// The result of a call is a text.
+        /// The result of a call is a string.
         WrongShape = "wrong-shape",
-        /// It answers a call twice.
+        /// Answers a call twice.
         AnswerTwice = "answer-twice",
-        /// It never lists its tools.
+        /// Never lists its tools.
         ListNever = "list-never",
-        /// Its list goes on and on.
+        /// Its list has endless pages.
         ListEndless = "list-endless",
-        /// Its list begins again.
+        /// Its list of tools loops.
         ListLoop = "list-loop",
         /// Its list has twenty thousand tools.
         ListHuge = "list-huge",
         /// Its list has every tool three times.
         ListDuplicates = "list-duplicates",
-        /// Its list has entries that are no tools.
+        /// Its list has malformed entries.
         ListMalformed = "list-malformed",
-        /// During a call it says twenty thousand times that its list changed.
+        /// Sends twenty thousand list change notifications during a call.
         ListChangedStorm = "list-changed-storm",
-        /// During a call it tells the progress of others.
+        /// Reports progress of other requests during a call.
         ForeignProgress = "foreign-progress",
-        /// During a call it asks for a name.
+        /// Sends an elicitation during a call.
         Asks = "asks",
     }
 }
 
-/// How long a server goes on that nobody ends, in case that a test fails.
-const LONG: Duration = Duration::from_mins(2);
+/// Time that a server keeps running if it is not stopped, in case a test fails.
+const SAFETY_TIMEOUT: Duration = Duration::from_mins(2);
 
-/// Misbehaves until the input ends, or longer.
-pub fn serve(mode: Mode) -> io::Result<()> {
+/// Serves until the input ends, or longer.
+pub fn serve(mode: StdioFault) -> io::Result<()> {
     let journal = Journal::from_environment();
     journal.note("start");
-    let mut server = Server { mode, journal, mouth: Mouth::new(mode) };
+    let mut server = HostileStdioServer { mode, journal, writer: FrameWriter::new(mode) };
     server.begin()?;
-    // Bytes, since nobody says that it is text.
+    // Read as bytes, since the input need not be text.
     for line in io::stdin().lock().split(b'\n') {
         if let Ok(message) = serde_json::from_slice(&line?) {
-            server.hear(&message)?;
+            server.handle_message(&message)?;
         }
     }
     server.end();
     Ok(())
 }
 
-/// Is a child of a hostile server, which may have children itself.
-pub fn loiter(arguments: &[&str]) -> io::Result<()> {
-    family::loiter(arguments)
+/// Runs as a child of a hostile server, possibly with children of its own.
+pub fn run_child(arguments: &[&str]) -> io::Result<()> {
+    process_tree::run_child(arguments)
 }
 
-struct Server {
-    mode: Mode,
+struct HostileStdioServer {
+    mode: StdioFault,
     journal: Journal,
-    mouth: Mouth,
+    writer: FrameWriter,
 }
 
-impl Server {
-    /// What it does before anybody speaks to it.
+impl HostileStdioServer {
+    /// Runs the faults that occur before the first message.
     fn begin(&mut self) -> io::Result<()> {
         match self.mode {
-            Mode::ExitAtOnce => {
+            StdioFault::ExitAtOnce => {
                 eprintln!("There is no account for the key {}.", secret());
                 std::process::exit(3);
             }
-            Mode::Banner => self.mouth.bytes(b"Hostile 1.0\n\n  Listening on standard input.\n"),
-            Mode::StderrFlood => {
+            StdioFault::Banner => self.writer.write_bytes(b"Hostile 1.0\n\n  Listening on standard input.\n"),
+            StdioFault::StderrFlood => {
                 std::thread::spawn(flood_stderr);
                 Ok(())
             }
-            Mode::IgnoreSigterm => family::ignore_sigterm(),
-            Mode::ForksSetsid => {
-                family::ignore_sigterm()?;
-                family::fork()
+            StdioFault::IgnoreSigterm => process_tree::ignore_sigterm(),
+            StdioFault::ForksSetsid => {
+                process_tree::ignore_sigterm()?;
+                process_tree::fork()
             }
             _ => Ok(()),
         }
     }
 
-    /// What it does when its input ends.
+    /// Runs the faults that occur when the input ends.
     fn end(&self) {
-        if matches!(self.mode, Mode::IgnoreSigterm | Mode::ForksSetsid) {
-            std::thread::sleep(LONG);
+        if matches!(self.mode, StdioFault::IgnoreSigterm | StdioFault::ForksSetsid) {
+            std::thread::sleep(SAFETY_TIMEOUT);
         }
     }
 
-    fn hear(&mut self, message: &Value) -> io::Result<()> {
-        if self.mode == Mode::LateAnswer && message["method"] == "notifications/cancelled" {
+    fn handle_message(&mut self, message: &Value) -> io::Result<()> {
+        if self.mode == StdioFault::LateAnswer && message["method"] == "notifications/cancelled" {
             self.journal.note("notifications/cancelled");
-            return self.mouth.say(&manners::text(&message["params"]["requestId"], "too late"));
+            return self
+                .writer
+                .write_message(&well_behaved::text(&message["params"]["requestId"], "too late"));
         }
         if let Some(name) = message["result"]["content"]["name"].as_str() {
-            return self.mouth.say(&manners::text(&message["id"], &format!("Hello, {name}!")));
+            return self
+                .writer
+                .write_message(&well_behaved::text(&message["id"], &format!("Hello, {name}!")));
         }
-        let Some(answer) = manners::answer(message, &self.journal) else { return Ok(()) };
+        let Some(answer) = well_behaved::answer(message, &self.journal) else { return Ok(()) };
         match message["method"].as_str().unwrap_or_default() {
             "tools/list" => self.list(message, &answer),
             "initialize" | "server/discover" => self.initialize(message, answer),
-            _ if manners::is_count(message) => self.count(message, &answer),
-            _ => self.mouth.say(&answer),
+            _ if well_behaved::is_count(message) => self.count(message, &answer),
+            _ => self.writer.write_message(&answer),
         }
     }
 
     fn initialize(&mut self, message: &Value, mut answer: Value) -> io::Result<()> {
         match self.mode {
-            Mode::NeverInitialize => return Ok(()),
+            StdioFault::NeverInitialize => return Ok(()),
             _ if message["method"] != "initialize" => {}
-            Mode::LateInitialize => std::thread::sleep(Duration::from_secs(1)),
-            Mode::WrongVersion => answer["result"]["protocolVersion"] = "1999-12-31".into(),
-            Mode::NonsenseInitialize => answer["result"] = 42.into(),
+            StdioFault::LateInitialize => std::thread::sleep(Duration::from_secs(1)),
+            StdioFault::WrongVersion => answer["result"]["protocolVersion"] = "1999-12-31".into(),
+            StdioFault::NonsenseInitialize => answer["result"] = 42.into(),
             _ => {}
         }
-        self.mouth.say(&answer)
+        self.writer.write_message(&answer)
     }
 
     fn list(&mut self, message: &Value, answer: &Value) -> io::Result<()> {
         match lists::answer(self.mode, message, answer) {
-            Some(answer) => self.mouth.say(&answer)?,
+            Some(answer) => self.writer.write_message(&answer)?,
             None => return Ok(()),
         }
-        if self.mode == Mode::CrashLoop {
+        if self.mode == StdioFault::CrashLoop {
             eprintln!("Something is wrong, and {} is not to blame.", secret());
             std::process::exit(4);
         }
         Ok(())
     }
 
-    /// Answers the call that the faults are of.
+    /// Answers the faulty call.
     fn count(&mut self, message: &Value, answer: &Value) -> io::Result<()> {
         match self.mode {
-            Mode::CrashDuringCall => std::process::abort(),
-            Mode::HangCall | Mode::LateAnswer => Ok(()),
-            Mode::Drip => self.mouth.drip(answer),
-            Mode::Spin => loop {
+            StdioFault::CrashDuringCall => std::process::abort(),
+            StdioFault::HangCall | StdioFault::LateAnswer => Ok(()),
+            StdioFault::Drip => self.writer.write_slowly(answer),
+            StdioFault::Spin => loop {
                 std::hint::spin_loop();
             },
-            Mode::StopReading => {
-                std::thread::sleep(LONG);
+            StdioFault::StopReading => {
+                std::thread::sleep(SAFETY_TIMEOUT);
                 std::process::exit(0)
             }
-            Mode::CloseStdin => {
-                rustix::stdio::dup2_stdin(nowhere()?)?;
-                std::thread::sleep(LONG);
+            StdioFault::CloseStdin => {
+                rustix::stdio::dup2_stdin(open_null()?)?;
+                std::thread::sleep(SAFETY_TIMEOUT);
                 std::process::exit(0)
             }
-            Mode::CloseStdout => Ok(rustix::stdio::dup2_stdout(nowhere()?)?),
-            Mode::GrandchildHoldsStdout => family::leave_a_child(),
-            Mode::AnswerAndExit | Mode::NoNewline => {
-                self.mouth.say_last(answer)?;
+            StdioFault::CloseStdout => Ok(rustix::stdio::dup2_stdout(open_null()?)?),
+            StdioFault::GrandchildHoldsStdout => process_tree::leave_child_behind(),
+            StdioFault::AnswerAndExit | StdioFault::NoNewline => {
+                self.writer.write_last(answer)?;
                 std::process::exit(0)
             }
-            Mode::HugeLine => self.mouth.huge_line(answer),
-            Mode::EndlessLine => self.mouth.endless_line(),
-            Mode::StdoutFlood => self.mouth.flood(),
-            Mode::Asks => self.ask(&message["id"]),
-            Mode::ListChangedStorm => {
-                let storm = manners::notification("notifications/tools/list_changed", &json!({}));
-                self.mouth.say_often(&storm, 20_000)?;
-                self.mouth.say(answer)
+            StdioFault::HugeLine => self.writer.huge_line(answer),
+            StdioFault::EndlessLine => self.writer.endless_line(),
+            StdioFault::StdoutFlood => self.writer.flood(),
+            StdioFault::Asks => self.ask(&message["id"]),
+            StdioFault::ListChangedStorm => {
+                let storm = well_behaved::notification("notifications/tools/list_changed", &json!({}));
+                self.writer.write_repeated(&storm, 20_000)?;
+                self.writer.write_message(answer)
             }
-            Mode::ForeignProgress => {
+            StdioFault::ForeignProgress => {
                 self.tell_progress(message)?;
-                self.mouth.say(answer)
+                self.writer.write_message(answer)
             }
-            _ => self.lie(answer),
+            _ => self.answer_wrongly(answer),
         }
     }
 
-    /// Answers with something that is no answer, or not to this.
-    fn lie(&mut self, answer: &Value) -> io::Result<()> {
+    /// Answers with an invalid or unrelated response.
+    fn answer_wrongly(&mut self, answer: &Value) -> io::Result<()> {
         let id = &answer["id"];
         match self.mode {
-            Mode::UnknownId => {
+            StdioFault::UnknownId => {
                 for stray in [json!(9_000_000), json!("stray"), Value::Null] {
-                    self.mouth.say(&manners::text(&stray, "not yours"))?;
+                    self.writer.write_message(&well_behaved::text(&stray, "not yours"))?;
                 }
-                self.mouth.say(answer)
+                self.writer.write_message(answer)
             }
-            Mode::ResultAndError => {
-                let mut both = manners::error(id, -32000, "and an error");
+            StdioFault::ResultAndError => {
+                let mut both = well_behaved::error(id, -32000, "and an error");
                 both["result"] = answer["result"].clone();
-                self.mouth.say(&both)
+                self.writer.write_message(&both)
             }
-            Mode::NeitherResultNorError => self.mouth.say(&json!({"jsonrpc": "2.0", "id": id})),
-            Mode::WrongShape => self.mouth.say(&manners::result(id, &json!("counted"))),
-            Mode::AnswerTwice => {
-                self.mouth.say(answer)?;
-                self.mouth.say(&manners::text(id, "counted again"))
+            StdioFault::NeitherResultNorError => {
+                self.writer.write_message(&json!({"jsonrpc": "2.0", "id": id}))
             }
-            _ => self.mouth.say(answer),
+            StdioFault::WrongShape => self.writer.write_message(&well_behaved::result(id, &json!("counted"))),
+            StdioFault::AnswerTwice => {
+                self.writer.write_message(answer)?;
+                self.writer.write_message(&well_behaved::text(id, "counted again"))
+            }
+            _ => self.writer.write_message(answer),
         }
     }
 
     fn tell_progress(&mut self, message: &Value) -> io::Result<()> {
         let own = &message["params"]["_meta"]["progressToken"];
-        for token in [&json!("somebody-else"), &json!(9_000_000), own] {
+        for token in [&json!("another-client"), &json!(9_000_000), own] {
             let message = if token == own { "mine" } else { "not yours" };
             let params = json!({"progressToken": token, "progress": 1, "message": message});
-            self.mouth.say(&manners::notification("notifications/progress", &params))?;
+            self.writer.write_message(&well_behaved::notification("notifications/progress", &params))?;
         }
         Ok(())
     }
 
-    /// Asks for a name in the middle of a call.
+    /// Sends an elicitation in the middle of a call.
     fn ask(&mut self, id: &Value) -> io::Result<()> {
         let schema = json!({"type": "object", "properties": {"name": {"type": "string"}}});
         let params = json!({"message": "What is your name?", "requestedSchema": schema});
-        // The question has the id of the call, so that whoever answers it says which call it was for.
-        self.mouth.say(&json!({"jsonrpc": "2.0", "id": id, "method": "elicitation/create", "params": params}))
+        // The elicitation has the id of the call, so that its response identifies the call.
+        self.writer.write_message(
+            &json!({"jsonrpc": "2.0", "id": id, "method": "elicitation/create", "params": params}),
+        )
     }
 }
 
-/// A file that takes everything and has nothing.
-fn nowhere() -> io::Result<std::fs::File> {
+/// Opens `/dev/null`.
+fn open_null() -> io::Result<std::fs::File> {
     std::fs::OpenOptions::new().read(true).write(true).open("/dev/null")
 }
 
-/// Writes to standard error for as long as somebody reads it.
+/// Writes to standard error until that fails.
 fn flood_stderr() {
     let line = [b"x".repeat(1023), b"\n".to_vec()].concat();
     while io::stderr().write_all(&line).is_ok() {}

@@ -1,16 +1,16 @@
-//! How messages are written.
+//! Encoding of replies for Anthropic's messages API.
 
 use pegboard_wire::http::sse::SseEvent;
 use serde_json::{Value, json};
 
 use super::openai::halves;
-use super::script::{Answer, Quirk, Refusal};
+use super::script::{Quirk, ScriptedError, ScriptedReply};
 
-/// What thoughts are signed with.
+/// Signature of thinking blocks.
 const SIGNATURE: &str = "signed-by-the-model";
 
-/// A reply as a whole.
-pub(super) fn whole(answer: &Answer, model: &str, number: usize) -> Value {
+/// Returns the reply as one JSON object.
+pub(super) fn whole(answer: &ScriptedReply, model: &str, number: usize) -> Value {
     let mut reply = json!({
         "id": format!("msg_{number}"),
         "type": "message",
@@ -26,8 +26,8 @@ pub(super) fn whole(answer: &Answer, model: &str, number: usize) -> Value {
     reply
 }
 
-/// The same in events.
-pub(super) fn events(answer: &Answer, model: &str, number: usize) -> Vec<SseEvent> {
+/// Returns the reply as stream events.
+pub(super) fn events(answer: &ScriptedReply, model: &str, number: usize) -> Vec<SseEvent> {
     let mut begun = whole(answer, model, number);
     begun["content"] = json!([]);
     begun["stop_reason"] = Value::Null;
@@ -61,13 +61,13 @@ pub(super) fn events(answer: &Answer, model: &str, number: usize) -> Vec<SseEven
     events.iter().map(event).collect()
 }
 
-/// A refusal.
-pub(super) fn error(refusal: &Refusal) -> Value {
-    let Refusal { kind, message, .. } = refusal;
+/// Returns an error response.
+pub(super) fn error(refusal: &ScriptedError) -> Value {
+    let ScriptedError { kind, message, .. } = refusal;
     json!({"type": "error", "error": {"type": kind, "message": message}})
 }
 
-fn blocks(answer: &Answer, number: usize) -> Vec<Value> {
+fn blocks(answer: &ScriptedReply, number: usize) -> Vec<Value> {
     let mut blocks = Vec::new();
     if !answer.thoughts.is_empty() {
         blocks.push(json!({"type": "thinking", "thinking": answer.thoughts, "signature": SIGNATURE}));
@@ -88,7 +88,7 @@ fn blocks(answer: &Answer, number: usize) -> Vec<Value> {
     blocks
 }
 
-/// How a block begins, and the pieces that follow.
+/// Splits a block into its start and deltas.
 fn in_pieces(mut block: Value) -> (Value, Vec<Value>) {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let deltas = match block["type"].as_str() {
@@ -119,12 +119,12 @@ fn in_pieces(mut block: Value) -> (Value, Vec<Value>) {
     (block, deltas)
 }
 
-fn stop(answer: &Answer) -> Value {
+fn stop(answer: &ScriptedReply) -> Value {
     let usual = if answer.tool_calls.is_empty() { "end_turn" } else { "tool_use" };
     answer.stop.as_deref().unwrap_or(usual).into()
 }
 
-fn usage(answer: &Answer) -> Value {
+fn usage(answer: &ScriptedReply) -> Value {
     let tokens = answer.usage;
     json!({
         "input_tokens": tokens.input,

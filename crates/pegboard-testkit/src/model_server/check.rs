@@ -1,72 +1,72 @@
-//! Whether a request is one that the public interfaces take, field by field.
+//! Validation of requests against the public APIs, field by field.
 
 use serde_json::Value;
 
-use super::{Interface, Recorded};
+use super::{ModelApi, RecordedModelRequest};
 
 mod chat;
 mod messages;
 
-/// Everything that is wrong with a request.
-pub(super) fn violations(request: &Recorded) -> Vec<String> {
-    let mut findings = Findings::default();
+/// Returns all violations in a request.
+pub(super) fn violations(request: &RecordedModelRequest) -> Vec<String> {
+    let mut violations = ViolationLog::default();
     let content_type = request.headers.get("content-type").map(String::as_str);
     if content_type != Some("application/json") {
-        findings.tell("headers", "content-type is not application/json");
+        violations.add("headers", "content-type is not application/json");
     }
     match request.interface {
-        Interface::Chat => chat::check(&request.body, &mut findings),
-        Interface::Messages => {
+        ModelApi::Chat => chat::check(&request.body, &mut violations),
+        ModelApi::Messages => {
             if request.headers.get("x-api-key").is_none_or(String::is_empty) {
-                findings.tell("headers", "x-api-key is missing");
+                violations.add("headers", "x-api-key is missing");
             }
             if request.headers.get("anthropic-version").map(String::as_str) != Some("2023-06-01") {
-                findings.tell("headers", "anthropic-version is not 2023-06-01");
+                violations.add("headers", "anthropic-version is not 2023-06-01");
             }
-            messages::check(&request.body, &mut findings);
+            messages::check(&request.body, &mut violations);
         }
     }
-    findings.0
+    violations.0
 }
 
-/// What was found wrong.
+/// Collected violations.
 #[derive(Default)]
-struct Findings(Vec<String>);
+struct ViolationLog(Vec<String>);
 
-/// Whether a field must be there.
+/// Presence of a field.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Need {
-    Must,
-    May,
+enum Presence {
+    Required,
+    Optional,
 }
 
-/// A field: its name, whether it must be there, what it may be, and what that is called.
-type Field<'f> = (&'f str, Need, fn(&Value) -> bool, &'f str);
+/// A field: name, presence, predicate, and a description of valid values.
+type ApiField<'f> = (&'f str, Presence, fn(&Value) -> bool, &'f str);
 
-impl Findings {
-    fn tell(&mut self, place: &str, what: &str) {
-        self.0.push(format!("{place}: {what}"));
+impl ViolationLog {
+    fn add(&mut self, location: &str, what: &str) {
+        self.0.push(format!("{location}: {what}"));
     }
 
-    /// Checks that something holds.
-    fn expect(&mut self, place: &str, holds: bool, what: &str) {
+    /// Records a violation unless the condition holds.
+    fn expect(&mut self, location: &str, holds: bool, what: &str) {
         if !holds {
-            self.tell(place, what);
+            self.add(location, what);
         }
     }
 
-    /// Checks an object against all fields that it may have.
-    fn object(&mut self, place: &str, value: &Value, fields: &[Field<'_>]) {
-        let Some(members) = value.as_object() else { return self.tell(place, "is no object") };
+    /// Checks an object against its known fields.
+    fn object(&mut self, location: &str, value: &Value, fields: &[ApiField<'_>]) {
+        let Some(members) = value.as_object() else { return self.add(location, "expected object") };
         for name in members.keys() {
             let is_known = fields.iter().any(|(known, ..)| known == name);
-            self.expect(place, is_known, &format!("has the unknown field '{name}'"));
+            self.expect(location, is_known, &format!("has the unknown field '{name}'"));
         }
-        for (name, need, is_right, what) in fields {
+        for (name, presence, is_right, what) in fields {
             match members.get(*name) {
-                None => self.expect(place, *need == Need::May, &format!("lacks '{name}'")),
+                None => self.expect(location, *presence == Presence::Optional, &format!("lacks '{name}'")),
                 Some(value) => {
-                    self.expect(&format!("{place}.{name}"), is_right(value), &format!("is no {what}"));
+                    self.expect(&format!("{location}.{name}"), is_right(value), &format!("expected {what}"));
                 }
             }
         }
@@ -81,11 +81,11 @@ fn is_text(value: &Value) -> bool {
     value.is_string()
 }
 
-fn is_some_text(value: &Value) -> bool {
+fn is_nonempty_text(value: &Value) -> bool {
     value.as_str().is_some_and(|text| !text.is_empty())
 }
 
-fn is_yes_or_no(value: &Value) -> bool {
+fn is_boolean(value: &Value) -> bool {
     value.is_boolean()
 }
 
@@ -101,36 +101,36 @@ fn is_object(value: &Value) -> bool {
     value.is_object()
 }
 
-fn is_some_list(value: &Value) -> bool {
+fn is_nonempty_list(value: &Value) -> bool {
     value.as_array().is_some_and(|list| !list.is_empty())
 }
 
 fn is_texts(value: &Value) -> bool {
-    value.as_array().is_some_and(|list| !list.is_empty() && list.iter().all(is_some_text))
+    value.as_array().is_some_and(|list| !list.is_empty() && list.iter().all(is_nonempty_text))
 }
 
-/// A name of a tool that both interfaces take.
+/// Returns `true` for a tool name that both APIs accept.
 fn is_tool_name(value: &Value) -> bool {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
     value.as_str().is_some_and(|name| (1..=64).contains(&name.len()) && name.bytes().all(is_plain))
 }
 
-/// The schema of a tool's arguments, which must be one of an object.
+/// Returns `true` for a schema of tool arguments, which must be of type object.
 fn is_schema(value: &Value) -> bool {
     value.is_object() && value["type"] == "object"
 }
 
-/// Names that are there more than once.
-fn twins<'v>(names: impl Iterator<Item = &'v str>) -> Vec<&'v str> {
+/// Returns the names that occur more than once.
+fn duplicates<'v>(names: impl Iterator<Item = &'v str>) -> Vec<&'v str> {
     let mut seen = Vec::new();
-    let mut twins = Vec::new();
+    let mut duplicates = Vec::new();
     for name in names {
         if seen.contains(&name) {
-            twins.push(name);
+            duplicates.push(name);
         }
         seen.push(name);
     }
-    twins
+    duplicates
 }
 
 fn items(value: &Value) -> &[Value] {

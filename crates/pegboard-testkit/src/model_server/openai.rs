@@ -1,12 +1,12 @@
-//! How chat completions are written.
+//! Encoding of replies for OpenAI's chat completions API.
 
 use pegboard_wire::http::sse::SseEvent;
 use serde_json::{Map, Value, json};
 
-use super::script::{Answer, Call, Quirk, Refusal};
+use super::script::{Quirk, ScriptedCall, ScriptedError, ScriptedReply};
 
-/// A reply as a whole.
-pub(super) fn whole(answer: &Answer, model: &str, number: usize) -> Value {
+/// Returns the reply as one JSON object.
+pub(super) fn whole(answer: &ScriptedReply, model: &str, number: usize) -> Value {
     let mut message = json!({"role": "assistant", "content": content(answer)});
     if !answer.thoughts.is_empty() {
         message["reasoning_content"] = answer.thoughts.as_str().into();
@@ -29,8 +29,8 @@ pub(super) fn whole(answer: &Answer, model: &str, number: usize) -> Value {
     reply
 }
 
-/// The same in pieces.
-pub(super) fn events(answer: &Answer, model: &str, number: usize) -> Vec<SseEvent> {
+/// Returns the reply as stream events.
+pub(super) fn events(answer: &ScriptedReply, model: &str, number: usize) -> Vec<SseEvent> {
     let chunk = |delta: &Value, finish: Value| {
         json!({
             "id": format!("chatcmpl-{number}"),
@@ -71,13 +71,13 @@ pub(super) fn events(answer: &Answer, model: &str, number: usize) -> Vec<SseEven
     events
 }
 
-/// A refusal.
-pub(super) fn error(refusal: &Refusal) -> Value {
-    let Refusal { kind, message, .. } = refusal;
+/// Returns an error response.
+pub(super) fn error(refusal: &ScriptedError) -> Value {
+    let ScriptedError { kind, message, .. } = refusal;
     json!({"error": {"message": message, "type": kind, "param": null, "code": kind}})
 }
 
-fn content(answer: &Answer) -> Value {
+fn content(answer: &ScriptedReply) -> Value {
     match answer.text.as_str() {
         "" => Value::Null,
         text if answer.has(Quirk::ListContent) => json!([{"type": "text", "text": text}]),
@@ -85,7 +85,7 @@ fn content(answer: &Answer) -> Value {
     }
 }
 
-fn whole_call(answer: &Answer, call: &Call, number: usize, at: usize) -> Value {
+fn whole_call(answer: &ScriptedReply, call: &ScriptedCall, number: usize, at: usize) -> Value {
     let mut written = json!({
         "type": "function",
         "function": {"name": call.name, "arguments": arguments(answer, call)},
@@ -96,8 +96,8 @@ fn whole_call(answer: &Answer, call: &Call, number: usize, at: usize) -> Value {
     written
 }
 
-/// The first piece has everything but the arguments, which follow in two.
-fn call_deltas(answer: &Answer, call: &Call, number: usize, at: usize) -> Vec<Value> {
+/// The first delta has everything but the arguments, which follow in two.
+fn call_deltas(answer: &ScriptedReply, call: &ScriptedCall, number: usize, at: usize) -> Vec<Value> {
     let numbered = |mut delta: Value| {
         if answer.has(Quirk::SameIndex) {
             delta["index"] = 0.into();
@@ -116,11 +116,11 @@ fn call_deltas(answer: &Answer, call: &Call, number: usize, at: usize) -> Vec<Va
     [first].into_iter().chain(pieces).map(numbered).collect()
 }
 
-fn arguments(answer: &Answer, call: &Call) -> Value {
+fn arguments(answer: &ScriptedReply, call: &ScriptedCall) -> Value {
     if answer.has(Quirk::ObjectArguments) { call.arguments.clone() } else { call.written().into() }
 }
 
-fn id(answer: &Answer, call: &Call, number: usize, at: usize) -> Option<String> {
+fn id(answer: &ScriptedReply, call: &ScriptedCall, number: usize, at: usize) -> Option<String> {
     if answer.has(Quirk::NoIds) {
         None
     } else if answer.has(Quirk::SameIds) {
@@ -130,13 +130,13 @@ fn id(answer: &Answer, call: &Call, number: usize, at: usize) -> Option<String> 
     }
 }
 
-fn stop(answer: &Answer) -> Value {
+fn stop(answer: &ScriptedReply) -> Value {
     let usual =
         if answer.tool_calls.is_empty() || answer.has(Quirk::StopsForCalls) { "stop" } else { "tool_calls" };
     answer.stop.as_deref().unwrap_or(usual).into()
 }
 
-fn usage(answer: &Answer) -> Value {
+fn usage(answer: &ScriptedReply) -> Value {
     let tokens = answer.usage;
     let prompt = tokens.input + tokens.cache_read + tokens.cache_write;
     let mut usage = Map::new();
@@ -147,7 +147,7 @@ fn usage(answer: &Answer) -> Value {
     usage.into()
 }
 
-/// A text in two pieces, or in none.
+/// Splits a text into two non-empty pieces, if possible.
 pub(super) fn halves(text: &str) -> Vec<&str> {
     let (first, second) = text.split_at(text.floor_char_boundary(text.len().div_ceil(2)));
     [first, second].into_iter().filter(|piece| !piece.is_empty()).collect()

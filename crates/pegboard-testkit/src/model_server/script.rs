@@ -1,11 +1,11 @@
-//! What a scripted model does, turn by turn.
+//! Scripts of a scripted model.
 
 use std::collections::BTreeMap;
 
 use serde::Deserialize;
 use serde_json::Value;
 
-/// What a scripted model does: for every request the first turn that suits it and is not used up.
+/// A script: each request gets the first matching turn that is not used up.
 ///
 /// ```
 /// use pegboard_testkit::model_server::Script;
@@ -21,51 +21,56 @@ use serde_json::Value;
 #[serde(deny_unknown_fields)]
 pub struct Script {
     /// The turns.
-    pub turns: Vec<Turn>,
+    pub turns: Vec<ScriptTurn>,
 }
 
 impl Script {
-    /// A script whose turns follow one another.
-    pub fn of(acts: impl IntoIterator<Item = Act>) -> Self {
-        Self { turns: acts.into_iter().map(|act| Turn { when: When::default(), times: 1, act }).collect() }
+    /// Creates a script of consecutive turns.
+    pub fn of(acts: impl IntoIterator<Item = ScriptAction>) -> Self {
+        Self {
+            turns: acts
+                .into_iter()
+                .map(|act| ScriptTurn { when: TurnCondition::default(), times: 1, act })
+                .collect(),
+        }
     }
 
-    /// A script as it is written in a file.
+    /// Parses a script from JSON.
     pub fn parse(text: &str) -> Result<Self, serde_json::Error> {
         serde_json::from_str(text)
     }
 }
 
-/// One thing that a scripted model does.
+/// A turn of a script.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Turn {
-    /// Which requests it is for; without it, all.
+pub struct ScriptTurn {
+    /// Condition on requests; by default all match.
     #[serde(default)]
-    pub when: When,
-    /// How often it does it; 0 for ever.
+    pub when: TurnCondition,
+    /// Number of uses; 0 is unlimited.
     #[serde(default = "once")]
     pub times: usize,
-    /// What it does.
-    pub act: Act,
+    /// The action.
+    pub act: ScriptAction,
 }
 
 fn once() -> usize {
     1
 }
 
-/// Which requests a turn is for.
+/// Condition on requests.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub struct When {
-    /// Those of this model.
+pub struct TurnCondition {
+    /// Matches requests for this model.
     pub model: Option<String>,
-    /// Those whose last message has this text in it.
+    /// Matches requests with this text in the last message.
     pub contains: Option<String>,
 }
 
-impl When {
-    fn suits(&self, body: &Value) -> bool {
+impl TurnCondition {
+    fn matches(&self, body: &Value) -> bool {
         let last = body["messages"].as_array().and_then(|messages| messages.last());
         let last = last.map(Value::to_string).unwrap_or_default();
         self.model.as_ref().is_none_or(|model| body["model"] == **model)
@@ -73,52 +78,55 @@ impl When {
     }
 }
 
-/// What a scripted model does with a request.
+/// Response of a scripted model to a request.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Act {
-    /// It replies.
-    Answer(Answer),
-    /// It refuses.
-    Refuse(Refusal),
-    /// It claims success, and then says that there is none: in the answer, or in the middle of the stream.
-    RefuseLate(Refusal),
-    /// It sends a page for people.
+pub enum ScriptAction {
+    /// Replies.
+    Answer(ScriptedReply),
+    /// Answers with an error status.
+    Refuse(ScriptedError),
+    /// Answers with success, and then reports an error: in the body, or in the middle of the stream.
+    RefuseLate(ScriptedError),
+    /// Sends an HTML page.
     Page,
-    /// It sends JSON that is no reply, as a whole or as an event.
+    /// Sends JSON that is not a reply, as a body or as an event.
     Nonsense,
-    /// It sends an answer, or an event, that is no JSON at all.
+    /// Sends a body, or an event, that is not JSON.
     Garbage,
-    /// It never begins to answer.
+    /// Never starts to answer.
     Hang,
-    /// It begins to reply, and never ends.
-    Stall(Answer),
-    /// It begins to reply, and hangs up in the middle.
-    Cut(Answer),
-    /// It ends a stream as if it were over, before it is. As a whole, half of the answer is missing.
-    EndEarly(Answer),
-    /// It replies with a pause between pieces.
-    Slow(Answer),
-    /// It replies with more than anybody reads.
+    /// Starts to reply, and never ends.
+    Stall(ScriptedReply),
+    /// Starts to reply, and cuts the connection in the middle.
+    Cut(ScriptedReply),
+    /// Ends a stream cleanly before the reply is complete. Without streaming, half of the body is missing.
+    EndEarly(ScriptedReply),
+    /// Replies with a pause between chunks.
+    Slow(ScriptedReply),
+    /// Replies with a huge body.
     Huge,
-    /// It sends whoever asks elsewhere.
+    /// Redirects to another URL.
     Redirect(String),
 }
 
-impl Act {
-    /// It replies with a text.
+impl ScriptAction {
+    /// Creates a text reply.
     pub fn text(text: &str) -> Self {
-        Self::Answer(Answer::text(text))
+        Self::Answer(ScriptedReply::text(text))
     }
 
-    /// It wants tools called.
+    /// Creates a reply with tool calls.
     pub fn calls(calls: impl IntoIterator<Item = (&'static str, Value)>) -> Self {
-        Self::Answer(Answer { tool_calls: calls.into_iter().map(Call::of).collect(), ..Answer::default() })
+        Self::Answer(ScriptedReply {
+            tool_calls: calls.into_iter().map(ScriptedCall::of).collect(),
+            ..ScriptedReply::default()
+        })
     }
 
-    /// It refuses with a status.
+    /// Creates an error response.
     pub fn refusal(status: u16, kind: &str, message: &str) -> Self {
-        Self::Refuse(Refusal {
+        Self::Refuse(ScriptedError {
             status,
             kind: kind.to_owned(),
             message: message.to_owned(),
@@ -130,23 +138,23 @@ impl Act {
 /// A reply.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub struct Answer {
-    /// Its text.
+pub struct ScriptedReply {
+    /// Reply text.
     pub text: String,
-    /// What the model thinks first.
+    /// Thinking text before the reply.
     pub thoughts: String,
-    /// The tools that it wants called.
-    pub tool_calls: Vec<Call>,
-    /// Why it stops, in the words of the interface; without it, what fits.
+    /// Requested tool calls.
+    pub tool_calls: Vec<ScriptedCall>,
+    /// Stop reason, in the API's terms; by default the matching one.
     pub stop: Option<String>,
-    /// How many tokens it says that took.
-    pub usage: Tokens,
-    /// What is odd about it.
+    /// Reported token usage.
+    pub usage: ScriptedUsage,
+    /// Deviations from the API.
     pub quirks: Vec<Quirk>,
 }
 
-impl Answer {
-    /// A text.
+impl ScriptedReply {
+    /// Creates a text reply.
     pub fn text(text: &str) -> Self {
         Self { text: text.to_owned(), ..Self::default() }
     }
@@ -156,25 +164,25 @@ impl Answer {
     }
 }
 
-/// A tool that the model wants called.
+/// A tool call requested by the model.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Call {
-    /// Its id; without it, one is made up.
+pub struct ScriptedCall {
+    /// Call id; generated by default.
     pub id: Option<String>,
-    /// The tool.
+    /// Tool name.
     pub name: String,
-    /// The arguments; a text is sent as it is, whether it is JSON or not.
+    /// Arguments; a string is sent verbatim, even if it is not JSON.
     #[serde(default)]
     pub arguments: Value,
 }
 
-impl Call {
+impl ScriptedCall {
     fn of((name, arguments): (&str, Value)) -> Self {
         Self { id: None, name: name.to_owned(), arguments }
     }
 
-    /// The arguments as a model writes them.
+    /// Returns the arguments as JSON text.
     pub(super) fn written(&self) -> String {
         match &self.arguments {
             Value::String(text) => text.clone(),
@@ -184,93 +192,93 @@ impl Call {
     }
 }
 
-/// How many tokens a reply took.
+/// Token usage of a reply.
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub struct Tokens {
-    /// Tokens that were read anew.
+pub struct ScriptedUsage {
+    /// Uncached input tokens.
     pub input: u64,
-    /// Tokens that were written.
+    /// Output tokens.
     pub output: u64,
-    /// Tokens that were kept from before.
+    /// Input tokens read from the cache.
     pub cache_read: u64,
-    /// Tokens that are kept for later.
+    /// Input tokens written to the cache.
     pub cache_write: u64,
 }
 
-impl Default for Tokens {
+impl Default for ScriptedUsage {
     fn default() -> Self {
         Self { input: 10, output: 5, cache_read: 0, cache_write: 0 }
     }
 }
 
-/// What is odd about a reply. Those of chat completions were all seen in servers that claim to speak them.
+/// Deviations of a reply from the API. Those of chat completions were all seen in compatible servers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Quirk {
-    /// Calls of tools have no ids.
+    /// Tool calls have no ids.
     NoIds,
-    /// All calls of tools have the same id.
+    /// All tool calls have the same id.
     SameIds,
-    /// All calls of tools have the same number.
+    /// All tool calls have the same index.
     SameIndex,
-    /// Calls of tools have no number.
+    /// Tool calls have no index.
     NoIndex,
-    /// The arguments of tools are an object instead of a text.
+    /// Tool arguments are an object instead of a string.
     ObjectArguments,
-    /// Nobody counts tokens.
+    /// Token usage is missing.
     NoUsage,
-    /// The last event is missing.
+    /// The final event is missing.
     NoDone,
-    /// It keeps the line open after the last event.
+    /// The connection stays open after the last event.
     KeepsOpen,
-    /// It says that it stops, though it wants tools called.
+    /// The stop reason is `stop` in spite of tool calls.
     StopsForCalls,
-    /// It replies as a whole, though it was asked for a stream.
+    /// The reply is not streamed, although the request asked for it.
     NotStreamed,
-    /// The last piece has `null` where choices should be.
+    /// The last chunk has `null` in place of choices.
     NullChoices,
-    /// Its text comes as a list of parts.
+    /// The text is a list of parts.
     ListContent,
 }
 
-/// A refusal.
+/// An error response.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub struct Refusal {
-    /// The status.
+pub struct ScriptedError {
+    /// HTTP status.
     pub status: u16,
-    /// Headers beside the usual ones.
+    /// Extra headers.
     pub headers: BTreeMap<String, String>,
-    /// What the interface calls it.
+    /// Error type, in the API's terms.
     pub kind: String,
-    /// What it says.
+    /// Error message.
     pub message: String,
 }
 
-/// A turn, and how often it was had.
+/// A turn and its number of uses.
 #[derive(Debug)]
-pub(super) struct Progress {
-    turn: Turn,
+pub(super) struct TurnProgress {
+    turn: ScriptTurn,
     n_done: usize,
 }
 
-impl Progress {
-    pub(super) fn new(turn: Turn) -> Self {
+impl TurnProgress {
+    pub(super) fn new(turn: ScriptTurn) -> Self {
         Self { turn, n_done: 0 }
     }
 
-    /// What to do with a request, if the turn is for it.
-    pub(super) fn take(&mut self, body: &Value) -> Option<Act> {
+    /// Returns the action for a request, if the turn matches and is not used up.
+    pub(super) fn take(&mut self, body: &Value) -> Option<ScriptAction> {
         let is_left = self.turn.times == 0 || self.n_done < self.turn.times;
-        (is_left && self.turn.when.suits(body)).then(|| {
+        (is_left && self.turn.when.matches(body)).then(|| {
             self.n_done += 1;
             self.turn.act.clone()
         })
     }
 
-    /// Whether it must be had more often.
-    pub(super) fn is_waited_for(&self) -> bool {
+    /// Returns `true` if the turn must be used again.
+    pub(super) fn is_pending(&self) -> bool {
         self.n_done < self.turn.times
     }
 }

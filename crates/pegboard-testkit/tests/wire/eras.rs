@@ -1,8 +1,8 @@
 //! Both eras over every transport: the same calls, the same answers.
 
-use pegboard_wire::client::{Client, Era, RequestOptions};
+use pegboard_wire::client::{Era, McpClient, RequestOptions};
 use pegboard_wire::link::Link;
-use pegboard_wire::{Failure, Happening, RawJson, code};
+use pegboard_wire::{RawJson, RequestError, ResponseEvent, code};
 use serde_json::json;
 
 use crate::support::{call, connect, http, legacy, pipe, websocket};
@@ -10,7 +10,7 @@ use crate::support::{call, connect, http, legacy, pipe, websocket};
 const ERAS: [Era; 2] = [Era::Session, Era::Stateless];
 
 #[tokio::test]
-async fn a_server_that_speaks_both_eras_is_spoken_to_in_the_newer() {
+async fn the_newer_era_is_preferred() {
     for link in [pipe(), http().await, websocket().await] {
         let (client, _) = connect(link, None).await;
         assert_eq!(client.era(), Era::Stateless);
@@ -20,12 +20,12 @@ async fn a_server_that_speaks_both_eras_is_spoken_to_in_the_newer() {
 }
 
 #[tokio::test]
-async fn a_server_that_only_knows_the_oldest_transport_is_found() {
+async fn a_server_with_only_http_sse_is_detected() {
     let url = crate::support::serve_http(pegboard_wire::http::server::HttpServerOptions::default()).await;
     let http =
         pegboard_wire::http::client::HttpOptions::new(url.replace("/mcp", "/legacy/sse").parse().unwrap());
-    let receiver = std::sync::Arc::new(crate::support::Answering::default());
-    let client = Client::connect_http(http, receiver, crate::support::options(None)).await.unwrap();
+    let handler = std::sync::Arc::new(crate::support::AnsweringHandler::default());
+    let client = McpClient::connect_http(http, handler, crate::support::options(None)).await.unwrap();
     assert_eq!(client.era(), Era::Session);
     assert_eq!(
         call(&client, "test_simple_text", json!({})).await,
@@ -40,7 +40,7 @@ async fn every_link() -> Vec<(Link, Era)> {
         links.push((http().await, era));
         links.push((websocket().await, era));
     }
-    // The oldest transport has no stateless form.
+    // The HTTP+SSE transport has no stateless form.
     links.push((legacy().await, Era::Session));
     links
 }
@@ -54,16 +54,16 @@ async fn tools_answer_in_both_eras_over_every_transport() {
         assert_eq!(text, "This is a simple text response for testing.");
         let unknown = client.call("no/such/method", None).await.unwrap_err();
         assert!(
-            matches!(unknown, Failure::Refused(ref error) if error.code == code::METHOD_NOT_FOUND),
+            matches!(unknown, RequestError::Rpc(ref error) if error.code == code::METHOD_NOT_FOUND),
             "{unknown:?}"
         );
     }
 }
 
 #[tokio::test]
-async fn questions_in_the_middle_of_a_call_are_answered_in_both_eras() {
+async fn input_requests_are_answered_in_both_eras() {
     for (link, era) in every_link().await {
-        let (client, receiver) = connect(link, Some(era)).await;
+        let (client, handler) = connect(link, Some(era)).await;
         assert_eq!(call(&client, "test_input_required_result_elicitation", json!({})).await, "Hello, Ada!");
         assert_eq!(call(&client, "test_sampling", json!({"prompt": "?"})).await, "LLM response: Paris");
         assert_eq!(
@@ -75,34 +75,39 @@ async fn questions_in_the_middle_of_a_call_are_answered_in_both_eras() {
             "All answers are here."
         );
         assert_eq!(call(&client, "test_input_required_result_request_state", json!({})).await, "state-ok");
-        let asked = receiver.asked.lock().unwrap().clone();
+        let asked = handler.requests.lock().unwrap().clone();
         assert_eq!(asked.iter().filter(|method| *method == "elicitation/create").count(), 5, "{asked:?}");
     }
 }
 
 #[tokio::test]
-async fn arguments_that_are_repeated_in_headers_are_repeated() {
+async fn arguments_are_mirrored_in_headers() {
     let (client, _) = connect(http().await, Some(Era::Stateless)).await;
     let arguments = json!({"region": "Größe 😀"});
     let params = RawJson::from(json!({"name": "test_header_parameter", "arguments": arguments}));
     let refused = client.call("tools/call", Some(params.clone())).await.unwrap_err();
     assert!(
-        matches!(refused, Failure::Refused(ref error) if error.code == code::HEADER_MISMATCH),
+        matches!(refused, RequestError::Rpc(ref error) if error.code == code::HEADER_MISMATCH),
         "{refused:?}"
     );
     let list = client.call("tools/list", None).await.unwrap();
-    let (good, refused) = client.take_tools(&list);
+    let (good, refused) = client.register_tools(&list);
     assert!(good.len() > 20 && refused.is_empty(), "{refused:?}");
     assert_eq!(call(&client, "test_header_parameter", arguments).await, r#"Region: "Größe 😀""#);
 }
 
-/// Waits until a change is heard, in whichever form.
-async fn hears_of_tools(client: &Client, receiver: &crate::support::Answering) {
+/// Waits for a change notification, in the form of the client's era.
+async fn expect_tools_changed(client: &McpClient, handler: &crate::support::AnsweringHandler) {
     let trigger = RawJson::from(json!({"name": "test_trigger_tool_change"}));
     match client.era() {
         Era::Session => {
             client.call("tools/call", Some(trigger)).await.unwrap();
-            while !receiver.heard.lock().unwrap().contains(&"notifications/tools/list_changed".to_owned()) {
+            while !handler
+                .notifications
+                .lock()
+                .unwrap()
+                .contains(&"notifications/tools/list_changed".to_owned())
+            {
                 tokio::task::yield_now().await;
             }
         }
@@ -113,10 +118,14 @@ async fn hears_of_tools(client: &Client, receiver: &crate::support::Answering) {
                 .await
                 .unwrap();
             let id = listening.id();
-            let Happening::Notice(first) = listening.next().await else { panic!("the subscription ended") };
+            let ResponseEvent::Notification(first) = listening.next_event().await else {
+                panic!("the subscription ended")
+            };
             assert_eq!(&*first.method, "notifications/subscriptions/acknowledged");
             client.call("tools/call", Some(trigger)).await.unwrap();
-            let Happening::Notice(second) = listening.next().await else { panic!("the subscription ended") };
+            let ResponseEvent::Notification(second) = listening.next_event().await else {
+                panic!("the subscription ended")
+            };
             assert_eq!(&*second.method, "notifications/tools/list_changed");
             let tagged = second.params.unwrap().at(&["_meta", "io.modelcontextprotocol/subscriptionId"]);
             assert_eq!(tagged, Some(RawJson::of(&id)));
@@ -125,18 +134,18 @@ async fn hears_of_tools(client: &Client, receiver: &crate::support::Answering) {
 }
 
 #[tokio::test]
-async fn changes_are_heard_in_the_form_of_each_era_over_http() {
+async fn change_notifications_arrive_in_each_era_over_http() {
     for era in ERAS {
-        let (client, receiver) = connect(http().await, Some(era)).await;
-        hears_of_tools(&client, &receiver).await;
+        let (client, handler) = connect(http().await, Some(era)).await;
+        expect_tools_changed(&client, &handler).await;
     }
 }
 
 #[tokio::test]
-async fn changes_are_heard_by_a_session_over_every_other_transport() {
+async fn change_notifications_arrive_in_a_session_over_every_other_transport() {
     for link in [pipe(), websocket().await, legacy().await] {
-        let (client, receiver) = connect(link, Some(Era::Session)).await;
-        hears_of_tools(&client, &receiver).await;
+        let (client, handler) = connect(link, Some(Era::Session)).await;
+        expect_tools_changed(&client, &handler).await;
     }
 }
 

@@ -1,21 +1,21 @@
-//! Lines as they come: split, garbled, too long, in batches.
+//! Line framing: split writes, malformed input, oversized lines, batches.
 
 use std::sync::Arc;
 
 use pegboard_testkit::fixture::Fixture;
 use pegboard_wire::link::InputLimits;
-use pegboard_wire::server::Server;
-use pegboard_wire::stdio::lines;
+use pegboard_wire::server::ServiceServer;
+use pegboard_wire::stdio::line_transport;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-/// What a server answers to these bytes, written in pieces of this size, as the input ends.
+/// Returns a server's responses to these bytes, written in pieces of this size, after which the input ends.
 async fn answers(input: &[u8], piece: usize, limits: InputLimits) -> Vec<Value> {
     let (mut near, far) = tokio::io::duplex(256 * 1024);
     let (reader, writer) = tokio::io::split(far);
-    let (link, pump) = lines(reader, writer, limits);
-    let server = Server::new(Arc::new(Fixture::new()));
+    let (link, pump) = line_transport(reader, writer, limits);
+    let server = ServiceServer::new(Arc::new(Fixture::new()));
     let serving = tokio::spawn(async move { server.serve(link).await });
     for piece in input.chunks(piece.max(1)) {
         near.write_all(piece).await.unwrap();
@@ -54,7 +54,7 @@ async fn valid_but_odd_framing_works() {
 }
 
 #[tokio::test]
-async fn garbage_is_answered_with_the_right_code_and_the_rest_goes_on() {
+async fn malformed_input_gets_an_error_code_and_later_input_is_served() {
     check(format!("hello\n{PING}\n").as_bytes(), &[json!([null, -32700]), json!([7, null])]).await;
     check(b"{\"jsonrpc\":\"2.0\",\"id\":1}\n", &[json!([1, -32600])]).await;
     check(b"{\"jsonrpc\":\"2.0\",\"id\":1,\"id\":2,\"method\":\"ping\"}\n", &[json!([null, -32600])]).await;
@@ -71,7 +71,7 @@ async fn garbage_is_answered_with_the_right_code_and_the_rest_goes_on() {
 }
 
 #[tokio::test]
-async fn a_line_that_is_too_long_is_refused_and_the_next_one_read() {
+async fn an_oversized_line_is_rejected_and_the_next_is_read() {
     let limits = InputLimits { max_bytes: 100, ..InputLimits::server() };
     let long = format!("{}\n{PING}\n", "x".repeat(100_000));
     for piece in [7, 1_000_000] {
@@ -97,7 +97,7 @@ async fn a_request_that_came_before_the_end_of_input_is_still_answered() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
     #[test]
-    fn whatever_comes_the_server_ends_with_its_input(input in prop::collection::vec(any::<u8>(), 0..400), piece in 1_usize..50) {
+    fn the_server_survives_arbitrary_input_until_its_end(input in prop::collection::vec(any::<u8>(), 0..400), piece in 1_usize..50) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let mut input = input;
         input.extend_from_slice(b"\n");
@@ -107,7 +107,7 @@ proptest! {
     }
 }
 
-/// Bytes that are almost a message: one that was cut, had bytes changed, or never was one.
+/// Bytes that resemble a message: truncated, with a byte changed, or random.
 fn almost_a_message() -> impl Strategy<Value = Vec<u8>> {
     let whole = prop_oneof![
         Just(PING.as_bytes().to_vec()),
@@ -131,7 +131,7 @@ fn almost_a_message() -> impl Strategy<Value = Vec<u8>> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
     #[test]
-    fn whatever_is_sent_over_http_or_websocket_the_next_client_is_served(inputs in prop::collection::vec(almost_a_message(), 1..8)) {
+    fn the_next_client_is_served_after_arbitrary_input(inputs in prop::collection::vec(almost_a_message(), 1..8)) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
             let url = crate::support::serve_http(pegboard_wire::http::server::HttpServerOptions::default()).await;
@@ -149,7 +149,7 @@ proptest! {
     }
 }
 
-/// Sends bytes as one message, waits for one answer at most, and goes without a word.
+/// Sends bytes as one message, waits for at most one response, and disconnects without a close frame.
 async fn send_and_leave(url: &str, bytes: &[u8]) {
     use futures_util::{SinkExt, StreamExt};
     use tokio_tungstenite::tungstenite::Message;

@@ -1,26 +1,27 @@
-//! Peers that do not read, do not answer, lie or break, and what happens instead of a leak or a hang.
+//! Peers that do not read, do not answer, lie or crash must cause neither leaks nor hangs.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
-use pegboard_wire::client::{Client, ClientOptions, Era, RequestOptions};
+use pegboard_wire::client::{ClientOptions, Era, McpClient, RequestOptions};
 use pegboard_wire::era::Revision;
 use pegboard_wire::http::server::HttpServerOptions;
 use pegboard_wire::link::InputLimits;
-use pegboard_wire::server::{Description, Reply, Server, ServerRequest, Service};
-use pegboard_wire::stdio::lines;
+use pegboard_wire::server::{McpService, ServerRequest, ServiceDescription, ServiceReply, ServiceServer};
+use pegboard_wire::stdio::line_transport;
 use pegboard_wire::{
-    Connection, Failure, Id, Inbound, Limits, Notification, RawJson, Receiver, RpcError, code,
+    Connection, ConnectionLimits, Id, InboundHandler, InboundRequest, Notification, RawJson, RequestError,
+    RpcError, code,
 };
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader, DuplexStream};
 use tokio::time;
 
-use crate::support::{Answering, connect, pipe_to, serve_http};
+use crate::support::{AnsweringHandler, connect, pipe_to, serve_http};
 
-/// A pump that must end soon, or there is a leak.
+/// Waits for the end of a pump, which must come soon, or there is a leak.
 async fn ends(pump: tokio::task::JoinHandle<()>) {
     time::timeout(Duration::from_secs(8), pump).await.expect("the transport ends").unwrap();
 }
@@ -28,27 +29,27 @@ async fn ends(pump: tokio::task::JoinHandle<()>) {
 fn client_over(far_buffer: usize) -> (Connection, tokio::task::JoinHandle<()>, DuplexStream) {
     let (near, far) = tokio::io::duplex(far_buffer);
     let (reader, writer) = tokio::io::split(near);
-    let (link, pump) = lines(reader, writer, InputLimits::client());
-    (Connection::open(link, Arc::new(Pending), Limits::default()), pump, far)
+    let (link, pump) = line_transport(reader, writer, InputLimits::client());
+    (Connection::open(link, Arc::new(Pending), ConnectionLimits::default()), pump, far)
 }
 
-/// A client that never answers.
+/// A handler that never answers.
 struct Pending;
 
-impl Receiver for Pending {
-    fn request(&self, _inbound: Inbound) -> BoxFuture<'static, Result<RawJson, RpcError>> {
+impl InboundHandler for Pending {
+    fn request(&self, _inbound: InboundRequest) -> BoxFuture<'static, Result<RawJson, RpcError>> {
         std::future::pending().boxed()
     }
 
-    fn notification(&self, _notification: Notification, _about: Option<Id>) {}
+    fn notification(&self, _notification: Notification, _related_request: Option<Id>) {}
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_client_that_floods_and_never_reads_is_bounded_and_left() {
+async fn a_flooding_client_that_never_reads_is_bounded_and_dropped() {
     let (mut near, far) = tokio::io::duplex(4 * 1024);
     let (reader, writer) = tokio::io::split(far);
-    let (link, pump) = lines(reader, writer, InputLimits::server());
-    let server = Server::new(Arc::new(Breaking));
+    let (link, pump) = line_transport(reader, writer, InputLimits::server());
+    let server = ServiceServer::new(Arc::new(Breaking));
     let serving = tokio::spawn(async move { server.serve(link).await });
     let flood = async {
         for n in 0..40_000 {
@@ -56,7 +57,7 @@ async fn a_client_that_floods_and_never_reads_is_bounded_and_left() {
             near.write_all(ping.as_bytes()).await.unwrap();
         }
     };
-    // It is not taken to its end: answers that nobody reads are held back.
+    // The flood does not complete: backpressure stops it, since the responses are not read.
     assert!(time::timeout(Duration::from_secs(1), flood).await.is_err());
     near.shutdown().await.unwrap();
     drop(near);
@@ -65,7 +66,7 @@ async fn a_client_that_floods_and_never_reads_is_bounded_and_left() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_server_that_floods_garbage_and_never_reads_is_left() {
+async fn a_flooding_server_that_never_reads_is_dropped() {
     let (connection, pump, mut far) = client_over(64);
     let flood = tokio::spawn(async move { while far.write_all(b"x\n").await.is_ok() {} });
     tokio::task::yield_now().await;
@@ -75,7 +76,7 @@ async fn a_server_that_floods_garbage_and_never_reads_is_left() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_question_that_stays_open_does_not_keep_the_connection() {
+async fn an_unanswered_request_does_not_keep_the_connection_alive() {
     let (connection, pump, mut far) = client_over(4 * 1024);
     far.write_all(b"{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"elicitation/create\"}\n").await.unwrap();
     time::sleep(Duration::from_millis(10)).await;
@@ -84,10 +85,10 @@ async fn a_question_that_stays_open_does_not_keep_the_connection() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_server_that_never_answers_the_probe_is_left_when_the_client_is() {
+async fn dropping_the_client_closes_a_server_that_never_answers_the_probe() {
     let (near, far) = tokio::io::duplex(16 * 1024);
     let (reader, writer) = tokio::io::split(near);
-    let (link, pump) = lines(reader, writer, InputLimits::client());
+    let (link, pump) = line_transport(reader, writer, InputLimits::client());
     let server = tokio::spawn(async move {
         let (reader, mut writer) = tokio::io::split(far);
         let mut methods = Vec::new();
@@ -103,7 +104,7 @@ async fn a_server_that_never_answers_the_probe_is_left_when_the_client_is() {
         }
         methods
     });
-    let client = Client::connect(link, Arc::new(Pending), ClientOptions::new("test", "1")).await.unwrap();
+    let client = McpClient::connect(link, Arc::new(Pending), ClientOptions::new("test", "1")).await.unwrap();
     assert_eq!(client.era(), Era::Session);
     drop(client);
     ends(pump).await;
@@ -131,52 +132,53 @@ async fn a_request_goes_out_before_its_cancellation() {
 }
 
 #[tokio::test]
-async fn an_answer_that_is_too_long_ends_its_request() {
+async fn an_oversized_response_ends_its_request() {
     let (near, mut far) = tokio::io::duplex(64 * 1024);
     let (reader, writer) = tokio::io::split(near);
-    let (link, _pump) = lines(reader, writer, InputLimits { max_bytes: 1_000, ..InputLimits::client() });
-    let connection = Connection::open(link, Arc::new(Pending), Limits::default());
-    let exchange = connection.request("tools/list", None).await.unwrap();
+    let (link, _pump) =
+        line_transport(reader, writer, InputLimits { max_bytes: 1_000, ..InputLimits::client() });
+    let connection = Connection::open(link, Arc::new(Pending), ConnectionLimits::default());
+    let request = connection.request("tools/list", None).await.unwrap();
     let long = format!("{{\"jsonrpc\":\"2.0\",\"id\":1,\"result\":\"{}\"}}\nbanner\n", "x".repeat(10_000));
     far.write_all(long.as_bytes()).await.unwrap();
-    let failure = exchange.answer().await.unwrap_err().to_string();
-    assert_eq!(failure, "the peer broke the protocol: an answer is longer than 1000 bytes");
-    while connection.oddities().garbage == 0 {
+    let failure = request.response().await.unwrap_err().to_string();
+    assert_eq!(failure, "protocol violation: the response exceeds 1000 bytes");
+    while connection.stats().malformed == 0 {
         tokio::task::yield_now().await;
     }
 }
 
 #[tokio::test]
-async fn an_answer_without_a_result_or_an_error_ends_its_request_and_a_bad_question_does_not() {
+async fn an_invalid_response_ends_its_request_but_an_invalid_request_does_not() {
     let (near, mut far) = tokio::io::duplex(64 * 1024);
     let (reader, writer) = tokio::io::split(near);
-    let (link, _pump) = lines(reader, writer, InputLimits::client());
-    let connection = Connection::open(link, Arc::new(Pending), Limits::default());
+    let (link, _pump) = line_transport(reader, writer, InputLimits::client());
+    let connection = Connection::open(link, Arc::new(Pending), ConnectionLimits::default());
     let [first, second] = [connection.request("a", None), connection.request("b", None)];
     let (first, second) = (first.await.unwrap(), second.await.unwrap());
     let bad = "{\"jsonrpc\":\"2.0\",\"id\":2,\"method\":7}\n{\"jsonrpc\":\"2.0\",\"id\":1}\n";
     far.write_all(bad.as_bytes()).await.unwrap();
-    let failure = first.answer().await.unwrap_err().to_string();
-    assert_eq!(failure, "the peer broke the protocol: Invalid request: neither a call nor an answer");
+    let failure = first.response().await.unwrap_err().to_string();
+    assert_eq!(failure, "protocol violation: Invalid request: neither a call nor a response");
     far.write_all(b"{\"jsonrpc\":\"2.0\",\"id\":2,\"result\":{}}\n").await.unwrap();
-    assert_eq!(second.answer().await.unwrap().as_str(), "{}");
+    assert_eq!(second.response().await.unwrap().as_str(), "{}");
 }
 
 /// A service with bugs.
 struct Breaking;
 
-impl Service for Breaking {
-    fn describe(&self, revision: Revision) -> Description {
+impl McpService for Breaking {
+    fn describe(&self, revision: Revision) -> ServiceDescription {
         assert!(!revision.is_stateless(), "a bug in the description");
         let info = RawJson::from(json!({"name": "b", "version": "1"}));
-        Description { info, capabilities: RawJson::empty_object(), instructions: None }
+        ServiceDescription { info, capabilities: RawJson::empty_object(), instructions: None }
     }
 
-    fn call(&self, request: ServerRequest) -> BoxFuture<'static, Result<Reply, RpcError>> {
+    fn call(&self, request: ServerRequest) -> BoxFuture<'static, Result<ServiceReply, RpcError>> {
         assert!(&*request.method != "early", "a bug");
         async move {
             assert!(&*request.method != "late", "a bug");
-            Ok(Reply::Result(RawJson::empty_object()))
+            Ok(ServiceReply::Result(RawJson::empty_object()))
         }
         .boxed()
     }
@@ -184,12 +186,13 @@ impl Service for Breaking {
 
 #[tokio::test]
 async fn a_bug_in_a_service_costs_one_request() {
-    let (client, _) = connect(pipe_to(Server::new(Arc::new(Breaking))), Some(Era::Session)).await;
+    let (client, _) = connect(pipe_to(ServiceServer::new(Arc::new(Breaking))), Some(Era::Session)).await;
     for method in ["early", "late", "server/discover"] {
         let params = (method == "server/discover").then(stateless_meta);
-        let failure = client.connection().request(method, params).await.unwrap().answer().await.unwrap_err();
+        let failure =
+            client.connection().request(method, params).await.unwrap().response().await.unwrap_err();
         assert!(
-            matches!(failure, Failure::Refused(ref error) if error.code == code::INTERNAL_ERROR),
+            matches!(failure, RequestError::Rpc(ref error) if error.code == code::INTERNAL_ERROR),
             "{failure:?}"
         );
     }
@@ -217,7 +220,7 @@ async fn refusal(request: reqwest::RequestBuilder) -> (u16, Value) {
 }
 
 #[tokio::test]
-async fn headers_cannot_say_something_else_than_the_body() {
+async fn headers_must_match_the_body() {
     let url = serve_http(HttpServerOptions::default()).await;
     let meta = stateless_meta().to_value()["_meta"].clone();
     let standard = |name: &'static str| {
@@ -249,7 +252,7 @@ async fn a_stateless_request_cannot_hide_in_a_batch() {
 }
 
 #[tokio::test]
-async fn state_is_good_for_the_request_it_was_given_for() {
+async fn request_state_is_bound_to_its_request() {
     let (client, _) = connect(crate::support::pipe(), Some(Era::Stateless)).await;
     let ask = |name: &str, arguments: Value, state: Option<RawJson>| {
         let params = RawJson::from(json!({"name": name, "arguments": arguments}));
@@ -259,16 +262,16 @@ async fn state_is_good_for_the_request_it_was_given_for() {
         }
     };
     let first = ask("test_input_required_result_request_state", json!({}), None);
-    let exchange = client.request("tools/call", Some(first), RequestOptions::default()).await.unwrap();
-    let state = exchange.answer().await.unwrap().get("requestState").unwrap();
+    let request = client.request("tools/call", Some(first), RequestOptions::default()).await.unwrap();
+    let state = request.response().await.unwrap().get("requestState").unwrap();
     for (name, arguments, is_good) in [
         ("test_input_required_result_request_state", json!({}), true),
         ("test_input_required_result_request_state", json!({"other": 1}), false),
         ("test_input_required_result_tampered_state", json!({}), false),
     ] {
         let retry = ask(name, arguments, Some(state.clone()));
-        let exchange = client.request("tools/call", Some(retry), RequestOptions::default()).await.unwrap();
-        assert_eq!(exchange.answer().await.is_ok(), is_good, "{name}");
+        let request = client.request("tools/call", Some(retry), RequestOptions::default()).await.unwrap();
+        assert_eq!(request.response().await.is_ok(), is_good, "{name}");
     }
 }
 
@@ -281,7 +284,7 @@ async fn a_cancelled_request_ends_its_stream_and_frees_its_id() {
     let slow = json!({"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": {"name": "slow_compute", "arguments": {"seconds": 200}}});
     let mut waiting = tokio::spawn(post(&url, &slow, &[("mcp-session-id", &session)]).send());
     let cancel = json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 2}});
-    // A cancellation that comes before its request is of no use, so it is said until it is.
+    // A cancellation before its request has no effect, so it is repeated until it works.
     let ended = loop {
         post(&url, &cancel, &[("mcp-session-id", &session)]).send().await.unwrap();
         if let Ok(ended) = time::timeout(Duration::from_millis(50), &mut waiting).await {
@@ -300,7 +303,7 @@ async fn a_cancelled_request_ends_its_stream_and_frees_its_id() {
 }
 
 #[tokio::test]
-async fn one_host_is_named_and_every_origin_is_allowed() {
+async fn only_one_allowed_host_and_allowed_origins_pass() {
     let url = serve_http(HttpServerOptions::default()).await;
     let address = url.trim_start_matches("http://").trim_end_matches("/mcp").to_owned();
     for (headers, status) in [
@@ -319,11 +322,11 @@ async fn one_host_is_named_and_every_origin_is_allowed() {
 }
 
 #[tokio::test]
-async fn a_client_that_hears_a_late_answer_is_still_of_one_mind() {
-    // Both questions of the probe are open when the first is answered.
+async fn a_late_probe_response_still_decides_the_era() {
+    // Both handshake requests are pending when the first is answered.
     let (near, far) = tokio::io::duplex(16 * 1024);
     let (reader, writer) = tokio::io::split(near);
-    let (link, _pump) = lines(reader, writer, InputLimits::client());
+    let (link, _pump) = line_transport(reader, writer, InputLimits::client());
     tokio::spawn(async move {
         let (reader, mut writer) = tokio::io::split(far);
         let mut lines = BufReader::new(reader).lines();
@@ -340,8 +343,9 @@ async fn a_client_that_hears_a_late_answer_is_still_of_one_mind() {
             }
         }
     });
-    let options = ClientOptions { probe_time: Duration::from_millis(20), ..ClientOptions::new("test", "1") };
-    let client = Client::connect(link, Arc::new(Answering::default()), options).await.unwrap();
+    let options =
+        ClientOptions { probe_timeout: Duration::from_millis(20), ..ClientOptions::new("test", "1") };
+    let client = McpClient::connect(link, Arc::new(AnsweringHandler::default()), options).await.unwrap();
     assert_eq!(client.era(), Era::Stateless);
 }
 

@@ -1,4 +1,4 @@
-//! The endpoint as any HTTP client meets it.
+//! The HTTP endpoint as seen by a plain HTTP client.
 
 use std::time::Duration;
 
@@ -34,7 +34,7 @@ async fn json_of(response: Response) -> Value {
 }
 
 #[tokio::test]
-async fn who_may_not_speak_is_told_so() {
+async fn disallowed_requests_are_rejected() {
     let url = serve_http(HttpServerOptions::default()).await;
     let status = |request: RequestBuilder| async move { request.send().await.unwrap().status() };
     assert_eq!(
@@ -54,14 +54,14 @@ async fn who_may_not_speak_is_told_so() {
 }
 
 #[tokio::test]
-async fn a_body_is_read_no_further_than_it_may_be_long() {
+async fn an_oversized_body_is_rejected() {
     let url = serve_http(HttpServerOptions { max_body: 1_000, ..HttpServerOptions::default() }).await;
     let response = post(&url, "x".repeat(100_000)).send().await.unwrap();
     assert_eq!(response.status(), StatusCode::PAYLOAD_TOO_LARGE);
 }
 
 #[tokio::test]
-async fn garbage_is_answered_with_the_right_code() {
+async fn malformed_bodies_get_the_right_error_code() {
     let url = serve_http(HttpServerOptions::default()).await;
     for (body, code) in [
         ("{", -32700),
@@ -107,7 +107,7 @@ async fn a_batch_is_answered_on_one_stream() {
 }
 
 #[tokio::test]
-async fn a_lost_stream_is_read_on_from_where_it_was() {
+async fn a_lost_stream_resumes_after_the_last_event() {
     let url = serve_http(HttpServerOptions::default()).await;
     let session = open_session(&url).await;
     let call = r#"{"jsonrpc":"2.0","id":9,"method":"tools/call","params":{"name":"test_reconnection"}}"#;
@@ -130,7 +130,7 @@ async fn a_lost_stream_is_read_on_from_where_it_was() {
 }
 
 #[tokio::test]
-async fn there_are_only_so_many_sessions() {
+async fn sessions_are_limited() {
     let url = serve_http(HttpServerOptions { max_sessions: 2, ..HttpServerOptions::default() }).await;
     let first = open_session(&url).await;
     open_session(&url).await;
@@ -142,7 +142,7 @@ async fn there_are_only_so_many_sessions() {
 }
 
 #[tokio::test]
-async fn a_client_that_does_not_get_in_takes_no_place() {
+async fn a_refused_client_takes_no_session() {
     let url = serve_http(HttpServerOptions { max_sessions: 1, ..HttpServerOptions::default() }).await;
     let refused = [
         r#"{"jsonrpc":"2.0","id":1,"method":"initialize","params":{}}"#.to_owned(),
@@ -156,21 +156,21 @@ async fn a_client_that_does_not_get_in_takes_no_place() {
 }
 
 #[tokio::test]
-async fn an_idle_session_ends_by_itself() {
+async fn an_idle_session_expires() {
     let url = serve_http(HttpServerOptions {
         session_idle: Duration::from_millis(20),
         ..HttpServerOptions::default()
     })
     .await;
     let session = open_session(&url).await;
-    // Asking would keep it alive, so the question is put once it must be over.
+    // A request would keep it alive, so the test waits until it must be over.
     tokio::time::sleep(Duration::from_millis(200)).await;
     let late = post(&url, r#"{"jsonrpc":"2.0","id":2,"method":"ping"}"#).header("mcp-session-id", &session);
     assert_eq!(late.send().await.unwrap().status(), StatusCode::NOT_FOUND);
 }
 
 #[tokio::test]
-async fn a_session_that_is_listened_to_is_not_idle_and_its_stream_ends_with_it() {
+async fn a_session_with_a_reader_is_not_idle_and_its_stream_ends_with_it() {
     let options = HttpServerOptions {
         session_idle: Duration::from_secs(1),
         keep_alive: Duration::from_millis(50),
@@ -191,20 +191,26 @@ async fn a_session_that_is_listened_to_is_not_idle_and_its_stream_ends_with_it()
 /// Answers with a header of the request.
 struct EchoHeader;
 
-impl pegboard_wire::server::Service for EchoHeader {
-    fn describe(&self, _revision: pegboard_wire::era::Revision) -> pegboard_wire::server::Description {
+impl pegboard_wire::server::McpService for EchoHeader {
+    fn describe(&self, _revision: pegboard_wire::era::Revision) -> pegboard_wire::server::ServiceDescription {
         let info = pegboard_wire::RawJson::from(json!({"name": "e", "version": "1"}));
         let capabilities = pegboard_wire::RawJson::empty_object();
-        pegboard_wire::server::Description { info, capabilities, instructions: None }
+        pegboard_wire::server::ServiceDescription { info, capabilities, instructions: None }
     }
 
     fn call(
         &self,
         request: pegboard_wire::server::ServerRequest,
-    ) -> futures_util::future::BoxFuture<'static, Result<pegboard_wire::server::Reply, pegboard_wire::RpcError>>
-    {
-        let user =
-            request.headers.get("x-user").and_then(|user| user.to_str().ok()).unwrap_or("nobody").to_owned();
+    ) -> futures_util::future::BoxFuture<
+        'static,
+        Result<pegboard_wire::server::ServiceReply, pegboard_wire::RpcError>,
+    > {
+        let user = request
+            .headers
+            .get("x-user")
+            .and_then(|user| user.to_str().ok())
+            .unwrap_or("anonymous")
+            .to_owned();
         let reply = pegboard_wire::RawJson::from(json!({"user": user})).into();
         Box::pin(std::future::ready(Ok(reply)))
     }
@@ -212,11 +218,11 @@ impl pegboard_wire::server::Service for EchoHeader {
 
 #[tokio::test]
 async fn a_service_sees_the_headers_of_each_request() {
-    use pegboard_wire::client::{Client, Era, RequestOptions};
+    use pegboard_wire::client::{Era, McpClient, RequestOptions};
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}/mcp", listener.local_addr().unwrap());
-    let server = pegboard_wire::server::Server::new(std::sync::Arc::new(EchoHeader));
-    let app = pegboard_testkit::serve::everywhere(&server, &HttpServerOptions::default());
+    let server = pegboard_wire::server::ServiceServer::new(std::sync::Arc::new(EchoHeader));
+    let app = pegboard_testkit::serve::all_transports(&server, &HttpServerOptions::default());
     tokio::spawn(async move { axum::serve(listener, app).await });
     for (path, era) in [("/mcp", Era::Session), ("/mcp", Era::Stateless), ("/legacy/sse", Era::Session)] {
         let http = pegboard_wire::http::client::HttpOptions::new(url.replace("/mcp", path).parse().unwrap());
@@ -224,12 +230,12 @@ async fn a_service_sees_the_headers_of_each_request() {
             "/mcp" => pegboard_wire::http::client::connect(http).unwrap(),
             _ => pegboard_wire::http::legacy_client::connect(http).unwrap(),
         };
-        let receiver = std::sync::Arc::new(crate::support::Answering::default());
-        let client = Client::connect(link, receiver, crate::support::options(Some(era))).await.unwrap();
+        let handler = std::sync::Arc::new(crate::support::AnsweringHandler::default());
+        let client = McpClient::connect(link, handler, crate::support::options(Some(era))).await.unwrap();
         for user in ["ada", "grace"] {
             let headers = [("x-user".parse().unwrap(), user.parse().unwrap())].into_iter().collect();
             let options = RequestOptions { headers, ..RequestOptions::default() };
-            let answer = client.request("who/am/i", None, options).await.unwrap().answer().await.unwrap();
+            let answer = client.request("who/am/i", None, options).await.unwrap().response().await.unwrap();
             assert_eq!(answer.to_value()["user"], user, "{path} {era:?}");
         }
     }

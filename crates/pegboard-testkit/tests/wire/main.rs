@@ -1,6 +1,6 @@
-//! Our client against our server, over every transport and in both eras, and both against what nobody should send.
+//! Our client against our server, over every transport and in both eras, and both against invalid input.
 
-#![expect(clippy::unwrap_used, reason = "a test says what it expects by failing")]
+#![expect(clippy::unwrap_used, reason = "a panic is a test failure")]
 
 mod eras;
 mod framing;

@@ -1,8 +1,8 @@
-//! Finding out which era a server speaks.
+//! Negotiation of the protocol era.
 //!
-//! The server is first asked in the stateless era. A server of the session era answers with some error, or not at
-//! all; a slow one answers late. So after a while it is asked in the session era as well, without taking the first
-//! question back, and whichever is answered well decides.
+//! The stateless probe `server/discover` goes first. A server of the session era answers it with an error or
+//! not at all; a slow server answers late. After the probe timeout `initialize` is sent as well, without
+//! cancelling the probe, and the first successful answer decides.
 
 use std::time::Duration;
 
@@ -11,38 +11,40 @@ use tokio::time;
 use super::{ClientOptions, Era, ServerDescription};
 use crate::connection::Connection;
 use crate::era::{Revision, meta};
-use crate::exchange::{Exchange, Failure};
 use crate::http::headers;
 use crate::link::TransportError;
 use crate::message::{Notification, RpcError, code};
+use crate::pending_request::{PendingRequest, RequestError};
 use pegboard_json::RawJson;
 
-/// Why there is no connection to a server.
+/// An error that prevents a connection to a server.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
-pub enum ConnectError {
-    /// The server did not answer in time.
+pub enum HandshakeError {
+    /// The handshake timed out.
     #[error("the server did not answer within {0:?}")]
-    TooSlow(Duration),
-    /// The server refused.
-    #[error("the server refused to connect: {}", .0.message)]
+    TimedOut(Duration),
+    /// The server answered the handshake with an error.
+    #[error("the server rejected the connection: {}", .0.message)]
     Refused(RpcError),
-    /// The server speaks only revisions that are not known here.
-    #[error("the server speaks only {0}, and none of that is known here")]
+    /// The server supports no revision known to this client.
+    #[error("no common protocol version: the server supports only {0}")]
     NoCommonRevision(String),
-    /// The server answered with something that is no answer.
-    #[error("the server's answer makes no sense: {0}")]
-    Nonsense(String),
+    /// The server's handshake answer is malformed.
+    #[error("invalid response from the server: {0}")]
+    InvalidResponse(String),
     /// The transport failed.
     #[error(transparent)]
     Transport(#[from] TransportError),
 }
 
-impl From<Failure> for ConnectError {
-    fn from(failure: Failure) -> Self {
+impl From<RequestError> for HandshakeError {
+    fn from(failure: RequestError) -> Self {
         match failure {
-            Failure::Refused(error) => Self::Refused(error),
-            Failure::Lost(error) => Self::Transport(error),
-            Failure::Overloaded => Self::Transport(TransportError::failed("too many requests are under way")),
+            RequestError::Rpc(error) => Self::Refused(error),
+            RequestError::Transport(error) => Self::Transport(error),
+            RequestError::Overloaded => {
+                Self::Transport(TransportError::failed("too many requests in flight"))
+            }
         }
     }
 }
@@ -50,37 +52,42 @@ impl From<Failure> for ConnectError {
 pub(super) async fn negotiate(
     connection: &Connection,
     options: &ClientOptions,
-) -> Result<ServerDescription, ConnectError> {
+) -> Result<ServerDescription, HandshakeError> {
     match options.era {
         Some(Era::Session) => initialize(connection, options).await,
         Some(Era::Stateless) => {
-            let answer = discover(connection, options).await?.answer().await;
-            discovered(connection, options, answer).await
+            let answer = discover(connection, options).await?.response().await;
+            describe_discovered(connection, options, answer).await
         }
         None => probe(connection, options).await,
     }
 }
 
-async fn probe(connection: &Connection, options: &ClientOptions) -> Result<ServerDescription, ConnectError> {
-    let mut discovering = Box::pin(discover(connection, options).await?.answer());
-    match time::timeout(options.probe_time, &mut discovering).await {
-        Ok(answer) if is_of_stateless_era(&answer) => discovered(connection, options, answer).await,
+async fn probe(
+    connection: &Connection,
+    options: &ClientOptions,
+) -> Result<ServerDescription, HandshakeError> {
+    let mut probing = Box::pin(discover(connection, options).await?.response());
+    match time::timeout(options.probe_timeout, &mut probing).await {
+        Ok(answer) if is_stateless_response(&answer) => {
+            describe_discovered(connection, options, answer).await
+        }
         Ok(_) => initialize(connection, options).await,
-        // Slow, or silent: both questions stay open.
+        // The server is slow or silent: both requests stay pending.
         Err(_elapsed) => {
             let mut initializing = Box::pin(initialize(connection, options));
             tokio::select! {
                 session = &mut initializing => match session {
-                    // What opens a connection is never cancelled: the first question is just not waited for.
+                    // Handshake requests are never cancelled: the probe is just abandoned.
                     Ok(server) => Ok(server),
-                    Err(error) => match discovering.await {
-                        answer @ Ok(_) => discovered(connection, options, answer).await,
+                    Err(error) => match probing.await {
+                        answer @ Ok(_) => describe_discovered(connection, options, answer).await,
                         Err(_) => Err(error),
                     },
                 },
-                answer = &mut discovering => {
-                    if is_of_stateless_era(&answer) {
-                        discovered(connection, options, answer).await
+                answer = &mut probing => {
+                    if is_stateless_response(&answer) {
+                        describe_discovered(connection, options, answer).await
                     } else {
                         initializing.await
                     }
@@ -90,44 +97,45 @@ async fn probe(connection: &Connection, options: &ClientOptions) -> Result<Serve
     }
 }
 
-async fn discover(connection: &Connection, options: &ClientOptions) -> Result<Exchange, Failure> {
+async fn discover(connection: &Connection, options: &ClientOptions) -> Result<PendingRequest, RequestError> {
     let revision = Revision::NEWEST_STATELESS;
     let own = RawJson::empty_object()
         .with(meta::PROTOCOL_VERSION, &RawJson::of(&revision))
         .with(meta::CLIENT_INFO, &options.info)
         .with(meta::CLIENT_CAPABILITIES, &options.capabilities);
     let params = RawJson::empty_object().with("_meta", &own);
-    let repeated = headers::for_request(revision, "server/discover", None, &[]);
-    connection.request_with("server/discover", Some(params), None, repeated).await
+    let mirrored = headers::for_request(revision, "server/discover", None, &[]);
+    connection.request_with("server/discover", Some(params), None, mirrored).await
 }
 
-/// Whether only a server of the stateless era answers like this.
-fn is_of_stateless_era(answer: &Result<RawJson, Failure>) -> bool {
+/// Returns `true` if only a server of the stateless era answers like this.
+fn is_stateless_response(answer: &Result<RawJson, RequestError>) -> bool {
     match answer {
         Ok(result) => result.get("supportedVersions").is_some(),
-        Err(Failure::Refused(error)) => {
+        Err(RequestError::Rpc(error)) => {
             matches!(error.code, code::UNSUPPORTED_VERSION | code::HEADER_MISMATCH | code::MISSING_CAPABILITY)
         }
-        Err(Failure::Lost(_) | Failure::Overloaded) => false,
+        Err(RequestError::Transport(_) | RequestError::Overloaded) => false,
     }
 }
 
-/// What the server said of itself. One that refused the revision is asked once more if it names one that is known.
-async fn discovered(
+/// Turns the answer to `server/discover` into a server description. A server that rejects the revision but
+/// supports another known one is asked once more.
+async fn describe_discovered(
     connection: &Connection,
     options: &ClientOptions,
-    answer: Result<RawJson, Failure>,
-) -> Result<ServerDescription, ConnectError> {
+    answer: Result<RawJson, RequestError>,
+) -> Result<ServerDescription, HandshakeError> {
     match answer {
-        Err(Failure::Refused(error)) if error.code == code::UNSUPPORTED_VERSION => {
+        Err(RequestError::Rpc(error)) if error.code == code::UNSUPPORTED_VERSION => {
             let supported = error.data.as_ref().and_then(|data| data.get("supported"));
             let supported = supported.unwrap_or_else(|| RawJson::of(&[""; 0]));
             if newest_stateless(&supported).is_none() {
-                return Err(ConnectError::NoCommonRevision(supported.as_str().to_owned()));
+                return Err(HandshakeError::NoCommonRevision(supported.as_str().to_owned()));
             }
-            description(&discover(connection, options).await?.answer().await?)
+            parse_discovery(&discover(connection, options).await?.response().await?)
         }
-        answer => description(&answer?),
+        answer => parse_discovery(&answer?),
     }
 }
 
@@ -136,32 +144,36 @@ fn newest_stateless(versions: &RawJson) -> Option<Revision> {
     known.filter(|revision| revision.is_stateless()).max()
 }
 
-fn description(result: &RawJson) -> Result<ServerDescription, ConnectError> {
+fn parse_discovery(result: &RawJson) -> Result<ServerDescription, HandshakeError> {
     let supported =
-        result.get("supportedVersions").ok_or_else(|| nonsense("supportedVersions is missing"))?;
+        result.get("supportedVersions").ok_or_else(|| invalid_response("supportedVersions is missing"))?;
     let revision = newest_stateless(&supported);
-    let revision = revision.ok_or_else(|| ConnectError::NoCommonRevision(supported.as_str().to_owned()))?;
-    Ok(ServerDescription { info: result.at(&["_meta", meta::SERVER_INFO]), ..described(result, revision) })
+    let revision = revision.ok_or_else(|| HandshakeError::NoCommonRevision(supported.as_str().to_owned()))?;
+    Ok(ServerDescription {
+        info: result.at(&["_meta", meta::SERVER_INFO]),
+        ..base_description(result, revision)
+    })
 }
 
 async fn initialize(
     connection: &Connection,
     options: &ClientOptions,
-) -> Result<ServerDescription, ConnectError> {
+) -> Result<ServerDescription, HandshakeError> {
     let params = RawJson::empty_object()
         .with("protocolVersion", &RawJson::of(&Revision::NEWEST_WITH_SESSIONS))
         .with("capabilities", &options.capabilities)
         .with("clientInfo", &options.info);
-    let result = connection.request("initialize", Some(params)).await?.answer().await?;
-    let version = result.get("protocolVersion").ok_or_else(|| nonsense("protocolVersion is missing"))?;
+    let result = connection.request("initialize", Some(params)).await?.response().await?;
+    let version =
+        result.get("protocolVersion").ok_or_else(|| invalid_response("protocolVersion is missing"))?;
     let revision = version.text().and_then(|version| version.parse::<Revision>().ok());
     let revision = revision.filter(|revision| !revision.is_stateless());
-    let revision = revision.ok_or_else(|| ConnectError::NoCommonRevision(version.as_str().to_owned()))?;
+    let revision = revision.ok_or_else(|| HandshakeError::NoCommonRevision(version.as_str().to_owned()))?;
     connection.notify(Notification::new("notifications/initialized", None), None).await?;
-    Ok(ServerDescription { info: result.get("serverInfo"), ..described(&result, revision) })
+    Ok(ServerDescription { info: result.get("serverInfo"), ..base_description(&result, revision) })
 }
 
-fn described(result: &RawJson, revision: Revision) -> ServerDescription {
+fn base_description(result: &RawJson, revision: Revision) -> ServerDescription {
     ServerDescription {
         revision,
         info: None,
@@ -170,6 +182,6 @@ fn described(result: &RawJson, revision: Revision) -> ServerDescription {
     }
 }
 
-fn nonsense(what: &str) -> ConnectError {
-    ConnectError::Nonsense(what.to_owned())
+fn invalid_response(what: &str) -> HandshakeError {
+    HandshakeError::InvalidResponse(what.to_owned())
 }

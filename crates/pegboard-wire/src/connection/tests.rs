@@ -1,17 +1,17 @@
-//! Connections that are given up.
+//! Tests of dropped connections.
 
 use tokio::sync::oneshot;
 
 use super::*;
 use crate::link::link;
 
-/// Takes a request, tells whether it is given up, and never answers.
-struct Endless(mpsc::UnboundedSender<oneshot::Receiver<()>>);
+/// Accepts a request, reports when it is dropped, and never answers.
+struct NeverAnswers(mpsc::UnboundedSender<oneshot::Receiver<()>>);
 
-impl Receiver for Endless {
-    fn request(&self, _inbound: Inbound) -> BoxFuture<'static, Result<RawJson, RpcError>> {
-        let (guard, given_up) = oneshot::channel::<()>();
-        self.0.send(given_up).expect("somebody listens");
+impl InboundHandler for NeverAnswers {
+    fn request(&self, _inbound: InboundRequest) -> BoxFuture<'static, Result<RawJson, RpcError>> {
+        let (guard, dropped) = oneshot::channel::<()>();
+        self.0.send(dropped).expect("the test listens");
         async move {
             let _guard = guard;
             std::future::pending().await
@@ -19,28 +19,28 @@ impl Receiver for Endless {
         .boxed()
     }
 
-    fn notification(&self, _notification: Notification, _about: Option<Id>) {}
+    fn notification(&self, _notification: Notification, _related_request: Option<Id>) {}
 }
 
 #[tokio::test(start_paused = true)]
-async fn with_a_connection_ends_what_it_was_asked_for() {
-    // Whether the peer has said all, and answers are still on their way, or not.
-    for last in [None, Some(Event::Ended)] {
-        let (begun, mut begins) = mpsc::unbounded_channel();
+async fn dropping_a_connection_aborts_requests_of_the_peer() {
+    // Both while the peer still sends and after it has closed its input.
+    for last in [None, Some(TransportEvent::EndOfInput)] {
+        let (started, mut starts) = mpsc::unbounded_channel();
         let (link, port) = link();
-        let limits = Limits { linger: Duration::from_hours(1), ..Limits::default() };
-        let connection = Connection::open(link, Arc::new(Endless(begun)), limits);
+        let limits = ConnectionLimits { linger: Duration::from_hours(1), ..ConnectionLimits::default() };
+        let connection = Connection::open(link, Arc::new(NeverAnswers(started)), limits);
         let request = Request::new(Id::Number(1), "ping", None);
-        port.arrivals.send(Arrival::message(Message::Request(request))).await.expect("it is open");
-        let given_up = begins.recv().await.expect("it begins");
+        port.arrivals.send(Arrival::message(Message::Request(request))).await.expect("the link is open");
+        let dropped = starts.recv().await.expect("the request starts");
         if let Some(last) = last {
-            port.arrivals.send(Arrival::new(last)).await.expect("it is open");
+            port.arrivals.send(Arrival::new(last)).await.expect("the link is open");
             drop(port.arrivals);
             tokio::task::yield_now().await;
         }
         let before = time::Instant::now();
         drop(connection);
-        assert!(given_up.await.is_err());
+        assert!(dropped.await.is_err());
         assert_eq!(before.elapsed(), Duration::ZERO);
     }
 }

@@ -1,12 +1,12 @@
-//! Streamable HTTP as a client: every letter is a POST of its own, in both eras.
+//! Streamable HTTP client: every message is a separate POST, in both eras.
 //!
-//! What the eras do differently is decided by what passes through: a request that carries its protocol version in
-//! `_meta` is of the stateless era, an answer to `initialize` begins a session.
+//! The era follows from the messages: a request with a protocol version in `_meta` is stateless, the answer
+//! to `initialize` starts a session.
 
 mod call;
 pub(crate) mod endpoint;
 mod listen;
-pub(crate) mod order;
+pub(crate) mod send_order;
 mod session;
 
 use std::collections::HashMap;
@@ -20,39 +20,39 @@ use tokio::task::{AbortHandle, JoinSet};
 use tokio::time;
 use tokio_util::sync::DropGuard;
 
-use crate::connection::cancelled;
-use crate::http::client::call::{Call, Era};
-use crate::http::client::endpoint::Endpoint;
-use crate::http::client::order::Order;
-use crate::http::client::session::{Session, without_own_headers};
-use crate::link::{Arrival, Cancel, LEAVE_TIMEOUT, Letter, Link, Port, TransportError, link};
+use crate::connection::cancel_notification;
+use crate::http::client::call::{HttpCall, RequestEra};
+use crate::http::client::endpoint::HttpEndpoint;
+use crate::http::client::send_order::SendOrder;
+use crate::http::client::session::{HttpClientSession, without_mirrored_headers};
+use crate::link::{Arrival, CLOSE_TIMEOUT, CancelRequest, Letter, Link, Port, TransportError, link};
 use crate::message::{Id, Message};
 
-/// Requests whose answers may be under way at the same time; more wait their turn.
+/// Maximum number of requests in flight; more wait for a permit.
 const MAX_IN_FLIGHT: usize = 1_000;
 
-/// Letters that may wait or be under way; above that no more are taken.
+/// Maximum number of queued and running sends; beyond that no more messages are accepted.
 const MAX_TASKS: usize = 16_384;
 
-/// Where a server is, and what to expect of it.
+/// Address and limits of an HTTP server.
 #[derive(Clone, Debug)]
 pub struct HttpOptions {
-    /// The address of the endpoint.
+    /// URL of the endpoint.
     pub url: Url,
-    /// Headers of every request. Those of a letter win over them.
+    /// Headers of every request. Headers of a single message take precedence.
     pub headers: HeaderMap,
-    /// The largest answer or event, in bytes, after decompression.
+    /// Maximum size of a response or event in bytes, after decompression.
     pub max_body: usize,
-    /// The deepest nesting of JSON.
+    /// Maximum nesting depth of JSON.
     pub max_depth: usize,
-    /// How long it may take to reach the server.
+    /// Time limit for establishing a connection.
     pub connect_timeout: Duration,
-    /// A client to share with others, made by [`shared_client`]; otherwise the link makes one for itself.
+    /// A client to share with others, made by [`shared_client`]; `None` creates one.
     pub client: Option<reqwest::Client>,
 }
 
 impl HttpOptions {
-    /// The usual options for a server at `url`.
+    /// Creates the default options for a server at `url`.
     pub fn new(url: Url) -> Self {
         Self {
             url,
@@ -65,87 +65,88 @@ impl HttpOptions {
     }
 }
 
-/// A client that several links may share: it follows no redirect and repeats no request.
+/// Creates an HTTP client that several links can share. It follows no redirects and retries no requests.
 pub fn shared_client(connect_timeout: Duration) -> Result<reqwest::Client, TransportError> {
     endpoint::client(connect_timeout)
 }
 
-/// A link to a server that speaks streamable HTTP.
+/// Creates a link to a server that speaks streamable HTTP.
 ///
-/// Nothing is sent before the first letter. A server that cannot be reached is the end of a request, never of the
-/// link. When the link is dropped what is under way is given up and the session, if there is one, is ended.
+/// Nothing is sent before the first message. An unreachable server fails the request, never the link.
+/// Dropping the link cancels the requests in flight and deletes the session, if any.
 pub fn connect(options: HttpOptions) -> Result<Link, TransportError> {
-    let endpoint = Endpoint::new(options)?;
+    let endpoint = HttpEndpoint::new(options)?;
     let (link, Port { letters, cancels, arrivals }) = link();
-    let server = Arc::new(Server {
+    let server = Arc::new(HttpTransport {
         endpoint,
-        session: Session::default(),
+        session: HttpClientSession::default(),
         permits: Semaphore::new(MAX_IN_FLIGHT),
         arrivals,
     });
-    // It ends when the link is dropped, at most `LEAVE_TIMEOUT` later.
-    tokio::spawn(Post::new(server).run(letters, cancels));
+    // The task ends when the link is dropped, at most `CLOSE_TIMEOUT` later.
+    tokio::spawn(HttpDispatcher::new(server).run(letters, cancels));
     Ok(link)
 }
 
-/// What everything that is under way shares.
+/// State shared by all tasks of one transport.
 #[derive(Debug)]
-struct Server {
-    endpoint: Endpoint,
-    session: Session,
+struct HttpTransport {
+    endpoint: HttpEndpoint,
+    session: HttpClientSession,
     permits: Semaphore,
     arrivals: mpsc::Sender<Arrival>,
 }
 
-impl Server {
-    async fn arrive(&self, arrival: Arrival) {
-        // If nobody takes it the link is about to end, and this with it.
+impl HttpTransport {
+    async fn deliver(&self, arrival: Arrival) {
+        // If the receiver is gone, the link is closing, and this task with it.
         let _ = self.arrivals.send(arrival).await;
     }
 
-    /// Sends what has no answer; `None` if the server did not take it.
-    async fn tell(&self, message: &Message, headers: HeaderMap) -> Option<Response> {
+    /// Sends a message without a response body; `None` if the server did not accept it.
+    async fn send_oneway(&self, message: &Message, headers: HeaderMap) -> Option<Response> {
         let headers = self.session.headers_with(headers);
-        self.endpoint.tell(headers, message.encode()).await
+        self.endpoint.send_oneway(headers, message.encode()).await
     }
 
-    async fn tell_and_forget(&self, message: &Message, headers: HeaderMap) -> Done {
-        endpoint::drain_if_any(self.tell(message, headers).await).await;
-        Done::Told
+    async fn send_and_drain(&self, message: &Message, headers: HeaderMap) -> SendOutcome {
+        endpoint::drain_if_any(self.send_oneway(message, headers).await).await;
+        SendOutcome::Sent
     }
 }
 
-/// Sends letters in order as far as their order matters, and remembers what is under way.
-struct Post {
-    server: Arc<Server>,
-    order: Order,
-    tasks: JoinSet<Done>,
-    asked: HashMap<Id, Asked>,
+/// Sends messages, in order where order matters, and tracks requests in flight.
+struct HttpDispatcher {
+    server: Arc<HttpTransport>,
+    order: SendOrder,
+    tasks: JoinSet<SendOutcome>,
+    in_flight: HashMap<Id, InFlightRequest>,
     listener: JoinSet<()>,
 }
 
-/// A request under way.
-struct Asked {
+/// A request in flight.
+struct InFlightRequest {
     task: AbortHandle,
-    era: Era,
+    era: RequestEra,
     headers: HeaderMap,
 }
 
-/// What a task has done.
-enum Done {
-    Asked(Id),
-    Told,
-    /// The server knows that the session has begun, so it may have something to say. Letters wait until it can.
-    Began(DropGuard),
+/// Result of a finished task.
+enum SendOutcome {
+    RequestDone(Id),
+    Sent,
+    /// The server has accepted `notifications/initialized`, so it may send messages of its own. Later
+    /// messages wait until its stream is open.
+    SessionStarted(DropGuard),
 }
 
-impl Post {
-    fn new(server: Arc<Server>) -> Self {
+impl HttpDispatcher {
+    fn new(server: Arc<HttpTransport>) -> Self {
         Self {
             server,
-            order: Order::default(),
+            order: SendOrder::default(),
             tasks: JoinSet::new(),
-            asked: HashMap::new(),
+            in_flight: HashMap::new(),
             listener: JoinSet::new(),
         }
     }
@@ -153,11 +154,11 @@ impl Post {
     async fn run(
         mut self,
         mut letters: mpsc::Receiver<Letter>,
-        mut cancels: mpsc::UnboundedReceiver<Cancel>,
+        mut cancels: mpsc::UnboundedReceiver<CancelRequest>,
     ) {
         loop {
             tokio::select! {
-                // A request is cancelled after it was sent, so letters come first.
+                // A request is cancelled after it was sent, so messages come first.
                 biased;
                 letter = letters.recv(), if self.tasks.len() < MAX_TASKS => match letter {
                     Some(letter) => self.send(letter),
@@ -168,8 +169,8 @@ impl Post {
                     None => break,
                 },
                 Some(done) = self.tasks.join_next() => match done {
-                    Ok(done) => self.settle(done),
-                    // It was cancelled.
+                    Ok(done) => self.on_task_done(done),
+                    // The request was cancelled.
                     Err(_aborted) => {}
                 },
             }
@@ -177,7 +178,7 @@ impl Post {
         while let Ok(cancel) = cancels.try_recv() {
             self.cancel(&cancel);
         }
-        self.leave().await;
+        self.shut_down().await;
     }
 
     fn send(&mut self, letter: Letter) {
@@ -185,83 +186,85 @@ impl Post {
         let server = Arc::clone(&self.server);
         match message {
             Message::Request(request) => {
-                let turn = self.order.turn();
+                let turn = self.order.next_turn();
                 let id = request.id.clone();
-                let era = Era::of(&request);
-                let call = Call::new(server, request, era, headers.clone());
+                let era = RequestEra::of(&request);
+                let call = HttpCall::new(server, request, era, headers.clone());
                 let task = self.tasks.spawn(async move {
                     turn.wait().await;
-                    Done::Asked(call.run().await)
+                    SendOutcome::RequestDone(call.run().await)
                 });
-                self.asked.insert(id, Asked { task, era, headers });
+                self.in_flight.insert(id, InFlightRequest { task, era, headers });
             }
             Message::Notification(notification) => {
-                let is_begin = &*notification.method == "notifications/initialized";
+                let is_initialized = &*notification.method == "notifications/initialized";
                 let message = Message::Notification(notification);
-                let (turn, done) = self.order.hold();
+                let (turn, done) = self.order.barrier();
                 self.tasks.spawn(async move {
                     turn.wait().await;
-                    let Some(response) = server.tell(&message, headers).await else { return Done::Told };
-                    if is_begin {
+                    let Some(response) = server.send_oneway(&message, headers).await else {
+                        return SendOutcome::Sent;
+                    };
+                    if is_initialized {
                         endpoint::drain(response).await;
-                        return Done::Began(done);
+                        return SendOutcome::SessionStarted(done);
                     }
                     drop(done);
                     endpoint::drain(response).await;
-                    Done::Told
+                    SendOutcome::Sent
                 });
             }
             Message::Response(_) => {
-                let turn = self.order.turn();
+                let turn = self.order.next_turn();
                 self.tasks.spawn(async move {
                     turn.wait().await;
-                    server.tell_and_forget(&message, headers).await
+                    server.send_and_drain(&message, headers).await
                 });
             }
         }
     }
 
-    fn cancel(&mut self, cancel: &Cancel) {
-        let Some(asked) = self.asked.remove(&cancel.id) else { return };
-        asked.task.abort();
-        match asked.era {
-            // The stream that ends says it, and who begins a session may not cancel that.
-            Era::Stateless | Era::Beginning => {}
-            Era::Session => {
+    fn cancel(&mut self, cancel: &CancelRequest) {
+        let Some(in_flight) = self.in_flight.remove(&cancel.id) else { return };
+        in_flight.task.abort();
+        match in_flight.era {
+            // A stateless request is cancelled by closing its stream, and `initialize` must not be cancelled.
+            RequestEra::Stateless | RequestEra::Initialize => {}
+            RequestEra::Session => {
                 let server = Arc::clone(&self.server);
-                let message = cancelled(cancel);
-                let headers = without_own_headers(asked.headers);
-                self.tasks.spawn(async move { server.tell_and_forget(&message, headers).await });
+                let message = cancel_notification(cancel);
+                let headers = without_mirrored_headers(in_flight.headers);
+                self.tasks.spawn(async move { server.send_and_drain(&message, headers).await });
             }
         }
     }
 
-    fn settle(&mut self, done: Done) {
+    fn on_task_done(&mut self, done: SendOutcome) {
         match done {
-            Done::Asked(id) => {
-                self.asked.remove(&id);
+            SendOutcome::RequestDone(id) => {
+                self.in_flight.remove(&id);
             }
-            Done::Told => {}
-            Done::Began(others_wait) => {
-                // The one before, if any, ends with its set.
+            SendOutcome::Sent => {}
+            SendOutcome::SessionStarted(send_barrier) => {
+                // The previous listener, if any, ends with its set.
                 self.listener = JoinSet::new();
-                self.listener.spawn(listen::listen(Arc::clone(&self.server), others_wait));
+                self.listener.spawn(listen::listen(Arc::clone(&self.server), send_barrier));
             }
         }
     }
 
-    /// Ends what is under way, and the session.
-    async fn leave(mut self) {
+    /// Cancels requests in flight and deletes the session.
+    async fn shut_down(mut self) {
         self.listener.abort_all();
-        for asked in self.asked.values() {
-            asked.task.abort();
+        for in_flight in self.in_flight.values() {
+            in_flight.task.abort();
         }
-        let leaving = async {
+        let shutting_down = async {
             while self.tasks.join_next().await.is_some() {}
             if let Some(headers) = self.server.session.end() {
                 self.server.endpoint.delete(headers).await;
             }
         };
-        let _ = time::timeout(LEAVE_TIMEOUT, leaving).await;
+        let _ = time::timeout(CLOSE_TIMEOUT, shutting_down).await;
     }
 }

@@ -1,4 +1,4 @@
-//! The headers that repeat what the body says, so that proxies can route without reading it.
+//! Headers that mirror parts of the body, so that proxies can route without parsing it.
 
 use std::borrow::Cow;
 
@@ -11,30 +11,30 @@ use crate::era::{Revision, claimed_revision};
 use crate::message::{Request, RpcError, code};
 use pegboard_json::RawJson;
 
-/// The revision that a request is written in.
+/// The protocol revision of a request.
 pub const PROTOCOL_VERSION: HeaderName = HeaderName::from_static("mcp-protocol-version");
-/// The session that a request belongs to.
+/// The session of a request.
 pub const SESSION_ID: HeaderName = HeaderName::from_static("mcp-session-id");
-/// What a request asks for.
+/// The method of a request.
 pub const METHOD: HeaderName = HeaderName::from_static("mcp-method");
-/// The tool, prompt or resource that a request is about.
+/// The tool, prompt or resource that a request names.
 pub const NAME: HeaderName = HeaderName::from_static("mcp-name");
-/// The last event that a client has seen.
+/// The id of the last event that a client received.
 pub const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
-/// The beginning of the headers that repeat a tool's arguments.
+/// Prefix of headers that mirror tool arguments.
 const PARAMETER_PREFIX: &str = "mcp-param-";
 
-/// An argument of a tool that a header repeats.
+/// A tool argument mirrored in a header.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HeaderParameter {
-    /// The end of the header's name, after `Mcp-Param-`.
+    /// The header name after `Mcp-Param-`.
     pub header: String,
-    /// Where the argument is.
+    /// Path of the argument.
     pub path: Vec<String>,
 }
 
 impl HeaderParameter {
-    /// The header's whole name.
+    /// Returns the full header name.
     fn name(&self) -> Option<HeaderName> {
         HeaderName::try_from(format!("{PARAMETER_PREFIX}{}", self.header.to_ascii_lowercase())).ok()
     }
@@ -43,7 +43,7 @@ impl HeaderParameter {
 const SENTINEL_START: &str = "=?base64?";
 const SENTINEL_END: &str = "?=";
 
-/// The part of a body that a method's `Mcp-Name` repeats.
+/// Returns the member of `params` that `Mcp-Name` mirrors for a method.
 pub(crate) fn name_member(method: &str) -> Option<&'static str> {
     match method {
         "tools/call" | "prompts/get" => Some("name"),
@@ -53,7 +53,7 @@ pub(crate) fn name_member(method: &str) -> Option<&'static str> {
     }
 }
 
-/// The headers of a request in the stateless era. `parameters` names the arguments that are repeated.
+/// Returns the headers of a stateless request. `parameters` lists the mirrored arguments.
 pub fn for_request(
     revision: Revision,
     method: &str,
@@ -62,46 +62,46 @@ pub fn for_request(
 ) -> HeaderMap {
     let mut headers = HeaderMap::new();
     headers.insert(PROTOCOL_VERSION, HeaderValue::from_static(revision.as_str()));
-    headers.insert(METHOD, encoded(method));
+    headers.insert(METHOD, encode_value(method));
     let name = name_member(method).and_then(|member| params?.get(member));
     if let Some(name) = name.as_ref().and_then(RawJson::text) {
-        headers.insert(NAME, encoded(&name));
+        headers.insert(NAME, encode_value(&name));
     }
     for parameter in parameters {
-        if let (Some(name), Some((value, _))) = (parameter.name(), argument(params, &parameter.path)) {
-            headers.insert(name, encoded(&value));
+        if let (Some(name), Some((value, _))) = (parameter.name(), header_argument(params, &parameter.path)) {
+            headers.insert(name, encode_value(&value));
         }
     }
     headers
 }
 
-/// Refuses a request of the stateless era whose headers say something else than its body.
+/// Rejects a stateless request with headers that contradict its body.
 pub fn check(headers: &HeaderMap, request: &Request, parameters: &[HeaderParameter]) -> Result<(), RpcError> {
-    if let Some(name) = twice_in(request.params.as_ref(), parameters) {
+    if let Some(name) = duplicate_member(request.params.as_ref(), parameters) {
         return Err(RpcError::new(
             code::HEADER_MISMATCH,
-            format!("Header mismatch: the body has '{name}' twice"),
+            format!("Header mismatch: duplicate member '{name}' in the body"),
         ));
     }
     let version = claimed_revision(request.params.as_ref());
     let version = version.as_ref().and_then(RawJson::text).unwrap_or_default();
-    expect(headers, &PROTOCOL_VERSION, Some(&version), Reading::Text)?;
-    expect(headers, &METHOD, Some(&request.method), Reading::Text)?;
+    expect(headers, &PROTOCOL_VERSION, Some(&version), ArgumentKind::Text)?;
+    expect(headers, &METHOD, Some(&request.method), ArgumentKind::Text)?;
     if let Some(member) = name_member(&request.method) {
         let name = request.params.as_ref().and_then(|params| params.get(member));
         if let Some(name) = name.as_ref().and_then(RawJson::text) {
-            expect(headers, &NAME, Some(&name), Reading::Text)?;
+            expect(headers, &NAME, Some(&name), ArgumentKind::Text)?;
         }
     }
     for parameter in parameters {
         if let Some(name) = parameter.name() {
-            let value = argument(request.params.as_ref(), &parameter.path);
-            let reading = if value.as_ref().is_some_and(|(_, reading)| *reading == Reading::Number) {
-                Reading::Number
+            let value = header_argument(request.params.as_ref(), &parameter.path);
+            let kind = if value.as_ref().is_some_and(|(_, kind)| *kind == ArgumentKind::Number) {
+                ArgumentKind::Number
             } else {
-                Reading::Text
+                ArgumentKind::Text
             };
-            expect(headers, &name, value.as_ref().map(|(text, _)| text.as_str()), reading)?;
+            expect(headers, &name, value.as_ref().map(|(text, _)| text.as_str()), kind)?;
         }
     }
     Ok(())
@@ -111,46 +111,42 @@ fn expect(
     headers: &HeaderMap,
     name: &HeaderName,
     expected: Option<&str>,
-    reading: Reading,
+    kind: ArgumentKind,
 ) -> Result<(), RpcError> {
     let mismatch =
         |problem: String| RpcError::new(code::HEADER_MISMATCH, format!("Header mismatch: {problem}"));
     let mut values = headers.get_all(name).iter();
     let (found, None) = (values.next(), values.next()) else {
-        return Err(mismatch(format!("{name} is given more than once")));
+        return Err(mismatch(format!("{name} occurs more than once")));
     };
     match (found, expected) {
         (None, None) => Ok(()),
         (None, Some(_)) => Err(mismatch(format!("{name} is missing"))),
-        (Some(_), None) => Err(mismatch(format!("{name} is given, but the body has no such value"))),
+        (Some(_), None) => Err(mismatch(format!("{name} is present, but the body has no such value"))),
         (Some(found), Some(expected)) => {
-            let found = decoded(found).ok_or_else(|| mismatch(format!("{name} cannot be read")))?;
-            // `42.0` in a header means 42, where the body has a number.
-            let number = found.parse::<f64>().ok().filter(|_| reading == Reading::Number);
-            let found = number.and_then(whole_number).unwrap_or(found);
-            if found == expected {
-                Ok(())
-            } else {
-                Err(mismatch(format!("{name} does not say what the body says")))
-            }
+            let found = decode_value(found).ok_or_else(|| mismatch(format!("{name} cannot be read")))?;
+            // `42.0` in a header means 42 if the body has a number.
+            let number = found.parse::<f64>().ok().filter(|_| kind == ArgumentKind::Number);
+            let found = number.and_then(integer_text).unwrap_or(found);
+            if found == expected { Ok(()) } else { Err(mismatch(format!("{name} does not match the body"))) }
         }
     }
 }
 
-/// A member that two readers of the body could read differently.
-fn twice_in(params: Option<&RawJson>, parameters: &[HeaderParameter]) -> Option<String> {
-    let twice =
+/// Finds a duplicate member, which two parsers could read differently.
+fn duplicate_member(params: Option<&RawJson>, parameters: &[HeaderParameter]) -> Option<String> {
+    let is_duplicate =
         |object: &RawJson, name: &str| object.names().iter().filter(|member| *member == name).count() > 1;
     let params = params?;
     let members = ["_meta", "name", "uri", "taskId", "arguments"];
-    if let Some(name) = members.into_iter().find(|name| twice(params, name)) {
+    if let Some(name) = members.into_iter().find(|name| is_duplicate(params, name)) {
         return Some(name.to_owned());
     }
     let arguments = params.get("arguments")?;
     parameters.iter().find_map(|parameter| {
         let mut object = arguments.clone();
         for name in &parameter.path {
-            if twice(&object, name) {
+            if is_duplicate(&object, name) {
                 return Some(name.clone());
             }
             object = object.get(name)?;
@@ -159,38 +155,38 @@ fn twice_in(params: Option<&RawJson>, parameters: &[HeaderParameter]) -> Option<
     })
 }
 
-/// How a header's value is compared.
+/// Comparison mode of a mirrored argument.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Reading {
+enum ArgumentKind {
     Text,
     Number,
 }
 
-/// The value of an argument as a header spells it; `None` if it is not there or `null`.
-fn argument(params: Option<&RawJson>, path: &[String]) -> Option<(String, Reading)> {
+/// Returns an argument as a header value; `None` if it is missing or `null`.
+fn header_argument(params: Option<&RawJson>, path: &[String]) -> Option<(String, ArgumentKind)> {
     let start = params?.get("arguments")?;
     let value = path.iter().try_fold(start, |value, name| value.get(name))?;
     if let Some(text) = value.text() {
-        return Some((text.into_owned(), Reading::Text));
+        return Some((text.into_owned(), ArgumentKind::Text));
     }
-    // However an integer is spelt, a header spells it in one way.
+    // However an integer is written in JSON, its header form is canonical.
     match value.read::<f64>() {
         Ok(number) => {
-            Some((whole_number(number).unwrap_or_else(|| value.as_str().to_owned()), Reading::Number))
+            Some((integer_text(number).unwrap_or_else(|| value.as_str().to_owned()), ArgumentKind::Number))
         }
         Err(_) if value.as_str() == "null" => None,
-        Err(_) => Some((value.as_str().to_owned(), Reading::Text)),
+        Err(_) => Some((value.as_str().to_owned(), ArgumentKind::Text)),
     }
 }
 
-/// The decimal digits of a number without a fraction, within what every reader holds exactly.
-fn whole_number(number: f64) -> Option<String> {
+/// Formats a number without a fraction, if every JSON parser represents it exactly.
+fn integer_text(number: f64) -> Option<String> {
     const MAX_SAFE: f64 = 9_007_199_254_740_991.0;
     (number.fract() == 0.0 && number.abs() <= MAX_SAFE).then(|| format!("{number:.0}"))
 }
 
-/// A value as a header may carry it: as it is if that is safe, and in Base64 otherwise.
-pub fn encoded(value: &str) -> HeaderValue {
+/// Encodes a value as a header value: verbatim if safe, otherwise as Base64.
+pub fn encode_value(value: &str) -> HeaderValue {
     let is_plain = value.bytes().all(|byte| matches!(byte, b' '..=b'~' | b'\t'))
         && value.trim_ascii() == value
         && !(value.starts_with(SENTINEL_START) && value.ends_with(SENTINEL_END));
@@ -202,8 +198,8 @@ pub fn encoded(value: &str) -> HeaderValue {
     HeaderValue::from_str(&text).unwrap_or_else(|_| HeaderValue::from_static(""))
 }
 
-/// The value that a header carries; `None` if it is not one.
-fn decoded(value: &HeaderValue) -> Option<String> {
+/// Decodes a header value; `None` if it is invalid.
+fn decode_value(value: &HeaderValue) -> Option<String> {
     let text = value.to_str().ok()?;
     let inner = text.strip_prefix(SENTINEL_START).and_then(|rest| rest.strip_suffix(SENTINEL_END));
     match inner {
@@ -212,16 +208,16 @@ fn decoded(value: &HeaderValue) -> Option<String> {
     }
 }
 
-/// The arguments of a tool that headers repeat: the name of each header and the path of its argument. A schema that
-/// marks what must not be marked is refused with the reason.
-pub fn parameters_of(schema: Option<&RawJson>) -> Result<Vec<HeaderParameter>, String> {
+/// Returns the arguments of a tool that are mirrored in headers. An error if the schema has `x-mcp-header`
+/// where it is not allowed.
+pub fn header_parameters(schema: Option<&RawJson>) -> Result<Vec<HeaderParameter>, String> {
     let Some(schema) = schema.map(RawJson::to_value) else { return Ok(Vec::new()) };
     let mut found = Vec::new();
-    let n_marks = n_marks(&schema);
+    let n_marks = count_marks(&schema);
     if n_marks > 0 {
-        collect(&schema, &mut Vec::new(), &mut found)?;
+        collect_marked(&schema, &mut Vec::new(), &mut found)?;
         if found.len() < n_marks {
-            return Err("x-mcp-header stands where no plain property is".to_owned());
+            return Err("x-mcp-header is only allowed on a plain property".to_owned());
         }
     }
     let mut names: Vec<String> =
@@ -229,35 +225,39 @@ pub fn parameters_of(schema: Option<&RawJson>) -> Result<Vec<HeaderParameter>, S
     names.sort();
     names.dedup();
     if names.len() < found.len() {
-        return Err("two parameters claim the same x-mcp-header".to_owned());
+        return Err("two parameters have the same x-mcp-header".to_owned());
     }
     Ok(found)
 }
 
-fn collect(schema: &Value, path: &mut Vec<String>, found: &mut Vec<HeaderParameter>) -> Result<(), String> {
+fn collect_marked(
+    schema: &Value,
+    path: &mut Vec<String>,
+    found: &mut Vec<HeaderParameter>,
+) -> Result<(), String> {
     for (name, property) in schema["properties"].as_object().into_iter().flatten() {
         path.push(name.clone());
         if let Some(mark) = property.get("x-mcp-header") {
             let header = mark.as_str().filter(|header| HeaderName::try_from(*header).is_ok());
-            let header = header.ok_or_else(|| format!("the x-mcp-header {mark} is no header name"))?;
+            let header = header.ok_or_else(|| format!("x-mcp-header {mark} is not a header name"))?;
             if !matches!(property["type"].as_str(), Some("string" | "integer" | "boolean")) {
-                return Err(format!("the x-mcp-header of '{name}' is on no string, integer or boolean"));
+                return Err(format!("x-mcp-header of '{name}' requires a string, integer or boolean"));
             }
             found.push(HeaderParameter { header: header.to_owned(), path: path.clone() });
         }
-        collect(property, path, found)?;
+        collect_marked(property, path, found)?;
         path.pop();
     }
     Ok(())
 }
 
-/// How often a schema is marked, wherever that is.
-fn n_marks(value: &Value) -> usize {
+/// Counts all `x-mcp-header` keywords in a schema.
+fn count_marks(value: &Value) -> usize {
     match value {
         Value::Object(members) => {
-            members.iter().map(|(name, inner)| usize::from(name == "x-mcp-header") + n_marks(inner)).sum()
+            members.iter().map(|(name, inner)| usize::from(name == "x-mcp-header") + count_marks(inner)).sum()
         }
-        Value::Array(items) => items.iter().map(n_marks).sum(),
+        Value::Array(items) => items.iter().map(count_marks).sum(),
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => 0,
     }
 }

@@ -1,4 +1,5 @@
-//! HTTP+SSE of revision 2024-11-05 as a client: one stream for all that the server says, a POST for each letter.
+//! Client of the HTTP+SSE transport of revision 2024-11-05: one event stream from the server, one POST per
+//! message.
 
 use bytes::Bytes;
 use http::HeaderMap;
@@ -6,28 +7,30 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time;
 
-use crate::connection::cancelled;
+use crate::connection::cancel_notification;
 use crate::http::client::HttpOptions;
-use crate::http::client::endpoint::{self, Endpoint, Events, Format, NoEvent};
-use crate::http::client::order::Order;
-use crate::link::{Arrival, Cancel, Event, LEAVE_TIMEOUT, Letter, Link, Port, TransportError, link};
+use crate::http::client::endpoint::{self, HttpEndpoint, ResponseBodyKind, SseStream, SseStreamError};
+use crate::http::client::send_order::SendOrder;
+use crate::link::{
+    Arrival, CLOSE_TIMEOUT, CancelRequest, Letter, Link, Port, TransportError, TransportEvent, link,
+};
 use crate::message::Message;
 
-/// Letters that may be under way at the same time; above that no more are taken.
+/// Maximum number of sends in flight; beyond that no more messages are accepted.
 const MAX_TASKS: usize = 16_384;
 
-/// A link to a server that speaks HTTP+SSE; the address is that of its stream.
+/// Creates a link to a server that speaks HTTP+SSE; the URL is that of its event stream.
 ///
-/// If the stream cannot be opened within the time to connect the link ends with the reason, and it ends with the
+/// The link ends with an error if the stream does not open within the connect timeout, and it ends with the
 /// stream.
 pub fn connect(options: HttpOptions) -> Result<Link, TransportError> {
-    let endpoint = Endpoint::new(options)?;
+    let endpoint = HttpEndpoint::new(options)?;
     let (link, Port { letters, cancels, arrivals }) = link();
-    // It ends when the stream does or the link is dropped; before the stream is open, after the time to connect.
+    // The task ends with the stream or the link; before the stream is open, after the connect timeout.
     tokio::spawn(async move {
         let limit = endpoint.connect_timeout;
         let opened = time::timeout(limit, open(&endpoint)).await.unwrap_or_else(|_elapsed| {
-            let what = format!("the server named no endpoint within {} s", limit.as_secs_f32());
+            let what = format!("the server sent no endpoint within {} s", limit.as_secs_f32());
             Err(TransportError::failed(what))
         });
         let reason = match opened {
@@ -37,105 +40,109 @@ pub fn connect(options: HttpOptions) -> Result<Link, TransportError> {
                 () = Outbox::new(target, arrivals.clone()).run(letters, cancels) => TransportError::Closed,
             },
         };
-        let _ = arrivals.send(Arrival::new(Event::Closed(reason))).await;
+        let _ = arrivals.send(Arrival::new(TransportEvent::Closed(reason))).await;
     });
     Ok(link)
 }
 
-/// Opens the stream, and reads from it where letters go.
-async fn open(endpoint: &Endpoint) -> Result<(Events, Endpoint), TransportError> {
+/// Opens the event stream and reads the endpoint for messages from it.
+async fn open(endpoint: &HttpEndpoint) -> Result<(SseStream, HttpEndpoint), TransportError> {
     let response = endpoint.get(HeaderMap::new(), None).await?;
     if !response.status().is_success() {
-        return Err(endpoint.refusal(response).await.into_error());
+        return Err(endpoint.error_response(response).await.into_error());
     }
-    if endpoint::format(&response)? != Format::Events {
-        return Err(TransportError::protocol("the server's stream is no stream"));
+    if endpoint::response_body_kind(&response)? != ResponseBodyKind::Events {
+        return Err(TransportError::protocol("the server did not answer with an event stream"));
     }
     let mut events = endpoint.events(response);
     loop {
-        let event = events.next().await.map_err(reason_of)?;
+        let event = events.next().await.map_err(close_reason)?;
         match event.event.as_deref() {
             Some("endpoint") => {
                 let target = endpoint.resolve(String::from_utf8_lossy(&event.data).trim())?;
                 return Ok((events, target));
             }
             _ if event.is_message() => {
-                return Err(TransportError::protocol("the server spoke before it named an endpoint"));
+                return Err(TransportError::protocol("the server sent a message before its endpoint"));
             }
             _ => {}
         }
     }
 }
 
-/// Hands on what the server says, until it says no more; why.
-async fn read(endpoint: &Endpoint, mut events: Events, arrivals: &mpsc::Sender<Arrival>) -> TransportError {
+/// Forwards messages until the stream ends; returns the reason.
+async fn read(
+    endpoint: &HttpEndpoint,
+    mut events: SseStream,
+    arrivals: &mpsc::Sender<Arrival>,
+) -> TransportError {
     loop {
         let event = match events.next().await {
             Ok(event) if event.is_message() => event,
             Ok(_) => continue,
-            Err(NoEvent::TooLarge(problem)) => {
-                tracing::warn!(%problem, "An event was passed over.");
+            Err(SseStreamError::TooLarge(problem)) => {
+                tracing::warn!(%problem, "Skipping an oversized event.");
                 continue;
             }
-            Err(end) => return reason_of(end),
+            Err(end) => return close_reason(end),
         };
         for message in endpoint.messages(event.data) {
             match message {
-                // If nobody takes it the link is about to end, and this with it.
+                // If the receiver is gone, the link is closing, and this task with it.
                 Ok(message) => drop(arrivals.send(Arrival::message(message)).await),
-                Err(problem) => tracing::debug!(%problem, "An event that is no message was passed over."),
+                Err(problem) => tracing::debug!(%problem, "Skipping a malformed event."),
             }
         }
     }
 }
 
-fn reason_of(end: NoEvent) -> TransportError {
+fn close_reason(end: SseStreamError) -> TransportError {
     match end {
-        NoEvent::TooLarge(problem) => TransportError::protocol(problem),
-        NoEvent::End => TransportError::Closed,
-        NoEvent::Broken(error) => error,
+        SseStreamError::TooLarge(problem) => TransportError::protocol(problem),
+        SseStreamError::End => TransportError::Closed,
+        SseStreamError::Broken(error) => error,
     }
 }
 
-/// Sends letters, each after the notification before it.
+/// Sends messages, each after the preceding notification.
 struct Outbox {
-    target: Endpoint,
-    order: Order,
+    target: HttpEndpoint,
+    order: SendOrder,
     tasks: JoinSet<()>,
     arrivals: mpsc::Sender<Arrival>,
 }
 
 impl Outbox {
-    fn new(target: Endpoint, arrivals: mpsc::Sender<Arrival>) -> Self {
-        Self { target, order: Order::default(), tasks: JoinSet::new(), arrivals }
+    fn new(target: HttpEndpoint, arrivals: mpsc::Sender<Arrival>) -> Self {
+        Self { target, order: SendOrder::default(), tasks: JoinSet::new(), arrivals }
     }
 
-    /// Sends letters until there are no more.
+    /// Sends messages until the link closes.
     async fn run(
         mut self,
         mut letters: mpsc::Receiver<Letter>,
-        mut cancels: mpsc::UnboundedReceiver<Cancel>,
+        mut cancels: mpsc::UnboundedReceiver<CancelRequest>,
     ) {
         loop {
             tokio::select! {
-                // A request is cancelled after it was sent, so letters come first.
+                // A request is cancelled after it was sent, so messages come first.
                 biased;
                 letter = letters.recv(), if self.tasks.len() < MAX_TASKS => match letter {
                     Some(letter) => self.send(letter),
                     None => break,
                 },
                 cancel = cancels.recv() => match cancel {
-                    Some(cancel) => self.send(Letter::new(cancelled(&cancel))),
+                    Some(cancel) => self.send(Letter::new(cancel_notification(&cancel))),
                     None => break,
                 },
                 Some(_done) = self.tasks.join_next() => {}
             }
         }
         while let Ok(cancel) = cancels.try_recv() {
-            self.send(Letter::new(cancelled(&cancel)));
+            self.send(Letter::new(cancel_notification(&cancel)));
         }
         let leaving = async { while self.tasks.join_next().await.is_some() {} };
-        let _ = time::timeout(LEAVE_TIMEOUT, leaving).await;
+        let _ = time::timeout(CLOSE_TIMEOUT, leaving).await;
     }
 
     fn send(&mut self, letter: Letter) {
@@ -144,44 +151,47 @@ impl Outbox {
         let body = message.encode();
         match message {
             Message::Request(request) => {
-                let turn = self.order.turn();
+                let turn = self.order.next_turn();
                 let arrivals = self.arrivals.clone();
                 self.tasks.spawn(async move {
                     turn.wait().await;
-                    if let Err(error) = ask(&target, headers, body).await {
+                    if let Err(error) = post_request(&target, headers, body).await {
                         let about = Some(request.id.clone());
                         let _ = arrivals
-                            .send(Arrival::new(Event::Lost { id: request.id, error }).about(about))
+                            .send(
+                                Arrival::new(TransportEvent::RequestFailed { id: request.id, error })
+                                    .about(about),
+                            )
                             .await;
                     }
                 });
             }
             Message::Notification(_) => {
-                let (turn, done) = self.order.hold();
+                let (turn, done) = self.order.barrier();
                 self.tasks.spawn(async move {
                     turn.wait().await;
-                    let response = target.tell(headers, body).await;
+                    let response = target.send_oneway(headers, body).await;
                     drop(done);
                     endpoint::drain_if_any(response).await;
                 });
             }
             Message::Response(_) => {
-                let turn = self.order.turn();
+                let turn = self.order.next_turn();
                 self.tasks.spawn(async move {
                     turn.wait().await;
-                    endpoint::drain_if_any(target.tell(headers, body).await).await;
+                    endpoint::drain_if_any(target.send_oneway(headers, body).await).await;
                 });
             }
         }
     }
 }
 
-/// Sends a request. The answer comes on the stream, maybe before the server has taken the request, so this has no
-/// limit of its own: it ends when the server has taken it or with the link.
-async fn ask(target: &Endpoint, headers: HeaderMap, body: Bytes) -> Result<(), TransportError> {
+/// Sends a request. The response arrives on the event stream, possibly before the POST completes, so there is
+/// no time limit here: it ends with the POST or with the link.
+async fn post_request(target: &HttpEndpoint, headers: HeaderMap, body: Bytes) -> Result<(), TransportError> {
     let response = target.post(headers, body).await?;
     if !response.status().is_success() {
-        return Err(target.refusal(response).await.into_error());
+        return Err(target.error_response(response).await.into_error());
     }
     endpoint::drain(response).await;
     Ok(())

@@ -1,4 +1,4 @@
-//! The server role of the HTTP+SSE transport of 2024-11-05: a stream from the server, and POSTs to it.
+//! Server of the HTTP+SSE transport of revision 2024-11-05: an event stream to the client, POSTs from it.
 
 use std::collections::HashMap;
 use std::convert::Infallible;
@@ -17,57 +17,60 @@ use serde::Deserialize;
 use tokio::sync::mpsc;
 use tokio::time;
 
-use crate::connection::{Connection, cancelled};
-use crate::http::server::{HttpServerOptions, check_sender, events, plain, read_json};
+use crate::connection::{Connection, cancel_notification};
+use crate::http::server::{HttpServerOptions, check_host_and_origin, events, plain_text, read_json};
 use crate::http::sse::{self, SseEvent};
-use crate::link::{Arrival, Cancel, Event, Letter, Port, link};
+use crate::link::{Arrival, CancelRequest, Letter, Port, TransportEvent, link};
 use crate::message::{Frame, Message};
-use crate::server::Server;
+use crate::server::ServiceServer;
 
-/// An endpoint with the stream at `/sse` and the POSTs at `/message`, below wherever it is mounted. `base` is the path
-/// it is mounted at, which clients are told.
-pub fn endpoint(server: Server, base: &str, options: HttpServerOptions) -> Router {
+/// Returns a router with the event stream at `/sse` and POSTs at `/message`. `base` is the path where it is
+/// mounted, which clients are told.
+pub fn endpoint(server: ServiceServer, base: &str, options: HttpServerOptions) -> Router {
     let base = base.trim_end_matches('/').to_owned();
-    let endpoint = Arc::new(Endpoint { server, base, options, sessions: Mutex::default() });
-    Router::new().route("/sse", get(open)).route("/message", post(take)).with_state(endpoint)
+    let endpoint = Arc::new(LegacyEndpoint { server, base, options, sessions: Mutex::default() });
+    Router::new()
+        .route("/sse", get(open_stream))
+        .route("/message", post(receive_message))
+        .with_state(endpoint)
 }
 
-struct Endpoint {
-    server: Server,
+struct LegacyEndpoint {
+    server: ServiceServer,
     base: String,
     options: HttpServerOptions,
     sessions: Mutex<HashMap<String, mpsc::Sender<Arrival>>>,
 }
 
-impl Endpoint {
+impl LegacyEndpoint {
     fn sessions(&self) -> MutexGuard<'_, HashMap<String, mpsc::Sender<Arrival>>> {
-        // An insertion or a removal is whole by itself.
+        // Every change is a single insertion or removal, so a panic cannot leave the map inconsistent.
         self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Takes the session out of the table when its stream ends.
-struct Open {
+/// Removes the session when its event stream ends.
+struct LegacySessionGuard {
     id: String,
-    endpoint: Arc<Endpoint>,
+    endpoint: Arc<LegacyEndpoint>,
 }
 
-impl Drop for Open {
+impl Drop for LegacySessionGuard {
     fn drop(&mut self) {
         self.endpoint.sessions().remove(&self.id);
     }
 }
 
-async fn open(State(endpoint): State<Arc<Endpoint>>, request: Request) -> Response {
-    if let Err(refusal) = check_sender(request.headers(), request.uri(), &endpoint.options) {
-        return refusal.into();
+async fn open_stream(State(endpoint): State<Arc<LegacyEndpoint>>, request: Request) -> Response {
+    if let Err(rejection) = check_host_and_origin(request.headers(), request.uri(), &endpoint.options) {
+        return rejection.into();
     }
     let (link, Port { letters, cancels, arrivals }) = link();
     let id = format!("{:032x}", rand::random::<u128>());
     {
         let mut sessions = endpoint.sessions();
         if sessions.len() >= endpoint.options.max_sessions {
-            return plain(StatusCode::SERVICE_UNAVAILABLE, "there are too many sessions");
+            return plain_text(StatusCode::SERVICE_UNAVAILABLE, "too many sessions");
         }
         sessions.insert(id.clone(), arrivals);
     }
@@ -75,40 +78,40 @@ async fn open(State(endpoint): State<Arc<Endpoint>>, request: Request) -> Respon
         event: Some("endpoint".to_owned()),
         ..SseEvent::message(format!("{}/message?session={id}", endpoint.base))
     };
-    let reading = Reading {
+    let stream_state = LegacyEventStream {
         letters,
         cancels,
         keep_alive: endpoint.options.keep_alive,
         _connection: endpoint.server.open(link),
-        _open: Open { id, endpoint },
+        _open: LegacySessionGuard { id, endpoint },
     };
     events(Body::from_stream(stream::unfold(
-        (reading, Some(sse::encode(&first))),
-        |(mut reading, first)| async {
+        (stream_state, Some(sse::encode(&first))),
+        |(mut stream_state, first)| async {
             let chunk = match first {
                 Some(first) => first,
-                None => reading.next().await?,
+                None => stream_state.next().await?,
             };
-            Some((Ok::<_, Infallible>(chunk), (reading, None)))
+            Some((Ok::<_, Infallible>(chunk), (stream_state, None)))
         },
     )))
 }
 
-/// A client's stream. Dropping it ends the session.
-struct Reading {
+/// The event stream of one client. Dropping it ends the session.
+struct LegacyEventStream {
     letters: mpsc::Receiver<Letter>,
-    cancels: mpsc::UnboundedReceiver<Cancel>,
+    cancels: mpsc::UnboundedReceiver<CancelRequest>,
     keep_alive: Duration,
     _connection: Connection,
-    _open: Open,
+    _open: LegacySessionGuard,
 }
 
-impl Reading {
+impl LegacyEventStream {
     async fn next(&mut self) -> Option<Bytes> {
         let message = tokio::select! {
             biased;
             letter = self.letters.recv() => letter?.message,
-            Some(cancel) = self.cancels.recv() => cancelled(&cancel),
+            Some(cancel) = self.cancels.recv() => cancel_notification(&cancel),
             () = time::sleep(self.keep_alive) => return Some(Bytes::from_static(sse::KEEP_ALIVE)),
         };
         let event = SseEvent { event: Some("message".to_owned()), ..SseEvent::message(message.encode()) };
@@ -117,33 +120,38 @@ impl Reading {
 }
 
 #[derive(Deserialize)]
-struct Address {
+struct MessageQuery {
     session: String,
 }
 
-async fn take(State(endpoint): State<Arc<Endpoint>>, address: Query<Address>, request: Request) -> Response {
-    if let Err(refusal) = check_sender(request.headers(), request.uri(), &endpoint.options) {
-        return refusal.into();
+async fn receive_message(
+    State(endpoint): State<Arc<LegacyEndpoint>>,
+    address: Query<MessageQuery>,
+    request: Request,
+) -> Response {
+    if let Err(rejection) = check_host_and_origin(request.headers(), request.uri(), &endpoint.options) {
+        return rejection.into();
     }
     let Some(arrivals) = endpoint.sessions().get(&address.session).cloned() else {
-        return plain(StatusCode::NOT_FOUND, "there is no such session");
+        return plain_text(StatusCode::NOT_FOUND, "there is no such session");
     };
     let (parts, body) = request.into_parts();
     let body = match read_json(&parts.headers, body, endpoint.options.max_body).await {
         Ok(body) => body,
-        Err(refusal) => return refusal.into(),
+        Err(rejection) => return rejection.into(),
     };
-    let said = match Message::decode(body, endpoint.options.max_depth) {
-        Ok(Frame::One(message)) => vec![Event::Message(message)],
-        Ok(Frame::Batch(messages)) => {
-            messages.into_iter().map(|message| message.map_or_else(Event::Garbage, Event::Message)).collect()
-        }
-        Err(garbage) => vec![Event::Garbage(garbage)],
+    let received = match Message::decode(body, endpoint.options.max_depth) {
+        Ok(Frame::Single(message)) => vec![TransportEvent::Message(message)],
+        Ok(Frame::Batch(messages)) => messages
+            .into_iter()
+            .map(|message| message.map_or_else(TransportEvent::Malformed, TransportEvent::Message))
+            .collect(),
+        Err(garbage) => vec![TransportEvent::Malformed(garbage)],
     };
-    for event in said {
+    for event in received {
         if arrivals.send(Arrival::new(event).with_headers(parts.headers.clone())).await.is_err() {
-            return plain(StatusCode::NOT_FOUND, "the session has ended");
+            return plain_text(StatusCode::NOT_FOUND, "the session has ended");
         }
     }
-    plain(StatusCode::ACCEPTED, "Accepted")
+    plain_text(StatusCode::ACCEPTED, "Accepted")
 }

@@ -18,36 +18,36 @@ use tokio::time;
 use crate::client::Era;
 use crate::era::Revision;
 use crate::http::headers;
-use crate::message::{Frame, Id, Message, Request, RpcError, Unreadable, code};
-use crate::server::Server;
+use crate::message::{Frame, Id, InvalidMessage, Message, Request, RpcError, code};
+use crate::server::ServiceServer;
 
 mod channel;
-mod guard;
+mod host_check;
 mod sessions;
 mod stateless;
 
 use sessions::Sessions;
 
-/// How long a client may take to send a body.
+/// Time limit for reading a request body.
 const BODY_TIMEOUT: Duration = Duration::from_mins(1);
 
-/// How an endpoint behaves.
+/// Settings of an HTTP endpoint.
 #[derive(Clone, Debug)]
 pub struct HttpServerOptions {
-    /// The hosts that a request may name, without ports. A web page that rebinds its name to this machine names
-    /// another. `*` is any, for endpoints that ask everybody for a token.
+    /// Allowed hosts, without ports, as protection against DNS rebinding. `*` allows any, for endpoints that
+    /// require a token.
     pub allowed_hosts: Vec<String>,
-    /// The origins that a browser may come from, besides the allowed hosts themselves.
+    /// Allowed origins of browsers, besides the allowed hosts.
     pub allowed_origins: Vec<String>,
-    /// The largest body.
+    /// Maximum body size in bytes.
     pub max_body: usize,
-    /// The deepest nesting of JSON.
+    /// Maximum nesting depth of JSON.
     pub max_depth: usize,
-    /// How often a quiet stream shows that it is alive.
+    /// Interval of keep-alive comments on idle streams.
     pub keep_alive: Duration,
-    /// How many sessions there may be.
+    /// Maximum number of sessions.
     pub max_sessions: usize,
-    /// How long a session may be idle.
+    /// Idle timeout of a session.
     pub session_idle: Duration,
 }
 
@@ -65,42 +65,42 @@ impl Default for HttpServerOptions {
     }
 }
 
-/// An endpoint that serves `server`, to be mounted at any path.
-pub fn endpoint(server: Server, options: HttpServerOptions) -> Router {
+/// Returns a router that serves `server`; it can be mounted at any path.
+pub fn endpoint(server: ServiceServer, options: HttpServerOptions) -> Router {
     let sessions = Sessions::new(server.clone(), options.clone());
-    let endpoint = Arc::new(Endpoint { server, options, sessions });
+    let endpoint = Arc::new(HttpServerEndpoint { server, options, sessions });
     Router::new().fallback(any(handle)).with_state(endpoint)
 }
 
-/// Serves an application on a listener, each connection without delay, until the listener fails.
+/// Serves a router on a listener, with `TCP_NODELAY`, until the listener fails.
 pub async fn serve(listener: TcpListener, application: Router) -> std::io::Result<()> {
     let prompt = listener.tap_io(|stream| {
-        // A connection that cannot be prompt is served all the same.
+        // A connection without `TCP_NODELAY` is served all the same.
         let _ = stream.set_nodelay(true);
     });
     axum::serve(prompt, application).await
 }
 
-struct Endpoint {
-    server: Server,
+struct HttpServerEndpoint {
+    server: ServiceServer,
     options: HttpServerOptions,
     sessions: Sessions,
 }
 
-async fn handle(State(endpoint): State<Arc<Endpoint>>, request: HttpRequest) -> Response {
-    if let Err(refusal) = guard::check(request.headers(), request.uri(), &endpoint.options) {
-        return refusal.into();
+async fn handle(State(endpoint): State<Arc<HttpServerEndpoint>>, request: HttpRequest) -> Response {
+    if let Err(rejection) = host_check::check(request.headers(), request.uri(), &endpoint.options) {
+        return rejection.into();
     }
     let (parts, body) = request.into_parts();
     match parts.method {
         Method::POST => endpoint.post(parts.headers, body).await,
         Method::GET => endpoint.sessions.get(&parts.headers),
         Method::DELETE => endpoint.sessions.delete(&parts.headers),
-        _ => not_allowed(),
+        _ => method_not_allowed(),
     }
 }
 
-impl Endpoint {
+impl HttpServerEndpoint {
     fn is_stateless(&self, message: &Message) -> bool {
         matches!(message, Message::Request(request)
             if self.server.era(Era::claimed(request.params.as_ref())) == Era::Stateless)
@@ -109,33 +109,37 @@ impl Endpoint {
     async fn post(&self, headers: HeaderMap, body: Body) -> Response {
         let body = match read_json(&headers, body, self.options.max_body).await {
             Ok(body) => body,
-            Err(refusal) => return refusal.into(),
+            Err(rejection) => return rejection.into(),
         };
         let frame = match Message::decode(body, self.options.max_depth) {
             Ok(frame) => frame,
-            Err(Unreadable { id, error, .. }) => return error_response(StatusCode::BAD_REQUEST, id, *error),
+            Err(InvalidMessage { id, error, .. }) => {
+                return error_response(StatusCode::BAD_REQUEST, id, *error);
+            }
         };
         match frame {
-            Frame::One(Message::Request(request))
+            Frame::Single(Message::Request(request))
                 if self.server.era(claimed_era(&headers, &request)) == Era::Stateless =>
             {
                 stateless::answer(&self.server, request, headers, self.options.keep_alive).await
             }
-            Frame::One(message) => self.sessions.post(&headers, vec![message]).await,
+            Frame::Single(message) => self.sessions.post(&headers, vec![message]).await,
             Frame::Batch(messages) => match messages.into_iter().collect::<Result<Vec<_>, _>>() {
                 Ok(messages) if messages.iter().any(|message| self.is_stateless(message)) => {
-                    let error =
-                        RpcError::new(code::INVALID_REQUEST, "Invalid request: this revision has no batches");
+                    let error = RpcError::new(
+                        code::INVALID_REQUEST,
+                        "Invalid request: this revision does not support batches",
+                    );
                     error_response(StatusCode::BAD_REQUEST, None, error)
                 }
                 Ok(messages) => self.sessions.post(&headers, messages).await,
-                Err(Unreadable { id, error, .. }) => error_response(StatusCode::BAD_REQUEST, id, *error),
+                Err(InvalidMessage { id, error, .. }) => error_response(StatusCode::BAD_REQUEST, id, *error),
             },
         }
     }
 }
 
-/// The era that a request claims: its body says so, or nothing but its header says anything.
+/// Returns the era that a request claims: by its body, or by its version header if that is all there is.
 fn claimed_era(headers: &HeaderMap, request: &Request) -> Era {
     let named = headers.get(headers::PROTOCOL_VERSION).and_then(|version| version.to_str().ok());
     let named = named.and_then(|version| version.parse::<Revision>().ok());
@@ -145,33 +149,37 @@ fn claimed_era(headers: &HeaderMap, request: &Request) -> Era {
     if is_named_alone { Era::Stateless } else { Era::claimed(request.params.as_ref()) }
 }
 
-/// Refuses a request that names another host, or that a foreign web page sent. Whatever is served beside an endpoint
-/// asks the same.
-pub fn check_sender(headers: &HeaderMap, uri: &Uri, options: &HttpServerOptions) -> Result<(), Refusal> {
-    guard::check(headers, uri, options)
+/// Rejects a request with a disallowed host or origin. Other routes served beside an endpoint use the same
+/// check.
+pub fn check_host_and_origin(
+    headers: &HeaderMap,
+    uri: &Uri,
+    options: &HttpServerOptions,
+) -> Result<(), HttpRejection> {
+    host_check::check(headers, uri, options)
 }
 
-/// Reads a body that claims to be JSON, no further than it may be long.
-pub async fn read_json(headers: &HeaderMap, body: Body, max_bytes: usize) -> Result<Bytes, Refusal> {
-    if !guard::is_json(headers) {
-        return Err(Refusal(StatusCode::UNSUPPORTED_MEDIA_TYPE, "the body must be application/json"));
+/// Reads a JSON body up to a size limit.
+pub async fn read_json(headers: &HeaderMap, body: Body, max_bytes: usize) -> Result<Bytes, HttpRejection> {
+    if !host_check::is_json(headers) {
+        return Err(HttpRejection(StatusCode::UNSUPPORTED_MEDIA_TYPE, "the body must be application/json"));
     }
     let reading = time::timeout(BODY_TIMEOUT, read(body, max_bytes)).await;
-    reading.unwrap_or(Err(Refusal(StatusCode::REQUEST_TIMEOUT, "the body took too long")))
+    reading.unwrap_or(Err(HttpRejection(StatusCode::REQUEST_TIMEOUT, "timed out reading the body")))
 }
 
-/// Reads a body, no further than it may be long.
-async fn read(body: Body, max_bytes: usize) -> Result<Bytes, Refusal> {
+/// Reads a body up to a size limit.
+async fn read(body: Body, max_bytes: usize) -> Result<Bytes, HttpRejection> {
     let mut stream = body.into_data_stream();
     let mut first: Option<Bytes> = None;
     let mut whole = BytesMut::new();
     while let Some(chunk) = stream.next().await {
-        let chunk = chunk.map_err(|_| Refusal(StatusCode::BAD_REQUEST, "the body ended early"))?;
+        let chunk = chunk.map_err(|_| HttpRejection(StatusCode::BAD_REQUEST, "the body is incomplete"))?;
         let n_bytes = first.as_ref().map_or(whole.len(), Bytes::len) + chunk.len();
         if n_bytes > max_bytes {
-            return Err(Refusal(StatusCode::PAYLOAD_TOO_LARGE, "the body is too large"));
+            return Err(HttpRejection(StatusCode::PAYLOAD_TOO_LARGE, "the body is too large"));
         }
-        // A body in one piece, as most are, is not copied.
+        // A body in one chunk, the usual case, is not copied.
         if whole.is_empty() && first.is_none() {
             first = Some(chunk);
         } else {
@@ -182,13 +190,13 @@ async fn read(body: Body, max_bytes: usize) -> Result<Bytes, Refusal> {
     Ok(first.unwrap_or_else(|| whole.freeze()))
 }
 
-/// A request that is not even looked at: the status that says so, and why.
+/// An HTTP rejection: status and plain-text reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Refusal(pub StatusCode, pub &'static str);
+pub struct HttpRejection(pub StatusCode, pub &'static str);
 
-impl From<Refusal> for Response {
-    fn from(Refusal(status, text): Refusal) -> Self {
-        let mut response = plain(status, text);
+impl From<HttpRejection> for Response {
+    fn from(HttpRejection(status, text): HttpRejection) -> Self {
+        let mut response = plain_text(status, text);
         if status == StatusCode::SERVICE_UNAVAILABLE {
             response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("30"));
         }
@@ -196,19 +204,21 @@ impl From<Refusal> for Response {
     }
 }
 
-/// An answer in words, for those who do not speak the protocol.
-pub(crate) fn plain(status: StatusCode, text: &'static str) -> Response {
+/// Returns a plain-text response, for clients that do not speak the protocol.
+pub(crate) fn plain_text(status: StatusCode, text: &'static str) -> Response {
     respond(status, "text/plain; charset=utf-8", Body::from(text))
 }
 
-fn not_allowed() -> Response {
-    let mut response =
-        plain(StatusCode::METHOD_NOT_ALLOWED, "this endpoint takes POST, and GET and DELETE with a session");
+fn method_not_allowed() -> Response {
+    let mut response = plain_text(
+        StatusCode::METHOD_NOT_ALLOWED,
+        "this endpoint accepts POST, and GET and DELETE with a session",
+    );
     response.headers_mut().insert(header::ALLOW, HeaderValue::from_static("POST, GET, DELETE"));
     response
 }
 
-/// A JSON-RPC error as the whole answer.
+/// Returns a response with a JSON-RPC error as its body.
 fn error_response(status: StatusCode, id: Option<Id>, error: RpcError) -> Response {
     json(status, Message::response(id, Err(error)).encode())
 }
@@ -217,7 +227,7 @@ fn json(status: StatusCode, body: Bytes) -> Response {
     respond(status, "application/json", Body::from(body))
 }
 
-/// A stream of events.
+/// Returns an event stream response.
 pub(crate) fn events(body: Body) -> Response {
     let mut response = respond(StatusCode::OK, "text/event-stream", body);
     let headers = response.headers_mut();
@@ -233,7 +243,7 @@ fn respond(status: StatusCode, content_type: &'static str, body: Body) -> Respon
     response
 }
 
-/// The status that goes with an error of the stateless era.
+/// Returns the HTTP status for an error of the stateless era.
 fn status_of(error: &RpcError) -> StatusCode {
     match error.code {
         code::METHOD_NOT_FOUND => StatusCode::NOT_FOUND,

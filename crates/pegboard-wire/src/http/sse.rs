@@ -1,11 +1,11 @@
-//! Server-Sent Events: how they are written, and how they are read from bytes that come in pieces.
+//! Server-Sent Events: encoding, and incremental decoding.
 
 use std::mem;
 use std::time::Duration;
 
 use bytes::{Buf, Bytes, BytesMut};
 
-/// A comment that says nothing, to keep a quiet stream alive.
+/// An empty comment that keeps an idle stream alive.
 pub const KEEP_ALIVE: &[u8] = b":\n\n";
 
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
@@ -13,29 +13,29 @@ const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 /// One event of a stream.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SseEvent {
-    /// Where in the stream it is, for a reader that wants to go on after it.
+    /// The event id, for resumption.
     pub id: Option<String>,
-    /// Its name; without one it is a `message`.
+    /// The event name; `message` if absent.
     pub event: Option<String>,
-    /// What it carries; empty in an event that only says where the stream is, or when to come back.
+    /// The payload; empty in an event that only carries an id or a retry time.
     pub data: Bytes,
-    /// How long a reader waits before it comes back.
+    /// The reconnect delay for the client.
     pub retry: Option<Duration>,
 }
 
 impl SseEvent {
-    /// An event that carries a message.
+    /// Creates an event that carries a message.
     pub fn message(data: impl Into<Bytes>) -> Self {
         Self { data: data.into(), ..Self::default() }
     }
 
-    /// Whether it is a `message` that carries something.
+    /// Returns `true` if this is a `message` event with data.
     pub fn is_message(&self) -> bool {
         !self.data.is_empty() && self.event.as_deref().is_none_or(|name| name == "message")
     }
 }
 
-/// The event as it is written to a stream.
+/// Encodes an event as it is written to a stream.
 ///
 /// ```
 /// use pegboard_wire::http::sse::{SseEvent, encode};
@@ -46,22 +46,22 @@ impl SseEvent {
 pub fn encode(event: &SseEvent) -> Bytes {
     let mut text = Vec::with_capacity(event.data.len() + 64);
     if let Some(id) = &event.id {
-        put(&mut text, b"id", &on_one_line(id));
+        put_field(&mut text, b"id", &strip_line_breaks(id));
     }
     if let Some(name) = &event.event {
-        put(&mut text, b"event", &on_one_line(name));
+        put_field(&mut text, b"event", &strip_line_breaks(name));
     }
     if let Some(retry) = event.retry {
-        put(&mut text, b"retry", retry.as_millis().to_string().as_bytes());
+        put_field(&mut text, b"retry", retry.as_millis().to_string().as_bytes());
     }
     if !event.data.is_empty() || event.id.is_some() || event.event.is_some() {
-        put_data(&mut text, &event.data);
+        put_data_lines(&mut text, &event.data);
     }
     text.push(b'\n');
     text.into()
 }
 
-fn put(text: &mut Vec<u8>, name: &[u8], value: &[u8]) {
+fn put_field(text: &mut Vec<u8>, name: &[u8], value: &[u8]) {
     text.extend_from_slice(name);
     text.push(b':');
     if !value.is_empty() {
@@ -71,119 +71,120 @@ fn put(text: &mut Vec<u8>, name: &[u8], value: &[u8]) {
     text.push(b'\n');
 }
 
-/// Readers take any line end for one, so each becomes a line of its own.
-fn put_data(text: &mut Vec<u8>, mut data: &[u8]) {
+/// Any line break ends a line for readers, so each line becomes a `data` field.
+fn put_data_lines(text: &mut Vec<u8>, mut data: &[u8]) {
     while let Some(end) = memchr::memchr2(b'\r', b'\n', data) {
-        put(text, b"data", &data[..end]);
+        put_field(text, b"data", &data[..end]);
         let is_pair = data[end..].starts_with(b"\r\n");
         data = &data[end + 1 + usize::from(is_pair)..];
     }
-    put(text, b"data", data);
+    put_field(text, b"data", data);
 }
 
-/// A line break in an id or a name would end it, and a reader ignores an id with a NUL.
-fn on_one_line(value: &str) -> Vec<u8> {
+/// A line break would end the field, and readers ignore an id with a NUL.
+fn strip_line_breaks(value: &str) -> Vec<u8> {
     value.bytes().filter(|byte| !matches!(byte, b'\r' | b'\n' | 0)).collect()
 }
 
-/// An event is larger than the reader takes.
+/// The error for an event that exceeds the decoder's limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("an event is larger than {limit} bytes")]
-pub struct TooLarge {
-    /// What the reader takes.
+#[error("an event exceeds {limit} bytes")]
+pub struct EventTooLarge {
+    /// Size limit in bytes.
     pub limit: usize,
 }
 
-/// Reads events from bytes that come in pieces.
+/// Incremental decoder of Server-Sent Events.
 ///
-/// It holds at most one event of the largest size and what was pushed last. An event that is too large is an error
-/// once, then the rest of it is passed over.
+/// It buffers at most one event of maximum size and the last chunk pushed. An oversized event is reported
+/// once, then the rest of it is skipped.
 ///
 /// ```
-/// use pegboard_wire::http::sse::{Decoder, SseEvent};
+/// use pegboard_wire::http::sse::{SseDecoder, SseEvent};
 ///
-/// let mut decoder = Decoder::new(1024);
+/// let mut decoder = SseDecoder::new(1024);
 /// decoder.push(b": hello\ndata: o");
 /// assert_eq!(decoder.next_event(), None);
 /// decoder.push(b"ne\r\n\r\n");
 /// assert_eq!(decoder.next_event(), Some(Ok(SseEvent::message("one"))));
 /// ```
 #[derive(Debug)]
-pub struct Decoder {
+pub struct SseDecoder {
     buffer: BytesMut,
-    /// How much of the buffer is known to hold no line end.
+    /// Number of buffered bytes known to contain no line break.
     searched: usize,
-    draft: Draft,
+    builder: EventBuilder,
     max_bytes: usize,
-    mode: Mode,
-    /// Whether the last line ended with `\r`, so that a `\n` right after it is part of that end.
+    mode: DecoderMode,
+    /// `true` if the last line ended with `\r`, so that an immediately following `
+    /// ` belongs to it.
     after_return: bool,
 }
 
-/// What happens to the line at hand.
+/// Treatment of the current line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Mode {
-    /// It is the first, so that a byte-order mark may come before it.
+enum DecoderMode {
+    /// The first line, which may start with a byte-order mark.
     First,
-    /// It is read.
+    /// The line is parsed.
     Read,
-    /// It is passed over with the rest of an event that was too large.
+    /// The line is skipped as part of an oversized event.
     Skip,
-    /// It is passed over, and its beginning has been already.
+    /// The rest of a partially skipped line.
     SkipRest,
 }
 
-impl Decoder {
-    /// A decoder of events with at most `max_bytes`.
+impl SseDecoder {
+    /// Creates a decoder of events with at most `max_bytes`.
     pub fn new(max_bytes: usize) -> Self {
         Self {
             buffer: BytesMut::new(),
             searched: 0,
-            draft: Draft::default(),
+            builder: EventBuilder::default(),
             max_bytes,
-            mode: Mode::First,
+            mode: DecoderMode::First,
             after_return: false,
         }
     }
 
-    /// Takes the next piece of the stream.
+    /// Appends a chunk of the stream.
     pub fn push(&mut self, piece: &[u8]) {
         self.buffer.extend_from_slice(piece);
     }
 
-    /// The next event that is complete; `None` if more bytes are needed.
-    pub fn next_event(&mut self) -> Option<Result<SseEvent, TooLarge>> {
-        if self.mode == Mode::First && !self.pass_byte_order_mark() {
+    /// Returns the next complete event; `None` if more bytes are needed.
+    pub fn next_event(&mut self) -> Option<Result<SseEvent, EventTooLarge>> {
+        if self.mode == DecoderMode::First && !self.skip_byte_order_mark() {
             return None;
         }
         while let Some(line) = self.next_line() {
             match self.mode {
-                Mode::SkipRest => self.mode = Mode::Skip,
-                Mode::Skip if line.is_empty() => self.mode = Mode::Read,
-                Mode::Skip => {}
-                Mode::First | Mode::Read if line.is_empty() => {
-                    if let Some(event) = self.draft.finish() {
+                DecoderMode::SkipRest => self.mode = DecoderMode::Skip,
+                DecoderMode::Skip if line.is_empty() => self.mode = DecoderMode::Read,
+                DecoderMode::Skip => {}
+                DecoderMode::First | DecoderMode::Read if line.is_empty() => {
+                    if let Some(event) = self.builder.finish() {
                         return Some(Ok(event));
                     }
                 }
-                Mode::First | Mode::Read if self.draft.len + line.len() > self.max_bytes => {
+                DecoderMode::First | DecoderMode::Read if self.builder.len + line.len() > self.max_bytes => {
                     return Some(Err(self.skip()));
                 }
-                Mode::First | Mode::Read => self.draft.take(&line),
+                DecoderMode::First | DecoderMode::Read => self.builder.add_line(&line),
             }
         }
-        self.bound_the_rest()
+        self.enforce_limit()
     }
 
-    /// Passes over a byte-order mark; `false` if more bytes are needed to tell.
-    fn pass_byte_order_mark(&mut self) -> bool {
+    /// Skips a byte-order mark; returns `false` if more bytes are needed.
+    fn skip_byte_order_mark(&mut self) -> bool {
         if self.buffer.len() < BYTE_ORDER_MARK.len() && BYTE_ORDER_MARK.starts_with(&self.buffer) {
             return false;
         }
         if self.buffer.starts_with(BYTE_ORDER_MARK) {
             self.buffer.advance(BYTE_ORDER_MARK.len());
         }
-        self.mode = Mode::Read;
+        self.mode = DecoderMode::Read;
         true
     }
 
@@ -205,48 +206,48 @@ impl Decoder {
         Some(line)
     }
 
-    /// Sees to it that a line without an end does not grow for ever.
-    fn bound_the_rest(&mut self) -> Option<Result<SseEvent, TooLarge>> {
-        let is_read = matches!(self.mode, Mode::First | Mode::Read);
-        if is_read && self.draft.len + self.buffer.len() <= self.max_bytes {
+    /// Enforces the size limit on an incomplete line.
+    fn enforce_limit(&mut self) -> Option<Result<SseEvent, EventTooLarge>> {
+        let is_read = matches!(self.mode, DecoderMode::First | DecoderMode::Read);
+        if is_read && self.builder.len + self.buffer.len() <= self.max_bytes {
             return None;
         }
         let problem = is_read.then(|| self.skip());
         if !self.buffer.is_empty() {
-            self.mode = Mode::SkipRest;
+            self.mode = DecoderMode::SkipRest;
             self.buffer.clear();
             self.searched = 0;
         }
         problem.map(Err)
     }
 
-    fn skip(&mut self) -> TooLarge {
-        self.draft = Draft::default();
-        self.mode = Mode::Skip;
-        TooLarge { limit: self.max_bytes }
+    fn skip(&mut self) -> EventTooLarge {
+        self.builder = EventBuilder::default();
+        self.mode = DecoderMode::Skip;
+        EventTooLarge { limit: self.max_bytes }
     }
 }
 
-/// The event whose lines are being read.
+/// The event under construction.
 #[derive(Debug, Default)]
-struct Draft {
+struct EventBuilder {
     event: SseEvent,
-    data: Data,
+    data: EventData,
     has_fields: bool,
     len: usize,
 }
 
-/// The data of an event: a slice of what came as long as it is one line.
+/// The data of an event: a slice of the input while it is a single line.
 #[derive(Debug, Default)]
-enum Data {
+enum EventData {
     #[default]
     None,
     Line(Bytes),
     Lines(BytesMut),
 }
 
-impl Draft {
-    fn take(&mut self, line: &Bytes) {
+impl EventBuilder {
+    fn add_line(&mut self, line: &Bytes) {
         let (name, value) = match memchr::memchr(b':', line) {
             // A comment.
             Some(0) => return,
@@ -271,15 +272,15 @@ impl Draft {
     fn finish(&mut self) -> Option<SseEvent> {
         let Self { mut event, data, has_fields, .. } = mem::take(self);
         event.data = match data {
-            Data::None => Bytes::new(),
-            Data::Line(line) => line,
-            Data::Lines(lines) => lines.freeze(),
+            EventData::None => Bytes::new(),
+            EventData::Line(line) => line,
+            EventData::Lines(lines) => lines.freeze(),
         };
         has_fields.then_some(event)
     }
 }
 
-impl Data {
+impl EventData {
     fn add(&mut self, line: Bytes) {
         *self = match mem::take(self) {
             Self::None => Self::Line(line),

@@ -1,37 +1,39 @@
-//! A link whose letters and arrivals are written to the log.
+//! Trace logging of all messages on a link.
 
 use std::sync::Arc;
 
 use tokio::sync::mpsc;
 use tracing::Level;
 
-use super::{Arrival, CAPACITY, Event, Link};
+use super::{Arrival, CAPACITY, Link, TransportEvent};
 use crate::message::Message;
 
-/// The target of what goes to and fro, at the level of traces.
+/// The tracing target of messages, at trace level.
 pub const TARGET: &str = "pegboard::mcp";
-/// How much of a message is written.
-const MAX_BYTES: usize = 64 * 1024;
+/// Maximum number of bytes logged per message.
+const MAX_LOGGED_BYTES: usize = 64 * 1024;
 
 impl Link {
-    /// The same link, with everything that goes over it written to the log as that of `peer`, if anybody reads that.
+    /// Logs all messages of the link under the name `peer`, if tracing is enabled for it.
     pub(crate) fn traced(self, peer: Option<&Arc<str>>) -> Self {
         match peer {
-            Some(peer) if tracing::enabled!(target: TARGET, Level::TRACE) => self.tapped(Arc::clone(peer)),
+            Some(peer) if tracing::enabled!(target: TARGET, Level::TRACE) => {
+                self.with_trace(Arc::clone(peer))
+            }
             _ => self,
         }
     }
 
-    fn tapped(self, peer: Arc<str>) -> Self {
+    fn with_trace(self, peer: Arc<str>) -> Self {
         let Self { letters, cancels, arrivals } = self;
-        let (tapped_letters, mut outgoing) = mpsc::channel(CAPACITY);
-        let (incoming, tapped_arrivals) = mpsc::channel(CAPACITY);
+        let (traced_letters, mut outgoing) = mpsc::channel(CAPACITY);
+        let (incoming, traced_arrivals) = mpsc::channel(CAPACITY);
         let name = Arc::clone(&peer);
-        // Each ends when either of its ends does.
+        // Each task ends when either of its channels closes.
         tokio::spawn(async move {
             while let Some(letter) = outgoing.recv().await {
                 let super::Letter { message, .. } = &letter;
-                tracing::trace!(target: TARGET, server = %name, direction = "sent", "{}", words(message));
+                tracing::trace!(target: TARGET, server = %name, direction = "sent", "{}", message_text(message));
                 if letters.send(letter).await.is_err() {
                     return;
                 }
@@ -40,29 +42,29 @@ impl Link {
         let mut arrivals = arrivals;
         tokio::spawn(async move {
             while let Some(arrival) = arrivals.recv().await {
-                tracing::trace!(target: TARGET, server = %peer, direction = "received", "{}", told(&arrival));
+                tracing::trace!(target: TARGET, server = %peer, direction = "received", "{}", describe_arrival(&arrival));
                 if incoming.send(arrival).await.is_err() {
                     return;
                 }
             }
         });
-        Self { letters: tapped_letters, cancels, arrivals: tapped_arrivals }
+        Self { letters: traced_letters, cancels, arrivals: traced_arrivals }
     }
 }
 
-fn told(arrival: &Arrival) -> String {
+fn describe_arrival(arrival: &Arrival) -> String {
     match &arrival.event {
-        Event::Message(message) => words(message),
-        Event::Garbage(problem) => format!("input that is no message: {problem}"),
-        Event::Lost { id, error } => format!("the answer to {id:?} will not come: {error}"),
-        Event::Skipped => "input that is no message".to_owned(),
-        Event::Ended => "the server has said all".to_owned(),
-        Event::Closed(error) => format!("the connection has ended: {error}"),
+        TransportEvent::Message(message) => message_text(message),
+        TransportEvent::Malformed(problem) => format!("malformed input: {problem}"),
+        TransportEvent::RequestFailed { id, error } => format!("request {id:?} failed: {error}"),
+        TransportEvent::Skipped => "malformed input".to_owned(),
+        TransportEvent::EndOfInput => "end of input".to_owned(),
+        TransportEvent::Closed(error) => format!("connection closed: {error}"),
     }
 }
 
-fn words(message: &Message) -> String {
+fn message_text(message: &Message) -> String {
     let bytes = message.encode();
-    let text = String::from_utf8_lossy(&bytes[..bytes.len().min(MAX_BYTES)]).into_owned();
-    if bytes.len() > MAX_BYTES { format!("{text}… {} bytes in all", bytes.len()) } else { text }
+    let text = String::from_utf8_lossy(&bytes[..bytes.len().min(MAX_LOGGED_BYTES)]).into_owned();
+    if bytes.len() > MAX_LOGGED_BYTES { format!("{text}… ({} bytes in total)", bytes.len()) } else { text }
 }

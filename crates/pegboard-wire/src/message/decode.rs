@@ -1,4 +1,4 @@
-//! From bytes to messages: one pass that checks them all and notes where the envelope's members are.
+//! Message decoding: one pass validates the input and locates the envelope members.
 
 use std::fmt;
 use std::ops::Range;
@@ -6,72 +6,72 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::{Frame, Id, Message, Notification, Others, Request, Response, RpcError, Unreadable};
+use super::{ExtraMembers, Frame, Id, InvalidMessage, Message, Notification, Request, Response, RpcError};
 use pegboard_json::RawJson;
 use pegboard_json::scan::{self, Malformed, Scanner};
 
-/// How many messages a batch may have: every one of them, however small, costs an error that answers it.
+/// Maximum number of messages in a batch: each one, however small, costs an error response.
 const MAX_BATCH: usize = 1000;
 
-/// Reads one message, or a batch of them.
-pub(super) fn frame(bytes: &Bytes, max_depth: usize) -> Result<Frame, Unreadable> {
+/// Decodes one message or a batch.
+pub(super) fn frame(bytes: &Bytes, max_depth: usize) -> Result<Frame, InvalidMessage> {
     match scan_frame(bytes, max_depth) {
-        Ok(Scanned::Object(envelope)) => envelope.message(bytes).map(Frame::One),
-        Ok(Scanned::Other(span)) => batch(&bytes.slice(span)).map(Frame::Batch),
-        Err(problem @ Malformed::TooDeep { .. }) => too_deep(bytes, problem).map(Frame::One),
-        Err(problem) => Err(Unreadable::malformed(problem)),
+        Ok(ScannedFrame::Object(envelope)) => envelope.message(bytes).map(Frame::Single),
+        Ok(ScannedFrame::Other(span)) => batch(&bytes.slice(span)).map(Frame::Batch),
+        Err(problem @ Malformed::TooDeep { .. }) => too_deep(bytes, problem).map(Frame::Single),
+        Err(problem) => Err(InvalidMessage::malformed(problem)),
     }
 }
 
-enum Scanned {
+enum ScannedFrame {
     Object(Envelope),
     Other(Range<usize>),
 }
 
-fn scan_frame(bytes: &[u8], max_depth: usize) -> Result<Scanned, Malformed> {
+fn scan_frame(bytes: &[u8], max_depth: usize) -> Result<ScannedFrame, Malformed> {
     let mut scanner = Scanner::new(bytes, max_depth)?;
     let found = if scanner.peek() == Some(b'{') {
         let mut envelope = Envelope::default();
-        scanner.object(|key, value| envelope.note(bytes, key, value))?;
-        Scanned::Object(envelope)
+        scanner.object(|key, value| envelope.record(bytes, key, value))?;
+        ScannedFrame::Object(envelope)
     } else {
-        Scanned::Other(scanner.value()?)
+        ScannedFrame::Other(scanner.value()?)
     };
     scanner.finish()?;
     Ok(found)
 }
 
-fn batch(array: &Bytes) -> Result<Vec<Result<Message, Unreadable>>, Unreadable> {
+fn batch(array: &Bytes) -> Result<Vec<Result<Message, InvalidMessage>>, InvalidMessage> {
     if array.first() != Some(&b'[') {
-        return Err(Unreadable::invalid("a message is an object"));
+        return Err(InvalidMessage::invalid("a message must be an object"));
     }
     let messages: Vec<_> = scan::items(array)
         .take(MAX_BATCH + 1)
         .map(|span| match array[span.start] {
             b'{' => Envelope::of(&array[span.clone()]).message(&array.slice(span)),
-            b'[' => Err(Unreadable::invalid("a batch inside a batch")),
-            _ => Err(Unreadable::invalid("a message is an object")),
+            b'[' => Err(InvalidMessage::invalid("nested batch")),
+            _ => Err(InvalidMessage::invalid("a message must be an object")),
         })
         .collect();
     match messages.len() {
-        0 => Err(Unreadable::invalid("an empty batch")),
+        0 => Err(InvalidMessage::invalid("empty batch")),
         1..=MAX_BATCH => Ok(messages),
-        _ => Err(Unreadable::invalid(format_args!("a batch of more than {MAX_BATCH} messages"))),
+        _ => Err(InvalidMessage::invalid(format_args!("batch of more than {MAX_BATCH} messages"))),
     }
 }
 
-/// Refuses a message that nests too deep, by its id all the same, so that whoever waits for it can stop.
-fn too_deep(bytes: &Bytes, problem: Malformed) -> Result<Message, Unreadable> {
+/// Rejects a message that nests too deeply, by its id if possible, so that its request can fail.
+fn too_deep(bytes: &Bytes, problem: Malformed) -> Result<Message, InvalidMessage> {
     match scan_frame(bytes, usize::MAX) {
-        Ok(Scanned::Object(envelope)) => envelope.refuse(bytes, problem),
-        Ok(Scanned::Other(_)) => Err(Unreadable::malformed(problem)),
-        Err(worse) => Err(Unreadable::malformed(worse)),
+        Ok(ScannedFrame::Object(envelope)) => envelope.reject(bytes, problem),
+        Ok(ScannedFrame::Other(_)) => Err(InvalidMessage::malformed(problem)),
+        Err(worse) => Err(InvalidMessage::malformed(worse)),
     }
 }
 
-/// The members that JSON-RPC knows.
+/// The members defined by JSON-RPC.
 #[derive(Clone, Copy)]
-enum Member {
+enum EnvelopeMember {
     Version,
     Id,
     Method,
@@ -80,26 +80,26 @@ enum Member {
     Error,
 }
 
-const MEMBERS: [(&str, Member); 6] = [
-    ("jsonrpc", Member::Version),
-    ("id", Member::Id),
-    ("method", Member::Method),
-    ("params", Member::Params),
-    ("result", Member::Result),
-    ("error", Member::Error),
+const MEMBERS: [(&str, EnvelopeMember); 6] = [
+    ("jsonrpc", EnvelopeMember::Version),
+    ("id", EnvelopeMember::Id),
+    ("method", EnvelopeMember::Method),
+    ("params", EnvelopeMember::Params),
+    ("result", EnvelopeMember::Result),
+    ("error", EnvelopeMember::Error),
 ];
 
-/// Where the members of one message are.
+/// Positions of the members of one message.
 #[derive(Default)]
 struct Envelope {
     known: [Option<Range<usize>>; 6],
-    /// The text of those that JSON-RPC does not know, each behind a comma.
-    others: Vec<u8>,
-    /// A member that is there twice.
-    twice: Option<&'static str>,
+    /// Raw text of unknown members, each after a comma.
+    extra: Vec<u8>,
+    /// Name of a duplicate member.
+    duplicate: Option<&'static str>,
 }
 
-/// What a message has as its id.
+/// The parsed `id` member of a message.
 enum IdMember {
     Absent,
     Null,
@@ -108,125 +108,136 @@ enum IdMember {
 }
 
 impl Envelope {
-    /// The envelope of an object that is known to be well-formed.
+    /// Locates the members of an object that is known to be well-formed.
     fn of(object: &[u8]) -> Self {
         let mut envelope = Self::default();
         for (key, value) in scan::members(object) {
-            envelope.note(object, key, value);
+            envelope.record(object, key, value);
         }
         envelope
     }
 
-    fn note(&mut self, bytes: &[u8], key: Range<usize>, value: Range<usize>) {
-        let Some(&(name, member)) = MEMBERS.iter().find(|(name, _)| scan::spells(&bytes[key.clone()], name))
+    fn record(&mut self, bytes: &[u8], key: Range<usize>, value: Range<usize>) {
+        let Some(&(name, member)) =
+            MEMBERS.iter().find(|(name, _)| scan::string_equals(&bytes[key.clone()], name))
         else {
-            self.keep(&bytes[key], &bytes[value]);
+            self.keep_extra(&bytes[key], &bytes[value]);
             return;
         };
-        // Two ids are worse than anything else that is there twice.
-        if self.known[member as usize].replace(value).is_some() && self.twice != Some("id") {
-            self.twice = Some(name);
+        // A duplicate id takes precedence over other duplicates.
+        if self.known[member as usize].replace(value).is_some() && self.duplicate != Some("id") {
+            self.duplicate = Some(name);
         }
     }
 
-    fn keep(&mut self, key: &[u8], value: &[u8]) {
+    fn keep_extra(&mut self, key: &[u8], value: &[u8]) {
         for part in [b",", key, b":", value] {
-            self.others.extend_from_slice(part);
+            self.extra.extend_from_slice(part);
         }
     }
 
-    fn has(&self, member: Member) -> bool {
+    fn has(&self, member: EnvelopeMember) -> bool {
         self.known[member as usize].is_some()
     }
 
-    fn peek<'a>(&self, bytes: &'a [u8], member: Member) -> Option<&'a [u8]> {
+    fn peek<'a>(&self, bytes: &'a [u8], member: EnvelopeMember) -> Option<&'a [u8]> {
         self.known[member as usize].clone().map(|span| &bytes[span])
     }
 
-    fn get(&self, bytes: &Bytes, member: Member) -> Option<RawJson> {
+    fn get(&self, bytes: &Bytes, member: EnvelopeMember) -> Option<RawJson> {
         self.known[member as usize].clone().map(|span| RawJson::trusted(bytes.slice(span)))
     }
 
-    /// The message that it is.
-    fn message(self, bytes: &Bytes) -> Result<Message, Unreadable> {
-        if let Some(name) = self.twice {
-            return self.refuse(bytes, format_args!("`{name}` is there twice"));
+    /// Builds the message.
+    fn message(self, bytes: &Bytes) -> Result<Message, InvalidMessage> {
+        if let Some(name) = self.duplicate {
+            return self.reject(bytes, format_args!("duplicate `{name}`"));
         }
-        if !self.peek(bytes, Member::Version).is_some_and(|version| scan::spells(version, "2.0")) {
-            return self.refuse(bytes, "`jsonrpc` must be \"2.0\"");
+        if !self
+            .peek(bytes, EnvelopeMember::Version)
+            .is_some_and(|version| scan::string_equals(version, "2.0"))
+        {
+            return self.reject(bytes, "`jsonrpc` must be \"2.0\"");
         }
-        if self.has(Member::Method) { self.call(bytes) } else { self.answer(bytes) }
+        if self.has(EnvelopeMember::Method) { self.parse_call(bytes) } else { self.parse_response(bytes) }
     }
 
-    fn call(self, bytes: &Bytes) -> Result<Message, Unreadable> {
-        if self.has(Member::Result) || self.has(Member::Error) {
-            return self.refuse(bytes, "both a call and an answer");
+    fn parse_call(self, bytes: &Bytes) -> Result<Message, InvalidMessage> {
+        if self.has(EnvelopeMember::Result) || self.has(EnvelopeMember::Error) {
+            return self.reject(bytes, "both a call and a response");
         }
-        let Some(method) = self.peek(bytes, Member::Method).and_then(scan::said).map(Arc::from) else {
-            return self.refuse(bytes, "`method` must be a string");
+        let Some(method) =
+            self.peek(bytes, EnvelopeMember::Method).and_then(scan::decode_string).map(Arc::from)
+        else {
+            return self.reject(bytes, "`method` must be a string");
         };
-        // JSON-RPC has no null here, but some clients send it when they have nothing to say.
-        let params = self.get(bytes, Member::Params).filter(|params| params.as_bytes() != b"null");
+        // JSON-RPC has no null here, but some clients send it in place of absent parameters.
+        let params = self.get(bytes, EnvelopeMember::Params).filter(|params| params.as_bytes() != b"null");
         if params.as_ref().is_some_and(|params| !matches!(params.as_bytes(), [b'{' | b'[', ..])) {
-            return self.refuse(bytes, "`params` must be an object or an array");
+            return self.reject(bytes, "`params` must be an object or an array");
         }
         let id = match self.id(bytes) {
             IdMember::Valid(id) => Some(id),
             IdMember::Absent => None,
             IdMember::Null | IdMember::Invalid => {
-                return self.refuse(bytes, "`id` must be a string or an integer");
+                return self.reject(bytes, "`id` must be a string or an integer");
             }
         };
-        let others = Others(self.others.into());
+        let extra = ExtraMembers(self.extra.into());
         Ok(match id {
-            Some(id) => Message::Request(Request { id, method, params, others }),
-            None => Message::Notification(Notification { method, params, others }),
+            Some(id) => Message::Request(Request { id, method, params, extra }),
+            None => Message::Notification(Notification { method, params, extra }),
         })
     }
 
-    fn answer(mut self, bytes: &Bytes) -> Result<Message, Unreadable> {
-        let result = match (self.get(bytes, Member::Result), self.get(bytes, Member::Error)) {
+    fn parse_response(mut self, bytes: &Bytes) -> Result<Message, InvalidMessage> {
+        let result = match (self.get(bytes, EnvelopeMember::Result), self.get(bytes, EnvelopeMember::Error)) {
             (Some(result), None) => Ok(result),
-            (None, Some(error)) => Err(RpcError::of_peer(error)),
-            (Some(_), Some(_)) => return self.refuse(bytes, "both a result and an error"),
-            (None, None) => return self.refuse(bytes, "neither a call nor an answer"),
+            (None, Some(error)) => Err(RpcError::from_peer(error)),
+            (Some(_), Some(_)) => return self.reject(bytes, "both a result and an error"),
+            (None, None) => return self.reject(bytes, "neither a call nor a response"),
         };
         let id = match self.id(bytes) {
             IdMember::Valid(id) => Some(id),
             IdMember::Null if result.is_err() => None,
             IdMember::Null | IdMember::Absent | IdMember::Invalid => {
-                return self.refuse(bytes, "an answer needs the `id` of its request");
+                return self.reject(bytes, "a response needs the `id` of its request");
             }
         };
-        // Parameters are nothing that an answer has; they pass like any other member.
-        if let Some(params) = self.peek(bytes, Member::Params) {
-            self.keep(br#""params""#, params);
+        // `params` is not part of a response; it is kept like any unknown member.
+        if let Some(params) = self.peek(bytes, EnvelopeMember::Params) {
+            self.keep_extra(br#""params""#, params);
         }
-        Ok(Message::Response(Response { id, result, others: Others(self.others.into()) }))
+        Ok(Message::Response(Response { id, result, extra: ExtraMembers(self.extra.into()) }))
     }
 
-    /// What becomes of a message that is none.
+    /// Rejects a malformed message.
     ///
-    /// If it was meant as an answer, it is one, namely an error: it must not be answered, and the request
-    /// that it belongs to has ended.
-    fn refuse(&self, bytes: &Bytes, problem: impl fmt::Display) -> Result<Message, Unreadable> {
+    /// If it was meant as a response, it becomes an error response: it must not be answered, and the request
+    /// it belongs to has ended.
+    fn reject(&self, bytes: &Bytes, problem: impl fmt::Display) -> Result<Message, InvalidMessage> {
         let id = match self.id(bytes) {
-            // Of two ids neither can be trusted.
-            IdMember::Valid(id) if self.twice != Some("id") => Some(id),
+            // A duplicate id cannot be trusted.
+            IdMember::Valid(id) if self.duplicate != Some("id") => Some(id),
             _ => None,
         };
-        let is_answer = !self.has(Member::Method) && (self.has(Member::Result) || self.has(Member::Error));
+        let is_answer = !self.has(EnvelopeMember::Method)
+            && (self.has(EnvelopeMember::Result) || self.has(EnvelopeMember::Error));
         if is_answer && id.is_some() {
-            return Ok(Message::response(id, Err(RpcError::invalid_answer(problem))));
+            return Ok(Message::response(id, Err(RpcError::invalid_response(problem))));
         }
-        Err(Unreadable { id, has_method: self.has(Member::Method), ..Unreadable::invalid(problem) })
+        Err(InvalidMessage {
+            id,
+            has_method: self.has(EnvelopeMember::Method),
+            ..InvalidMessage::invalid(problem)
+        })
     }
 
     fn id(&self, bytes: &[u8]) -> IdMember {
-        match self.peek(bytes, Member::Id) {
+        match self.peek(bytes, EnvelopeMember::Id) {
             None => IdMember::Absent,
             Some(b"null") => IdMember::Null,
-            Some(id) => Id::of(id).map_or(IdMember::Invalid, IdMember::Valid),
+            Some(id) => Id::parse(id).map_or(IdMember::Invalid, IdMember::Valid),
         }
     }
 }

@@ -1,66 +1,66 @@
-//! From messages to bytes: written once, into exactly the room it takes.
+//! Message encoding: written once, into a buffer of exactly the right size.
 
 use super::{Id, Message, RpcError};
 use pegboard_json::RawJson;
 
-/// Where text goes.
-pub(super) trait Sink {
-    /// Adds text.
+/// A destination of encoded bytes.
+pub(super) trait ByteSink {
+    /// Appends bytes.
     fn put(&mut self, text: &[u8]);
 }
 
-impl Sink for Vec<u8> {
+impl ByteSink for Vec<u8> {
     fn put(&mut self, text: &[u8]) {
-        for part in text.chunks(PART) {
+        for part in text.chunks(COPY_CHUNK_BYTES) {
             self.extend_from_slice(part);
         }
     }
 }
 
-/// How much is copied at once.
+/// Maximum number of bytes copied at once.
 ///
 /// For more than 2 KB the C library uses `rep movsb`, which Zen 3 is slow at if the target lies a little further
 /// in its page than the source: 215 KB then took 73 µs in one piece, and 5 µs in parts.
-const PART: usize = 1024;
+const COPY_CHUNK_BYTES: usize = 1024;
 
-/// Only counts.
-struct Length(usize);
+/// Counts bytes without storing them.
+struct LengthCounter(usize);
 
-impl Sink for Length {
+impl ByteSink for LengthCounter {
     fn put(&mut self, text: &[u8]) {
         self.0 += text.len();
     }
 }
 
 /// Writes line breaks as spaces.
-pub(super) struct Line<'a>(pub(super) &'a mut Vec<u8>);
+pub(super) struct SingleLine<'a>(pub(super) &'a mut Vec<u8>);
 
-impl Sink for Line<'_> {
+impl ByteSink for SingleLine<'_> {
     fn put(&mut self, text: &[u8]) {
         let space = |&byte: &u8| if byte == b'\n' || byte == b'\r' { b' ' } else { byte };
         self.0.extend(text.iter().map(space));
     }
 }
 
-/// How many bytes the message takes.
+/// Returns the encoded length of a message.
 pub(super) fn length(message: &Message) -> usize {
-    let mut length = Length(0);
+    let mut length = LengthCounter(0);
     self::message(message, &mut length);
     length.0
 }
 
-/// Writes one message.
-pub(super) fn message(message: &Message, sink: &mut impl Sink) {
+/// Encodes one message.
+pub(super) fn message(message: &Message, sink: &mut impl ByteSink) {
     sink.put(br#"{"jsonrpc":"2.0""#);
-    let others = match message {
+    let extra = match message {
         Message::Request(request) => {
             id(Some(&request.id), sink);
             call(&request.method, request.params.as_ref(), sink);
-            &request.others
+            &request.extra
         }
         Message::Notification(notification) => {
             call(&notification.method, notification.params.as_ref(), sink);
-            &notification.others
+            &notification.extra
         }
         Message::Response(response) => {
             id(response.id.as_ref(), sink);
@@ -74,18 +74,18 @@ pub(super) fn message(message: &Message, sink: &mut impl Sink) {
                     error(problem, sink);
                 }
             }
-            &response.others
+            &response.extra
         }
     };
-    sink.put(&others.0);
+    sink.put(&extra.0);
     sink.put(b"}");
 }
 
-/// Writes several messages as one array.
-pub(super) fn batch(messages: &[Message], sink: &mut impl Sink) {
+/// Encodes several messages as an array.
+pub(super) fn batch(messages: &[Message], sink: &mut impl ByteSink) {
     sink.put(b"[");
-    for (place, message) in messages.iter().enumerate() {
-        if place > 0 {
+    for (index, message) in messages.iter().enumerate() {
+        if index > 0 {
             sink.put(b",");
         }
         self::message(message, sink);
@@ -93,9 +93,9 @@ pub(super) fn batch(messages: &[Message], sink: &mut impl Sink) {
     sink.put(b"]");
 }
 
-/// Writes an error object.
-pub(super) fn error(error: &RpcError, sink: &mut impl Sink) {
-    if let Some(raw) = error.as_it_came() {
+/// Encodes an error object.
+pub(super) fn error(error: &RpcError, sink: &mut impl ByteSink) {
+    if let Some(raw) = error.unchanged_raw() {
         return sink.put(raw.as_bytes());
     }
     sink.put(br#"{"code":"#);
@@ -109,7 +109,7 @@ pub(super) fn error(error: &RpcError, sink: &mut impl Sink) {
     sink.put(b"}");
 }
 
-fn id(id: Option<&Id>, sink: &mut impl Sink) {
+fn id(id: Option<&Id>, sink: &mut impl ByteSink) {
     sink.put(br#","id":"#);
     match id {
         None => sink.put(b"null"),
@@ -118,7 +118,7 @@ fn id(id: Option<&Id>, sink: &mut impl Sink) {
     }
 }
 
-fn call(method: &str, params: Option<&RawJson>, sink: &mut impl Sink) {
+fn call(method: &str, params: Option<&RawJson>, sink: &mut impl ByteSink) {
     sink.put(br#","method":"#);
     string(method, sink);
     if let Some(params) = params {
@@ -127,7 +127,7 @@ fn call(method: &str, params: Option<&RawJson>, sink: &mut impl Sink) {
     }
 }
 
-fn number(number: i64, sink: &mut impl Sink) {
+fn number(number: i64, sink: &mut impl ByteSink) {
     if number < 0 {
         sink.put(b"-");
     }
@@ -144,7 +144,7 @@ fn number(number: i64, sink: &mut impl Sink) {
     }
 }
 
-fn string(text: &str, sink: &mut impl Sink) {
+fn string(text: &str, sink: &mut impl ByteSink) {
     sink.put(b"\"");
     let mut rest = text.as_bytes();
     while let Some(at) = rest.iter().position(|byte| matches!(byte, b'"' | b'\\' | ..0x20)) {
@@ -156,7 +156,7 @@ fn string(text: &str, sink: &mut impl Sink) {
     sink.put(b"\"");
 }
 
-fn escape(byte: u8, sink: &mut impl Sink) {
+fn escape(byte: u8, sink: &mut impl ByteSink) {
     let hex = |nibble: u8| b"0123456789abcdef"[usize::from(nibble)];
     match byte {
         b'"' => sink.put(br#"\""#),

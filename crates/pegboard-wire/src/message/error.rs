@@ -1,4 +1,4 @@
-//! Errors as JSON-RPC has them: a code, a message for a person, and data.
+//! JSON-RPC errors: code, message and data.
 
 use std::fmt;
 
@@ -10,9 +10,9 @@ use super::id::{Id, integer};
 use pegboard_json::Malformed;
 use pegboard_json::RawJson;
 
-/// An error that a peer answers with.
+/// A JSON-RPC error object.
 ///
-/// One that came from a peer is encoded as it came, as long as its fields say the same.
+/// An error received from a peer is encoded unchanged, as long as its fields are not modified.
 ///
 /// ```
 /// use pegboard_wire::{RawJson, RpcError, code};
@@ -28,103 +28,103 @@ use pegboard_json::RawJson;
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("{message} (code {code})")]
 pub struct RpcError {
-    /// Which kind of error.
+    /// Error code.
     pub code: i64,
-    /// What went wrong, for a person.
+    /// Human-readable message.
     pub message: String,
-    /// What else there is to know.
+    /// Additional data.
     pub data: Option<RawJson>,
-    /// The whole error object of a peer.
+    /// The raw error object received from a peer.
     raw: Option<RawJson>,
 }
 
-/// Why input is no message, as the error that answers it.
+/// The error for input that is not a valid message, with the response to send.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[error("{}", error.message)]
-pub struct Unreadable {
-    /// The id it carried, if that much could be read.
+pub struct InvalidMessage {
+    /// The id of the message, if it could be read.
     pub id: Option<Id>,
-    /// Whether it says what it wants; what has an id and no method can only have been meant as an answer.
+    /// `true` if a method is present; input with an id and no method can only have been meant as a response.
     pub has_method: bool,
-    /// What to answer.
+    /// The error to answer with.
     pub error: Box<RpcError>,
 }
 
-/// The codes of JSON-RPC and of MCP.
+/// Error codes of JSON-RPC and MCP.
 pub mod code {
-    /// The input is no JSON.
+    /// The input is not JSON.
     pub const PARSE_ERROR: i64 = -32_700;
-    /// The input is JSON and no message.
+    /// The input is JSON but not a valid message.
     pub const INVALID_REQUEST: i64 = -32_600;
-    /// There is no such method.
+    /// The method does not exist.
     pub const METHOD_NOT_FOUND: i64 = -32_601;
-    /// The parameters are not what the method takes.
+    /// The parameters are invalid.
     pub const INVALID_PARAMS: i64 = -32_602;
-    /// A bug on the answering side.
+    /// An internal error of the answering side.
     pub const INTERNAL_ERROR: i64 = -32_603;
-    /// A resource is not there, in the session era.
+    /// The resource does not exist; session era only.
     pub const RESOURCE_NOT_FOUND: i64 = -32_002;
-    /// A header says something else than the body.
+    /// A header contradicts the body.
     pub const HEADER_MISMATCH: i64 = -32_020;
     /// The client lacks a capability that the request needs.
     pub const MISSING_CAPABILITY: i64 = -32_021;
-    /// The protocol version is not served here.
+    /// The protocol version is not supported.
     pub const UNSUPPORTED_VERSION: i64 = -32_022;
-    /// A person must visit an address before the request can be carried out, in the session era.
+    /// The user must visit a URL before the request can proceed; session era only.
     pub const URL_ELICITATION_REQUIRED: i64 = -32_042;
 }
 
 impl RpcError {
-    /// An error without data.
+    /// Creates an error without data.
     pub fn new(code: i64, message: impl Into<String>) -> Self {
         Self { code, message: message.into(), data: None, raw: None }
     }
 
-    /// The error with data.
+    /// Adds data.
     #[must_use]
     pub fn with_data(mut self, data: impl Into<RawJson>) -> Self {
         self.data = Some(data.into());
         self
     }
 
-    /// A bug on this side, which the peer can do nothing about.
-    pub(crate) fn bug() -> Self {
-        Self::new(code::INTERNAL_ERROR, "Internal error: the request ran into a bug")
+    /// Creates an internal error, caused by a bug on this side.
+    pub(crate) fn handler_panicked() -> Self {
+        Self::new(code::INTERNAL_ERROR, "Internal error: the request handler panicked")
     }
 
-    /// There is no such method.
+    /// Creates an error for an unknown method.
     pub fn method_not_found(method: &str) -> Self {
         Self::new(code::METHOD_NOT_FOUND, format!("Method not found: {method}"))
     }
 
-    /// The parameters are not what the method takes.
+    /// Creates an error for invalid parameters.
     pub fn invalid_params(problem: impl fmt::Display) -> Self {
         Self::new(code::INVALID_PARAMS, format!("Invalid params: {problem}"))
     }
 
-    /// The error that a peer's error object is. One without code and message still ends the request, as an
-    /// error that says so and has the peer's as its data.
-    pub(super) fn of_peer(raw: RawJson) -> Self {
-        Self::of(raw.clone()).unwrap_or_else(|| {
-            Self::invalid_answer("an error has an integer `code` and a text as `message`").with_data(raw)
+    /// Parses a peer's error object. A malformed one still ends the request, as an error with the peer's
+    /// object as its data.
+    pub(super) fn from_peer(raw: RawJson) -> Self {
+        Self::from_raw(raw.clone()).unwrap_or_else(|| {
+            Self::invalid_response("an error needs an integer `code` and a string `message`").with_data(raw)
         })
     }
 
-    /// The peer's answer is none.
-    pub(super) fn invalid_answer(problem: impl fmt::Display) -> Self {
-        Self::new(code::INTERNAL_ERROR, format!("Invalid answer from the peer: {problem}"))
+    /// Creates the error for an invalid response of the peer.
+    pub(super) fn invalid_response(problem: impl fmt::Display) -> Self {
+        Self::new(code::INTERNAL_ERROR, format!("Invalid response from the peer: {problem}"))
     }
 
-    fn of(raw: RawJson) -> Option<Self> {
+    fn from_raw(raw: RawJson) -> Option<Self> {
         let code = integer(raw.get("code")?.as_bytes())?;
         let message = raw.get("message")?.text()?.into_owned();
         Some(Self { code, message, data: raw.get("data"), raw: Some(raw) })
     }
 
-    /// The error object of the peer that it came from, unless the fields have been changed since.
-    pub(super) fn as_it_came(&self) -> Option<&RawJson> {
+    /// Returns the peer's raw error object, unless the fields have been modified since.
+    pub(super) fn unchanged_raw(&self) -> Option<&RawJson> {
         let raw = self.raw.as_ref()?;
-        Self::of(raw.clone()).is_some_and(|came| came == *self).then_some(raw)
+        Self::from_raw(raw.clone()).is_some_and(|came| came == *self).then_some(raw)
     }
 }
 
@@ -145,12 +145,12 @@ impl Serialize for RpcError {
 impl<'de> Deserialize<'de> for RpcError {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let raw = RawJson::deserialize(deserializer)?;
-        Self::of(raw)
-            .ok_or_else(|| D::Error::custom("an error has an integer `code` and a text as `message`"))
+        Self::from_raw(raw)
+            .ok_or_else(|| D::Error::custom("an error needs an integer `code` and a string `message`"))
     }
 }
 
-impl Unreadable {
+impl InvalidMessage {
     pub(super) fn malformed(problem: Malformed) -> Self {
         match problem {
             Malformed::NotText | Malformed::NotJson { .. } => {

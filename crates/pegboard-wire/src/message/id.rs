@@ -1,4 +1,4 @@
-//! What pairs an answer with its request.
+//! JSON-RPC request ids.
 
 use std::fmt;
 use std::sync::Arc;
@@ -28,16 +28,16 @@ pub enum Id {
 }
 
 impl Id {
-    /// The id that a JSON value is, if it is one.
-    pub(super) fn of(value: &[u8]) -> Option<Self> {
-        match scan::said(value) {
+    /// Parses a JSON value as an id.
+    pub(super) fn parse(value: &[u8]) -> Option<Self> {
+        match scan::decode_string(value) {
             Some(text) => Some(Self::Text(text.into())),
             None => integer(value).map(Self::Number),
         }
     }
 }
 
-/// The integer that a JSON value is, if it is spelled as one. (`-0` is none: it would come back as `0`.)
+/// Parses an integer literal. `-0` is rejected: it would be sent back as `0`.
 pub(super) fn integer(value: &[u8]) -> Option<i64> {
     if value == b"-0" { None } else { std::str::from_utf8(value).ok()?.parse().ok() }
 }
@@ -63,7 +63,7 @@ impl Visitor<'_> for IdVisitor {
     type Value = Id;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a string or an integer of 64 bits")
+        f.write_str("a string or a 64-bit integer")
     }
 
     fn visit_i64<E: Error>(self, number: i64) -> Result<Id, E> {

@@ -1,4 +1,4 @@
-//! The way back to a client while its request is under way.
+//! The connection back to a client while its request is in progress.
 
 use std::time::Duration;
 
@@ -9,54 +9,54 @@ use tokio::sync::mpsc;
 use super::DEFAULT_LOG_LEVEL;
 use crate::connection::WeakConnection;
 use crate::era::LogLevel;
-use crate::exchange::Failure;
 use crate::link::TransportError;
 use crate::message::{Id, Notification};
+use crate::pending_request::RequestError;
 use pegboard_json::RawJson;
 
-/// The way back to a client while its request is under way.
+/// A handle to the client while its request is in progress.
 #[derive(Clone, Debug)]
 pub struct Peer {
-    way: Way,
-    /// The token under which the client wants to hear of progress.
+    route: PeerRoute,
+    /// Progress token of the request, if the client wants progress notifications.
     token: Option<RawJson>,
-    /// The mildest log message that the client wants.
+    /// Minimum log level that the client has asked for.
     log_level: Option<LogLevel>,
 }
 
 #[derive(Clone, Debug)]
-enum Way {
+enum PeerRoute {
     /// A connection that carries requests both ways.
-    Session { connection: WeakConnection, about: Id },
-    /// A connection that carries requests one way.
-    NoAnswers { connection: WeakConnection, about: Id },
+    Session { connection: WeakConnection, request_id: Id },
+    /// A connection on which the client accepts no requests.
+    OneWay { connection: WeakConnection, request_id: Id },
     /// The response stream of one HTTP request.
     Stream(mpsc::Sender<Notification>),
 }
 
 impl Peer {
-    pub(super) fn session(connection: WeakConnection, about: Id) -> Self {
-        Self { way: Way::Session { connection, about }, token: None, log_level: None }
+    pub(super) fn session(connection: WeakConnection, request_id: Id) -> Self {
+        Self { route: PeerRoute::Session { connection, request_id }, token: None, log_level: None }
     }
 
-    pub(super) fn one_way(connection: WeakConnection, about: Id) -> Self {
-        Self { way: Way::NoAnswers { connection, about }, token: None, log_level: None }
+    pub(super) fn one_way(connection: WeakConnection, request_id: Id) -> Self {
+        Self { route: PeerRoute::OneWay { connection, request_id }, token: None, log_level: None }
     }
 
     pub(crate) fn stream(stream: mpsc::Sender<Notification>) -> Self {
-        Self { way: Way::Stream(stream), token: None, log_level: None }
+        Self { route: PeerRoute::Stream(stream), token: None, log_level: None }
     }
 
-    pub(super) fn with_wishes(mut self, token: Option<RawJson>, log_level: Option<LogLevel>) -> Self {
+    pub(super) fn with_progress(mut self, token: Option<RawJson>, log_level: Option<LogLevel>) -> Self {
         self.token = token;
         self.log_level = log_level;
         self
     }
 
-    /// Tells how far the request has come, if the client wants to know.
+    /// Reports progress, if the client asked for it.
     pub async fn progress(&self, progress: f64, total: Option<f64>, message: Option<&str>) {
         #[derive(Serialize)]
-        struct Params<'p> {
+        struct ProgressParams<'p> {
             progress: Number,
             #[serde(skip_serializing_if = "Option::is_none")]
             total: Option<Number>,
@@ -64,90 +64,93 @@ impl Peer {
             message: Option<&'p str>,
         }
         if let Some(token) = &self.token {
-            let (progress, total) = (number(progress), total.map(number));
-            let params = RawJson::of(&Params { progress, total, message }).with("progressToken", token);
+            let (progress, total) = (compact_number(progress), total.map(compact_number));
+            let params =
+                RawJson::of(&ProgressParams { progress, total, message }).with("progressToken", token);
             self.notify("notifications/progress", params).await;
         }
     }
 
-    /// Sends a log message, if the client wants those of this level.
+    /// Sends a log message, if the client wants this level.
     pub async fn log(&self, level: LogLevel, logger: &str, data: &RawJson) {
         #[derive(Serialize)]
-        struct Params<'p> {
+        struct LogParams<'p> {
             level: LogLevel,
             logger: &'p str,
         }
-        if self.mildest().is_some_and(|wanted| level >= wanted) {
-            let params = RawJson::of(&Params { level, logger }).with("data", data);
+        if self.min_log_level().is_some_and(|wanted| level >= wanted) {
+            let params = RawJson::of(&LogParams { level, logger }).with("data", data);
             self.notify("notifications/message", params).await;
         }
     }
 
-    /// The mildest log message that the client has asked for, if it has.
+    /// Returns the minimum log level that the client has asked for, if any.
     pub fn log_level(&self) -> Option<LogLevel> {
         self.log_level
     }
 
-    /// The mildest log message that is sent: who has a session hears the usual ones without asking.
-    fn mildest(&self) -> Option<LogLevel> {
-        self.log_level.or_else(|| self.can_be_asked().then_some(DEFAULT_LOG_LEVEL))
+    /// Returns the minimum level of log messages to send: a client with a session gets the default level
+    /// without asking.
+    fn min_log_level(&self) -> Option<LogLevel> {
+        self.log_level.or_else(|| self.supports_requests().then_some(DEFAULT_LOG_LEVEL))
     }
 
-    /// Sends a notification that belongs to the request. A client that is gone does not hear it.
+    /// Sends a notification that belongs to the request. If the client is gone, it is dropped.
     pub async fn notify(&self, method: &str, params: RawJson) {
         let notification = Notification::new(method, Some(params));
-        let sent: Result<(), TransportError> = match &self.way {
-            Way::Session { connection, about } | Way::NoAnswers { connection, about } => {
+        let sent: Result<(), TransportError> = match &self.route {
+            PeerRoute::Session { connection, request_id } | PeerRoute::OneWay { connection, request_id } => {
                 match connection.upgrade() {
-                    Some(connection) => connection.notify(notification, Some(about.clone())).await,
+                    Some(connection) => connection.notify(notification, Some(request_id.clone())).await,
                     None => Err(TransportError::Closed),
                 }
             }
-            Way::Stream(stream) => stream.send(notification).await.map_err(|_| TransportError::Closed),
+            PeerRoute::Stream(stream) => stream.send(notification).await.map_err(|_| TransportError::Closed),
         };
         if sent.is_err() {
-            tracing::debug!(method, "A notification found no client.");
+            tracing::debug!(method, "Dropping a notification: the client is gone.");
         }
     }
 
-    /// Sends a notification and lets go of the client's stream, if it has one of its own for this request; the client
-    /// comes back after `retry` for what is said later.
-    pub async fn notify_and_hang_up(&self, method: &str, params: RawJson, retry: Duration) {
-        match &self.way {
-            Way::Session { connection, about } => {
+    /// Sends a notification and closes the stream of the request, if it has its own; the client reconnects
+    /// after `retry` for the rest.
+    pub async fn notify_and_close_stream(&self, method: &str, params: RawJson, retry: Duration) {
+        match &self.route {
+            PeerRoute::Session { connection, request_id } => {
                 let notification = Notification::new(method, Some(params));
                 if let Some(connection) = connection.upgrade() {
-                    let _ = connection.notify_and_hang_up(notification, about.clone(), retry).await;
+                    let _ = connection.notify_and_close_stream(notification, request_id.clone(), retry).await;
                 }
             }
-            Way::NoAnswers { .. } | Way::Stream(_) => self.notify(method, params).await,
+            PeerRoute::OneWay { .. } | PeerRoute::Stream(_) => self.notify(method, params).await,
         }
     }
 
-    /// Asks a client with a session, in the middle of its request.
-    pub async fn ask(&self, method: &str, params: Option<RawJson>) -> Result<RawJson, Failure> {
-        match &self.way {
-            Way::Session { connection, about } => {
-                let about = Some(about.clone());
+    /// Sends a request to a client with a session, in the middle of its own request.
+    pub async fn request(&self, method: &str, params: Option<RawJson>) -> Result<RawJson, RequestError> {
+        match &self.route {
+            PeerRoute::Session { connection, request_id } => {
+                let request_id = Some(request_id.clone());
                 let connection = connection.upgrade().ok_or(TransportError::Closed)?;
-                let exchange = connection.request_with(method, params, about, http::HeaderMap::new()).await?;
-                exchange.answer().await
+                let exchange =
+                    connection.request_with(method, params, request_id, http::HeaderMap::new()).await?;
+                exchange.response().await
             }
-            Way::NoAnswers { .. } | Way::Stream(_) => Err(TransportError::protocol(
-                "a client without a session cannot be asked; reply with questions",
+            PeerRoute::OneWay { .. } | PeerRoute::Stream(_) => Err(TransportError::protocol(
+                "a client without a session accepts no requests; reply with input requests",
             )
             .into()),
         }
     }
 
-    /// Whether the client can be asked in the middle of its request.
-    pub fn can_be_asked(&self) -> bool {
-        matches!(self.way, Way::Session { .. })
+    /// Returns `true` if the client accepts requests in the middle of its own request.
+    pub fn supports_requests(&self) -> bool {
+        matches!(self.route, PeerRoute::Session { .. })
     }
 }
 
-/// A number as people count: a whole one has no point. What is no number is none.
-fn number(value: f64) -> Number {
+/// Formats a whole number without a decimal point. NaN and infinity become 0.
+fn compact_number(value: f64) -> Number {
     let is_whole = value.fract() == 0.0 && value.abs() < 1e15;
     #[expect(clippy::cast_possible_truncation, reason = "a whole number of this size fits")]
     let whole = if is_whole { Some(Number::from(value as i64)) } else { None };
@@ -162,7 +165,7 @@ mod tests {
     fn a_whole_number_has_no_point() {
         let cases = [(1.0, "1"), (0.5, "0.5"), (-3.0, "-3"), (0.0, "0"), (1e300, "1e+300"), (f64::NAN, "0")];
         for (value, expected) in cases {
-            assert_eq!(number(value).to_string(), expected);
+            assert_eq!(compact_number(value).to_string(), expected);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Clients that open with `initialize` and keep a session.
+//! Clients of the session era, which open with `initialize`.
 
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -9,75 +9,75 @@ use http::HeaderMap;
 use serde::{Deserialize, Serialize};
 use tokio::sync::broadcast::error::RecvError;
 
-use super::round::{ask_all, check_capabilities};
+use super::input_requests::{check_capabilities, send_input_requests};
 use super::{
-    Change, ClientDescription, DEFAULT_LOG_LEVEL, Peer, Reply, Server, ServerRequest, Service, SessionId,
-    stateless,
+    ClientDescription, ClientSessionId, DEFAULT_LOG_LEVEL, McpService, Peer, ServerRequest, ServiceChange,
+    ServiceReply, ServiceServer, stateless,
 };
 use crate::client::Era;
-use crate::connection::{Connection, Inbound, Receiver, WeakConnection};
+use crate::connection::{Connection, InboundHandler, InboundRequest, WeakConnection};
 use crate::era::{LogLevel, Revision};
 use crate::link::Link;
 use crate::message::{Id, Notification, Request, RpcError, code};
 use pegboard_json::RawJson;
 
-/// How many resources one client may subscribe to.
+/// Maximum number of resource subscriptions per client.
 const MAX_SUBSCRIPTIONS: usize = 10_000;
-/// How long the address of one may be.
+/// Maximum length of a subscribed URI.
 const MAX_URI_BYTES: usize = 8 * 1024;
 
-/// How often one request may come back with questions.
+/// Maximum number of input rounds per request.
 const MAX_ROUNDS: usize = 20;
 
-/// How many tasks that are not over a client hears of.
-const MAX_TASKS: usize = 10_000;
+/// Maximum number of unfinished tasks that a client is notified of.
+const MAX_TRACKED_TASKS: usize = 10_000;
 
-/// Serves one client over a link, in whichever era it speaks.
-pub(crate) fn open(server: &Server, link: Link) -> Connection {
-    let life = Arc::new(Life::begin(Arc::clone(&server.service)));
-    let session = Arc::new(Session { life, server: server.clone(), state: Arc::default() });
+/// Serves one client over a link, in either era.
+pub(crate) fn open(server: &ServiceServer, link: Link) -> Connection {
+    let guard = Arc::new(SessionGuard::new(Arc::clone(&server.service)));
+    let session = Arc::new(ServerSession { guard, server: server.clone(), state: Arc::default() });
     let connection = Connection::open(link, session.clone(), server.limits);
     forward_changes(&session, &connection);
     connection
 }
 
-/// What is known of one client.
-struct Session {
-    life: Arc<Life>,
-    server: Server,
-    state: Arc<Mutex<State>>,
+/// The session of one client.
+struct ServerSession {
+    guard: Arc<SessionGuard>,
+    server: ServiceServer,
+    state: Arc<Mutex<ServerSessionState>>,
 }
 
-/// How long a session lasts: as long as its connection, and as every request of it.
-pub(super) struct Life {
-    pub(super) id: SessionId,
-    service: Arc<dyn Service>,
+/// Ends a session when dropped: held by its connection and by each of its requests.
+pub(super) struct SessionGuard {
+    pub(super) id: ClientSessionId,
+    service: Arc<dyn McpService>,
 }
 
-impl Life {
-    pub(super) fn begin(service: Arc<dyn Service>) -> Self {
-        Self { id: SessionId::random(), service }
+impl SessionGuard {
+    pub(super) fn new(service: Arc<dyn McpService>) -> Self {
+        Self { id: ClientSessionId::random(), service }
     }
 }
 
-impl Drop for Life {
+impl Drop for SessionGuard {
     fn drop(&mut self) {
-        self.service.ended(&self.id);
+        self.service.on_session_ended(&self.id);
     }
 }
 
 #[derive(Default)]
-struct State {
+struct ServerSessionState {
     client: Option<(Revision, ClientDescription)>,
     log_level: Option<LogLevel>,
     subscriptions: HashSet<String>,
-    /// The tasks that were made for this client and are not over.
+    /// Unfinished tasks created for this client.
     tasks: HashSet<String>,
 }
 
-impl Receiver for Session {
-    fn request(&self, inbound: Inbound) -> BoxFuture<'static, Result<RawJson, RpcError>> {
-        let Inbound { request, headers, connection, .. } = inbound;
+impl InboundHandler for ServerSession {
+    fn request(&self, inbound: InboundRequest) -> BoxFuture<'static, Result<RawJson, RpcError>> {
+        let InboundRequest { request, headers, connection, .. } = inbound;
         if self.server.era(Era::claimed(request.params.as_ref())) == Era::Stateless {
             let peer = Peer::one_way(connection, request.id.clone());
             return stateless::call(&self.server, request, headers, peer).boxed();
@@ -89,20 +89,20 @@ impl Receiver for Session {
         }
     }
 
-    fn notification(&self, notification: Notification, _about: Option<Id>) {
-        self.server.service.notified(&self.life.id, notification);
+    fn notification(&self, notification: Notification, _related_request: Option<Id>) {
+        self.server.service.on_notification(&self.guard.id, notification);
     }
 }
 
-impl Session {
-    fn state(&self) -> MutexGuard<'_, State> {
-        locked(&self.state)
+impl ServerSession {
+    fn state(&self) -> MutexGuard<'_, ServerSessionState> {
+        lock_state(&self.state)
     }
 
     fn initialize(&self, request: &Request) -> Result<RawJson, RpcError> {
         #[derive(Deserialize)]
         #[serde(rename_all = "camelCase")]
-        struct Params {
+        struct InitializeParams {
             protocol_version: String,
             #[serde(default)]
             capabilities: serde_json::Value,
@@ -110,29 +110,29 @@ impl Session {
         }
         #[derive(Serialize)]
         #[serde(rename_all = "camelCase")]
-        struct Result_ {
+        struct InitializeResult {
             protocol_version: Revision,
             #[serde(skip_serializing_if = "Option::is_none")]
             instructions: Option<String>,
         }
         let params = request.params.clone().unwrap_or_else(RawJson::empty_object);
-        let params: Params = params.read().map_err(RpcError::invalid_params)?;
-        let asked =
+        let params: InitializeParams = params.read().map_err(RpcError::invalid_params)?;
+        let requested =
             params.protocol_version.parse::<Revision>().ok().filter(|revision| !revision.is_stateless());
-        let revision = asked.unwrap_or(Revision::NEWEST_WITH_SESSIONS);
+        let revision = requested.unwrap_or(Revision::NEWEST_WITH_SESSIONS);
         let client = ClientDescription {
             info: params.client_info.map(RawJson::from),
             capabilities: RawJson::from(params.capabilities),
         };
-        let description = self.server.service.describe_to(revision, &client);
-        let remarks = self.server.service.remarks(&client);
+        let description = self.server.service.describe_for(revision, &client);
+        let extra_meta = self.server.service.extra_meta(&client);
         self.state().client = Some((revision, client));
-        let result = Result_ { protocol_version: revision, instructions: description.instructions };
+        let result = InitializeResult { protocol_version: revision, instructions: description.instructions };
         let result = RawJson::of(&result)
             .with("capabilities", &description.capabilities)
             .with("serverInfo", &description.info);
-        Ok(match remarks {
-            Some(remarks) => result.with("_meta", &remarks),
+        Ok(match extra_meta {
+            Some(extra_meta) => result.with("_meta", &extra_meta),
             None => result,
         })
     }
@@ -149,16 +149,16 @@ impl Session {
         };
         let Some((revision, client)) = client else {
             let error =
-                RpcError::new(code::INVALID_REQUEST, "Invalid request: the session begins with initialize");
+                RpcError::new(code::INVALID_REQUEST, "Invalid request: the session is not initialized");
             return std::future::ready(Err(error)).boxed();
         };
-        if let Some(error) = self.remember(&request) {
+        if let Some(error) = self.track_request(&request) {
             return std::future::ready(Err(error)).boxed();
         }
         let params = request.params.unwrap_or_else(RawJson::empty_object);
         let token = params.at(&["_meta", "progressToken"]);
-        let peer = Peer::session(connection, request.id).with_wishes(token, log_level);
-        let (known, life) = (Arc::clone(&self.state), Arc::clone(&self.life));
+        let peer = Peer::session(connection, request.id).with_progress(token, log_level);
+        let (session_state, guard) = (Arc::clone(&self.state), Arc::clone(&self.guard));
         let method = request.method;
         async move {
             let (mut answers, mut state) = (None, None);
@@ -167,37 +167,37 @@ impl Session {
                     method: Arc::clone(&method),
                     params: params.clone(),
                     revision,
-                    session: Some(life.id.clone()),
+                    session: Some(guard.id.clone()),
                     client: client.clone(),
-                    answers: answers.take(),
+                    input_responses: answers.take(),
                     state: state.take(),
                     headers: headers.clone(),
                     peer: peer.clone(),
                 };
-                match life.service.call(request).await? {
-                    Reply::Result(result) => {
+                match guard.service.call(request).await? {
+                    ServiceReply::Result(result) => {
                         match &*method {
-                            "tools/call" => locked(&known).remember_task(&result),
-                            // The service has agreed to it.
-                            "resources/subscribe" => locked(&known).subscribe(&params),
+                            "tools/call" => lock_state(&session_state).track_task(&result),
+                            // The service has accepted the subscription.
+                            "resources/subscribe" => lock_state(&session_state).subscribe(&params),
                             _ => {}
                         }
-                        return Ok(plain(&result));
+                        return Ok(strip_stateless_fields(&result));
                     }
-                    Reply::InputRequired { questions, state: kept } => {
+                    ServiceReply::InputRequired { input_requests: questions, state: kept } => {
                         check_capabilities(&client, &questions)?;
-                        answers = Some(ask_all(&peer, &questions).await?);
+                        answers = Some(send_input_requests(&peer, &questions).await?);
                         state = kept;
                     }
                 }
             }
-            Err(RpcError::new(code::INTERNAL_ERROR, "The server kept asking without an end"))
+            Err(RpcError::new(code::INTERNAL_ERROR, "Too many input rounds"))
         }
         .boxed()
     }
 
-    /// Notes what a request says of the session; the service still answers it.
-    fn remember(&self, request: &Request) -> Option<RpcError> {
+    /// Records session state that a request sets; the service still answers it.
+    fn track_request(&self, request: &Request) -> Option<RpcError> {
         let member = |name: &str| request.params.as_ref().and_then(|params| params.get(name));
         match &*request.method {
             "logging/setLevel" => match member("level").and_then(|level| level.read::<LogLevel>().ok()) {
@@ -206,13 +206,11 @@ impl Session {
             },
             "resources/subscribe" => {
                 if self.state().subscriptions.len() >= MAX_SUBSCRIPTIONS {
-                    let problem = format!("at most {MAX_SUBSCRIPTIONS} resources can be subscribed");
+                    let problem = format!("at most {MAX_SUBSCRIPTIONS} resource subscriptions are allowed");
                     return Some(RpcError::invalid_params(problem));
                 }
                 if member("uri").is_some_and(|uri| uri.as_bytes().len() > MAX_URI_BYTES) {
-                    return Some(RpcError::invalid_params(format!(
-                        "a uri has at most {MAX_URI_BYTES} bytes"
-                    )));
+                    return Some(RpcError::invalid_params(format!("uri exceeds {MAX_URI_BYTES} bytes")));
                 }
             }
             "resources/unsubscribe" => {
@@ -225,32 +223,32 @@ impl Session {
         None
     }
 
-    /// Whether this client wants to hear of a change, and in which words.
-    fn words_for(&self, change: &Change) -> Option<Notification> {
+    /// Returns the notification of a change, if this client wants it.
+    fn notification_for(&self, change: &ServiceChange) -> Option<Notification> {
         let mut state = self.state();
         state.client.as_ref()?;
         Some(match change {
-            Change::Tools => Notification::new("notifications/tools/list_changed", None),
-            Change::Prompts => Notification::new("notifications/prompts/list_changed", None),
-            Change::Resources => Notification::new("notifications/resources/list_changed", None),
-            Change::Resource { uri } => {
+            ServiceChange::Tools => Notification::new("notifications/tools/list_changed", None),
+            ServiceChange::Prompts => Notification::new("notifications/prompts/list_changed", None),
+            ServiceChange::Resources => Notification::new("notifications/resources/list_changed", None),
+            ServiceChange::Resource { uri } => {
                 state.subscriptions.get(uri)?;
                 let params = RawJson::of(&serde_json::json!({"uri": uri}));
                 Notification::new("notifications/resources/updated", Some(params))
             }
-            Change::Log(line) => {
+            ServiceChange::Log(line) => {
                 let level = line.get("level").and_then(|level| level.read::<LogLevel>().ok())?;
                 if level < state.log_level.unwrap_or(DEFAULT_LOG_LEVEL) {
                     return None;
                 }
                 Notification::new("notifications/message", Some(line.clone()))
             }
-            Change::BeenThere(params) => {
+            ServiceChange::ElicitationComplete(params) => {
                 let (_, client) = state.client.as_ref()?;
                 client.capabilities.at(&["elicitation", "url"])?;
                 Notification::new("notifications/elicitation/complete", Some(params.clone()))
             }
-            Change::Task { id, state: task } => {
+            ServiceChange::Task { id, state: task } => {
                 state.tasks.get(id)?;
                 let status = task.get("status");
                 let status = status.as_ref().and_then(RawJson::text).unwrap_or_default();
@@ -263,41 +261,41 @@ impl Session {
     }
 }
 
-impl State {
+impl ServerSessionState {
     fn subscribe(&mut self, params: &RawJson) {
         if let Some(uri) = params.get("uri").and_then(|uri| uri.read::<String>().ok()) {
             self.subscriptions.insert(uri);
         }
     }
 
-    /// Notes the task that a result announces, if it does.
-    fn remember_task(&mut self, result: &RawJson) {
+    /// Records the task that a result announces, if any.
+    fn track_task(&mut self, result: &RawJson) {
         let id = result.at(&["task", "taskId"]);
         if let Some(id) = id.as_ref().and_then(RawJson::text)
-            && self.tasks.len() < MAX_TASKS
+            && self.tasks.len() < MAX_TRACKED_TASKS
         {
             self.tasks.insert(id.into_owned());
         }
     }
 }
 
-fn locked(state: &Mutex<State>) -> MutexGuard<'_, State> {
-    // Every change of the state is a single call, so a panic cannot leave it half-changed.
+fn lock_state(state: &Mutex<ServerSessionState>) -> MutexGuard<'_, ServerSessionState> {
+    // Every change of the state is a single call, so a panic cannot leave it inconsistent.
     state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A result without what only the stateless era knows. Before it, structured content was an object or was not there,
-/// and clients refuse the whole result over anything else.
-fn plain(result: &RawJson) -> RawJson {
-    let plain = result.without("resultType").without("ttlMs").without("cacheScope");
-    match plain.get("structuredContent") {
-        Some(data) if !data.is_object() => plain.without("structuredContent"),
-        _ => plain,
+/// Removes the fields of the stateless era from a result. Before it, structured content was an object or
+/// absent, and clients reject the whole result otherwise.
+fn strip_stateless_fields(result: &RawJson) -> RawJson {
+    let stripped = result.without("resultType").without("ttlMs").without("cacheScope");
+    match stripped.get("structuredContent") {
+        Some(data) if !data.is_object() => stripped.without("structuredContent"),
+        _ => stripped,
     }
 }
 
-/// Tells the client what changes, until its connection ends.
-fn forward_changes(session: &Arc<Session>, connection: &Connection) {
+/// Notifies the client of changes until its connection closes.
+fn forward_changes(session: &Arc<ServerSession>, connection: &Connection) {
     let Some(mut changes) = session.server.service.changes() else { return };
     let (session, connection) = (Arc::downgrade(session), connection.downgrade());
     tokio::spawn(async move {
@@ -309,18 +307,19 @@ fn forward_changes(session: &Arc<Session>, connection: &Connection) {
             let (Some(session), Some(connection)) = (session.upgrade(), connection.upgrade()) else { return };
             match change {
                 Ok(change) => {
-                    if let Some(notification) = session.words_for(&change) {
+                    if let Some(notification) = session.notification_for(&change) {
                         let _ = connection.notify(notification, None).await;
                     }
                 }
-                // Too slow for every change: everything is to be read anew.
+                // The receiver lagged behind: the client must reload everything.
                 Err(RecvError::Lagged(_)) => {
                     let subscribed: Vec<String> = session.state().subscriptions.iter().cloned().collect();
-                    let updated = subscribed.into_iter().map(|uri| Change::Resource { uri });
-                    for change in
-                        [Change::Tools, Change::Prompts, Change::Resources].into_iter().chain(updated)
+                    let updated = subscribed.into_iter().map(|uri| ServiceChange::Resource { uri });
+                    for change in [ServiceChange::Tools, ServiceChange::Prompts, ServiceChange::Resources]
+                        .into_iter()
+                        .chain(updated)
                     {
-                        if let Some(notification) = session.words_for(&change) {
+                        if let Some(notification) = session.notification_for(&change) {
                             let _ = connection.notify(notification, None).await;
                         }
                     }

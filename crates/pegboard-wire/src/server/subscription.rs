@@ -1,20 +1,20 @@
-//! `subscriptions/listen`: a stream of changes to a client without a session.
+//! `subscriptions/listen`: a stream of changes for a client without a session.
 
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use tokio::sync::broadcast::error::RecvError;
 
-use super::session::Life;
-use super::{Change, Description, Peer, Server};
+use super::session::SessionGuard;
+use super::{Peer, ServiceChange, ServiceDescription, ServiceServer};
 use crate::era::meta;
 use crate::message::{Id, Request, RpcError, code};
 use pegboard_json::RawJson;
 
-/// What a client wants to hear of.
+/// The notifications that a client subscribes to.
 #[derive(Debug, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
-struct Filter {
+struct SubscriptionFilter {
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     tools_list_changed: bool,
     #[serde(skip_serializing_if = "std::ops::Not::not")]
@@ -27,96 +27,103 @@ struct Filter {
     task_ids: Vec<String>,
 }
 
-/// How many resources one subscription may name, and how many tasks.
+/// Maximum number of resources, and of tasks, per subscription.
 const MAX_RESOURCES: usize = 10_000;
 
-/// The extension that knows tasks.
-const TASKS: &str = "io.modelcontextprotocol/tasks";
+/// Name of the tasks extension.
+const TASKS_EXTENSION: &str = "io.modelcontextprotocol/tasks";
 
-/// Tells the client of changes until it stops listening or the service ends.
+/// Notifies the client of changes until it unsubscribes or the service ends.
 pub(super) async fn listen(
-    server: &Server,
+    server: &ServiceServer,
     request: &Request,
-    description: &Description,
+    description: &ServiceDescription,
     peer: &Peer,
 ) -> Result<RawJson, RpcError> {
-    let asked = request.params.as_ref().and_then(|params| params.get("notifications"));
-    let asked = asked.ok_or_else(|| RpcError::invalid_params("notifications must be an object"))?;
-    let asked: Filter = asked.read().map_err(RpcError::invalid_params)?;
-    if asked.resource_subscriptions.len().max(asked.task_ids.len()) > MAX_RESOURCES {
+    let requested = request.params.as_ref().and_then(|params| params.get("notifications"));
+    let requested = requested.ok_or_else(|| RpcError::invalid_params("notifications must be an object"))?;
+    let requested: SubscriptionFilter = requested.read().map_err(RpcError::invalid_params)?;
+    if requested.resource_subscriptions.len().max(requested.task_ids.len()) > MAX_RESOURCES {
         let problem = format_args!("at most {MAX_RESOURCES} resources and as many tasks can be subscribed");
         return Err(RpcError::invalid_params(problem));
     }
-    if !asked.task_ids.is_empty() {
-        check_tasks(request)?;
+    if !requested.task_ids.is_empty() {
+        require_tasks_extension(request)?;
     }
-    let filter = asked.honoured_by(&description.capabilities);
+    let filter = requested.supported_by(&description.capabilities);
     let changes = server.service.changes();
-    let stream = Life::begin(Arc::clone(&server.service));
-    server.service.watched(&stream.id, &filter.resource_subscriptions).await;
-    let tag = tag(&request.id);
+    let stream = SessionGuard::new(Arc::clone(&server.service));
+    server.service.on_resources_watched(&stream.id, &filter.resource_subscriptions).await;
+    let tag = subscription_meta(&request.id);
     let acknowledged = tag.with("notifications", &RawJson::of(&filter));
     peer.notify("notifications/subscriptions/acknowledged", acknowledged).await;
     if let Some(mut changes) = changes {
         loop {
-            let news = match changes.recv().await {
+            let changes_seen = match changes.recv().await {
                 Ok(change) => vec![change],
-                // Too slow for every change: everything is to be read anew.
+                // The receiver lagged behind: the client must reload everything.
                 Err(RecvError::Lagged(_)) => {
-                    let updated =
-                        filter.resource_subscriptions.iter().map(|uri| Change::Resource { uri: uri.clone() });
-                    [Change::Tools, Change::Prompts, Change::Resources].into_iter().chain(updated).collect()
+                    let updated = filter
+                        .resource_subscriptions
+                        .iter()
+                        .map(|uri| ServiceChange::Resource { uri: uri.clone() });
+                    [ServiceChange::Tools, ServiceChange::Prompts, ServiceChange::Resources]
+                        .into_iter()
+                        .chain(updated)
+                        .collect()
                 }
                 Err(RecvError::Closed) => break,
             };
-            for change in news.iter().filter(|change| filter.wants(change)) {
-                let (method, params) = words(change, &tag);
+            for change in changes_seen.iter().filter(|change| filter.matches(change)) {
+                let (method, params) = change_notification(change, &tag);
                 peer.notify(method, params).await;
             }
         }
     } else {
-        // Nothing will ever change: the stream stays open until the client ends it.
+        // Nothing will ever change: the stream stays open until the client closes it.
         std::future::pending::<()>().await;
     }
     Ok(RawJson::of(&serde_json::json!({"resultType": "complete"}))
         .with("_meta", &tag.get("_meta").unwrap_or_else(RawJson::empty_object)))
 }
 
-/// Refuses a client that wants to hear of tasks and did not say that it knows them.
-fn check_tasks(request: &Request) -> Result<(), RpcError> {
-    let path = ["_meta", meta::CLIENT_CAPABILITIES, "extensions", TASKS];
+/// Rejects a task subscription of a client without the tasks extension.
+fn require_tasks_extension(request: &Request) -> Result<(), RpcError> {
+    let path = ["_meta", meta::CLIENT_CAPABILITIES, "extensions", TASKS_EXTENSION];
     if request.params.as_ref().and_then(|params| params.at(&path)).is_some() {
         return Ok(());
     }
-    let message = format!("The client lacks the extension '{TASKS}' that this request needs");
-    let data = serde_json::json!({"requiredCapabilities": {"extensions": {TASKS: {}}}});
+    let message = format!("The client lacks the extension '{TASKS_EXTENSION}' that this request needs");
+    let data = serde_json::json!({"requiredCapabilities": {"extensions": {TASKS_EXTENSION: {}}}});
     Err(RpcError::new(code::MISSING_CAPABILITY, message).with_data(data))
 }
 
-/// The mark of a subscription, which everything on its stream carries.
-fn tag(id: &Id) -> RawJson {
+/// Returns the `_meta` of a subscription, which every message on its stream carries.
+fn subscription_meta(id: &Id) -> RawJson {
     let meta = RawJson::empty_object().with(meta::SUBSCRIPTION_ID, &RawJson::of(id));
     RawJson::empty_object().with("_meta", &meta)
 }
 
-fn words(change: &Change, tag: &RawJson) -> (&'static str, RawJson) {
+fn change_notification(change: &ServiceChange, tag: &RawJson) -> (&'static str, RawJson) {
     match change {
-        Change::Tools => ("notifications/tools/list_changed", tag.clone()),
-        Change::Prompts => ("notifications/prompts/list_changed", tag.clone()),
-        Change::Resources => ("notifications/resources/list_changed", tag.clone()),
-        Change::Resource { uri } => ("notifications/resources/updated", tag.with("uri", &RawJson::of(uri))),
-        Change::Log(line) => ("notifications/message", line.clone()),
-        Change::BeenThere(params) => ("notifications/elicitation/complete", params.clone()),
-        Change::Task { state, .. } => {
+        ServiceChange::Tools => ("notifications/tools/list_changed", tag.clone()),
+        ServiceChange::Prompts => ("notifications/prompts/list_changed", tag.clone()),
+        ServiceChange::Resources => ("notifications/resources/list_changed", tag.clone()),
+        ServiceChange::Resource { uri } => {
+            ("notifications/resources/updated", tag.with("uri", &RawJson::of(uri)))
+        }
+        ServiceChange::Log(line) => ("notifications/message", line.clone()),
+        ServiceChange::ElicitationComplete(params) => ("notifications/elicitation/complete", params.clone()),
+        ServiceChange::Task { state, .. } => {
             let meta = tag.get("_meta").unwrap_or_else(RawJson::empty_object);
             ("notifications/tasks", state.with("_meta", &meta))
         }
     }
 }
 
-impl Filter {
-    /// What of it the server can do.
-    fn honoured_by(self, capabilities: &RawJson) -> Self {
+impl SubscriptionFilter {
+    /// Restricts the filter to what the server supports.
+    fn supported_by(self, capabilities: &RawJson) -> Self {
         let can = |path: &[&str]| capabilities.at(path).is_some_and(|flag| flag.as_str() == "true");
         Self {
             tools_list_changed: self.tools_list_changed && can(&["tools", "listChanged"]),
@@ -127,7 +134,7 @@ impl Filter {
             } else {
                 Vec::new()
             },
-            task_ids: if capabilities.at(&["extensions", TASKS]).is_some() {
+            task_ids: if capabilities.at(&["extensions", TASKS_EXTENSION]).is_some() {
                 self.task_ids
             } else {
                 Vec::new()
@@ -135,14 +142,14 @@ impl Filter {
         }
     }
 
-    fn wants(&self, change: &Change) -> bool {
+    fn matches(&self, change: &ServiceChange) -> bool {
         match change {
-            Change::Tools => self.tools_list_changed,
-            Change::Prompts => self.prompts_list_changed,
-            Change::Resources => self.resources_list_changed,
-            Change::Resource { uri } => self.resource_subscriptions.contains(uri),
-            Change::Log(_) | Change::BeenThere(_) => false,
-            Change::Task { id, .. } => self.task_ids.contains(id),
+            ServiceChange::Tools => self.tools_list_changed,
+            ServiceChange::Prompts => self.prompts_list_changed,
+            ServiceChange::Resources => self.resources_list_changed,
+            ServiceChange::Resource { uri } => self.resource_subscriptions.contains(uri),
+            ServiceChange::Log(_) | ServiceChange::ElicitationComplete(_) => false,
+            ServiceChange::Task { id, .. } => self.task_ids.contains(id),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! WebSocket as a client: one text message each way for each message, subprotocol `mcp`.
+//! WebSocket client.
 
 use std::future;
 use std::time::Duration;
@@ -18,41 +18,42 @@ use tokio_tungstenite::tungstenite::{self, Utf8Bytes};
 use crate::link::{InputLimits, Link, TransportError, link};
 use crate::websocket::pump::pump;
 
-/// How long it may take to reach the server and shake hands.
+/// Time limit for connecting and the WebSocket handshake.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A link to a server at a `ws://` or `wss://` address.
+/// Connects to a server at a `ws://` or `wss://` URL and returns the link.
 ///
-/// The task behind it ends when the server closes the connection, or when the link is dropped.
+/// The task behind the link ends when the server closes the connection, or when the link is dropped.
 pub async fn connect(url: &Url, headers: HeaderMap, limits: InputLimits) -> Result<Link, TransportError> {
-    let mut request = url.as_str().into_client_request().map_err(|error| error_of(error, limits))?;
+    let mut request = url.as_str().into_client_request().map_err(|error| transport_error(error, limits))?;
     request.headers_mut().extend(headers);
     request.headers_mut().insert(SEC_WEBSOCKET_PROTOCOL, HeaderValue::from_static("mcp"));
     let config = WebSocketConfig::default()
         .max_message_size(Some(limits.max_bytes))
         .max_frame_size(Some(limits.max_bytes));
-    // Small messages go out at once.
+    // Without Nagle's algorithm: small messages go out at once.
     let connecting = Box::pin(connect_async_with_config(request, Some(config), true));
     let (socket, _response) = match time::timeout(CONNECT_TIMEOUT, connecting).await {
-        Ok(connected) => connected.map_err(|error| error_of(error, limits))?,
+        Ok(connected) => connected.map_err(|error| transport_error(error, limits))?,
         Err(_elapsed) => {
-            let what = format!("the server did not shake hands within {} s", CONNECT_TIMEOUT.as_secs());
+            let what = format!("the WebSocket handshake timed out after {} s", CONNECT_TIMEOUT.as_secs());
             return Err(TransportError::failed(what));
         }
     };
     let socket = socket
         .filter_map(move |message| future::ready(received(message, limits)))
-        .sink_map_err(move |error| error_of(error, limits))
+        .sink_map_err(move |error| transport_error(error, limits))
         .with(|bytes| future::ready(text(bytes)));
     let (link, port) = link();
     tokio::spawn(pump(socket, port, limits));
     Ok(link)
 }
 
-type Received = Result<tungstenite::Message, tungstenite::Error>;
+type WebSocketResult = Result<tungstenite::Message, tungstenite::Error>;
 
-/// What the peer said. Pings are answered below us, and after a close comes the end.
-fn received(message: Received, limits: InputLimits) -> Option<Result<Bytes, TransportError>> {
+/// Returns the payload of a frame. The library answers pings, and a close frame is followed by the end of the
+/// stream.
+fn received(message: WebSocketResult, limits: InputLimits) -> Option<Result<Bytes, TransportError>> {
     match message {
         Ok(tungstenite::Message::Text(text)) => Some(Ok(text.into())),
         Ok(tungstenite::Message::Binary(bytes)) => Some(Ok(bytes)),
@@ -62,7 +63,7 @@ fn received(message: Received, limits: InputLimits) -> Option<Result<Bytes, Tran
             | tungstenite::Message::Close(_)
             | tungstenite::Message::Frame(_),
         ) => None,
-        Err(error) => Some(Err(error_of(error, limits))),
+        Err(error) => Some(Err(transport_error(error, limits))),
     }
 }
 
@@ -71,12 +72,12 @@ fn text(bytes: Bytes) -> Result<tungstenite::Message, TransportError> {
     Ok(tungstenite::Message::Text(text))
 }
 
-fn error_of(error: tungstenite::Error, limits: InputLimits) -> TransportError {
+fn transport_error(error: tungstenite::Error, limits: InputLimits) -> TransportError {
     match error {
         tungstenite::Error::ConnectionClosed | tungstenite::Error::AlreadyClosed => TransportError::Closed,
-        tungstenite::Error::Http(response) => status_of(&response),
+        tungstenite::Error::Http(response) => status_error(&response),
         tungstenite::Error::Capacity(_) => {
-            TransportError::protocol(format!("a message is larger than {} bytes", limits.max_bytes))
+            TransportError::protocol(format!("a message exceeds {} bytes", limits.max_bytes))
         }
         tungstenite::Error::Protocol(problem) => TransportError::protocol(problem),
         tungstenite::Error::Utf8(problem) => TransportError::protocol(problem),
@@ -84,7 +85,7 @@ fn error_of(error: tungstenite::Error, limits: InputLimits) -> TransportError {
     }
 }
 
-fn status_of(response: &Response) -> TransportError {
+fn status_error(response: &Response) -> TransportError {
     let authenticate = response.headers().get(WWW_AUTHENTICATE);
     TransportError::Status {
         status: response.status().as_u16(),

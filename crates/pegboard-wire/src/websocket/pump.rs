@@ -1,20 +1,23 @@
-//! Messages over any socket that keeps them apart: what both roles of the WebSocket transport share.
+//! Message pump over a message-oriented socket, shared by both roles of the WebSocket transport.
 
 use bytes::Bytes;
 use futures_util::{Sink, SinkExt, Stream, StreamExt};
 use tokio::sync::mpsc;
 
-use crate::connection::cancelled;
-use crate::link::{Arrival, Cancel, Event, InputLimits, Letter, Port, TransportError, events_of, outlast};
+use crate::connection::cancel_notification;
+use crate::link::{
+    Arrival, CancelRequest, InputLimits, Letter, Port, TransportError, TransportEvent, drain_cancels,
+    frame_events,
+};
 use crate::message::Message;
 
-/// How many letters may wait to be written before those before them are.
+/// Maximum number of messages written between two flushes.
 const MAX_UNFLUSHED: usize = 64;
 
-/// Moves letters and arrivals over a socket until it or the link ends.
+/// Moves messages between a socket and a link until either closes.
 ///
-/// The stream yields what the peer sent, a message at a time, and ends when the peer closes; pings are none of its
-/// business. The sink takes a message at a time, and closing it says good-bye.
+/// The stream yields one message at a time and ends when the peer closes; it handles pings itself. Closing
+/// the sink sends the close frame.
 pub(crate) async fn pump<S>(socket: S, port: Port, limits: InputLimits)
 where
     S: Stream<Item = Result<Bytes, TransportError>> + Sink<Bytes, Error = TransportError>,
@@ -25,9 +28,9 @@ where
     let reason = tokio::select! {
         reason = read(stream, &arrivals, limits) => reason,
         reason = write(sink, letters, relayed) => reason,
-        () = outlast(cancels, relay) => TransportError::Closed,
+        () = drain_cancels(cancels, relay) => TransportError::Closed,
     };
-    let _ = arrivals.send(Arrival::new(Event::Closed(reason))).await;
+    let _ = arrivals.send(Arrival::new(TransportEvent::Closed(reason))).await;
 }
 
 async fn read<R>(mut stream: R, arrivals: &mpsc::Sender<Arrival>, limits: InputLimits) -> TransportError
@@ -39,7 +42,7 @@ where
             Ok(bytes) => Message::decode(bytes, limits.max_depth),
             Err(error) => return error,
         };
-        for event in events_of(frame, limits.garbage) {
+        for event in frame_events(frame, limits.on_malformed) {
             if arrivals.send(Arrival::new(event)).await.is_err() {
                 return TransportError::Closed;
             }
@@ -51,34 +54,34 @@ where
 async fn write<W>(
     mut sink: W,
     mut letters: mpsc::Receiver<Letter>,
-    mut cancels: mpsc::UnboundedReceiver<Cancel>,
+    mut cancels: mpsc::UnboundedReceiver<CancelRequest>,
 ) -> TransportError
 where
     W: Sink<Bytes, Error = TransportError> + Unpin,
 {
     loop {
         let message = tokio::select! {
-            // A request is cancelled after it was sent, so letters come first.
+            // A request is cancelled after it was sent, so messages come first.
             biased;
             letter = letters.recv() => match letter {
                 Some(letter) => letter.message,
                 None => break,
             },
-            Some(cancel) = cancels.recv() => cancelled(&cancel),
+            Some(cancel) = cancels.recv() => cancel_notification(&cancel),
         };
         if let Err(error) = write_burst(&mut sink, message, &mut letters).await {
             return error;
         }
     }
     while let Some(cancel) = cancels.recv().await {
-        if let Err(error) = sink.feed(cancelled(&cancel).encode()).await {
+        if let Err(error) = sink.feed(cancel_notification(&cancel).encode()).await {
             return error;
         }
     }
     sink.close().await.err().unwrap_or(TransportError::Closed)
 }
 
-/// Writes a message and those that wait behind it, then flushes once.
+/// Writes a message and those queued after it, then flushes once.
 async fn write_burst<W>(
     sink: &mut W,
     first: Message,
@@ -141,6 +144,6 @@ mod tests {
         let pumping = tokio::spawn(pump(Stuck, port, InputLimits::client()));
         tokio::task::yield_now().await;
         drop(link);
-        tokio::time::timeout(2 * crate::link::LEAVE_TIMEOUT, pumping).await.unwrap().unwrap();
+        tokio::time::timeout(2 * crate::link::CLOSE_TIMEOUT, pumping).await.unwrap().unwrap();
     }
 }

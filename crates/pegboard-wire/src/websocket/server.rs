@@ -1,4 +1,4 @@
-//! WebSocket as a server: an endpoint to be mounted at any path.
+//! WebSocket server: a router that can be mounted at any path.
 
 use std::future;
 use std::sync::Arc;
@@ -12,25 +12,25 @@ use bytes::Bytes;
 use futures_util::{SinkExt, StreamExt};
 use http::{HeaderMap, Uri};
 
-use crate::http::server::{HttpServerOptions, check_sender};
+use crate::http::server::{HttpServerOptions, check_host_and_origin};
 use crate::link::{InputLimits, TransportError, link};
-use crate::server::Server;
+use crate::server::ServiceServer;
 use crate::websocket::pump::pump;
 
-/// An endpoint that serves `server` to clients that upgrade to WebSocket. Hosts and origins are checked as for HTTP.
-pub fn endpoint(server: Server, options: HttpServerOptions) -> Router {
+/// Returns a router that serves `server` over WebSocket. Hosts and origins are checked as for HTTP.
+pub fn endpoint(server: ServiceServer, options: HttpServerOptions) -> Router {
     Router::new().fallback(any(upgrade)).with_state(Arc::new((server, options)))
 }
 
 async fn upgrade(
-    State(endpoint): State<Arc<(Server, HttpServerOptions)>>,
+    State(endpoint): State<Arc<(ServiceServer, HttpServerOptions)>>,
     uri: Uri,
     headers: HeaderMap,
     upgrade: WebSocketUpgrade,
 ) -> Response {
     let (server, options) = &*endpoint;
-    if let Err(refusal) = check_sender(&headers, &uri, options) {
-        return refusal.into();
+    if let Err(rejection) = check_host_and_origin(&headers, &uri, options) {
+        return rejection.into();
     }
     let limits =
         InputLimits { max_bytes: options.max_body, max_depth: options.max_depth, ..InputLimits::server() };
@@ -42,7 +42,7 @@ async fn upgrade(
         .on_upgrade(move |socket| serve(server, socket, limits))
 }
 
-async fn serve(server: Server, socket: WebSocket, limits: InputLimits) {
+async fn serve(server: ServiceServer, socket: WebSocket, limits: InputLimits) {
     let socket = socket
         .filter_map(|frame| future::ready(received(frame)))
         .sink_map_err(TransportError::failed)
@@ -51,7 +51,8 @@ async fn serve(server: Server, socket: WebSocket, limits: InputLimits) {
     tokio::join!(server.serve(link), pump(socket, port, limits));
 }
 
-/// What the peer said. Pings are answered below us, and after a close comes the end.
+/// Returns the payload of a frame. The library answers pings, and a close frame is followed by the end of the
+/// stream.
 fn received(frame: Result<Frame, axum::Error>) -> Option<Result<Bytes, TransportError>> {
     match frame {
         Ok(Frame::Text(text)) => Some(Ok(text.into())),

@@ -1,4 +1,4 @@
-//! What an answer may look like, and what a refusal is.
+//! Forms of responses, and error responses.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,25 +6,26 @@ use std::time::Duration;
 use http::{HeaderMap, HeaderValue};
 use pegboard_wire::http::client::{self, HttpOptions};
 use pegboard_wire::link::TransportError;
-use pegboard_wire::{Failure, Happening, RawJson};
+use pegboard_wire::{RawJson, RequestError, ResponseEvent};
 use serde_json::{Value, json};
 use tokio::sync::Barrier;
 
-use super::scene::{
-    accepted, answer, ask, begin, dial, event, events, json, loss, open, options, result, serve, soon, start,
-    stateless, status, tell, typed,
+use super::support::{
+    accepted, answer, call, event, events, initialize, json, open, open_connection, options,
+    response_of_type, result, send_notification, send_request, serve, stateless, status, transport_error,
+    with_timeout,
 };
 
 #[tokio::test]
-async fn a_json_answer_reaches_its_request() {
-    let site = serve(|seen| async move { result(&seen, &json!({"you": seen.body["params"]})) }).await;
-    let answer = ask(&dial(&site.url), "tools/call", json!({"a": 1})).await;
+async fn a_json_response_reaches_its_request() {
+    let server = serve(|seen| async move { result(&seen, &json!({"you": seen.body["params"]})) }).await;
+    let answer = call(&open_connection(&server.url), "tools/call", json!({"a": 1})).await;
     assert_eq!(answer, Ok(json!({"you": {"a": 1}})));
 }
 
 #[tokio::test]
-async fn progress_comes_in_order_before_the_answer() {
-    let site = serve(|seen| async move {
+async fn progress_arrives_in_order_before_the_response() {
+    let server = serve(|seen| async move {
         let token = &seen.body["params"]["_meta"]["progressToken"];
         let progress = |n: usize| {
             let params = json!({"progressToken": token, "progress": n});
@@ -36,13 +37,14 @@ async fn progress_comes_in_order_before_the_answer() {
         events(&[": hello\n\n".into(), progress(1), progress(2), log, progress(3), last])
     })
     .await;
-    let connection = dial(&site.url);
-    let mut exchange = start(&connection, "tools/call", json!({"_meta": {"progressToken": "mine"}})).await;
+    let connection = open_connection(&server.url);
+    let mut request =
+        send_request(&connection, "tools/call", json!({"_meta": {"progressToken": "mine"}})).await;
     let mut said = Vec::new();
     loop {
-        match soon(exchange.next()).await {
-            Happening::Notice(notice) => said.push(notice.params.unwrap().to_value()),
-            Happening::End(end) => break assert_eq!(end.unwrap().to_value(), json!({"done": true})),
+        match with_timeout(request.next_event()).await {
+            ResponseEvent::Notification(notice) => said.push(notice.params.unwrap().to_value()),
+            ResponseEvent::End(end) => break assert_eq!(end.unwrap().to_value(), json!({"done": true})),
         }
     }
     let progress = |n: usize| json!({"progressToken": "mine", "progress": n});
@@ -50,38 +52,38 @@ async fn progress_comes_in_order_before_the_answer() {
 }
 
 #[tokio::test]
-async fn a_batch_is_taken_apart() {
-    let site = serve(|seen| async move {
+async fn a_batch_is_split_into_messages() {
+    let server = serve(|seen| async move {
         json(&json!([
             {"jsonrpc": "2.0", "method": "notifications/message", "params": {"data": 1}},
             answer(&seen, &json!({"n": 2})),
         ]))
     })
     .await;
-    let connection = dial(&site.url);
-    let mut exchange = start(&connection, "ping", json!({})).await;
-    assert!(matches!(soon(exchange.next()).await, Happening::Notice(_)));
-    assert!(matches!(soon(exchange.next()).await, Happening::End(Ok(_))));
+    let connection = open_connection(&server.url);
+    let mut request = send_request(&connection, "ping", json!({})).await;
+    assert!(matches!(with_timeout(request.next_event()).await, ResponseEvent::Notification(_)));
+    assert!(matches!(with_timeout(request.next_event()).await, ResponseEvent::End(Ok(_))));
 }
 
 #[tokio::test]
-async fn the_headers_of_a_letter_win_over_the_fixed_ones() {
-    let mut site = serve(|seen| async move { result(&seen, &json!({})) }).await;
+async fn request_headers_override_the_fixed_ones() {
+    let mut server = serve(|seen| async move { result(&seen, &json!({})) }).await;
     let fixed = HeaderMap::from_iter([
         ("authorization".parse().unwrap(), HeaderValue::from_static("everybody")),
         ("x-fixed".parse().unwrap(), HeaderValue::from_static("yes")),
     ]);
-    let link = client::connect(HttpOptions { headers: fixed, ..options(&site.url) }).unwrap();
-    let (connection, _told) = open(link);
+    let link = client::connect(HttpOptions { headers: fixed, ..options(&server.url) }).unwrap();
+    let (connection, _inbound) = open(link);
     let own = HeaderMap::from_iter([
         ("authorization".parse().unwrap(), HeaderValue::from_static("me")),
         ("mcp-protocol-version".parse().unwrap(), HeaderValue::from_static("2026-07-28")),
         ("mcp-method".parse().unwrap(), HeaderValue::from_static("tools/call")),
     ]);
     let params = Some(RawJson::of(&stateless()));
-    let exchange = connection.request_with("tools/call", params, None, own).await.unwrap();
-    soon(exchange.answer()).await.unwrap();
-    let seen = site.next().await;
+    let request = connection.request_with("tools/call", params, None, own).await.unwrap();
+    with_timeout(request.response()).await.unwrap();
+    let seen = server.next().await;
     let expected = [
         ("content-type", Some("application/json")),
         ("accept", Some("application/json, text/event-stream")),
@@ -97,9 +99,9 @@ async fn the_headers_of_a_letter_win_over_the_fixed_ones() {
 }
 
 #[tokio::test]
-async fn two_hundred_requests_are_under_way_at_the_same_time() {
+async fn two_hundred_requests_run_concurrently() {
     let barrier = Arc::new(Barrier::new(200));
-    let site = serve(move |seen| {
+    let server = serve(move |seen| {
         let barrier = Arc::clone(&barrier);
         async move {
             barrier.wait().await;
@@ -107,76 +109,76 @@ async fn two_hundred_requests_are_under_way_at_the_same_time() {
         }
     })
     .await;
-    let connection = dial(&site.url);
-    let mut exchanges = Vec::new();
+    let connection = open_connection(&server.url);
+    let mut pending = Vec::new();
     for n in 0..200 {
-        exchanges.push(start(&connection, "tools/call", json!({"n": n})).await);
+        pending.push(send_request(&connection, "tools/call", json!({"n": n})).await);
     }
-    for (n, exchange) in exchanges.into_iter().enumerate() {
-        assert_eq!(soon(exchange.answer()).await.unwrap().to_value(), json!({"n": n}));
+    for (n, request) in pending.into_iter().enumerate() {
+        assert_eq!(with_timeout(request.response()).await.unwrap().to_value(), json!({"n": n}));
     }
     assert_eq!(connection.n_pending(), 0);
 }
 
 #[tokio::test]
-async fn a_connection_is_used_again_after_a_stream() {
-    let mut site = serve(|seen| async move { events(&[event(&answer(&seen, &json!({})))]) }).await;
-    let connection = dial(&site.url);
+async fn a_connection_is_reused_after_a_stream() {
+    let mut server = serve(|seen| async move { events(&[event(&answer(&seen, &json!({})))]) }).await;
+    let connection = open_connection(&server.url);
     let mut last = None;
     for _ in 0..100 {
-        ask(&connection, "ping", json!({})).await.unwrap();
-        let peer = Some(site.next().await.peer);
+        call(&connection, "ping", json!({})).await.unwrap();
+        let peer = Some(server.next().await.peer);
         if peer == last {
             return;
         }
         last = peer;
-        // The stream ends right after its answer, and then its connection is free.
+        // The stream ends right after its response, which frees its connection.
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     panic!("every request had a connection of its own");
 }
 
 #[tokio::test]
-async fn a_refusal_with_a_json_rpc_error_is_an_answer() {
+async fn an_error_status_with_a_json_rpc_error_is_a_response() {
     let error = json!({"code": -32022, "message": "no", "data": {"supported": ["2026-07-28"]}});
     for id in [json!(1), Value::Null] {
         let body = json!({"jsonrpc": "2.0", "id": id, "error": error}).to_string();
-        let site = serve(move |_| {
+        let server = serve(move |_| {
             let response = status(400, body.clone());
             async { response }
         })
         .await;
-        match ask(&dial(&site.url), "server/discover", stateless()).await {
-            Err(Failure::Refused(error)) => assert_eq!(error.code, -32022),
+        match call(&open_connection(&server.url), "server/discover", stateless()).await {
+            Err(RequestError::Rpc(error)) => assert_eq!(error.code, -32022),
             other => panic!("{other:?}"),
         }
     }
 }
 
 #[tokio::test]
-async fn a_refusal_with_anything_else_is_its_status() {
+async fn an_error_status_with_another_body_is_a_transport_error() {
     let other_id = r#"{"jsonrpc":"2.0","id":77,"error":{"code":-1,"message":"no"}}"#;
     for (code, body) in [(404, "not here"), (405, ""), (500, "{}"), (400, other_id), (429, "[]")] {
-        let site = serve(move |_| async move { status(code, body) }).await;
+        let server = serve(move |_| async move { status(code, body) }).await;
         let expected = TransportError::Status { status: code, body: body.into(), authenticate: None };
-        assert_eq!(loss(&dial(&site.url), "ping", json!({})).await, expected);
+        assert_eq!(transport_error(&open_connection(&server.url), "ping", json!({})).await, expected);
     }
 }
 
 #[tokio::test]
-async fn the_beginning_of_a_long_refusal_is_kept() {
-    let site = serve(|_| async { status(500, "x".repeat(100_000)) }).await;
-    match loss(&dial(&site.url), "ping", json!({})).await {
+async fn the_body_of_a_long_error_response_is_truncated() {
+    let server = serve(|_| async { status(500, "x".repeat(100_000)) }).await;
+    match transport_error(&open_connection(&server.url), "ping", json!({})).await {
         TransportError::Status { body, .. } => assert_eq!(body.len(), 64 * 1024),
         other => panic!("{other:?}"),
     }
 }
 
 #[tokio::test]
-async fn a_server_that_asks_for_credentials_says_how_whatever_its_body() {
+async fn an_authentication_challenge_is_reported_for_any_body() {
     let body = r#"{"jsonrpc":"2.0","id":null,"error":{"code":-32001,"message":"who are you"}}"#;
     for code in [401, 403] {
-        let site = serve(move |_| async move {
+        let server = serve(move |_| async move {
             let mut response = status(code, body);
             response.headers_mut().insert("www-authenticate", HeaderValue::from_static("Bearer scope=\"a\""));
             response
@@ -184,12 +186,12 @@ async fn a_server_that_asks_for_credentials_says_how_whatever_its_body() {
         .await;
         let authenticate = Some("Bearer scope=\"a\"".to_owned());
         let expected = TransportError::Status { status: code, body: body.into(), authenticate };
-        assert_eq!(loss(&dial(&site.url), "ping", json!({})).await, expected);
+        assert_eq!(transport_error(&open_connection(&server.url), "ping", json!({})).await, expected);
     }
 }
 
 #[tokio::test]
-async fn a_redirect_is_followed_once_and_only_to_the_same_server() {
+async fn a_redirect_is_followed_once_and_only_within_the_origin() {
     let elsewhere = serve(|seen| async move { result(&seen, &json!({"at": "elsewhere"})) }).await;
     let away = elsewhere.url.to_string();
     for (code, to, expected) in [
@@ -200,7 +202,7 @@ async fn a_redirect_is_followed_once_and_only_to_the_same_server() {
         (307, away.as_str(), Err(307)),
     ] {
         let to: HeaderValue = to.parse().unwrap();
-        let site = serve(move |seen| {
+        let server = serve(move |seen| {
             let to = to.clone();
             async move {
                 if seen.path == "/there" {
@@ -212,8 +214,8 @@ async fn a_redirect_is_followed_once_and_only_to_the_same_server() {
             }
         })
         .await;
-        let got = match ask(&dial(&site.url), "ping", json!({})).await {
-            Err(Failure::Lost(TransportError::Status { status, .. })) => Err(status),
+        let got = match call(&open_connection(&server.url), "ping", json!({})).await {
+            Err(RequestError::Transport(TransportError::Status { status, .. })) => Err(status),
             other => Ok(other.unwrap()),
         };
         assert_eq!(got, expected);
@@ -221,9 +223,9 @@ async fn a_redirect_is_followed_once_and_only_to_the_same_server() {
 }
 
 #[tokio::test]
-async fn a_notification_is_taken_before_the_next_letter_is_sent() {
+async fn a_notification_is_accepted_before_the_next_message_is_sent() {
     let (release, held) = tokio::sync::watch::channel(false);
-    let mut site = serve(move |seen| {
+    let mut server = serve(move |seen| {
         let mut held = held.clone();
         async move {
             if seen.body["id"].is_null() {
@@ -234,50 +236,50 @@ async fn a_notification_is_taken_before_the_next_letter_is_sent() {
         }
     })
     .await;
-    let connection = dial(&site.url);
-    tell(&connection, "notifications/first").await;
-    tell(&connection, "notifications/second").await;
-    let exchange = start(&connection, "tools/list", json!({})).await;
-    assert_eq!(site.next().await.what(), "notifications/first");
+    let connection = open_connection(&server.url);
+    send_notification(&connection, "notifications/first").await;
+    send_notification(&connection, "notifications/second").await;
+    let request = send_request(&connection, "tools/list", json!({})).await;
+    assert_eq!(server.next().await.method_name(), "notifications/first");
     tokio::time::sleep(Duration::from_millis(50)).await;
-    assert!(site.seen.try_recv().is_err());
+    assert!(server.seen.try_recv().is_err());
     release.send_replace(true);
-    soon(exchange.answer()).await.unwrap();
-    assert_eq!(site.next().await.what(), "notifications/second");
-    assert_eq!(site.next().await.what(), "tools/list");
+    with_timeout(request.response()).await.unwrap();
+    assert_eq!(server.next().await.method_name(), "notifications/second");
+    assert_eq!(server.next().await.method_name(), "tools/list");
 }
 
 #[tokio::test]
-async fn a_notification_that_is_refused_holds_nothing_up() {
-    let site = serve(|seen| async move {
+async fn a_rejected_notification_does_not_block_later_messages() {
+    let server = serve(|seen| async move {
         if seen.body["id"].is_null() { status(500, "") } else { result(&seen, &json!({})) }
     })
     .await;
-    let connection = dial(&site.url);
-    tell(&connection, "notifications/initialized").await;
-    ask(&connection, "ping", json!({})).await.unwrap();
+    let connection = open_connection(&server.url);
+    send_notification(&connection, "notifications/initialized").await;
+    call(&connection, "ping", json!({})).await.unwrap();
 }
 
 #[tokio::test]
-async fn a_stream_for_a_notification_holds_nothing_up() {
-    let site = serve(|seen| async move {
-        match seen.what().as_str() {
+async fn a_stream_in_response_to_a_notification_does_not_block_later_messages() {
+    let server = serve(|seen| async move {
+        match seen.method_name().as_str() {
             "GET" => status(405, ""),
             "initialize" | "ping" => result(&seen, &json!({})),
-            _ => super::scene::endless(vec![": hello\n\n".into()], ()),
+            _ => super::support::open_ended_stream(vec![": hello\n\n".into()], ()),
         }
     })
     .await;
-    let connection = dial(&site.url);
-    begin(&connection).await;
-    ask(&connection, "ping", json!({})).await.unwrap();
+    let connection = open_connection(&server.url);
+    initialize(&connection).await;
+    call(&connection, "ping", json!({})).await.unwrap();
 }
 
 #[tokio::test]
 async fn a_content_type_may_have_parameters() {
-    let site = serve(|seen| async move {
-        typed("Application/JSON; charset=utf-8", answer(&seen, &json!({})).to_string())
+    let server = serve(|seen| async move {
+        response_of_type("Application/JSON; charset=utf-8", answer(&seen, &json!({})).to_string())
     })
     .await;
-    ask(&dial(&site.url), "ping", json!({})).await.unwrap();
+    call(&open_connection(&server.url), "ping", json!({})).await.unwrap();
 }

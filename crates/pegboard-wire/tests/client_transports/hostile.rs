@@ -1,4 +1,4 @@
-//! Servers that break the rules: one clear error each, at once.
+//! Servers that violate the protocol cause one clear error each, at once.
 
 use std::time::Duration;
 
@@ -11,9 +11,10 @@ use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::mpsc;
 
-use super::scene::{
-    accepted, answer, canned, dial, endless, event, events, json, loss, open, options, raw, serve, soon,
-    start, stateless, status, typed,
+use super::support::{
+    accepted, answer, event, events, json, open, open_connection, open_ended_stream, options,
+    response_of_type, send_request, serve, serve_bytes, serve_socket, stateless, status, transport_error,
+    with_timeout,
 };
 
 /// `{"jsonrpc":"2.0","id":1,"result":{"x":"…"}}` with 100,000 spaces, compressed to 176 bytes.
@@ -23,66 +24,65 @@ const BOMB: &str = "\
     AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAALitnOcfHHBEK8qGAQA=";
 
 async fn check(url: &Url, expected: &str) {
-    let error = loss(&dial(url), "tools/call", stateless()).await.to_string();
+    let error = transport_error(&open_connection(url), "tools/call", stateless()).await.to_string();
     assert_eq!(error, expected);
 }
 
 async fn check_small(url: &Url, expected: &str) {
     let link = client::connect(HttpOptions { max_body: 10_000, ..options(url) }).unwrap();
-    let (connection, _told) = open(link);
-    assert_eq!(loss(&connection, "tools/call", stateless()).await.to_string(), expected);
+    let (connection, _inbound) = open(link);
+    assert_eq!(transport_error(&connection, "tools/call", stateless()).await.to_string(), expected);
 }
 
 #[tokio::test]
-async fn a_request_that_is_only_accepted_has_no_answer() {
-    let site = serve(|_| async { accepted() }).await;
-    let expected = "the peer broke the protocol: \
-        the server took a request with HTTP status 202 Accepted instead of an answer";
-    check(&site.url, expected).await;
-    let site = serve(|_| async { status(204, "") }).await;
-    check(&site.url, &expected.replace("202 Accepted", "204 No Content")).await;
+async fn a_request_that_is_only_accepted_fails() {
+    let server = serve(|_| async { accepted() }).await;
+    let expected = "protocol violation: \
+        the server answered a request with HTTP status 202 Accepted and no response";
+    check(&server.url, expected).await;
+    let server = serve(|_| async { status(204, "") }).await;
+    check(&server.url, &expected.replace("202 Accepted", "204 No Content")).await;
 }
 
 #[tokio::test]
-async fn an_answer_of_another_type_is_refused() {
-    let site = serve(|_| async { typed("text/html", "<p>hello") }).await;
-    check(&site.url, "the peer broke the protocol: an answer has the content type text/html").await;
-    let site = serve(|_| async { status(200, "") }).await;
-    check(&site.url, "the peer broke the protocol: an answer has no content type").await;
+async fn an_unexpected_content_type_fails() {
+    let server = serve(|_| async { response_of_type("text/html", "<p>hello") }).await;
+    check(&server.url, "protocol violation: unexpected content type text/html").await;
+    let server = serve(|_| async { status(200, "") }).await;
+    check(&server.url, "protocol violation: the response has no content type").await;
 }
 
 #[tokio::test]
-async fn an_answer_to_another_request_is_no_answer() {
-    let site = serve(|_| async { json(&json!({"jsonrpc": "2.0", "id": 77, "result": {}})) }).await;
-    let expected =
-        "the peer broke the protocol: the server answered another request than the one it was asked";
-    check(&site.url, expected).await;
+async fn a_response_to_another_request_fails() {
+    let server = serve(|_| async { json(&json!({"jsonrpc": "2.0", "id": 77, "result": {}})) }).await;
+    let expected = "protocol violation: the response has the id of another request";
+    check(&server.url, expected).await;
 }
 
 #[tokio::test]
-async fn a_stream_without_an_answer_is_no_answer() {
+async fn a_stream_without_a_response_fails() {
     let foreign = || event(&json!({"jsonrpc": "2.0", "id": 77, "result": {}}));
     for n_events in 0..2 {
-        let site = serve(move |_| async move { events(&vec![foreign(); n_events]) }).await;
-        check(&site.url, "the peer broke the protocol: a stream ended without an answer").await;
+        let server = serve(move |_| async move { events(&vec![foreign(); n_events]) }).await;
+        check(&server.url, "protocol violation: the event stream ended without a response").await;
     }
 }
 
 #[tokio::test]
-async fn what_is_no_message_is_an_error_at_once() {
+async fn malformed_messages_fail_at_once() {
     for body in ["", "{", "hello", "{\"jsonrpc\":\"2.0\",\"id\":1}", "\u{0}"] {
-        let site = serve(move |_| async move { typed("application/json", body) }).await;
-        let error = loss(&dial(&site.url), "ping", stateless()).await.to_string();
-        assert!(error.starts_with("the peer broke the protocol: "), "{body}: {error}");
+        let server = serve(move |_| async move { response_of_type("application/json", body) }).await;
+        let error = transport_error(&open_connection(&server.url), "ping", stateless()).await.to_string();
+        assert!(error.starts_with("protocol violation: "), "{body}: {error}");
     }
-    // The stream stays open, and still the request ends.
-    let site = serve(|_| async { endless(vec!["data: {\"half\n\n".into()], ()) }).await;
-    let error = loss(&dial(&site.url), "ping", stateless()).await.to_string();
-    assert!(error.starts_with("the peer broke the protocol: Parse error"), "{error}");
+    // The stream stays open, but the request still ends.
+    let server = serve(|_| async { open_ended_stream(vec!["data: {\"half\n\n".into()], ()) }).await;
+    let error = transport_error(&open_connection(&server.url), "ping", stateless()).await.to_string();
+    assert!(error.starts_with("protocol violation: Parse error"), "{error}");
 }
 
 #[tokio::test]
-async fn half_an_answer_is_an_error_at_once() {
+async fn a_truncated_response_fails_at_once() {
     let json = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n";
     let halves = [
         "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 100\r\n\r\n{\"jsonrpc\"",
@@ -91,45 +91,53 @@ async fn half_an_answer_is_an_error_at_once() {
         "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n20\r\ndata: {",
     ];
     for half in halves {
-        let error = loss(&dial(&canned(half).await), "ping", stateless()).await.to_string();
-        assert!(error.starts_with("the answer broke off: "), "{half}: {error}");
+        let error = transport_error(&open_connection(&serve_bytes(half).await), "ping", stateless())
+            .await
+            .to_string();
+        assert!(error.starts_with("the response was cut off: "), "{half}: {error}");
     }
     for nothing in ["", "HTTP/1.1 200", "SSH-2.0-OpenSSH_9\r\n", json] {
-        let error = loss(&dial(&canned(nothing).await), "ping", stateless()).await.to_string();
+        let error = transport_error(&open_connection(&serve_bytes(nothing).await), "ping", stateless())
+            .await
+            .to_string();
         assert!(error.starts_with("the server did not answer: "), "{nothing}: {error}");
     }
 }
 
 #[tokio::test]
-async fn an_answer_may_not_be_larger_than_the_limit() {
+async fn an_oversized_response_fails() {
     let large = || json!({"x": "x".repeat(20_000)});
-    let expected = "the peer broke the protocol: an answer is larger than 10000 bytes";
+    let expected = "protocol violation: the response exceeds 10000 bytes";
     let promised = serve(move |seen| async move { json(&answer(&seen, &large())) }).await;
     check_small(&promised.url, expected).await;
     let chunked = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ntransfer-encoding: chunked\r\n\r\n";
-    let endless_body = raw(move |mut socket| async move {
+    let endless_body = serve_socket(move |mut socket| async move {
         socket.write_all(chunked.as_bytes()).await.unwrap();
         while socket.write_all(b"5\r\nxxxxx\r\n").await.is_ok() {}
     })
     .await;
     check_small(&endless_body, expected).await;
     let zipped = serve(|_| async {
-        let mut response = typed("application/json", BASE64_STANDARD.decode(BOMB).unwrap());
+        let mut response = response_of_type("application/json", BASE64_STANDARD.decode(BOMB).unwrap());
         response.headers_mut().insert("content-encoding", HeaderValue::from_static("gzip"));
         response
     })
     .await;
     check_small(&zipped.url, expected).await;
-    assert!(soon(start(&dial(&zipped.url), "ping", json!({})).await.answer()).await.is_ok());
+    assert!(
+        with_timeout(send_request(&open_connection(&zipped.url), "ping", json!({})).await.response())
+            .await
+            .is_ok()
+    );
 }
 
 #[tokio::test]
-async fn an_event_may_not_be_larger_than_the_limit() {
-    let expected = "the peer broke the protocol: an event is larger than 10000 bytes";
-    let site =
+async fn an_oversized_event_fails() {
+    let expected = "protocol violation: an event exceeds 10000 bytes";
+    let server =
         serve(|seen| async move { events(&[event(&answer(&seen, &json!("x".repeat(20_000))))]) }).await;
-    check_small(&site.url, expected).await;
-    let endless_line = raw(|mut socket| async move {
+    check_small(&server.url, expected).await;
+    let endless_line = serve_socket(|mut socket| async move {
         let head = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\ndata: ";
         socket.write_all(head.as_bytes()).await.unwrap();
         while socket.write_all(b"xxxxxxxx").await.is_ok() {}
@@ -139,15 +147,15 @@ async fn an_event_may_not_be_larger_than_the_limit() {
 }
 
 #[tokio::test]
-async fn a_slow_drip_is_let_go_of_when_nobody_waits_any_more() {
+async fn a_slow_stream_is_closed_when_the_request_is_dropped() {
     let (closed, mut is_closed) = mpsc::channel(1);
-    let url = raw(move |mut socket| {
+    let url = serve_socket(move |mut socket| {
         let closed = closed.clone();
         async move {
             let head = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n: drip\n\ndata: ";
             socket.write_all(head.as_bytes()).await.unwrap();
             let mut nothing = [0];
-            // It ends when the client hangs up.
+            // The loop ends when the client closes the connection.
             while let Err(_elapsed) =
                 tokio::time::timeout(Duration::from_millis(2), socket.read(&mut nothing)).await
             {
@@ -159,9 +167,9 @@ async fn a_slow_drip_is_let_go_of_when_nobody_waits_any_more() {
         }
     })
     .await;
-    let connection = dial(&url);
-    let exchange = start(&connection, "tools/call", stateless()).await;
+    let connection = open_connection(&url);
+    let request = send_request(&connection, "tools/call", stateless()).await;
     assert!(tokio::time::timeout(Duration::from_millis(50), is_closed.recv()).await.is_err());
-    drop(exchange);
-    soon(is_closed.recv()).await.unwrap();
+    drop(request);
+    with_timeout(is_closed.recv()).await.unwrap();
 }

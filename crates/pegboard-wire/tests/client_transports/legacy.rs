@@ -1,4 +1,4 @@
-//! HTTP+SSE of 2024-11-05.
+//! The HTTP+SSE transport of revision 2024-11-05.
 
 use std::convert::Infallible;
 use std::sync::{Arc, Mutex};
@@ -14,19 +14,19 @@ use pegboard_wire::link::TransportError;
 use serde_json::json;
 use tokio::sync::mpsc;
 
-use super::scene::{
-    Site, accepted, answer, ask, endless, event, events, loss, open, options, serve, soon, start, status,
-    tell, typed,
+use super::support::{
+    ScriptedServer, accepted, answer, call, event, events, open, open_ended_stream, options,
+    response_of_type, send_notification, send_request, serve, status, transport_error, with_timeout,
 };
 
-/// A server that answers `echo` on its stream, refuses `refuse` and ends on `end`.
-async fn echoing(endpoint: &'static str) -> Site {
+/// A server that answers `echo` on its stream, rejects `refuse` and closes the stream on `end`.
+async fn serve_echo(endpoint: &'static str) -> ScriptedServer {
     let stream: Arc<Mutex<Option<mpsc::UnboundedSender<Bytes>>>> = Arc::default();
     serve(move |seen| {
         let stream = Arc::clone(&stream);
         async move {
             let mut stream = stream.lock().unwrap();
-            match seen.what().as_str() {
+            match seen.method_name().as_str() {
                 "GET" => {
                     let (said, later) = mpsc::unbounded_channel();
                     *stream = Some(said);
@@ -52,79 +52,79 @@ async fn echoing(endpoint: &'static str) -> Site {
 fn streaming(first: Bytes, later: mpsc::UnboundedReceiver<Bytes>) -> Response {
     let later = stream::unfold(later, |mut later| async { later.recv().await.map(|said| (said, later)) });
     let body = stream::iter([first]).chain(later).map(Ok::<_, Infallible>);
-    typed("text/event-stream", Body::from_stream(body))
+    response_of_type("text/event-stream", Body::from_stream(body))
 }
 
-fn dial(site: &Site) -> pegboard_wire::Connection {
-    open(legacy_client::connect(options(&site.url)).unwrap()).0
+fn open_connection(server: &ScriptedServer) -> pegboard_wire::Connection {
+    open(legacy_client::connect(options(&server.url)).unwrap()).0
 }
 
 #[tokio::test]
-async fn answers_come_on_the_one_stream() {
-    let mut site = echoing("/post?session=1").await;
-    let (connection, mut told) = open(legacy_client::connect(options(&site.url)).unwrap());
-    assert_eq!(ask(&connection, "echo", json!({})).await, Ok(json!({"path": "/post"})));
-    assert_eq!(soon(told.recv()).await.unwrap().2, None);
-    assert_eq!(site.next().await.what(), "GET");
-    tell(&connection, "notifications/initialized").await;
-    ask(&connection, "echo", json!({})).await.unwrap();
+async fn responses_arrive_on_the_event_stream() {
+    let mut server = serve_echo("/post?session=1").await;
+    let (connection, mut inbound) = open(legacy_client::connect(options(&server.url)).unwrap());
+    assert_eq!(call(&connection, "echo", json!({})).await, Ok(json!({"path": "/post"})));
+    assert_eq!(with_timeout(inbound.recv()).await.unwrap().2, None);
+    assert_eq!(server.next().await.method_name(), "GET");
+    send_notification(&connection, "notifications/initialized").await;
+    call(&connection, "echo", json!({})).await.unwrap();
     for what in ["echo", "notifications/initialized", "echo"] {
-        assert_eq!(site.next().await.what(), what);
+        assert_eq!(server.next().await.method_name(), what);
     }
 }
 
 #[tokio::test]
-async fn a_request_that_is_refused_is_lost() {
-    let site = echoing("post").await;
-    let error = loss(&dial(&site), "refuse", json!({})).await;
+async fn a_rejected_request_fails() {
+    let server = serve_echo("post").await;
+    let error = transport_error(&open_connection(&server), "refuse", json!({})).await;
     assert_eq!(error, TransportError::Status { status: 400, body: "no".into(), authenticate: None });
 }
 
 #[tokio::test]
 async fn a_request_is_cancelled_by_a_notification() {
-    let mut site = echoing("post").await;
-    let connection = dial(&site);
-    let exchange = start(&connection, "wait", json!({})).await;
-    site.next().await;
-    site.next().await;
-    drop((exchange, connection));
-    assert_eq!(site.next().await.body["params"]["requestId"], json!(1));
+    let mut server = serve_echo("post").await;
+    let connection = open_connection(&server);
+    let request = send_request(&connection, "wait", json!({})).await;
+    server.next().await;
+    server.next().await;
+    drop((request, connection));
+    assert_eq!(server.next().await.body["params"]["requestId"], json!(1));
 }
 
 #[tokio::test]
 async fn the_connection_ends_with_the_stream() {
-    let site = echoing("post").await;
-    let connection = dial(&site);
-    assert_eq!(loss(&connection, "end", json!({})).await, TransportError::Closed);
-    assert_eq!(soon(connection.closed()).await, TransportError::Closed);
+    let server = serve_echo("post").await;
+    let connection = open_connection(&server);
+    assert_eq!(transport_error(&connection, "end", json!({})).await, TransportError::Closed);
+    assert_eq!(with_timeout(connection.closed()).await, TransportError::Closed);
 }
 
 #[tokio::test]
-async fn an_endpoint_on_another_server_is_refused() {
-    let site = echoing("http://127.0.0.1:9/post").await;
-    let expected = "the peer broke the protocol: an endpoint is on another server than the one that names it";
-    assert_eq!(soon(dial(&site).closed()).await.to_string(), expected);
+async fn an_endpoint_on_another_origin_is_rejected() {
+    let server = serve_echo("http://127.0.0.1:9/post").await;
+    let expected = "protocol violation: the server sent an endpoint on another origin";
+    assert_eq!(with_timeout(open_connection(&server).closed()).await.to_string(), expected);
 }
 
 #[tokio::test]
-async fn a_server_without_a_stream_is_the_end() {
-    let site = serve(|_| async { status(404, "no") }).await;
+async fn a_server_without_a_stream_closes_the_connection() {
+    let server = serve(|_| async { status(404, "no") }).await;
     let expected = TransportError::Status { status: 404, body: "no".into(), authenticate: None };
-    assert_eq!(soon(dial(&site).closed()).await, expected);
+    assert_eq!(with_timeout(open_connection(&server).closed()).await, expected);
 
-    let site = serve(|_| async { typed("application/json", "{}") }).await;
-    let expected = "the peer broke the protocol: the server's stream is no stream";
-    assert_eq!(soon(dial(&site).closed()).await.to_string(), expected);
+    let server = serve(|_| async { response_of_type("application/json", "{}") }).await;
+    let expected = "protocol violation: the server did not answer with an event stream";
+    assert_eq!(with_timeout(open_connection(&server).closed()).await.to_string(), expected);
 }
 
 #[tokio::test]
-async fn a_stream_that_names_no_endpoint_is_the_end() {
-    let site = serve(|_| async { endless(vec![": nothing\n\n".into()], ()) }).await;
-    let expected = "the server named no endpoint within 0.2 s";
-    let brief = HttpOptions { connect_timeout: Duration::from_millis(200), ..options(&site.url) };
-    let (connection, _told) = open(legacy_client::connect(brief).unwrap());
-    assert_eq!(soon(connection.closed()).await.to_string(), expected);
+async fn a_stream_without_an_endpoint_closes_the_connection() {
+    let server = serve(|_| async { open_ended_stream(vec![": nothing\n\n".into()], ()) }).await;
+    let expected = "the server sent no endpoint within 0.2 s";
+    let brief = HttpOptions { connect_timeout: Duration::from_millis(200), ..options(&server.url) };
+    let (connection, _inbound) = open(legacy_client::connect(brief).unwrap());
+    assert_eq!(with_timeout(connection.closed()).await.to_string(), expected);
 
-    let site = serve(|_| async { events(&[]) }).await;
-    assert_eq!(soon(dial(&site).closed()).await, TransportError::Closed);
+    let server = serve(|_| async { events(&[]) }).await;
+    assert_eq!(with_timeout(open_connection(&server).closed()).await, TransportError::Closed);
 }

@@ -1,20 +1,20 @@
-//! Events, whatever pieces they come in.
+//! Decoding of events that arrive in arbitrary chunks.
 
 use std::time::Duration;
 
-use pegboard_wire::http::sse::{Decoder, SseEvent, TooLarge, encode};
+use pegboard_wire::http::sse::{EventTooLarge, SseDecoder, SseEvent, encode};
 use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
 
 const LIMIT: usize = 4096;
 
-fn decode(pieces: &[&[u8]]) -> Vec<Result<SseEvent, TooLarge>> {
+fn decode(pieces: &[&[u8]]) -> Vec<Result<SseEvent, EventTooLarge>> {
     decode_within(LIMIT, pieces)
 }
 
-fn decode_within(limit: usize, pieces: &[&[u8]]) -> Vec<Result<SseEvent, TooLarge>> {
-    let mut decoder = Decoder::new(limit);
+fn decode_within(limit: usize, pieces: &[&[u8]]) -> Vec<Result<SseEvent, EventTooLarge>> {
+    let mut decoder = SseDecoder::new(limit);
     let mut events = Vec::new();
     for piece in pieces {
         decoder.push(piece);
@@ -37,7 +37,7 @@ fn message(data: &'static str) -> SseEvent {
 }
 
 #[test]
-fn every_line_end_ends_a_line() {
+fn all_line_endings_are_recognized() {
     check("data: a\n\ndata: b\r\n\r\ndata: c\r\rdata: d\n\r\n", &["a", "b", "c", "d"].map(message));
 }
 
@@ -47,12 +47,12 @@ fn lines_of_data_are_joined() {
 }
 
 #[test]
-fn comments_unknown_fields_and_a_byte_order_mark_say_nothing() {
+fn comments_unknown_fields_and_a_byte_order_mark_are_ignored() {
     check("\u{feff}: hello\n\n:\ndata: a\nfoo: bar\nfoo\n\n\n\n", &[message("a")]);
 }
 
 #[test]
-fn an_event_may_only_say_where_the_stream_is() {
+fn an_event_may_carry_only_an_id_and_a_retry_time() {
     let expected =
         SseEvent { id: Some("7".into()), retry: Some(Duration::from_millis(500)), ..SseEvent::default() };
     check("id: 7\nretry: 500\ndata:\n\n", std::slice::from_ref(&expected));
@@ -60,26 +60,26 @@ fn an_event_may_only_say_where_the_stream_is() {
 }
 
 #[test]
-fn what_is_no_number_is_no_retry_and_a_nul_is_in_no_id() {
+fn invalid_retry_times_and_ids_are_ignored() {
     check("retry: 5s\nretry: -1\nretry: 99999999999999999999999\nid: a\0\n\n", &[]);
 }
 
 #[test]
-fn an_event_that_is_cut_off_is_none() {
+fn an_incomplete_event_is_not_emitted() {
     check("event: message\ndata: a\n", &[]);
 }
 
 #[test]
-fn characters_may_be_cut_in_two() {
+fn characters_may_be_split_across_chunks() {
     check("data: Grüße, 世界\n\n", &[message("Grüße, 世界")]);
 }
 
 #[test]
-fn an_event_that_is_too_large_is_an_error_once_and_the_next_one_is_read() {
+fn an_oversized_event_is_reported_once_and_the_next_is_decoded() {
     let long = format!("data: {}\ndata: more\n\ndata: b\n\n", "x".repeat(100));
     let many = format!("{}\n\ndata: b\n\n", "data: xxxxxxxxxx\n".repeat(10));
     for stream in [long, many] {
-        let expected = vec![Err(TooLarge { limit: 64 }), Ok(message("b"))];
+        let expected = vec![Err(EventTooLarge { limit: 64 }), Ok(message("b"))];
         assert_eq!(decode_within(64, &[stream.as_bytes()]), expected);
         for size in 1..20 {
             let pieces: Vec<&[u8]> = stream.as_bytes().chunks(size).collect();
@@ -105,14 +105,15 @@ fn an_event() -> impl Strategy<Value = SseEvent> {
     })
 }
 
-/// The event as it comes back: every line end is `\n`, and what says nothing does not come.
+/// Normalises an event: every line break becomes `
+/// `, and an empty event is dropped.
 fn normal(event: &SseEvent) -> Option<SseEvent> {
     let data = String::from_utf8(event.data.to_vec()).unwrap().replace("\r\n", "\n").replace('\r', "\n");
     let event = SseEvent { data: data.into(), ..event.clone() };
     (event != SseEvent::default()).then_some(event)
 }
 
-/// The pieces between the places where `cuts` falls.
+/// Splits the stream at these positions.
 fn cut<'s>(stream: &'s [u8], cuts: &[usize]) -> Vec<&'s [u8]> {
     let mut places: Vec<usize> = cuts.iter().map(|place| place % (stream.len() + 1)).collect();
     places.extend([0, stream.len()]);
@@ -124,7 +125,7 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn events_come_back_whatever_the_pieces(
+    fn events_round_trip_in_any_chunks(
         events in vec(an_event(), 0..6),
         cuts in vec(any::<usize>(), 0..12),
         line_end in prop::sample::select(vec!["\n", "\r\n", "\r"]),
@@ -141,7 +142,7 @@ proptest! {
     }
 
     #[test]
-    fn any_bytes_mean_the_same_in_any_pieces(
+    fn decoding_does_not_depend_on_chunks(
         stream in vec(prop::sample::select(b"data:idretryevent \r\n\n\r\x00\xef\xbb\xbf\xc3\xa4109".to_vec()), 0..300),
         cuts in vec(any::<usize>(), 0..20),
         limit in 0..80usize,

@@ -1,4 +1,4 @@
-//! WebSocket.
+//! The WebSocket transport.
 
 use std::future::Future;
 
@@ -10,15 +10,15 @@ use http::{HeaderMap, HeaderValue};
 use pegboard_wire::link::InputLimits;
 use pegboard_wire::link::TransportError;
 use pegboard_wire::websocket::client::connect;
-use pegboard_wire::{Connection, Failure};
+use pegboard_wire::{Connection, RequestError};
 use reqwest::Url;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 
-use super::scene::{ask, canned, loss, open, soon, start};
+use super::support::{call, open, send_request, serve_bytes, transport_error, with_timeout};
 
-/// A server that does with each socket what `script` says.
+/// Starts a server that passes each socket to `script`.
 async fn sockets<S, F>(script: S) -> Url
 where
     S: Fn(WebSocket) -> F + Clone + Send + Sync + 'static,
@@ -31,11 +31,11 @@ where
     url
 }
 
-async fn dial(url: &Url) -> Connection {
-    open(soon(connect(url, HeaderMap::new(), InputLimits::client())).await.unwrap()).0
+async fn open_connection(url: &Url) -> Connection {
+    open(with_timeout(connect(url, HeaderMap::new(), InputLimits::client())).await.unwrap()).0
 }
 
-/// The next message of the client, as JSON.
+/// Returns the next message of the client, as JSON.
 async fn hear(socket: &mut WebSocket) -> Option<Value> {
     loop {
         match socket.recv().await?.ok()? {
@@ -51,7 +51,7 @@ fn answer(request: &Value) -> String {
 }
 
 #[tokio::test]
-async fn messages_go_both_ways_as_text_and_come_as_binary_too() {
+async fn text_and_binary_messages_are_received() {
     let url = sockets(|mut socket| async move {
         assert_eq!(socket.protocol(), Some(&HeaderValue::from_static("mcp")));
         while let Some(request) = hear(&mut socket).await {
@@ -64,18 +64,18 @@ async fn messages_go_both_ways_as_text_and_come_as_binary_too() {
         }
     })
     .await;
-    let connection = dial(&url).await;
-    let mut exchanges = Vec::new();
+    let connection = open_connection(&url).await;
+    let mut pending = Vec::new();
     for n in 0..200 {
-        exchanges.push(start(&connection, "tools/call", json!({"n": n})).await);
+        pending.push(send_request(&connection, "tools/call", json!({"n": n})).await);
     }
-    for (n, exchange) in exchanges.into_iter().enumerate() {
-        assert_eq!(soon(exchange.answer()).await.unwrap().to_value(), json!({"n": n}));
+    for (n, request) in pending.into_iter().enumerate() {
+        assert_eq!(with_timeout(request.response()).await.unwrap().to_value(), json!({"n": n}));
     }
 }
 
 #[tokio::test]
-async fn a_request_is_cancelled_by_a_notification_and_the_end_is_a_close() {
+async fn dropping_sends_a_cancellation_and_a_close_frame() {
     let (heard, mut said) = mpsc::unbounded_channel();
     let url = sockets(move |mut socket| {
         let heard = heard.clone();
@@ -86,15 +86,15 @@ async fn a_request_is_cancelled_by_a_notification_and_the_end_is_a_close() {
         }
     })
     .await;
-    let connection = dial(&url).await;
-    let exchange = start(&connection, "tools/call", json!({})).await;
-    soon(said.recv()).await.unwrap();
-    drop((exchange, connection));
-    let cancelled = soon(said.recv()).await.unwrap();
+    let connection = open_connection(&url).await;
+    let request = send_request(&connection, "tools/call", json!({})).await;
+    with_timeout(said.recv()).await.unwrap();
+    drop((request, connection));
+    let cancelled = with_timeout(said.recv()).await.unwrap();
     let cancelled: Value = serde_json::from_str(cancelled.to_text().unwrap()).unwrap();
     assert_eq!(cancelled["method"], "notifications/cancelled");
     assert_eq!(cancelled["params"]["requestId"], 1);
-    assert!(matches!(soon(said.recv()).await, Some(Message::Close(_))));
+    assert!(matches!(with_timeout(said.recv()).await, Some(Message::Close(_))));
 }
 
 #[tokio::test]
@@ -105,26 +105,26 @@ async fn the_connection_ends_with_the_socket() {
         socket.send(Message::Close(Some(close))).await.unwrap();
     })
     .await;
-    let connection = dial(&url).await;
-    assert_eq!(loss(&connection, "ping", json!({})).await, TransportError::Closed);
-    assert_eq!(soon(connection.closed()).await, TransportError::Closed);
+    let connection = open_connection(&url).await;
+    assert_eq!(transport_error(&connection, "ping", json!({})).await, TransportError::Closed);
+    assert_eq!(with_timeout(connection.closed()).await, TransportError::Closed);
 }
 
 #[tokio::test]
-async fn a_message_may_not_be_larger_than_the_limit() {
+async fn an_oversized_message_fails() {
     let url = sockets(|mut socket| async move {
         hear(&mut socket).await;
         let _ = socket.send(Message::text("x".repeat(2000))).await;
     })
     .await;
     let limits = InputLimits { max_bytes: 1000, ..InputLimits::client() };
-    let (connection, _told) = open(connect(&url, HeaderMap::new(), limits).await.unwrap());
-    let error = loss(&connection, "ping", json!({})).await.to_string();
-    assert_eq!(error, "the peer broke the protocol: a message is larger than 1000 bytes");
+    let (connection, _inbound) = open(connect(&url, HeaderMap::new(), limits).await.unwrap());
+    let error = transport_error(&connection, "ping", json!({})).await.to_string();
+    assert_eq!(error, "protocol violation: a message exceeds 1000 bytes");
 }
 
 #[tokio::test]
-async fn headers_go_with_the_handshake() {
+async fn headers_are_sent_with_the_handshake() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = Url::parse(&format!("ws://{}/", listener.local_addr().unwrap())).unwrap();
     let upgrade = |headers: HeaderMap, upgrade: WebSocketUpgrade| async move {
@@ -137,24 +137,25 @@ async fn headers_go_with_the_handshake() {
     };
     tokio::spawn(async move { axum::serve(listener, Router::new().route("/", get(upgrade))).await });
     let me = HeaderMap::from_iter([("authorization".parse().unwrap(), HeaderValue::from_static("me"))]);
-    let (connection, _told) = open(connect(&url, me, InputLimits::client()).await.unwrap());
-    assert_eq!(ask(&connection, "ping", json!({})).await, Ok::<_, Failure>(json!("me")));
+    let (connection, _inbound) = open(connect(&url, me, InputLimits::client()).await.unwrap());
+    assert_eq!(call(&connection, "ping", json!({})).await, Ok::<_, RequestError>(json!("me")));
 }
 
 #[tokio::test]
-async fn a_server_that_does_not_shake_hands_says_why() {
+async fn a_failed_handshake_reports_the_status() {
     let mut url =
-        canned("HTTP/1.1 401 Unauthorized\r\nwww-authenticate: Bearer\r\ncontent-length: 2\r\n\r\nno").await;
+        serve_bytes("HTTP/1.1 401 Unauthorized\r\nwww-authenticate: Bearer\r\ncontent-length: 2\r\n\r\nno")
+            .await;
     url.set_scheme("ws").unwrap();
-    let error = soon(connect(&url, HeaderMap::new(), InputLimits::client())).await.unwrap_err();
+    let error = with_timeout(connect(&url, HeaderMap::new(), InputLimits::client())).await.unwrap_err();
     let authenticate = Some("Bearer".to_owned());
     assert_eq!(error, TransportError::Status { status: 401, body: "no".into(), authenticate });
 }
 
 #[tokio::test]
 async fn tls_needs_no_preparation() {
-    let mut url = canned("HTTP/1.1 400 Bad Request\r\n\r\n").await;
+    let mut url = serve_bytes("HTTP/1.1 400 Bad Request\r\n\r\n").await;
     url.set_scheme("wss").unwrap();
-    let error = soon(connect(&url, HeaderMap::new(), InputLimits::client())).await.unwrap_err();
+    let error = with_timeout(connect(&url, HeaderMap::new(), InputLimits::client())).await.unwrap_err();
     assert!(matches!(error, TransportError::Failed { .. }), "{error:?}");
 }

@@ -1,6 +1,6 @@
-//! What holds for any input.
+//! Property tests of the envelope.
 
-use pegboard_wire::{Frame, Id, MAX_DEPTH, Message, RawJson, RpcError, Unreadable};
+use pegboard_wire::{Frame, Id, InvalidMessage, MAX_DEPTH, Message, RawJson, RpcError};
 use proptest::collection::vec;
 use proptest::prelude::{BoxedStrategy, Strategy, any, prop_oneof, proptest};
 use proptest::sample::{Index, select};
@@ -14,54 +14,54 @@ const SPACE: &str = r"[ \t\r\n]{0,3}";
 
 proptest! {
     #[test]
-    fn any_json_is_json(text in json(string())) {
+    fn valid_json_is_accepted(text in json(string())) {
         agrees_with_serde(text.as_bytes())?;
     }
 
     #[test]
-    fn json_with_a_fault_is_judged_as_serde_does(text in json(string()), faults in vec(fault(), 1..4)) {
+    fn corrupted_json_is_judged_like_serde(text in json(string()), corruptions in vec(corruption(), 1..4)) {
         let mut bytes = text.into_bytes();
-        apply(&faults, &mut bytes);
+        apply(&corruptions, &mut bytes);
         agrees_with_serde(&bytes)?;
     }
 
     #[test]
-    fn any_bytes_are_judged_as_serde_does(bytes in vec(byte(), 0..40)) {
+    fn arbitrary_bytes_are_judged_like_serde(bytes in vec(byte(), 0..40)) {
         agrees_with_serde(&bytes)?;
     }
 
     #[test]
     fn no_bytes_make_the_decoder_panic(
         text in prop_oneof![message(), json(string())],
-        faults in vec(fault(), 0..4),
+        corruptions in vec(corruption(), 0..4),
         max_depth in 0..6_usize,
     ) {
         let mut bytes = text.into_bytes();
-        apply(&faults, &mut bytes);
+        apply(&corruptions, &mut bytes);
         let _ = Message::decode(bytes.clone().into(), max_depth);
-        let answer = |unreadable: Unreadable| Message::response(unreadable.id, Err(*unreadable.error));
+        let answer = |unreadable: InvalidMessage| Message::response(unreadable.id, Err(*unreadable.error));
         let messages = match Message::decode(bytes.into(), MAX_DEPTH) {
-            Ok(Frame::One(message)) => vec![message],
+            Ok(Frame::Single(message)) => vec![message],
             Ok(Frame::Batch(messages)) => {
                 messages.into_iter().map(|message| message.unwrap_or_else(answer)).collect()
             }
             Err(unreadable) => vec![answer(unreadable)],
         };
-        // Whatever came, what leaves is a message.
+        // For any input, the output is a valid message.
         for message in messages {
             assert_eq!(decoded(message.encode()), message);
         }
     }
 
     #[test]
-    fn a_message_that_was_read_is_written_as_it_was(text in message()) {
+    fn a_decoded_message_round_trips(text in message()) {
         let message = decoded(text.clone());
         let encoded = message.encode();
         assert_eq!(decoded(encoded.clone()), message);
         assert_eq!(decoded(encoded.clone()).encode(), encoded);
         assert_eq!(encoded.len(), message.encode().len());
 
-        // The payload, and every member that is not JSON-RPC's, byte for byte.
+        // The payload and unknown members are preserved byte for byte.
         let before = RawJson::parse(text.into()).unwrap();
         let after = RawJson::parse(encoded).unwrap();
         for name in ["params", "result", "error", "x", "trace"] {
@@ -80,7 +80,7 @@ proptest! {
     }
 
     #[test]
-    fn members_are_what_a_tree_has(object in object(), name in name(), new in json(safe_string())) {
+    fn member_access_agrees_with_a_value_tree(object in object(), name in name(), new in json(safe_string())) {
         let raw = RawJson::parse(object.into()).unwrap();
         let new = RawJson::parse(new.into()).unwrap();
         let mut tree = raw.to_value();
@@ -97,7 +97,7 @@ proptest! {
     }
 
     #[test]
-    fn what_is_made_here_is_read_back(
+    fn constructed_messages_round_trip(
         id in id(),
         text in any::<String>(),
         number in any::<i64>(),
@@ -118,7 +118,7 @@ proptest! {
     }
 }
 
-/// Checks whether it is JSON, and where it begins and ends.
+/// Checks that our parser agrees with serde on validity and extent.
 fn agrees_with_serde(bytes: &[u8]) -> Result<(), proptest::test_runner::TestCaseError> {
     let ours = RawJson::parse(bytes.to_vec().into());
     let theirs = serde_json::from_slice::<&RawValue>(bytes);
@@ -129,16 +129,16 @@ fn agrees_with_serde(bytes: &[u8]) -> Result<(), proptest::test_runner::TestCase
     Ok(())
 }
 
-/// One fault in a text.
+/// One corruption of a text.
 #[derive(Clone, Debug)]
-enum Fault {
+enum Corruption {
     Change(Index, u8),
     Insert(Index, u8),
     Remove(Index),
     End(Index),
 }
 
-impl Fault {
+impl Corruption {
     fn apply(&self, bytes: &mut Vec<u8>) {
         let place = |index: &Index| index.index(bytes.len().max(1)).min(bytes.len().saturating_sub(1));
         match self {
@@ -156,24 +156,24 @@ impl Fault {
     }
 }
 
-fn apply(faults: &[Fault], bytes: &mut Vec<u8>) {
-    for fault in faults {
-        fault.apply(bytes);
+fn apply(corruptions: &[Corruption], bytes: &mut Vec<u8>) {
+    for corruption in corruptions {
+        corruption.apply(bytes);
     }
 }
 
-/// Any byte, more often than not one that JSON has a use for.
+/// Any byte, mostly one that is significant in JSON.
 fn byte() -> impl Strategy<Value = u8> {
     let telling = select(&b"{}[]\",:\\ \n01-.eEutrfalsn\x00\x1f\x7f\x80\xff"[..]);
     prop_oneof![3 => telling, 1 => any::<u8>()]
 }
 
-fn fault() -> impl Strategy<Value = Fault> {
+fn corruption() -> impl Strategy<Value = Corruption> {
     prop_oneof![
-        (any::<Index>(), byte()).prop_map(|(at, byte)| Fault::Change(at, byte)),
-        (any::<Index>(), byte()).prop_map(|(at, byte)| Fault::Insert(at, byte)),
-        any::<Index>().prop_map(Fault::Remove),
-        any::<Index>().prop_map(Fault::End),
+        (any::<Index>(), byte()).prop_map(|(at, byte)| Corruption::Change(at, byte)),
+        (any::<Index>(), byte()).prop_map(|(at, byte)| Corruption::Insert(at, byte)),
+        any::<Index>().prop_map(Corruption::Remove),
+        any::<Index>().prop_map(Corruption::End),
     ]
 }
 
@@ -182,19 +182,19 @@ fn id() -> impl Strategy<Value = Id> {
     prop_oneof![any::<i64>().prop_map(Id::Number), text]
 }
 
-/// The text of any string: most are short, some go over several blocks of the scanner.
+/// The text of any string: most are short, some span several blocks of the scanner.
 fn string() -> BoxedStrategy<String> {
     let short = r#""([ -!#-\[\]-~é“😀]|\\["\\/bfnrt]|\\u[0-9a-fA-F]{4}){0,6}""#;
     let long = r#""([ -!#-\[\]-~é“😀]|\\["\\/bfnrt]|\\u[0-9a-fA-F]{4}){0,90}""#;
     prop_oneof![15 => short, 1 => long].boxed()
 }
 
-/// The text of a string that every reader can hold: without half of a surrogate pair.
+/// The text of a string without unpaired surrogates, which every parser can represent.
 fn safe_string() -> BoxedStrategy<String> {
     r#""([ -!#-\[\]-~é“😀]|\\["\\/bfnrt]|\\u00[0-9a-fA-F]{2}){0,6}""#.boxed()
 }
 
-/// The text of any JSON value whose strings are like `string`.
+/// The text of any JSON value with strings like `string`.
 fn json(string: BoxedStrategy<String>) -> impl Strategy<Value = String> {
     let literal = select(&["null", "true", "false", "[]", "{}", "\"\""][..]).prop_map(str::to_owned);
     let leaf = spaced(prop_oneof![string.clone(), NUMBER, literal]);
@@ -212,12 +212,12 @@ fn spaced(text: impl Strategy<Value = String>) -> impl Strategy<Value = String> 
     (SPACE, text, SPACE).prop_map(|(before, text, after)| before + &text + &after)
 }
 
-/// A name out of few, so that they meet.
+/// One of few names, so that they collide.
 fn name() -> impl Strategy<Value = String> {
     select(&["a", "b", "ab", "", "é", "\"", "\\", "\n", "😀", "a/b"][..]).prop_map(str::to_owned)
 }
 
-/// The text of a name, plain or with all that can be escaped.
+/// The text of a name, plain or fully escaped.
 fn spelled() -> impl Strategy<Value = String> {
     (name(), any::<bool>()).prop_map(|(name, is_escaped)| {
         if is_escaped {
@@ -229,7 +229,7 @@ fn spelled() -> impl Strategy<Value = String> {
     })
 }
 
-/// The text of an object without two members of the same name.
+/// The text of an object without duplicate members.
 fn object() -> impl Strategy<Value = String> {
     vec((spelled(), SPACE, json(safe_string())), 0..6).prop_map(|mut members| {
         let mut names = Vec::new();
@@ -245,7 +245,7 @@ fn object() -> impl Strategy<Value = String> {
     })
 }
 
-/// The text of any valid message, its members in any order, with some that JSON-RPC does not know.
+/// The text of any valid message, its members in any order, with some unknown ones.
 fn message() -> impl Strategy<Value = String> {
     let id = prop_oneof![any::<i64>().prop_map(|id| id.to_string()), safe_string()];
     let payload = prop_oneof![

@@ -1,4 +1,4 @@
-//! JSON that is looked into, and changed here and there.
+//! Access to raw JSON, and changes of single members.
 
 use pegboard_wire::{Malformed, RawJson};
 use serde::{Deserialize, Serialize};
@@ -22,8 +22,8 @@ fn json_is_accepted() {
 }
 
 #[test]
-fn what_is_no_json_is_refused_where_it_breaks() {
-    // The break is in front of the exclamation mark.
+fn invalid_json_is_rejected_at_its_position() {
+    // The error position is in front of the exclamation mark.
     let texts = r#"
         ! | 0!1 | -! | !+1 | !.5 | 1.! | 1.!e1 | 1e! | 1e+! | "! | "!\x" | "!\u12g4" | "!\u12 | "!\ | !tru | null!l
         | [1,!] | [!,1] | [1 !2] | [1!} | {!1:2} | {"a" !1} | {"a":!} | {"a":1,!} | {"a":1!] | 1 !2 | !'a' | [1!
@@ -40,7 +40,7 @@ fn what_is_no_json_is_refused_where_it_breaks() {
 }
 
 #[test]
-fn a_value_nests_as_deep_as_it_can_be_read() {
+fn nesting_is_limited_to_what_serde_can_read() {
     for depth in [1, 2, 63, 64, 65, 66, 126, 127] {
         let value = raw(&nested(depth));
         assert!(value.read::<serde_json::Value>().is_ok(), "{depth}");
@@ -49,8 +49,8 @@ fn a_value_nests_as_deep_as_it_can_be_read() {
 }
 
 #[test]
-fn long_texts_end_where_they_end() {
-    // Every place that a quote, an escape or a control character can have in a block.
+fn strings_of_any_length_are_delimited_correctly() {
+    // Every position that a quote, an escape or a control character can have in a block.
     for len in 0..200 {
         let plain = "é".repeat(len / 3) + &"a".repeat(len);
         for middle in ["", "\\\"", "\\\\", "\\u00e9", "\\\\\\\""] {
@@ -87,7 +87,7 @@ fn members_are_found_by_name() {
 }
 
 #[test]
-fn a_member_is_set_in_its_place() {
+fn with_replaces_a_member_in_place() {
     for (before, after) in [
         ("{}", r#"{"a":[7]}"#),
         ("{ }", r#"{ "a":[7]}"#),
@@ -103,7 +103,7 @@ fn a_member_is_set_in_its_place() {
 }
 
 #[test]
-fn a_member_is_taken_out() {
+fn without_removes_a_member() {
     for (before, after) in [
         ("{}", "{}"),
         ("[1]", "[1]"),
@@ -120,7 +120,7 @@ fn a_member_is_taken_out() {
 }
 
 #[test]
-fn it_can_be_a_part_of_other_data() {
+fn raw_json_can_be_a_field_of_serde_types() {
     #[derive(Serialize, Deserialize)]
     struct Tool {
         schema: RawJson,

@@ -1,80 +1,82 @@
-//! Arguments of a tool as people write them on the command line: `k=v`, `k:=json`, `k=@file`, `{…}` and `-`.
+//! Tool arguments on the command line: `k=v`, `k:=json`, `k=@file`, `{…}` and `-`.
 
 use std::io::{self, Read};
 use std::path::Path;
 
-use pegboard::config::near;
+use pegboard::config::suggest;
 use pegboard::error::ErrorKind;
 use pegboard::json::RawJson;
 use serde_json::{Map, Value};
 
-use super::Failure;
-pub(crate) use shape::Shape;
+use super::CliError;
+pub(crate) use coercion::ArgumentSchema;
 
-mod shape;
+mod coercion;
 
-/// How long a file or what is piped in may be.
+/// Maximum size of a file or of standard input.
 const MAX_BYTES: u64 = 64 * 1024 * 1024;
-/// How the help tells to write arguments.
+/// Help text on how to write arguments.
 pub(crate) const HELP: &str = "Arguments:
-  k=v        a value, as the tool wants it: text, whole number, number, true or false, a choice, null
-  k=a k=b    a list, one element each; numbers, choices, true and false also with commas: k=1,2
-  a.b=v      a value inside an object
+  k=v        a value of the type in the tool's schema: string, integer, number, boolean, enum, null
+  k=a k=b    a list, one element each; numbers, booleans and enums also with commas: k=1,2
+  a.b=v      a nested value
   k:=JSON    any JSON value
-  k=@FILE    what a file says; k:=@FILE if that is JSON; @- is standard input
+  k=@FILE    the content of a file; k:=@FILE for JSON; @- is standard input
   '{…}'      a JSON object of arguments; - reads one from standard input";
 
-/// Arguments as they were written, in order.
+/// Arguments in the order in which they were written.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Words(Vec<Word>);
+pub(crate) struct RawArguments(Vec<RawArgument>);
 
 #[derive(Clone, Debug)]
-enum Word {
-    /// `{…}` or `-`: all of it as it is.
+enum RawArgument {
+    /// `{…}` or `-`: a whole object, kept verbatim.
     Object(RawJson),
-    /// `k=v`: what it means depends on the tool.
+    /// `k=v`: the type depends on the tool's schema.
     Text { key: String, text: String },
     /// `k:=json`.
     Json { key: String, value: Value },
 }
 
-impl Words {
-    /// Reads words. Files and standard input are read at once.
-    pub(crate) fn read(words: &[String]) -> Result<Self, Failure> {
-        let mut input = Input::default();
+impl RawArguments {
+    /// Parses arguments. Files and standard input are read immediately.
+    pub(crate) fn read(words: &[String]) -> Result<Self, CliError> {
+        let mut input = StdinOnce::default();
         words.iter().map(|word| read_word(word, &mut input)).collect::<Result<_, _>>().map(Self)
     }
 
-    /// All of them as they were written, if that is as JSON or not at all: then no schema says what they mean.
-    pub(crate) fn as_they_are(&self) -> Option<RawJson> {
+    /// Returns the arguments if they are a single JSON object or empty, so that no schema is needed to
+    /// interpret them.
+    pub(crate) fn as_json(&self) -> Option<RawJson> {
         match self.0.as_slice() {
             [] => Some(RawJson::empty_object()),
-            [Word::Object(object)] => Some(object.clone()),
+            [RawArgument::Object(object)] => Some(object.clone()),
             _ => None,
         }
     }
 
-    /// The arguments for a tool with this schema. What does not fit is told; where no schema says what they mean, texts
-    /// stay texts.
-    pub(crate) fn fit(self, schema: &Value) -> Result<Map<String, Value>, Failure> {
-        let root = Shape::root(schema);
+    /// Converts the arguments to the types of the tool's schema. A value that does not fit is an error; a
+    /// value without a schema stays a string.
+    pub(crate) fn coerce(self, schema: &Value) -> Result<Map<String, Value>, CliError> {
+        let root = ArgumentSchema::root(schema);
         let mut arguments = Map::new();
-        // The keys that were written with texts, which may be elements of a list.
+        // Keys that were given as text; a repeated key may add elements to a list.
         let mut texts: Vec<String> = Vec::new();
         for word in self.0 {
             match word {
-                Word::Object(object) => {
+                RawArgument::Object(object) => {
                     arguments.extend(object.read::<Map<String, Value>>().unwrap_or_default());
                 }
-                Word::Json { key, value } => *place(&mut arguments, &root, &key)?.1 = value,
-                Word::Text { key, text } => {
-                    let (shape, slot) = place(&mut arguments, &root, &key)?;
+                RawArgument::Json { key, value } => *slot_for(&mut arguments, &root, &key)?.1 = value,
+                RawArgument::Text { key, text } => {
+                    let (shape, slot) = slot_for(&mut arguments, &root, &key)?;
                     let is_again = texts.contains(&key);
-                    let value = shape.read(&text).map_err(|why| refusal(&format!("{key}: {why}")))?;
+                    let value =
+                        shape.read(&text).map_err(|why| invalid_argument(&format!("{key}: {why}")))?;
                     match (slot, value) {
                         (Value::Array(known), Value::Array(more)) if is_again => known.extend(more),
                         (_, _) if is_again => {
-                            return Err(refusal(&format!("{key} is given twice, and is no list")));
+                            return Err(invalid_argument(&format!("{key} is given twice but is not a list")));
                         }
                         (slot, value) => *slot = value,
                     }
@@ -86,90 +88,94 @@ impl Words {
     }
 }
 
-/// Arguments that are not as the tool wants them.
-fn refusal(message: &str) -> Failure {
-    Failure::of_kind(ErrorKind::InvalidParameters, message)
+/// Error for an argument that does not match the schema.
+fn invalid_argument(message: &str) -> CliError {
+    CliError::from_kind(ErrorKind::InvalidParameters, message)
 }
 
-/// The place of a value: the member of this name, or the way to it through objects.
-fn place<'a, 's>(
+/// Returns the slot of a key: the member of this name, or the nested member of a dotted path.
+fn slot_for<'a, 's>(
     arguments: &'a mut Map<String, Value>,
-    root: &Shape<'s>,
+    root: &ArgumentSchema<'s>,
     key: &str,
-) -> Result<(Shape<'s>, &'a mut Value), Failure> {
+) -> Result<(ArgumentSchema<'s>, &'a mut Value), CliError> {
     if let Some(shape) = root.member(key) {
         return Ok((shape, arguments.entry(key).or_insert(Value::Null)));
     }
     let mut parts = key.split('.');
     let first = parts.next().unwrap_or_default();
-    let mut shape = step(root, first, first)?;
+    let mut shape = member_schema(root, first, first)?;
     let mut slot = arguments.entry(first).or_insert(Value::Null);
     let mut way = first.to_owned();
     for part in parts {
         way = format!("{way}.{part}");
-        shape = step(&shape, part, &way)?;
+        shape = member_schema(&shape, part, &way)?;
         if slot.is_null() {
             *slot = Value::Object(Map::new());
         }
         let Value::Object(object) = slot else {
-            return Err(refusal(&format!("{way}: there is another value already, which is no object")));
+            return Err(invalid_argument(&format!("{way}: the parent value is not an object")));
         };
         slot = object.entry(part).or_insert(Value::Null);
     }
     Ok((shape, slot))
 }
 
-/// The shape of a member; a name that the schema does not know is told with those that it knows.
-fn step<'s>(shape: &Shape<'s>, name: &str, way: &str) -> Result<Shape<'s>, Failure> {
+/// Returns the schema of a member, or an error that suggests known names.
+fn member_schema<'s>(
+    shape: &ArgumentSchema<'s>,
+    name: &str,
+    way: &str,
+) -> Result<ArgumentSchema<'s>, CliError> {
     if let Some(member) = shape.member(name) {
         return Ok(member);
     }
     let known = shape.names();
-    if known.is_empty() || shape.may_have_others() {
-        return Ok(Shape::anything());
+    if known.is_empty() || shape.allows_other_members() {
+        return Ok(ArgumentSchema::anything());
     }
-    let hint = match near(name, known.iter().copied()) {
+    let hint = match suggest(name, known.iter().copied()) {
         Some(meant) => format!("did you mean {meant}?"),
-        None => format!("it takes {}; any other goes as JSON: '{{\"{name}\": …}}'", known.join(", ")),
+        None => format!("expected {}; pass other arguments as JSON: '{{\"{name}\": …}}'", known.join(", ")),
     };
-    Err(refusal(&format!("{way}: the tool knows no such argument")).hint(hint))
+    Err(invalid_argument(&format!("{way}: unknown argument")).hint(hint))
 }
 
-/// Standard input, which can be read once.
+/// Standard input, which can be read only once.
 #[derive(Default)]
-struct Input {
+struct StdinOnce {
     is_read: bool,
 }
 
-impl Input {
-    fn read(&mut self) -> Result<String, Failure> {
+impl StdinOnce {
+    fn read(&mut self) -> Result<String, CliError> {
         if std::mem::replace(&mut self.is_read, true) {
-            return Err(Failure::usage("standard input can be read only once"));
+            return Err(CliError::usage("standard input can be read only once"));
         }
         text_of(&mut io::stdin(), "standard input")
     }
 
-    fn read_from(&mut self, place: &str) -> Result<String, Failure> {
+    fn read_from(&mut self, place: &str) -> Result<String, CliError> {
         if place == "-" {
             return self.read();
         }
-        let unreadable = |error| Failure::usage(format!("{place} cannot be read: {error}"));
+        let unreadable = |error| CliError::usage(format!("cannot read {place}: {error}"));
         let mut file = std::fs::File::open(Path::new(place)).map_err(unreadable)?;
         text_of(&mut file, place)
     }
 }
 
-fn text_of(source: &mut impl Read, name: &str) -> Result<String, Failure> {
+fn text_of(source: &mut impl Read, name: &str) -> Result<String, CliError> {
     let mut text = String::new();
-    let unreadable = |error| Failure::usage(format!("{name} cannot be read: {error}"));
+    let unreadable = |error| CliError::usage(format!("cannot read {name}: {error}"));
     source.take(MAX_BYTES + 1).read_to_string(&mut text).map_err(unreadable)?;
     if text.len() as u64 > MAX_BYTES {
-        return Err(Failure::usage(format!("{name} is longer than {} MiB", MAX_BYTES / 1024 / 1024)));
+        return Err(CliError::usage(format!("{name} is larger than {} MiB", MAX_BYTES / 1024 / 1024)));
     }
     Ok(text)
 }
 
-fn read_word(word: &str, input: &mut Input) -> Result<Word, Failure> {
+fn read_word(word: &str, input: &mut StdinOnce) -> Result<RawArgument, CliError> {
     if word == "-" {
         return object(&input.read()?, "standard input");
     }
@@ -177,8 +183,8 @@ fn read_word(word: &str, input: &mut Input) -> Result<Word, Failure> {
         return object(word, "the arguments");
     }
     let Some((key, text)) = word.split_once('=').filter(|(key, _)| !matches!(*key, "" | ":")) else {
-        return Err(Failure::usage(format!("'{word}' is no argument"))
-            .hint("write k=v, k:=json, k=@file, a JSON object, or - to read one from standard input"));
+        return Err(CliError::usage(format!("invalid argument '{word}': expected key=value"))
+            .hint("use k=v, k:=json, k=@file, a JSON object, or - to read one from standard input"));
     };
     if let Some(key) = key.strip_suffix(':') {
         let text = match text.strip_prefix('@') {
@@ -186,25 +192,25 @@ fn read_word(word: &str, input: &mut Input) -> Result<Word, Failure> {
             None => text.to_owned(),
         };
         let value = serde_json::from_str(&text).map_err(|error| {
-            Failure::usage(format!("{key}: what follows := is no JSON: {error}"))
-                .hint(format!("write {key}=… for a text"))
+            CliError::usage(format!("{key}: invalid JSON after :=: {error}"))
+                .hint(format!("use {key}=… for a string"))
         })?;
-        return Ok(Word::Json { key: key.to_owned(), value });
+        return Ok(RawArgument::Json { key: key.to_owned(), value });
     }
     let text = match text.strip_prefix('@') {
         Some(file) => input.read_from(file)?,
         None => text.to_owned(),
     };
-    Ok(Word::Text { key: key.to_owned(), text })
+    Ok(RawArgument::Text { key: key.to_owned(), text })
 }
 
-fn object(text: &str, name: &str) -> Result<Word, Failure> {
-    // One reads it to tell what is wrong, the other keeps every digit.
+fn object(text: &str, name: &str) -> Result<RawArgument, CliError> {
+    // serde_json gives the better error message; `RawJson` keeps every digit.
     serde_json::from_str::<Map<String, Value>>(text)
         .map_err(|error| error.to_string())
         .and_then(|_| RawJson::parse(text.trim().to_owned().into()).map_err(|error| error.to_string()))
-        .map(Word::Object)
-        .map_err(|error| Failure::usage(format!("{name} must be a JSON object: {error}")))
+        .map(RawArgument::Object)
+        .map_err(|error| CliError::usage(format!("{name} must be a JSON object: {error}")))
 }
 
 #[cfg(test)]
@@ -215,14 +221,14 @@ mod tests {
 
     fn read(words: &[&str], schema: &Value) -> String {
         let words: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
-        match Words::read(&words).and_then(|words| words.fit(schema)) {
+        match RawArguments::read(&words).and_then(|words| words.coerce(schema)) {
             Ok(arguments) => Value::Object(arguments).to_string(),
             Err(failure) => failure.text(),
         }
     }
 
     #[test]
-    fn values_are_as_the_schema_says() {
+    fn values_are_coerced_to_the_schema() {
         let schema = json!({
             "type": "object",
             "properties": {
@@ -272,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_told() {
+    fn invalid_values_are_reported() {
         let schema = json!({
             "type": "object",
             "properties": {
@@ -306,34 +312,34 @@ mod tests {
         let told: Vec<String> =
             cases[..16].iter().map(|words| format!("{words:?} {}", read(words, &schema))).collect();
         insta::assert_snapshot!(told.join("\n"), @r#"
-        ["count=many"] error[invalid_parameters]: count: 'many' is not a whole number
-        ["count=1.5"] error[invalid_parameters]: count: '1.5' is not a whole number
-        ["sure=maybe"] error[invalid_parameters]: sure: 'maybe' is not true or false
-        ["level=hihg"] error[invalid_parameters]: level: 'hihg' is none of low, high; did you mean high?
-        ["numbers=1,x"] error[invalid_parameters]: numbers: 'x' is not a whole number
-        ["numbers=[1"] error[invalid_parameters]: numbers: it is no JSON list: EOF while parsing a list at line 1 column 2
-        ["cuont=1"] error[invalid_parameters]: cuont: the tool knows no such argument
+        ["count=many"] error[invalid_parameters]: count: 'many' is not an integer
+        ["count=1.5"] error[invalid_parameters]: count: '1.5' is not an integer
+        ["sure=maybe"] error[invalid_parameters]: sure: 'maybe' is not a boolean
+        ["level=hihg"] error[invalid_parameters]: level: 'hihg' is not one of low, high; did you mean high?
+        ["numbers=1,x"] error[invalid_parameters]: numbers: 'x' is not an integer
+        ["numbers=[1"] error[invalid_parameters]: numbers: invalid JSON array: EOF while parsing a list at line 1 column 2
+        ["cuont=1"] error[invalid_parameters]: cuont: unknown argument
           help: did you mean count?
-        ["colour=red"] error[invalid_parameters]: colour: the tool knows no such argument
-          help: it takes count, sure, level, place, numbers; any other goes as JSON: '{"colour": …}'
-        ["place.flor=1"] error[invalid_parameters]: place.flor: the tool knows no such argument
+        ["colour=red"] error[invalid_parameters]: colour: unknown argument
+          help: expected count, sure, level, place, numbers; pass other arguments as JSON: '{"colour": …}'
+        ["place.flor=1"] error[invalid_parameters]: place.flor: unknown argument
           help: did you mean floor?
         ["place=upstairs"] error[invalid_parameters]: place: 'upstairs' is not an object
-        ["count=1", "count=2"] error[invalid_parameters]: count is given twice, and is no list
-        ["count=1", "count.inner=2"] error[invalid_parameters]: count.inner: there is another value already, which is no object
-        ["count:=one"] error[usage]: count: what follows := is no JSON: expected value at line 1 column 1
-          help: write count=… for a text
-        ["many"] error[usage]: 'many' is no argument
-          help: write k=v, k:=json, k=@file, a JSON object, or - to read one from standard input
-        ["=x"] error[usage]: '=x' is no argument
-          help: write k=v, k:=json, k=@file, a JSON object, or - to read one from standard input
+        ["count=1", "count=2"] error[invalid_parameters]: count is given twice but is not a list
+        ["count=1", "count.inner=2"] error[invalid_parameters]: count.inner: the parent value is not an object
+        ["count:=one"] error[usage]: count: invalid JSON after :=: expected value at line 1 column 1
+          help: use count=… for a string
+        ["many"] error[usage]: invalid argument 'many': expected key=value
+          help: use k=v, k:=json, k=@file, a JSON object, or - to read one from standard input
+        ["=x"] error[usage]: invalid argument '=x': expected key=value
+          help: use k=v, k:=json, k=@file, a JSON object, or - to read one from standard input
         ["{\"count\": }"] error[usage]: the arguments must be a JSON object: expected value at line 1 column 11
         "#);
-        assert!(read(cases[17], &schema).starts_with("error[usage]: /nowhere/at/all cannot be read"));
+        assert!(read(cases[17], &schema).starts_with("error[usage]: cannot read /nowhere/at/all"));
     }
 
     #[test]
-    fn a_schema_that_says_nothing_refuses_nothing() {
+    fn a_schema_without_types_accepts_anything() {
         for schema in [
             json!({"type": "object"}),
             Value::Null,

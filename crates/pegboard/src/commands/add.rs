@@ -1,128 +1,128 @@
-//! `pegboard add`: one more server, service, tool or agent in the configuration.
+//! `pegboard add`: adds a server, service, tool or agent to the configuration.
 
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand, ValueEnum};
-use pegboard::config::edit::Way;
+use pegboard::config::edit::EditPath;
 use serde_json::{Map, Value, json};
 
-use super::own_file::{OwnFile, Section, Target, shown};
-use crate::cli::{Exit, Failure, Globals};
+use super::config_file::{ConfigFile, EditTarget, EntrySection, display_path};
+use crate::cli::{CliError, ExitReason, Globals};
 
 mod agent;
 mod openapi;
 mod rest;
 
-/// What is added.
+/// Arguments of `pegboard add`.
 #[derive(Args)]
 #[command(
     args_conflicts_with_subcommands = true,
     override_usage = "pegboard add [OPTIONS] <NAME> <URL>\n       pegboard add [OPTIONS] <NAME> -- <COMMAND>...\n       pegboard add <KIND> ...",
     after_help = "Examples:\n  pegboard add github https://api.example.com/mcp -H 'Authorization: Bearer ${GITHUB_TOKEN}'\n  pegboard add files -e ROOT=/srv -- npx -y @modelcontextprotocol/server-filesystem /srv"
 )]
-pub(crate) struct Add {
+pub(crate) struct AddArgs {
     #[command(subcommand)]
-    kind: Option<Kind>,
+    kind: Option<AddCommand>,
     #[command(flatten)]
-    server: Server,
+    server: AddServerArgs,
 }
 
 #[derive(Subcommand)]
-enum Kind {
-    /// A tool that is one request to a web service
-    Rest(rest::Rest),
-    /// A web service with an OpenAPI document
-    Openapi(openapi::Openapi),
-    /// An agent, by its file
-    Agent(agent::Agent),
-    /// A server, as the JSON that a client would have
-    Json(Json),
+enum AddCommand {
+    /// Add a tool that sends one HTTP request
+    Rest(rest::AddRestArgs),
+    /// Add a web service with an OpenAPI document
+    Openapi(openapi::AddOpenapiArgs),
+    /// Add an agent file
+    Agent(agent::AddAgentArgs),
+    /// Add a server from its JSON definition
+    Json(AddJsonArgs),
 }
 
-/// Where it is put.
+/// Destination of a new entry.
 #[derive(Args, Clone)]
-struct Spot {
-    /// The toolbox that it is put into; without it, default
+struct EntryDestination {
+    /// Toolbox of the entry [default: default]
     #[arg(long, short = 'b', value_name = "TOOLBOX")]
     toolbox: Option<String>,
-    /// Replace what has this name
+    /// Replace an existing entry with this name
     #[arg(long)]
     force: bool,
     #[command(flatten)]
-    target: Target,
+    target: EditTarget,
 }
 
-/// A server: an address, or a program behind `--`.
+/// A server: a URL, or a program after `--`.
 #[derive(Args)]
-struct Server {
-    /// What it is called: letters, digits, - and _
+struct AddServerArgs {
+    /// Name of the server: letters, digits, - and _
     #[arg(required = true)]
     name: Option<String>,
-    /// Where it is
+    /// URL of the server
     #[arg(value_name = "URL")]
     address: Option<String>,
-    /// The program and its arguments
+    /// Program and its arguments
     #[arg(last = true, value_name = "COMMAND")]
     command: Vec<String>,
-    /// Where it is, for those who name it like this
+    /// URL of the server, as an option
     #[arg(long, value_name = "URL", hide = true, conflicts_with_all = ["address", "command"])]
     url: Option<String>,
-    /// How it is spoken to; without it as the address says
+    /// Transport; inferred from the URL by default
     #[arg(long, short, value_enum)]
-    transport: Option<Transport>,
-    /// A variable of the program: NAME=VALUE, or NAME for the one of that name when it starts
+    transport: Option<TransportArg>,
+    /// Environment variable of the program: NAME=VALUE, or NAME to pass it through
     #[arg(long, short, value_name = "NAME=VALUE")]
     env: Vec<String>,
-    /// A header of every request
+    /// Header to send with every request
     #[arg(long, short = 'H', value_name = "NAME: VALUE")]
     header: Vec<String>,
-    /// The variable that holds the token which is shown to the server
+    /// Environment variable with the server's bearer token
     #[arg(long, value_name = "VARIABLE")]
     bearer_token_env_var: Option<String>,
-    /// The folder that the program starts in
+    /// Working directory of the program
     #[arg(long, value_name = "FOLDER")]
     cwd: Option<String>,
     #[command(flatten)]
-    rules: Rules,
+    rules: ToolRules,
     #[command(flatten)]
-    spot: Spot,
+    destination: EntryDestination,
 }
 
-/// What holds for the tools of what is added.
+/// Options for the tools of a new entry.
 #[derive(Args, Clone, Default)]
-struct Rules {
-    /// Let these tools be used and no others: names and globs
+struct ToolRules {
+    /// Allow only these tools: names and globs
     #[arg(long, value_name = "GLOB", value_delimiter = ',')]
     allow: Vec<String>,
-    /// Let these tools not be used: names and globs
+    /// Deny these tools: names and globs
     #[arg(long, value_name = "GLOB", value_delimiter = ',')]
     deny: Vec<String>,
-    /// The queue that calls go through
+    /// Queue for calls
     #[arg(long)]
     queue: Option<String>,
-    /// How long answers may be given again: 5m, 1h
+    /// Cache answers for this long: 5m, 1h
     #[arg(long, value_name = "TIME")]
     cache: Option<String>,
-    /// Add it switched off
+    /// Add the entry disabled
     #[arg(long)]
     disabled: bool,
 }
 
-/// A server, as the JSON that a client would have.
+/// Arguments of `pegboard add json`.
 #[derive(Args)]
-struct Json {
-    /// What it is called
+struct AddJsonArgs {
+    /// Name of the server
     name: String,
-    /// What it is: {"command": …} or {"url": …}
+    /// Definition of the server: {"command": …} or {"url": …}
     #[arg(value_name = "JSON")]
     definition: String,
     #[command(flatten)]
-    spot: Spot,
+    destination: EntryDestination,
 }
 
-/// How a server is spoken to.
+/// Transport of a server.
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Transport {
+enum TransportArg {
     Stdio,
     #[value(alias = "streamable-http", alias = "streamableHttp", alias = "streamable_http")]
     Http,
@@ -131,7 +131,7 @@ enum Transport {
     Websocket,
 }
 
-impl Transport {
+impl TransportArg {
     fn word(self) -> &'static str {
         match self {
             Self::Stdio => "stdio",
@@ -142,67 +142,67 @@ impl Transport {
     }
 }
 
-impl Add {
-    pub(crate) fn run(self, globals: &Globals) -> Result<ExitCode, Failure> {
+impl AddArgs {
+    pub(crate) fn run(self, globals: &Globals) -> Result<ExitCode, CliError> {
         match self.kind {
-            Some(Kind::Rest(rest)) => rest.run(globals),
-            Some(Kind::Openapi(openapi)) => openapi.run(globals),
-            Some(Kind::Agent(agent)) => agent.run(globals),
-            Some(Kind::Json(json)) => json.run(globals),
+            Some(AddCommand::Rest(rest)) => rest.run(globals),
+            Some(AddCommand::Openapi(openapi)) => openapi.run(globals),
+            Some(AddCommand::Agent(agent)) => agent.run(globals),
+            Some(AddCommand::Json(json)) => json.run(globals),
             None => {
                 let name = self.server.name.as_deref().unwrap_or_default();
                 let entry = self.server.entry(name)?;
-                put(globals, &self.server.spot, Section::Servers, name, &entry)
+                write_entry(globals, &self.server.destination, EntrySection::Servers, name, &entry)
             }
         }
     }
 }
 
-impl Server {
-    /// The server as the file has it.
-    fn entry(&self, name: &str) -> Result<Value, Failure> {
+impl AddServerArgs {
+    /// Builds the configuration entry.
+    fn entry(&self, name: &str) -> Result<Value, CliError> {
         let mut entry = Map::new();
         let address = self.address.as_ref().or(self.url.as_ref());
         match (address, self.command.split_first()) {
             (Some(address), None) => {
                 if !address.contains("://") {
                     let again = format!("pegboard add {name} -- {address}");
-                    return Err(Failure::usage(format!("'{address}' is no address")).hint(format!(
-                        "an address begins with http:// or https://; for a program:  {again}"
-                    )));
+                    return Err(CliError::usage(format!("invalid URL '{address}'"))
+                        .hint(format!("a URL starts with http:// or https://; for a program use: {again}")));
                 }
                 match self.transport {
-                    Some(Transport::Stdio) => {
-                        return Err(Failure::usage(
-                            "stdio is how programs are spoken to, and this is an address",
-                        )
-                        .hint(format!("pegboard add {name} -- COMMAND")));
+                    Some(TransportArg::Stdio) => {
+                        return Err(CliError::usage("the stdio transport needs a program, not a URL")
+                            .hint(format!("pegboard add {name} -- COMMAND")));
                     }
                     Some(transport) => drop(entry.insert("type".to_owned(), json!(transport.word()))),
                     None => {}
                 }
                 entry.insert("url".to_owned(), json!(address));
                 self.add_headers(&mut entry)?;
-                refuse_for(&[("--env", !self.env.is_empty()), ("--cwd", self.cwd.is_some())], "a program")?;
+                reject_options(
+                    &[("--env", !self.env.is_empty()), ("--cwd", self.cwd.is_some())],
+                    "a program",
+                )?;
             }
             (None, Some((command, arguments))) => {
-                if let Some(transport) = self.transport.filter(|transport| *transport != Transport::Stdio) {
+                if let Some(transport) = self.transport.filter(|transport| *transport != TransportArg::Stdio)
+                {
                     let word = transport.word();
-                    return Err(Failure::usage(format!(
-                        "{word} is how addresses are spoken to, and this is a program"
-                    ))
-                    .hint("leave out --transport"));
+                    return Err(CliError::usage(format!("the {word} transport needs a URL, not a program"))
+                        .hint("remove --transport"));
                 }
                 let has_token = self.bearer_token_env_var.is_some();
                 let of_address =
                     [("--header", !self.header.is_empty()), ("--bearer-token-env-var", has_token)];
-                refuse_for(&of_address, "an address")?;
+                reject_options(&of_address, "a URL")?;
                 entry.insert("command".to_owned(), json!(command));
                 if !arguments.is_empty() {
                     entry.insert("args".to_owned(), json!(arguments));
                 }
                 if !self.env.is_empty() {
-                    let pairs: Result<Map<_, _>, _> = self.env.iter().map(|pair| variable(pair)).collect();
+                    let pairs: Result<Map<_, _>, _> =
+                        self.env.iter().map(|pair| parse_variable(pair)).collect();
                     entry.insert("env".to_owned(), Value::Object(pairs?));
                 }
                 if let Some(folder) = &self.cwd {
@@ -210,11 +210,11 @@ impl Server {
                 }
             }
             (Some(_), Some(_)) => {
-                return Err(Failure::usage("a server is an address or a program, and this is both")
-                    .hint("leave out one of them"));
+                return Err(CliError::usage("a server is either a URL or a program, not both")
+                    .hint("remove one of them"));
             }
             (None, None) => {
-                return Err(Failure::usage(format!("nothing says what '{name}' is"))
+                return Err(CliError::usage(format!("missing URL or command for '{name}'"))
                     .hint(format!("pegboard add {name} URL   or   pegboard add {name} -- COMMAND")));
             }
         }
@@ -222,8 +222,8 @@ impl Server {
         Ok(Value::Object(entry))
     }
 
-    fn add_headers(&self, entry: &mut Map<String, Value>) -> Result<(), Failure> {
-        let mut headers = headers(&self.header)?;
+    fn add_headers(&self, entry: &mut Map<String, Value>) -> Result<(), CliError> {
+        let mut headers = parse_headers(&self.header)?;
         if let Some(variable) = &self.bearer_token_env_var {
             headers.insert("Authorization".to_owned(), json!(format!("Bearer ${{{variable}}}")));
         }
@@ -234,7 +234,7 @@ impl Server {
     }
 }
 
-impl Rules {
+impl ToolRules {
     fn add_to(&self, entry: &mut Map<String, Value>) {
         if !self.allow.is_empty() {
             entry.insert("toolsAllowed".to_owned(), json!(self.allow));
@@ -253,44 +253,47 @@ impl Rules {
     }
 }
 
-impl Json {
-    fn run(self, globals: &Globals) -> Result<ExitCode, Failure> {
+impl AddJsonArgs {
+    fn run(self, globals: &Globals) -> Result<ExitCode, CliError> {
         let name = &self.name;
         let value: Value = serde_json::from_str(&self.definition).map_err(|error| {
-            Failure::usage(format!("this is no JSON: {error}"))
+            CliError::usage(format!("invalid JSON: {error}"))
                 .hint(format!("pegboard add json {name} '{{\"command\": \"my-server\"}}'"))
         })?;
         if !value.is_object() {
-            return Err(Failure::usage("a server is an object")
+            return Err(CliError::usage("a server must be a JSON object")
                 .hint(format!("pegboard add json {name} '{{\"command\": \"my-server\"}}'")));
         }
-        put(globals, &self.spot, Section::Servers, name, &value)
+        write_entry(globals, &self.destination, EntrySection::Servers, name, &value)
     }
 }
 
-/// Puts something into the file under a name.
-fn put(
+/// Writes an entry to the file.
+fn write_entry(
     globals: &Globals,
-    spot: &Spot,
-    section: Section,
+    destination: &EntryDestination,
+    section: EntrySection,
     name: &str,
     entry: &Value,
-) -> Result<ExitCode, Failure> {
-    let mut file = OwnFile::open(globals, spot.target)?;
-    let toolbox = file.toolbox(spot.toolbox.as_deref())?;
-    let way: Way = section.way(toolbox.as_deref()).key(name);
-    let word = section.word();
-    let is_there = file.document.get(&way).is_some();
-    if is_there && !spot.force {
-        let place = shown(&file.path);
-        let failure =
-            Failure::new(Exit::Usage, "name_taken", format!("there is a {word} '{name}' in {place}"));
+) -> Result<ExitCode, CliError> {
+    let mut file = ConfigFile::open(globals, destination.target)?;
+    let toolbox = file.toolbox(destination.toolbox.as_deref())?;
+    let path: EditPath = section.path(toolbox.as_deref()).key(name);
+    let word = section.noun();
+    let is_there = file.document.get(&path).is_some();
+    if is_there && !destination.force {
+        let place = display_path(&file.path);
+        let failure = CliError::new(
+            ExitReason::Usage,
+            "name_taken",
+            format!("{word} '{name}' already exists in {place}"),
+        );
         return Err(failure.hint("choose another name, or replace it with --force"));
     }
-    file.set(&way, entry)?;
-    let changed = file.finish(spot.target.writing())?;
+    file.set(&path, entry)?;
+    let changed = file.finish(destination.target.write_mode())?;
     let verb = if is_there { "Replaced" } else { "Added" };
-    let place = shown(&changed.path);
+    let place = display_path(&changed.path);
     let in_box = toolbox.as_ref().map(|toolbox| format!(" (toolbox {toolbox})")).unwrap_or_default();
     let text = format!("{verb} {word} {name}: {place}{in_box}");
     let document = json!({
@@ -299,41 +302,42 @@ fn put(
         "toolbox": toolbox.as_deref().unwrap_or("default"),
         "replaced": is_there,
     });
-    changed.tell(globals, &[name], object(document), &text);
+    changed.report(globals, &[name], object(document), &text);
     Ok(ExitCode::SUCCESS)
 }
 
-/// `NAME=VALUE`, or `NAME` for the variable of that name.
-fn variable(pair: &str) -> Result<(String, Value), Failure> {
+/// Parses `NAME=VALUE`, or `NAME` for the variable of that name.
+fn parse_variable(pair: &str) -> Result<(String, Value), CliError> {
     let (name, value) = pair
         .split_once('=')
         .map_or_else(|| (pair, format!("${{{pair}}}")), |(name, value)| (name, value.to_owned()));
     if name.is_empty() {
-        return Err(Failure::usage("a variable has no name").hint("-e NAME=VALUE, or -e NAME"));
+        return Err(CliError::usage("missing variable name").hint("use -e NAME=VALUE or -e NAME"));
     }
     Ok((name.to_owned(), json!(value)))
 }
 
-/// `NAME: VALUE`, each.
-fn headers(written: &[String]) -> Result<Map<String, Value>, Failure> {
+/// Parses `NAME: VALUE` headers.
+fn parse_headers(written: &[String]) -> Result<Map<String, Value>, CliError> {
     let header = |header: &String| {
         let (name, value) = header.split_once(':').ok_or_else(|| {
-            Failure::usage("a header has no colon").hint("-H 'Authorization: Bearer ${TOKEN}'")
+            CliError::usage("invalid header: expected NAME: VALUE")
+                .hint("use -H 'Authorization: Bearer ${TOKEN}'")
         })?;
         Ok((name.trim().to_owned(), json!(value.trim())))
     };
     written.iter().map(header).collect()
 }
 
-/// Refuses options that mean something else.
-fn refuse_for(options: &[(&str, bool)], what: &str) -> Result<(), Failure> {
+/// Rejects options that do not apply to this kind of server.
+fn reject_options(options: &[(&str, bool)], what: &str) -> Result<(), CliError> {
     match options.iter().find(|(_, is_given)| *is_given) {
-        Some((option, _)) => Err(Failure::usage(format!("{option} is for {what}, and this is none"))),
+        Some((option, _)) => Err(CliError::usage(format!("{option} applies only to {what}"))),
         None => Ok(()),
     }
 }
 
-/// A document that is an object.
+/// Unwraps an object.
 fn object(value: Value) -> Map<String, Value> {
     match value {
         Value::Object(entries) => entries,

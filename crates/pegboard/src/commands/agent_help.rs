@@ -1,14 +1,14 @@
-//! `pegboard agent-help`: what a model that uses this command line should know, and no more.
+//! `pegboard agent-help`: instructions for a model that uses this command line.
 
 use std::fmt::Write;
 use std::process::ExitCode;
 
 use clap::CommandFactory;
 
-use crate::Arguments;
-use crate::cli::{EXIT_CODES, Failure, print};
+use crate::Cli;
+use crate::cli::{CliError, EXIT_CODES, print};
 
-/// What comes before the list of commands.
+/// Text before the list of commands.
 const BEFORE: &str = "\
 # pegboard, for a model at a shell
 
@@ -31,9 +31,9 @@ signature, call it:
 ";
 
 #[expect(clippy::unnecessary_wraps, reason = "commands are alike")]
-pub(crate) fn run() -> Result<ExitCode, Failure> {
+pub(crate) fn run() -> Result<ExitCode, CliError> {
     let mut text = format!("{BEFORE}\n## Commands\n\n");
-    let whole = Arguments::command();
+    let whole = Cli::command();
     for command in whole.get_subcommands().filter(|command| !command.is_hide_set()) {
         let about = command.get_about().map(ToString::to_string).unwrap_or_default();
         let _ = writeln!(text, "- `{}`: {about}", command.get_name());

@@ -1,4 +1,4 @@
-//! `pegboard batch`: many calls, a line for each, answered a line for each as they end.
+//! `pegboard batch`: many calls from a file, one per line.
 
 use std::io::{self, BufRead, BufReader};
 use std::process::ExitCode;
@@ -7,107 +7,107 @@ use clap::Args;
 use pegboard::json::RawJson;
 use serde_json::json;
 
-use crate::cli::waiting::Waiting;
-use crate::cli::words::one_line;
-use crate::cli::{Exit, Failure, Format, Globals, print, remark};
-use crate::desk::{Address, Desk};
+use crate::api_client::{ApiClient, ApiPath};
+use crate::cli::format::one_line;
+use crate::cli::spinner::Spinner;
+use crate::cli::{CliError, ExitReason, Globals, OutputFormat, notice, print};
 
-/// How many calls are made at most.
+/// Maximum number of calls.
 const MAX_CALLS: usize = 1_000;
-/// How long a line may be.
+/// Maximum length of a line.
 const MAX_LINE: usize = 16 * 1024 * 1024;
 
-/// Which calls.
+/// Arguments of `pegboard batch`.
 #[derive(Args)]
 #[command(
-    after_help = "A line is {\"tool\": \"NAME\", \"arguments\": {…}}. An answer is {\"index\": 0, \"tool\": …, \
-    \"result\": …} or {\"index\": 0, \"tool\": …, \"error\": …}, where 0 is the first call; with --json all of them \
-    are one document, in order. A line that is no call is told before any call is made."
+    after_help = "Each line is {\"tool\": \"NAME\", \"arguments\": {…}}. An answer is {\"index\": 0, \"tool\": …, \
+    \"result\": …} or {\"index\": 0, \"tool\": …, \"error\": …}, where index counts calls from 0; with --json all answers \
+    are one document, in order. All lines are validated before the first call is made."
 )]
-pub(crate) struct Batch {
-    /// The file with a call on each line; - is standard input
+pub(crate) struct BatchArgs {
+    /// File with one call per line; - reads standard input
     file: String,
-    /// How many calls to make at the same time, up to 32; 8 without it
+    /// Number of concurrent calls, up to 32 [default: 8]
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u8).range(1..=32))]
     parallel: Option<u8>,
 }
 
-impl Batch {
-    pub(crate) async fn ask(&self, globals: &Globals, desk: &Desk) -> Result<ExitCode, Failure> {
+impl BatchArgs {
+    pub(crate) async fn run(&self, globals: &Globals, api: &ApiClient) -> Result<ExitCode, CliError> {
         let calls = self.read()?;
         let n_calls = calls.len();
-        let mut order =
+        let mut request =
             RawJson::from(json!({"session": super::session()})).with("calls", &RawJson::of(&calls));
         if let Some(parallel) = self.parallel {
-            order = order.with("parallel", &RawJson::of(&parallel));
+            request = request.with("parallel", &RawJson::of(&parallel));
         }
-        let waiting = Waiting::new(globals, format!("{n_calls} calls"));
-        let mut answers = waiting.during(desk.lines(&Address::of(&["batch"]), &order)).await?;
-        let format = globals.format_or(Format::Ndjson);
-        let is_document = matches!(format, Format::Json | Format::Yaml);
+        let spinner = Spinner::new(globals, format!("{n_calls} calls"));
+        let mut answers = spinner.during(api.lines(&ApiPath::new(&["batch"]), &request)).await?;
+        let format = globals.format_or(OutputFormat::Ndjson);
+        let wants_document = matches!(format, OutputFormat::Json | OutputFormat::Yaml);
         let (mut n_answers, mut n_failed, mut all) = (0, 0, Vec::new());
-        while let Some(line) = waiting.during(answers.next()).await? {
+        while let Some(line) = spinner.during(answers.next()).await? {
             if line.is_empty() {
                 continue;
             }
             n_answers += 1;
             let answer = RawJson::trusted(line);
-            if is_document {
+            if wants_document {
                 let index = answer.get("index").and_then(|index| index.read::<usize>().ok());
                 all.push((index, answer.clone()));
             } else {
-                print::exactly(answer.as_bytes());
+                print::bytes_line(answer.as_bytes());
             }
             let is_error = answer.get("isError").is_some_and(|is_error| is_error.as_str() == "true");
             if is_error || answer.get("error").is_some() {
                 n_failed += 1;
             }
             #[expect(clippy::cast_precision_loss, reason = "there are few calls")]
-            waiting.advance(n_answers as f64, Some(n_calls as f64));
-            if print::is_unread() {
-                // Those that have not been made yet are for nobody.
-                return Ok(Exit::Failed.into());
+            spinner.set_progress(n_answers as f64, Some(n_calls as f64));
+            if print::is_stdout_closed() {
+                // The remaining calls have no reader.
+                return Ok(ExitReason::Failed.into());
             }
         }
-        if is_document {
+        if wants_document {
             all.sort_by_key(|(index, _)| *index);
             let all: Vec<RawJson> = all.into_iter().map(|(_, answer)| answer).collect();
             let all = RawJson::empty_object().with("answers", &RawJson::of(&all));
-            print::raw(format, &all);
+            print::raw_json(format, &all);
         }
         if n_answers < n_calls {
-            let message = format!("the gateway ended after {n_answers} of {n_calls} answers");
-            return Err(Failure::new(Exit::Unavailable, "not_running", message));
+            let message = format!("the gateway exited after {n_answers} of {n_calls} answers");
+            return Err(CliError::new(ExitReason::Unavailable, "not_running", message));
         }
         if n_failed == 0 {
             return Ok(ExitCode::SUCCESS);
         }
-        remark(globals, &format!("{n_failed} of {n_calls} calls failed"));
-        Ok(Exit::Failed.into())
+        notice(globals, &format!("{n_failed} of {n_calls} calls failed"));
+        Ok(ExitReason::Failed.into())
     }
 
-    /// Reads all calls; nothing is done if one of them is none.
-    fn read(&self) -> Result<Vec<RawJson>, Failure> {
+    /// Reads all calls; an invalid line is an error before any call is made.
+    fn read(&self) -> Result<Vec<RawJson>, CliError> {
         if self.file == "-" {
             return read(BufReader::new(io::stdin()), "standard input");
         }
-        let unreadable = |error| Failure::unreadable(&self.file, &error);
+        let unreadable = |error| CliError::unreadable(&self.file, &error);
         read(BufReader::new(std::fs::File::open(&self.file).map_err(unreadable)?), &self.file)
     }
 }
 
-fn read(mut lines: impl BufRead, name: &str) -> Result<Vec<RawJson>, Failure> {
+fn read(mut lines: impl BufRead, name: &str) -> Result<Vec<RawJson>, CliError> {
     let mut calls = Vec::new();
     let mut line = String::new();
     for number in 1.. {
         line.clear();
         let wrong = |why: &str| {
-            Failure::usage(format!("{name}:{number}: {why}"))
-                .hint(r#"write a call on each line: {"tool": "NAME", "arguments": {}}"#)
+            CliError::usage(format!("{name}:{number}: {why}"))
+                .hint(r#"write one call per line: {"tool": "NAME", "arguments": {}}"#)
         };
         let n_bytes = io::Read::take(&mut lines, MAX_LINE as u64 + 1)
             .read_line(&mut line)
-            .map_err(|error| Failure::unreadable(name, &error))?;
+            .map_err(|error| CliError::unreadable(name, &error))?;
         if n_bytes == 0 {
             break;
         }
@@ -119,31 +119,31 @@ fn read(mut lines: impl BufRead, name: &str) -> Result<Vec<RawJson>, Failure> {
             continue;
         }
         let call = RawJson::parse(text.to_owned().into()).map_err(|error| wrong(&error.to_string()))?;
-        if let Some(why) = why_none(&call) {
+        if let Some(why) = invalid_call_reason(&call) {
             return Err(wrong(&why));
         }
         calls.push(call);
         if calls.len() > MAX_CALLS {
-            return Err(wrong(&format!("there are more than {MAX_CALLS} calls; make several files of them")));
+            return Err(wrong(&format!("more than {MAX_CALLS} calls; split the file")));
         }
     }
     if calls.is_empty() {
-        return Err(Failure::usage(format!("{name} has no call in it"))
-            .hint(r#"write a call on each line: {"tool": "NAME", "arguments": {}}"#));
+        return Err(CliError::usage(format!("{name} contains no calls"))
+            .hint(r#"write one call per line: {"tool": "NAME", "arguments": {}}"#));
     }
     Ok(calls)
 }
 
-/// Why something is no call, if it is none.
-fn why_none(call: &RawJson) -> Option<String> {
+/// Returns the reason why a line is not a valid call.
+fn invalid_call_reason(call: &RawJson) -> Option<String> {
     if call.get("tool").is_none_or(|tool| tool.text().is_none()) {
-        return Some("it names no tool".to_owned());
+        return Some("missing tool".to_owned());
     }
     if call.get("arguments").is_some_and(|arguments| !arguments.is_object()) {
-        return Some("its arguments are no object".to_owned());
+        return Some("arguments must be an object".to_owned());
     }
     let unknown = call.names().into_iter().find(|name| !["tool", "arguments"].contains(&name.as_str()))?;
-    Some(format!("'{}' means nothing here", one_line(&unknown, 40)))
+    Some(format!("unknown key '{}'", one_line(&unknown, 40)))
 }
 
 #[cfg(test)]
@@ -151,7 +151,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_that_is_no_call_is_told_before_anything_is_done() {
+    fn an_invalid_line_is_reported_before_any_call() {
         let told = |text: &str| match read(text.as_bytes(), "calls.ndjson") {
             Ok(calls) => calls.iter().map(RawJson::as_str).collect::<Vec<_>>().join("|"),
             Err(failure) => failure.text(),
@@ -167,15 +167,15 @@ mod tests {
         insta::assert_snapshot!(cases.map(told).join("\n"), @r#"
         {"tool": "a"}|{"tool": "b", "arguments": {"n": 12345678901234567890123}}
         error[usage]: calls.ndjson:2: not JSON, at byte 9
-          help: write a call on each line: {"tool": "NAME", "arguments": {}}
-        error[usage]: calls.ndjson:1: it names no tool
-          help: write a call on each line: {"tool": "NAME", "arguments": {}}
-        error[usage]: calls.ndjson:1: its arguments are no object
-          help: write a call on each line: {"tool": "NAME", "arguments": {}}
-        error[usage]: calls.ndjson:2: 'args' means nothing here
-          help: write a call on each line: {"tool": "NAME", "arguments": {}}
-        error[usage]: calls.ndjson has no call in it
-          help: write a call on each line: {"tool": "NAME", "arguments": {}}
+          help: write one call per line: {"tool": "NAME", "arguments": {}}
+        error[usage]: calls.ndjson:1: missing tool
+          help: write one call per line: {"tool": "NAME", "arguments": {}}
+        error[usage]: calls.ndjson:1: arguments must be an object
+          help: write one call per line: {"tool": "NAME", "arguments": {}}
+        error[usage]: calls.ndjson:2: unknown key 'args'
+          help: write one call per line: {"tool": "NAME", "arguments": {}}
+        error[usage]: calls.ndjson contains no calls
+          help: write one call per line: {"tool": "NAME", "arguments": {}}
         "#);
     }
 }

@@ -1,4 +1,4 @@
-//! `pegboard call`: calls a tool, and prints its answer.
+//! `pegboard call`: calls a tool and prints its answer.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -9,133 +9,134 @@ use pegboard::error::ErrorKind;
 use pegboard::json::RawJson;
 use serde_json::{Value, json};
 
-use super::trace::drawing::Picture;
-use super::{talk, trace};
-use crate::cli::arguments::{self, Words};
-use crate::cli::waiting::Waiting;
-use crate::cli::{Exit, Failure, Format, Globals, print, remark};
-use crate::desk::{Address, Desk, ToolView, view};
-use answer::Answer;
+use super::trace::drawing::TraceLayout;
+use super::{follow_call, trace};
+use crate::api_client::{ApiClient, ApiPath, ToolView, view};
+use crate::cli::arguments::{self, RawArguments};
+use crate::cli::spinner::Spinner;
+use crate::cli::{CliError, ExitReason, Globals, OutputFormat, notice, print};
+use answer::ToolAnswer;
 
 pub(super) mod answer;
 
-/// What is called, and what becomes of the answer.
+/// Arguments of `pegboard call`.
 #[derive(Args)]
 #[command(after_help = arguments::HELP)]
 #[expect(clippy::struct_excessive_bools, reason = "each is an option of its own")]
-pub(crate) struct CallTool {
-    /// The tool: toolbox/server/tool, or less of it while only one can be meant
+pub(crate) struct CallArgs {
+    /// Tool: toolbox/server/tool, or any unambiguous suffix of it
     tool: String,
-    /// Its arguments: k=v, k:=json, k=@file, '{…}', or - to read them from standard input
+    /// Arguments of the tool: k=v, k:=json, k=@file, '{…}', or - to read standard input
     #[arg(value_name = "ARGUMENT")]
     arguments: Vec<String>,
-    /// Show what the call did, and when, on standard error
+    /// Print a trace of the call to stderr
     #[arg(long)]
     trace: bool,
-    /// Have the tool answer anew, though an answer is remembered
+    /// Bypass the cache
     #[arg(long)]
     no_cache: bool,
-    /// Print the whole answer as the tool gave it, as JSON
+    /// Print the raw result as JSON
     #[arg(long)]
     raw: bool,
-    /// Keep the answer in a file: the first image or sound of it if there is one, or else its text
+    /// Save the answer to a file: its first image or audio if there is one, or else its text
     #[arg(long, value_name = "FILE")]
     save: Option<PathBuf>,
-    /// End well though the tool reports a failure
+    /// Exit 0 even if the tool reports an error
     #[arg(long)]
     ignore_tool_error: bool,
 }
 
-impl CallTool {
-    pub(crate) async fn ask(&self, globals: &Globals, desk: &Desk) -> Result<ExitCode, Failure> {
-        let words = Words::read(&self.arguments)?;
-        let waiting = Waiting::new(globals, &self.tool);
-        let tool = waiting.during(describe(desk, &self.tool)).await.map_err(unknown)?;
-        let arguments = if let Some(arguments) = words.as_they_are() {
+impl CallArgs {
+    pub(crate) async fn run(&self, globals: &Globals, api: &ApiClient) -> Result<ExitCode, CliError> {
+        let words = RawArguments::read(&self.arguments)?;
+        let spinner = Spinner::new(globals, &self.tool);
+        let tool = spinner.during(describe(api, &self.tool)).await.map_err(unknown)?;
+        let arguments = if let Some(arguments) = words.as_json() {
             arguments
         } else {
             let schema = tool.input_schema.as_ref().unwrap_or(&Value::Null);
-            let arguments = words.fit(schema).map_err(|failure| failure.detail(&tool.signature))?;
+            let arguments = words.coerce(schema).map_err(|failure| failure.detail(&tool.signature))?;
             RawJson::from(Value::Object(arguments))
         };
-        let order = self.order(globals, &tool.address).with("arguments", &arguments);
-        let answered = talk::accompany(globals, desk, &Address::of(&["calls"]), &order, &waiting).await;
+        let request = self.request(globals, &tool.address).with("arguments", &arguments);
+        let answered =
+            follow_call::follow_call(globals, api, &ApiPath::new(&["calls"]), &request, &spinner).await;
         let mut answer = match answered {
-            Ok(answer) => Answer::new(answer),
-            Err(failure) if failure.is_of(ErrorKind::InvalidParameters) => {
+            Ok(answer) => ToolAnswer::new(answer),
+            Err(failure) if failure.is_kind(ErrorKind::InvalidParameters) => {
                 return Err(failure.detail(tool.signature));
             }
             Err(failure) => return Err(failure),
         };
-        answer.complete(desk).await;
-        self.tell(globals, &answer)?;
+        answer.load_stored(api).await;
+        self.print_answer(globals, &answer)?;
         if self.trace {
-            tell_trace(globals, desk, &answer).await?;
+            print_trace(globals, api, &answer).await?;
         }
         self.end(globals, &answer)
     }
 
-    fn order(&self, globals: &Globals, tool: &str) -> RawJson {
-        let mut order = json!({"tool": tool, "session": super::session()});
+    fn request(&self, globals: &Globals, tool: &str) -> RawJson {
+        let mut request = json!({"tool": tool, "session": super::session()});
         if let Some(timeout) = globals.timeout.map(Duration::from) {
-            order["timeoutMs"] = u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX).into();
+            request["timeoutMs"] = u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX).into();
         }
         if self.no_cache {
-            order["noCache"] = true.into();
+            request["noCache"] = true.into();
         }
-        RawJson::from(order)
+        RawJson::from(request)
     }
 
-    fn tell(&self, globals: &Globals, answer: &Answer) -> Result<(), Failure> {
+    fn print_answer(&self, globals: &Globals, answer: &ToolAnswer) -> Result<(), CliError> {
         for warning in answer.warnings() {
-            remark(globals, &format!("warning: {warning}"));
+            notice(globals, &format!("warning: {warning}"));
         }
-        let format = globals.format_or(Format::Text);
+        let format = globals.format_or(OutputFormat::Text);
         if let Some(path) = &self.save {
             for saved in answer.save(path)? {
-                remark(globals, &saved);
+                notice(globals, &saved);
             }
         } else if self.raw {
-            print::exactly(answer.raw().as_bytes());
-        } else if format == Format::Text {
+            print::bytes_line(answer.raw_result().as_bytes());
+        } else if format == OutputFormat::Text {
             answer.print();
         } else {
-            print::raw(format, answer.told());
+            print::raw_json(format, answer.response());
         }
-        if print::is_for_people() && !globals.quiet && format == Format::Text {
-            remark(globals, &answer.footer());
+        if print::is_terminal() && !globals.quiet && format == OutputFormat::Text {
+            notice(globals, &answer.footer());
         }
         Ok(())
     }
 
-    fn end(&self, globals: &Globals, answer: &Answer) -> Result<ExitCode, Failure> {
-        let is_text = globals.format_or(Format::Text) == Format::Text;
+    fn end(&self, globals: &Globals, answer: &ToolAnswer) -> Result<ExitCode, CliError> {
+        let is_text = globals.format_or(OutputFormat::Text) == OutputFormat::Text;
         match answer.is_error() && !self.ignore_tool_error {
             false => Ok(ExitCode::SUCCESS),
-            true if self.raw || !is_text => Ok(Exit::Failed.into()),
-            true => Err(Failure::of_kind(ErrorKind::ExecutionError, "the tool reports a failure")),
+            true if self.raw || !is_text => Ok(ExitReason::Failed.into()),
+            true => Err(CliError::from_kind(ErrorKind::ExecutionError, "the tool reported an error")),
         }
     }
 }
 
-/// A tool with its schemas. Servers that its name speaks of are waited for.
-pub(super) async fn describe(desk: &Desk, name: &str) -> Result<ToolView, Failure> {
-    let told = desk.get(&Address::of(&["tool"]).with("name", &name)).await?;
+/// Fetches a tool with its schemas. Waits for the servers that the name may refer to.
+pub(super) async fn describe(api: &ApiClient, name: &str) -> Result<ToolView, CliError> {
+    let told = api.get(&ApiPath::new(&["tool"]).with("name", &name)).await?;
     view(&told, "tool")
 }
 
-/// A name that is like no other still leads somewhere.
-pub(super) fn unknown(failure: Failure) -> Failure {
-    if failure.is_of(ErrorKind::UnknownTool) {
-        failure.hint_or("pegboard tools WORDS finds tools by what they do; pegboard ls shows all")
+/// Adds a general hint to an unknown tool without suggestions.
+pub(super) fn unknown(failure: CliError) -> CliError {
+    if failure.is_kind(ErrorKind::UnknownTool) {
+        failure.hint_or("search with pegboard tools WORDS, or list all with pegboard ls")
     } else {
         failure
     }
 }
 
-/// Tells what a call did.
-async fn tell_trace(globals: &Globals, desk: &Desk, answer: &Answer) -> Result<(), Failure> {
-    let told = desk.get(&Address::of(&["traces", answer.trace()])).await?;
-    remark(globals, trace::text(&told["trace"], Picture::Waterfall).trim_end());
+/// Prints the trace of a call.
+async fn print_trace(globals: &Globals, api: &ApiClient, answer: &ToolAnswer) -> Result<(), CliError> {
+    let told = api.get(&ApiPath::new(&["traces", answer.trace()])).await?;
+    notice(globals, trace::text(&told["trace"], TraceLayout::Waterfall).trim_end());
     Ok(())
 }

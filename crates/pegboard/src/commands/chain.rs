@@ -1,4 +1,4 @@
-//! `pegboard chain`: several tools, one after another.
+//! `pegboard chain`: lists, checks and runs chains of tools.
 
 use std::fs::File;
 use std::io::Read;
@@ -9,92 +9,94 @@ use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, Subcommand};
 use pegboard::ChainFileError;
 use pegboard::chain::ChainSpec;
-use pegboard::config::near;
+use pegboard::config::suggest;
 use pegboard::error::ErrorKind;
 use pegboard::json::RawJson;
 use serde_json::{Value, json};
 
-use super::call::answer::Answer;
-use super::talk;
+use super::call::answer::ToolAnswer;
+use super::follow_call;
 use super::trace::drawing::mark;
-use crate::cli::arguments::{self, Words};
-use crate::cli::waiting::Waiting;
-use crate::cli::words::{BOLD, DIM, PLAIN, RED, columns, millis, one_line, took};
-use crate::cli::{Failure, Format, Globals, print, remark};
-use crate::desk::{Address, Desk};
+use crate::api_client::{ApiClient, ApiPath};
+use crate::cli::arguments::{self, RawArguments};
+use crate::cli::format::{BOLD, DIM, PLAIN, RED, columns, format_millis, json_millis, one_line};
+use crate::cli::spinner::Spinner;
+use crate::cli::{CliError, Globals, OutputFormat, notice, print};
 
-/// How long the file of a chain may be.
+/// Maximum size of a chain file.
 const MAX_BYTES: u64 = 4 * 1024 * 1024;
 
-/// What is done with chains.
+/// Arguments of `pegboard chain`.
 #[derive(Args)]
-pub(crate) struct Chain {
+pub(crate) struct ChainArgs {
     #[command(subcommand)]
-    what: What,
+    command: ChainCommand,
 }
 
 #[derive(Subcommand)]
-enum What {
+enum ChainCommand {
     /// List the chains of the configuration
     Ls,
-    /// Tell what is wrong with a chain, without running it
+    /// Check a chain without running it
     Check {
-        /// The chain: its name, or its file
+        /// Name or file of the chain
         #[arg(value_parser = NonEmptyStringValueParser::new())]
         chain: String,
     },
-    /// Run a chain, and print what came of it
+    /// Run a chain and print its result
     #[command(after_help = arguments::HELP)]
     Run {
-        /// The chain: its name, or its file
+        /// Name or file of the chain
         #[arg(value_parser = NonEmptyStringValueParser::new())]
         chain: String,
-        /// What it begins with: k=v, k:=json, k=@file, '{…}', or - to read it from standard input
+        /// Input of the chain: k=v, k:=json, k=@file, '{…}', or - to read standard input
         #[arg(value_name = "INPUT")]
         input: Vec<String>,
-        /// Go on after a step that fails
+        /// Continue after a failed step
         #[arg(long)]
         keep_going: bool,
-        /// Show what it would do, and do nothing
+        /// Show the steps without running them
         #[arg(long)]
         plan: bool,
     },
 }
 
-impl Chain {
-    pub(crate) async fn ask(&self, globals: &Globals, desk: &Desk) -> Result<ExitCode, Failure> {
-        match &self.what {
-            What::Ls => list(globals, desk).await,
-            What::Check { chain } | What::Run { chain, plan: true, .. } => check(globals, desk, chain).await,
-            What::Run { chain, input, keep_going, plan: false } => {
-                let words = Words::read(input)?;
-                let wanted = Wanted::read(chain)?;
-                let input = match words.as_they_are() {
+impl ChainArgs {
+    pub(crate) async fn run(&self, globals: &Globals, api: &ApiClient) -> Result<ExitCode, CliError> {
+        match &self.command {
+            ChainCommand::Ls => list(globals, api).await,
+            ChainCommand::Check { chain } | ChainCommand::Run { chain, plan: true, .. } => {
+                check(globals, api, chain).await
+            }
+            ChainCommand::Run { chain, input, keep_going, plan: false } => {
+                let words = RawArguments::read(input)?;
+                let chain_ref = ChainRef::read(chain)?;
+                let input = match words.as_json() {
                     Some(input) => input,
-                    None => RawJson::from(Value::Object(words.fit(&wanted.schema(desk).await?)?)),
+                    None => RawJson::from(Value::Object(words.coerce(&chain_ref.schema(api).await?)?)),
                 };
-                let order = json!({"session": super::session(), "keepGoing": keep_going});
-                let order = wanted.order(&RawJson::from(order)).with("input", &input);
-                let waiting = Waiting::new(globals, chain);
-                let address = Address::of(&["chains", "run"]);
-                let answer = talk::accompany(globals, desk, &address, &order, &waiting).await?;
-                ended(globals, &Answer::new(answer))
+                let request = json!({"session": super::session(), "keepGoing": keep_going});
+                let request = chain_ref.request(&RawJson::from(request)).with("input", &input);
+                let spinner = Spinner::new(globals, chain);
+                let address = ApiPath::new(&["chains", "run"]);
+                let answer = follow_call::follow_call(globals, api, &address, &request, &spinner).await?;
+                print_result(globals, &ToolAnswer::new(answer))
             }
         }
     }
 }
 
-async fn list(globals: &Globals, desk: &Desk) -> Result<ExitCode, Failure> {
-    let told = desk.get(&Address::of(&["chains"])).await?;
+async fn list(globals: &Globals, api: &ApiClient) -> Result<ExitCode, CliError> {
+    let told = api.get(&ApiPath::new(&["chains"])).await?;
     let format = globals.data_format();
     match format {
-        Format::Ndjson => print::list(format, &told["chains"]),
-        Format::Text | Format::Json | Format::Yaml => {
+        OutputFormat::Ndjson => print::list(format, &told["chains"]),
+        OutputFormat::Text | OutputFormat::Json | OutputFormat::Yaml => {
             print::document(format, &told, || rows(&told["chains"]));
         }
     }
     if told["chains"].as_array().is_none_or(Vec::is_empty) {
-        remark(globals, "There are no chains. Describe one under chains in the configuration, or run a file");
+        notice(globals, "No chains. Define one under chains in the configuration, or run a file");
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -112,14 +114,14 @@ fn rows(chains: &Value) -> String {
     columns(&rows.collect::<Vec<_>>())
 }
 
-/// Tells what a chain would do, and what is wrong with it.
-async fn check(globals: &Globals, desk: &Desk, chain: &str) -> Result<ExitCode, Failure> {
-    let order = Wanted::read(chain)?.order(&RawJson::empty_object());
-    let address = Address::of(&["chains", "check"]);
-    let told = Waiting::new(globals, chain).during(desk.post(&address, &order)).await?;
+/// Prints the plan of a chain, and its problems as an error.
+async fn check(globals: &Globals, api: &ApiClient, chain: &str) -> Result<ExitCode, CliError> {
+    let request = ChainRef::read(chain)?.request(&RawJson::empty_object());
+    let address = ApiPath::new(&["chains", "check"]);
+    let told = Spinner::new(globals, chain).during(api.post(&address, &request)).await?;
     let problems: Vec<String> = texts(&told["problems"]).collect();
     print::document(globals.data_format(), &told, || plan(&told["plan"]));
-    match unworkable(&problems) {
+    match invalid_chain(&problems) {
         None => Ok(ExitCode::SUCCESS),
         Some(failure) => {
             let mut steps = told["plan"].as_array().into_iter().flatten();
@@ -132,17 +134,14 @@ async fn check(globals: &Globals, desk: &Desk, chain: &str) -> Result<ExitCode, 
     }
 }
 
-/// Why a chain can never work, if it cannot.
-fn unworkable(problems: &[String]) -> Option<Failure> {
+/// Returns an error if the chain can never succeed.
+fn invalid_chain(problems: &[String]) -> Option<CliError> {
     let (first, others) = problems.split_first()?;
-    let failure = Failure::configuration(format!("the chain cannot work: {first}"));
-    let failure = others.iter().fold(failure, Failure::detail);
+    let failure = CliError::configuration(format!("invalid chain: {first}"));
+    let failure = others.iter().fold(failure, CliError::detail);
     let hints = [
-        (
-            "can never be in the context",
-            "what a chain begins with is given as NAME=VALUE; a text that is always the same is {$const: TEXT}",
-        ),
-        ("can never be a list", "a list is given as JSON: NAME:='[\"one\", \"two\"]'"),
+        ("can never be in the context", "pass input as NAME=VALUE; write a constant as {$const: TEXT}"),
+        ("can never be a list", "pass a list as JSON: NAME:='[\"one\", \"two\"]'"),
     ];
     let fits = |(words, _): &&(&str, &str)| problems.iter().any(|problem| problem.contains(words));
     Some(match hints.iter().find(fits) {
@@ -165,14 +164,14 @@ fn plan(steps: &Value) -> String {
             format!(" × {}", text_of(&step["forEach"]))
         };
         let missing =
-            if step["isThere"] == false { format!("  {RED}not there{PLAIN}") } else { String::new() };
+            if step["isThere"] == false { format!("  {RED}not found{PLAIN}") } else { String::new() };
         let output = word("output");
         let ends = [
             (!output.is_empty()).then(|| format!("→ {output}")),
             (!step["when"].is_null()).then(|| format!("if {}", text_of(&step["when"]))),
         ];
         vec![
-            // As messages count them.
+            // Steps are numbered from 0, as in messages.
             step["step"].as_u64().unwrap_or_default().to_string(),
             format!("{BOLD}{}{PLAIN}{each}{missing}", word("tool")),
             inputs.collect::<Vec<_>>().join(", "),
@@ -182,7 +181,7 @@ fn plan(steps: &Value) -> String {
     columns(&rows.collect::<Vec<_>>())
 }
 
-/// Where an input comes from: a path, a constant, or a text with places in it.
+/// Renders the source of an input: a path, a constant or a template.
 fn origin(source: &Value) -> String {
     let text = |name: &str| source[name].as_str();
     match (source.as_str(), text("$path"), text("$template"), source.get("$const")) {
@@ -205,39 +204,41 @@ fn texts(list: &Value) -> impl Iterator<Item = String> {
     list.as_array().into_iter().flatten().map(text_of)
 }
 
-/// Prints what came of a chain: the context that it ended with.
-fn ended(globals: &Globals, answer: &Answer) -> Result<ExitCode, Failure> {
+/// Prints the result of a chain: its final context.
+fn print_result(globals: &Globals, answer: &ToolAnswer) -> Result<ExitCode, CliError> {
     let result = &answer.document()["result"];
     let format = globals.data_format();
     for line in steps(&result["steps"]).lines() {
-        remark(globals, line);
+        notice(globals, line);
     }
     let errors: Vec<String> = texts(&result["errors"]).collect();
     let has_run = result["steps"].as_array().is_some_and(|steps| !steps.is_empty());
     match format {
-        Format::Text if has_run => print::text(&format!("{:#}", result["context"])),
-        Format::Text => {}
-        Format::Json | Format::Ndjson | Format::Yaml => print::document(format, result, String::new),
+        OutputFormat::Text if has_run => print::text(&format!("{:#}", result["context"])),
+        OutputFormat::Text => {}
+        OutputFormat::Json | OutputFormat::Ndjson | OutputFormat::Yaml => {
+            print::document(format, result, String::new);
+        }
     }
-    if has_run && print::is_for_people() && format == Format::Text {
-        remark(globals, &answer.footer());
+    if has_run && print::is_terminal() && format == OutputFormat::Text {
+        notice(globals, &answer.footer());
     }
     if result["success"] == true {
         return Ok(ExitCode::SUCCESS);
     }
     let trace = Some(answer.trace().to_owned());
-    if let Some(failure) = unworkable(&errors).filter(|_| !has_run) {
-        return Err(failure.of_trace(trace));
+    if let Some(failure) = invalid_chain(&errors).filter(|_| !has_run) {
+        return Err(failure.with_trace(trace));
     }
-    // What a step says of itself stands before the sentence that names the step.
+    // The error of a step precedes the sentence that names the step.
     let of_step = errors.iter().position(|error| error.starts_with("Step ")).unwrap_or_default();
-    let message = errors.get(of_step).map_or("the chain reports a failure", String::as_str);
-    let failure = Failure::of_kind(ErrorKind::ExecutionError, message).of_trace(trace);
+    let message = errors.get(of_step).map_or("the chain failed", String::as_str);
+    let failure = CliError::from_kind(ErrorKind::ExecutionError, message).with_trace(trace);
     let others = errors.iter().enumerate().filter(|(place, _)| *place != of_step);
     Err(others.fold(failure, |failure, (_, error)| failure.detail(error)))
 }
 
-/// How each step went.
+/// Renders the outcome of each step.
 fn steps(steps: &Value) -> String {
     let rows = steps.as_array().into_iter().flatten().map(|step| {
         let name = step["tool"].as_str().unwrap_or_default();
@@ -246,80 +247,87 @@ fn steps(steps: &Value) -> String {
             Some("skipped") => "",
             _ => "failed",
         };
-        let took = if status.is_empty() { "skipped".to_owned() } else { took(millis(&step["durationMs"])) };
+        let took = if status.is_empty() {
+            "skipped".to_owned()
+        } else {
+            format_millis(json_millis(&step["durationMs"]))
+        };
         vec![format!("{} {}", mark(status), one_line(name, 80)), format!("{DIM}{took}{PLAIN}")]
     });
     columns(&rows.collect::<Vec<_>>())
 }
 
-/// The chain that is meant.
-enum Wanted {
-    /// One of the configuration.
+/// A chain by name or by definition.
+enum ChainRef {
+    /// Chain of the configuration.
     Named(String),
-    /// One of a file.
-    Written(Box<ChainSpec>),
+    /// Chain read from a file.
+    Inline(Box<ChainSpec>),
 }
 
-impl Wanted {
-    /// What is the name of a file, or looks like one, is a file.
-    fn read(chain: &str) -> Result<Self, Failure> {
+impl ChainRef {
+    /// Interprets the argument: an existing file, or a name with the extension of one, is a file.
+    fn read(chain: &str) -> Result<Self, CliError> {
         let path = Path::new(chain);
         let is_file = path.is_file()
             || path.extension().is_some_and(|end| ["yaml", "yml", "json"].iter().any(|each| end == *each));
         if !is_file {
             return Ok(Self::Named(chain.to_owned()));
         }
-        let file = File::open(path).map_err(|error| Failure::unreadable(chain, &error))?;
+        let file = File::open(path).map_err(|error| CliError::unreadable(chain, &error))?;
         let mut text = String::new();
         let n_bytes = file.take(MAX_BYTES + 1).read_to_string(&mut text);
-        if n_bytes.map_err(|error| Failure::unreadable(chain, &error))? as u64 > MAX_BYTES {
-            return Err(Failure::configuration(format!("{chain} is too long for a chain")));
+        if n_bytes.map_err(|error| CliError::unreadable(chain, &error))? as u64 > MAX_BYTES {
+            return Err(CliError::configuration(format!(
+                "{chain} is larger than {} MiB",
+                MAX_BYTES / 1024 / 1024
+            )));
         }
-        let mut spec = pegboard::read_chain(&text).map_err(|error| no_chain(chain, &error))?;
+        let mut spec = pegboard::read_chain(&text).map_err(|error| chain_file_error(chain, &error))?;
         if spec.name.is_none() {
             spec.name = path.file_stem().map(|stem| stem.to_string_lossy().into_owned());
         }
-        Ok(Self::Written(Box::new(spec)))
+        Ok(Self::Inline(Box::new(spec)))
     }
 
-    /// An order that says which chain it is about.
-    fn order(&self, order: &RawJson) -> RawJson {
+    /// Adds the chain to a request body.
+    fn request(&self, request: &RawJson) -> RawJson {
         match self {
-            Self::Named(name) => order.with("name", &RawJson::of(name)),
-            Self::Written(spec) => order.with("spec", &RawJson::of(spec)),
+            Self::Named(name) => request.with("name", &RawJson::of(name)),
+            Self::Inline(spec) => request.with("spec", &RawJson::of(spec)),
         }
     }
 
-    /// What its input looks like, if anybody says so.
-    async fn schema(&self, desk: &Desk) -> Result<Value, Failure> {
+    /// Input schema of the chain, if it has one.
+    async fn schema(&self, api: &ApiClient) -> Result<Value, CliError> {
         match self {
-            Self::Written(spec) => Ok(spec.input_schema.as_json().clone()),
+            Self::Inline(spec) => Ok(spec.input_schema.as_json().clone()),
             Self::Named(name) => {
-                let told = desk.get(&Address::of(&["chains"])).await?;
+                let told = api.get(&ApiPath::new(&["chains"])).await?;
                 let chains = told["chains"].as_array().into_iter().flatten();
-                let is_meant = |chain: &&Value| {
+                let is_selected = |chain: &&Value| {
                     let own = chain["name"].as_str().unwrap_or_default();
                     let toolbox = chain["toolbox"].as_str().unwrap_or_default();
                     own == name || format!("{toolbox}/{own}") == *name
                 };
-                let found = chains.into_iter().find(is_meant).map(|chain| chain["inputSchema"].clone());
-                // The gateway tells best what there is not.
+                let found = chains.into_iter().find(is_selected).map(|chain| chain["inputSchema"].clone());
+                // The API has the better error message for an unknown chain.
                 Ok(found.unwrap_or_default())
             }
         }
     }
 }
 
-/// A file that is no chain.
-fn no_chain(file: &str, error: &ChainFileError) -> Failure {
+/// Error for a file that is not a valid chain.
+fn chain_file_error(file: &str, error: &ChainFileError) -> CliError {
     let message = error.message();
     let place = error.place().map(|(line, column)| format!(":{line}:{column}")).unwrap_or_default();
-    let failure = Failure::configuration(format!("{file}{place}: {message}"));
+    let failure = CliError::configuration(format!("{file}{place}: {message}"));
     let unknown =
         message.strip_prefix("unknown field `").and_then(|rest| rest.split_once("`, expected one of "));
-    match unknown.and_then(|(word, known)| near(word, known.split(", "))) {
+    match unknown.and_then(|(word, known)| suggest(word, known.split(", "))) {
         Some(meant) => failure.hint(format!("did you mean {meant}?")),
-        None => failure.hint("a chain is {steps: [{tool: NAME, with: {INPUT: PLACE}, as: NAME}, …]}"),
+        None => failure.hint("expected {steps: [{tool: NAME, with: {INPUT: PATH}, as: NAME}, …]}"),
     }
 }
 
@@ -328,7 +336,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_plan_says_where_everything_comes_from() {
+    fn a_plan_shows_the_source_of_every_input() {
         let steps = json!([
             {"step": 0, "tool": "search_code", "isThere": true, "inputs": {"q": "q"}, "output": "hits"},
             {"step": 1, "tool": "fetch_page", "isThere": false, "inputs": {"url": "item", "depth": {"$const": 1}}, "forEach": "hits.urls"},
@@ -337,22 +345,22 @@ mod tests {
         let text = plan(&steps);
         insta::assert_snapshot!(anstream::adapter::strip_str(&text), @r#"
         0  search_code                        q ← q                             → hits
-        1  fetch_page × hits.urls  not there  url ← item, depth ← 1
+        1  fetch_page × hits.urls  not found  url ← item, depth ← 1
         2  tell                               text ← "{q}!", to ← who or "all"  → told  if hits
         "#);
     }
 
     #[test]
-    fn a_file_that_is_no_chain_is_told_with_what_was_meant() {
+    fn an_invalid_chain_file_is_reported_with_a_suggestion() {
         let told = |text: &str| {
             let error = pegboard::read_chain(text).unwrap_err();
-            no_chain("a.yaml", &error).text()
+            chain_file_error("a.yaml", &error).text()
         };
         insta::assert_snapshot!(["steps: [{tool: a, wth: {}}]", "steps: ["].map(told).join("\n"), @"
         error[config_invalid]: a.yaml:1:19: unknown field `wth`, expected one of tool, tool_name, input_mapping, with, as, output_key, timeout, when, for_each, concurrency, parallel, on_partial
           help: did you mean with?
         error[config_invalid]: a.yaml:1:8: unclosed bracket '['
-          help: a chain is {steps: [{tool: NAME, with: {INPUT: PLACE}, as: NAME}, …]}
+          help: expected {steps: [{tool: NAME, with: {INPUT: PATH}, as: NAME}, …]}
         ");
     }
 

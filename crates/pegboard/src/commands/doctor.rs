@@ -1,4 +1,4 @@
-//! `pegboard doctor`: whether everything works that a configuration names, and what to do where it does not.
+//! `pegboard doctor`: checks everything in the configuration and suggests fixes.
 
 use std::io;
 use std::net::SocketAddr;
@@ -8,74 +8,74 @@ use std::time::Duration;
 
 use clap::Args;
 use futures_util::future::join_all;
-use pegboard::config::{Configuration, Problem, Server, Severity};
+use pegboard::config::{ConfigProblem, Configuration, ServerEntry, Severity};
 use pegboard::provider::ServerState;
 use pegboard::providers::mcp::PoolOptions;
-use pegboard::providers::process::{Launch, LaunchError};
+use pegboard::providers::process::{CommandSpec, SpawnError};
 use pegboard::runtime::toolbox::ServerStatus;
 use pegboard::runtime::{CallerOptions, Runtime};
-use pegboard::settings::mcp::Target;
+use pegboard::settings::mcp::McpTarget;
 use pegboard::telemetry::Telemetry;
-use pegboard::wiring::{self, Surroundings};
+use pegboard::wiring::{self, AppOptions};
 use tokio::net::TcpListener;
 use tokio::time;
 
-use super::serve::{USUAL_ADDRESS, supervisor};
-use crate::cli::{Failure, Format, Globals, print};
-use crate::place::{self, Wanted};
-use finding::{Area, Findings};
+use super::serve::{DEFAULT_ADDRESS, supervisor};
+use crate::cli::{CliError, Globals, OutputFormat, print};
+use crate::paths::{self, ConfigSelection};
+use finding::{CheckArea, DoctorFindings};
 
 mod finding;
 
-/// How long servers may take to come up if nobody says so.
-const PATIENCE: Duration = Duration::from_secs(30);
-/// How long servers may take to end when everything does.
+/// Default timeout for servers to start.
+const START_TIMEOUT: Duration = Duration::from_secs(30);
+/// Grace period for servers at shutdown.
 const GRACE: Duration = Duration::from_secs(2);
 
-/// What is looked at.
+/// Arguments of `pegboard doctor`.
 #[derive(Args)]
-pub(crate) struct Doctor {
-    /// The server that is looked at: its name, or toolbox/server; without it all are
+pub(crate) struct DoctorArgs {
+    /// Server to check: its name, or toolbox/server; all servers by default
     server: Option<String>,
-    /// Start no server: look at what can be seen without
+    /// Do not start servers; check only what is possible without
     #[arg(long)]
     no_start: bool,
 }
 
-impl Doctor {
-    pub(crate) async fn run(self, globals: &Globals, telemetry: &Telemetry) -> Result<ExitCode, Failure> {
-        let mut findings = Findings::default();
-        if let Some(configuration) = self.look_at_configuration(globals, &mut findings)? {
-            let lame = look_at_commands(&configuration, self.server.as_deref(), &mut findings);
+impl DoctorArgs {
+    pub(crate) async fn run(self, globals: &Globals, telemetry: &Telemetry) -> Result<ExitCode, CliError> {
+        let mut findings = DoctorFindings::default();
+        if let Some(configuration) = self.check_configuration(globals, &mut findings)? {
+            let unusable = check_commands(&configuration, self.server.as_deref(), &mut findings);
             if !self.no_start {
-                let patience = globals.timeout.map_or(PATIENCE, Duration::from);
-                self.look_at_servers(configuration, (&lame, patience), telemetry, &mut findings).await?;
+                let timeout = globals.timeout.map_or(START_TIMEOUT, Duration::from);
+                self.check_servers(configuration, (&unusable, timeout), telemetry, &mut findings).await?;
             }
         }
         if self.server.is_none() {
-            look_at_port(&mut findings).await;
-            look_at_state(place::state(globals.state.as_deref()).as_deref(), &mut findings);
+            check_port(&mut findings).await;
+            check_state(paths::state_dir(globals.state.as_deref()).as_deref(), &mut findings);
         }
-        print::document(globals.format_or(Format::Text), &findings.document(), || findings.text());
+        print::document(globals.format_or(OutputFormat::Text), &findings.document(), || findings.text());
         Ok(findings.exit().map_or(ExitCode::SUCCESS, ExitCode::from))
     }
 
-    /// Whether what somebody wrote can be used. A server that is asked for by name must be in it.
-    fn look_at_configuration(
+    /// Loads the configuration and reports its problems. The server named on the command line must exist.
+    fn check_configuration(
         &self,
         globals: &Globals,
-        findings: &mut Findings,
-    ) -> Result<Option<Configuration>, Failure> {
-        let configuration = match Wanted::of(globals)?.read_some() {
+        findings: &mut DoctorFindings,
+    ) -> Result<Option<Configuration>, CliError> {
+        let configuration = match ConfigSelection::from_globals(globals)?.read_required() {
             Ok(configuration) => configuration,
             Err(error) => {
                 let problems = error.problems();
                 for problem in problems {
-                    tell_problem(problem, findings);
+                    add_problem(problem, findings);
                 }
                 if problems.is_empty() {
-                    let remedy = "pegboard init writes one, pegboard import brings the servers you have";
-                    findings.problem(Area::Config, error.to_string(), remedy);
+                    let remedy = "create one with pegboard init, or import your servers with pegboard import";
+                    findings.problem(CheckArea::Config, error.to_string(), remedy);
                 }
                 return Ok(None);
             }
@@ -84,60 +84,62 @@ impl Doctor {
             check_name(server, &configuration)?;
         }
         for source in &configuration.sources {
-            findings.well(Area::Config, format!("{} can be read", source.path.display()));
+            findings.well(CheckArea::Config, format!("{} is valid", source.path.display()));
         }
         for problem in &configuration.problems {
-            tell_problem(problem, findings);
+            add_problem(problem, findings);
         }
         let servers: usize = configuration.toolboxes.values().map(|toolbox| toolbox.servers.len()).sum();
         let plural = |n: usize, one: &str, many: &str| format!("{n} {}", if n == 1 { one } else { many });
         let toolboxes = plural(configuration.toolboxes.len(), "toolbox", "toolboxes");
-        findings.well(Area::Config, format!("{toolboxes}, {}", plural(servers, "server", "servers")));
+        findings.well(CheckArea::Config, format!("{toolboxes}, {}", plural(servers, "server", "servers")));
         Ok(Some(configuration))
     }
 
-    async fn look_at_servers(
+    async fn check_servers(
         &self,
         configuration: Configuration,
-        (lame, patience): (&[String], Duration),
+        (unusable, timeout): (&[String], Duration),
         telemetry: &Telemetry,
-        findings: &mut Findings,
-    ) -> Result<(), Failure> {
-        let surroundings =
-            Surroundings { servers: PoolOptions { supervisor: supervisor() }, ..Surroundings::default() };
-        let board = wiring::start(configuration, surroundings, telemetry)
+        findings: &mut DoctorFindings,
+    ) -> Result<(), CliError> {
+        let options =
+            AppOptions { servers: PoolOptions { supervisor: supervisor() }, ..AppOptions::default() };
+        let app = wiring::start(configuration, options, telemetry)
             .await
-            .map_err(|error| Failure::configuration(error.to_string()))?;
-        let runtime = &board.runtime;
-        let is_told = |status: &ServerStatus| lame.contains(&format!("{}/{}", status.toolbox, status.server));
-        let is_wanted = |status: &&ServerStatus| is_meant(self.server.as_deref(), status) && !is_told(status);
+            .map_err(|error| CliError::configuration(error.to_string()))?;
+        let runtime = &app.runtime;
+        let is_told =
+            |status: &ServerStatus| unusable.contains(&format!("{}/{}", status.toolbox, status.server));
+        let is_wanted =
+            |status: &&ServerStatus| is_selected(self.server.as_deref(), status) && !is_told(status);
         let opening = async {
             let caller = runtime.caller(CallerOptions::default());
             let toolboxes = runtime.toolboxes();
             join_all(toolboxes.iter().map(|toolbox| caller.open(toolbox.name.as_str()))).await;
         };
-        // What is not there by then is told as such.
-        let _ = time::timeout(patience, opening).await;
+        // Servers that are not ready by then are reported as such.
+        let _ = time::timeout(timeout, opening).await;
         for status in runtime.servers().iter().filter(is_wanted) {
-            tell_server(status, findings);
+            add_server_state(status, findings);
         }
-        look_at_names(runtime, self.server.as_deref(), findings);
+        check_names(runtime, self.server.as_deref(), findings);
         runtime.shut_down(GRACE).await;
         Ok(())
     }
 }
 
-/// Whether a server is the one that is asked for.
-fn is_meant(asked: Option<&str>, status: &ServerStatus) -> bool {
+/// Returns `true` if the server is selected.
+fn is_selected(asked: Option<&str>, status: &ServerStatus) -> bool {
     asked.is_none_or(|asked| is_name_of(asked, status.toolbox.as_str(), status.server.as_str()))
 }
 
-/// Whether a server is called so: by its name, or with its toolbox.
+/// Returns `true` if `name` is the server's name or address.
 fn is_name_of(asked: &str, toolbox: &str, server: &str) -> bool {
     asked == server || asked.split_once('/') == Some((toolbox, server))
 }
 
-fn check_name(asked: &str, configuration: &Configuration) -> Result<(), Failure> {
+fn check_name(asked: &str, configuration: &Configuration) -> Result<(), CliError> {
     let servers = configuration
         .toolboxes
         .iter()
@@ -150,60 +152,60 @@ fn check_name(asked: &str, configuration: &Configuration) -> Result<(), Failure>
         return Ok(());
     }
     let short = names.iter().filter_map(|name| name.split_once('/')).map(|(_, server)| server);
-    let meant = pegboard::config::near(asked, short.chain(names.iter().map(String::as_str)));
-    let failure = Failure::not_found("unknown_server", format!("there is no server '{asked}'"));
+    let meant = pegboard::config::suggest(asked, short.chain(names.iter().map(String::as_str)));
+    let failure = CliError::not_found("unknown_server", format!("no server '{asked}'"));
     Err(match meant {
         Some(meant) => failure.hint(format!("did you mean {meant}?")),
-        None if names.is_empty() => failure.hint("the configuration has none"),
-        None => failure.hint(format!("there are {}", names.join(", "))),
+        None if names.is_empty() => failure.hint("the configuration has no servers"),
+        None => failure.hint(format!("expected one of {}", names.join(", "))),
     })
 }
 
-fn tell_problem(problem: &Problem, findings: &mut Findings) {
+fn add_problem(problem: &ConfigProblem, findings: &mut DoctorFindings) {
     let mut place = problem.file.display().to_string();
     if problem.line > 0 {
         place = format!("{place}:{}:{}  {}", problem.line, problem.column, problem.path);
     }
     let message = format!("{place}: {}", problem.message);
-    let remedy = problem.help.clone().unwrap_or_else(|| "correct it there".to_owned());
+    let remedy = problem.help.clone().unwrap_or_else(|| "fix it in the file".to_owned());
     match problem.severity {
-        Severity::Error => findings.problem(Area::Config, message, remedy),
-        Severity::Warning => findings.warning(Area::Config, message, remedy),
+        Severity::Error => findings.problem(CheckArea::Config, message, remedy),
+        Severity::Warning => findings.warning(CheckArea::Config, message, remedy),
     }
 }
 
-/// Whether every program is there that servers are started with. Gives the servers that cannot be used for what is told
-/// already.
-fn look_at_commands(
+/// Checks that the programs of servers can be executed. Returns the servers that are already reported as
+/// unusable.
+fn check_commands(
     configuration: &Configuration,
     asked: Option<&str>,
-    findings: &mut Findings,
+    findings: &mut DoctorFindings,
 ) -> Vec<String> {
-    let (mut found, mut lame) = (Vec::new(), Vec::new());
+    let (mut found, mut unusable) = (Vec::new(), Vec::new());
     for (toolbox, described) in &configuration.toolboxes {
         for (server, described) in &described.servers {
             let name = format!("{toolbox}/{server}");
-            if described.obstacle().is_some() {
-                lame.push(name.clone());
+            if described.unusable_reason().is_some() {
+                unusable.push(name.clone());
             }
-            let Server::Mcp { connection, .. } = described else { continue };
-            let Target::Program(program) = &connection.target else { continue };
+            let ServerEntry::Mcp { connection, .. } = described else { continue };
+            let McpTarget::Program(program) = &connection.target else { continue };
             let is_wanted = asked.is_none_or(|asked| is_name_of(asked, toolbox.as_str(), server.as_str()));
             if !connection.is_enabled || !is_wanted {
                 continue;
             }
-            let launch = Launch { cwd: program.cwd.clone(), ..Launch::new(&program.command) };
+            let launch = CommandSpec { cwd: program.cwd.clone(), ..CommandSpec::new(&program.command) };
             match launch.check() {
                 Ok(()) => found.push(program.command.clone()),
-                Err(LaunchError::NotInPath { command }) => {
-                    let message = format!("{command} is not on PATH, and {name} needs it");
-                    findings.problem(Area::Commands, message, how_to_get(&command));
-                    lame.push(name);
+                Err(SpawnError::NotInPath { command }) => {
+                    let message = format!("{command} is not on PATH; required by {name}");
+                    findings.problem(CheckArea::Commands, message, install_hint(&command));
+                    unusable.push(name);
                 }
                 Err(error) => {
-                    let remedy = "correct its description in the configuration";
-                    findings.problem(Area::Commands, format!("{name} cannot be started: {error}"), remedy);
-                    lame.push(name);
+                    let remedy = "fix its entry in the configuration";
+                    findings.problem(CheckArea::Commands, format!("cannot start {name}: {error}"), remedy);
+                    unusable.push(name);
                 }
             }
         }
@@ -211,55 +213,59 @@ fn look_at_commands(
     found.sort();
     found.dedup();
     if !found.is_empty() {
-        findings.well(Area::Commands, format!("{} can be started", found.join(", ")));
+        findings.well(CheckArea::Commands, format!("{} found", found.join(", ")));
     }
-    lame
+    unusable
 }
 
-/// How to come by a program.
-fn how_to_get(command: &str) -> String {
+/// Installation hint for a program.
+fn install_hint(command: &str) -> String {
     let name = Path::new(command).file_stem().and_then(|name| name.to_str()).unwrap_or(command);
     match name {
-        "npx" | "npm" | "node" => "install Node.js, which has it: https://nodejs.org".to_owned(),
-        "uvx" | "uv" => "install uv, which has it: https://docs.astral.sh/uv".to_owned(),
+        "npx" | "npm" | "node" => "install Node.js: https://nodejs.org".to_owned(),
+        "uvx" | "uv" => "install uv: https://docs.astral.sh/uv".to_owned(),
         "docker" => "install Docker: https://docs.docker.com/get-docker".to_owned(),
         "python" | "python3" => "install Python: https://www.python.org".to_owned(),
-        "bunx" | "bun" => "install Bun, which has it: https://bun.sh".to_owned(),
+        "bunx" | "bun" => "install Bun: https://bun.sh".to_owned(),
         "deno" => "install Deno: https://deno.com".to_owned(),
-        _ => "install it, or give its full path as the command".to_owned(),
+        _ => "install it, or set command to its full path".to_owned(),
     }
 }
 
-fn tell_server(status: &ServerStatus, findings: &mut Findings) {
+fn add_server_state(status: &ServerStatus, findings: &mut DoctorFindings) {
     let name = format!("{}/{}", status.toolbox, status.server);
     match &status.state {
         ServerState::Ready => {
             let s = if status.n_tools == 1 { "" } else { "s" };
-            findings.well(Area::Servers, format!("{name} answers: {} tool{s}", status.n_tools));
+            findings.well(CheckArea::Servers, format!("{name} is ready: {} tool{s}", status.n_tools));
             if status.n_tools == 0 {
-                let remedy = "look at what it says: pegboard logs, and at toolsAllowed and toolsDenied";
-                findings.warning(Area::Servers, format!("{name} offers no tools"), remedy);
+                let remedy = "check pegboard logs, toolsAllowed and toolsDenied";
+                findings.warning(CheckArea::Servers, format!("{name} offers no tools"), remedy);
             }
         }
         ServerState::NeedsLogin { fix } => {
-            findings.problem(Area::Servers, format!("{name}: somebody must log in first"), fix.clone());
+            findings.problem(CheckArea::Servers, format!("{name}: login required"), fix.clone());
         }
         ServerState::Failed { why, fix } => {
             let why = why.strip_prefix(&format!("MCP server '{}' ", status.server)).unwrap_or(why);
-            findings.problem(Area::Servers, format!("{name}: {why}"), fix.clone());
+            findings.problem(CheckArea::Servers, format!("{name}: {why}"), fix.clone());
         }
         ServerState::Idle | ServerState::Starting | ServerState::Restarting { .. } | ServerState::Stopped => {
-            let remedy = "give it longer with --timeout, or run its command by hand to see what it waits for";
-            findings.problem(Area::Servers, format!("{name} did not come up in time"), remedy);
+            let remedy = "increase --timeout, or run its command by hand to see what it waits for";
+            findings.problem(CheckArea::Servers, format!("{name} did not start in time"), remedy);
         }
     }
     for warning in &status.warnings {
-        findings.warning(Area::Tools, format!("{name}: {warning}"), "tell whoever wrote the server");
+        findings.warning(
+            CheckArea::Tools,
+            format!("{name}: {warning}"),
+            "report it to the author of the server",
+        );
     }
 }
 
-/// Names that could not stay as they are, and definitions that say nothing.
-fn look_at_names(runtime: &Runtime, asked: Option<&str>, findings: &mut Findings) {
+/// Checks for renamed tools and for definitions without a description.
+fn check_names(runtime: &Runtime, asked: Option<&str>, findings: &mut DoctorFindings) {
     let catalogue = runtime.catalogue();
     let is_wanted =
         |toolbox: &str, server: &str| asked.is_none_or(|asked| is_name_of(asked, toolbox, server));
@@ -267,10 +273,10 @@ fn look_at_names(runtime: &Runtime, asked: Option<&str>, findings: &mut Findings
         let tool = &collision.tool;
         if is_wanted(tool.toolbox.as_str(), tool.server.as_str()) {
             let message = format!(
-                "{tool} is listed as {}, because {} is the name of {}",
+                "{tool} is listed as {}: {} is already taken by {}",
                 collision.given, collision.wanted, collision.taken_by
             );
-            findings.warning(Area::Names, message, "rename one of the servers to choose the names yourself");
+            findings.warning(CheckArea::Names, message, "rename one of the servers to avoid the conflict");
         }
     }
     let tools = || {
@@ -282,57 +288,53 @@ fn look_at_names(runtime: &Runtime, asked: Option<&str>, findings: &mut Findings
         let is_told = catalogue.collisions().iter().any(|collision| collision.tool == tool.id);
         if *tool.flat_name != wanted && !is_told {
             let message = format!("{} is listed as {}", tool.id, tool.flat_name);
-            let remedy = "clients take letters, digits, _ and - up to toolNameMaxLength; a shorter name of the server helps";
-            findings.warning(Area::Names, message, remedy);
+            let remedy =
+                "clients accept letters, digits, _ and - up to toolNameMaxLength; use a shorter server name";
+            findings.warning(CheckArea::Names, message, remedy);
         }
         if tool.entry.description().trim().is_empty() {
-            let message = format!("{} has no description, so no model will choose it", tool.id);
-            let remedy = "give it instructions in the configuration, under tools";
-            findings.warning(Area::Tools, message, remedy);
+            let message = format!("{} has no description, so models are unlikely to choose it", tool.id);
+            let remedy = "add instructions in the configuration, under tools";
+            findings.warning(CheckArea::Tools, message, remedy);
         }
     }
     for warning in catalogue.warnings() {
         if is_wanted(warning.toolbox.as_str(), warning.server.as_str()) {
             let message = format!("{}/{}: {}", warning.toolbox, warning.server, warning.text);
             findings.warning(
-                Area::Tools,
+                CheckArea::Tools,
                 message,
-                "tell whoever wrote the server; what can be used of it is",
+                "report it to the author of the server; the valid parts are used",
             );
         }
     }
     let n_tools = tools().count();
     if n_tools > 0 {
-        findings.well(Area::Tools, format!("{n_tools} tools can be called"));
+        findings.well(CheckArea::Tools, format!("{n_tools} tools are callable"));
     }
 }
 
-/// Whether clients can be waited for at the usual address.
-async fn look_at_port(findings: &mut Findings) {
-    let Ok(address) = USUAL_ADDRESS.parse::<SocketAddr>() else { return };
+/// Checks that the default port is free.
+async fn check_port(findings: &mut DoctorFindings) {
+    let Ok(address) = DEFAULT_ADDRESS.parse::<SocketAddr>() else { return };
     match TcpListener::bind(address).await {
-        Ok(_) => findings.well(Area::Ports, format!("{address} is free for pegboard serve")),
+        Ok(_) => findings.well(CheckArea::Ports, format!("{address} is free")),
         Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
-            let remedy =
-                "if it is not the gateway you started, choose another port with pegboard serve --http";
-            findings.warning(Area::Ports, format!("something listens at {address} already"), remedy);
+            let remedy = "unless it is your gateway, choose another port with pegboard serve --http";
+            findings.warning(CheckArea::Ports, format!("{address} is in use"), remedy);
         }
         Err(error) => {
             let remedy = "choose another address with pegboard serve --http";
-            findings.problem(Area::Ports, format!("nobody can listen at {address}: {error}"), remedy);
+            findings.problem(CheckArea::Ports, format!("cannot listen on {address}: {error}"), remedy);
         }
     }
 }
 
-/// Whether state can be kept.
-fn look_at_state(folder: Option<&Path>, findings: &mut Findings) {
+/// Checks that the state directory is writable.
+fn check_state(folder: Option<&Path>, findings: &mut DoctorFindings) {
     let Some(folder) = folder else {
-        let remedy = "set HOME, or name a folder with --state";
-        return findings.warning(
-            Area::State,
-            "there is no folder for state, so it is lost at the end",
-            remedy,
-        );
+        let remedy = "set HOME, or a directory with --state";
+        return findings.warning(CheckArea::State, "no state directory; state will be lost at exit", remedy);
     };
     let try_to_write = || -> io::Result<()> {
         std::fs::create_dir_all(folder)?;
@@ -341,12 +343,12 @@ fn look_at_state(folder: Option<&Path>, findings: &mut Findings) {
         std::fs::remove_file(&probe)
     };
     match try_to_write() {
-        Ok(()) => findings.well(Area::State, format!("{} can be written", folder.display())),
+        Ok(()) => findings.well(CheckArea::State, format!("{} is writable", folder.display())),
         Err(error) => {
-            let remedy = "make it writable, or name another folder with --state";
+            let remedy = "make it writable, or set another directory with --state";
             let message =
-                format!("{} cannot be written: {error}; state is lost at the end", folder.display());
-            findings.problem(Area::State, message, remedy);
+                format!("cannot write to {}: {error}; state will be lost at exit", folder.display());
+            findings.problem(CheckArea::State, message, remedy);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! `pegboard enable` and `pegboard disable`: servers, services and single tools that are used, or not.
+//! `pegboard enable` and `pegboard disable`: switch servers, services and single tools on and off.
 
 use std::process::ExitCode;
 
@@ -6,71 +6,77 @@ use clap::Args;
 use pegboard::runtime::filter::ToolFilter;
 use serde_json::{Map, Value, json};
 
-use super::own_file::{OwnFile, Part, Section, Target, find_part, parts, refused, shown};
-use crate::cli::{Failure, Globals};
+use super::config_file::{
+    ConfigEntry, ConfigFile, EditTarget, EntrySection, config_entries, display_path, edit_error, find_entry,
+};
+use crate::cli::{CliError, Globals};
 
-/// What is switched.
+/// Arguments of `pegboard enable` and `pegboard disable`.
 #[derive(Args)]
-pub(crate) struct Switch {
-    /// What is switched: SERVER, TOOLBOX/SERVER, or SERVER/TOOL
+pub(crate) struct EnableArgs {
+    /// Entry to switch: SERVER, TOOLBOX/SERVER or SERVER/TOOL
     #[arg(required = true, value_name = "NAME")]
     names: Vec<String>,
     #[command(flatten)]
-    target: Target,
+    target: EditTarget,
 }
 
-/// Which way.
+/// New state of an entry.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Turn {
+pub(crate) enum SwitchState {
     On,
     Off,
 }
 
-impl Switch {
-    pub(crate) fn run(self, globals: &Globals, turn: Turn) -> Result<ExitCode, Failure> {
-        let mut file = OwnFile::open(globals, self.target)?;
+impl EnableArgs {
+    pub(crate) fn run(self, globals: &Globals, state: SwitchState) -> Result<ExitCode, CliError> {
+        let mut file = ConfigFile::open(globals, self.target)?;
         for name in &self.names {
-            let (part, tool) = find_part(&parts(file.document.value()), name)?;
+            let (part, tool) = find_entry(&config_entries(file.document.value()), name)?;
             match tool {
-                None => switch(&mut file, &part, turn)?,
-                Some(tool) if part.section == Section::Servers => switch_tool(&mut file, &part, tool, turn)?,
+                None => switch(&mut file, &part, state)?,
+                Some(tool) if part.section == EntrySection::Servers => {
+                    switch_tool(&mut file, &part, tool, state)?;
+                }
                 Some(_) => {
-                    let what = part.section.word();
-                    return Err(Failure::usage(format!("single tools of a {what} cannot be switched"))
-                        .hint("name what it may offer in the file: include, exclude"));
+                    let what = part.section.noun();
+                    return Err(CliError::usage(format!(
+                        "cannot enable or disable single tools of a {what}"
+                    ))
+                    .hint("set include or exclude in the file"));
                 }
             }
         }
-        let changed = file.finish(self.target.writing())?;
-        let verb = match (turn, changed.has_effect) {
-            (Turn::On, true) => "Enabled",
-            (Turn::Off, true) => "Disabled",
-            (Turn::On, false) => "Already enabled",
-            (Turn::Off, false) => "Already disabled",
+        let changed = file.finish(self.target.write_mode())?;
+        let verb = match (state, changed.has_effect) {
+            (SwitchState::On, true) => "Enabled",
+            (SwitchState::Off, true) => "Disabled",
+            (SwitchState::On, false) => "Already enabled",
+            (SwitchState::Off, false) => "Already disabled",
         };
-        let text = format!("{verb} {}: {}", self.names.join(", "), shown(&changed.path));
+        let text = format!("{verb} {}: {}", self.names.join(", "), display_path(&changed.path));
         let document = Map::from_iter([
             ("names".to_owned(), json!(self.names)),
-            ("enabled".to_owned(), json!(turn == Turn::On)),
+            ("enabled".to_owned(), json!(state == SwitchState::On)),
         ]);
         let names: Vec<&str> = self.names.iter().map(String::as_str).collect();
-        changed.tell(globals, if turn == Turn::On { &names } else { &[] }, document, &text);
+        changed.report(globals, if state == SwitchState::On { &names } else { &[] }, document, &text);
         Ok(ExitCode::SUCCESS)
     }
 }
 
-/// Switches a whole server or service, in the words that its entry has already.
-fn switch(file: &mut OwnFile, part: &Part, turn: Turn) -> Result<(), Failure> {
+/// Switches a server or service, with the key that its entry already uses.
+fn switch(file: &mut ConfigFile, part: &ConfigEntry, state: SwitchState) -> Result<(), CliError> {
     match part.section {
-        Section::Servers | Section::Services | Section::RestTools => {}
-        Section::Chains | Section::Agents => {
-            let word = part.section.word();
-            return Err(Failure::usage(format!("a {word} cannot be switched off"))
-                .hint(format!("take it out: pegboard rm {}", part.name)));
+        EntrySection::Servers | EntrySection::OpenApiServices | EntrySection::RestTools => {}
+        EntrySection::Chains | EntrySection::Agents => {
+            let word = part.section.noun();
+            return Err(CliError::usage(format!("cannot enable or disable a {word}"))
+                .hint(format!("remove it: pegboard rm {}", part.name)));
         }
     }
-    let is_on = turn == Turn::On;
-    let (enabled, disabled) = (part.way.clone().key("enabled"), part.way.clone().key("disabled"));
+    let is_on = state == SwitchState::On;
+    let (enabled, disabled) = (part.path.clone().key("enabled"), part.path.clone().key("disabled"));
     let has_disabled = file.document.get(&disabled).is_some();
     if has_disabled {
         file.set(&disabled, &json!(!is_on))?;
@@ -82,19 +88,24 @@ fn switch(file: &mut OwnFile, part: &Part, turn: Turn) -> Result<(), Failure> {
 }
 
 /// Switches a single tool of a server.
-fn switch_tool(file: &mut OwnFile, server: &Part, tool: &str, turn: Turn) -> Result<(), Failure> {
-    let denied = server.way.clone().key("toolsDenied");
-    let names = |file: &OwnFile, key: &str| -> Vec<String> {
-        let list = file.document.get(&server.way.clone().key(key)).and_then(Value::as_array);
+fn switch_tool(
+    file: &mut ConfigFile,
+    server: &ConfigEntry,
+    tool: &str,
+    state: SwitchState,
+) -> Result<(), CliError> {
+    let denied = server.path.clone().key("toolsDenied");
+    let names = |file: &ConfigFile, key: &str| -> Vec<String> {
+        let list = file.document.get(&server.path.clone().key(key)).and_then(Value::as_array);
         list.into_iter().flatten().filter_map(|name| Some(name.as_str()?.to_owned())).collect()
     };
     let present = names(file, "toolsDenied");
     let matches = |list: &[String]| !ToolFilter::allowing(list.iter().cloned()).permitted(&[tool]).is_empty();
-    if turn == Turn::Off {
+    if state == SwitchState::Off {
         return if matches(&present) {
             Ok(())
         } else {
-            file.document.append(&denied, &json!(tool)).map_err(refused)
+            file.document.append(&denied, &json!(tool)).map_err(edit_error)
         };
     }
     for (at, _) in present.iter().enumerate().rev().filter(|(_, name)| name.eq_ignore_ascii_case(tool)) {
@@ -102,10 +113,10 @@ fn switch_tool(file: &mut OwnFile, server: &Part, tool: &str, turn: Turn) -> Res
     }
     let left = names(file, "toolsDenied");
     if let Some(glob) = left.iter().find(|glob| matches(std::slice::from_ref(glob))) {
-        return Err(Failure::usage(format!("'{tool}' is denied by '{glob}', with others")).hint(format!(
-            "change toolsDenied of {} in {} by hand",
+        return Err(CliError::usage(format!("'{tool}' is denied by the pattern '{glob}'")).hint(format!(
+            "edit toolsDenied of {} in {}",
             server.name,
-            shown(&file.path)
+            display_path(&file.path)
         )));
     }
     if left.is_empty() && !present.is_empty() {
@@ -114,7 +125,7 @@ fn switch_tool(file: &mut OwnFile, server: &Part, tool: &str, turn: Turn) -> Res
     for key in ["toolsAllowed", "toolFilters"] {
         let allowed = names(file, key);
         if !allowed.is_empty() && !matches(&allowed) {
-            file.document.append(&server.way.clone().key(key), &json!(tool)).map_err(refused)?;
+            file.document.append(&server.path.clone().key(key), &json!(tool)).map_err(edit_error)?;
         }
     }
     Ok(())

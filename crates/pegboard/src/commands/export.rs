@@ -1,68 +1,71 @@
-//! `pegboard export` and `pegboard connect`: what a client needs to know to use us.
+//! `pegboard export` and `pegboard connect`: register Pegboard with clients.
 
 use std::path::Path;
 use std::process::ExitCode;
 
 use clap::Args;
-use pegboard::config::Format as Notation;
-use pegboard::config::clients::Client;
-use pegboard::config::edit::{self, Document};
-use pegboard::telemetry::tell;
+use pegboard::config::ConfigFormat as Notation;
+use pegboard::config::clients::KnownClient;
+use pegboard::config::edit::{self, ConfigDocument};
+use pegboard::telemetry::write_stderr;
 use serde_json::{Value, json};
 
 use super::backups::Backups;
-use super::client_file::{ClientFile, OWN_NAME, Scope, known, own_arguments, own_program, way_to};
-use super::own_file::{free_name, refused, shown};
-use crate::cli::{Failure, Format, Globals, print, remark};
-use crate::place::Wanted;
+use super::client_file::{
+    ClientConfigFile, ClientScope, SERVER_NAME, program_command, require_client, serve_arguments,
+    server_key_path,
+};
+use super::config_file::{display_path, edit_error, unused_name};
+use crate::cli::{CliError, Globals, OutputFormat, notice, print};
+use crate::paths::ConfigSelection;
 
-/// Where `serve` waits for clients if nobody says otherwise.
-pub(super) const USUAL_URL: &str = "http://127.0.0.1:7332/mcp";
+/// Default URL of `pegboard serve`.
+pub(super) const DEFAULT_URL: &str = "http://127.0.0.1:7332/mcp";
 
-/// For which client, and where to.
+/// Arguments of `pegboard export`.
 #[derive(Args)]
-pub(crate) struct Export {
-    /// The client: claude-code, cursor, vscode, codex, …
+pub(crate) struct ExportArgs {
+    /// Client: claude-code, cursor, vscode, codex, …
     #[arg(long, value_name = "CLIENT")]
     to: String,
-    /// Write it into the client's file, and do not only print it
+    /// Write the entry to the client's file instead of printing it
     #[arg(long)]
     write: bool,
-    /// Give it the servers of the configuration themselves, as it would have them without us
+    /// Export the configured servers themselves instead of Pegboard
     #[arg(long, conflicts_with = "http")]
     expand: bool,
     #[command(flatten)]
-    entry: Entry,
+    entry: ConnectOptions,
 }
 
-/// The same, written into the client's file.
+/// Arguments of `pegboard connect`.
 #[derive(Args)]
-pub(crate) struct Connect {
-    /// The client: claude-code, cursor, vscode, codex, …
+pub(crate) struct ConnectArgs {
+    /// Client: claude-code, cursor, vscode, codex, …
     client: String,
     #[command(flatten)]
-    entry: Entry,
+    entry: ConnectOptions,
 }
 
 #[derive(Args)]
-struct Entry {
-    /// Have the client come to this address, instead of starting a program
-    #[arg(long, value_name = "URL", num_args = 0..=1, default_missing_value = USUAL_URL)]
+struct ConnectOptions {
+    /// Connect the client to this URL instead of starting a program
+    #[arg(long, value_name = "URL", num_args = 0..=1, default_missing_value = DEFAULT_URL)]
     http: Option<String>,
-    /// Show what would change in the client's file, and write nothing
+    /// Show the changes to the client's file without writing them
     #[arg(long)]
     dry_run: bool,
     #[command(flatten)]
-    scope: Scope,
+    scope: ClientScope,
 }
 
-impl Export {
-    pub(crate) fn run(self, globals: &Globals) -> Result<ExitCode, Failure> {
-        let client = known(&self.to)?;
+impl ExportArgs {
+    pub(crate) fn run(self, globals: &Globals) -> Result<ExitCode, CliError> {
+        let client = require_client(&self.to)?;
         let entries = if self.expand {
-            expanded(globals, client)?
+            expand_servers(globals, client)?
         } else {
-            vec![ClientEntry::plain(OWN_NAME, self.entry.value(globals, client)?)]
+            vec![ClientEntry::plain(SERVER_NAME, self.entry.value(globals, client)?)]
         };
         if self.write || self.entry.dry_run {
             return self.entry.write(globals, client, &entries);
@@ -72,109 +75,114 @@ impl Export {
             Notation::Yaml => "it.yaml",
             Notation::Toml => "it.toml",
         };
-        let mut document = Document::new(Path::new(path), String::new())?;
+        let mut document = ConfigDocument::new(Path::new(path), String::new())?;
         for entry in &entries {
-            document.set(&way_to(client, &document, &entry.name), &entry.shown).map_err(refused)?;
+            document
+                .set(&server_key_path(client, &document, &entry.name), &entry.shown)
+                .map_err(edit_error)?;
         }
         let whole = document.value().clone();
-        print::document(globals.format_or(Format::Text), &whole, || document.text());
+        print::document(globals.format_or(OutputFormat::Text), &whole, || document.text());
         if entries.iter().any(|entry| entry.shown != entry.value) {
-            remark(globals, "Keys are blotted out here; --write writes them");
+            notice(globals, "Secrets are redacted here; --write writes them");
         }
         Ok(ExitCode::SUCCESS)
     }
 }
 
-/// An entry of a client's file.
+/// Entry of a client's file.
 struct ClientEntry {
     name: String,
     value: Value,
-    /// The same, without what nobody should see.
+    /// The same, with secrets redacted.
     shown: Value,
 }
 
 impl ClientEntry {
-    /// One in which there is nothing to hide.
+    /// Creates an entry without secrets.
     fn plain(name: &str, value: Value) -> Self {
         Self { name: name.to_owned(), shown: value.clone(), value }
     }
 }
 
-/// The servers of the configuration in the words of a client. What it cannot be told is told to whoever asks.
-fn expanded(globals: &Globals, client: &Client) -> Result<Vec<ClientEntry>, Failure> {
-    let survey = Wanted::of(globals)?.survey()?;
+/// Converts the configured servers to the client's format. Prints a note for each that cannot be converted.
+fn expand_servers(globals: &Globals, client: &KnownClient) -> Result<Vec<ClientEntry>, CliError> {
+    let survey = ConfigSelection::from_globals(globals)?.survey()?;
     let mut entries: Vec<ClientEntry> = Vec::new();
     let mut left_out = 0;
-    for part in survey.parts.iter().filter(|part| !part.is_off) {
+    for part in survey.items.iter().filter(|part| !part.is_disabled) {
         let of_toolbox = part.toolbox.as_ref().map(|toolbox| format!("{toolbox}-{}", part.name));
         let is_free = |name: &str| entries.iter().all(|entry| entry.name != name);
-        let name = free_name(&part.name, of_toolbox, is_free);
+        let name = unused_name(&part.name, of_toolbox, is_free);
         let made = match part.section {
-            "mcpServers" => client
-                .entry(&name, &part.value)
-                .and_then(|value| Ok(ClientEntry { shown: client.entry(&name, &part.masked)?, name, value })),
-            _ => Err("only Pegboard can do what it does".to_owned()),
+            "mcpServers" => client.export_entry(&name, &part.value).and_then(|value| {
+                Ok(ClientEntry { shown: client.export_entry(&name, &part.redacted)?, name, value })
+            }),
+            _ => Err("it is not an MCP server".to_owned()),
         };
         match made {
             Ok(entry) => entries.push(entry),
             Err(why) => {
                 left_out += 1;
-                tell(&format!("{} is left out: {why}", part.name));
+                write_stderr(&format!("{} was skipped: {why}", part.name));
             }
         }
     }
     if entries.is_empty() {
         let message = match left_out {
             0 => "the configuration has no servers",
-            _ => "no server of the configuration can be given to this client",
+            _ => "no configured server can be exported to this client",
         };
-        return Err(Failure::not_found("unknown_server", message));
+        return Err(CliError::not_found("unknown_server", message));
     }
     Ok(entries)
 }
 
-impl Connect {
-    pub(crate) fn run(self, globals: &Globals) -> Result<ExitCode, Failure> {
-        let client = known(&self.client)?;
-        let entry = ClientEntry::plain(OWN_NAME, self.entry.value(globals, client)?);
+impl ConnectArgs {
+    pub(crate) fn run(self, globals: &Globals) -> Result<ExitCode, CliError> {
+        let client = require_client(&self.client)?;
+        let entry = ClientEntry::plain(SERVER_NAME, self.entry.value(globals, client)?);
         self.entry.write(globals, client, &[entry])
     }
 }
 
-impl Entry {
-    /// What the client is to know.
-    fn value(&self, globals: &Globals, client: &Client) -> Result<Value, Failure> {
-        own_entry(globals, client, None, self.http.as_deref())
+impl ConnectOptions {
+    /// Builds the entry for Pegboard.
+    fn value(&self, globals: &Globals, client: &KnownClient) -> Result<Value, CliError> {
+        pegboard_entry(globals, client, None, self.http.as_deref())
     }
 
     fn write(
         &self,
         globals: &Globals,
-        client: &Client,
+        client: &KnownClient,
         entries: &[ClientEntry],
-    ) -> Result<ExitCode, Failure> {
+    ) -> Result<ExitCode, CliError> {
         let path = self.scope.path(client)?;
-        let mut file = ClientFile::open(client, &path)?;
+        let mut file = ClientConfigFile::open(client, &path)?;
         for entry in entries {
-            let way = way_to(client, &file.document, &entry.name);
-            if entry.name != OWN_NAME && file.document.get(&way).is_some_and(|there| *there != entry.value) {
-                remark(globals, &format!("{} is replaced in {}", entry.name, shown(&path)));
+            let way = server_key_path(client, &file.document, &entry.name);
+            if entry.name != SERVER_NAME && file.document.get(&way).is_some_and(|there| *there != entry.value)
+            {
+                notice(globals, &format!("Replaced {} in {}", entry.name, display_path(&path)));
             }
-            file.document.set(&way, &entry.value).map_err(refused)?;
+            file.document.set(&way, &entry.value).map_err(edit_error)?;
         }
-        if entries.iter().all(|entry| entry.name != OWN_NAME) {
-            // Who has the servers themselves would find each of them twice.
-            file.document.remove(&way_to(client, &file.document, OWN_NAME)).map_err(refused)?;
+        if entries.iter().all(|entry| entry.name != SERVER_NAME) {
+            // With both, the client would list every server twice.
+            file.document
+                .remove(&server_key_path(client, &file.document, SERVER_NAME))
+                .map_err(edit_error)?;
         }
         let (old, new) = (file.old.as_deref(), file.document.text());
         let is_there = old == Some(new.as_str());
-        let diff = edit::diff(Path::new(&shown(&path)), old.unwrap_or_default(), &new);
+        let diff = edit::diff(Path::new(&display_path(&path)), old.unwrap_or_default(), &new);
         let is_written = !is_there && !self.dry_run;
         if is_written {
-            Backups::to_change(globals)?.write(client.name(), &path, old, &new)?;
+            Backups::open_locked(globals)?.write(client.name(), &path, old, &new)?;
         }
         let names: Vec<&str> = entries.iter().map(|entry| entry.name.as_str()).collect();
-        let names = if names == [OWN_NAME] { String::new() } else { format!(" ({})", names.join(", ")) };
+        let names = if names == [SERVER_NAME] { String::new() } else { format!(" ({})", names.join(", ")) };
         let mut document = json!({"client": client.name(), "file": path, "changed": is_written});
         match entries {
             [only] => document["entry"] = only.shown.clone(),
@@ -186,31 +194,35 @@ impl Entry {
         if self.dry_run {
             document["diff"] = json!(diff);
         }
-        print::document(globals.format_or(Format::Text), &document, || match (is_there, self.dry_run) {
-            (true, _) => format!("{} is connected already: {}", client.title(), shown(&path)),
-            (false, true) => diff,
-            (false, false) => format!("Connected {}: {}{names}", client.title(), shown(&path)),
+        print::document(globals.format_or(OutputFormat::Text), &document, || {
+            match (is_there, self.dry_run) {
+                (true, _) => format!("{} is already connected: {}", client.title(), display_path(&path)),
+                (false, true) => diff,
+                (false, false) => format!("Connected {}: {}{names}", client.title(), display_path(&path)),
+            }
         });
-        if is_written && globals.format_or(Format::Text) == Format::Text {
-            remark(globals, &format!("To undo it: pegboard restore {}", client.name()));
+        if is_written && globals.format_or(OutputFormat::Text) == OutputFormat::Text {
+            notice(globals, &format!("Undo with: pegboard restore {}", client.name()));
         }
         Ok(ExitCode::SUCCESS)
     }
 }
 
-/// What a client has in its file to use us: an address, or the program, which serves a file of ours or else what it would
-/// find here.
-pub(super) fn own_entry(
+/// Entry with which a client uses Pegboard: a URL, or the program with the configuration file `file` or that
+/// of this command.
+pub(super) fn pegboard_entry(
     globals: &Globals,
-    client: &Client,
+    client: &KnownClient,
     file: Option<&Path>,
     url: Option<&str>,
-) -> Result<Value, Failure> {
+) -> Result<Value, CliError> {
     match url {
-        None => Ok(client.entry_for_program(OWN_NAME, &own_program()?, &own_arguments(globals, file)?)),
-        Some(url) => client.entry_for_url(OWN_NAME, url).ok_or_else(|| {
-            Failure::usage(format!("{} does not go to addresses that are in its file", client.title()))
-                .hint("leave out --http, and it starts a program instead")
+        None => {
+            Ok(client.entry_for_program(SERVER_NAME, &program_command()?, &serve_arguments(globals, file)?))
+        }
+        Some(url) => client.entry_for_url(SERVER_NAME, url).ok_or_else(|| {
+            CliError::usage(format!("{} does not support servers with a URL", client.title()))
+                .hint("remove --http to have it start a program")
         }),
     }
 }

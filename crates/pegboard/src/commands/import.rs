@@ -1,160 +1,169 @@
-//! `pegboard import`: what clients have, once, as a file of ours.
+//! `pegboard import`: copies the servers of clients to Pegboard's configuration file.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Args;
-use pegboard::config::Around;
-use pegboard::config::clients::System;
-use pegboard::config::survey::{Survey, survey};
+use pegboard::config::SpecContext;
+use pegboard::config::clients::Platform;
+use pegboard::config::inventory::{Inventory, take_inventory};
 
+use super::config_file::{ConfigFile, EditTarget, editable_path, working_dir};
 use super::init;
-use super::own_file::{OwnFile, Target, file_named, here};
-use crate::cli::{Failure, Globals};
-use crate::place;
-use plan::Plan;
-use report::Report;
-use sources::{Source, Sources};
-use take_over::{Taken, take_over};
+use crate::cli::{CliError, Globals};
+use crate::paths;
+use plan::ImportPlan;
+use report::ImportReport;
+use sources::{ImportSource, ImportSources};
+use take_over::{Takeover, take_over};
 
 mod plan;
 mod report;
 mod sources;
 mod take_over;
 
-/// From where, and where to.
+/// Arguments of `pegboard import`.
 #[derive(Args)]
-pub(crate) struct Import {
-    /// Where to bring it from: clients such as cursor or cursor:weather, files, folders, addresses; without any, from all
-    /// clients of this machine
+pub(crate) struct ImportArgs {
+    /// Sources to import from: clients such as cursor or cursor:weather, files, directories or URLs; all
+    /// clients on this machine by default
     #[arg(value_name = "SOURCE")]
     sources: Vec<PathBuf>,
-    /// The file that it is brought to; without it, that of this folder
+    /// File to import into; the project's configuration file by default
     #[arg(long, value_name = "FILE", conflicts_with = "user")]
     into: Option<PathBuf>,
-    /// The toolbox for what is in none; without it, default
+    /// Toolbox for entries without one [default: default]
     #[arg(long, short = 'b', value_name = "TOOLBOX")]
     toolbox: Option<String>,
-    /// Have the clients use us instead of what was brought; pegboard restore puts their files back
+    /// Replace the imported servers in the clients' files by Pegboard; undo with pegboard restore
     #[arg(long)]
     take_over: bool,
-    /// With --take-over: have the clients come to this address, instead of starting a program
-    #[arg(long, value_name = "URL", num_args = 0..=1, default_missing_value = super::export::USUAL_URL, requires = "take_over")]
+    /// With --take-over: connect clients to this URL instead of starting a program
+    #[arg(long, value_name = "URL", num_args = 0..=1, default_missing_value = super::export::DEFAULT_URL, requires = "take_over")]
     http: Option<String>,
     #[command(flatten)]
-    target: Target,
+    target: EditTarget,
 }
 
-impl Import {
-    pub(crate) fn run(self, globals: &Globals) -> Result<ExitCode, Failure> {
+impl ImportArgs {
+    pub(crate) fn run(self, globals: &Globals) -> Result<ExitCode, CliError> {
         let file = match &self.into {
-            Some(path) => OwnFile::at(&file_named(path)?)?,
-            None => OwnFile::open(globals, self.target)?,
+            Some(path) => ConfigFile::open_at(&editable_path(path)?)?,
+            None => ConfigFile::open(globals, self.target)?,
         };
         let file = if file.is_new() {
             let schema = init::schema_place();
-            OwnFile::begin(&file.path, init::heading(&file.path, schema.as_deref()))?
+            ConfigFile::create(&file.path, init::heading(&file.path, schema.as_deref()))?
         } else {
             file
         };
         let toolbox = file.toolbox(self.toolbox.as_deref())?;
-        let brought = Brought::into(file, look(&self.sources, toolbox.as_deref())?)?;
+        let brought = ImportJob::into(file, find_sources(&self.sources, toolbox.as_deref())?)?;
         let taken =
             if self.take_over { brought.take_over(globals, self.http.as_deref())? } else { Vec::new() };
-        // Ours is written first: a client must not be sent to what is not there.
+        // Pegboard's file is written first: a client must not refer to a missing file.
         let mut report = brought.finish(self.target)?;
         let mut failures = Vec::new();
         for one in taken {
             match one.write(globals, self.target) {
-                Ok(told) => report.taken.push(told),
+                Ok(result) => report.taken.push(result),
                 Err(failure) => failures.push(failure),
             }
         }
-        report.tell(globals);
-        Failure::told_but_last(failures, globals)
+        report.print(globals);
+        CliError::report_all(failures, globals)
     }
 }
 
-/// Looks at what somebody names, or else at what all clients have.
-fn look(named: &[PathBuf], toolbox: Option<&str>) -> Result<Sources, Failure> {
-    let folder = here()?;
+/// Reads the given sources, or those of all clients.
+fn find_sources(named: &[PathBuf], toolbox: Option<&str>) -> Result<ImportSources, CliError> {
+    let folder = working_dir()?;
     let around =
-        Around { folder: &folder, environment: &place::environment, system: System::here(), toolbox };
-    if named.is_empty() { Ok(Sources::all(&around)) } else { Sources::named(named, &around) }
+        SpecContext { folder: &folder, environment: &paths::env_var, platform: Platform::current(), toolbox };
+    if named.is_empty() { Ok(ImportSources::all(&around)) } else { ImportSources::named(named, &around) }
 }
 
-/// What is brought into a file of ours.
-pub(crate) struct Brought {
-    file: OwnFile,
-    sources: Sources,
-    plan: Plan,
+/// An import into a configuration file.
+pub(crate) struct ImportJob {
+    file: ConfigFile,
+    sources: ImportSources,
+    plan: ImportPlan,
 }
 
-impl Brought {
-    /// Brings what some sources name into a file that begins anew. There must be something.
-    pub(crate) fn into_new(file: OwnFile, sources: &[PathBuf]) -> Result<Self, Failure> {
-        let sources = look(sources, None)?;
-        let is_itself = |source: &Source| same_file(&source.survey.path, &file.path);
+impl ImportJob {
+    /// Imports sources into a new file. It is an error if there is nothing to import.
+    pub(crate) fn into_new(file: ConfigFile, sources: &[PathBuf]) -> Result<Self, CliError> {
+        let sources = find_sources(sources, None)?;
+        let is_itself = |source: &ImportSource| same_file(&source.survey.path, &file.path);
         if sources.sources.iter().any(is_itself) {
-            return Err(
-                Failure::usage("a file cannot begin with what it says itself").hint("name another source")
-            );
+            return Err(CliError::usage("cannot import a file into itself").hint("use another source"));
         }
         let brought = Self::beside(None, file, sources)?;
-        if !brought.plan.has_news() {
-            let failure = Failure::not_found("unknown_server", "there are no servers to begin with");
-            return Err(failure.hint("leave out --from, or name another source"));
+        if !brought.plan.has_new_items() {
+            let failure = CliError::not_found("unknown_server", "no servers to import");
+            return Err(failure.hint("remove --from, or use another source"));
         }
         Ok(brought)
     }
 
-    fn into(file: OwnFile, sources: Sources) -> Result<Self, Failure> {
-        let present = if file.is_new() { None } else { Some(survey(&file.path, &place::environment)?) };
+    fn into(file: ConfigFile, sources: ImportSources) -> Result<Self, CliError> {
+        let present = if file.is_new() { None } else { Some(take_inventory(&file.path, &paths::env_var)?) };
         Self::beside(present.as_ref(), file, sources)
     }
 
-    /// Brings what is not there yet.
-    fn beside(present: Option<&Survey>, mut file: OwnFile, sources: Sources) -> Result<Self, Failure> {
-        let mut plan = Plan::new(present, &sources);
+    /// Adds the entries that the file does not have yet.
+    fn beside(
+        present: Option<&Inventory>,
+        mut file: ConfigFile,
+        sources: ImportSources,
+    ) -> Result<Self, CliError> {
+        let mut plan = ImportPlan::new(present, &sources);
         plan.apply(&mut file, &sources)?;
         Ok(Self { file, sources, plan })
     }
 
-    /// The files of clients, with us in the place of what was brought. Nothing is written yet.
-    fn take_over(&self, globals: &Globals, url: Option<&str>) -> Result<Vec<Taken>, Failure> {
+    /// Prepares the clients' files with Pegboard in place of the imported servers. Writes nothing.
+    fn take_over(&self, globals: &Globals, url: Option<&str>) -> Result<Vec<Takeover>, CliError> {
         take_over(globals, &self.sources, &self.plan, (&self.file.path, url))
     }
 
-    /// Writes the file, or shows what would be written.
-    pub(crate) fn finish(self, target: Target) -> Result<Report, Failure> {
+    /// Writes the file, or shows the diff.
+    pub(crate) fn finish(self, target: EditTarget) -> Result<ImportReport, CliError> {
         let Self { file, sources, plan } = self;
         let is_new = file.is_new();
-        let (path, bare_keys) = (file.path.clone(), plan.bare_keys());
-        if !plan.has_news() {
-            return Ok(Report { sources, plan, path, changed: None, bare_keys, taken: Vec::new() });
+        let (path, plaintext_keys) = (file.path.clone(), plan.plaintext_keys());
+        if !plan.has_new_items() {
+            return Ok(ImportReport {
+                sources,
+                plan,
+                path,
+                changed: None,
+                plaintext_keys,
+                taken: Vec::new(),
+            });
         }
         if is_new {
             init::write_schema(target)?;
         }
-        let changed = file.finish(target.writing())?;
-        if is_new && !bare_keys.is_empty() && !target.dry_run {
-            keep_private(&changed.path);
+        let changed = file.finish(target.write_mode())?;
+        if is_new && !plaintext_keys.is_empty() && !target.dry_run {
+            restrict_permissions(&changed.path);
         }
-        Ok(Report { sources, plan, path, changed: Some(changed), bare_keys, taken: Vec::new() })
+        Ok(ImportReport { sources, plan, path, changed: Some(changed), plaintext_keys, taken: Vec::new() })
     }
 }
 
-/// Whether two paths lead to one file.
+/// Returns `true` if two paths lead to the same file.
 fn same_file(one: &Path, other: &Path) -> bool {
     one.canonicalize().is_ok_and(|one| other.canonicalize().is_ok_and(|other| one == other))
 }
 
-/// Lets nobody but this user read a file with keys in it.
-fn keep_private(path: &Path) {
+/// Makes a file with keys readable only by this user.
+fn restrict_permissions(path: &Path) {
     #[cfg(unix)]
     {
         use std::os::unix::fs::PermissionsExt;
-        // Where that cannot be, the file is as any other that somebody writes keys into.
+        // Best effort: on failure the file has the default permissions.
         let _ = std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600));
     }
     #[cfg(not(unix))]

@@ -1,25 +1,27 @@
-//! `pegboard init`: a configuration to begin with.
+//! `pegboard init`: creates a configuration file.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Args;
-use pegboard::config::edit::Document;
-use pegboard::config::{self, ConfigurationError, Format as Notation};
-use pegboard::telemetry::tell;
+use pegboard::config::edit::ConfigDocument;
+use pegboard::config::{self, ConfigFormat as Notation, ConfigurationError};
+use pegboard::telemetry::write_stderr;
 use serde_json::{Map, json};
 
-use super::import::Brought;
-use super::own_file::{OwnFile, Target, file_named, here, of_user, shown, unwritable};
-use crate::cli::{Exit, Failure, Globals};
-use crate::place;
+use super::config_file::{
+    ConfigFile, EditTarget, display_path, editable_path, user_config_path, working_dir, write_error,
+};
+use super::import::ImportJob;
+use crate::cli::{CliError, ExitReason, Globals};
+use crate::paths;
 
-/// What the file is called that tells editors what may be written.
+/// Name of the JSON Schema file for editors.
 const SCHEMA: &str = "pegboard.schema.json";
 
-/// What the file is, for whoever opens it.
+/// Comment at the top of a new file.
 const WHAT: &str = "# The tools of this folder, for every client:  pegboard serve\n";
-/// What may stand in it.
+/// Example entries of a new file.
 const YAML_EXAMPLE: &str = r#"#
 # mcpServers:
 #   files:
@@ -34,67 +36,71 @@ const TOML_EXAMPLE: &str = r#"# [mcpServers.files]
 # args = ["-y", "@modelcontextprotocol/server-filesystem", "."]
 "#;
 
-/// Where, and with what.
+/// Arguments of `pegboard init`.
 #[derive(Args)]
-pub(crate) struct Init {
-    /// Begin with what a client or a file has: cursor, cursor:weather, a file, a folder, an address
+pub(crate) struct InitArgs {
+    /// Start with the servers of a client, file, directory or URL: cursor, cursor:weather
     #[arg(long, value_name = "SOURCE")]
     from: Vec<PathBuf>,
-    /// Replace the file that is there
+    /// Replace an existing file
     #[arg(long)]
     force: bool,
     #[command(flatten)]
-    target: Target,
+    target: EditTarget,
 }
 
-impl Init {
-    pub(crate) fn run(self, globals: &Globals) -> Result<ExitCode, Failure> {
+impl InitArgs {
+    pub(crate) fn run(self, globals: &Globals) -> Result<ExitCode, CliError> {
         let path = self.path(globals)?;
         let old = present(&path)?;
         if old.is_some() && !self.force {
-            let failure =
-                Failure::new(Exit::Usage, "file_there", format!("{} is there already", shown(&path)));
-            return Err(failure.hint("add to it with pegboard add, or replace it with --force"));
+            let failure = CliError::new(
+                ExitReason::Usage,
+                "file_there",
+                format!("{} already exists", display_path(&path)),
+            );
+            return Err(failure.hint("add entries with pegboard add, or replace it with --force"));
         }
         let schema = schema_place();
         write_schema(self.target)?;
         if !self.from.is_empty() {
-            let file = OwnFile::begin(&path, heading(&path, schema.as_deref()))?.replacing(old);
-            Brought::into_new(file, &self.from)?.finish(self.target)?.tell(globals);
+            let file = ConfigFile::create(&path, heading(&path, schema.as_deref()))?.replacing(old);
+            ImportJob::into_new(file, &self.from)?.finish(self.target)?.print(globals);
             return Ok(ExitCode::SUCCESS);
         }
-        let file = OwnFile::begin(&path, beginning(&path, schema.as_deref()))?.replacing(old);
-        let changed = file.finish(self.target.writing())?;
-        let text = format!("Wrote {}", shown(&changed.path));
-        changed.tell(globals, &[], Map::from_iter([("schema".to_owned(), json!(schema))]), &text);
+        let file = ConfigFile::create(&path, beginning(&path, schema.as_deref()))?.replacing(old);
+        let changed = file.finish(self.target.write_mode())?;
+        let text = format!("Wrote {}", display_path(&changed.path));
+        changed.report(globals, &[], Map::from_iter([("schema".to_owned(), json!(schema))]), &text);
         if !globals.quiet && !self.target.dry_run {
-            tell("Next: pegboard add NAME URL   or   pegboard import");
+            write_stderr("Next: pegboard add NAME URL   or   pegboard import");
         }
         Ok(ExitCode::SUCCESS)
     }
 
-    /// Where the file is put: where somebody says, with the settings of the user, or in this folder.
-    fn path(&self, globals: &Globals) -> Result<PathBuf, Failure> {
+    /// Path of the new file: the one given, the user's, or one in the working directory.
+    fn path(&self, globals: &Globals) -> Result<PathBuf, CliError> {
         match globals.config.as_slice() {
             [] => {}
-            [only] => return file_named(only),
+            [only] => return editable_path(only),
             _ => {
-                return Err(Failure::usage("several files are named, and one can be written")
-                    .hint("--config FILE, once"));
+                return Err(
+                    CliError::usage("cannot write several files").hint("pass --config FILE only once")
+                );
             }
         }
         if self.target.user {
-            return of_user();
+            return user_config_path();
         }
-        let folder = here()?;
+        let folder = working_dir()?;
         let names = ["pegboard.yaml", "pegboard.yml", "pegboard.json", "pegboard.jsonc", "pegboard.toml"];
         let there = names.iter().map(|name| folder.join(name)).find(|path| path.exists());
         Ok(there.unwrap_or_else(|| folder.join("pegboard.yaml")))
     }
 }
 
-/// What is in a file. `None` if there is none.
-fn present(path: &Path) -> Result<Option<String>, Failure> {
+/// Content of a file. `None` if it does not exist.
+fn present(path: &Path) -> Result<Option<String>, CliError> {
     match std::fs::read_to_string(path) {
         Ok(text) => Ok(Some(text)),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
@@ -102,23 +108,23 @@ fn present(path: &Path) -> Result<Option<String>, Failure> {
     }
 }
 
-/// Where it is written down for editors what may be in the file: with the settings of the user.
+/// Path of the JSON Schema file: in the user's configuration directory.
 pub(super) fn schema_place() -> Option<PathBuf> {
-    Some(config::user_folder(&place::environment)?.join(SCHEMA))
+    Some(config::user_folder(&paths::env_var)?.join(SCHEMA))
 }
 
-/// Writes it down.
-pub(super) fn write_schema(target: Target) -> Result<(), Failure> {
+/// Writes the JSON Schema file, if it changed.
+pub(super) fn write_schema(target: EditTarget) -> Result<(), CliError> {
     let Some(path) = schema_place().filter(|_| !target.dry_run) else { return Ok(()) };
     let schema = format!("{:#}\n", config::native_schema());
     let old = present(&path)?;
     if old.as_deref() != Some(schema.as_str()) {
-        config::edit::write(&path, old.as_deref(), &schema).map_err(|error| unwritable(&error))?;
+        config::edit::write(&path, old.as_deref(), &schema).map_err(|error| write_error(&error))?;
     }
     Ok(())
 }
 
-/// What stands above everything in a file of ours: what editors look for, and what it is.
+/// Lines at the top of a configuration file: the schema reference for editors, and a comment.
 pub(super) fn heading(path: &Path, schema: Option<&Path>) -> String {
     let schema = schema.map(|path| path.display().to_string());
     let line = |mark: &str| schema.as_ref().map(|schema| format!("{mark}{schema}\n")).unwrap_or_default();
@@ -133,7 +139,7 @@ pub(super) fn heading(path: &Path, schema: Option<&Path>) -> String {
     }
 }
 
-/// A file to begin with.
+/// Content of a new file.
 fn beginning(path: &Path, schema: Option<&Path>) -> String {
     let heading = heading(path, schema);
     match notation(path) {
@@ -144,5 +150,5 @@ fn beginning(path: &Path, schema: Option<&Path>) -> String {
 }
 
 fn notation(path: &Path) -> Notation {
-    Document::new(path, String::new()).map_or(Notation::Yaml, |document| document.format())
+    ConfigDocument::new(path, String::new()).map_or(Notation::Yaml, |document| document.format())
 }

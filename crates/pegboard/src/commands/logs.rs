@@ -1,76 +1,78 @@
-//! `pegboard logs`: what servers said.
+//! `pegboard logs`: logs of servers.
 
 use std::collections::HashSet;
 use std::process::ExitCode;
 
 use clap::Args;
-use pegboard::config::near;
+use pegboard::config::suggest;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
-use crate::cli::words::{DIM, PLAIN, harmless};
-use crate::cli::{Exit, Failure, Format, Globals, print, remark};
-use crate::desk::{Address, Desk, Events, ServerView, view};
+use crate::api_client::{ApiClient, ApiEvents, ApiPath, ServerView, view};
+use crate::cli::format::{DIM, PLAIN, strip_control};
+use crate::cli::{CliError, ExitReason, Globals, OutputFormat, notice, print};
 
-/// How many lines wait to be printed.
-const MAX_WAITING: usize = 1_000;
+/// Capacity of the print queue.
+const MAX_QUEUED: usize = 1_000;
 
-/// Whose log.
+/// Arguments of `pegboard logs`.
 #[derive(Args)]
 #[command(
-    after_help = "A server says what its program writes to standard error, and what it sends as messages of its log. \
-    What stands after \"pegboard:\" is what became of it."
+    after_help = "A server's log is what its program writes to standard error, and the log messages that it sends. \
+    Lines that start with \"pegboard:\" are state changes."
 )]
-pub(crate) struct Logs {
-    /// The server: toolbox/server, or less of it while only one can be meant; without it all of them
+pub(crate) struct LogsArgs {
+    /// Server: toolbox/server, or just its name if that is unambiguous; all servers by default
     server: Option<String>,
-    /// Print what is said from now on, too, until Ctrl-C
+    /// Follow the log until Ctrl-C
     #[arg(long, short)]
     follow: bool,
-    /// How many lines of each server at most
+    /// Maximum number of lines per server
     #[arg(long, short = 'n', value_name = "NUMBER", default_value_t = 200)]
     lines: usize,
 }
 
-/// A line that a server said.
-struct Line {
-    /// What its server is called here.
+/// Log line of a server.
+struct PrintedLogLine {
+    /// Display name of the server.
     name: String,
     told: Value,
 }
 
-/// The servers whose logs are told.
-struct Chosen {
+/// Selected servers.
+struct SelectedServers {
     list: Vec<ServerView>,
-    /// How wide their names are; 0 if there is one alone, which need not be named.
+    /// Width of the name column; 0 for a single server, which is not named.
     width: usize,
-    /// The lines that were told: toolboxes may share a server.
+    /// Lines already printed: toolboxes may share a server.
     seen: HashSet<(String, Option<u64>, Option<u64>)>,
 }
 
-impl Logs {
-    /// Refuses what cannot be meant.
-    pub(crate) fn check(globals: &Globals) -> Result<(), Failure> {
+impl LogsArgs {
+    /// Rejects options that do not apply.
+    pub(crate) fn check(globals: &Globals) -> Result<(), CliError> {
         if globals.no_daemon {
-            return Err(Failure::usage("--no-daemon asks no gateway that runs, and only that one has logs"));
+            return Err(CliError::usage(
+                "--no-daemon cannot be used with logs: only a running gateway has them",
+            ));
         }
         Ok(())
     }
 
-    pub(crate) async fn ask(&self, globals: &Globals, desk: &Desk) -> Result<ExitCode, Failure> {
-        let told = desk.get(&Address::of(&["servers"])).await?;
+    pub(crate) async fn run(&self, globals: &Globals, api: &ApiClient) -> Result<ExitCode, CliError> {
+        let told = api.get(&ApiPath::new(&["servers"])).await?;
         let servers: Vec<ServerView> = view(&told, "servers")?;
-        let mut servers = Chosen::of(match &self.server {
+        let mut servers = SelectedServers::new(match &self.server {
             None => servers,
             Some(name) => vec![find(&servers, name)?],
         });
-        // Whoever follows begins before what was said is read, so that nothing falls in between.
-        let following = if self.follow { Some(servers.follow(desk).await?) } else { None };
-        let lines = servers.said(desk, self.lines).await?;
+        // Subscribe before reading history, so that no line is missed in between.
+        let following = if self.follow { Some(servers.follow(api).await?) } else { None };
+        let lines = servers.history(api, self.lines).await?;
         let is_empty = lines.is_empty();
-        let format = globals.format_or(Format::Text);
+        let format = globals.format_or(OutputFormat::Text);
         match (format, following) {
-            (Format::Json | Format::Yaml, None) => {
+            (OutputFormat::Json | OutputFormat::Yaml, None) => {
                 let lines: Vec<Value> = lines.into_iter().map(|line| line.told).collect();
                 print::document(format, &json!({"lines": lines}), String::new);
             }
@@ -84,22 +86,22 @@ impl Logs {
             }
         }
         if is_empty {
-            remark(globals, "Nothing was said yet: servers start when they are used");
+            notice(globals, "No log lines yet: servers start on first use");
         }
         Ok(ExitCode::SUCCESS)
     }
 
-    /// How the command ends: whoever follows a log ends that by hand, and need not be told.
-    pub(crate) fn ended(&self, done: Result<ExitCode, Failure>) -> Result<ExitCode, Failure> {
+    /// Maps the result: interrupting `--follow` is not an error.
+    pub(crate) fn map_result(&self, done: Result<ExitCode, CliError>) -> Result<ExitCode, CliError> {
         match done {
-            Err(failure) if self.follow && failure.is_interruption() => Ok(Exit::Interrupted.into()),
+            Err(failure) if self.follow && failure.is_interrupted() => Ok(ExitReason::Interrupted.into()),
             done => done,
         }
     }
 }
 
-impl Chosen {
-    fn of(servers: Vec<ServerView>) -> Self {
+impl SelectedServers {
+    fn new(servers: Vec<ServerView>) -> Self {
         let mut servers = Self { list: servers, width: 0, seen: HashSet::new() };
         if servers.list.len() > 1 {
             let names = servers.list.iter().map(|server| servers.name(server).len());
@@ -108,27 +110,27 @@ impl Chosen {
         servers
     }
 
-    /// What a server is called: with its toolbox if another has one of the same name.
+    /// Display name of a server: with its toolbox, if the name is ambiguous.
     fn name(&self, server: &ServerView) -> String {
         let is_other = |other: &&ServerView| other.server == server.server;
         if self.list.iter().filter(is_other).count() > 1 { server.address() } else { server.server.clone() }
     }
 
-    /// What they say from now on.
-    async fn follow(&self, desk: &Desk) -> Result<Vec<(ServerView, Events)>, Failure> {
+    /// Subscribes to new lines.
+    async fn follow(&self, api: &ApiClient) -> Result<Vec<(ServerView, ApiEvents)>, CliError> {
         let mut all = Vec::new();
         for server in &self.list {
-            let events = desk.follow(&place(server).with("follow", &true).with("lines", &0)).await?;
+            let events = api.follow(&place(server).with("follow", &true).with("lines", &0)).await?;
             all.push((server.clone(), events));
         }
         Ok(all)
     }
 
-    /// What they said, the oldest first.
-    async fn said(&mut self, desk: &Desk, n_most: usize) -> Result<Vec<Line>, Failure> {
+    /// Fetches past lines, oldest first.
+    async fn history(&mut self, api: &ApiClient, n_most: usize) -> Result<Vec<PrintedLogLine>, CliError> {
         let mut lines = Vec::new();
         for server in self.list.clone() {
-            let told = desk.get(&place(&server).with("lines", &n_most)).await?;
+            let told = api.get(&place(&server).with("lines", &n_most)).await?;
             let own = told["lines"].as_array().into_iter().flatten();
             lines.extend(own.filter_map(|line| self.line(&server, line.clone())));
         }
@@ -136,36 +138,36 @@ impl Chosen {
         Ok(lines)
     }
 
-    /// A line of a server, unless it was told already.
-    fn line(&mut self, server: &ServerView, mut told: Value) -> Option<Line> {
+    /// Returns a line, unless it was already printed.
+    fn line(&mut self, server: &ServerView, mut told: Value) -> Option<PrintedLogLine> {
         let key = (server.server.clone(), told["number"].as_u64(), told["at"].as_u64());
         if !self.seen.insert(key) {
             return None;
         }
         told["toolbox"] = server.toolbox.as_str().into();
         told["server"] = server.server.as_str().into();
-        Some(Line { name: self.name(server), told })
+        Some(PrintedLogLine { name: self.name(server), told })
     }
 
-    /// Prints what they say, until they say no more or nobody reads it any more.
+    /// Prints new lines until the gateway shuts down or standard output is closed.
     async fn print(
         mut self,
         globals: &Globals,
-        following: Vec<(ServerView, Events)>,
-    ) -> Result<ExitCode, Failure> {
-        let (sender, mut said) = mpsc::channel(MAX_WAITING);
+        following: Vec<(ServerView, ApiEvents)>,
+    ) -> Result<ExitCode, CliError> {
+        let (sender, mut said) = mpsc::channel(MAX_QUEUED);
         let hearing =
             futures_util::future::try_join_all(following.into_iter().map(|(server, mut events)| {
                 let sender = sender.clone();
                 async move {
                     while let Some(event) = events.next().await? {
-                        // Who prints them is there for as long as this is.
+                        // The receiver lives as long as this future.
                         let _ = sender.send((server.clone(), event)).await;
                     }
-                    Ok::<(), Failure>(())
+                    Ok::<(), CliError>(())
                 }
             }));
-        let format = globals.format_or(Format::Text);
+        let format = globals.format_or(OutputFormat::Text);
         let width = self.width;
         let printing = async {
             while let Some((server, event)) = said.recv().await {
@@ -175,11 +177,11 @@ impl Chosen {
                             line.print(format, width);
                         }
                     }
-                    "missed" => remark(globals, "Some lines came too fast to be told"),
-                    // Others may come to be told.
+                    "missed" => notice(globals, "Some lines were dropped"),
+                    // Unknown events are ignored for forward compatibility.
                     _ => {}
                 }
-                if print::is_unread() {
+                if print::is_stdout_closed() {
                     return;
                 }
             }
@@ -187,7 +189,7 @@ impl Chosen {
         tokio::select! {
             heard = hearing => {
                 heard?;
-                remark(globals, "The gateway has ended");
+                notice(globals, "The gateway has shut down");
                 Ok(ExitCode::SUCCESS)
             }
             () = printing => Ok(ExitCode::SUCCESS),
@@ -195,17 +197,17 @@ impl Chosen {
     }
 }
 
-impl Line {
-    fn print(&self, format: Format, width: usize) {
+impl PrintedLogLine {
+    fn print(&self, format: OutputFormat, width: usize) {
         match format {
-            Format::Text => print::text(&self.text(width)),
-            Format::Json | Format::Ndjson => print::text(&self.told.to_string()),
-            Format::Yaml => print::document(format, &[&self.told], String::new),
+            OutputFormat::Text => print::text(&self.text(width)),
+            OutputFormat::Json | OutputFormat::Ndjson => print::text(&self.told.to_string()),
+            OutputFormat::Yaml => print::document(format, &[&self.told], String::new),
         }
     }
 
     fn text(&self, width: usize) -> String {
-        let text = harmless(self.told["text"].as_str().unwrap_or_default());
+        let text = strip_control(self.told["text"].as_str().unwrap_or_default());
         let level = self.told["level"].as_str().map(|level| format!("{level}: ")).unwrap_or_default();
         let said = match self.told["stream"].as_str() {
             Some("pegboard") => format!("{DIM}pegboard: {text}{PLAIN}"),
@@ -215,28 +217,28 @@ impl Line {
     }
 }
 
-fn place(server: &ServerView) -> Address {
-    Address::of(&["servers", &server.toolbox, &server.server, "logs"])
+fn place(server: &ServerView) -> ApiPath {
+    ApiPath::new(&["servers", &server.toolbox, &server.server, "logs"])
 }
 
-/// The one server that a name means.
-fn find(servers: &[ServerView], name: &str) -> Result<ServerView, Failure> {
+/// Finds a server by name or address.
+fn find(servers: &[ServerView], name: &str) -> Result<ServerView, CliError> {
     let meant: Vec<&ServerView> =
         servers.iter().filter(|server| server.server == name || server.address() == name).collect();
     match meant.as_slice() {
         [server] => Ok((*server).clone()),
         [] => {
-            let failure = Failure::not_found("unknown_server", format!("there is no server '{name}'"));
+            let failure = CliError::not_found("unknown_server", format!("no server '{name}'"));
             let names = servers.iter().map(|server| server.server.as_str());
-            Err(match near(name, names) {
+            Err(match suggest(name, names) {
                 Some(meant) => failure.hint(format!("did you mean {meant}?")),
-                None => failure.hint("pegboard ls shows all"),
+                None => failure.hint("list all with pegboard ls"),
             })
         }
         several => {
             let several: Vec<String> = several.iter().map(|server| server.address()).collect();
-            let message = format!("'{name}' may be {}", several.join(" or "));
-            Err(Failure::not_found("unknown_server", message).hint("name one of them"))
+            let message = format!("'{name}' is ambiguous: {}", several.join(" or "));
+            Err(CliError::not_found("unknown_server", message).hint("use one of them"))
         }
     }
 }
@@ -246,7 +248,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_server_is_found_by_as_much_of_its_name_as_it_takes() {
+    fn a_server_is_found_by_name_or_address() {
         let told = json!({"servers": [
             {"toolbox": "dev", "server": "github"}, {"toolbox": "ops", "server": "github"}, {"toolbox": "ops", "server": "jira"},
         ]});
@@ -258,16 +260,16 @@ mod tests {
         insta::assert_snapshot!(["jira", "ops/github", "github", "jria"].map(found).join("\n"), @"
         ops/jira
         ops/github
-        error[unknown_server]: 'github' may be dev/github or ops/github
-          help: name one of them
-        error[unknown_server]: there is no server 'jria'
+        error[unknown_server]: 'github' is ambiguous: dev/github or ops/github
+          help: use one of them
+        error[unknown_server]: no server 'jria'
           help: did you mean jira?
         ");
     }
 
     #[test]
-    fn of_several_servers_each_line_says_whose_it_is() {
-        let line = |told: Value| Line { name: "jira".to_owned(), told };
+    fn lines_of_several_servers_are_prefixed_with_the_name() {
+        let line = |told: Value| PrintedLogLine { name: "jira".to_owned(), told };
         let said = line(json!({"stream": "message", "level": "error", "text": "no\u{1b}[1m key"}));
         let noted = line(json!({"stream": "pegboard", "text": "started"}));
         let all = [said.text(0), said.text(6), noted.text(6)].join("\n");
@@ -279,9 +281,9 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_toolboxes_share_says_everything_once() {
+    fn lines_of_a_shared_server_are_printed_once() {
         let told = json!({"servers": [{"toolbox": "dev", "server": "github"}, {"toolbox": "ops", "server": "github"}]});
-        let mut servers = Chosen::of(view(&told, "servers").unwrap());
+        let mut servers = SelectedServers::new(view(&told, "servers").unwrap());
         let line = json!({"number": 1, "at": 7, "text": "hello"});
         let [dev, ops] = [0, 1].map(|place: usize| servers.list[place].clone());
         let first = servers.line(&dev, line.clone()).unwrap();

@@ -1,68 +1,69 @@
-//! `pegboard ls`: toolboxes, their servers and their tools, as a tree.
+//! `pegboard ls`: toolboxes, servers and tools as a tree.
 
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Args;
-use pegboard::config::clients::client;
-use pegboard::config::near;
+use pegboard::config::clients::find_client;
+use pegboard::config::suggest;
 use serde_json::{Value, json};
 
-use crate::cli::waiting::Waiting;
-use crate::cli::words::{BOLD, DIM, GREEN, PLAIN, RED, count, length, one_line};
-use crate::cli::{Failure, Format, Globals, print};
-use crate::desk::{Address, Desk, ServerView, ToolView, ToolboxView, view};
-use pattern::Pattern;
+use crate::api_client::{ApiClient, ApiPath, ServerView, ToolView, ToolboxView, view};
+use crate::cli::format::{BOLD, DIM, GREEN, PLAIN, RED, one_line, plural, visible_width};
+use crate::cli::spinner::Spinner;
+use crate::cli::{CliError, Globals, OutputFormat, print};
+use pattern::AddressPattern;
 
 mod pattern;
 
-/// How many tools are listed.
+/// Maximum number of tools listed.
 const MAX_TOOLS: usize = 5_000;
-/// How many characters of a description are shown.
+/// Maximum number of characters of a description.
 const MAX_CHARACTERS: usize = 100;
 
-/// Which of it is listed.
+/// Arguments of `pegboard ls`.
 #[derive(Args)]
-pub(crate) struct Ls {
-    /// Only what has this in its address, or matches it if there is a * in it; a file, an address or a client such as
-    /// cursor stands for all that it names
+pub(crate) struct LsArgs {
+    /// Part of an address, or a glob with *; a file, URL or client such as cursor lists that source instead
     pattern: Option<String>,
-    /// Show more of everything: how tools are called, processes, warnings
+    /// Show signatures, processes and warnings
     #[arg(long, short)]
     long: bool,
 }
 
-/// All that there is.
-struct Tree {
+/// Toolboxes with their servers and tools.
+struct ToolboxTree {
     toolboxes: Vec<ToolboxView>,
     servers: Vec<ServerView>,
     tools: Vec<ToolView>,
 }
 
-impl Ls {
-    /// What is looked at instead of the configuration, if that is what somebody names.
+impl LsArgs {
+    /// Takes the pattern if it names a source to list instead of the configuration.
     pub(crate) fn take_source(&mut self) -> Option<PathBuf> {
         let is_source = |text: &String| {
             let word = text.split(':').next().unwrap_or_default();
-            text.contains("://") || Path::new(text).is_file() || client(word).is_some()
+            text.contains("://") || Path::new(text).is_file() || find_client(word).is_some()
         };
         self.pattern.take_if(|text| is_source(text)).map(PathBuf::from)
     }
 
-    pub(crate) async fn ask(&self, globals: &Globals, desk: &Desk) -> Result<ExitCode, Failure> {
-        let waiting = Waiting::new(globals, "Starting servers");
-        let mut tools = Address::of(&["tools"]).with("limit", &MAX_TOOLS);
-        if desk.is_new() {
+    pub(crate) async fn run(&self, globals: &Globals, api: &ApiClient) -> Result<ExitCode, CliError> {
+        let spinner = Spinner::new(globals, "Starting servers");
+        let mut tools = ApiPath::new(&["tools"]).with("limit", &MAX_TOOLS);
+        if api.is_in_process() {
             tools = tools.with("open", &true);
         }
-        // The tools come first, because asking for them may make servers ready.
-        let mut tools = waiting.during(desk.get(&tools)).await?;
-        let mut servers = desk.get(&Address::of(&["servers"])).await?;
-        let mut toolboxes = desk.get(&Address::of(&["toolboxes"])).await?;
+        // Tools first: the request may make servers ready.
+        let mut tools = spinner.during(api.get(&tools)).await?;
+        let mut servers = api.get(&ApiPath::new(&["servers"])).await?;
+        let mut toolboxes = api.get(&ApiPath::new(&["toolboxes"])).await?;
         if let Some(pattern) = &self.pattern {
-            let pattern = Pattern::new(pattern);
-            keep(&mut tools["tools"], |tool| pattern.meets(tool["address"].as_str().unwrap_or_default()));
+            let pattern = AddressPattern::new(pattern);
+            retain_items(&mut tools["tools"], |tool| {
+                pattern.matches(tool["address"].as_str().unwrap_or_default())
+            });
             let has_tools = |place: &str| {
                 let tools = tools["tools"].as_array().into_iter().flatten();
                 tools.filter_map(|tool| tool["address"].as_str()).any(|address| address.starts_with(place))
@@ -73,30 +74,30 @@ impl Ls {
                     .join("/")
             };
             let all: Vec<String> = servers["servers"].as_array().into_iter().flatten().map(address).collect();
-            keep(&mut servers["servers"], |server| {
+            retain_items(&mut servers["servers"], |server| {
                 let address = address(server);
-                pattern.meets(&address) || has_tools(&format!("{address}/"))
+                pattern.matches(&address) || has_tools(&format!("{address}/"))
             });
-            keep(&mut toolboxes["toolboxes"], |toolbox| {
+            retain_items(&mut toolboxes["toolboxes"], |toolbox| {
                 let name = toolbox["name"].as_str().unwrap_or_default();
                 let servers = servers["servers"].as_array().into_iter().flatten();
-                pattern.meets(name) || servers.into_iter().any(|server| server["toolbox"] == name)
+                pattern.matches(name) || servers.into_iter().any(|server| server["toolbox"] == name)
             });
             if toolboxes["toolboxes"] == json!([]) {
                 return Err(unknown(self.pattern.as_deref().unwrap_or_default(), &all));
             }
         }
         let document = json!({"toolboxes": toolboxes["toolboxes"], "servers": servers["servers"], "tools": tools["tools"]});
-        let tree = Tree {
+        let tree = ToolboxTree {
             toolboxes: view(&document, "toolboxes")?,
             servers: view(&document, "servers")?,
             tools: view(&document, "tools")?,
         };
         let format = globals.data_format();
         match format {
-            Format::Ndjson => print::list(format, &document["tools"]),
-            Format::Text | Format::Json | Format::Yaml => {
-                let detail = if self.long { Detail::Long } else { Detail::Short };
+            OutputFormat::Ndjson => print::list(format, &document["tools"]),
+            OutputFormat::Text | OutputFormat::Json | OutputFormat::Yaml => {
+                let detail = if self.long { LsDetail::Long } else { LsDetail::Short };
                 print::document(format, &document, || tree.text(detail));
             }
         }
@@ -104,34 +105,34 @@ impl Ls {
     }
 }
 
-/// Keeps those of a list that are wanted.
-fn keep(list: &mut Value, is_wanted: impl Fn(&Value) -> bool) {
+/// Retains the items of a list that match.
+fn retain_items(list: &mut Value, is_wanted: impl Fn(&Value) -> bool) {
     if let Some(list) = list.as_array_mut() {
         list.retain(is_wanted);
     }
 }
 
-fn unknown(pattern: &str, servers: &[String]) -> Failure {
-    let failure = Failure::not_found("not_found", format!("nothing is called '{pattern}'"));
+fn unknown(pattern: &str, servers: &[String]) -> CliError {
+    let failure = CliError::not_found("not_found", format!("no match for '{pattern}'"));
     let names: Vec<&str> = servers.iter().flat_map(|address| address.split('/')).collect();
-    match near(pattern, names.iter().copied()) {
+    match suggest(pattern, names.iter().copied()) {
         Some(meant) => failure.hint(format!("did you mean {meant}?")),
-        None => failure.hint("pegboard ls shows everything; pegboard tools finds tools by what they do"),
+        None => failure.hint("list all with pegboard ls, or search with pegboard tools"),
     }
 }
 
-/// How much is shown.
+/// Level of detail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Detail {
+enum LsDetail {
     Short,
     Long,
 }
 
-impl Tree {
-    fn text(&self, detail: Detail) -> String {
+impl ToolboxTree {
+    fn text(&self, detail: LsDetail) -> String {
         let mut text = String::new();
         if self.toolboxes.is_empty() {
-            text.push_str("There are no toolboxes. Add a server: pegboard add NAME -- COMMAND\n");
+            text.push_str("No toolboxes. Add a server: pegboard add NAME -- COMMAND\n");
         }
         for toolbox in &self.toolboxes {
             let _ = writeln!(
@@ -142,12 +143,12 @@ impl Tree {
             );
             let servers: Vec<&ServerView> =
                 self.servers.iter().filter(|server| server.toolbox == toolbox.name).collect();
-            let width = servers.iter().map(|server| length(&server.server)).max().unwrap_or_default();
+            let width = servers.iter().map(|server| visible_width(&server.server)).max().unwrap_or_default();
             for (place, server) in servers.iter().enumerate() {
                 let is_last = place + 1 == servers.len();
                 let (branch, trunk) = if is_last { ("└", " ") } else { ("├", "│") };
                 let _ = writeln!(text, "{branch} {}", server_line(server, width, detail).trim_end());
-                for line in server_remarks(server, detail) {
+                for line in server_notes(server, detail) {
                     let _ = writeln!(text, "{trunk}   {line}");
                 }
                 self.write_tools(&mut text, server, trunk, detail);
@@ -156,14 +157,14 @@ impl Tree {
         text
     }
 
-    fn write_tools(&self, text: &mut String, server: &ServerView, trunk: &str, detail: Detail) {
+    fn write_tools(&self, text: &mut String, server: &ServerView, trunk: &str, detail: LsDetail) {
         let is_own = |tool: &&ToolView| tool.toolbox == server.toolbox && tool.server == server.server;
         let tools: Vec<&ToolView> = self.tools.iter().filter(is_own).collect();
         for (place, tool) in tools.iter().enumerate() {
             let branch = if place + 1 == tools.len() { "└" } else { "├" };
             let _ = match detail {
-                Detail::Short => writeln!(text, "{trunk} {branch} {}", tool.name),
-                Detail::Long => match tool.annotations.word() {
+                LsDetail::Short => writeln!(text, "{trunk} {branch} {}", tool.name),
+                LsDetail::Long => match tool.annotations.label() {
                     "" => writeln!(text, "{trunk} {branch} {}", tool.signature),
                     word => writeln!(text, "{trunk} {branch} {}  {DIM}{word}{PLAIN}", tool.signature),
                 },
@@ -172,25 +173,25 @@ impl Tree {
     }
 }
 
-/// A server in one line: its mark, name and state, and how many tools it has.
-fn server_line(server: &ServerView, width: usize, detail: Detail) -> String {
-    let mut line = format!("{} {:<width$}", mark(&server.state), server.server);
-    let tools = count(server.tools, "tool");
+/// Renders a server on one line: mark, name, state and number of tools.
+fn server_line(server: &ServerView, width: usize, detail: LsDetail) -> String {
+    let mut line = format!("{} {:<width$}", state_mark(&server.state), server.server);
+    let tools = plural(server.tools, "tool");
     let transport = server.transport.as_deref().unwrap_or(&server.kind);
     let _ = write!(line, "  {DIM}{transport}  {}{PLAIN}  {tools}", server.state);
-    if detail == Detail::Long {
+    if detail == LsDetail::Long {
         if let Some(pid) = server.pid {
             let _ = write!(line, "  {DIM}pid {pid}{PLAIN}");
         }
         if let Some(restarts) = server.restarts.filter(|restarts| *restarts > 0) {
-            let _ = write!(line, "  {DIM}{}{PLAIN}", count(restarts, "restart"));
+            let _ = write!(line, "  {DIM}{}{PLAIN}", plural(restarts, "restart"));
         }
     }
     line
 }
 
-/// What is worth saying of a server on lines of their own.
-fn server_remarks(server: &ServerView, detail: Detail) -> Vec<String> {
+/// Additional lines about a server.
+fn server_notes(server: &ServerView, detail: LsDetail) -> Vec<String> {
     let mut remarks = Vec::new();
     if let Some(error) = &server.error {
         remarks.push(format!("{RED}{}{PLAIN}", one_line(error, 400)));
@@ -198,14 +199,14 @@ fn server_remarks(server: &ServerView, detail: Detail) -> Vec<String> {
     if let Some(hint) = &server.hint {
         remarks.push(format!("help: {}", one_line(hint, 400)));
     }
-    if detail == Detail::Long {
+    if detail == LsDetail::Long {
         remarks.extend(server.warnings.iter().map(|warning| format!("warning: {}", one_line(warning, 400))));
     }
     remarks
 }
 
-/// How a server is, as a mark.
-pub(super) fn mark(state: &str) -> String {
+/// Mark for a server state.
+pub(super) fn state_mark(state: &str) -> String {
     match state {
         "ready" => format!("{GREEN}✓{PLAIN}"),
         "failed" | "needs_login" => format!("{RED}✗{PLAIN}"),
@@ -219,7 +220,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_server_is_shown_with_how_it_is_reached_and_at_length_with_its_process() {
+    fn a_server_line_shows_transport_and_in_long_form_the_process() {
         let told = json!({"servers": [
             {"toolbox": "dev", "server": "files", "kind": "mcp", "state": "ready", "tools": 3, "transport": "stdio",
              "pid": 4711, "restarts": 2, "startedInMs": 88.5},
@@ -229,7 +230,7 @@ mod tests {
         ]});
         let servers: Vec<ServerView> = view(&told, "servers").unwrap();
         let mut lines = String::new();
-        for detail in [Detail::Short, Detail::Long] {
+        for detail in [LsDetail::Short, LsDetail::Long] {
             for server in &servers {
                 let _ = writeln!(lines, "{}", server_line(server, 5, detail));
             }

@@ -1,35 +1,35 @@
-//! `pegboard openapi`: what an OpenAPI document comes to.
+//! `pegboard openapi`: previews the tools of an OpenAPI document.
 
 use std::fmt::Write;
 use std::path::Path;
 use std::process::ExitCode;
 
 use clap::Args;
-use pegboard::providers::openapi::{Import, import};
+use pegboard::providers::openapi::{OpenApiImport, import};
 use pegboard::settings::openapi::{OpenApiSettings, References};
 use serde_json::{Value, json};
 
-use crate::cli::{Failure, Format, Globals, print};
+use crate::cli::{CliError, Globals, OutputFormat, print};
 
-/// How wide the columns may get.
+/// Maximum width of a column.
 const MAX_WIDTH: usize = 48;
 
-/// Which document, and how it is shown.
+/// Arguments of `pegboard openapi`.
 #[derive(Args)]
-pub(crate) struct Openapi {
-    /// The document: a file, or an address that begins with http:// or https://
+pub(crate) struct OpenapiArgs {
+    /// OpenAPI document: a file, or an http:// or https:// URL
     #[arg(value_name = "FILE-OR-URL")]
     spec: String,
-    /// Where the service is, whatever the document says
+    /// Base URL of the service; overrides the document
     #[arg(long, value_name = "URL")]
     base_url: Option<String>,
-    /// Let the document refer to others that are not in its folder
+    /// Allow references to documents outside the document's directory
     #[arg(long)]
     references_anywhere: bool,
 }
 
-impl Openapi {
-    pub(crate) async fn run(self, globals: &Globals) -> Result<ExitCode, Failure> {
+impl OpenapiArgs {
+    pub(crate) async fn run(self, globals: &Globals) -> Result<ExitCode, CliError> {
         let references = if self.references_anywhere { References::Anywhere } else { References::Near };
         let settings = OpenApiSettings {
             spec: self.spec,
@@ -37,13 +37,13 @@ impl Openapi {
             references,
             ..OpenApiSettings::default()
         };
-        let import = import(&settings, Path::new("")).await.map_err(Failure::system)?;
-        print::document(globals.format_or(Format::Text), &as_json(&import), || as_table(&import));
+        let import = import(&settings, Path::new("")).await.map_err(CliError::system)?;
+        print::document(globals.format_or(OutputFormat::Text), &as_json(&import), || as_table(&import));
         Ok(ExitCode::SUCCESS)
     }
 }
 
-fn as_json(import: &Import) -> Value {
+fn as_json(import: &OpenApiImport) -> Value {
     let tools = import.tools.iter().map(|tool| {
         let entry = &tool.entry;
         json!({
@@ -63,7 +63,7 @@ fn as_json(import: &Import) -> Value {
     })
 }
 
-fn as_table(import: &Import) -> String {
+fn as_table(import: &OpenApiImport) -> String {
     let rows: Vec<[&str; 3]> = import
         .tools
         .iter()
@@ -90,11 +90,11 @@ fn as_table(import: &Import) -> String {
     }
     let (n_tools, n_skipped) = (import.tools.len(), import.skipped.len());
     let title = printable(&import.title);
-    let _ = writeln!(text, "{title}: {n_tools} tools, {n_skipped} left out");
+    let _ = writeln!(text, "{title}: {n_tools} tools, {n_skipped} skipped");
     text
 }
 
-/// A line without what a terminal would obey.
+/// Removes control characters.
 fn printable(text: &str) -> String {
     text.chars().filter(|each| !each.is_control()).collect()
 }

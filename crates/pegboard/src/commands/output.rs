@@ -1,4 +1,4 @@
-//! `pegboard output`: answers that were too large to hand over.
+//! `pegboard output`: outputs that were too large to return.
 
 use std::process::ExitCode;
 
@@ -8,86 +8,86 @@ use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 
-use crate::cli::words::{ago, columns, harmless, now, one_line, size};
-use crate::cli::{Failure, Format, Globals, print, remark};
-use crate::desk::{Address, Desk};
+use crate::api_client::{ApiClient, ApiPath};
+use crate::cli::format::{ago, columns, now_millis, one_line, size, strip_control};
+use crate::cli::{CliError, Globals, OutputFormat, notice, print};
 
-/// How many outputs are looked at to find one.
+/// Maximum number of outputs searched for a prefix.
 const MAX_LISTED: usize = 1_000;
-/// How many characters of a handle are shown: enough to find it by.
+/// Number of characters shown of a handle; enough to identify it.
 const HANDLE_CHARACTERS: usize = 8;
 
-/// What is done with such answers.
+/// Arguments of `pegboard output`.
 #[derive(Args)]
-pub(crate) struct Output {
+pub(crate) struct OutputArgs {
     #[command(subcommand)]
-    what: Option<What>,
+    command: Option<OutputCommand>,
 }
 
 #[derive(Subcommand)]
-enum What {
-    /// List them, the newest first
+enum OutputCommand {
+    /// List stored outputs, newest first
     Ls,
-    /// Print one, or a part of it
+    /// Print an output or a part of it
     Cat {
-        /// Its handle, or the beginning that ls shows
+        /// Handle, or the prefix that ls shows
         #[arg(value_parser = NonEmptyStringValueParser::new())]
         handle: String,
-        /// Only these lines: 10-20, 10- or 10
+        /// Print only these lines: 10-20, 10- or 10
         #[arg(long, value_name = "LINES")]
         lines: Option<String>,
-        /// Only what is there in the JSON: $.items[0].name
+        /// Print only the value at this `JSONPath`: $.items[0].name
         #[arg(long, value_name = "PATH", conflicts_with = "lines")]
         json_path: Option<String>,
     },
-    /// Print the lines of one that match a pattern; the exit code is 1 if none does
+    /// Print lines that match a pattern; exits with 1 if there are none
     Grep {
-        /// Its handle, or the beginning that ls shows
+        /// Handle, or the prefix that ls shows
         #[arg(value_parser = NonEmptyStringValueParser::new())]
         handle: String,
-        /// A regular expression
+        /// Regular expression
         pattern: String,
-        /// Take capitals for small letters
+        /// Match case-insensitively
         #[arg(long, short)]
         ignore_case: bool,
-        /// How many lines to print around each
+        /// Number of context lines around each match
         #[arg(long, short = 'C', value_name = "NUMBER", default_value_t = 0)]
         context: u64,
     },
-    /// Take some away
+    /// Delete outputs
     Rm {
-        /// Their handles, or the beginnings that ls shows
+        /// Handles, or the prefixes that ls shows
         #[arg(required = true, value_parser = NonEmptyStringValueParser::new())]
         handles: Vec<String>,
     },
 }
 
-impl Output {
-    pub(crate) async fn ask(&self, globals: &Globals, desk: &Desk) -> Result<ExitCode, Failure> {
-        match &self.what {
-            None | Some(What::Ls) => list(globals, desk).await?,
-            Some(What::Cat { handle, lines: None, json_path: None }) => {
-                let bytes = desk.bytes(&find(desk, handle).await?).await?;
-                whole(globals, handle, &bytes)?;
+impl OutputArgs {
+    pub(crate) async fn run(&self, globals: &Globals, api: &ApiClient) -> Result<ExitCode, CliError> {
+        match &self.command {
+            None | Some(OutputCommand::Ls) => list(globals, api).await?,
+            Some(OutputCommand::Cat { handle, lines: None, json_path: None }) => {
+                let bytes = api.bytes(&find(api, handle).await?).await?;
+                print_whole(globals, handle, &bytes)?;
             }
-            Some(What::Cat { handle, lines, json_path }) => {
-                let whole = find(desk, handle).await?;
+            Some(OutputCommand::Cat { handle, lines, json_path }) => {
+                let whole = find(api, handle).await?;
                 let part = whole.clone().with_some("lines", lines.as_ref());
-                pages(globals, desk, &whole, part.with_some("jsonPath", json_path.as_ref())).await?;
+                pages(globals, api, &whole, part.with_some("jsonPath", json_path.as_ref())).await?;
             }
-            Some(What::Grep { handle, pattern, ignore_case, context }) => {
-                let whole = find(desk, handle).await?;
+            Some(OutputCommand::Grep { handle, pattern, ignore_case, context }) => {
+                let whole = find(api, handle).await?;
                 let part = whole.clone().with("grep", pattern).with("ignoreCase", ignore_case);
-                if !pages(globals, desk, &whole, part.with("context", context)).await? {
+                if !pages(globals, api, &whole, part.with("context", context)).await? {
                     return Ok(ExitCode::FAILURE);
                 }
             }
-            Some(What::Rm { handles }) => {
+            Some(OutputCommand::Rm { handles }) => {
                 let mut first = None;
                 for handle in handles {
-                    match take_away(desk, handle).await {
-                        Ok(()) => remark(globals, &format!("{} is gone", one_line(handle, 100))),
-                        // The others go all the same.
+                    match delete(api, handle).await {
+                        Ok(()) => notice(globals, &format!("Deleted {}", one_line(handle, 100))),
+                        // Continue with the others.
                         Err(failure) => first = first.or(Some(failure)),
                     }
                 }
@@ -98,21 +98,21 @@ impl Output {
     }
 }
 
-async fn take_away(desk: &Desk, handle: &str) -> Result<(), Failure> {
-    desk.delete(&find(desk, handle).await?).await
+async fn delete(api: &ApiClient, handle: &str) -> Result<(), CliError> {
+    api.delete(&find(api, handle).await?).await
 }
 
-/// Prints a whole output: for programs as it is, for people as far as a terminal can show it.
-fn whole(globals: &Globals, handle: &str, bytes: &[u8]) -> Result<(), Failure> {
+/// Prints a whole output: verbatim to a pipe, sanitized on a terminal.
+fn print_whole(globals: &Globals, handle: &str, bytes: &[u8]) -> Result<(), CliError> {
     let text = std::str::from_utf8(bytes);
-    match (globals.format_or(Format::Text), text) {
-        (Format::Text, Ok(text)) if print::is_for_people() => print::text(&harmless(text)),
-        (Format::Text, Err(_)) if print::is_for_people() => {
-            let message = format!("{handle} is no text: {} of something else", size(bytes.len() as u64));
-            return Err(Failure::usage(message)
-                .hint(format!("keep it in a file: pegboard output cat {handle} > FILE")));
+    match (globals.format_or(OutputFormat::Text), text) {
+        (OutputFormat::Text, Ok(text)) if print::is_terminal() => print::text(&strip_control(text)),
+        (OutputFormat::Text, Err(_)) if print::is_terminal() => {
+            let message = format!("{handle} is binary data ({})", size(bytes.len() as u64));
+            return Err(CliError::usage(message)
+                .hint(format!("save it to a file: pegboard output cat {handle} > FILE")));
         }
-        (Format::Text, _) => print::bytes(bytes),
+        (OutputFormat::Text, _) => print::bytes(bytes),
         (format, Ok(text)) => print::document(format, &json!({"handle": handle, "text": text}), String::new),
         (format, Err(_)) => {
             let document = json!({"handle": handle, "base64": STANDARD.encode(bytes)});
@@ -122,75 +122,75 @@ fn whole(globals: &Globals, handle: &str, bytes: &[u8]) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Where an output is, by its handle or the beginning of the part of it that is its own.
-async fn find(desk: &Desk, written: &str) -> Result<Address, Failure> {
+/// Resolves a handle or a prefix of its last part.
+async fn find(api: &ApiClient, written: &str) -> Result<ApiPath, CliError> {
     if written.contains('/') {
-        return Ok(Address::of(&["outputs", written]));
+        return Ok(ApiPath::new(&["outputs", written]));
     }
-    let told = desk.get(&Address::of(&["outputs"]).with("limit", &MAX_LISTED)).await?;
+    let told = api.get(&ApiPath::new(&["outputs"]).with("limit", &MAX_LISTED)).await?;
     let handles =
         told["outputs"].as_array().into_iter().flatten().filter_map(|output| output["handle"].as_str());
     let meant: Vec<&str> = handles.filter(|handle| own(handle).starts_with(written)).collect();
     match meant.as_slice() {
-        [handle] => Ok(Address::of(&["outputs", handle])),
-        // The gateway tells best what there is not.
-        [] => Ok(Address::of(&["outputs", written])),
+        [handle] => Ok(ApiPath::new(&["outputs", handle])),
+        // The API has the better error message.
+        [] => Ok(ApiPath::new(&["outputs", written])),
         several => {
-            let message = format!("{} outputs begin with '{written}'", several.len());
-            Err(Failure::not_found("not_found", message).hint("give more of the handle"))
+            let message = format!("{} outputs start with '{written}'", several.len());
+            Err(CliError::not_found("not_found", message).hint("use a longer prefix"))
         }
     }
 }
 
-/// The part of a handle that is an output's own, and not its session's.
+/// Part of a handle after the session.
 fn own(handle: &str) -> &str {
     handle.rsplit('/').next().unwrap_or(handle)
 }
 
-/// As much of a handle as people need.
+/// Shortened handle.
 pub(super) fn short(handle: &str) -> String {
     own(handle).chars().take(HANDLE_CHARACTERS).collect()
 }
 
-/// Prints a part, page by page; tells whether there was anything.
-async fn pages(globals: &Globals, desk: &Desk, whole: &Address, part: Address) -> Result<bool, Failure> {
-    let format = globals.format_or(Format::Text);
+/// Prints a part page by page; returns `true` if there was any content.
+async fn pages(globals: &Globals, api: &ApiClient, whole: &ApiPath, part: ApiPath) -> Result<bool, CliError> {
+    let format = globals.format_or(OutputFormat::Text);
     let (mut next, mut has_any, mut all) = (Some(part), false, String::new());
-    while let Some(part) = next.take().filter(|_| !print::is_unread()) {
-        let page = desk.get(&part).await?;
+    while let Some(part) = next.take().filter(|_| !print::is_stdout_closed()) {
+        let page = api.get(&part).await?;
         let content = page["content"].as_str().unwrap_or_default();
         has_any |= !content.is_empty();
         match format {
-            Format::Text if content.is_empty() => {}
-            Format::Text if print::is_for_people() => print::text(&harmless(content)),
-            Format::Text => print::exactly(content.as_bytes()),
-            Format::Json | Format::Ndjson | Format::Yaml => all.push_str(content),
+            OutputFormat::Text if content.is_empty() => {}
+            OutputFormat::Text if print::is_terminal() => print::text(&strip_control(content)),
+            OutputFormat::Text => print::bytes_line(content.as_bytes()),
+            OutputFormat::Json | OutputFormat::Ndjson | OutputFormat::Yaml => all.push_str(content),
         }
         if let Some(note) = page["note"].as_str() {
-            remark(globals, &one_line(note, 400));
+            notice(globals, &one_line(note, 400));
         }
         next = page["next"].as_str().map(|cursor| whole.clone().with("cursor", &cursor));
     }
     match format {
-        Format::Text => {}
-        Format::Json | Format::Ndjson | Format::Yaml => {
+        OutputFormat::Text => {}
+        OutputFormat::Json | OutputFormat::Ndjson | OutputFormat::Yaml => {
             print::document(format, &json!({"text": all}), String::new);
         }
     }
     Ok(has_any)
 }
 
-async fn list(globals: &Globals, desk: &Desk) -> Result<(), Failure> {
-    let told = desk.get(&Address::of(&["outputs"])).await?;
+async fn list(globals: &Globals, api: &ApiClient) -> Result<(), CliError> {
+    let told = api.get(&ApiPath::new(&["outputs"])).await?;
     let format = globals.data_format();
     match format {
-        Format::Ndjson => print::list(format, &told["outputs"]),
-        Format::Text | Format::Json | Format::Yaml => {
-            print::document(format, &told, || rows(&told["outputs"], now()));
+        OutputFormat::Ndjson => print::list(format, &told["outputs"]),
+        OutputFormat::Text | OutputFormat::Json | OutputFormat::Yaml => {
+            print::document(format, &told, || rows(&told["outputs"], now_millis()));
         }
     }
     if told["outputs"].as_array().is_none_or(Vec::is_empty) {
-        remark(globals, "No answer is stored. One is if it is longer than toolResponseMaxBytes allows");
+        notice(globals, "No outputs are stored. Outputs larger than toolResponseMaxBytes are stored here");
     }
     Ok(())
 }
@@ -214,7 +214,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn outputs_are_listed_with_what_they_are_of() {
+    fn outputs_are_listed_with_their_tools() {
         let outputs = json!([{"handle": "session-1/d33d49fc-069c", "bytes": 1_048_576, "madeAt": 700_000, "tool": "notes__archive",
             "contentType": "text/plain"}]);
         insta::assert_snapshot!(rows(&outputs, 1_000_000), @"d33d49fc  1.0 MB  5 min ago  notes__archive  text/plain");

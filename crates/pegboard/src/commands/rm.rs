@@ -1,48 +1,48 @@
-//! `pegboard rm`: one server, service, tool, chain or agent less in the configuration.
+//! `pegboard rm`: removes entries from the configuration.
 
 use std::process::ExitCode;
 
 use clap::Args;
 use serde_json::{Map, json};
 
-use super::own_file::{OwnFile, Target, find_part, parts, shown};
-use crate::cli::{Failure, Globals};
+use super::config_file::{ConfigFile, EditTarget, config_entries, display_path, find_entry};
+use crate::cli::{CliError, Globals};
 
-/// What is removed.
+/// Arguments of `pegboard rm`.
 #[derive(Args)]
-pub(crate) struct Rm {
-    /// What is removed: NAME, or TOOLBOX/NAME where there are several
+pub(crate) struct RmArgs {
+    /// Entry to remove: NAME, or TOOLBOX/NAME if the name is ambiguous
     #[arg(required = true, value_name = "NAME")]
     names: Vec<String>,
     #[command(flatten)]
-    target: Target,
+    target: EditTarget,
 }
 
-impl Rm {
-    pub(crate) fn run(self, globals: &Globals) -> Result<ExitCode, Failure> {
-        let mut file = OwnFile::open(globals, self.target)?;
+impl RmArgs {
+    pub(crate) fn run(self, globals: &Globals) -> Result<ExitCode, CliError> {
+        let mut file = ConfigFile::open(globals, self.target)?;
         let mut removed = Vec::new();
         for name in &self.names {
-            let (part, rest) = find_part(&parts(file.document.value()), name)?;
+            let (part, rest) = find_entry(&config_entries(file.document.value()), name)?;
             if let Some(tool) = rest {
-                let hint = format!("switch it off: pegboard disable {name}");
-                return Err(Failure::usage(format!(
-                    "'{tool}' is a tool of a server, and is not in the file"
+                let hint = format!("disable it: pegboard disable {name}");
+                return Err(CliError::usage(format!(
+                    "'{tool}' is a tool of a server, not an entry of the file"
                 ))
                 .hint(hint));
             }
-            file.remove(&part.way)?;
+            file.remove(&part.path)?;
             removed.push(part);
         }
-        let changed = file.finish(self.target.writing())?;
+        let changed = file.finish(self.target.write_mode())?;
         let names: Vec<String> =
-            removed.iter().map(|part| format!("{} {}", part.section.word(), part.name)).collect();
-        let text = format!("Removed {}: {}", names.join(", "), shown(&changed.path));
+            removed.iter().map(|part| format!("{} {}", part.section.noun(), part.name)).collect();
+        let text = format!("Removed {}: {}", names.join(", "), display_path(&changed.path));
         let parts = removed
             .iter()
             .map(|part| json!({"name": part.name, "section": part.section.key(), "toolbox": part.toolbox.as_deref().unwrap_or("default")}));
         let document = Map::from_iter([("removed".to_owned(), parts.collect())]);
-        changed.tell(globals, &[], document, &text);
+        changed.report(globals, &[], document, &text);
         Ok(ExitCode::SUCCESS)
     }
 }

@@ -1,4 +1,4 @@
-//! `pegboard run`: an agent is asked once, and its answer printed.
+//! `pegboard run`: runs an agent once and prints its answer.
 
 use std::io::{self, IsTerminal, Read};
 use std::path::Path;
@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use anstream::eprintln;
 use clap::Args;
-use pegboard::arguments::Arguments;
-use pegboard::call::{Call, Ended, Invoker, Origin, ToolRef};
+use pegboard::arguments::CallArguments;
+use pegboard::call::{Call, CallOrigin, CallResult, Invoker, ToolRef};
 use pegboard::config::{self, AgentEntry, Configuration, ConfigurationError};
 use pegboard::error::ErrorKind;
 use pegboard::id::{ServerName, ToolId, ToolName, ToolboxName};
@@ -16,58 +16,59 @@ use pegboard::model::{ModelName, ModelProviderName};
 use pegboard::providers::mcp::PoolOptions;
 use pegboard::runtime::{Caller, CallerOptions};
 use pegboard::settings::agent::{AgentSettings, InputFormat, ReportFormat};
-use pegboard::telemetry::{Options, Telemetry};
-use pegboard::wiring::{self, Board, Surroundings, agents};
+use pegboard::telemetry::{Telemetry, TelemetryOptions};
+use pegboard::wiring::{self, App, AppOptions, agents};
 use serde_json::{Map, Value, json};
 
-use super::serve::{supervisor, told};
-use crate::cli::{Exit, Failure, Format, Globals, print};
-use crate::observed_with;
-use crate::place::{self, Wanted};
-use progress::{Loudness, Progress};
-use report::Report;
+use super::serve::{shutdown_signal, supervisor};
+use crate::cli::{CliError, ExitReason, Globals, OutputFormat, print};
+use crate::paths::{self, ConfigSelection};
+use crate::run_with_telemetry_options;
+use progress::{ProgressPrinter, ProgressVerbosity};
+use report::AgentRunReport;
 
 mod progress;
 mod report;
 
-/// How long servers may take to end when everything does.
+/// Grace period for servers at shutdown.
 const GRACE: Duration = Duration::from_secs(2);
-/// How long a prompt may be.
+/// Maximum size of a prompt.
 const MAX_PROMPT_BYTES: u64 = 4 * 1024 * 1024;
-/// What programs are told when there is no such agent.
-const UNKNOWN: &str = "unknown_agent";
-/// How many characters of a prompt are the title of its session.
+/// Error code for an unknown agent.
+const UNKNOWN_AGENT: &str = "unknown_agent";
+/// Maximum number of characters of the session title.
 const TITLE_CHARACTERS: usize = 60;
 
-/// Which agent is asked, and what.
+/// Arguments of `pegboard run`.
 #[derive(Args)]
-pub(crate) struct Run {
-    /// The agent: its file, or its name in the configuration
+pub(crate) struct RunArgs {
+    /// File of the agent, or its name in the configuration
     agent: String,
-    /// What it is asked; without it, or with -, what standard input says
+    /// Prompt for the agent; read from standard input if missing or -
     prompt: Option<String>,
-    /// The model that it thinks with, instead of its own; more of them are tried in order
+    /// Model to use instead of the agent's own; repeat for fallbacks
     #[arg(long, value_name = "PROVIDER/MODEL")]
     model: Vec<ModelName>,
-    /// How many times its model is asked, at most
+    /// Maximum number of model turns
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..))]
     max_turns: Option<u32>,
 }
 
-/// An agent in its place.
-struct Chosen {
+/// Agent and its toolbox.
+struct SelectedAgent {
     toolbox: ToolboxName,
     agent: AgentSettings,
 }
 
-impl Run {
-    pub(crate) fn run(self, globals: &Globals) -> Result<ExitCode, Failure> {
+impl RunArgs {
+    pub(crate) fn run(self, globals: &Globals) -> Result<ExitCode, CliError> {
         let prompt = self.prompt()?;
-        let wanted = Wanted::of(globals)?;
-        let configuration = wanted.read_some()?;
-        // What goes wrong on the way is told as it happens.
-        let options = Options::configured(&configuration.telemetry, &configuration.settings, "error");
-        observed_with(globals, options, async |telemetry| {
+        let wanted = ConfigSelection::from_globals(globals)?;
+        let configuration = wanted.read_required()?;
+        // Problems are printed as they happen.
+        let options =
+            TelemetryOptions::from_settings(&configuration.telemetry, &configuration.settings, "error");
+        run_with_telemetry_options(globals, options, async |telemetry| {
             self.answer(globals, telemetry, (configuration, &wanted.project()), &prompt).await
         })
     }
@@ -78,49 +79,49 @@ impl Run {
         telemetry: &Telemetry,
         (mut read, project): (Configuration, &Path),
         prompt: &str,
-    ) -> Result<ExitCode, Failure> {
+    ) -> Result<ExitCode, CliError> {
         let chosen = self.choose(&mut read, project)?;
         check_models(&chosen, &read)?;
         let arguments = Self::arguments(globals, &chosen.agent, prompt)?;
         let servers = PoolOptions { supervisor: supervisor() };
-        let surroundings = Surroundings {
-            state: place::state(globals.state.as_deref()),
+        let options = AppOptions {
+            state: paths::state_dir(globals.state.as_deref()),
             servers,
-            ..Surroundings::default()
+            ..AppOptions::default()
         };
-        let board = wiring::start(read, surroundings, telemetry)
+        let app = wiring::start(read, options, telemetry)
             .await
-            .map_err(|error| Failure::configuration(error.to_string()))?;
-        let code = ask(globals, &board, &chosen, arguments).await;
-        // Who says so does not want to wait.
+            .map_err(|error| CliError::configuration(error.to_string()))?;
+        let code = ask(globals, &app, &chosen, arguments).await;
+        // A signal skips the shutdown.
         tokio::select! {
-            _ = board.runtime.shut_down(GRACE) => {}
-            () = told() => {}
+            _ = app.runtime.shut_down(GRACE) => {}
+            () = shutdown_signal() => {}
         }
         code
     }
 
-    /// What the agent is asked.
-    fn prompt(&self) -> Result<String, Failure> {
+    /// Reads the prompt.
+    fn prompt(&self) -> Result<String, CliError> {
         let prompt = match self.prompt.as_deref() {
             Some(prompt) if prompt != "-" => prompt.to_owned(),
             None if io::stdin().is_terminal() => String::new(),
             Some(_) | None => {
                 let mut prompt = String::new();
-                let unreadable = |error| Failure::usage(format!("standard input cannot be read: {error}"));
+                let unreadable = |error| CliError::usage(format!("cannot read standard input: {error}"));
                 io::stdin().take(MAX_PROMPT_BYTES).read_to_string(&mut prompt).map_err(unreadable)?;
                 prompt
             }
         };
         if prompt.trim().is_empty() {
-            let hint = "write the question behind the agent, or pipe it in";
-            return Err(Failure::usage("the agent is asked nothing").hint(hint));
+            let hint = "pass it after the agent, or pipe it in";
+            return Err(CliError::usage("missing prompt").hint(hint));
         }
         Ok(prompt)
     }
 
-    /// The agent that is meant, in the toolbox where it will be.
-    fn choose(&self, configuration: &mut Configuration, project: &Path) -> Result<Chosen, Failure> {
+    /// Finds the agent, or adds that of a file to the configuration.
+    fn choose(&self, configuration: &mut Configuration, project: &Path) -> Result<SelectedAgent, CliError> {
         let file = Path::new(&self.agent);
         let is_file = file.is_file()
             || file.extension().is_some_and(|extension| extension == "ai" || extension == "md")
@@ -135,25 +136,25 @@ impl Run {
                     agent.models.clone_from(&self.model);
                 }
                 agent.max_turns = self.max_turns.unwrap_or(agent.max_turns);
-                Ok(Chosen { toolbox, agent: (**agent).clone() })
+                Ok(SelectedAgent { toolbox, agent: (**agent).clone() })
             }
             Some(AgentEntry::Unusable { .. }) => Err(unusable(configuration, &toolbox, name)),
             None => Err(unknown(configuration, &self.agent)),
         }
     }
 
-    /// Whether the configuration has an agent that is called so.
+    /// Returns `true` if the configuration has an agent with this name.
     fn is_in(&self, configuration: &Configuration) -> bool {
         find(configuration, &self.agent).is_ok()
     }
 
-    /// The arguments of the call.
-    fn arguments(globals: &Globals, agent: &AgentSettings, prompt: &str) -> Result<Value, Failure> {
+    /// Builds the arguments of the call.
+    fn arguments(globals: &Globals, agent: &AgentSettings, prompt: &str) -> Result<Value, CliError> {
         let title: String =
             prompt.trim().lines().next().unwrap_or_default().chars().take(TITLE_CHARACTERS).collect();
         match agent.input.format {
             InputFormat::Text => {
-                let usual = match (is_document(globals), io::stdout().is_terminal()) {
+                let usual = match (wants_document(globals), io::stdout().is_terminal()) {
                     (true, _) => ReportFormat::Markdown,
                     (false, true) => ReportFormat::Tty,
                     (false, false) => ReportFormat::Pipe,
@@ -164,9 +165,9 @@ impl Run {
             InputFormat::Json => {
                 let mut asked: Map<String, Value> = serde_json::from_str(prompt).map_err(|error| {
                     let schema = agent.input.schema.as_ref().map(Value::to_string).unwrap_or_default();
-                    let message = format!("the agent '{}' is asked with a JSON object: {error}", agent.name);
-                    Failure::of_kind(ErrorKind::InvalidParameters, message)
-                        .hint(format!("it must be as {schema} says"))
+                    let message = format!("agent '{}' expects a JSON object: {error}", agent.name);
+                    CliError::from_kind(ErrorKind::InvalidParameters, message)
+                        .hint(format!("it must match the schema {schema}"))
                 })?;
                 asked.entry("reason").or_insert_with(|| "asked on the command line".into());
                 Ok(Value::Object(asked))
@@ -175,61 +176,61 @@ impl Run {
     }
 }
 
-/// Whether the answer is wanted as a document, with how it came about.
-fn is_document(globals: &Globals) -> bool {
-    globals.format_or(Format::Text) != Format::Text
+/// Returns `true` if the answer is printed as a document, with metadata.
+fn wants_document(globals: &Globals) -> bool {
+    globals.format_or(OutputFormat::Text) != OutputFormat::Text
 }
 
 async fn ask(
     globals: &Globals,
-    board: &Board,
-    chosen: &Chosen,
+    app: &App,
+    chosen: &SelectedAgent,
     arguments: Value,
-) -> Result<ExitCode, Failure> {
-    let caller = board.runtime.caller(CallerOptions::default());
-    let loudness = if globals.quiet { Loudness::Quiet } else { Loudness::Usual };
-    let mut progress = Progress::of(&board.runtime, loudness);
+) -> Result<ExitCode, CliError> {
+    let caller = app.runtime.caller(CallerOptions::default());
+    let verbosity = if globals.quiet { ProgressVerbosity::Quiet } else { ProgressVerbosity::Normal };
+    let mut progress = ProgressPrinter::new(&app.runtime, verbosity);
     let server = ServerName::new(agents::SERVER).expect("it is a short word");
     let tool = ToolId { toolbox: chosen.toolbox.clone(), server, name: chosen.agent.name.clone() };
-    let mut call = Call::new(ToolRef::Id(tool), Arguments::from(arguments));
-    call.context.origin = Origin::Program;
+    let mut call = Call::new(ToolRef::Id(tool), CallArguments::from(arguments));
+    call.context.origin = CallOrigin::Program;
     let running = caller.start(call);
     let ended = tokio::select! {
         ended = running => ended,
         never = progress.follow() => match never {},
-        () = told() => return Err(Failure::interrupted()),
-        failure = globals.out_of_time(Duration::ZERO) => return Err(failure),
+        () = shutdown_signal() => return Err(CliError::interrupted()),
+        failure = globals.deadline(Duration::ZERO) => return Err(failure),
     };
-    progress.catch_up();
-    tell(globals, &chosen.agent, &caller, &ended)
+    progress.drain();
+    print_result(globals, &chosen.agent, &caller, &ended)
 }
 
-/// Prints what came of it.
-fn tell(
+/// Prints the result.
+fn print_result(
     globals: &Globals,
     agent: &AgentSettings,
     caller: &Caller,
-    ended: &Ended,
-) -> Result<ExitCode, Failure> {
+    ended: &CallResult,
+) -> Result<ExitCode, CliError> {
     let session = caller.tree().snapshot();
-    let report = Report::of(agent, &session, ended);
+    let report = AgentRunReport::new(agent, &session, ended);
     if !globals.quiet {
         eprintln!("{}", report.summary());
     }
-    if is_document(globals) {
-        print::document(globals.format_or(Format::Json), &report.document(), String::new);
+    if wants_document(globals) {
+        print::document(globals.format_or(OutputFormat::Json), &report.document(), String::new);
     } else if let Some(answer) = report.answer() {
         print::text(&answer);
     }
     match report.error() {
         None => Ok(ExitCode::SUCCESS),
-        Some((kind, _)) if is_document(globals) => Ok(Exit::from(kind).into()),
-        Some((kind, text)) => Err(Failure::of_kind(kind, text)),
+        Some((kind, _)) if wants_document(globals) => Ok(ExitReason::from(kind).into()),
+        Some((kind, text)) => Err(CliError::from_kind(kind, text)),
     }
 }
 
-/// What is wrong with an agent, and with those that it names.
-fn unusable(configuration: &Configuration, toolbox: &ToolboxName, name: ToolName) -> Failure {
+/// Error that lists the problems of an agent and of those it depends on.
+fn unusable(configuration: &Configuration, toolbox: &ToolboxName, name: ToolName) -> CliError {
     let agents = configuration.toolboxes.get(toolbox).map(|toolbox| &toolbox.agents);
     let (mut waiting, mut seen, mut told) = (vec![name], Vec::new(), Vec::new());
     while let Some(name) = waiting.pop() {
@@ -242,11 +243,11 @@ fn unusable(configuration: &Configuration, toolbox: &ToolboxName, name: ToolName
         waiting.extend(needs.iter().rev().cloned());
         seen.push(name);
     }
-    Failure::of_problems(told)
+    CliError::from_problems(told)
 }
 
-/// Whether an agent, and everybody whom it may call or hand over to, has a model that can be used.
-fn check_models(chosen: &Chosen, configuration: &Configuration) -> Result<(), Failure> {
+/// Checks that the agent, and every agent it may call or hand off to, has a usable model.
+fn check_models(chosen: &SelectedAgent, configuration: &Configuration) -> Result<(), CliError> {
     let beside = configuration.toolboxes.get(&chosen.toolbox).map(|toolbox| &toolbox.agents);
     let (mut waiting, mut seen) = (vec![chosen.agent.name.clone()], Vec::new());
     while let Some(name) = waiting.pop() {
@@ -259,32 +260,29 @@ fn check_models(chosen: &Chosen, configuration: &Configuration) -> Result<(), Fa
     Ok(())
 }
 
-fn check_models_of(agent: &AgentSettings, configuration: &Configuration) -> Result<(), Failure> {
+fn check_models_of(agent: &AgentSettings, configuration: &Configuration) -> Result<(), CliError> {
     let obstacle = |model: &ModelName| agents::obstacle(model, &configuration.providers);
-    let told = |model: &ModelName| Some(format!("the model '{model}': {}", obstacle(model)?));
+    let told = |model: &ModelName| Some(format!("model '{model}': {}", obstacle(model)?));
     let obstacles: Vec<String> = agent.models.iter().filter_map(told).collect();
     if obstacles.len() < agent.models.len() {
         return Ok(());
     }
     let names: Vec<&str> = configuration.providers.keys().map(ModelProviderName::as_str).collect();
     let help = if names.is_empty() {
-        "describe a provider of models in the configuration, under providers".to_owned()
+        "define a model provider in the configuration, under providers".to_owned()
     } else {
-        format!(
-            "there are the providers {}; name another model in its file, or with --model",
-            names.join(", ")
-        )
+        format!("known providers: {}; set another model in its file, or with --model", names.join(", "))
     };
-    let message = format!("the agent '{}' has no model that can be used", agent.name);
-    Err(obstacles.into_iter().fold(Failure::configuration(message), Failure::detail).hint(help))
+    let message = format!("agent '{}' has no usable model", agent.name);
+    Err(obstacles.into_iter().fold(CliError::configuration(message), CliError::detail).hint(help))
 }
 
-/// Adds the agent of a file, and those that it names, unless the configuration has it already.
+/// Adds the agent of a file and those it refers to, unless the configuration already has it.
 fn add(
     configuration: &mut Configuration,
     file: &Path,
     project: &Path,
-) -> Result<(ToolboxName, ToolName), Failure> {
+) -> Result<(ToolboxName, ToolName), CliError> {
     let canonical = file.canonicalize().ok();
     for (toolbox, described) in &configuration.toolboxes {
         let is_it = |entry: &AgentEntry| Some(entry.path()) == canonical.as_deref();
@@ -293,23 +291,23 @@ fn add(
         }
     }
     let loaded = config::load_agent(file, project).map_err(|error| match error {
-        ConfigurationError::NotThere { path } => {
-            Failure::not_found(UNKNOWN, format!("there is no agent {}", path.display()))
+        ConfigurationError::NotFound { path } => {
+            CliError::not_found(UNKNOWN_AGENT, format!("no such agent file: {}", path.display()))
                 .hint("check the path")
         }
-        other => Failure::from(other),
+        other => CliError::from(other),
     })?;
     for warning in &loaded.warnings {
         eprintln!("{warning}");
     }
-    let toolbox = place_for(configuration, loaded.agents.keys());
+    let toolbox = free_toolbox(configuration, loaded.agents.keys());
     let agents = loaded.agents.into_iter().map(|(name, agent)| (name, AgentEntry::Usable(Box::new(agent))));
     configuration.toolboxes.entry(toolbox.clone()).or_default().agents.extend(agents);
     Ok((toolbox, loaded.name))
 }
 
-/// A toolbox where none of these names is taken.
-fn place_for<'n>(configuration: &Configuration, names: impl Iterator<Item = &'n ToolName>) -> ToolboxName {
+/// Returns a toolbox in which none of these names is taken.
+fn free_toolbox<'n>(configuration: &Configuration, names: impl Iterator<Item = &'n ToolName>) -> ToolboxName {
     let names: Vec<&ToolName> = names.collect();
     let is_free = |toolbox: &ToolboxName| {
         let described = configuration.toolboxes.get(toolbox);
@@ -321,8 +319,8 @@ fn place_for<'n>(configuration: &Configuration, names: impl Iterator<Item = &'n 
     candidates.find(is_free).expect("there are more numbers than toolboxes")
 }
 
-/// The agent of a name: `name`, `agent__name`, or `toolbox/name` where that is needed.
-fn find(configuration: &Configuration, written: &str) -> Result<(ToolboxName, ToolName), Failure> {
+/// Finds an agent by name: `name`, `agent__name` or `toolbox/name`.
+fn find(configuration: &Configuration, written: &str) -> Result<(ToolboxName, ToolName), CliError> {
     let (toolbox, name) =
         written.rsplit_once('/').map_or((None, written), |(toolbox, name)| (Some(toolbox), name));
     let name = name.strip_prefix("agent__").unwrap_or(name);
@@ -338,22 +336,22 @@ fn find(configuration: &Configuration, written: &str) -> Result<(ToolboxName, To
         several => {
             let several: Vec<String> =
                 several.iter().map(|(toolbox, name)| format!("{toolbox}/{name}")).collect();
-            let message = format!("'{written}' may be {}", several.join(" or "));
-            Err(Failure::not_found(UNKNOWN, message).hint("name one of them"))
+            let message = format!("'{written}' is ambiguous: {}", several.join(" or "));
+            Err(CliError::not_found(UNKNOWN_AGENT, message).hint("use one of them"))
         }
     }
 }
 
-fn unknown(configuration: &Configuration, written: &str) -> Failure {
+fn unknown(configuration: &Configuration, written: &str) -> CliError {
     let names =
         configuration.toolboxes.values().flat_map(|toolbox| toolbox.agents.keys()).map(ToolName::as_str);
     let names: Vec<&str> = names.collect();
-    let help = match config::near(written, names.iter().copied()) {
+    let help = match config::suggest(written, names.iter().copied()) {
         Some(meant) => format!("did you mean {meant}?"),
         None if names.is_empty() => {
-            "name the file of one, or list files under agents in the configuration".to_owned()
+            "pass an agent file, or list files under agents in the configuration".to_owned()
         }
-        None => format!("there are {}; or name the file of one", names.join(", ")),
+        None => format!("known agents: {}; or pass an agent file", names.join(", ")),
     };
-    Failure::not_found(UNKNOWN, format!("there is no agent '{written}'")).hint(help)
+    CliError::not_found(UNKNOWN_AGENT, format!("no agent '{written}'")).hint(help)
 }

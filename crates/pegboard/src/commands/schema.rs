@@ -1,4 +1,4 @@
-//! `pegboard schema`: what a configuration looks like, a tool, or the tools of the gateway itself, as JSON Schema.
+//! `pegboard schema`: JSON Schemas of the configuration file, of a tool, or of the gateway's own tools.
 
 use std::process::ExitCode;
 
@@ -7,80 +7,80 @@ use pegboard::config::{self, Configuration};
 use pegboard::gateway;
 use pegboard::json::RawJson;
 use pegboard::telemetry::Telemetry;
-use pegboard::wiring::{self, Surroundings};
+use pegboard::wiring::{self, AppOptions};
 use serde_json::Value;
 
 use super::call::{describe, unknown};
-use crate::cli::waiting::Waiting;
-use crate::cli::{Failure, Format, Globals, print};
-use crate::desk::Desk;
+use crate::api_client::ApiClient;
+use crate::cli::spinner::Spinner;
+use crate::cli::{CliError, Globals, OutputFormat, print};
 
-/// What is described.
+/// Arguments of `pegboard schema`.
 #[derive(Args)]
-pub(crate) struct Schema {
+pub(crate) struct SchemaArgs {
     #[command(subcommand)]
-    what: Option<What>,
+    command: Option<SchemaCommand>,
 }
 
 #[derive(Subcommand)]
-pub(crate) enum What {
-    /// A configuration file, for editors; this is what is printed if nothing is named
+pub(crate) enum SchemaCommand {
+    /// Print the schema of the configuration file, for editors; this is the default
     Config,
-    /// What a tool takes, or what it gives
-    Tool(ToolSchema),
-    /// The tools of the gateway itself, which find and call all others, as it lists them
+    /// Print the input or output schema of a tool
+    Tool(ToolSchemaArgs),
+    /// Print the definitions of the gateway's own tools, which find and call all others
     Meta,
 }
 
-/// Which tool, and which of its schemas.
+/// Arguments of `pegboard schema tool`.
 #[derive(Args)]
-pub(crate) struct ToolSchema {
-    /// The tool: toolbox/server/tool, or less of it while only one can be meant
+pub(crate) struct ToolSchemaArgs {
+    /// Tool: toolbox/server/tool, or any unambiguous suffix of it
     tool: String,
-    /// Print what it gives, instead of what it takes
+    /// Print the output schema instead of the input schema
     #[arg(long)]
     output_schema: bool,
 }
 
-impl Schema {
-    /// What is described.
-    pub(crate) fn what(self) -> What {
-        self.what.unwrap_or(What::Config)
+impl SchemaArgs {
+    /// Selected schema.
+    pub(crate) fn command(self) -> SchemaCommand {
+        self.command.unwrap_or(SchemaCommand::Config)
     }
 }
 
-impl ToolSchema {
-    pub(crate) async fn ask(&self, globals: &Globals, desk: &Desk) -> Result<ExitCode, Failure> {
-        let waiting = Waiting::new(globals, &self.tool);
-        let tool = waiting.during(describe(desk, &self.tool)).await.map_err(unknown)?;
+impl ToolSchemaArgs {
+    pub(crate) async fn run(&self, globals: &Globals, api: &ApiClient) -> Result<ExitCode, CliError> {
+        let spinner = Spinner::new(globals, &self.tool);
+        let tool = spinner.during(describe(api, &self.tool)).await.map_err(unknown)?;
         let schema = if self.output_schema { tool.output_schema } else { tool.input_schema };
         let schema = schema.ok_or_else(|| {
-            let message = format!("{} does not say what it gives", tool.address);
-            Failure::not_found("no_schema", message).hint("look at an answer of it: pegboard call")
+            let message = format!("{} has no output schema", tool.address);
+            CliError::not_found("no_schema", message).hint("call it to see an answer: pegboard call")
         })?;
-        Ok(tell(globals, &schema))
+        Ok(print_schema(globals, &schema))
     }
 }
 
-/// Tells what a configuration file looks like.
-pub(super) fn tell_config(globals: &Globals) -> ExitCode {
-    tell(globals, &config::native_schema())
+/// Prints the schema of the configuration file.
+pub(super) fn print_config_schema(globals: &Globals) -> ExitCode {
+    print_schema(globals, &config::native_schema())
 }
 
-/// Tells the tools of the gateway itself, whatever is configured.
-pub(super) async fn tell_meta(globals: &Globals, telemetry: &Telemetry) -> Result<ExitCode, Failure> {
-    let board = Box::pin(wiring::start(Configuration::default(), Surroundings::default(), telemetry))
+/// Prints the definitions of the gateway's own tools.
+pub(super) async fn print_meta_tools(globals: &Globals, telemetry: &Telemetry) -> Result<ExitCode, CliError> {
+    let app = Box::pin(wiring::start(Configuration::default(), AppOptions::default(), telemetry))
         .await
-        .map_err(|error| Failure::configuration(error.to_string()))?;
-    let tools: Value = gateway::meta_tools(&board.runtime).iter().map(RawJson::to_value).collect();
-    Ok(tell(globals, &tools))
+        .map_err(|error| CliError::configuration(error.to_string()))?;
+    let tools: Value = gateway::meta_tools(&app.runtime).iter().map(RawJson::to_value).collect();
+    Ok(print_schema(globals, &tools))
 }
 
-/// Prints a document as what it is, unless somebody wants it otherwise.
-fn tell(globals: &Globals, document: &Value) -> ExitCode {
-    match globals.format_or(Format::Json) {
-        Format::Text | Format::Json => print::list(Format::Json, document),
-        format @ (Format::Ndjson | Format::Yaml) => print::list(format, document),
+/// Prints a document, as JSON by default.
+fn print_schema(globals: &Globals, document: &Value) -> ExitCode {
+    match globals.format_or(OutputFormat::Json) {
+        OutputFormat::Text | OutputFormat::Json => print::list(OutputFormat::Json, document),
+        format @ (OutputFormat::Ndjson | OutputFormat::Yaml) => print::list(format, document),
     }
     ExitCode::SUCCESS
 }

@@ -1,4 +1,4 @@
-//! `pegboard serve`: a configuration, served to clients.
+//! `pegboard serve`: serves a configuration to clients.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -12,85 +12,91 @@ use std::time::Duration;
 use anstream::eprintln;
 use clap::Args;
 use pegboard::config::Configuration;
-use pegboard::gateway::api::{self, About, Api, Principal};
+use pegboard::gateway::api::{self, Api, ApiScope, GatewayInfo};
 use pegboard::gateway::{Gateway, serve, token};
 use pegboard::providers::mcp::PoolOptions;
 use pegboard::settings::mcp::Secret;
-use pegboard::telemetry::{Options, Telemetry};
+use pegboard::telemetry::{Telemetry, TelemetryOptions};
 use pegboard::wire::http::server::HttpServerOptions;
-use pegboard::wiring::{self, Board, Surroundings};
+use pegboard::wiring::{self, App, AppOptions};
 use tokio::net::TcpListener;
 
-use crate::cli::{Failure, Globals};
-use crate::observed_with;
-use crate::place::{self, Wanted};
-use crate::welcome::{self, FIRST_STEPS};
-use reload::{Calls, Reloading, Watching};
-use reports::{Loudness, Reports};
+use crate::cli::{CliError, Globals};
+use crate::onboarding::{self, FIRST_STEPS};
+use crate::paths::{self, ConfigSelection};
+use crate::run_with_telemetry_options;
+use reload::{ConfigWatcher, ReloadSignal, WatchMode};
+use server_reports::{ReportVerbosity, ServerReporter};
 #[cfg(unix)]
 use socket::LocalSocket;
-use unread::unread;
+use stdout_closed::stdout_closed;
 
 mod reload;
-mod reports;
+mod server_reports;
+mod sigusr1;
 #[cfg(unix)]
 mod socket;
-mod status;
-mod unread;
+mod stdout_closed;
 
-/// Where clients are waited for if nobody says so.
-pub(crate) const USUAL_ADDRESS: &str = "127.0.0.1:7332";
-/// What is logged if nobody says otherwise. How servers are is told in words of its own.
-const USUALLY_LOGGED: &str = "pegboard::server=error,warn";
-/// How long calls may take to end when everything does.
+/// Default listen address.
+pub(crate) const DEFAULT_ADDRESS: &str = "127.0.0.1:7332";
+/// Default log filter. Server states have their own report, so their events are not logged.
+const DEFAULT_LOG_FILTER: &str = "pegboard::server=error,warn";
+/// Grace period for calls in flight at shutdown.
 const GRACE: Duration = Duration::from_secs(5);
 
-/// What is served, and where.
+/// Arguments of `pegboard serve`.
 #[derive(Args)]
-pub(crate) struct Serve {
+pub(crate) struct ServeArgs {
     #[arg(
         value_name = "SOURCE",
-        help = "What is served: files of ours or of clients, folders, clients such as cursor or cursor:weather, addresses; \
-                without any the file that WORKBENCH_CONFIG names, or the pegboard.yaml of this folder"
+        help = "Sources to serve: files, directories, clients such as cursor or cursor:weather, or URLs; \
+                by default the file in WORKBENCH_CONFIG, or the pegboard.yaml of the project"
     )]
     sources: Vec<PathBuf>,
-    /// The command of one more server, and its arguments
+    /// Command and arguments of an additional server
     #[arg(last = true, value_name = "COMMAND")]
     command: Vec<String>,
-    /// The toolbox of what stands in none
+    /// Toolbox for entries without one
     #[arg(long, value_name = "NAME")]
     toolbox: Option<String>,
-    /// Serve the client that started this, over standard input and output
+    /// Serve the parent process over stdin and stdout
     #[arg(long, conflicts_with_all = ["http", "token_env"])]
     stdio: bool,
-    /// Serve clients over HTTP at this address; port 0 takes any that is free
-    #[arg(long, value_name = "ADDRESS", default_value = USUAL_ADDRESS)]
+    /// Listen on this address for HTTP clients; port 0 picks a free port
+    #[arg(long, value_name = "ADDRESS", default_value = DEFAULT_ADDRESS)]
     http: SocketAddr,
-    /// What clients see who ask for nothing else: meta, flat, agent, hybrid, auto, or one of the configuration
+    /// Default profile of clients: meta, flat, agent, hybrid, auto, or one from the configuration
     #[arg(long, value_name = "NAME")]
     profile: Option<String>,
-    /// The variable that holds the token which clients over HTTP must show; more than one for clients that must not
-    /// find each other's sessions
+    /// Environment variable with the token that HTTP clients must send; repeat it to separate the sessions of
+    /// several clients
     #[arg(long, value_name = "VARIABLE")]
     token_env: Vec<String>,
-    /// Do not read the configuration again when its file changes
+    /// Do not reload the configuration when its files change
     #[arg(long)]
     no_watch: bool,
 }
 
-impl Serve {
-    pub(crate) fn run(self, globals: &Globals) -> Result<ExitCode, Failure> {
-        let wanted = Wanted::with(globals, &self.sources, &self.command)?;
-        let wanted = wanted.in_toolbox(self.toolbox.clone());
-        // Before it is read, so that no change of it is missed.
-        let mut reloading =
-            Reloading::of(wanted.clone(), if self.no_watch { Watching::No } else { Watching::Yes });
-        let configuration = wanted.read()?;
-        reloading.follow(&configuration);
-        place::tell_problems(&configuration);
-        let options = Options::configured(&configuration.telemetry, &configuration.settings, USUALLY_LOGGED);
-        observed_with(globals, options, async |telemetry| {
-            self.serve(globals, telemetry, configuration, reloading).await
+impl ServeArgs {
+    pub(crate) fn run(self, globals: &Globals) -> Result<ExitCode, CliError> {
+        let selection = ConfigSelection::with_sources(globals, &self.sources, &self.command)?;
+        let selection = selection.in_toolbox(self.toolbox.clone());
+        // Created before the configuration is read, so that no change is missed.
+        let mut watcher = ConfigWatcher::new(
+            selection.clone(),
+            if self.no_watch { WatchMode::Disabled } else { WatchMode::Enabled },
+        );
+        let configuration = selection.read()?;
+        watcher.watch_references(&configuration);
+        paths::print_problems(&configuration);
+        let options = TelemetryOptions::from_settings(
+            &configuration.telemetry,
+            &configuration.settings,
+            DEFAULT_LOG_FILTER,
+        );
+        run_with_telemetry_options(globals, options, async |telemetry| {
+            self.serve(globals, telemetry, configuration, watcher).await
         })
     }
 
@@ -99,196 +105,196 @@ impl Serve {
         globals: &Globals,
         telemetry: &Telemetry,
         configuration: Configuration,
-        mut reloading: Reloading,
-    ) -> Result<ExitCode, Failure> {
-        let calls = Calls::listen();
+        mut watcher: ConfigWatcher,
+    ) -> Result<ExitCode, CliError> {
+        let signal = ReloadSignal::listen();
         let tokens = self.tokens()?;
         let listener = if self.stdio { None } else { Some(self.listen(&tokens).await?) };
         let servers = PoolOptions { supervisor: supervisor() };
-        let state = place::state(globals.state.as_deref());
-        let surroundings =
-            Surroundings { state: state.clone(), servers, otherwise: Some(welcome::toolbox()) };
-        let board = wiring::start(configuration, surroundings, telemetry)
+        let state = paths::state_dir(globals.state.as_deref());
+        let options = AppOptions { state: state.clone(), servers, fallback: Some(onboarding::toolbox()) };
+        let app = wiring::start(configuration, options, telemetry)
             .await
-            .map_err(|error| Failure::configuration(error.to_string()))?;
+            .map_err(|error| CliError::configuration(error.to_string()))?;
         let address = listener.as_ref().map(TcpListener::local_addr).transpose();
-        let address = address.map_err(|error| Failure::system(error.to_string()))?;
-        let api = board.api(About {
+        let address = address.map_err(|error| CliError::system(error.to_string()))?;
+        let api = app.api(GatewayInfo {
             version: env!("CARGO_PKG_VERSION").to_owned(),
-            configuration: reloading.wanted().paths(),
+            configuration: watcher.selection().paths(),
             addresses: address.iter().map(|address| format!("http://{address}/mcp")).collect(),
         });
         let serving = async {
             if let Some(listener) = listener {
-                self.over_http(&board, &api, listener, tokens).await
+                self.serve_http(&app, &api, listener, tokens).await
             } else {
                 tokio::select! {
-                    served = serve::stdio(&board.gateway, self.profile.as_deref()) => {
-                        served.map_err(|error| Failure::usage(error.to_string()))
+                    served = serve::stdio(&app.gateway, self.profile.as_deref()) => {
+                        served.map_err(|error| CliError::usage(error.to_string()))
                     }
-                    // What the client asked for ends with it.
-                    () = unread() => Ok(()),
+                    // Calls of the client end with it.
+                    () = stdout_closed() => Ok(()),
                 }
             }
         };
-        // The client that started this reads only what goes wrong, if anything.
-        let loudness = if self.stdio || globals.quiet { Loudness::Faults } else { Loudness::Usual };
-        let mut reports = Reports::of(&board.runtime, loudness);
+        // The parent process may show stderr to its user, so only failures are printed.
+        let verbosity =
+            if self.stdio || globals.quiet { ReportVerbosity::FailuresOnly } else { ReportVerbosity::All };
+        let mut reports = ServerReporter::new(&app.runtime, verbosity);
         let served = tokio::select! {
-            served = until_told(serving) => served,
+            served = until_shutdown(serving) => served,
             never = reports.follow() => match never {},
-            () = reloading.keep_up(calls, &board, self.profile.as_deref(), telemetry) => Ok(()),
-            () = status::say_when_asked(&board) => Ok(()),
-            () = answer_commands(&api, state.as_deref()) => Ok(()),
+            () = watcher.run(signal, &app, self.profile.as_deref(), telemetry) => Ok(()),
+            () = sigusr1::report_on_signal(&app) => Ok(()),
+            () = serve_local_api(&api, state.as_deref()) => Ok(()),
         };
-        // Who says so again does not want to wait.
+        // A second signal skips the shutdown.
         tokio::select! {
-            _ = board.runtime.shut_down(GRACE) => {}
-            () = told() => {}
+            _ = app.runtime.shut_down(GRACE) => {}
+            () = shutdown_signal() => {}
         }
         served.map(|()| ExitCode::SUCCESS)
     }
 
-    /// The tokens of which clients must show one, by their variables.
-    fn tokens(&self) -> Result<BTreeMap<String, Secret>, Failure> {
+    /// Tokens by the name of their variable.
+    fn tokens(&self) -> Result<BTreeMap<String, Secret>, CliError> {
         let mut tokens = BTreeMap::new();
         for variable in &self.token_env {
             let token = std::env::var(variable).unwrap_or_default();
             if token.trim().is_empty() {
-                return Err(Failure::usage(format!("--token-env: the variable {variable} is not set"))
-                    .hint("set it to the token that clients must show"));
+                return Err(CliError::usage(format!("--token-env: {variable} is not set"))
+                    .hint("set it to the token that clients must send"));
             }
             let token = Secret::new(token.trim());
             if let Some((other, _)) = tokens.iter().find(|(_, known)| **known == token) {
-                return Err(Failure::usage(format!(
-                    "--token-env: {variable} and {other} hold the same token"
+                return Err(CliError::usage(format!(
+                    "--token-env: {variable} and {other} have the same token"
                 ))
-                .hint("give each a token of its own"));
+                .hint("use a different token for each"));
             }
             tokens.insert(variable.clone(), token);
         }
         Ok(tokens)
     }
 
-    async fn listen(&self, tokens: &BTreeMap<String, Secret>) -> Result<TcpListener, Failure> {
+    async fn listen(&self, tokens: &BTreeMap<String, Secret>) -> Result<TcpListener, CliError> {
         if !self.http.ip().is_loopback() && tokens.is_empty() {
-            return Err(Failure::usage(format!("whoever reaches {} could use every tool here", self.http))
-                .hint("name the variable of a token with --token-env, or bind to 127.0.0.1"));
+            return Err(CliError::usage(format!("refusing to listen on {} without a token", self.http))
+                .hint("set --token-env, or use a loopback address such as 127.0.0.1"));
         }
         TcpListener::bind(self.http).await.map_err(|error| {
-            let failure = Failure::system(format!("nobody can be served at {}: {error}", self.http));
+            let failure = CliError::system(format!("cannot listen on {}: {error}", self.http));
             match error.kind() {
-                io::ErrorKind::AddrInUse => {
-                    failure.hint("something else listens there; choose another port with --http")
-                }
+                io::ErrorKind::AddrInUse => failure.hint("the port is in use; choose another with --http"),
                 _ => failure,
             }
         })
     }
 
-    async fn over_http(
+    async fn serve_http(
         &self,
-        board: &Board,
+        app: &App,
         api: &Api,
         listener: TcpListener,
         tokens: BTreeMap<String, Secret>,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), CliError> {
         let mut options = HttpServerOptions::default();
         if !tokens.is_empty() {
-            // Who has a token is no web page that found its way here.
+            // A client with a token is not a web page using DNS rebinding.
             options.allowed_hosts.push("*".to_owned());
         }
-        let system = |error: io::Error| Failure::system(error.to_string());
-        let router = |gateway: &Gateway, who: Principal| {
+        let system = |error: io::Error| CliError::system(error.to_string());
+        let router = |gateway: &Gateway, who: ApiScope| {
             let clients = serve::router(gateway, self.profile.as_deref(), &options);
-            let clients = clients.map_err(|error| Failure::usage(error.to_string()))?;
-            Ok::<_, Failure>(api::router(api, who, &options).merge(clients))
+            let clients = clients.map_err(|error| CliError::usage(error.to_string()))?;
+            Ok::<_, CliError>(api::router(api, who, &options).merge(clients))
         };
         let application = if tokens.is_empty() {
-            router(&board.gateway, Principal::Everybody)?
+            router(&app.gateway, ApiScope::All)?
         } else {
             let doors = tokens.into_iter();
-            let doors = doors
-                .map(|(name, token)| Ok((token, router(&board.gateway.of(&name), Principal::One(name))?)));
-            token::guarded(doors.collect::<Result<Vec<_>, Failure>>()?)
+            let doors = doors.map(|(name, token)| {
+                Ok((token, router(&app.gateway.for_principal(&name), ApiScope::Principal(name))?))
+            });
+            token::require_token(doors.collect::<Result<Vec<_>, CliError>>()?)
         };
         let address = listener.local_addr().map_err(system)?;
         eprintln!("Ready  MCP http://{address}/mcp");
-        if board.is_bare() {
-            eprintln!(
-                "There is no configuration yet, so clients find a toolbox that tells how to begin:\n{FIRST_STEPS}"
-            );
+        if app.is_fallback_only() {
+            eprintln!("No configuration found; serving a toolbox with the first steps:\n{FIRST_STEPS}");
         }
         pegboard::wire::http::server::serve(listener, application).await.map_err(system)
     }
 }
 
-/// Answers commands of this user through a socket, for as long as it is polled. Never ends.
+/// Serves the API on the local socket while it is polled. Never completes.
 #[cfg(unix)]
-pub(crate) async fn answer_commands(api: &Api, state: Option<&Path>) {
+pub(crate) async fn serve_local_api(api: &Api, state: Option<&Path>) {
     if let Some(state) = state {
-        let routes = api::router(api, Principal::Everybody, &HttpServerOptions::default());
-        let served = match LocalSocket::open(&place::sockets(state)) {
+        let routes = api::router(api, ApiScope::All, &HttpServerOptions::default());
+        let served = match LocalSocket::open(&paths::socket_dir(state)) {
             Ok(socket) => socket.serve(routes).await,
             Err(error) => Err(error),
         };
         if let Err(error) = served {
-            tracing::warn!("Commands do not find this gateway: no socket can be opened: {error}");
+            tracing::warn!("Commands cannot reach this gateway: cannot open the local socket: {error}");
         }
     }
     std::future::pending::<()>().await;
 }
 
-/// There are no such sockets there.
+/// There is no local socket on this platform.
 #[cfg(not(unix))]
-pub(crate) async fn answer_commands(_api: &Api, _state: Option<&Path>) {
+pub(crate) async fn serve_local_api(_api: &Api, _state: Option<&Path>) {
     std::future::pending::<()>().await;
 }
 
-/// This program as the supervisor of the programs that it starts.
+/// Returns the supervisor that wraps child processes: this program with the `supervise` command.
 #[cfg(unix)]
-pub(crate) fn supervisor() -> Option<pegboard::providers::process::Supervisor> {
+pub(crate) fn supervisor() -> Option<pegboard::providers::process::SupervisorCommand> {
     let program = std::env::current_exe().ok()?;
-    Some(pegboard::providers::process::Supervisor { program, arguments: vec![OsString::from("supervise")] })
+    Some(pegboard::providers::process::SupervisorCommand {
+        program,
+        arguments: vec![OsString::from("supervise")],
+    })
 }
 
-/// Jobs of the system do it there.
+/// Job objects take this role on this platform.
 #[cfg(not(unix))]
-pub(crate) fn supervisor() -> Option<pegboard::providers::process::Supervisor> {
+pub(crate) fn supervisor() -> Option<pegboard::providers::process::SupervisorCommand> {
     None
 }
 
-/// Does something until it ends, or until somebody wants this program to end.
-async fn until_told(work: impl Future<Output = Result<(), Failure>>) -> Result<(), Failure> {
+/// Runs `work` until it completes or a shutdown signal arrives.
+async fn until_shutdown(work: impl Future<Output = Result<(), CliError>>) -> Result<(), CliError> {
     tokio::select! {
         result = work => result,
-        () = told() => Ok(()),
+        () = shutdown_signal() => Ok(()),
     }
 }
 
-/// Waits until somebody wants this program to end.
+/// Waits for a shutdown signal.
 #[cfg(unix)]
-pub(crate) async fn told() {
+pub(crate) async fn shutdown_signal() {
     use tokio::signal::unix::{SignalKind, signal};
 
     let wait = async |kind| match signal(kind) {
         Ok(mut signal) => {
             signal.recv().await;
         }
-        // Then it ends this program as it would any other.
+        // The signal then terminates the process by default.
         Err(_) => std::future::pending().await,
     };
     tokio::select! {
         () = wait(SignalKind::interrupt()) => {}
         () = wait(SignalKind::terminate()) => {}
-        // Without a terminal it means to read the configuration again.
+        // Without a terminal, SIGHUP means reload.
         () = wait(SignalKind::hangup()), if io::stdin().is_terminal() => {}
     }
 }
 
-/// Waits until somebody wants this program to end.
+/// Waits for a shutdown signal.
 #[cfg(not(unix))]
-pub(crate) async fn told() {
+pub(crate) async fn shutdown_signal() {
     if tokio::signal::ctrl_c().await.is_err() {
         std::future::pending::<()>().await;
     }

@@ -1,4 +1,4 @@
-//! `pegboard sessions`: who called what, and when.
+//! `pegboard sessions`: sessions and their calls.
 
 use std::fmt::Write;
 use std::process::ExitCode;
@@ -7,77 +7,77 @@ use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, Subcommand};
 use serde_json::Value;
 
-use super::trace::drawing::{Drawing, Picture};
-use crate::cli::words::{DIM, PLAIN, ago, columns, count, now, one_line};
-use crate::cli::{Failure, Format, Globals, print, remark};
-use crate::desk::{Address, Desk};
+use super::trace::drawing::{TraceDrawing, TraceLayout};
+use crate::api_client::{ApiClient, ApiPath};
+use crate::cli::format::{DIM, PLAIN, ago, columns, now_millis, one_line, plural};
+use crate::cli::{CliError, Globals, OutputFormat, notice, print};
 
-/// How many are listed if nobody says otherwise.
+/// Default number of sessions listed.
 const N_LISTED: u16 = 50;
-/// How many characters of an id are shown: enough to find it by.
+/// Number of characters shown of an id; enough to identify it.
 const ID_CHARACTERS: usize = 8;
 
-/// What of sessions is told.
+/// Arguments of `pegboard sessions`.
 #[derive(Args)]
-pub(crate) struct Sessions {
+pub(crate) struct SessionsArgs {
     #[command(subcommand)]
-    what: Option<What>,
+    command: Option<SessionsCommand>,
 }
 
 #[derive(Subcommand)]
-enum What {
-    /// List sessions, the one used last first
+enum SessionsCommand {
+    /// List sessions, most recently used first
     Ls {
-        /// How many at most
+        /// Maximum number of sessions
         #[arg(long, value_name = "NUMBER", default_value_t = N_LISTED, value_parser = clap::value_parser!(u16).range(1..=1_000))]
         limit: u16,
     },
-    /// Show all that was done in a session
+    /// Show everything done in a session
     Show {
-        /// The beginning of its id; without it the one used last
+        /// Prefix of the session id; the most recently used by default
         #[arg(value_parser = NonEmptyStringValueParser::new())]
         id: Option<String>,
     },
 }
 
-impl Sessions {
-    pub(crate) async fn ask(&self, globals: &Globals, desk: &Desk) -> Result<ExitCode, Failure> {
-        match &self.what {
-            None => list(globals, desk, N_LISTED).await,
-            Some(What::Ls { limit }) => list(globals, desk, *limit).await,
-            Some(What::Show { id }) => {
+impl SessionsArgs {
+    pub(crate) async fn run(&self, globals: &Globals, api: &ApiClient) -> Result<ExitCode, CliError> {
+        match &self.command {
+            None => list(globals, api, N_LISTED).await,
+            Some(SessionsCommand::Ls { limit }) => list(globals, api, *limit).await,
+            Some(SessionsCommand::Show { id }) => {
                 let id = match id {
                     Some(id) => id.clone(),
-                    None => newest(desk).await?,
+                    None => newest(api).await?,
                 };
-                let told = desk.get(&Address::of(&["sessions", &id])).await?;
+                let told = api.get(&ApiPath::new(&["sessions", &id])).await?;
                 let session = &told["session"];
-                print::document(globals.data_format(), session, || text(session, now()));
+                print::document(globals.data_format(), session, || text(session, now_millis()));
                 Ok(ExitCode::SUCCESS)
             }
         }
     }
 }
 
-async fn list(globals: &Globals, desk: &Desk, limit: u16) -> Result<ExitCode, Failure> {
-    let told = desk.get(&Address::of(&["sessions"]).with("limit", &limit)).await?;
+async fn list(globals: &Globals, api: &ApiClient, limit: u16) -> Result<ExitCode, CliError> {
+    let told = api.get(&ApiPath::new(&["sessions"]).with("limit", &limit)).await?;
     let format = globals.data_format();
     match format {
-        Format::Ndjson => print::list(format, &told["sessions"]),
-        Format::Text | Format::Json | Format::Yaml => {
-            print::document(format, &told, || rows(&told["sessions"], now()));
+        OutputFormat::Ndjson => print::list(format, &told["sessions"]),
+        OutputFormat::Text | OutputFormat::Json | OutputFormat::Yaml => {
+            print::document(format, &told, || rows(&told["sessions"], now_millis()));
         }
     }
     if told["sessions"].as_array().is_none_or(Vec::is_empty) {
-        remark(globals, "No session is known yet");
+        notice(globals, "No sessions yet");
     }
     Ok(ExitCode::SUCCESS)
 }
 
-async fn newest(desk: &Desk) -> Result<String, Failure> {
-    let told = desk.get(&Address::of(&["sessions"]).with("limit", &1)).await?;
+async fn newest(api: &ApiClient) -> Result<String, CliError> {
+    let told = api.get(&ApiPath::new(&["sessions"]).with("limit", &1)).await?;
     let id = told["sessions"][0]["id"].as_str().map(str::to_owned);
-    id.ok_or_else(|| Failure::not_found("not_found", "no session is known yet"))
+    id.ok_or_else(|| CliError::not_found("not_found", "no sessions yet"))
 }
 
 fn rows(sessions: &Value, now: u64) -> String {
@@ -89,7 +89,7 @@ fn rows(sessions: &Value, now: u64) -> String {
             short(session["id"].as_str().unwrap_or_default()),
             if session["live"] == true { "live".to_owned() } else { String::new() },
             ago(now, number("usedAt")),
-            format!("{}{failed}{}", count(number("calls"), "call"), under_way(session)),
+            format!("{}{failed}{}", plural(number("calls"), "call"), under_way(session)),
             name(session),
         ]
     });
@@ -99,18 +99,18 @@ fn rows(sessions: &Value, now: u64) -> String {
 fn under_way(session: &Value) -> String {
     match session["underWay"].as_u64() {
         None | Some(0) => String::new(),
-        Some(n_calls) => format!(", {n_calls} under way"),
+        Some(n_calls) => format!(", {n_calls} in flight"),
     }
 }
 
-/// What a session is called, as far as anybody called it something.
+/// Names of a session, as far as known.
 fn name(session: &Value) -> String {
     let words = ["name", "title", "client", "principal", "workspace"];
     let words = words.iter().filter_map(|name| session[*name].as_str()).filter(|word| !word.is_empty());
     words.map(|word| one_line(word, 60)).collect::<Vec<_>>().join("  ")
 }
 
-/// The part of an id that tells it from others.
+/// Shortened session id.
 pub(super) fn short(id: &str) -> String {
     id.strip_prefix("session-").unwrap_or(id).chars().take(ID_CHARACTERS).collect()
 }
@@ -126,24 +126,24 @@ fn text(session: &Value, now: u64) -> String {
     );
     text.truncate(text.trim_end().len());
     text.push('\n');
-    text.push_str(&Drawing::of_session(&session["tree"]).text(Picture::Tree));
+    text.push_str(&TraceDrawing::of_session(&session["tree"]).text(TraceLayout::Tree));
     text.push_str(&records(&session["records"], now));
-    text.push_str(&used(&session["accounting"]));
+    text.push_str(&usage(&session["accounting"]));
     text
 }
 
-/// What its tools took and gave, as far as anybody counted.
-fn used(accounting: &Value) -> String {
+/// Totals of tool usage, if recorded.
+fn usage(accounting: &Value) -> String {
     let entries: Vec<&Value> = accounting.as_array().into_iter().flatten().collect();
     let sum = |name: &str| entries.iter().filter_map(|entry| entry[name].as_u64()).sum::<u64>();
     if entries.is_empty() {
         return String::new();
     }
-    let tools = count(entries.len() as u64, "tool");
+    let tools = plural(entries.len() as u64, "tool");
     format!("{DIM}{tools} used, {} characters in, {} out{PLAIN}\n", sum("charactersIn"), sum("charactersOut"))
 }
 
-/// What was written down while it went on.
+/// Renders the log records of a session.
 pub(super) fn records(records: &Value, now: u64) -> String {
     let mut text = String::new();
     for record in records.as_array().into_iter().flatten() {
@@ -165,13 +165,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sessions_are_told_with_what_was_done() {
+    fn sessions_are_rendered_with_their_operations() {
         let sessions = json!([
             {"id": "session-0f2c7a6e-1111", "principal": "ada", "startedAt": 0, "usedAt": 950_000, "calls": 3, "failed": 1, "live": true, "underWay": 2},
             {"id": "notes-1", "name": "notes", "startedAt": 0, "usedAt": 10_000, "calls": 1, "failed": 0, "live": false},
         ]);
         insta::assert_snapshot!(rows(&sessions, 1_000_000), @"
-        0f2c7a6e  live  50 s ago    3 calls, 1 failed, 2 under way  ada
+        0f2c7a6e  live  50 s ago    3 calls, 1 failed, 2 in flight  ada
         notes-1         16 min ago  1 call                          notes
         ");
         let mut session = sessions[0].clone();

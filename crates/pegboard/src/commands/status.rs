@@ -1,4 +1,4 @@
-//! `pegboard status`: how the gateway is that runs.
+//! `pegboard status`: status of the running gateway.
 
 use std::fmt::Write;
 use std::process::ExitCode;
@@ -9,61 +9,65 @@ use pegboard::duration::HumanDuration;
 use serde_json::Value;
 use tokio::time::{Instant, sleep};
 
-use super::ls::mark;
-use crate::cli::waiting::Waiting;
-use crate::cli::words::{count, millis, one_line, took};
-use crate::cli::{Exit, Failure, Globals, print};
-use crate::desk::{Address, Desk, ServerView, view};
+use super::ls::state_mark;
+use crate::api_client::{ApiClient, ApiPath, ServerView, view};
+use crate::cli::format::{format_millis, json_millis, one_line, plural};
+use crate::cli::spinner::Spinner;
+use crate::cli::{CliError, ExitReason, Globals, print};
 
-/// How often it is looked again.
-const PACE: Duration = Duration::from_millis(100);
+/// Poll interval of `--wait`.
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Whether it is waited for.
+/// Arguments of `pegboard status`.
 #[derive(Args)]
-pub(crate) struct Status {
-    /// Wait until a gateway runs and none of its servers is about to start, for so long at most
+pub(crate) struct StatusArgs {
+    /// Wait until a gateway is running and its servers have started, up to this long
     #[arg(long, value_name = "DURATION", num_args = 0..=1, default_missing_value = "30s")]
     wait: Option<HumanDuration>,
 }
 
-impl Status {
-    /// Looks for the gateway, and tells how it is.
-    pub(crate) async fn run(&self, globals: &Globals) -> Result<ExitCode, Failure> {
+impl StatusArgs {
+    /// Finds the gateway and prints its status.
+    pub(crate) async fn run(&self, globals: &Globals) -> Result<ExitCode, CliError> {
         if globals.no_daemon {
-            return Err(Failure::usage("--no-daemon asks no gateway that runs, and status tells of one"));
+            return Err(CliError::usage(
+                "--no-daemon cannot be used with status: it shows a running gateway",
+            ));
         }
         let Some(patience) = self.wait.map(Duration::from) else {
-            return tell(globals, &look(globals).await?);
+            return print_status(globals, &fetch_status(globals).await?);
         };
-        let (waiting, end) = (Waiting::new(globals, "Waiting for the gateway"), Instant::now() + patience);
+        let (spinner, end) = (Spinner::new(globals, "Waiting for the gateway"), Instant::now() + patience);
         let settled = async {
             loop {
-                match look(globals).await {
+                match fetch_status(globals).await {
                     Ok(found) if !is_starting(&found) => return Ok(found),
                     Ok(_) if Instant::now() >= end => {
-                        return Err(late("its servers are not ready yet", patience));
+                        return Err(timed_out("its servers were not ready", patience));
                     }
-                    Err(_) if Instant::now() >= end => return Err(late("no gateway runs", patience)),
-                    Ok(_) => waiting.say("Waiting for servers"),
+                    Err(_) if Instant::now() >= end => {
+                        return Err(timed_out("no gateway was running", patience));
+                    }
+                    Ok(_) => spinner.set_message("Waiting for servers"),
                     Err(_) => {}
                 }
-                sleep(PACE).await;
+                sleep(POLL_INTERVAL).await;
             }
         };
-        tell(globals, &waiting.during(settled).await?)
+        print_status(globals, &spinner.during(settled).await?)
     }
 }
 
-fn late(what: &str, patience: Duration) -> Failure {
+fn timed_out(what: &str, patience: Duration) -> CliError {
     let patience = HumanDuration::from(patience);
-    Failure::new(Exit::TimedOut, "timeout", format!("after {patience} {what}"))
+    CliError::new(ExitReason::TimedOut, "timeout", format!("after {patience} {what}"))
 }
 
-/// The gateway and its servers.
-async fn look(globals: &Globals) -> Result<Value, Failure> {
-    let desk = Desk::running(globals).await?;
-    let mut status = desk.get(&Address::of(&["status"])).await?;
-    let servers = desk.get(&Address::of(&["servers"])).await?;
+/// Fetches the status of the gateway and its servers.
+async fn fetch_status(globals: &Globals) -> Result<Value, CliError> {
+    let api = ApiClient::running(globals).await?;
+    let mut status = api.get(&ApiPath::new(&["status"])).await?;
+    let servers = api.get(&ApiPath::new(&["servers"])).await?;
     if let Some(counts) = status["servers"].as_object_mut() {
         counts.insert("list".to_owned(), servers["servers"].clone());
     }
@@ -74,7 +78,7 @@ fn is_starting(found: &Value) -> bool {
     found["servers"]["starting"].as_u64().unwrap_or_default() > 0
 }
 
-fn tell(globals: &Globals, found: &Value) -> Result<ExitCode, Failure> {
+fn print_status(globals: &Globals, found: &Value) -> Result<ExitCode, CliError> {
     let servers: Vec<ServerView> = view(&found["servers"], "list")?;
     print::document(globals.data_format(), found, || text(found, &servers));
     Ok(ExitCode::SUCCESS)
@@ -87,7 +91,7 @@ fn text(found: &Value, servers: &[ServerView]) -> String {
         "pegboard {}  pid {}  up {}\n",
         word(&found["version"]),
         number(&found["pid"]),
-        took(millis(&found["uptimeMs"]))
+        format_millis(json_millis(&found["uptimeMs"]))
     );
     for (title, key) in [("config", "configuration"), ("MCP", "addresses")] {
         for value in found[key].as_array().into_iter().flatten() {
@@ -101,11 +105,12 @@ fn text(found: &Value, servers: &[ServerView]) -> String {
         "servers",
         number(&counts["ready"]),
         number(&counts["total"]),
-        count(number(&found["tools"]), "tool")
+        plural(number(&found["tools"]), "tool")
     );
     for server in servers.iter().filter(|server| server.state != "ready" && server.state != "idle") {
         let why = server.error.as_deref().unwrap_or(&server.state);
-        let _ = writeln!(text, "  {} {}  {}", mark(&server.state), server.address(), one_line(why, 200));
+        let _ =
+            writeln!(text, "  {} {}  {}", state_mark(&server.state), server.address(), one_line(why, 200));
         if let Some(hint) = &server.hint {
             let _ = writeln!(text, "    help: {}", one_line(hint, 200));
         }
@@ -113,11 +118,11 @@ fn text(found: &Value, servers: &[ServerView]) -> String {
     let calls = &found["calls"];
     let _ = writeln!(
         text,
-        "{:<8} {} under way, {} waiting for clients; {}",
+        "{:<8} {} in flight, {} suspended; {}",
         "calls",
         number(&calls["underWay"]),
         number(&calls["parked"]),
-        count(number(&found["callers"]), "client")
+        plural(number(&found["callers"]), "client")
     );
     text
 }
@@ -129,7 +134,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_wrong_is_told_with_what_to_do() {
+    fn failed_servers_are_shown_with_a_hint() {
         let servers = json!([
             {"toolbox": "dev", "server": "github", "kind": "mcp", "state": "ready", "tools": 21},
             {"toolbox": "dev", "server": "jira", "kind": "mcp", "state": "failed", "tools": 0,
@@ -149,7 +154,7 @@ mod tests {
         servers  1 of 2 ready, 21 tools
           ✗ dev/jira  uvx: not found
             help: install uv
-        calls    2 under way, 1 waiting for clients; 1 client
+        calls    2 in flight, 1 suspended; 1 client
         ");
     }
 }

@@ -1,4 +1,4 @@
-//! `pegboard tools`: finds tools, and shows how they are called.
+//! `pegboard tools`: searches for tools and shows their signatures.
 
 use std::fmt::Write;
 use std::process::ExitCode;
@@ -6,68 +6,68 @@ use std::process::ExitCode;
 use clap::Args;
 use serde_json::Value;
 
-use crate::cli::waiting::Waiting;
-use crate::cli::words::{BOLD, DIM, PLAIN, one_line};
-use crate::cli::{Failure, Format, Globals, print, remark};
-use crate::desk::{Address, Desk, ToolView, view};
+use crate::api_client::{ApiClient, ApiPath, ToolView, view};
+use crate::cli::format::{BOLD, DIM, PLAIN, one_line};
+use crate::cli::spinner::Spinner;
+use crate::cli::{CliError, Globals, OutputFormat, notice, print};
 
-/// How many characters of a description are shown.
+/// Maximum number of characters of a description.
 const MAX_CHARACTERS: usize = 100;
 
-/// Which tools.
+/// Arguments of `pegboard tools`.
 #[derive(Args)]
-pub(crate) struct Tools {
-    /// What they should do, in a few words; the best come first
+pub(crate) struct ToolsArgs {
+    /// Words that describe the tool; best matches come first
     #[arg(num_args = 0..)]
     query: Vec<String>,
-    /// Only those of this toolbox
+    /// Only tools of this toolbox
     #[arg(long, short = 'b', value_name = "NAME")]
     toolbox: Option<String>,
-    /// Only those with this tag
+    /// Only tools with this tag
     #[arg(long, value_name = "NAME")]
     tag: Option<String>,
-    /// Show their schemas as well
+    /// Show the schemas too
     #[arg(long)]
     schema: bool,
-    /// How many at most
+    /// Maximum number of tools
     #[arg(long, value_name = "NUMBER", default_value_t = 50)]
     limit: usize,
 }
 
-impl Tools {
-    pub(crate) async fn ask(&self, globals: &Globals, desk: &Desk) -> Result<ExitCode, Failure> {
+impl ToolsArgs {
+    pub(crate) async fn run(&self, globals: &Globals, api: &ApiClient) -> Result<ExitCode, CliError> {
         let query = self.query.join(" ");
-        let mut address = Address::of(&["tools"])
+        let mut address = ApiPath::new(&["tools"])
             .with("query", &query)
             .with_some("toolbox", self.toolbox.as_ref())
             .with_some("tag", self.tag.as_ref())
             .with("limit", &self.limit)
             .with("schema", &self.schema);
-        if desk.is_new() {
+        if api.is_in_process() {
             address = address.with("open", &true);
         }
-        let found = Waiting::new(globals, "Starting servers").during(desk.get(&address)).await?;
+        let found = Spinner::new(globals, "Starting servers").during(api.get(&address)).await?;
         let tools: Vec<ToolView> = view(&found, "tools")?;
         let format = globals.data_format();
         match format {
-            Format::Ndjson => print::list(format, &found["tools"]),
-            Format::Text | Format::Json | Format::Yaml => {
+            OutputFormat::Ndjson => print::list(format, &found["tools"]),
+            OutputFormat::Text | OutputFormat::Json | OutputFormat::Yaml => {
                 print::document(format, &found, || text(&tools).trim_end().to_owned());
             }
         }
         if tools.is_empty() {
-            remark(globals, "No tool is like that. pegboard ls shows everything there is");
+            notice(globals, "No matching tools. List all with pegboard ls");
         }
         let n_all = found["total"].as_u64().unwrap_or_default();
         let n_shown = tools.len() as u64;
         if n_all > n_shown {
-            remark(globals, &format!("{} more; --limit {n_all} shows them", n_all - n_shown));
+            notice(globals, &format!("{} more; show them with --limit {n_all}", n_all - n_shown));
         }
         Ok(ExitCode::SUCCESS)
     }
 }
 
-/// Tools below their servers, in the order that they came in.
+/// Renders tools under their servers, in the order of the search results.
 fn text(tools: &[ToolView]) -> String {
     let mut text = String::new();
     let mut last = None;
@@ -77,7 +77,7 @@ fn text(tools: &[ToolView]) -> String {
             let _ = writeln!(text, "{BOLD}{}/{}{PLAIN}", tool.toolbox, tool.server);
             last = Some(place);
         }
-        let word = tool.annotations.word();
+        let word = tool.annotations.label();
         let _ = write!(text, "  {}", tool.signature);
         if !word.is_empty() {
             let _ = write!(text, "  {DIM}{word}{PLAIN}");
@@ -90,7 +90,7 @@ fn text(tools: &[ToolView]) -> String {
         if !description.is_empty() {
             let _ = writeln!(text, "    {DIM}{description}{PLAIN}");
         }
-        for (name, schema) in [("takes", &tool.input_schema), ("gives", &tool.output_schema)] {
+        for (name, schema) in [("input", &tool.input_schema), ("output", &tool.output_schema)] {
             if let Some(schema) = schema {
                 let _ = writeln!(text, "    {name} {}", indented(schema));
             }
@@ -110,7 +110,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tools_stand_below_their_servers_with_how_they_are_called() {
+    fn tools_are_listed_under_servers_with_signatures() {
         let found = json!({"tools": [
             {"toolbox": "dev", "server": "github", "name": "create_issue", "description": "Opens an issue.\nAnd more.",
              "signature": "create_issue(repo:str, title:str, [labels:str[]])", "annotations": {"readOnly": false}, "tags": ["issues"]},
@@ -124,7 +124,7 @@ mod tests {
           create_issue(repo:str, title:str, [labels:str[]])  writes  #issues
             Opens an issue. And more.
           wipe()  destroys
-            takes {
+            input {
               "type": "object"
             }
         dev/files

@@ -1,4 +1,4 @@
-//! `pegboard trace`: what a call did, and when.
+//! `pegboard trace`: operations of a call.
 
 use std::process::ExitCode;
 
@@ -7,77 +7,77 @@ use clap::builder::NonEmptyStringValueParser;
 use serde_json::Value;
 
 use super::sessions;
-use crate::cli::words::{DIM, PLAIN, ago, columns, millis, now, one_line, took};
-use crate::cli::{Failure, Format, Globals, print, remark};
-use crate::desk::{Address, Desk};
-use drawing::{Drawing, Picture, mark};
+use crate::api_client::{ApiClient, ApiPath};
+use crate::cli::format::{DIM, PLAIN, ago, columns, format_millis, json_millis, now_millis, one_line};
+use crate::cli::{CliError, Globals, OutputFormat, notice, print};
+use drawing::{TraceDrawing, TraceLayout, mark};
 
 pub(super) mod drawing;
 mod otlp;
 
-/// How many digits of a trace are shown: enough to find it by.
+/// Number of digits shown of a trace id; enough to identify it.
 pub(super) const TRACE_DIGITS: usize = 8;
 
-/// Which call, and how it is drawn.
+/// Arguments of `pegboard trace`.
 #[derive(Args)]
-pub(crate) struct Trace {
-    /// The call: the beginning of its trace id, or last; ls lists the latest calls
+pub(crate) struct TraceArgs {
+    /// Prefix of a trace id, or last; ls lists recent calls
     #[arg(value_name = "ID", default_value = "last", value_parser = NonEmptyStringValueParser::new())]
     id: String,
-    /// Draw what it did as a tree, without times
+    /// Show a tree without times
     #[arg(long, conflicts_with = "waterfall")]
     tree: bool,
-    /// Draw what it did as a tree beside bars; this is usual
+    /// Show a tree with a waterfall of times; this is the default
     #[arg(long)]
     waterfall: bool,
-    /// Print it as spans in the JSON of OTLP, as collectors take it at /v1/traces
+    /// Print the spans as OTLP JSON, as collectors accept it at /v1/traces
     #[arg(long, conflicts_with_all = ["tree", "waterfall"])]
     otlp: bool,
-    /// How many calls ls lists
+    /// Maximum number of calls that ls lists
     #[arg(long, value_name = "NUMBER", default_value_t = 20, value_parser = clap::value_parser!(u16).range(1..=1_000))]
     limit: u16,
 }
 
-impl Trace {
-    pub(crate) async fn ask(&self, globals: &Globals, desk: &Desk) -> Result<ExitCode, Failure> {
+impl TraceArgs {
+    pub(crate) async fn run(&self, globals: &Globals, api: &ApiClient) -> Result<ExitCode, CliError> {
         if self.id == "ls" {
-            return self.list(globals, desk).await;
+            return self.list(globals, api).await;
         }
-        let told = desk.get(&Address::of(&["traces", &self.id])).await?;
+        let told = api.get(&ApiPath::new(&["traces", &self.id])).await?;
         if self.otlp {
             let spans = otlp::spans(&told["trace"]);
-            print::document(globals.format_or(Format::Json), &spans, || format!("{spans:#}"));
+            print::document(globals.format_or(OutputFormat::Json), &spans, || format!("{spans:#}"));
             return Ok(ExitCode::SUCCESS);
         }
-        let picture = if self.tree && !self.waterfall { Picture::Tree } else { Picture::Waterfall };
+        let picture = if self.tree && !self.waterfall { TraceLayout::Tree } else { TraceLayout::Waterfall };
         print::document(globals.data_format(), &told["trace"], || text(&told["trace"], picture));
         Ok(ExitCode::SUCCESS)
     }
 
-    async fn list(&self, globals: &Globals, desk: &Desk) -> Result<ExitCode, Failure> {
-        let told = desk.get(&Address::of(&["traces"]).with("limit", &self.limit)).await?;
+    async fn list(&self, globals: &Globals, api: &ApiClient) -> Result<ExitCode, CliError> {
+        let told = api.get(&ApiPath::new(&["traces"]).with("limit", &self.limit)).await?;
         let format = globals.data_format();
         match format {
-            Format::Ndjson => print::list(format, &told["traces"]),
-            Format::Text | Format::Json | Format::Yaml => {
-                print::document(format, &told, || list(&told["traces"], now()));
+            OutputFormat::Ndjson => print::list(format, &told["traces"]),
+            OutputFormat::Text | OutputFormat::Json | OutputFormat::Yaml => {
+                print::document(format, &told, || list(&told["traces"], now_millis()));
             }
         }
         if told["traces"].as_array().is_none_or(Vec::is_empty) {
-            remark(globals, "No call has been made yet");
+            notice(globals, "No calls have been made yet");
         }
         Ok(ExitCode::SUCCESS)
     }
 }
 
-/// A call and all that it did.
-pub(super) fn text(trace: &Value, picture: Picture) -> String {
+/// Renders a call and all of its operations.
+pub(super) fn text(trace: &Value, picture: TraceLayout) -> String {
     let word = |name: &str| trace[name].as_str().unwrap_or_default();
-    let began = ago(now(), trace["op"]["startedAt"].as_u64().unwrap_or_default());
+    let began = ago(now_millis(), trace["op"]["startedAt"].as_u64().unwrap_or_default());
     format!(
         "{}{}{DIM}trace {}  session {}  {began}{PLAIN}\n",
-        Drawing::of_operation(&trace["op"]).text(picture),
-        sessions::records(&trace["records"], now()),
+        TraceDrawing::of_operation(&trace["op"]).text(picture),
+        sessions::records(&trace["records"], now_millis()),
         word("traceId"),
         sessions::short(word("session")),
     )
@@ -89,7 +89,7 @@ fn list(traces: &Value, now: u64) -> String {
         vec![
             word("traceId").chars().take(TRACE_DIGITS).collect(),
             format!("{} {}", mark(word("status")), one_line(word("tool"), 60)),
-            took(millis(&trace["durationMs"])),
+            format_millis(json_millis(&trace["durationMs"])),
             ago(now, trace["startedAt"].as_u64().unwrap_or_default()),
             one_line(word("error"), 60),
         ]
@@ -104,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn calls_are_listed_with_how_they_went() {
+    fn calls_are_listed_with_status_and_duration() {
         let traces = json!([
             {"traceId": "4bf92f3577b34da6a3ce929d0e0e4736", "tool": "dev/github/search", "status": "ok",
              "startedAt": 1_000_000, "durationMs": 412.3},

@@ -1,4 +1,4 @@
-//! `pegboard validate`: whether configurations can be used, without starting anything.
+//! `pegboard validate`: checks configurations without starting anything.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -7,70 +7,77 @@ use clap::Args;
 use pegboard::config::{Configuration, ConfigurationError};
 use serde_json::{Value, json};
 
-use crate::cli::words::columns;
-use crate::cli::{Exit, Failure, Format, Globals, print};
-use crate::place::Wanted;
-use report::{Measure, Report, Verdict};
+use crate::cli::format::columns;
+use crate::cli::{CliError, ExitReason, Globals, OutputFormat, print};
+use crate::paths::ConfigSelection;
+use report::{ValidationMode, ValidationReport, ValidationVerdict};
 
 mod origins;
 mod report;
 
-/// What is checked, and how strictly.
+/// Arguments of `pegboard validate`.
 #[derive(Args)]
-pub(crate) struct Validate {
-    /// What is checked, each by itself: any file that is read here, a folder, or a client such as cursor; without it,
-    /// what a command in this folder would use
+pub(crate) struct ValidateArgs {
+    /// Files, directories or clients such as cursor, each checked by itself; by default the configuration
+    /// that commands in this directory use
     #[arg(value_name = "FILE")]
     files: Vec<PathBuf>,
-    /// Let warnings, and parts that cannot be used, count as errors
+    /// Treat warnings and unusable entries as errors
     #[arg(long)]
     strict: bool,
-    /// Print every value and where it is from instead, or those at one place: --origins=mcpServers.github
+    /// Print every value with its source instead, or only those below a key: --origins=mcpServers.github
     #[arg(long, value_name = "WAY", num_args = 0..=1, require_equals = true, default_missing_value = "")]
     origins: Option<String>,
 }
 
-impl Validate {
-    pub(crate) async fn run(self, globals: &Globals) -> Result<ExitCode, Failure> {
+impl ValidateArgs {
+    pub(crate) async fn run(self, globals: &Globals) -> Result<ExitCode, CliError> {
         let has_others = !globals.config.is_empty() || !globals.set.is_empty();
         if has_others && !self.files.is_empty() {
-            let message = "files are checked each by itself, without --config and --set";
-            return Err(Failure::usage(message)
-                .hint("name no file to check all that a command would use, with --config and --set"));
+            let message = "FILE cannot be combined with --config or --set: files are checked by themselves";
+            return Err(
+                CliError::usage(message).hint("omit FILE to check the configuration with --config and --set")
+            );
         }
-        let wanted = Wanted::of(globals)?;
+        let wanted = ConfigSelection::from_globals(globals)?;
         if let Some(under) = &self.origins {
-            return self.tell_origins(globals, &wanted, under);
+            return self.print_origins(globals, &wanted, under);
         }
         let project = wanted.project();
         let mut reports = Vec::new();
         if self.files.is_empty() {
-            let read = match wanted.read_some() {
+            let read = match wanted.read_required() {
                 read @ (Ok(_) | Err(ConfigurationError::Invalid { .. })) => read,
                 Err(error) => return Err(error.into()),
             };
-            reports.push(Report::of(wanted.files(), read, &project).await);
+            reports.push(ValidationReport::check(wanted.files(), read, &project).await);
         }
         for file in &self.files {
-            reports.push(Report::of(shown(file), wanted.read_alone(file), &project).await);
+            reports
+                .push(ValidationReport::check(display_path(file), wanted.read_source(file), &project).await);
         }
-        let measure = if self.strict { Measure::Strict } else { Measure::Usual };
-        tell(globals, &reports, measure);
-        Ok(end(&reports, measure))
+        let mode = if self.strict { ValidationMode::Strict } else { ValidationMode::Normal };
+        print_reports(globals, &reports, mode);
+        Ok(exit_code(&reports, mode))
     }
 
-    fn tell_origins(&self, globals: &Globals, wanted: &Wanted, under: &str) -> Result<ExitCode, Failure> {
+    fn print_origins(
+        &self,
+        globals: &Globals,
+        wanted: &ConfigSelection,
+        under: &str,
+    ) -> Result<ExitCode, CliError> {
         let configurations: Vec<Configuration> = if self.files.is_empty() {
             vec![wanted.read()?]
         } else {
-            let read = |file: &PathBuf| wanted.read_alone(file).map_err(unread);
+            let read = |file: &PathBuf| wanted.read_source(file).map_err(load_error);
             self.files.iter().map(read).collect::<Result<_, _>>()?
         };
         let settings = origins::under(&configurations, under)?;
         let format = globals.data_format();
         match format {
-            Format::Text => print::text(&origins::table(&settings)),
-            Format::Json | Format::Ndjson | Format::Yaml => {
+            OutputFormat::Text => print::text(&origins::table(&settings)),
+            OutputFormat::Json | OutputFormat::Ndjson | OutputFormat::Yaml => {
                 print::list(format, &origins::document(&settings));
             }
         }
@@ -78,63 +85,67 @@ impl Validate {
     }
 }
 
-/// Whether something that somebody named is not there at all.
+/// Returns `true` if the source does not exist.
 fn is_absent(error: &ConfigurationError) -> bool {
     match error {
-        ConfigurationError::NotThere { .. }
-        | ConfigurationError::NoneFound { .. }
-        | ConfigurationError::Unknown { .. }
+        ConfigurationError::NotFound { .. }
+        | ConfigurationError::NoConfiguration { .. }
+        | ConfigurationError::UnknownSource { .. }
         | ConfigurationError::NoClientFile { .. }
-        | ConfigurationError::NoSuchPart { .. } => true,
-        ConfigurationError::Folder { .. }
+        | ConfigurationError::NoSuchServer { .. } => true,
+        ConfigurationError::IsDirectory { .. }
         | ConfigurationError::Unreadable { .. }
         | ConfigurationError::TooLarge { .. }
-        | ConfigurationError::NotText { .. }
+        | ConfigurationError::NotUtf8 { .. }
         | ConfigurationError::Empty { .. }
         | ConfigurationError::Invalid { .. } => false,
     }
 }
 
-/// Why something that somebody named comes to nothing.
-fn unread(error: ConfigurationError) -> Failure {
-    if is_absent(&error) { Failure::not_found("not_found", error.to_string()) } else { Failure::from(error) }
+/// Error for a source that cannot be loaded.
+fn load_error(error: ConfigurationError) -> CliError {
+    if is_absent(&error) {
+        CliError::not_found("not_found", error.to_string())
+    } else {
+        CliError::from(error)
+    }
 }
 
-fn tell(globals: &Globals, reports: &[Report], measure: Measure) {
-    match globals.format_or(Format::Text) {
-        Format::Text => {
+fn print_reports(globals: &Globals, reports: &[ValidationReport], mode: ValidationMode) {
+    match globals.format_or(OutputFormat::Text) {
+        OutputFormat::Text => {
             for report in reports {
-                report.tell(globals, measure);
+                report.print(globals, mode);
             }
-            let rows: Vec<Vec<String>> = reports.iter().flat_map(|report| report.rows(measure)).collect();
+            let rows: Vec<Vec<String>> = reports.iter().flat_map(|report| report.rows(mode)).collect();
             print::text(&columns(&rows));
         }
-        Format::Ndjson => print::list(Format::Ndjson, &documents(reports, measure)),
-        format @ (Format::Json | Format::Yaml) => {
-            let is_well = reports.iter().all(|report| report.verdict(measure) == Verdict::Well);
-            let document = json!({"ok": is_well, "files": documents(reports, measure)});
+        OutputFormat::Ndjson => print::list(OutputFormat::Ndjson, &documents(reports, mode)),
+        format @ (OutputFormat::Json | OutputFormat::Yaml) => {
+            let is_well = reports.iter().all(|report| report.verdict(mode) == ValidationVerdict::Well);
+            let document = json!({"ok": is_well, "files": documents(reports, mode)});
             print::document(format, &document, String::new);
         }
     }
 }
 
-fn documents(reports: &[Report], measure: Measure) -> Value {
-    reports.iter().map(|report| report.document(measure)).collect()
+fn documents(reports: &[ValidationReport], mode: ValidationMode) -> Value {
+    reports.iter().map(|report| report.document(mode)).collect()
 }
 
-/// How the command ends: by the worst that was found.
-fn end(reports: &[Report], measure: Measure) -> ExitCode {
-    let has = |verdict: Verdict| reports.iter().any(|report| report.verdict(measure) == verdict);
-    if has(Verdict::Wrong) {
-        Exit::Configuration.into()
-    } else if has(Verdict::Absent) {
-        Exit::NotFound.into()
+/// Exit code for the worst report.
+fn exit_code(reports: &[ValidationReport], mode: ValidationMode) -> ExitCode {
+    let has = |verdict: ValidationVerdict| reports.iter().any(|report| report.verdict(mode) == verdict);
+    if has(ValidationVerdict::Wrong) {
+        ExitReason::Configuration.into()
+    } else if has(ValidationVerdict::Absent) {
+        ExitReason::NotFound.into()
     } else {
         ExitCode::SUCCESS
     }
 }
 
-/// A path as somebody names it.
-fn shown(path: &Path) -> String {
+/// Path as the user wrote it.
+fn display_path(path: &Path) -> String {
     path.display().to_string()
 }

@@ -1,8 +1,8 @@
-//! The library at work: functions that become tools, and what is refused.
+//! Checks of the library: functions as tools, and validation.
 
 use pegboard::prelude::*;
 
-use super::{Checks, expect};
+use super::{DemoChecks, expect};
 
 /// Convert a temperature to Fahrenheit.
 #[tool(tags("units"), read_only)]
@@ -31,13 +31,13 @@ fn always_broken() -> Result<String> {
 /// Always panic.
 #[tool]
 fn panicking() -> String {
-    // The demo shows what a bug in a tool does; the panic's own report would only startle.
+    // The demo shows what a bug in a tool does; the panic message would only be confusing.
     std::panic::resume_unwind(Box::new("a bug in the tool"))
 }
 
-pub(super) async fn run(checks: &mut Checks) {
+pub(super) async fn run(checks: &mut DemoChecks) {
     let registry = ToolRegistry::new();
-    checks.begin("Your functions are tools");
+    checks.begin("Rust functions as tools");
     checks.add("functions as tools", register(&registry)).await;
     checks.add("failing functions", contain(&registry)).await;
     checks.add("validation", async { validate() }).await;
@@ -48,7 +48,7 @@ async fn register(registry: &ToolRegistry) -> Result<String> {
     let registry = registry.clone().with(tools![fahrenheit, describe, always_broken, panicking])?;
     let taken = registry.register(fahrenheit::tool_entry());
     expect(taken.is_err(), "a name was taken twice")?;
-    let found = registry.search(&Search::new().name("E").all_tags(["units", "text"]));
+    let found = registry.search(&ToolSearch::new().name("E").all_tags(["units", "text"]));
     let names: Vec<&str> = found.iter().map(|entry| entry.name()).collect();
     expect(names == ["describe"], format_args!("the search found {names:?}"))?;
     let outcome = registry.invoke("fahrenheit", json!({"celsius": 21.5})).await;
@@ -61,7 +61,7 @@ async fn contain(registry: &ToolRegistry) -> Result<String> {
     let panicked = registry.invoke("panicking", json!({})).await;
     expect(failed.message == "Tool 'broken' raised an exception: the wire is cut", &failed.message)?;
     expect(panicked.message == "Tool 'panicking' panicked: a bug in the tool", &panicked.message)?;
-    Ok("one that fails or panics is an error for its caller, and the program goes on".to_owned())
+    Ok("a function that fails or panics returns an error; the process survives".to_owned())
 }
 
 fn validate() -> Result<String> {
@@ -69,10 +69,10 @@ fn validate() -> Result<String> {
         "required": ["id"],
         "properties": {"id": {"type": "integer"}, "mail": {"format": "email"}},
     }}});
-    let verdict = validate_input(&json!({"user": {"mail": "nobody"}}), &schema);
+    let verdict = validate_input(&json!({"user": {"mail": "no-address"}}), &schema);
     let expected = ["$.user.id: required field missing", "$.user.mail: string is not a valid email"];
     expect(verdict.errors == expected, format_args!("{verdict:?}"))?;
-    Ok("all that is wrong with arguments is told at once: $.user.id, $.user.mail".to_owned())
+    Ok("validation reports all violations at once: $.user.id, $.user.mail".to_owned())
 }
 
 fn refuse_chain(registry: &ToolRegistry) -> Result<String> {
@@ -80,7 +80,7 @@ fn refuse_chain(registry: &ToolRegistry) -> Result<String> {
         .add_step(ChainStep::new("fahrenheit").map("celsius", "celsius").output_key("degrees"))
         .add_step(ChainStep::new("describe").map("degrees", "degrees.value"))
         .validate();
-    let expected = "Step 1: 'degrees.value' for 'degrees' can never be in the context.";
+    let expected = "Step 1: input 'degrees': 'degrees.value' can never be in the context.";
     expect(verdict.errors == [expected], format_args!("{verdict:?}"))?;
-    Ok("a chain that can never work is refused before its first step".to_owned())
+    Ok("an invalid chain is rejected before its first step".to_owned())
 }

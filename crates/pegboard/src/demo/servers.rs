@@ -1,4 +1,4 @@
-//! The three MCP servers of the demo: this program, started again once for each.
+//! The MCP servers of the demo: this program, started once for each.
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -14,30 +14,30 @@ use pegboard::projection::mcp_result;
 use pegboard_wire::client::Era;
 use pegboard_wire::era::Revision;
 use pegboard_wire::link::InputLimits;
-use pegboard_wire::server::{Description, Reply, Server, ServerRequest, Service};
-use pegboard_wire::stdio::lines;
+use pegboard_wire::server::{McpService, ServerRequest, ServiceDescription, ServiceReply, ServiceServer};
+use pegboard_wire::stdio::line_transport;
 use pegboard_wire::{RpcError, code};
 use tokio::sync::Semaphore;
 
-use super::Boxed;
+use super::BoxFuture;
 
-/// One of the servers.
+/// One of the demo's servers.
 #[derive(Clone, Copy, ValueEnum)]
 pub(crate) enum DemoServer {
     /// Tells the time, to clients of both eras of MCP.
     Clock,
-    /// Keeps notes, and knows no clients but those with a session.
+    /// Stores notes; speaks only the session era.
     Notes,
-    /// Sells things, and knows no sessions.
+    /// Sells things; speaks only the stateless era.
     Shop,
 }
 
 impl DemoServer {
-    /// Is this server to whoever started the program, until that one leaves.
+    /// Serves the parent process over stdio until it disconnects.
     pub(crate) fn run(self) -> ExitCode {
         let served = tokio::runtime::Builder::new_current_thread().enable_all().build().map(|runtime| {
             let served = runtime.block_on(self.serve());
-            // Nobody writes to it any more, but a read may be under way.
+            // The input is closed, but a read may still be blocked.
             runtime.shutdown_background();
             served
         });
@@ -51,19 +51,19 @@ impl DemoServer {
     }
 
     async fn serve(self) -> Result<()> {
-        let service = Arc::new(Shelf { server: self, tools: self.tools()? });
-        let (link, pump) = lines(tokio::io::stdin(), tokio::io::stdout(), InputLimits::server());
-        let server = Server::new(service);
+        let service = Arc::new(DemoService { server: self, tools: self.tools()? });
+        let (link, pump) = line_transport(tokio::io::stdin(), tokio::io::stdout(), InputLimits::server());
+        let server = ServiceServer::new(service);
         let server = match self {
             Self::Clock => server,
-            Self::Notes => server.speaking(Era::Session),
-            Self::Shop => server.speaking(Era::Stateless),
+            Self::Notes => server.serving_only(Era::Session),
+            Self::Shop => server.serving_only(Era::Stateless),
         };
         server.serve(link).await;
         Ok(pump.await?)
     }
 
-    /// What it is called.
+    /// Name of the server.
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Clock => "clock",
@@ -81,8 +81,8 @@ impl DemoServer {
         })
     }
 
-    /// Tools that are no functions: they have a word with the client, or are particular about how they say it.
-    fn talkative_tools(self) -> Vec<RawJson> {
+    /// Tools that are not plain functions: they interact with the client, or return exact bytes.
+    fn interactive_tools(self) -> Vec<RawJson> {
         let tools: &[[&str; 2]] = match self {
             Self::Clock | Self::Notes => &[],
             Self::Shop => &[
@@ -96,17 +96,17 @@ impl DemoServer {
     }
 }
 
-/// How often somebody looked at the clock.
+/// Number of calls of `now`.
 static N_LOOKS: AtomicU64 = AtomicU64::new(0);
-/// How many notes there are.
+/// Number of notes.
 static N_NOTES: AtomicU64 = AtomicU64::new(0);
-/// How many parcels are on their way, and how many were at most.
+/// Number of parcels in delivery, and its maximum.
 static N_PARCELS: AtomicU64 = AtomicU64::new(0);
 static MOST_PARCELS: AtomicU64 = AtomicU64::new(0);
-/// What parcels wait at until the road is clear.
+/// Blocks deliveries until the road is clear.
 static ROAD: Semaphore = Semaphore::const_new(0);
 
-/// Tell the time. It goes on by a second whenever somebody looks.
+/// Tell the time. It advances by a second with every call.
 #[tool(read_only)]
 fn now(
     /// A city
@@ -116,7 +116,7 @@ fn now(
     format!("12:00:{second:02} in {city}")
 }
 
-/// Sleep for longer than anybody would wait.
+/// Sleep for an hour.
 #[tool]
 async fn snooze() -> Result<String> {
     tokio::time::sleep(Duration::from_hours(1)).await;
@@ -192,32 +192,32 @@ fn clear_road() -> String {
     "go".to_owned()
 }
 
-/// An answer whose number and spelling a parser would lose.
+/// Result with a number and a format that a JSON parser would not preserve.
 pub(super) const BARCODE: &str =
     r#"{"content":[],"structuredContent":{"b":12345678901234567890123, "a":1e2}}"#;
 
-/// Functions as an MCP server.
-struct Shelf {
+/// MCP service for a registry of functions.
+struct DemoService {
     server: DemoServer,
     tools: ToolRegistry,
 }
 
-impl Service for Shelf {
-    fn describe(&self, _revision: Revision) -> Description {
-        Description {
+impl McpService for DemoService {
+    fn describe(&self, _revision: Revision) -> ServiceDescription {
+        ServiceDescription {
             info: RawJson::from(json!({"name": self.server.name(), "version": env!("CARGO_PKG_VERSION")})),
             capabilities: RawJson::from(json!({"tools": {}})),
             instructions: None,
         }
     }
 
-    fn call(&self, request: ServerRequest) -> Boxed<Result<Reply, RpcError>> {
+    fn call(&self, request: ServerRequest) -> BoxFuture<Result<ServiceReply, RpcError>> {
         let (server, tools) = (self.server, self.tools.clone());
         Box::pin(async move {
             match &*request.method {
                 "tools/list" => {
                     let mut list: Vec<RawJson> = tools.list().iter().map(|tool| tool.definition()).collect();
-                    list.extend(server.talkative_tools());
+                    list.extend(server.interactive_tools());
                     Ok(RawJson::empty_object().with("tools", &RawJson::of(&list)).into())
                 }
                 "tools/call" => answer(&tools, &request).await,
@@ -227,11 +227,11 @@ impl Service for Shelf {
     }
 }
 
-async fn answer(tools: &ToolRegistry, request: &ServerRequest) -> Result<Reply, RpcError> {
+async fn answer(tools: &ToolRegistry, request: &ServerRequest) -> Result<ServiceReply, RpcError> {
     let name = request.params.get("name");
     let name = name.as_ref().and_then(RawJson::text).unwrap_or_default();
     match &*name {
-        "gift" => Ok(wrap_up(request)),
+        "gift" => Ok(wrap_gift(request)),
         "stocktake" => {
             for shelf in [1.0, 2.0, 3.0] {
                 request.peer.progress(shelf, Some(3.0), None).await;
@@ -239,7 +239,7 @@ async fn answer(tools: &ToolRegistry, request: &ServerRequest) -> Result<Reply, 
             Ok(text("3 shelves counted"))
         }
         "barcode" => RawJson::parse(BARCODE.into())
-            .map(Reply::Result)
+            .map(ServiceReply::Result)
             .map_err(|error| RpcError::new(code::INTERNAL_ERROR, error.to_string())),
         name => {
             let arguments = request.params.get("arguments").unwrap_or_else(RawJson::empty_object);
@@ -248,18 +248,18 @@ async fn answer(tools: &ToolRegistry, request: &ServerRequest) -> Result<Reply, 
     }
 }
 
-/// Asks whom a gift is for, and wraps it up when that is known.
-fn wrap_up(request: &ServerRequest) -> Reply {
-    let name = request.answers.as_ref().and_then(|answers| answers.at(&["whom", "content", "name"]));
+/// Asks for the recipient of a gift, and wraps it up once that is known.
+fn wrap_gift(request: &ServerRequest) -> ServiceReply {
+    let name = request.input_responses.as_ref().and_then(|answers| answers.at(&["whom", "content", "name"]));
     if let Some(name) = name.as_ref().and_then(RawJson::text) {
         return text(&format!("a gift for {name}"));
     }
     let schema = json!({"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]});
     let params = json!({"mode": "form", "message": "Whom is it for?", "requestedSchema": schema});
     let question = json!({"whom": {"method": "elicitation/create", "params": params}});
-    Reply::InputRequired { questions: RawJson::from(question), state: None }
+    ServiceReply::InputRequired { input_requests: RawJson::from(question), state: None }
 }
 
-fn text(text: &str) -> Reply {
-    Reply::Result(RawJson::from(json!({"content": [{"type": "text", "text": text}]})))
+fn text(text: &str) -> ServiceReply {
+    ServiceReply::Result(RawJson::from(json!({"content": [{"type": "text", "text": text}]})))
 }

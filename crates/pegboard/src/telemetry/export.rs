@@ -1,4 +1,4 @@
-//! Spans on their way to a collector.
+//! Export of spans to an OpenTelemetry collector.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -14,7 +14,7 @@ use opentelemetry_sdk::trace::{
     BatchConfigBuilder, BatchSpanProcessor, Sampler, SdkTracerProvider, SpanData, SpanExporter as Export,
 };
 use pegboard_core::trace::TraceParent;
-use pegboard_runtime::spans::{self, Spans};
+use pegboard_runtime::spans::{self, TracePropagator};
 use tokio::time::Instant;
 use tracing::Span;
 use tracing::level_filters::LevelFilter;
@@ -25,27 +25,27 @@ use tracing_subscriber::layer::Layer;
 
 use super::Error;
 
-/// How often spans are sent.
+/// Interval between batches.
 const INTERVAL: Duration = Duration::from_secs(5);
-/// How long sending may take, at the end too.
+/// Timeout of an export, also at shutdown.
 const TIMEOUT: Duration = Duration::from_secs(5);
-/// How often it is said that they cannot be sent.
+/// Minimum interval between warnings about failed exports.
 const WARNING_INTERVAL: Duration = Duration::from_mins(1);
 
-/// What this program says of itself in traces, and of how many calls it tells.
-pub(super) struct Own {
+/// Resource attributes and sampling ratio.
+pub(super) struct ResourceInfo {
     pub(super) service_name: String,
     pub(super) labels: Vec<(String, String)>,
     pub(super) ratio: f64,
 }
 
-/// Sends the spans of calls to a collector, in batches, from a thread of its own.
+/// Exports the spans of calls in batches, from its own thread.
 pub(super) struct Exporter(SdkTracerProvider);
 
 impl Exporter {
-    pub(super) fn new(endpoint: &str, own: Own) -> Result<Self, Error> {
+    pub(super) fn new(endpoint: &str, own: ResourceInfo) -> Result<Self, Error> {
         if !(endpoint.starts_with("http://") || endpoint.starts_with("https://")) {
-            let reason = "the address of a collector begins with http:// or https://".to_owned();
+            let reason = "the collector URL must start with http:// or https://".to_owned();
             return Err(Error::Endpoint { reason });
         }
         let sender = SpanExporter::builder()
@@ -54,24 +54,22 @@ impl Exporter {
             .with_endpoint(endpoint)
             .with_timeout(TIMEOUT)
             .build()
-            // The cause would quote the address.
-            .map_err(|_| Error::Endpoint {
-                reason: "this is no address that spans can be sent to".to_owned(),
-            })?;
+            // The underlying error would quote the URL.
+            .map_err(|_| Error::Endpoint { reason: "invalid collector URL".to_owned() })?;
         let batches = BatchConfigBuilder::default().with_scheduled_delay(INTERVAL).build();
-        let processor = BatchSpanProcessor::builder(Calm { sender, lost: Mutex::default() })
+        let processor = BatchSpanProcessor::builder(ThrottledExporter { sender, lost: Mutex::default() })
             .with_batch_config(batches)
             .build();
-        let Own { service_name, labels, ratio } = own;
+        let ResourceInfo { service_name, labels, ratio } = own;
         let labels = labels.into_iter().map(|(name, value)| KeyValue::new(name, value));
         let resource = Resource::builder().with_service_name(service_name).with_attributes(labels).build();
-        // A trace that the caller records, or does not, goes on as it began.
+        // A trace of the caller keeps its sampling decision.
         let sampler = Sampler::ParentBased(Box::new(Sampler::TraceIdRatioBased(ratio)));
         let provider = SdkTracerProvider::builder().with_sampler(sampler);
         Ok(Self(provider.with_span_processor(processor).with_resource(resource).build()))
     }
 
-    /// Collects the spans of calls, and nothing else: no messages, and no spans of other crates.
+    /// Creates the layer that collects the spans of calls, and no other spans or events.
     pub(super) fn layer(&self) -> Box<dyn Layer<Registry> + Send + Sync> {
         let is_call = filter_fn(|metadata| metadata.is_span() && metadata.target() == spans::TARGET)
             .with_max_level_hint(LevelFilter::INFO);
@@ -89,18 +87,18 @@ impl Exporter {
 
 impl Drop for Exporter {
     fn drop(&mut self) {
-        // What could not be sent has been said already.
+        // Failed exports have been logged already.
         let _ = self.0.shutdown_with_timeout(TIMEOUT);
     }
 }
 
-/// Joins the spans of calls with the traces of their callers and servers.
-pub(super) struct Joined;
+/// Links the spans of calls to the traces of their callers and servers.
+pub(super) struct TraceLinker;
 
-impl Spans for Joined {
-    fn begin(&self, span: &Span, parent: Option<TraceParent>) -> Option<TraceParent> {
+impl TracePropagator for TraceLinker {
+    fn attach(&self, span: &Span, parent: Option<TraceParent>) -> Option<TraceParent> {
         if let Some(parent) = parent {
-            // A span that is not collected has no parent either.
+            // Without a collecting layer the span has no parent either.
             let _ = span.set_parent(Context::new().with_remote_span_context(remote(parent)));
         }
         let context = span.context();
@@ -128,14 +126,14 @@ fn remote(parent: TraceParent) -> SpanContext {
     )
 }
 
-/// Sends spans, and complains seldom when that does not work.
+/// Exporter that logs failures at most once per [`WARNING_INTERVAL`].
 #[derive(Debug)]
-struct Calm {
+struct ThrottledExporter {
     sender: SpanExporter,
-    lost: Mutex<Lost>,
+    lost: Mutex<LostSpans>,
 }
 
-impl Export for Calm {
+impl Export for ThrottledExporter {
     async fn export(&self, batch: Vec<SpanData>) -> OTelSdkResult {
         let n_spans = batch.len();
         let result = self.sender.export(batch).await;
@@ -143,7 +141,7 @@ impl Export for Calm {
             let n_lost =
                 self.lost.lock().unwrap_or_else(PoisonError::into_inner).add(n_spans, Instant::now());
             if let Some(n_lost) = n_lost {
-                tracing::warn!(target: "pegboard::telemetry", n_lost, "spans cannot be sent to the collector: {error}");
+                tracing::warn!(target: "pegboard::telemetry", n_lost, "Cannot export spans to the collector: {error}");
             }
         }
         result
@@ -162,15 +160,15 @@ impl Export for Calm {
     }
 }
 
-/// How many spans were lost since that was last said.
+/// Number of spans lost since the last warning.
 #[derive(Debug, Default)]
-struct Lost {
+struct LostSpans {
     n_spans: usize,
     said: Option<Instant>,
 }
 
-impl Lost {
-    /// Counts spans that were lost; gives how many there are if it is time to say so.
+impl LostSpans {
+    /// Counts lost spans; returns the total if a warning is due.
     fn add(&mut self, n_spans: usize, now: Instant) -> Option<usize> {
         self.n_spans = self.n_spans.saturating_add(n_spans);
         if self.said.is_some_and(|said| now.duration_since(said) < WARNING_INTERVAL) {
@@ -186,9 +184,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lost_spans_are_mentioned_once_a_minute() {
+    fn lost_spans_are_logged_once_a_minute() {
         let begin = Instant::now();
-        let mut lost = Lost::default();
+        let mut lost = LostSpans::default();
         for (seconds, expected) in
             [(0, Some(2)), (5, None), (59, None), (60, Some(6)), (61, None), (1_000, Some(4))]
         {

@@ -1,4 +1,4 @@
-//! Where log lines go, without the secrets.
+//! Destination of log lines, with redaction.
 
 use std::collections::BTreeSet;
 use std::io::{self, Write};
@@ -8,30 +8,30 @@ use arc_swap::ArcSwapOption;
 use pegboard_core::redact::Redactor;
 use tracing_subscriber::fmt::MakeWriter;
 
-/// Where log lines go. Clones are the same place.
+/// Destination of log lines. Clones share it.
 #[derive(Clone)]
-pub(super) struct Sink(Arc<Shared>);
+pub(super) struct LogSink(Arc<LogSinkInner>);
 
-struct Shared {
+struct LogSinkInner {
     writer: Mutex<Box<dyn Write + Send>>,
     redactor: ArcSwapOption<Redactor>,
 }
 
-impl Sink {
+impl LogSink {
     pub(super) fn new(writer: Box<dyn Write + Send>) -> Self {
-        Self(Arc::new(Shared { writer: Mutex::new(writer), redactor: ArcSwapOption::empty() }))
+        Self(Arc::new(LogSinkInner { writer: Mutex::new(writer), redactor: ArcSwapOption::empty() }))
     }
 
     pub(super) fn redact(&self, secrets: impl IntoIterator<Item = impl AsRef<str>>) {
         let known: BTreeSet<String> =
-            secrets.into_iter().flat_map(|secret| spellings(secret.as_ref())).collect();
+            secrets.into_iter().flat_map(|secret| escaped_forms(secret.as_ref())).collect();
         self.0.redactor.store(Some(Arc::new(Redactor::new(known))));
     }
 }
 
-/// Every way in which a line may spell a text: as it is, with its control characters escaped, quoted, and each of
-/// them in JSON.
-fn spellings(text: &str) -> Vec<String> {
+/// All forms in which a line may contain a text: verbatim, with escaped control characters, debug-quoted, and
+/// each of them inside JSON.
+fn escaped_forms(text: &str) -> Vec<String> {
     let escaped = text.chars().map(|character| match character {
         _ if character.is_control() => character.escape_default().to_string(),
         _ => character.to_string(),
@@ -44,18 +44,18 @@ fn spellings(text: &str) -> Vec<String> {
     plain.into_iter().chain(in_json).collect()
 }
 
-impl<'a> MakeWriter<'a> for Sink {
-    type Writer = Line<'a>;
+impl<'a> MakeWriter<'a> for LogSink {
+    type Writer = LogLineWriter<'a>;
 
-    fn make_writer(&'a self) -> Line<'a> {
-        Line(&self.0)
+    fn make_writer(&'a self) -> LogLineWriter<'a> {
+        LogLineWriter(&self.0)
     }
 }
 
-/// One line on its way. It is written at once and whole, so no secret is ever cut in two.
-pub(super) struct Line<'a>(&'a Shared);
+/// Writer of one line. A line is written in one call, so that a secret is never split.
+pub(super) struct LogLineWriter<'a>(&'a LogSinkInner);
 
-impl Write for Line<'_> {
+impl Write for LogLineWriter<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let redactor = self.0.redactor.load();
         let text = String::from_utf8_lossy(bytes);
@@ -64,7 +64,7 @@ impl Write for Line<'_> {
             None => text.as_ref().into(),
         };
         let mut writer = self.0.writer.lock().unwrap_or_else(PoisonError::into_inner);
-        // A line that cannot be written is lost: whoever logged it has better things to do than to hear of it.
+        // A line that cannot be written is lost: logging must not fail the caller.
         let _ = writer.write_all(text.as_bytes());
         Ok(bytes.len())
     }

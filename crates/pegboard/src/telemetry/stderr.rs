@@ -1,14 +1,14 @@
-//! Standard error, without waiting for whoever reads it.
+//! Standard error that never blocks.
 
 use std::io::{self, Write};
 
-/// How much a pipe takes at once that takes anything.
+/// Number of bytes that a writable pipe accepts without blocking.
 const CHUNK_BYTES: usize = 512;
 
-/// Standard error. What nobody reads is lost once there is no room for it: to wait would be to stop all calls.
+/// Standard error. Lines are dropped while the pipe is full: blocking here would stall all calls.
 #[derive(Debug, Default)]
 pub struct Stderr {
-    /// Whether somebody was waited for in vain since something was last read.
+    /// Set after a wait timed out, until the pipe is writable again.
     is_stuck: bool,
     n_lost: u64,
 }
@@ -22,7 +22,7 @@ impl Stderr {
         Ok(true)
     }
 
-    /// Whether it takes a chunk now, or soon if it usually does.
+    /// Returns `true` if a chunk can be written, now or after a short wait.
     #[cfg(unix)]
     fn has_room(&mut self) -> io::Result<bool> {
         use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -43,7 +43,7 @@ impl Stderr {
 impl Write for Stderr {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         if self.n_lost > 0 {
-            let lost = format!("… {} lines were lost: nobody read them\n", self.n_lost);
+            let lost = format!("… {} lines were dropped: the reader is too slow\n", self.n_lost);
             if !self.write_chunk(lost.as_bytes())? {
                 self.n_lost += 1;
                 return Ok(bytes.len());
@@ -64,8 +64,8 @@ impl Write for Stderr {
     }
 }
 
-/// Writes lines to standard error, without waiting for whoever reads it.
-pub fn tell(text: &str) {
-    // A line that cannot be written is lost: there is nobody else to tell.
+/// Writes a line to standard error without blocking.
+pub fn write_stderr(text: &str) {
+    // There is no other place to report the error.
     let _ = Stderr::default().write_all(format!("{text}\n").as_bytes());
 }

@@ -1,50 +1,54 @@
-//! The agents of a toolbox as one server of it.
+//! Provider for the agents of a toolbox.
 
 use std::sync::Arc;
 
 use indexmap::IndexMap;
-use pegboard_config::{AgentEntry, ModelProvider};
+use pegboard_config::{AgentEntry, ModelProviderEntry};
 use pegboard_core::id::{ToolName, ToolboxName};
 use pegboard_core::model::{ModelName, ModelProviderName};
-use pegboard_core::provider::{Local, Offer, Provider};
+use pegboard_core::provider::{LocalProvider, Provider, ServerOffering};
 use pegboard_core::settings::ServerSettings;
 use pegboard_core::settings::agent::AgentSettings;
 use pegboard_core::settings::model::ModelProviderSettings;
-use pegboard_providers::agent::Agents;
+use pegboard_providers::agent::AgentRegistry;
 use pegboard_providers::model::Models;
-use pegboard_runtime::Plan;
+use pegboard_runtime::RuntimePlan;
 
-use super::kept::Kept;
+use super::reuse_cache::ReuseCache;
 
-/// The server that agents belong to.
+/// Name of the server that lists agents.
 pub const SERVER: &str = "agent";
 
-/// The models that the agents of a configuration think with.
-pub(super) struct Thinking {
+/// Models of a configuration, and the providers that can be used.
+pub(super) struct ModelResolver {
     models: Arc<Models>,
-    /// Those that can be used.
+    /// Usable providers only.
     usable: Arc<IndexMap<ModelProviderName, ModelProviderSettings>>,
-    providers: IndexMap<ModelProviderName, ModelProvider>,
+    providers: IndexMap<ModelProviderName, ModelProviderEntry>,
 }
 
-impl Thinking {
-    /// With these providers.
-    pub(super) fn with(providers: IndexMap<ModelProviderName, ModelProvider>) -> Self {
+impl ModelResolver {
+    /// Creates a resolver for these providers.
+    pub(super) fn with(providers: IndexMap<ModelProviderName, ModelProviderEntry>) -> Self {
         let usable = providers.iter().filter_map(|(name, provider)| match provider {
-            ModelProvider::Usable(settings) => Some((name.clone(), (**settings).clone())),
-            ModelProvider::Unusable { .. } => None,
+            ModelProviderEntry::Usable(settings) => Some((name.clone(), (**settings).clone())),
+            ModelProviderEntry::Unusable { .. } => None,
         });
         let usable: IndexMap<_, _> = usable.collect();
         Self { models: Arc::new(Models::new(&usable)), usable: Arc::new(usable), providers }
     }
 
-    /// An agent with those of its models that can be used. What is wrong with the others is added to the warnings.
-    fn equip(&self, mut agent: AgentSettings, warnings: &mut Vec<String>) -> Option<AgentSettings> {
+    /// Returns the agent with its usable models. Adds a warning for each unusable one.
+    fn with_usable_models(
+        &self,
+        mut agent: AgentSettings,
+        warnings: &mut Vec<String>,
+    ) -> Option<AgentSettings> {
         let name = agent.name.clone();
         agent.models.retain(|model| match obstacle(model, &self.providers) {
             None => true,
             Some(why) => {
-                warnings.push(format!("the agent '{name}' cannot use the model '{model}': {why}"));
+                warnings.push(format!("agent '{name}' cannot use model '{model}': {why}"));
                 false
             }
         });
@@ -52,96 +56,99 @@ impl Thinking {
     }
 }
 
-/// Why a model cannot be used with these providers; `None` if it can, as far as anybody knows before it is asked.
+/// Returns the reason why a model cannot be used; `None` if it can, as far as is known without a request.
 ///
 /// ```
 /// use indexmap::IndexMap;
 ///
 /// let why = pegboard::wiring::agents::obstacle(&"cloud/large".parse()?, &IndexMap::new()).unwrap();
-/// assert_eq!(why, "there is no provider 'cloud'");
+/// assert_eq!(why, "no provider 'cloud'");
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-pub fn obstacle(model: &ModelName, providers: &IndexMap<ModelProviderName, ModelProvider>) -> Option<String> {
+pub fn obstacle(
+    model: &ModelName,
+    providers: &IndexMap<ModelProviderName, ModelProviderEntry>,
+) -> Option<String> {
     let name = model.provider();
-    match providers.get(name).map(ModelProvider::obstacle) {
-        None => Some(format!("there is no provider '{name}'")),
-        Some(Some(why)) => Some(format!("the provider '{name}' cannot be used: {why}")),
+    match providers.get(name).map(ModelProviderEntry::unusable_reason) {
+        None => Some(format!("no provider '{name}'")),
+        Some(Some(why)) => Some(format!("provider '{name}' cannot be used: {why}")),
         Some(None) => None,
     }
 }
 
-/// What makes agents, and keeps those that are described as before.
+/// Creates the agent providers of toolboxes, and reuses unchanged ones.
 #[derive(Default)]
-pub(super) struct Workbench(Kept<Description>);
+pub(super) struct AgentProviders(ReuseCache<AgentProviderInputs>);
 
-impl Workbench {
-    /// With the agents, if there are any. One that cannot be used is left out, and the server says why.
+impl AgentProviders {
+    /// Adds the agents to the plan, if there are any. An unusable agent is left out with a warning.
     pub(super) fn provide(
         &self,
-        plan: Plan,
+        plan: RuntimePlan,
         toolbox: &ToolboxName,
         agents: impl IntoIterator<Item = (ToolName, AgentEntry)>,
-        thinking: &Thinking,
-    ) -> Plan {
+        resolver: &ModelResolver,
+    ) -> RuntimePlan {
         let (mut usable, mut warnings) = (IndexMap::new(), Vec::new());
         for (name, entry) in agents {
-            let obstacle = entry.obstacle().unwrap_or_default();
+            let obstacle = entry.unusable_reason().unwrap_or_default();
             match entry {
                 AgentEntry::Usable(settings) => {
-                    if let Some(settings) = thinking.equip(*settings, &mut warnings) {
+                    if let Some(settings) = resolver.with_usable_models(*settings, &mut warnings) {
                         usable.insert(name, settings);
                     }
                 }
                 AgentEntry::Unusable { .. } => {
-                    warnings.push(format!("the agent '{name}' cannot be used: {obstacle}"));
+                    warnings.push(format!("agent '{name}' cannot be used: {obstacle}"));
                 }
             }
         }
-        leave_out_needy(&mut usable, &mut warnings);
+        remove_dependents_of_missing(&mut usable, &mut warnings);
         for warning in &warnings {
             tracing::warn!("{warning}");
         }
         if usable.is_empty() && warnings.is_empty() {
             return plan;
         }
-        let description = Description {
+        let description = AgentProviderInputs {
             toolbox: toolbox.clone(),
             agents: usable.into_values().collect(),
-            providers: Arc::clone(&thinking.usable),
+            providers: Arc::clone(&resolver.usable),
             warnings,
         };
-        let provider = self.0.get(description, |description| description.provider(thinking));
+        let provider = self.0.get(description, |description| description.provider(resolver));
         plan.provide_with(SERVER, provider, ServerSettings::default())
     }
 }
 
-/// All that the agents of a toolbox were made from.
+/// All inputs that the agent provider of a toolbox is built from.
 #[derive(PartialEq)]
-struct Description {
+struct AgentProviderInputs {
     toolbox: ToolboxName,
     agents: Vec<AgentSettings>,
     providers: Arc<IndexMap<ModelProviderName, ModelProviderSettings>>,
     warnings: Vec<String>,
 }
 
-impl Description {
-    fn provider(&self, thinking: &Thinking) -> Local {
+impl AgentProviderInputs {
+    fn provider(&self, resolver: &ModelResolver) -> LocalProvider {
         let mut warnings = self.warnings.clone();
-        let tools = match Agents::new(self.agents.iter().cloned(), Arc::clone(&thinking.models)) {
+        let tools = match AgentRegistry::new(self.agents.iter().cloned(), Arc::clone(&resolver.models)) {
             Ok(agents) => agents.provider(),
             Err(invalid) => {
                 warnings.push(invalid.to_string());
-                Local::new([])
+                LocalProvider::new([])
             }
         };
-        let offer = tools.offer().borrow().as_ref().clone();
-        tools.replace(Offer { warnings, ..offer });
+        let offer = tools.offering().borrow().as_ref().clone();
+        tools.replace(ServerOffering { warnings, ..offer });
         tools
     }
 }
 
-/// Leaves out the agents that need one which is left out, and those that need these.
-fn leave_out_needy(usable: &mut IndexMap<ToolName, AgentSettings>, warnings: &mut Vec<String>) {
+/// Removes agents that refer to a missing agent, transitively.
+fn remove_dependents_of_missing(usable: &mut IndexMap<ToolName, AgentSettings>, warnings: &mut Vec<String>) {
     loop {
         let needy = usable.values().find_map(|agent| {
             let mut named = agent.agents.iter().chain(&agent.destinations).chain(&agent.handoff);
@@ -150,7 +157,7 @@ fn leave_out_needy(usable: &mut IndexMap<ToolName, AgentSettings>, warnings: &mu
         });
         let Some((name, missing)) = needy else { return };
         warnings.push(format!(
-            "the agent '{name}' cannot be used: the agent '{missing}' that it names is left out"
+            "agent '{name}' cannot be used: it refers to agent '{missing}', which is unusable"
         ));
         usable.shift_remove(&name);
     }

@@ -1,28 +1,28 @@
-//! Whether a configuration would run, without running it.
+//! Dry run: checks that a configuration would start.
 
 use std::sync::Arc;
 
-use pegboard_config::{AgentEntry, Configuration, RestEntry, Server};
+use pegboard_config::{AgentEntry, Configuration, RestEntry, ServerEntry};
 use pegboard_core::provider::ServerState;
-use pegboard_gateway::Views;
+use pegboard_gateway::ProfileViews;
 use pegboard_providers::mcp::PoolOptions;
 use pegboard_runtime::requests::ServerId;
 use pegboard_stores::limits::CatalogueLimits;
 use pegboard_stores::memory;
 
-use super::{BoardError, Workshop};
+use super::{AppError, ProviderFactory};
 
-/// What is worth saying about a configuration that would run.
+/// Findings about a configuration that would start.
 #[derive(Clone, Debug, Default)]
-pub struct Looked {
-    /// The servers that could not be used, and why.
+pub struct CheckReport {
+    /// Unusable servers, each with the reason.
     pub unusable: Vec<(ServerId, String)>,
-    /// What is wrong with a part of what a server would offer.
+    /// Problems with a part of a server's tools.
     pub warnings: Vec<(ServerId, String)>,
 }
 
-/// Puts a configuration together as [`start`](super::start) does, and starts nothing of it. Documents that are files are
-/// read; what the configuration itself says is wrong is not said again.
+/// Builds everything that [`start`](super::start) would, and starts nothing. OpenAPI documents in files are
+/// read; problems that the configuration reports itself are not repeated.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
@@ -35,24 +35,24 @@ pub struct Looked {
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// # }).unwrap();
 /// ```
-pub async fn check(mut configuration: Configuration) -> Result<Looked, BoardError> {
+pub async fn check(mut configuration: Configuration) -> Result<CheckReport, AppError> {
     for toolbox in configuration.toolboxes.values_mut() {
-        toolbox.servers.retain(|_, server| !matches!(server, Server::Unusable { .. }));
+        toolbox.servers.retain(|_, server| !matches!(server, ServerEntry::Unusable { .. }));
         toolbox.rest_tools.retain(|_, tool| !matches!(tool, RestEntry::Unusable { .. }));
         toolbox.agents.retain(|_, agent| !matches!(agent, AgentEntry::Unusable { .. }));
     }
-    Views::of(&configuration.gateway, &configuration.toolboxes.keys().cloned().collect())?;
-    let catalogue = Arc::new(memory::Catalogue::new(CatalogueLimits::default()));
-    let (plan, _) = Workshop::new(PoolOptions::default(), catalogue).plan(configuration).await;
+    ProfileViews::from_settings(&configuration.gateway, &configuration.toolboxes.keys().cloned().collect())?;
+    let catalogue = Arc::new(memory::MemoryCatalogue::new(CatalogueLimits::default()));
+    let (plan, _) = ProviderFactory::new(PoolOptions::default(), catalogue).plan(configuration).await;
     if let Some(problem) = plan.problem() {
         return Err(problem.into());
     }
-    let mut looked = Looked::default();
+    let mut looked = CheckReport::default();
     for (place, provider) in plan.providers() {
         if let ServerState::Failed { why, .. } = &*provider.state().borrow() {
             looked.unusable.push((place.clone(), why.clone()));
         }
-        let warnings = provider.offer().borrow().warnings.clone();
+        let warnings = provider.offering().borrow().warnings.clone();
         looked.warnings.extend(warnings.into_iter().map(|warning| (place.clone(), warning)));
     }
     Ok(looked)

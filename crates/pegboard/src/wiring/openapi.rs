@@ -1,4 +1,4 @@
-//! Web services with an OpenAPI document, put to use.
+//! Providers for web services with an OpenAPI document.
 
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -6,40 +6,40 @@ use std::time::SystemTime;
 use pegboard_core::id::{ServerName, ToolboxName};
 use pegboard_core::provider::Provider;
 use pegboard_core::settings::openapi::OpenApiSettings;
-use pegboard_providers::openapi::OpenApi;
+use pegboard_providers::openapi::OpenApiProvider;
 
-use super::kept::Kept;
+use super::reuse_cache::ReuseCache;
 
-/// The services that are in use, each by all that it was made from.
+/// Services in use, by their inputs.
 #[derive(Default)]
-pub(super) struct Services(Kept<Origin, OpenApi>);
+pub(super) struct OpenApiServices(ReuseCache<ServiceInputs, OpenApiProvider>);
 
-/// What a service was made from, and where it stands: one that is taken out there must not end another.
+/// Inputs of a service, including its place in the configuration: removing it there must not stop another.
 #[derive(PartialEq)]
-pub(super) struct Origin {
+pub(super) struct ServiceInputs {
     place: (ToolboxName, ServerName),
-    /// The settings without their secrets, and a digest of these.
+    /// Settings without secrets, and a digest of the secrets.
     settings: (String, String),
-    /// When the document was changed, if it is a file.
+    /// Modification time of the document, if it is a file.
     changed: Option<SystemTime>,
 }
 
-impl Services {
-    /// A service that goes on if it is in use already. Its document is read at once if it is a file, and when somebody
-    /// uses it otherwise.
+impl OpenApiServices {
+    /// Returns the service, reused if it is in use already. A document in a file is read immediately, one at
+    /// a URL on first use.
     pub(super) async fn service(
         &self,
         toolbox: &ToolboxName,
         name: &ServerName,
         settings: OpenApiSettings,
     ) -> Arc<dyn Provider> {
-        let origin = Origin {
+        let inputs = ServiceInputs {
             place: (toolbox.clone(), name.clone()),
             settings: (format!("{settings:?}"), settings.fingerprint()),
             changed: std::fs::metadata(&settings.spec).and_then(|file| file.modified()).ok(),
         };
-        let service = self.0.get(origin, |_| OpenApi::new(settings, ""));
-        if service.is_file()
+        let service = self.0.get(inputs, |_| OpenApiProvider::new(settings, ""));
+        if service.is_local()
             && let Err(error) = service.open().await
         {
             tracing::warn!("OpenAPI spec '{name}' cannot be used: {error}");

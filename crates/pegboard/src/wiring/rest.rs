@@ -1,30 +1,30 @@
-//! The REST tools of a toolbox as one server of it.
+//! Provider for the REST tools of a toolbox.
 
 use pegboard_config::RestEntry;
 use pegboard_core::id::{ToolName, ToolboxName};
 use pegboard_core::settings::ServerSettings;
 use pegboard_core::settings::rest::RestTool;
 use pegboard_providers::rest;
-use pegboard_runtime::Plan;
+use pegboard_runtime::RuntimePlan;
 
-use super::kept::Kept;
+use super::reuse_cache::ReuseCache;
 
-/// What makes REST tools, and keeps those that are described as before.
+/// Creates the REST providers of toolboxes, and reuses unchanged ones.
 #[derive(Default)]
-pub(super) struct Workbench(Kept<(ToolboxName, Vec<RestTool>, Vec<String>)>);
+pub(super) struct RestProviders(ReuseCache<(ToolboxName, Vec<RestTool>, Vec<String>)>);
 
-impl Workbench {
-    /// With the tools, if there are any. One that cannot be used is left out, and the server says why.
+impl RestProviders {
+    /// Adds the REST tools to the plan, if there are any. An unusable tool is left out with a warning.
     pub(super) fn provide(
         &self,
-        plan: Plan,
+        plan: RuntimePlan,
         toolbox: &ToolboxName,
         tools: impl IntoIterator<Item = (ToolName, RestEntry)>,
-    ) -> Plan {
+    ) -> RuntimePlan {
         let mut settings = ServerSettings::default();
         let (mut usable, mut warnings) = (Vec::new(), Vec::new());
         for (name, tool) in tools {
-            let obstacle = tool.obstacle().unwrap_or_default();
+            let obstacle = tool.unusable_reason().unwrap_or_default();
             match tool {
                 RestEntry::Usable { is_enabled: false, .. } => {}
                 RestEntry::Usable { request, settings: its, .. } => {

@@ -1,80 +1,80 @@
-//! Faults of servers behind HTTP.
+//! Faults of HTTP servers.
 
-use pegboard_testkit::hostile::http::Mode;
+use pegboard_testkit::hostile::http::HttpFault;
 
 use crate::case::{Case, Fault, Outcome, Then, check_all};
 
-fn address(mode: Mode) -> Fault {
+fn address(mode: HttpFault) -> Fault {
     Fault::Address(mode)
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_broken_answer_is_one_error_and_no_second_call() {
-    let gone = "went away before it answered";
+    let gone = "failed before it responded";
     let broken = [
-        Mode::Reset,
-        Mode::HalfBody,
-        Mode::WrongType,
-        Mode::Status500,
-        Mode::Status502,
-        Mode::Status503,
-        Mode::Accepted,
-        Mode::NoContent,
-        Mode::ChunkJunk,
-        Mode::GzipBomb,
+        HttpFault::Reset,
+        HttpFault::HalfBody,
+        HttpFault::WrongType,
+        HttpFault::Status500,
+        HttpFault::Status502,
+        HttpFault::Status503,
+        HttpFault::Accepted,
+        HttpFault::NoContent,
+        HttpFault::ChunkJunk,
+        HttpFault::GzipBomb,
     ];
     let mut cases: Vec<Case> =
         broken.iter().map(|mode| Case::failed(address(*mode), "transport_error", gone)).collect();
-    cases.push(Case::failed(address(Mode::Status429), "server_unavailable", "429"));
-    // Nobody goes where it is sent, with or without its token.
+    cases.push(Case::failed(address(HttpFault::Status429), "server_unavailable", "429"));
+    // Redirects are not followed, with or without a token.
     cases.push(Case {
         journal: vec![("count", 1..=1), ("elsewhere", 0..=0)],
-        ..Case::failed(address(Mode::Redirect), "transport_error", "307")
+        ..Case::failed(address(HttpFault::Redirect), "transport_error", "307")
     });
-    // The chunks count, and nobody hears what comes behind them.
-    cases.push(Case::harmless(address(Mode::LengthAndChunks)));
+    // The chunked encoding wins, and trailing bytes are ignored.
+    cases.push(Case::harmless(address(HttpFault::LengthAndChunks)));
     check_all(cases).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_slow_answer_is_given_up_in_time() {
-    let slow = [Mode::SlowHeaders, Mode::SlowBody, Mode::SseComments, Mode::SseFlood];
+async fn a_slow_answer_times_out() {
+    let slow = [HttpFault::SlowHeaders, HttpFault::SlowBody, HttpFault::SseComments, HttpFault::SseFlood];
     check_all(slow.map(address).map(Case::late).to_vec()).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_stream_without_its_answer_is_one_error() {
-    let gone = "went away before it answered";
+    let gone = "failed before it responded";
     check_all(vec![
-        Case::failed(address(Mode::SseCut), "transport_error", gone),
-        Case::failed(address(Mode::SseNoAnswer), "transport_error", gone),
-        Case::failed(address(Mode::SseHugeEvent), "transport_error", gone),
-        Case::harmless(address(Mode::SseOdd)),
+        Case::failed(address(HttpFault::SseCut), "transport_error", gone),
+        Case::failed(address(HttpFault::SseNoAnswer), "transport_error", gone),
+        Case::failed(address(HttpFault::SseHugeEvent), "transport_error", gone),
+        Case::harmless(address(HttpFault::SseOdd)),
     ])
     .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_forgotten_session_is_begun_again_unnoticed() {
+async fn an_expired_session_is_replaced_transparently() {
     let once = |n_sessions| vec![("forgotten", 1..=1), ("count", 1..=1), ("initialize", n_sessions)];
     check_all(vec![
-        Case { journal: once(2..=2), ..Case::harmless(address(Mode::Session404)) },
-        // Whoever says so may also mean the call; a new session is begun only if this one is good for nothing.
-        Case { journal: once(1..=2), ..Case::harmless(address(Mode::Session400)) },
+        Case { journal: once(2..=2), ..Case::harmless(address(HttpFault::Session404)) },
+        // A 404 may also concern the call; a new session is started only if the old one is unusable.
+        Case { journal: once(1..=2), ..Case::harmless(address(HttpFault::Session400)) },
     ])
     .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_login_that_is_wanted_is_asked_for() {
+async fn an_unauthorized_server_reports_auth_required() {
     check_all(vec![
         Case {
             journal: vec![("count", 0..=0)],
             then: Then::Refuses,
-            outcome: Outcome::Error("auth_required", "wants a login"),
-            ..Case::unusable(address(Mode::Always401), "")
+            outcome: Outcome::Error("auth_required", "requires a login"),
+            ..Case::unusable(address(HttpFault::Always401), "")
         },
-        Case::failed(address(Mode::Late401), "auth_required", "wants a login"),
+        Case::failed(address(HttpFault::Late401), "auth_required", "requires a login"),
     ])
     .await;
 }

@@ -1,4 +1,4 @@
-//! One fault, and what must be true of every fault.
+//! A fault, and the invariants that hold for every fault.
 
 use std::fmt;
 use std::fs;
@@ -12,7 +12,7 @@ use futures_util::stream::{self, StreamExt};
 use pegboard_testkit::hostile;
 use pegboard_testkit::hostile::SECRET;
 use pegboard_testkit::hostile::journal::JOURNAL;
-use pegboard_wire::Oddities;
+use pegboard_wire::ConnectionStats;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::io::{AsyncBufReadExt, BufReader};
@@ -22,74 +22,74 @@ use tokio::sync::RwLock;
 use crate::host::{Answer, Host};
 use crate::processes::{LONG, Marker, pause, testkit};
 
-/// Cases share the machine; what needs it for itself takes it whole, since a call that gets no processor is late.
+/// Limits concurrent cases; a case that needs the whole machine takes all permits, since a starved call is late.
 pub(crate) static MACHINE: RwLock<()> = RwLock::const_new(());
 
-/// How much memory a fault may cost, in KiB.
+/// Maximum memory growth per fault, in KiB.
 const MAX_EXTRA_MEMORY: u64 = 64 * 1024;
-/// How many cases run at once.
+/// Number of concurrent cases.
 const MAX_AT_ONCE: usize = 6;
-/// What must not be seen.
+/// Secret that must not leak.
 const HUSH: &str = "hush-7c1f0d94";
 
-/// One fault: what is called, and what comes of it.
+/// A fault, the call that triggers it, and the expected result.
 #[derive(Clone, Debug)]
 pub(crate) struct Case {
     pub(crate) fault: Fault,
-    /// What stands in the settings beside what all have.
+    /// Additional settings of the server.
     pub(crate) settings: Value,
     pub(crate) arguments: Value,
-    /// How many calls are made at once.
+    /// Number of concurrent calls.
     pub(crate) n_calls: usize,
-    /// The line of the journal that says that the fault has begun.
+    /// Journal line that marks the start of the fault.
     pub(crate) sign: &'static str,
     pub(crate) pace: Pace,
     pub(crate) outcome: Outcome,
-    /// How often a line is in the journal at the end.
+    /// Expected number of occurrences of a journal line.
     pub(crate) journal: Vec<(&'static str, RangeInclusive<usize>)>,
     pub(crate) then: Then,
-    /// What the host's log has.
+    /// Expected text in the host's log.
     pub(crate) log: &'static str,
 }
 
-/// Who misbehaves, and how.
+/// Faulty server and its mode.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Fault {
-    Program(hostile::stdio::Mode),
-    Address(hostile::http::Mode),
+    Program(hostile::stdio::StdioFault),
+    Address(hostile::http::HttpFault),
 }
 
-/// When a call has its answer.
+/// Expected time of the answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Pace {
-    /// As soon as can be.
+    /// Immediately.
     Now,
-    /// When its time is up. Until then others are served.
+    /// At the timeout. Other calls are served meanwhile.
     AtLimit,
 }
 
-/// What a call comes to.
+/// Expected result of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
-    /// This answer.
+    /// A successful answer.
     Text(&'static str),
-    /// An error of this kind, with these words.
+    /// An error of this kind that contains this text.
     Error(&'static str, &'static str),
-    /// Some error with these words.
+    /// An error that contains this text.
     AnyError(&'static str),
 }
 
-/// What becomes of the server afterwards.
+/// Expected state of the server afterwards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Then {
-    /// It serves again.
+    /// The server recovers.
     Serves,
-    /// It does not.
+    /// The server stays unusable.
     Refuses,
 }
 
 impl Case {
-    /// A fault that does not keep a call from its answer.
+    /// A fault that does not affect the answer.
     pub(crate) fn harmless(fault: Fault) -> Self {
         Self {
             fault,
@@ -105,18 +105,18 @@ impl Case {
         }
     }
 
-    /// A call that is given up when its time is up.
+    /// A call that times out.
     pub(crate) fn late(fault: Fault) -> Self {
         let outcome = Outcome::Error("timeout", "Tool execution timed out");
         Self { pace: Pace::AtLimit, outcome, ..Self::harmless(fault) }
     }
 
-    /// A call that has an error at once, though it ran.
+    /// A call that fails immediately although it was executed.
     pub(crate) fn failed(fault: Fault, kind: &'static str, words: &'static str) -> Self {
         Self { outcome: Outcome::Error(kind, words), ..Self::harmless(fault) }
     }
 
-    /// A server that cannot be used.
+    /// An unusable server.
     pub(crate) fn unusable(fault: Fault, log: &'static str) -> Self {
         Self {
             sign: "start",
@@ -137,7 +137,7 @@ impl fmt::Display for Fault {
     }
 }
 
-/// Checks all cases, and names those that do not hold.
+/// Runs all cases and reports the failed ones.
 pub(crate) async fn check_all(cases: Vec<Case>) {
     let names: Vec<String> = cases.iter().map(|case| case.fault.to_string()).collect();
     testkit();
@@ -156,8 +156,8 @@ pub(crate) async fn check_all(cases: Vec<Case>) {
     assert!(failed.is_empty(), "{}", failed.join("\n\n"));
 }
 
-/// What must be true of every fault: the host stays, others are served meanwhile, every call has one answer, memory
-/// has a bound, no secret is told, and no process is left.
+/// Invariants of every fault: the host survives, other servers keep working, every call has one answer, memory is
+/// bounded, no secret leaks, and no process is left.
 async fn check(case: Case) {
     let stage = Stage::set(&case).await;
     let host = &stage.host;
@@ -184,7 +184,7 @@ async fn check(case: Case) {
     }
     stage.check_aftermath(case.then).await;
     assert_eq!(healthy(host, 6).await, "6");
-    assert_eq!(host.oddities(), Oddities::default());
+    assert_eq!(host.oddities(), ConnectionStats::default());
     let extra = host.extra_memory();
     assert!(extra <= MAX_EXTRA_MEMORY, "the host has had {} MiB more than when idle", extra / 1024);
 
@@ -198,7 +198,7 @@ async fn check(case: Case) {
     }
 }
 
-/// Calls the decent server, and gives what it says.
+/// Calls the healthy server and returns its answer.
 async fn healthy(host: &Host, number: usize) -> String {
     host.call("healthy__echo", json!({"text": number.to_string()})).await.text
 }
@@ -215,12 +215,12 @@ impl Outcome {
     }
 }
 
-/// A host with a decent and a faulty server.
+/// A host with a healthy and a faulty server.
 struct Stage {
     host: Host,
     marker: Marker,
     journal: Journal,
-    /// The faulty server, if it is not the host that starts it.
+    /// The faulty server, unless the host starts it.
     _address: Option<Child>,
 }
 
@@ -254,7 +254,7 @@ impl Stage {
         Self { host, marker, journal, _address: address }
     }
 
-    /// Whether the server serves again in time, or not at all.
+    /// Checks that the server recovers in time, or stays unusable.
     async fn check_aftermath(&self, then: Then) {
         let begun = Instant::now();
         loop {
@@ -270,7 +270,7 @@ impl Stage {
         }
     }
 
-    /// Ends the host and looks for what is left.
+    /// Stops the host and checks for leftovers.
     async fn end(self) -> (String, Journal) {
         let log = self.host.end().await;
         self.marker.is_gone().await;
@@ -278,7 +278,7 @@ impl Stage {
     }
 }
 
-async fn start_address(mode: hostile::http::Mode, journal: &Journal) -> (Child, String) {
+async fn start_address(mode: hostile::http::HttpFault, journal: &Journal) -> (Child, String) {
     let mut child = Command::new(testkit())
         .args(["hostile-http", mode.name()])
         .env(JOURNAL, journal.path())
@@ -292,7 +292,7 @@ async fn start_address(mode: hostile::http::Mode, journal: &Journal) -> (Child, 
     (child, url)
 }
 
-/// What the faulty server wrote down.
+/// Journal of the faulty server.
 struct Journal(TempDir);
 
 impl Journal {
@@ -309,7 +309,7 @@ impl Journal {
         text.lines().filter(|written| *written == line).count()
     }
 
-    /// Waits until a line is there so many times.
+    /// Waits until a line occurs `n_times`.
     async fn has(&self, line: &str, n_times: usize) {
         let begun = Instant::now();
         while self.count(line) < n_times {

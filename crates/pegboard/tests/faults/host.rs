@@ -1,14 +1,17 @@
-//! The gateway under test. Everything that knows how it is started and spoken to is here.
+//! The gateway under test: how it is started and called.
 
 use std::process::Stdio;
 use std::sync::Arc;
 
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, ready};
-use pegboard_wire::client::{Client, ClientOptions, Era, RequestOptions};
+use pegboard_wire::client::{ClientOptions, Era, McpClient, RequestOptions};
 use pegboard_wire::link::InputLimits;
-use pegboard_wire::stdio::lines;
-use pegboard_wire::{Failure, Happening, Id, Inbound, Notification, Oddities, RawJson, Receiver, RpcError};
+use pegboard_wire::stdio::line_transport;
+use pegboard_wire::{
+    ConnectionStats, Id, InboundHandler, InboundRequest, Notification, RawJson, RequestError, ResponseEvent,
+    RpcError,
+};
 use serde_json::{Value, json};
 use tempfile::{NamedTempFile, TempDir};
 use tokio::io::AsyncReadExt;
@@ -18,29 +21,29 @@ use tokio::time::timeout;
 
 use crate::processes::{LONG, Marker, peak_memory};
 
-/// A gateway that runs. Dropping it kills it.
+/// A running gateway; killed on drop.
 pub(crate) struct Host {
     child: Child,
-    client: Client,
+    client: McpClient,
     log: JoinHandle<String>,
-    /// What it had before anybody used it, in KiB.
+    /// Idle memory, in KiB.
     idle_memory: u64,
     _settings: NamedTempFile,
     _state: TempDir,
 }
 
-/// How a call went.
+/// Result of a call.
 #[derive(Clone, Debug)]
 pub(crate) struct Answer {
-    /// Why there is no answer, in one word.
+    /// Error code.
     pub(crate) kind: Option<String>,
     pub(crate) text: String,
-    /// What was said before.
+    /// Progress messages.
     pub(crate) progress: Vec<String>,
 }
 
 impl Host {
-    /// A gateway with these servers, by name.
+    /// Starts a gateway with these servers, by name.
     pub(crate) async fn start(marker: &Marker, servers: &Value) -> Self {
         let settings = NamedTempFile::new().unwrap();
         serde_json::to_writer(&settings, &json!({"mcpServers": servers})).unwrap();
@@ -65,18 +68,18 @@ impl Host {
             stderr.read_to_end(&mut text).await.unwrap();
             String::from_utf8_lossy(&text).into_owned()
         });
-        let (link, _pump) = lines(stdout, stdin, InputLimits::client());
+        let (link, _pump) = line_transport(stdout, stdin, InputLimits::client());
         let options = ClientOptions {
             era: Some(Era::Session),
             capabilities: RawJson::from(json!({"elicitation": {}})),
             ..ClientOptions::new("faults", "1")
         };
-        let client = timeout(LONG, Client::connect(link, Arc::new(Ada), options)).await.unwrap().unwrap();
+        let client = timeout(LONG, McpClient::connect(link, Arc::new(Ada), options)).await.unwrap().unwrap();
         let idle_memory = peak_memory(child.id().unwrap());
         Self { child, client, log, idle_memory, _settings: settings, _state: state }
     }
 
-    /// Makes a call, and waits for its end.
+    /// Makes a call and waits for its result.
     pub(crate) async fn call(&self, tool: &str, arguments: Value) -> Answer {
         let params = json!({"name": tool, "arguments": arguments, "_meta": {"progressToken": "own"}});
         let answering = async {
@@ -85,17 +88,17 @@ impl Host {
             let mut exchange =
                 self.client.request("tools/call", params, RequestOptions::default()).await.unwrap();
             loop {
-                match exchange.next().await {
-                    Happening::Notice(notice) => {
+                match exchange.next_event().await {
+                    ResponseEvent::Notification(notice) => {
                         let params = notice.params.unwrap().to_value();
                         progress.push(params["message"].as_str().unwrap_or_default().to_owned());
                     }
-                    Happening::End(Ok(result)) => break Answer::of(&result.to_value(), progress),
-                    // What a server refuses, or makes no sense of, passes as an error of the protocol.
-                    Happening::End(Err(Failure::Refused(RpcError { message, .. }))) => {
+                    ResponseEvent::End(Ok(result)) => break Answer::of(&result.to_value(), progress),
+                    // Protocol errors of a server are passed through.
+                    ResponseEvent::End(Err(RequestError::Rpc(RpcError { message, .. }))) => {
                         break Answer { kind: Some("execution_error".to_owned()), text: message, progress };
                     }
-                    Happening::End(Err(failure)) => panic!("{failure}"),
+                    ResponseEvent::End(Err(failure)) => panic!("{failure}"),
                 }
             }
         };
@@ -106,17 +109,17 @@ impl Host {
         self.child.id().unwrap()
     }
 
-    /// How much memory it has had at most beyond what it had when idle, in KiB.
+    /// Peak memory above the idle level, in KiB.
     pub(crate) fn extra_memory(&self) -> u64 {
         peak_memory(self.pid()) - self.idle_memory
     }
 
-    /// What came from it that should not have.
-    pub(crate) fn oddities(&self) -> Oddities {
-        self.client.connection().oddities()
+    /// Unexpected messages.
+    pub(crate) fn oddities(&self) -> ConnectionStats {
+        self.client.connection().stats()
     }
 
-    /// Ends it as a client does that goes away, and gives what it logged.
+    /// Disconnects the client, waits for the exit, and returns the log.
     pub(crate) async fn end(self) -> String {
         let Self { mut child, client, log, .. } = self;
         drop(client);
@@ -137,11 +140,11 @@ impl Answer {
     }
 }
 
-/// A client that tells its name to whoever asks.
+/// A client that answers elicitations with a name.
 struct Ada;
 
-impl Receiver for Ada {
-    fn request(&self, inbound: Inbound) -> BoxFuture<'static, Result<RawJson, RpcError>> {
+impl InboundHandler for Ada {
+    fn request(&self, inbound: InboundRequest) -> BoxFuture<'static, Result<RawJson, RpcError>> {
         ready(match &*inbound.request.method {
             "elicitation/create" => {
                 Ok(RawJson::from(json!({"action": "accept", "content": {"name": "Ada"}})))

@@ -1,4 +1,4 @@
-//! Gateways that are killed outright.
+//! Gateways that are killed.
 
 use std::time::Duration;
 
@@ -10,10 +10,10 @@ use crate::case::MACHINE;
 use crate::host::Host;
 use crate::processes::{Marker, testkit};
 
-/// How many gateways are killed, and how many at once.
+/// Number of gateways, and how many run concurrently.
 const N_ROUNDS: u64 = 100;
 const MAX_AT_ONCE: usize = 10;
-/// When the last one is killed, counted from its start.
+/// Latest time of the kill after the start.
 const LATEST: Duration = Duration::from_millis(500);
 
 #[tokio::test(flavor = "multi_thread")]
@@ -27,7 +27,7 @@ async fn a_gateway_that_is_killed_at_any_moment_leaves_nothing_behind() {
     assert_eq!(n_failed, 0, "of {N_ROUNDS} gateways; FAULTS_SEED was {seed}");
 }
 
-/// A moment that is hard to foresee, and the same for the same number.
+/// Pseudorandom but reproducible delay.
 fn moment(number: u64) -> Duration {
     let mut mixed = number.wrapping_mul(0x9E37_79B9_7F4A_7C15);
     mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
@@ -35,8 +35,8 @@ fn moment(number: u64) -> Duration {
     LATEST.mul_f64(f64::from((mixed >> 32) as u32) / f64::from(u32::MAX))
 }
 
-/// Kills a gateway while its servers start, answer, or go on about their own business, all of which fork, leave their
-/// sessions and do not terminate.
+/// Kills a gateway while its servers start, answer or run in the background. The servers fork, leave their sessions
+/// and ignore termination.
 async fn kill_at(moment: Duration) {
     let marker = Marker::new();
     let server = json!({
@@ -46,7 +46,7 @@ async fn kill_at(moment: Duration) {
     });
     let host = Host::start(&marker, &json!({"one": server, "other": server})).await;
     let pid = Pid::from_raw(host.pid().cast_signed()).unwrap();
-    // The moment is what is tested.
+    // The delay is the subject of the test.
     let _ = tokio::time::timeout(moment, async {
         loop {
             host.call("one__echo", json!({"text": "hello"})).await;

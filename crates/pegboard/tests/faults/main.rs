@@ -1,10 +1,10 @@
-//! What a server may do, and what nobody else notices of it.
+//! Fault injection: a faulty server must not affect others.
 //!
-//! Every case is a gateway with two servers: one decent, one that misbehaves in one way. [`case`] holds what must be
-//! true of all of them.
+//! Every case is a gateway with two servers: one healthy, one with a single fault. [`case`] checks the common
+//! invariants.
 
 #![cfg(target_os = "linux")]
-#![expect(clippy::unwrap_used, reason = "a test says what it expects by failing")]
+#![expect(clippy::unwrap_used, reason = "a panic is a test failure")]
 
 mod addresses;
 mod case;

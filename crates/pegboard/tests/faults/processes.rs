@@ -1,4 +1,4 @@
-//! Processes, as the system sees them.
+//! Inspection of processes.
 
 use std::fs;
 use std::path::Path;
@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 
 use uuid::Uuid;
 
-/// Longer than anything takes on a busy machine; who waits for so long has failed.
+/// Timeout after which a test fails, even on a busy machine.
 pub(crate) const LONG: Duration = Duration::from_mins(1);
 
-/// The program with the hostile servers and the small gateway, built as this test is.
+/// Path of the testkit program, built with the same profile.
 pub(crate) fn testkit() -> &'static str {
     static PROGRAM: LazyLock<String> = LazyLock::new(|| {
         let own = std::env::current_exe().unwrap();
@@ -20,7 +20,7 @@ pub(crate) fn testkit() -> &'static str {
             "debug" => "dev",
             profile => profile,
         };
-        // It is a program of another package, which is not built for a test of this one.
+        // It belongs to another package, which is not built with this test.
         let built = Command::new(env!("CARGO"))
             .args(["build", "--quiet", "--package", "pegboard-testkit", "--bin", "pegboard-testkit"])
             .args(["--profile", profile, "--target-dir"])
@@ -33,7 +33,7 @@ pub(crate) fn testkit() -> &'static str {
     &PROGRAM
 }
 
-/// What all processes of one case have in their environment, wherever they went.
+/// Environment variable that marks all processes of a case.
 #[derive(Clone, Debug)]
 pub(crate) struct Marker(String);
 
@@ -48,11 +48,11 @@ impl Marker {
         &self.0
     }
 
-    /// The processes that have it, with their commands.
+    /// Marked processes with their command lines.
     pub(crate) fn processes(&self) -> Vec<String> {
         let marked = format!("{}={}", Self::VARIABLE, self.0);
         let has_it = |folder: &Path| {
-            // Whoever has just ended, or is somebody else's, cannot be read.
+            // Processes that have exited or belong to other users cannot be read.
             let environment = fs::read(folder.join("environ")).unwrap_or_default();
             environment.split(|byte| *byte == 0).any(|variable| variable == marked.as_bytes())
         };
@@ -66,7 +66,7 @@ impl Marker {
             .collect()
     }
 
-    /// Waits until nobody has it any more.
+    /// Waits until no marked process is left.
     pub(crate) async fn is_gone(&self) {
         let begun = Instant::now();
         loop {
@@ -80,14 +80,14 @@ impl Marker {
     }
 }
 
-/// The most memory that a process has had, in KiB.
+/// Peak memory of a process, in KiB.
 pub(crate) fn peak_memory(pid: u32) -> u64 {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
     let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
     peak.trim().trim_end_matches(" kB").parse().unwrap()
 }
 
-/// A moment until the system or a file is looked at again, of which nobody tells news.
+/// Poll interval for processes and files.
 pub(crate) async fn pause() {
     tokio::time::sleep(Duration::from_millis(10)).await;
 }

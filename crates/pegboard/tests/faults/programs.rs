@@ -1,126 +1,136 @@
-//! Faults of servers that are programs.
+//! Faults of stdio servers.
 
-use pegboard_testkit::hostile::stdio::Mode;
+use pegboard_testkit::hostile::stdio::StdioFault;
 use serde_json::json;
 
 use crate::case::{Case, Fault, Outcome, Pace, check_all};
 
-fn program(mode: Mode) -> Fault {
+fn program(mode: StdioFault) -> Fault {
     Fault::Program(mode)
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_that_does_not_start_is_known_to_fail_and_holds_up_nobody() {
+async fn a_server_that_does_not_start_fails_without_delaying_others() {
     let starts = ("start", 1..=5);
     let impatient = json!({"startTimeout": "3s"});
     check_all(vec![
         Case {
             journal: vec![starts.clone()],
-            ..Case::unusable(program(Mode::ExitAtOnce), "There is no account for the key")
+            ..Case::unusable(program(StdioFault::ExitAtOnce), "There is no account for the key")
         },
-        // It is caught between two starts, or in the middle of one.
+        // The server may be between two starts or in the middle of one.
         Case {
             journal: vec![starts],
             outcome: Outcome::AnyError("faulty"),
-            ..Case::unusable(program(Mode::CrashLoop), "exited with code 4")
+            ..Case::unusable(program(StdioFault::CrashLoop), "exited with code 4")
         },
         Case {
             settings: impatient.clone(),
             pace: Pace::AtLimit,
-            ..Case::unusable(program(Mode::NeverInitialize), "timed out after 3s")
+            ..Case::unusable(program(StdioFault::NeverInitialize), "timed out after 3s")
         },
-        Case { sign: "initialize", ..Case::harmless(program(Mode::LateInitialize)) },
-        Case::unusable(program(Mode::WrongVersion), "1999-12-31"),
-        Case::unusable(program(Mode::NonsenseInitialize), "makes no sense"),
-        Case { settings: impatient.clone(), ..Case::unusable(program(Mode::Utf16), "timed out after 3s") },
+        Case { sign: "initialize", ..Case::harmless(program(StdioFault::LateInitialize)) },
+        Case::unusable(program(StdioFault::WrongVersion), "1999-12-31"),
+        Case::unusable(program(StdioFault::NonsenseInitialize), "invalid response"),
+        Case {
+            settings: impatient.clone(),
+            ..Case::unusable(program(StdioFault::Utf16), "timed out after 3s")
+        },
         Case {
             settings: impatient,
             pace: Pace::AtLimit,
-            ..Case::unusable(program(Mode::ListNever), "timed out after 3s")
+            ..Case::unusable(program(StdioFault::ListNever), "timed out after 3s")
         },
     ])
     .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_that_goes_away_takes_its_calls_with_it_and_comes_back() {
-    let gone = "went away before it answered";
+async fn a_server_that_exits_fails_its_calls_and_is_restarted() {
+    let gone = "failed before it responded";
     check_all(vec![
-        Case::failed(program(Mode::CrashDuringCall), "transport_error", gone),
-        Case::failed(program(Mode::GrandchildHoldsStdout), "transport_error", gone),
-        Case::failed(program(Mode::CloseStdout), "transport_error", gone),
-        Case::harmless(program(Mode::AnswerAndExit)),
-        Case::harmless(program(Mode::NoNewline)),
-        Case::harmless(program(Mode::IgnoreSigterm)),
-        Case::harmless(program(Mode::ForksSetsid)),
+        Case::failed(program(StdioFault::CrashDuringCall), "transport_error", gone),
+        Case::failed(program(StdioFault::GrandchildHoldsStdout), "transport_error", gone),
+        Case::failed(program(StdioFault::CloseStdout), "transport_error", gone),
+        Case::harmless(program(StdioFault::AnswerAndExit)),
+        Case::harmless(program(StdioFault::NoNewline)),
+        Case::harmless(program(StdioFault::IgnoreSigterm)),
+        Case::harmless(program(StdioFault::ForksSetsid)),
     ])
     .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_that_hangs_is_given_up_in_time() {
+async fn a_hanging_server_times_out() {
     let cancelled = || vec![("count", 1..=1), ("notifications/cancelled", 1..=1)];
     check_all(vec![
-        Case { journal: cancelled(), ..Case::late(program(Mode::HangCall)) },
-        Case { journal: cancelled(), ..Case::late(program(Mode::LateAnswer)) },
-        Case::late(program(Mode::Drip)),
-        Case::late(program(Mode::Spin)),
+        Case { journal: cancelled(), ..Case::late(program(StdioFault::HangCall)) },
+        Case { journal: cancelled(), ..Case::late(program(StdioFault::LateAnswer)) },
+        Case::late(program(StdioFault::Drip)),
+        Case::late(program(StdioFault::Spin)),
         Case {
             n_calls: 3,
             arguments: json!({"text": "x".repeat(1 << 20)}),
-            ..Case::late(program(Mode::StopReading))
+            ..Case::late(program(StdioFault::StopReading))
         },
-        Case::late(program(Mode::CloseStdin)),
+        Case::late(program(StdioFault::CloseStdin)),
     ])
     .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn odd_lines_are_read_and_others_skipped() {
-    let odd = [Mode::Garbage, Mode::Banner, Mode::Binary, Mode::Crlf, Mode::SplitWrites, Mode::Batch];
+async fn unusual_lines_are_parsed_and_invalid_ones_skipped() {
+    let odd = [
+        StdioFault::Garbage,
+        StdioFault::Banner,
+        StdioFault::Binary,
+        StdioFault::Crlf,
+        StdioFault::SplitWrites,
+        StdioFault::Batch,
+    ];
     check_all(odd.map(program).map(Case::harmless).to_vec()).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn floods_have_a_bound() {
     check_all(vec![
-        Case::failed(program(Mode::HugeLine), "transport_error", "longer than"),
-        Case::late(program(Mode::EndlessLine)),
-        Case::late(program(Mode::StdoutFlood)),
-        Case::harmless(program(Mode::StderrFlood)),
+        Case::failed(program(StdioFault::HugeLine), "transport_error", "exceeds"),
+        Case::late(program(StdioFault::EndlessLine)),
+        Case::late(program(StdioFault::StdoutFlood)),
+        Case::harmless(program(StdioFault::StderrFlood)),
     ])
     .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn twenty_thousand_tools_fit_into_64_mib() {
-    check_all(vec![Case::harmless(program(Mode::ListHuge))]).await;
+    check_all(vec![Case::harmless(program(StdioFault::ListHuge))]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_that_lies_is_answered_for_once() {
+async fn an_invalid_response_is_reported_once() {
     check_all(vec![
-        Case::harmless(program(Mode::UnknownId)),
-        Case::failed(program(Mode::ResultAndError), "execution_error", "both"),
-        Case::failed(program(Mode::NeitherResultNorError), "transport_error", "neither"),
-        Case::failed(program(Mode::WrongShape), "execution_error", "no object"),
-        Case::harmless(program(Mode::AnswerTwice)),
-        Case::harmless(program(Mode::ForeignProgress)),
-        Case { outcome: Outcome::Text("Hello, Ada!"), ..Case::harmless(program(Mode::Asks)) },
+        Case::harmless(program(StdioFault::UnknownId)),
+        Case::failed(program(StdioFault::ResultAndError), "execution_error", "both"),
+        Case::failed(program(StdioFault::NeitherResultNorError), "transport_error", "neither"),
+        Case::failed(program(StdioFault::WrongShape), "execution_error", "not an object"),
+        Case::harmless(program(StdioFault::AnswerTwice)),
+        Case::harmless(program(StdioFault::ForeignProgress)),
+        Case { outcome: Outcome::Text("Hello, Ada!"), ..Case::harmless(program(StdioFault::Asks)) },
     ])
     .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn lists_are_read_as_far_as_they_can_be() {
+async fn valid_entries_of_a_broken_list_are_used() {
     check_all(vec![
-        Case { journal: vec![("tools/list", 1..=1000)], ..Case::harmless(program(Mode::ListEndless)) },
-        Case { journal: vec![("tools/list", 1..=3)], ..Case::harmless(program(Mode::ListLoop)) },
-        Case::harmless(program(Mode::ListDuplicates)),
-        Case::harmless(program(Mode::ListMalformed)),
+        Case { journal: vec![("tools/list", 1..=1000)], ..Case::harmless(program(StdioFault::ListEndless)) },
+        Case { journal: vec![("tools/list", 1..=3)], ..Case::harmless(program(StdioFault::ListLoop)) },
+        Case::harmless(program(StdioFault::ListDuplicates)),
+        Case::harmless(program(StdioFault::ListMalformed)),
         Case {
             journal: vec![("tools/list", 2..=50), ("count", 1..=1)],
-            ..Case::harmless(program(Mode::ListChangedStorm))
+            ..Case::harmless(program(StdioFault::ListChangedStorm))
         },
     ])
     .await;

@@ -1,24 +1,24 @@
-//! Commands that change the files of clients, and put them back.
+//! Commands that edit and restore the files of clients.
 
 use std::path::{Path, PathBuf};
 
 use insta::assert_snapshot;
-use pegboard::config::clients::{Client, System, clients};
+use pegboard::config::clients::{KnownClient, Platform, clients};
 
 use crate::stage::Stage;
 
-/// A file of a client as somebody may have it.
-pub(crate) fn fixture(client: &Client) -> Option<String> {
+/// Example file of a client.
+pub(crate) fn fixture(client: &KnownClient) -> Option<String> {
     let folder =
         Path::new(env!("CARGO_MANIFEST_DIR")).join("../pegboard-config/tests/fixtures").join(client.name());
-    let of_user = client.user_places(&|_| Some("/anywhere".to_owned()), System::here());
+    let of_user = client.user_paths(&|_| Some("/anywhere".to_owned()), Platform::current());
     let names = of_user.iter().filter_map(|path| Some(PathBuf::from(path.file_name()?)));
-    let mut paths = names.chain(client.project_places(Path::new(""))).map(|name| folder.join(name));
+    let mut paths = names.chain(client.project_paths(Path::new(""))).map(|name| folder.join(name));
     paths.find(|path| path.is_file()).map(|path| std::fs::read_to_string(path).unwrap())
 }
 
-/// The client's file of the user, or else of the project, in the home of a test.
-pub(crate) fn place(stage: &Stage, client: &Client) -> (PathBuf, &'static str) {
+/// Path of a client's user-level file, or else its project-level file.
+pub(crate) fn place(stage: &Stage, client: &KnownClient) -> (PathBuf, &'static str) {
     let home = stage.home();
     let environment = |name: &str| {
         let path = match name {
@@ -30,13 +30,13 @@ pub(crate) fn place(stage: &Stage, client: &Client) -> (PathBuf, &'static str) {
         };
         Some(path.display().to_string())
     };
-    match client.user_places(&environment, System::here()).first() {
+    match client.user_paths(&environment, Platform::current()).first() {
         Some(path) => (path.clone(), "--user"),
-        None => (client.project_places(&stage.project())[0].clone(), "--project"),
+        None => (client.project_paths(&stage.project())[0].clone(), "--project"),
     }
 }
 
-/// A text as it is, and as it is on another system or in another editor.
+/// Variants of a text: with other line endings, a byte order mark, and so on.
 pub(crate) fn variants(text: &str, number: usize) -> [String; 2] {
     let text = text.replace("\r\n", "\n");
     let others = [text.replace('\n', "\r\n"), text.trim_end().to_owned(), format!("\u{feff}{text}")];
@@ -44,7 +44,7 @@ pub(crate) fn variants(text: &str, number: usize) -> [String; 2] {
 }
 
 #[test]
-fn every_client_is_connected_and_put_back_byte_for_byte() {
+fn every_client_is_connected_and_restored_byte_for_byte() {
     let mut n_clients = 0;
     for client in clients() {
         let Some(text) = fixture(client) else { continue };
@@ -62,7 +62,7 @@ fn every_client_is_connected_and_put_back_byte_for_byte() {
             for line in text.lines().filter(|line| line.trim_start().starts_with(['#', '/'])) {
                 assert!(connected.contains(line), "{name}: {connected}");
             }
-            assert!(stage.run(&format!("connect {name} {scope}")).contains("is connected already"));
+            assert!(stage.run(&format!("connect {name} {scope}")).contains("is already connected"));
             assert!(stage.run(&format!("restore {name}")).starts_with("Restored "), "{name}");
             assert_eq!(std::fs::read_to_string(&path).unwrap(), text, "{name}");
         }
@@ -71,7 +71,7 @@ fn every_client_is_connected_and_put_back_byte_for_byte() {
 }
 
 #[test]
-fn what_a_client_needs_is_printed_in_its_own_words() {
+fn the_entry_is_printed_in_the_format_of_the_client() {
     let stage = Stage::with("pegboard.yaml", "mcpServers: {}\n");
     assert_snapshot!(stage.run("export --to cursor -o json"), @r#"
     {
@@ -110,22 +110,22 @@ fn what_a_client_needs_is_printed_in_its_own_words() {
     }
     "#);
     assert_snapshot!(stage.run("export --to claude-desktop --http"), @"
-    (stderr) error[usage]: Claude Desktop does not go to addresses that are in its file
-      help: leave out --http, and it starts a program instead
+    (stderr) error[usage]: Claude Desktop does not support servers with a URL
+      help: remove --http to have it start a program
     (exit 2)
     ");
     assert_snapshot!(stage.run("export --to cursr"), @"
-    (stderr) error[unknown_client]: there is no client 'cursr'
+    (stderr) error[unknown_client]: unknown client 'cursr'
       help: did you mean cursor?
     (exit 4)
     ");
     assert_snapshot!(stage.run("export --to teapot"), @"
-    (stderr) error[unknown_client]: there is no client 'teapot'
-      help: there are claude-desktop, claude-code, vscode, copilot, cursor, windsurf, zed, gemini, codex, opencode, lmstudio, cline, roo, continue, goose, kiro, crush, amazonq, qwen, ai-agent, inspector
+    (stderr) error[unknown_client]: unknown client 'teapot'
+      help: expected one of claude-desktop, claude-code, vscode, copilot, cursor, windsurf, zed, gemini, codex, opencode, lmstudio, cline, roo, continue, goose, kiro, crush, amazonq, qwen, ai-agent, inspector
     (exit 4)
     ");
     assert_snapshot!(stage.run("connect claude-desktop --project"), @"
-    (stderr) error[usage]: Claude Desktop has no file of folders here
+    (stderr) error[usage]: Claude Desktop has no project-level file here
       help: try --user
     (exit 2)
     ");
@@ -145,7 +145,7 @@ toolboxes:
 ";
 
 #[test]
-fn servers_are_given_back_in_the_words_of_a_client() {
+fn servers_are_exported_in_the_format_of_a_client() {
     let stage = Stage::with("pegboard.yaml", OURS);
     assert_snapshot!(stage.run("export --to vscode --expand"), @r#"
     {
@@ -173,15 +173,15 @@ fn servers_are_given_back_in_the_words_of_a_client() {
         }
       }
     }
-    (stderr) chat is left out: VS Code knows no servers that are spoken to over WebSocket
-    home is left out: VS Code cannot be told a default for the variable HOME_OF_IT
-    ping is left out: only Pegboard can do what it does
-    Keys are blotted out here; --write writes them
+    (stderr) chat was skipped: VS Code does not support WebSocket servers
+    home was skipped: VS Code cannot express a default for the variable HOME_OF_IT
+    ping was skipped: it is not an MCP server
+    Secrets are redacted here; --write writes them
     "#);
 }
 
 #[test]
-fn variables_of_ours_are_written_as_a_client_writes_them() {
+fn variables_are_exported_in_the_syntax_of_a_client() {
     let stage = Stage::with("pegboard.yaml", OURS);
     assert_snapshot!(stage.run("export --to opencode --expand -q"), @r#"
     {
@@ -210,24 +210,24 @@ fn variables_of_ours_are_written_as_a_client_writes_them() {
         }
       }
     }
-    (stderr) chat is left out: OpenCode knows no servers that are spoken to over WebSocket
-    home is left out: OpenCode cannot be told a default for the variable HOME_OF_IT
-    ping is left out: only Pegboard can do what it does
+    (stderr) chat was skipped: OpenCode does not support WebSocket servers
+    home was skipped: OpenCode cannot express a default for the variable HOME_OF_IT
+    ping was skipped: it is not an MCP server
     "#);
 }
 
 #[test]
-fn what_a_client_cannot_be_told_is_left_out() {
+fn settings_a_client_does_not_support_are_skipped() {
     let stage = Stage::with("pegboard.yaml", OURS);
     assert_snapshot!(stage.run("export --to codex --expand -q"), @r#"
     [mcp_servers.files]
     command = "dev-files"
     args = []
-    (stderr) files is left out: Codex cannot be told the variable OTHER
-    wiki is left out: Codex cannot be told the variable WIKI_TOKEN
-    chat is left out: Codex knows no servers that are spoken to over WebSocket
-    home is left out: Codex cannot be told a default for the variable HOME_OF_IT
-    ping is left out: only Pegboard can do what it does
+    (stderr) files was skipped: Codex cannot express the variable OTHER
+    wiki was skipped: Codex cannot express the variable WIKI_TOKEN
+    chat was skipped: Codex does not support WebSocket servers
+    home was skipped: Codex cannot express a default for the variable HOME_OF_IT
+    ping was skipped: it is not an MCP server
     "#);
     assert_snapshot!(stage.run("export --to continue --expand -q"), @r#"
     mcpServers:
@@ -248,21 +248,21 @@ fn what_a_client_cannot_be_told_is_left_out() {
         type: stdio
         command: dev-files
         args: []
-    (stderr) chat is left out: Continue knows no servers that are spoken to over WebSocket
-    home is left out: Continue cannot be told a default for the variable HOME_OF_IT
-    ping is left out: only Pegboard can do what it does
+    (stderr) chat was skipped: Continue does not support WebSocket servers
+    home was skipped: Continue cannot express a default for the variable HOME_OF_IT
+    ping was skipped: it is not an MCP server
     "#);
 }
 
 #[test]
-fn servers_are_written_into_the_file_of_a_client() {
+fn expanded_servers_are_written_to_the_file_of_a_client() {
     let stage = Stage::with("pegboard.yaml", OURS);
     assert_snapshot!(stage.run("export --to cursor --expand --write"), @"
     Connected Cursor: ~/.cursor/mcp.json (files, wiki, dev-files)
-    (stderr) chat is left out: Cursor knows no servers that are spoken to over WebSocket
-    home is left out: Cursor cannot be told a default for the variable HOME_OF_IT
-    ping is left out: only Pegboard can do what it does
-    To undo it: pegboard restore cursor
+    (stderr) chat was skipped: Cursor does not support WebSocket servers
+    home was skipped: Cursor cannot express a default for the variable HOME_OF_IT
+    ping was skipped: it is not an MCP server
+    Undo with: pegboard restore cursor
     ");
     assert_snapshot!(stage.read("~/.cursor/mcp.json"), @r#"
     {
@@ -288,12 +288,12 @@ fn servers_are_written_into_the_file_of_a_client() {
       }
     }
     "#);
-    assert_snapshot!(stage.run("restore cursor"), @"Removed ~/.cursor/mcp.json, which was not there before");
+    assert_snapshot!(stage.run("restore cursor"), @"Removed ~/.cursor/mcp.json, which did not exist before");
 }
 
 #[cfg(unix)]
 #[test]
-fn a_program_that_the_shell_finds_is_called_by_its_name() {
+fn a_program_on_path_is_referred_to_by_name() {
     let stage = Stage::new();
     std::fs::create_dir_all(stage.path("~/bin")).unwrap();
     std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_pegboard"), stage.path("~/bin/pegboard")).unwrap();
@@ -314,7 +314,7 @@ const CURSOR: &str =
     "{\n  \"mcpServers\": {\n    \"a\": {\"command\": \"a\", \"env\": {\"KEY\": \"sk-1\"}} // mine\n  }\n}\n";
 
 #[test]
-fn a_client_is_connected_in_the_file_that_is_meant() {
+fn connect_writes_the_selected_file_of_a_client() {
     let stage = Stage::with("pegboard.yaml", "mcpServers: {}\n");
     stage.write("~/.cursor/mcp.json", CURSOR);
     assert_snapshot!(stage.run("connect cursor --http --dry-run"), @r#"
@@ -334,7 +334,7 @@ fn a_client_is_connected_in_the_file_that_is_meant() {
     assert_eq!(stage.read("~/.cursor/mcp.json"), CURSOR);
     assert_snapshot!(stage.run("connect cursor --project --http"), @"
     Connected Cursor: .cursor/mcp.json
-    (stderr) To undo it: pegboard restore cursor
+    (stderr) Undo with: pegboard restore cursor
     ");
     assert_snapshot!(stage.read(".cursor/mcp.json"), @r#"
     {
@@ -371,31 +371,31 @@ fn restores_one_of_two(stage: &Stage) {
     ");
     assert_snapshot!(stage.run("restore cursor"), @"
     (stderr) error[usage]: several files of Cursor were changed: ~/.cursor/mcp.json, .cursor/mcp.json
-      help: say which: --user, --project or --all
+      help: choose with --user, --project or --all
     (exit 2)
     ");
-    assert_snapshot!(stage.run("restore cursor --project"), @"Removed .cursor/mcp.json, which was not there before");
+    assert_snapshot!(stage.run("restore cursor --project"), @"Removed .cursor/mcp.json, which did not exist before");
     assert!(!stage.path(".cursor/mcp.json").exists());
     stage.run("restore cursor --user");
     assert_eq!(stage.read("~/.cursor/mcp.json"), CURSOR);
-    assert_snapshot!(stage.run("restore"), @"No file of a client was changed from here");
+    assert_snapshot!(stage.run("restore"), @"Pegboard has changed no files of clients");
     assert_snapshot!(stage.run("restore cursor"), @"
-    (stderr) error[no_backup]: no file of Cursor was changed from here
-      help: pegboard restore lists those that were
+    (stderr) error[no_backup]: Pegboard has changed no file of Cursor
+      help: list changed files with pegboard restore
     (exit 4)
     ");
 }
 
 #[test]
-fn a_file_that_was_changed_since_is_put_back_only_by_force() {
+fn a_file_changed_since_is_restored_only_with_force() {
     let stage = Stage::with("~/.cursor/mcp.json", CURSOR);
     stage.run("connect cursor --http");
     let edited = stage.read("~/.cursor/mcp.json").replace("// mine", "// ours");
     stage.write("~/.cursor/mcp.json", &edited);
     assert_snapshot!(stage.run("restore cursor"), @"
-    (stderr) error[file_changed]: ~/.cursor/mcp.json was changed since
-      what was changed would be lost
-      help: look at it with --dry-run, and put it back with --force: what it says now is kept aside
+    (stderr) error[file_changed]: ~/.cursor/mcp.json has changed since
+      the changes would be lost
+      help: review with --dry-run, then use --force; the current content is backed up
     (exit 2)
     ");
     assert_snapshot!(stage.run("restore cursor --dry-run"), @r#"
@@ -415,14 +415,14 @@ fn a_file_that_was_changed_since_is_put_back_only_by_force() {
     assert_eq!(stage.read("~/.cursor/mcp.json"), edited);
     assert_snapshot!(stage.run("restore cursor --force"), @"
     Restored ~/.cursor/mcp.json
-    (stderr) What it said is kept in ~/state/pegboard/backups/0001.1.aside
+    (stderr) The previous content is in ~/state/pegboard/backups/0001.1.aside
     ");
     assert_eq!(stage.read("~/.cursor/mcp.json"), CURSOR);
     assert_eq!(stage.read("~/state/pegboard/backups/0001.1.aside"), edited);
 }
 
 #[test]
-fn changes_that_follow_each_other_are_undone_at_once() {
+fn consecutive_changes_are_undone_together() {
     let stage = Stage::with("~/.cursor/mcp.json", CURSOR);
     stage.run("connect cursor");
     stage.run("connect cursor --http http://localhost:1/mcp");
@@ -433,7 +433,7 @@ fn changes_that_follow_each_other_are_undone_at_once() {
 
 #[cfg(unix)]
 #[test]
-fn who_may_read_a_file_and_its_backup_stays_as_it_was() {
+fn permissions_of_files_and_backups_are_kept() {
     use std::os::unix::fs::PermissionsExt;
     let stage = Stage::with("~/.cursor/mcp.json", CURSOR);
     let mode = |name: &str| std::fs::metadata(stage.path(name)).unwrap().permissions().mode() & 0o777;
@@ -451,7 +451,7 @@ fn who_may_read_a_file_and_its_backup_stays_as_it_was() {
 }
 
 #[test]
-fn several_at_once_take_nothing_from_each_other() {
+fn concurrent_writers_do_not_lose_backups() {
     let stage = Stage::new();
     let clients = ["cursor/mcp.json", "gemini/settings.json", "lmstudio/mcp.json", "qwen/settings.json"];
     let text = |file: &str| format!("{{\"mcpServers\": {{\"{file}\": {{\"command\": \"own\"}}}}}}");
@@ -472,20 +472,20 @@ fn several_at_once_take_nothing_from_each_other() {
 }
 
 #[test]
-fn one_that_was_changed_since_keeps_no_other_from_coming_back() {
+fn a_file_changed_since_does_not_block_other_restores() {
     let stage = Stage::with("~/.cursor/mcp.json", CURSOR);
     stage.write("~/.codex/config.toml", "");
     stage.run("connect cursor");
     stage.run("connect codex");
     stage.write("~/.codex/config.toml", "# mine\n");
     let said = stage.run("restore --all");
-    assert!(said.contains("Restored ~/.cursor/mcp.json") && said.contains("was changed since"), "{said}");
+    assert!(said.contains("Restored ~/.cursor/mcp.json") && said.contains("has changed since"), "{said}");
     assert_eq!(stage.read("~/.cursor/mcp.json"), CURSOR);
     assert_eq!(stage.read("~/.codex/config.toml"), "# mine\n");
 }
 
 #[test]
-fn at_home_the_file_of_the_folder_is_that_of_the_user() {
+fn in_the_home_directory_project_and_user_files_are_the_same() {
     let stage = Stage::with("~/.cursor/mcp.json", CURSOR);
     let at_home = |line: &str| stage.told(stage.command(line).current_dir(stage.home()));
     at_home("connect cursor");
@@ -494,7 +494,7 @@ fn at_home_the_file_of_the_folder_is_that_of_the_user() {
 
 #[cfg(unix)]
 #[test]
-fn a_link_that_led_nowhere_leads_there_again() {
+fn a_dangling_symlink_is_restored() {
     let stage = Stage::with("~/.cursor/note", "");
     std::os::unix::fs::symlink(stage.path("~/real.json"), stage.path("~/.cursor/mcp.json")).unwrap();
     stage.run("connect cursor");
@@ -504,7 +504,7 @@ fn a_link_that_led_nowhere_leads_there_again() {
 }
 
 #[test]
-fn what_would_be_another_server_is_not_exported() {
+fn servers_that_would_behave_differently_are_not_exported() {
     let text = "
 toolboxes:
   one: {mcpServers: {x: {command: a1}, two-x: {command: a2}}}
@@ -515,9 +515,9 @@ toolboxes:
     stage.run("connect cursor");
     assert_snapshot!(stage.run("export --to cursor --expand --write"), @"
     Connected Cursor: ~/.cursor/mcp.json (x, two-x, x-2)
-    (stderr) safe is left out: Cursor cannot be told its toolsDenied
-    x is replaced in ~/.cursor/mcp.json
-    To undo it: pegboard restore cursor
+    (stderr) safe was skipped: Cursor cannot express toolsDenied
+    Replaced x in ~/.cursor/mcp.json
+    Undo with: pegboard restore cursor
     ");
     assert_snapshot!(stage.read("~/.cursor/mcp.json"), @r#"{"mcpServers": {"x": {"command": "a1", "args": []}, "two-x": {"command": "a2", "args": []}, "x-2": {"command": "a3", "args": []}}}"#);
 }

@@ -1,4 +1,4 @@
-//! What clients have, brought into our file.
+//! Import of clients' servers.
 
 use insta::assert_snapshot;
 use pegboard::config::clients::clients;
@@ -34,39 +34,39 @@ const VSCODE: &str = r#"{
 }
 "#;
 
-/// A user with three clients, of which some have the same.
+/// Creates a user with three clients that share some servers.
 fn three_clients() -> Stage {
     let stage = Stage::with(".vscode/mcp.json", VSCODE);
     stage.write("~/.cursor/mcp.json", CURSOR);
     stage.write("~/.codex/config.toml", CODEX);
-    // Settings without servers are nobody's source.
+    // A file without servers is not a source.
     stage.write("~/.gemini/settings.json", r#"{"theme": "dark"}"#);
     stage
 }
 
-/// Our file, without the two lines that every new one begins with.
+/// The configuration file without its two header lines.
 fn below_heading(stage: &Stage) -> String {
     stage.read("pegboard.yaml").lines().skip(2).collect::<Vec<_>>().join("\n")
 }
 
 #[test]
-fn what_all_clients_have_becomes_one_file() {
+fn servers_of_all_clients_are_merged_into_one_file() {
     let stage = three_clients();
     assert_snapshot!(stage.run("import"), @r#"
     SOURCE  NAME      KIND
     vscode  gh        http   new
-    vscode  asks      stdio  left out: servers.asks.args[0]: only an editor could fill this in
+    vscode  asks      stdio  skipped: servers.asks.args[0]: only an editor can resolve this reference
     vscode  keyed     stdio  new, needs: PEGBOARD_INPUT_KEY
-    cursor  github    http   the same as gh
+    cursor  github    http   same as gh
     cursor  my-files  stdio  new
-    codex   files     stdio  the same as my-files
+    codex   files     stdio  same as my-files
     codex   github    http   new, needs: GITHUB_TOKEN
-    3 sources: 4 new, 2 found twice, 1 left out → pegboard.yaml
+    3 sources: 4 new, 2 duplicate, 1 skipped → pegboard.yaml
     (stderr) warning: ~/.cursor/mcp.json:5:5  mcpServers["my files"]
        5 |     "my files": {"command": "npx", "args": ["-y", "files-server", "."], "d…
-         |     ^^^^^^^^^^ the server is called my-files here: names have letters, digits, '-' and '_'
-    pegboard.yaml has keys in it as they are: gh (headers.Authorization). Keep it out of version control, or put ${NAME} in their place and set the variable
-    Next: pegboard ls   or   pegboard connect CLIENT, to have a client use it
+         |     ^^^^^^^^^^ server renamed to my-files: names may contain letters, digits, '-' and '_'
+    pegboard.yaml contains plaintext keys: gh (headers.Authorization). Keep it out of version control, or replace them with ${NAME} and set the variable
+    Next: pegboard ls   or   pegboard connect CLIENT
     "#);
     assert_snapshot!(stage.without_paths(&stage.read("pegboard.yaml")), @r#"
     # yaml-language-server: $schema=~/.config/pegboard/pegboard.schema.json
@@ -95,30 +95,30 @@ fn what_all_clients_have_becomes_one_file() {
     "#);
     assert_snapshot!(stage.run("import"), @r#"
     SOURCE  NAME      KIND
-    vscode  gh        http   there already
-    vscode  asks      stdio  left out: servers.asks.args[0]: only an editor could fill this in
-    vscode  keyed     stdio  there already
-    cursor  github    http   there already, as gh
-    cursor  my-files  stdio  there already, off
-    codex   files     stdio  there already, as my-files
-    codex   github    http   there already
-    3 sources: 6 there already, 1 left out
+    vscode  gh        http   already present
+    vscode  asks      stdio  skipped: servers.asks.args[0]: only an editor can resolve this reference
+    vscode  keyed     stdio  already present
+    cursor  github    http   already present as gh
+    cursor  my-files  stdio  already present, disabled
+    codex   files     stdio  already present as my-files
+    codex   github    http   already present
+    3 sources: 6 already present, 1 skipped
     (stderr) warning: ~/.cursor/mcp.json:5:5  mcpServers["my files"]
        5 |     "my files": {"command": "npx", "args": ["-y", "files-server", "."], "d…
-         |     ^^^^^^^^^^ the server is called my-files here: names have letters, digits, '-' and '_'
+         |     ^^^^^^^^^^ server renamed to my-files: names may contain letters, digits, '-' and '_'
     "#);
     assert_eq!(stage.read("~/.cursor/mcp.json"), CURSOR);
 }
 
 #[test]
-fn what_would_be_done_is_shown_and_not_done() {
+fn a_dry_run_of_import_changes_nothing() {
     let stage = three_clients();
     assert_snapshot!(stage.run("import cursor codex:files --take-over --dry-run -q"), @r#"
     SOURCE  NAME      KIND
     cursor  github    http   new
     cursor  my-files  stdio  new
-    codex   files     stdio  the same as my-files
-    2 sources: 2 new, 1 found twice → pegboard.yaml
+    codex   files     stdio  same as my-files
+    2 sources: 2 new, 1 duplicate → pegboard.yaml
 
     --- pegboard.yaml
     +++ pegboard.yaml
@@ -172,7 +172,7 @@ fn what_would_be_done_is_shown_and_not_done() {
 }
 
 #[test]
-fn programs_are_told_the_same() {
+fn json_output_has_the_same_report() {
     let stage = three_clients();
     assert_snapshot!(stage.run("import codex:files --into tools.toml --json"), @r#"
     {
@@ -208,21 +208,21 @@ fn programs_are_told_the_same() {
 }
 
 #[test]
-fn clients_use_us_instead_until_their_files_are_put_back() {
+fn a_takeover_lasts_until_the_files_are_restored() {
     let stage = three_clients();
     assert_snapshot!(stage.run("import --take-over -q"), @"
     SOURCE  NAME      KIND
     vscode  gh        http   new
-    vscode  asks      stdio  left out: servers.asks.args[0]: only an editor could fill this in
+    vscode  asks      stdio  skipped: servers.asks.args[0]: only an editor can resolve this reference
     vscode  keyed     stdio  new, needs: PEGBOARD_INPUT_KEY
-    cursor  github    http   the same as gh
+    cursor  github    http   same as gh
     cursor  my-files  stdio  new
-    codex   files     stdio  the same as my-files
+    codex   files     stdio  same as my-files
     codex   github    http   new, needs: GITHUB_TOKEN
-    3 sources: 4 new, 2 found twice, 1 left out → pegboard.yaml
-    VS Code uses us instead of gh, keyed: .vscode/mcp.json
-    Cursor uses us instead of github, my-files: ~/.cursor/mcp.json
-    Codex uses us instead of files, github: ~/.codex/config.toml
+    3 sources: 4 new, 2 duplicate, 1 skipped → pegboard.yaml
+    VS Code now uses Pegboard instead of gh, keyed: .vscode/mcp.json
+    Cursor now uses Pegboard instead of github, my-files: ~/.cursor/mcp.json
+    Codex now uses Pegboard instead of files, github: ~/.codex/config.toml
     ");
     assert_snapshot!(stage.without_paths(&stage.read("~/.cursor/mcp.json")), @r#"
     {
@@ -242,7 +242,7 @@ fn clients_use_us_instead_until_their_files_are_put_back() {
     command = "/bin/pegboard"
     args = ["serve", "--stdio", "--config", "~/project/pegboard.yaml"]
     "#);
-    // What nobody else can use stays where it can be used.
+    // Servers that only the client can use stay in its file.
     assert_snapshot!(stage.without_paths(&stage.read(".vscode/mcp.json")), @r#"
     {
       "servers": {
@@ -267,7 +267,7 @@ fn clients_use_us_instead_until_their_files_are_put_back() {
 }
 
 #[test]
-fn every_client_is_taken_over_and_put_back_byte_for_byte() {
+fn every_client_is_taken_over_and_restored_byte_for_byte() {
     let mut n_clients = 0;
     for client in clients() {
         let Some(text) = fixture(client) else { continue };
@@ -279,10 +279,10 @@ fn every_client_is_taken_over_and_put_back_byte_for_byte() {
             std::fs::write(&path, &text).unwrap();
             let name = client.name();
             let said = stage.run(&format!("import {name} --take-over"));
-            assert!(said.contains("uses us instead of"), "{name}: {said}");
+            assert!(said.contains("now uses Pegboard instead of"), "{name}: {said}");
             let taken = std::fs::read_to_string(&path).unwrap();
             assert!(taken.contains("pegboard.yaml"), "{name}: {taken}");
-            // What it has now is us, and what could not be brought.
+            // The file now has Pegboard and the skipped servers.
             let again = stage.run(&format!("import {name} --into other.yaml --dry-run --json"));
             assert!(!again.contains("\"status\": \"new\""), "{name}: {again}");
             assert!(stage.run(&format!("restore {name}")).starts_with("Restored "), "{name}");
@@ -293,7 +293,7 @@ fn every_client_is_taken_over_and_put_back_byte_for_byte() {
 }
 
 #[test]
-fn what_is_for_one_folder_is_taken_over_there_alone() {
+fn per_folder_servers_are_taken_over_only_there() {
     let stage = Stage::new();
     let folder = stage.project().display().to_string();
     let text = format!(
@@ -310,20 +310,22 @@ fn what_is_for_one_folder_is_taken_over_there_alone() {
 }
 
 #[test]
-fn what_is_off_in_one_folder_alone_stays_for_the_others() {
+fn servers_disabled_in_one_folder_stay_for_others() {
     let stage = Stage::new();
     let folder = stage.project().display().to_string();
     let text = format!(
         r#"{{"mcpServers": {{"g": {{"command": "g"}}, "h": {{"command": "h"}}}}, "projects": {{"{folder}": {{"disabledMcpServers": ["g"]}}}}}}"#
     );
     stage.write("~/.claude.json", &text);
-    assert!(stage.run("import claude-code --take-over").contains("Claude Code uses us instead of h:"));
+    assert!(
+        stage.run("import claude-code --take-over").contains("Claude Code now uses Pegboard instead of h:")
+    );
     let taken = stage.read("~/.claude.json");
     assert!(taken.contains(r#""g": {"command": "g"}"#) && !taken.contains(r#""h""#), "{taken}");
 }
 
 #[test]
-fn two_of_one_name_have_two_names_and_one_of_two_names_has_one() {
+fn name_conflicts_are_renamed_and_duplicates_merged() {
     let stage = Stage::with("pegboard.yaml", "mcpServers:\n  a: {command: first} # mine\n");
     stage.write(
         "one.json",
@@ -332,13 +334,13 @@ fn two_of_one_name_have_two_names_and_one_of_two_names_has_one() {
     stage.write("two.json", r#"{"mcpServers": {"a": {"command": "fourth"}, "c": {"command": "third", "env": {"X": "1", "Y": "2"}}, "d": {"command": "third", "env": {"X": "9"}}}}"#);
     assert_snapshot!(stage.run("import one.json two.json"), @"
     SOURCE    NAME  KIND
-    one.json  a     stdio  new, as a-2
+    one.json  a     stdio  new as a-2
     one.json  b     stdio  new
-    two.json  a     stdio  new, as a-3
-    two.json  c     stdio  the same as b
+    two.json  a     stdio  new as a-3
+    two.json  c     stdio  same as b
     two.json  d     stdio  new
-    2 sources: 4 new, 1 found twice → pegboard.yaml
-    (stderr) Next: pegboard ls   or   pegboard connect CLIENT, to have a client use it
+    2 sources: 4 new, 1 duplicate → pegboard.yaml
+    (stderr) Next: pegboard ls   or   pegboard connect CLIENT
     ");
     assert_snapshot!(stage.without_paths(&stage.read("pegboard.yaml")), @r#"
     mcpServers:
@@ -360,7 +362,7 @@ fn two_of_one_name_have_two_names_and_one_of_two_names_has_one() {
 }
 
 #[test]
-fn queues_toolboxes_and_questions_come_along() {
+fn queues_toolboxes_and_inputs_are_imported_too() {
     let stage = Stage::new();
     stage.write(
         "theirs/pegboard.yaml",
@@ -371,8 +373,8 @@ fn queues_toolboxes_and_questions_come_along() {
     theirs/pegboard.yaml  ping   rest   new
     theirs/pegboard.yaml  dev/a  stdio  new
     1 source: 2 new → pegboard.yaml
-    (stderr) theirs/pegboard.yaml also sets toolTimeout, which was left there
-    Next: pegboard ls   or   pegboard connect CLIENT, to have a client use it
+    (stderr) theirs/pegboard.yaml also sets toolTimeout, which was not imported
+    Next: pegboard ls   or   pegboard connect CLIENT
     ");
     assert_snapshot!(below_heading(&stage), @"
     restTools:
@@ -393,7 +395,7 @@ fn queues_toolboxes_and_questions_come_along() {
 }
 
 #[test]
-fn a_file_that_cannot_be_read_keeps_nothing_else_away() {
+fn an_unreadable_file_does_not_stop_the_import() {
     let stage = three_clients();
     stage.write("~/.cursor/mcp.json", "{\"mcpServers\": {\"a\": ");
     stage.write(
@@ -403,57 +405,57 @@ fn a_file_that_cannot_be_read_keeps_nothing_else_away() {
     assert_snapshot!(stage.run("import"), @r#"
     SOURCE  NAME    KIND
     vscode  gh      http   new
-    vscode  asks    stdio  left out: servers.asks.args[0]: only an editor could fill this in
+    vscode  asks    stdio  skipped: servers.asks.args[0]: only an editor can resolve this reference
     vscode  keyed   stdio  new, needs: PEGBOARD_INPUT_KEY
     codex   files   stdio  new
     codex   github  http   new, needs: GITHUB_TOKEN
-    kiro    bad     stdio  left out: mcpServers.bad.command: expected a command, or a list of a command and its arguments, not a number
+    kiro    bad     stdio  skipped: mcpServers.bad.command: expected a command, or a list of a command and its arguments, not a number
     kiro    good    stdio  new
-    3 sources: 5 new, 2 left out → pegboard.yaml
-    (stderr) ~/.cursor/mcp.json is left out: error[config_invalid]: ~/.cursor/mcp.json:1:22
+    3 sources: 5 new, 2 skipped → pegboard.yaml
+    (stderr) ~/.cursor/mcp.json was skipped: error[config_invalid]: ~/.cursor/mcp.json:1:22
        1 | {"mcpServers": {"a": 
          |                      ^ Invalid JSON in config file: Expected value after colon in object property
-    1 error: nothing of this file is used
-    pegboard.yaml has keys in it as they are: gh (headers.Authorization). Keep it out of version control, or put ${NAME} in their place and set the variable
-    Next: pegboard ls   or   pegboard connect CLIENT, to have a client use it
+    1 error: this file was not loaded
+    pegboard.yaml contains plaintext keys: gh (headers.Authorization). Keep it out of version control, or replace them with ${NAME} and set the variable
+    Next: pegboard ls   or   pegboard connect CLIENT
     "#);
     assert_snapshot!(stage.run("import cursor"), @r#"
     (stderr) error[config_invalid]: ~/.cursor/mcp.json:1:22
        1 | {"mcpServers": {"a": 
          |                      ^ Invalid JSON in config file: Expected value after colon in object property
-    1 error: nothing of this file is used
+    1 error: this file was not loaded
     (exit 3)
     "#);
     assert_snapshot!(stage.run("import cursr"), @"
-    (stderr) error[not_found]: there is no file, folder or client 'cursr'. Did you mean cursor?
+    (stderr) error[not_found]: no file, directory or client named 'cursr'. Did you mean cursor?
     (exit 4)
     ");
 }
 
 #[test]
-fn who_has_no_client_is_told_what_to_do() {
+fn importing_without_clients_suggests_add() {
     let stage = Stage::new();
     assert_snapshot!(stage.run("import"), @"
-    No servers were found
+    No servers found
     (stderr) Add one: pegboard add NAME URL   or   pegboard add NAME -- COMMAND
     ");
     assert!(!stage.path("pegboard.yaml").exists());
 }
 
 #[test]
-fn a_file_can_begin_with_what_a_client_has() {
+fn init_can_start_from_a_client() {
     let stage = three_clients();
     assert_snapshot!(stage.run("init --from cursor --from https://example.com/docs/mcp"), @r#"
     SOURCE                      NAME              KIND
     cursor                      github            http   new
-    cursor                      my-files          stdio  new, off
+    cursor                      my-files          stdio  new, disabled
     the address at example.com  example-com-docs  http   new
     2 sources: 3 new → pegboard.yaml
     (stderr) warning: ~/.cursor/mcp.json:5:5  mcpServers["my files"]
        5 |     "my files": {"command": "npx", "args": ["-y", "files-server", "."], "d…
-         |     ^^^^^^^^^^ the server is called my-files here: names have letters, digits, '-' and '_'
-    pegboard.yaml has keys in it as they are: github (headers.Authorization). Keep it out of version control, or put ${NAME} in their place and set the variable
-    Next: pegboard ls   or   pegboard connect CLIENT, to have a client use it
+         |     ^^^^^^^^^^ server renamed to my-files: names may contain letters, digits, '-' and '_'
+    pegboard.yaml contains plaintext keys: github (headers.Authorization). Keep it out of version control, or replace them with ${NAME} and set the variable
+    Next: pegboard ls   or   pegboard connect CLIENT
     "#);
     assert_snapshot!(below_heading(&stage), @r#"
     mcpServers:
@@ -476,7 +478,7 @@ fn a_file_can_begin_with_what_a_client_has() {
 
 #[cfg(unix)]
 #[test]
-fn a_new_file_with_keys_in_it_is_for_its_owner() {
+fn a_new_file_with_keys_is_readable_only_by_its_owner() {
     use std::os::unix::fs::PermissionsExt;
     let stage = three_clients();
     stage.run("import cursor");
@@ -486,21 +488,21 @@ fn a_new_file_with_keys_in_it_is_for_its_owner() {
 
 #[cfg(unix)]
 #[test]
-fn a_client_that_cannot_be_taken_over_keeps_nobody_else_from_it() {
+fn a_failed_takeover_does_not_affect_other_clients() {
     use std::os::unix::fs::PermissionsExt;
     let stage = three_clients();
     let path = stage.path("~/.cursor/mcp.json");
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o444)).unwrap();
     let said = stage.run("import cursor codex --take-over -q");
-    assert!(said.contains("Codex uses us instead of"), "{said}");
-    assert!(said.contains("the file is read-only, so it was not changed"), "{said}");
+    assert!(said.contains("Codex now uses Pegboard instead of"), "{said}");
+    assert!(said.contains("the file is read-only and was not changed"), "{said}");
     assert!(said.ends_with("(exit 1)"), "{said}");
     assert_eq!(stage.read("~/.cursor/mcp.json"), CURSOR);
     assert_snapshot!(stage.run("restore"), @"codex  ~/.codex/config.toml");
 }
 
 #[test]
-fn what_only_looks_the_same_is_two_things() {
+fn similar_servers_are_not_merged() {
     let stage = Stage::new();
     let text = r#"{"mcpServers": {
         "here": {"command": "sed", "cwd": "/a"}, "there": {"command": "sed", "cwd": "/b"},
@@ -527,7 +529,7 @@ fn what_only_looks_the_same_is_two_things() {
 }
 
 #[test]
-fn what_is_off_or_told_less_does_not_stand_for_what_works() {
+fn a_disabled_or_incomplete_entry_does_not_replace_a_working_one() {
     let stage = Stage::with(
         "pegboard.yaml",
         "mcpServers: {gh: {command: gh, enabled: false}, wiki: {command: wiki}}\n",
@@ -537,48 +539,48 @@ fn what_is_off_or_told_less_does_not_stand_for_what_works() {
     stage.write("~/.cursor/mcp.json", text);
     assert_snapshot!(stage.run("import cursor -q"), @"
     SOURCE  NAME  KIND
-    cursor  gh    stdio  new, as gh-cursor
-    cursor  wiki  stdio  new, as wiki-cursor
+    cursor  gh    stdio  new as gh-cursor
+    cursor  wiki  stdio  new as wiki-cursor
     1 source: 2 new → pegboard.yaml
     ");
 }
 
 #[test]
-fn two_parts_of_one_file_are_taken_over_at_once() {
+fn two_sources_in_one_file_are_taken_over_together() {
     let stage = Stage::with("~/.cursor/mcp.json", CURSOR);
     assert_snapshot!(stage.run_of(&["import", "cursor:github", "cursor:my files", "cursor", "--take-over", "-q"]), @"
     SOURCE  NAME      KIND
     cursor  github    http   new
-    cursor  my-files  stdio  new, off
-    cursor  github    http   the same as github
-    cursor  my-files  stdio  the same as my-files, off
-    3 sources: 2 new, 2 found twice → pegboard.yaml
-    Cursor uses us instead of github, my-files: ~/.cursor/mcp.json
+    cursor  my-files  stdio  new, disabled
+    cursor  github    http   same as github
+    cursor  my-files  stdio  same as my-files, disabled
+    3 sources: 2 new, 2 duplicate → pegboard.yaml
+    Cursor now uses Pegboard instead of github, my-files: ~/.cursor/mcp.json
     ");
     stage.run("restore cursor");
     assert_eq!(stage.read("~/.cursor/mcp.json"), CURSOR);
 }
 
 #[test]
-fn a_file_does_not_begin_anew_with_nothing() {
+fn init_from_an_empty_source_is_an_error() {
     let ours = "toolTimeout: 5s\nmcpServers: {mine: {command: mine}}\n";
     let stage = Stage::with("pegboard.yaml", ours);
     stage.write("~/.cursor/mcp.json", r#"{"mcpServers": {}}"#);
     assert_snapshot!(stage.run("init --force --from cursor"), @"
-    (stderr) error[unknown_server]: there are no servers to begin with
-      help: leave out --from, or name another source
+    (stderr) error[unknown_server]: no servers to import
+      help: remove --from, or use another source
     (exit 4)
     ");
     assert_snapshot!(stage.run("init --force --from pegboard.yaml"), @"
-    (stderr) error[usage]: a file cannot begin with what it says itself
-      help: name another source
+    (stderr) error[usage]: cannot import a file into itself
+      help: use another source
     (exit 2)
     ");
     assert_eq!(stage.read("pegboard.yaml"), ours);
 }
 
 #[test]
-fn keys_among_arguments_and_in_addresses_are_keys() {
+fn keys_in_arguments_and_urls_are_redacted() {
     let stage = Stage::new();
     let text = r#"{"mcpServers": {
         "a": {"command": "a", "args": ["--api-key=S1-secret"]},
@@ -600,28 +602,28 @@ fn keys_among_arguments_and_in_addresses_are_keys() {
 }
 
 #[test]
-fn what_is_no_file_is_not_made_one() {
+fn a_source_that_is_not_a_file_is_not_edited() {
     let stage = Stage::with("~/.cursor/mcp.json", CURSOR);
     assert_snapshot!(stage.run("--config cursor add z https://example.com"), @"
-    (stderr) error[usage]: cursor is no file, and only files can be changed
-      help: name a file, such as pegboard.yaml
+    (stderr) error[usage]: cursor is not a file; only files can be edited
+      help: pass a file, such as pegboard.yaml
     (exit 2)
     ");
-    assert!(stage.run("import --into cursor").contains("is no file"));
-    assert!(stage.run("init --config https://example.com/x").contains("is no file"));
+    assert!(stage.run("import --into cursor").contains("is not a file"));
+    assert!(stage.run("init --config https://example.com/x").contains("is not a file"));
     assert_snapshot!(stage.run("--config cursor --set toolTimeout=5s export --to codex"), @r#"
     [mcp_servers.pegboard]
     command = "/bin/pegboard"
     args = ["serve", "--stdio", "--config", "cursor", "--set", "toolTimeout=5s"]
     "#);
     assert_snapshot!(stage.run("--config gone.yaml connect codex"), @r#"
-    (stderr) error[config_invalid]: gone.yaml: there is no such file. Check the path, or write one: {"mcpServers": {"files": {"command": "my-server"}}}
+    (stderr) error[config_invalid]: gone.yaml: no such file. Check the path, or create it: {"mcpServers": {"files": {"command": "my-server"}}}
     (exit 3)
     "#);
 }
 
 #[test]
-fn what_is_the_same_as_what_is_left_out_is_left_out_too() {
+fn duplicates_of_skipped_servers_are_skipped() {
     let stage = Stage::new();
     let text = r#"{"mcpServers": {"b": {"command": "b"}},
         "restTools": {"ping": {"description": "Pings", "url": "https://example.com/ping", "colour": "red"}}}"#;
@@ -630,9 +632,9 @@ fn what_is_the_same_as_what_is_left_out_is_left_out_too() {
     assert_snapshot!(stage.run("import one.json two.json -q"), @"
     SOURCE    NAME  KIND
     one.json  b     stdio  new
-    one.json  ping  rest   left out: restTools.ping.colour: unknown setting
-    two.json  b     stdio  the same as b
-    two.json  ping  rest   left out: restTools.ping.colour: unknown setting
-    2 sources: 1 new, 1 found twice, 2 left out → pegboard.yaml
+    one.json  ping  rest   skipped: restTools.ping.colour: unknown setting
+    two.json  b     stdio  same as b
+    two.json  ping  rest   skipped: restTools.ping.colour: unknown setting
+    2 sources: 1 new, 1 duplicate, 2 skipped → pegboard.yaml
     ");
 }

@@ -1,6 +1,6 @@
-//! Commands that change files: our own, and those of clients.
+//! Commands that edit Pegboard's configuration file and the files of clients.
 
-#![expect(clippy::unwrap_used, reason = "a test says what it expects by failing")]
+#![expect(clippy::unwrap_used, reason = "a panic is a test failure")]
 
 mod clients;
 mod imports;

@@ -1,11 +1,11 @@
-//! Commands that change our own file.
+//! Commands that edit Pegboard's configuration file.
 
 use insta::assert_snapshot;
 
 use crate::stage::Stage;
 
 #[test]
-fn servers_are_added_in_all_the_ways_that_fingers_know() {
+fn servers_are_added_with_every_supported_syntax() {
     let stage = Stage::new();
     for line in [
         "add github https://api.example.com/mcp -H Authorization:${TOKEN} -t http --deny delete_* --cache 5m",
@@ -17,7 +17,7 @@ fn servers_are_added_in_all_the_ways_that_fingers_know() {
         stage.run(line);
     }
     assert_snapshot!(stage.run("add github https://api.example.com/mcp"), @"
-    (stderr) error[name_taken]: there is a server 'github' in pegboard.yaml
+    (stderr) error[name_taken]: server 'github' already exists in pegboard.yaml
       help: choose another name, or replace it with --force
     (exit 2)
     ");
@@ -25,7 +25,7 @@ fn servers_are_added_in_all_the_ways_that_fingers_know() {
     assert_snapshot!(stage.run_of(&["add", "json", "notes", r#"{"command": "notes", "args": ["--quiet"]}"#]), @"Added server notes: pegboard.yaml");
     assert_snapshot!(stage.run("add late -e LATE_TOKEN -- late-server"), @"
     Added server late: pegboard.yaml
-    (stderr) late cannot be used yet: needs: LATE_TOKEN
+    (stderr) late is not usable yet: needs: LATE_TOKEN
     ");
     assert_snapshot!(stage.read("pegboard.yaml"), @"
     mcpServers:
@@ -65,14 +65,14 @@ fn servers_are_added_in_all_the_ways_that_fingers_know() {
     ");
 }
 
-/// What commands say, one after the other.
+/// Runs commands in order and returns their output.
 fn said(stage: &Stage, lines: &[&str]) -> String {
     let told: Vec<String> = lines.iter().map(|line| format!("$ {line}\n{}", stage.run(line))).collect();
     told.join("\n")
 }
 
 #[test]
-fn what_nobody_can_mean_is_told_with_what_they_may() {
+fn invalid_arguments_get_a_hint() {
     let lines = [
         "add",
         "add b",
@@ -96,25 +96,25 @@ fn what_nobody_can_mean_is_told_with_what_they_may() {
     For more information, try '--help'.
     (exit 2)
     $ add b
-    (stderr) error[usage]: nothing says what 'b' is
+    (stderr) error[usage]: missing URL or command for 'b'
       help: pegboard add b URL   or   pegboard add b -- COMMAND
     (exit 2)
     $ add b npx
-    (stderr) error[usage]: 'npx' is no address
-      help: an address begins with http:// or https://; for a program:  pegboard add b -- npx
+    (stderr) error[usage]: invalid URL 'npx'
+      help: a URL starts with http:// or https://; for a program use: pegboard add b -- npx
     (exit 2)
     $ add b https://x -- npx
-    (stderr) error[usage]: a server is an address or a program, and this is both
-      help: leave out one of them
+    (stderr) error[usage]: a server is either a URL or a program, not both
+      help: remove one of them
     (exit 2)
     $ add b https://x -e A=1
-    (stderr) error[usage]: --env is for a program, and this is none
+    (stderr) error[usage]: --env applies only to a program
     (exit 2)
     $ add b -H A:1 -- npx
-    (stderr) error[usage]: --header is for an address, and this is none
+    (stderr) error[usage]: --header applies only to a URL
     (exit 2)
     $ add b https://x -t stdio
-    (stderr) error[usage]: stdio is how programs are spoken to, and this is an address
+    (stderr) error[usage]: the stdio transport needs a program, not a URL
       help: pegboard add b -- COMMAND
     (exit 2)
     $ add b c! https://x
@@ -127,14 +127,14 @@ fn what_nobody_can_mean_is_told_with_what_they_may() {
     For more information, try '--help'.
     (exit 2)
     $ add json b [1]
-    (stderr) error[usage]: a server is an object
+    (stderr) error[usage]: a server must be a JSON object
       help: pegboard add json b '{"command": "my-server"}'
     (exit 2)
     "#);
 }
 
 #[test]
-fn what_would_be_no_configuration_is_not_written() {
+fn an_edit_that_breaks_the_file_is_rejected() {
     let stage = Stage::with("pegboard.yaml", "mcpServers: {a: {command: a}}\n");
     let lines = [
         "add c! https://example.com",
@@ -148,14 +148,14 @@ fn what_would_be_no_configuration_is_not_written() {
     (stderr) error[config_invalid]: ~/project/pegboard.yaml:1:31  mcpServers["c!"]
        1 | mcpServers: {a: {command: a}, "c!": {url: https://example.com}}
          |                               ^^^^ MCP server names may only contain letters, digits, '-' or '_': c!
-      help: call it something else
+      help: choose another name
     ~/project/pegboard.yaml was not changed
     (exit 3)
     $ add agent -- npx
     (stderr) error[config_invalid]: ~/project/pegboard.yaml:2:10  agents[0]
        2 | agents: [npx]
-         |          ^^^ there is no agent ~/project/npx
-      help: check the path; it begins in the folder of this file
+         |          ^^^ no such agent file: ~/project/npx
+      help: check the path; it is relative to the directory of this file
     ~/project/pegboard.yaml was not changed
     (exit 3)
     $ add json b {"comand":"x"}
@@ -192,14 +192,14 @@ fn tools_services_and_agents_are_added() {
     assert_snapshot!(stage.run_of(&["add", "rest", "get_user", "https://api.example.org/users/{id}", "-d", "One user", "--param", "verbose:boolean?"]), @"Added tool get_user: pegboard.yaml");
     assert_snapshot!(stage.run_of(&["add", "rest", "make", "https://api.example.org/users?k=${KEY:-1}", "-X", "post", "--param", "name", "--param", "age:integer?"]), @"Added tool make: pegboard.yaml");
     assert_snapshot!(stage.run("add rest bad https://x --param a:strin"), @"
-    (stderr) error[usage]: 'strin' is no kind of value
+    (stderr) error[usage]: unknown type 'strin'
       help: did you mean string?
     (exit 2)
     ");
     assert_snapshot!(stage.run("add openapi it api.yaml --method GET --tag a,b"), @"Added service it: pegboard.yaml");
     assert_snapshot!(stage.run("add agent agents/terse.md"), @"Added agent agents/terse.md: pegboard.yaml");
     assert_snapshot!(stage.run("add agent agents/terse.md"), @"
-    (stderr) error[name_taken]: the agent agents/terse.md is in pegboard.yaml already
+    (stderr) error[name_taken]: agent agents/terse.md is already in pegboard.yaml
     (exit 2)
     ");
     assert_snapshot!(stage.read("pegboard.yaml"), @"
@@ -243,7 +243,7 @@ fn tools_services_and_agents_are_added() {
 }
 
 #[test]
-fn a_dry_run_shows_the_change_and_makes_none() {
+fn a_dry_run_shows_the_diff_and_writes_nothing() {
     let stage = Stage::with("pegboard.yaml", "# Mine\nmcpServers:\n  a: {command: a} # first\n");
     assert_snapshot!(stage.run("add b --dry-run -e TOKEN=abc -- b"), @"
     --- pegboard.yaml
@@ -280,7 +280,7 @@ fn a_dry_run_shows_the_change_and_makes_none() {
     -  a: {command: a} # first
     +  a: {command: a, enabled: false} # first
     ");
-    assert_snapshot!(stage.run("enable a --dry-run"), @"Nothing would change");
+    assert_snapshot!(stage.run("enable a --dry-run"), @"No changes");
     assert_eq!(stage.read("pegboard.yaml"), "# Mine\nmcpServers:\n  a: {command: a} # first\n");
 }
 
@@ -299,21 +299,21 @@ toolboxes:
 ";
 
 #[test]
-fn what_is_removed_goes_with_its_comments() {
+fn removing_an_entry_removes_its_comments() {
     let stage = Stage::with("pegboard.yaml", MIXED);
     assert_snapshot!(stage.run("rm github"), @"
-    (stderr) error[ambiguous]: there are several 'github'
-      help: say which: dev/github, ops/github
+    (stderr) error[ambiguous]: 'github' is ambiguous
+      help: use one of dev/github, ops/github
     (exit 2)
     ");
     assert_snapshot!(stage.run("rm fils"), @"
-    (stderr) error[unknown_server]: there is no 'fils' in the configuration
+    (stderr) error[unknown_server]: no 'fils' in the configuration
       help: did you mean files?
     (exit 4)
     ");
     assert_snapshot!(stage.run("rm files/read"), @"
-    (stderr) error[usage]: 'read' is a tool of a server, and is not in the file
-      help: switch it off: pegboard disable files/read
+    (stderr) error[usage]: 'read' is a tool of a server, not an entry of the file
+      help: disable it: pegboard disable files/read
     (exit 2)
     ");
     assert_snapshot!(stage.run("rm dev/github files"), @"Removed server github, server files: pegboard.yaml");
@@ -340,14 +340,14 @@ fn what_is_removed_goes_with_its_comments() {
     }
     "#);
     assert_snapshot!(stage.run("rm github"), @"
-    (stderr) error[unknown_server]: there is no 'github' in the configuration
-      help: nothing is in it yet: pegboard add NAME URL
+    (stderr) error[unknown_server]: no 'github' in the configuration
+      help: it is empty; add an entry: pegboard add NAME URL
     (exit 4)
     ");
 }
 
 #[test]
-fn servers_and_tools_are_switched_in_the_words_of_the_file() {
+fn enable_and_disable_use_the_keys_of_the_file() {
     let stage = Stage::with("pegboard.yaml", MIXED);
     for line in [
         "disable dev/github",
@@ -360,15 +360,15 @@ fn servers_and_tools_are_switched_in_the_words_of_the_file() {
         stage.run(line);
     }
     assert_snapshot!(stage.run("enable dev/github/delete_all"), @"
-    (stderr) error[usage]: 'delete_all' is denied by 'delete_*', with others
-      help: change toolsDenied of github in pegboard.yaml by hand
+    (stderr) error[usage]: 'delete_all' is denied by the pattern 'delete_*'
+      help: edit toolsDenied of github in pegboard.yaml
     (exit 2)
     ");
     assert_snapshot!(stage.run("disable ops/github"), @"Already disabled ops/github: pegboard.yaml");
     assert_snapshot!(stage.run("enable ops/github"), @"Enabled ops/github: pegboard.yaml");
     assert_snapshot!(stage.run("disable nothing"), @"
-    (stderr) error[unknown_server]: there is no 'nothing' in the configuration
-      help: there are github, github, files
+    (stderr) error[unknown_server]: no 'nothing' in the configuration
+      help: expected one of github, github, files
     (exit 4)
     ");
     assert_snapshot!(stage.read("pegboard.yaml"), @"
@@ -409,8 +409,8 @@ fn a_file_is_begun_once() {
     mcpServers: {}
     "#);
     assert_snapshot!(stage.run("init"), @"
-    (stderr) error[file_there]: pegboard.yaml is there already
-      help: add to it with pegboard add, or replace it with --force
+    (stderr) error[file_there]: pegboard.yaml already exists
+      help: add entries with pegboard add, or replace it with --force
     (exit 2)
     ");
     stage.run("add files -- my-server");
@@ -442,15 +442,15 @@ fn a_file_is_begun_once() {
 }
 
 #[test]
-fn a_file_that_is_wrong_is_not_changed() {
+fn an_invalid_file_is_not_edited() {
     let stage = Stage::with("pegboard.yaml", "mcpServrs: {}\n");
     assert_snapshot!(stage.run("add a -- a"), @"
     (stderr) error[config_invalid]: ~/project/pegboard.yaml:1:1  mcpServrs
        1 | mcpServrs: {}
          | ^^^^^^^^^ unknown setting
       help: did you mean mcpServers?
-    1 error: nothing of this file is used
-    put this right first: the file was not changed
+    1 error: this file was not loaded
+    fix this first; the file was not changed
     (exit 3)
     ");
     let aliases = "base: &base {command: a}\nmcpServers: {a: *base}\npegboard: 1\n";
@@ -458,8 +458,8 @@ fn a_file_that_is_wrong_is_not_changed() {
     assert_snapshot!(stage.run("disable a --config mine.yaml"), @"
     (stderr) error[config_invalid]: mine.yaml:2:17  mcpServers.a.enabled
        2 | mcpServers: {a: *base}
-         |                 ^^^^^ an alias stands here, and what it names is elsewhere
-      help: the file was not changed; change mcpServers.a.enabled in it by hand
+         |                 ^^^^^ the value is an alias, defined elsewhere
+      help: the file was not changed; edit mcpServers.a.enabled by hand
     (exit 3)
     ");
 }

@@ -1,4 +1,4 @@
-//! A user with a home of their own, in which commands run.
+//! Isolated home directory for commands.
 
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
@@ -6,7 +6,7 @@ use std::process::Command;
 
 use tempfile::TempDir;
 
-/// A home and a project in it. Nothing outside of it is read or written.
+/// A home directory with a project. Commands read and write nothing outside of it.
 pub(crate) struct Stage {
     folder: TempDir,
 }
@@ -19,7 +19,7 @@ impl Stage {
         stage
     }
 
-    /// With a file in the project.
+    /// Creates the directories and a file in the project.
     pub(crate) fn with(name: &str, text: &str) -> Self {
         let stage = Self::new();
         stage.write(name, text);
@@ -34,7 +34,7 @@ impl Stage {
         self.folder.path().join("home/project")
     }
 
-    /// Writes a file, of the project unless the name says otherwise: `~/.cursor/mcp.json`.
+    /// Writes a file in the project, or in the home directory: `~/.cursor/mcp.json`.
     pub(crate) fn write(&self, name: &str, text: &str) {
         let path = self.path(name);
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
@@ -68,12 +68,12 @@ impl Stage {
         command
     }
 
-    /// Runs a command, and tells how it ended and what it said.
+    /// Runs a command and returns its output and exit code.
     pub(crate) fn run(&self, line: &str) -> String {
         self.told(&mut self.command(line))
     }
 
-    /// The same with arguments that have spaces in them.
+    /// Same as `run`, for arguments with spaces.
     pub(crate) fn run_of(&self, arguments: &[&str]) -> String {
         self.told(&mut self.command_of(arguments))
     }
@@ -93,7 +93,7 @@ impl Stage {
         self.without_paths(&told)
     }
 
-    /// A text without the names of temporary folders.
+    /// Replaces temporary paths in a text.
     pub(crate) fn without_paths(&self, text: &str) -> String {
         let real = |path: &Path| path.canonicalize().unwrap().display().to_string();
         let program = Path::new(env!("CARGO_BIN_EXE_pegboard"));

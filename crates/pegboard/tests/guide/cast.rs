@@ -1,11 +1,11 @@
-//! The terminal that README shows, which is a drawing.
+//! Check of the terminal drawing in the README.
 
 use std::path::Path;
 use std::process::Command;
 
 use crate::compare::is_as_shown;
 
-/// What the drawing shows, line by line, without how it is drawn.
+/// Text lines of the drawing.
 fn shown(drawing: &Path) -> String {
     let drawing = std::fs::read_to_string(drawing).expect("the drawing can be read");
     let lines = drawing.lines().filter(|line| line.starts_with("<text"));
@@ -19,7 +19,7 @@ fn without_tags(line: &str) -> String {
 }
 
 #[test]
-fn the_drawing_of_a_terminal_shows_what_the_demo_says() {
+fn the_terminal_drawing_matches_the_demo() {
     let shown = shown(&crate::root().join("docs/demo.svg"));
     let (typed, shown) = shown.split_once('\n').expect("it shows more than one line");
     assert_eq!(typed, "$ cargo run -- demo");

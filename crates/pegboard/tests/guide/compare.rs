@@ -1,11 +1,11 @@
-//! Whether what a command prints is what a page shows, but for what is never the same twice.
+//! Comparison of output with a page, ignoring volatile values.
 
 use std::sync::LazyLock;
 
 use regex::{Captures, Regex};
 
-/// What differs from run to run, and what stands for it: times and how long ago they were, bars that show them, ids,
-/// ports, processes, the size of what an agent is told, which has the time in it, and the spaces that line them up.
+/// Volatile values and their placeholders: times, ages, time bars, ids, ports, process ids, prompt sizes, which
+/// depend on the time, and the spaces that align them.
 static CHANGING: LazyLock<Vec<(Regex, &str)>> = LazyLock::new(|| {
     let pattern = |pattern: &str| Regex::new(pattern).expect("it is a pattern");
     vec![
@@ -26,8 +26,8 @@ static CHANGING: LazyLock<Vec<(Regex, &str)>> = LazyLock::new(|| {
     ]
 });
 
-/// Whether it is the same. `…` or `[..]` in a line of the page stands for anything in that line, and alone on a line for
-/// any number of lines.
+/// Returns `true` if the output matches. `…` or `[..]` matches anything within a line, and any number of lines if it
+/// is alone on a line.
 pub(crate) fn is_as_shown(shown: &str, seen: &str) -> bool {
     let shown: Vec<String> = shown.lines().map(steady).collect();
     let seen: Vec<String> = seen.lines().map(steady).collect();
@@ -62,7 +62,7 @@ fn line_fits(shown: &str, seen: &str) -> bool {
     })
 }
 
-/// A line without what differs from run to run.
+/// Replaces the volatile values of a line.
 fn steady(line: &str) -> String {
     CHANGING.iter().fold(line.trim_end().to_owned(), |line, (pattern, word)| {
         pattern.replace_all(&line, |_: &Captures| (*word).to_owned()).into_owned()
@@ -70,7 +70,7 @@ fn steady(line: &str) -> String {
 }
 
 #[test]
-fn only_what_is_never_the_same_twice_may_differ() {
+fn only_volatile_values_may_differ() {
     let check = |shown: &str, seen: &str, expected: bool| {
         assert_eq!(is_as_shown(shown, seen), expected, "{shown:?} {seen:?}");
     };

@@ -1,8 +1,8 @@
-//! Links from page to page.
+//! Links between pages.
 
 use std::path::Path;
 
-/// The links of a page that lead nowhere.
+/// Broken links of a page.
 pub(crate) fn broken(page: &Path) -> Vec<String> {
     let text = std::fs::read_to_string(page).expect("the page can be read");
     let folder = page.parent().expect("it is in a folder");
@@ -14,7 +14,7 @@ pub(crate) fn broken(page: &Path) -> Vec<String> {
     links(&text).filter(is_broken).map(|link| format!("{}: {link}", page.display())).collect()
 }
 
-/// Where a text links to within the project.
+/// Link targets of a text within the project.
 fn links(text: &str) -> impl Iterator<Item = &str> {
     let after = text.split("](").skip(1);
     let links = after.filter_map(|rest| rest.split_once(')')).map(|(link, _)| link);
@@ -26,7 +26,7 @@ fn has_heading(page: &Path, wanted: &str) -> bool {
     text.lines().filter(|line| line.starts_with('#')).any(|line| anchor(line) == wanted)
 }
 
-/// What a heading is called in links.
+/// Anchor of a heading.
 fn anchor(heading: &str) -> String {
     let heading = heading.trim_start_matches('#').trim().to_lowercase();
     let kept = heading.chars().filter(|letter| letter.is_alphanumeric() || " -_".contains(*letter));
@@ -34,7 +34,7 @@ fn anchor(heading: &str) -> String {
 }
 
 #[test]
-fn a_link_is_broken_if_its_page_or_heading_is_not_there() {
+fn a_link_to_a_missing_page_or_heading_is_broken() {
     let folder = tempfile::tempdir().expect("there is room");
     let page = folder.path().join("a.md");
     let text =

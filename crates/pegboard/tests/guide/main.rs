@@ -1,8 +1,8 @@
-//! The guide, held to its word: what README and docs/ show on a console is what happens there.
+//! Runs the `console` blocks of README and docs/ and compares their output.
 //!
-//! A block that is fenced as `console` is run as it stands, and so are the pages of `tests/cli`, which show what every
-//! command says. `PEGBOARD_GUIDE=overwrite cargo test -p pegboard --test guide` writes what was seen into the pages; read
-//! it before you commit it.
+//! The pages of `tests/cli`, with the output of every command, are checked the same way.
+//! `PEGBOARD_GUIDE=overwrite cargo test -p pegboard --test guide` writes the actual output to the pages; review the
+//! diff before you commit it.
 
 #![cfg(unix)]
 
@@ -18,13 +18,13 @@ mod links;
 mod page;
 mod session;
 
-/// The root of the project.
+/// Root directory of the repository.
 fn root() -> PathBuf {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     here.ancestors().nth(2).expect("it is two folders below the root").to_owned()
 }
 
-/// The pages of a folder, in order.
+/// Pages of a directory, sorted.
 fn pages_of(folder: &Path) -> Vec<PathBuf> {
     let files = std::fs::read_dir(folder).expect("the folder is there");
     let files = files.map(|file| file.expect("the folder can be read").path());
@@ -33,12 +33,12 @@ fn pages_of(folder: &Path) -> Vec<PathBuf> {
     pages.into_iter().collect()
 }
 
-/// The pages that people read.
+/// README and the pages of docs/.
 fn guide() -> Vec<PathBuf> {
     [vec![root().join("README.md")], pages_of(&root().join("docs"))].concat()
 }
 
-/// Does what pages show, some at a time, and gives what is not so.
+/// Runs pages in parallel and returns the differences.
 fn follow(pages: &[PathBuf]) -> Vec<String> {
     let left = Mutex::new(pages.iter());
     let wrong = Mutex::new(Vec::new());
@@ -63,20 +63,20 @@ fn follow(pages: &[PathBuf]) -> Vec<String> {
 }
 
 #[test]
-fn what_the_guide_shows_on_a_console_happens_there() {
+fn console_blocks_of_the_guide_match() {
     let wrong = follow(&guide());
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
 #[test]
-fn every_command_says_what_its_page_says() {
+fn command_output_matches_the_pages() {
     let pages = pages_of(&Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cli"));
     let wrong = follow(&pages);
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
 #[test]
-fn links_of_the_guide_lead_somewhere() {
+fn links_of_the_guide_are_valid() {
     let map = root().join("llms.txt");
     let pages = guide().into_iter().chain(map.exists().then_some(map));
     let broken: Vec<String> = pages.flat_map(|page| links::broken(&page)).collect();

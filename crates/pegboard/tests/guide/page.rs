@@ -1,36 +1,36 @@
-//! A page with what it shows on a console: commands, and what they print.
+//! A page with console blocks: commands and their expected output.
 
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
 use crate::compare::is_as_shown;
 
-/// A page.
+/// A Markdown page.
 pub(crate) struct Page {
     path: PathBuf,
     lines: Vec<String>,
-    /// Its commands, in order.
+    /// Commands in order.
     pub(crate) commands: Vec<Command>,
 }
 
-/// A command as a page shows it.
+/// A command of a page.
 pub(crate) struct Command {
-    /// What is typed, line by line, without prompts.
+    /// Input lines without prompts.
     pub(crate) typed: String,
-    /// The lines of the page that tell what comes of it.
+    /// Lines of the page with the expected output.
     first: usize,
     end: usize,
 }
 
-/// What came of a command.
+/// Result of a command.
 pub(crate) struct Seen {
-    /// What was printed.
+    /// Output.
     pub(crate) printed: String,
     pub(crate) code: i32,
 }
 
 impl Seen {
-    /// As a page shows it: a last line tells how it ended, unless it ended well.
+    /// Formats the result as on a page, with a last line for a nonzero exit code.
     fn shown(&self) -> String {
         let mut shown = self.printed.trim_end().to_owned();
         if self.code != 0 {
@@ -68,7 +68,7 @@ impl Page {
         Self { path: path.to_owned(), lines, commands }
     }
 
-    /// What is not as the page shows it.
+    /// Differences between the page and the results.
     pub(crate) fn differences(&self, seen: &[Seen]) -> Vec<String> {
         let mut differences = Vec::new();
         for (command, seen) in self.commands.iter().zip(seen) {
@@ -88,7 +88,7 @@ impl Page {
         differences
     }
 
-    /// The page with what was seen in the place of what is not so.
+    /// The page with the actual output in place of differing output.
     pub(crate) fn with(&self, seen: &[Seen]) -> String {
         let mut text = String::new();
         let mut next = 0;
@@ -110,15 +110,15 @@ impl Page {
         text
     }
 
-    /// What the page says comes of a command.
+    /// Expected output of a command.
     fn shown(&self, command: &Command) -> String {
         self.lines[command.first..command.end].join("\n").trim_end().to_owned()
     }
 }
 
-/// The help of a command without the options that all of them have.
+/// Cuts the global options from the help of a command.
 fn brief(typed: &str, seen: String) -> String {
-    match seen.split_once("\nOptions for every command:\n") {
+    match seen.split_once("\nGlobal options:\n") {
         Some((own, _)) if typed.ends_with(" --help") && typed != "pegboard --help" => format!("{own}\n…"),
         _ => seen,
     }

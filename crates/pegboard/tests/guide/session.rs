@@ -1,4 +1,4 @@
-//! A shell that does what a page shows, for a user who has nothing yet.
+//! Runs the commands of a page in a shell with an empty home directory.
 
 use std::fmt::Write;
 use std::fs::File;
@@ -17,17 +17,17 @@ use rustix::termios::{OptionalActions, Winsize, tcgetattr, tcsetattr, tcsetwinsi
 
 use crate::page::{Page, Seen};
 
-/// How long a page may take.
+/// Timeout of a page.
 const PATIENCE: Duration = Duration::from_mins(2);
-/// What separates what commands print; no command prints it.
+/// Separator between the output of commands.
 const MARK: char = '\u{1e}';
-/// How programs begin a line anew.
+/// Sequence that clears a line.
 const ERASE: &str = "\r\u{1b}[2K";
 
-/// Types all commands of a page into one shell, and gives what came of each.
+/// Runs all commands of a page in one shell and returns their results.
 ///
-/// The shell has a home and a folder of its own, the program on its path, and prints to a terminal, but nobody answers
-/// questions there. What it started in the background ends with it.
+/// The shell has its own home and working directory, the program on its `PATH`, and prints to a terminal without
+/// input. Its background processes end with it.
 pub(crate) fn follow(page: &Page) -> Vec<Seen> {
     if page.commands.is_empty() {
         return Vec::new();
@@ -38,7 +38,7 @@ pub(crate) fn follow(page: &Page) -> Vec<Seen> {
         script
     });
     let printed = run(&script, folder.path());
-    // The user's home is where everybody's is.
+    // Shorten the home directory to `/home/me`.
     let printed = printed.replace(&folder.path().display().to_string(), "");
     let mut parts = printed.split(MARK);
     let mut seen = Vec::new();
@@ -48,7 +48,7 @@ pub(crate) fn follow(page: &Page) -> Vec<Seen> {
     seen
 }
 
-/// What a shell prints that runs a script.
+/// Runs a script and returns its output.
 fn run(script: &str, folder: &Path) -> String {
     let home = folder.join("home/me");
     let project = home.join("project");
@@ -73,13 +73,13 @@ fn run(script: &str, folder: &Path) -> String {
         .stderr(theirs)
         .process_group(0);
     let mut child = shell.spawn().expect("there is a shell");
-    // It holds their end of the terminal.
+    // Drop the command, which holds the other end of the terminal.
     drop(shell);
     let group = Pid::from_child(&child);
     let (finished, wait) = mpsc::channel();
     std::thread::scope(|scope| {
         scope.spawn(move || {
-            // Whoever waits no longer has heard of the end.
+            // An error means that the shell has exited.
             let _ = wait.recv_timeout(PATIENCE);
             let _ = kill_process_group(group, Signal::TERM);
         });
@@ -90,7 +90,7 @@ fn run(script: &str, folder: &Path) -> String {
     })
 }
 
-/// A terminal of a usual width: our end, and theirs.
+/// Opens a pseudoterminal of 100 columns; returns both ends.
 fn terminal() -> (OwnedFd, OwnedFd) {
     let ours = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).expect("the system has terminals");
     grantpt(&ours).expect("it is ours");
@@ -105,7 +105,7 @@ fn terminal() -> (OwnedFd, OwnedFd) {
     (ours, theirs)
 }
 
-/// All that is printed to a terminal until nobody has it any more, which is an error of reading.
+/// Reads a terminal until its other end is closed, which is a read error.
 fn read(terminal: OwnedFd) -> String {
     let mut terminal = File::from(terminal);
     let (mut printed, mut some) = (Vec::new(), [0; 4096]);
@@ -115,7 +115,7 @@ fn read(terminal: OwnedFd) -> String {
     String::from_utf8_lossy(&printed).into_owned()
 }
 
-/// What is still there when all is done, without colours.
+/// Final content of the terminal without color codes.
 fn as_it_stays(printed: &str) -> String {
     let lines = printed.split('\n').map(|line| line.rsplit(ERASE).next().unwrap_or_default());
     anstream::adapter::strip_str(&lines.collect::<Vec<_>>().join("\n")).to_string()

@@ -1,6 +1,6 @@
-//! The servers behind the gateway: this test binary again, playing the role of one.
+//! Servers behind the gateway: this test binary, started as an MCP server.
 //!
-//! A server tells the test what happens to it, over a socket that ends when the server does.
+//! A server reports events to the test through a socket that closes with it.
 
 use std::borrow::Cow;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -9,7 +9,7 @@ use std::os::unix::net::UnixStream;
 use pegboard::wire::RawJson;
 use serde_json::{Value, json};
 
-/// What the tests start. It is not a test.
+/// Entry point of the server process, not a test.
 #[test]
 #[ignore = "what other tests start"]
 fn play() {
@@ -19,7 +19,7 @@ fn play() {
         return;
     };
     let mut socket = UnixStream::connect(tell).unwrap();
-    // The test knows of this server before anybody is answered by it.
+    // Register with the test before the first response.
     writeln!(socket, "{called} started").unwrap();
     socket.read_exact(&mut [0]).unwrap();
     let mut actor = Actor {
@@ -30,7 +30,7 @@ fn play() {
         asking: None,
         was_elsewhere: false,
     };
-    // What the test harness has printed ends here.
+    // End the line printed by the test harness.
     println!();
     for line in BufReader::new(std::io::stdin()).lines() {
         actor.hear(&RawJson::parse(line.unwrap().into()).unwrap());
@@ -38,14 +38,14 @@ fn play() {
     std::process::exit(0);
 }
 
-/// The arguments that make this program play a server.
+/// Arguments that start this program as a server.
 pub(crate) fn playing(called: &str, tools: &[&str], tell: &str) -> Vec<String> {
     let role = [format!("called:{called}"), format!("tools:{}", tools.join(",")), format!("tell:{tell}")];
     let harness = ["actor::play", "--exact", "--ignored", "--nocapture"].map(str::to_owned);
     harness.into_iter().chain(role).collect()
 }
 
-/// Answers that a reader who knows better would spell otherwise.
+/// Results that a JSON parser would not preserve byte for byte.
 pub(crate) fn corpus() -> Vec<String> {
     let large = format!(r#"{{"content":[{{"type":"text","text":"{}"}}]}}"#, "0123456789".repeat(500_000));
     let texts = [
@@ -65,7 +65,7 @@ pub(crate) fn corpus() -> Vec<String> {
     texts.map(str::to_owned).to_vec()
 }
 
-/// What a tool asks for.
+/// Input request of a tool.
 fn schema_of(tool: &str) -> Value {
     let context = json!({"type": "object"});
     match tool {
@@ -81,14 +81,14 @@ fn schema_of(tool: &str) -> Value {
     }
 }
 
-/// A server of the session era that writes every byte itself.
+/// A session-era server that writes raw JSON.
 struct Actor {
     called: String,
     tools: Vec<String>,
     socket: UnixStream,
-    /// The ids of calls that have no answer yet.
+    /// Ids of pending calls.
     hanging: Vec<RawJson>,
-    /// The id of the call that waits for an answer of the client.
+    /// Id of the call that waits for input.
     asking: Option<RawJson>,
     was_elsewhere: bool,
 }
@@ -151,7 +151,7 @@ impl Actor {
                 self.hanging.push(id.clone());
                 self.tell("hangs");
             }
-            // Nobody can speak to it meanwhile, but a file can wake it.
+            // Blocks the server until a file appears.
             "doze" => {
                 self.tell("dozes");
                 let until = arguments.get("until").unwrap().read::<String>().unwrap();
@@ -189,7 +189,7 @@ impl Actor {
         }
     }
 
-    /// Refuses until somebody has been at an address, which it finds out by being asked again.
+    /// Requires a URL elicitation on the first call; succeeds on the second.
     fn send_elsewhere(&mut self, id: &RawJson) {
         if std::mem::replace(&mut self.was_elsewhere, true) {
             return self.say(id, "been there");
@@ -201,7 +201,7 @@ impl Actor {
     }
 
     fn tell(&mut self, what: &str) {
-        // A test that has ended listens no more.
+        // The test may have ended.
         let _ = writeln!(self.socket, "{} {what}", self.called);
     }
 
@@ -221,7 +221,7 @@ impl Actor {
     #[expect(clippy::unused_self, reason = "what an actor says is its own")]
     fn write(&self, line: &str) {
         let mut out = std::io::stdout().lock();
-        // A gateway that has gone reads no more.
+        // The gateway may be gone.
         let _ = writeln!(out, "{line}").and_then(|()| out.flush());
     }
 }

@@ -1,26 +1,26 @@
-//! Agents, from their files to the client.
+//! Agents served to clients.
 
-use pegboard_testkit::model_server::{Act, ModelServer, Script};
+use pegboard_testkit::model_server::{ModelServer, Script, ScriptAction};
 use serde_json::{Value, json};
 
 use crate::stage::{Seat, Stage, WAYS, call, listed, text};
 
-/// What an agent is asked with.
+/// Arguments of an agent.
 fn question(prompt: &str) -> Value {
     json!({"prompt": prompt, "reason": "to know", "format": "sub-agent"})
 }
 
-/// A model that gives a final report, over and over.
+/// A model that always returns a final report.
 async fn model() -> ModelServer {
     let report = json!({"status": "success", "format": "sub-agent", "content": "42"});
     let acts = [
-        Act::calls([("agent__final_report", report.clone())]),
-        Act::calls([("agent__final_report", report)]),
+        ScriptAction::calls([("agent__final_report", report.clone())]),
+        ScriptAction::calls([("agent__final_report", report)]),
     ];
     ModelServer::start(Script::of(acts)).await.unwrap()
 }
 
-/// A client of a gateway that serves agents of two toolboxes.
+/// Connects a client to a gateway with agents in two toolboxes.
 async fn seat(model: &ModelServer, way: usize) -> Seat {
     let stage = Stage::new();
     let agent =
@@ -44,14 +44,14 @@ async fn seat(model: &ModelServer, way: usize) -> Seat {
 }
 
 #[tokio::test]
-async fn an_agent_of_the_file_is_a_tool_of_clients() {
+async fn a_configured_agent_is_listed_as_a_tool() {
     for way in 0..WAYS.len() {
         let model = model().await;
         let seat = seat(&model, way).await;
         let names = listed(&seat.client).await;
         let names: Vec<&str> = names.iter().filter_map(|tool| tool["name"].as_str()).collect();
         let agents: Vec<&&str> = names.iter().filter(|name| name.starts_with("agent__")).collect();
-        // Those that have no model, or need one that has none, are left out alone.
+        // Only agents without a model, and those that depend on them, are missing.
         assert_eq!(agents, [&"agent__counter", &"agent__fallback"], "{names:?}");
 
         for agent in ["agent__counter", "agent__fallback"] {
@@ -61,6 +61,6 @@ async fn an_agent_of_the_file_is_a_tool_of_clients() {
         let requests = model.requests();
         assert_eq!(requests.len(), 2);
         assert_eq!(requests[0].headers["authorization"], "Bearer sk-local");
-        assert_eq!((model.violations(), model.n_left()), (Vec::new(), 0));
+        assert_eq!((model.violations(), model.n_unused_turns()), (Vec::new(), 0));
     }
 }

@@ -1,4 +1,4 @@
-//! What a server answers reaches the client byte for byte, whichever way it was called.
+//! Results reach the client byte for byte.
 
 use pegboard::wire::RawJson;
 use pegboard::wire::client::Era;
@@ -12,7 +12,7 @@ fn odd(stage: &Stage) -> Value {
     json!({"toolboxes": {"t": {"description": "Odd", "mcpServers": {"s": stage.server("s", &["odd", "echo"])}}}})
 }
 
-/// Whether a result is what the server answered. In the stateless era the protocol adds members of its own.
+/// Returns `true` if a result is the server's. The stateless era adds protocol members.
 fn is_same(result: &RawJson, expected: &RawJson, era: Era) -> bool {
     if era == Era::Session {
         return result.as_bytes() == expected.as_bytes();
@@ -35,7 +35,7 @@ async fn check(seat: &Seat, tool: &str, arguments: impl Fn(usize) -> Value) {
 }
 
 #[tokio::test]
-async fn odd_answers_come_through_untouched() {
+async fn unusual_results_pass_through_unchanged() {
     everywhere(odd, Some("flat"), async |seat| check(seat, "s__odd", |index| json!({"i": index})).await)
         .await;
     let tool = json!({"toolbox": "t", "server": "s", "name": "odd"});
@@ -47,7 +47,7 @@ async fn odd_answers_come_through_untouched() {
 }
 
 #[tokio::test]
-async fn odd_arguments_reach_the_server_untouched() {
+async fn unusual_arguments_pass_through_unchanged() {
     let odd_arguments = r#"{ "z":1.0, "a" : [1e2,-0], "é":"\u00e9", "n":18446744073709551616 }"#;
     let odd_arguments = RawJson::parse(odd_arguments.into()).unwrap();
     everywhere(odd, Some("flat"), async |seat| {

@@ -1,4 +1,4 @@
-//! Clients that send what nobody should: one clear answer each, and the next request is served.
+//! Malformed input of clients: one error response each, and the next request succeeds.
 
 use std::process::Stdio;
 
@@ -20,7 +20,7 @@ fn initialize(revision: &str) -> String {
     json!({"jsonrpc": "2.0", "id": "first", "method": "initialize", "params": params}).to_string()
 }
 
-/// A client that writes every byte itself, over stdio.
+/// A stdio client that writes raw bytes.
 struct Raw {
     input: ChildStdin,
     output: Lines<BufReader<ChildStdout>>,
@@ -61,7 +61,7 @@ impl Raw {
         }
     }
 
-    /// All that is answered to a line.
+    /// Sends a line and returns all responses.
     async fn answers(&mut self, line: &[u8]) -> Vec<Value> {
         self.send(line).await;
         self.send(br#"{"jsonrpc":"2.0","id":"after","method":"ping"}"#).await;
@@ -77,7 +77,7 @@ impl Raw {
     }
 }
 
-/// Input that is no request, by a name for it.
+/// Malformed inputs by name.
 fn nonsense() -> Vec<(&'static str, Vec<u8>)> {
     let deep = format!(
         r#"{{"jsonrpc":"2.0","id":1,"method":"ping","params":{{"a":{}{}}}}}"#,
@@ -94,7 +94,7 @@ fn nonsense() -> Vec<(&'static str, Vec<u8>)> {
         ("an id that is none", r#"{"jsonrpc":"2.0","id":{},"method":"ping"}"#),
         ("an id twice", r#"{"jsonrpc":"2.0","id":1,"id":2,"method":"ping"}"#),
         ("params that are none", r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":5}"#),
-        ("an empty batch", "[]"),
+        ("empty batch", "[]"),
         ("a batch", r#"[{"jsonrpc":"2.0","id":1,"method":"ping"},{"jsonrpc":"2.0","id":2,"method":"ping"}]"#),
         ("too deep", &deep),
         ("no such method", r#"{"jsonrpc":"2.0","id":1,"method":"nonsense"}"#),
@@ -109,7 +109,7 @@ fn nonsense() -> Vec<(&'static str, Vec<u8>)> {
 }
 
 #[tokio::test]
-async fn nonsense_over_stdio_is_answered_once_and_the_next_request_is_served() {
+async fn a_malformed_stdio_message_gets_one_response() {
     let stage = Stage::new();
     let mut raw = Raw::start(&stage, "2025-11-25").await;
     let mut said = Vec::new();
@@ -120,24 +120,24 @@ async fn nonsense_over_stdio_is_answered_once_and_the_next_request_is_served() {
     insta::assert_snapshot!(said.join("\n"), @r#"
     cut off: {"jsonrpc":"2.0","id":null,"error":{"code":-32700,"message":"Parse error: not JSON, at byte 24"}}
     words: {"jsonrpc":"2.0","id":null,"error":{"code":-32700,"message":"Parse error: not JSON, at byte 0"}}
-    a number: {"jsonrpc":"2.0","id":null,"error":{"code":-32600,"message":"Invalid request: a message is an object"}}
-    no method: {"jsonrpc":"2.0","id":1,"error":{"code":-32600,"message":"Invalid request: neither a call nor an answer"}}
+    a number: {"jsonrpc":"2.0","id":null,"error":{"code":-32600,"message":"Invalid request: a message must be an object"}}
+    no method: {"jsonrpc":"2.0","id":1,"error":{"code":-32600,"message":"Invalid request: neither a call nor a response"}}
     another version: {"jsonrpc":"2.0","id":1,"error":{"code":-32600,"message":"Invalid request: `jsonrpc` must be \"2.0\""}}
     no text as method: {"jsonrpc":"2.0","id":1,"error":{"code":-32600,"message":"Invalid request: `method` must be a string"}}
     an id that is none: {"jsonrpc":"2.0","id":null,"error":{"code":-32600,"message":"Invalid request: `id` must be a string or an integer"}}
-    an id twice: {"jsonrpc":"2.0","id":null,"error":{"code":-32600,"message":"Invalid request: `id` is there twice"}}
+    an id twice: {"jsonrpc":"2.0","id":null,"error":{"code":-32600,"message":"Invalid request: duplicate `id`"}}
     params that are none: {"jsonrpc":"2.0","id":1,"error":{"code":-32600,"message":"Invalid request: `params` must be an object or an array"}}
-    an empty batch: {"jsonrpc":"2.0","id":null,"error":{"code":-32600,"message":"Invalid request: an empty batch"}}
+    empty batch: {"jsonrpc":"2.0","id":null,"error":{"code":-32600,"message":"Invalid request: empty batch"}}
     a batch: {"jsonrpc":"2.0","id":1,"result":{}} {"jsonrpc":"2.0","id":2,"result":{}}
     too deep: {"jsonrpc":"2.0","id":1,"error":{"code":-32600,"message":"Invalid request: nested deeper than 128 levels"}}
     no such method: {"jsonrpc":"2.0","id":1,"error":{"code":-32601,"message":"Method not found: nonsense"}}
     no text: {"jsonrpc":"2.0","id":null,"error":{"code":-32700,"message":"Parse error: not UTF-8"}}
-    too large: {"jsonrpc":"2.0","id":null,"error":{"code":-32600,"message":"Invalid request: a line is longer than 16777216 bytes"}}
+    too large: {"jsonrpc":"2.0","id":null,"error":{"code":-32600,"message":"Invalid request: a line exceeds 16777216 bytes"}}
     "#);
 }
 
 #[tokio::test]
-async fn nonsense_over_http_is_answered_once_and_the_next_request_is_served() {
+async fn a_malformed_http_request_gets_one_response() {
     let stage = Stage::new();
     let file = stage.write("workbench-config.json", &configuration(&stage));
     let mut command = stage.serving(&file);
@@ -157,15 +157,15 @@ async fn nonsense_over_http_is_answered_once_and_the_next_request_is_served() {
     insta::assert_snapshot!(said.join("\n"), @r#"
     cut off: 400 {"jsonrpc":"2.0","id":null,"error":{"code":-32700,"message":"Parse error: not JSON, at byte 24"}}
     words: 400 {"jsonrpc":"2.0","id":null,"error":{"code":-32700,"message":"Parse error: not JSON, at byte 0"}}
-    a number: 400 {"jsonrpc":"2.0","id":null,"error":{"code":-32600,"message":"Invalid request: a message is an object"}}
-    no method: 400 {"jsonrpc":"2.0","id":1,"error":{"code":-32600,"message":"Invalid request: neither a call nor an answer"}}
+    a number: 400 {"jsonrpc":"2.0","id":null,"error":{"code":-32600,"message":"Invalid request: a message must be an object"}}
+    no method: 400 {"jsonrpc":"2.0","id":1,"error":{"code":-32600,"message":"Invalid request: neither a call nor a response"}}
     another version: 400 {"jsonrpc":"2.0","id":1,"error":{"code":-32600,"message":"Invalid request: `jsonrpc` must be \"2.0\""}}
     no text as method: 400 {"jsonrpc":"2.0","id":1,"error":{"code":-32600,"message":"Invalid request: `method` must be a string"}}
     an id that is none: 400 {"jsonrpc":"2.0","id":null,"error":{"code":-32600,"message":"Invalid request: `id` must be a string or an integer"}}
-    an id twice: 400 {"jsonrpc":"2.0","id":null,"error":{"code":-32600,"message":"Invalid request: `id` is there twice"}}
+    an id twice: 400 {"jsonrpc":"2.0","id":null,"error":{"code":-32600,"message":"Invalid request: duplicate `id`"}}
     params that are none: 400 {"jsonrpc":"2.0","id":1,"error":{"code":-32600,"message":"Invalid request: `params` must be an object or an array"}}
-    an empty batch: 400 {"jsonrpc":"2.0","id":null,"error":{"code":-32600,"message":"Invalid request: an empty batch"}}
-    a batch: 400 {"jsonrpc":"2.0","id":null,"error":{"code":-32600,"message":"Invalid request: this revision has no batches"}}
+    empty batch: 400 {"jsonrpc":"2.0","id":null,"error":{"code":-32600,"message":"Invalid request: empty batch"}}
+    a batch: 400 {"jsonrpc":"2.0","id":null,"error":{"code":-32600,"message":"Invalid request: this revision does not support batches"}}
     too deep: 400 {"jsonrpc":"2.0","id":1,"error":{"code":-32600,"message":"Invalid request: nested deeper than 128 levels"}}
     no such method: 200 {"jsonrpc":"2.0","id":1,"error":{"code":-32601,"message":"Method not found: nonsense"}}
     no text: 400 {"jsonrpc":"2.0","id":null,"error":{"code":-32700,"message":"Parse error: not UTF-8"}}
@@ -174,7 +174,7 @@ async fn nonsense_over_http_is_answered_once_and_the_next_request_is_served() {
 }
 
 #[tokio::test]
-async fn an_id_that_is_under_way_is_refused_and_the_first_call_goes_on() {
+async fn a_duplicate_request_id_is_rejected() {
     let stage = Stage::new();
     let mut raw = Raw::start(&stage, "2025-11-25").await;
     raw.send(br#"{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"s__hang","arguments":{}}}"#)
@@ -182,7 +182,7 @@ async fn an_id_that_is_under_way_is_refused_and_the_first_call_goes_on() {
     stage.told("s hangs").await;
     raw.send(br#"{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"s__x","arguments":{}}}"#)
         .await;
-    insta::assert_snapshot!(raw.hear().await, @r#"{"jsonrpc":"2.0","id":7,"error":{"code":-32600,"message":"Invalid request: a request with this id is under way"}}"#);
+    insta::assert_snapshot!(raw.hear().await, @r#"{"jsonrpc":"2.0","id":7,"error":{"code":-32600,"message":"Invalid request: a request with this id is in progress"}}"#);
     raw.send(
         br#"{"jsonrpc":"2.0","id":8,"method":"tools/call","params":{"name":"s__release","arguments":{}}}"#,
     )
@@ -200,5 +200,5 @@ async fn a_batch_of_the_revision_that_has_batches_is_answered() {
     let batch =
         br#"[{"jsonrpc":"2.0","id":1,"method":"ping"},{"jsonrpc":"2.0","id":2,"method":"nonsense"},5]"#;
     let answers = raw.answers(batch).await;
-    insta::assert_snapshot!(json!(answers), @r#"[{"jsonrpc":"2.0","id":null,"error":{"code":-32600,"message":"Invalid request: a message is an object"}},{"jsonrpc":"2.0","id":1,"result":{}},{"jsonrpc":"2.0","id":2,"error":{"code":-32601,"message":"Method not found: nonsense"}}]"#);
+    insta::assert_snapshot!(json!(answers), @r#"[{"jsonrpc":"2.0","id":null,"error":{"code":-32600,"message":"Invalid request: a message must be an object"}},{"jsonrpc":"2.0","id":1,"result":{}},{"jsonrpc":"2.0","id":2,"error":{"code":-32601,"message":"Method not found: nonsense"}}]"#);
 }

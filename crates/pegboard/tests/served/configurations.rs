@@ -1,4 +1,4 @@
-//! Configurations as people write them: what is filled in, and what is refused.
+//! Configurations: variables, and errors.
 
 use std::path::Path;
 
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::stage::{Seat, Stage, Transport, WAYS, open, text, use_tool};
 
-/// What the program says of a file that it does not serve, and how it exits.
+/// Serves an invalid file; returns the output and exit code.
 async fn refused(stage: &Stage, name: &str, content: &str, environment: &[(&str, &str)]) -> String {
     let file = stage.write(name, content);
     exit_of(stage, Some(&file), environment).await
@@ -27,7 +27,7 @@ fn toolbox(description: &str, servers: &Value) -> String {
     json!({"toolboxes": {"t": {"description": description, "mcpServers": servers}}}).to_string()
 }
 
-/// What a server finds in its environment, for what was written there.
+/// Value that a server sees for a variable in the configuration.
 async fn filled_in(written: Value, environment: &[(&str, &str)]) -> Value {
     let mut heard = Vec::new();
     for way in [WAYS[0], WAYS[3]] {
@@ -88,7 +88,7 @@ async fn variables_are_filled_in_once() {
 }
 
 #[tokio::test]
-async fn a_variable_that_is_missing_outside_a_server_refuses_the_file() {
+async fn an_unset_variable_outside_servers_rejects_the_file() {
     let stage = Stage::new();
     let server = json!({"s": {"command": "x"}});
     // A27, A28
@@ -101,26 +101,26 @@ async fn a_variable_that_is_missing_outside_a_server_refuses_the_file() {
     error[config_invalid]: FOLDER/workbench-config.json:1:39  config.toolboxes.t.description
        1 | {"toolboxes":{"t":{"description":"For ${UNSET}","mcpServers":{"s":{"command":"x"}}}}}
          |                                       ^^^^^^^^ the variable UNSET is not set
-      help: export UNSET=…   or give a default: ${UNSET:-}
-    1 error: nothing of this file is used
+      help: export UNSET=…, or add a default: ${UNSET:-}
+    1 error: this file was not loaded
     exit 3
     error[config_invalid]: FOLDER/workbench-config.json:1:35  config.toolboxes.t.description
        1 | {"toolboxes":{"t":{"description":"${A","mcpServers":{"s":{"command":"x"}}}}}
          |                                   ^^^ Malformed syntax: unclosed brace
-      help: close it with }, or write $${ for the characters themselves
-    1 error: nothing of this file is used
+      help: close it with }, or use $${ for a literal ${
+    1 error: this file was not loaded
     exit 3
     error[config_invalid]: FOLDER/workbench-config.json:1:44  config.toolboxes.t.description
        1 | {"toolboxes":{"t":{"description":"${A} and ${B","mcpServers":{"s":{"command":"x"}}}}}
          |                                            ^^^ Malformed syntax: unclosed brace
-      help: close it with }, or write $${ for the characters themselves
-    1 error: nothing of this file is used
+      help: close it with }, or use $${ for a literal ${
+    1 error: this file was not loaded
     exit 3
     "#);
 }
 
 #[tokio::test]
-async fn a_variable_that_is_missing_in_a_server_leaves_out_that_server() {
+async fn an_unset_variable_disables_only_its_server() {
     // A27
     for way in [WAYS[0], WAYS[2]] {
         let stage = Stage::new();
@@ -141,7 +141,7 @@ async fn a_variable_that_is_missing_in_a_server_leaves_out_that_server() {
     }
 }
 
-/// Files of which nothing can be used.
+/// Files that are invalid as a whole.
 fn wrong_files() -> Vec<String> {
     let server = r#"{"s": {"command": "x"}}"#;
     vec![
@@ -161,7 +161,7 @@ fn wrong_files() -> Vec<String> {
 }
 
 #[tokio::test]
-async fn what_is_wrong_with_a_file_is_told_before_anything_is_served() {
+async fn an_invalid_file_is_reported_before_serving() {
     let stage = Stage::new();
     // A31
     let mut said = String::new();
@@ -172,50 +172,50 @@ async fn what_is_wrong_with_a_file_is_told_before_anything_is_served() {
     error[config_invalid]: FOLDER/workbench-config.json:1:1  config.toolboxes
        1 | {"_comment": "nothing else"}
          | ^^^^^^^^^^^^^^^^^^^^^^^^^^^^ Configuration must have a 'toolboxes' object
-    1 error: nothing of this file is used
+    1 error: this file was not loaded
     exit 3
     error[config_invalid]: FOLDER/workbench-config.json:1:16  config.toolboxes.t.description
        1 | {"toolboxes": {"t": {"mcpServers": {"s": {"command": "x"}}}}}
          |                ^^^ Toolbox 't' must have a description
-      help: say in a sentence what it is for: models choose by it
-    1 error: nothing of this file is used
+      help: describe its purpose in a sentence: models choose by it
+    1 error: this file was not loaded
     exit 3
     error[config_invalid]: FOLDER/workbench-config.json:1:16  config.toolboxes.t.mcpServers
        1 | {"toolboxes": {"t": {"description": "T"}}}
          |                ^^^ Toolbox 't' must have an 'mcpServers' object
-    1 error: nothing of this file is used
+    1 error: this file was not loaded
     exit 3
     error[config_invalid]: FOLDER/workbench-config.json:1:56  config.toolboxes.t.mcpServers
        1 | {"toolboxes": {"t": {"description": "T", "mcpServers": {}}}}
          |                                                        ^^ Toolbox 't' must have at least one MCP server
-    1 error: nothing of this file is used
+    1 error: this file was not loaded
     exit 3
     error[config_invalid]: FOLDER/workbench-config.json:1:87  config.toolboxes.t.mcpServers.s.args
        1 | …ription": "T", "mcpServers": {"s": {"command": "x", "args": "-y"}}}}}
          |                                                              ^^^^ Server 's' in toolbox 't': 'args' must be an array
-    1 error: nothing of this file is used
+    1 error: this file was not loaded
     exit 3
     error[config_invalid]: FOLDER/workbench-config.json:1:86  config.toolboxes.t.mcpServers.s.env
        1 | …cription": "T", "mcpServers": {"s": {"command": "x", "env": []}}}}}
          |                                                              ^^ Server 's' in toolbox 't': 'env' must be an object
-    1 error: nothing of this file is used
+    1 error: this file was not loaded
     exit 3
     error[config_invalid]: FOLDER/workbench-config.json:1:14  config.toolMode
        1 | {"toolMode": "dynamic", "toolboxes": {"t": {"description": "T", "mcpServers": {"s"…
-         |              ^^^^^^^^^ toolMode 'dynamic' is gone: tools are used through open_toolbox and use_tool
-      help: take toolMode away; to list every tool instead, use a pegboard.json with expose: flat
-    1 error: nothing of this file is used
+         |              ^^^^^^^^^ toolMode 'dynamic' was removed: use open_toolbox and use_tool
+      help: remove toolMode; to list every tool, use a pegboard.json with expose: flat
+    1 error: this file was not loaded
     exit 3
     error[config_invalid]: FOLDER/workbench-config.json:1:15
        1 | {"toolboxes": 
          |               ^ Invalid JSON in config file: Expected value after colon in object property
-    1 error: nothing of this file is used
+    1 error: this file was not loaded
     exit 3
     "#);
 }
 
 #[tokio::test]
-async fn a_server_without_a_command_leaves_out_that_server_and_an_empty_file_serves_nothing() {
+async fn a_server_without_a_command_is_skipped_and_an_empty_file_is_valid() {
     // A31
     let stage = Stage::new();
     let servers = json!({"bare": {}, "far": {"transport": "http"}, "whole": stage.server("whole", &["x"])});
@@ -237,7 +237,7 @@ async fn a_server_without_a_command_leaves_out_that_server_and_an_empty_file_ser
 }
 
 #[tokio::test]
-async fn the_file_is_found_by_a_variable_or_by_its_name() {
+async fn the_file_is_found_by_variable_or_name() {
     // A31
     let stage = Stage::new();
     let mut said = exit_of(&stage, None, &[("WORKBENCH_CONFIG", "nowhere.json")]).await;
@@ -246,17 +246,17 @@ async fn the_file_is_found_by_a_variable_or_by_its_name() {
     said += &exit_of(&stage, None, &[]).await;
     said += &exit_of(&stage, None, &[("WORKBENCH_CONFIG", "mine.json")]).await;
     insta::assert_snapshot!(said, @r#"
-    error[config_invalid]: FOLDER/nowhere.json: there is no such file. Check the path, or write one: {"mcpServers": {"files": {"command": "my-server"}}}
+    error[config_invalid]: FOLDER/nowhere.json: no such file. Check the path, or create it: {"mcpServers": {"files": {"command": "my-server"}}}
     exit 3
     error[config_invalid]: FOLDER/workbench-config.json:1:1  config
        1 | []
-         | ^^ a configuration is an object of settings, not a list
-    1 error: nothing of this file is used
+         | ^^ a configuration must be an object of settings, not a list
+    1 error: this file was not loaded
     exit 3
     error[config_invalid]: FOLDER/mine.json:1:1
        1 | 5
-         | ^ a configuration is an object of settings, not a number
-    1 error: nothing of this file is used
+         | ^ a configuration must be an object of settings, not a number
+    1 error: this file was not loaded
     exit 3
     "#);
 }

@@ -2,7 +2,7 @@
 
 use pegboard::store::{TraceQuery, TraceRecord, TraceStore};
 use pegboard::stores::sqlite::Database;
-use pegboard::wire::client::{Client, Era};
+use pegboard::wire::client::{Era, McpClient};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 use tokio::time;
@@ -19,21 +19,21 @@ fn agents(stage: &Stage) -> Value {
     json!({"toolboxes": {"vault": {"description": "Notes and files.", "mcpServers": servers}}})
 }
 
-/// Where a call was made: session, workspace and who said so.
+/// Session and workspace of a call, and their source.
 fn place(result: &Value) -> [String; 3] {
     let note = &result["_meta"]["pegboard/session"];
     ["sessionId", "workspaceId", "workspaceSource"]
         .map(|name| note[name].as_str().unwrap_or_default().to_owned())
 }
 
-/// The line that tells of a session, if there is one.
+/// Line of a text that names the session.
 fn notice(result: &Value) -> Option<&str> {
     let last = result["content"].as_array().unwrap().last()?;
     last["text"].as_str().filter(|text| text.starts_with("Session s-"))
 }
 
-/// Calls an agent that says again what it is told to.
-async fn parrot(client: &Client, mut arguments: Value) -> Value {
+/// Calls an agent that echoes its input.
+async fn parrot(client: &McpClient, mut arguments: Value) -> Value {
     arguments["mode"] = "parrot".into();
     call(client, "odd", arguments).await
 }
@@ -73,7 +73,7 @@ async fn a_name_and_a_mode_select_the_tool() {
         ("contentManager_readContent", json!({"mode": "listContent"})),
         ("contentManager_readContent", json!({"mode": " "})),
         ("contentManager_readContent", json!({})),
-        // D27: the longest name of a server wins.
+        // D27: the longest server name wins.
         ("my_git_log", json!({})),
         ("my_git_git_log", json!({})),
         ("my_git", json!({"mode": "log"})),
@@ -119,7 +119,7 @@ async fn a_call_without_a_session_gets_one_and_its_tool_does_not_see_it() {
         let stamp = session.strip_prefix("s-").unwrap();
         assert!(stamp.len() >= 14 && stamp[..14].bytes().all(|byte| byte.is_ascii_digit()), "{session}");
         assert!(notice(&first).unwrap().contains(&session));
-        // D18: two that begin in the same second are two.
+        // D18: sessions started in the same second are distinct.
         let second = call(&seat.client, "my_git", json!({"mode": "log", "sessionId": "another"})).await;
         let [other, ..] = place(&second);
         assert!(other.starts_with("s-") && other != session, "{other}");
@@ -128,7 +128,7 @@ async fn a_call_without_a_session_gets_one_and_its_tool_does_not_see_it() {
 }
 
 #[tokio::test]
-async fn sessions_are_named_by_their_ids_or_by_words() {
+async fn sessions_are_named_by_id_or_label() {
     everywhere(agents, Some("agent"), async |seat| {
         // D11
         let named = || json!({"context": {"sessionId": "budget work"}});
@@ -149,7 +149,7 @@ async fn sessions_are_named_by_their_ids_or_by_words() {
 }
 
 #[tokio::test]
-async fn the_workspace_is_the_nearest_that_was_said_and_stays_with_the_session() {
+async fn the_most_specific_workspace_wins_and_stays_with_the_session() {
     let cases = [
         (json!({}), ["default", "default"]),
         // D14
@@ -182,7 +182,7 @@ async fn the_workspace_is_the_nearest_that_was_said_and_stays_with_the_session()
     .await;
 }
 
-/// What is in the trace after these calls and the end of the gateway.
+/// Makes calls, shuts down the gateway, and returns the recorded trace.
 async fn traced(profile: &str, way: (Transport, Era), calls: &[(&str, Value)]) -> Vec<TraceRecord> {
     let stage = Stage::new();
     let file = stage.write("workbench-config.json", &agents(&stage).to_string());
@@ -194,14 +194,14 @@ async fn traced(profile: &str, way: (Transport, Era), calls: &[(&str, Value)]) -
     signal(&gateway, Signal::TERM);
     time::timeout(LONG, gateway.wait()).await.unwrap().unwrap();
     let traces = Database::open(&stage.folder().join("state").join("pegboard.db")).unwrap();
-    let query = TraceQuery { workspace: None, session: None, n_most: 100 };
+    let query = TraceQuery { workspace: None, session: None, limit: 100 };
     let mut records = traces.find(query).await.unwrap();
     records.reverse();
     records
 }
 
 #[tokio::test]
-async fn what_was_done_in_a_session_is_written_down() {
+async fn calls_of_a_session_are_recorded() {
     let context = json!({"sessionId": "s-20200102030405", "workspaceId": "w", "primaryGoal": "save"});
     let with_files = json!({"content": [], "structuredContent": {"files": ["b.md", "a.md"]}});
     let calls = [
@@ -233,7 +233,7 @@ async fn what_was_done_in_a_session_is_written_down() {
 }
 
 #[tokio::test]
-async fn what_was_done_in_no_session_is_not_written_down() {
+async fn calls_without_a_session_are_not_recorded() {
     // D22
     for way in WAYS {
         assert_eq!(traced("flat", way, &[("my_git__log", json!({}))]).await, []);
@@ -241,7 +241,7 @@ async fn what_was_done_in_no_session_is_not_written_down() {
 }
 
 #[tokio::test]
-async fn without_a_place_for_state_calls_are_answered() {
+async fn calls_work_without_a_state_directory() {
     // D22
     for way in WAYS {
         let stage = Stage::new();

@@ -1,11 +1,11 @@
 //! `get_tools` through the program.
 
-use pegboard::wire::client::{Client, Era};
+use pegboard::wire::client::{Era, McpClient};
 use serde_json::{Value, json};
 
 use crate::stage::{Stage, call, everywhere, open, text};
 
-/// Two servers, one with the context that its callers write beside the arguments.
+/// Two servers, one with context parameters.
 fn library(stage: &Stage) -> Value {
     let servers = json!({
         "contentManager": stage.server("contentManager", &["readContent", "listContent"]),
@@ -14,7 +14,7 @@ fn library(stage: &Stage) -> Value {
     json!({"toolboxes": {"vault": {"description": "Notes and their history", "mcpServers": servers}}})
 }
 
-async fn get_tools(client: &Client, arguments: Value) -> Value {
+async fn get_tools(client: &McpClient, arguments: Value) -> Value {
     let result = call(client, "get_tools", arguments).await;
     serde_json::from_str(text(&result).trim_start_matches("isError: ")).unwrap()
 }
@@ -61,7 +61,7 @@ async fn grouped_and_flat_requests_are_the_same_and_schemas_are_without_context(
 }
 
 #[tokio::test]
-async fn names_that_mean_nothing_are_told_with_names_that_do() {
+async fn unknown_names_get_suggestions() {
     everywhere(library, None, async |seat| {
         open(&seat.client, "vault").await;
         // D9
@@ -78,10 +78,10 @@ async fn names_that_mean_nothing_are_told_with_names_that_do() {
 }
 
 #[tokio::test]
-async fn who_asks_the_same_a_third_time_is_told_to_go_on() {
+async fn the_third_identical_request_gets_a_hint() {
     everywhere(library, None, async |seat| {
         open(&seat.client, "vault").await;
-        // D26: without a session nobody can tell who asks.
+        // D26: without a session callers cannot be distinguished.
         let mut hints = Vec::new();
         for _ in 0..3 {
             let answer = get_tools(&seat.client, json!({"tools": ["my_git_log"]})).await;

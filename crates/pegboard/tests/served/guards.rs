@@ -1,21 +1,21 @@
-//! Who may speak to the gateway over HTTP at all.
+//! Access control of the HTTP endpoint.
 
 use reqwest::header::HeaderMap;
 use serde_json::json;
 
 use crate::stage::{Endpoint, Stage};
 
-/// What came back for a request.
+/// Response to a request.
 pub(crate) struct Answer {
     pub(crate) status: u16,
     pub(crate) headers: HeaderMap,
     pub(crate) body: String,
 }
 
-/// Posts something, with these headers beside the usual ones or instead of them.
+/// Sends a POST request with additional or replaced headers.
 pub(crate) async fn post(url: &str, headers: &[(&str, &str)], body: impl Into<reqwest::Body>) -> Answer {
     let mut all = HeaderMap::new();
-    // Without events in it, an answer is the whole body.
+    // Without events the body is the response.
     for (name, value) in
         [("content-type", "application/json"), ("accept", "application/json")].iter().chain(headers)
     {
@@ -30,12 +30,12 @@ pub(crate) async fn post(url: &str, headers: &[(&str, &str)], body: impl Into<re
 }
 
 const EMPTY: &str = r#"{"toolboxes": {}}"#;
-/// How a session begins.
+/// The `initialize` request.
 pub(crate) const INITIALIZE: &str = r#"{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"raw","version":"1"}}}"#;
 const DISCOVER: &str = r#"{"jsonrpc":"2.0","id":1,"method":"tools/list","params":{"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientInfo":{"name":"raw","version":"1"},"io.modelcontextprotocol/clientCapabilities":{}}}}"#;
 
 #[tokio::test]
-async fn requests_that_a_foreign_page_could_send_are_refused() {
+async fn cross_origin_requests_are_rejected() {
     let stage = Stage::new();
     let file = stage.write("workbench-config.json", EMPTY);
     let mut command = stage.serving(&file);
@@ -69,24 +69,24 @@ async fn requests_that_a_foreign_page_could_send_are_refused() {
         said.push(format!("{method}: {} {}", answer.status().as_u16(), answer.text().await.unwrap()));
     }
     insta::assert_snapshot!(said.join("\n"), @r#"
-    [("host", "evil.example")]: 403 this host is not served here
-    [("host", "127.0.0.1.evil.example")]: 403 this host is not served here
+    [("host", "evil.example")]: 403 this host is not allowed
+    [("host", "127.0.0.1.evil.example")]: 403 this host is not allowed
     [("origin", "http://evil.example")]: 403 this origin is not allowed
     [("origin", "null")]: 403 this origin is not allowed
     [("content-type", "text/plain")]: 415 the body must be application/json
     [("mcp-session-id", "made-up")]: 404 there is no such session
-    [("mcp-protocol-version", "1999-01-01")]: 400 the protocol version is not known
-    [("mcp-protocol-version", "2026-07-28"), ("mcp-method", "tools/call")]: 400 {"jsonrpc":"2.0","id":1,"error":{"code":-32020,"message":"Header mismatch: mcp-method does not say what the body says"}}
-    [("mcp-protocol-version", "2025-11-25"), ("mcp-method", "tools/list")]: 400 {"jsonrpc":"2.0","id":1,"error":{"code":-32020,"message":"Header mismatch: mcp-protocol-version does not say what the body says"}}
+    [("mcp-protocol-version", "1999-01-01")]: 400 unknown protocol version
+    [("mcp-protocol-version", "2026-07-28"), ("mcp-method", "tools/call")]: 400 {"jsonrpc":"2.0","id":1,"error":{"code":-32020,"message":"Header mismatch: mcp-method does not match the body"}}
+    [("mcp-protocol-version", "2025-11-25"), ("mcp-method", "tools/list")]: 400 {"jsonrpc":"2.0","id":1,"error":{"code":-32020,"message":"Header mismatch: mcp-protocol-version does not match the body"}}
     []: 400 {"jsonrpc":"2.0","id":1,"error":{"code":-32600,"message":"Invalid request: open a session with initialize, or send _meta with every request"}}
-    GET: 405 this endpoint takes POST, and GET and DELETE with a session
-    DELETE: 405 this endpoint takes POST, and GET and DELETE with a session
-    PUT: 405 this endpoint takes POST, and GET and DELETE with a session
+    GET: 405 this endpoint accepts POST, and GET and DELETE with a session
+    DELETE: 405 this endpoint accepts POST, and GET and DELETE with a session
+    PUT: 405 this endpoint accepts POST, and GET and DELETE with a session
     "#);
 }
 
 #[tokio::test]
-async fn another_address_is_not_served_without_a_token() {
+async fn a_public_address_requires_a_token() {
     let stage = Stage::new();
     let file = stage.write("workbench-config.json", EMPTY);
     let mut said = Vec::new();
@@ -101,22 +101,22 @@ async fn another_address_is_not_served_without_a_token() {
         said.push(format!("{why}exit {}", output.status.code().unwrap()));
     }
     insta::assert_snapshot!(said.join("\n"), @r#"
-    error[usage]: whoever reaches 0.0.0.0:0 could use every tool here
-      help: name the variable of a token with --token-env, or bind to 127.0.0.1
+    error[usage]: refusing to listen on 0.0.0.0:0 without a token
+      help: set --token-env, or use a loopback address such as 127.0.0.1
     exit 2
-    error[usage]: whoever reaches [::]:0 could use every tool here
-      help: name the variable of a token with --token-env, or bind to 127.0.0.1
+    error[usage]: refusing to listen on [::]:0 without a token
+      help: set --token-env, or use a loopback address such as 127.0.0.1
     exit 2
-    error[usage]: --token-env: the variable NO_SUCH_TOKEN is not set
-      help: set it to the token that clients must show
+    error[usage]: --token-env: NO_SUCH_TOKEN is not set
+      help: set it to the token that clients must send
     exit 2
-    error[usage]: There is no profile 'nope'. Profiles: meta, flat, agent, hybrid, auto
+    error[usage]: unknown profile 'nope'; available: meta, flat, agent, hybrid, auto
     exit 2
     "#);
 }
 
 #[tokio::test]
-async fn with_a_token_whoever_does_not_show_it_is_refused() {
+async fn requests_without_the_token_are_rejected() {
     let stage = Stage::new();
     let file = stage.write("workbench-config.json", EMPTY);
     let mut command = stage.serving(&file);
@@ -148,7 +148,7 @@ async fn with_a_token_whoever_does_not_show_it_is_refused() {
 }
 
 #[tokio::test]
-async fn whoever_shows_another_token_does_not_find_a_session() {
+async fn sessions_are_separated_by_token() {
     let stage = Stage::new();
     let file = stage.write("workbench-config.json", EMPTY);
     let mut command = stage.serving(&file);
@@ -166,7 +166,7 @@ async fn whoever_shows_another_token_does_not_find_a_session() {
 }
 
 #[tokio::test]
-async fn two_tokens_that_are_the_same_are_refused() {
+async fn duplicate_tokens_are_rejected() {
     let stage = Stage::new();
     let file = stage.write("workbench-config.json", EMPTY);
     let mut command = stage.serving(&file);
@@ -176,8 +176,8 @@ async fn two_tokens_that_are_the_same_are_refused() {
     insta::assert_snapshot!(
         String::from_utf8(output.stderr).unwrap(),
         @r#"
-    error[usage]: --token-env: DOOR and GATE hold the same token
-      help: give each a token of its own
+    error[usage]: --token-env: DOOR and GATE have the same token
+      help: use a different token for each
     "#
     );
 }

@@ -1,9 +1,9 @@
-//! Ends: of calls, of clients and of the gateway. Nothing is left behind.
+//! Cancellation of calls, disconnects of clients, and shutdown of the gateway.
 
 use std::time::Duration;
 
-use pegboard::wire::client::{Client, Era, RequestOptions};
-use pegboard::wire::{Exchange, RawJson};
+use pegboard::wire::client::{Era, McpClient, RequestOptions};
+use pegboard::wire::{PendingRequest, RawJson};
 use rustix::process::{Pid, Signal};
 use serde_json::{Value, json};
 use tokio::process::Child;
@@ -12,8 +12,8 @@ use tokio::time;
 use crate::guards::{INITIALIZE, post};
 use crate::stage::{Endpoint, LONG, Seat, Stage, Transport, WAYS, call, everywhere, text};
 
-/// How long it may take until a server knows that nobody waits: shorter than any limit there is, and long enough for
-/// tests that run beside others.
+/// Time within which a server must see a cancellation: shorter than any timeout, and long enough for tests that run
+/// in parallel.
 const SOON: Duration = Duration::from_secs(4);
 
 fn patient(stage: &Stage) -> Value {
@@ -21,7 +21,7 @@ fn patient(stage: &Stage) -> Value {
     json!({"toolboxes": {"t": {"description": "T", "mcpServers": servers}}})
 }
 
-async fn hang(client: &Client, stage: &Stage) -> Exchange {
+async fn hang(client: &McpClient, stage: &Stage) -> PendingRequest {
     let params = Some(RawJson::from(json!({"name": "s__hang", "arguments": {}})));
     let hanging = client.request("tools/call", params, RequestOptions::default()).await.unwrap();
     stage.told("s hangs").await;
@@ -29,7 +29,7 @@ async fn hang(client: &Client, stage: &Stage) -> Exchange {
 }
 
 #[tokio::test]
-async fn a_call_that_is_given_up_is_cancelled_at_the_server() {
+async fn a_canceled_call_is_canceled_at_the_server() {
     everywhere(patient, Some("flat"), async |seat| {
         drop(hang(&seat.client, &seat.stage).await);
         time::timeout(SOON, seat.stage.told("s cancelled")).await.unwrap();
@@ -40,8 +40,8 @@ async fn a_call_that_is_given_up_is_cancelled_at_the_server() {
 }
 
 #[tokio::test]
-async fn the_calls_of_a_client_that_vanishes_are_cancelled_at_the_server() {
-    // Over HTTP a session goes on without a connection, until its client comes back or ends it.
+async fn calls_of_a_lost_client_are_canceled_at_the_server() {
+    // Over HTTP a session outlives its connection.
     for way in WAYS.into_iter().filter(|way| *way != (Transport::Http, Era::Session)) {
         let stage = Stage::new();
         let file = stage.write("workbench-config.json", &patient(&stage).to_string());
@@ -49,25 +49,25 @@ async fn the_calls_of_a_client_that_vanishes_are_cancelled_at_the_server() {
         let vanishing = client_side.spawn(async move {
             let Seat { client, stage, gateway, .. } = Seat::take(stage, &file, Some("flat"), way).await;
             let hanging = hang(&client, &stage).await;
-            // It has no time to say good-bye.
+            // The process is killed.
             std::mem::forget((client, hanging));
             (stage, gateway)
         });
         let (stage, _gateway) = vanishing.await.unwrap();
         client_side.shutdown_background();
-        // Without its only client a gateway over stdio ends, and its servers with it.
+        // A stdio gateway exits with its client, and so do its servers.
         let heard = time::timeout(SOON, stage.told_one_of(&["s cancelled", "s gone"])).await;
         assert!(heard.is_ok(), "{way:?}");
     }
 }
 
-/// Where a client lives that can be ended from one moment to the next.
+/// Runtime of a client that can be stopped abruptly.
 fn runtime() -> tokio::runtime::Runtime {
     tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap()
 }
 
 #[tokio::test]
-async fn the_calls_of_a_session_that_is_ended_are_cancelled_at_the_server() {
+async fn calls_of_a_closed_session_are_canceled_at_the_server() {
     let stage = Stage::new();
     let file = stage.write("workbench-config.json", &patient(&stage).to_string());
     let mut command = stage.serving(&file);
@@ -83,7 +83,7 @@ async fn the_calls_of_a_session_that_is_ended_are_cancelled_at_the_server() {
         assert_eq!(request.send().await.unwrap().status(), 204);
         time::timeout(SOON, stage.told("s cancelled")).await.unwrap();
     };
-    // Whether a call without a session is still answered is all the same.
+    // A call without a session may or may not be answered.
     tokio::select! {
         () = ending => {}
         () = async { post(&url, &named, call).await; std::future::pending().await } => {}
@@ -97,7 +97,7 @@ pub(crate) fn signal(gateway: &Child, kind: Signal) {
     rustix::process::kill_process(pid, kind).unwrap();
 }
 
-/// How a gateway is made to end.
+/// Ways to stop a gateway.
 #[derive(Clone, Copy, Debug)]
 enum End {
     Signal(Signal),
@@ -105,7 +105,7 @@ enum End {
 }
 
 #[tokio::test]
-async fn with_the_gateway_all_its_servers_end() {
+async fn servers_stop_with_the_gateway() {
     // A32
     for (end, transport, code) in [
         (End::Signal(Signal::TERM), Transport::Http, Some(0)),

@@ -1,4 +1,4 @@
-//! More than there is room for: many sessions, few file descriptors, more calls than a queue takes.
+//! Overload: many sessions, few file descriptors, full queues.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ fn resident_kib(pid: u32) -> usize {
     line.trim().trim_end_matches(" kB").parse().unwrap()
 }
 
-/// The processor time that a process has used, in ticks of a hundredth of a second.
+/// CPU time of a process in ticks of 10 ms.
 fn ticks(pid: u32) -> u64 {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
     let fields: Vec<&str> = stat.rsplit_once(") ").unwrap().1.split(' ').collect();
@@ -42,7 +42,7 @@ impl Crowd {
         }
     }
 
-    /// A session that has listed its tools.
+    /// Opens a session and lists its tools.
     async fn join(&self) -> String {
         let answer = self.request(reqwest::Method::POST, None).body(INITIALIZE).send().await.unwrap();
         let session = answer.headers()["mcp-session-id"].to_str().unwrap().to_owned();
@@ -60,7 +60,7 @@ impl Crowd {
 }
 
 #[tokio::test]
-async fn a_thousand_sessions_cost_little_and_are_given_back() {
+async fn a_thousand_sessions_use_little_memory_and_are_released() {
     let stage = Stage::new();
     let servers = json!({"s": stage.server("s", &["x"])});
     let configuration = json!({"toolboxes": {"t": {"description": "T", "mcpServers": servers}}});
@@ -70,7 +70,7 @@ async fn a_thousand_sessions_cost_little_and_are_given_back() {
     let endpoint = Endpoint::start(command).await;
     let pid = endpoint.child.id().unwrap();
     let crowd = Crowd { http: reqwest::Client::new(), url: endpoint.url(None) };
-    // What is made once for all is no cost of a session.
+    // Exclude one-time costs.
     crowd.leave(&crowd.join().await).await;
     let before = resident_kib(pid);
     let mut peaks = Vec::new();
@@ -83,12 +83,12 @@ async fn a_thousand_sessions_cost_little_and_are_given_back() {
         assert_eq!(gone.unwrap().status(), 404);
     }
     assert!(peaks[0] < 50 * 1024, "{} KiB for {N_SESSIONS} sessions", peaks[0]);
-    // Those who come later take the room of those who left.
+    // New sessions reuse the memory of closed ones.
     assert!(peaks[1] < peaks[0] + 8 * 1024, "{peaks:?} KiB");
 }
 
 #[tokio::test]
-async fn without_file_descriptors_clients_wait_and_those_inside_are_served() {
+async fn without_file_descriptors_new_clients_wait() {
     let stage = Stage::new();
     let servers = json!({"s": stage.server("s", &["x"])});
     let configuration = json!({"toolboxes": {"t": {"description": "T", "mcpServers": servers}}});
@@ -108,7 +108,7 @@ async fn without_file_descriptors_clients_wait_and_those_inside_are_served() {
     }
     assert_eq!(text(&call(&inside, "s__x", json!({"n": 1})).await), r#"s/x {"n":1}"#);
     let before = ticks(pid);
-    // Only time can show that nothing runs in circles.
+    // Measure CPU time over an interval to detect busy loops.
     time::sleep(Duration::from_secs(2)).await;
     let used = ticks(pid) - before;
     assert!(used < 20, "{used} hundredths of a second in two seconds of waiting");
@@ -120,7 +120,7 @@ async fn without_file_descriptors_clients_wait_and_those_inside_are_served() {
 }
 
 #[tokio::test]
-async fn calls_that_a_queue_has_no_room_for_are_refused_at_once() {
+async fn calls_beyond_the_queue_limit_are_rejected_immediately() {
     for way in WAYS {
         let stage = Stage::new();
         let mut busy = stage.server("s", &["hang", "x"]);
@@ -136,19 +136,19 @@ async fn calls_that_a_queue_has_no_room_for_are_refused_at_once() {
         let request = || seat.client.request("tools/call", params(), RequestOptions::default());
         let running = request().await.unwrap();
         seat.stage.told("s hangs").await;
-        // Two at once for a place where one may wait: whoever comes second is told so.
+        // Two calls for a queue with one waiting slot: one is rejected.
         let (mut one, mut other) = (request().await.unwrap(), request().await.unwrap());
         let refused = tokio::select! {
-            happening = one.next() => happening,
-            happening = other.next() => happening,
+            happening = one.next_event() => happening,
+            happening = other.next_event() => happening,
         };
-        let pegboard::wire::Happening::End(Ok(refused)) = refused else { panic!("{refused:?}") };
+        let pegboard::wire::ResponseEvent::End(Ok(refused)) = refused else { panic!("{refused:?}") };
         insta::allow_duplicates! {
-            insta::assert_snapshot!(text(&refused.to_value()), @r#"isError: Queue 'narrow' is full: 1 calls wait already; try again later"#);
+            insta::assert_snapshot!(text(&refused.to_value()), @r#"isError: Queue 'narrow' is full: 1 calls are waiting; try again later"#);
         }
         let refused = use_tool(&seat.client, ["t", "s", "x"], json!({})).await;
         assert_eq!(refused["structuredContent"]["error"]["executed"], false, "{refused}");
-        // Nobody else is held up.
+        // Other servers are not affected.
         assert_eq!(text(&call(&seat.client, "free__x", json!({})).await), "free/x {}");
         drop(running);
     }

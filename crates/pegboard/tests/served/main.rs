@@ -1,7 +1,7 @@
-//! The gateway as clients meet it: the program itself, with servers that are programs.
+//! End-to-end tests of the gateway with real processes.
 
 #![cfg(target_os = "linux")]
-#![expect(clippy::unwrap_used, reason = "a test says what it expects by failing")]
+#![expect(clippy::unwrap_used, reason = "a panic is a test failure")]
 
 mod actor;
 mod stage;

@@ -1,4 +1,4 @@
-//! Web services with an OpenAPI document, through the program.
+//! Web services with an OpenAPI document, end to end.
 
 use std::sync::{Arc, Mutex};
 
@@ -8,7 +8,7 @@ use tokio::net::TcpListener;
 
 use crate::stage::{Seat, Stage, WAYS, open, text, use_tool};
 
-/// A service that answers everything alike, and the first lines of what it was asked, each with its `x-key`.
+/// Starts a service with a fixed response; records the request lines, each with its `x-key`.
 async fn service() -> (String, Arc<Mutex<Vec<String>>>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
@@ -47,7 +47,7 @@ paths:
 ";
 
 #[tokio::test]
-async fn an_operation_is_a_tool_in_every_way() {
+async fn an_operation_is_a_tool_over_every_transport() {
     for way in WAYS {
         let (url, asked) = service().await;
         let stage = Stage::new();
@@ -66,16 +66,16 @@ async fn an_operation_is_a_tool_in_every_way() {
 }
 
 #[tokio::test]
-async fn the_command_shows_what_a_document_comes_to() {
+async fn the_command_previews_a_document() {
     let stage = Stage::new();
     let file = stage.write("catalog.yaml", &DOCUMENT.replace("SERVICE", "https://catalog.example.org"));
     let output = stage.command(crate::stage::PROGRAM).arg("openapi").arg(&file).output().await.unwrap();
     assert!(output.status.success());
     insta::assert_snapshot!(String::from_utf8(output.stdout).unwrap(), @r"
     get_items_item_id  GET /items/{item-id}   One item
-    -                  POST /items/{item-id}  the reference '#/nowhere' leads nowhere: there is nothing at that place
-    warning: 1 operations need 'key' (apiKey), for which there are no credentials; they are called without
-    Catalog: 1 tools, 1 left out
+    -                  POST /items/{item-id}  cannot resolve reference '#/nowhere': no such node
+    warning: 1 operations are called without credentials: scheme 'key' (apiKey) has no credentials
+    Catalog: 1 tools, 1 skipped
     ");
     let output = stage
         .command(crate::stage::PROGRAM)
@@ -90,6 +90,6 @@ async fn the_command_shows_what_a_document_comes_to() {
     assert_eq!(output.status.code(), Some(1));
     assert_eq!(
         String::from_utf8(output.stderr).unwrap(),
-        "error[system]: gone.yaml cannot be read: No such file or directory (os error 2)\n"
+        "error[system]: cannot read gone.yaml: No such file or directory (os error 2)\n"
     );
 }

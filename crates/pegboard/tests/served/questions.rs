@@ -1,7 +1,7 @@
-//! What a server says and asks in the middle of a call reaches the client.
+//! Notifications and requests of a server during a call reach the client.
 
 use pegboard::wire::client::{Era, RequestOptions};
-use pegboard::wire::{Failure, Happening, RawJson};
+use pegboard::wire::{RawJson, RequestError, ResponseEvent};
 use serde_json::{Value, json};
 
 use crate::stage::{Stage, call, everywhere, text};
@@ -12,7 +12,7 @@ fn talkative(stage: &Stage) -> Value {
 }
 
 #[tokio::test]
-async fn a_question_of_a_server_is_answered_by_the_client() {
+async fn an_elicitation_is_answered_by_the_client() {
     everywhere(talkative, Some("flat"), async |seat| {
         let said = text(&call(&seat.client, "s__ask", json!({})).await);
         assert_eq!(said, r#"asked and heard {"action":"accept","content":{"name":"Ada"}}"#);
@@ -22,7 +22,7 @@ async fn a_question_of_a_server_is_answered_by_the_client() {
 }
 
 #[tokio::test]
-async fn a_refusal_that_names_an_address_is_a_question_to_clients_that_know_no_such_refusal() {
+async fn a_url_elicitation_error_becomes_an_elicitation_for_stateless_clients() {
     let configuration = |stage: &Stage| {
         let server = stage.server("s", &["elsewhere"]);
         json!({"toolboxes": {"t": {"description": "Sends away", "mcpServers": {"s": server}}}})
@@ -32,9 +32,9 @@ async fn a_refusal_that_names_an_address_is_a_question_to_clients_that_know_no_s
         let said = seat.client.call("tools/call", params).await;
         match seat.era {
             Era::Stateless => assert_eq!(text(&said.unwrap().to_value()), "been there"),
-            // This one does as it is told, and asks again by itself.
+            // This client resends the request by itself.
             Era::Session => {
-                let Err(Failure::Refused(refusal)) = said else { panic!("{said:?}") };
+                let Err(RequestError::Rpc(refusal)) = said else { panic!("{said:?}") };
                 let elicitations = refusal.data.unwrap().to_value()["elicitations"].clone();
                 assert_eq!((refusal.code, &elicitations[0]["elicitationId"]), (-32_042, &json!("e")));
             }
@@ -52,9 +52,9 @@ async fn progress_reaches_the_client_under_its_own_token() {
             seat.client.request("tools/call", params, RequestOptions::default()).await.unwrap();
         let mut heard = Vec::new();
         let end = loop {
-            match exchange.next().await {
-                Happening::Notice(notice) => heard.push(notice),
-                Happening::End(end) => break end.unwrap().to_value(),
+            match exchange.next_event().await {
+                ResponseEvent::Notification(notice) => heard.push(notice),
+                ResponseEvent::End(end) => break end.unwrap().to_value(),
             }
         };
         assert_eq!(text(&end), "stepped");

@@ -1,10 +1,10 @@
-//! A configuration that changes while it is served: no call fails, and clients hear what is new.
+//! Reloads: no call fails, and clients are notified.
 
 use std::path::PathBuf;
 
-use pegboard::wire::client::{Client, Era, RequestOptions};
-use pegboard::wire::{Happening, RawJson};
-use pegboard_testkit::recorder::{Recorder, Reply};
+use pegboard::wire::client::{Era, McpClient, RequestOptions};
+use pegboard::wire::{RawJson, ResponseEvent};
+use pegboard_testkit::recorder::{CannedResponse, Recorder};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 use tokio::time;
@@ -16,7 +16,7 @@ fn of(servers: &Value) -> Value {
     json!({"pegboard": 1, "toolboxes": {"t": {"description": "T", "mcpServers": servers}}})
 }
 
-/// A gateway that serves these servers over HTTP, flat.
+/// Starts an HTTP gateway with the profile flat.
 async fn serving(stage: &Stage, servers: &Value) -> (PathBuf, Endpoint) {
     let file = stage.write("pegboard.json", &of(servers).to_string());
     let mut command = stage.serving(&file);
@@ -25,19 +25,19 @@ async fn serving(stage: &Stage, servers: &Value) -> (PathBuf, Endpoint) {
     (file, endpoint)
 }
 
-async fn names(client: &Client, n_tools: usize) -> Vec<String> {
+async fn names(client: &McpClient, n_tools: usize) -> Vec<String> {
     let tools = listed_once(client, n_tools).await;
     tools.iter().map(|tool| tool["name"].as_str().unwrap().to_owned()).collect()
 }
 
-/// What was said, without the folder of this test and how servers came up.
+/// Output without temporary paths and server states.
 fn plain(said: &str, stage: &Stage) -> String {
     let lines: Vec<&str> = said.lines().filter(|line| !line.starts_with('✓')).collect();
     lines.join("\n").replace(stage.folder().to_str().unwrap(), "")
 }
 
 #[tokio::test]
-async fn a_file_that_is_rewritten_takes_over_and_no_call_or_client_is_lost() {
+async fn a_reload_keeps_calls_and_clients() {
     let stage = Stage::new();
     let (goes, stays) = (stage.server("goes", &["doze"]), stage.server("stays", &["x"]));
     let changes = |said: &str| {
@@ -53,7 +53,9 @@ async fn a_file_that_is_rewritten_takes_over_and_no_call_or_client_is_lost() {
     let filter = RawJson::from(json!({"notifications": {"toolsListChanged": true}}));
     let mut listening =
         stateless.request("subscriptions/listen", Some(filter), RequestOptions::default()).await.unwrap();
-    let Happening::Notice(_heard) = listening.next().await else { panic!("the subscription ended") };
+    let ResponseEvent::Notification(_heard) = listening.next_event().await else {
+        panic!("the subscription ended")
+    };
     assert_eq!(text(&call(&session, "changes__environment", json!({})).await), r#"{"SAID_WHAT":"before"}"#);
     let morning = stage.folder().join("morning");
     let until = json!({"until": morning});
@@ -79,14 +81,15 @@ async fn a_file_that_is_rewritten_takes_over_and_no_call_or_client_is_lost() {
     stage.told("goes gone").await;
     assert_eq!((stage.n_started(), stage.n_living()), (5, 3), "one was replaced and one came");
     assert!(ears.heard().contains(&"notifications/tools/list_changed".to_owned()), "{:?}", ears.heard());
-    let Happening::Notice(notice) = time::timeout(LONG, listening.next()).await.unwrap() else {
+    let ResponseEvent::Notification(notice) = time::timeout(LONG, listening.next_event()).await.unwrap()
+    else {
         panic!("the subscription ended")
     };
     assert_eq!(&*notice.method, "notifications/tools/list_changed");
 }
 
 #[tokio::test]
-async fn a_file_that_cannot_be_used_changes_nothing_and_says_why() {
+async fn an_invalid_file_keeps_the_running_configuration() {
     let stage = Stage::new();
     let servers = json!({"s": stage.server("s", &["x"]), "lacking": {"command": "${NOBODY_SETS_THIS}"}});
     let (file, endpoint) = serving(&stage, &servers).await;
@@ -99,26 +102,26 @@ async fn a_file_that_cannot_be_used_changes_nothing_and_says_why() {
        1 | {"toolTimeOut": 1}
          |  ^^^^^^^^^^^^^ unknown setting
       help: did you mean toolTimeout?
-    1 error: nothing of this file is used
-    Kept  what ran before; correct /pegboard.json, and it is read again
+    1 error: this file was not loaded
+    Kept  the previous configuration; fix /pegboard.json, and it is reloaded
     "#);
     std::fs::remove_file(&file).unwrap();
     insta::assert_snapshot!(plain(&endpoint.says("Kept").await, &stage), @r#"
-    error[config_invalid]: /pegboard.json: there is no such file. Check the path, or write one: {"mcpServers": {"files": {"command": "my-server"}}}
-    Kept  what ran before; correct /pegboard.json, and it is read again
+    error[config_invalid]: /pegboard.json: no such file. Check the path, or create it: {"mcpServers": {"files": {"command": "my-server"}}}
+    Kept  the previous configuration; fix /pegboard.json, and it is reloaded
     "#);
     assert_eq!(text(&call(&client, "s__x", json!({"n": 1})).await), r#"s/x {"n":1}"#);
     assert_eq!((stage.n_started(), stage.n_living()), (1, 1));
 
     rewrite(&file, &of(&servers));
     let said = plain(&endpoint.says("Reloaded").await, &stage);
-    assert!(said.ends_with("Reloaded  /pegboard.json: nothing is other than before"), "{said}");
+    assert!(said.ends_with("Reloaded  /pegboard.json: no changes"), "{said}");
     assert!(said.contains("NOBODY_SETS_THIS"), "what is wrong with one server is said again: {said}");
     assert_eq!((stage.n_started(), stage.n_living()), (1, 1));
 }
 
 #[tokio::test]
-async fn the_profile_that_is_served_by_its_name_cannot_be_taken_out() {
+async fn the_served_profile_cannot_be_removed() {
     let stage = Stage::new();
     let servers = json!({"s": stage.server("s", &["x"])});
     let mut configuration = of(&servers);
@@ -130,8 +133,8 @@ async fn the_profile_that_is_served_by_its_name_cannot_be_taken_out() {
     rewrite(&file, &of(&servers));
     signal(&endpoint.child, Signal::HUP);
     insta::assert_snapshot!(plain(&endpoint.says("Kept").await, &stage), @r"
-    error[config_invalid]: There is no profile 'mine'. Profiles: meta, flat, agent, hybrid, auto
-    Kept  what ran before; correct /pegboard.json, and say so again
+    error[config_invalid]: unknown profile 'mine'; available: meta, flat, agent, hybrid, auto
+    Kept  the previous configuration; fix /pegboard.json, and send SIGHUP again
     ");
     configuration["profiles"] = json!({"mine": {"expose": "meta"}});
     configuration["toolTimeout"] = json!("7s");
@@ -144,7 +147,7 @@ async fn the_profile_that_is_served_by_its_name_cannot_be_taken_out() {
 }
 
 #[tokio::test]
-async fn web_services_and_agents_that_are_described_as_before_are_no_change() {
+async fn unchanged_web_services_and_agents_are_not_reloaded() {
     let stage = Stage::new();
     let mut file = of(&json!({"s": stage.server("s", &["x"])}));
     file["toolboxes"]["t"]["restTools"] = json!({
@@ -172,9 +175,9 @@ async fn web_services_and_agents_that_are_described_as_before_are_no_change() {
 }
 
 #[tokio::test]
-async fn a_service_that_is_taken_out_of_one_toolbox_goes_on_in_another() {
+async fn removing_a_service_from_one_toolbox_keeps_it_in_another() {
     let stage = Stage::new();
-    let service = Recorder::start([Reply::json(r#"{"name": "Ada"}"#)]).await;
+    let service = Recorder::start([CannedResponse::json(r#"{"name": "Ada"}"#)]).await;
     let document = json!({
         "openapi": "3.1.0", "info": {"title": "People", "version": "1"}, "servers": [{"url": service.url("")}],
         "paths": {"/user": {"get": {"operationId": "user", "responses": {"200": {"description": "ok"}}}}},

@@ -1,12 +1,12 @@
-//! Tools that are requests to web services, from the file to the client.
+//! REST tools, end to end.
 
 use pegboard::wire::client::Era;
-use pegboard_testkit::recorder::{Recorder, Reply};
+use pegboard_testkit::recorder::{CannedResponse, Recorder};
 use serde_json::{Value, json};
 
 use crate::stage::{Seat, Stage, WAYS, call, listed, open, text, use_tool};
 
-/// A file with tools that ask a service.
+/// Configuration with REST tools.
 fn configuration(service: &Recorder) -> Value {
     let id = json!({"type": "object", "properties": {"id": {"type": "string"}}});
     json!({
@@ -35,7 +35,7 @@ fn configuration(service: &Recorder) -> Value {
     })
 }
 
-/// A client of a gateway that serves the file.
+/// Connects a client to a gateway that serves the file.
 async fn seat(configuration: Value, way: usize) -> Seat {
     let stage = Stage::new();
     let file = stage.write("pegboard.json", &configuration.to_string());
@@ -43,9 +43,10 @@ async fn seat(configuration: Value, way: usize) -> Seat {
 }
 
 #[tokio::test]
-async fn a_tool_of_the_file_is_a_request_to_its_service() {
+async fn a_configured_rest_tool_sends_its_request() {
     for way in 0..WAYS.len() {
-        let replies = [Reply::json(r#"{"name": "Ada"}"#), Reply::new(404, "text/plain", "nope")];
+        let replies =
+            [CannedResponse::json(r#"{"name": "Ada"}"#), CannedResponse::new(404, "text/plain", "nope")];
         let service = Recorder::start(replies).await;
         let seat = seat(configuration(&service), way).await;
         let names: Vec<_> = listed(&seat.client).await.iter().map(|tool| tool["name"].clone()).collect();
@@ -60,7 +61,7 @@ async fn a_tool_of_the_file_is_a_request_to_its_service() {
         assert_eq!(request.line, "GET /users/a%2Fb?key=k&y HTTP/1.1");
         assert_eq!(request.header("authorization"), Some("Bearer hush"));
 
-        // It is in the cache now, and what is refused is not.
+        // Successful answers are cached, errors are not.
         assert_eq!(call(&seat.client, "rest__user", json!({"id": "a/b"})).await["content"], ada["content"]);
         let nobody = call(&seat.client, "rest__user", json!({"id": "x"})).await;
         assert_eq!(text(&nobody), "isError: HTTP 404: nope");
@@ -74,10 +75,10 @@ async fn a_tool_of_the_file_is_a_request_to_its_service() {
 }
 
 #[tokio::test]
-async fn an_answer_that_comes_in_pieces_is_one_answer() {
+async fn a_streamed_answer_is_assembled() {
     let lines = "{\"type\":\"token\",\"content\":\"Hel\"}\n{\"type\":\"token\",\"content\":\"lo\"}\n{\"type\":\"done\"}";
     for way in 0..WAYS.len() {
-        let service = Recorder::start([Reply::new(200, "application/x-ndjson", lines)]).await;
+        let service = Recorder::start([CannedResponse::new(200, "application/x-ndjson", lines)]).await;
         let seat = seat(configuration(&service), way).await;
         let said = call(&seat.client, "rest__say", json!({"n": 5})).await;
         assert_eq!(text(&said), "Hello");
@@ -88,7 +89,7 @@ async fn an_answer_that_comes_in_pieces_is_one_answer() {
 
 #[tokio::test]
 async fn toolboxes_have_tools_of_the_same_name_each() {
-    let service = Recorder::start([Reply::json("[1]"), Reply::json("2")]).await;
+    let service = Recorder::start([CannedResponse::json("[1]"), CannedResponse::json("2")]).await;
     let toolbox = |path: &str| {
         let tool = json!({"description": "A tool", "url": service.url(path)});
         json!({"description": "Some", "restTools": {"it": tool}})
@@ -103,9 +104,9 @@ async fn toolboxes_have_tools_of_the_same_name_each() {
 }
 
 #[tokio::test]
-async fn data_that_is_no_object_is_for_clients_that_know_it() {
+async fn structured_content_that_is_not_an_object_needs_a_newer_client() {
     for (way, (_, era)) in WAYS.into_iter().enumerate() {
-        let service = Recorder::start([Reply::json("[1]")]).await;
+        let service = Recorder::start([CannedResponse::json("[1]")]).await;
         let tool = json!({"description": "A tool", "url": service.url("/")});
         let seat = seat(json!({"expose": "flat", "restTools": {"list": tool}}), way).await;
         let list = call(&seat.client, "rest__list", json!({})).await;

@@ -1,4 +1,4 @@
-//! A gateway that is a program, the servers behind it and the clients before it.
+//! Test setup: a gateway process with servers and clients.
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -7,11 +7,11 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures_util::future::{BoxFuture, FutureExt, ready};
-use pegboard::wire::client::{Client, ClientOptions, Era};
+use pegboard::wire::client::{ClientOptions, Era, McpClient};
 use pegboard::wire::http::client::HttpOptions;
 use pegboard::wire::link::{InputLimits, Link};
-use pegboard::wire::stdio::lines;
-use pegboard::wire::{Id, Inbound, Notification, RawJson, Receiver, RpcError};
+use pegboard::wire::stdio::line_transport;
+use pegboard::wire::{Id, InboundHandler, InboundRequest, Notification, RawJson, RpcError};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
@@ -22,17 +22,17 @@ use tokio::time;
 
 use crate::actor;
 
-/// Who waits for so long has failed.
+/// Timeout after which a test fails.
 pub(crate) const LONG: Duration = Duration::from_secs(20);
 
-/// How a client reaches the gateway.
+/// Transport between client and gateway.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Transport {
     Stdio,
     Http,
 }
 
-/// Every way to speak to the gateway.
+/// All combinations of transport and era.
 pub(crate) const WAYS: [(Transport, Era); 4] = [
     (Transport::Stdio, Era::Session),
     (Transport::Stdio, Era::Stateless),
@@ -40,7 +40,7 @@ pub(crate) const WAYS: [(Transport, Era); 4] = [
     (Transport::Http, Era::Stateless),
 ];
 
-/// A folder with a configuration, and the servers that are started from it.
+/// A directory with a configuration, and its servers.
 pub(crate) struct Stage {
     folder: TempDir,
     living: Arc<AtomicUsize>,
@@ -63,7 +63,7 @@ impl Stage {
         Self { folder, living, started, told: tokio::sync::Mutex::new(told) }
     }
 
-    /// A server of these tools, as a configuration has it.
+    /// Configuration entry of a server with these tools.
     pub(crate) fn server(&self, called: &str, tools: &[&str]) -> Value {
         let program = std::env::current_exe().unwrap();
         let tell = self.folder.path().join("tell");
@@ -81,35 +81,35 @@ impl Stage {
         path
     }
 
-    /// How many servers have started since the beginning.
+    /// Number of servers started so far.
     pub(crate) fn n_started(&self) -> usize {
         self.started.load(Ordering::SeqCst)
     }
 
-    /// How many servers live.
+    /// Number of running servers.
     pub(crate) fn n_living(&self) -> usize {
         self.living.load(Ordering::SeqCst)
     }
 
-    /// Waits until a server tells this.
+    /// Waits for an event of a server.
     pub(crate) async fn told(&self, expected: &str) {
         self.told_one_of(&[expected]).await;
     }
 
-    /// Waits until a server tells one of these.
+    /// Waits for one of several events.
     pub(crate) async fn told_one_of(&self, expected: &[&str]) {
         let mut told = self.told.lock().await;
         let waiting = async { while !expected.contains(&told.recv().await.unwrap().as_str()) {} };
         time::timeout(LONG, waiting).await.unwrap_or_else(|_| panic!("nobody told: {expected:?}"));
     }
 
-    /// Waits until a server tells anything.
+    /// Waits for any event.
     pub(crate) async fn told_anything(&self) {
         let mut told = self.told.lock().await;
         time::timeout(LONG, told.recv()).await.expect("somebody tells something");
     }
 
-    /// The program, with state of its own.
+    /// Command with its own state directory.
     pub(crate) fn command(&self, program: &str) -> Command {
         let mut command = Command::new(program);
         command
@@ -122,7 +122,7 @@ impl Stage {
         command
     }
 
-    /// The program, told to serve a file.
+    /// Command that serves a file.
     pub(crate) fn serving(&self, file: &Path) -> Command {
         let mut command = self.command(PROGRAM);
         command.arg("serve").arg(file);
@@ -130,7 +130,7 @@ impl Stage {
     }
 }
 
-/// What is tested.
+/// Program under test.
 pub(crate) const PROGRAM: &str = env!("CARGO_BIN_EXE_pegboard");
 
 async fn listen(
@@ -162,7 +162,7 @@ pub(crate) struct Endpoint {
 }
 
 impl Endpoint {
-    /// Starts a program that serves over HTTP, and waits until it does.
+    /// Starts an HTTP gateway and waits until it is ready.
     pub(crate) async fn start(mut command: Command) -> Self {
         let mut child = command.stdin(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
         let mut said = BufReader::new(child.stderr.take().unwrap()).lines();
@@ -177,7 +177,7 @@ impl Endpoint {
             panic!("it does not serve: {}", before.join("\n"));
         };
         let address = time::timeout(LONG, ready).await.unwrap();
-        // Even if nobody reads it, it must be taken.
+        // Keep reading, so that the process does not block.
         let (say, heard) = mpsc::unbounded_channel();
         tokio::spawn(async move {
             while let Ok(Some(line)) = said.next_line().await {
@@ -187,7 +187,7 @@ impl Endpoint {
         Self { address, child, said: tokio::sync::Mutex::new(heard) }
     }
 
-    /// All that it says until it says a line that begins like this, with that line.
+    /// Reads standard error up to a line with this prefix.
     pub(crate) async fn says(&self, begins: &str) -> String {
         let mut said = self.said.lock().await;
         let mut lines = Vec::new();
@@ -206,15 +206,15 @@ impl Endpoint {
         format!("http://{}/mcp{profile}", self.address)
     }
 
-    pub(crate) async fn client(&self, profile: Option<&str>, era: Era) -> (Client, Arc<Ears>) {
+    pub(crate) async fn client(&self, profile: Option<&str>, era: Era) -> (McpClient, Arc<Ears>) {
         let options = HttpOptions::new(self.url(profile).parse().unwrap());
         introduce(pegboard::wire::http::client::connect(options).unwrap(), era).await
     }
 }
 
-/// A client, and the gateway that it speaks to.
+/// A client and its gateway.
 pub(crate) struct Seat {
-    pub(crate) client: Client,
+    pub(crate) client: McpClient,
     pub(crate) ears: Arc<Ears>,
     pub(crate) era: Era,
     pub(crate) stage: Stage,
@@ -222,7 +222,7 @@ pub(crate) struct Seat {
 }
 
 impl Seat {
-    /// A client of a gateway that serves a file in one of the ways.
+    /// Starts a gateway and connects a client.
     pub(crate) async fn take(
         stage: Stage,
         file: &Path,
@@ -232,7 +232,7 @@ impl Seat {
         Self::take_with(stage, file, profile, way, &[]).await
     }
 
-    /// The same, with these variables set.
+    /// Same as `take`, with environment variables.
     pub(crate) async fn take_with(
         stage: Stage,
         file: &Path,
@@ -252,7 +252,7 @@ impl Seat {
                     .spawn()
                     .unwrap();
                 let (output, input) = (child.stdout.take().unwrap(), child.stdin.take().unwrap());
-                let (link, _) = lines(output, input, InputLimits::client());
+                let (link, _) = line_transport(output, input, InputLimits::client());
                 let (client, ears) = introduce(link, era).await;
                 (client, ears, child)
             }
@@ -263,13 +263,13 @@ impl Seat {
                 (client, ears, endpoint.child)
             }
         };
-        // Servers whose tools are listed by themselves are ready with the list.
+        // Listing the tools starts the servers whose tools are listed directly.
         listed(&client).await;
         Self { client, ears, era, stage, gateway }
     }
 }
 
-/// Plays a scene in every way there is to speak to the gateway.
+/// Runs a test with all combinations of transport and era.
 pub(crate) async fn everywhere(
     configuration: impl Fn(&Stage) -> Value,
     profile: Option<&str>,
@@ -283,14 +283,14 @@ pub(crate) async fn everywhere(
     }
 }
 
-async fn introduce(link: Link, era: Era) -> (Client, Arc<Ears>) {
+async fn introduce(link: Link, era: Era) -> (McpClient, Arc<Ears>) {
     let ears = Arc::new(Ears::default());
     let capabilities = RawJson::from(json!({"elicitation": {"form": {}, "url": {}}}));
     let options = ClientOptions { era: Some(era), capabilities, ..ClientOptions::new("test", "1") };
-    (Client::connect(link, ears.clone(), options).await.unwrap(), ears)
+    (McpClient::connect(link, ears.clone(), options).await.unwrap(), ears)
 }
 
-/// A client that answers every form, and remembers what it hears.
+/// A client that answers elicitations and records messages.
 #[derive(Default)]
 pub(crate) struct Ears(Mutex<Vec<String>>);
 
@@ -300,8 +300,8 @@ impl Ears {
     }
 }
 
-impl Receiver for Ears {
-    fn request(&self, inbound: Inbound) -> BoxFuture<'static, Result<RawJson, RpcError>> {
+impl InboundHandler for Ears {
+    fn request(&self, inbound: InboundRequest) -> BoxFuture<'static, Result<RawJson, RpcError>> {
         self.0.lock().unwrap().push(inbound.request.method.to_string());
         let answer = match &*inbound.request.method {
             "elicitation/create" => {
@@ -317,44 +317,48 @@ impl Receiver for Ears {
     }
 }
 
-/// Puts a file in the place of another, as editors do.
+/// Replaces a file atomically, as editors do.
 pub(crate) fn rewrite(file: &Path, configuration: &Value) {
     let new = file.with_extension("new");
     std::fs::write(&new, configuration.to_string()).unwrap();
     std::fs::rename(&new, file).unwrap();
 }
 
-/// Calls a tool and gives the result as it came.
-pub(crate) async fn raw_call(client: &Client, tool: &str, arguments: RawJson) -> RawJson {
+/// Calls a tool and returns the raw result.
+pub(crate) async fn raw_call(client: &McpClient, tool: &str, arguments: RawJson) -> RawJson {
     let params = RawJson::empty_object().with("name", &RawJson::of(tool)).with("arguments", &arguments);
     client.call("tools/call", Some(params)).await.unwrap()
 }
 
-/// Calls a tool and gives the result.
-pub(crate) async fn call(client: &Client, tool: &str, arguments: Value) -> Value {
+/// Calls a tool and returns the result.
+pub(crate) async fn call(client: &McpClient, tool: &str, arguments: Value) -> Value {
     raw_call(client, tool, RawJson::from(arguments)).await.to_value()
 }
 
-/// Opens a toolbox and gives what is in it.
-pub(crate) async fn open(client: &Client, toolbox: &str) -> Value {
+/// Opens a toolbox and returns its listing.
+pub(crate) async fn open(client: &McpClient, toolbox: &str) -> Value {
     let opened = text(&call(client, "open_toolbox", json!({"toolbox": toolbox})).await);
     serde_json::from_str(&opened).unwrap_or(Value::String(opened))
 }
 
-/// Calls a tool by its identity.
-pub(crate) async fn use_tool(client: &Client, [toolbox, server, name]: [&str; 3], arguments: Value) -> Value {
+/// Calls a tool by its id.
+pub(crate) async fn use_tool(
+    client: &McpClient,
+    [toolbox, server, name]: [&str; 3],
+    arguments: Value,
+) -> Value {
     let tool = json!({"toolbox": toolbox, "server": server, "name": name});
     call(client, "use_tool", json!({"tool": tool, "arguments": arguments})).await
 }
 
-/// The text of a result, marked if it says that it is no good.
+/// Text of a result, with a prefix for errors.
 pub(crate) fn text(result: &Value) -> String {
     let text = result["content"][0]["text"].as_str().unwrap_or_default();
     if result["isError"] == json!(true) { format!("isError: {text}") } else { text.to_owned() }
 }
 
-/// The tools that a client sees once there are so many: servers that are slow to start are listed later.
-pub(crate) async fn listed_once(client: &Client, n_tools: usize) -> Vec<Value> {
+/// Lists tools until there are this many, since slow servers are listed later.
+pub(crate) async fn listed_once(client: &McpClient, n_tools: usize) -> Vec<Value> {
     let listing = async {
         loop {
             let tools = listed(client).await;
@@ -367,8 +371,8 @@ pub(crate) async fn listed_once(client: &Client, n_tools: usize) -> Vec<Value> {
     time::timeout(Duration::from_mins(1), listing).await.unwrap()
 }
 
-/// The tools that a client sees.
-pub(crate) async fn listed(client: &Client) -> Vec<Value> {
+/// Lists tools.
+pub(crate) async fn listed(client: &McpClient) -> Vec<Value> {
     let list = client.call("tools/list", None).await.unwrap().to_value();
     list["tools"].as_array().unwrap().clone()
 }

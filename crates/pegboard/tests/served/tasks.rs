@@ -1,20 +1,20 @@
-//! Calls that become tasks, between clients and servers of either era.
+//! Tasks between clients and servers of both eras.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use pegboard::wire::client::{Client, Era, RequestOptions};
+use pegboard::wire::client::{Era, McpClient, RequestOptions};
 use pegboard::wire::link::InputLimits;
-use pegboard::wire::server::Server;
-use pegboard::wire::stdio::lines;
-use pegboard::wire::{Failure, RawJson, RpcError};
+use pegboard::wire::server::ServiceServer;
+use pegboard::wire::stdio::line_transport;
+use pegboard::wire::{RawJson, RequestError, RpcError};
 use pegboard_testkit::fixture::Fixture;
 use serde_json::{Value, json};
 use tokio::time;
 
 use crate::stage::{LONG, Seat, Stage, WAYS, listed, text};
 
-/// What the tests start: the fixture, in one era alone. It is not a test.
+/// Entry point of the fixture server for one era, not a test.
 #[tokio::test]
 #[ignore = "what other tests start"]
 async fn play() {
@@ -24,10 +24,10 @@ async fn play() {
         (_, true) => Era::Stateless,
         (false, false) => return,
     };
-    // What the test harness has printed ends here.
+    // End the line printed by the test harness.
     println!();
-    let (link, _) = lines(tokio::io::stdin(), tokio::io::stdout(), InputLimits::server());
-    Server::new(Arc::new(Fixture::new())).speaking(era).serve(link).await;
+    let (link, _) = line_transport(tokio::io::stdin(), tokio::io::stdout(), InputLimits::server());
+    ServiceServer::new(Arc::new(Fixture::new())).serving_only(era).serve(link).await;
     std::process::exit(0);
 }
 
@@ -40,7 +40,7 @@ fn fixture(era: Era) -> Value {
     json!({"toolboxes": {"t": {"description": "Slow", "mcpServers": {"f": server}}}})
 }
 
-/// Plays a scene between clients of every kind and servers of either era.
+/// Runs a test with every kind of client and server.
 async fn everywhere(scene: impl AsyncFn(&Player)) {
     for way in WAYS {
         for behind in [Era::Session, Era::Stateless] {
@@ -49,7 +49,7 @@ async fn everywhere(scene: impl AsyncFn(&Player)) {
             let seat = Seat::take(stage, &file, Some("flat"), way).await;
             let player = Player { seat, behind, case: format!("{way:?} before {behind:?}") };
             let scene = async {
-                // A list does not wait for ever for a machine that is busy.
+                // A listing does not wait for a slow server, so retry.
                 while listed(player.client()).await.len() < 2 {
                     time::sleep(Duration::from_millis(50)).await;
                 }
@@ -60,16 +60,16 @@ async fn everywhere(scene: impl AsyncFn(&Player)) {
     }
 }
 
-/// A client that knows the tasks of its era.
+/// A client that supports the tasks of its era.
 struct Player {
     seat: Seat,
-    /// The era of the server.
+    /// Era of the server.
     behind: Era,
     case: String,
 }
 
 impl Player {
-    fn client(&self) -> &Client {
+    fn client(&self) -> &McpClient {
         &self.seat.client
     }
 
@@ -78,9 +78,9 @@ impl Player {
         let capabilities = RawJson::from(json!({"elicitation": {}, "extensions": extensions}));
         let options = RequestOptions { capabilities: Some(capabilities), ..RequestOptions::default() };
         let sent = self.client().request(method, Some(RawJson::from(params)), options).await.unwrap();
-        match sent.answer().await {
+        match sent.response().await {
             Ok(result) => Ok(result.to_value()),
-            Err(Failure::Refused(error)) => Err(error),
+            Err(RequestError::Rpc(error)) => Err(error),
             Err(failure) => panic!("{}: {failure}", self.case),
         }
     }
@@ -89,7 +89,7 @@ impl Player {
         self.ask(method, json!({"taskId": id})).await
     }
 
-    /// Calls a tool as a task, and gives the task's id.
+    /// Calls a tool as a task and returns its id.
     async fn begin(&self, tool: &str, arguments: Value) -> String {
         let params = match self.seat.era {
             Era::Session => json!({"name": tool, "arguments": arguments, "task": {"ttl": 60_000}}),
@@ -111,7 +111,7 @@ impl Player {
         }
     }
 
-    /// Answers whatever a task asks, until it is over.
+    /// Answers the input requests of a task until it completes.
     async fn answer_everything(&self, id: &str) {
         let states = ["input_required", "completed", "failed"];
         let answer = json!({"action": "accept", "content": {"name": "Ada"}});
@@ -124,7 +124,7 @@ impl Player {
         }
     }
 
-    /// The end of a task: its result, or its error.
+    /// Result or error of a task.
     async fn end(&self, id: &str) -> Result<Value, RpcError> {
         match self.seat.era {
             Era::Session => self.about("tasks/result", id).await,
@@ -155,7 +155,7 @@ async fn a_task_ends_as_its_server_ends_it() {
 }
 
 #[tokio::test]
-async fn a_task_asks_and_goes_on() {
+async fn a_task_can_request_input() {
     everywhere(async |player| {
         let id = player.begin("f__multi_input", json!({})).await;
         if player.seat.era == Era::Stateless {
@@ -168,22 +168,22 @@ async fn a_task_asks_and_goes_on() {
 }
 
 #[tokio::test]
-async fn a_task_that_is_called_off_or_unknown_has_no_end() {
+async fn a_canceled_or_unknown_task_has_no_result() {
     everywhere(async |player| {
         let id = player.begin("f__slow_compute", json!({"seconds": 200, "label": "x"})).await;
         player.about("tasks/cancel", &id).await.unwrap();
         let task = player.about("tasks/get", &id).await.unwrap();
         assert_eq!(task["status"], "cancelled", "{}", player.case);
-        // As after the gateway was started anew.
+        // As after a restart of the gateway.
         let error = player.about("tasks/get", "0123456789abcdef").await.unwrap_err();
-        let lost = "there is no such task: it may have expired, or this process was started anew";
+        let lost = "unknown task: it may have expired, or the gateway was restarted";
         assert_eq!((error.code, error.message), (-32_602, format!("Invalid params: {lost}")));
     })
     .await;
 }
 
 #[tokio::test]
-async fn who_knows_no_tasks_gets_the_end() {
+async fn a_client_without_tasks_gets_the_result() {
     everywhere(async |player| {
         let call = async |tool: &str, arguments: Value| {
             let params = RawJson::from(json!({"name": tool, "arguments": arguments}));
@@ -193,9 +193,9 @@ async fn who_knows_no_tasks_gets_the_end() {
         assert_eq!(computed, "Computed 'x' for 300ms.", "{}", player.case);
         let failed = call("f__failing_job", json!({})).await;
         match (player.seat.era, player.behind) {
-            // A server that insists on them says so to whoever could have said that it takes them.
+            // A server that requires tasks reports an error to clients that could have declared support.
             (Era::Stateless, Era::Stateless) => {
-                let Err(Failure::Refused(error)) = failed else { panic!("{failed:?}") };
+                let Err(RequestError::Rpc(error)) = failed else { panic!("{failed:?}") };
                 assert_eq!(error.code, -32_021);
             }
             (Era::Session, _) | (_, Era::Session) => {

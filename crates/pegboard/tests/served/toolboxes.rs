@@ -1,4 +1,4 @@
-//! Toolboxes through the program: what a client sees, opens and uses.
+//! Toolboxes, end to end.
 
 use futures_util::future::join_all;
 use pegboard::wire::client::Era;
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::stage::{Stage, call, everywhere, listed, open, text, use_tool};
 
-/// Two toolboxes, with all that is odd about names in them.
+/// Two toolboxes with unusual names.
 fn workbench(stage: &Stage) -> Value {
     let tools = ["zeta", "alpha", "echo__x-1.y", "b", "rpcerr", "iserr", "structured"];
     let filtered = |called: &str, filters: Value| {
@@ -25,7 +25,7 @@ fn workbench(stage: &Stage) -> Value {
 }
 
 #[tokio::test]
-async fn a_client_learns_of_every_toolbox_and_of_the_tools_to_use_them() {
+async fn instructions_describe_toolboxes_and_meta_tools() {
     everywhere(workbench, None, async |seat| {
         // A1
         insta::allow_duplicates! {
@@ -48,7 +48,7 @@ async fn a_client_learns_of_every_toolbox_and_of_the_tools_to_use_them() {
         let schema = &tools[1]["inputSchema"];
         assert_eq!(schema["required"], json!(["tool"]));
         assert_eq!(schema["properties"]["arguments"]["default"], json!({}));
-        assert_eq!(seat.stage.n_started(), 0, "nothing starts before it is used");
+        assert_eq!(seat.stage.n_started(), 0, "servers start on first use");
     })
     .await;
 }
@@ -85,7 +85,7 @@ async fn a_toolbox_opens_with_the_tools_of_its_servers_in_order() {
 }
 
 #[tokio::test]
-async fn opening_at_the_same_time_starts_a_server_once() {
+async fn concurrent_opens_start_a_server_once() {
     let one = |stage: &Stage| json!({"toolboxes": {"dev": {"description": "One", "mcpServers": {"s": stage.server("s", &["x"])}}}});
     everywhere(one, None, async |seat| {
         // A8
@@ -98,7 +98,7 @@ async fn opening_at_the_same_time_starts_a_server_once() {
 }
 
 #[tokio::test]
-async fn a_server_that_cannot_start_hides_and_leaves_behind_nothing() {
+async fn a_server_that_cannot_start_is_reported_and_leaves_no_process() {
     let broken = |stage: &Stage| {
         let bad = json!({"command": "no-such-program"});
         json!({"toolboxes": {
@@ -120,14 +120,14 @@ async fn a_server_that_cannot_start_hides_and_leaves_behind_nothing() {
         assert_eq!((seat.stage.n_started(), seat.stage.n_living()), (1, 1));
         let worse = open(&seat.client, "worse").await;
         insta::allow_duplicates! {
-            insta::assert_snapshot!(worse, @r#""isError: Error opening toolbox 'worse': Failed to connect to MCP server 'x': MCP server 'x' did not start: spawn no-such-program ENOENT: no program called 'no-such-program' in PATH; install it, or give its full path""#);
+            insta::assert_snapshot!(worse, @r#""isError: Error opening toolbox 'worse': Failed to connect to MCP server 'x': MCP server 'x' did not start: spawn no-such-program ENOENT: 'no-such-program' not found in PATH; install it, or specify its full path""#);
         }
     })
     .await;
 }
 
 #[tokio::test]
-async fn what_cannot_be_opened_is_refused_in_words() {
+async fn opening_an_unknown_toolbox_explains_why() {
     everywhere(workbench, None, async |seat| {
         // A5, A6
         let mut texts = Vec::new();
@@ -152,9 +152,9 @@ async fn what_cannot_be_opened_is_refused_in_words() {
 }
 
 #[tokio::test]
-async fn a_tool_that_cannot_be_used_is_refused_in_words() {
+async fn calling_an_unusable_tool_explains_why() {
     everywhere(workbench, None, async |seat| {
-        // A10: without a session nobody remembers what is open.
+        // A10: without a session open toolboxes are not remembered.
         let refused = text(&use_tool(&seat.client, ["dev", "b", "zeta"], json!({})).await);
         match seat.era {
             Era::Session => assert_eq!(
@@ -189,7 +189,7 @@ async fn a_tool_that_cannot_be_used_is_refused_in_words() {
 }
 
 #[tokio::test]
-async fn an_invocation_that_is_not_right_is_refused_with_everything_that_is_wrong() {
+async fn an_invalid_invocation_reports_all_violations() {
     let tool = json!({"toolbox": "dev", "server": "b", "name": "zeta"});
     // A21 to A24
     let cases = [
@@ -225,7 +225,7 @@ async fn an_invocation_that_is_not_right_is_refused_with_everything_that_is_wron
 }
 
 #[tokio::test]
-async fn tools_get_what_they_are_given_and_answer_as_they_do() {
+async fn arguments_and_results_pass_through() {
     everywhere(workbench, None, async |seat| {
         open(&seat.client, "dev").await;
         open(&seat.client, "prod").await;

@@ -1,4 +1,4 @@
-//! A client over HTTP that reads every byte itself.
+//! A raw HTTP client.
 
 use pegboard::wire::client::Era;
 use serde_json::{Value, json};
@@ -6,12 +6,12 @@ use tokio::time;
 
 use crate::{Deed, LONG};
 
-/// One client. It has a session if its era has.
+/// One client, with a session in the session era.
 pub(super) struct Visitor {
     http: reqwest::Client,
     url: String,
     era: Era,
-    /// The server that it calls.
+    /// Name of the server that it calls.
     server: &'static str,
     session: Option<String>,
     next_id: u64,
@@ -22,7 +22,7 @@ impl Visitor {
         Self { http: reqwest::Client::new(), url, era, server, session: None, next_id: 1 }
     }
 
-    /// Begins a session, where there are any.
+    /// Connects, and starts a session in the session era.
     pub(super) async fn enter(&mut self) {
         if self.era == Era::Stateless {
             return;
@@ -37,7 +37,7 @@ impl Visitor {
         self.tell(&json!({"jsonrpc": "2.0", "method": "notifications/initialized"})).await;
     }
 
-    /// Ends it.
+    /// Closes the session.
     pub(super) async fn leave(&mut self) {
         if let Some(session) = &self.session {
             let left = self.request(reqwest::Method::DELETE).send().await.unwrap();
@@ -70,7 +70,7 @@ impl Visitor {
                 self.give_up(id, events, tag, 1).await;
             }
             Deed::Answer => self.answer(tag).await,
-            // Whoever has no session cannot come back.
+            // A client without a session cannot resume.
             Deed::Return { n_steps, after } if self.session.is_some() => {
                 let (id, mut events) = self.call("step", tag, n_steps, json!({})).await;
                 expect_steps(&mut events, tag, 1..=after).await;
@@ -113,15 +113,15 @@ impl Visitor {
         expect_answer(&mut events, id, &said).await;
     }
 
-    /// Wants no answer any more.
+    /// Cancels a call.
     async fn give_up(&self, id: u64, mut events: Events, tag: &str, n_heard: u64) {
         if self.session.is_none() {
-            // The end of the stream says so.
+            // Closing the stream cancels the call.
             return drop(events);
         }
         let params = json!({"requestId": id});
         self.tell(&json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params})).await;
-        // What was on its way may still come: steps in order, and the answer as the last of it.
+        // Messages in flight may still arrive: steps in order, then the answer.
         let (mut last, mut is_answered) = (n_heard, false);
         while let Some(event) = events.next().await {
             assert!(!is_answered, "{tag}: {event}");
@@ -138,7 +138,7 @@ impl Visitor {
         }
     }
 
-    /// Loses a stream, and reads on where it was.
+    /// Drops a stream and resumes it.
     async fn come_back(&self, mut events: Events) -> Events {
         if events.last_id.is_none() {
             assert_eq!(events.read().await, Some(None), "it begins with an id and no message");
@@ -174,7 +174,7 @@ impl Visitor {
         (id, Events::of(response))
     }
 
-    /// Sends something that has no answer.
+    /// Sends a notification or response.
     async fn tell(&self, message: &Value) {
         let told = self.request(reqwest::Method::POST).body(message.to_string()).send().await.unwrap();
         assert_eq!(told.status(), 202);
@@ -182,7 +182,7 @@ impl Visitor {
 
     fn request(&self, method: reqwest::Method) -> reqwest::RequestBuilder {
         let request = self.http.request(method, &self.url).header("content-type", "application/json");
-        // A stream is wanted even where one message is all there is, so that it can be lost.
+        // Request a stream even for a single message, so that it can be dropped.
         let request = request.header("accept", "text/event-stream, application/json");
         match &self.session {
             Some(session) => request.header("mcp-session-id", session),
@@ -191,14 +191,14 @@ impl Visitor {
     }
 }
 
-/// Adds what every request without a session says.
+/// Adds the metadata of stateless requests.
 pub(super) fn say_who(params: &mut Value) {
     params["_meta"]["io.modelcontextprotocol/protocolVersion"] = json!("2026-07-28");
     params["_meta"]["io.modelcontextprotocol/clientInfo"] = json!({"name": "storm", "version": "1"});
     params["_meta"]["io.modelcontextprotocol/clientCapabilities"] = json!({"elicitation": {}});
 }
 
-/// The next events are these steps of a call.
+/// Expects these steps of a call as the next events.
 async fn expect_steps(events: &mut Events, tag: &str, steps: std::ops::RangeInclusive<u64>) {
     for step in steps {
         let event = events.next().await.unwrap_or_else(|| panic!("{tag} ends before step {step}"));
@@ -212,14 +212,14 @@ async fn expect_steps(events: &mut Events, tag: &str, steps: std::ops::RangeIncl
     }
 }
 
-/// The next event is the answer to a call, and the last one.
+/// Expects the answer to a call as the last event.
 async fn expect_answer(events: &mut Events, id: u64, said: &str) {
     let event = events.next().await.unwrap_or_else(|| panic!("there is no answer: {said}"));
     assert_eq!((&event["id"], &event["result"]["content"][0]["text"]), (&json!(id), &json!(said)), "{event}");
     assert_eq!(events.next().await, None, "{said}");
 }
 
-/// The messages of a response, be it a stream or one message.
+/// Messages of a response: a stream or a single message.
 struct Events {
     response: reqwest::Response,
     is_stream: bool,
@@ -234,7 +234,7 @@ impl Events {
         Self { response, is_stream, unread: String::new(), last_id: None }
     }
 
-    /// The next message; none at the end.
+    /// Next message; `None` at the end.
     async fn next(&mut self) -> Option<Value> {
         loop {
             if let Some(message) = self.read().await? {
@@ -243,7 +243,7 @@ impl Events {
         }
     }
 
-    /// The next event, which may be no message; none at the end.
+    /// Next event, which may have no message; `None` at the end.
     async fn read(&mut self) -> Option<Option<Value>> {
         loop {
             if let Some((event, rest)) = self.unread.split_once("\n\n").filter(|_| self.is_stream) {

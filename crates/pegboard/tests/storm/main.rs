@@ -1,10 +1,10 @@
-//! Ten thousand calls of clients of both eras to servers of both eras: with bursts of progress, questions, clients that
-//! change their minds, lose their connection or leave. Each has one outcome, and nothing is left of them.
+//! Stress test: ten thousand calls between clients and servers of both eras, with bursts of progress, elicitations,
+//! cancellations, lost connections and disconnects. Each call has one outcome, and nothing leaks.
 //!
-//! They have a program to themselves, for nothing else that is tested has its time meanwhile.
+//! A test binary of its own, since it would starve other tests.
 
 #![cfg(target_os = "linux")]
-#![expect(clippy::unwrap_used, reason = "a test says what it expects by failing")]
+#![expect(clippy::unwrap_used, reason = "a panic is a test failure")]
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,42 +27,42 @@ mod program;
 mod server;
 mod status;
 
-/// How often everything is done: what is made once for all is made in the first round.
+/// Number of rounds; one-time allocations happen in the first.
 const N_ROUNDS: usize = 2;
-/// How many clients each pair of eras has at a time over HTTP, and how many calls each of them makes in a round.
+/// Concurrent HTTP clients per pair of eras, and calls of each client per round.
 const N_VISITORS: usize = 4;
 const N_VISITOR_CALLS: usize = 125;
-/// How many calls a client over a pipe makes at a time, and how often in a round.
+/// Concurrent calls of a stdio client, and repetitions per round.
 const N_LANES: usize = 10;
 const N_LANE_CALLS: usize = 150;
-/// How much more memory the second round may leave behind than the first.
+/// Maximum memory growth between rounds.
 const MAX_GROWTH_KIB: usize = 8 * 1024;
-/// How many inner tasks more: connections that are kept open come and go.
+/// Maximum growth of the number of tasks: keep-alive connections come and go.
 const MAX_MORE_TASKS: usize = 15;
 
-/// Who waits for so long has failed.
+/// Timeout after which a test fails.
 const LONG: Duration = Duration::from_mins(1);
 
-/// What a client does with one of its calls.
+/// Action of a client for a call.
 #[derive(Clone, Copy, Debug)]
 enum Deed {
-    /// Hears of so many steps, and takes the answer.
+    /// Receives this many steps and the answer.
     Finish { n_steps: u64 },
-    /// Gives it up after so many steps.
+    /// Cancels after this many steps.
     GiveUp { n_steps: u64, after: u64 },
-    /// Gives up one that would never end.
+    /// Cancels a call that would never complete.
     Free,
-    /// Answers a question in the middle of it.
+    /// Answers an elicitation during the call.
     Answer,
-    /// Loses the connection after so many steps, and comes back for the rest.
+    /// Loses the connection after this many steps, and resumes.
     Return { n_steps: u64, after: u64 },
-    /// Leaves altogether while it runs.
+    /// Disconnects during the call.
     Leave,
 }
 
 impl Deed {
     fn drawn(dice: &mut Dice) -> Self {
-        // A burst now and then, and few steps or none otherwise.
+        // Occasional bursts, otherwise few steps or none.
         let n_steps = if dice.below(40) == 0 { 50 } else { dice.below(4) };
         let after = dice.below(n_steps + 1);
         match dice.below(100) {
@@ -162,7 +162,7 @@ async fn over_pipes(stage: &Stage, backend: &Backend) {
     }
 }
 
-/// A round leaves no more than the one before it.
+/// Checks that a round leaks nothing compared to the previous one.
 fn check_left(left: &[Status]) {
     let [first, second] = left else { panic!("{left:?}") };
     assert_eq!(first.n_callers, second.n_callers, "{left:?}");

@@ -1,4 +1,4 @@
-//! A client over a pipe that reads every line itself.
+//! A raw stdio client.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,7 +15,7 @@ use crate::http::say_who;
 use crate::program::Program;
 use crate::{Deed, LONG};
 
-/// The one client of a gateway, which has many calls at a time.
+/// The only client of a gateway, with many concurrent calls.
 pub(super) struct Pipe {
     era: Era,
     server: &'static str,
@@ -24,11 +24,11 @@ pub(super) struct Pipe {
     next_id: AtomicU64,
 }
 
-/// Who hears what is said about a call, by its id. A call that is over has nobody.
+/// Receivers of messages by call id; removed when the call completes.
 type Calls = Arc<Mutex<HashMap<u64, mpsc::UnboundedSender<Value>>>>;
 
 impl Pipe {
-    /// The client of a program that serves over its standard input and output.
+    /// Connects to a program over stdio.
     pub(super) async fn begin(program: &mut Program, era: Era, server: &'static str) -> Self {
         let (input, output) = (program.child.stdin.take().unwrap(), program.child.stdout.take().unwrap());
         let (input, calls) = (Arc::new(tokio::sync::Mutex::new(input)), Calls::default());
@@ -52,7 +52,7 @@ impl Pipe {
 
     async fn act_in_time(&self, deed: Deed, tag: &str) {
         match deed {
-            // There is one connection, and all calls share it: nobody can lose it.
+            // All calls share one connection, so it cannot be dropped.
             Deed::Finish { n_steps } | Deed::Return { n_steps, .. } => {
                 let (id, mut heard) = self.call("step", tag, n_steps, json!({})).await;
                 expect_steps(&mut heard, tag, n_steps).await;
@@ -131,7 +131,7 @@ async fn write(input: &tokio::sync::Mutex<ChildStdin>, message: &Value) {
     input.lock().await.write_all(format!("{message}\n").as_bytes()).await.unwrap();
 }
 
-/// Hands out what the gateway says, and answers what it asks.
+/// Dispatches messages of the gateway and answers its requests.
 async fn hear(output: ChildStdout, input: Arc<tokio::sync::Mutex<ChildStdin>>, calls: Calls) {
     let mut lines = BufReader::new(output).lines();
     while let Ok(Some(line)) = lines.next_line().await {
@@ -140,10 +140,10 @@ async fn hear(output: ChildStdout, input: Arc<tokio::sync::Mutex<ChildStdin>>, c
             let answer = json!({"action": "accept", "content": {"name": "Ada"}});
             write(&input, &json!({"jsonrpc": "2.0", "id": message["id"], "result": answer})).await;
         } else if let Some(id) = message["id"].as_u64() {
-            // After its answer there is nothing more to say about a call.
+            // The answer is the last message of a call.
             let call = calls.lock().unwrap().remove(&id);
             let call = call.unwrap_or_else(|| panic!("a second answer: {line}"));
-            // Whoever has given up does not hear it.
+            // A canceled call has no receiver.
             let _ = call.send(message);
         } else if let Some(id) = message["params"]["progressToken"].as_u64() {
             let calls = calls.lock().unwrap();
@@ -153,7 +153,7 @@ async fn hear(output: ChildStdout, input: Arc<tokio::sync::Mutex<ChildStdin>>, c
     }
 }
 
-/// The next messages are the first steps of a call.
+/// Expects the first steps of a call as the next messages.
 async fn expect_steps(heard: &mut mpsc::UnboundedReceiver<Value>, tag: &str, n_steps: u64) {
     for step in 1..=n_steps {
         let message = heard.recv().await.unwrap();
@@ -162,7 +162,7 @@ async fn expect_steps(heard: &mut mpsc::UnboundedReceiver<Value>, tag: &str, n_s
     }
 }
 
-/// The next message is the answer to a call.
+/// Expects the answer to a call as the next message.
 async fn expect_answer(heard: &mut mpsc::UnboundedReceiver<Value>, id: u64, said: &str) {
     let message = heard.recv().await.unwrap();
     assert_eq!(

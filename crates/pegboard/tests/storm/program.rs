@@ -1,4 +1,4 @@
-//! The gateway as a program, with a folder of its own.
+//! The gateway process and its directory.
 
 use std::process::Stdio;
 
@@ -7,7 +7,7 @@ use tempfile::TempDir;
 use tokio::io::{AsyncBufReadExt, BufReader, Lines};
 use tokio::process::{Child, ChildStderr, Command};
 
-/// A folder with a configuration.
+/// A directory with a configuration.
 pub(super) struct Stage(TempDir);
 
 impl Stage {
@@ -17,7 +17,7 @@ impl Stage {
         Self(folder)
     }
 
-    /// The program, told to serve it like this.
+    /// Starts the program with these arguments.
     pub(super) fn serving(&self, options: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_pegboard"));
         command
@@ -31,7 +31,7 @@ impl Stage {
     }
 }
 
-/// A gateway that runs.
+/// A running gateway.
 pub(super) struct Program {
     pub(super) child: Child,
     lines: Lines<BufReader<ChildStderr>>,
@@ -45,7 +45,7 @@ impl Program {
         Self { child, lines }
     }
 
-    /// The next line on standard error that begins like this.
+    /// Next line of standard error with this prefix.
     pub(super) async fn says(&mut self, begins: &str) -> String {
         loop {
             let line = self.lines.next_line().await.unwrap().expect("it runs");

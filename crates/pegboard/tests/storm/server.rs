@@ -1,4 +1,4 @@
-//! The servers behind the gateway, which keep count of their calls.
+//! Servers behind the gateway, which count their calls.
 
 use std::collections::HashMap;
 use std::net::Ipv4Addr;
@@ -9,47 +9,47 @@ use futures_util::future::{BoxFuture, FutureExt};
 use pegboard::wire::client::Era;
 use pegboard::wire::era::Revision;
 use pegboard::wire::http::server::{self, HttpServerOptions};
-use pegboard::wire::server::{Description, Reply, Server, ServerRequest, Service};
+use pegboard::wire::server::{McpService, ServerRequest, ServiceDescription, ServiceReply, ServiceServer};
 use pegboard::wire::{RawJson, RpcError};
-use pegboard_testkit::serve::everywhere;
+use pegboard_testkit::serve::all_transports;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 
-/// What all servers of the storm have seen. Clones are the same.
+/// Shared call counts of all servers.
 #[derive(Clone, Default)]
 pub(super) struct Backend {
     under_way: Arc<AtomicUsize>,
-    /// How often each call has begun, by its tag.
+    /// Number of executions of each call, by tag.
     begun: Arc<Mutex<HashMap<String, usize>>>,
 }
 
 impl Backend {
-    /// Serves clients of one era; gives the address.
+    /// Starts a server for one era and returns its address.
     pub(super) async fn serve(&self, era: Era) -> String {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
         let url = format!("http://{}/mcp", listener.local_addr().unwrap());
-        let service = Server::new(Arc::new(self.clone())).speaking(era);
-        let application = everywhere(&service, &HttpServerOptions::default());
+        let service = ServiceServer::new(Arc::new(self.clone())).serving_only(era);
+        let application = all_transports(&service, &HttpServerOptions::default());
         tokio::spawn(async move { server::serve(listener, application).await });
         url
     }
 
-    /// How many calls are under way.
+    /// Number of calls in flight.
     pub(super) fn n_under_way(&self) -> usize {
         self.under_way.load(Ordering::SeqCst)
     }
 
-    /// No call was made twice.
+    /// Checks that no call was executed twice.
     pub(super) fn check(&self) {
         let begun = self.begun.lock().unwrap();
         let twice: Vec<_> = begun.iter().filter(|(_, times)| **times != 1).collect();
         assert!(twice.is_empty(), "{twice:?}");
-        // Those that were given up at once may not have come this far.
+        // Calls canceled immediately may not have reached the server.
         assert!(begun.len() > 9_000, "{} calls", begun.len());
     }
 }
 
-/// A call that is under way until this is dropped.
+/// Guard of a call in flight.
 struct UnderWay(Arc<AtomicUsize>);
 
 impl Drop for UnderWay {
@@ -58,16 +58,16 @@ impl Drop for UnderWay {
     }
 }
 
-impl Service for Backend {
-    fn describe(&self, _revision: Revision) -> Description {
-        Description {
+impl McpService for Backend {
+    fn describe(&self, _revision: Revision) -> ServiceDescription {
+        ServiceDescription {
             info: RawJson::from(json!({"name": "storm", "version": "1"})),
             capabilities: RawJson::from(json!({"tools": {}})),
             instructions: None,
         }
     }
 
-    fn call(&self, request: ServerRequest) -> BoxFuture<'static, Result<Reply, RpcError>> {
+    fn call(&self, request: ServerRequest) -> BoxFuture<'static, Result<ServiceReply, RpcError>> {
         match &*request.method {
             "tools/list" => {
                 let tool = |name| json!({"name": name, "inputSchema": {"type": "object"}});
@@ -89,20 +89,20 @@ impl Service for Backend {
     }
 }
 
-async fn act(request: &ServerRequest, begun: &Mutex<HashMap<String, usize>>) -> Reply {
+async fn act(request: &ServerRequest, begun: &Mutex<HashMap<String, usize>>) -> ServiceReply {
     let params = request.params.to_value();
     let arguments = &params["arguments"];
     let tag = arguments["tag"].as_str().unwrap().to_owned();
-    if request.answers.is_none() {
+    if request.input_responses.is_none() {
         *begun.lock().unwrap().entry(tag.clone()).or_default() += 1;
     }
     let said = match params["name"].as_str().unwrap() {
-        "ask" => match &request.answers {
+        "ask" => match &request.input_responses {
             None => {
                 let schema = json!({"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]});
                 let form = json!({"mode": "form", "message": tag, "requestedSchema": schema});
                 let questions = json!({"who": {"method": "elicitation/create", "params": form}});
-                return Reply::InputRequired { questions: RawJson::from(questions), state: None };
+                return ServiceReply::InputRequired { input_requests: RawJson::from(questions), state: None };
             }
             Some(answers) => format!("{tag} {}", answers.to_value()["who"]["content"]["name"]),
         },

@@ -1,4 +1,4 @@
-//! What a gateway says of itself when it is asked.
+//! Status line of a gateway.
 
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::time;
@@ -7,7 +7,7 @@ use crate::LONG;
 use crate::program::Program;
 use crate::server::Backend;
 
-/// What is left in a gateway that has nothing to do.
+/// Resources of an idle gateway.
 #[derive(Debug)]
 pub(super) struct Status {
     pub(super) n_callers: usize,
@@ -15,7 +15,7 @@ pub(super) struct Status {
     pub(super) resident_kib: usize,
 }
 
-/// Waits until nothing is under way, neither in the gateway nor behind it.
+/// Waits until no call is in flight in the gateway or its servers.
 pub(super) async fn settled(program: &mut Program, backend: &Backend) -> Status {
     let pid = program.child.id().unwrap();
     let settling = async {

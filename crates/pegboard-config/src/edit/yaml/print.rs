@@ -1,28 +1,28 @@
-//! How values are written in YAML.
+//! Prints values as YAML.
 
 use serde_json::Value;
 
-use crate::edit::print::{Layout, MAX_WIDTH};
-use crate::tree::{Value as Meaning, yaml::plain};
+use crate::edit::print::{MAX_WIDTH, PrintLayout};
+use crate::tree::{Value as NodeValue, yaml::plain_scalar};
 
-/// A key and its value, on lines that begin where the key does.
-pub(super) fn entry(key: &str, value: &Value, layout: &Layout) -> String {
-    let key = text(key, Place::Key);
+/// Prints a key and its value, with lines indented like the key.
+pub(super) fn entry(key: &str, value: &Value, layout: &PrintLayout) -> String {
+    let key = text(key, ScalarContext::Key);
     if let Some(value) = short(value) {
         return format!("{key}: {value}");
     }
-    let inner = layout.deeper();
+    let inner = layout.indented();
     format!("{key}:{}{}", begin(&inner), body(value, &inner))
 }
 
-/// A value behind its dash.
-pub(super) fn item(value: &Value, layout: &Layout) -> String {
-    let inner = Layout { indent: format!("{}  ", layout.indent), ..layout.clone() };
+/// Prints a list item with its dash.
+pub(super) fn item(value: &Value, layout: &PrintLayout) -> String {
+    let inner = PrintLayout { indent: format!("{}  ", layout.indent), ..layout.clone() };
     format!("- {}", body(value, &inner))
 }
 
-/// A value by itself; its lines but for the first begin where it does.
-pub(super) fn body(value: &Value, layout: &Layout) -> String {
+/// Prints a value; all lines but the first are indented.
+pub(super) fn body(value: &Value, layout: &PrintLayout) -> String {
     if let Some(text) = short(value) {
         return text;
     }
@@ -40,11 +40,11 @@ pub(super) fn body(value: &Value, layout: &Layout) -> String {
     }
 }
 
-fn begin(layout: &Layout) -> String {
+fn begin(layout: &PrintLayout) -> String {
     format!("{}{}", layout.lines.unwrap_or("\n"), layout.indent)
 }
 
-/// A value that is best written on the line of its key.
+/// Prints a value on the line of its key, if it fits there.
 pub(super) fn short(value: &Value) -> Option<String> {
     match value {
         Value::Object(entries) if entries.is_empty() => Some("{}".to_owned()),
@@ -54,12 +54,12 @@ pub(super) fn short(value: &Value) -> Option<String> {
             let text = flow(value);
             (is_flat && text.len() <= MAX_WIDTH).then_some(text)
         }
-        Value::String(value) => Some(text(value, Place::Line)),
+        Value::String(value) => Some(text(value, ScalarContext::Line)),
         Value::Null | Value::Bool(_) | Value::Number(_) => Some(value.to_string()),
     }
 }
 
-/// A value between brackets.
+/// Prints a value in flow style.
 pub(in crate::edit) fn flow(value: &Value) -> String {
     match value {
         Value::Null | Value::Bool(_) | Value::Number(_) => value.to_string(),
@@ -72,42 +72,42 @@ pub(in crate::edit) fn flow(value: &Value) -> String {
     }
 }
 
-/// A text between brackets.
+/// Prints a string in flow style.
 pub(in crate::edit) fn flow_text(value: &str) -> String {
-    text(value, Place::Flow)
+    text(value, ScalarContext::Flow)
 }
 
-/// Where a text stands, which decides what it may hold without quotes.
+/// Context of a scalar, which decides what needs quotes.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Place {
+enum ScalarContext {
     Key,
     Line,
     Flow,
 }
 
-/// A text, in quotes where it would mean something else without.
-fn text(text: &str, place: Place) -> String {
-    if is_plain(text, place) { text.to_owned() } else { Value::from(text).to_string() }
+/// Prints a string, with quotes where it would otherwise change its meaning.
+fn text(text: &str, context: ScalarContext) -> String {
+    if needs_no_quotes(text, context) { text.to_owned() } else { Value::from(text).to_string() }
 }
 
-fn is_plain(text: &str, place: Place) -> bool {
+fn needs_no_quotes(text: &str, context: ScalarContext) -> bool {
     let starts_well =
         |first: char| first.is_alphanumeric() || matches!(first, '/' | '.' | '_' | '$' | '~' | '-');
     let is_harmless = |each: char| {
         each.is_alphanumeric()
             || matches!(each, '/' | '.' | '_' | '-' | '$' | '~' | '+' | '=' | '@' | ':' | '%' | ';')
-            || (place != Place::Flow && matches!(each, '{' | '}' | '?' | '&' | ','))
-            || (place == Place::Line && matches!(each, ' ' | '(' | ')' | '\''))
+            || (context != ScalarContext::Flow && matches!(each, '{' | '}' | '?' | '&' | ','))
+            || (context == ScalarContext::Line && matches!(each, ' ' | '(' | ')' | '\''))
     };
-    // Older readers take these for true and false.
+    // YAML 1.1 parsers read these as booleans and numbers.
     let is_word_of_old = || {
         ["y", "n", "yes", "no", "on", "off"].iter().any(|word| text.eq_ignore_ascii_case(word))
             || text.starts_with(|first: char| first.is_ascii_digit() || first == '.')
     };
-    let has_harmless_colons = match place {
-        Place::Key => !text.contains(':'),
-        Place::Line => !text.contains(": "),
-        Place::Flow => !text.contains(':') || text.contains("://"),
+    let has_harmless_colons = match context {
+        ScalarContext::Key => !text.contains(':'),
+        ScalarContext::Line => !text.contains(": "),
+        ScalarContext::Flow => !text.contains(':') || text.contains("://"),
     };
     let is_sign = text == "-" || text.starts_with("- ") || text.starts_with("---") || text.starts_with("...");
     text.starts_with(starts_well)
@@ -115,6 +115,6 @@ fn is_plain(text: &str, place: Place) -> bool {
         && !text.ends_with([':', ' '])
         && has_harmless_colons
         && !is_sign
-        && matches!(plain(text), Meaning::Text(_))
+        && matches!(plain_scalar(text), NodeValue::Text(_))
         && !is_word_of_old()
 }

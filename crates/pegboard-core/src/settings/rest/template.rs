@@ -1,91 +1,92 @@
-//! Texts, addresses and bodies with places that a call's parameters fill in.
+//! Templates with parameters for texts, URLs and bodies.
 
 use std::fmt;
 
 use serde_json::Value;
 
-/// What a place begins with.
+/// Start of a placeholder.
 const OPEN: &str = "${parameters.";
 
-/// A text with places in it, such as `Bearer ${parameters.token}`. It may hold secrets, so it is not printed.
+/// A string with placeholders, such as `Bearer ${parameters.token}`. It may hold secrets, so `Debug` omits
+/// it.
 ///
 /// ```
-/// use pegboard_core::settings::rest::{Part, Template};
+/// use pegboard_core::settings::rest::{TemplatePart, TextTemplate};
 ///
-/// let template = Template::parse("a ${parameters.name}!").unwrap();
-/// assert!(matches!(template.parts(), [Part::Text(_), Part::Parameter(name), Part::Text(_)] if name == "name"));
+/// let template = TextTemplate::parse("a ${parameters.name}!").unwrap();
+/// assert!(matches!(template.parts(), [TemplatePart::Text(_), TemplatePart::Parameter(name), TemplatePart::Text(_)] if name == "name"));
 /// ```
 #[derive(Clone, Default, PartialEq, Eq)]
-pub struct Template(Vec<Part>);
+pub struct TextTemplate(Vec<TemplatePart>);
 
-/// A piece of a template.
+/// Part of a template.
 #[derive(Clone, PartialEq, Eq)]
-pub enum Part {
-    /// Text as it stands.
+pub enum TemplatePart {
+    /// Literal text.
     Text(String),
-    /// The place of a parameter.
+    /// Placeholder for a parameter.
     Parameter(String),
 }
 
-impl Template {
-    /// Reads a text.
+impl TextTemplate {
+    /// Parses a template.
     pub fn parse(text: &str) -> Result<Self, InvalidTemplate> {
         let mut parts = Vec::new();
         let mut rest = text;
         while let Some((before, after)) = rest.split_once(OPEN) {
             let (name, tail) = after.split_once('}').ok_or(InvalidTemplate::Unclosed)?;
             if name.is_empty() {
-                return Err(InvalidTemplate::Nameless);
+                return Err(InvalidTemplate::MissingName);
             }
             if !before.is_empty() {
-                parts.push(Part::Text(before.to_owned()));
+                parts.push(TemplatePart::Text(before.to_owned()));
             }
-            parts.push(Part::Parameter(name.to_owned()));
+            parts.push(TemplatePart::Parameter(name.to_owned()));
             rest = tail;
         }
         if !rest.is_empty() {
-            parts.push(Part::Text(rest.to_owned()));
+            parts.push(TemplatePart::Text(rest.to_owned()));
         }
         Ok(Self(parts))
     }
 
-    /// Its pieces, in order.
-    pub fn parts(&self) -> &[Part] {
+    /// Returns the parts in order.
+    pub fn parts(&self) -> &[TemplatePart] {
         &self.0
     }
 
-    /// The parameter that is all of it.
-    pub fn sole(&self) -> Option<&str> {
+    /// Returns the parameter, if the template is a single placeholder.
+    pub fn single_parameter(&self) -> Option<&str> {
         match self.0.as_slice() {
-            [Part::Parameter(name)] => Some(name),
+            [TemplatePart::Parameter(name)] => Some(name),
             _ => None,
         }
     }
 
-    /// The parameters in it.
+    /// Returns the parameters of the template.
     pub fn parameters(&self) -> impl Iterator<Item = &str> {
         self.0.iter().filter_map(|part| match part {
-            Part::Parameter(name) => Some(name.as_str()),
-            Part::Text(_) => None,
+            TemplatePart::Parameter(name) => Some(name.as_str()),
+            TemplatePart::Text(_) => None,
         })
     }
 
-    /// Its pieces between separators, which count only where they are text.
+    /// Splits the template at a separator in its literal text.
     fn split(&self, separator: char) -> Vec<Self> {
         let mut pieces = vec![Self::default()];
         for part in &self.0 {
             match part {
-                Part::Text(text) => {
+                TemplatePart::Text(text) => {
                     for (index, piece) in text.split(separator).enumerate() {
                         if index > 0 {
                             pieces.push(Self::default());
                         }
                         if let Some(last) = pieces.last_mut().filter(|_| !piece.is_empty()) {
-                            last.0.push(Part::Text(piece.to_owned()));
+                            last.0.push(TemplatePart::Text(piece.to_owned()));
                         }
                     }
                 }
-                Part::Parameter(_) => {
+                TemplatePart::Parameter(_) => {
                     if let Some(last) = pieces.last_mut() {
                         last.0.push(part.clone());
                     }
@@ -95,13 +96,13 @@ impl Template {
         pieces
     }
 
-    /// What stands before the first of a separator and what stands behind it, if there is one.
+    /// Splits the template at the first separator in its literal text, if there is one.
     fn split_once(&self, separator: char) -> (Self, Option<Self>) {
         for (index, part) in self.0.iter().enumerate() {
-            if let Part::Text(text) = part
+            if let TemplatePart::Text(text) = part
                 && let Some((before, after)) = text.split_once(separator)
             {
-                let texts = |text: &str| (!text.is_empty()).then(|| Part::Text(text.to_owned()));
+                let texts = |text: &str| (!text.is_empty()).then(|| TemplatePart::Text(text.to_owned()));
                 let head = self.0[..index].iter().cloned().chain(texts(before)).collect();
                 let tail = texts(after).into_iter().chain(self.0[index + 1..].iter().cloned()).collect();
                 return (Self(head), Some(Self(tail)));
@@ -111,81 +112,81 @@ impl Template {
     }
 }
 
-impl fmt::Debug for Template {
+impl fmt::Debug for TextTemplate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Template")
     }
 }
 
-/// An address with places in its path and its query. Who is asked is always written down.
+/// A URL with placeholders in its path and query. The host is always literal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UrlTemplate {
     /// Scheme, host and port.
     pub origin: String,
-    /// The parts of the path, each of which stays one part whatever is filled in.
-    pub path: Vec<Template>,
-    /// The pairs of the query.
-    pub query: Vec<Template>,
+    /// Path segments; each stays one segment regardless of its parameters.
+    pub path: Vec<TextTemplate>,
+    /// Query pairs.
+    pub query: Vec<TextTemplate>,
 }
 
 impl UrlTemplate {
-    /// Reads an address.
+    /// Parses a URL.
     pub fn parse(text: &str) -> Result<Self, InvalidTemplate> {
         let text = text.trim();
         let n_scheme = ["https://", "http://"].into_iter().find_map(|scheme| {
             text.get(..scheme.len()).filter(|start| start.eq_ignore_ascii_case(scheme)).map(str::len)
         });
-        let n_scheme = n_scheme.ok_or(InvalidTemplate::NotWeb)?;
-        let template = Template::parse(text)?;
+        let n_scheme = n_scheme.ok_or(InvalidTemplate::NotHttp)?;
+        let template = TextTemplate::parse(text)?;
         let is_odd = |each: char| each.is_control() || each == '\\';
-        if template.0.iter().any(|part| matches!(part, Part::Text(text) if text.contains(is_odd))) {
-            return Err(InvalidTemplate::OddCharacter);
+        if template.0.iter().any(|part| matches!(part, TemplatePart::Text(text) if text.contains(is_odd))) {
+            return Err(InvalidTemplate::InvalidCharacter);
         }
         let host = text[n_scheme..].split(['/', '?', '#']).next().unwrap_or_default();
         if host.contains("${") {
-            return Err(InvalidTemplate::OpenHost);
+            return Err(InvalidTemplate::HostParameter);
         }
         if host.is_empty() {
-            return Err(InvalidTemplate::NotWeb);
+            return Err(InvalidTemplate::NotHttp);
         }
         if host.contains('@') {
             return Err(InvalidTemplate::Credentials);
         }
         let origin = text[..n_scheme + host.len()].to_owned();
-        let (template, fragment) = Template::parse(&text[origin.len()..])?.split_once('#');
+        let (template, fragment) = TextTemplate::parse(&text[origin.len()..])?.split_once('#');
         if fragment.is_some() {
             return Err(InvalidTemplate::Fragment);
         }
         let (path, query) = template.split_once('?');
         let mut path = path.split('/');
-        // What stands before the first slash is nothing.
+        // The segment before the first slash is empty.
         path.remove(0);
         let query = query.map(|query| query.split('&')).unwrap_or_default();
         Ok(Self { origin, path, query: query.into_iter().filter(|pair| !pair.0.is_empty()).collect() })
     }
 
-    /// The parameters in it.
+    /// Returns the parameters of the URL.
     pub fn parameters(&self) -> impl Iterator<Item = &str> {
-        self.path.iter().chain(&self.query).flat_map(Template::parameters)
+        self.path.iter().chain(&self.query).flat_map(TextTemplate::parameters)
     }
 }
 
-/// A body with places in it.
+/// A body with placeholders.
 #[derive(Clone, Debug, PartialEq)]
 pub enum BodyTemplate {
-    /// A text.
-    Text(Template),
-    /// A list or an object, and what is in it.
+    /// Plain text.
+    Text(TextTemplate),
+    /// JSON data.
     Data(DataTemplate),
 }
 
-/// A value with places in its texts. Its `Debug` shows nothing that may be secret.
+/// A JSON value with placeholders in its strings. `Debug` omits its content.
 #[derive(Clone, PartialEq)]
 pub enum DataTemplate {
-    /// Always the same.
+    /// A constant value.
     Constant(Value),
-    /// A text; one that is a place and nothing else becomes the value itself, whatever its type.
-    Text(Template),
+    /// A string; a single placeholder becomes the argument itself, of any type.
+    Text(TextTemplate),
     /// A list.
     List(Vec<DataTemplate>),
     /// An object.
@@ -193,15 +194,15 @@ pub enum DataTemplate {
 }
 
 impl BodyTemplate {
-    /// Reads a body.
+    /// Parses a body.
     pub fn parse(body: &Value) -> Result<Self, InvalidTemplate> {
         match body {
-            Value::String(text) => Template::parse(text).map(Self::Text),
+            Value::String(text) => TextTemplate::parse(text).map(Self::Text),
             other => DataTemplate::parse(other).map(Self::Data),
         }
     }
 
-    /// The parameters in it.
+    /// Returns the parameters of the body.
     pub fn parameters(&self) -> Vec<&str> {
         match self {
             Self::Text(text) => text.parameters().collect(),
@@ -213,7 +214,7 @@ impl BodyTemplate {
 impl DataTemplate {
     fn parse(value: &Value) -> Result<Self, InvalidTemplate> {
         Ok(match value {
-            Value::String(text) => Self::Text(Template::parse(text)?),
+            Value::String(text) => Self::Text(TextTemplate::parse(text)?),
             Value::Array(items) => Self::List(items.iter().map(Self::parse).collect::<Result<_, _>>()?),
             Value::Object(members) => {
                 let members = members.iter().map(|(name, value)| Ok((name.clone(), Self::parse(value)?)));
@@ -239,49 +240,49 @@ impl fmt::Debug for DataTemplate {
     }
 }
 
-/// Why a text is no template. No text of it quotes the text, which may hold a secret.
+/// Reason why a text is not a valid template. Messages do not quote the text, which may hold a secret.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidTemplate {
-    /// A place is not closed.
-    #[error("a ${{parameters. is not closed: end it with }}")]
+    /// A placeholder is not closed.
+    #[error("unclosed ${{parameters.: end it with }}")]
     Unclosed,
-    /// A place has no name.
-    #[error("a ${{parameters.}} has no name")]
-    Nameless,
-    /// An address is none of a web service.
-    #[error("this is no address of a web service: write one like https://example.com/things")]
-    NotWeb,
-    /// A parameter would choose who is asked.
-    #[error("a parameter cannot stand in the host or port: whoever calls the tool would choose who is asked")]
-    OpenHost,
-    /// An address holds a name and a password.
-    #[error("a name and password cannot stand in the address: write an Authorization header")]
+    /// A placeholder has no name.
+    #[error("${{parameters.}} has no name")]
+    MissingName,
+    /// The URL is not an HTTP URL.
+    #[error("invalid URL: expected one such as https://example.com/things")]
+    NotHttp,
+    /// A placeholder in the host would let the caller choose the server.
+    #[error("a parameter is not allowed in the host or port: callers could choose the server")]
+    HostParameter,
+    /// The URL contains credentials.
+    #[error("credentials are not allowed in the URL: use an Authorization header")]
     Credentials,
-    /// An address has a part that is never sent.
-    #[error("what stands behind # is never sent: take it away")]
+    /// The URL has a fragment, which is never sent.
+    #[error("a URL fragment is never sent: remove the part from # on")]
     Fragment,
-    /// An address has characters that different programs read differently.
-    #[error("an address has no line breaks, other control characters or backslashes")]
-    OddCharacter,
+    /// The URL has characters that programs interpret differently.
+    #[error("a URL must not contain line breaks, other control characters or backslashes")]
+    InvalidCharacter,
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn shown(template: &Template) -> String {
+    fn shown(template: &TextTemplate) -> String {
         let parts = template.parts().iter().map(|part| match part {
-            Part::Text(text) => text.clone(),
-            Part::Parameter(name) => format!("<{name}>"),
+            TemplatePart::Text(text) => text.clone(),
+            TemplatePart::Parameter(name) => format!("<{name}>"),
         });
         parts.collect()
     }
 
     #[test]
-    fn an_address_is_taken_apart_before_anything_is_filled_in() {
+    fn a_url_is_split_before_parameters_are_inserted() {
         let check = |text: &str| {
             let url = UrlTemplate::parse(text).map_err(|error| format!("{error:?}"))?;
-            let all = |list: &[Template]| list.iter().map(shown).collect::<Vec<_>>().join(" , ");
+            let all = |list: &[TextTemplate]| list.iter().map(shown).collect::<Vec<_>>().join(" , ");
             Ok::<_, String>(format!("{} | {} | {}", url.origin, all(&url.path), all(&url.query)))
         };
         let cases = [
@@ -295,20 +296,20 @@ mod tests {
             ),
             ("https://x.org?q=${parameters.q}", Ok("https://x.org |  | q=<q>")),
             ("http://127.0.0.1/?a=b?c", Ok("http://127.0.0.1 |  | a=b?c")),
-            ("https://${parameters.host}/", Err("OpenHost")),
-            ("https://x.org:${parameters.port}/", Err("OpenHost")),
-            ("https://x.${parameters.tld}", Err("OpenHost")),
-            ("${parameters.scheme}://x.org/", Err("NotWeb")),
-            ("ftp://x.org/", Err("NotWeb")),
-            ("x.org/y", Err("NotWeb")),
-            ("https:///x", Err("NotWeb")),
+            ("https://${parameters.host}/", Err("HostParameter")),
+            ("https://x.org:${parameters.port}/", Err("HostParameter")),
+            ("https://x.${parameters.tld}", Err("HostParameter")),
+            ("${parameters.scheme}://x.org/", Err("NotHttp")),
+            ("ftp://x.org/", Err("NotHttp")),
+            ("x.org/y", Err("NotHttp")),
+            ("https:///x", Err("NotHttp")),
             ("https://u:p@x.org/", Err("Credentials")),
             ("https://x.org/#part", Err("Fragment")),
-            ("https://x.org\\@y.org/", Err("OddCharacter")),
+            ("https://x.org\\@y.org/", Err("InvalidCharacter")),
             ("https://x.org/\n", Ok("https://x.org |  | ")),
-            ("https://x.org/a\tb", Err("OddCharacter")),
+            ("https://x.org/a\tb", Err("InvalidCharacter")),
             ("https://x.org/${parameters.id", Err("Unclosed")),
-            ("https://x.org/${parameters.}", Err("Nameless")),
+            ("https://x.org/${parameters.}", Err("MissingName")),
         ];
         for (text, expected) in cases {
             let expected = expected.map(str::to_owned).map_err(str::to_owned);
@@ -317,9 +318,9 @@ mod tests {
     }
 
     #[test]
-    fn what_only_looks_like_a_place_is_text() {
+    fn incomplete_placeholders_are_text() {
         for text in ["", "$", "${", "${parameters", "${parameter.x}", "$parameters.x", "}{"] {
-            let template = Template::parse(text).unwrap();
+            let template = TextTemplate::parse(text).unwrap();
             assert_eq!((shown(&template).as_str(), template.parameters().count()), (text, 0));
         }
     }

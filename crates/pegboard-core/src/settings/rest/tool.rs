@@ -1,78 +1,80 @@
-//! A tool that is one request to a web service, with nothing left open.
+//! Resolved REST tools.
 
 use std::time::Duration;
 
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 
-use super::template::{BodyTemplate, InvalidTemplate, Part, Template, UrlTemplate};
-use super::{Method, PATIENCE, PaginationSettings, RestToolSettings, RetrySettings, StreamingSettings};
+use super::template::{BodyTemplate, InvalidTemplate, TemplatePart, TextTemplate, UrlTemplate};
+use super::{
+    HttpMethod, PaginationSettings, RESPONSE_TIMEOUT, RestToolSettings, RetrySettings, StreamingSettings,
+};
 use crate::id::ToolName;
 
-/// How many bytes of an answer are read if nobody says otherwise.
+/// Default limit on the size of a response.
 const MAX_BYTES: usize = 16 * 1024 * 1024;
 
-/// A tool that is a request to a web service, with nothing left open.
+/// Resolved settings of a REST tool.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RestTool {
-    /// What it is called.
+    /// Name of the tool.
     pub name: ToolName,
-    /// What it does.
+    /// Description of the tool.
     pub description: String,
-    /// What is wanted.
-    pub method: Method,
-    /// Where.
+    /// HTTP method.
+    pub method: HttpMethod,
+    /// URL template.
     pub url: UrlTemplate,
-    /// Headers, by name.
-    pub headers: Vec<(String, Template)>,
-    /// What is sent.
+    /// Header templates by name.
+    pub headers: Vec<(String, TextTemplate)>,
+    /// Body template.
     pub body: Option<BodyTemplate>,
-    /// Parameters that are sent in the query, and how.
+    /// Parameters sent in the query.
     pub query: Vec<String>,
-    /// How they are written.
+    /// Encoding of query parameters.
     pub query_style: QueryStyle,
-    /// The schema of its arguments.
+    /// JSON Schema of the arguments.
     pub parameters: Value,
-    /// How an answer is read that comes line by line.
+    /// Reading of a streamed response.
     pub streaming: Option<StreamingSettings>,
-    /// Whether the service is asked again when it is busy.
+    /// Retries when the service is busy.
     pub retry: Option<RetrySettings>,
-    /// Whether further pages are fetched.
+    /// Fetching of further pages.
     pub pagination: Option<PaginationSettings>,
-    /// How many bytes of an answer are read.
+    /// Maximum size of a response in bytes.
     pub max_bytes: usize,
-    /// Whether the name of the service may lead into a private network.
+    /// Allows the host to resolve to a private network.
     pub allow_private_network: bool,
-    /// How long an answer may take to begin.
-    pub patience: Duration,
-    /// Tells this tool from every other, and says nothing of the secrets in it.
+    /// Timeout for the start of a response.
+    pub response_timeout: Duration,
+    /// Hash of the settings. Reveals no secrets.
     pub fingerprint: String,
 }
 
-/// How parameters are written in a query.
+/// Encoding of query parameters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum QueryStyle {
-    /// `a=1&a=2`; an object cannot be written.
+    /// `a=1&a=2`; objects are not supported.
     Plain,
     /// `a[0][b]=1`.
     Brackets,
 }
 
-/// Something wrong with a tool, and where.
+/// An error in the settings of a REST tool, with its path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InvalidRestTool {
-    /// The settings on the way to it.
-    pub way: Vec<String>,
-    /// What is wrong.
+    /// Path of the setting.
+    pub path: Vec<String>,
+    /// Error message.
     pub message: String,
-    /// The name that is not there, if that is what is wrong, and those that are.
+    /// Unknown name and the known ones, if that is the error.
     pub unknown: Option<(String, Vec<String>)>,
 }
 
 impl InvalidRestTool {
-    fn new(way: &[&str], message: impl Into<String>) -> Self {
+    fn new(path: &[&str], message: impl Into<String>) -> Self {
         Self {
-            way: way.iter().map(|&step| step.to_owned()).collect(),
+            path: path.iter().map(|&step| step.to_owned()).collect(),
             message: message.into(),
             unknown: None,
         }
@@ -80,66 +82,67 @@ impl InvalidRestTool {
 }
 
 impl RestToolSettings {
-    /// What the settings come to, or everything that is wrong with them.
+    /// Resolves the settings; fails with all errors.
     pub fn normalise(self, name: ToolName) -> Result<RestTool, Vec<InvalidRestTool>> {
-        let mut wrong = Vec::new();
-        let url = kept(&["url"], UrlTemplate::parse(self.url.reveal()), &mut wrong);
-        let schema = schema(&self.parameters_schema, url.as_ref(), &mut wrong);
-        let names = Names::of(&schema);
-        names.check(&["url"], url.iter().flat_map(UrlTemplate::parameters), &mut wrong);
+        let mut errors = Vec::new();
+        let url = parse_or_report(&["url"], UrlTemplate::parse(self.url.reveal()), &mut errors);
+        let schema = schema(&self.parameters_schema, url.as_ref(), &mut errors);
+        let names = DeclaredParameters::of(&schema);
+        names.check(&["url"], url.iter().flat_map(UrlTemplate::parameters), &mut errors);
         let body = self.body_template.as_ref().filter(|body| !body.is_null());
-        let body = body.and_then(|body| kept(&["bodyTemplate"], BodyTemplate::parse(body), &mut wrong));
-        names.check(&["bodyTemplate"], body.iter().flat_map(BodyTemplate::parameters), &mut wrong);
+        let body =
+            body.and_then(|body| parse_or_report(&["bodyTemplate"], BodyTemplate::parse(body), &mut errors));
+        names.check(&["bodyTemplate"], body.iter().flat_map(BodyTemplate::parameters), &mut errors);
         let mut headers = Vec::new();
         for (header, value) in &self.headers {
-            let way = ["headers", header.as_str()];
+            let path = ["headers", header.as_str()];
             if !is_token(header) {
-                wrong.push(InvalidRestTool::new(&way, "this is no name of a header"));
+                errors.push(InvalidRestTool::new(&path, "invalid header name"));
             }
-            if let Some(value) = kept(&way, Template::parse(value.reveal()), &mut wrong) {
-                names.check(&way, value.parameters(), &mut wrong);
+            if let Some(value) = parse_or_report(&path, TextTemplate::parse(value.reveal()), &mut errors) {
+                names.check(&path, value.parameters(), &mut errors);
                 if value
                     .parts()
                     .iter()
-                    .any(|part| matches!(part, Part::Text(text) if text.contains(char::is_control)))
+                    .any(|part| matches!(part, TemplatePart::Text(text) if text.contains(char::is_control)))
                 {
-                    wrong.push(InvalidRestTool::new(
-                        &way,
-                        "a header has no line breaks or other control characters",
+                    errors.push(InvalidRestTool::new(
+                        &path,
+                        "a header must not contain line breaks or other control characters",
                     ));
                 }
                 headers.push((header.clone(), value));
             }
         }
-        names.check(&["queryParamNames"], self.query_param_names.iter().map(String::as_str), &mut wrong);
-        self.check_settings(&mut wrong);
-        let Some(url) = url.filter(|_| wrong.is_empty()) else { return Err(wrong) };
-        Ok(self.finish(name, Templates { url, headers, body }, schema))
+        names.check(&["queryParamNames"], self.query_param_names.iter().map(String::as_str), &mut errors);
+        self.check_settings(&mut errors);
+        let Some(url) = url.filter(|_| errors.is_empty()) else { return Err(errors) };
+        Ok(self.finish(name, RestTemplates { url, headers, body }, schema))
     }
 
-    fn check_settings(&self, wrong: &mut Vec<InvalidRestTool>) {
+    fn check_settings(&self, errors: &mut Vec<InvalidRestTool>) {
         if self.has_complex_query_params && self.query_param_names.is_empty() {
-            let message = "name the parameters of the query in queryParamNames";
-            wrong.push(InvalidRestTool::new(&["hasComplexQueryParams"], message));
+            let message = "list the query parameters in queryParamNames";
+            errors.push(InvalidRestTool::new(&["hasComplexQueryParams"], message));
         }
         if self.retry.is_some_and(|retry| !(1..=10).contains(&retry.attempts)) {
-            wrong.push(InvalidRestTool::new(&["retry", "attempts"], "expected a number from 1 to 10"));
+            errors.push(InvalidRestTool::new(&["retry", "attempts"], "expected a number from 1 to 10"));
         }
         if self.pagination.is_some_and(|pages| !(1..=100).contains(&pages.max_pages)) {
-            wrong.push(InvalidRestTool::new(&["pagination", "maxPages"], "expected a number from 1 to 100"));
+            errors.push(InvalidRestTool::new(&["pagination", "maxPages"], "expected a number from 1 to 100"));
         }
-        if self.pagination.is_some() && self.method != Method::Get {
-            wrong.push(InvalidRestTool::new(&["pagination"], "only a GET request has pages"));
+        if self.pagination.is_some() && self.method != HttpMethod::Get {
+            errors.push(InvalidRestTool::new(&["pagination"], "pagination requires the method GET"));
         }
         if self.streaming.is_some() && self.pagination.is_some() {
-            let message = "an answer that comes line by line has no pages: take one of the two away";
-            wrong.push(InvalidRestTool::new(&["pagination"], message));
+            let message = "a streamed response has no pages: remove streaming or pagination";
+            errors.push(InvalidRestTool::new(&["pagination"], message));
         }
     }
 
-    fn finish(self, name: ToolName, templates: Templates, parameters: Value) -> RestTool {
+    fn finish(self, name: ToolName, templates: RestTemplates, parameters: Value) -> RestTool {
         let fingerprint = self.fingerprint(&parameters);
-        let Templates { url, headers, body } = templates;
+        let RestTemplates { url, headers, body } = templates;
         RestTool {
             name,
             description: self.description,
@@ -155,7 +158,7 @@ impl RestToolSettings {
             pagination: self.pagination,
             max_bytes: self.max_bytes.unwrap_or(MAX_BYTES),
             allow_private_network: self.allow_private_network,
-            patience: PATIENCE,
+            response_timeout: RESPONSE_TIMEOUT,
             fingerprint,
         }
     }
@@ -163,7 +166,7 @@ impl RestToolSettings {
     fn fingerprint(&self, parameters: &Value) -> String {
         let mut digest = Sha256::new();
         let mut add = |part: &str| {
-            // With its length, so that no two lists of parts are written alike.
+            // Length-prefixed, so that different lists never hash alike.
             digest.update((part.len() as u64).to_be_bytes());
             digest.update(part);
         };
@@ -180,37 +183,41 @@ impl RestToolSettings {
     }
 }
 
-/// The templates of a tool, all of them read.
-struct Templates {
+/// Parsed templates of a tool.
+struct RestTemplates {
     url: UrlTemplate,
-    headers: Vec<(String, Template)>,
+    headers: Vec<(String, TextTemplate)>,
     body: Option<BodyTemplate>,
 }
 
-/// Whether a text can be the name of a header.
+/// Returns `true` if a text is a valid header name.
 fn is_token(name: &str) -> bool {
     let is_part = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
     !name.is_empty() && name.bytes().all(is_part)
 }
 
-/// A template, or none if it is wrong, which is noted.
-fn kept<T>(way: &[&str], read: Result<T, InvalidTemplate>, wrong: &mut Vec<InvalidRestTool>) -> Option<T> {
-    read.map_err(|error| wrong.push(InvalidRestTool::new(way, error.to_string()))).ok()
+/// Returns the template, or records its error and returns `None`.
+fn parse_or_report<T>(
+    path: &[&str],
+    read: Result<T, InvalidTemplate>,
+    errors: &mut Vec<InvalidRestTool>,
+) -> Option<T> {
+    read.map_err(|error| errors.push(InvalidRestTool::new(path, error.to_string()))).ok()
 }
 
-/// The schema of the arguments. What the path of the address needs is required, since no address can do without it.
+/// Builds the schema of the arguments. Parameters in the URL path are required.
 fn schema(
     written: &Map<String, Value>,
     url: Option<&UrlTemplate>,
-    wrong: &mut Vec<InvalidRestTool>,
+    errors: &mut Vec<InvalidRestTool>,
 ) -> Value {
     let mut schema = written.clone();
     if schema.get("type").is_some_and(|kind| kind != "object") {
-        let message = "the arguments of a tool are an object: write type: object";
-        wrong.push(InvalidRestTool::new(&["parametersSchema", "type"], message));
+        let message = "the arguments of a tool must be an object: use type: object";
+        errors.push(InvalidRestTool::new(&["parametersSchema", "type"], message));
     }
     schema.entry("type").or_insert_with(|| "object".into());
-    let in_path: Vec<_> = url.iter().flat_map(|url| &url.path).flat_map(Template::parameters).collect();
+    let in_path: Vec<_> = url.iter().flat_map(|url| &url.path).flat_map(TextTemplate::parameters).collect();
     for name in in_path {
         let has_default = written.get("properties").is_some_and(|known| known[name].get("default").is_some());
         let required = schema.entry("required").or_insert_with(|| json!([]));
@@ -227,10 +234,10 @@ fn schema(
     Value::Object(schema)
 }
 
-/// The names of parameters, as far as a schema says them all.
-struct Names(Option<Vec<String>>);
+/// Parameters that the schema declares; `None` if it allows others.
+struct DeclaredParameters(Option<Vec<String>>);
 
-impl Names {
+impl DeclaredParameters {
     fn of(schema: &Value) -> Self {
         const MORE: [&str; 9] = [
             "$ref",
@@ -250,18 +257,17 @@ impl Names {
 
     fn check<'n>(
         &self,
-        way: &[&str],
+        path: &[&str],
         used: impl IntoIterator<Item = &'n str>,
-        wrong: &mut Vec<InvalidRestTool>,
+        errors: &mut Vec<InvalidRestTool>,
     ) {
         let Some(known) = &self.0 else { return };
         for name in used {
             if !known.iter().any(|each| each == name) {
-                let message =
-                    format!("the parameter '{name}' is not among the properties of parametersSchema");
-                wrong.push(InvalidRestTool {
+                let message = format!("parameter '{name}' is not defined in parametersSchema");
+                errors.push(InvalidRestTool {
                     unknown: Some((name.to_owned(), known.clone())),
-                    ..InvalidRestTool::new(way, message)
+                    ..InvalidRestTool::new(path, message)
                 });
             }
         }

@@ -1,35 +1,35 @@
-//! One tool as `get_tools` tells it.
+//! A tool as `get_tools` describes it.
 
 use pegboard_core::text::clipped;
 use pegboard_json::RawJson;
-use pegboard_runtime::catalogue::Tool;
+use pegboard_runtime::catalogue::CatalogueTool;
 use pegboard_runtime::names::display_name;
 use serde_json::{Value, json};
 
-/// How much is said of a tool without its schema.
-const MAX_SHORT_BYTES: usize = 160;
-/// What callers say to the runtime, and not to the tool.
-const FOR_THE_RUNTIME: [&str; 2] = ["context", "workspaceContext"];
+/// Maximum length of a description without schema.
+const MAX_SUMMARY_BYTES: usize = 160;
+/// Parameters that are addressed to the runtime and not to the tool.
+const CONTEXT_PARAMETERS: [&str; 2] = ["context", "workspaceContext"];
 
-/// What a tool is called and what it is for.
-pub(super) fn compact(tool: &Tool) -> Value {
+/// Name and short description.
+pub(super) fn compact(tool: &CatalogueTool) -> Value {
     let description = tool.entry.description().split_whitespace().collect::<Vec<_>>().join(" ");
     json!({
         "name": &*tool.agent_mode_name,
-        "description": clipped(&description, MAX_SHORT_BYTES),
+        "description": clipped(&description, MAX_SUMMARY_BYTES),
         "tool": tool.id,
     })
 }
 
-/// All that is needed to call it.
-pub(super) fn full(tool: &Tool) -> Value {
+/// Full description, with all that a call needs.
+pub(super) fn full(tool: &CatalogueTool) -> Value {
     let definition = tool.entry.definition();
     let title = tool.entry.title().map_or_else(|| display_name(tool.id.name.as_str()), str::to_owned);
     let mut entry = json!({
         "name": &*tool.agent_mode_name,
         "title": title,
         "description": tool.entry.description(),
-        "inputSchema": shown(definition.get("inputSchema").as_ref()),
+        "inputSchema": without_context_parameters(definition.get("inputSchema").as_ref()),
     });
     if let Some(annotations) = definition.get("annotations") {
         entry["annotations"] = annotations.to_value();
@@ -41,12 +41,12 @@ pub(super) fn full(tool: &Tool) -> Value {
     entry
 }
 
-/// An input schema without what is said to the runtime.
-fn shown(schema: Option<&RawJson>) -> Value {
+/// Returns the input schema without parameters for the runtime.
+fn without_context_parameters(schema: Option<&RawJson>) -> Value {
     let mut schema = schema.map_or_else(|| json!({"type": "object"}), RawJson::to_value);
-    for name in FOR_THE_RUNTIME {
+    for name in CONTEXT_PARAMETERS {
         let declared = schema.get("properties").and_then(|properties| properties.get(name));
-        if !declared.is_some_and(is_for_the_runtime) {
+        if !declared.is_some_and(is_call_context) {
             continue;
         }
         if let Some(properties) = schema["properties"].as_object_mut() {
@@ -64,12 +64,13 @@ fn shown(schema: Option<&RawJson>) -> Value {
     schema
 }
 
-/// Whether a `context` is the one that says where a call belongs. A tool may have another of its own by that name.
-fn is_for_the_runtime(declared: &Value) -> bool {
+/// Returns `true` if a parameter is the call context of the runtime. A tool may have a different one of the
+/// same name.
+fn is_call_context(declared: &Value) -> bool {
     let is_object = declared.get("type").is_none_or(|kind| kind == "object");
     let members = declared.get("properties").and_then(Value::as_object);
-    let says_where = |members: &serde_json::Map<String, Value>| {
+    let has_context_keys = |members: &serde_json::Map<String, Value>| {
         members.is_empty() || members.contains_key("sessionId") || members.contains_key("workspaceId")
     };
-    is_object && members.is_none_or(says_where)
+    is_object && members.is_none_or(has_context_keys)
 }

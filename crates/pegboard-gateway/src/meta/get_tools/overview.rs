@@ -1,23 +1,23 @@
-//! All there is, in few words.
+//! The overview of all servers and modes.
 
 use pegboard_core::text::clipped;
 use serde_json::{Map, Value, json};
 
-use super::find::Finder;
+use super::finder::ToolFinder;
 
-/// How much is said of each server.
+/// Maximum length of a server description.
 const MAX_DESCRIPTION_BYTES: usize = 160;
-/// How much is said of a server whose tools are not known.
+/// Maximum length of a note about a server without known tools.
 const MAX_NOTE_BYTES: usize = 300;
-/// How many modes of one server are named.
+/// Maximum number of modes per server.
 const MAX_MODES: usize = 100;
-/// How many modes are named altogether.
+/// Maximum number of modes in total.
 const MAX_ALL_MODES: usize = 1_000;
-/// How many servers are named.
+/// Maximum number of servers.
 const MAX_SERVERS: usize = 1_000;
 
-/// Every server with the names of its tools, as far as they are known. No server is started for it.
-pub(super) fn of(finder: &Finder<'_>) -> Value {
+/// Lists every server with the names of its known tools. Starts no server.
+pub(super) fn of(finder: &ToolFinder<'_>) -> Value {
     let mut n_left = MAX_ALL_MODES;
     let mut overview = Map::new();
     for (name, agent) in finder.agents.iter().take(MAX_SERVERS) {
@@ -33,8 +33,8 @@ pub(super) fn of(finder: &Finder<'_>) -> Value {
         if n_named < tools.len() {
             entry["moreModes"] = (tools.len() - n_named).into();
         }
-        if let Some(silence) = finder.silence(agent) {
-            entry["note"] = clipped(&silence, MAX_NOTE_BYTES).into();
+        if let Some(unavailable_reason) = finder.unavailable_reason(agent) {
+            entry["note"] = clipped(&unavailable_reason, MAX_NOTE_BYTES).into();
         }
         overview.insert(name.to_owned(), entry);
     }

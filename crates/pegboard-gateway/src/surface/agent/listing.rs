@@ -1,36 +1,36 @@
-//! A server as the one tool that a list has of it.
+//! The tool definition that represents a server.
 
 use std::sync::Arc;
 
 use indexmap::IndexMap;
 use pegboard_core::text::clipped;
 use pegboard_json::RawJson;
-use pegboard_runtime::catalogue::Tool;
+use pegboard_runtime::catalogue::CatalogueTool;
 use pegboard_runtime::names::display_name;
 use serde_json::{Map, Value, json};
 
 use super::{ARGUMENTS, MODE, declares};
 
-/// How much is said of a server.
+/// Maximum length of a server description.
 const MAX_DESCRIPTION_BYTES: usize = 1024;
-/// How much is said of each mode.
+/// Maximum length of a mode description.
 const MAX_MODE_BYTES: usize = 120;
-/// How many modes are described; all are named.
+/// Maximum number of described modes; all are named.
 const MAX_DESCRIBED: usize = 100;
-/// How many tools may mean different things by one parameter for all to be told.
-const MAX_MEANINGS: usize = 8;
-/// What says something of a schema, and nothing of the values that it takes.
-const REMARKS: [&str; 5] = ["title", "description", "default", "examples", "$comment"];
+/// Maximum number of schema variants per parameter; beyond it any value is accepted.
+const MAX_VARIANTS: usize = 8;
+/// Keywords that describe a schema without restricting its values.
+const ANNOTATION_KEYWORDS: [&str; 5] = ["title", "description", "default", "examples", "$comment"];
 
-/// The tool that stands for a server with these tools; `None` if it has none.
-pub(super) fn listed(name: &str, description: &str, tools: &[Arc<Tool>]) -> Option<RawJson> {
+/// Returns the tool that represents a server; `None` if it has no tools.
+pub(super) fn agent_tool(name: &str, description: &str, tools: &[Arc<CatalogueTool>]) -> Option<RawJson> {
     if tools.is_empty() {
         return None;
     }
-    let mut listed = json!({
+    let mut tool = json!({
         "name": name,
         "title": display_name(name),
-        "description": described(description, tools),
+        "description": describe(description, tools),
         "inputSchema": {
             "type": "object",
             "properties": properties(tools),
@@ -38,23 +38,23 @@ pub(super) fn listed(name: &str, description: &str, tools: &[Arc<Tool>]) -> Opti
         },
     });
     if tools.iter().all(|tool| tool.entry.annotations().read_only == Some(true)) {
-        listed["annotations"] = json!({"readOnlyHint": true});
+        tool["annotations"] = json!({"readOnlyHint": true});
     }
-    Some(RawJson::from(listed))
+    Some(RawJson::from(tool))
 }
 
-fn described(description: &str, tools: &[Arc<Tool>]) -> String {
+fn describe(description: &str, tools: &[Arc<CatalogueTool>]) -> String {
     let description = clipped(description, MAX_DESCRIPTION_BYTES);
     let description = match description.split_whitespace().collect::<Vec<_>>().join(" ") {
         words if words.is_empty() => words,
         words => format!("{}. ", words.trim_end_matches('.')),
     };
-    let lines: Vec<String> = tools.iter().take(MAX_DESCRIBED).map(|tool| line(tool)).collect();
+    let lines: Vec<String> = tools.iter().take(MAX_DESCRIBED).map(|tool| mode_line(tool)).collect();
     format!("{description}{}\n{}", include_str!("../agent.md").trim_end(), lines.join("\n"))
 }
 
-/// One mode in a line.
-fn line(tool: &Tool) -> String {
+/// Describes one mode in a line.
+fn mode_line(tool: &CatalogueTool) -> String {
     let required = tool.entry.input_schema().as_json().get("required").and_then(Value::as_array);
     let required: Vec<&str> = required.into_iter().flatten().filter_map(Value::as_str).collect();
     let words = tool.entry.description().split_whitespace().collect::<Vec<_>>().join(" ");
@@ -62,9 +62,9 @@ fn line(tool: &Tool) -> String {
     format!("- {}({}) {words}", tool.id.name, required.join(", ")).trim_end().to_owned()
 }
 
-/// The parameters of all tools, after those of the agent itself. Which of them a mode needs is for its server to say,
-/// since many clients do not read conditions in a schema.
-fn properties(tools: &[Arc<Tool>]) -> Map<String, Value> {
+/// Merges the parameters of all tools, after those of the agent itself. The server checks which of them a
+/// mode requires, because many clients ignore conditional schemas.
+fn properties(tools: &[Arc<CatalogueTool>]) -> Map<String, Value> {
     let modes: Vec<&str> = tools.iter().map(|tool| tool.id.name.as_str()).collect();
     let mut parameters: IndexMap<&str, Vec<Value>> = IndexMap::new();
     let session =
@@ -85,39 +85,39 @@ fn properties(tools: &[Arc<Tool>]) -> Map<String, Value> {
     for tool in tools {
         let own = tool.entry.input_schema().as_json().get("properties").and_then(Value::as_object);
         for (name, schema) in own.into_iter().flatten().filter(|(name, _)| *name != MODE) {
-            let meanings = parameters.entry(name).or_default();
-            if meanings.len() > MAX_MEANINGS {
+            let variants = parameters.entry(name).or_default();
+            if variants.len() > MAX_VARIANTS {
                 continue;
             }
-            let schema = lifted(schema);
-            if !meanings.iter().any(|known| without_remarks(known) == without_remarks(&schema)) {
-                meanings.push(schema);
+            let schema = standalone_schema(schema);
+            if !variants.iter().any(|known| without_annotations(known) == without_annotations(&schema)) {
+                variants.push(schema);
             }
         }
     }
-    parameters.into_iter().map(|(name, meanings)| (name.to_owned(), any_of(meanings))).collect()
+    parameters.into_iter().map(|(name, variants)| (name.to_owned(), any_of(variants))).collect()
 }
 
-fn any_of(mut meanings: Vec<Value>) -> Value {
-    match meanings.len() {
-        1 => meanings.remove(0),
-        n_meanings if n_meanings <= MAX_MEANINGS => json!({"anyOf": meanings}),
+fn any_of(mut variants: Vec<Value>) -> Value {
+    match variants.len() {
+        1 => variants.remove(0),
+        n_variants if n_variants <= MAX_VARIANTS => json!({"anyOf": variants}),
         _ => json!({}),
     }
 }
 
-/// The schema of a parameter outside the schema that it stands in.
-fn lifted(schema: &Value) -> Value {
+/// Returns the schema of a parameter in a form that is valid outside its tool's schema.
+fn standalone_schema(schema: &Value) -> Value {
     if has_member(schema, "$ref") || has_member(schema, "$dynamicRef") {
-        // What it refers to stays behind.
+        // The referenced definition is not part of the merged schema.
         return match schema.get("description") {
             Some(description) => json!({"description": description}),
             None => json!({}),
         };
     }
     let mut schema = schema.clone();
-    // A parameter that one tool takes from a header is not one of the agent's.
-    take_out(&mut schema, "x-mcp-header");
+    // A parameter that a single tool takes from a header is not one of the agent's.
+    remove_everywhere(&mut schema, "x-mcp-header");
     schema
 }
 
@@ -131,22 +131,22 @@ fn has_member(value: &Value, name: &str) -> bool {
     }
 }
 
-fn take_out(value: &mut Value, name: &str) {
+fn remove_everywhere(value: &mut Value, name: &str) {
     match value {
         Value::Object(members) => {
             members.shift_remove(name);
-            members.values_mut().for_each(|inner| take_out(inner, name));
+            members.values_mut().for_each(|inner| remove_everywhere(inner, name));
         }
-        Value::Array(items) => items.iter_mut().for_each(|item| take_out(item, name)),
+        Value::Array(items) => items.iter_mut().for_each(|item| remove_everywhere(item, name)),
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
     }
 }
 
-fn without_remarks(schema: &Value) -> Value {
+fn without_annotations(schema: &Value) -> Value {
     match schema {
         Value::Object(members) => members
             .iter()
-            .filter(|(name, _)| !REMARKS.contains(&name.as_str()))
+            .filter(|(name, _)| !ANNOTATION_KEYWORDS.contains(&name.as_str()))
             .map(|(k, v)| (k.clone(), v.clone()))
             .collect(),
         other => other.clone(),

@@ -1,9 +1,9 @@
 //! Several calls in one request.
 
-use pegboard_gateway::api::Principal;
+use pegboard_gateway::api::ApiScope;
 use serde_json::{Value, json};
 
-use super::site::{Site, api};
+use super::api_server::{ApiServer, api};
 
 fn batch() -> Value {
     json!({"calls": [
@@ -14,12 +14,12 @@ fn batch() -> Value {
 }
 
 #[tokio::test]
-async fn each_call_is_answered_on_a_line_as_it_ends() {
+async fn each_call_is_answered_on_its_own_line_as_it_finishes() {
     let (api, runtime, _) = api().await;
-    let site = Site::of(&api, Principal::Everybody).await;
-    let mut lines = site.lines("/batch", batch()).await;
+    let server = ApiServer::start(&api, ApiScope::All).await;
+    let mut lines = server.lines("/batch", batch()).await;
     lines.sort_by_key(|line| line["index"].as_u64());
-    let told: Vec<String> = lines
+    let summaries: Vec<String> = lines
         .iter()
         .map(|line| {
             let end = line.get("text").or(line["error"].get("code")).unwrap();
@@ -27,15 +27,15 @@ async fn each_call_is_answered_on_a_line_as_it_ends() {
             format!("{} {} {end}", line["index"], line["tool"])
         })
         .collect();
-    insta::assert_snapshot!(told.join("\n"), @r#"
+    insta::assert_snapshot!(summaries.join("\n"), @r#"
 0 "notes__add" "added {\"text\":\"a\"}"
 1 "notes__ad" "unknown_tool"
 2 "dev/notes/list" "notes/list {}"
 "#);
-    let (status, all) = site.post("/batch", batch()).await;
+    let (status, all) = server.post("/batch", batch()).await;
     assert_eq!((status, all["answers"].as_array().unwrap().len()), (200, 3));
     assert_eq!(all["answers"][1]["error"]["code"], "unknown_tool");
-    let mut events = site.stream("/batch", batch()).await;
+    let mut events = server.stream("/batch", batch()).await;
     for _ in 0..3 {
         events.expect("answer").await;
     }
@@ -44,31 +44,31 @@ async fn each_call_is_answered_on_a_line_as_it_ends() {
 }
 
 #[tokio::test]
-async fn calls_wait_for_each_other_if_only_one_may_run() {
-    let (api, _runtime, gone) = api().await;
-    let site = Site::of(&api, Principal::Everybody).await;
+async fn parallel_limits_concurrent_calls() {
+    let (api, _runtime, cancelled) = api().await;
+    let server = ApiServer::start(&api, ApiScope::All).await;
     let calls = json!([{"tool": "notes__hang"}, {"tool": "notes__list"}]);
-    let mut both = site.stream("/batch", json!({"calls": calls, "parallel": 2})).await;
-    assert_eq!(both.expect("answer").await["index"], 1);
-    drop(both);
-    gone.notified().await;
-    let one = site.stream("/batch", json!({"calls": calls, "parallel": 1})).await;
-    let under_way = loop {
-        let (_, calls) = site.get("/calls").await;
+    let mut events = server.stream("/batch", json!({"calls": calls, "parallel": 2})).await;
+    assert_eq!(events.expect("answer").await["index"], 1);
+    drop(events);
+    cancelled.notified().await;
+    let one = server.stream("/batch", json!({"calls": calls, "parallel": 1})).await;
+    let running = loop {
+        let (_, calls) = server.get("/calls").await;
         if calls["calls"][0].is_object() {
             break calls;
         }
     };
-    let under_way = under_way["calls"].as_array().unwrap();
-    assert_eq!(under_way.iter().map(|call| &call["tool"]).collect::<Vec<_>>(), ["notes__hang"]);
+    let running = running["calls"].as_array().unwrap();
+    assert_eq!(running.iter().map(|call| &call["tool"]).collect::<Vec<_>>(), ["notes__hang"]);
     drop(one);
-    gone.notified().await;
+    cancelled.notified().await;
 }
 
 #[tokio::test]
-async fn what_is_no_batch_says_where() {
+async fn an_invalid_batch_reports_the_path() {
     let (api, _runtime, _) = api().await;
-    let site = Site::of(&api, Principal::Everybody).await;
+    let server = ApiServer::start(&api, ApiScope::All).await;
     for (body, path) in [
         (json!({}), "$.calls"),
         (json!({"calls": {}}), "$.calls"),
@@ -80,7 +80,7 @@ async fn what_is_no_batch_says_where() {
         (json!({"calls": [], "parallel": 33}), "$.parallel"),
         (json!({"calls": (0..1_001).map(|_| json!({"tool": "x"})).collect::<Vec<_>>()}), "$.calls"),
     ] {
-        let (status, problem) = site.post("/batch", body).await;
+        let (status, problem) = server.post("/batch", body).await;
         assert_eq!((status, &problem["error"]["path"]), (400, &json!(path)));
     }
 }

@@ -1,41 +1,42 @@
-//! A reply, put together from blocks and pieces of them.
+//! Assembles a reply from content blocks and their deltas.
 
 use pegboard_core::model::{
-    Listener, ModelError, ModelErrorKind, ModelName, ModelReply, Piece, StopReason, Thoughts, ToolCall, Usage,
+    ModelError, ModelErrorKind, ModelName, ModelReply, ReplyEvent, ReplyListener, StopReason, ThinkingBlocks,
+    TokenUsage, ToolCall,
 };
 use pegboard_core::redact::Redactor;
 use pegboard_json::RawJson;
 use serde::Deserialize;
 use serde_json::json;
 
-use crate::model::{refusal, with_own_ids};
+use crate::model::{api_error, assign_call_ids};
 
-/// How many blocks a reply may have.
+/// Maximum number of content blocks in a reply.
 const MAX_BLOCKS: usize = 1_024;
 
 #[derive(Deserialize)]
-struct Event {
+struct MessageEvent {
     #[serde(rename = "type")]
     kind: String,
     index: Option<usize>,
-    message: Option<WireReply>,
+    message: Option<MessageReply>,
     content_block: Option<RawJson>,
-    delta: Option<Delta>,
-    usage: Option<WireUsage>,
+    delta: Option<BlockDelta>,
+    usage: Option<MessageUsage>,
     error: Option<RawJson>,
 }
 
 #[derive(Deserialize)]
-struct WireReply {
+struct MessageReply {
     content: Option<Vec<RawJson>>,
     stop_reason: Option<String>,
-    usage: Option<WireUsage>,
+    usage: Option<MessageUsage>,
     error: Option<RawJson>,
 }
 
-/// A piece of a block, or what is said at the end.
+/// Delta of a block, or of the message at its end.
 #[derive(Deserialize)]
-struct Delta {
+struct BlockDelta {
     #[serde(rename = "type")]
     kind: Option<String>,
     text: Option<String>,
@@ -45,9 +46,9 @@ struct Delta {
     stop_reason: Option<String>,
 }
 
-/// Numbers that were counted, each once or again with a newer value.
+/// Token counts; later values replace earlier ones.
 #[derive(Deserialize)]
-struct WireUsage {
+struct MessageUsage {
     #[serde(rename = "input_tokens")]
     input: Option<u64>,
     #[serde(rename = "output_tokens")]
@@ -58,98 +59,117 @@ struct WireUsage {
     cache_write: Option<u64>,
 }
 
-/// What became of a piece.
+/// Result of applying an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Taken {
-    /// It was read.
-    Read,
-    /// It is nothing that a model writes.
-    Strange,
+pub(super) enum EventOutcome {
+    /// The event was applied.
+    Accepted,
+    /// The event is not part of a reply.
+    Malformed,
 }
 
-/// A block on its way.
-enum Block {
+/// Content block under construction.
+enum ContentBlock {
     Text(String),
     ToolUse(ToolCall),
     Thinking {
         text: String,
         signature: String,
     },
-    /// Thoughts that nobody can read, as they came.
-    Hidden(RawJson),
-    /// Something that is not for us.
+    /// Redacted thinking, kept verbatim.
+    Redacted(RawJson),
+    /// A block of another type.
     Other,
 }
 
-/// A reply on its way.
-pub(super) struct Draft<'m> {
+/// Reply under construction.
+pub(super) struct MessageReplyBuilder<'m> {
     model: &'m ModelName,
     redactor: &'m Redactor,
-    blocks: Vec<Block>,
-    usage: Option<Usage>,
+    blocks: Vec<ContentBlock>,
+    usage: Option<TokenUsage>,
     stop_reason: Option<String>,
-    is_over: bool,
+    is_finished: bool,
 }
 
-impl<'m> Draft<'m> {
+impl<'m> MessageReplyBuilder<'m> {
     pub(super) fn new(model: &'m ModelName, redactor: &'m Redactor) -> Self {
-        Self { model, redactor, blocks: Vec::new(), usage: None, stop_reason: None, is_over: false }
+        Self { model, redactor, blocks: Vec::new(), usage: None, stop_reason: None, is_finished: false }
     }
 
-    /// Whether the last event came.
-    pub(super) fn is_over(&self) -> bool {
-        self.is_over
+    /// Returns `true` after the last event.
+    pub(super) fn is_finished(&self) -> bool {
+        self.is_finished
     }
 
-    /// Takes a reply that came as a whole.
-    pub(super) fn take_whole(&mut self, json: &[u8], listener: Listener<'_>) -> Result<Taken, ModelError> {
-        let Ok(reply) = serde_json::from_slice::<WireReply>(json) else { return Ok(Taken::Strange) };
+    /// Applies a reply that was not streamed.
+    pub(super) fn apply_whole(
+        &mut self,
+        json: &[u8],
+        listener: ReplyListener<'_>,
+    ) -> Result<EventOutcome, ModelError> {
+        let Ok(reply) = serde_json::from_slice::<MessageReply>(json) else {
+            return Ok(EventOutcome::Malformed);
+        };
         if let Some(error) = &reply.error {
-            return Err(refusal::in_answer(self.model, error, self.redactor));
+            return Err(api_error::from_error_object(self.model, error, self.redactor));
         }
-        let Some(content) = reply.content else { return Ok(Taken::Strange) };
+        let Some(content) = reply.content else { return Ok(EventOutcome::Malformed) };
         for block in content {
-            self.begin(self.blocks.len(), &block, listener)?;
+            self.start_block(self.blocks.len(), &block, listener)?;
         }
-        self.count(reply.usage);
+        self.merge_usage(reply.usage);
         self.stop_reason = reply.stop_reason;
-        Ok(Taken::Read)
+        Ok(EventOutcome::Accepted)
     }
 
-    /// Takes an event of a stream.
-    pub(super) fn take(&mut self, json: &[u8], listener: Listener<'_>) -> Result<Taken, ModelError> {
-        let Ok(event) = serde_json::from_slice::<Event>(json) else { return Ok(Taken::Strange) };
+    /// Applies an event of a stream.
+    pub(super) fn apply_event(
+        &mut self,
+        json: &[u8],
+        listener: ReplyListener<'_>,
+    ) -> Result<EventOutcome, ModelError> {
+        let Ok(event) = serde_json::from_slice::<MessageEvent>(json) else {
+            return Ok(EventOutcome::Malformed);
+        };
         match event.kind.as_str() {
-            "message_start" => self.count(event.message.and_then(|message| message.usage)),
+            "message_start" => self.merge_usage(event.message.and_then(|message| message.usage)),
             "content_block_start" => {
                 let (Some(at), Some(block)) = (event.index, event.content_block) else {
-                    return Ok(Taken::Strange);
+                    return Ok(EventOutcome::Malformed);
                 };
-                self.begin(at, &block, listener)?;
+                self.start_block(at, &block, listener)?;
             }
             "content_block_delta" => {
-                let (Some(at), Some(delta)) = (event.index, event.delta) else { return Ok(Taken::Strange) };
-                return Ok(self.go_on(at, &delta, listener));
+                let (Some(at), Some(delta)) = (event.index, event.delta) else {
+                    return Ok(EventOutcome::Malformed);
+                };
+                return Ok(self.apply_delta(at, &delta, listener));
             }
             "message_delta" => {
-                self.count(event.usage);
+                self.merge_usage(event.usage);
                 self.stop_reason =
                     event.delta.and_then(|delta| delta.stop_reason).or(self.stop_reason.take());
             }
-            "message_stop" => self.is_over = true,
+            "message_stop" => self.is_finished = true,
             "error" => {
                 let error = event.error.unwrap_or_else(RawJson::empty_object);
-                return Err(refusal::in_answer(self.model, &error, self.redactor));
+                return Err(api_error::from_error_object(self.model, &error, self.redactor));
             }
-            // `ping`, the end of a block, and what may be added one day.
+            // `ping`, the end of a block, and future event types.
             _ => {}
         }
-        Ok(Taken::Read)
+        Ok(EventOutcome::Accepted)
     }
 
-    fn begin(&mut self, at: usize, block: &RawJson, listener: Listener<'_>) -> Result<(), ModelError> {
+    fn start_block(
+        &mut self,
+        at: usize,
+        block: &RawJson,
+        listener: ReplyListener<'_>,
+    ) -> Result<(), ModelError> {
         if at != self.blocks.len() || at == MAX_BLOCKS {
-            return Err(self.garbage("its blocks are out of order, or too many"));
+            return Err(self.malformed("content blocks are out of order, or too many"));
         }
         let text = |name: &str| {
             block
@@ -160,57 +180,57 @@ impl<'m> Draft<'m> {
         let begun = match text("type").as_str() {
             "text" => {
                 let text = text("text");
-                tell(Piece::Text(&text), listener);
-                Block::Text(text)
+                emit(ReplyEvent::Text(&text), listener);
+                ContentBlock::Text(text)
             }
             "tool_use" => {
-                // A stream begins with an empty object, and the pieces follow.
+                // A stream starts with an empty object, followed by deltas.
                 let input = block.get("input").filter(|input| input.as_str() != "{}");
                 let arguments = input.map(|input| input.as_str().to_owned()).unwrap_or_default();
-                Block::ToolUse(ToolCall { id: text("id"), name: text("name"), arguments })
+                ContentBlock::ToolUse(ToolCall { id: text("id"), name: text("name"), arguments })
             }
             "thinking" => {
                 let thought = text("thinking");
-                tell(Piece::Thought(&thought), listener);
-                Block::Thinking { text: thought, signature: text("signature") }
+                emit(ReplyEvent::Thinking(&thought), listener);
+                ContentBlock::Thinking { text: thought, signature: text("signature") }
             }
-            "redacted_thinking" => Block::Hidden(block.clone()),
-            _ => Block::Other,
+            "redacted_thinking" => ContentBlock::Redacted(block.clone()),
+            _ => ContentBlock::Other,
         };
         self.blocks.push(begun);
         Ok(())
     }
 
-    fn go_on(&mut self, at: usize, delta: &Delta, listener: Listener<'_>) -> Taken {
-        let Some(block) = self.blocks.get_mut(at) else { return Taken::Strange };
+    fn apply_delta(&mut self, at: usize, delta: &BlockDelta, listener: ReplyListener<'_>) -> EventOutcome {
+        let Some(block) = self.blocks.get_mut(at) else { return EventOutcome::Malformed };
         let piece = |piece: &Option<String>| piece.clone().unwrap_or_default();
         match (block, delta.kind.as_deref()) {
-            (Block::Text(text), Some("text_delta")) => {
+            (ContentBlock::Text(text), Some("text_delta")) => {
                 let piece = piece(&delta.text);
-                tell(Piece::Text(&piece), listener);
+                emit(ReplyEvent::Text(&piece), listener);
                 text.push_str(&piece);
             }
-            (Block::ToolUse(call), Some("input_json_delta")) => {
+            (ContentBlock::ToolUse(call), Some("input_json_delta")) => {
                 call.arguments.push_str(&piece(&delta.partial_json));
             }
-            (Block::Thinking { text, .. }, Some("thinking_delta")) => {
+            (ContentBlock::Thinking { text, .. }, Some("thinking_delta")) => {
                 let piece = piece(&delta.thinking);
-                tell(Piece::Thought(&piece), listener);
+                emit(ReplyEvent::Thinking(&piece), listener);
                 text.push_str(&piece);
             }
-            (Block::Thinking { signature, .. }, Some("signature_delta")) => {
+            (ContentBlock::Thinking { signature, .. }, Some("signature_delta")) => {
                 signature.push_str(&piece(&delta.signature));
             }
-            // Citations, and what may be added one day.
+            // Citations and future delta types.
             _ => {}
         }
-        Taken::Read
+        EventOutcome::Accepted
     }
 
-    fn count(&mut self, usage: Option<WireUsage>) {
+    fn merge_usage(&mut self, usage: Option<MessageUsage>) {
         let Some(newer) = usage else { return };
         let known = self.usage.unwrap_or_default();
-        self.usage = Some(Usage {
+        self.usage = Some(TokenUsage {
             input: newer.input.unwrap_or(known.input),
             output: newer.output.unwrap_or(known.output),
             cache_read: newer.cache_read.unwrap_or(known.cache_read),
@@ -218,29 +238,30 @@ impl<'m> Draft<'m> {
         });
     }
 
-    /// The reply, if it is one.
+    /// Returns the finished reply.
     pub(super) fn finish(self) -> Result<ModelReply, ModelError> {
         let mut reply = ModelReply { usage: self.usage, ..ModelReply::new(self.model.clone()) };
         let mut thoughts: Vec<RawJson> = Vec::new();
         for block in self.blocks {
             match block {
-                Block::Text(text) => reply.text.push_str(&text),
-                Block::ToolUse(call) if call.name.is_empty() => {
-                    let reason = "it wants a tool called without saying which";
-                    return Err(ModelError::new(self.model.clone(), ModelErrorKind::Garbage, reason));
+                ContentBlock::Text(text) => reply.text.push_str(&text),
+                ContentBlock::ToolUse(call) if call.name.is_empty() => {
+                    let reason = "a tool call has no name";
+                    return Err(ModelError::new(self.model.clone(), ModelErrorKind::MalformedReply, reason));
                 }
-                Block::ToolUse(call) => reply.tool_calls.push(call),
-                Block::Thinking { text, signature } => thoughts.push(RawJson::of(
+                ContentBlock::ToolUse(call) => reply.tool_calls.push(call),
+                ContentBlock::Thinking { text, signature } => thoughts.push(RawJson::of(
                     &json!({"type": "thinking", "thinking": text, "signature": signature}),
                 )),
-                Block::Hidden(block) => thoughts.push(block),
-                Block::Other => {}
+                ContentBlock::Redacted(block) => thoughts.push(block),
+                ContentBlock::Other => {}
             }
         }
         if !thoughts.is_empty() {
-            reply.thoughts = Some(Thoughts { of: self.model.clone(), blocks: RawJson::of(&thoughts) });
+            reply.thinking =
+                Some(ThinkingBlocks { model: self.model.clone(), blocks: RawJson::of(&thoughts) });
         }
-        with_own_ids(&mut reply);
+        assign_call_ids(&mut reply);
         reply.stop = match self.stop_reason.as_deref() {
             Some("max_tokens" | "model_context_window_exceeded") => StopReason::MaxTokens,
             Some("refusal") => StopReason::Refused,
@@ -251,13 +272,13 @@ impl<'m> Draft<'m> {
         Ok(reply)
     }
 
-    fn garbage(&self, reason: &str) -> ModelError {
-        ModelError::new(self.model.clone(), ModelErrorKind::Garbage, reason)
+    fn malformed(&self, reason: &str) -> ModelError {
+        ModelError::new(self.model.clone(), ModelErrorKind::MalformedReply, reason)
     }
 }
 
-fn tell(piece: Piece<'_>, listener: Listener<'_>) {
-    if !matches!(piece, Piece::Text("") | Piece::Thought("")) {
+fn emit(piece: ReplyEvent<'_>, listener: ReplyListener<'_>) {
+    if !matches!(piece, ReplyEvent::Text("") | ReplyEvent::Thinking("")) {
         listener(piece);
     }
 }

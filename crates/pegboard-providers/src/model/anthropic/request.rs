@@ -1,27 +1,27 @@
-//! A request, as Anthropic wants it.
+//! Request body of the Messages API.
 
 use pegboard_core::model::{
-    Caching, Delivery, Message, ModelName, ModelRequest, Part, Reasoning, ToolChoice, ToolOffer, ToolResult,
-    Turn, Verdict,
+    AssistantTurn, ChatMessage, ContentPart, Delivery, ModelName, ModelRequest, PromptCaching,
+    ReasoningEffort, ToolChoice, ToolResult, ToolResultStatus, ToolSpec,
 };
 use pegboard_json::RawJson;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-/// How many tokens a model may write if nobody says: the interface wants a number.
-const MAX_TOKENS: u32 = 4_096;
-/// The smallest budget of thoughts that is taken.
-const MIN_BUDGET: u32 = 1_024;
+/// Default token limit: the API requires one.
+const DEFAULT_MAX_TOKENS: u32 = 4_096;
+/// Minimum thinking budget that the API accepts.
+const MIN_THINKING_BUDGET: u32 = 1_024;
 
 #[derive(Serialize)]
-struct Body<'r> {
+struct MessagesRequestBody<'r> {
     model: &'r str,
     max_tokens: u32,
     #[serde(skip_serializing_if = "Option::is_none")]
     system: Option<Value>,
-    messages: Vec<WireMessage>,
+    messages: Vec<MessageParam>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    tools: Vec<Tool<'r>>,
+    tools: Vec<AnthropicTool<'r>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     tool_choice: Option<Value>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -40,33 +40,33 @@ struct Body<'r> {
 }
 
 #[derive(Serialize)]
-struct WireMessage {
+struct MessageParam {
     role: &'static str,
-    /// Blocks, some of which came from there and go back as they came.
+    /// Content blocks; those from earlier replies are sent back verbatim.
     content: Vec<RawJson>,
 }
 
 #[derive(Serialize)]
-struct Tool<'r> {
+struct AnthropicTool<'r> {
     name: &'r str,
     description: &'r str,
     input_schema: &'r RawJson,
 }
 
-/// The request as it is sent.
+/// Serializes a request.
 pub(super) fn body(name: &ModelName, request: &ModelRequest) -> Vec<u8> {
-    let max_tokens = request.max_output_tokens.unwrap_or(MAX_TOKENS);
-    let thinking = Thinking::of(name, request, max_tokens);
-    let is_thinking = thinking != Thinking::None;
+    let max_tokens = request.max_output_tokens.unwrap_or(DEFAULT_MAX_TOKENS);
+    let thinking = ThinkingMode::of(name, request, max_tokens);
+    let is_thinking = thinking != ThinkingMode::None;
     let mut messages = messages(name, request);
-    if request.caching == Caching::Requested
+    if request.caching == PromptCaching::Requested
         && let Some(last) = messages.last_mut().and_then(|message| message.content.last_mut())
     {
         *last = last.with("cache_control", &ephemeral());
     }
-    let body = Body {
+    let body = MessagesRequestBody {
         model: name.model(),
-        // The budget of thoughts is a part of it, and something must be left to reply with.
+        // Includes the thinking budget, which must leave tokens for the reply.
         max_tokens,
         system: system(request),
         messages,
@@ -83,27 +83,27 @@ pub(super) fn body(name: &ModelName, request: &ModelRequest) -> Vec<u8> {
     RawJson::of(&body).into_bytes().into()
 }
 
-/// How the model is asked to think.
+/// Thinking mode of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Thinking {
+enum ThinkingMode {
     None,
     Effort(&'static str),
     Budget(u32),
 }
 
-impl Thinking {
+impl ThinkingMode {
     fn of(name: &ModelName, request: &ModelRequest, max_tokens: u32) -> Self {
         let is_forced = matches!(request.tool_choice, ToolChoice::Required | ToolChoice::Tool(_));
         match request.reasoning {
             _ if is_forced => Self::None,
             None => Self::None,
-            Some(Reasoning::Minimal | Reasoning::Low) => Self::Effort("low"),
-            Some(Reasoning::Medium) => Self::Effort("medium"),
-            Some(Reasoning::High) => Self::Effort("high"),
-            Some(Reasoning::Tokens(_)) if has_lost_thoughts(name, request) => Self::None,
-            Some(Reasoning::Tokens(budget)) => {
-                let budget = budget.max(MIN_BUDGET).min(max_tokens.saturating_sub(1));
-                if budget < MIN_BUDGET { Self::None } else { Self::Budget(budget) }
+            Some(ReasoningEffort::Minimal | ReasoningEffort::Low) => Self::Effort("low"),
+            Some(ReasoningEffort::Medium) => Self::Effort("medium"),
+            Some(ReasoningEffort::High) => Self::Effort("high"),
+            Some(ReasoningEffort::Tokens(_)) if lacks_own_thoughts(name, request) => Self::None,
+            Some(ReasoningEffort::Tokens(budget)) => {
+                let budget = budget.max(MIN_THINKING_BUDGET).min(max_tokens.saturating_sub(1));
+                if budget < MIN_THINKING_BUDGET { Self::None } else { Self::Budget(budget) }
             }
         }
     }
@@ -124,16 +124,16 @@ impl Thinking {
     }
 }
 
-/// Whether a turn that wants tools called goes on without its thoughts, since another model had them. With a budget of
-/// thoughts that is refused.
-fn has_lost_thoughts(name: &ModelName, request: &ModelRequest) -> bool {
+/// Returns `true` if a turn with tool calls lacks thinking blocks of this model, since another model wrote
+/// it. The API rejects such a turn if a thinking budget is set.
+fn lacks_own_thoughts(name: &ModelName, request: &ModelRequest) -> bool {
     let turns = request.messages.iter().rev().map_while(|message| match message {
-        Message::User(_) => None,
-        Message::Assistant(turn) => Some(Some(turn)),
-        Message::ToolResults(_) => Some(None),
+        ChatMessage::User(_) => None,
+        ChatMessage::Assistant(turn) => Some(Some(turn)),
+        ChatMessage::ToolResults(_) => Some(None),
     });
-    let is_lost = |turn: &Turn| {
-        !turn.tool_calls.is_empty() && turn.thoughts.as_ref().is_none_or(|thoughts| thoughts.of != *name)
+    let is_lost = |turn: &AssistantTurn| {
+        !turn.tool_calls.is_empty() && turn.thinking.as_ref().is_none_or(|thoughts| thoughts.model != *name)
     };
     turns.flatten().any(is_lost)
 }
@@ -143,8 +143,8 @@ fn system(request: &ModelRequest) -> Option<Value> {
         return None;
     }
     Some(match request.caching {
-        Caching::Automatic => request.system.as_str().into(),
-        Caching::Requested => {
+        PromptCaching::Automatic => request.system.as_str().into(),
+        PromptCaching::Requested => {
             json!([{"type": "text", "text": request.system, "cache_control": ephemeral()}])
         }
     })
@@ -154,30 +154,30 @@ fn ephemeral() -> RawJson {
     RawJson::of(&json!({"type": "ephemeral"}))
 }
 
-/// The conversation, with neighbours of one role put together: results of tools must stand first in the very next
-/// message of the user.
-fn messages(name: &ModelName, request: &ModelRequest) -> Vec<WireMessage> {
-    let mut messages: Vec<WireMessage> = Vec::new();
+/// Converts the conversation and merges adjacent messages of one role: tool results must come first in the
+/// next user message.
+fn messages(name: &ModelName, request: &ModelRequest) -> Vec<MessageParam> {
+    let mut messages: Vec<MessageParam> = Vec::new();
     for message in &request.messages {
         let (role, blocks) = match message {
-            Message::User(parts) => ("user", parts.iter().filter_map(part).collect()),
-            Message::Assistant(turn) => ("assistant", assistant(name, turn)),
-            Message::ToolResults(results) => ("user", results.iter().map(tool_result).collect()),
+            ChatMessage::User(parts) => ("user", parts.iter().filter_map(part).collect()),
+            ChatMessage::Assistant(turn) => ("assistant", assistant(name, turn)),
+            ChatMessage::ToolResults(results) => ("user", results.iter().map(tool_result).collect()),
         };
         match messages.last_mut() {
             _ if blocks.is_empty() => {}
             Some(last) if last.role == role => last.content.extend(blocks),
-            Some(_) | None => messages.push(WireMessage { role, content: blocks }),
+            Some(_) | None => messages.push(MessageParam { role, content: blocks }),
         }
     }
     messages
 }
 
-/// A part; one without any text is refused, so it is left out.
-fn part(part: &Part) -> Option<RawJson> {
+/// Converts a part; empty text is dropped, since the API rejects it.
+fn part(part: &ContentPart) -> Option<RawJson> {
     match part {
-        Part::Text(text) => text_block(text),
-        Part::Image { media_type, base64 } => {
+        ContentPart::Text(text) => text_block(text),
+        ContentPart::Image { media_type, base64 } => {
             let source = json!({"type": "base64", "media_type": media_type, "data": base64});
             Some(RawJson::of(&json!({"type": "image", "source": source})))
         }
@@ -188,36 +188,37 @@ fn text_block(text: &str) -> Option<RawJson> {
     (!text.trim().is_empty()).then(|| RawJson::of(&json!({"type": "text", "text": text})))
 }
 
-fn assistant(name: &ModelName, turn: &Turn) -> Vec<RawJson> {
-    let own = turn.thoughts.as_ref().filter(|thoughts| thoughts.of == *name);
+fn assistant(name: &ModelName, turn: &AssistantTurn) -> Vec<RawJson> {
+    let own = turn.thinking.as_ref().filter(|thoughts| thoughts.model == *name);
     let thoughts = own.into_iter().flat_map(|thoughts| thoughts.blocks.items().collect::<Vec<_>>());
     let calls = turn.tool_calls.iter().map(|call| {
-        RawJson::of(&json!({"type": "tool_use", "id": plain(&call.id), "name": call.name}))
+        RawJson::of(&json!({"type": "tool_use", "id": sanitize_id(&call.id), "name": call.name}))
             .with("input", &call.object())
     });
     thoughts.chain(text_block(turn.text.trim_end())).chain(calls).collect()
 }
 
 fn tool_result(result: &ToolResult) -> RawJson {
-    let block = json!({"type": "tool_result", "tool_use_id": plain(&result.call_id), "content": result.text});
-    match result.verdict {
-        Verdict::Done => RawJson::of(&block),
-        Verdict::Failed => RawJson::of(&block).with("is_error", &RawJson::of(&true)),
+    let block =
+        json!({"type": "tool_result", "tool_use_id": sanitize_id(&result.call_id), "content": result.text});
+    match result.status {
+        ToolResultStatus::Done => RawJson::of(&block),
+        ToolResultStatus::Failed => RawJson::of(&block).with("is_error", &RawJson::of(&true)),
     }
 }
 
-/// An id without characters that are refused here: another model may have made it up.
-fn plain(id: &str) -> String {
+/// Replaces characters that the API rejects in ids; another model may have generated the id.
+fn sanitize_id(id: &str) -> String {
     let is_taken = |each: char| each.is_ascii_alphanumeric() || matches!(each, '-' | '_');
     id.chars().map(|each| if is_taken(each) { each } else { '_' }).collect()
 }
 
-fn tool(offer: &ToolOffer) -> Tool<'_> {
-    let ToolOffer { name, description, input_schema } = offer;
-    Tool { name, description, input_schema }
+fn tool(spec: &ToolSpec) -> AnthropicTool<'_> {
+    let ToolSpec { name, description, input_schema } = spec;
+    AnthropicTool { name, description, input_schema }
 }
 
-/// Nothing is said where there are no tools, since that is refused, and nothing of what is usual.
+/// Omitted without tools, which the API rejects, and for the default choice.
 fn tool_choice(request: &ModelRequest) -> Option<Value> {
     if request.tools.is_empty() {
         return None;

@@ -1,98 +1,99 @@
-//! A reply, put together from whatever a server that speaks chat completions sends.
+//! Assembles a reply from the chunks of a chat completions server.
 
 use pegboard_core::model::{
-    Listener, ModelError, ModelErrorKind, ModelName, ModelReply, Piece, StopReason, ToolCall, Usage,
+    ModelError, ModelErrorKind, ModelName, ModelReply, ReplyEvent, ReplyListener, StopReason, TokenUsage,
+    ToolCall,
 };
 use pegboard_core::redact::Redactor;
 use pegboard_json::RawJson;
 use serde::Deserialize;
 
-use crate::model::{refusal, with_own_ids};
+use crate::model::{api_error, assign_call_ids};
 
-/// How many tools a model may want called at once.
+/// Maximum number of tool calls in a reply.
 const MAX_TOOL_CALLS: usize = 256;
 
-/// A reply, or a piece of one: they differ in one name.
+/// Reply or chunk of one; they differ in one field name.
 #[derive(Deserialize)]
-struct Chunk {
-    choices: Option<Vec<Choice>>,
-    usage: Option<WireUsage>,
+struct ChatChunk {
+    choices: Option<Vec<ChatChoice>>,
+    usage: Option<ChatUsage>,
     error: Option<RawJson>,
 }
 
 #[derive(Deserialize)]
-struct Choice {
-    delta: Option<Said>,
-    message: Option<Said>,
+struct ChatChoice {
+    delta: Option<ReplyMessage>,
+    message: Option<ReplyMessage>,
     finish_reason: Option<String>,
 }
 
 #[derive(Deserialize)]
-struct Said {
+struct ReplyMessage {
     content: Option<RawJson>,
     refusal: Option<String>,
     reasoning_content: Option<RawJson>,
     reasoning: Option<RawJson>,
-    tool_calls: Option<Vec<WireCall>>,
+    tool_calls: Option<Vec<ChatToolCall>>,
 }
 
 #[derive(Deserialize)]
-struct WireCall {
+struct ChatToolCall {
     index: Option<usize>,
     id: Option<String>,
-    function: Option<WireFunction>,
+    function: Option<ChatFunctionCall>,
 }
 
 #[derive(Deserialize)]
-struct WireFunction {
+struct ChatFunctionCall {
     name: Option<String>,
     arguments: Option<RawJson>,
 }
 
 #[derive(Deserialize)]
-struct WireUsage {
+struct ChatUsage {
     #[serde(default)]
     prompt_tokens: u64,
     #[serde(default)]
     completion_tokens: u64,
-    prompt_tokens_details: Option<WireDetails>,
+    prompt_tokens_details: Option<ChatUsageDetails>,
 }
 
 #[derive(Deserialize)]
-struct WireDetails {
+struct ChatUsageDetails {
     cached_tokens: Option<u64>,
 }
 
-/// What became of a piece.
+/// Result of applying a chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Taken {
-    /// It was read.
-    Read,
-    /// It is nothing that a model writes.
-    Strange,
+pub(super) enum ChunkOutcome {
+    /// The chunk was applied.
+    Accepted,
+    /// The chunk is not part of a reply.
+    Malformed,
 }
 
-/// Whether what is said is all, or goes on.
+/// Form of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Form {
-    Piece,
+enum MessageForm {
+    Delta,
     Whole,
 }
 
-/// A reply on its way.
-pub(super) struct Draft<'m> {
+/// Reply under construction.
+pub(super) struct ChatReplyBuilder<'m> {
     model: &'m ModelName,
     redactor: &'m Redactor,
     reply: ModelReply,
-    /// What servers number the calls by.
+    /// Index of each call, as numbered by the server.
     indices: Vec<Option<usize>>,
     finish: Option<String>,
     is_refused: bool,
-    /// Whether a choice came at all.
-    has_said: bool,
+    /// `true` after the first choice.
+    has_choice: bool,
 }
 
-impl<'m> Draft<'m> {
+impl<'m> ChatReplyBuilder<'m> {
     pub(super) fn new(model: &'m ModelName, redactor: &'m Redactor) -> Self {
         Self {
             model,
@@ -101,94 +102,105 @@ impl<'m> Draft<'m> {
             indices: Vec::new(),
             finish: None,
             is_refused: false,
-            has_said: false,
+            has_choice: false,
         }
     }
 
-    /// Whether a choice came at all.
-    pub(super) fn has_said(&self) -> bool {
-        self.has_said
+    /// Returns `true` after the first choice.
+    pub(super) fn has_choice(&self) -> bool {
+        self.has_choice
     }
 
-    /// Whether the model has said why it stopped.
-    pub(super) fn is_over(&self) -> bool {
+    /// Returns `true` after the finish reason.
+    pub(super) fn is_finished(&self) -> bool {
         self.finish.is_some()
     }
 
-    /// Takes a piece, or the whole reply.
-    pub(super) fn take(&mut self, json: &[u8], listener: Listener<'_>) -> Result<Taken, ModelError> {
-        let Ok(chunk) = serde_json::from_slice::<Chunk>(json) else { return Ok(Taken::Strange) };
+    /// Applies a chunk, or a whole reply.
+    pub(super) fn apply_chunk(
+        &mut self,
+        json: &[u8],
+        listener: ReplyListener<'_>,
+    ) -> Result<ChunkOutcome, ModelError> {
+        let Ok(chunk) = serde_json::from_slice::<ChatChunk>(json) else { return Ok(ChunkOutcome::Malformed) };
         if let Some(error) = &chunk.error {
-            return Err(refusal::in_answer(self.model, error, self.redactor));
+            return Err(api_error::from_error_object(self.model, error, self.redactor));
         }
         if let Some(usage) = chunk.usage {
-            self.reply.usage = Some(usage.counted());
+            self.reply.usage = Some(usage.to_usage());
         }
         let Some(choice) = chunk.choices.and_then(|choices| choices.into_iter().next()) else {
-            return Ok(Taken::Read);
+            return Ok(ChunkOutcome::Accepted);
         };
-        self.has_said = true;
-        if let Some(said) = choice.delta {
-            self.hear(said, Form::Piece, listener)?;
+        self.has_choice = true;
+        if let Some(message) = choice.delta {
+            self.apply_message(message, MessageForm::Delta, listener)?;
         }
-        if let Some(said) = choice.message {
-            self.hear(said, Form::Whole, listener)?;
+        if let Some(message) = choice.message {
+            self.apply_message(message, MessageForm::Whole, listener)?;
         }
         if let Some(reason) = choice.finish_reason.filter(|reason| !reason.is_empty()) {
             if reason == "error" {
-                return Err(self.garbage("it stopped with an error of its own"));
+                return Err(self.malformed("the model stopped with an error"));
             }
             self.finish = Some(reason);
         }
-        Ok(Taken::Read)
+        Ok(ChunkOutcome::Accepted)
     }
 
-    fn hear(&mut self, said: Said, form: Form, listener: Listener<'_>) -> Result<(), ModelError> {
-        for thought in [said.reasoning_content, said.reasoning].into_iter().flatten().take(1) {
+    fn apply_message(
+        &mut self,
+        message: ReplyMessage,
+        form: MessageForm,
+        listener: ReplyListener<'_>,
+    ) -> Result<(), ModelError> {
+        for thought in [message.reasoning_content, message.reasoning].into_iter().flatten().take(1) {
             if let Some(thought) = thought.text().filter(|thought| !thought.is_empty()) {
-                listener(Piece::Thought(&thought));
+                listener(ReplyEvent::Thinking(&thought));
             }
         }
-        if let Some(refusal) = said.refusal.filter(|refusal| !refusal.is_empty()) {
+        if let Some(refusal) = message.refusal.filter(|refusal| !refusal.is_empty()) {
             self.is_refused = true;
-            self.write(&refusal, listener);
+            self.append_text(&refusal, listener);
         }
-        match &said.content {
+        match &message.content {
             None => {}
             Some(content) => match content.text() {
-                Some(text) => self.write(&text, listener),
-                // A list of parts, as some servers have it.
+                Some(text) => self.append_text(&text, listener),
+                // Some servers send a list of parts.
                 None => content.items().filter_map(|part| part.get("text")).for_each(|text| {
-                    self.write(&text.text().unwrap_or_default(), listener);
+                    self.append_text(&text.text().unwrap_or_default(), listener);
                 }),
             },
         }
-        said.tool_calls.unwrap_or_default().into_iter().try_for_each(|call| self.call(call, form))
+        message
+            .tool_calls
+            .unwrap_or_default()
+            .into_iter()
+            .try_for_each(|call| self.apply_tool_call(call, form))
     }
 
-    fn write(&mut self, text: &str, listener: Listener<'_>) {
+    fn append_text(&mut self, text: &str, listener: ReplyListener<'_>) {
         if !text.is_empty() {
             self.reply.text.push_str(text);
-            listener(Piece::Text(text));
+            listener(ReplyEvent::Text(text));
         }
     }
 
-    fn call(&mut self, wire: WireCall, form: Form) -> Result<(), ModelError> {
+    fn apply_tool_call(&mut self, wire: ChatToolCall, form: MessageForm) -> Result<(), ModelError> {
         let id = wire.id.unwrap_or_default();
         let (name, arguments) = match wire.function {
             Some(function) => (function.name.unwrap_or_default(), function.arguments),
             None => (String::new(), None),
         };
         let known = match form {
-            Form::Piece => self.find(wire.index, &id, &name),
-            Form::Whole => None,
+            MessageForm::Delta => self.find_call(wire.index, &id, &name),
+            MessageForm::Whole => None,
         };
         let at = match known {
             Some(at) => at,
             None if self.reply.tool_calls.len() == MAX_TOOL_CALLS => {
-                return Err(
-                    self.garbage(&format!("it wants more than {MAX_TOOL_CALLS} tools called at once"))
-                );
+                return Err(self.malformed(&format!("more than {MAX_TOOL_CALLS} tool calls in one reply")));
             }
             None => {
                 self.indices.push(wire.index);
@@ -200,16 +212,16 @@ impl<'m> Draft<'m> {
             let call = &mut self.reply.tool_calls[at];
             match arguments.text() {
                 Some(text) => call.arguments.push_str(&text),
-                // Some servers write an object where a text should be.
+                // Some servers send an object instead of a string.
                 None => call.arguments.push_str(arguments.as_str()),
             }
         }
         Ok(())
     }
 
-    /// The call that a piece belongs to. The number tells, unless the id says otherwise: some servers give every call
-    /// the same number, and some give none at all.
-    fn find(&self, index: Option<usize>, id: &str, name: &str) -> Option<usize> {
+    /// Finds the call a delta belongs to, by index unless the id differs: some servers use the same index for
+    /// every call, others send none.
+    fn find_call(&self, index: Option<usize>, id: &str, name: &str) -> Option<usize> {
         let calls = &self.reply.tool_calls;
         let is_same = |at: &usize| id.is_empty() || calls[*at].id == id;
         match index {
@@ -220,34 +232,34 @@ impl<'m> Draft<'m> {
         }
     }
 
-    /// The reply, if it is one.
+    /// Returns the finished reply.
     pub(super) fn finish(mut self) -> Result<ModelReply, ModelError> {
         if self.reply.tool_calls.iter().any(|call| call.name.is_empty()) {
-            return Err(self.garbage("it wants a tool called without saying which"));
+            return Err(self.malformed("a tool call has no name"));
         }
-        with_own_ids(&mut self.reply);
+        assign_call_ids(&mut self.reply);
         let wants_tools = !self.reply.tool_calls.is_empty();
         self.reply.stop = match self.finish.as_deref() {
             Some("length") => StopReason::MaxTokens,
             Some("content_filter") => StopReason::Refused,
             _ if self.is_refused => StopReason::Refused,
-            // What a server calls the end matters less than whether there are calls.
+            // Some servers send another finish reason with tool calls.
             _ if wants_tools => StopReason::ToolCalls,
             _ => StopReason::EndOfTurn,
         };
         Ok(self.reply)
     }
 
-    fn garbage(&self, reason: &str) -> ModelError {
-        ModelError::new(self.model.clone(), ModelErrorKind::Garbage, reason)
+    fn malformed(&self, reason: &str) -> ModelError {
+        ModelError::new(self.model.clone(), ModelErrorKind::MalformedReply, reason)
     }
 }
 
-impl WireUsage {
-    fn counted(&self) -> Usage {
+impl ChatUsage {
+    fn to_usage(&self) -> TokenUsage {
         let cached = self.prompt_tokens_details.as_ref().and_then(|details| details.cached_tokens);
         let cache_read = cached.unwrap_or(0).min(self.prompt_tokens);
-        Usage {
+        TokenUsage {
             input: self.prompt_tokens - cache_read,
             output: self.completion_tokens,
             cache_read,

@@ -1,25 +1,26 @@
-//! A request, as chat completions want it.
+//! Request body of chat completions.
 
 use pegboard_core::model::{
-    Delivery, Message, ModelName, ModelRequest, Part, Reasoning, ToolChoice, ToolOffer, Turn,
+    AssistantTurn, ChatMessage, ContentPart, Delivery, ModelName, ModelRequest, ReasoningEffort, ToolChoice,
+    ToolSpec,
 };
 use pegboard_json::RawJson;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-/// What the limit of what is written is called.
+/// Name of the token limit field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Limit {
+pub(super) enum TokenLimitField {
     MaxTokens,
     MaxCompletionTokens,
 }
 
 #[derive(Serialize)]
-struct Body<'r> {
+struct ChatRequestBody<'r> {
     model: &'r str,
     messages: Vec<Value>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    tools: Vec<Tool<'r>>,
+    tools: Vec<ChatTool<'r>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     tool_choice: Option<Value>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -42,30 +43,30 @@ struct Body<'r> {
 }
 
 #[derive(Serialize)]
-struct Tool<'r> {
+struct ChatTool<'r> {
     r#type: &'static str,
-    function: Function<'r>,
+    function: ChatFunction<'r>,
 }
 
 #[derive(Serialize)]
-struct Function<'r> {
+struct ChatFunction<'r> {
     name: &'r str,
     description: &'r str,
     parameters: &'r RawJson,
 }
 
-/// The request as it is sent.
-pub(super) fn body(name: &ModelName, request: &ModelRequest, limit: Limit) -> Vec<u8> {
+/// Serializes a request.
+pub(super) fn body(name: &ModelName, request: &ModelRequest, limit: TokenLimitField) -> Vec<u8> {
     let is_streamed = request.delivery == Delivery::Streamed;
     let thinks = request.reasoning.is_some();
-    let max = |wanted: Limit| request.max_output_tokens.filter(|_| limit == wanted);
-    let body = Body {
+    let max = |wanted: TokenLimitField| request.max_output_tokens.filter(|_| limit == wanted);
+    let body = ChatRequestBody {
         model: name.model(),
         messages: messages(request),
         tools: request.tools.iter().map(tool).collect(),
         tool_choice: tool_choice(request),
-        max_tokens: max(Limit::MaxTokens),
-        max_completion_tokens: max(Limit::MaxCompletionTokens),
+        max_tokens: max(TokenLimitField::MaxTokens),
+        max_completion_tokens: max(TokenLimitField::MaxCompletionTokens),
         temperature: request.temperature.filter(|_| !thinks),
         top_p: request.top_p.filter(|_| !thinks),
         top_k: request.top_k.filter(|_| !thinks),
@@ -84,9 +85,9 @@ fn messages(request: &ModelRequest) -> Vec<Value> {
     }
     for message in &request.messages {
         match message {
-            Message::User(parts) => messages.push(json!({"role": "user", "content": content(parts)})),
-            Message::Assistant(turn) => messages.push(assistant(turn)),
-            Message::ToolResults(results) => messages.extend(results.iter().map(
+            ChatMessage::User(parts) => messages.push(json!({"role": "user", "content": content(parts)})),
+            ChatMessage::Assistant(turn) => messages.push(assistant(turn)),
+            ChatMessage::ToolResults(results) => messages.extend(results.iter().map(
                 |result| json!({"role": "tool", "tool_call_id": result.call_id, "content": result.text}),
             )),
         }
@@ -94,21 +95,21 @@ fn messages(request: &ModelRequest) -> Vec<Value> {
     messages
 }
 
-/// A text as it is, which every server takes; a list only where there is an image.
-fn content(parts: &[Part]) -> Value {
+/// Plain text, which every server accepts; a list only if there is an image.
+fn content(parts: &[ContentPart]) -> Value {
     let texts: Option<Vec<&str>> = parts
         .iter()
         .map(|part| match part {
-            Part::Text(text) => Some(text.as_str()),
-            Part::Image { .. } => None,
+            ContentPart::Text(text) => Some(text.as_str()),
+            ContentPart::Image { .. } => None,
         })
         .collect();
     if let Some(texts) = texts {
         return texts.join("\n\n").into();
     }
-    let part = |part: &Part| match part {
-        Part::Text(text) => json!({"type": "text", "text": text}),
-        Part::Image { media_type, base64 } => {
+    let part = |part: &ContentPart| match part {
+        ContentPart::Text(text) => json!({"type": "text", "text": text}),
+        ContentPart::Image { media_type, base64 } => {
             let url = format!("data:{media_type};base64,{base64}");
             json!({"type": "image_url", "image_url": {"url": url}})
         }
@@ -116,7 +117,7 @@ fn content(parts: &[Part]) -> Value {
     parts.iter().map(part).collect()
 }
 
-fn assistant(turn: &Turn) -> Value {
+fn assistant(turn: &AssistantTurn) -> Value {
     if turn.tool_calls.is_empty() {
         return json!({"role": "assistant", "content": turn.text});
     }
@@ -128,12 +129,12 @@ fn assistant(turn: &Turn) -> Value {
     json!({"role": "assistant", "content": content, "tool_calls": calls.collect::<Vec<_>>()})
 }
 
-fn tool(offer: &ToolOffer) -> Tool<'_> {
-    let ToolOffer { name, description, input_schema } = offer;
-    Tool { r#type: "function", function: Function { name, description, parameters: input_schema } }
+fn tool(spec: &ToolSpec) -> ChatTool<'_> {
+    let ToolSpec { name, description, input_schema } = spec;
+    ChatTool { r#type: "function", function: ChatFunction { name, description, parameters: input_schema } }
 }
 
-/// Nothing is said where there are no tools, since servers refuse that, and nothing of what is usual.
+/// Omitted without tools, which servers reject, and for the default choice.
 fn tool_choice(request: &ModelRequest) -> Option<Value> {
     if request.tools.is_empty() {
         return None;
@@ -146,11 +147,11 @@ fn tool_choice(request: &ModelRequest) -> Option<Value> {
     }
 }
 
-fn effort(reasoning: Reasoning) -> &'static str {
+fn effort(reasoning: ReasoningEffort) -> &'static str {
     match reasoning {
-        Reasoning::Minimal => "minimal",
-        Reasoning::Low | Reasoning::Tokens(..=2_048) => "low",
-        Reasoning::Medium | Reasoning::Tokens(..=8_192) => "medium",
-        Reasoning::High | Reasoning::Tokens(_) => "high",
+        ReasoningEffort::Minimal => "minimal",
+        ReasoningEffort::Low | ReasoningEffort::Tokens(..=2_048) => "low",
+        ReasoningEffort::Medium | ReasoningEffort::Tokens(..=8_192) => "medium",
+        ReasoningEffort::High | ReasoningEffort::Tokens(_) => "high",
     }
 }

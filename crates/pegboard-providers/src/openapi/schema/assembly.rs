@@ -1,46 +1,45 @@
-//! A schema put together with all that it refers to, so that it stands by itself.
+//! Assembles a schema and its definitions into a self-contained one.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::rc::Rc;
 
 use serde_json::{Map, Value, json};
 
-use super::keyword::for_each_inside;
-use super::{Definition, Draft, Name, Purpose, Schemas};
+use super::keyword::for_each_subschema;
+use super::{DefinitionName, SchemaConverter, SchemaDefinition, SchemaDraft, SchemaPurpose};
 
-/// A definition that is no larger stands wherever it is used.
+/// Maximum size of a definition that is always inlined.
 const SMALL_BYTES: usize = 300;
-/// How deep definitions are put into one another; the validator has a limit for the whole.
+/// Maximum inlining depth; the validator limits the total depth.
 const MAX_INLINE_DEPTH: usize = 40;
-/// How many definitions are looked at to find out whether one leads to itself.
-const MAX_LOOKED_AT: usize = 200;
-/// How large a schema may be without what it refers to.
+/// Maximum number of definitions visited to detect recursion.
+const MAX_VISITED: usize = 200;
+/// Maximum size of a schema without its definitions.
 const MAX_OWN_BYTES: usize = 1024 * 1024;
-/// How many patterns a schema may have; the validator has a limit too.
+/// Maximum number of patterns in a schema; the validator has a limit too.
 const MAX_PATTERNS: usize = 100;
-/// Words that may be changed without changing what is right.
-const WORDS: [&str; 7] =
+/// Keywords that do not affect validation.
+const ANNOTATIONS: [&str; 7] =
     ["title", "description", "deprecated", "readOnly", "writeOnly", "default", "examples"];
 
-/// A schema that stands by itself.
-pub(in crate::openapi) struct Assembled {
+/// Self-contained schema.
+pub(in crate::openapi) struct AssembledSchema {
     pub(in crate::openapi) json: Value,
-    /// Whether parts were left out because there was no room for them.
-    pub(in crate::openapi) is_cut: bool,
+    /// `true` if definitions were reduced to their type to save space.
+    pub(in crate::openapi) is_truncated: bool,
 }
 
-impl Schemas<'_> {
-    /// Puts a schema together with all that it refers to. A definition that is used once, or is small, stands where it
-    /// is used; all others, and those that lead to themselves, are under `$defs`. What there is no room for is told by
-    /// its type alone.
+impl SchemaConverter<'_> {
+    /// Assembles a schema with its definitions. Definitions that are small or used once are inlined; all
+    /// others, and recursive ones, go to `$defs`. Definitions beyond `max_bytes` are reduced to their type.
     pub(in crate::openapi) fn assemble(
         &mut self,
-        draft: Draft,
-        purpose: Purpose,
+        draft: SchemaDraft,
+        purpose: SchemaPurpose,
         max_bytes: usize,
-    ) -> Result<Assembled, String> {
+    ) -> Result<AssembledSchema, String> {
         let mut assembly = self.gather(&draft, purpose, max_bytes)?;
-        let is_cut = !assembly.cut.is_empty();
+        let is_truncated = !assembly.truncated.is_empty();
         let mut json = draft.json;
         assembly.expand(&mut json, 0);
         let mut definitions = Map::new();
@@ -49,8 +48,8 @@ impl Schemas<'_> {
             assembly.expand(&mut definition, 0);
             definitions.insert(name.to_string(), definition);
         }
-        if is_endless(&definitions) {
-            return Err("a schema refers to itself without an end".to_owned());
+        if has_infinite_recursion(&definitions) {
+            return Err("a schema is infinitely recursive".to_owned());
         }
         if let (false, Value::Object(keywords)) = (definitions.is_empty(), &mut json) {
             keywords.insert("$defs".to_owned(), definitions.into());
@@ -58,17 +57,22 @@ impl Schemas<'_> {
         if n_patterns(&mut json) > MAX_PATTERNS {
             without_patterns(&mut json);
         }
-        Ok(Assembled { json, is_cut })
+        Ok(AssembledSchema { json, is_truncated })
     }
 
-    /// Finds everything that a schema refers to, nearest first.
-    fn gather(&mut self, draft: &Draft, purpose: Purpose, max_bytes: usize) -> Result<Assembly, String> {
-        let mut assembly = Assembly::default();
-        let mut waiting: VecDeque<Name> = draft.uses.iter().cloned().collect();
+    /// Collects all definitions that a schema references, nearest first.
+    fn gather(
+        &mut self,
+        draft: &SchemaDraft,
+        purpose: SchemaPurpose,
+        max_bytes: usize,
+    ) -> Result<SchemaAssembly, String> {
+        let mut assembly = SchemaAssembly::default();
+        let mut waiting: VecDeque<DefinitionName> = draft.uses.iter().cloned().collect();
         let mut n_bytes = draft.json.to_string().len();
         if n_bytes > MAX_OWN_BYTES {
             return Err(format!(
-                "its schema has {n_bytes} bytes without what it refers to; {MAX_OWN_BYTES} are fine"
+                "its schema has {n_bytes} bytes, not counting references; the limit is {MAX_OWN_BYTES}"
             ));
         }
         while let Some(name) = waiting.pop_front() {
@@ -80,9 +84,9 @@ impl Schemas<'_> {
             let mut definition = self.definition(&name, purpose)?;
             n_bytes += definition.n_bytes;
             if n_bytes > max_bytes {
-                assembly.cut.insert(Rc::clone(&name));
+                assembly.truncated.insert(Rc::clone(&name));
                 definition = Rc::new(stub(&definition));
-            } else if self.leads_to_itself(&name, purpose)? {
+            } else if self.is_recursive(&name, purpose)? {
                 assembly.recursive.insert(Rc::clone(&name));
             }
             waiting.extend(definition.uses.iter().cloned());
@@ -92,18 +96,18 @@ impl Schemas<'_> {
         Ok(assembly)
     }
 
-    /// Whether a definition leads to itself, as far as that is soon found out.
-    fn leads_to_itself(&mut self, name: &Name, purpose: Purpose) -> Result<bool, String> {
+    /// Returns `true` if a definition references itself, or if that takes too long to find out.
+    fn is_recursive(&mut self, name: &DefinitionName, purpose: SchemaPurpose) -> Result<bool, String> {
         let key = (purpose, Rc::clone(name));
         if let Some(known) = self.recursive.get(&key) {
             return Ok(*known);
         }
-        let mut seen: HashSet<Name> = HashSet::new();
+        let mut seen: HashSet<DefinitionName> = HashSet::new();
         let mut waiting = self.definition(name, purpose)?.uses.clone();
         let mut found = false;
         while let Some(next) = waiting.pop() {
-            // Where it takes too long it may as well, for that only means that it stays a reference.
-            if next == *name || seen.len() > MAX_LOOKED_AT {
+            // A false positive only means that it stays a reference.
+            if next == *name || seen.len() > MAX_VISITED {
                 found = true;
                 break;
             }
@@ -116,32 +120,32 @@ impl Schemas<'_> {
     }
 }
 
-/// What there is no room for, by its type alone.
-fn stub(definition: &Definition) -> Definition {
+/// Reduces a definition to its type.
+fn stub(definition: &SchemaDefinition) -> SchemaDefinition {
     let kind = definition.json.get("type").cloned();
     let json = kind.map_or_else(|| json!({}), |kind| json!({"type": kind}));
-    Definition { n_bytes: json.to_string().len(), json, uses: Vec::new() }
+    SchemaDefinition { n_bytes: json.to_string().len(), json, uses: Vec::new() }
 }
 
 #[derive(Default)]
-struct Assembly {
-    definitions: HashMap<Name, Rc<Definition>>,
-    uses: HashMap<Name, usize>,
-    recursive: HashSet<Name>,
-    cut: HashSet<Name>,
-    /// Definitions that stay definitions, and have yet to be written.
-    kept: VecDeque<Name>,
-    written: HashSet<Name>,
+struct SchemaAssembly {
+    definitions: HashMap<DefinitionName, Rc<SchemaDefinition>>,
+    uses: HashMap<DefinitionName, usize>,
+    recursive: HashSet<DefinitionName>,
+    truncated: HashSet<DefinitionName>,
+    /// Definitions to be written to `$defs`.
+    kept: VecDeque<DefinitionName>,
+    written: HashSet<DefinitionName>,
 }
 
-impl Assembly {
-    /// Puts definitions where they are used, or notes that they are needed.
+impl SchemaAssembly {
+    /// Inlines definitions, or queues them for `$defs`.
     fn expand(&mut self, schema: &mut Value, depth: usize) {
         if let Some(name) = reference(schema)
             .and_then(|name| self.definitions.get_key_value(name))
             .map(|(name, _)| Rc::clone(name))
         {
-            if self.stands_in_place(&name, schema, depth) {
+            if self.can_inline(&name, schema, depth) {
                 let mut definition = self.definitions[&name].json.clone();
                 if let (Value::Object(made), Value::Object(words)) = (&mut definition, &*schema) {
                     made.extend(
@@ -158,14 +162,14 @@ impl Assembly {
                 self.kept.push_back(name);
             }
         }
-        for_each_inside(schema, &mut |inner| self.expand(inner, depth + 1));
+        for_each_subschema(schema, &mut |inner| self.expand(inner, depth + 1));
     }
 
-    fn stands_in_place(&self, name: &Name, schema: &Value, depth: usize) -> bool {
+    fn can_inline(&self, name: &DefinitionName, schema: &Value, depth: usize) -> bool {
         let definition = &self.definitions[name];
         let is_small = definition.n_bytes <= SMALL_BYTES && definition.uses.is_empty();
         let is_plain = schema.as_object().is_some_and(|keywords| {
-            keywords.keys().all(|keyword| keyword == "$ref" || WORDS.contains(&keyword.as_str()))
+            keywords.keys().all(|keyword| keyword == "$ref" || ANNOTATIONS.contains(&keyword.as_str()))
         });
         let has_words_only =
             is_plain && (definition.json.is_object() || schema.as_object().is_some_and(|it| it.len() == 1));
@@ -176,15 +180,15 @@ impl Assembly {
     }
 }
 
-/// Whether a definition applies itself to the very value that it applies to, so that no check of it would end.
-fn is_endless(definitions: &Map<String, Value>) -> bool {
+/// Returns `true` if a definition applies itself to the same value, so that validation would not end.
+fn has_infinite_recursion(definitions: &Map<String, Value>) -> bool {
     let mut applied: HashMap<&str, Vec<&str>> = HashMap::new();
     for (name, definition) in definitions {
         let mut references = Vec::new();
         find_applied(definition, &mut references);
         applied.insert(name, references);
     }
-    // What applies nothing that is left ends, so it is taken away; what stays applies itself.
+    // Definitions that apply no remaining one terminate and are removed; the rest is cyclic.
     loop {
         let n_left = applied.len();
         let ended: Vec<&str> = applied
@@ -201,7 +205,7 @@ fn is_endless(definitions: &Map<String, Value>) -> bool {
     }
 }
 
-/// The definitions that a schema applies to the same value, not to a part of it.
+/// Collects the definitions that a schema applies to the same value.
 fn find_applied<'s>(schema: &'s Value, found: &mut Vec<&'s str>) {
     found.extend(reference(schema));
     for keyword in ["allOf", "anyOf", "oneOf"] {
@@ -215,7 +219,7 @@ fn find_applied<'s>(schema: &'s Value, found: &mut Vec<&'s str>) {
     dependent.for_each(|(_, inner)| find_applied(inner, found));
 }
 
-/// The definition that a schema refers to.
+/// Returns the definition that a schema references.
 fn reference(schema: &Value) -> Option<&str> {
     schema.get("$ref")?.as_str()?.strip_prefix("#/$defs/")
 }
@@ -230,7 +234,7 @@ fn without_patterns(schema: &mut Value) {
     visit(schema, &mut |keywords| drop(keywords.shift_remove("pattern")));
 }
 
-/// Looks at every schema in one.
+/// Visits every subschema.
 fn visit(schema: &mut Value, work: &mut dyn FnMut(&mut Map<String, Value>)) {
     if let Value::Object(keywords) = schema {
         work(keywords);
@@ -238,5 +242,5 @@ fn visit(schema: &mut Value, work: &mut dyn FnMut(&mut Map<String, Value>)) {
             definitions.values_mut().for_each(|definition| visit(definition, work));
         }
     }
-    for_each_inside(schema, &mut |inner| visit(inner, work));
+    for_each_subschema(schema, &mut |inner| visit(inner, work));
 }

@@ -1,21 +1,21 @@
-//! The keywords of schemas: what stands in them, and what those that only OpenAPI has come to.
+//! Schema keywords: their shapes, and the translation of OpenAPI-specific ones.
 
 use serde_json::{Map, Value, json};
 
-/// What stands in a keyword.
+/// Shape of a keyword's value.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Shape {
-    /// Schemas, by name.
+pub(super) enum KeywordShape {
+    /// Schemas by name.
     Map,
-    /// A list of schemas.
+    /// List of schemas.
     List,
     /// One schema.
     One,
-    /// Something that is no schema.
-    Word,
+    /// Anything but a schema.
+    Scalar,
 }
 
-impl Shape {
+impl KeywordShape {
     pub(super) fn of(keyword: &str) -> Self {
         match keyword {
             "properties" | "patternProperties" | "dependentSchemas" => Self::Map,
@@ -30,13 +30,13 @@ impl Shape {
             | "propertyNames"
             | "unevaluatedItems"
             | "unevaluatedProperties" => Self::One,
-            _ => Self::Word,
+            _ => Self::Scalar,
         }
     }
 }
 
-/// Whether a keyword says what shape a value has, and not which values of that shape there are.
-pub(super) fn is_of_shape(keyword: &str) -> bool {
+/// Returns `true` if a keyword describes structure rather than allowed values.
+pub(super) fn is_structural(keyword: &str) -> bool {
     matches!(
         keyword,
         "$ref"
@@ -51,21 +51,21 @@ pub(super) fn is_of_shape(keyword: &str) -> bool {
     )
 }
 
-/// The schemas inside a schema, each to be looked at.
-pub(super) fn for_each_inside(schema: &mut Value, work: &mut dyn FnMut(&mut Value)) {
+/// Calls `work` for each direct subschema.
+pub(super) fn for_each_subschema(schema: &mut Value, work: &mut dyn FnMut(&mut Value)) {
     let Value::Object(keywords) = schema else { return };
     for (keyword, value) in keywords {
-        match (Shape::of(keyword), value) {
-            (Shape::Map, Value::Object(schemas)) => schemas.values_mut().for_each(&mut *work),
-            (Shape::List, Value::Array(schemas)) => schemas.iter_mut().for_each(&mut *work),
-            (Shape::One, value) => work(value),
+        match (KeywordShape::of(keyword), value) {
+            (KeywordShape::Map, Value::Object(schemas)) => schemas.values_mut().for_each(&mut *work),
+            (KeywordShape::List, Value::Array(schemas)) => schemas.iter_mut().for_each(&mut *work),
+            (KeywordShape::One, value) => work(value),
             _ => {}
         }
     }
 }
 
-/// What a keyword that holds no schema says, as far as it makes sense. `None` leaves it out.
-pub(super) fn checked(keyword: &str, value: &Value) -> Option<Value> {
+/// Returns the value of a keyword without schemas; `None` if it is unknown or invalid.
+pub(super) fn sanitized(keyword: &str, value: &Value) -> Option<Value> {
     let is_right = match keyword {
         "type" => return types(value),
         "title" | "description" | "format" | "pattern" | "contentEncoding" | "contentMediaType" => {
@@ -90,7 +90,7 @@ fn is_names(value: &Value) -> bool {
     value.as_array().is_some_and(|names| names.iter().all(Value::is_string))
 }
 
-/// Names, each once.
+/// Returns names without duplicates.
 fn names(value: &Value) -> Option<Value> {
     let mut names: Vec<&Value> = Vec::new();
     for name in value.as_array()?.iter().filter(|name| name.is_string()) {
@@ -101,7 +101,7 @@ fn names(value: &Value) -> Option<Value> {
     (!names.is_empty()).then(|| json!(names))
 }
 
-/// A number of things, however it is written.
+/// Converts a non-negative integer, however it is written.
 fn count(value: &Value) -> Option<Value> {
     let number = value.as_f64().filter(|number| *number >= 0.0 && number.fract() == 0.0 && *number < 9e15)?;
     #[expect(
@@ -112,7 +112,7 @@ fn count(value: &Value) -> Option<Value> {
     Some((number as u64).into())
 }
 
-/// Types that there are, with those that people take for types as what they mean.
+/// Maps types, including common misnomers; `None` for unknown ones.
 fn types(value: &Value) -> Option<Value> {
     let one = |word: &str| match word {
         "string" | "number" | "integer" | "boolean" | "object" | "array" | "null" => Some(word.to_owned()),
@@ -127,15 +127,15 @@ fn types(value: &Value) -> Option<Value> {
         Value::Array(words) => {
             let mut known: Vec<String> = words.iter().filter_map(Value::as_str).filter_map(one).collect();
             known.dedup();
-            // A word that is not known may mean anything, so that nothing can be said.
+            // An unknown type may mean anything, so the keyword is dropped.
             (!known.is_empty() && known.len() == words.len()).then(|| json!(known))
         }
         _ => None,
     }
 }
 
-/// A limit that counts or does not itself: a flag once, a number of its own now.
-pub(super) fn exclusive(made: &mut Map<String, Value>, limit: &str, flag: &str) {
+/// Converts an exclusive bound from a flag (OpenAPI 3.0) to a number.
+pub(super) fn convert_exclusive_bound(made: &mut Map<String, Value>, limit: &str, flag: &str) {
     let Some(Value::Bool(is_exclusive)) = made.get(flag).cloned() else { return };
     made.shift_remove(flag);
     if is_exclusive && let Some(value) = made.shift_remove(limit) {
@@ -143,8 +143,8 @@ pub(super) fn exclusive(made: &mut Map<String, Value>, limit: &str, flag: &str) 
     }
 }
 
-/// The choices of a text are texts, whatever YAML takes them for.
-pub(super) fn texts_of_enum(made: &mut Map<String, Value>) {
+/// Converts enum values of a string type to strings, which YAML may have parsed otherwise.
+pub(super) fn stringify_enum(made: &mut Map<String, Value>) {
     let is_text = made.get("type").is_some_and(|kind| kind == "string");
     if let (true, Some(Value::Array(choices))) = (is_text, made.get_mut("enum")) {
         for choice in choices.iter_mut().filter(|choice| choice.is_number() || choice.is_boolean()) {
@@ -153,8 +153,8 @@ pub(super) fn texts_of_enum(made: &mut Map<String, Value>) {
     }
 }
 
-/// Lets `null` be right too.
-pub(super) fn nullable(made: &mut Map<String, Value>) {
+/// Allows `null`.
+pub(super) fn make_nullable(made: &mut Map<String, Value>) {
     match made.get_mut("type") {
         Some(Value::String(kind)) if kind != "null" => {
             let kind = std::mem::take(kind);
@@ -182,14 +182,14 @@ pub(super) fn nullable(made: &mut Map<String, Value>) {
     }
 }
 
-/// A file, which is a text, or bytes with a name and a type.
-pub(super) fn file(written: &Map<String, Value>, made: &mut Map<String, Value>) {
-    let says = |keyword: &str, word: &str| written.get(keyword).is_some_and(|value| value == word);
+/// Converts a file to a schema for text, or for bytes with name and type.
+pub(super) fn convert_file(written: &Map<String, Value>, made: &mut Map<String, Value>) {
+    let is_true = |keyword: &str, word: &str| written.get(keyword).is_some_and(|value| value == word);
     let is_bytes = written.contains_key("contentMediaType") && !written.contains_key("contentEncoding");
-    let is_file = says("type", "file")
-        || (says("format", "binary") && (says("type", "string") || !written.contains_key("type")))
-        || (is_bytes && (says("type", "string") || !written.contains_key("type")));
-    if !is_file {
+    let is_local = is_true("type", "file")
+        || (is_true("format", "binary") && (is_true("type", "string") || !written.contains_key("type")))
+        || (is_bytes && (is_true("type", "string") || !written.contains_key("type")));
+    if !is_local {
         return;
     }
     let description = made.shift_remove("description");
@@ -202,7 +202,7 @@ pub(super) fn file(written: &Map<String, Value>, made: &mut Map<String, Value>) 
     }
 }
 
-/// What a file is given as.
+/// Returns the schema of a file.
 pub(in crate::openapi) fn file_schema() -> Value {
     json!({
         "anyOf": [

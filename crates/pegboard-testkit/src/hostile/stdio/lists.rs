@@ -1,27 +1,32 @@
-//! Lists of tools that nobody should have to read.
+//! Faulty lists of tools.
 
 use serde_json::{Value, json};
 
-use super::Mode;
-use crate::hostile::manners::{self, tool};
+use super::StdioFault;
+use crate::hostile::well_behaved::{self, tool};
 
-/// The answer to `tools/list`; `None` if there is none.
-pub(super) fn answer(mode: Mode, message: &Value, decent: &Value) -> Option<Value> {
+/// Returns the response to `tools/list`; `None` if there is none.
+pub(super) fn answer(mode: StdioFault, message: &Value, decent: &Value) -> Option<Value> {
     let id = &message["id"];
     let page: u64 = message["params"]["cursor"].as_str().and_then(|page| page.parse().ok()).unwrap_or(0);
-    let mut tools = manners::tools();
+    let mut tools = well_behaved::tools();
     match mode {
-        Mode::ListNever => return None,
-        Mode::ListEndless => {
+        StdioFault::ListNever => return None,
+        StdioFault::ListEndless => {
             if page > 0 {
                 tools = vec![tool(&format!("page_{page}"))];
             }
-            return Some(manners::result(id, &json!({"tools": tools, "nextCursor": (page + 1).to_string()})));
+            return Some(well_behaved::result(
+                id,
+                &json!({"tools": tools, "nextCursor": (page + 1).to_string()}),
+            ));
         }
-        Mode::ListLoop => return Some(manners::result(id, &json!({"tools": tools, "nextCursor": "1"}))),
-        Mode::ListHuge => tools.extend((0..20_000).map(|number| large_tool(&format!("tool_{number}")))),
-        Mode::ListDuplicates => tools = [&tools[..]; 3].concat(),
-        Mode::ListMalformed => {
+        StdioFault::ListLoop => {
+            return Some(well_behaved::result(id, &json!({"tools": tools, "nextCursor": "1"})));
+        }
+        StdioFault::ListHuge => tools.extend((0..20_000).map(|number| large_tool(&format!("tool_{number}")))),
+        StdioFault::ListDuplicates => tools = [&tools[..]; 3].concat(),
+        StdioFault::ListMalformed => {
             let bad = [
                 Value::Null,
                 json!(7),
@@ -35,10 +40,10 @@ pub(super) fn answer(mode: Mode, message: &Value, decent: &Value) -> Option<Valu
         }
         _ => return Some(decent.clone()),
     }
-    Some(manners::result(id, &json!({"tools": tools})))
+    Some(well_behaved::result(id, &json!({"tools": tools})))
 }
 
-/// A tool about as large as most.
+/// Returns a tool of typical size.
 fn large_tool(name: &str) -> Value {
     json!({
         "name": name,

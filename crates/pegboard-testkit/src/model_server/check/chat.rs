@@ -1,42 +1,42 @@
-//! Whether a request is one of chat completions.
+//! Validation of chat completions requests.
 
 use serde_json::Value;
 
-use super::Need::{May, Must};
+use super::Presence::{Optional, Required};
 use super::{
-    Field, Findings, is_any, is_count, is_number, is_object, is_schema, is_some_list, is_some_text, is_text,
-    is_texts, is_tool_name, is_yes_or_no, items, twins,
+    ApiField, ViolationLog, duplicates, is_any, is_boolean, is_count, is_nonempty_list, is_nonempty_text,
+    is_number, is_object, is_schema, is_text, is_texts, is_tool_name, items,
 };
 
-const BODY: [Field<'static>; 14] = [
-    ("model", Must, is_some_text, "name of a model"),
-    ("messages", Must, is_some_list, "list of messages"),
-    ("tools", May, is_some_list, "list of tools"),
-    ("tool_choice", May, is_any, "choice"),
-    ("max_tokens", May, is_count, "count"),
-    ("max_completion_tokens", May, is_count, "count"),
-    ("temperature", May, is_number, "number"),
-    ("top_p", May, is_number, "number"),
-    // OpenAI itself has none, but many who are compatible.
-    ("top_k", May, is_count, "count"),
-    ("stop", May, is_texts, "list of texts"),
-    ("reasoning_effort", May, is_effort, "effort"),
-    ("stream", May, is_yes_or_no, "true or false"),
-    ("stream_options", May, is_object, "object"),
-    ("parallel_tool_calls", May, is_yes_or_no, "true or false"),
+const BODY: [ApiField<'static>; 14] = [
+    ("model", Required, is_nonempty_text, "name of a model"),
+    ("messages", Required, is_nonempty_list, "list of messages"),
+    ("tools", Optional, is_nonempty_list, "list of tools"),
+    ("tool_choice", Optional, is_any, "choice"),
+    ("max_tokens", Optional, is_count, "count"),
+    ("max_completion_tokens", Optional, is_count, "count"),
+    ("temperature", Optional, is_number, "number"),
+    ("top_p", Optional, is_number, "number"),
+    // OpenAI does not have it, but many compatible servers do.
+    ("top_k", Optional, is_count, "count"),
+    ("stop", Optional, is_texts, "list of texts"),
+    ("reasoning_effort", Optional, is_effort, "effort"),
+    ("stream", Optional, is_boolean, "true or false"),
+    ("stream_options", Optional, is_object, "object"),
+    ("parallel_tool_calls", Optional, is_boolean, "true or false"),
 ];
 
-pub(super) fn check(body: &Value, findings: &mut Findings) {
-    findings.object("body", body, &BODY);
+pub(super) fn check(body: &Value, violations: &mut ViolationLog) {
+    violations.object("body", body, &BODY);
     if !body["stream_options"].is_null() {
-        let fields: [Field<'_>; 1] = [("include_usage", Must, is_yes_or_no, "true or false")];
-        findings.object("body.stream_options", &body["stream_options"], &fields);
-        findings.expect("body.stream_options", body["stream"] == true, "is there without a stream");
+        let fields: [ApiField<'_>; 1] = [("include_usage", Required, is_boolean, "true or false")];
+        violations.object("body.stream_options", &body["stream_options"], &fields);
+        violations.expect("body.stream_options", body["stream"] == true, "requires streaming");
     }
     let has_both = !body["max_tokens"].is_null() && !body["max_completion_tokens"].is_null();
-    findings.expect("body", !has_both, "limits the reply twice");
-    check_tools(body, findings);
-    check_messages(items(&body["messages"]), findings);
+    violations.expect("body", !has_both, "has two output limits");
+    check_tools(body, violations);
+    check_messages(items(&body["messages"]), violations);
 }
 
 fn is_effort(value: &Value) -> bool {
@@ -45,107 +45,119 @@ fn is_effort(value: &Value) -> bool {
         .is_some_and(|effort| ["none", "minimal", "low", "medium", "high", "xhigh"].contains(&effort))
 }
 
-fn check_tools(body: &Value, findings: &mut Findings) {
+fn check_tools(body: &Value, violations: &mut ViolationLog) {
     let tools = items(&body["tools"]);
     for (at, tool) in tools.iter().enumerate() {
-        let place = format!("tools[{at}]");
-        let fields: [Field<'_>; 2] =
-            [("type", Must, |kind| kind == "function", "function"), ("function", Must, is_object, "object")];
-        findings.object(&place, tool, &fields);
-        let fields: [Field<'_>; 4] = [
-            ("name", Must, is_tool_name, "name of a tool"),
-            ("description", May, is_text, "text"),
-            ("parameters", May, is_schema, "schema of an object"),
-            ("strict", May, is_yes_or_no, "true or false"),
+        let location = format!("tools[{at}]");
+        let fields: [ApiField<'_>; 2] = [
+            ("type", Required, |kind| kind == "function", "function"),
+            ("function", Required, is_object, "object"),
         ];
-        findings.object(&format!("{place}.function"), &tool["function"], &fields);
+        violations.object(&location, tool, &fields);
+        let fields: [ApiField<'_>; 4] = [
+            ("name", Required, is_tool_name, "name of a tool"),
+            ("description", Optional, is_text, "text"),
+            ("parameters", Optional, is_schema, "schema of an object"),
+            ("strict", Optional, is_boolean, "true or false"),
+        ];
+        violations.object(&format!("{location}.function"), &tool["function"], &fields);
     }
     let names = || tools.iter().filter_map(|tool| tool["function"]["name"].as_str());
-    for twin in twins(names()) {
-        findings.tell("tools", &format!("'{twin}' is there twice"));
+    for duplicate in duplicates(names()) {
+        violations.add("tools", &format!("duplicate '{duplicate}'"));
     }
     match &body["tool_choice"] {
         Value::Null => {}
-        _ if tools.is_empty() => findings.tell("tool_choice", "is there without tools"),
+        _ if tools.is_empty() => violations.add("tool_choice", "requires tools"),
         Value::String(word) => {
             let is_known = ["auto", "none", "required"].contains(&word.as_str());
-            findings.expect("tool_choice", is_known, "is no known word");
+            violations.expect("tool_choice", is_known, "is unknown");
         }
         choice => {
             let name = choice["function"]["name"].as_str().unwrap_or_default();
             let is_right = choice["type"] == "function" && names().any(|known| known == name);
-            findings.expect("tool_choice", is_right, "names no tool that is offered");
+            violations.expect("tool_choice", is_right, "names an unknown tool");
         }
     }
 }
 
-fn check_messages(messages: &[Value], findings: &mut Findings) {
+fn check_messages(messages: &[Value], violations: &mut ViolationLog) {
     let mut open: Vec<&str> = Vec::new();
     for (at, message) in messages.iter().enumerate() {
-        let place = format!("messages[{at}]");
+        let location = format!("messages[{at}]");
         let role = message["role"].as_str().unwrap_or_default();
         if role != "tool" && !open.is_empty() {
-            findings.tell(&place, &format!("comes before the results of {}", open.join(", ")));
+            violations.add(&location, &format!("comes before the results of {}", open.join(", ")));
             open.clear();
         }
         match role {
             "system" | "developer" => {
-                findings.expect(&place, at == 0, "is a system message that is not the first");
-                findings.object(&place, message, &[ROLE, ("content", Must, is_some_text, "text")]);
-            }
-            "user" => {
-                findings.object(
-                    &place,
+                violations.expect(&location, at == 0, "is a system message that is not the first");
+                violations.object(
+                    &location,
                     message,
-                    &[ROLE, ("content", Must, is_content, "text or list of parts")],
+                    &[ROLE, ("content", Required, is_nonempty_text, "text")],
                 );
             }
-            "assistant" => open = check_assistant(message, &place, findings),
+            "user" => {
+                violations.object(
+                    &location,
+                    message,
+                    &[ROLE, ("content", Required, is_content, "text or list of parts")],
+                );
+            }
+            "assistant" => open = check_assistant(message, &location, violations),
             "tool" => {
-                let fields: [Field<'_>; 3] =
-                    [ROLE, ("tool_call_id", Must, is_some_text, "id"), ("content", Must, is_text, "text")];
-                findings.object(&place, message, &fields);
+                let fields: [ApiField<'_>; 3] = [
+                    ROLE,
+                    ("tool_call_id", Required, is_nonempty_text, "id"),
+                    ("content", Required, is_text, "text"),
+                ];
+                violations.object(&location, message, &fields);
                 let id = message["tool_call_id"].as_str().unwrap_or_default();
                 let position = open.iter().position(|known| *known == id);
-                findings.expect(&place, position.is_some(), "answers a call that nobody waits for");
+                violations.expect(&location, position.is_some(), "answers an unknown call");
                 position.map(|position| open.remove(position));
             }
-            _ => findings.tell(&place, "has no known role"),
+            _ => violations.add(&location, "has an unknown role"),
         }
     }
-    findings.expect("messages", open.is_empty(), "end before the results of all calls");
+    violations.expect("messages", open.is_empty(), "end before the results of all calls");
     let is_asked = messages.last().is_some_and(|last| last["role"] != "assistant");
-    findings.expect("messages", is_asked, "end with what the model said itself");
+    violations.expect("messages", is_asked, "end with an assistant message");
 }
 
-const ROLE: Field<'static> = ("role", Must, is_text, "role");
+const ROLE: ApiField<'static> = ("role", Required, is_text, "role");
 
-/// Checks what the model said, and gives the ids of the calls that it waits for.
-fn check_assistant<'m>(message: &'m Value, place: &str, findings: &mut Findings) -> Vec<&'m str> {
+/// Checks an assistant message and returns the ids of its tool calls.
+fn check_assistant<'m>(message: &'m Value, location: &str, violations: &mut ViolationLog) -> Vec<&'m str> {
     let is_said = |value: &Value| value.is_string() || value.is_null();
-    let fields: [Field<'_>; 3] =
-        [ROLE, ("content", May, is_said, "text"), ("tool_calls", May, is_some_list, "list of calls")];
-    findings.object(place, message, &fields);
+    let fields: [ApiField<'_>; 3] = [
+        ROLE,
+        ("content", Optional, is_said, "text"),
+        ("tool_calls", Optional, is_nonempty_list, "list of calls"),
+    ];
+    violations.object(location, message, &fields);
     let calls = items(&message["tool_calls"]);
     let has_said = !message["content"].is_null() || !calls.is_empty();
-    findings.expect(place, has_said, "has neither content nor calls");
+    violations.expect(location, has_said, "has neither content nor calls");
     for (at, call) in calls.iter().enumerate() {
-        let place = format!("{place}.tool_calls[{at}]");
-        let fields: [Field<'_>; 3] = [
-            ("id", Must, is_call_id, "id of 1 to 40 characters"),
-            ("type", Must, |kind| kind == "function", "function"),
-            ("function", Must, is_object, "object"),
+        let location = format!("{location}.tool_calls[{at}]");
+        let fields: [ApiField<'_>; 3] = [
+            ("id", Required, is_call_id, "id of 1 to 40 characters"),
+            ("type", Required, |kind| kind == "function", "function"),
+            ("function", Required, is_object, "object"),
         ];
-        findings.object(&place, call, &fields);
-        let fields: [Field<'_>; 2] = [
-            ("name", Must, is_tool_name, "name of a tool"),
-            ("arguments", Must, is_written_object, "text of an object"),
+        violations.object(&location, call, &fields);
+        let fields: [ApiField<'_>; 2] = [
+            ("name", Required, is_tool_name, "name of a tool"),
+            ("arguments", Required, is_written_object, "text of an object"),
         ];
-        findings.object(&format!("{place}.function"), &call["function"], &fields);
+        violations.object(&format!("{location}.function"), &call["function"], &fields);
     }
     let ids = || calls.iter().filter_map(|call| call["id"].as_str());
-    for twin in twins(ids()) {
-        findings.tell(place, &format!("has the call '{twin}' twice"));
+    for duplicate in duplicates(ids()) {
+        violations.add(location, &format!("has a duplicate call '{duplicate}'"));
     }
     ids().collect()
 }
@@ -167,5 +179,5 @@ fn is_content(value: &Value) -> bool {
         }
         _ => false,
     };
-    value.is_string() || (is_some_list(value) && items(value).iter().all(is_part))
+    value.is_string() || (is_nonempty_list(value) && items(value).iter().all(is_part))
 }

@@ -1,4 +1,4 @@
-//! One request over streamable HTTP: its POST, its stream, and how it goes on when the stream breaks off.
+//! One request over streamable HTTP: its POST, its event stream, and resumption after a broken stream.
 
 use std::sync::Arc;
 
@@ -6,96 +6,101 @@ use bytes::Bytes;
 use http::{HeaderMap, StatusCode};
 use reqwest::Response;
 
-use crate::http::client::Server;
-use crate::http::client::endpoint::{self, Events, Format, NoEvent, Refusal};
-use crate::http::client::listen::Cursor;
-use crate::http::client::session::{SESSION_ID, without_own_headers};
-use crate::link::{Arrival, Event, TransportError};
+use crate::http::client::HttpTransport;
+use crate::http::client::endpoint::{self, ErrorResponse, ResponseBodyKind, SseStream, SseStreamError};
+use crate::http::client::listen::StreamCursor;
+use crate::http::client::session::{SESSION_ID, without_mirrored_headers};
+use crate::link::{Arrival, TransportError, TransportEvent};
 use crate::message::{Id, Message, Request};
 
-/// How often a stream may be taken up again without bringing anything.
-const MAX_QUIET: usize = 10;
+/// Maximum number of consecutive resumptions that deliver no event.
+const MAX_EMPTY_RESUMES: usize = 10;
 
-/// What tells a request of the stateless era.
-const STATELESS: [&str; 2] = ["_meta", "io.modelcontextprotocol/protocolVersion"];
+/// Path of the `_meta` key that marks a stateless request.
+const STATELESS_META_PATH: [&str; 2] = ["_meta", "io.modelcontextprotocol/protocolVersion"];
 
-/// To which era a request belongs.
+/// The era of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Era {
-    /// It stands alone.
+pub(super) enum RequestEra {
+    /// Self-contained.
     Stateless,
-    /// It begins a session.
-    Beginning,
-    /// It is part of a session, or of the era that has them.
+    /// Starts a session.
+    Initialize,
+    /// Part of a session, or of the session era.
     Session,
 }
 
-impl Era {
+impl RequestEra {
     pub(super) fn of(request: &Request) -> Self {
-        if request.params.as_ref().is_some_and(|params| params.at(&STATELESS).is_some()) {
+        if request.params.as_ref().is_some_and(|params| params.at(&STATELESS_META_PATH).is_some()) {
             Self::Stateless
         } else if &*request.method == "initialize" {
-            Self::Beginning
+            Self::Initialize
         } else {
             Self::Session
         }
     }
 }
 
-/// A request on its way.
-pub(super) struct Call {
-    server: Arc<Server>,
+/// A request in flight.
+pub(super) struct HttpCall {
+    server: Arc<HttpTransport>,
     request: Request,
-    era: Era,
+    era: RequestEra,
     headers: HeaderMap,
 }
 
-/// How a stream ended.
-enum End {
+/// Outcome of reading a stream.
+enum StreamEnd {
     Answered,
     Unanswered(TransportError),
 }
 
-impl Call {
-    pub(super) fn new(server: Arc<Server>, request: Request, era: Era, headers: HeaderMap) -> Self {
+impl HttpCall {
+    pub(super) fn new(
+        server: Arc<HttpTransport>,
+        request: Request,
+        era: RequestEra,
+        headers: HeaderMap,
+    ) -> Self {
         Self { server, request, era, headers }
     }
 
-    /// Asks, and hands on all that comes until the answer, or why none will come.
+    /// Sends the request and forwards everything up to its response, or the error that ends it.
     pub(super) async fn run(self) -> Id {
-        if let Err(error) = self.ask().await {
-            let event = Event::Lost { id: self.request.id.clone(), error };
-            self.arrive(event).await;
+        if let Err(error) = self.send().await {
+            let event = TransportEvent::RequestFailed { id: self.request.id.clone(), error };
+            self.deliver(event).await;
         }
         self.request.id
     }
 
-    async fn ask(&self) -> Result<(), TransportError> {
+    async fn send(&self) -> Result<(), TransportError> {
         let Ok(permit) = self.server.permits.acquire().await else {
             return Err(TransportError::Closed);
         };
-        let headers = self.headers_of(self.headers.clone());
+        let headers = self.request_headers(self.headers.clone());
         let is_in_session = headers.contains_key(SESSION_ID);
         let body = Message::Request(self.request.clone()).encode();
         let response = self.server.endpoint.post(headers, body).await?;
         if !response.status().is_success() {
-            let refusal = self.server.endpoint.refusal(response).await;
-            return self.take_refusal(refusal, is_in_session).await;
+            let error_response = self.server.endpoint.error_response(response).await;
+            return self.handle_error_response(error_response, is_in_session).await;
         }
         if matches!(response.status(), StatusCode::ACCEPTED | StatusCode::NO_CONTENT) {
             let what = format!(
-                "the server took a request with HTTP status {} instead of an answer",
+                "the server answered a request with HTTP status {} and no response",
                 response.status()
             );
             return Err(TransportError::protocol(what));
         }
-        if self.era == Era::Beginning {
+        if self.era == RequestEra::Initialize {
             self.server.session.begin(response.headers().get(SESSION_ID).cloned(), &self.headers);
         }
-        match endpoint::format(&response)? {
-            Format::Json => self.take_body(response).await,
-            Format::Events => {
-                let events = self.take_stream(response).await?;
+        match endpoint::response_body_kind(&response)? {
+            ResponseBodyKind::Json => self.read_json_body(response).await,
+            ResponseBodyKind::Events => {
+                let events = self.read_stream(response).await?;
                 drop(permit);
                 events.drain().await;
                 Ok(())
@@ -103,106 +108,126 @@ impl Call {
         }
     }
 
-    /// A letter's headers as this request sends them.
-    fn headers_of(&self, own: HeaderMap) -> HeaderMap {
+    /// Returns the headers for this request, given those of its message.
+    fn request_headers(&self, own: HeaderMap) -> HeaderMap {
         match self.era {
-            Era::Stateless | Era::Beginning => own,
-            Era::Session => self.server.session.headers_with(own),
+            RequestEra::Stateless | RequestEra::Initialize => own,
+            RequestEra::Session => self.server.session.headers_with(own),
         }
     }
 
-    async fn take_body(&self, response: Response) -> Result<(), TransportError> {
+    async fn read_json_body(&self, response: Response) -> Result<(), TransportError> {
         let body = self.server.endpoint.body(response).await?;
-        if self.hand_on(body).await? {
+        if self.deliver_messages(body).await? {
             return Ok(());
         }
-        Err(TransportError::protocol("the server answered another request than the one it was asked"))
+        Err(TransportError::protocol("the response has the id of another request"))
     }
 
-    /// Reads a stream, and the streams that go on where it breaks off, until the answer has come.
-    async fn take_stream(&self, response: Response) -> Result<Events, TransportError> {
-        let mut cursor = Cursor::default();
+    /// Reads the stream, resuming it after a break, until the response has arrived.
+    async fn read_stream(&self, response: Response) -> Result<SseStream, TransportError> {
+        let mut cursor = StreamCursor::default();
         let mut events = self.server.endpoint.events(response);
         loop {
-            match self.read(&mut events, &mut cursor).await? {
-                End::Answered => return Ok(events),
-                End::Unanswered(why) => events = self.resume(&mut cursor, why).await?,
+            match self.read_events(&mut events, &mut cursor).await? {
+                StreamEnd::Answered => return Ok(events),
+                StreamEnd::Unanswered(why) => events = self.resume(&mut cursor, why).await?,
             }
         }
     }
 
-    async fn read(&self, events: &mut Events, cursor: &mut Cursor) -> Result<End, TransportError> {
+    async fn read_events(
+        &self,
+        events: &mut SseStream,
+        cursor: &mut StreamCursor,
+    ) -> Result<StreamEnd, TransportError> {
         loop {
             match events.next().await {
                 Ok(event) => {
-                    cursor.pass(&event);
-                    if event.is_message() && self.hand_on(event.data).await? {
-                        return Ok(End::Answered);
+                    cursor.record(&event);
+                    if event.is_message() && self.deliver_messages(event.data).await? {
+                        return Ok(StreamEnd::Answered);
                     }
                 }
-                Err(NoEvent::TooLarge(problem)) => return Err(TransportError::protocol(problem)),
-                Err(NoEvent::Broken(error)) => return Ok(End::Unanswered(error)),
-                Err(NoEvent::End) => {
-                    return Ok(End::Unanswered(TransportError::protocol("a stream ended without an answer")));
+                Err(SseStreamError::TooLarge(problem)) => return Err(TransportError::protocol(problem)),
+                Err(SseStreamError::Broken(error)) => return Ok(StreamEnd::Unanswered(error)),
+                Err(SseStreamError::End) => {
+                    return Ok(StreamEnd::Unanswered(TransportError::protocol(
+                        "the event stream ended without a response",
+                    )));
                 }
             }
         }
     }
 
-    /// Goes on with a stream after the last event that has an id, if there is one.
-    async fn resume(&self, cursor: &mut Cursor, mut why: TransportError) -> Result<Events, TransportError> {
+    /// Resumes the stream after the last event with an id, if any.
+    async fn resume(
+        &self,
+        cursor: &mut StreamCursor,
+        mut why: TransportError,
+    ) -> Result<SseStream, TransportError> {
         loop {
-            if self.era == Era::Stateless || cursor.last().is_none() || cursor.n_quiet() >= MAX_QUIET {
+            if self.era == RequestEra::Stateless
+                || cursor.last_event_id().is_none()
+                || cursor.n_empty() >= MAX_EMPTY_RESUMES
+            {
                 return Err(why);
             }
-            cursor.pause().await;
-            let own = without_own_headers(self.headers.clone());
+            cursor.backoff().await;
+            let own = without_mirrored_headers(self.headers.clone());
             let headers = self.server.session.headers_with(own);
-            let response = match self.server.endpoint.get(headers, cursor.last()).await {
+            let response = match self.server.endpoint.get(headers, cursor.last_event_id()).await {
                 Ok(response) => response,
                 Err(error) => {
                     why = error;
                     continue;
                 }
             };
-            if response.status().is_success() && endpoint::format(&response)? == Format::Events {
+            if response.status().is_success()
+                && endpoint::response_body_kind(&response)? == ResponseBodyKind::Events
+            {
                 return Ok(self.server.endpoint.events(response));
             }
             let is_final = !response.status().is_server_error();
-            why = self.server.endpoint.refusal(response).await.into_error();
+            why = self.server.endpoint.error_response(response).await.into_error();
             if is_final {
                 return Err(why);
             }
         }
     }
 
-    /// A refusal is an answer if it is a JSON-RPC error, unless its status says more than that.
-    async fn take_refusal(&self, refusal: Refusal, is_in_session: bool) -> Result<(), TransportError> {
-        let says_more = match refusal.status {
+    /// Handles an error status. A JSON-RPC error in the body is the response, unless the status carries more
+    /// information.
+    async fn handle_error_response(
+        &self,
+        error_response: ErrorResponse,
+        is_in_session: bool,
+    ) -> Result<(), TransportError> {
+        let says_more = match error_response.status {
             StatusCode::UNAUTHORIZED => true,
-            StatusCode::FORBIDDEN => refusal.authenticate.is_some(),
+            StatusCode::FORBIDDEN => error_response.authenticate.is_some(),
             // The session is gone.
             StatusCode::NOT_FOUND => is_in_session,
             _ => false,
         };
         if !says_more
             && let Ok([Ok(Message::Response(response))]) =
-                <[_; 1]>::try_from(self.server.endpoint.messages(refusal.body.clone()))
+                <[_; 1]>::try_from(self.server.endpoint.messages(error_response.body.clone()))
             && let Err(error) = response.result
         {
-            // An error about no request in particular is about the session, if there is one.
+            // An error without a request id concerns the session, if there is one.
             let is_ours = response.id.as_ref().map_or(!is_in_session, |id| *id == self.request.id);
             if is_ours {
                 let answer = Message::response(Some(self.request.id.clone()), Err(error));
-                self.arrive(Event::Message(answer)).await;
+                self.deliver(TransportEvent::Message(answer)).await;
                 return Ok(());
             }
         }
-        Err(refusal.into_error())
+        Err(error_response.into_error())
     }
 
-    /// Hands on what the server said; whether our answer was part of it.
-    async fn hand_on(&self, bytes: Bytes) -> Result<bool, TransportError> {
+    /// Forwards messages; returns `true` if the response to this request was among them.
+    async fn deliver_messages(&self, bytes: Bytes) -> Result<bool, TransportError> {
         let mut is_answered = false;
         for message in self.server.endpoint.messages(bytes) {
             match message {
@@ -212,23 +237,23 @@ impl Call {
                         None => response.result.is_err(),
                     };
                     if !is_ours || is_answered {
-                        tracing::debug!("An answer to another request was passed over.");
+                        tracing::debug!("Ignoring a response to another request.");
                         continue;
                     }
-                    if self.era == Era::Beginning
+                    if self.era == RequestEra::Initialize
                         && let Ok(result) = &response.result
                     {
-                        self.server.session.agree(result);
+                        self.server.session.set_protocol_version(result);
                     }
                     is_answered = true;
                     response.id = Some(self.request.id.clone());
-                    self.arrive(Event::Message(Message::Response(response))).await;
+                    self.deliver(TransportEvent::Message(Message::Response(response))).await;
                 }
-                Ok(message) => self.arrive(Event::Message(message)).await,
+                Ok(message) => self.deliver(TransportEvent::Message(message)).await,
                 Err(problem)
                     if is_answered || problem.id.as_ref().is_some_and(|id| *id != self.request.id) =>
                 {
-                    tracing::debug!(%problem, "Something that is no message was passed over.");
+                    tracing::debug!(%problem, "Skipping a malformed message.");
                 }
                 Err(problem) => return Err(TransportError::protocol(problem)),
             }
@@ -236,7 +261,7 @@ impl Call {
         Ok(is_answered)
     }
 
-    async fn arrive(&self, event: Event) {
-        self.server.arrive(Arrival::new(event).about(Some(self.request.id.clone()))).await;
+    async fn deliver(&self, event: TransportEvent) {
+        self.server.deliver(Arrival::new(event).about(Some(self.request.id.clone()))).await;
     }
 }

@@ -1,4 +1,4 @@
-//! One HTTP endpoint: how it is reached, and how what it answers is read within bounds.
+//! An HTTP endpoint: sending requests, and reading responses within limits.
 
 use std::error::Error;
 use std::time::Duration;
@@ -10,46 +10,46 @@ use reqwest::{Client, Response, Url, redirect, retry};
 use tokio::time;
 
 use crate::http::client::HttpOptions;
-use crate::http::sse::{Decoder, SseEvent, TooLarge};
+use crate::http::sse::{EventTooLarge, SseDecoder, SseEvent};
 use crate::link::TransportError;
-use crate::message::{Frame, Message, Unreadable};
+use crate::message::{Frame, InvalidMessage, Message};
 
 const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
 
-/// Node and uvicorn close idle connections after 5 s; one that they close while we use it loses a request.
+/// Node and uvicorn close idle connections after 5 s; reusing one while it is being closed loses a request.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(4);
 
-/// How often a silent connection is asked whether the other side still lives.
+/// Interval of keep-alive probes on idle connections.
 const KEEP_ALIVE: Duration = Duration::from_secs(30);
 
-/// How long a server has to take what it does not answer.
+/// Time limit for the server to accept a message that has no response.
 const ACCEPT_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// How long what is left of a body is waited for, so that its connection can be used again.
+/// Time limit for draining a body, so that its connection can be reused.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// How much of a body is thrown away for the sake of its connection.
-const DRAIN_BYTES: usize = 64 * 1024;
+/// Maximum number of body bytes discarded to reuse a connection.
+const MAX_DRAINED_BYTES: usize = 64 * 1024;
 
-/// How long the body of a refusal may take.
-const REFUSAL_TIMEOUT: Duration = Duration::from_secs(5);
+/// Time limit for reading the body of an error response.
+const ERROR_BODY_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How much of the body of a refusal is kept.
-const REFUSAL_BYTES: usize = 64 * 1024;
+/// Maximum number of body bytes kept in an error.
+const MAX_ERROR_BODY_BYTES: usize = 64 * 1024;
 
-/// How much is set aside on the word of a server before it sends anything.
-const TRUSTED_BYTES: usize = 256 * 1024;
+/// Maximum number of bytes preallocated on the strength of a `Content-Length` header.
+const MAX_PREALLOCATED_BYTES: usize = 256 * 1024;
 
-/// What a server's answer is written in.
+/// Content type of a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Format {
+pub(crate) enum ResponseBodyKind {
     Json,
     Events,
 }
 
-/// An address, and the way to it.
+/// An HTTP client bound to a URL.
 #[derive(Clone, Debug)]
-pub(crate) struct Endpoint {
+pub(crate) struct HttpEndpoint {
     client: Client,
     url: Url,
     headers: HeaderMap,
@@ -58,7 +58,7 @@ pub(crate) struct Endpoint {
     pub(crate) connect_timeout: Duration,
 }
 
-/// A client that follows no redirect and repeats no request.
+/// Creates an HTTP client that follows no redirects and retries no requests.
 pub(crate) fn client(connect_timeout: Duration) -> Result<Client, TransportError> {
     Client::builder()
         .user_agent(concat!("pegboard/", env!("CARGO_PKG_VERSION")))
@@ -71,16 +71,14 @@ pub(crate) fn client(connect_timeout: Duration) -> Result<Client, TransportError
         .pool_idle_timeout(IDLE_TIMEOUT)
         .connect_timeout(connect_timeout)
         .build()
-        .map_err(|error| network("HTTP cannot be set up", error))
+        .map_err(|error| network_error("cannot create an HTTP client", error))
 }
 
-impl Endpoint {
+impl HttpEndpoint {
     pub(crate) fn new(options: HttpOptions) -> Result<Self, TransportError> {
         let HttpOptions { url, headers, max_body, max_depth, connect_timeout, client: given } = options;
         if !matches!(url.scheme(), "http" | "https") || !url.has_host() {
-            return Err(TransportError::failed(
-                "the address of a server must begin with http:// or https://",
-            ));
+            return Err(TransportError::failed("invalid server URL: it must start with http:// or https://"));
         }
         let client = match given {
             Some(client) => client,
@@ -89,14 +87,14 @@ impl Endpoint {
         Ok(Self { client, url, headers, max_body, max_depth, connect_timeout })
     }
 
-    /// The endpoint that `reference` names, as seen from this one; only on the same origin.
+    /// Resolves `reference` against this endpoint; an error if the origin differs.
     pub(crate) fn resolve(&self, reference: &str) -> Result<Self, TransportError> {
-        let url =
-            self.url.join(reference).map_err(|_| TransportError::protocol("an endpoint is no address"))?;
+        let url = self
+            .url
+            .join(reference)
+            .map_err(|_| TransportError::protocol("the server sent an invalid endpoint URL"))?;
         if url.origin() != self.url.origin() {
-            return Err(TransportError::protocol(
-                "an endpoint is on another server than the one that names it",
-            ));
+            return Err(TransportError::protocol("the server sent an endpoint on another origin"));
         }
         Ok(Self { url, ..self.clone() })
     }
@@ -109,24 +107,24 @@ impl Endpoint {
         self.send(Method::POST, headers, own, body).await
     }
 
-    /// Sends a message that has no answer; `None` if the server did not take it.
-    pub(crate) async fn tell(&self, own: HeaderMap, body: Bytes) -> Option<Response> {
+    /// Sends a message that has no response; `None` if the server did not accept it.
+    pub(crate) async fn send_oneway(&self, own: HeaderMap, body: Bytes) -> Option<Response> {
         let sending = async {
             let response = self.post(own, body).await?;
             if response.status().is_success() {
                 return Ok(response);
             }
-            Err(self.refusal(response).await.into_error())
+            Err(self.error_response(response).await.into_error())
         };
         match time::timeout(ACCEPT_TIMEOUT, sending).await {
             Ok(Ok(response)) => return Some(response),
-            Ok(Err(error)) => tracing::warn!(%error, "The server did not take what it was told."),
-            Err(_elapsed) => tracing::warn!("The server took too long to take what it was told."),
+            Ok(Err(error)) => tracing::warn!(%error, "The server rejected a message."),
+            Err(_elapsed) => tracing::warn!("The server took too long to accept a message."),
         }
         None
     }
 
-    /// Asks for a stream, after the event with the id `after`.
+    /// Opens an event stream, resuming after the event with the id `after`.
     pub(crate) async fn get(
         &self,
         own: HeaderMap,
@@ -140,10 +138,10 @@ impl Endpoint {
         self.send(Method::GET, headers, own, Bytes::new()).await
     }
 
-    /// Ends a session; whether the server cares or not.
+    /// Deletes the session. Errors are only logged.
     pub(crate) async fn delete(&self, own: HeaderMap) {
         if let Err(error) = self.send(Method::DELETE, HeaderMap::new(), own, Bytes::new()).await {
-            tracing::debug!(%error, "The server could not be told that the session is over.");
+            tracing::debug!(%error, "Cannot delete the session on the server.");
         }
     }
 
@@ -161,82 +159,81 @@ impl Endpoint {
             let request = if body.is_empty() { request } else { request.body(body.clone()) };
             request.send()
         };
-        let mut response = send(self.url.clone()).await.map_err(unanswered)?;
-        if let Some(url) = self.moved(&response) {
-            response = send(url).await.map_err(unanswered)?;
+        let mut response = send(self.url.clone()).await.map_err(request_error)?;
+        if let Some(url) = self.redirect_target(&response) {
+            response = send(url).await.map_err(request_error)?;
         }
         Ok(response)
     }
 
-    /// Where the server wants the same request again, if that is still the same server.
-    fn moved(&self, response: &Response) -> Option<Url> {
-        let is_moved =
+    /// Returns the target of a 307 or 308 redirect, if its origin is the same.
+    fn redirect_target(&self, response: &Response) -> Option<Url> {
+        let is_redirect =
             matches!(response.status(), StatusCode::TEMPORARY_REDIRECT | StatusCode::PERMANENT_REDIRECT);
         let location = response.headers().get(LOCATION)?.to_str().ok()?;
-        is_moved.then(|| self.resolve(location).ok()).flatten().map(|endpoint| endpoint.url)
+        is_redirect.then(|| self.resolve(location).ok()).flatten().map(|endpoint| endpoint.url)
     }
 
-    /// The whole body of an answer.
+    /// Reads the whole body of a response.
     pub(crate) async fn body(&self, mut response: Response) -> Result<Bytes, TransportError> {
         let promised = response.content_length().unwrap_or(0);
-        let too_large =
-            || TransportError::protocol(format!("an answer is larger than {} bytes", self.max_body));
+        let too_large = || TransportError::protocol(format!("the response exceeds {} bytes", self.max_body));
         if promised > self.max_body as u64 {
             return Err(too_large());
         }
-        let mut whole = Whole::default();
-        while let Some(chunk) = response.chunk().await.map_err(broken)? {
-            if whole.len() + chunk.len() > self.max_body {
+        let mut buffer = BodyBuffer::default();
+        while let Some(chunk) = response.chunk().await.map_err(body_error)? {
+            if buffer.len() + chunk.len() > self.max_body {
                 return Err(too_large());
             }
-            whole.add(chunk, promised);
+            buffer.add(chunk, promised);
         }
-        Ok(whole.finish())
+        Ok(buffer.finish())
     }
 
-    /// What a server said with a status that is no success.
-    pub(crate) async fn refusal(&self, mut response: Response) -> Refusal {
+    /// Reads an error response.
+    pub(crate) async fn error_response(&self, mut response: Response) -> ErrorResponse {
         let status = response.status();
         let authenticate =
-            response.headers().get_all(WWW_AUTHENTICATE).iter().map(|value| text_of(value.as_bytes()));
+            response.headers().get_all(WWW_AUTHENTICATE).iter().map(|value| header_text(value.as_bytes()));
         let authenticate = authenticate.collect::<Vec<_>>().join(", ");
-        let mut whole = Whole::default();
+        let mut buffer = BodyBuffer::default();
         let reading = async {
             while let Ok(Some(chunk)) = response.chunk().await {
-                if whole.len() + chunk.len() > self.max_body {
+                if buffer.len() + chunk.len() > self.max_body {
                     break;
                 }
-                whole.add(chunk, 0);
+                buffer.add(chunk, 0);
             }
         };
-        let _ = time::timeout(REFUSAL_TIMEOUT, reading).await;
+        let _ = time::timeout(ERROR_BODY_TIMEOUT, reading).await;
         let authenticate = (!authenticate.is_empty()).then_some(authenticate);
-        Refusal { status, authenticate, body: whole.finish() }
+        ErrorResponse { status, authenticate, body: buffer.finish() }
     }
 
-    /// The events of an answer.
-    pub(crate) fn events(&self, response: Response) -> Events {
-        Events { response, decoder: Decoder::new(self.max_body) }
+    /// Returns the event stream of a response.
+    pub(crate) fn events(&self, response: Response) -> SseStream {
+        SseStream { response, decoder: SseDecoder::new(self.max_body) }
     }
 
-    /// The messages that bytes hold.
-    pub(crate) fn messages(&self, bytes: Bytes) -> Vec<Result<Message, Unreadable>> {
+    /// Decodes the messages in a body or event.
+    pub(crate) fn messages(&self, bytes: Bytes) -> Vec<Result<Message, InvalidMessage>> {
         match Message::decode(bytes, self.max_depth) {
-            Ok(Frame::One(message)) => vec![Ok(message)],
+            Ok(Frame::Single(message)) => vec![Ok(message)],
             Ok(Frame::Batch(messages)) => messages,
             Err(garbage) => vec![Err(garbage)],
         }
     }
 }
 
-/// A body as it comes in: not copied if it comes in one piece.
+/// A body under construction: not copied if it arrives in one chunk.
 #[derive(Default)]
-struct Whole {
+struct BodyBuffer {
     first: Bytes,
     rest: BytesMut,
 }
 
-impl Whole {
+impl BodyBuffer {
     fn len(&self) -> usize {
         self.first.len() + self.rest.len()
     }
@@ -247,7 +244,7 @@ impl Whole {
             return;
         }
         if self.rest.is_empty() {
-            let promised = usize::try_from(promised).unwrap_or(usize::MAX).min(TRUSTED_BYTES);
+            let promised = usize::try_from(promised).unwrap_or(usize::MAX).min(MAX_PREALLOCATED_BYTES);
             self.rest.reserve(promised.max(self.first.len() + chunk.len()));
             self.rest.extend_from_slice(&std::mem::take(&mut self.first));
         }
@@ -259,72 +256,72 @@ impl Whole {
     }
 }
 
-/// What a server said with a status that is no success.
+/// A response with an error status.
 #[derive(Debug)]
-pub(crate) struct Refusal {
+pub(crate) struct ErrorResponse {
     pub(crate) status: StatusCode,
     pub(crate) authenticate: Option<String>,
     pub(crate) body: Bytes,
 }
 
-impl Refusal {
-    /// The refusal as an error, with the beginning of its body.
+impl ErrorResponse {
+    /// Converts the response into an error, with the beginning of its body.
     pub(crate) fn into_error(self) -> TransportError {
-        let beginning = &self.body[..self.body.len().min(REFUSAL_BYTES)];
+        let beginning = &self.body[..self.body.len().min(MAX_ERROR_BODY_BYTES)];
         TransportError::Status {
             status: self.status.as_u16(),
-            // A copy, so that a small error does not hold on to a large body.
+            // A copy, so that a small error does not keep a large body alive.
             body: Bytes::copy_from_slice(beginning),
             authenticate: self.authenticate,
         }
     }
 }
 
-/// The events of a stream, one after the other.
+/// The events of a response stream.
 #[derive(Debug)]
-pub(crate) struct Events {
+pub(crate) struct SseStream {
     response: Response,
-    decoder: Decoder,
+    decoder: SseDecoder,
 }
 
-/// Why there is no next event.
+/// The reason why a stream has no next event.
 #[derive(Debug)]
-pub(crate) enum NoEvent {
-    /// It is too large; others may follow.
-    TooLarge(TooLarge),
-    /// The stream is over.
+pub(crate) enum SseStreamError {
+    /// The event exceeds the size limit; others may follow.
+    TooLarge(EventTooLarge),
+    /// The stream has ended.
     End,
-    /// The stream broke off.
+    /// The connection broke.
     Broken(TransportError),
 }
 
-impl Events {
-    pub(crate) async fn next(&mut self) -> Result<SseEvent, NoEvent> {
+impl SseStream {
+    pub(crate) async fn next(&mut self) -> Result<SseEvent, SseStreamError> {
         loop {
             if let Some(event) = self.decoder.next_event() {
-                return event.map_err(NoEvent::TooLarge);
+                return event.map_err(SseStreamError::TooLarge);
             }
             match self.response.chunk().await {
                 Ok(Some(chunk)) => self.decoder.push(&chunk),
-                Ok(None) => return Err(NoEvent::End),
-                Err(error) => return Err(NoEvent::Broken(broken(error))),
+                Ok(None) => return Err(SseStreamError::End),
+                Err(error) => return Err(SseStreamError::Broken(body_error(error))),
             }
         }
     }
 
-    /// Lets the stream end, so that its connection can be used again.
+    /// Drains the stream, so that its connection can be reused.
     pub(crate) async fn drain(self) {
         drain(self.response).await;
     }
 }
 
-/// Reads what is left of an answer that nobody needs, so that its connection can be used again.
+/// Discards the rest of a response, so that its connection can be reused.
 pub(crate) async fn drain(mut response: Response) {
     let reading = async {
         let mut n_read = 0;
         while let Ok(Some(chunk)) = response.chunk().await {
             n_read += chunk.len();
-            if n_read > DRAIN_BYTES {
+            if n_read > MAX_DRAINED_BYTES {
                 break;
             }
         }
@@ -332,41 +329,41 @@ pub(crate) async fn drain(mut response: Response) {
     let _ = time::timeout(DRAIN_TIMEOUT, reading).await;
 }
 
-/// Drains an answer, if there is one.
+/// Drains a response, if there is one.
 pub(crate) async fn drain_if_any(response: Option<Response>) {
     if let Some(response) = response {
         drain(response).await;
     }
 }
 
-/// What a successful answer is written in.
-pub(crate) fn format(response: &Response) -> Result<Format, TransportError> {
+/// Returns the content type of a successful response.
+pub(crate) fn response_body_kind(response: &Response) -> Result<ResponseBodyKind, TransportError> {
     let Some(given) = response.headers().get(CONTENT_TYPE) else {
-        return Err(TransportError::protocol("an answer has no content type"));
+        return Err(TransportError::protocol("the response has no content type"));
     };
-    let given = text_of(given.as_bytes());
+    let given = header_text(given.as_bytes());
     match given.split(';').next().unwrap_or_default().trim().to_ascii_lowercase().as_str() {
-        "application/json" => Ok(Format::Json),
-        "text/event-stream" => Ok(Format::Events),
-        _ => Err(TransportError::protocol(format!("an answer has the content type {given}"))),
+        "application/json" => Ok(ResponseBodyKind::Json),
+        "text/event-stream" => Ok(ResponseBodyKind::Events),
+        _ => Err(TransportError::protocol(format!("unexpected content type {given}"))),
     }
 }
 
-fn text_of(header: &[u8]) -> String {
+fn header_text(header: &[u8]) -> String {
     String::from_utf8_lossy(header).into_owned()
 }
 
-fn unanswered(error: reqwest::Error) -> TransportError {
-    let what = if error.is_connect() { "the server cannot be reached" } else { "the server did not answer" };
-    network(what, error)
+fn request_error(error: reqwest::Error) -> TransportError {
+    let what = if error.is_connect() { "cannot reach the server" } else { "the server did not answer" };
+    network_error(what, error)
 }
 
-fn broken(error: reqwest::Error) -> TransportError {
-    network("the answer broke off", error)
+fn body_error(error: reqwest::Error) -> TransportError {
+    network_error("the response was cut off", error)
 }
 
-/// An error of the network in one line, without the address, which may hold a secret.
-fn network(what: &str, error: reqwest::Error) -> TransportError {
+/// Formats a network error on one line, without the URL, which may contain a secret.
+fn network_error(what: &str, error: reqwest::Error) -> TransportError {
     let error = error.without_url();
     let mut cause: &dyn Error = &error;
     while let Some(deeper) = cause.source() {

@@ -1,4 +1,4 @@
-//! The stream on which a server of the session era speaks first, and how any stream goes on after a break.
+//! The GET stream on which a server of the session era sends its own messages, and resumption of any stream.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,66 +7,68 @@ use http::{HeaderValue, StatusCode};
 use tokio::time;
 use tokio_util::sync::DropGuard;
 
-use crate::http::client::Server;
-use crate::http::client::endpoint::{self, Events, Format, NoEvent};
+use crate::http::client::HttpTransport;
+use crate::http::client::endpoint::{self, ResponseBodyKind, SseStream, SseStreamError};
 use crate::http::sse::SseEvent;
 use crate::link::{Arrival, TransportError};
 
-/// How long to wait after a stream that brought nothing, in seconds.
-const BACK_OFF: [u64; 5] = [1, 2, 5, 10, 30];
+/// Backoff after streams without events, in seconds.
+const BACKOFF_SECONDS: [u64; 5] = [1, 2, 5, 10, 30];
 
-/// A server may ask us back at once, but not in a circle that burns the processor.
-const MIN_PAUSE: Duration = Duration::from_millis(20);
+/// A server may ask for an immediate reconnect, but not for a busy loop.
+const MIN_RETRY_DELAY: Duration = Duration::from_millis(20);
 
-/// Where a stream is, and when to come back to it.
+/// Position in an event stream, and reconnect backoff.
 #[derive(Debug, Default)]
-pub(super) struct Cursor {
+pub(super) struct StreamCursor {
     last: Option<HeaderValue>,
     retry: Option<Duration>,
-    n_quiet: usize,
+    n_empty: usize,
 }
 
-impl Cursor {
-    /// Takes note of an event.
-    pub(super) fn pass(&mut self, event: &SseEvent) {
-        self.n_quiet = 0;
+impl StreamCursor {
+    /// Records an event.
+    pub(super) fn record(&mut self, event: &SseEvent) {
+        self.n_empty = 0;
         self.retry = event.retry.or(self.retry);
         if let Some(id) = &event.id {
-            // An empty id takes the last one back.
+            // An empty id clears the last one.
             self.last = HeaderValue::from_str(id).ok().filter(|id| !id.is_empty());
         }
     }
 
-    /// The event after which the stream goes on.
-    pub(super) fn last(&self) -> Option<&HeaderValue> {
+    /// Returns the id of the last event, after which the stream resumes.
+    pub(super) fn last_event_id(&self) -> Option<&HeaderValue> {
         self.last.as_ref()
     }
 
-    /// How often the stream brought nothing.
-    pub(super) fn n_quiet(&self) -> usize {
-        self.n_quiet
+    /// Returns the number of consecutive connections without events.
+    pub(super) fn n_empty(&self) -> usize {
+        self.n_empty
     }
 
-    /// Waits until it is time to come back: what the server asks for, longer each time nothing comes.
-    pub(super) async fn pause(&mut self) {
-        let asked = self.retry.unwrap_or(Duration::from_secs(BACK_OFF[0])).max(MIN_PAUSE);
-        let pause = match self.n_quiet {
-            0 => asked,
-            n_quiet => asked.max(Duration::from_secs(BACK_OFF[n_quiet.min(BACK_OFF.len() - 1)])),
+    /// Waits before reconnecting: the server's `retry` interval, with backoff while no events arrive.
+    pub(super) async fn backoff(&mut self) {
+        let in_flight = self.retry.unwrap_or(Duration::from_secs(BACKOFF_SECONDS[0])).max(MIN_RETRY_DELAY);
+        let pause = match self.n_empty {
+            0 => in_flight,
+            n_empty => {
+                in_flight.max(Duration::from_secs(BACKOFF_SECONDS[n_empty.min(BACKOFF_SECONDS.len() - 1)]))
+            }
         };
-        self.n_quiet += 1;
+        self.n_empty += 1;
         time::sleep(pause).await;
     }
 }
 
-/// How long letters wait for the stream to be there.
+/// Maximum time that other messages wait for the stream to open.
 const OPEN_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Listens to a server for as long as the session lives; whoever began it ends this. Others wait until the stream is
-/// there, since some servers lose what they say before.
-pub(super) async fn listen(server: Arc<Server>, others_wait: DropGuard) {
-    let mut cursor = Cursor::default();
-    let mut first = Some(open_at_first(&server, others_wait).await);
+/// Listens to the server until the session ends, when the caller aborts this task. Other messages wait until
+/// the stream is open, since some servers lose what they send before.
+pub(super) async fn listen(server: Arc<HttpTransport>, send_barrier: DropGuard) {
+    let mut cursor = StreamCursor::default();
+    let mut first = Some(open_first(&server, send_barrier).await);
     loop {
         let stream = match first.take() {
             Some(stream) => stream,
@@ -76,18 +78,21 @@ pub(super) async fn listen(server: Arc<Server>, others_wait: DropGuard) {
             Ok(Some(mut events)) => read(&server, &mut events, &mut cursor).await,
             Ok(None) => return,
             Err(error) => {
-                tracing::debug!(%error, "The server's own stream could not be opened; trying again.");
+                tracing::debug!(%error, "Cannot open the server's event stream; retrying.");
             }
         }
-        cursor.pause().await;
+        cursor.backoff().await;
     }
 }
 
-async fn open_at_first(server: &Server, others_wait: DropGuard) -> Result<Option<Events>, TransportError> {
-    let cursor = Cursor::default();
+async fn open_first(
+    server: &HttpTransport,
+    send_barrier: DropGuard,
+) -> Result<Option<SseStream>, TransportError> {
+    let cursor = StreamCursor::default();
     let mut opening = Box::pin(open(server, &cursor));
     let opened = time::timeout(OPEN_TIMEOUT, &mut opening).await;
-    drop(others_wait);
+    drop(send_barrier);
     match opened {
         Ok(opened) => opened,
         Err(_elapsed) => opening.await,
@@ -95,44 +100,48 @@ async fn open_at_first(server: &Server, others_wait: DropGuard) -> Result<Option
 }
 
 /// Opens the stream; `None` if the server has none.
-async fn open(server: &Server, cursor: &Cursor) -> Result<Option<Events>, TransportError> {
-    let response = server.endpoint.get(server.session.headers(), cursor.last()).await?;
+async fn open(server: &HttpTransport, cursor: &StreamCursor) -> Result<Option<SseStream>, TransportError> {
+    let response = server.endpoint.get(server.session.headers(), cursor.last_event_id()).await?;
     if response.status() == StatusCode::METHOD_NOT_ALLOWED {
         return Ok(None);
     }
     if !response.status().is_success() {
-        return Err(server.endpoint.refusal(response).await.into_error());
+        return Err(server.endpoint.error_response(response).await.into_error());
     }
-    match endpoint::format(&response)? {
-        Format::Events => Ok(Some(server.endpoint.events(response))),
-        Format::Json => Err(TransportError::protocol("the server's own stream is no stream")),
+    match endpoint::response_body_kind(&response)? {
+        ResponseBodyKind::Events => Ok(Some(server.endpoint.events(response))),
+        ResponseBodyKind::Json => {
+            Err(TransportError::protocol("the server did not answer with an event stream"))
+        }
     }
 }
 
-async fn read(server: &Server, events: &mut Events, cursor: &mut Cursor) {
+async fn read(server: &HttpTransport, events: &mut SseStream, cursor: &mut StreamCursor) {
     loop {
         match events.next().await {
             Ok(event) => {
-                cursor.pass(&event);
+                cursor.record(&event);
                 if event.is_message() {
-                    hand_on(server, event).await;
+                    deliver_messages(server, event).await;
                 }
             }
-            Err(NoEvent::TooLarge(problem)) => tracing::warn!(%problem, "An event was passed over."),
-            Err(NoEvent::End) => return,
-            Err(NoEvent::Broken(error)) => {
-                tracing::debug!(%error, "The server's own stream broke off; going on.");
+            Err(SseStreamError::TooLarge(problem)) => {
+                tracing::warn!(%problem, "Skipping an oversized event.");
+            }
+            Err(SseStreamError::End) => return,
+            Err(SseStreamError::Broken(error)) => {
+                tracing::debug!(%error, "The server's event stream broke; resuming.");
                 return;
             }
         }
     }
 }
 
-async fn hand_on(server: &Server, event: SseEvent) {
+async fn deliver_messages(server: &HttpTransport, event: SseEvent) {
     for message in server.endpoint.messages(event.data) {
         match message {
-            Ok(message) => server.arrive(Arrival::message(message)).await,
-            Err(problem) => tracing::debug!(%problem, "An event that is no message was passed over."),
+            Ok(message) => server.deliver(Arrival::message(message)).await,
+            Err(problem) => tracing::debug!(%problem, "Skipping a malformed event."),
         }
     }
 }
@@ -143,37 +152,37 @@ mod tests {
 
     use super::*;
 
-    async fn pause(cursor: &mut Cursor) -> Duration {
+    async fn pause(cursor: &mut StreamCursor) -> Duration {
         let before = Instant::now();
-        cursor.pause().await;
+        cursor.backoff().await;
         before.elapsed()
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_less_comes_the_longer_the_pause() {
-        let mut cursor = Cursor::default();
+    async fn backoff_grows_while_no_events_arrive() {
+        let mut cursor = StreamCursor::default();
         for seconds in [1, 2, 5, 10, 30, 30] {
             assert_eq!(pause(&mut cursor).await.as_secs(), seconds);
         }
-        cursor.pass(&SseEvent::message("x"));
+        cursor.record(&SseEvent::message("x"));
         assert_eq!(pause(&mut cursor).await.as_secs(), 1);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_server_may_ask_for_a_pause() {
-        let mut cursor = Cursor::default();
-        cursor.pass(&SseEvent { retry: Some(Duration::from_secs(3)), ..SseEvent::default() });
+    async fn the_server_can_set_the_retry_interval() {
+        let mut cursor = StreamCursor::default();
+        cursor.record(&SseEvent { retry: Some(Duration::from_secs(3)), ..SseEvent::default() });
         for seconds in [3, 3, 5] {
             assert_eq!(pause(&mut cursor).await.as_secs(), seconds);
         }
     }
 
     #[test]
-    fn an_empty_id_takes_the_last_one_back() {
-        let mut cursor = Cursor::default();
+    fn an_empty_id_clears_the_last_one() {
+        let mut cursor = StreamCursor::default();
         for (id, expected) in [("a", true), ("b", true), ("", false)] {
-            cursor.pass(&SseEvent { id: Some(id.into()), ..SseEvent::default() });
-            assert_eq!(cursor.last().is_some(), expected);
+            cursor.record(&SseEvent { id: Some(id.into()), ..SseEvent::default() });
+            assert_eq!(cursor.last_event_id().is_some(), expected);
         }
     }
 }

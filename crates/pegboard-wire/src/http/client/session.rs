@@ -1,4 +1,4 @@
-//! The session that a server gave us, as the headers that every request of it carries.
+//! The client's HTTP session, as headers of its requests.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -6,76 +6,76 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 
 use pegboard_json::RawJson;
 
-/// The header that names the session.
+/// The session id header.
 pub(crate) const SESSION_ID: HeaderName = HeaderName::from_static("mcp-session-id");
 
-/// The header that names the revision of the protocol.
+/// The protocol revision header.
 pub(crate) const PROTOCOL_VERSION: HeaderName = HeaderName::from_static("mcp-protocol-version");
 
-/// The session of a link; there is none until the server has answered `initialize`.
+/// The session of a link; empty until the server has answered `initialize`.
 #[derive(Debug, Default)]
-pub(crate) struct Session(Mutex<State>);
+pub(crate) struct HttpClientSession(Mutex<HttpClientSessionState>);
 
 #[derive(Debug, Default)]
-struct State {
+struct HttpClientSessionState {
     id: Option<HeaderValue>,
     version: Option<HeaderValue>,
-    /// What the letter that began the session carried: the credentials, if there are any.
+    /// Headers of the `initialize` request, such as credentials.
     headers: HeaderMap,
 }
 
-impl Session {
-    /// Begins a session, or one without an id, in the place of the one before.
+impl HttpClientSession {
+    /// Starts a session, with or without an id, in place of the previous one.
     pub(crate) fn begin(&self, id: Option<HeaderValue>, headers: &HeaderMap) {
-        let mut headers = without_own_headers(headers.clone());
+        let mut headers = without_mirrored_headers(headers.clone());
         headers.remove(SESSION_ID);
         headers.remove(PROTOCOL_VERSION);
-        *self.state() = State { id, version: None, headers };
+        *self.state() = HttpClientSessionState { id, version: None, headers };
     }
 
-    /// Takes note of the version that the server chose.
-    pub(crate) fn agree(&self, result: &RawJson) {
+    /// Records the protocol version from the `initialize` result.
+    pub(crate) fn set_protocol_version(&self, result: &RawJson) {
         let version = result.get("protocolVersion");
         let version = version.as_ref().and_then(RawJson::text);
         self.state().version = version.and_then(|version| HeaderValue::from_str(&version).ok());
     }
 
-    /// What a letter's headers are together with those of the session. The letter's own win.
+    /// Merges the session headers into those of a message, which take precedence.
     pub(crate) fn headers_with(&self, own: HeaderMap) -> HeaderMap {
-        let mut headers = self.state().own_headers();
+        let mut headers = self.state().identity_headers();
         headers.extend(own);
         headers
     }
 
-    /// The headers of a request that no letter asked for.
+    /// Returns the headers for a request that belongs to no message.
     pub(crate) fn headers(&self) -> HeaderMap {
         let state = self.state();
         let mut headers = state.headers.clone();
-        headers.extend(state.own_headers());
+        headers.extend(state.identity_headers());
         headers
     }
 
-    /// Forgets the session; its headers if the server knows it by an id.
+    /// Ends the session; returns its headers if the server assigned an id.
     pub(crate) fn end(&self) -> Option<HeaderMap> {
         let headers = self.headers();
         self.state().id.take().map(|_| headers)
     }
 
-    // No panic can happen while the lock is held that leaves the state half-changed.
-    fn state(&self) -> MutexGuard<'_, State> {
+    // A panic while the lock is held cannot leave the state inconsistent.
+    fn state(&self) -> MutexGuard<'_, HttpClientSessionState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl State {
-    fn own_headers(&self) -> HeaderMap {
+impl HttpClientSessionState {
+    fn identity_headers(&self) -> HeaderMap {
         let named = [(SESSION_ID, &self.id), (PROTOCOL_VERSION, &self.version)];
         named.into_iter().filter_map(|(name, value)| Some((name, value.clone()?))).collect()
     }
 }
 
-/// The headers that a request shares with others about it: without those that mirror its own body.
-pub(crate) fn without_own_headers(mut headers: HeaderMap) -> HeaderMap {
+/// Removes the headers that mirror a request's own body, so that the rest can be reused for related requests.
+pub(crate) fn without_mirrored_headers(mut headers: HeaderMap) -> HeaderMap {
     let is_own = |name: &str| matches!(name, "mcp-method" | "mcp-name") || name.starts_with("mcp-param-");
     let own: Vec<HeaderName> = headers.keys().filter(|name| is_own(name.as_str())).cloned().collect();
     for name in own {

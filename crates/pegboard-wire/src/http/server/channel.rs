@@ -1,4 +1,4 @@
-//! A stream of events that a client may read, lose and read on from where it was.
+//! A resumable event stream.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -10,11 +10,11 @@ use tokio::time;
 
 use crate::http::sse::{self, SseEvent};
 
-/// How many events a channel keeps for a client that is slow or comes back, and how many bytes of them.
+/// Maximum number of events and bytes kept for a slow or reconnecting client.
 const MAX_EVENTS: usize = 100_000;
 const MAX_BYTES: usize = 32 << 20;
 
-/// The events of one stream, numbered, with the newest kept.
+/// The numbered events of one stream, of which the newest are kept.
 #[derive(Debug)]
 pub(super) struct Channel {
     number: u64,
@@ -28,22 +28,22 @@ struct State {
     kept: VecDeque<Bytes>,
     n_bytes: usize,
     n_sent: u64,
-    /// How many were read by somebody.
+    /// Number of events read so far.
     n_read: u64,
     is_closed: bool,
-    /// Who reads: a newer reader takes the place of an older one.
+    /// Number of the current reader; a newer reader replaces an older one.
     reader: u64,
-    /// Readers up to this one are sent away, to come back after a while.
+    /// Readers up to this number are closed, with the time after which they may reconnect.
     sent_away: Option<(u64, Duration)>,
 }
 
-/// What a reader finds.
+/// The next item for a reader.
 pub(super) enum Next {
-    /// An event, ready to be written.
+    /// An encoded event.
     Event(Bytes),
-    /// Nothing, for a while.
+    /// No event within the keep-alive interval.
     Silence,
-    /// Nothing more.
+    /// The end of the stream.
     End,
 }
 
@@ -56,12 +56,12 @@ impl Channel {
         self.number
     }
 
-    /// Adds a message.
+    /// Appends a message.
     pub(super) fn send(&self, message: Bytes) {
         self.add(message, false);
     }
 
-    /// Adds the last message, so that whoever waits for the first one knows at once whether it is the only one.
+    /// Appends the last message, so that a waiter for the first one knows at once if it is the only one.
     pub(super) fn send_last(&self, message: Bytes) {
         self.add(message, true);
     }
@@ -80,28 +80,28 @@ impl Channel {
         self.changed.notify_waiters();
     }
 
-    /// Sends the reader away once it has read what there is, to come back after `retry`.
+    /// Closes the current reader after it has read everything; it may reconnect after `retry`.
     pub(super) fn hang_up(&self, retry: Duration) {
         let mut state = self.state();
-        // Whoever reads first after this, if nobody has yet, is meant as well.
+        // If there is no reader yet, the first one is meant.
         state.sent_away = Some((state.reader.max(1), retry));
         drop(state);
         self.changed.notify_waiters();
     }
 
-    /// Nothing more will be added.
+    /// Closes the channel: no more messages will be added.
     pub(super) fn close(&self) {
         self.state().is_closed = true;
         self.changed.notify_waiters();
     }
 
-    /// The one message of a channel that is closed with nothing else in it.
+    /// Returns the message of a closed channel that has only one.
     pub(super) fn only_message(&self) -> Option<Bytes> {
         let state = self.state();
         (state.is_closed && state.n_sent == 1).then(|| state.kept.front().cloned()).flatten()
     }
 
-    /// Waits until there is a first message, and whether it is all there is is known.
+    /// Waits for the first message, or for the end of the channel.
     pub(super) async fn begun(&self) {
         loop {
             let changed = self.changed.notified();
@@ -115,7 +115,7 @@ impl Channel {
         }
     }
 
-    /// A reader of what nobody has read yet.
+    /// Returns a reader of the unread events.
     pub(super) fn reader_of_news(self: &std::sync::Arc<Self>) -> Reader {
         let from = {
             let state = self.state();
@@ -124,35 +124,35 @@ impl Channel {
         self.reader(from)
     }
 
-    /// A reader of the events from number `from` on.
+    /// Returns a reader of the events from number `from` on.
     pub(super) fn reader(self: &std::sync::Arc<Self>, from: u64) -> Reader {
         let mut state = self.state();
         state.reader += 1;
         let reader =
             Reader { channel: std::sync::Arc::clone(self), next: from, turn: state.reader, told_when: false };
         drop(state);
-        // An older reader wakes up and finds that it is none any more.
+        // The previous reader wakes up and finds itself replaced.
         self.changed.notify_waiters();
         reader
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        // Every change under the lock is whole by itself.
+        // A panic while the lock is held cannot leave the state inconsistent.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Reads a channel.
+/// A reader of a channel.
 pub(super) struct Reader {
     channel: std::sync::Arc<Channel>,
     next: u64,
     turn: u64,
-    /// Whether it knows when to come back.
+    /// `true` once the client has received the reconnect time.
     told_when: bool,
 }
 
 impl Reader {
-    /// An event without data that only tells the client where it is.
+    /// Returns an event without data that tells the client its position.
     pub(super) fn priming(&self) -> Bytes {
         sse::encode(&SseEvent { id: Some(event_id(self.channel.number, self.next)), ..SseEvent::default() })
     }
@@ -167,7 +167,8 @@ impl Reader {
                     return Next::End;
                 }
                 let first_kept = state.n_sent - state.kept.len() as u64;
-                // What a reader has missed it cannot be given any more, and it must not believe that it has all.
+                // Events that were dropped cannot be replayed, and the reader must not believe that it has
+                // them all.
                 let Some(behind) = self.next.checked_sub(first_kept) else { return Next::End };
                 let position = usize::try_from(behind).unwrap_or(usize::MAX);
                 if let Some(message) = state.kept.get(position).cloned() {
@@ -199,12 +200,12 @@ impl Reader {
     }
 }
 
-/// The id of an event names its channel and how many events came up to it.
+/// Formats an event id: the channel and the number of events up to this one.
 fn event_id(channel: u64, n_events: u64) -> String {
     format!("{channel}-{n_events}")
 }
 
-/// The channel and the number of events that an event id names.
+/// Parses an event id into its channel and number of events.
 pub(super) fn parse_event_id(id: &str) -> Option<(u64, u64)> {
     let (channel, n_events) = id.split_once('-')?;
     Some((channel.parse().ok()?, n_events.parse().ok()?))

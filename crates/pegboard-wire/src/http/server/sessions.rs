@@ -1,4 +1,4 @@
-//! Sessions: clients that opened with `initialize`, each with its streams.
+//! HTTP sessions: clients that opened with `initialize`, each with its streams.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,82 +15,87 @@ use tokio::time::{self, Instant};
 use tokio_util::task::AbortOnDropHandle;
 
 use super::channel::{Channel, Next, Reader, parse_event_id};
-use super::{HttpServerOptions, Refusal, error_response, events, json, plain, respond};
-use crate::connection::{Connection, cancelled};
+use super::{HttpRejection, HttpServerOptions, error_response, events, json, plain_text, respond};
+use crate::connection::{Connection, cancel_notification};
 use crate::era::Revision;
 use crate::http::headers;
 use crate::http::sse::KEEP_ALIVE;
 use crate::link::{Arrival, Letter, Port, link};
 use crate::message::{Id, Message, RpcError, code};
-use crate::server::Server;
+use crate::server::ServiceServer;
 
-/// How many streams that have ended a session keeps for a client that comes back.
+/// Maximum number of ended streams that a session keeps for a reconnecting client.
 const MAX_ENDED_STREAMS: usize = 32;
 
 /// All sessions of one endpoint.
 pub(super) struct Sessions {
-    server: Server,
+    server: ServiceServer,
     options: HttpServerOptions,
     table: Arc<Mutex<HashMap<String, Arc<Session>>>>,
 }
 
-/// One client.
+/// The session of one client.
 struct Session {
-    /// Keeps the serving side alive; it ends with the session.
+    /// Keeps the serving side alive until the session ends.
     _connection: Connection,
     arrivals: mpsc::Sender<Arrival>,
     streams: Arc<Mutex<Streams>>,
     last_seen: Mutex<Instant>,
     n_channels: AtomicU64,
-    /// Ends it when it is idle for too long, and need not wait for that once it is over.
+    /// Ends the session after the idle timeout; aborted if the session ends earlier.
     watch: OnceLock<AbortOnDropHandle<()>>,
 }
 
-/// Where letters go.
+/// Routes outgoing letters to event streams.
 struct Streams {
-    /// What belongs to no request of the client.
+    /// Messages that belong to no request of the client.
     general: Arc<Channel>,
-    /// The stream of each request under way.
+    /// The stream of each request in progress.
     by_request: HashMap<Id, Arc<Channel>>,
-    /// How many requests under way answer on a channel.
+    /// Number of requests in progress per channel.
     n_open: HashMap<u64, usize>,
     ended: VecDeque<Arc<Channel>>,
-    /// The revision that was agreed on.
+    /// The negotiated revision.
     revision: Option<Revision>,
 }
 
 impl Sessions {
-    pub(super) fn new(server: Server, options: HttpServerOptions) -> Self {
+    pub(super) fn new(server: ServiceServer, options: HttpServerOptions) -> Self {
         Self { server, options, table: Arc::default() }
     }
 
     pub(super) async fn post(&self, headers: &HeaderMap, messages: Vec<Message>) -> Response {
         let is_initialize = |message: &Message| matches!(message, Message::Request(request) if &*request.method == "initialize");
         let opens = messages.iter().any(is_initialize);
-        if let Err(refusal) = check_version(headers) {
-            return refusal.into();
+        if let Err(rejection) = check_version(headers) {
+            return rejection.into();
         }
         if opens && messages.len() > 1 {
-            return plain(StatusCode::BAD_REQUEST, "initialize comes alone");
+            return plain_text(StatusCode::BAD_REQUEST, "initialize must not be part of a batch");
         }
         let (session, id) = match self.find(headers) {
             Found::Session(session, _) if !opens => (session, None),
-            Found::Session(..) => return plain(StatusCode::BAD_REQUEST, "the session has begun already"),
-            Found::Unknown => return plain(StatusCode::NOT_FOUND, "there is no such session"),
+            Found::Session(..) => {
+                return plain_text(StatusCode::BAD_REQUEST, "the session is already initialized");
+            }
+            Found::Unknown => return plain_text(StatusCode::NOT_FOUND, "there is no such session"),
             Found::Unnamed if opens => match self.open() {
                 Ok((session, id)) => (session, Some(id)),
-                Err(refusal) => return refusal.into(),
+                Err(rejection) => return rejection.into(),
             },
             Found::Unnamed => return no_session(&messages),
         };
         if messages.len() > 1 && !lock(&session.streams).has_batches() {
-            let error = RpcError::new(code::INVALID_REQUEST, "Invalid request: this revision has no batches");
+            let error = RpcError::new(
+                code::INVALID_REQUEST,
+                "Invalid request: this revision does not support batches",
+            );
             return error_response(StatusCode::BAD_REQUEST, None, error);
         }
         let form = if prefers_stream(headers) { Form::Stream } else { Form::Whole };
         let mut response = session.take(messages, headers, form, self.options.keep_alive).await;
         if let Some(id) = id {
-            // A client that was refused has no session to come back to.
+            // A client that was refused has no session.
             if form == Form::Whole && lock(&session.streams).revision.is_none() {
                 self.table().remove(&id);
                 session.end();
@@ -105,13 +110,13 @@ impl Sessions {
         let Found::Session(session, _) = self.find(headers) else { return self.without_session(headers) };
         let accepts = headers.get(header::ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or_default();
         if !(accepts.contains("text/event-stream") || accepts.contains("*/*")) {
-            return plain(StatusCode::NOT_ACCEPTABLE, "a GET must accept text/event-stream");
+            return plain_text(StatusCode::NOT_ACCEPTABLE, "a GET must accept text/event-stream");
         }
         let last =
             headers.get(headers::LAST_EVENT_ID).and_then(|id| id.to_str().ok()).and_then(parse_event_id);
         match session.reader_after(last) {
             Some(reader) => stream_of(&session, reader, self.options.keep_alive),
-            None => plain(StatusCode::NOT_FOUND, "there is no such stream any more"),
+            None => plain_text(StatusCode::NOT_FOUND, "the stream is no longer available"),
         }
     }
 
@@ -124,8 +129,8 @@ impl Sessions {
 
     fn without_session(&self, headers: &HeaderMap) -> Response {
         match self.find(headers) {
-            Found::Unknown => plain(StatusCode::NOT_FOUND, "there is no such session"),
-            Found::Unnamed | Found::Session(..) => super::not_allowed(),
+            Found::Unknown => plain_text(StatusCode::NOT_FOUND, "there is no such session"),
+            Found::Unnamed | Found::Session(..) => super::method_not_allowed(),
         }
     }
 
@@ -141,10 +146,10 @@ impl Sessions {
         }
     }
 
-    fn open(&self) -> Result<(Arc<Session>, String), Refusal> {
+    fn open(&self) -> Result<(Arc<Session>, String), HttpRejection> {
         let mut table = self.table();
         if table.len() >= self.options.max_sessions {
-            return Err(Refusal(StatusCode::SERVICE_UNAVAILABLE, "there are too many sessions"));
+            return Err(HttpRejection(StatusCode::SERVICE_UNAVAILABLE, "too many sessions"));
         }
         let id = format!("{:032x}", rand::random::<u128>());
         let session = Arc::new(Session::open(&self.server));
@@ -153,7 +158,7 @@ impl Sessions {
         Ok((session, id))
     }
 
-    /// Ends a session that is idle for too long.
+    /// Ends the session after the idle timeout.
     fn watch(&self, id: String, session: &Arc<Session>) {
         let idle = self.options.session_idle;
         let (table, weak) = (Arc::downgrade(&self.table), Arc::downgrade(session));
@@ -184,20 +189,20 @@ impl Sessions {
     }
 }
 
-/// Every change under these locks is whole by itself, so a panic cannot leave it half-made.
+/// Every change under these locks is a single step, so a panic cannot leave the state inconsistent.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 enum Found {
     Session(Arc<Session>, String),
-    /// The request names a session that is not there.
+    /// The request names an unknown session.
     Unknown,
-    /// The request names none.
+    /// The request names no session.
     Unnamed,
 }
 
-/// The request that a message cancels, if it does.
+/// Returns the request that a message cancels, if any.
 fn cancelled_by(message: &Message) -> Option<Id> {
     match message {
         Message::Notification(notification) if &*notification.method == "notifications/cancelled" => {
@@ -207,14 +212,14 @@ fn cancelled_by(message: &Message) -> Option<Id> {
     }
 }
 
-/// How a client wants an answer that could be had either way.
+/// The form of a response that could be sent either way.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Form {
     Whole,
     Stream,
 }
 
-/// Whether a client names the stream before the whole.
+/// Returns `true` if the client prefers an event stream to JSON.
 fn prefers_stream(headers: &HeaderMap) -> bool {
     let accepts = headers.get(header::ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or_default();
     let place = |kind: &str| accepts.find(kind);
@@ -237,17 +242,17 @@ fn no_session(messages: &[Message]) -> Response {
     error_response(StatusCode::BAD_REQUEST, id, error)
 }
 
-/// A revision that a header names must be one there is.
-fn check_version(headers: &HeaderMap) -> Result<(), Refusal> {
+/// Rejects an unknown revision in the version header.
+fn check_version(headers: &HeaderMap) -> Result<(), HttpRejection> {
     let Some(version) = headers.get(headers::PROTOCOL_VERSION) else { return Ok(()) };
     let is_known = version
         .to_str()
         .is_ok_and(|version| version.parse::<Revision>().is_ok_and(|version| !version.is_stateless()));
-    if is_known { Ok(()) } else { Err(Refusal(StatusCode::BAD_REQUEST, "the protocol version is not known")) }
+    if is_known { Ok(()) } else { Err(HttpRejection(StatusCode::BAD_REQUEST, "unknown protocol version")) }
 }
 
 impl Session {
-    fn open(server: &Server) -> Self {
+    fn open(server: &ServiceServer) -> Self {
         let (link, port) = link();
         let connection = server.open(link);
         let Port { letters, mut cancels, arrivals } = port;
@@ -260,7 +265,7 @@ impl Session {
         }));
         let routed = Arc::clone(&streams);
         let mut letters = letters;
-        // It ends when the connection is dropped with its session.
+        // The task ends when the connection is dropped with its session.
         tokio::spawn(async move {
             loop {
                 tokio::select! {
@@ -269,7 +274,7 @@ impl Session {
                         Some(letter) => lock(&routed).route(&letter),
                         None => break,
                     },
-                    Some(cancel) = cancels.recv() => lock(&routed).route(&Letter::new(cancelled(&cancel))),
+                    Some(cancel) = cancels.recv() => lock(&routed).route(&Letter::new(cancel_notification(&cancel))),
                 }
             }
             lock(&routed).close_all();
@@ -279,7 +284,7 @@ impl Session {
         Self { _connection: connection, arrivals, streams, last_seen, n_channels, watch }
     }
 
-    /// Ends every stream, so that nothing holds the session any more.
+    /// Closes every stream, so that nothing holds the session any more.
     fn end(&self) {
         lock(&self.streams).close_all();
     }
@@ -292,7 +297,7 @@ impl Session {
         *lock(&self.last_seen)
     }
 
-    /// Hands messages to the serving side, and answers with what it says to the requests among them.
+    /// Passes messages to the serving side and returns its responses to the requests among them.
     async fn take(
         self: &Arc<Self>,
         messages: Vec<Message>,
@@ -309,16 +314,18 @@ impl Session {
             .collect();
         let channel = Arc::new(Channel::new(self.n_channels.fetch_add(1, Ordering::Relaxed)));
         if !lock(&self.streams).expect_answers(&requests, &channel) {
-            let error =
-                RpcError::new(code::INVALID_REQUEST, "Invalid request: a request with this id is under way");
+            let error = RpcError::new(
+                code::INVALID_REQUEST,
+                "Invalid request: a request with this id is in progress",
+            );
             return error_response(StatusCode::BAD_REQUEST, requests.into_iter().next(), error);
         }
         for message in messages {
             let cancelled = cancelled_by(&message);
             if self.arrivals.send(Arrival::message(message).with_headers(headers.clone())).await.is_err() {
-                return plain(StatusCode::NOT_FOUND, "the session has ended");
+                return plain_text(StatusCode::NOT_FOUND, "the session has ended");
             }
-            // No answer will come, so the stream that waits for it ends.
+            // No response will come, so the stream that waits for it ends.
             if let Some(id) = cancelled {
                 lock(&self.streams).give_up(&id);
             }
@@ -332,7 +339,7 @@ impl Session {
         channel.begun().await;
         match channel.only_message() {
             Some(message) => {
-                // Without an event id nobody can come back for it.
+                // Without an event id the client cannot resume it.
                 lock(&self.streams).ended.retain(|ended| ended.number() != channel.number());
                 json(StatusCode::OK, message)
             }
@@ -340,7 +347,7 @@ impl Session {
         }
     }
 
-    /// A reader of the stream that the client last read, or of what belongs to no request.
+    /// Returns a reader of the stream that the client last read, or of the general stream.
     fn reader_after(&self, last: Option<(u64, u64)>) -> Option<Reader> {
         let streams = lock(&self.streams);
         let Some((number, n_seen)) = last else { return Some(streams.general.reader_of_news()) };
@@ -375,7 +382,7 @@ impl Streams {
             && let Some(channel) = response.id.as_ref().and_then(|id| self.by_request.remove(id))
         {
             if self.revision.is_none() {
-                // The first answer is that to `initialize`.
+                // The first response is that to `initialize`.
                 let version = response.result.as_ref().ok().and_then(|result| result.get("protocolVersion"));
                 self.revision = version.and_then(|version| version.text()?.parse().ok());
             }
@@ -388,7 +395,7 @@ impl Streams {
         }
     }
 
-    /// A stream ends with the last answer it waits for.
+    /// Sends a response; the stream ends with the last response it waits for.
     fn send_answer(&mut self, channel: Arc<Channel>, answer: Bytes) {
         let n_open = self.n_open.entry(channel.number()).or_default();
         *n_open = n_open.saturating_sub(1);
@@ -403,12 +410,12 @@ impl Streams {
         }
     }
 
-    /// Whether several messages may come at once. Only one revision ever had that.
+    /// Returns `true` if the revision has batches. Only one revision ever had them.
     fn has_batches(&self) -> bool {
         self.revision == Some(Revision::V2025_03_26)
     }
 
-    /// A request that was cancelled gets no answer.
+    /// Forgets a cancelled request, which gets no response.
     fn give_up(&mut self, id: &Id) {
         let Some(channel) = self.by_request.remove(id) else { return };
         let n_open = self.n_open.entry(channel.number()).or_default();
@@ -425,7 +432,7 @@ impl Streams {
     }
 }
 
-/// What a reader finds, as it comes. A session that is listened to is not idle.
+/// Returns a response that streams a channel. A session with a reader is not idle.
 fn stream_of(session: &Arc<Session>, reader: Reader, keep_alive: Duration) -> Response {
     let first = Some(reader.priming());
     let state = (Arc::clone(session), reader, first);

@@ -1,4 +1,4 @@
-//! One POST, one request, one answer: as JSON, or as a stream if something is said before it.
+//! One stateless request per POST, answered as JSON, or as an event stream if notifications come first.
 
 use std::pin::Pin;
 use std::time::Duration;
@@ -16,49 +16,51 @@ use crate::era::claimed_revision;
 use crate::http::headers;
 use crate::http::sse::{self, SseEvent};
 use crate::message::{Id, Message, Notification, Request, RpcError, code};
-use crate::server::{Peer, Server, stateless};
+use crate::server::{Peer, ServiceServer, stateless};
 use pegboard_json::RawJson;
 
-/// Answers a request. Whoever drops the answer cancels the request.
+/// Answers a request. Dropping the response cancels the request.
 pub(super) async fn answer(
-    server: &Server,
+    server: &ServiceServer,
     request: Request,
     headers: HeaderMap,
     keep_alive: Duration,
 ) -> Response {
     let id = request.id.clone();
-    // A request that does not name its revision cannot be compared with its headers.
+    // A request without a revision cannot be compared with its headers.
     let is_named = claimed_revision(request.params.as_ref()).is_some();
     let compared = if is_named { check_headers(server, &headers, &request) } else { Ok(()) };
     if let Err(error) = compared.and_then(|()| stateless::check(&request)) {
         return error_response(StatusCode::BAD_REQUEST, Some(id), error);
     }
-    let (notices, heard) = mpsc::channel(64);
-    let work = Box::pin(stateless::call(server, request, headers, Peer::stream(notices)));
-    let mut call = Call { id, work, heard, state: State::Running };
+    let (sender, notifications) = mpsc::channel(64);
+    let work = Box::pin(stateless::call(server, request, headers, Peer::stream(sender)));
+    let mut call = StatelessCall { id, work, notifications, state: StatelessCallState::Running };
     match call.next().await {
-        Some(Said::Answer(Err(error))) => error_response(status_of(&error), Some(call.id), error),
-        Some(Said::Answer(Ok(result))) => {
+        Some(StatelessOutput::Response(Err(error))) => {
+            error_response(status_of(&error), Some(call.id), error)
+        }
+        Some(StatelessOutput::Response(Ok(result))) => {
             json(StatusCode::OK, Message::response(Some(call.id), Ok(result)).encode())
         }
-        Some(Said::Notice(first)) => events(Body::from_stream(stream::unfold(
-            (call, Some(Said::Notice(first))),
+        Some(StatelessOutput::Notification(first)) => events(Body::from_stream(stream::unfold(
+            (call, Some(StatelessOutput::Notification(first))),
             move |(mut call, first)| async move {
-                let said = match first {
-                    Some(said) => Some(said),
-                    None => call.next_or_silence(keep_alive).await,
+                let output = match first {
+                    Some(output) => Some(output),
+                    None => call.next_or_keep_alive(keep_alive).await,
                 };
-                said.map(|said| (Ok::<_, std::convert::Infallible>(call.event(said)), (call, None)))
+                output.map(|output| (Ok::<_, std::convert::Infallible>(call.event(output)), (call, None)))
             },
         ))),
-        Some(Said::Nothing) | None => {
-            let error = RpcError::new(code::INTERNAL_ERROR, "The request ended without an answer");
+        Some(StatelessOutput::KeepAlive) | None => {
+            let error = RpcError::new(code::INTERNAL_ERROR, "The request ended without a response");
             error_response(StatusCode::OK, Some(call.id), error)
         }
     }
 }
 
-fn check_headers(server: &Server, headers: &HeaderMap, request: &Request) -> Result<(), RpcError> {
+fn check_headers(server: &ServiceServer, headers: &HeaderMap, request: &Request) -> Result<(), RpcError> {
     let tool = match &*request.method {
         "tools/call" => request.params.as_ref().and_then(|params| params.get("name")),
         _ => None,
@@ -70,56 +72,56 @@ fn check_headers(server: &Server, headers: &HeaderMap, request: &Request) -> Res
     headers::check(headers, request, &parameters)
 }
 
-/// A request under way, and what is said about it.
-struct Call {
+/// A request in progress, with its notifications.
+struct StatelessCall {
     id: Id,
     work: Pin<Box<dyn Future<Output = Result<RawJson, RpcError>> + Send>>,
-    heard: mpsc::Receiver<Notification>,
-    state: State,
+    notifications: mpsc::Receiver<Notification>,
+    state: StatelessCallState,
 }
 
-enum State {
+enum StatelessCallState {
     Running,
-    /// The answer is there, and waits for the notices before it to be told.
+    /// The result is available, but notifications before it are still queued.
     Ending(Result<RawJson, RpcError>),
     Ended,
 }
 
-enum Said {
-    Notice(Notification),
-    Answer(Result<RawJson, RpcError>),
-    /// Nothing, for a while.
-    Nothing,
+enum StatelessOutput {
+    Notification(Notification),
+    Response(Result<RawJson, RpcError>),
+    /// No output within the keep-alive interval.
+    KeepAlive,
 }
 
-impl Call {
-    async fn next(&mut self) -> Option<Said> {
-        if matches!(self.state, State::Running) {
+impl StatelessCall {
+    async fn next(&mut self) -> Option<StatelessOutput> {
+        if matches!(self.state, StatelessCallState::Running) {
             tokio::select! {
                 biased;
-                Some(notice) = self.heard.recv() => return Some(Said::Notice(notice)),
-                result = &mut self.work => self.state = State::Ending(result),
+                Some(notice) = self.notifications.recv() => return Some(StatelessOutput::Notification(notice)),
+                result = &mut self.work => self.state = StatelessCallState::Ending(result),
             }
         }
-        // All notices were sent before the work ended, so they are all here.
-        if let Ok(notice) = self.heard.try_recv() {
-            return Some(Said::Notice(notice));
+        // All notifications were sent before the work ended, so they are all queued.
+        if let Ok(notice) = self.notifications.try_recv() {
+            return Some(StatelessOutput::Notification(notice));
         }
-        match std::mem::replace(&mut self.state, State::Ended) {
-            State::Ending(result) => Some(Said::Answer(result)),
-            State::Running | State::Ended => None,
+        match std::mem::replace(&mut self.state, StatelessCallState::Ended) {
+            StatelessCallState::Ending(result) => Some(StatelessOutput::Response(result)),
+            StatelessCallState::Running | StatelessCallState::Ended => None,
         }
     }
 
-    async fn next_or_silence(&mut self, keep_alive: Duration) -> Option<Said> {
-        time::timeout(keep_alive, self.next()).await.unwrap_or(Some(Said::Nothing))
+    async fn next_or_keep_alive(&mut self, keep_alive: Duration) -> Option<StatelessOutput> {
+        time::timeout(keep_alive, self.next()).await.unwrap_or(Some(StatelessOutput::KeepAlive))
     }
 
-    fn event(&self, said: Said) -> Bytes {
-        let message = match said {
-            Said::Nothing => return Bytes::from_static(sse::KEEP_ALIVE),
-            Said::Notice(notification) => Message::Notification(notification),
-            Said::Answer(result) => Message::response(Some(self.id.clone()), result),
+    fn event(&self, output: StatelessOutput) -> Bytes {
+        let message = match output {
+            StatelessOutput::KeepAlive => return Bytes::from_static(sse::KEEP_ALIVE),
+            StatelessOutput::Notification(notification) => Message::Notification(notification),
+            StatelessOutput::Response(result) => Message::response(Some(self.id.clone()), result),
         };
         sse::encode(&SseEvent::message(message.encode()))
     }

@@ -1,48 +1,48 @@
-//! `pegboard add agent`: an agent, by its file.
+//! `pegboard add agent`: adds an agent file.
 
 use std::process::ExitCode;
 
 use clap::Args;
 use serde_json::{Value, json};
 
-use super::{Spot, object};
-use crate::cli::{Exit, Failure, Globals};
-use crate::commands::own_file::{OwnFile, Section, from_file, refused, shown};
+use super::{EntryDestination, object};
+use crate::cli::{CliError, ExitReason, Globals};
+use crate::commands::config_file::{ConfigFile, EntrySection, display_path, edit_error, relative_to_file};
 
-/// The agent.
+/// Arguments of `pegboard add agent`.
 #[derive(Args)]
-pub(super) struct Agent {
-    /// Its file, or a glob for several
+pub(super) struct AddAgentArgs {
+    /// Agent file, or a glob for several
     #[arg(value_name = "FILE")]
     file: String,
     #[command(flatten)]
-    spot: Spot,
+    destination: EntryDestination,
 }
 
-impl Agent {
-    pub(super) fn run(self, globals: &Globals) -> Result<ExitCode, Failure> {
-        let mut file = OwnFile::open(globals, self.spot.target)?;
-        let path = from_file(&file.path, &self.file)?;
-        let toolbox = file.toolbox(self.spot.toolbox.as_deref())?;
-        let way = Section::Agents.way(toolbox.as_deref());
+impl AddAgentArgs {
+    pub(super) fn run(self, globals: &Globals) -> Result<ExitCode, CliError> {
+        let mut file = ConfigFile::open(globals, self.destination.target)?;
+        let path = relative_to_file(&file.path, &self.file)?;
+        let toolbox = file.toolbox(self.destination.toolbox.as_deref())?;
+        let way = EntrySection::Agents.path(toolbox.as_deref());
         let present = file.document.get(&way).and_then(Value::as_array).cloned().unwrap_or_default();
         if present.contains(&json!(path)) {
-            if self.spot.force {
+            if self.destination.force {
                 return Ok(ExitCode::SUCCESS);
             }
-            let place = shown(&file.path);
-            return Err(Failure::new(
-                Exit::Usage,
+            let place = display_path(&file.path);
+            return Err(CliError::new(
+                ExitReason::Usage,
                 "name_taken",
-                format!("the agent {path} is in {place} already"),
+                format!("agent {path} is already in {place}"),
             ));
         }
-        file.document.append(&way, &json!(path)).map_err(refused)?;
-        let changed = file.finish(self.spot.target.writing())?;
-        let text = format!("Added agent {path}: {}", shown(&changed.path));
+        file.document.append(&way, &json!(path)).map_err(edit_error)?;
+        let changed = file.finish(self.destination.target.write_mode())?;
+        let text = format!("Added agent {path}: {}", display_path(&changed.path));
         let document =
             json!({"name": path, "section": "agents", "toolbox": toolbox.as_deref().unwrap_or("default")});
-        changed.tell(globals, &[], object(document), &text);
+        changed.report(globals, &[], object(document), &text);
         Ok(ExitCode::SUCCESS)
     }
 }

@@ -1,71 +1,73 @@
-//! `pegboard add rest`: a tool that is one request to a web service.
+//! `pegboard add rest`: adds a tool that sends one HTTP request.
 
 use std::process::ExitCode;
 
 use clap::Args;
 use serde_json::{Map, Value, json};
 
-use super::{Spot, headers, put};
-use crate::cli::{Failure, Globals};
-use crate::commands::own_file::Section;
+use super::{EntryDestination, parse_headers, write_entry};
+use crate::cli::{CliError, Globals};
+use crate::commands::config_file::EntrySection;
 
-/// The kinds of values that a parameter may have.
+/// JSON types of a parameter.
 const KINDS: [&str; 6] = ["string", "integer", "number", "boolean", "array", "object"];
 
-/// The tool.
+/// Arguments of `pegboard add rest`.
 #[derive(Args)]
 #[command(
-    after_help = "A parameter that the address names, as {id} or ${parameters.id}, goes there. Others go into the query, or into the body of POST, PUT and PATCH.\n\nExample:\n  pegboard add rest get_user 'https://api.example.org/users/{id}' -d 'One user' --param id:string --param verbose:boolean?"
+    after_help = "Parameters named in the URL, as {id} or ${parameters.id}, are inserted there. Others go into the query, or into the body of POST, PUT and PATCH.\n\nExample:\n  pegboard add rest get_user 'https://api.example.org/users/{id}' -d 'One user' --param id:string --param verbose:boolean?"
 )]
-pub(super) struct Rest {
-    /// What it is called: letters, digits, - and _
+pub(super) struct AddRestArgs {
+    /// Name of the tool: letters, digits, - and _
     name: String,
-    /// The address, with {name} for parameters
+    /// URL, with {name} for parameters
     url: String,
-    /// What it does; models choose by it
+    /// Description of the tool; models choose tools by it
     #[arg(long, short, value_name = "TEXT")]
     description: Option<String>,
-    /// The method
+    /// HTTP method
     #[arg(long, short = 'X', value_name = "METHOD", default_value = "GET")]
     method: String,
-    /// A parameter and its kind (string, integer, number, boolean, array, object); ? behind it if it may be left out
+    /// Parameter and its type (string, integer, number, boolean, array, object); append ? if it is optional
     #[arg(long, value_name = "NAME:KIND[?]")]
     param: Vec<String>,
-    /// A header of every request
+    /// Header to send with every request
     #[arg(long, short = 'H', value_name = "NAME: VALUE")]
     header: Vec<String>,
-    /// The queue that calls go through
+    /// Queue for calls
     #[arg(long)]
     queue: Option<String>,
-    /// How long answers may be given again: 5m, 1h
+    /// Cache answers for this long: 5m, 1h
     #[arg(long, value_name = "TIME")]
     cache: Option<String>,
     #[command(flatten)]
-    spot: Spot,
+    destination: EntryDestination,
 }
 
-/// A parameter.
-struct Parameter {
+/// Parameter of the tool.
+struct RestParameter {
     name: String,
     kind: &'static str,
     is_required: bool,
 }
 
-impl Rest {
-    pub(super) fn run(self, globals: &Globals) -> Result<ExitCode, Failure> {
+impl AddRestArgs {
+    pub(super) fn run(self, globals: &Globals) -> Result<ExitCode, CliError> {
         let entry = self.entry()?;
-        put(globals, &self.spot, Section::RestTools, &self.name, &entry)
+        write_entry(globals, &self.destination, EntrySection::RestTools, &self.name, &entry)
     }
 
-    fn entry(&self) -> Result<Value, Failure> {
-        let mut parameters: Vec<Parameter> =
-            self.param.iter().map(|written| parameter(written)).collect::<Result<_, _>>()?;
-        let (url, in_url) = placed(&self.url);
+    fn entry(&self) -> Result<Value, CliError> {
+        let mut parameters: Vec<RestParameter> =
+            self.param.iter().map(|written| parse_parameter(written)).collect::<Result<_, _>>()?;
+        let (url, in_url) = expand_url(&self.url);
         for name in &in_url {
-            // An address without one of its parts is another address.
+            // Parameters in the URL are always required.
             match parameters.iter_mut().find(|parameter| parameter.name == *name) {
                 Some(parameter) => parameter.is_required = true,
-                None => parameters.push(Parameter { name: name.clone(), kind: "string", is_required: true }),
+                None => {
+                    parameters.push(RestParameter { name: name.clone(), kind: "string", is_required: true });
+                }
             }
         }
         let method = self.method.to_uppercase();
@@ -76,7 +78,7 @@ impl Rest {
             entry.insert("method".to_owned(), json!(method));
         }
         entry.insert("url".to_owned(), json!(url));
-        let headers = headers(&self.header)?;
+        let headers = parse_headers(&self.header)?;
         if !headers.is_empty() {
             entry.insert("headers".to_owned(), Value::Object(headers));
         }
@@ -106,26 +108,26 @@ impl Rest {
     }
 }
 
-/// `NAME`, `NAME:KIND`, `NAME:KIND?`.
-fn parameter(written: &str) -> Result<Parameter, Failure> {
+/// Parses `NAME`, `NAME:KIND` or `NAME:KIND?`.
+fn parse_parameter(written: &str) -> Result<RestParameter, CliError> {
     let is_required = !written.ends_with('?');
     let (name, kind) =
         written.trim_end_matches('?').split_once(':').unwrap_or((written.trim_end_matches('?'), "string"));
     let known = KINDS.iter().find(|known| **known == kind).copied();
     let kind = known.ok_or_else(|| {
-        let failure = Failure::usage(format!("'{kind}' is no kind of value"));
-        match pegboard::config::near(kind, KINDS) {
+        let failure = CliError::usage(format!("unknown type '{kind}'"));
+        match pegboard::config::suggest(kind, KINDS) {
             Some(meant) => failure.hint(format!("did you mean {meant}?")),
-            None => failure.hint(format!("there are {}", KINDS.join(", "))),
+            None => failure.hint(format!("expected one of {}", KINDS.join(", "))),
         }
     })?;
     if name.is_empty() {
-        return Err(Failure::usage("a parameter has no name").hint("--param NAME:KIND"));
+        return Err(CliError::usage("missing parameter name").hint("use --param NAME:KIND"));
     }
-    Ok(Parameter { name: name.to_owned(), kind, is_required })
+    Ok(RestParameter { name: name.to_owned(), kind, is_required })
 }
 
-fn schema(parameters: &[Parameter]) -> Value {
+fn schema(parameters: &[RestParameter]) -> Value {
     let properties: Map<String, Value> = parameters
         .iter()
         .map(|parameter| (parameter.name.clone(), json!({"type": parameter.kind})))
@@ -143,8 +145,8 @@ fn schema(parameters: &[Parameter]) -> Value {
     Value::Object(schema)
 }
 
-/// An address with its parameters as the file names them, and their names.
-fn placed(url: &str) -> (String, Vec<String>) {
+/// Rewrites parameters in a URL to the configuration's syntax; returns the URL and their names.
+fn expand_url(url: &str) -> (String, Vec<String>) {
     let mut placed = String::new();
     let mut names = Vec::new();
     let mut rest = url;
@@ -154,7 +156,7 @@ fn placed(url: &str) -> (String, Vec<String>) {
         let is_variable = before.ends_with('$');
         let name = inside.strip_prefix("parameters.").unwrap_or(inside);
         if is_variable && !inside.starts_with("parameters.") {
-            // A variable of the file, and no parameter.
+            // A variable of the configuration, not a parameter.
             placed.push_str(&rest[..=open + length]);
         } else {
             placed.push_str(before.strip_suffix('$').unwrap_or(before));

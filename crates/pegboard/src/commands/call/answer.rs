@@ -1,4 +1,4 @@
-//! The answer of a tool, as people, programs and files get it.
+//! Answer of a tool: printed, or saved to files.
 
 use std::path::{Path, PathBuf};
 
@@ -9,100 +9,101 @@ use serde_json::Value;
 
 use super::super::output::short;
 use super::super::trace::TRACE_DIGITS;
-use crate::cli::words::{DIM, GREEN, PLAIN, RED, harmless, millis, one_line, size, took};
-use crate::cli::{Failure, print};
-use crate::desk::{Address, Desk};
+use crate::api_client::{ApiClient, ApiPath};
+use crate::cli::format::{DIM, GREEN, PLAIN, RED, format_millis, json_millis, one_line, size, strip_control};
+use crate::cli::{CliError, print};
 
-/// What a gateway told of a call that has been answered.
-pub(in crate::commands) struct Answer {
-    told: RawJson,
+/// API response to a completed call.
+pub(in crate::commands) struct ToolAnswer {
+    response: RawJson,
     value: Value,
-    /// All of the text, if it was stored because it is long.
+    /// Full text, if the output was stored because of its size.
     whole: Option<String>,
 }
 
-/// A piece of an answer.
+/// Part of an answer.
 #[derive(Debug, PartialEq)]
-enum Piece {
+enum AnswerPart {
     Text(String),
-    /// Bytes that are no text, and what they are.
+    /// Binary data and its MIME type.
     Bytes {
         bytes: Vec<u8>,
         kind: String,
     },
-    /// Something that is elsewhere.
+    /// Link to a resource.
     Link(String),
 }
 
-impl Answer {
-    pub(in crate::commands) fn new(told: RawJson) -> Self {
-        let value = told.to_value();
-        Self { told, value, whole: None }
+impl ToolAnswer {
+    pub(in crate::commands) fn new(response: RawJson) -> Self {
+        let value = response.to_value();
+        Self { response, value, whole: None }
     }
 
-    /// Whether the tool reports a failure.
+    /// Returns `true` if the tool reported an error.
     pub(in crate::commands) fn is_error(&self) -> bool {
         self.value["isError"] == true
     }
 
-    /// What the gateway told.
+    /// The response as JSON.
     pub(in crate::commands) fn document(&self) -> &Value {
         &self.value
     }
 
-    /// The same as it was told.
-    pub(super) fn told(&self) -> &RawJson {
-        &self.told
+    /// The response verbatim.
+    pub(super) fn response(&self) -> &RawJson {
+        &self.response
     }
 
-    /// The answer as the tool gave it.
-    pub(super) fn raw(&self) -> RawJson {
-        self.told.get("result").unwrap_or_else(RawJson::empty_object)
+    /// The tool's result verbatim.
+    pub(super) fn raw_result(&self) -> RawJson {
+        self.response.get("result").unwrap_or_else(RawJson::empty_object)
     }
 
-    /// What else should be known.
+    /// Warnings about the call.
     pub(super) fn warnings(&self) -> impl Iterator<Item = String> {
         let warnings = self.value["warnings"].as_array().into_iter().flatten();
         warnings.filter_map(Value::as_str).map(|warning| one_line(warning, 400))
     }
 
-    /// The trace of the call.
+    /// Trace id of the call.
     pub(in crate::commands) fn trace(&self) -> &str {
         self.value["traceId"].as_str().unwrap_or("last")
     }
 
-    /// Has the whole text, if it was too large to hand over: it was stored, and is read back.
-    pub(super) async fn complete(&mut self, desk: &Desk) {
+    /// Loads the full text if the output was stored because of its size.
+    pub(super) async fn load_stored(&mut self, api: &ApiClient) {
         if let Some(handle) = self.value["storedAs"].as_str()
-            // Without it there is still what the gateway handed over.
-            && let Ok(bytes) = desk.bytes(&Address::of(&["outputs", handle])).await
+            // On an error the preview is used.
+            && let Ok(bytes) = api.bytes(&ApiPath::new(&["outputs", handle])).await
         {
             self.whole = Some(String::from_utf8_lossy(&bytes).into_owned());
         }
     }
 
-    /// Prints it: for programs every text as it is; for people without what a terminal would obey, and with a line for
-    /// what is no text.
+    /// Prints the answer: verbatim to a pipe, sanitized on a terminal. Binary data is replaced by a note.
     pub(super) fn print(&self) {
-        for piece in self.pieces() {
-            match (piece, print::is_for_people()) {
-                (Piece::Text(text), true) => print::text(&harmless(&text)),
-                (Piece::Text(text), false) => print::exactly(text.as_bytes()),
-                (Piece::Link(link), _) => print::text(&link),
-                (Piece::Bytes { bytes, kind }, true) => print::text(&note(&bytes, &kind)),
-                (Piece::Bytes { bytes, kind }, false) => anstream::eprintln!("{}", note(&bytes, &kind)),
+        for content_part in self.parts() {
+            match (content_part, print::is_terminal()) {
+                (AnswerPart::Text(text), true) => print::text(&strip_control(&text)),
+                (AnswerPart::Text(text), false) => print::bytes_line(text.as_bytes()),
+                (AnswerPart::Link(link), _) => print::text(&link),
+                (AnswerPart::Bytes { bytes, kind }, true) => print::text(&binary_note(&bytes, &kind)),
+                (AnswerPart::Bytes { bytes, kind }, false) => {
+                    anstream::eprintln!("{}", binary_note(&bytes, &kind));
+                }
             }
         }
     }
 
-    /// Keeps it in files, and tells in which: what is no text, or else the text.
-    pub(super) fn save(&self, path: &Path) -> Result<Vec<String>, Failure> {
+    /// Saves the answer to files: binary data, or else the text. Returns a line per file.
+    pub(super) fn save(&self, path: &Path) -> Result<Vec<String>, CliError> {
         let mut files = Vec::new();
         let mut texts = Vec::new();
-        for piece in self.pieces() {
-            match piece {
-                Piece::Bytes { bytes, kind } => files.push((bytes, kind)),
-                Piece::Text(text) | Piece::Link(text) => texts.push(text),
+        for content_part in self.parts() {
+            match content_part {
+                AnswerPart::Bytes { bytes, kind } => files.push((bytes, kind)),
+                AnswerPart::Text(text) | AnswerPart::Link(text) => texts.push(text),
             }
         }
         if files.is_empty() {
@@ -112,23 +113,25 @@ impl Answer {
         for (place, (bytes, kind)) in files.iter().enumerate() {
             let path = numbered(path, place);
             std::fs::write(&path, bytes)
-                .map_err(|error| Failure::system(format!("{} cannot be written: {error}", path.display())))?;
+                .map_err(|error| CliError::system(format!("cannot write {}: {error}", path.display())))?;
             saved.push(format!("{}  {}  {kind}", path.display(), size(bytes.len() as u64)));
         }
         Ok(saved)
     }
 
-    /// How it went, in one line.
+    /// One-line summary of the call.
     pub(in crate::commands) fn footer(&self) -> String {
         let number = |name: &str| self.value[name].as_u64().unwrap_or_default();
         let mark = if self.is_error() { format!("{RED}✗{PLAIN}") } else { format!("{GREEN}✓{PLAIN}") };
-        let mut parts =
-            vec![format!("{mark} {}", took(millis(&self.value["durationMs"]))), size(number("bytes"))];
+        let mut parts = vec![
+            format!("{mark} {}", format_millis(json_millis(&self.value["durationMs"]))),
+            size(number("bytes")),
+        ];
         if self.value["cached"] == true {
-            parts.push("from the cache".to_owned());
+            parts.push("cached".to_owned());
         }
         if let Some(tool) = self.value["correctedFrom"].as_str() {
-            parts.push(format!("meant by {}", one_line(tool, 80)));
+            parts.push(format!("resolved from {}", one_line(tool, 80)));
         }
         if let Some(handle) = self.value["storedAs"].as_str() {
             parts.push(format!("stored: pegboard output cat {}", short(handle)));
@@ -140,30 +143,30 @@ impl Answer {
         parts.join("  ")
     }
 
-    fn pieces(&self) -> Vec<Piece> {
+    fn parts(&self) -> Vec<AnswerPart> {
         if let Some(whole) = &self.whole {
-            return vec![Piece::Text(whole.clone())];
+            return vec![AnswerPart::Text(whole.clone())];
         }
         let result = &self.value["result"];
         let content = result["content"].as_array().into_iter().flatten();
-        let pieces: Vec<Piece> = content.map(piece).collect();
-        if pieces.is_empty()
-            && let Some(structured) = self.raw().get("structuredContent")
+        let parts: Vec<AnswerPart> = content.map(content_part).collect();
+        if parts.is_empty()
+            && let Some(structured) = self.raw_result().get("structuredContent")
         {
-            return vec![Piece::Text(structured.as_str().to_owned())];
+            return vec![AnswerPart::Text(structured.as_str().to_owned())];
         }
-        pieces
+        parts
     }
 }
 
-fn piece(content: &Value) -> Piece {
+fn content_part(content: &Value) -> AnswerPart {
     let text = |name: &str| content[name].as_str();
     match text("type") {
-        Some("text") => Piece::Text(text("text").unwrap_or_default().to_owned()),
+        Some("text") => AnswerPart::Text(text("text").unwrap_or_default().to_owned()),
         Some("image" | "audio") => bytes(&content["data"], &content["mimeType"]),
         Some("resource_link") => {
             let name = text("title").or(text("name")).unwrap_or_default();
-            Piece::Link(format!(
+            AnswerPart::Link(format!(
                 "{}  {}",
                 one_line(name, 200),
                 one_line(text("uri").unwrap_or_default(), 2_000)
@@ -172,25 +175,25 @@ fn piece(content: &Value) -> Piece {
         Some("resource") => {
             let resource = &content["resource"];
             match resource["text"].as_str() {
-                Some(text) => Piece::Text(text.to_owned()),
+                Some(text) => AnswerPart::Text(text.to_owned()),
                 None => bytes(&resource["blob"], &resource["mimeType"]),
             }
         }
-        _ => Piece::Text(content.to_string()),
+        _ => AnswerPart::Text(content.to_string()),
     }
 }
 
-fn bytes(data: &Value, kind: &Value) -> Piece {
+fn bytes(data: &Value, kind: &Value) -> AnswerPart {
     let bytes = STANDARD.decode(data.as_str().unwrap_or_default()).unwrap_or_default();
-    Piece::Bytes { bytes, kind: one_line(kind.as_str().unwrap_or("bytes of no known kind"), 100) }
+    AnswerPart::Bytes { bytes, kind: one_line(kind.as_str().unwrap_or("unknown type"), 100) }
 }
 
-/// A line in the place of what a terminal cannot show.
-fn note(bytes: &[u8], kind: &str) -> String {
-    format!("[{kind}, {}: --save FILE keeps it]", size(bytes.len() as u64))
+/// Note in place of binary data.
+fn binary_note(bytes: &[u8], kind: &str) -> String {
+    format!("[{kind}, {}: save with --save FILE]", size(bytes.len() as u64))
 }
 
-/// A name for one of several files: `a.png`, `a-2.png`, …
+/// File name with a number for all but the first: `a.png`, `a-2.png`, …
 fn numbered(path: &Path, place: usize) -> PathBuf {
     if place == 0 {
         return path.to_owned();
@@ -209,21 +212,23 @@ mod tests {
 
     use super::*;
 
-    fn answer(result: &str) -> Answer {
-        let told = json!({"callId": "1", "traceId": "4bf92f3577b34da6a3ce929d0e0e4736", "isError": false, "durationMs": 411.7,
+    fn answer(result: &str) -> ToolAnswer {
+        let response = json!({"callId": "1", "traceId": "4bf92f3577b34da6a3ce929d0e0e4736", "isError": false, "durationMs": 411.7,
             "bytes": 9_849, "cached": true, "storedAs": "session-1/d33d49fc-069c", "warnings": ["late"]});
-        Answer::new(RawJson::from(told).with("result", &RawJson::parse(result.to_owned().into()).unwrap()))
+        ToolAnswer::new(
+            RawJson::from(response).with("result", &RawJson::parse(result.to_owned().into()).unwrap()),
+        )
     }
 
     #[test]
-    fn an_answer_ends_with_how_it_went() {
+    fn the_footer_summarizes_the_call() {
         let footer = answer("{}").footer();
         let footer = anstream::adapter::strip_str(&footer).to_string();
-        insta::assert_snapshot!(footer, @"✓ 412 ms  9.8 kB  from the cache  stored: pegboard output cat d33d49fc  trace 4bf92f35 (pegboard trace last)");
+        insta::assert_snapshot!(footer, @"✓ 412 ms  9.8 kB  cached  stored: pegboard output cat d33d49fc  trace 4bf92f35 (pegboard trace last)");
     }
 
     #[test]
-    fn every_kind_of_content_is_a_piece() {
+    fn every_content_type_is_converted() {
         let answer = answer(
             r#"{"content": [
                 {"type": "text", "text": "Hi"},
@@ -234,7 +239,7 @@ mod tests {
                 {"type": "hologram", "x": 1}
             ]}"#,
         );
-        insta::assert_debug_snapshot!(answer.pieces(), @r#"
+        insta::assert_debug_snapshot!(answer.parts(), @r#"
         [
             Text(
                 "Hi",
@@ -257,7 +262,7 @@ mod tests {
                 bytes: [
                     0,
                 ],
-                kind: "bytes of no known kind",
+                kind: "unknown type",
             },
             Text(
                 "{\"type\":\"hologram\",\"x\":1}",
@@ -267,13 +272,16 @@ mod tests {
     }
 
     #[test]
-    fn numbers_that_no_float_holds_stay_as_they_are() {
+    fn large_numbers_keep_all_digits() {
         let answer = answer(r#"{"content":[],"structuredContent":{"b":12345678901234567890123, "a":1e2}}"#);
-        assert_eq!(answer.pieces(), [Piece::Text(r#"{"b":12345678901234567890123, "a":1e2}"#.to_owned())]);
+        assert_eq!(
+            answer.parts(),
+            [AnswerPart::Text(r#"{"b":12345678901234567890123, "a":1e2}"#.to_owned())]
+        );
     }
 
     #[test]
-    fn what_is_no_text_is_kept_in_files() {
+    fn binary_content_is_saved_to_files() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("a.png");
         let images = r#"{"content": [{"type": "text", "text": "Two"}, {"type": "image", "data": "AAEC", "mimeType": "image/png"}, {"type": "image", "data": "AA==", "mimeType": "image/png"}]}"#;

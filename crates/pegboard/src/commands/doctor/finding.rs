@@ -1,42 +1,42 @@
-//! What was looked at, and what to do about it.
+//! Findings of `pegboard doctor`, each with a remedy.
 
 use std::fmt::Write;
 
 use serde::Serialize;
 
-use crate::cli::Exit;
+use crate::cli::ExitReason;
 
-/// How wide the names of areas are.
+/// Width of the area column.
 const AREA_WIDTH: usize = 10;
 
-/// How something is.
+/// Severity of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub(super) enum Verdict {
-    /// As it should be.
+pub(super) enum FindingVerdict {
+    /// Works.
     Well,
-    /// Something does not work as well as it could.
+    /// Works with limitations.
     Warning,
-    /// Something does not work.
+    /// Does not work.
     Problem,
 }
 
-/// One thing that was looked at.
+/// Result of one check.
 #[derive(Clone, Debug, Serialize)]
-pub(super) struct Finding {
-    pub(super) area: Area,
-    pub(super) verdict: Verdict,
-    /// What was found.
+pub(super) struct DoctorFinding {
+    pub(super) area: CheckArea,
+    pub(super) verdict: FindingVerdict,
+    /// Description.
     pub(super) message: String,
-    /// What to do.
+    /// Suggested fix.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) remedy: Option<String>,
 }
 
-/// What can be looked at.
+/// Area of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub(super) enum Area {
+pub(super) enum CheckArea {
     Config,
     Commands,
     Servers,
@@ -46,7 +46,7 @@ pub(super) enum Area {
     State,
 }
 
-impl Area {
+impl CheckArea {
     fn title(self) -> &'static str {
         match self {
             Self::Config => "Config",
@@ -60,74 +60,79 @@ impl Area {
     }
 }
 
-/// All that was looked at.
+/// Results of all checks.
 #[derive(Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Findings {
-    findings: Vec<Finding>,
+pub(super) struct DoctorFindings {
+    findings: Vec<DoctorFinding>,
 }
 
-impl Findings {
-    pub(super) fn well(&mut self, area: Area, message: impl Into<String>) {
-        self.add(area, Verdict::Well, message.into(), None);
+impl DoctorFindings {
+    pub(super) fn well(&mut self, area: CheckArea, message: impl Into<String>) {
+        self.add(area, FindingVerdict::Well, message.into(), None);
     }
 
-    pub(super) fn warning(&mut self, area: Area, message: impl Into<String>, remedy: impl Into<String>) {
-        self.add(area, Verdict::Warning, message.into(), Some(remedy.into()));
+    pub(super) fn warning(&mut self, area: CheckArea, message: impl Into<String>, remedy: impl Into<String>) {
+        self.add(area, FindingVerdict::Warning, message.into(), Some(remedy.into()));
     }
 
-    pub(super) fn problem(&mut self, area: Area, message: impl Into<String>, remedy: impl Into<String>) {
-        self.add(area, Verdict::Problem, message.into(), Some(remedy.into()));
+    pub(super) fn problem(&mut self, area: CheckArea, message: impl Into<String>, remedy: impl Into<String>) {
+        self.add(area, FindingVerdict::Problem, message.into(), Some(remedy.into()));
     }
 
-    fn add(&mut self, area: Area, verdict: Verdict, message: String, remedy: Option<String>) {
+    fn add(&mut self, area: CheckArea, verdict: FindingVerdict, message: String, remedy: Option<String>) {
         let one_line = |text: String| text.split_whitespace().collect::<Vec<_>>().join(" ");
-        let finding = Finding { area, verdict, message: one_line(message), remedy: remedy.map(one_line) };
+        let finding =
+            DoctorFinding { area, verdict, message: one_line(message), remedy: remedy.map(one_line) };
         // Two servers may need the same program.
-        let is_same = |known: &Finding| known.message == finding.message && known.area == finding.area;
+        let is_same = |known: &DoctorFinding| known.message == finding.message && known.area == finding.area;
         if !self.findings.iter().any(is_same) {
             self.findings.push(finding);
         }
     }
 
-    /// Whether something was found in an area that does not work.
-    pub(super) fn has_problem_in(&self, area: Area) -> bool {
-        self.findings.iter().any(|finding| finding.area == area && finding.verdict == Verdict::Problem)
+    /// Returns `true` if there is a problem in this area.
+    pub(super) fn has_problem_in(&self, area: CheckArea) -> bool {
+        self.findings.iter().any(|finding| finding.area == area && finding.verdict == FindingVerdict::Problem)
     }
 
-    fn count(&self, verdict: Verdict) -> usize {
+    fn count(&self, verdict: FindingVerdict) -> usize {
         self.findings.iter().filter(|finding| finding.verdict == verdict).count()
     }
 
-    /// How the command ends: by what is worst for whoever wants to use tools. `None` if all is well.
-    pub(super) fn exit(&self) -> Option<Exit> {
-        if self.count(Verdict::Problem) == 0 {
+    /// Exit reason for the most severe problem; `None` without problems.
+    pub(super) fn exit(&self) -> Option<ExitReason> {
+        if self.count(FindingVerdict::Problem) == 0 {
             return None;
         }
-        Some(if self.has_problem_in(Area::Config) { Exit::Configuration } else { Exit::Unavailable })
+        Some(if self.has_problem_in(CheckArea::Config) {
+            ExitReason::Configuration
+        } else {
+            ExitReason::Unavailable
+        })
     }
 
-    /// For programs.
+    /// Renders the findings as JSON.
     pub(super) fn document(&self) -> serde_json::Value {
         serde_json::json!({
             "ok": self.exit().is_none(),
-            "problems": self.count(Verdict::Problem),
-            "warnings": self.count(Verdict::Warning),
+            "problems": self.count(FindingVerdict::Problem),
+            "warnings": self.count(FindingVerdict::Warning),
             "findings": self.findings,
         })
     }
 
-    /// For people: a line for each, with its remedy below.
+    /// Renders the findings as text: one line each, with the remedy below.
     pub(super) fn text(&self) -> String {
         let mut text = String::new();
         let mut last = None;
-        for Finding { area, verdict, message, remedy } in &self.findings {
+        for DoctorFinding { area, verdict, message, remedy } in &self.findings {
             let title = if last == Some(*area) { "" } else { area.title() };
             last = Some(*area);
             let mark = match verdict {
-                Verdict::Well => "✓",
-                Verdict::Warning => "!",
-                Verdict::Problem => "✗",
+                FindingVerdict::Well => "✓",
+                FindingVerdict::Warning => "!",
+                FindingVerdict::Problem => "✗",
             };
             let _ = writeln!(text, "{title:<AREA_WIDTH$} {mark} {message}");
             if let Some(remedy) = remedy {
@@ -135,8 +140,8 @@ impl Findings {
             }
         }
         let plural = |n: usize, word: &str| format!("{n} {word}{}", if n == 1 { "" } else { "s" });
-        let problems = plural(self.count(Verdict::Problem), "problem");
-        let _ = write!(text, "{problems}, {}", plural(self.count(Verdict::Warning), "warning"));
+        let problems = plural(self.count(FindingVerdict::Problem), "problem");
+        let _ = write!(text, "{problems}, {}", plural(self.count(FindingVerdict::Warning), "warning"));
         text
     }
 }

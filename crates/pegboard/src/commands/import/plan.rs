@@ -1,170 +1,177 @@
-//! What of that which others have becomes a part of our file, and under which name.
+//! Import plan: which entries are added, and under which names.
 
-use pegboard::config::Problem;
-use pegboard::config::edit::Way;
-use pegboard::config::survey::{FoundPart, Survey, TELLING};
+use pegboard::config::ConfigProblem;
+use pegboard::config::edit::EditPath;
+use pegboard::config::inventory::{IDENTITY_SETTINGS, Inventory, InventoryItem};
 use pegboard::redact::is_secret_name;
 use serde_json::{Map, Value};
 
-use super::sources::{Source, Sources};
-use crate::cli::Failure;
-use crate::commands::own_file::{OwnFile, free_name};
+use super::sources::{ImportSource, ImportSources};
+use crate::cli::CliError;
+use crate::commands::config_file::{ConfigFile, unused_name};
 
-/// What becomes of everything that was found.
-pub(super) struct Plan {
-    pub(super) items: Vec<Item>,
+/// Outcome for every entry that was found.
+pub(super) struct ImportPlan {
+    pub(super) items: Vec<ImportItem>,
 }
 
-/// One thing that was found.
-pub(super) struct Item {
-    /// Which source it is of.
+/// Entry that was found.
+pub(super) struct ImportItem {
+    /// Index of its source.
     pub(super) source: usize,
-    pub(super) part: FoundPart,
-    pub(super) fate: Fate,
+    pub(super) part: InventoryItem,
+    pub(super) fate: ImportOutcome,
 }
 
-/// What becomes of it.
+/// Outcome of an entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Fate {
-    /// It is put into the file under this name.
+pub(super) enum ImportOutcome {
+    /// Added to the file under this name.
     New(String),
-    /// It is what was found before under this name.
-    Same(String),
-    /// The file has it already, under this name.
-    There(String),
-    /// It is left where it is, for this reason.
-    LeftOut(String),
+    /// Duplicate of another found entry, which is added under this name.
+    Duplicate(String),
+    /// Already in the file under this name.
+    AlreadyPresent(String),
+    /// Skipped for this reason.
+    Skipped(String),
 }
 
-impl Item {
-    /// Puts it into the file if it is new, with its toolbox and what it names there.
-    fn put(&self, file: &mut OwnFile, sources: &Sources) -> Result<(), Failure> {
-        let Fate::New(name) = &self.fate else { return Ok(()) };
+impl ImportItem {
+    /// Writes a new entry to the file, together with its toolbox and the entries it refers to.
+    fn write_to(&self, file: &mut ConfigFile, sources: &ImportSources) -> Result<(), CliError> {
+        let ImportOutcome::New(name) = &self.fate else { return Ok(()) };
         let toolboxes = &sources.sources[self.source].survey.toolboxes;
         describe_toolbox(file, self.part.toolbox.as_deref(), toolboxes)?;
-        put(file, &self.part, name)
+        write_item(file, &self.part, name)
     }
 }
 
-impl Plan {
-    pub(super) fn new(present: Option<&Survey>, sources: &Sources) -> Self {
-        let known: Vec<&FoundPart> = present.iter().flat_map(|survey| &survey.parts).collect();
+impl ImportPlan {
+    pub(super) fn new(present: Option<&Inventory>, sources: &ImportSources) -> Self {
+        let known: Vec<&InventoryItem> = present.iter().flat_map(|survey| &survey.items).collect();
         let mut plan = Self { items: Vec::new() };
         for (index, source) in sources.sources.iter().enumerate() {
-            for part in &source.survey.parts {
+            for part in &source.survey.items {
                 let fate = plan.fate(&known, source, part);
-                plan.items.push(Item { source: index, part: part.clone(), fate });
+                plan.items.push(ImportItem { source: index, part: part.clone(), fate });
             }
         }
         plan
     }
 
-    fn fate(&mut self, known: &[&FoundPart], source: &Source, part: &FoundPart) -> Fate {
+    fn fate(
+        &mut self,
+        known: &[&InventoryItem],
+        source: &ImportSource,
+        part: &InventoryItem,
+    ) -> ImportOutcome {
         if part.is_broken {
-            return Fate::LeftOut(part.obstacle.clone().unwrap_or_default());
+            return ImportOutcome::Skipped(part.unusable_reason.clone().unwrap_or_default());
         }
-        // What is off here, or is told less, does not stand for what works there.
-        let stands_for = |there: &&&FoundPart| {
-            is_same(there, part) && (!there.is_off || part.is_off) && knows_all_of(there, part)
+        // An entry that is disabled or has fewer settings does not replace a working one.
+        let stands_for = |there: &&&InventoryItem| {
+            is_same(there, part) && (!there.is_disabled || part.is_disabled) && covers(there, part)
         };
         if let Some(there) = known.iter().find(stands_for) {
-            return Fate::There(there.name.clone());
+            return ImportOutcome::AlreadyPresent(there.name.clone());
         }
-        let mut news = self.items.iter_mut().filter_map(|item| match &item.fate {
-            Fate::New(name) if is_same(&item.part, part) => Some((name.clone(), &mut item.part)),
+        let mut new_items = self.items.iter_mut().filter_map(|item| match &item.fate {
+            ImportOutcome::New(name) if is_same(&item.part, part) => Some((name.clone(), &mut item.part)),
             _ => None,
         });
-        if let Some((name, first)) = news.next() {
-            complete(first, part);
-            return Fate::Same(name);
+        if let Some((name, first)) = new_items.next() {
+            merge_definitions(first, part);
+            return ImportOutcome::Duplicate(name);
         }
-        let news = self.items.iter().filter_map(|item| match &item.fate {
-            Fate::New(name) => Some((name.as_str(), &item.part)),
+        let new_items = self.items.iter().filter_map(|item| match &item.fate {
+            ImportOutcome::New(name) => Some((name.as_str(), &item.part)),
             _ => None,
         });
-        let taken: Vec<(&str, &FoundPart)> =
-            known.iter().map(|part| (part.name.as_str(), *part)).chain(news).collect();
+        let taken: Vec<(&str, &InventoryItem)> =
+            known.iter().map(|part| (part.name.as_str(), *part)).chain(new_items).collect();
         let is_free =
-            |name: &str| !taken.iter().any(|(taken, other)| *taken == name && share_names(other, part));
+            |name: &str| !taken.iter().any(|(taken, other)| *taken == name && names_collide(other, part));
         let of_client = source.client.map(|client| format!("{}-{}", part.name, client.name()));
-        Fate::New(free_name(&part.name, of_client, is_free))
+        ImportOutcome::New(unused_name(&part.name, of_client, is_free))
     }
 
-    /// Puts what is new into the file. What would be no part of a configuration there is left out.
-    pub(super) fn apply(&mut self, file: &mut OwnFile, sources: &Sources) -> Result<(), Failure> {
+    /// Writes new entries to the file. Entries that would be invalid there are skipped.
+    pub(super) fn apply(&mut self, file: &mut ConfigFile, sources: &ImportSources) -> Result<(), CliError> {
         let before = file.document.text();
         for item in &self.items {
-            item.put(file, sources)?;
+            item.write_to(file, sources)?;
         }
         if file.new_problems()?.is_empty() {
             return Ok(());
         }
-        // Something is wrong with one of them at least, so each is looked at by itself.
-        file.say(before)?;
+        // At least one entry is invalid, so each is tried by itself.
+        file.replace_text(before)?;
         for index in 0..self.items.len() {
             let before = file.document.text();
-            self.items[index].put(file, sources)?;
+            self.items[index].write_to(file, sources)?;
             if let Some(problem) = file.new_problems()?.first() {
                 let reason = format!("{}: {}", problem.path, problem.message);
-                file.say(before)?;
-                self.leave_out(index, &reason);
+                file.replace_text(before)?;
+                self.skip(index, &reason);
             }
         }
         Ok(())
     }
 
-    /// Leaves one out that was new, and with it all that are the same: nothing in the file stands for them.
-    fn leave_out(&mut self, index: usize, reason: &str) {
-        let same = Fate::Same(match &self.items[index].fate {
-            Fate::New(name) => name.clone(),
-            Fate::Same(_) | Fate::There(_) | Fate::LeftOut(_) => return,
+    /// Skips a new entry together with its duplicates, since nothing in the file stands for them.
+    fn skip(&mut self, index: usize, reason: &str) {
+        let same = ImportOutcome::Duplicate(match &self.items[index].fate {
+            ImportOutcome::New(name) => name.clone(),
+            ImportOutcome::Duplicate(_) | ImportOutcome::AlreadyPresent(_) | ImportOutcome::Skipped(_) => {
+                return;
+            }
         });
         let (first, later) = self.items.split_at_mut(index + 1);
-        first[index].fate = Fate::LeftOut(reason.to_owned());
+        first[index].fate = ImportOutcome::Skipped(reason.to_owned());
         for item in
             later.iter_mut().filter(|item| item.fate == same && is_same(&first[index].part, &item.part))
         {
-            item.fate = Fate::LeftOut(reason.to_owned());
+            item.fate = ImportOutcome::Skipped(reason.to_owned());
         }
     }
 
-    pub(super) fn has_news(&self) -> bool {
-        self.items.iter().any(|item| matches!(item.fate, Fate::New(_)))
+    pub(super) fn has_new_items(&self) -> bool {
+        self.items.iter().any(|item| matches!(item.fate, ImportOutcome::New(_)))
     }
 
-    /// Where a key stands as it is, in what is new: `github (env.GITHUB_TOKEN)`.
-    pub(super) fn bare_keys(&self) -> Vec<String> {
+    /// Plaintext keys in new entries: `github (env.GITHUB_TOKEN)`.
+    pub(super) fn plaintext_keys(&self) -> Vec<String> {
         let mut found = Vec::new();
         for item in &self.items {
-            let Fate::New(name) = &item.fate else { continue };
+            let ImportOutcome::New(name) = &item.fate else { continue };
             let hiding = ["url", "args", "spec"].into_iter();
-            let hiding = hiding.filter(|key| item.part.value[*key] != item.part.masked[*key]);
+            let hiding = hiding.filter(|key| item.part.value[*key] != item.part.redacted[*key]);
             found.extend(hiding.map(|key| format!("{name} ({key})")));
             for section in ["env", "headers"] {
                 let values = item.part.value[section].as_object();
-                let is_bare = |(key, value): &(&String, &Value)| {
+                let is_fallback_only = |(key, value): &(&String, &Value)| {
                     let text = value.as_str().unwrap_or_default();
                     let sounds_secret = is_secret_name(key) || key.to_uppercase().ends_with("KEY");
                     sounds_secret && !text.is_empty() && !text.contains("${")
                 };
-                let keys = values.into_iter().flatten().filter(is_bare);
+                let keys = values.into_iter().flatten().filter(is_fallback_only);
                 found.extend(keys.map(|(key, _)| format!("{name} ({section}.{key})")));
             }
         }
         found
     }
 
-    /// What is worth saying about the files, beside what is said of each part.
-    pub(super) fn remarks<'s>(&self, sources: &'s Sources) -> Vec<&'s Problem> {
-        let of_parts: Vec<&Problem> = self.items.iter().flat_map(|item| &item.part.problems).collect();
+    /// Problems of the sources that do not belong to an entry.
+    pub(super) fn remarks<'s>(&self, sources: &'s ImportSources) -> Vec<&'s ConfigProblem> {
+        let of_parts: Vec<&ConfigProblem> = self.items.iter().flat_map(|item| &item.part.problems).collect();
         let all = sources.sources.iter().flat_map(|source| &source.survey.problems);
         all.filter(|problem| !of_parts.contains(problem)).collect()
     }
 }
 
-/// Whether two are one thing: the same program or address, used in the same way, and neither is told what the other is
-/// not.
-fn is_same(one: &FoundPart, other: &FoundPart) -> bool {
+/// Returns `true` if two entries are the same server: the same program or URL with the same use, where one
+/// has all `env` and `headers` of the other.
+fn is_same(one: &InventoryItem, other: &InventoryItem) -> bool {
     let is_elsewhere = one.toolbox.is_some() && other.toolbox.is_some() && one.toolbox != other.toolbox;
     if one.section != other.section || is_elsewhere {
         return false;
@@ -173,54 +180,54 @@ fn is_same(one: &FoundPart, other: &FoundPart) -> bool {
         ("mcpServers" | "openapiSpecs" | "agents", Some(first), Some(second)) => {
             let is_alike = |key: &&str| one.value[*key] == other.value[*key];
             first == second
-                && TELLING.iter().all(is_alike)
-                && (knows_all_of(one, other) || knows_all_of(other, one))
+                && IDENTITY_SETTINGS.iter().all(is_alike)
+                && (covers(one, other) || covers(other, one))
         }
         _ => one.name == other.name && one.value == other.value,
     }
 }
 
-/// Whether one is told all that another is by `env` and `headers`.
-fn knows_all_of(one: &FoundPart, other: &FoundPart) -> bool {
-    let entries = |part: &FoundPart, key: &str| part.value[key].as_object().cloned().unwrap_or_default();
-    ["env", "headers"].iter().all(|key| is_within(&entries(other, key), &entries(one, key)))
+/// Returns `true` if `one` has all `env` and `headers` of `other`.
+fn covers(one: &InventoryItem, other: &InventoryItem) -> bool {
+    let entries = |part: &InventoryItem, key: &str| part.value[key].as_object().cloned().unwrap_or_default();
+    ["env", "headers"].iter().all(|key| is_subset(&entries(other, key), &entries(one, key)))
 }
 
-/// Learns from another description of the same thing what the first did not say.
-fn complete(first: &mut FoundPart, other: &FoundPart) {
-    let n_told = |part: &FoundPart| {
+/// Takes over the more complete definition of the same entry.
+fn merge_definitions(first: &mut InventoryItem, other: &InventoryItem) {
+    let n_told = |part: &InventoryItem| {
         let entries = |key: &str| part.value[key].as_object().map_or(0, Map::len);
         entries("env") + entries("headers")
     };
-    if (first.is_off && !other.is_off) || n_told(other) > n_told(first) {
+    if (first.is_disabled && !other.is_disabled) || n_told(other) > n_told(first) {
         first.value = other.value.clone();
-        first.beside.clone_from(&other.beside);
-        first.is_off = other.is_off;
-        first.obstacle.clone_from(&other.obstacle);
+        first.dependencies.clone_from(&other.dependencies);
+        first.is_disabled = other.is_disabled;
+        first.unusable_reason.clone_from(&other.unusable_reason);
     }
 }
 
-fn is_within(inner: &Map<String, Value>, outer: &Map<String, Value>) -> bool {
+fn is_subset(inner: &Map<String, Value>, outer: &Map<String, Value>) -> bool {
     inner.iter().all(|(key, value)| outer.get(key) == Some(value))
 }
 
-/// Whether no two of the kinds of two things may have one name.
-fn share_names(one: &FoundPart, other: &FoundPart) -> bool {
-    let kind = |part: &FoundPart| match part.section {
+/// Returns `true` if two entries must not have the same name.
+fn names_collide(one: &InventoryItem, other: &InventoryItem) -> bool {
+    let kind = |part: &InventoryItem| match part.section {
         "openapiSpecs" => "mcpServers",
         section => section,
     };
     one.toolbox == other.toolbox && kind(one) == kind(other)
 }
 
-/// Says of a toolbox that is new what another file says of it.
+/// Copies the settings of a new toolbox from the source.
 fn describe_toolbox(
-    file: &mut OwnFile,
+    file: &mut ConfigFile,
     toolbox: Option<&str>,
     toolboxes: &Map<String, Value>,
-) -> Result<(), Failure> {
+) -> Result<(), CliError> {
     let Some(toolbox) = toolbox else { return Ok(()) };
-    let way = Way::to(["toolboxes", toolbox]);
+    let way = EditPath::from_keys(["toolboxes", toolbox]);
     if file.document.get(&way).is_some() {
         return Ok(());
     }
@@ -228,16 +235,16 @@ fn describe_toolbox(
     own.into_iter().flatten().try_for_each(|(key, value)| file.set(&way.clone().key(key), value))
 }
 
-/// Puts a thing into the file, with what it names there.
-fn put(file: &mut OwnFile, part: &FoundPart, name: &str) -> Result<(), Failure> {
-    for beside in &part.beside {
-        let way = Way::to([beside.section, &beside.name]);
+/// Writes an entry to the file, together with the entries it refers to.
+fn write_item(file: &mut ConfigFile, part: &InventoryItem, name: &str) -> Result<(), CliError> {
+    for beside in &part.dependencies {
+        let way = EditPath::from_keys([beside.section, &beside.name]);
         if file.document.get(&way).is_none() {
             file.set(&way, &beside.value)?;
         }
     }
     let toolbox = part.toolbox.as_deref().map(|toolbox| ["toolboxes", toolbox]);
-    let way = Way::to(toolbox.into_iter().flatten().chain([part.section]));
+    let way = EditPath::from_keys(toolbox.into_iter().flatten().chain([part.section]));
     if part.section == "agents" {
         file.append(&way, &part.value)
     } else {

@@ -1,59 +1,59 @@
-//! What is told of an import: a table of all that was found, and what became of it.
+//! Report on an import: a table of all entries and their outcomes.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
-use pegboard::telemetry::tell;
+use pegboard::telemetry::write_stderr;
 use serde_json::{Value, json};
 
-use super::plan::{Fate, Item, Plan};
-use super::sources::{Source, Sources, Unread};
-use super::take_over::Told;
-use crate::cli::words::{DIM, PLAIN, RED, columns, count};
-use crate::cli::{Format, Globals, print, remark};
-use crate::commands::own_file::{Changed, shown};
+use super::plan::{ImportItem, ImportOutcome, ImportPlan};
+use super::sources::{ImportSource, ImportSources, UnreadableSource};
+use super::take_over::TakeoverResult;
+use crate::cli::format::{DIM, PLAIN, RED, columns, plural};
+use crate::cli::{Globals, OutputFormat, notice, print};
+use crate::commands::config_file::{FileChange, display_path};
 
-/// What became of all that was found, and of the files.
-pub(crate) struct Report {
-    pub(super) sources: Sources,
-    pub(super) plan: Plan,
-    /// Our file.
+/// Report on an import.
+pub(crate) struct ImportReport {
+    pub(super) sources: ImportSources,
+    pub(super) plan: ImportPlan,
+    /// Pegboard's configuration file.
     pub(super) path: PathBuf,
-    /// What became of it; nothing if there was nothing to write into it.
-    pub(super) changed: Option<Changed>,
-    /// Where keys stand in our file as they are.
-    pub(super) bare_keys: Vec<String>,
-    pub(super) taken: Vec<Told>,
+    /// Change of the file; `None` if there was nothing to add.
+    pub(super) changed: Option<FileChange>,
+    /// Locations of plaintext keys in the file.
+    pub(super) plaintext_keys: Vec<String>,
+    pub(super) taken: Vec<TakeoverResult>,
 }
 
-impl Report {
-    /// Tells it: the table as a result, and everything else beside it.
-    pub(crate) fn tell(&self, globals: &Globals) {
+impl ImportReport {
+    /// Prints the report: the table as the result, and notes to standard error.
+    pub(crate) fn print(&self, globals: &Globals) {
         for unread in &self.sources.unread {
-            tell(&format!("{} is left out: {}", shown(&unread.path), unread.why));
+            write_stderr(&format!("{} was skipped: {}", display_path(&unread.path), unread.why));
         }
         if !globals.quiet {
             for problem in self.plan.remarks(&self.sources) {
-                tell(&problem.to_string());
+                write_stderr(&problem.to_string());
             }
         }
-        let format = globals.format_or(Format::Text);
+        let format = globals.format_or(OutputFormat::Text);
         print::document(format, &self.document(), || self.text());
-        if format == Format::Text {
+        if format == OutputFormat::Text {
             for text in self.remarks() {
-                remark(globals, &text);
+                notice(globals, &text);
             }
         }
     }
 
-    /// What people call the source of something.
-    fn label(&self, item: &Item) -> String {
+    /// Label of an entry's source.
+    fn label(&self, item: &ImportItem) -> String {
         self.sources.sources[item.source].label()
     }
 
     fn document(&self) -> Value {
         let Self { sources, plan, .. } = self;
-        let of_source = |(index, source): (usize, &Source)| {
+        let of_source = |(index, source): (usize, &ImportSource)| {
             let n_parts = plan.items.iter().filter(|item| item.source == index).count();
             json!({
                 "source": source.label(),
@@ -62,12 +62,12 @@ impl Report {
                 "parts": n_parts,
             })
         };
-        let of_item = |item: &Item| {
+        let of_item = |item: &ImportItem| {
             let (status, name, reason) = match &item.fate {
-                Fate::New(name) => ("new", Some(name), None),
-                Fate::Same(name) => ("same", Some(name), None),
-                Fate::There(name) => ("there", Some(name), None),
-                Fate::LeftOut(reason) => ("left_out", None, Some(reason)),
+                ImportOutcome::New(name) => ("new", Some(name), None),
+                ImportOutcome::Duplicate(name) => ("same", Some(name), None),
+                ImportOutcome::AlreadyPresent(name) => ("there", Some(name), None),
+                ImportOutcome::Skipped(reason) => ("left_out", None, Some(reason)),
             };
             let part = &item.part;
             json!({
@@ -79,12 +79,12 @@ impl Report {
                 "status": status,
                 "as": name,
                 "reason": reason,
-                "enabled": !part.is_off,
-                "obstacle": part.obstacle,
+                "enabled": !part.is_disabled,
+                "obstacle": part.unusable_reason,
             })
         };
-        let of_unread = |unread: &Unread| json!({"file": unread.path, "reason": unread.why});
-        let of_taken = |told: &Told| json!({"client": told.client.name(), "file": told.path, "replaced": told.names, "diff": told.diff});
+        let of_unread = |unread: &UnreadableSource| json!({"file": unread.path, "reason": unread.why});
+        let of_taken = |takeover: &TakeoverResult| json!({"client": takeover.client.name(), "file": takeover.path, "replaced": takeover.names, "diff": takeover.diff});
         let changed = self.changed.as_ref();
         json!({
             "file": self.path,
@@ -99,7 +99,7 @@ impl Report {
 
     fn text(&self) -> String {
         if self.plan.items.is_empty() {
-            return "No servers were found".to_owned();
+            return "No servers found".to_owned();
         }
         let head = ["SOURCE", "NAME", "KIND"].map(|title| format!("{DIM}{title}{PLAIN}"));
         let rows = self.plan.items.iter().map(|item| {
@@ -108,12 +108,12 @@ impl Report {
                 Some(toolbox) => format!("{toolbox}/{}", part.name),
                 None => part.name.clone(),
             };
-            vec![self.label(item), name, part.transport.to_owned(), note(item)]
+            vec![self.label(item), name, part.transport.to_owned(), describe_outcome(item)]
         });
         let table = columns(&std::iter::once(head.to_vec()).chain(rows).collect::<Vec<_>>());
         let mut text = format!("{table}{}", self.summary());
         let own = self.changed.as_ref().and_then(|changed| changed.diff.as_deref());
-        let diffs = own.into_iter().chain(self.taken.iter().filter_map(|told| told.diff.as_deref()));
+        let diffs = own.into_iter().chain(self.taken.iter().filter_map(|takeover| takeover.diff.as_deref()));
         for diff in diffs.filter(|diff| !diff.is_empty()) {
             text.push_str("\n\n");
             text.push_str(diff.trim_end());
@@ -121,84 +121,93 @@ impl Report {
         text
     }
 
-    /// How much there was, and where it went: `4 sources: 5 new, 2 found twice → pegboard.yaml`.
+    /// Renders the totals: `4 sources: 5 new, 2 duplicate → pegboard.yaml`.
     fn summary(&self) -> String {
-        let n_of = |is_it: fn(&Fate) -> bool| self.plan.items.iter().filter(|item| is_it(&item.fate)).count();
+        let n_of = |is_it: fn(&ImportOutcome) -> bool| {
+            self.plan.items.iter().filter(|item| is_it(&item.fate)).count()
+        };
         let kinds = [
-            (n_of(|fate| matches!(fate, Fate::New(_))), "new"),
-            (n_of(|fate| matches!(fate, Fate::Same(_))), "found twice"),
-            (n_of(|fate| matches!(fate, Fate::There(_))), "there already"),
-            (n_of(|fate| matches!(fate, Fate::LeftOut(_))), "left out"),
+            (n_of(|fate| matches!(fate, ImportOutcome::New(_))), "new"),
+            (n_of(|fate| matches!(fate, ImportOutcome::Duplicate(_))), "duplicate"),
+            (n_of(|fate| matches!(fate, ImportOutcome::AlreadyPresent(_))), "already present"),
+            (n_of(|fate| matches!(fate, ImportOutcome::Skipped(_))), "skipped"),
         ];
-        let told: Vec<String> = kinds
+        let takeover: Vec<String> = kinds
             .iter()
             .filter(|(number, _)| *number > 0)
             .map(|(number, what)| format!("{number} {what}"))
             .collect();
-        let n_sources = count(self.sources.sources.len() as u64, "source");
-        let mut summary = format!("{n_sources}: {}", told.join(", "));
+        let n_sources = plural(self.sources.sources.len() as u64, "source");
+        let mut summary = format!("{n_sources}: {}", takeover.join(", "));
         if let Some(changed) = self.changed.as_ref().filter(|changed| changed.has_effect) {
-            summary = format!("{summary} → {}", shown(&changed.path));
+            summary = format!("{summary} → {}", display_path(&changed.path));
         }
-        for told in self.taken.iter().filter(|told| told.diff.is_none()) {
-            let replaced = told.names.join(", ");
+        for takeover in self.taken.iter().filter(|takeover| takeover.diff.is_none()) {
+            let replaced = takeover.names.join(", ");
             summary = format!(
-                "{summary}\n{} uses us instead of {replaced}: {}",
-                told.client.title(),
-                shown(&told.path)
+                "{summary}\n{} now uses Pegboard instead of {replaced}: {}",
+                takeover.client.title(),
+                display_path(&takeover.path)
             );
         }
         summary
     }
 
-    /// What else is worth saying.
+    /// Notes printed after the table.
     fn remarks(&self) -> Vec<String> {
         let mut remarks = Vec::new();
         let is_written =
             self.changed.as_ref().is_some_and(|changed| changed.has_effect && changed.diff.is_none());
-        if !self.bare_keys.is_empty() {
-            let place = self.changed.as_ref().map(|changed| shown(&changed.path)).unwrap_or_default();
+        if !self.plaintext_keys.is_empty() {
+            let place = self.changed.as_ref().map(|changed| display_path(&changed.path)).unwrap_or_default();
             remarks.push(format!(
-                "{place} has keys in it as they are: {}. Keep it out of version control, or put ${{NAME}} in their place and set the variable",
-                self.bare_keys.join(", ")
+                "{place} contains plaintext keys: {}. Keep it out of version control, or replace them with ${{NAME}} and set the variable",
+                self.plaintext_keys.join(", ")
             ));
         }
         for source in self.sources.sources.iter().filter(|source| !source.survey.settings.is_empty()) {
             let settings = source.survey.settings.join(", ");
-            remarks
-                .push(format!("{} also sets {settings}, which was left there", shown(&source.survey.path)));
+            remarks.push(format!(
+                "{} also sets {settings}, which was not imported",
+                display_path(&source.survey.path)
+            ));
         }
-        let undone: BTreeSet<&str> =
-            self.taken.iter().filter(|told| told.diff.is_none()).map(|told| told.client.name()).collect();
+        let undone: BTreeSet<&str> = self
+            .taken
+            .iter()
+            .filter(|takeover| takeover.diff.is_none())
+            .map(|takeover| takeover.client.name())
+            .collect();
         if !undone.is_empty() {
             let names = undone.into_iter().collect::<Vec<_>>().join(" ");
-            remarks.push(format!("To undo it: pegboard restore --all {names}"));
+            remarks.push(format!("Undo with: pegboard restore --all {names}"));
         }
         if self.plan.items.is_empty() {
             remarks.push("Add one: pegboard add NAME URL   or   pegboard add NAME -- COMMAND".to_owned());
         } else if is_written && self.taken.is_empty() {
-            remarks
-                .push("Next: pegboard ls   or   pegboard connect CLIENT, to have a client use it".to_owned());
+            remarks.push("Next: pegboard ls   or   pegboard connect CLIENT".to_owned());
         }
         remarks
     }
 }
 
-/// What became of one, in a few words.
-fn note(item: &Item) -> String {
+/// Short description of an entry's outcome.
+fn describe_outcome(item: &ImportItem) -> String {
     let part = &item.part;
     let mut words = match &item.fate {
-        Fate::New(name) if *name == part.name => vec!["new".to_owned()],
-        Fate::New(name) => vec![format!("new, as {name}")],
-        Fate::Same(name) => vec![format!("{DIM}the same as {name}{PLAIN}")],
-        Fate::There(name) if *name == part.name => vec![format!("{DIM}there already{PLAIN}")],
-        Fate::There(name) => vec![format!("{DIM}there already, as {name}{PLAIN}")],
-        Fate::LeftOut(reason) => vec![format!("{RED}left out{PLAIN}: {reason}")],
+        ImportOutcome::New(name) if *name == part.name => vec!["new".to_owned()],
+        ImportOutcome::New(name) => vec![format!("new as {name}")],
+        ImportOutcome::Duplicate(name) => vec![format!("{DIM}same as {name}{PLAIN}")],
+        ImportOutcome::AlreadyPresent(name) if *name == part.name => {
+            vec![format!("{DIM}already present{PLAIN}")]
+        }
+        ImportOutcome::AlreadyPresent(name) => vec![format!("{DIM}already present as {name}{PLAIN}")],
+        ImportOutcome::Skipped(reason) => vec![format!("{RED}skipped{PLAIN}: {reason}")],
     };
-    if part.is_off {
-        words.push("off".to_owned());
+    if part.is_disabled {
+        words.push("disabled".to_owned());
     }
-    if let (Some(obstacle), Fate::New(_)) = (&part.obstacle, &item.fate) {
+    if let (Some(obstacle), ImportOutcome::New(_)) = (&part.unusable_reason, &item.fate) {
         words.push(obstacle.clone());
     }
     words.join(", ")

@@ -1,78 +1,78 @@
-//! Where servers are brought from: the files of clients, and whatever somebody names.
+//! Sources of an import: clients' files, and those named on the command line.
 
 use std::path::{Path, PathBuf};
 
-use pegboard::config::clients::{Client, client_at, clients};
-use pegboard::config::edit::{Document, Way};
-use pegboard::config::survey::{Survey, survey_view};
-use pegboard::config::{Around, ConfigurationError, Spec, View};
+use pegboard::config::clients::{KnownClient, client_for_path, clients};
+use pegboard::config::edit::{ConfigDocument, EditPath};
+use pegboard::config::inventory::{Inventory, inventory_selection};
+use pegboard::config::{ConfigurationError, SourceSelection, SourceSpec, SpecContext};
 use serde_json::Value;
 
-use crate::cli::Failure;
-use crate::commands::client_file::servers;
-use crate::commands::own_file::shown;
-use crate::place;
+use crate::cli::CliError;
+use crate::commands::client_file::servers_key;
+use crate::commands::config_file::display_path;
+use crate::paths;
 
-/// All that was looked at.
+/// All sources of an import.
 #[derive(Default)]
-pub(super) struct Sources {
-    pub(super) sources: Vec<Source>,
-    /// Files of clients that could not be read.
-    pub(super) unread: Vec<Unread>,
+pub(super) struct ImportSources {
+    pub(super) sources: Vec<ImportSource>,
+    /// Clients' files that could not be read.
+    pub(super) unread: Vec<UnreadableSource>,
 }
 
-/// One file, or what else names servers.
-pub(super) struct Source {
-    /// The client that it is of, if it is a file of one.
-    pub(super) client: Option<&'static Client>,
-    pub(super) survey: Survey,
+/// One file or other source of servers.
+pub(super) struct ImportSource {
+    /// Client that the file belongs to, if any.
+    pub(super) client: Option<&'static KnownClient>,
+    pub(super) survey: Inventory,
 }
 
-/// A file that could not be read.
-pub(super) struct Unread {
+/// File that could not be read.
+pub(super) struct UnreadableSource {
     pub(super) path: PathBuf,
     pub(super) why: String,
 }
 
-impl Source {
-    /// What people call it.
+impl ImportSource {
+    /// Label of the source.
     pub(super) fn label(&self) -> String {
-        self.client.map_or_else(|| shown(&self.survey.path), |client| client.name().to_owned())
+        self.client.map_or_else(|| display_path(&self.survey.path), |client| client.name().to_owned())
     }
 }
 
-impl Sources {
-    /// The files of all clients that have servers. One that cannot be read leaves the others as they are.
-    pub(super) fn all(around: &Around<'_>) -> Self {
+impl ImportSources {
+    /// Reads the files of all clients. Unreadable ones are recorded and skipped.
+    pub(super) fn all(around: &SpecContext<'_>) -> Self {
         let mut all = Self::default();
         for client in clients() {
             let first = |places: Vec<PathBuf>| places.into_iter().find(|place| place.is_file());
-            let of_user = first(client.user_places(around.environment, around.system));
-            let of_project = first(client.project_places(around.folder));
-            for path in of_user.into_iter().chain(of_project) {
+            let user_config_path = first(client.user_paths(around.environment, around.platform));
+            let of_project = first(client.project_paths(around.folder));
+            for path in user_config_path.into_iter().chain(of_project) {
                 all.add_file(client, &path, around);
             }
         }
         all
     }
 
-    /// What somebody names.
-    pub(super) fn named(named: &[PathBuf], around: &Around<'_>) -> Result<Self, Failure> {
+    /// Reads the named sources.
+    pub(super) fn named(named: &[PathBuf], around: &SpecContext<'_>) -> Result<Self, CliError> {
         let mut all = Self::default();
         for name in named {
-            let spec = place::spec(name, around.folder)?;
-            for survey in spec.survey(around)? {
+            let spec = paths::source_spec(name, around.folder)?;
+            for survey in spec.inventory(around)? {
                 let client = match &spec {
-                    Spec::Client { client, .. } => Some(*client),
-                    _ => client_at(&survey.path),
+                    SourceSpec::Client { client, .. } => Some(*client),
+                    _ => client_for_path(&survey.path),
                 };
-                all.sources.push(Source { client, survey });
+                all.sources.push(ImportSource { client, survey });
             }
         }
         Ok(all)
     }
 
-    fn add_file(&mut self, client: &'static Client, path: &Path, around: &Around<'_>) {
+    fn add_file(&mut self, client: &'static KnownClient, path: &Path, around: &SpecContext<'_>) {
         // Some clients share a file.
         let is_known = self.sources.iter().any(|source| source.survey.path == path)
             || self.unread.iter().any(|unread| unread.path == path);
@@ -80,23 +80,26 @@ impl Sources {
             return;
         }
         match survey_client(client, path, around) {
-            Ok(Some(survey)) => self.sources.push(Source { client: Some(client), survey }),
+            Ok(Some(survey)) => self.sources.push(ImportSource { client: Some(client), survey }),
             Ok(None) => {}
-            Err(error) => self.unread.push(Unread { path: path.to_owned(), why: error.to_string() }),
+            Err(error) => {
+                self.unread.push(UnreadableSource { path: path.to_owned(), why: error.to_string() });
+            }
         }
     }
 }
 
-/// What a client's file names; nothing if it has other settings alone.
+/// Reads a client's file; `None` if it has no servers.
 fn survey_client(
-    client: &Client,
+    client: &KnownClient,
     path: &Path,
-    around: &Around<'_>,
-) -> Result<Option<Survey>, ConfigurationError> {
-    let document = Document::read(path)?;
-    let of_all = servers(client, &document);
-    let ways = [Some(of_all), client.local_way(around.folder)];
-    let has_some = |way: Vec<String>| match document.get(&Way::to(way.iter().map(String::as_str))) {
+    around: &SpecContext<'_>,
+) -> Result<Option<Inventory>, ConfigurationError> {
+    let document = ConfigDocument::read(path)?;
+    let of_all = servers_key(client, &document);
+    let ways = [Some(of_all), client.local_key_path(around.folder)];
+    let has_some = |way: Vec<String>| match document.get(&EditPath::from_keys(way.iter().map(String::as_str)))
+    {
         Some(Value::Object(entries)) => !entries.is_empty(),
         Some(Value::Array(items)) => !items.is_empty(),
         _ => false,
@@ -104,10 +107,10 @@ fn survey_client(
     if !ways.into_iter().flatten().any(has_some) {
         return Ok(None);
     }
-    let view = View {
+    let view = SourceSelection {
         project: Some(around.folder.to_owned()),
         toolbox: around.toolbox.map(str::to_owned),
         only: None,
     };
-    survey_view(path, &view, around.environment).map(Some)
+    inventory_selection(path, &view, around.environment).map(Some)
 }

@@ -1,67 +1,68 @@
-//! Clients that use us instead of what they had.
+//! Replacement of imported servers by Pegboard in clients' files.
 
 use std::path::{Path, PathBuf};
 
-use pegboard::config::clients::Client;
-use pegboard::config::edit::{self, Way};
+use pegboard::config::clients::KnownClient;
+use pegboard::config::edit::{self, EditPath};
 
-use super::plan::{Fate, Item, Plan};
-use super::sources::{Source, Sources};
-use crate::cli::{Failure, Globals};
+use super::plan::{ImportItem, ImportOutcome, ImportPlan};
+use super::sources::{ImportSource, ImportSources};
+use crate::cli::{CliError, Globals};
 use crate::commands::backups::Backups;
-use crate::commands::client_file::{ClientFile, OWN_NAME, member, way_to};
-use crate::commands::export::own_entry;
-use crate::commands::own_file::{Target, here, refused, shown};
+use crate::commands::client_file::{ClientConfigFile, SERVER_NAME, member_key_path, server_key_path};
+use crate::commands::config_file::{EditTarget, display_path, edit_error, working_dir};
+use crate::commands::export::pegboard_entry;
 
-/// A client's file in which we stand for what it had.
-pub(super) struct Taken {
-    client: &'static Client,
+/// A client's file with Pegboard in place of its servers.
+pub(super) struct Takeover {
+    client: &'static KnownClient,
     path: PathBuf,
     old: String,
     new: String,
-    /// What we stand for.
+    /// Names of the replaced servers.
     names: Vec<String>,
 }
 
-/// What is told of it.
-pub(crate) struct Told {
-    pub(super) client: &'static Client,
+/// Result of a takeover.
+pub(crate) struct TakeoverResult {
+    pub(super) client: &'static KnownClient,
     pub(super) path: PathBuf,
     pub(super) names: Vec<String>,
-    /// What would change, if it was only to be shown.
+    /// Diff, in a dry run.
     pub(super) diff: Option<String>,
 }
 
-/// Puts us into the files of clients, in the place of all that our own file `file` has of them.
+/// Replaces the imported servers in clients' files by an entry that serves the configuration file `file`.
 pub(super) fn take_over(
     globals: &Globals,
-    sources: &Sources,
-    plan: &Plan,
+    sources: &ImportSources,
+    plan: &ImportPlan,
     (file, url): (&Path, Option<&str>),
-) -> Result<Vec<Taken>, Failure> {
-    let mut all: Vec<Taken> = Vec::new();
+) -> Result<Vec<Takeover>, CliError> {
+    let mut all: Vec<Takeover> = Vec::new();
     for source in &sources.sources {
         let path = real(&source.survey.path);
-        // Two names may lead to one file, of which both are a part.
+        // Two sources may be parts of the same file.
         if all.iter().any(|taken| real(&taken.path) == path) {
             continue;
         }
-        let is_ours = |item: &&Item| {
-            real(&sources.sources[item.source].survey.path) == path && !matches!(item.fate, Fate::LeftOut(_))
+        let is_ours = |item: &&ImportItem| {
+            real(&sources.sources[item.source].survey.path) == path
+                && !matches!(item.fate, ImportOutcome::Skipped(_))
         };
         let Some(client) = source.client else { continue };
-        // What is for all folders, and off in this one alone, still works in the others.
-        let local = client.local_way(&here()?);
-        let is_used_elsewhere = |item: &&Item| {
-            let is_for_all = |local| item.part.way.as_ref().is_some_and(|way| !way.is_below(local));
-            item.part.is_off && local.as_deref().is_some_and(is_for_all)
+        // A global server that is disabled only in this directory still works in others.
+        let local = client.local_key_path(&working_dir()?);
+        let is_used_elsewhere = |item: &&ImportItem| {
+            let is_for_all = |local| item.part.key_path.as_ref().is_some_and(|way| !way.is_below(local));
+            item.part.is_disabled && local.as_deref().is_some_and(is_for_all)
         };
         let items = plan.items.iter().filter(|item| is_ours(item) && !is_used_elsewhere(item));
-        let items: Vec<&Item> = items.collect();
+        let items: Vec<&ImportItem> = items.collect();
         if items.is_empty() {
             continue;
         }
-        all.push(take(globals, client, source, &items, (file, url))?);
+        all.push(take_over_file(globals, client, source, &items, (file, url))?);
     }
     Ok(all)
 }
@@ -70,32 +71,32 @@ fn real(path: &Path) -> PathBuf {
     path.canonicalize().unwrap_or_else(|_| path.to_owned())
 }
 
-fn take(
+fn take_over_file(
     globals: &Globals,
-    client: &'static Client,
-    source: &Source,
-    items: &[&Item],
+    client: &'static KnownClient,
+    source: &ImportSource,
+    items: &[&ImportItem],
     (own, url): (&Path, Option<&str>),
-) -> Result<Taken, Failure> {
+) -> Result<Takeover, CliError> {
     let path = source.survey.path.clone();
-    let ClientFile { old, mut document } = ClientFile::open(client, &path)?;
-    let mut ways: Vec<&Way> = Vec::new();
-    for way in items.iter().filter_map(|item| item.part.way.as_ref()) {
+    let ClientConfigFile { old, mut document } = ClientConfigFile::open(client, &path)?;
+    let mut ways: Vec<&EditPath> = Vec::new();
+    for way in items.iter().filter_map(|item| item.part.key_path.as_ref()) {
         if !ways.contains(&way) {
             ways.push(way);
         }
     }
-    // What was there for one folder alone is replaced for that folder alone.
-    let of_folder = client.local_way(&here()?);
+    // Servers of a single directory are replaced only for that directory.
+    let of_folder = client.local_key_path(&working_dir()?);
     let of_folder = of_folder.filter(|local| ways.iter().all(|way| way.is_below(local)));
     let own_way = match &of_folder {
-        Some(local) => member(client, local, OWN_NAME),
-        None => way_to(client, &document, OWN_NAME),
+        Some(local) => member_key_path(client, local, SERVER_NAME),
+        None => server_key_path(client, &document, SERVER_NAME),
     };
-    document.set(&own_way, &own_entry(globals, client, Some(own), url)?).map_err(refused)?;
-    // From the last, so that those before it stay where they are.
+    document.set(&own_way, &pegboard_entry(globals, client, Some(own), url)?).map_err(edit_error)?;
+    // In reverse order, so that indexes stay valid.
     for way in ways.into_iter().rev().filter(|way| **way != own_way) {
-        document.remove(way).map_err(refused)?;
+        document.remove(way).map_err(edit_error)?;
     }
     let mut names: Vec<String> = Vec::new();
     for item in items {
@@ -103,17 +104,18 @@ fn take(
             names.push(item.part.name.clone());
         }
     }
-    Ok(Taken { client, path, old: old.unwrap_or_default(), new: document.text(), names })
+    Ok(Takeover { client, path, old: old.unwrap_or_default(), new: document.text(), names })
 }
 
-impl Taken {
-    /// Writes the client's file and keeps what it said, or shows what would change.
-    pub(super) fn write(self, globals: &Globals, target: Target) -> Result<Told, Failure> {
-        let diff = target.dry_run.then(|| edit::diff(Path::new(&shown(&self.path)), &self.old, &self.new));
+impl Takeover {
+    /// Writes the client's file with a backup, or shows the diff.
+    pub(super) fn write(self, globals: &Globals, target: EditTarget) -> Result<TakeoverResult, CliError> {
+        let diff =
+            target.dry_run.then(|| edit::diff(Path::new(&display_path(&self.path)), &self.old, &self.new));
         if diff.is_none() {
-            let mut backups = Backups::to_change(globals)?;
+            let mut backups = Backups::open_locked(globals)?;
             backups.write(self.client.name(), &self.path, Some(&self.old), &self.new)?;
         }
-        Ok(Told { client: self.client, path: self.path, names: self.names, diff })
+        Ok(TakeoverResult { client: self.client, path: self.path, names: self.names, diff })
     }
 }

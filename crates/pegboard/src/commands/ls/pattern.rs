@@ -1,22 +1,22 @@
-//! What an address must look like to be listed.
+//! Pattern for addresses.
 
-use pegboard::text::is_like;
+use pegboard::text::matches_glob;
 
-/// A part of an address, or all of it with `*` and `?` for what may be anything.
-pub(super) struct Pattern(String);
+/// A substring of an address, or a glob with `*` and `?`.
+pub(super) struct AddressPattern(String);
 
-impl Pattern {
+impl AddressPattern {
     pub(super) fn new(written: &str) -> Self {
         let written = written.trim_matches('/').to_lowercase();
         let is_whole = written.contains(['*', '?']);
         Self(if is_whole { written } else { format!("*{written}*") })
     }
 
-    /// Whether an address, or a part of it from some `/` on, is as it should be.
-    pub(super) fn meets(&self, address: &str) -> bool {
+    /// Returns `true` if the address, or a suffix of it after some `/`, matches.
+    pub(super) fn matches(&self, address: &str) -> bool {
         let address = address.to_lowercase();
         let starts = address.match_indices('/').map(|(place, _)| place + 1);
-        std::iter::once(0).chain(starts).any(|start| is_like(&self.0, &address[start..]))
+        std::iter::once(0).chain(starts).any(|start| matches_glob(&self.0, &address[start..]))
     }
 }
 
@@ -25,7 +25,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_are_met_by_parts_and_by_stars() {
+    fn addresses_match_by_substring_and_glob() {
         for (pattern, address, expected) in [
             ("note", "office/notes/add", true),
             ("NOTES/a", "office/notes/add", true),
@@ -39,7 +39,7 @@ mod tests {
             ("a*a*a*a*b", "office/notes/aaaaaaaaaaaaaaaaaaaaaaaaa", false),
             ("not*", "office/clock/now", false),
         ] {
-            assert_eq!(Pattern::new(pattern).meets(address), expected, "{pattern} {address}");
+            assert_eq!(AddressPattern::new(pattern).matches(address), expected, "{pattern} {address}");
         }
     }
 }

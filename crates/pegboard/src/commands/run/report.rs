@@ -1,38 +1,38 @@
-//! What came of asking an agent.
+//! Report on an agent run.
 
 use std::fmt::Write;
 
-use pegboard::call::Ended;
+use pegboard::call::CallResult;
 use pegboard::error::ErrorKind;
 use pegboard::output::Output;
 use pegboard::runtime::optree::{SessionNode, Totals};
 use pegboard::settings::agent::AgentSettings;
 use serde_json::{Value, json};
 
-/// What came of asking an agent.
-pub(super) struct Report<'r> {
+/// Report on an agent run.
+pub(super) struct AgentRunReport<'r> {
     agent: &'r AgentSettings,
     session: &'r SessionNode,
-    ended: &'r Ended,
-    /// What the agent says about its answer.
+    ended: &'r CallResult,
+    /// Report metadata of the answer.
     about: Option<Value>,
 }
 
-impl<'r> Report<'r> {
-    pub(super) fn of(agent: &'r AgentSettings, session: &'r SessionNode, ended: &'r Ended) -> Self {
+impl<'r> AgentRunReport<'r> {
+    pub(super) fn new(agent: &'r AgentSettings, session: &'r SessionNode, ended: &'r CallResult) -> Self {
         let about = |output: &Output| {
             output.to_result().get("_meta").and_then(|meta| Some(meta.get("pegboard/report")?.to_value()))
         };
         Self { agent, session, ended, about: ended.result.as_ref().ok().and_then(about) }
     }
 
-    /// The answer in words, also that of an agent which says that it could not do it.
+    /// Text of the answer, even if the agent reports a failure.
     pub(super) fn answer(&self) -> Option<String> {
         let output = self.ended.result.as_ref().ok()?;
         (self.about.is_some() || !output.is_error()).then(|| output.text().into_owned())
     }
 
-    /// Why there is no answer, or that it is one of failure.
+    /// Error of the run, or the failure that the agent reported.
     pub(super) fn error(&self) -> Option<(ErrorKind, String)> {
         match &self.ended.result {
             Err(error) => Some((error.kind(), error.text())),
@@ -41,17 +41,16 @@ impl<'r> Report<'r> {
                 Some(match (&self.about, text.strip_prefix("invalid_parameters: ")) {
                     (None, Some(why)) => (ErrorKind::InvalidParameters, why.to_owned()),
                     (None, None) => (ErrorKind::ExecutionError, text.into_owned()),
-                    (Some(_), _) => (
-                        ErrorKind::ExecutionError,
-                        format!("the agent '{}' reports failure", self.agent.name),
-                    ),
+                    (Some(_), _) => {
+                        (ErrorKind::ExecutionError, format!("agent '{}' reported a failure", self.agent.name))
+                    }
                 })
             }
             Ok(_) => None,
         }
     }
 
-    /// One line about all of it.
+    /// One-line summary.
     pub(super) fn summary(&self) -> String {
         let totals = self.totals();
         let tokens_in = totals.tokens_in + totals.tokens_cache_read + totals.tokens_cache_write;
@@ -69,7 +68,7 @@ impl<'r> Report<'r> {
         line
     }
 
-    /// All of it, for a program.
+    /// Renders the report as JSON.
     pub(super) fn document(&self) -> Value {
         let about = |key: &str| self.about.as_ref().map_or(Value::Null, |about| about[key].clone());
         let metadata = about("metadata");
@@ -107,19 +106,19 @@ impl<'r> Report<'r> {
         document
     }
 
-    /// The session of the agent itself, if it began.
-    fn own_session(&self) -> Option<&SessionNode> {
+    /// Session of the agent itself, if it started.
+    fn agent_session(&self) -> Option<&SessionNode> {
         let mut calls = self.session.turns.iter().flat_map(|turn| &turn.ops);
         calls.find_map(|call| call.child_session.as_deref())
     }
 
-    /// What the agent and those that it called have used.
+    /// Totals of the agent and its sub-agents.
     fn totals(&self) -> &Totals {
-        self.own_session().map_or(&self.session.totals, |session| &session.totals)
+        self.agent_session().map_or(&self.session.totals, |session| &session.totals)
     }
 
-    /// How many turns the agent itself took.
+    /// Number of turns of the agent itself.
     fn n_turns(&self) -> usize {
-        self.own_session().map_or(0, |session| session.turns.len())
+        self.agent_session().map_or(0, |session| session.turns.len())
     }
 }

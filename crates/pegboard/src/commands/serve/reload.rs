@@ -1,4 +1,4 @@
-//! A configuration that is read again when its file changes, or when somebody says so.
+//! Reloads the configuration when its files change, or on SIGHUP.
 
 use std::fs::File;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -7,152 +7,155 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use pegboard::config::Configuration;
-use pegboard::telemetry::{Telemetry, tell};
-use pegboard::wiring::Board;
+use pegboard::telemetry::{Telemetry, write_stderr};
+use pegboard::wiring::App;
 use tokio::time;
 
-use crate::cli::Failure;
-use crate::place::{self, Wanted};
+use crate::cli::CliError;
+use crate::paths::{self, ConfigSelection};
 
-/// How often the file is looked at.
-const EVERY: Duration = Duration::from_secs(1);
-/// How long a file that has changed must stay as it is before it is read, and how often that is waited for: an editor
-/// may be in the middle of it.
-const SETTLING: Duration = Duration::from_millis(100);
-const MAX_SETTLING: usize = 20;
-/// How much of a file is looked at. No configuration has more.
+/// Interval between checks of the files.
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
+/// Time for which a changed file must stay the same before it is read, and the maximum number of such waits:
+/// an editor may still be writing it.
+const SETTLE_INTERVAL: Duration = Duration::from_millis(100);
+const MAX_SETTLE_ROUNDS: usize = 20;
+/// Number of bytes compared per file. No configuration is larger.
 const MAX_BYTES: u64 = 4 * 1024 * 1024;
 
-/// Whether the file is looked at from time to time.
+/// Watching of configuration files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Watching {
-    /// It is.
-    Yes,
-    /// It is not, so somebody has to say that it has changed.
-    No,
+pub(crate) enum WatchMode {
+    /// Reload when files change.
+    Enabled,
+    /// Reload only on a signal.
+    Disabled,
 }
 
-/// A configuration that is read again when its file changes, or when somebody says so.
-pub(crate) struct Reloading {
-    wanted: Wanted,
-    watching: Watching,
-    /// Files that those files name: of secrets, of agents and what these include.
-    named: Vec<PathBuf>,
-    /// What the files were when they were last read.
-    seen: Seen,
+/// Watches the files of a configuration and reloads it.
+pub(crate) struct ConfigWatcher {
+    selection: ConfigSelection,
+    mode: WatchMode,
+    /// Files that the configuration refers to: secrets, agents and their includes.
+    referenced: Vec<PathBuf>,
+    /// Digests of the files when they were last read.
+    digests: FileDigests,
 }
 
-impl Reloading {
-    /// One that begins now.
-    pub(crate) fn of(wanted: Wanted, watching: Watching) -> Self {
-        let seen = Seen { own: digest(&wanted.candidates()), named: digest(&[]) };
-        Self { wanted, watching, named: Vec::new(), seen }
+impl ConfigWatcher {
+    /// Starts watching now.
+    pub(crate) fn new(selection: ConfigSelection, mode: WatchMode) -> Self {
+        let digests = FileDigests { own: digest(&selection.candidates()), referenced: digest(&[]) };
+        Self { selection, mode, referenced: Vec::new(), digests }
     }
 
-    /// What is followed.
-    pub(crate) fn wanted(&self) -> &Wanted {
-        &self.wanted
+    /// Watched sources.
+    pub(crate) fn selection(&self) -> &ConfigSelection {
+        &self.selection
     }
 
-    /// Has those files followed, too, that a configuration depends on.
-    pub(crate) fn follow(&mut self, configuration: &Configuration) {
-        self.named.clone_from(&configuration.watched);
-        self.seen.named = digest(&self.named);
+    /// Also watches the files that a configuration refers to.
+    pub(crate) fn watch_references(&mut self, configuration: &Configuration) {
+        self.referenced.clone_from(&configuration.watched);
+        self.digests.referenced = digest(&self.referenced);
     }
 
-    /// Has what runs keep up with the file. Never ends.
-    pub(crate) async fn keep_up(
+    /// Reloads the configuration on every change. Never completes.
+    pub(crate) async fn run(
         &mut self,
-        mut calls: Calls,
-        board: &Board,
+        mut signal: ReloadSignal,
+        app: &App,
         served: Option<&str>,
         telemetry: &Telemetry,
     ) {
         loop {
-            self.changed(&mut calls).await;
-            let files = self.wanted.files();
-            let reloaded = match self.wanted.read() {
+            self.wait_for_change(&mut signal).await;
+            let files = self.selection.files();
+            let reloaded = match self.selection.read() {
                 Ok(configuration) => {
-                    place::tell_problems(&configuration);
-                    self.follow(&configuration);
-                    let reloaded = board.reload(configuration, served, telemetry).await;
-                    reloaded.map_err(|error| Failure::configuration(error.to_string()))
+                    paths::print_problems(&configuration);
+                    self.watch_references(&configuration);
+                    let reloaded = app.reload(configuration, served, telemetry).await;
+                    reloaded.map_err(|error| CliError::configuration(error.to_string()))
                 }
-                Err(error) => Err(Failure::from(error)),
+                Err(error) => Err(CliError::from(error)),
             };
-            let then = match self.watching {
-                Watching::Yes => "and it is read again",
-                Watching::No => "and say so again",
+            let then = match self.mode {
+                WatchMode::Enabled => "and it is reloaded",
+                WatchMode::Disabled => "and send SIGHUP again",
             };
             match reloaded {
-                Ok(changes) => tell(&format!("Reloaded  {files}: {changes}")),
+                Ok(changes) => write_stderr(&format!("Reloaded  {files}: {changes}")),
                 Err(failure) => {
-                    tell(&format!("{}\nKept  what ran before; correct {files}, {then}", failure.text()));
+                    write_stderr(&format!(
+                        "{}\nKept  the previous configuration; fix {files}, {then}",
+                        failure.text()
+                    ));
                 }
             }
         }
     }
 
-    /// Waits until the file should be read again.
-    async fn changed(&mut self, calls: &mut Calls) {
-        let (watching, seen) = (self.watching, self.seen);
-        let (own, named) = (self.wanted.candidates(), self.named.clone());
-        let changed = async {
-            match watching {
-                Watching::Yes => changed(&own, &named, seen).await,
-                Watching::No => std::future::pending().await,
+    /// Waits for a change or a signal.
+    async fn wait_for_change(&mut self, signal: &mut ReloadSignal) {
+        let (mode, digests) = (self.mode, self.digests);
+        let (own, referenced) = (self.selection.candidates(), self.referenced.clone());
+        let change = async {
+            match mode {
+                WatchMode::Enabled => wait_for_change(&own, &referenced, digests).await,
+                WatchMode::Disabled => std::future::pending().await,
             }
         };
-        self.seen = tokio::select! {
-            now = changed => now,
-            () = calls.next() => Seen::of(&own, &named),
+        self.digests = tokio::select! {
+            now = change => now,
+            () = signal.next() => FileDigests::new(&own, &referenced),
         };
     }
 }
 
-/// What files were at one time.
+/// Digests of file contents.
 #[derive(Clone, Copy, PartialEq, Eq)]
-struct Seen {
+struct FileDigests {
     own: u64,
-    named: u64,
+    referenced: u64,
 }
 
-impl Seen {
-    fn of(own: &[PathBuf], named: &[PathBuf]) -> Self {
-        Self { own: digest(own), named: digest(named) }
+impl FileDigests {
+    fn new(own: &[PathBuf], referenced: &[PathBuf]) -> Self {
+        Self { own: digest(own), referenced: digest(referenced) }
     }
 }
 
-/// Waits until files are others than were seen, and stay so for a moment.
-async fn changed(own: &[PathBuf], named: &[PathBuf], seen: Seen) -> Seen {
+/// Waits until files differ from `digests` and have settled.
+async fn wait_for_change(own: &[PathBuf], referenced: &[PathBuf], digests: FileDigests) -> FileDigests {
     loop {
-        time::sleep(EVERY).await;
-        let mut now = look(own, named).await.unwrap_or(seen);
-        if now == seen {
+        time::sleep(POLL_INTERVAL).await;
+        let mut now = digest_files(own, referenced).await.unwrap_or(digests);
+        if now == digests {
             continue;
         }
-        for _ in 0..MAX_SETTLING {
-            time::sleep(SETTLING).await;
+        for _ in 0..MAX_SETTLE_ROUNDS {
+            time::sleep(SETTLE_INTERVAL).await;
             let before = now;
-            now = look(own, named).await.unwrap_or(before);
+            now = digest_files(own, referenced).await.unwrap_or(before);
             if before == now {
                 break;
             }
         }
-        if now != seen {
+        if now != digests {
             return now;
         }
     }
 }
 
-/// Looks at files, without anybody waiting for a disk that is slow.
-async fn look(own: &[PathBuf], named: &[PathBuf]) -> Option<Seen> {
-    let (own, named) = (own.to_vec(), named.to_vec());
-    tokio::task::spawn_blocking(move || Seen::of(&own, &named)).await.ok()
+/// Digests files on a blocking thread, since the disk may be slow.
+async fn digest_files(own: &[PathBuf], referenced: &[PathBuf]) -> Option<FileDigests> {
+    let (own, referenced) = (own.to_vec(), referenced.to_vec());
+    tokio::task::spawn_blocking(move || FileDigests::new(&own, &referenced)).await.ok()
 }
 
-/// Tells what is in files from everything else. Dates are not trusted: a file can be written twice within one tick, and
-/// be put in place of another that is younger.
+/// Digests the contents of files. Modification times are not reliable: a file can be written twice within one
+/// tick, or be replaced by an older one.
 fn digest(paths: &[PathBuf]) -> u64 {
     let mut hasher = DefaultHasher::new();
     for path in paths {
@@ -161,7 +164,8 @@ fn digest(paths: &[PathBuf]) -> u64 {
     hasher.finish()
 }
 
-/// What is in a file; `None` if there is no such file. What is no plain file gives what it has only once.
+/// Content of a regular file; `None` if there is none. Pipes and devices are skipped, since they can be read
+/// only once.
 fn read(path: &Path) -> Option<Vec<u8>> {
     if !std::fs::metadata(path).ok()?.is_file() {
         return None;
@@ -171,17 +175,17 @@ fn read(path: &Path) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
-/// Somebody who says that the file should be read again.
+/// SIGHUP as a request to reload.
 #[cfg(unix)]
-pub(crate) struct Calls(Option<tokio::signal::unix::Signal>);
+pub(crate) struct ReloadSignal(Option<tokio::signal::unix::Signal>);
 
 #[cfg(unix)]
-impl Calls {
+impl ReloadSignal {
     pub(crate) fn listen() -> Self {
         use std::io::IsTerminal;
         use tokio::signal::unix::{SignalKind, signal};
 
-        // With a terminal it means that the terminal is gone.
+        // On a terminal, SIGHUP means that the terminal is gone.
         let is_call = !std::io::stdin().is_terminal();
         Self(is_call.then(|| signal(SignalKind::hangup()).ok()).flatten())
     }
@@ -196,12 +200,12 @@ impl Calls {
     }
 }
 
-/// There is no such signal there.
+/// There is no such signal on this platform.
 #[cfg(not(unix))]
-pub(crate) struct Calls;
+pub(crate) struct ReloadSignal;
 
 #[cfg(not(unix))]
-impl Calls {
+impl ReloadSignal {
     pub(crate) fn listen() -> Self {
         Self
     }

@@ -1,4 +1,4 @@
-//! The socket through which commands of the same user ask a running gateway.
+//! Local socket for commands of the same user.
 
 use std::fs;
 use std::io;
@@ -9,59 +9,59 @@ use std::path::{Path, PathBuf};
 use axum::Router;
 use tokio::net::UnixListener;
 
-/// Who may look into the folder and use the socket: this user alone.
+/// Permissions: only this user may access the directory and the socket.
 const FOLDER_MODE: u32 = 0o700;
 const SOCKET_MODE: u32 = 0o600;
 
-/// A socket that is there for as long as this is.
+/// Listening socket; removed when it is dropped.
 pub(super) struct LocalSocket {
     listener: UnixListener,
     path: PathBuf,
 }
 
 impl LocalSocket {
-    /// Opens the socket of this process in a folder, which is made if it is not there.
+    /// Binds the socket of this process in a directory, which is created if needed.
     pub(super) fn open(folder: &Path) -> io::Result<Self> {
-        make_private(folder)?;
-        take_away_dead(folder);
+        create_private_dir(folder)?;
+        remove_stale(folder);
         let path = folder.join(format!("{}.sock", std::process::id()));
-        // A process that had this number before is gone.
+        // A leftover of an earlier process with the same id.
         let _ = fs::remove_file(&path);
         let listener = UnixListener::bind(&path)?;
         fs::set_permissions(&path, fs::Permissions::from_mode(SOCKET_MODE))?;
         Ok(Self { listener, path })
     }
 
-    /// Answers whoever comes, for as long as it is polled.
+    /// Serves requests while it is polled.
     pub(super) async fn serve(self, application: Router) -> io::Result<()> {
         let Self { listener, path } = self;
-        let _gone = Gone(path);
+        let _gone = RemoveOnDrop(path);
         axum::serve(listener, application).await
     }
 }
 
-/// Takes a socket away when nobody listens to it any more.
-struct Gone(PathBuf);
+/// Removes the socket file on drop.
+struct RemoveOnDrop(PathBuf);
 
-impl Drop for Gone {
+impl Drop for RemoveOnDrop {
     fn drop(&mut self) {
         let _ = fs::remove_file(&self.0);
     }
 }
 
-/// Makes a folder that nobody else can look into. One that somebody else owns is refused.
-fn make_private(folder: &Path) -> io::Result<()> {
+/// Creates a directory that only this user can access. A directory of another user is an error.
+fn create_private_dir(folder: &Path) -> io::Result<()> {
     fs::DirBuilder::new().recursive(true).mode(FOLDER_MODE).create(folder)?;
     let metadata = fs::symlink_metadata(folder)?;
     if !metadata.is_dir() || metadata.uid() != rustix::process::getuid().as_raw() {
-        let problem = format!("{} belongs to somebody else", folder.display());
+        let problem = format!("{} belongs to another user", folder.display());
         return Err(io::Error::new(io::ErrorKind::PermissionDenied, problem));
     }
     fs::set_permissions(folder, fs::Permissions::from_mode(FOLDER_MODE))
 }
 
-/// Takes away sockets that nobody listens to: their gateways had no time to.
-fn take_away_dead(folder: &Path) {
+/// Removes sockets of gateways that did not shut down cleanly.
+fn remove_stale(folder: &Path) {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
     let sockets =
         entries.map(|entry| entry.path()).filter(|path| path.extension().is_some_and(|it| it == "sock"));
@@ -77,7 +77,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_socket_is_for_its_user_alone_and_goes_with_its_gateway() {
+    async fn a_socket_is_private_and_removed_on_shutdown() {
         let folder = tempfile::tempdir().unwrap();
         let folder = folder.path().join("state").join("run");
         fs::create_dir_all(&folder).unwrap();

@@ -1,35 +1,35 @@
-//! Operations within operations, drawn as a tree beside the time that they took.
+//! Renders operations as a tree, with a waterfall of their times.
 
 use std::fmt::Write;
 
 use serde_json::Value;
 
-use crate::cli::words::{DIM, GREEN, PLAIN, RED, length, millis, one_line, took};
+use crate::cli::format::{DIM, GREEN, PLAIN, RED, format_millis, json_millis, one_line, visible_width};
 
-/// How wide a bar is that takes all the time.
+/// Width of a bar that spans the whole time.
 const BAR: usize = 20;
-/// How many operations are drawn.
+/// Maximum number of operations drawn.
 const MAX_ROWS: usize = 500;
-/// How many characters of a name are shown.
+/// Maximum number of characters of a name.
 const MAX_NAME: usize = 48;
 
-/// What is drawn.
+/// Layout of a drawing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::commands) enum Picture {
-    /// What was done within what, and why something went wrong.
+pub(in crate::commands) enum TraceLayout {
+    /// Nesting and errors.
     Tree,
-    /// The same, and when it was done.
+    /// Nesting, errors and times.
     Waterfall,
 }
 
-/// Operations in the order in which they are drawn.
-pub(in crate::commands) struct Drawing {
-    rows: Vec<Row>,
+/// Operations in drawing order.
+pub(in crate::commands) struct TraceDrawing {
+    rows: Vec<DrawingRow>,
     n_left_out: usize,
 }
 
-struct Row {
-    /// The branches that lead to it.
+struct DrawingRow {
+    /// Branches that lead to the row.
     branch: String,
     status: String,
     name: String,
@@ -41,15 +41,15 @@ struct Row {
     error: Option<String>,
 }
 
-impl Drawing {
-    /// One operation, and all within it.
+impl TraceDrawing {
+    /// Draws one operation and its children.
     pub(in crate::commands) fn of_operation(operation: &Value) -> Self {
         let mut drawing = Self { rows: Vec::new(), n_left_out: 0 };
         drawing.add(operation, "", "");
         drawing
     }
 
-    /// All operations of a session.
+    /// Draws all operations of a session.
     pub(in crate::commands) fn of_session(session: &Value) -> Self {
         let mut drawing = Self { rows: Vec::new(), n_left_out: 0 };
         for operation in operations(session) {
@@ -63,7 +63,7 @@ impl Drawing {
             self.n_left_out += 1;
             return;
         }
-        self.rows.push(Row::of(operation, branch));
+        self.rows.push(DrawingRow::new(operation, branch));
         let inner: Vec<&Value> = operations(&operation["childSession"]).collect();
         for (place, operation) in inner.iter().enumerate() {
             let (mark, rest) = if place + 1 == inner.len() { ("└ ", "  ") } else { ("├ ", "│ ") };
@@ -71,27 +71,30 @@ impl Drawing {
         }
     }
 
-    /// As lines.
-    pub(in crate::commands) fn text(&self, picture: Picture) -> String {
+    /// Renders the drawing.
+    pub(in crate::commands) fn text(&self, picture: TraceLayout) -> String {
         let begun = self.rows.iter().map(|row| row.started).min().unwrap_or_default();
         let ended = self.rows.iter().map(|row| row.started + row.took).max().unwrap_or_default();
-        let width = |of: fn(&Row) -> usize| self.rows.iter().map(of).max().unwrap_or_default();
-        let (names, places) = (width(Row::name_width), width(|row| length(&row.place)));
-        let times = width(|row| length(&took(row.took)));
+        let width = |of: fn(&DrawingRow) -> usize| self.rows.iter().map(of).max().unwrap_or_default();
+        let (names, places) = (width(DrawingRow::name_width), width(|row| visible_width(&row.place)));
+        let times = width(|row| visible_width(&format_millis(row.took)));
         let mut text = String::new();
         for row in &self.rows {
             let name = format!("{}{} {}", row.branch, mark(&row.status), row.name);
             let space = " ".repeat(names.saturating_sub(row.name_width()));
-            let mut line =
-                format!("{name}{space}  {DIM}{:<places$}{PLAIN}  {:>times$}", row.place, took(row.took));
-            if picture == Picture::Waterfall {
+            let mut line = format!(
+                "{name}{space}  {DIM}{:<places$}{PLAIN}  {:>times$}",
+                row.place,
+                format_millis(row.took)
+            );
+            if picture == TraceLayout::Waterfall {
                 let _ = write!(line, "  {}", row.bar(begun, ended));
             }
             if row.waited > 0 {
-                let _ = write!(line, "  {DIM}waited {}{PLAIN}", took(row.waited));
+                let _ = write!(line, "  {DIM}queued {}{PLAIN}", format_millis(row.waited));
             }
             if row.is_cached {
-                let _ = write!(line, "  {DIM}from the cache{PLAIN}");
+                let _ = write!(line, "  {DIM}cached{PLAIN}");
             }
             let _ = writeln!(text, "{}", line.trim_end());
             if let Some(error) = &row.error {
@@ -106,8 +109,8 @@ impl Drawing {
     }
 }
 
-impl Row {
-    fn of(operation: &Value, branch: &str) -> Self {
+impl DrawingRow {
+    fn new(operation: &Value, branch: &str) -> Self {
         let word = |value: &Value| one_line(value.as_str().unwrap_or_default(), MAX_NAME);
         let kind = match operation["kind"].as_str() {
             Some("llm") => "model",
@@ -134,18 +137,18 @@ impl Row {
                 .collect::<Vec<_>>()
                 .join(" "),
             started: operation["startedAt"].as_u64().unwrap_or_default(),
-            took: millis(&operation["latencyMs"]),
-            waited: millis(&operation["waitedMs"]),
+            took: json_millis(&operation["latencyMs"]),
+            waited: json_millis(&operation["waitedMs"]),
             is_cached: operation["cached"] == true,
             error,
         }
     }
 
     fn name_width(&self) -> usize {
-        length(&self.branch) + 2 + length(&self.name)
+        visible_width(&self.branch) + 2 + visible_width(&self.name)
     }
 
-    /// When it was: hatched while it waited, full while it worked.
+    /// Renders the time bar: hatched while queued, solid while running.
     fn bar(&self, begun: u64, ended: u64) -> String {
         let whole = ended.saturating_sub(begun).max(1);
         let place = |at: u64| {
@@ -158,13 +161,13 @@ impl Row {
     }
 }
 
-/// The operations of a session, in order.
+/// Operations of a session, in order.
 pub(super) fn operations(session: &Value) -> impl Iterator<Item = &Value> {
     let turns = ["steps", "turns"].into_iter().filter_map(|name| session[name].as_array()).flatten();
     turns.filter_map(|turn| turn["ops"].as_array()).flatten()
 }
 
-/// How something went, as a mark.
+/// Mark for a status.
 pub(in crate::commands) fn mark(status: &str) -> String {
     match status {
         "ok" => format!("{GREEN}✓{PLAIN}"),
@@ -182,7 +185,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_done_is_drawn_within_what_and_when() {
+    fn operations_are_drawn_as_a_tree_and_waterfall() {
         let operation = |name: &str, server: &str, started: u64, took: f64| json!({"kind": "tool", "name": name, "server": server, "status": "ok", "startedAt": started, "latencyMs": took});
         let mut fetch = operation("fetch_page", "web", 1_412, 720.0);
         fetch["waitedMs"] = 210.into();
@@ -197,20 +200,20 @@ mod tests {
         search["cached"] = true.into();
         let mut chain = operation("research", "chain", 1_000, 1_842.4);
         chain["childSession"] = json!({"steps": [{"ops": [search, fetch]}], "turns": [{"ops": [agent]}]});
-        let drawing = Drawing::of_operation(&chain);
-        let both = format!("{}\n{}", drawing.text(Picture::Waterfall), drawing.text(Picture::Tree));
+        let drawing = TraceDrawing::of_operation(&chain);
+        let both = format!("{}\n{}", drawing.text(TraceLayout::Waterfall), drawing.text(TraceLayout::Tree));
         insta::assert_snapshot!(anstream::adapter::strip_str(&both), @"
         ✓ research       chain         1.8 s  ████████████████████
-        ├ ✓ search_code  github       412 ms  ████  from the cache
-        ├ ✓ fetch_page   web          720 ms      ▒▒██████  waited 210 ms
+        ├ ✓ search_code  github       412 ms  ████  cached
+        ├ ✓ fetch_page   web          720 ms      ▒▒██████  queued 210 ms
         └ ✓ summarise    agent        640 ms              ███████
           ├ ✗ large      cloud model  300 ms               ███
           │   timeout: no reply within 300 ms
           └ ✓ search     github         1 ms                  █
 
         ✓ research       chain         1.8 s
-        ├ ✓ search_code  github       412 ms  from the cache
-        ├ ✓ fetch_page   web          720 ms  waited 210 ms
+        ├ ✓ search_code  github       412 ms  cached
+        ├ ✓ fetch_page   web          720 ms  queued 210 ms
         └ ✓ summarise    agent        640 ms
           ├ ✗ large      cloud model  300 ms
           │   timeout: no reply within 300 ms

@@ -1,4 +1,4 @@
-//! A trace as collectors read it: spans in OTLP's JSON.
+//! Conversion of a trace to OTLP JSON.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
@@ -6,17 +6,17 @@ use serde_json::{Value, json};
 
 use super::drawing::operations;
 
-/// Numbers of the format: a span of somebody who asks another, one of something done here, and a failure.
+/// OTLP constants: span kinds `CLIENT` and `INTERNAL`, and status code `ERROR`.
 const CLIENT: u8 = 3;
 const INTERNAL: u8 = 1;
 const ERROR: u8 = 2;
-/// How deep operations within operations are followed.
+/// Maximum nesting depth.
 const MAX_DEPTH: usize = 64;
 
-/// The spans of a call and of all that it did, as a collector takes them.
+/// Converts a call and all of its operations to an OTLP request.
 pub(super) fn spans(trace: &Value) -> Value {
     let mut spans = Vec::new();
-    let about = Spans { trace: text(&trace["traceId"]), session: text(&trace["session"]) };
+    let about = OtlpSpans { trace: text(&trace["traceId"]), session: text(&trace["session"]) };
     about.add(&trace["op"], None, 0, &mut spans);
     json!({"resourceSpans": [{
         "resource": {"attributes": [attribute("service.name", &json!({"stringValue": "pegboard"}))]},
@@ -27,13 +27,13 @@ pub(super) fn spans(trace: &Value) -> Value {
     }]})
 }
 
-/// What all spans of a trace have in common.
-struct Spans<'t> {
+/// Attributes shared by all spans of a trace.
+struct OtlpSpans<'t> {
     trace: &'t str,
     session: &'t str,
 }
 
-impl Spans<'_> {
+impl OtlpSpans<'_> {
     fn add(&self, operation: &Value, parent: Option<&str>, depth: usize, spans: &mut Vec<Value>) {
         let id = self.id(text(&operation["opId"]));
         let started = operation["startedAt"].as_u64().unwrap_or_default().saturating_mul(1_000_000);
@@ -67,7 +67,7 @@ impl Spans<'_> {
         }
     }
 
-    /// The id of an operation's span: always the same for the same operation.
+    /// Span id of an operation; stable across runs.
     fn id(&self, operation: &str) -> String {
         let mut hasher = DefaultHasher::new();
         (self.trace, operation).hash(&mut hasher);
@@ -102,7 +102,7 @@ impl Spans<'_> {
     }
 }
 
-/// What a span is called, as those are that are sent while calls run.
+/// Span name, as in live exports.
 fn name(operation: &Value) -> String {
     let name = text(&operation["name"]);
     match text(&operation["kind"]) {
@@ -125,7 +125,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_operation_is_a_span_under_the_one_that_it_was_done_for() {
+    fn every_operation_is_a_child_span() {
         let operation = |id: &str, name: &str| json!({"opId": id, "kind": "tool", "name": name, "server": "shop", "status": "ok", "startedAt": 1_000, "latencyMs": 1.5});
         let mut price = operation("1-1.1-1", "price");
         price["status"] = "failed".into();

@@ -1,59 +1,59 @@
-//! What one configuration comes to, and all that is wrong with it.
+//! Report on one configuration: its contents and problems.
 
 use std::path::Path;
 
 use anstream::eprintln;
 use pegboard::config::{
-    self, AgentFile, Configuration, ConfigurationError, Dialect, ModelProvider, Problem, RestEntry, Server,
-    Severity, Source,
+    self, AgentFile, ConfigDialect, ConfigProblem, ConfigSource, Configuration, ConfigurationError,
+    ModelProviderEntry, RestEntry, ServerEntry, Severity,
 };
 use pegboard::id::ToolboxName;
 use pegboard::providers::rest;
 use pegboard::runtime::requests::ServerId;
 use pegboard::settings::mcp::Secret;
-use pegboard::wiring::{self, Looked};
+use pegboard::wiring::{self, CheckReport};
 use serde_json::{Value, json};
 
-use super::{is_absent, shown, unread};
-use crate::cli::failure::problem_document;
-use crate::cli::words::{DIM, GREEN, PLAIN, RED, count, harmless, one_line};
-use crate::cli::{Failure, Globals, remark};
+use super::{display_path, is_absent, load_error};
+use crate::cli::error::problem_document;
+use crate::cli::format::{DIM, GREEN, PLAIN, RED, one_line, plural, strip_control};
+use crate::cli::{CliError, Globals, notice};
 
-/// How many characters of why something cannot be used are shown.
+/// Maximum number of characters of a reason.
 const MAX_CHARACTERS: usize = 200;
 
-/// One configuration that was checked.
+/// Report on one configuration.
 #[derive(Debug, Default)]
-pub(super) struct Report {
-    /// What it is called.
+pub(super) struct ValidationReport {
+    /// Name of the source.
     name: String,
-    sources: Vec<Source>,
-    /// What is in it, if it can be read at all.
-    contents: Option<Contents>,
-    /// What is wrong with it, each with its place.
-    problems: Vec<Problem>,
-    /// What is wrong with all of it, or nowhere in particular.
-    failures: Vec<Failure>,
+    sources: Vec<ConfigSource>,
+    /// Number of entries, if the source can be parsed.
+    contents: Option<EntryCounts>,
+    /// Errors with a location.
+    problems: Vec<ConfigProblem>,
+    /// Errors without a location.
+    failures: Vec<CliError>,
     is_absent: bool,
-    /// Variables that are not set, each with where it is needed.
-    unset: Vec<Problem>,
-    warnings: Vec<Problem>,
-    /// What is worth a warning and stands nowhere in particular.
-    remarks: Vec<Remark>,
-    /// What cannot be used, though nothing is wrong with how it is described.
-    obstacles: Vec<Remark>,
+    /// Unset variables, with the locations that use them.
+    unset: Vec<ConfigProblem>,
+    warnings: Vec<ConfigProblem>,
+    /// Warnings without a location.
+    remarks: Vec<EntryNote>,
+    /// Entries that are valid but cannot be used here.
+    obstacles: Vec<EntryNote>,
 }
 
-/// Something about one part.
+/// Message about one entry.
 #[derive(Debug)]
-struct Remark {
+struct EntryNote {
     part: String,
     text: String,
 }
 
-/// How much of each there is.
+/// Number of entries of each kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Contents {
+struct EntryCounts {
     toolboxes: usize,
     servers: usize,
     rest_tools: usize,
@@ -61,41 +61,42 @@ struct Contents {
     chains: usize,
     agents: usize,
     providers: usize,
-    /// Whether somebody gave a toolbox a name.
+    /// Set if a toolbox other than `default` exists.
     has_toolboxes: bool,
 }
 
-/// What counts as an error.
+/// Severity threshold for errors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Measure {
-    /// What is wrong with a file.
-    Usual,
-    /// Warnings too, and what cannot be used here.
+pub(super) enum ValidationMode {
+    /// Only errors.
+    Normal,
+    /// Errors, warnings and unusable entries.
     Strict,
 }
 
-/// Whether something can be used.
+/// Result of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub(super) enum ValidationVerdict {
     Well,
     Wrong,
-    /// There is no such thing.
+    /// The source does not exist.
     Absent,
 }
 
-impl Report {
-    /// What is to be said of something that was read, or was not. `project` is where agents may take parts from.
-    pub(super) async fn of(
+impl ValidationReport {
+    /// Checks a loaded configuration, or reports why it did not load. `project` is the directory that agents
+    /// may include files from.
+    pub(super) async fn check(
         name: String,
         read: Result<Configuration, ConfigurationError>,
         project: &Path,
     ) -> Self {
         let report = Self { name, ..Self::default() };
         match read {
-            Err(error) => report.refused(error),
+            Err(error) => report.load_failed(error),
             Ok(configuration) => match configuration.sources.as_slice() {
-                // Only where agents are at home it is known which models there are.
-                [Source { path, dialect: Dialect::Agent, .. }] => {
+                // A single agent file does not know the models of its configuration, so they are not checked.
+                [ConfigSource { path, dialect: ConfigDialect::Agent, .. }] => {
                     let loaded = config::load_agent(path, project);
                     Self { sources: configuration.sources, ..report }.with_agent(loaded)
                 }
@@ -104,20 +105,20 @@ impl Report {
         }
     }
 
-    fn refused(mut self, error: ConfigurationError) -> Self {
+    fn load_failed(mut self, error: ConfigurationError) -> Self {
         self.is_absent = is_absent(&error);
         match error {
             ConfigurationError::Invalid { problems } => self.sort_in(problems),
-            other => self.failures.push(unread(other)),
+            other => self.failures.push(load_error(other)),
         }
         self
     }
 
     fn with_agent(mut self, loaded: Result<AgentFile, ConfigurationError>) -> Self {
         match loaded {
-            Err(error) => self.refused(error),
+            Err(error) => self.load_failed(error),
             Ok(AgentFile { agents, warnings, .. }) => {
-                self.contents = Some(Contents { agents: agents.len(), ..Contents::default() });
+                self.contents = Some(EntryCounts { agents: agents.len(), ..EntryCounts::default() });
                 self.sort_in(warnings);
                 self
             }
@@ -125,23 +126,23 @@ impl Report {
     }
 
     async fn with(mut self, mut configuration: Configuration) -> Self {
-        self.contents = Some(Contents::of(&configuration));
+        self.contents = Some(EntryCounts::count(&configuration));
         self.sources = std::mem::take(&mut configuration.sources);
         self.sort_in(std::mem::take(&mut configuration.problems));
         self.obstacles = obstacles(&configuration);
         let secrets = configuration.secrets.clone();
         match wiring::check(configuration).await {
             Err(error) => self.fail(&error.to_string()),
-            Ok(Looked { unusable, warnings }) => {
+            Ok(CheckReport { unusable, warnings }) => {
                 let told = |(ServerId { toolbox, server }, text): (ServerId, String)| {
-                    let text = without(&secrets, text);
-                    Remark { part: format!("{toolbox}/{server}"), text }
+                    let text = redact(&secrets, text);
+                    EntryNote { part: format!("{toolbox}/{server}"), text }
                 };
                 self.remarks = warnings.into_iter().map(told).collect();
-                // A document that is no good is no obstacle to itself.
-                if self.sources.iter().all(|source| source.dialect == Dialect::OpenApi) {
+                // For an OpenAPI document an unusable service is an error in the document itself.
+                if self.sources.iter().all(|source| source.dialect == ConfigDialect::OpenApi) {
                     for (_, why) in unusable {
-                        self.fail(&without(&secrets, why));
+                        self.fail(&redact(&secrets, why));
                     }
                 } else {
                     self.obstacles.extend(unusable.into_iter().map(told));
@@ -151,107 +152,107 @@ impl Report {
         self
     }
 
-    /// Tells what is wrong nowhere in particular.
+    /// Adds an error without a location.
     fn fail(&mut self, why: &str) {
-        self.failures.push(Failure::configuration(format!("{}: {why}", self.name)));
+        self.failures.push(CliError::configuration(format!("{}: {why}", self.name)));
     }
 
-    /// Takes problems in, each among its kind.
-    fn sort_in(&mut self, problems: Vec<Problem>) {
+    /// Sorts problems by severity and kind.
+    fn sort_in(&mut self, problems: Vec<ConfigProblem>) {
         let is_read = self.contents.is_some();
         for problem in problems {
             match problem.severity {
                 Severity::Warning => self.warnings.push(problem),
-                // What a part needs is an obstacle to that part; what the whole needs is an obstacle to all.
+                // An unset variable disables only its entry, unless the whole file needs it.
                 Severity::Error if is_read && problem.needs.is_some() => self.unset.push(problem),
                 Severity::Error => self.problems.push(problem),
             }
         }
     }
 
-    pub(super) fn verdict(&self, measure: Measure) -> Verdict {
+    pub(super) fn verdict(&self, mode: ValidationMode) -> ValidationVerdict {
         let is_wrong = !self.problems.is_empty() || !self.failures.is_empty();
         let is_doubtful = !self.warnings.is_empty() || !self.remarks.is_empty() || !self.obstacles.is_empty();
-        match measure {
-            _ if self.is_absent => Verdict::Absent,
-            Measure::Usual | Measure::Strict if is_wrong => Verdict::Wrong,
-            Measure::Strict if is_doubtful => Verdict::Wrong,
-            Measure::Usual | Measure::Strict => Verdict::Well,
+        match mode {
+            _ if self.is_absent => ValidationVerdict::Absent,
+            ValidationMode::Normal | ValidationMode::Strict if is_wrong => ValidationVerdict::Wrong,
+            ValidationMode::Strict if is_doubtful => ValidationVerdict::Wrong,
+            ValidationMode::Normal | ValidationMode::Strict => ValidationVerdict::Well,
         }
     }
 
-    /// Tells on standard error what is wrong.
-    pub(super) fn tell(&self, globals: &Globals, measure: Measure) {
+    /// Prints errors and warnings to standard error.
+    pub(super) fn print(&self, globals: &Globals, mode: ValidationMode) {
         for failure in &self.failures {
             eprintln!("{}", failure.text());
         }
-        let unset = match measure {
-            Measure::Usual => &[][..],
-            Measure::Strict => &self.unset,
+        let unset = match mode {
+            ValidationMode::Normal => &[][..],
+            ValidationMode::Strict => &self.unset,
         };
         for problem in self.problems.iter().chain(unset) {
             eprintln!("{problem}");
         }
-        let placed = self.warnings.iter().map(Problem::render);
-        let others = self.remarks.iter().map(|remark| format!("warning: {}", harmless(&remark.told())));
+        let placed = self.warnings.iter().map(ConfigProblem::render);
+        let others = self.remarks.iter().map(|notice| format!("warning: {}", strip_control(&notice.text())));
         for warning in placed.chain(others) {
-            match measure {
-                Measure::Usual => remark(globals, &warning),
-                Measure::Strict => eprintln!("{warning}"),
+            match mode {
+                ValidationMode::Normal => notice(globals, &warning),
+                ValidationMode::Strict => eprintln!("{warning}"),
             }
         }
     }
 
-    /// For people: one row that says what it is, and one for each part that cannot be used.
-    pub(super) fn rows(&self, measure: Measure) -> Vec<Vec<String>> {
-        let mark = match self.verdict(measure) {
-            Verdict::Well => format!("{GREEN}✓{PLAIN}"),
-            Verdict::Wrong | Verdict::Absent => format!("{RED}✗{PLAIN}"),
+    /// Renders one summary row, and one row per unusable entry.
+    pub(super) fn rows(&self, mode: ValidationMode) -> Vec<Vec<String>> {
+        let mark = match self.verdict(mode) {
+            ValidationVerdict::Well => format!("{GREEN}✓{PLAIN}"),
+            ValidationVerdict::Wrong | ValidationVerdict::Absent => format!("{RED}✗{PLAIN}"),
         };
         let mut row = vec![format!("{mark} {}", self.name)];
         row.extend(self.dialect().map(str::to_owned));
-        let contents = self.contents.and_then(Contents::text);
-        let words = [contents, self.faults(measure)].into_iter().flatten().collect::<Vec<_>>();
-        row.push(if words.is_empty() { "nothing but settings".to_owned() } else { words.join("; ") });
+        let contents = self.contents.and_then(EntryCounts::text);
+        let words = [contents, self.faults(mode)].into_iter().flatten().collect::<Vec<_>>();
+        row.push(if words.is_empty() { "only settings".to_owned() } else { words.join("; ") });
         let obstacles = self.obstacles.iter().map(|obstacle| {
             vec![format!("    {}  {DIM}{}{PLAIN}", obstacle.part, one_line(&obstacle.text, MAX_CHARACTERS))]
         });
         std::iter::once(row).chain(obstacles).collect()
     }
 
-    /// What is wrong, as numbers; `None` if nothing is.
-    fn faults(&self, measure: Measure) -> Option<String> {
+    /// Renders the number of errors; `None` if there are none.
+    fn faults(&self, mode: ValidationMode) -> Option<String> {
         if self.is_absent {
-            return Some("not there".to_owned());
+            return Some("not found".to_owned());
         }
         let number = |number: usize, thing: &str| {
-            (number > 0).then(|| count(u64::try_from(number).unwrap_or(u64::MAX), thing))
+            (number > 0).then(|| plural(u64::try_from(number).unwrap_or(u64::MAX), thing))
         };
         let errors = number(self.problems.len() + self.failures.len(), "error");
-        let doubts = match measure {
-            Measure::Usual => None,
-            Measure::Strict => number(self.warnings.len() + self.remarks.len(), "warning"),
+        let doubts = match mode {
+            ValidationMode::Normal => None,
+            ValidationMode::Strict => number(self.warnings.len() + self.remarks.len(), "warning"),
         };
-        let unusable = match measure {
-            Measure::Usual => None,
-            Measure::Strict => {
-                number(self.obstacles.len(), "part").map(|parts| format!("{parts} cannot be used"))
+        let unusable = match mode {
+            ValidationMode::Normal => None,
+            ValidationMode::Strict => {
+                number(self.obstacles.len(), "part").map(|parts| format!("{parts} unusable"))
             }
         };
         let all: Vec<String> = [errors, doubts, unusable].into_iter().flatten().collect();
         (!all.is_empty()).then(|| all.join(", "))
     }
 
-    /// Whose words it uses; of several files, those of the one that counts most.
+    /// Dialect of the file with the highest priority.
     fn dialect(&self) -> Option<&'static str> {
         self.sources.last().map(|source| source.dialect.title())
     }
 
-    /// For programs.
-    pub(super) fn document(&self, measure: Measure) -> Value {
+    /// Renders the report as JSON.
+    pub(super) fn document(&self, mode: ValidationMode) -> Value {
         let sources = self.sources.iter();
         let sources: Vec<Value> = sources
-            .map(|source| json!({"file": shown(&source.path), "dialect": source.dialect.title()}))
+            .map(|source| json!({"file": display_path(&source.path), "dialect": source.dialect.title()}))
             .collect();
         let unplaced = self.failures.iter().map(|failure| {
             let mut told = failure.document()["error"].take();
@@ -260,22 +261,22 @@ impl Report {
         });
         let problems: Vec<Value> = unplaced.chain(self.problems.iter().map(problem_document)).collect();
         let warnings =
-            self.warnings.iter().map(problem_document).chain(self.remarks.iter().map(Remark::document));
+            self.warnings.iter().map(problem_document).chain(self.remarks.iter().map(EntryNote::document));
         json!({
             "file": self.name,
             "dialect": self.dialect(),
-            "ok": self.verdict(measure) == Verdict::Well,
+            "ok": self.verdict(mode) == ValidationVerdict::Well,
             "sources": sources,
-            "contents": self.contents.map(Contents::document),
+            "contents": self.contents.map(EntryCounts::document),
             "problems": problems,
             "warnings": warnings.collect::<Vec<_>>(),
-            "obstacles": self.obstacles.iter().map(Remark::document).collect::<Vec<_>>(),
+            "obstacles": self.obstacles.iter().map(EntryNote::document).collect::<Vec<_>>(),
         })
     }
 }
 
-impl Remark {
-    fn told(&self) -> String {
+impl EntryNote {
+    fn text(&self) -> String {
         format!("{}: {}", self.part, self.text)
     }
 
@@ -284,8 +285,8 @@ impl Remark {
     }
 }
 
-impl Contents {
-    fn of(configuration: &Configuration) -> Self {
+impl EntryCounts {
+    fn count(configuration: &Configuration) -> Self {
         let has_name = |toolbox: &ToolboxName| toolbox.as_str() != "default";
         let mut contents = Self {
             toolboxes: configuration.toolboxes.len(),
@@ -294,7 +295,7 @@ impl Contents {
             ..Self::default()
         };
         for toolbox in configuration.toolboxes.values() {
-            let is_service = |server: &&Server| matches!(server, Server::OpenApi { .. });
+            let is_service = |server: &&ServerEntry| matches!(server, ServerEntry::OpenApi { .. });
             let n_specs = toolbox.servers.values().filter(is_service).count();
             contents.specs += n_specs;
             contents.servers += toolbox.servers.len() - n_specs;
@@ -305,7 +306,7 @@ impl Contents {
         contents
     }
 
-    /// `None` if there is nothing.
+    /// Renders the contents; `None` if there are none.
     fn text(self) -> Option<String> {
         let Self { toolboxes, servers, rest_tools, specs, chains, agents, providers, has_toolboxes } = self;
         let number = |number: usize, one: &str, many: &str| {
@@ -318,7 +319,7 @@ impl Contents {
             number(rest_tools, "REST tool", "REST tools"),
             number(chains, "chain", "chains"),
             number(agents, "agent", "agents"),
-            number(providers, "provider of models", "providers of models"),
+            number(providers, "model provider", "model providers"),
         ];
         let all: Vec<String> = all.into_iter().flatten().collect();
         (!all.is_empty()).then(|| all.join(", "))
@@ -339,36 +340,36 @@ impl Contents {
     }
 }
 
-/// A text without what nobody should see.
-fn without(secrets: &[Secret], text: String) -> String {
+/// Redacts secrets from a text.
+fn redact(secrets: &[Secret], text: String) -> String {
     secrets.iter().fold(text, |text, secret| text.replace(secret.reveal(), "***"))
 }
 
-/// What cannot be used for nothing but variables that are not set.
-fn obstacles(configuration: &Configuration) -> Vec<Remark> {
+/// Entries that cannot be used only because variables are not set.
+fn obstacles(configuration: &Configuration) -> Vec<EntryNote> {
     let mut obstacles = Vec::new();
-    let mut add = |part: String, obstacle: Option<String>, problems: &[Problem]| {
+    let mut add = |part: String, obstacle: Option<String>, problems: &[ConfigProblem]| {
         let is_described =
-            |problem: &Problem| problem.severity == Severity::Warning || problem.needs.is_some();
+            |problem: &ConfigProblem| problem.severity == Severity::Warning || problem.needs.is_some();
         if let Some(text) = obstacle.filter(|_| problems.iter().all(is_described)) {
-            obstacles.push(Remark { part, text });
+            obstacles.push(EntryNote { part, text });
         }
     };
     for (toolbox, described) in &configuration.toolboxes {
         for (name, server) in &described.servers {
-            if let Server::Unusable { problems, .. } = server {
-                add(format!("{toolbox}/{name}"), server.obstacle(), problems);
+            if let ServerEntry::Unusable { problems, .. } = server {
+                add(format!("{toolbox}/{name}"), server.unusable_reason(), problems);
             }
         }
         for (name, tool) in &described.rest_tools {
             if let RestEntry::Unusable { problems, .. } = tool {
-                add(format!("{toolbox}/{}/{name}", rest::SERVER), tool.obstacle(), problems);
+                add(format!("{toolbox}/{}/{name}", rest::SERVER), tool.unusable_reason(), problems);
             }
         }
     }
     for (name, provider) in &configuration.providers {
-        if let ModelProvider::Unusable { problems, .. } = provider {
-            add(format!("providers/{name}"), provider.obstacle(), problems);
+        if let ModelProviderEntry::Unusable { problems, .. } = provider {
+            add(format!("providers/{name}"), provider.unusable_reason(), problems);
         }
     }
     obstacles

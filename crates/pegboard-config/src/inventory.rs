@@ -1,0 +1,388 @@
+//! Inventory of a source without using it, for imports.
+
+use std::path::{Path, PathBuf};
+
+use pegboard_core::settings::ServerSettings;
+use pegboard_core::settings::mcp::McpServerSettings;
+use serde_json::{Map, Value as Json};
+
+use crate::configuration::{Configuration, RestEntry, ServerEntry};
+use crate::dialect::native::SECTIONS;
+use crate::dialect::{ConfigDialect, root_names};
+use crate::edit::EditPath;
+use crate::error::ConfigurationError;
+use crate::layers::{Layers, RawSources, SourceSelection, load_layers, read_layers};
+use crate::path::{KeyPath, KeySegment};
+use crate::problem::ConfigProblem;
+use crate::read::field_names;
+use crate::redact::redact_value;
+use crate::source::SourceText;
+use crate::to_json::to_json;
+use crate::tree::{Node, Span, Value};
+use crate::variables::{with_absolute_references, workspace_of};
+
+/// Settings that distinguish two servers with the same command or URL.
+pub const IDENTITY_SETTINGS: [&str; 6] =
+    ["cwd", "envFile", "passEnv", "toolsAllowed", "toolsDenied", "toolFilters"];
+
+/// Sections at the root that single items depend on.
+const SHARED_SECTIONS: [&str; 3] = ["queues", "inputs", "providers"];
+
+/// The contents of a source.
+#[derive(Clone, Debug)]
+pub struct Inventory {
+    /// Path of the file.
+    pub path: PathBuf,
+    /// Dialect of the file.
+    pub dialect: ConfigDialect,
+    /// Items, in file order.
+    pub items: Vec<InventoryItem>,
+    /// Other settings of its toolboxes, such as descriptions.
+    pub toolboxes: Map<String, Json>,
+    /// Names of global settings in the file.
+    pub settings: Vec<String>,
+    /// Problems of the file and its items.
+    pub problems: Vec<ConfigProblem>,
+}
+
+/// One server, service, tool, chain or agent of a source.
+#[derive(Clone, Debug)]
+pub struct InventoryItem {
+    /// Section of the item: `mcpServers`, `openapiSpecs`, `restTools`, `chains` or `agents`.
+    pub section: &'static str,
+    /// Toolbox of the item, if any.
+    pub toolbox: Option<String>,
+    /// Name of the item.
+    pub name: String,
+    /// Path of the item in its file, if it is written there.
+    pub key_path: Option<EditPath>,
+    /// The entry in the native format, without unknown keys. Variables are not expanded, but relative paths
+    /// are made absolute, so that the entry means the same elsewhere.
+    pub value: Json,
+    /// The entry with secrets redacted.
+    pub redacted: Json,
+    /// Key that identifies the item whatever its name; `None` if it has none.
+    pub identity: Option<String>,
+    /// Transport: `stdio`, `http`, `sse`, `websocket`, or the kind of item.
+    pub transport: &'static str,
+    /// `true` if the item is disabled.
+    pub is_disabled: bool,
+    /// Short reason if the item is unusable, such as `needs: GITHUB_TOKEN`.
+    pub unusable_reason: Option<String>,
+    /// `true` if the item would be unusable even with every variable set.
+    pub is_broken: bool,
+    /// All problems of the item.
+    pub problems: Vec<ConfigProblem>,
+    /// Entries of other sections that the item depends on.
+    pub dependencies: Vec<Dependency>,
+}
+
+/// An entry that an item depends on: a queue, an input or a model provider.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Dependency {
+    /// Section of the entry: `queues`, `inputs` or `providers`.
+    pub section: &'static str,
+    /// Name of the entry.
+    pub name: String,
+    /// The entry itself.
+    pub value: Json,
+}
+
+/// Takes inventory of a file. Variables are not expanded, but those missing in `environment` are reported.
+///
+/// ```
+/// # let folder = tempfile::tempdir()?;
+/// # let path = folder.path().join("mcp.json");
+/// std::fs::write(&path, r#"{"servers": {"notes": {"command": "notes-server", "args": ["${env:ROOT}"]}}}"#)?;
+/// let inventory = pegboard_config::inventory::take_inventory(&path, &|_| None)?;
+/// let notes = &inventory.items[0];
+/// assert_eq!(notes.value["args"][0], "${env:ROOT}");
+/// assert_eq!((notes.transport, notes.unusable_reason.as_deref()), ("stdio", Some("needs: ROOT")));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub fn take_inventory(
+    path: &Path,
+    environment: &dyn Fn(&str) -> Option<String>,
+) -> Result<Inventory, ConfigurationError> {
+    inventory_selection(path, &SourceSelection::default(), environment)
+}
+
+/// Takes inventory of a part of a file, or of a file as seen from a directory.
+pub fn inventory_selection(
+    path: &Path,
+    selection: &SourceSelection,
+    environment: &dyn Fn(&str) -> Option<String>,
+) -> Result<Inventory, ConfigurationError> {
+    let folder = path.parent().unwrap_or(Path::new(""));
+    inventory_layers(path, &Layers::new(folder).part(path, selection.clone()), environment)
+}
+
+/// Takes inventory of merged layers. `path` identifies them.
+pub fn inventory_layers(
+    path: &Path,
+    layers: &Layers,
+    environment: &dyn Fn(&str) -> Option<String>,
+) -> Result<Inventory, ConfigurationError> {
+    let configuration = load_layers(layers, environment)?;
+    let RawSources { root, texts, sources } = read_layers(layers)?;
+    let dialect = sources.first().map_or(ConfigDialect::Native, |source| source.dialect);
+    let mut parts = Vec::new();
+    let mut toolboxes = Map::new();
+    let builder = InventoryBuilder { root: &root, texts: &texts, configuration: &configuration };
+    builder.add_parts(&root, None, &mut parts);
+    for toolbox in root.get("toolboxes").and_then(Node::entries).unwrap_or_default() {
+        builder.add_parts(&toolbox.value, Some(&toolbox.key), &mut parts);
+        let mut own = to_json(&toolbox.value);
+        if let Json::Object(entries) = &mut own {
+            entries.retain(|key, _| !SECTIONS.contains(&key.as_str()));
+            toolboxes.insert(toolbox.key.clone(), own);
+        }
+    }
+    let is_setting = |key: &&str| {
+        let belongs = SECTIONS.contains(key) || SHARED_SECTIONS.contains(key);
+        root_names().contains(key)
+            && !belongs
+            && !["$schema", "pegboard", "toolboxes", "defaults"].contains(key)
+    };
+    let keys = root.entries().unwrap_or_default().iter().map(|entry| entry.key.as_str());
+    let settings = keys.filter(is_setting).map(str::to_owned).collect();
+    Ok(Inventory {
+        path: path.to_owned(),
+        dialect,
+        items: parts,
+        toolboxes,
+        settings,
+        problems: configuration.problems,
+    })
+}
+
+/// Builds the inventory of a source.
+struct InventoryBuilder<'f> {
+    root: &'f Node,
+    texts: &'f [SourceText],
+    configuration: &'f Configuration,
+}
+
+impl InventoryBuilder<'_> {
+    fn add_parts(&self, parent: &Node, toolbox: Option<&str>, parts: &mut Vec<InventoryItem>) {
+        for section in SECTIONS {
+            let Some(builder) = parent.get(section) else { continue };
+            let named: Vec<(String, Span, &Node)> = match &builder.value {
+                // Native agents are a list of files; an object belongs to another program.
+                Value::Map(_) if section == "agents" => Vec::new(),
+                Value::Map(entries) => {
+                    entries.iter().map(|entry| (entry.key.clone(), entry.key_span, &entry.value)).collect()
+                }
+                Value::List(items) => {
+                    items.iter().filter_map(|item| Some((text(item)?, item.span, item))).collect()
+                }
+                Value::Text(name) => vec![(name.clone(), builder.span, builder)],
+                Value::Null | Value::Bool(_) | Value::Number(_) => Vec::new(),
+            };
+            for (name, span, node) in named {
+                parts.push(self.part((section, toolbox), name, span, node));
+            }
+        }
+    }
+
+    fn part(
+        &self,
+        (section, toolbox): (&'static str, Option<&str>),
+        name: String,
+        span: Span,
+        node: &Node,
+    ) -> InventoryItem {
+        let mut value = native_fields(section, to_json(node));
+        let dependencies = self.dependencies_of(section, &value);
+        let written = self.texts.get(span.text);
+        if let Some(folder) = written.map(|text| &text.folder) {
+            make_absolute(&mut value, folder);
+            if section == "agents" {
+                make_path_absolute(&mut value, folder);
+            }
+        }
+        let Unusable { obstacle, is_broken, problems } =
+            unusability(self.configuration, (section, toolbox), &name).unwrap_or_default();
+        InventoryItem {
+            section,
+            toolbox: toolbox.map(str::to_owned),
+            key_path: written.map(|text| item_path((section, toolbox), &name, text.original_path(span))),
+            identity: identity(section, &value),
+            redacted: redact_value(&value, &[section, &name]),
+            transport: transport(section, &value),
+            is_disabled: value["enabled"] == Json::Bool(false) || value["disabled"] == Json::Bool(true),
+            name,
+            value,
+            unusable_reason: obstacle,
+            is_broken,
+            problems,
+            dependencies,
+        }
+    }
+
+    /// Returns the entries of other sections that an item depends on.
+    fn dependencies_of(&self, section: &str, value: &Json) -> Vec<Dependency> {
+        let mut dependencies = Vec::new();
+        for kind in SHARED_SECTIONS {
+            let described = self.root.get(kind).and_then(Node::entries).unwrap_or_default();
+            for entry in described {
+                let is_named = match kind {
+                    "queues" => names_queue(value, &entry.key),
+                    "inputs" => value.to_string().contains(&format!("${{input:{}", entry.key)),
+                    // The models of an agent are named in its own file.
+                    _ => section == "agents",
+                };
+                if is_named {
+                    let name = entry.key.clone();
+                    dependencies.push(Dependency { section: kind, name, value: to_json(&entry.value) });
+                }
+            }
+        }
+        dependencies
+    }
+}
+
+/// Returns the path of an item as written, or its native path.
+fn item_path((section, toolbox): (&str, Option<&str>), name: &str, written: Option<KeyPath>) -> EditPath {
+    let Some(written) = written else {
+        let toolbox = toolbox.map(|toolbox| ["toolboxes", toolbox]);
+        return EditPath::from_keys(toolbox.into_iter().flatten().chain([section, name]));
+    };
+    match written.segments() {
+        // A list item is addressed by its index, not by its name.
+        [item @ .., KeySegment::Key(_)] if matches!(item.last(), Some(KeySegment::Index(_))) => {
+            EditPath::from_segments(item)
+        }
+        segments => EditPath::from_segments(segments),
+    }
+}
+
+/// Returns `true` if the entry references a queue, for all tools or a single one.
+fn names_queue(value: &Json, queue: &str) -> bool {
+    let is_match = |value: &Json| value["queue"].as_str() == Some(queue);
+    is_match(value) || value["tools"].as_object().is_some_and(|tools| tools.values().any(is_match))
+}
+
+/// Removes keys that only other programs know.
+fn native_fields(section: &str, mut value: Json) -> Json {
+    let names = field_names::<ServerSettings>();
+    if let (Json::Object(entries), "mcpServers") = (&mut value, section) {
+        entries.retain(|key, _| {
+            McpServerSettings::FIELDS.contains(&key.as_str()) || names.contains(&key.as_str())
+        });
+    }
+    value
+}
+
+/// Makes paths relative to the file absolute.
+fn make_absolute(value: &mut Json, folder: &Path) {
+    match value {
+        Json::String(text) => *text = with_absolute_references(text, folder),
+        Json::Array(items) => items.iter_mut().for_each(|item| make_absolute(item, folder)),
+        Json::Object(entries) => {
+            for (key, value) in entries.iter_mut().filter(|(key, _)| *key != "toolSchemas") {
+                make_absolute(value, folder);
+                match key.as_str() {
+                    "spec" | "envFile" => make_path_absolute(value, folder),
+                    // Programs of a project run in its directory, wherever in it the client keeps its file.
+                    "cwd" => make_path_absolute(value, workspace_of(folder)),
+                    "command" if is_relative(value) => make_path_absolute(value, workspace_of(folder)),
+                    _ => {}
+                }
+            }
+        }
+        Json::Null | Json::Bool(_) | Json::Number(_) => {}
+    }
+}
+
+/// Returns `true` if the command is a relative path rather than a name in `PATH`.
+fn is_relative(value: &Json) -> bool {
+    value.as_str().is_some_and(|command| command.starts_with("./") || command.starts_with("../"))
+}
+
+fn make_path_absolute(value: &mut Json, folder: &Path) {
+    let Json::String(path) = value else { return };
+    let is_of_windows = path.as_bytes().get(1) == Some(&b':');
+    if !path.contains("://") && !path.starts_with("${") && !path.starts_with('~') && !is_of_windows {
+        *path = folder.join(path.trim_start_matches("./")).display().to_string();
+    }
+}
+
+fn text(node: &Node) -> Option<String> {
+    if let Value::Text(text) = &node.value { Some(text.clone()) } else { None }
+}
+
+/// The reason why an item is unusable.
+#[derive(Default)]
+struct Unusable {
+    obstacle: Option<String>,
+    is_broken: bool,
+    problems: Vec<ConfigProblem>,
+}
+
+fn unusability(
+    configuration: &Configuration,
+    (section, toolbox): (&str, Option<&str>),
+    name: &str,
+) -> Option<Unusable> {
+    let toolbox = configuration.toolboxes.get(toolbox.unwrap_or("default"))?;
+    let (obstacle, needs, problems) = match section {
+        "mcpServers" | "openapiSpecs" => match toolbox.servers.get(name)? {
+            server @ ServerEntry::Unusable { needs, problems } => (server.unusable_reason(), needs, problems),
+            ServerEntry::Mcp { .. } | ServerEntry::OpenApi { .. } => return None,
+        },
+        "restTools" => match toolbox.rest_tools.get(name)? {
+            tool @ RestEntry::Unusable { needs, problems } => (tool.unusable_reason(), needs, problems),
+            RestEntry::Usable { .. } => return None,
+        },
+        _ => return None,
+    };
+    Some(Unusable { obstacle, is_broken: needs.is_empty(), problems: problems.clone() })
+}
+
+/// Returns the command line or the URL: two items with the same one are the same.
+fn identity(section: &str, value: &Json) -> Option<String> {
+    let address = |key: &str| value[key].as_str().map(|url| url.trim().trim_end_matches('/').to_owned());
+    match section {
+        "mcpServers" => {
+            if let Some(url) = address("url") {
+                return Some(url);
+            }
+            let arguments = |value: &Json| match value {
+                Json::Array(items) => items
+                    .iter()
+                    .map(|item| item.as_str().map_or_else(|| item.to_string(), str::to_owned))
+                    .collect(),
+                Json::String(word) => vec![word.clone()],
+                _ => Vec::new(),
+            };
+            let line: Vec<String> =
+                arguments(&value["command"]).into_iter().chain(arguments(&value["args"])).collect();
+            // As JSON, so that different argument lists never look alike.
+            (!line.is_empty()).then(|| Json::from(line).to_string())
+        }
+        "openapiSpecs" => address("spec"),
+        "restTools" => Some(format!("{} {}", value["method"].as_str().unwrap_or("GET"), address("url")?)),
+        "agents" => value.as_str().map(str::to_owned),
+        _ => None,
+    }
+}
+
+fn transport(section: &str, value: &Json) -> &'static str {
+    let kind = value["type"].as_str().or(value["transport"].as_str()).unwrap_or_default();
+    let url = value["url"].as_str().unwrap_or_default();
+    match (section, kind) {
+        ("openapiSpecs", _) => "openapi",
+        ("restTools", _) => "rest",
+        ("chains", _) => "chain",
+        ("agents", _) => "agent",
+        (_, "stdio" | "local") => "stdio",
+        (_, "sse") => "sse",
+        (_, "ws" | "websocket") => "websocket",
+        (_, "http" | "streamable-http" | "streamableHttp" | "streamable_http") => "http",
+        (_, _) if url.starts_with("ws://") || url.starts_with("wss://") => "websocket",
+        (_, _) if url.contains("/sse") => "sse",
+        (_, _) if !url.is_empty() => "http",
+        (_, _) => "stdio",
+    }
+}

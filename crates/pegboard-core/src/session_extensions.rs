@@ -1,0 +1,97 @@
+//! Values that providers attach to a session.
+
+use std::any::Any;
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+/// Type map of values that providers keep for one session, such as a dedicated server instance. Values are
+/// dropped with the session; entries of a dropped provider are removed at the next insertion.
+///
+/// ```
+/// use pegboard_core::session_extensions::{SessionExtensions, ExtensionKey};
+///
+/// let (session, counter) = (SessionExtensions::default(), ExtensionKey::new());
+/// let first = session.get_or_insert_with(&counter, || 7);
+/// let again = session.get_or_insert_with(&counter, || 8);
+/// assert_eq!((*first, *again), (7, 7));
+/// ```
+#[derive(Clone, Default)]
+pub struct SessionExtensions(Arc<Mutex<HashMap<u64, ExtensionEntry>>>);
+
+/// A stored value and a weak reference to the owner of its key.
+struct ExtensionEntry {
+    owner: Weak<()>,
+    value: Arc<dyn Any + Send + Sync>,
+}
+
+/// Unique key of an extension. Its entry lives as long as the key.
+#[derive(Debug)]
+pub struct ExtensionKey {
+    number: u64,
+    owner: Arc<()>,
+}
+
+impl ExtensionKey {
+    /// Creates a key that is different from every other.
+    #[expect(clippy::new_without_default, reason = "every key is unique, so there is no default")]
+    pub fn new() -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        Self { number: NEXT.fetch_add(1, Ordering::Relaxed), owner: Arc::default() }
+    }
+}
+
+impl SessionExtensions {
+    /// Returns `true` if both belong to the same session.
+    pub fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
+    /// Returns the value under `key`, creating it if there is none of this type. `make` runs under a lock and
+    /// must be quick.
+    pub fn get_or_insert_with<T: Any + Send + Sync>(
+        &self,
+        slot: &ExtensionKey,
+        make: impl FnOnce() -> T,
+    ) -> Arc<T> {
+        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let found = kept.get(&slot.number).map(|kept| Arc::clone(&kept.value));
+        if let Some(found) = found.and_then(|found| found.downcast().ok()) {
+            return found;
+        }
+        let gone: Vec<ExtensionEntry> =
+            kept.extract_if(|_, kept| kept.owner.strong_count() == 0).map(|(_, kept)| kept).collect();
+        let new = Arc::new(make());
+        kept.insert(
+            slot.number,
+            ExtensionEntry { owner: Arc::downgrade(&slot.owner), value: Arc::clone(&new) as _ },
+        );
+        drop(kept);
+        // Outside the lock: destructors of removed values may do anything.
+        drop(gone);
+        new
+    }
+}
+
+impl fmt::Debug for SessionExtensions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Attachments")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn entries_of_a_dropped_key_are_removed_at_the_next_insertion() {
+        let (session, gone, here) = (SessionExtensions::default(), ExtensionKey::new(), ExtensionKey::new());
+        let left = Arc::downgrade(&session.get_or_insert_with(&gone, || 1));
+        drop(gone);
+        assert!(left.upgrade().is_some());
+        session.get_or_insert_with(&here, || 2);
+        assert!(left.upgrade().is_none());
+        assert_eq!(*session.get_or_insert_with(&here, || 3), 2);
+    }
+}

@@ -1,0 +1,72 @@
+//! State shared by the API handlers.
+
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use pegboard_core::call::ToolRef;
+use pegboard_core::id::{ServerName, ToolId, ToolName, ToolboxName};
+use pegboard_runtime::{Caller, CallerOptions, OutputRetention, Runtime, SessionMode};
+use pegboard_wire::http::server::HttpServerOptions;
+
+use super::problem::ApiProblem;
+use super::{Api, ApiScope};
+
+/// The API as one principal sees it.
+pub(super) struct ApiState {
+    pub(super) api: Api,
+    pub(super) scope: ApiScope,
+    pub(super) options: HttpServerOptions,
+}
+
+impl ApiState {
+    pub(super) fn new(api: Api, scope: ApiScope, options: HttpServerOptions) -> Self {
+        Self { api, scope, options }
+    }
+
+    /// Returns the runtime.
+    pub(super) fn runtime(&self) -> Result<&Runtime, ApiProblem> {
+        self.api.runtime.as_ref().ok_or_else(ApiProblem::not_running)
+    }
+
+    /// Current time.
+    pub(super) fn now(&self) -> SystemTime {
+        self.api.clock.now()
+    }
+
+    /// Returns a caller for this principal: a new one, or the one that requests with this session name share.
+    pub(super) fn caller(&self, session: Option<&str>) -> Result<Caller, ApiProblem> {
+        let runtime = self.runtime()?;
+        let new = || {
+            runtime.caller(CallerOptions {
+                principal: self.scope.principal().to_owned(),
+                session_mode: SessionMode::AllOpen,
+                output_retention: OutputRetention::UntilExpiry,
+                ..CallerOptions::default()
+            })
+        };
+        match session {
+            None => Ok(new()),
+            Some(session) => self.api.named_callers.get_or_create(self.scope.principal(), session, new),
+        }
+    }
+
+    /// Parses a tool reference: an address such as `toolbox/server/tool`, or any name of a tool.
+    pub(super) fn tool_ref(runtime: &Runtime, text: &str) -> ToolRef {
+        address(runtime, text).map_or_else(|| text.into(), ToolRef::Id)
+    }
+}
+
+/// Parses a tool address. A text that does not start with a known toolbox is a name.
+fn address(runtime: &Runtime, text: &str) -> Option<ToolId> {
+    let mut parts = text.splitn(3, '/');
+    let (toolbox, server, name) = (parts.next()?, parts.next()?, parts.next()?);
+    let id = ToolId {
+        toolbox: ToolboxName::new(toolbox).ok()?,
+        server: ServerName::new(server).ok()?,
+        name: ToolName::new(name).ok()?,
+    };
+    runtime.toolboxes().iter().any(|known| known.name == id.toolbox).then_some(id)
+}
+
+/// The state as an axum extractor.
+pub(super) type SharedApiState = axum::extract::State<Arc<ApiState>>;

@@ -1,0 +1,427 @@
+//! Bridges notifications and input requests of a running tool to its client.
+
+use std::collections::HashSet;
+use std::pin::pin;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::Duration;
+
+use futures_util::future::{BoxFuture, FutureExt, try_join_all};
+use pegboard_core::call::{CallHandle, CallResult};
+use pegboard_core::client::{
+    AskError, Client, InputRequest, InputRequests, InputResponses, Notice, SamplingSupport,
+};
+use pegboard_core::task::{ServerTask, TaskMode};
+use pegboard_json::RawJson;
+use pegboard_wire::RequestError;
+use pegboard_wire::era::LogLevel;
+use pegboard_wire::server::{ClientCapability, ClientDescription, Peer};
+use serde_json::json;
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::time;
+use uuid::Uuid;
+
+use super::ClientRequest;
+
+/// Number of notices buffered for a slow client; more are dropped.
+const MAX_NOTICES: usize = 1_000;
+/// Maximum time to flush notices before the result is sent.
+const FLUSH_TIMEOUT: Duration = Duration::from_secs(5);
+/// Maximum number of tools of one call that wait for input at a time.
+const MAX_PENDING_INPUTS: usize = 64;
+/// Member that identifies a URL elicitation.
+const ELICITATION_ID: &str = "elicitationId";
+/// Time window in which input requests are batched.
+const BATCH_WINDOW: Duration = Duration::from_millis(20);
+
+/// The client of one call, which may span several requests.
+pub(crate) struct ClientBridge {
+    client: ClientDescription,
+    label: Option<Arc<str>>,
+    meta: RawJson,
+    /// Answers sent with the request before they were asked for.
+    early_answers: Mutex<Option<RawJson>>,
+    /// Capability that the client lacked when it was asked.
+    missing_capability: OnceLock<ClientCapability>,
+    task_mode: TaskMode,
+    /// Task that a server has created for the call.
+    server_task: watch::Sender<Option<ServerTask>>,
+    /// Receiver of notices while the client listens.
+    listener: Mutex<Option<mpsc::Sender<Notice>>>,
+    delivery: InputDelivery,
+}
+
+/// Delivery of input requests to the client.
+enum InputDelivery {
+    /// As requests, during the client's own request.
+    Direct(Peer),
+    /// In an `input_required` reply, after which the client sends its request again.
+    InRounds(mpsc::Sender<PendingInput>, Mutex<Option<mpsc::Receiver<PendingInput>>>),
+}
+
+/// Input requests of one tool, and the channel for the responses.
+#[derive(Debug)]
+struct PendingInput {
+    questions: InputRequests,
+    answers: oneshot::Sender<InputResponses>,
+}
+
+/// Input requests of several tools, each under a unique name.
+#[derive(Debug)]
+pub(crate) struct InputBatch(Vec<(PendingInput, Vec<String>)>);
+
+/// Result of driving a call.
+pub(crate) enum CallStep {
+    /// The call has finished.
+    Finished(Box<CallResult>),
+    /// The client must provide input first.
+    InputRequired(CallHandle, InputBatch),
+    /// A server has created a task, and the client supports tasks.
+    Task(CallHandle, ServerTask),
+}
+
+/// An event of a call that runs as a task.
+pub(crate) enum TaskEvent {
+    /// Status message for people.
+    Message(String),
+    /// Input required.
+    InputRequired(InputBatch),
+}
+
+impl ClientBridge {
+    /// Creates the bridge to the client of a request.
+    pub(super) fn new(request: &ClientRequest) -> Arc<Self> {
+        let task_mode = request.task_mode();
+        // The client of a task is asked when it polls the task.
+        let is_waiting = !matches!(task_mode, TaskMode::Requested(_));
+        let delivery = if request.peer.supports_requests() && is_waiting {
+            InputDelivery::Direct(request.peer.clone())
+        } else {
+            let (sender, receiver) = mpsc::channel(MAX_PENDING_INPUTS);
+            InputDelivery::InRounds(sender, Mutex::new(Some(receiver)))
+        };
+        Arc::new(Self {
+            client: request.client.clone(),
+            label: request.label.clone(),
+            meta: request.meta.clone(),
+            early_answers: Mutex::new(request.answers.clone()),
+            missing_capability: OnceLock::new(),
+            task_mode,
+            server_task: watch::Sender::default(),
+            listener: Mutex::default(),
+            delivery,
+        })
+    }
+
+    /// Drives a call until it finishes or needs input that only the next request can bring. Notices are
+    /// forwarded in order, and all of them before the result.
+    pub(super) async fn drive(&self, mut running: CallHandle, peer: &Peer) -> CallStep {
+        let (sender, receiver) = mpsc::channel(MAX_NOTICES);
+        self.set_listener(Some(sender));
+        let mut forwarding = pin!(self.forward_notices(receiver, peer).fuse());
+        let mut rounds = self.take_rounds();
+        let step = loop {
+            tokio::select! {
+                biased;
+                call_result = &mut running => break CallStep::Finished(Box::new(call_result)),
+                task = self.wait_for_server_task() => break CallStep::Task(running, task),
+                input = next_input(&mut rounds) => break CallStep::InputRequired(running, gather_inputs(input, &mut rounds).await),
+                () = &mut forwarding => {}
+            }
+        };
+        self.restore_rounds(rounds);
+        self.set_listener(None);
+        // A client that has stopped reading must not block its own result.
+        let _ = time::timeout(FLUSH_TIMEOUT, forwarding).await;
+        step
+    }
+
+    /// Drives a call that runs as a task until it finishes.
+    pub(crate) async fn drive_task(
+        &self,
+        mut running: CallHandle,
+        mut on_event: impl FnMut(TaskEvent),
+    ) -> CallResult {
+        let (sender, mut notices) = mpsc::channel(MAX_NOTICES);
+        self.set_listener(Some(sender));
+        let mut rounds = self.take_rounds();
+        loop {
+            tokio::select! {
+                biased;
+                call_result = &mut running => return call_result,
+                input = next_input(&mut rounds) => on_event(TaskEvent::InputRequired(InputBatch::new(vec![input]))),
+                Some(notice) = notices.recv() => {
+                    if let Notice::Progress(progress) = notice
+                        && let Some(message) = self.with_label(progress.message)
+                    {
+                        on_event(TaskEvent::Message(message));
+                    }
+                }
+            }
+        }
+    }
+
+    /// Waits until a server has created a task for the call; for ever if the client does not support tasks.
+    async fn wait_for_server_task(&self) -> ServerTask {
+        if self.task_mode == TaskMode::Accepted
+            && let Ok(task) = self.server_task.subscribe().wait_for(Option::is_some).await
+        {
+            return task.clone().unwrap_or_default();
+        }
+        std::future::pending().await
+    }
+
+    /// Discards the server's task: the task table is full, so the client waits for the result.
+    pub(super) fn decline_task(&self) {
+        self.server_task.send_replace(None);
+    }
+
+    fn take_rounds(&self) -> Option<mpsc::Receiver<PendingInput>> {
+        match &self.delivery {
+            InputDelivery::Direct(_) => None,
+            InputDelivery::InRounds(_, rounds) => {
+                rounds.lock().unwrap_or_else(PoisonError::into_inner).take()
+            }
+        }
+    }
+
+    fn restore_rounds(&self, taken: Option<mpsc::Receiver<PendingInput>>) {
+        if let InputDelivery::InRounds(_, rounds) = &self.delivery {
+            *rounds.lock().unwrap_or_else(PoisonError::into_inner) = taken;
+        }
+    }
+
+    async fn forward_notices(&self, mut notices: mpsc::Receiver<Notice>, peer: &Peer) {
+        while let Some(notice) = notices.recv().await {
+            match notice {
+                Notice::Progress(progress) => {
+                    let message = self.with_label(progress.message);
+                    peer.progress(progress.done, progress.total, message.as_deref()).await;
+                }
+                Notice::Log(line) => {
+                    let level = line.get("level").and_then(|level| level.read::<LogLevel>().ok());
+                    let logger = line.get("logger");
+                    let logger = logger.as_ref().and_then(RawJson::text);
+                    let logger = logger.as_deref().or(self.label.as_deref()).unwrap_or_default();
+                    let data = line.get("data").unwrap_or_else(|| RawJson::of(&json!(null)));
+                    peer.log(level.unwrap_or(LogLevel::Info), logger, &data).await;
+                }
+                // Handled in `notify`.
+                Notice::Task(_) => {}
+            }
+        }
+    }
+
+    /// Adds the tool's name to a progress message if the client called it through another tool.
+    fn with_label(&self, message: Option<String>) -> Option<String> {
+        match (&self.label, message) {
+            (None, message) => message,
+            (Some(label), None) => Some(label.to_string()),
+            (Some(label), Some(message)) => Some(format!("{label}: {message}")),
+        }
+    }
+
+    fn set_listener(&self, listener: Option<mpsc::Sender<Notice>>) {
+        *self.listener.lock().unwrap_or_else(PoisonError::into_inner) = listener;
+    }
+
+    /// Returns the capability that the client lacks to answer a question.
+    fn missing_capability_for(&self, question: &InputRequest) -> Option<ClientCapability> {
+        self.client.missing_capability(&question.method, Some(&question.params))
+    }
+
+    /// Adapts input requests to the client's era: only session clients use elicitation ids.
+    fn adapt_to_era(&self, mut questions: InputRequests) -> InputRequests {
+        let has_session = match self.task_mode {
+            TaskMode::Hidden | TaskMode::Requested(_) => true,
+            TaskMode::Accepted | TaskMode::Declined => false,
+        };
+        for InputRequest { params, .. } in
+            questions.values_mut().filter(|question| is_url_elicitation(question))
+        {
+            match (has_session, params.get(ELICITATION_ID)) {
+                (true, None) => {
+                    *params = params.with(ELICITATION_ID, &RawJson::of(&Uuid::new_v4().to_string()));
+                }
+                (false, Some(_)) => *params = params.without(ELICITATION_ID),
+                (true, Some(_)) | (false, None) => {}
+            }
+        }
+        questions
+    }
+
+    /// Returns the capability that the client lacked when it was asked.
+    pub(super) fn missing_capability(&self) -> Option<ClientCapability> {
+        self.missing_capability.get().copied()
+    }
+
+    /// Takes the answers that the client sent before it was asked.
+    fn take_early_answers(&self, questions: &InputRequests) -> Option<InputResponses> {
+        let mut early_answers = self.early_answers.lock().unwrap_or_else(PoisonError::into_inner);
+        let given = early_answers.as_ref()?;
+        let answers = questions.keys().map(|name| Some((name.clone(), given.get(name)?)));
+        let answers = answers.collect::<Option<InputResponses>>()?;
+        *early_answers = None;
+        Some(answers)
+    }
+}
+
+/// Waits for the next input request that goes into a reply.
+async fn next_input(rounds: &mut Option<mpsc::Receiver<PendingInput>>) -> PendingInput {
+    if let Some(rounds) = rounds
+        && let Some(round) = rounds.recv().await
+    {
+        return round;
+    }
+    // This client is asked directly.
+    std::future::pending().await
+}
+
+/// Collects input requests that arrive within the batch window, to save the client round trips.
+async fn gather_inputs(first: PendingInput, rounds: &mut Option<mpsc::Receiver<PendingInput>>) -> InputBatch {
+    let mut all = vec![first];
+    while all.len() < MAX_PENDING_INPUTS
+        && let Ok(input) = time::timeout(BATCH_WINDOW, next_input(rounds)).await
+    {
+        all.push(input);
+    }
+    InputBatch::new(all)
+}
+
+impl Client for ClientBridge {
+    fn notify(&self, notice: Notice) {
+        if let Notice::Task(task) = notice {
+            self.server_task.send_replace(Some(task));
+            return;
+        }
+        let listener = self.listener.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(listener) = &*listener {
+            // A slow client loses the notice.
+            let _ = listener.try_send(notice);
+        }
+    }
+
+    fn request_meta(&self) -> Option<RawJson> {
+        Some(self.meta.clone())
+    }
+
+    fn needs_input_rounds(&self) -> bool {
+        matches!(self.delivery, InputDelivery::InRounds(..))
+    }
+
+    fn task_mode(&self) -> TaskMode {
+        self.task_mode
+    }
+
+    fn sampling_support(&self) -> SamplingSupport {
+        match self.client.capabilities.get("sampling") {
+            None => SamplingSupport::None,
+            Some(sampling) if sampling.get("tools").is_some() => SamplingSupport::Tools,
+            Some(_) => SamplingSupport::Text,
+        }
+    }
+
+    fn ask(&self, questions: InputRequests) -> BoxFuture<'_, Result<InputResponses, AskError>> {
+        async move {
+            if let Some(capability) =
+                questions.values().find_map(|question| self.missing_capability_for(question))
+            {
+                self.missing_capability.get_or_init(|| capability);
+                return Err(AskError::Unsupported);
+            }
+            let questions = self.adapt_to_era(questions);
+            match &self.delivery {
+                InputDelivery::Direct(peer) => ask_peer(peer, questions).await,
+                InputDelivery::InRounds(rounds, _) => {
+                    if let Some(answers) = self.take_early_answers(&questions) {
+                        return Ok(answers);
+                    }
+                    let (sender, receiver) = oneshot::channel();
+                    rounds
+                        .send(PendingInput { questions, answers: sender })
+                        .await
+                        .map_err(|_| AskError::Gone)?;
+                    receiver.await.map_err(|_| AskError::Gone)
+                }
+            }
+        }
+        .boxed()
+    }
+}
+
+/// Returns `true` if a question is a URL elicitation.
+fn is_url_elicitation(question: &InputRequest) -> bool {
+    let mode = question.params.get("mode");
+    question.method == "elicitation/create" && mode.is_some_and(|mode| mode.text().as_deref() == Some("url"))
+}
+
+/// Sends all input requests to a session client concurrently.
+async fn ask_peer(peer: &Peer, questions: InputRequests) -> Result<InputResponses, AskError> {
+    let requests = questions.into_iter().map(|(name, question)| async move {
+        let answer = peer.request(&question.method, Some(question.params)).await;
+        let answer = answer.map_err(|failure| match failure {
+            RequestError::Rpc(error) => AskError::Refused(error.message),
+            _ => AskError::Gone,
+        })?;
+        Ok((name, answer))
+    });
+    Ok(try_join_all(requests).await?.into_iter().collect())
+}
+
+impl InputBatch {
+    fn new(all: Vec<PendingInput>) -> Self {
+        let mut taken = HashSet::new();
+        let named = all.into_iter().map(|input| {
+            let names = input.questions.keys().map(|name| {
+                let mut free = name.clone();
+                for number in 2.. {
+                    if taken.insert(free.clone()) {
+                        break;
+                    }
+                    free = format!("{name}-{number}");
+                }
+                free
+            });
+            let names = names.collect();
+            (input, names)
+        });
+        Self(named.collect())
+    }
+
+    /// Iterates over all questions with their names.
+    pub(crate) fn questions(&self) -> impl Iterator<Item = (&String, &InputRequest)> {
+        self.0.iter().flat_map(|(input, names)| names.iter().zip(input.questions.values()))
+    }
+
+    /// Returns the questions as MCP input requests.
+    pub(super) fn as_json(&self) -> RawJson {
+        self.questions().fold(RawJson::empty_object(), |all, (name, question)| {
+            let request = RawJson::empty_object()
+                .with("method", &RawJson::of(&question.method))
+                .with("params", &question.params);
+            all.with(name, &request)
+        })
+    }
+
+    /// Delivers all answers to the tools.
+    pub(crate) fn finish(self, mut answers: InputResponses) {
+        for (PendingInput { questions, answers: sender }, names) in self.0 {
+            let given = questions.into_keys().zip(&names);
+            let given = given.filter_map(|(own, name)| Some((own, answers.swap_remove(name)?)));
+            // A tool that has given up meanwhile ignores them.
+            let _ = sender.send(given.collect());
+        }
+    }
+
+    /// Returns the name of a question without an answer.
+    pub(super) fn unanswered(&self, answers: Option<&RawJson>) -> Option<&str> {
+        let is_answered = |name: &String| answers.is_some_and(|answers| answers.get(name).is_some());
+        self.questions().map(|(name, _)| name).find(|name| !is_answered(name)).map(String::as_str)
+    }
+
+    /// Delivers the answers to the tools.
+    pub(super) fn answer(self, answers: Option<&RawJson>) {
+        let answer = |name: &String| Some((name.clone(), answers?.get(name)?));
+        let answers = self.questions().filter_map(|(name, _)| answer(name)).collect();
+        self.finish(answers);
+    }
+}

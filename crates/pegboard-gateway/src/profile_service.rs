@@ -1,0 +1,428 @@
+//! One profile as an MCP service, for clients of both eras.
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::{Arc, LazyLock, OnceLock};
+use std::time::Duration;
+
+use futures_util::future::{BoxFuture, FutureExt, ready};
+use pegboard_core::settings::AutoOpen;
+use pegboard_json::RawJson;
+use pegboard_runtime::{Caller, SessionMode};
+use pegboard_wire::RpcError;
+use pegboard_wire::era::{Revision, meta};
+use pegboard_wire::http::headers::{HeaderParameter, header_parameters};
+use pegboard_wire::server::{
+    ClientDescription, ClientSessionId, McpService, ServerRequest, ServiceChange, ServiceDescription,
+    ServiceReply,
+};
+use serde_json::json;
+use tokio::sync::{broadcast, watch};
+use tokio_util::task::AbortOnDropHandle;
+
+use crate::client_request::ClientRequest;
+use crate::client_request::suspended::SuspendedCalls;
+use crate::profile::{ActiveProfile, ProfileView};
+use crate::resource_index::ListedItems;
+use crate::resources::{ResourceMethod, ResourceRequest, ResourceService};
+use crate::sessions::SessionCallers;
+use crate::surface::{ClientEra, ListRequest, ReplyFuture, Surface, Surfaces};
+use crate::tasks::{self, TaskTable};
+use crate::warmup::{ServerWarmup, has_pending_servers, wait_for_complete_listings};
+
+/// Number of buffered change notifications; a client that lags further behind must re-read everything.
+const CHANGE_BUFFER: usize = 64;
+
+/// Time for which a client may cache a list. Subscribed clients are notified of changes at once.
+const LIST_TTL: Duration = Duration::from_mins(1);
+
+/// Client capabilities that are forwarded to servers.
+const FORWARDED_CAPABILITIES: [&str; 5] = ["elicitation", "sampling", "roots", "extensions", "experimental"];
+
+/// Implementation info of this server.
+static SERVER_INFO: LazyLock<RawJson> = LazyLock::new(|| {
+    RawJson::from(json!({"name": "pegboard", "title": "Pegboard", "version": env!("CARGO_PKG_VERSION")}))
+});
+
+/// One profile as an MCP service.
+pub(crate) struct ProfileService {
+    profile: Arc<ActiveProfile>,
+    surfaces: watch::Sender<Arc<Surfaces>>,
+    callers: SessionCallers,
+    resources: Arc<ResourceService>,
+    suspended: Arc<SuspendedCalls>,
+    tasks: Arc<TaskTable>,
+    changes: broadcast::Sender<ServiceChange>,
+    warmup: ServerWarmup,
+    /// Background tasks that send change notifications, started on first use.
+    tool_watcher: OnceLock<AbortOnDropHandle<()>>,
+    resource_watcher: OnceLock<AbortOnDropHandle<()>>,
+}
+
+impl ProfileService {
+    /// Creates the service of a profile.
+    pub(crate) fn new(profile: Arc<ActiveProfile>) -> Arc<Self> {
+        let changes = broadcast::Sender::new(CHANGE_BUFFER);
+        Arc::new(Self {
+            tasks: TaskTable::new(changes.clone()),
+            surfaces: watch::Sender::new(Arc::new(Surfaces::build(&profile))),
+            resources: Arc::new(ResourceService::new(Arc::clone(&profile))),
+            profile,
+            callers: SessionCallers::default(),
+            suspended: Arc::default(),
+            changes,
+            warmup: ServerWarmup::default(),
+            tool_watcher: OnceLock::new(),
+            resource_watcher: OnceLock::new(),
+        })
+    }
+
+    /// Returns the current view.
+    pub(crate) fn view(&self) -> Arc<ProfileView> {
+        self.profile.view()
+    }
+
+    /// Replaces the view. Clients stay connected and are notified if their tool list changes.
+    pub(crate) fn replace_view(&self, view: ProfileView) {
+        if self.profile.replace_view(view) {
+            self.surfaces.send_replace(Arc::new(Surfaces::build(&self.profile)));
+        }
+    }
+
+    /// Starts servers added since the first warm-up, if there was one.
+    pub(crate) fn warm_up_new_servers(&self) {
+        self.warmup.restart(&self.profile);
+    }
+
+    fn surfaces(&self) -> Arc<Surfaces> {
+        Arc::clone(&self.surfaces.borrow())
+    }
+
+    /// Starts servers in advance if their tools are listed directly.
+    pub(crate) fn start(&self) {
+        if self.surfaces().default_surface().follows_catalogue() {
+            self.warm_up();
+        }
+    }
+
+    /// Starts all servers, once.
+    pub(crate) fn warm_up(&self) {
+        self.warmup.start(&self.profile);
+    }
+
+    /// Returns the caller for a request.
+    fn caller(&self, surface: &dyn Surface, session: Option<&ClientSessionId>) -> Caller {
+        let session_mode = surface.session_mode();
+        match session {
+            Some(session) => {
+                let caller = self.callers.get_or_create(session, || self.profile.caller(session_mode));
+                self.profile.refresh_scope(&caller, session_mode);
+                caller
+            }
+            None if session_mode == SessionMode::AllOpen
+                && self.profile.runtime.settings().auto_open == AutoOpen::Never =>
+            {
+                // Toolboxes never open automatically but all are open on this surface, so a stateless caller
+                // cannot be used. Outputs stored for this caller cannot be read by later requests.
+                self.profile.caller(SessionMode::AllOpen)
+            }
+            None => self.profile.caller(SessionMode::Stateless),
+        }
+    }
+
+    /// Lists the tools for a caller, after giving servers time to start.
+    fn list(
+        &self,
+        surface: Arc<dyn Surface>,
+        caller: Caller,
+        era: ClientEra,
+    ) -> BoxFuture<'static, Result<ServiceReply, RpcError>> {
+        if surface.follows_catalogue() {
+            self.warm_up();
+        }
+        let (profile, follows) = (Arc::clone(&self.profile), surface.follows_catalogue());
+        let settled = follows.then(|| self.warmup.settled(&profile));
+        async move {
+            if let Some(settled) = settled {
+                settled.await;
+            }
+            let tools = surface.list(&ListRequest { caller: &caller, era });
+            let ttl = if follows && has_pending_servers(&profile) { Duration::ZERO } else { LIST_TTL };
+            Ok(ServiceReply::Result(with_cache_hints(&RawJson::empty_object().with("tools", &tools), ttl)))
+        }
+        .boxed()
+    }
+
+    fn call_tool(
+        &self,
+        surface: &dyn Surface,
+        caller: Caller,
+        era: ClientEra,
+        request: ServerRequest,
+    ) -> BoxFuture<'static, Result<ServiceReply, RpcError>> {
+        let name = request.params.get("name");
+        let Some(name) = name.as_ref().and_then(RawJson::text) else {
+            return ready(Err(RpcError::invalid_params("name must be the name of a tool"))).boxed();
+        };
+        let arguments = request.params.get("arguments").unwrap_or_else(RawJson::empty_object);
+        let task = match tasks::requested_ttl(&request, || self.tool_definition(&name)) {
+            Ok(task) => task,
+            Err(error) => return ready(Err(error)).boxed(),
+        };
+        surface.call(ClientRequest { task, ..self.client_request(caller, era, request) }, &name, arguments)
+    }
+
+    /// Returns the definition of a server's tool.
+    fn tool_definition(&self, tool: &str) -> Option<RawJson> {
+        if self.surfaces().default_surface().owns_name(tool) {
+            return None;
+        }
+        let snapshot = self.profile.runtime.catalogue();
+        self.profile.with_scope(|scope| {
+            // With transparent naming, a plain name is the tool's own.
+            let found = snapshot.resolve(tool, scope, &|_| true).ok()?;
+            Some(found.tool.entry.definition())
+        })
+    }
+
+    fn client_request(&self, caller: Caller, era: ClientEra, request: ServerRequest) -> ClientRequest {
+        let trace_parent = request.params.at(&["_meta", "traceparent"]);
+        let meta = request_meta(&request);
+        ClientRequest {
+            profile: Arc::clone(&self.profile),
+            caller,
+            era,
+            client: request.client,
+            peer: request.peer,
+            answers: request.input_responses,
+            state: request.state,
+            trace_parent: trace_parent.and_then(|parent| parent.text()?.parse().ok()),
+            meta,
+            suspended: Arc::clone(&self.suspended),
+            tasks: Arc::clone(&self.tasks),
+            session: request.session,
+            task: None,
+            label: None,
+        }
+    }
+
+    /// Lists prompts, resources or templates, after giving servers time to report them.
+    fn list_resources(&self, kind: ListedItems, caller: Caller) -> ReplyFuture {
+        let resources = Arc::clone(&self.resources);
+        let (settled, profile) = (self.warmup.settled(&self.profile), Arc::clone(&self.profile));
+        async move {
+            settled.await;
+            let list = resources.list(kind, &caller).await;
+            let ttl = if has_pending_servers(&profile) { Duration::ZERO } else { LIST_TTL };
+            Ok(ServiceReply::Result(with_cache_hints(&list, ttl)))
+        }
+        .boxed()
+    }
+
+    /// Returns the server description for clients of a surface.
+    fn describe_surface(&self, surface: &dyn Surface, revision: Revision) -> ServiceDescription {
+        let mut capabilities = json!({
+            "tools": {"listChanged": true},
+            "prompts": {"listChanged": true},
+            "resources": {"listChanged": true, "subscribe": true},
+            "completions": {},
+        });
+        if !revision.is_stateless() {
+            capabilities["logging"] = json!({});
+        }
+        let snapshot = self.profile.runtime.catalogue();
+        let listings = snapshot.listings().filter(|(listing, _)| self.profile.has_toolbox(&listing.toolbox));
+        for extensions in listings.filter_map(|(listing, _)| listing.offer.extensions.as_ref()) {
+            for name in extensions.names().iter().filter(|name| *name != tasks::EXTENSION) {
+                // If two servers describe the same extension, the first one wins.
+                let known = &mut capabilities["extensions"][name];
+                if known.is_null() {
+                    *known = extensions.get(name).map(|value| value.to_value()).unwrap_or_default();
+                }
+            }
+        }
+        tasks::add_capability(revision, &mut capabilities);
+        ServiceDescription {
+            info: SERVER_INFO.clone(),
+            capabilities: RawJson::from(capabilities),
+            instructions: surface.instructions(),
+        }
+    }
+
+    /// Handles a request for a prompt, resource, completion or subscription.
+    fn handle_resource_request(
+        &self,
+        method: ResourceMethod,
+        caller: Caller,
+        era: ClientEra,
+        request: ServerRequest,
+    ) -> ReplyFuture {
+        let resource_request = ResourceRequest {
+            method,
+            session: request.session.clone(),
+            params: request.params.clone(),
+            revision: request.revision,
+        };
+        let (profile, resources) = (Arc::clone(&self.profile), Arc::clone(&self.resources));
+        let is_unlisted = !resources.has_candidate(&resource_request);
+        if is_unlisted {
+            // A server that has not been started yet may have it.
+            self.warm_up();
+        }
+        let settled = is_unlisted.then(|| self.warmup.settled(&profile));
+        let client_request = self.client_request(caller, era, request);
+        async move {
+            if let Some(settled) = settled {
+                settled.await;
+                wait_for_complete_listings(&profile).await;
+            }
+            resources.handle(resource_request, client_request).await
+        }
+        .boxed()
+    }
+}
+
+impl McpService for ProfileService {
+    fn info(&self) -> RawJson {
+        SERVER_INFO.clone()
+    }
+
+    fn describe(&self, revision: Revision) -> ServiceDescription {
+        self.describe_surface(&**self.surfaces().default_surface(), revision)
+    }
+
+    fn describe_for(&self, revision: Revision, client: &ClientDescription) -> ServiceDescription {
+        self.describe_surface(&**self.surfaces().for_client(client), revision)
+    }
+
+    fn extra_meta(&self, client: &ClientDescription) -> Option<RawJson> {
+        let choice = self.surfaces().choice(client)?;
+        tracing::info!(expose = choice.expose.as_str(), why = choice.reason, "Chose a surface for a client.");
+        Some(choice.as_meta())
+    }
+
+    fn call(&self, request: ServerRequest) -> BoxFuture<'static, Result<ServiceReply, RpcError>> {
+        let era = if request.session.is_some() { ClientEra::Session } else { ClientEra::Stateless };
+        let surface = Arc::clone(self.surfaces().for_client(&request.client));
+        match &*request.method {
+            "tools/list" => {
+                let caller = self.caller(&*surface, request.session.as_ref());
+                self.list(surface, caller, era)
+            }
+            "tools/call" => {
+                let caller = self.caller(&*surface, request.session.as_ref());
+                self.call_tool(&*surface, caller, era, request)
+            }
+            "prompts/list" | "resources/list" | "resources/templates/list" => {
+                let kind = ListedItems::from_method(&request.method);
+                self.list_resources(kind, self.caller(&*surface, request.session.as_ref()))
+            }
+            method if method.starts_with("tasks/") => {
+                let owner = self.caller(&*surface, request.session.as_ref()).owner().to_owned();
+                tasks::answer(Arc::clone(&self.tasks), request, owner).boxed()
+            }
+            // The wire layer keeps the level of each session.
+            "logging/setLevel" => {
+                if let Some(level) = request.params.get("level") {
+                    self.resources.set_log_level(&level);
+                }
+                ready(Ok(ServiceReply::Result(RawJson::empty_object()))).boxed()
+            }
+            method => match ResourceMethod::from_method(method) {
+                Some(resource_method) => {
+                    let caller = self.caller(&*surface, request.session.as_ref());
+                    self.handle_resource_request(resource_method, caller, era, request)
+                }
+                None => ready(Err(RpcError::method_not_found(method))).boxed(),
+            },
+        }
+    }
+
+    fn on_resources_watched(&self, stream: &ClientSessionId, resources: &[String]) -> BoxFuture<'static, ()> {
+        if resources.is_empty() {
+            return ready(()).boxed();
+        }
+        Arc::clone(&self.resources).subscribe_all(stream.clone(), resources.to_vec()).boxed()
+    }
+
+    fn on_session_ended(&self, session: &ClientSessionId) {
+        self.tasks.end_session(session);
+        self.callers.remove(session);
+        self.resources.end_session(session);
+    }
+
+    fn changes(&self) -> Option<broadcast::Receiver<ServiceChange>> {
+        self.tool_watcher.get_or_init(|| {
+            let watching =
+                watch_tool_lists(Arc::clone(&self.profile), self.surfaces.subscribe(), self.changes.clone());
+            AbortOnDropHandle::new(tokio::spawn(watching))
+        });
+        self.resource_watcher.get_or_init(|| {
+            let forwarding = Arc::clone(&self.resources).forward_changes(self.changes.clone());
+            AbortOnDropHandle::new(tokio::spawn(forwarding))
+        });
+        Some(self.changes.subscribe())
+    }
+
+    fn header_parameters(&self, tool: &str) -> Vec<HeaderParameter> {
+        let schema = self.tool_definition(tool).and_then(|definition| definition.get("inputSchema"));
+        // A schema with unusable annotations requires no headers.
+        header_parameters(schema.as_ref()).unwrap_or_default()
+    }
+}
+
+/// Adds cache hints to a list. The scope is private: another client may see a different list.
+fn with_cache_hints(list: &RawJson, ttl: Duration) -> RawJson {
+    list.with("ttlMs", &RawJson::of(&ttl.as_millis())).with("cacheScope", &RawJson::of("private"))
+}
+
+/// Returns the `_meta` to forward with a request, in the form of the stateless era.
+fn request_meta(request: &ServerRequest) -> RawJson {
+    let given = request.params.get("_meta").filter(RawJson::is_object).unwrap_or_else(RawJson::empty_object);
+    let own = [meta::PROTOCOL_VERSION, meta::CLIENT_INFO, meta::CLIENT_CAPABILITIES, meta::LOG_LEVEL];
+    let mut forwarded = own.iter().fold(given.without("progressToken"), |rest, key| rest.without(key));
+    let known =
+        FORWARDED_CAPABILITIES.iter().filter_map(|name| Some((name, request.client.capabilities.get(name)?)));
+    let capabilities = known.fold(RawJson::empty_object(), |all, (name, value)| all.with(name, &value));
+    forwarded = forwarded.with(meta::CLIENT_CAPABILITIES, &capabilities);
+    match request.peer.log_level() {
+        Some(level) => forwarded.with(meta::LOG_LEVEL, &RawJson::of(&level)),
+        None => forwarded,
+    }
+}
+
+/// Notifies clients when their tool list changes.
+async fn watch_tool_lists(
+    profile: Arc<ActiveProfile>,
+    mut surfaces: watch::Receiver<Arc<Surfaces>>,
+    changes: broadcast::Sender<ServiceChange>,
+) {
+    // Lists may be long; a digest is enough to detect a change.
+    let digest = |surfaces: Arc<Surfaces>| {
+        let caller = profile.caller(SessionMode::Stateless);
+        let mut hasher = DefaultHasher::new();
+        for surface in surfaces.all() {
+            surface
+                .list(&ListRequest { caller: &caller, era: ClientEra::Stateless })
+                .as_bytes()
+                .hash(&mut hasher);
+        }
+        hasher.finish()
+    };
+    let mut catalogues = profile.runtime.catalogue_changes();
+    let mut listed = digest(Arc::clone(&surfaces.borrow_and_update()));
+    loop {
+        let wake = tokio::select! {
+            catalogue = catalogues.changed() => catalogue,
+            surface = surfaces.changed() => surface,
+        };
+        if wake.is_err() {
+            return;
+        }
+        let now = digest(Arc::clone(&surfaces.borrow_and_update()));
+        if now != listed {
+            listed = now;
+            // Without receivers the notification is dropped.
+            let _ = changes.send(ServiceChange::Tools);
+        }
+    }
+}

@@ -1,0 +1,344 @@
+//! Prompts, resources, completions and resource subscriptions.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use futures_util::stream::{self, StreamExt};
+use pegboard_core::call::{CallContext, CallResult};
+use pegboard_core::provider::{ProviderMethod, ProviderRequest, ProviderUpdate};
+use pegboard_json::RawJson;
+use pegboard_runtime::Caller;
+use pegboard_runtime::requests::{ServerId, ServerUpdate};
+use pegboard_wire::era::Revision;
+use pegboard_wire::server::{ClientSessionId, ServiceChange, ServiceReply};
+use pegboard_wire::{RpcError, code};
+use serde_json::json;
+use tokio::sync::broadcast;
+use tokio::sync::broadcast::error::RecvError;
+use tokio::time;
+
+use crate::client_request::ClientRequest;
+use crate::profile::ActiveProfile;
+use crate::resource_index::{ItemLocation, ListedItems, ResourceIndex};
+use crate::result;
+use crate::surface::CatalogueMemo;
+use crate::warmup::wait_for_complete_listings;
+
+/// Maximum number of servers tried for an unlisted resource.
+const MAX_CANDIDATES: usize = 16;
+
+/// Maximum wait for servers to confirm subscriptions before the client gets its acknowledgement.
+const WATCH_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// A method that is routed to the server of a prompt or resource.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ResourceMethod {
+    GetPrompt,
+    ReadResource,
+    Complete,
+    Subscribe,
+    Unsubscribe,
+}
+
+impl ResourceMethod {
+    pub(crate) fn from_method(method: &str) -> Option<Self> {
+        Some(match method {
+            "prompts/get" => Self::GetPrompt,
+            "resources/read" => Self::ReadResource,
+            "completion/complete" => Self::Complete,
+            "resources/subscribe" => Self::Subscribe,
+            "resources/unsubscribe" => Self::Unsubscribe,
+            _ => return None,
+        })
+    }
+
+    fn upstream(self) -> ProviderMethod {
+        match self {
+            Self::GetPrompt => ProviderMethod::GetPrompt,
+            Self::ReadResource => ProviderMethod::ReadResource,
+            Self::Complete => ProviderMethod::Complete,
+            Self::Subscribe => ProviderMethod::Subscribe,
+            Self::Unsubscribe => ProviderMethod::Unsubscribe,
+        }
+    }
+
+    /// Returns the candidate servers, each with the parameters rewritten for it.
+    fn route(
+        self,
+        index: &ResourceIndex,
+        params: &RawJson,
+    ) -> Result<Vec<(ItemLocation, RawJson)>, RpcError> {
+        let renamed = |found: ItemLocation, key: &str| {
+            let params = params.with(key, &RawJson::of(&found.upstream_name));
+            (found, params)
+        };
+        match self {
+            Self::GetPrompt => {
+                let name = string_param(params, "name")?;
+                let found = index.find_prompt(&name).ok_or_else(|| {
+                    RpcError::invalid_params(format_args!(
+                        "unknown prompt '{name}': prompts/list returns the available names"
+                    ))
+                })?;
+                Ok(vec![renamed(found, "name")])
+            }
+            Self::ReadResource | Self::Subscribe | Self::Unsubscribe => {
+                let found = index.resource_candidates(&string_param(params, "uri")?);
+                Ok(found.into_iter().take(MAX_CANDIDATES).map(|found| renamed(found, "uri")).collect())
+            }
+            Self::Complete => {
+                let reference = params.get("ref").unwrap_or_else(RawJson::empty_object);
+                let (key, found) = if string_param(&reference, "type")? == "ref/prompt" {
+                    ("name", index.find_prompt(&string_param(&reference, "name")?))
+                } else {
+                    let uri = string_param(&reference, "uri")?;
+                    (
+                        "uri",
+                        index
+                            .find_template(&uri)
+                            .or_else(|| index.resource_candidates(&uri).into_iter().next()),
+                    )
+                };
+                let found = found.ok_or_else(|| {
+                    RpcError::invalid_params("ref does not match a listed prompt or resource")
+                })?;
+                let reference = reference.with(key, &RawJson::of(&found.upstream_name));
+                Ok(vec![(found, params.with("ref", &reference))])
+            }
+        }
+    }
+}
+
+/// A client request for a prompt, resource, completion or subscription.
+pub(crate) struct ResourceRequest {
+    pub(crate) method: ResourceMethod,
+    pub(crate) session: Option<ClientSessionId>,
+    pub(crate) params: RawJson,
+    pub(crate) revision: Revision,
+}
+
+/// Serves the prompts and resources of one profile.
+pub(crate) struct ResourceService {
+    profile: Arc<ActiveProfile>,
+    index: CatalogueMemo<ResourceIndex>,
+    subscribers: ResourceSubscribers,
+}
+
+impl ResourceService {
+    pub(crate) fn new(profile: Arc<ActiveProfile>) -> Self {
+        Self { profile, index: CatalogueMemo::default(), subscribers: ResourceSubscribers::default() }
+    }
+
+    fn index(&self) -> Arc<ResourceIndex> {
+        self.index
+            .get(self.profile.runtime.catalogue(), |snapshot| ResourceIndex::build(&self.profile, snapshot))
+    }
+
+    /// Returns a list as an MCP result.
+    pub(crate) async fn list(&self, kind: ListedItems, caller: &Caller) -> RawJson {
+        wait_for_complete_listings(&self.profile).await;
+        RawJson::empty_object().with(kind.result_key(), &self.index().list(kind, caller))
+    }
+
+    /// Returns `true` if a server is known to have the requested item.
+    pub(crate) fn has_candidate(&self, request: &ResourceRequest) -> bool {
+        request.method.route(&self.index(), &request.params).is_ok_and(|found| !found.is_empty())
+    }
+
+    /// Forwards a request to the server that has the item.
+    pub(crate) async fn handle(
+        &self,
+        request: ResourceRequest,
+        client: ClientRequest,
+    ) -> Result<ServiceReply, RpcError> {
+        let ResourceRequest { method, session, params, revision } = request;
+        let uri = params.get("uri").and_then(|uri| uri.read::<String>().ok()).unwrap_or_default();
+        if let (ResourceMethod::Unsubscribe, Some(session)) = (method, &session)
+            && !self.subscribers.remove(&uri, session)
+        {
+            // Other sessions are still subscribed.
+            return Ok(ServiceReply::Result(RawJson::empty_object()));
+        }
+        let mut found = method.route(&self.index(), &params)?;
+        let Some((last, params)) = found.pop() else { return Err(not_found(&uri, revision)) };
+        for (found, params) in found {
+            // A server that does not know the resource refuses, and the next one is tried.
+            let request = ProviderRequest { method: method.upstream(), params };
+            if let Ok(output) = client.caller.request(&found.server, request, client.context()).await.result {
+                return Ok(ServiceReply::Result(output.to_result()));
+            }
+        }
+        let request = ProviderRequest { method: method.upstream(), params };
+        let reply = client.request(&last.server, request, into_rpc_result).await;
+        let reply = reply.map_err(|error| with_revision_code(error, revision))?;
+        if let (ResourceMethod::Subscribe, Some(session)) = (method, &session) {
+            self.subscribers.add(&uri, session);
+        }
+        Ok(reply)
+    }
+
+    /// Subscribes to resources at their servers, for as long as the stream is open.
+    pub(crate) async fn subscribe_all(self: Arc<Self>, stream: ClientSessionId, resources: Vec<String>) {
+        let caller = self.profile.anonymous_caller();
+        let subscribing = stream::iter(&resources).for_each_concurrent(MAX_CANDIDATES, |uri| {
+            self.subscribers.add(uri, &stream);
+            let params = RawJson::empty_object().with("uri", &RawJson::of(uri));
+            let found = ResourceMethod::Subscribe.route(&self.index(), &params).unwrap_or_default();
+            let caller = &caller;
+            async move {
+                for (found, params) in found {
+                    let request = ProviderRequest { method: ProviderMethod::Subscribe, params };
+                    if caller.request(&found.server, request, CallContext::default()).await.result.is_ok() {
+                        return;
+                    }
+                }
+            }
+        });
+        // A hanging server must not delay the acknowledgement.
+        let _ = time::timeout(WATCH_TIMEOUT, subscribing).await;
+    }
+
+    /// Sets the log level of all servers. Servers that are not running get it at startup.
+    pub(crate) fn set_log_level(&self, level: &RawJson) {
+        let snapshot = self.profile.runtime.catalogue();
+        let caller = self.profile.anonymous_caller();
+        for (listing, _) in snapshot.listings() {
+            if listing.offer.features.logging && self.profile.has_toolbox(&listing.toolbox) {
+                let server = ServerId { toolbox: listing.toolbox.clone(), server: listing.server.clone() };
+                let params = RawJson::empty_object().with("level", level);
+                let request = ProviderRequest { method: ProviderMethod::SetLogLevel, params };
+                // Fire and forget; the request has its own timeout.
+                tokio::spawn(caller.request(&server, request, CallContext::default()));
+            }
+        }
+    }
+
+    /// Removes the subscriptions of a session, and unsubscribes from resources without other subscribers.
+    pub(crate) fn end_session(&self, session: &ClientSessionId) {
+        let index = self.index();
+        for uri in self.subscribers.remove_session(session) {
+            let caller = self.profile.anonymous_caller();
+            let params = RawJson::empty_object().with("uri", &RawJson::of(&uri));
+            let Ok(found) = ResourceMethod::Unsubscribe.route(&index, &params) else { continue };
+            for (found, params) in found {
+                let request = ProviderRequest { method: ProviderMethod::Unsubscribe, params };
+                // Fire and forget; the request has its own timeout.
+                tokio::spawn(caller.request(&found.server, request, CallContext::default()));
+            }
+        }
+    }
+
+    /// Forwards changes of prompts, resources and logs to clients. Runs until the runtime is gone.
+    pub(crate) async fn forward_changes(self: Arc<Self>, changes: broadcast::Sender<ServiceChange>) {
+        let mut catalogues = self.profile.runtime.catalogue_changes();
+        let mut updates = self.profile.runtime.updates();
+        let mut index = self.index();
+        loop {
+            // Without receivers the notifications are dropped.
+            tokio::select! {
+                catalogue = catalogues.changed() => {
+                    if catalogue.is_err() {
+                        return;
+                    }
+                    let now = self.index();
+                    let (same_prompts, same_resources) = now.same_listings(&index);
+                    index = now;
+                    if !same_prompts {
+                        let _ = changes.send(ServiceChange::Prompts);
+                    }
+                    if !same_resources {
+                        let _ = changes.send(ServiceChange::Resources);
+                    }
+                }
+                update = updates.recv() => match update {
+                    Ok(ServerUpdate { from, update: ProviderUpdate::Resource(params) }) if self.profile.has_toolbox(&from.toolbox) => {
+                        let upstream_uri = params.get("uri").and_then(|uri| uri.read::<String>().ok());
+                        if let Some(upstream_uri) = upstream_uri {
+                            let _ = changes.send(ServiceChange::Resource { uri: index.public_uri(&from, &upstream_uri) });
+                        }
+                    }
+                    Ok(ServerUpdate { from, update: ProviderUpdate::Log(line) }) if self.profile.has_toolbox(&from.toolbox) => {
+                        let _ = changes.send(ServiceChange::Log(line));
+                    }
+                    Ok(ServerUpdate { from, update: ProviderUpdate::ElicitationComplete(params) }) if self.profile.has_toolbox(&from.toolbox) => {
+                        let _ = changes.send(ServiceChange::ElicitationComplete(params));
+                    }
+                    Ok(_) | Err(RecvError::Lagged(_)) => {}
+                    Err(RecvError::Closed) => return,
+                },
+            }
+        }
+    }
+}
+
+fn not_found(uri: &str, revision: Revision) -> RpcError {
+    let code = if revision.is_stateless() { code::INVALID_PARAMS } else { code::RESOURCE_NOT_FOUND };
+    RpcError::new(code, "Resource not found").with_data(json!({"uri": uri}))
+}
+
+/// Maps an error to the code that the client's revision uses.
+fn with_revision_code(error: RpcError, revision: Revision) -> RpcError {
+    if error.code != code::RESOURCE_NOT_FOUND || !revision.is_stateless() {
+        return error;
+    }
+    let converted = RpcError::new(code::INVALID_PARAMS, error.message);
+    match error.data {
+        Some(data) => converted.with_data(data),
+        None => converted,
+    }
+}
+
+/// Renders the result of a request. Errors of the server pass unchanged.
+fn into_rpc_result(call_result: &CallResult) -> Result<RawJson, RpcError> {
+    match &call_result.result {
+        Ok(output) => Ok(output.to_result()),
+        Err(error) => Err(result::upstream_error(call_result).unwrap_or_else(|| {
+            let data = json!({"kind": error.kind()});
+            RpcError::new(code::INTERNAL_ERROR, error.text()).with_data(RawJson::from(data))
+        })),
+    }
+}
+
+fn string_param(params: &RawJson, name: &str) -> Result<String, RpcError> {
+    let text = params.get(name).and_then(|text| text.read::<String>().ok());
+    text.ok_or_else(|| RpcError::invalid_params(format_args!("{name} must be a string")))
+}
+
+/// Subscribed sessions, by the resource URI that clients see.
+#[derive(Default)]
+pub(crate) struct ResourceSubscribers(Mutex<HashMap<String, HashSet<ClientSessionId>>>);
+
+impl ResourceSubscribers {
+    pub(crate) fn add(&self, uri: &str, session: &ClientSessionId) {
+        self.lock().entry(uri.to_owned()).or_default().insert(session.clone());
+    }
+
+    /// Removes a subscription; returns `true` if it was the last one for the resource.
+    pub(crate) fn remove(&self, uri: &str, session: &ClientSessionId) -> bool {
+        let mut all = self.lock();
+        let Some(sessions) = all.get_mut(uri) else { return true };
+        sessions.remove(session);
+        let is_last = sessions.is_empty();
+        if is_last {
+            all.remove(uri);
+        }
+        is_last
+    }
+
+    /// Removes a session; returns the URIs without remaining subscribers.
+    pub(crate) fn remove_session(&self, session: &ClientSessionId) -> Vec<String> {
+        let mut orphaned = Vec::new();
+        self.lock().retain(|uri, sessions| {
+            if sessions.remove(session) && sessions.is_empty() {
+                orphaned.push(uri.clone());
+            }
+            !sessions.is_empty()
+        });
+        orphaned
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<String, HashSet<ClientSessionId>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

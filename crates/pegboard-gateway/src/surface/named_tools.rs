@@ -1,0 +1,86 @@
+//! Directly listed tools and their names.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use pegboard_core::call::ToolRef;
+use pegboard_core::id::ToolId;
+use pegboard_json::RawJson;
+use pegboard_runtime::catalogue::{CatalogueTool, ListFormat};
+
+use super::json_array;
+use crate::meta;
+use crate::profile::{ActiveProfile, Naming};
+use crate::resource_index::ResourceIndex;
+
+/// Maximum length of a name that all clients accept.
+const MAX_NAME_BYTES: usize = 64;
+
+/// Directly listed tools and their names.
+pub(super) struct NamedTools {
+    /// The list as a JSON array.
+    pub(super) list: RawJson,
+    /// Tools listed under a name other than their flat one.
+    by_plain_name: HashMap<String, ToolId>,
+}
+
+impl NamedTools {
+    /// Lists `tools` under the naming scheme of the profile; `all` are the tools of the profile.
+    pub(super) fn new(
+        profile: &ActiveProfile,
+        tools: &[Arc<CatalogueTool>],
+        all: &[Arc<CatalogueTool>],
+    ) -> Self {
+        let view = ListFormat { output_schemas: profile.output_schemas(), ..ListFormat::default() };
+        let plain = match profile.view().naming {
+            Naming::Flat => HashMap::new(),
+            Naming::Transparent => plain_name_counts(tools, all),
+        };
+        let index = ResourceIndex::build(profile, &profile.runtime.catalogue());
+        let mut by_plain_name = HashMap::new();
+        let list = json_array(tools.iter().map(|tool| {
+            let listed = index.with_ui_resource_uri(&tool.id, tool.listed(view));
+            let name = tool.id.name.as_str();
+            if plain.get(name) == Some(&1) {
+                by_plain_name.insert(name.to_owned(), tool.id.clone());
+                listed.with("name", &RawJson::of(name))
+            } else {
+                listed
+            }
+        }));
+        Self { list, by_plain_name }
+    }
+
+    /// Returns the tool of a name that exists only in this list.
+    pub(super) fn find(&self, name: &str) -> Option<ToolRef> {
+        self.by_plain_name.get(name).cloned().map(ToolRef::Id)
+    }
+}
+
+/// Counts each plain name that every client accepts. A name that also means something else counts twice,
+/// listed or not: no server may shadow another's tool by the choice of a name.
+fn plain_name_counts<'t>(
+    tools: &'t [Arc<CatalogueTool>],
+    all: &[Arc<CatalogueTool>],
+) -> HashMap<&'t str, usize> {
+    let mut counts = HashMap::new();
+    for tool in tools {
+        let name = tool.id.name.as_str();
+        if is_portable_name(name) {
+            *counts.entry(name).or_default() += 1;
+        }
+    }
+    let taken =
+        all.iter().flat_map(|tool| tool.aliases.iter().chain([&tool.flat_name, &tool.agent_mode_name]));
+    for name in taken.map(|name| &**name).chain(meta::META_TOOLS.iter().map(|tool| tool.name())) {
+        if let Some(count) = counts.get_mut(name) {
+            *count += 1;
+        }
+    }
+    counts
+}
+
+fn is_portable_name(name: &str) -> bool {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-');
+    name.len() <= MAX_NAME_BYTES && name.bytes().all(is_plain)
+}

@@ -1,0 +1,329 @@
+//! Prompts and resources of several servers in one profile.
+
+use std::sync::{Arc, Mutex};
+
+use futures_util::future::{BoxFuture, FutureExt, ready};
+use pegboard_core::call::CallContext;
+use pegboard_core::error::{CallError, ProtocolError, ToolError};
+use pegboard_core::provider::{
+    LocalProvider, Provider, ProviderRequest, ProviderUpdate, ServerFeatures, ServerOffering, ServerState,
+    ToolKind,
+};
+use pegboard_json::RawJson;
+use pegboard_runtime::Runtime;
+use pegboard_wire::RequestError;
+use pegboard_wire::client::{Era, McpClient, RequestOptions};
+use serde_json::{Value, json};
+use tokio::sync::{broadcast, watch};
+
+use crate::fixture::{ERAS, connect, echo_tool, gateway, wait_until};
+
+/// A server with prompts and resources that records its requests.
+#[derive(Clone)]
+struct ResourceServer {
+    name: &'static str,
+    local: Arc<LocalProvider>,
+    requests: Arc<Mutex<Vec<String>>>,
+    updates: broadcast::Sender<ProviderUpdate>,
+}
+
+impl ResourceServer {
+    fn new(name: &'static str, resources: &[&str], templates: &[&str]) -> Self {
+        let offer = ServerOffering {
+            prompts: vec![json!({"name": "greet", "description": "Says hello"}).into()],
+            resources: resources.iter().map(|uri| json!({"uri": uri, "name": uri}).into()).collect(),
+            templates: templates.iter().map(|uri| json!({"uriTemplate": uri, "name": uri}).into()).collect(),
+            ..ServerOffering::default()
+        };
+        Self {
+            name,
+            local: Arc::new(LocalProvider::from_offering(offer).of_kind(ToolKind::Mcp)),
+            requests: Arc::default(),
+            updates: broadcast::Sender::new(8),
+        }
+    }
+
+    fn take_requests(&self) -> Vec<String> {
+        std::mem::take(&mut self.requests.lock().unwrap())
+    }
+}
+
+impl Provider for ResourceServer {
+    fn kind(&self) -> ToolKind {
+        self.local.kind()
+    }
+
+    fn offering(&self) -> watch::Receiver<Arc<ServerOffering>> {
+        self.local.offering()
+    }
+
+    fn state(&self) -> watch::Receiver<ServerState> {
+        self.local.state()
+    }
+
+    fn open(&self) -> BoxFuture<'_, Result<(), CallError>> {
+        self.local.open()
+    }
+
+    fn request<'a>(
+        &'a self,
+        request: &'a ProviderRequest,
+        _context: &'a CallContext,
+    ) -> BoxFuture<'a, Result<RawJson, CallError>> {
+        let ProviderRequest { method, params } = request;
+        self.requests.lock().unwrap().push(format!("{} {}", method.as_str(), params.as_str()));
+        let is_secret = params.get("uri").is_some_and(|uri| uri.as_str().contains("secret"));
+        let answer = if is_secret && self.name != "b" {
+            let refused = ProtocolError { code: -32_002, message: "no such thing".to_owned(), data: None };
+            Err(CallError::Failed(ToolError::new("no such thing").with_protocol_error(refused)))
+        } else {
+            Ok(json!({"from": self.name}).into())
+        };
+        ready(answer).boxed()
+    }
+
+    fn updates(&self) -> broadcast::Receiver<ProviderUpdate> {
+        self.updates.subscribe()
+    }
+
+    fn shut_down(&self) -> BoxFuture<'_, ()> {
+        self.local.shut_down()
+    }
+}
+
+async fn two_servers() -> (ResourceServer, ResourceServer, Runtime) {
+    let a = ResourceServer::new("a", &["file:///shared", "file:///a"], &["db://{table}/{row}"]);
+    let b = ResourceServer::new("b", &["file:///shared"], &["note://{+path}"]);
+    let builder = Runtime::builder().toolbox("t", "").provide("a", a.clone()).provide("b", b.clone());
+    (a, b, builder.start().await.unwrap())
+}
+
+async fn ask(client: &McpClient, method: &str, params: Value) -> Result<Value, String> {
+    match client.call(method, Some(RawJson::from(params))).await {
+        Ok(answer) => Ok(answer.to_value()),
+        Err(RequestError::Rpc(error)) => Err(format!("{}: {}", error.code, error.message)),
+        Err(failure) => panic!("{failure}"),
+    }
+}
+
+/// The names in a list.
+async fn names(client: &McpClient, method: &str, list: &str, key: &str) -> Vec<String> {
+    let answer = ask(client, method, json!({})).await.unwrap();
+    answer[list].as_array().unwrap().iter().map(|item| item[key].as_str().unwrap().to_owned()).collect()
+}
+
+#[tokio::test]
+async fn all_items_are_listed_under_unique_names() {
+    for era in ERAS {
+        let (_a, _b, runtime) = two_servers().await;
+        let (client, _) = connect(&gateway(&runtime, json!({})), Some("flat"), era).await;
+        assert_eq!(names(&client, "prompts/list", "prompts", "name").await, ["a__greet", "b__greet"]);
+        assert_eq!(
+            names(&client, "resources/list", "resources", "uri").await,
+            ["file:///shared", "file:///a", "pegboard://b/file:///shared"]
+        );
+        assert_eq!(
+            names(&client, "resources/templates/list", "resourceTemplates", "uriTemplate").await,
+            ["db://{table}/{row}", "note://{+path}"]
+        );
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_listing_completed_just_now_is_listed_in_full() {
+    for era in ERAS {
+        let server = ResourceServer::new("a", &[], &[]);
+        let whole = ServerOffering::clone(&server.offering().borrow());
+        let builder = Runtime::builder().toolbox("t", "").provide("a", server.clone());
+        let runtime = builder.start().await.unwrap();
+        let (client, _) = connect(&gateway(&runtime, json!({})), Some("flat"), era).await;
+        server.local.replace(ServerOffering { is_partial: true, ..ServerOffering::default() });
+        wait_until(|| runtime.catalogue().listings().any(|(shelf, _)| shelf.offer.is_partial)).await;
+        // The catalogue is updated only a moment later.
+        server.local.replace(whole);
+        assert_eq!(names(&client, "prompts/list", "prompts", "name").await, ["a__greet"]);
+    }
+}
+
+#[tokio::test]
+async fn requests_are_routed_to_the_server_under_its_own_names() {
+    let uri = |uri: &str| json!({ "uri": uri });
+    let complete = |reference: Value| json!({"ref": reference, "argument": {"name": "x", "value": "1"}});
+    let cases = [
+        ("prompts/get", json!({"name": "b__greet", "arguments": {"x": "1"}}), "b", r#""name":"greet""#),
+        ("resources/read", uri("file:///shared"), "a", r#""uri":"file:///shared""#),
+        ("resources/read", uri("pegboard://b/file:///shared"), "b", r#""uri":"file:///shared""#),
+        ("resources/read", uri("db://users/7"), "a", r#""uri":"db://users/7""#),
+        ("resources/read", uri("note://x/y"), "b", r#""uri":"note://x/y""#),
+        // An unlisted resource: the first server refuses, the second one has it.
+        ("resources/read", uri("file:///secret"), "b", r#""uri":"file:///secret""#),
+        (
+            "completion/complete",
+            complete(json!({"type": "ref/prompt", "name": "b__greet"})),
+            "b",
+            r#""name":"greet""#,
+        ),
+        (
+            "completion/complete",
+            complete(json!({"type": "ref/resource", "uri": "note://{+path}"})),
+            "b",
+            r#""uri":"note://{+path}""#,
+        ),
+    ];
+    for era in ERAS {
+        let (a, b, runtime) = two_servers().await;
+        let (client, _) = connect(&gateway(&runtime, json!({})), Some("flat"), era).await;
+        for (method, params, server, own) in &cases {
+            a.take_requests();
+            b.take_requests();
+            let answer = ask(&client, method, params.clone()).await.unwrap();
+            assert_eq!(answer["from"], *server, "{method} {params}");
+            let requests = if *server == "a" { a.take_requests() } else { b.take_requests() };
+            assert!(requests.len() == 1 && requests[0].contains(own), "{requests:?}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn unknown_items_get_rpc_errors() {
+    let (_a, _b, runtime) = two_servers().await;
+    let (client, _) = connect(&gateway(&runtime, json!({})), Some("flat"), Era::Session).await;
+    let refused = ask(&client, "prompts/get", json!({"name": "c__greet"})).await.unwrap_err();
+    assert_eq!(
+        refused,
+        "-32602: Invalid params: unknown prompt 'c__greet': prompts/list returns the available names"
+    );
+    let secret = json!({"uri": "pegboard://a/file:///secret"});
+    let refused = ask(&client, "resources/read", secret).await.unwrap_err();
+    assert_eq!(refused, "-32002: no such thing", "the server's own error");
+    let empty = Runtime::builder().start().await.unwrap();
+    let (client, _) = connect(&gateway(&empty, json!({})), Some("flat"), Era::Session).await;
+    let refused = ask(&client, "resources/read", json!({"uri": "file:///a"})).await.unwrap_err();
+    assert_eq!(refused, "-32002: Resource not found");
+}
+
+#[tokio::test]
+async fn the_last_unsubscribe_reaches_the_server() {
+    let (a, b, runtime) = two_servers().await;
+    let gateway = gateway(&runtime, json!({}));
+    let (one, notifications) = connect(&gateway, Some("flat"), Era::Session).await;
+    let (other, other_notifications) = connect(&gateway, Some("flat"), Era::Session).await;
+    let uri = json!({"uri": "pegboard://b/file:///shared"});
+    for client in [&one, &other] {
+        ask(client, "resources/subscribe", uri.clone()).await.unwrap();
+    }
+    b.updates.send(ProviderUpdate::Resource(json!({"uri": "file:///shared"}).into())).unwrap();
+    assert_eq!(notifications.next().await, "notifications/resources/updated");
+    assert_eq!(other_notifications.next().await, "notifications/resources/updated");
+
+    b.take_requests();
+    ask(&one, "resources/unsubscribe", uri).await.unwrap();
+    assert_eq!(b.take_requests(), [""; 0], "the other session is still subscribed");
+    drop(other);
+    let is_unsubscribe = |request: &String| request.starts_with("resources/unsubscribe");
+    wait_until(|| b.requests.lock().unwrap().iter().any(is_unsubscribe)).await;
+    assert_eq!(a.take_requests(), [""; 0]);
+}
+
+#[tokio::test]
+async fn a_stateless_client_is_subscribed_while_its_stream_is_open() {
+    let (a, b, runtime) = two_servers().await;
+    let (client, notifications) = connect(&gateway(&runtime, json!({})), Some("flat"), Era::Stateless).await;
+    let params = json!({"notifications": {"resourceSubscriptions": ["pegboard://b/file:///shared"]}});
+    let options = RequestOptions::default();
+    let stream = client.request("subscriptions/listen", Some(params.into()), options).await.unwrap();
+    assert_eq!(notifications.next().await, "notifications/subscriptions/acknowledged");
+    let requests = b.take_requests();
+    assert_eq!(
+        requests,
+        [r#"resources/subscribe {"uri":"file:///shared"}"#],
+        "subscribed before the acknowledgement"
+    );
+    b.updates.send(ProviderUpdate::Resource(json!({"uri": "file:///else"}).into())).unwrap();
+    b.updates.send(ProviderUpdate::Resource(json!({"uri": "file:///shared"}).into())).unwrap();
+    assert_eq!(notifications.next().await, "notifications/resources/updated");
+
+    drop(stream);
+    let is_unsubscribe = |request: &String| request.starts_with("resources/unsubscribe");
+    wait_until(|| b.requests.lock().unwrap().iter().any(is_unsubscribe)).await;
+    assert_eq!(a.take_requests(), [""; 0]);
+}
+
+#[tokio::test]
+async fn log_lines_outside_calls_respect_the_level_of_each_session() {
+    let (a, _b, runtime) = two_servers().await;
+    let gateway = gateway(&runtime, json!({}));
+    let (default_client, default_notifications) = connect(&gateway, Some("flat"), Era::Session).await;
+    let (debug_client, debug_notifications) = connect(&gateway, Some("flat"), Era::Session).await;
+    a.local.replace(ServerOffering {
+        features: ServerFeatures { logging: true, ..ServerFeatures::default() },
+        ..ServerOffering::default()
+    });
+    wait_until(|| runtime.catalogue().listings().any(|(shelf, _)| shelf.offer.features.logging)).await;
+    ask(&debug_client, "logging/setLevel", json!({"level": "debug"})).await.unwrap();
+    wait_until(|| {
+        a.requests.lock().unwrap().iter().any(|request| request == r#"logging/setLevel {"level":"debug"}"#)
+    })
+    .await;
+    for level in ["debug", "warning"] {
+        a.updates.send(ProviderUpdate::Log(json!({"level": level, "data": "hm"}).into())).unwrap();
+    }
+    let line = |level: &str| format!(r#"notifications/message {{"level":"{level}","data":"hm"}}"#);
+    for (notifications, expected) in [
+        (debug_notifications, vec![line("debug"), line("warning")]),
+        (default_notifications, vec![line("warning")]),
+    ] {
+        let mut lines = Vec::new();
+        while lines.last() != expected.last() {
+            lines.push(notifications.next().await);
+            lines.retain(|line| line.starts_with("notifications/message"));
+        }
+        assert_eq!(lines, expected);
+    }
+    drop((default_client, debug_client));
+}
+
+#[tokio::test]
+async fn ui_resource_uris_of_tools_match_the_resource_list() {
+    let chart_server = |name: &'static str| {
+        let definition = json!({
+            "name": "show", "inputSchema": {"type": "object"},
+            "_meta": {"ui": {"resourceUri": "ui://chart", "visibility": ["model"]}},
+        });
+        let server = ResourceServer::new(name, &["ui://chart"], &[]);
+        let offer = server.local.offering().borrow().as_ref().clone();
+        let tool = echo_tool(name, "show").with_definition(RawJson::from(definition));
+        let extensions = json!({"io.modelcontextprotocol/ui": {"from": name}, "example.org/x": {}}).into();
+        server.local.replace(ServerOffering {
+            tools: vec![Arc::new(tool)],
+            extensions: Some(extensions),
+            ..offer
+        });
+        server
+    };
+    for (profile, transparent) in [("flat", false), ("flat", true), ("hybrid", false)] {
+        let builder = Runtime::builder().toolbox("t", "");
+        let runtime =
+            builder.provide("a", chart_server("a")).provide("b", chart_server("b")).start().await.unwrap();
+        let settings = json!({"transparent": transparent, "pinned": ["*__show"]});
+        for era in ERAS {
+            let (client, _) = connect(&gateway(&runtime, settings.clone()), Some(profile), era).await;
+            let list = ask(&client, "tools/list", json!({})).await.unwrap();
+            let tools = list["tools"].as_array().unwrap().iter();
+            let views: Vec<Value> =
+                tools.map(|tool| tool["_meta"]["ui"].clone()).filter(Value::is_object).collect();
+            let view = |uri: &str| json!({"resourceUri": uri, "visibility": ["model"]});
+            assert_eq!(views, [view("ui://chart"), view("pegboard://b/ui://chart")], "{profile}");
+            let read =
+                ask(&client, "resources/read", json!({"uri": "pegboard://b/ui://chart"})).await.unwrap();
+            assert_eq!(read["from"], "b");
+            let extensions = &client.server().capabilities.to_value()["extensions"];
+            assert_eq!(
+                extensions["io.modelcontextprotocol/ui"],
+                json!({"from": "a"}),
+                "the first server wins"
+            );
+            assert_eq!(extensions["example.org/x"], json!({}));
+        }
+    }
+}

@@ -1,0 +1,410 @@
+//! The state of a server that its supervisor, its calls and its owner share.
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, OnceLock};
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use pegboard_core::error::CallError;
+use pegboard_core::provider::{ProcessInfo, ServerState};
+use pegboard_core::session_extensions::SessionExtensions;
+use pegboard_wire::client::McpClient;
+use tokio::sync::{Notify, mpsc, watch};
+use tokio::time::{self, Instant};
+use tokio_util::sync::CancellationToken;
+
+use super::backoff::CIRCUIT_OPEN_THRESHOLD;
+use super::in_flight::InFlightCalls;
+use super::lock;
+use super::subscriptions::ServerSubscriptions;
+use super::updates::ServerUpdates;
+use pegboard_core::settings::mcp::ResolvedMcpServer;
+
+/// State shared by the supervisor of a server, its calls and its owner.
+pub(super) struct ServerHandle {
+    pub(super) settings: ResolvedMcpServer,
+    phase: watch::Sender<ServerPhase>,
+    state: watch::Sender<ServerState>,
+    /// Information about the server, except for its process.
+    process_info: Mutex<ProcessInfo>,
+    /// Signals a caller that wants to use a resting server.
+    demand: Notify,
+    /// Number of callers that wait for the start.
+    n_waiters: AtomicUsize,
+    /// The server has sent requests that do not name the call they belong to.
+    pub(super) sends_ambiguous_requests: Arc<AtomicBool>,
+    /// Subscriptions and log level, which outlive single requests.
+    pub(super) subscriptions: ServerSubscriptions,
+    /// Publishes messages of the server that belong to no call.
+    pub(super) updates: ServerUpdates,
+    /// Stops the server for good.
+    pub(super) stop: CancellationToken,
+    /// Cancelled when the supervisor has ended.
+    pub(super) ended: CancellationToken,
+}
+
+/// Phase of a server's life, with the data that its users need.
+#[derive(Clone)]
+pub(super) enum ServerPhase {
+    /// Not running; the next use starts it.
+    Idle,
+    /// Being started on demand.
+    Starting,
+    /// Connected.
+    Ready(LiveConnection),
+    /// Not running; restarted with backoff.
+    Down(Outage),
+    /// Waiting for a login.
+    NeedsLogin {
+        /// Hint for the user.
+        fix: String,
+        /// Earliest time of the next attempt.
+        not_before: Instant,
+    },
+    /// Stopped for good.
+    Stopped,
+}
+
+/// An outage of a server, until a restart succeeds.
+#[derive(Clone)]
+pub(super) struct Outage {
+    pub(super) cause: StartCause,
+    /// Number of the current or next attempt, from 1.
+    pub(super) attempt: u32,
+    /// Number of consecutive failed starts.
+    pub(super) n_failed: u32,
+    pub(super) failure: ServerFailure,
+    /// Time of the failure.
+    pub(super) since: Instant,
+    /// Time of the next attempt; `None` while it is being made.
+    pub(super) next_attempt: Option<Instant>,
+}
+
+/// The cause of a start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum StartCause {
+    /// A caller wants to use the server.
+    Demand,
+    /// The server was lost.
+    Loss,
+}
+
+/// A failure of a server, with a hint for the user.
+#[derive(Clone, Debug)]
+pub(super) struct ServerFailure {
+    pub(super) why: String,
+    pub(super) fix: String,
+}
+
+/// The reason to close a connection.
+#[derive(Debug)]
+pub(super) enum CloseReason {
+    /// The connection broke, or its backend exited.
+    Lost {
+        /// Description of the loss.
+        why: String,
+    },
+    /// The server does not respond any more.
+    Unresponsive,
+    /// The server does not know the session any more.
+    SessionExpired,
+    /// The server requires a login.
+    NeedsLogin {
+        /// Hint for the user.
+        fix: String,
+    },
+    /// The connection was idle for too long.
+    Idle,
+}
+
+/// One connection to a running server. Clones share it.
+#[derive(Clone)]
+pub(super) struct LiveConnection(Arc<LiveConnectionInner>);
+
+struct LiveConnectionInner {
+    /// Number of the start that made this connection.
+    generation: u64,
+    client: McpClient,
+    in_flight: InFlightCalls,
+    close_requests: mpsc::Sender<CloseReason>,
+    closed: CancellationToken,
+    close_reason: OnceLock<String>,
+}
+
+impl LiveConnection {
+    /// Creates a connection, and the receiver of requests to close it.
+    pub(super) fn new(
+        generation: u64,
+        client: McpClient,
+        in_flight: InFlightCalls,
+    ) -> (Self, mpsc::Receiver<CloseReason>) {
+        let (close_requests, receiver) = mpsc::channel(1);
+        let closed = CancellationToken::new();
+        (
+            Self(Arc::new(LiveConnectionInner {
+                generation,
+                client,
+                in_flight,
+                close_requests,
+                closed,
+                close_reason: OnceLock::new(),
+            })),
+            receiver,
+        )
+    }
+
+    pub(super) fn client(&self) -> &McpClient {
+        &self.0.client
+    }
+
+    /// Returns the number of the start that made this connection.
+    pub(super) fn generation(&self) -> u64 {
+        self.0.generation
+    }
+
+    pub(super) fn in_flight(&self) -> &InFlightCalls {
+        &self.0.in_flight
+    }
+
+    /// Asks the supervisor to close the connection. The first reason counts.
+    pub(super) fn request_close(&self, end: CloseReason) {
+        let _ = self.0.close_requests.try_send(end);
+    }
+
+    /// Fails every call on the connection.
+    pub(super) fn close(&self, why: &str) {
+        self.0.close_reason.get_or_init(|| why.to_owned());
+        self.0.closed.cancel();
+    }
+
+    /// Waits until the connection is closed, and returns the reason.
+    pub(super) async fn closed(&self) -> &str {
+        self.0.closed.cancelled().await;
+        self.0.close_reason.get().map_or("the connection was closed", String::as_str)
+    }
+}
+
+impl ServerHandle {
+    /// Returns `true` while a call is in flight.
+    pub(super) fn is_busy(&self) -> bool {
+        self.connection().is_some_and(|live| live.in_flight().is_busy())
+    }
+
+    /// Returns `true` while a call of another session is in flight.
+    pub(super) fn is_busy_for_others(&self, session: &SessionExtensions) -> bool {
+        self.connection().is_some_and(|live| live.in_flight().is_busy_for_others(session))
+    }
+
+    pub(super) fn new(settings: ResolvedMcpServer) -> Self {
+        Self {
+            subscriptions: ServerSubscriptions::default(),
+            updates: ServerUpdates::new(&settings),
+            process_info: Mutex::new(ProcessInfo {
+                transport: settings.target.transport(),
+                n_restarts: Some(0),
+                ..ProcessInfo::default()
+            }),
+            settings,
+            phase: watch::Sender::new(ServerPhase::Idle),
+            state: watch::Sender::new(ServerState::Idle),
+            demand: Notify::new(),
+            n_waiters: AtomicUsize::new(0),
+            sends_ambiguous_requests: Arc::default(),
+            stop: CancellationToken::new(),
+            ended: CancellationToken::new(),
+        }
+    }
+
+    pub(super) fn state(&self) -> watch::Receiver<ServerState> {
+        self.state.subscribe()
+    }
+
+    /// Returns information about the server, except for its process.
+    pub(super) fn process_info(&self) -> ProcessInfo {
+        *lock(&self.process_info)
+    }
+
+    /// Records the duration of the last start and the number of restarts.
+    pub(super) fn record_start(&self, took: Duration, n_restarts: u64) {
+        let mut process_info = lock(&self.process_info);
+        process_info.started_in = Some(took);
+        process_info.n_restarts = Some(n_restarts);
+    }
+
+    /// Returns the connection if the server is ready.
+    pub(super) fn connection(&self) -> Option<LiveConnection> {
+        match &*self.phase.borrow() {
+            ServerPhase::Ready(live) => Some(live.clone()),
+            ServerPhase::Idle
+            | ServerPhase::Starting
+            | ServerPhase::Down(_)
+            | ServerPhase::NeedsLogin { .. }
+            | ServerPhase::Stopped => None,
+        }
+    }
+
+    /// Publishes a new phase.
+    pub(super) fn set_phase(&self, phase: ServerPhase) {
+        let state = phase.state();
+        self.phase.send_replace(phase);
+        self.state.send_if_modified(|old| {
+            let is_changed = *old != state;
+            *old = state;
+            is_changed
+        });
+    }
+
+    /// Publishes a phase in which the server rests until it is used.
+    pub(super) fn set_resting(&self, phase: ServerPhase) {
+        // Earlier demand has been served.
+        let _ = self.demand.notified().now_or_never();
+        self.set_phase(phase);
+    }
+
+    /// Waits until a caller wants to use a resting server.
+    pub(super) async fn wait_for_demand(&self) {
+        self.demand.notified().await;
+    }
+
+    /// Returns `true` while callers wait for the start.
+    pub(super) fn has_waiters(&self) -> bool {
+        self.n_waiters.load(Ordering::Relaxed) > 0
+    }
+
+    /// Returns the connection. A resting server is started; concurrent callers wait for the same start.
+    pub(super) async fn ready(&self) -> Result<LiveConnection, CallError> {
+        let mut phases = self.phase.subscribe();
+        let is_first = {
+            let phase = phases.borrow_and_update();
+            match &*phase {
+                ServerPhase::Ready(live) => return Ok(live.clone()),
+                ServerPhase::Starting => false,
+                ServerPhase::Idle => true,
+                ServerPhase::NeedsLogin { not_before, .. } if *not_before <= Instant::now() => true,
+                ServerPhase::NeedsLogin { .. } | ServerPhase::Down(_) | ServerPhase::Stopped => {
+                    return Err(self.unavailable_error(&phase));
+                }
+            }
+        };
+        let _waiter = StartWaiter::new(&self.n_waiters);
+        if is_first {
+            self.demand.notify_one();
+            // The sender lives as long as `self`.
+            let _ = phases.changed().await;
+        }
+        let settled = phases.wait_for(|phase| !matches!(phase, ServerPhase::Starting)).await;
+        match settled.as_deref() {
+            Ok(ServerPhase::Ready(live)) => Ok(live.clone()),
+            // A caller that waited for this start gets its failure.
+            Ok(ServerPhase::Down(Outage { failure, .. })) => {
+                Err(CallError::ServerUnavailable { reason: failure.why.clone() })
+            }
+            Ok(phase) => Err(self.unavailable_error(phase)),
+            Err(_closed) => Err(self.unavailable_error(&ServerPhase::Stopped)),
+        }
+    }
+
+    /// Returns the connection that follows `old`, once the supervisor has tried to make one.
+    pub(super) async fn next_connection(&self, old: &LiveConnection) -> Result<LiveConnection, CallError> {
+        let mut phases = self.phase.subscribe();
+        let has_tried = |phase: &ServerPhase| match phase {
+            ServerPhase::Ready(live) => live.0.generation != old.0.generation,
+            ServerPhase::Down(outage) => outage.n_failed > 0,
+            ServerPhase::Starting => false,
+            ServerPhase::Idle | ServerPhase::NeedsLogin { .. } | ServerPhase::Stopped => true,
+        };
+        // After a timeout the caller gets the current phase.
+        let _ = time::timeout(self.settings.start_timeout, phases.wait_for(has_tried)).await;
+        if let ServerPhase::Down(outage) = &*self.phase.borrow() {
+            let reason = format!("mcp_restart_failed:{}: {}", self.settings.name, outage.failure.why);
+            return Err(CallError::ServerUnavailable { reason });
+        }
+        self.ready().await
+    }
+
+    /// Returns the error for a caller that finds the server in this phase.
+    fn unavailable_error(&self, phase: &ServerPhase) -> CallError {
+        let name = &self.settings.name;
+        match phase {
+            ServerPhase::Down(outage) if outage.is_circuit_open() => CallError::CircuitOpen {
+                reason: format!(
+                    "MCP server '{name}' keeps failing ({} starts in a row): {}. {}",
+                    outage.n_failed,
+                    outage.failure.why,
+                    match outage.next_attempt {
+                        Some(next) => format!("Next attempt in {}s", seconds_until(next)),
+                        None => "Retrying now".to_owned(),
+                    }
+                ),
+            },
+            ServerPhase::Down(Outage { cause: StartCause::Demand, since, failure, .. }) => {
+                CallError::ServerUnavailable {
+                    reason: format!(
+                        "MCP server '{name}' is unavailable (initialization failed {}s ago, retrying in background): {}",
+                        since.elapsed().as_secs(),
+                        failure.why
+                    ),
+                }
+            }
+            ServerPhase::Down(Outage { cause: StartCause::Loss, .. }) => CallError::ServerUnavailable {
+                reason: format!("mcp_restart_in_progress:{name}: restart still running"),
+            },
+            ServerPhase::NeedsLogin { fix, .. } => {
+                CallError::AuthRequired { reason: format!("MCP server '{name}' requires a login. {fix}") }
+            }
+            ServerPhase::Stopped => {
+                CallError::ServerUnavailable { reason: format!("MCP server '{name}' was shut down") }
+            }
+            ServerPhase::Idle | ServerPhase::Starting | ServerPhase::Ready(_) => {
+                CallError::ServerUnavailable { reason: format!("MCP server '{name}' is not ready") }
+            }
+        }
+    }
+}
+
+/// Counts a caller that waits for the start, until dropped.
+struct StartWaiter<'l>(&'l AtomicUsize);
+
+impl<'l> StartWaiter<'l> {
+    fn new(n_waiters: &'l AtomicUsize) -> Self {
+        n_waiters.fetch_add(1, Ordering::Relaxed);
+        Self(n_waiters)
+    }
+}
+
+impl Drop for StartWaiter<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Outage {
+    /// Returns `true` after so many failed starts that callers are refused at once.
+    fn is_circuit_open(&self) -> bool {
+        self.n_failed >= CIRCUIT_OPEN_THRESHOLD
+    }
+}
+
+impl ServerPhase {
+    fn state(&self) -> ServerState {
+        match self {
+            Self::Idle => ServerState::Idle,
+            Self::Starting => ServerState::Starting,
+            Self::Ready(_) => ServerState::Ready,
+            Self::Down(outage) if outage.cause == StartCause::Loss && !outage.is_circuit_open() => {
+                ServerState::Restarting { attempt: outage.attempt }
+            }
+            Self::Down(Outage { failure: ServerFailure { why, fix }, .. }) => {
+                ServerState::Failed { why: why.clone(), fix: fix.clone() }
+            }
+            Self::NeedsLogin { fix, .. } => ServerState::NeedsLogin { fix: fix.clone() },
+            Self::Stopped => ServerState::Stopped,
+        }
+    }
+}
+
+/// Returns the whole seconds until `then`, at least 1.
+fn seconds_until(then: Instant) -> u64 {
+    let left = then.saturating_duration_since(Instant::now());
+    (left + Duration::from_millis(999)).as_secs().max(1)
+}

@@ -1,0 +1,506 @@
+//! In-flight calls of one connection, and the routing of requests and notifications from the server to their
+//! callers.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use futures_util::future::{BoxFuture, FutureExt, ready};
+use pegboard_core::call::CallContext;
+use pegboard_core::client::{AskError, Client, InputRequest, InputRequests, Notice, ProgressUpdate};
+use pegboard_core::provider::ProviderUpdate;
+use pegboard_core::session_extensions::SessionExtensions;
+use pegboard_json::RawJson;
+use pegboard_wire::era::meta;
+use pegboard_wire::{Id, InboundHandler, InboundRequest, Notification, Request, RpcError, code};
+use tokio::sync::{Notify, watch};
+use tokio::time;
+use tokio_util::sync::CancellationToken;
+
+use super::list::ListKind;
+use super::updates::ServerUpdates;
+
+/// Key in `_meta` that relates a message to a task of a server with sessions.
+pub(super) const RELATED_TASK: &str = "io.modelcontextprotocol/related-task";
+
+/// Wait for the call that a server request names: the request can overtake the registration of the call's id.
+const CALL_LOOKUP_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// Warning about a server with requests that cannot be attributed to a caller.
+pub(super) const AMBIGUOUS_REQUESTS_WARNING: &str = "the server sends requests that do not name the call they belong to, so \
+                                                     each session gets a dedicated instance";
+
+/// In-flight calls of one connection. Clones share them.
+#[derive(Clone)]
+pub(super) struct InFlightCalls(Arc<InFlightState>);
+
+struct InFlightState {
+    calls: watch::Sender<InFlightTable>,
+    /// Signals changed lists, in the order of [`ListKind::ALL`].
+    changed_lists: [Notify; 4],
+    updates: ServerUpdates,
+    /// Id of the subscription that the server acknowledged last.
+    acknowledged: watch::Sender<Option<Id>>,
+    /// Version of the subscriptions that the server knows.
+    subscribed_version: watch::Sender<u64>,
+    probe_request: Notify,
+    ambiguous_request: Notify,
+    sends_ambiguous_requests: Arc<AtomicBool>,
+}
+
+/// In-flight calls by a local key.
+#[derive(Default)]
+struct InFlightTable {
+    next: u64,
+    /// No further calls are accepted.
+    is_closed: bool,
+    entries: HashMap<u64, InFlightCall>,
+}
+
+#[derive(Clone)]
+struct InFlightCall {
+    kind: InFlightKind,
+    client: Option<Arc<dyn Client>>,
+    /// Session of the caller, if it has one.
+    session: Option<SessionExtensions>,
+    /// Id of the request, once known.
+    id: Option<Id>,
+    /// Id of the task that the server created for the call.
+    task: Option<String>,
+    /// Notified when the status of the task changes.
+    task_change: Arc<Notify>,
+    ended: CancellationToken,
+}
+
+/// Kind of an in-flight entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum InFlightKind {
+    /// A request to the server.
+    Call,
+    /// An entry that only keeps the connection from being idle.
+    KeepAlive,
+}
+
+/// An in-flight call, until dropped.
+pub(super) struct InFlightGuard {
+    in_flight: InFlightCalls,
+    key: u64,
+    task_change: Arc<Notify>,
+    ended: CancellationToken,
+}
+
+impl InFlightTable {
+    fn active_calls(&self) -> impl Iterator<Item = &InFlightCall> {
+        self.entries.values().filter(|call| call.kind == InFlightKind::Call)
+    }
+}
+
+impl InFlightGuard {
+    /// Records the id of the request on the wire.
+    pub(super) fn set_request_id(&self, id: Id) {
+        self.update(|call| call.id = Some(id));
+    }
+
+    /// Records the id of the task that the server created for the call.
+    pub(super) fn set_task_id(&self, id: &str) {
+        self.update(|call| call.task = Some(id.to_owned()));
+    }
+
+    /// Waits for a status notification about the task; several are coalesced.
+    pub(super) async fn task_changed(&self) {
+        self.task_change.notified().await;
+    }
+
+    fn update(&self, update: impl FnOnce(&mut InFlightCall)) {
+        self.in_flight.0.calls.send_modify(|calls| {
+            if let Some(call) = calls.entries.get_mut(&self.key) {
+                update(call);
+            }
+        });
+    }
+}
+
+impl Drop for InFlightGuard {
+    fn drop(&mut self) {
+        self.ended.cancel();
+        self.in_flight.0.calls.send_modify(|calls| {
+            calls.entries.remove(&self.key);
+        });
+    }
+}
+
+/// The call that a message from the server belongs to.
+enum CallMatch {
+    One(InFlightCall),
+    None,
+    Ambiguous,
+}
+
+impl InFlightCalls {
+    /// Creates the table of a connection. `sends_ambiguous_requests` is set when the server sends a request
+    /// that names no call.
+    pub(super) fn new(sends_ambiguous_requests: Arc<AtomicBool>, updates: ServerUpdates) -> Self {
+        Self(Arc::new(InFlightState {
+            calls: watch::Sender::default(),
+            changed_lists: std::array::from_fn(|_| Notify::new()),
+            updates,
+            acknowledged: watch::Sender::default(),
+            subscribed_version: watch::Sender::default(),
+            probe_request: Notify::new(),
+            ambiguous_request: Notify::new(),
+            sends_ambiguous_requests,
+        }))
+    }
+
+    /// Registers a call; `None` if the connection accepts no more.
+    pub(super) fn track_call(&self, context: &CallContext) -> Option<InFlightGuard> {
+        let session = context.tools.as_ref().and_then(|tools| tools.extensions()).cloned();
+        self.insert(InFlightKind::Call, context.client.clone(), session)
+    }
+
+    /// Registers an entry that keeps the connection from being idle; `None` if the connection accepts no
+    /// more.
+    pub(super) fn keep_alive(&self) -> Option<InFlightGuard> {
+        self.insert(InFlightKind::KeepAlive, None, None)
+    }
+
+    fn insert(
+        &self,
+        kind: InFlightKind,
+        client: Option<Arc<dyn Client>>,
+        session: Option<SessionExtensions>,
+    ) -> Option<InFlightGuard> {
+        let (task_change, ended) = (Arc::new(Notify::new()), CancellationToken::new());
+        let (id, task, its_task_change, its_ended) = (None, None, Arc::clone(&task_change), ended.clone());
+        let call =
+            InFlightCall { kind, client, session, id, task, task_change: its_task_change, ended: its_ended };
+        let mut key = 0;
+        let is_admitted = self.0.calls.send_if_modified(|calls| {
+            if !calls.is_closed {
+                key = calls.next;
+                calls.next += 1;
+                calls.entries.insert(key, call);
+            }
+            !calls.is_closed
+        });
+        is_admitted.then(|| InFlightGuard { in_flight: self.clone(), key, task_change, ended })
+    }
+
+    /// Returns `true` if there are no entries.
+    pub(super) fn is_idle(&self) -> bool {
+        self.0.calls.borrow().entries.is_empty()
+    }
+
+    /// Returns `true` while a call is in flight.
+    pub(super) fn is_busy(&self) -> bool {
+        self.0.calls.borrow().active_calls().next().is_some()
+    }
+
+    /// Returns `true` while a call of another session is in flight.
+    pub(super) fn is_busy_for_others(&self, session: &SessionExtensions) -> bool {
+        let is_own = |call: &InFlightCall| call.session.as_ref().is_some_and(|of| of.is_same(session));
+        self.0.calls.borrow().active_calls().any(|call| !is_own(call))
+    }
+
+    /// Waits until there have been no entries for `time`. After that no more are accepted.
+    pub(super) async fn idle_for(&self, time: Duration) {
+        let mut calls = self.0.calls.subscribe();
+        loop {
+            // The sender lives as long as `self`.
+            let _ = calls.wait_for(|calls| calls.entries.is_empty()).await;
+            if time::timeout(time, calls.changed()).await.is_err() && self.close_if_idle() {
+                return;
+            }
+        }
+    }
+
+    fn close_if_idle(&self) -> bool {
+        self.0.calls.send_if_modified(|calls| {
+            calls.is_closed = calls.entries.is_empty();
+            calls.is_closed
+        })
+    }
+
+    /// Records that a list has changed.
+    pub(super) fn mark_list_changed(&self, list: ListKind) {
+        self.0.changed_lists[list as usize].notify_one();
+    }
+
+    /// Waits until a list has changed; several changes are coalesced.
+    pub(super) async fn list_changed(&self, list: ListKind) {
+        self.0.changed_lists[list as usize].notified().await;
+    }
+
+    /// Publishes an update that belongs to no call.
+    pub(super) fn publish_update(&self, update: ProviderUpdate) {
+        self.0.updates.publish(update);
+    }
+
+    /// Waits until the server has acknowledged a subscription.
+    pub(super) async fn subscription_acknowledged(&self, subscription: &Id) {
+        let mut acknowledged = self.0.acknowledged.subscribe();
+        // The sender lives as long as `self`.
+        let _ = acknowledged.wait_for(|last| last.as_ref() == Some(subscription)).await;
+    }
+
+    /// Records the version of the subscriptions that the server knows.
+    pub(super) fn set_subscribed_version(&self, version: u64) {
+        self.0.subscribed_version.send_replace(version);
+    }
+
+    /// Waits until the server knows this version of the subscriptions.
+    pub(super) async fn wait_until_subscribed(&self, version: u64) {
+        // The sender lives as long as `self`.
+        let _ = self
+            .0
+            .subscribed_version
+            .subscribe()
+            .wait_for(|subscribed_version| *subscribed_version >= version)
+            .await;
+    }
+
+    /// Handles a notification that belongs to no call; returns any other.
+    pub(super) fn handle_notification(&self, notification: Notification) -> Option<Notification> {
+        let method = &*notification.method;
+        match method {
+            "notifications/resources/updated" => {
+                if let Some(params) = &notification.params {
+                    self.publish_update(ProviderUpdate::Resource(without_meta_key(
+                        params,
+                        meta::SUBSCRIPTION_ID,
+                    )));
+                }
+            }
+            "notifications/elicitation/complete" => {
+                if let Some(params) = notification.params {
+                    self.publish_update(ProviderUpdate::ElicitationComplete(params));
+                }
+            }
+            "notifications/subscriptions/acknowledged" => {
+                let id = notification.params.as_ref();
+                let id = id.and_then(|params| params.at(&["_meta", meta::SUBSCRIPTION_ID]));
+                self.0.acknowledged.send_replace(id.and_then(|id| id.read().ok()));
+            }
+            "notifications/tasks/status" => {
+                let id = notification.params.as_ref().and_then(|params| params.get("taskId"));
+                let id = id.and_then(|id| id.read::<String>().ok());
+                let calls = self.0.calls.borrow();
+                if let Some(call) = calls.active_calls().find(|call| call.task.is_some() && call.task == id) {
+                    call.task_change.notify_one();
+                }
+            }
+            _ => {
+                let changed: Vec<ListKind> =
+                    ListKind::ALL.into_iter().filter(|list| list.changed_notification() == method).collect();
+                if changed.is_empty() {
+                    return Some(notification);
+                }
+                for list in changed {
+                    self.mark_list_changed(list);
+                }
+            }
+        }
+        None
+    }
+
+    /// Requests a liveness probe.
+    pub(super) fn request_probe(&self) {
+        self.0.probe_request.notify_one();
+    }
+
+    /// Waits until a liveness probe is requested.
+    pub(super) async fn probe_requested(&self) {
+        self.0.probe_request.notified().await;
+    }
+
+    /// Waits for the first request that names no call.
+    pub(super) async fn ambiguous_request(&self) {
+        self.0.ambiguous_request.notified().await;
+    }
+
+    /// Returns `true` if the server has sent a request that names no call.
+    pub(super) fn sends_ambiguous_requests(&self) -> bool {
+        self.0.sends_ambiguous_requests.load(Ordering::Relaxed)
+    }
+
+    /// Finds the call that a message belongs to, given the request it is related to, if any.
+    fn match_call(&self, about: Option<&Id>) -> CallMatch {
+        let calls = self.0.calls.borrow();
+        if about.is_some() {
+            // A message about an ended call goes to no other call.
+            let call = calls.active_calls().find(|call| call.id.as_ref() == about);
+            return call.cloned().map_or(CallMatch::None, CallMatch::One);
+        }
+        // A caller without a client may be the one that is meant.
+        let mut active_calls = calls.active_calls();
+        match (active_calls.next(), active_calls.next()) {
+            (None, _) => CallMatch::None,
+            (Some(only), None) => CallMatch::One(only.clone()),
+            (Some(_), Some(_)) => CallMatch::Ambiguous,
+        }
+    }
+
+    /// Waits briefly until the call with this request id is registered.
+    async fn wait_for_request_id(&self, about: Option<&Id>) {
+        if about.is_some() {
+            let mut calls = self.0.calls.subscribe();
+            let has_id = |calls: &InFlightTable| calls.entries.values().any(|call| call.id.as_ref() == about);
+            // On timeout the call has ended.
+            let _ = time::timeout(CALL_LOOKUP_TIMEOUT, calls.wait_for(has_id)).await;
+        }
+    }
+
+    /// Returns the call of a task. Waits briefly, because the request may overtake the registration of the
+    /// task.
+    async fn find_task_call(&self, id: &str) -> Option<InFlightCall> {
+        let mut calls = self.0.calls.subscribe();
+        let find = |calls: &InFlightTable| {
+            calls.active_calls().find(|call| call.task.as_deref() == Some(id)).cloned()
+        };
+        let known = time::timeout(CALL_LOOKUP_TIMEOUT, calls.wait_for(|calls| find(calls).is_some()))
+            .await
+            .ok()?
+            .ok()?;
+        find(&known)
+    }
+
+    async fn handle_request(self, inbound: InboundRequest) -> Result<RawJson, RpcError> {
+        let InboundRequest { request, related_request: about, .. } = inbound;
+        let task = request.params.as_ref().and_then(|params| params.at(&["_meta", RELATED_TASK, "taskId"]));
+        if let Some(task) = task.as_ref().and_then(RawJson::text)
+            && let Some(call) = self.find_task_call(&task).await
+        {
+            return forward_to_caller(&call, request).await;
+        }
+        self.wait_for_request_id(about.as_ref()).await;
+        let is_roots = &*request.method == "roots/list";
+        if about.is_none() && !is_roots && !self.0.sends_ambiguous_requests.swap(true, Ordering::Relaxed) {
+            self.0.ambiguous_request.notify_one();
+        }
+        let matched = self.match_call(about.as_ref());
+        // Servers also request roots on their own account. That must not suspend a call.
+        if is_roots
+            && about.is_none()
+            && !matches!(&matched, CallMatch::One(call) if call.accepts_requests_during_call())
+        {
+            return Ok(empty_roots());
+        }
+        match matched {
+            CallMatch::One(call) if call.client.is_some() => forward_to_caller(&call, request).await,
+            CallMatch::One(_) | CallMatch::None if is_roots => Ok(empty_roots()),
+            CallMatch::One(_) | CallMatch::None => Err(unanswered("it belongs to no call in flight")),
+            CallMatch::Ambiguous => Err(unanswered("several calls are in flight and it does not name one")),
+        }
+    }
+}
+
+impl InFlightCall {
+    /// Returns `true` if the caller can answer requests while its call is in flight.
+    fn accepts_requests_during_call(&self) -> bool {
+        self.client.as_ref().is_some_and(|client| !client.needs_input_rounds())
+    }
+}
+
+/// Forwards a server request to the caller and returns its answer.
+async fn forward_to_caller(call: &InFlightCall, request: Request) -> Result<RawJson, RpcError> {
+    let params = request.params.unwrap_or_else(RawJson::empty_object);
+    let params = without_meta_key(&params, RELATED_TASK);
+    let question = InputRequest { method: request.method.to_string(), params };
+    match ask_caller(call, question).await {
+        // A caller that cannot be asked has no roots either.
+        Err(AskError::Unsupported) if &*request.method == "roots/list" => Ok(empty_roots()),
+        answer => answer.map_err(|error| unanswered(&error.to_string())),
+    }
+}
+
+/// Asks the caller one question while its call is in flight.
+async fn ask_caller(call: &InFlightCall, question: InputRequest) -> Result<RawJson, AskError> {
+    let client = call.client.as_ref().ok_or(AskError::Unsupported)?;
+    let name = question.method.clone();
+    let questions = InputRequests::from_iter([(name.clone(), question)]);
+    let mut answers = call.ended.run_until_cancelled(client.ask(questions)).await.ok_or(AskError::Gone)??;
+    answers.swap_remove(&name).ok_or_else(|| AskError::Refused("it did not answer the request".to_owned()))
+}
+
+fn empty_roots() -> RawJson {
+    RawJson::of(&serde_json::json!({"roots": []}))
+}
+
+fn unanswered(why: &str) -> RpcError {
+    RpcError::new(code::INTERNAL_ERROR, format!("The request cannot be answered: {why}"))
+}
+
+impl InboundHandler for InFlightCalls {
+    fn request(&self, inbound: InboundRequest) -> BoxFuture<'static, Result<RawJson, RpcError>> {
+        match &*inbound.request.method {
+            "elicitation/create" | "sampling/createMessage" | "roots/list" => {
+                self.clone().handle_request(inbound).boxed()
+            }
+            unknown => ready(Err(RpcError::method_not_found(unknown))).boxed(),
+        }
+    }
+
+    fn notification(&self, notification: Notification, about: Option<Id>) {
+        let Some(notification) = self.handle_notification(notification) else { return };
+        // The notification may overtake progress that the call has not read yet. Where each call has its own
+        // stream, notifications do not arrive here.
+        match (self.match_call(about.as_ref()), &*notification.method, notification.params.as_ref()) {
+            (CallMatch::One(InFlightCall { client: Some(client), .. }), ..) => {
+                notify_caller(&*client, notification);
+            }
+            (CallMatch::None, "notifications/message", Some(params)) if about.is_none() => {
+                self.publish_update(ProviderUpdate::Log(params.clone()));
+            }
+            // A log message that may belong to one caller is not sent to another.
+            (CallMatch::One(_) | CallMatch::None | CallMatch::Ambiguous, ..) => {}
+        }
+    }
+}
+
+/// Returns the object without one key of its `_meta`.
+pub(super) fn without_meta_key(object: &RawJson, key: &str) -> RawJson {
+    let Some(meta) = object.get("_meta") else { return object.clone() };
+    let rest = meta.without(key);
+    if rest.names().is_empty() { object.without("_meta") } else { object.with("_meta", &rest) }
+}
+
+/// Passes a notification about a call to its caller.
+pub(super) fn notify_caller(client: &dyn Client, notification: Notification) {
+    let Some(params) = notification.params else { return };
+    match &*notification.method {
+        "notifications/progress" => {
+            let number = |name: &str| params.get(name).and_then(|number| number.read::<f64>().ok());
+            if let Some(done) = number("progress") {
+                let message = params.get("message").and_then(|message| message.read().ok());
+                client.notify(Notice::Progress(ProgressUpdate { done, total: number("total"), message }));
+            }
+        }
+        "notifications/message" => client.notify(Notice::Log(params)),
+        _ => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use pegboard_core::id::ServerName;
+    use pegboard_core::settings::mcp::{McpTarget, ResolvedMcpServer};
+
+    use super::*;
+
+    #[test]
+    fn a_message_about_an_ended_call_goes_to_no_other_call() {
+        let settings = ResolvedMcpServer::new(ServerName::new("test").unwrap(), McpTarget::Embedded);
+        let in_flight = InFlightCalls::new(Arc::default(), ServerUpdates::new(&settings));
+        let context = CallContext::default();
+        let (first, second) =
+            (in_flight.track_call(&context).unwrap(), in_flight.track_call(&context).unwrap());
+        first.set_request_id(Id::Number(1));
+        second.set_request_id(Id::Number(2));
+        let is_found = |id| matches!(in_flight.match_call(Some(&Id::Number(id))), CallMatch::One(_));
+        assert_eq!([is_found(1), is_found(2), is_found(3)], [true, true, false]);
+        drop(first);
+        assert_eq!([is_found(1), is_found(2)], [false, true]);
+        assert!(matches!(in_flight.match_call(None), CallMatch::One(_)));
+    }
+}

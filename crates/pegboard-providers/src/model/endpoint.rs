@@ -1,0 +1,321 @@
+//! HTTP endpoint of a model provider: URL, credentials, and bounded reading of its responses.
+
+use std::error::Error;
+use std::fmt;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use http::header::{ACCEPT, CONTENT_TYPE};
+use http::{HeaderMap, HeaderName, HeaderValue};
+use pegboard_core::model::{ModelError, ModelErrorKind, ModelName, ModelProviderName};
+use pegboard_core::redact::Redactor;
+use pegboard_core::settings::mcp::Secret;
+use pegboard_core::settings::model::ModelProviderSettings;
+use pegboard_core::text::clipped;
+use pegboard_wire::http::client::shared_client;
+use pegboard_wire::http::sse::{SseDecoder, SseEvent};
+use reqwest::{Client, Response, Url};
+use tokio::time;
+
+use super::api_error;
+
+/// Connect timeout.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Maximum size of a reply.
+const MAX_REPLY_BYTES: usize = 16 * 1024 * 1024;
+
+/// Maximum size of one event: some servers send a whole tool call in one.
+const MAX_EVENT_BYTES: usize = 4 * 1024 * 1024;
+
+/// Maximum size of an error body, and the timeout for reading it.
+const MAX_ERROR_BODY_BYTES: usize = 64 * 1024;
+const ERROR_BODY_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// HTTP client shared by all providers, created on first use: loading the system certificates is slow.
+#[derive(Debug, Default)]
+pub(super) struct LazyHttpClient(OnceLock<Result<Client, String>>);
+
+impl LazyHttpClient {
+    fn client(&self) -> Result<&Client, &String> {
+        self.0.get_or_init(|| shared_client(CONNECT_TIMEOUT).map_err(|error| error.to_string())).as_ref()
+    }
+}
+
+/// Endpoint of a provider.
+pub(super) struct ModelEndpoint {
+    http: Arc<LazyHttpClient>,
+    url: Url,
+    headers: HeaderMap,
+    redactor: Redactor,
+}
+
+/// Header that carries the API key.
+pub(super) enum KeyHeader {
+    /// `Authorization: Bearer`.
+    Bearer,
+    /// A provider-specific header.
+    Named(HeaderName),
+}
+
+impl ModelEndpoint {
+    /// Creates an endpoint that accepts requests at `url`.
+    pub(super) fn new(
+        provider: &ModelProviderName,
+        settings: &ModelProviderSettings,
+        url: Url,
+        key_header: KeyHeader,
+        http: Arc<LazyHttpClient>,
+    ) -> Result<Self, InvalidModelProvider> {
+        let mut headers = HeaderMap::new();
+        let key = settings.api_key.as_ref().filter(|key| !key.reveal().trim().is_empty());
+        if let Some(key) = key {
+            let (name, value) = match key_header {
+                KeyHeader::Bearer => (http::header::AUTHORIZATION, format!("Bearer {}", key.reveal().trim())),
+                KeyHeader::Named(name) => (name, key.reveal().trim().to_owned()),
+            };
+            let bad = || InvalidModelProvider::InvalidKey { provider: provider.clone() };
+            headers.insert(name, sensitive(&value).ok_or_else(bad)?);
+        }
+        for (name, value) in &settings.headers {
+            let bad = || InvalidModelProvider::InvalidHeader {
+                provider: provider.clone(),
+                name: name.escape_debug().to_string(),
+            };
+            let key = HeaderName::from_bytes(name.as_bytes()).map_err(|_| bad())?;
+            headers.insert(key, sensitive(value.reveal()).ok_or_else(bad)?);
+        }
+        let secrets = key.into_iter().chain(settings.headers.values()).map(Secret::reveal);
+        let secrets = secrets.chain(url.password());
+        // In `Bearer …` the second word is the secret.
+        let secrets = secrets.flat_map(|secret| secret.split_whitespace().chain([secret.trim()]));
+        let redactor = Redactor::new(secrets);
+        Ok(Self { http, url, headers, redactor })
+    }
+
+    /// Adds a header, unless the settings already have it.
+    pub(super) fn with_header(mut self, name: HeaderName, value: HeaderValue) -> Self {
+        self.headers.entry(name).or_insert(value);
+        self
+    }
+
+    /// Returns `true` if the endpoint is at this host or a subdomain of it.
+    pub(super) fn is_hosted_at(&self, host: &str) -> bool {
+        let found = self.url.host_str().unwrap_or_default();
+        found == host || found.strip_suffix(host).is_some_and(|rest| rest.ends_with('.'))
+    }
+
+    /// Sends a request and waits for the response headers.
+    pub(super) async fn post<'s>(
+        &'s self,
+        model: &'s ModelName,
+        body: Vec<u8>,
+    ) -> Result<ModelResponse<'s>, ModelError> {
+        let answer = |kind, reason: String| ModelError::new(model.clone(), kind, reason);
+        let client =
+            self.http.client().map_err(|error| answer(ModelErrorKind::Unreachable, error.clone()))?;
+        let request = client
+            .post(self.url.clone())
+            .header(CONTENT_TYPE, HeaderValue::from_static("application/json"))
+            .header(ACCEPT, HeaderValue::from_static("application/json, text/event-stream"))
+            .headers(self.headers.clone())
+            .body(body);
+        let response = request.send().await.map_err(|error| {
+            answer(ModelErrorKind::Unreachable, self.network_error("cannot connect", error))
+        })?;
+        let status = response.status();
+        if status.is_success() {
+            return Ok(ModelResponse { endpoint: self, model, response, n_read: 0 });
+        }
+        if status.is_redirection() {
+            let reason = format!("redirects are not followed (status {})", status.as_u16());
+            return Err(answer(ModelErrorKind::Unreachable, reason));
+        }
+        let headers = response.headers().clone();
+        let body = read_error_body(response).await;
+        Err(api_error::from_status(model, status, &headers, &body, &self.redactor))
+    }
+
+    /// Returns the redactor for the provider's messages.
+    pub(super) fn redactor(&self) -> &Redactor {
+        &self.redactor
+    }
+
+    /// Formats a network error in one line, without the URL, which may contain a secret.
+    fn network_error(&self, what: &str, error: reqwest::Error) -> String {
+        let error = error.without_url();
+        let mut cause: &dyn Error = &error;
+        while let Some(deeper) = cause.source() {
+            cause = deeper;
+        }
+        self.redactor.text(&format!("{what}: {cause}")).into_owned()
+    }
+}
+
+/// Shows the host only, no credentials.
+impl fmt::Debug for ModelEndpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Site({})", self.url.host_str().unwrap_or_default())
+    }
+}
+
+/// Response with a body that has not been read.
+pub(super) struct ModelResponse<'s> {
+    endpoint: &'s ModelEndpoint,
+    model: &'s ModelName,
+    response: Response,
+    n_read: usize,
+}
+
+impl<'s> ModelResponse<'s> {
+    /// Returns `true` if the response is an event stream; the provider decides that.
+    pub(super) fn is_stream(&self) -> bool {
+        self.content_type().starts_with("text/event-stream")
+    }
+
+    /// Reads the whole body.
+    pub(super) async fn body(mut self) -> Result<Bytes, ModelError> {
+        let mut whole = BytesMut::new();
+        while let Some(chunk) = self.chunk().await? {
+            whole.extend_from_slice(&chunk);
+        }
+        Ok(whole.freeze())
+    }
+
+    /// Returns the events of the body.
+    pub(super) fn events(self) -> ModelEventStream<'s> {
+        ModelEventStream { answer: self, decoder: SseDecoder::new(MAX_EVENT_BYTES) }
+    }
+
+    /// Creates the error for a malformed reply.
+    pub(super) fn malformed(&self, reason: &str) -> ModelError {
+        ModelError::new(self.model.clone(), ModelErrorKind::MalformedReply, reason)
+    }
+
+    /// Returns the content type, for error messages.
+    pub(super) fn content_type(&self) -> String {
+        let given = self.response.headers().get(CONTENT_TYPE).map(HeaderValue::as_bytes).unwrap_or_default();
+        clipped(&String::from_utf8_lossy(given).to_ascii_lowercase(), 100).into_owned()
+    }
+
+    async fn chunk(&mut self) -> Result<Option<Bytes>, ModelError> {
+        let chunk = self.response.chunk().await.map_err(|error| {
+            let reason = self.endpoint.network_error("connection lost during the reply", error);
+            ModelError::new(self.model.clone(), ModelErrorKind::Unreachable, reason)
+        })?;
+        self.n_read += chunk.as_ref().map_or(0, Bytes::len);
+        if self.n_read > MAX_REPLY_BYTES {
+            return Err(self.malformed(&format!("the reply exceeds {} MiB", MAX_REPLY_BYTES >> 20)));
+        }
+        Ok(chunk)
+    }
+}
+
+/// Stream of server-sent events.
+pub(super) struct ModelEventStream<'s> {
+    answer: ModelResponse<'s>,
+    decoder: SseDecoder,
+}
+
+impl ModelEventStream<'_> {
+    /// Returns the next event; `None` at the end of the stream.
+    pub(super) async fn next(&mut self) -> Result<Option<SseEvent>, ModelError> {
+        loop {
+            match self.decoder.next_event() {
+                Some(Ok(event)) => return Ok(Some(event)),
+                Some(Err(too_large)) => return Err(self.answer.malformed(&too_large.to_string())),
+                None => {}
+            }
+            match self.answer.chunk().await? {
+                Some(chunk) => self.decoder.push(&chunk),
+                None => return Ok(None),
+            }
+        }
+    }
+
+    /// Creates the error for a malformed reply.
+    pub(super) fn malformed(&self, reason: &str) -> ModelError {
+        self.answer.malformed(reason)
+    }
+
+    /// Creates the error for a stream that ended early.
+    pub(super) fn truncated(&self) -> ModelError {
+        let reason = "the reply ended early";
+        ModelError::new(self.answer.model.clone(), ModelErrorKind::Unreachable, reason)
+    }
+}
+
+async fn read_error_body(mut response: Response) -> BytesMut {
+    let mut whole = BytesMut::new();
+    let reading = async {
+        while let Ok(Some(chunk)) = response.chunk().await {
+            let room = MAX_ERROR_BODY_BYTES - whole.len();
+            whole.extend_from_slice(&chunk[..chunk.len().min(room)]);
+            if whole.len() == MAX_ERROR_BODY_BYTES {
+                break;
+            }
+        }
+    };
+    let _ = time::timeout(ERROR_BODY_TIMEOUT, reading).await;
+    whole
+}
+
+/// Creates a header value that is never printed.
+fn sensitive(value: &str) -> Option<HeaderValue> {
+    let mut value = HeaderValue::from_str(value).ok()?;
+    value.set_sensitive(true);
+    Some(value)
+}
+
+/// Resolves a path against the base URL of a provider.
+pub(super) fn endpoint_url(
+    provider: &ModelProviderName,
+    base: &str,
+    path: impl FnOnce(&str) -> &'static str,
+) -> Result<Url, InvalidModelProvider> {
+    let bad = || InvalidModelProvider::InvalidUrl { provider: provider.clone() };
+    let mut url = Url::parse(base.trim()).map_err(|_| bad())?;
+    if !matches!(url.scheme(), "http" | "https") || !url.has_host() {
+        return Err(bad());
+    }
+    let base = url.path().trim_end_matches('/').to_owned();
+    url.set_path(&format!("{base}{}", path(&base)));
+    Ok(url)
+}
+
+/// Invalid settings of a model provider.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum InvalidModelProvider {
+    /// The base URL is missing.
+    #[error("provider '{provider}' has no baseUrl: set one such as https://api.openai.com/v1")]
+    MissingUrl {
+        /// The provider.
+        provider: ModelProviderName,
+    },
+    /// The base URL is invalid.
+    #[error("invalid baseUrl of provider '{provider}': expected a URL that starts with http:// or https://")]
+    InvalidUrl {
+        /// The provider.
+        provider: ModelProviderName,
+    },
+    /// The key contains characters that are not allowed in a header.
+    #[error(
+        "apiKey of provider '{provider}' contains characters that are not allowed in a header: check for line breaks"
+    )]
+    InvalidKey {
+        /// The provider.
+        provider: ModelProviderName,
+    },
+    /// A header contains characters that are not allowed.
+    #[error(
+        "header '{name}' of provider '{provider}' contains characters that are not allowed in a header: check for \
+         line breaks"
+    )]
+    InvalidHeader {
+        /// The provider.
+        provider: ModelProviderName,
+        /// The header.
+        name: String,
+    },
+}

@@ -1,0 +1,177 @@
+//! Commands to run, and the errors of starting them.
+
+use std::ffi::OsString;
+use std::fmt;
+use std::io;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use indexmap::IndexMap;
+use pegboard_core::redact::{Redactor, may_be_secret};
+
+use super::plan::SpawnPlan;
+
+/// A command to run.
+///
+/// ```
+/// use pegboard_providers::process::CommandSpec;
+///
+/// let args = vec!["-y".to_owned(), "some-server".to_owned()];
+/// let spec = CommandSpec { args, ..CommandSpec::new("npx") };
+/// assert!(spec.supervisor.is_none());
+/// ```
+#[derive(Clone, PartialEq, Eq)]
+pub struct CommandSpec {
+    /// The program: a name to find in `PATH`, or a path relative to `cwd`.
+    pub command: String,
+    /// Arguments, passed without a shell.
+    pub args: Vec<String>,
+    /// Environment variables, in addition to the inherited ones.
+    pub env: IndexMap<String, String>,
+    /// Working directory; `None` for that of this process.
+    pub cwd: Option<PathBuf>,
+    /// Supervisor; `None` if this process watches the program itself. Ignored on Windows.
+    pub supervisor: Option<SupervisorCommand>,
+    /// Grace periods of the shutdown.
+    pub grace: GracePeriods,
+}
+
+impl CommandSpec {
+    /// Creates a command without arguments.
+    pub fn new(command: impl Into<String>) -> Self {
+        Self {
+            command: command.into(),
+            args: Vec::new(),
+            env: IndexMap::new(),
+            cwd: None,
+            supervisor: None,
+            grace: GracePeriods::default(),
+        }
+    }
+
+    /// Returns a redactor for the secrets in the environment of the program.
+    pub(crate) fn redactor(&self) -> Redactor {
+        let secrets = self.env.iter().filter(|(name, value)| may_be_secret(name, value));
+        Redactor::new(secrets.map(|(_, value)| value))
+    }
+
+    /// Checks that the command can be started: its program and its directory exist.
+    pub fn check(&self) -> Result<(), SpawnError> {
+        SpawnPlan::resolve(self).map(drop)
+    }
+}
+
+/// Omits the values of variables, which may be secrets.
+impl fmt::Debug for CommandSpec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { command, args, env, cwd, supervisor, grace } = self;
+        f.debug_struct("Launch")
+            .field("command", command)
+            .field("args", args)
+            .field("env", &env.keys().collect::<Vec<_>>())
+            .field("cwd", cwd)
+            .field("supervisor", supervisor)
+            .field("grace", grace)
+            .finish()
+    }
+}
+
+/// Command of a supervisor: a program that does nothing but call [`supervise`](super::supervise()).
+///
+/// It is started with `arguments`, `--` and the command to supervise.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SupervisorCommand {
+    /// Absolute path of the program.
+    pub program: PathBuf,
+    /// Arguments that select the supervisor mode.
+    pub arguments: Vec<OsString>,
+}
+
+/// Grace periods of a shutdown, each limited to one minute.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GracePeriods {
+    /// Time to exit after stdin was closed.
+    pub close: Duration,
+    /// Time to exit after SIGTERM, before SIGKILL.
+    pub terminate: Duration,
+}
+
+impl GracePeriods {
+    const MAX: Duration = Duration::from_mins(1);
+
+    /// Limits both periods to the maximum.
+    pub(super) fn bounded(self) -> Self {
+        Self { close: self.close.min(Self::MAX), terminate: self.terminate.min(Self::MAX) }
+    }
+}
+
+impl Default for GracePeriods {
+    /// Two seconds each.
+    fn default() -> Self {
+        Self { close: Duration::from_secs(2), terminate: Duration::from_secs(2) }
+    }
+}
+
+/// A program could not be started.
+#[derive(Debug, thiserror::Error)]
+pub enum SpawnError {
+    /// The command is empty.
+    #[error("the command is empty: specify the program to start")]
+    EmptyCommand,
+    /// The program is not in `PATH`.
+    #[error(
+        "spawn {command} ENOENT: '{command}' not found in PATH; install it, or specify its full path",
+        command = command.escape_debug()
+    )]
+    NotInPath {
+        /// The command.
+        command: String,
+    },
+    /// The path does not exist.
+    #[error(
+        "spawn {command} ENOENT: {path} does not exist; install the program, or correct the path",
+        command = command.escape_debug(), path = path.display().to_string().escape_debug()
+    )]
+    FileNotFound {
+        /// Path from the configuration.
+        command: String,
+        /// Path that was tried.
+        path: PathBuf,
+    },
+    /// The file is not executable.
+    #[error(
+        "spawn {command} EACCES: {path} is not executable; make it executable, or specify its interpreter",
+        command = command.escape_debug(), path = path.display().to_string().escape_debug()
+    )]
+    NotExecutable {
+        /// Command from the configuration.
+        command: String,
+        /// File that was found.
+        path: PathBuf,
+    },
+    /// The working directory does not exist.
+    #[error("directory {} does not exist; create it, or correct `cwd`", .0.display().to_string().escape_debug())]
+    DirectoryNotFound(PathBuf),
+    /// The name of a variable is invalid.
+    #[error("invalid environment variable name {0:?}: it is empty or contains '='")]
+    InvalidVariableName(String),
+    /// A string contains a NUL character, which cannot be passed to a program.
+    #[error("{0} contains a NUL character; remove it")]
+    Nul(String),
+    /// The supervisor cannot be started.
+    #[error("cannot start the supervisor {}: {error}", program.display())]
+    Supervisor {
+        /// Program of the supervisor.
+        program: PathBuf,
+        /// Error of the operating system.
+        error: io::Error,
+    },
+    /// The operating system refused to start the program.
+    #[error("spawn {command}: {error}", command = command.escape_debug())]
+    Refused {
+        /// Command from the configuration.
+        command: String,
+        /// Error of the operating system.
+        error: io::Error,
+    },
+}

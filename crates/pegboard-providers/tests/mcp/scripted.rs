@@ -1,0 +1,534 @@
+//! A scripted server, and helpers for tests against it.
+
+use std::collections::{HashMap, VecDeque};
+use std::io;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use futures_util::future::{BoxFuture, FutureExt};
+use pegboard_core::arguments::CallArguments;
+use pegboard_core::call::{CallContext, SchemaChecks, ValidCall};
+use pegboard_core::client::{AskError, Client, InputRequests, InputResponses, Notice};
+use pegboard_core::error::CallError;
+use pegboard_core::id::ServerName;
+use pegboard_core::output::Output;
+use pegboard_core::provider::{Provider, ServerOffering, ServerState};
+use pegboard_core::settings::mcp::{McpTarget, ResolvedMcpServer};
+use pegboard_providers::mcp::{
+    Connector, ConnectorError, EstablishedConnection, HandshakeOptions, McpServer, PipeConnector,
+};
+use pegboard_wire::client::Era;
+use pegboard_wire::era::{LogLevel, Revision};
+use pegboard_wire::link::InputLimits;
+use pegboard_wire::server::{
+    self, McpService, ServerRequest, ServiceChange, ServiceDescription, ServiceReply,
+};
+use pegboard_wire::stdio::line_transport;
+use pegboard_wire::{RawJson, RpcError};
+use serde_json::{Value, json};
+use tokio::io::DuplexStream;
+use tokio::sync::{broadcast, watch};
+use tokio::task::AbortHandle;
+use tokio::time::{self, Instant};
+use tokio_util::sync::CancellationToken;
+
+pub(crate) const ERAS: [Era; 2] = [Era::Session, Era::Stateless];
+
+/// A result with a number that no float can hold, in a spelling that a parser would lose.
+pub(crate) const EXACT: &str =
+    r#"{"content":[],  "structuredContent":{"b":12345678901234567890123, "a":1e2},"odd":null}"#;
+
+/// Outcome of a start.
+pub(crate) enum ScriptedStart {
+    Refuse,
+    Hang,
+}
+
+/// Response to a request other than a tool call.
+#[derive(Clone)]
+pub(crate) enum ScriptedReply {
+    Raw(String),
+    Hang,
+    /// Hangs the first time.
+    HangOnce(String),
+}
+
+impl ScriptedReply {
+    pub(crate) fn json(answer: &Value) -> Self {
+        Self::Raw(answer.to_string())
+    }
+}
+
+/// A scripted server with a record of its requests. Clones share it.
+#[derive(Clone)]
+pub(crate) struct ScriptedServer(Arc<ScriptState>);
+
+pub(crate) struct ScriptState {
+    changes: broadcast::Sender<ServiceChange>,
+    capabilities: Mutex<Value>,
+    /// Responses to requests other than tool calls, by method.
+    replies: Mutex<HashMap<String, ScriptedReply>>,
+    /// Recorded requests other than tool calls, with their parameters.
+    pub(crate) requests: Mutex<Vec<(String, RawJson)>>,
+    /// Pages of the tool list, as they are sent.
+    pages: Mutex<Vec<String>>,
+    pub(crate) n_list_requests: AtomicUsize,
+    /// Parameters of the recorded calls.
+    pub(crate) calls: Mutex<Vec<RawJson>>,
+    /// Number of requests that hang.
+    pub(crate) n_hanging: watch::Sender<usize>,
+    starts: Mutex<VecDeque<ScriptedStart>>,
+    /// Times of the starts.
+    pub(crate) started: watch::Sender<Vec<Instant>>,
+    /// Number of running instances.
+    n_running: watch::Sender<usize>,
+    wire: Mutex<Option<(AbortHandle, CancellationToken)>>,
+}
+
+impl std::ops::Deref for ScriptedServer {
+    type Target = ScriptState;
+
+    fn deref(&self) -> &ScriptState {
+        &self.0
+    }
+}
+
+impl ScriptedServer {
+    pub(crate) fn new() -> Self {
+        let names = ["echo", "exact", "fail", "refuse", "count", "hang", "ask", "roots", "storm"];
+        let scripted = Self(Arc::new(ScriptState {
+            changes: broadcast::Sender::new(64),
+            capabilities: Mutex::new(json!({"tools": {"listChanged": true}})),
+            replies: Mutex::default(),
+            requests: Mutex::default(),
+            pages: Mutex::default(),
+            n_list_requests: AtomicUsize::new(0),
+            calls: Mutex::default(),
+            n_hanging: watch::Sender::new(0),
+            starts: Mutex::default(),
+            started: watch::Sender::default(),
+            n_running: watch::Sender::default(),
+            wire: Mutex::default(),
+        }));
+        scripted.set_tools(&names);
+        scripted
+    }
+
+    /// Sets the listed tools.
+    pub(crate) fn set_tools(&self, names: &[&str]) {
+        let tools: Vec<Value> =
+            names.iter().map(|name| json!({"name": name, "inputSchema": {"type": "object"}})).collect();
+        self.set_tool_pages(vec![json!({"tools": tools}).to_string()]);
+    }
+
+    /// Sets the pages of the tool list; the cursor is the number of a page.
+    pub(crate) fn set_tool_pages(&self, pages: Vec<String>) {
+        *self.pages.lock().unwrap() = pages;
+    }
+
+    /// Notifies clients of a changed tool list.
+    pub(crate) fn notify_tools_changed(&self) {
+        self.notify_change(ServiceChange::Tools);
+    }
+
+    /// Notifies clients of a change.
+    pub(crate) fn notify_change(&self, change: ServiceChange) {
+        self.changes.send(change).unwrap();
+    }
+
+    /// Declares a capability.
+    pub(crate) fn add_capability(&self, name: &str, how: Value) {
+        self.capabilities.lock().unwrap()[name] = how;
+    }
+
+    /// Sets the response to a method.
+    pub(crate) fn respond_to(&self, method: &str, act: ScriptedReply) {
+        self.replies.lock().unwrap().insert(method.to_owned(), act);
+    }
+
+    /// Returns the number of requests with this method.
+    pub(crate) fn n_requests(&self, method: &str) -> usize {
+        self.requests.lock().unwrap().iter().filter(|(received, _)| received == method).count()
+    }
+
+    async fn respond(&self, request: &ServerRequest) -> Result<ServiceReply, RpcError> {
+        let method = request.method.to_string();
+        self.requests.lock().unwrap().push((method.clone(), request.params.clone()));
+        let act = self.replies.lock().unwrap().get(&method).cloned();
+        let answer = match act {
+            None => return Err(RpcError::method_not_found(&method)),
+            Some(ScriptedReply::HangOnce(_)) if self.n_requests(&method) == 1 => None,
+            Some(ScriptedReply::Hang) => None,
+            Some(ScriptedReply::Raw(answer) | ScriptedReply::HangOnce(answer)) => Some(answer),
+        };
+        let Some(answer) = answer else {
+            let _hanging = HangingCall::new(self);
+            return std::future::pending().await;
+        };
+        Ok(RawJson::parse(answer.into()).unwrap().into())
+    }
+
+    pub(crate) fn next_starts(&self, starts: impl IntoIterator<Item = ScriptedStart>) {
+        self.starts.lock().unwrap().extend(starts);
+    }
+
+    pub(crate) fn n_started(&self) -> usize {
+        self.started.borrow().len()
+    }
+
+    pub(crate) fn n_running(&self) -> usize {
+        *self.n_running.borrow()
+    }
+
+    /// Waits until this many instances run.
+    pub(crate) async fn wait_for_running(&self, n_running: usize) {
+        wait_until(self.n_running.subscribe(), |n| *n == n_running).await;
+    }
+
+    /// Breaks the connection.
+    pub(crate) fn disconnect(&self) {
+        self.wire.lock().unwrap().take().unwrap().0.abort();
+    }
+
+    /// Stops forwarding messages in both directions.
+    pub(crate) fn freeze(&self) {
+        self.wire.lock().unwrap().as_ref().unwrap().1.cancel();
+    }
+
+    pub(crate) async fn wait_for_hanging(&self, n_hanging: usize) {
+        wait_until(self.n_hanging.subscribe(), |n| *n == n_hanging).await;
+    }
+
+    /// Waits until the server was started this often.
+    pub(crate) async fn wait_for_starts(&self, n_started: usize) {
+        wait_until(self.started.subscribe(), |started| started.len() == n_started).await;
+    }
+
+    /// Returns a connector to the server, for one era.
+    pub(crate) fn connector(&self, era: Era) -> Arc<dyn Connector> {
+        let scripted = self.clone();
+        let pipe = PipeConnector::new(move || {
+            let scripted = scripted.clone();
+            async move { scripted.start().await.map(tokio::io::split) }
+        });
+        Arc::new(WithEra(era, Arc::new(pipe)))
+    }
+
+    async fn start(&self) -> io::Result<DuplexStream> {
+        self.started.send_modify(|started| started.push(Instant::now()));
+        let start = self.starts.lock().unwrap().pop_front();
+        match start {
+            Some(ScriptedStart::Refuse) => return Err(io::Error::other("there is no such program")),
+            Some(ScriptedStart::Hang) => return std::future::pending().await,
+            None => {}
+        }
+        let (near, mut relay_near) = tokio::io::duplex(64 * 1024);
+        let (mut relay_far, far) = tokio::io::duplex(64 * 1024);
+        let frozen = CancellationToken::new();
+        let freeze = frozen.clone();
+        let relay = tokio::spawn(async move {
+            let copying = tokio::io::copy_bidirectional(&mut relay_near, &mut relay_far);
+            if frozen.run_until_cancelled(copying).await.is_none() {
+                std::future::pending::<()>().await;
+            }
+        });
+        *self.wire.lock().unwrap() = Some((relay.abort_handle(), freeze));
+        let (reader, writer) = tokio::io::split(far);
+        let (link, _) = line_transport(reader, writer, InputLimits::server());
+        let serving = server::ServiceServer::new(Arc::new(self.clone()));
+        let n_running = self.n_running.clone();
+        n_running.send_modify(|n_running| *n_running += 1);
+        tokio::spawn(async move {
+            serving.serve(link).await;
+            n_running.send_modify(|n_running| *n_running -= 1);
+        });
+        Ok(near)
+    }
+
+    /// Returns the server as a provider for one era, with default settings.
+    pub(crate) fn provider(&self, era: Era) -> McpServer {
+        self.provider_with(era, |_| {})
+    }
+
+    pub(crate) fn provider_with(&self, era: Era, change: impl FnOnce(&mut ResolvedMcpServer)) -> McpServer {
+        let mut settings = ResolvedMcpServer::new(ServerName::new("scripted").unwrap(), McpTarget::Embedded);
+        change(&mut settings);
+        McpServer::new(settings, self.connector(era))
+    }
+
+    /// Returns the server as a provider that is already started.
+    pub(crate) async fn open_provider(&self, era: Era) -> McpServer {
+        let server = self.provider(era);
+        server.open().await.unwrap();
+        server
+    }
+}
+
+/// A connector with a fixed era.
+pub(crate) struct WithEra(pub(crate) Era, pub(crate) Arc<dyn Connector>);
+
+impl Connector for WithEra {
+    fn connect(
+        &self,
+        handshake: HandshakeOptions,
+    ) -> BoxFuture<'_, Result<EstablishedConnection, ConnectorError>> {
+        self.1.connect(handshake.with_era(self.0))
+    }
+}
+
+impl McpService for ScriptedServer {
+    fn describe(&self, _revision: Revision) -> ServiceDescription {
+        ServiceDescription {
+            info: RawJson::from(json!({"name": "scripted", "version": "1"})),
+            capabilities: RawJson::from(self.capabilities.lock().unwrap().clone()),
+            instructions: Some("Break a leg.".to_owned()),
+        }
+    }
+
+    fn call(&self, request: ServerRequest) -> BoxFuture<'static, Result<ServiceReply, RpcError>> {
+        let scripted = self.clone();
+        async move {
+            match &*request.method {
+                "tools/list" => scripted.page(&request.params),
+                "tools/call" => scripted.call_tool(request).await,
+                "prompts/get"
+                    if request.params.get("name").is_some_and(|name| name.as_str() == "\"ask\"") =>
+                {
+                    scripted.call_tool(request).await
+                }
+                _ => scripted.respond(&request).await,
+            }
+        }
+        .boxed()
+    }
+
+    fn changes(&self) -> Option<broadcast::Receiver<ServiceChange>> {
+        Some(self.changes.subscribe())
+    }
+}
+
+impl ScriptedServer {
+    fn page(&self, params: &RawJson) -> Result<ServiceReply, RpcError> {
+        self.n_list_requests.fetch_add(1, Ordering::SeqCst);
+        let number =
+            params.get("cursor").map_or(0, |cursor| cursor.text().unwrap().parse::<usize>().unwrap());
+        let pages = self.pages.lock().unwrap();
+        let page = pages.get(number).ok_or_else(|| RpcError::new(-32_050, "out of pages"))?;
+        Ok(RawJson::parse(page.clone().into()).unwrap().into())
+    }
+
+    pub(crate) fn n_calls(&self, tool: &str) -> usize {
+        let is_tool = |call: &&RawJson| call.get("name").unwrap().text().unwrap() == tool;
+        self.calls.lock().unwrap().iter().filter(is_tool).count()
+    }
+
+    async fn call_tool(&self, request: ServerRequest) -> Result<ServiceReply, RpcError> {
+        self.calls.lock().unwrap().push(request.params.clone());
+        let arguments = request.params.get("arguments").unwrap_or_else(RawJson::empty_object);
+        let name = request.params.get("name").unwrap().read::<String>().unwrap();
+        let text =
+            |text: &str| Ok(RawJson::from(json!({"content": [{"type": "text", "text": text}]})).into());
+        match name.as_str() {
+            "echo" => text(arguments.as_str()),
+            "exact" => Ok(RawJson::parse(EXACT.into()).unwrap().into()),
+            "fail" => {
+                Ok(RawJson::from(json!({"content": [{"type": "text", "text": "no"}], "isError": true}))
+                    .into())
+            }
+            "refuse" => Err(RpcError::new(-32_050, "not today")),
+            "count" => {
+                request.peer.log(LogLevel::Info, "scripted", &RawJson::of("begin")).await;
+                for step in [1.0, 2.0, 3.0] {
+                    request.peer.progress(step, Some(3.0), Some("step")).await;
+                }
+                request.peer.log(LogLevel::Info, "scripted", &RawJson::of("end")).await;
+                text("counted")
+            }
+            "hang" => {
+                let _hanging = HangingCall::new(self);
+                std::future::pending().await
+            }
+            "ask" => {
+                match request
+                    .input_responses
+                    .as_ref()
+                    .and_then(|answers| answers.at(&["who", "content", "name"]))
+                {
+                    Some(name) => text(&format!("Hello, {}!", name.text().unwrap())),
+                    None => Ok(ServiceReply::InputRequired {
+                        input_requests: RawJson::from(
+                            json!({"who": {"method": "elicitation/create", "params": {
+                                "message": "Who are you?", "requestedSchema": {"type": "object", "properties": {}}
+                            }}}),
+                        ),
+                        state: Some("asked".into()),
+                    }),
+                }
+            }
+            "roots" => match &request.input_responses {
+                Some(answers) => text(answers.as_str()),
+                None => Ok(ServiceReply::InputRequired {
+                    input_requests: RawJson::from(json!({"where": {"method": "roots/list"}})),
+                    state: None,
+                }),
+            },
+            "storm" => {
+                for _ in 0..20_000 {
+                    request.peer.notify("notifications/tools/list_changed", RawJson::empty_object()).await;
+                }
+                text("calm")
+            }
+            _ => self.call_special_tool(&name, request).await,
+        }
+    }
+
+    async fn call_special_tool(&self, tool: &str, request: ServerRequest) -> Result<ServiceReply, RpcError> {
+        let text =
+            |text: &str| Ok(RawJson::from(json!({"content": [{"type": "text", "text": text}]})).into());
+        match tool {
+            // The first call hangs.
+            "once" => {
+                if self.n_calls("once") == 1 {
+                    let _hanging = HangingCall::new(self);
+                    return std::future::pending().await;
+                }
+                text("done")
+            }
+            // The first call requires a URL elicitation.
+            "elsewhere" if self.n_calls("elsewhere") == 1 => {
+                let elicitation = json!({"mode": "url", "elicitationId": "e1", "url": "https://example.org", "message": "Go"});
+                Err(RpcError::new(-32_042, "go there first")
+                    .with_data(json!({"elicitations": [elicitation]})))
+            }
+            "elsewhere" => text("welcome back"),
+            // The arguments are the task that the server creates.
+            "task" => Ok(request.params.get("arguments").unwrap().into()),
+            "mutter" => {
+                tokio::spawn(async move {
+                    time::sleep(Duration::from_secs(1)).await;
+                    let line = RawJson::from(json!({"level": "info", "data": "by the way"}));
+                    request.peer.notify("notifications/message", line).await;
+                });
+                text("nothing")
+            }
+            _ => Err(RpcError::invalid_params("there is no such tool")),
+        }
+    }
+}
+
+/// A hanging request, counted until dropped.
+struct HangingCall(ScriptedServer);
+
+impl HangingCall {
+    fn new(scripted: &ScriptedServer) -> Self {
+        scripted.n_hanging.send_modify(|n_hanging| *n_hanging += 1);
+        Self(scripted.clone())
+    }
+}
+
+impl Drop for HangingCall {
+    fn drop(&mut self) {
+        self.0.n_hanging.send_modify(|n_hanging| *n_hanging -= 1);
+    }
+}
+
+/// A client that records notifications and answers questions with its name.
+#[derive(Default)]
+pub(crate) struct TestClient {
+    pub(crate) name: Option<&'static str>,
+    pub(crate) retries_with_answers: bool,
+    pub(crate) received: Mutex<Vec<String>>,
+}
+
+impl TestClient {
+    pub(crate) fn named(name: &'static str) -> Arc<Self> {
+        Arc::new(Self { name: Some(name), ..Self::default() })
+    }
+
+    pub(crate) fn context(self: &Arc<Self>) -> CallContext {
+        let mut context = CallContext::default();
+        context.client = Some(Arc::clone(self) as Arc<dyn Client>);
+        context
+    }
+
+    pub(crate) fn received(&self) -> Vec<String> {
+        self.received.lock().unwrap().clone()
+    }
+
+    fn record(&self, what: impl Into<String>) {
+        self.received.lock().unwrap().push(what.into());
+    }
+}
+
+impl Client for TestClient {
+    fn notify(&self, notice: Notice) {
+        match notice {
+            Notice::Progress(progress) => self.record(format!("{} of {:?}", progress.done, progress.total)),
+            Notice::Log(params) => self.record(params.get("data").unwrap().as_str()),
+            Notice::Task(task) => self.record(format!("a task for {:?}", task.time_to_live)),
+        }
+    }
+
+    fn needs_input_rounds(&self) -> bool {
+        self.retries_with_answers
+    }
+
+    fn ask(&self, questions: InputRequests) -> BoxFuture<'_, Result<InputResponses, AskError>> {
+        let answers = match self.name {
+            None => Err(AskError::Unsupported),
+            Some(name) => Ok(questions
+                .into_iter()
+                .map(|(key, question)| {
+                    self.record(question.method);
+                    (key, RawJson::from(json!({"action": "accept", "content": {"name": name}})))
+                })
+                .collect()),
+        };
+        std::future::ready(answers).boxed()
+    }
+}
+
+/// Calls a tool of a provider.
+pub(crate) async fn call(
+    server: &dyn Provider,
+    tool: &str,
+    arguments: impl Into<CallArguments>,
+    context: CallContext,
+) -> Result<Output, CallError> {
+    let entry = server.offering().borrow().tools.iter().find(|entry| entry.name() == tool).unwrap().clone();
+    ValidCall::admit(entry, arguments.into(), context, SchemaChecks::None).unwrap().run().await
+}
+
+/// Calls a tool without arguments or client, and returns the outcome as text.
+pub(crate) async fn call_text(server: &dyn Provider, tool: &str) -> String {
+    outcome_text(&call(server, tool, json!({}), CallContext::default()).await)
+}
+
+pub(crate) fn outcome_text(result: &Result<Output, CallError>) -> String {
+    match result {
+        Ok(output) => output.text().into_owned(),
+        Err(error) => format!("{}: {error}", error.kind().as_str()),
+    }
+}
+
+pub(crate) fn tool_names(offering: &ServerOffering) -> Vec<String> {
+    offering.tools.iter().map(|entry| entry.name().to_owned()).collect()
+}
+
+/// Waits until a server is in this state.
+pub(crate) async fn wait_for_state(server: &dyn Provider, state: &ServerState) {
+    wait_until(server.state(), |now| now == state).await;
+}
+
+/// Waits until a condition is met, for a limited time.
+pub(crate) async fn wait_until<T>(mut receiver: watch::Receiver<T>, is_met: impl FnMut(&T) -> bool) {
+    time::timeout(Duration::from_mins(5), receiver.wait_for(is_met)).await.unwrap().unwrap();
+}
+
+/// Lets every task run until all of them wait.
+pub(crate) async fn settle() {
+    for _ in 0..200 {
+        tokio::task::yield_now().await;
+    }
+}

@@ -1,0 +1,76 @@
+//! Requests with input rounds: the client answers the server's input requests and retries.
+
+use ::http::HeaderMap;
+use futures_util::future::join_all;
+
+use super::{McpClient, RequestOptions};
+use crate::connection::InboundRequest;
+use crate::link::TransportError;
+use crate::message::{Id, Request};
+use crate::pending_request::RequestError;
+use pegboard_json::RawJson;
+
+/// Maximum number of input rounds per request.
+const MAX_ROUNDS: usize = 20;
+
+pub(super) async fn call(
+    client: &McpClient,
+    method: &str,
+    params: Option<RawJson>,
+) -> Result<RawJson, RequestError> {
+    let params = params.unwrap_or_else(RawJson::empty_object);
+    let mut attempt_params = params.clone();
+    for _ in 0..MAX_ROUNDS {
+        let exchange = client.request(method, Some(attempt_params), RequestOptions::default()).await?;
+        let id = exchange.id();
+        let result = exchange.response().await?;
+        let kind = result.get("resultType");
+        match kind.as_ref().and_then(RawJson::text).as_deref() {
+            Some("input_required") => {
+                attempt_params = with_input_responses(client, &params, &result, &id).await;
+            }
+            // The result of a task is fetched by its own methods.
+            None | Some("complete" | "task") => return Ok(result),
+            Some(unknown) => {
+                let what = format!("unknown result type '{unknown}'");
+                return Err(TransportError::protocol(what).into());
+            }
+        }
+    }
+    Err(TransportError::protocol("too many input rounds").into())
+}
+
+/// Returns the parameters with the responses to all input requests, and the server's state unchanged.
+async fn with_input_responses(client: &McpClient, params: &RawJson, result: &RawJson, id: &Id) -> RawJson {
+    let input_requests = result.get("inputRequests").unwrap_or_else(RawJson::empty_object);
+    let names = input_requests.names();
+    let answers =
+        join_all(names.iter().map(|name| answer_input_request(client, &input_requests, name, id))).await;
+    let answers = names.iter().zip(answers).filter_map(|(name, answer)| Some((name, answer?)));
+    let answers = answers.fold(RawJson::empty_object(), |all, (name, answer)| all.with(name, &answer));
+    let params = params.with("inputResponses", &answers);
+    match result.get("requestState") {
+        Some(state) => params.with("requestState", &state),
+        None => params,
+    }
+}
+
+/// Returns the handler's response to one input request; `None` if it refuses.
+async fn answer_input_request(
+    client: &McpClient,
+    input_requests: &RawJson,
+    name: &str,
+    related_request: &Id,
+) -> Option<RawJson> {
+    let input_request = input_requests.get(name)?;
+    let method = input_request.get("method")?.text()?.into_owned();
+    let request = Request::new(Id::Text(name.into()), method, input_request.get("params"));
+    let connection = client.connection.downgrade();
+    let inbound = InboundRequest {
+        request,
+        related_request: Some(related_request.clone()),
+        headers: HeaderMap::new(),
+        connection,
+    };
+    client.handler.request(inbound).await.ok()
+}

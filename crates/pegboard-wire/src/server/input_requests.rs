@@ -1,0 +1,79 @@
+//! Input requests to the client: required capabilities, and delivery in a session.
+
+use futures_util::future::try_join_all;
+
+use super::{ClientDescription, Peer};
+use crate::message::{RpcError, code};
+use crate::pending_request::RequestError;
+use pegboard_json::RawJson;
+
+/// Rejects input requests that need a capability the client has not declared.
+pub(super) fn check_capabilities(client: &ClientDescription, questions: &RawJson) -> Result<(), RpcError> {
+    for name in questions.names() {
+        let method = questions.at(&[&name, "method"]);
+        let method = method.as_ref().and_then(RawJson::text).unwrap_or_default();
+        if let Some(lacking) = client.missing_capability(&method, questions.at(&[&name, "params"]).as_ref()) {
+            return Err(lacking.missing_error());
+        }
+    }
+    Ok(())
+}
+
+impl ClientDescription {
+    /// Returns the capability that an input request needs and the client lacks. An unknown method needs a
+    /// capability that no client has.
+    pub fn missing_capability(&self, method: &str, params: Option<&RawJson>) -> Option<ClientCapability> {
+        let has = |path: &[&str]| self.capabilities.at(path).is_some();
+        let says = |name: &str| params.and_then(|params| params.get(name));
+        let needed: &[&str] = match method {
+            "elicitation/create" => {
+                let is_at_address = says("mode").is_some_and(|mode| mode.text().as_deref() == Some("url"));
+                if is_at_address {
+                    &["elicitation", "url"]
+                } else if has(&["elicitation", "url"]) {
+                    &["elicitation", "form"]
+                } else {
+                    // A client that declares no mode supports forms, as in older revisions.
+                    &["elicitation"]
+                }
+            }
+            "sampling/createMessage" if says("tools").is_some() => &["sampling", "tools"],
+            "sampling/createMessage" => &["sampling"],
+            "roots/list" => &["roots"],
+            _ => return Some(ClientCapability(&["experimental"])),
+        };
+        (!has(needed)).then_some(ClientCapability(needed))
+    }
+}
+
+/// A client capability, as its path in the capabilities object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ClientCapability(&'static [&'static str]);
+
+impl ClientCapability {
+    /// Returns the error for a client that lacks it.
+    pub fn missing_error(self) -> RpcError {
+        let Self(path) = self;
+        let needed =
+            path.iter().rev().fold(serde_json::json!({}), |inner, name| serde_json::json!({*name: inner}));
+        let message = format!("The client lacks the capability '{}' that this request needs", path.join("."));
+        let data = serde_json::json!({"requiredCapabilities": needed});
+        RpcError::new(code::MISSING_CAPABILITY, message).with_data(data)
+    }
+}
+
+/// Sends all input requests to a client with a session at once, and returns its responses by name.
+pub(super) async fn send_input_requests(peer: &Peer, questions: &RawJson) -> Result<RawJson, RpcError> {
+    let names = questions.names();
+    let asked = names.iter().map(|name| async {
+        let method = questions.at(&[name, "method"]);
+        let method = method.as_ref().and_then(RawJson::text).unwrap_or_default().into_owned();
+        peer.request(&method, questions.at(&[name, "params"])).await
+    });
+    let answers = try_join_all(asked).await.map_err(|failure| match failure {
+        RequestError::Rpc(error) => error,
+        other => RpcError::new(code::INTERNAL_ERROR, format!("The client did not answer: {other}")),
+    })?;
+    let with_all = names.iter().zip(&answers);
+    Ok(with_all.fold(RawJson::empty_object(), |all, (name, answer)| all.with(name, answer)))
+}

@@ -1,0 +1,90 @@
+//! A gateway in this process, for the duration of one command.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use axum::Router;
+use pegboard::config::Configuration;
+use pegboard::gateway::api::{self, ApiScope, GatewayInfo};
+use pegboard::providers::mcp::PoolOptions;
+use pegboard::telemetry::Telemetry;
+use pegboard::wire::http::server::HttpServerOptions;
+use pegboard::wiring::{self, App, AppOptions, DATABASE};
+
+use crate::cli::{CliError, Globals};
+use crate::commands::serve::supervisor;
+use crate::paths::{self, ConfigSelection};
+
+/// Grace period for servers at the end of the command.
+const GRACE: Duration = Duration::from_secs(2);
+
+/// A gateway in this process.
+pub(super) struct InProcessGateway {
+    app: App,
+    routes: Router,
+}
+
+impl InProcessGateway {
+    /// Starts a gateway with all configured tools. Servers start on demand.
+    pub(super) async fn with_tools(globals: &Globals, telemetry: &Telemetry) -> Result<Self, CliError> {
+        let selection = ConfigSelection::from_globals(globals)?;
+        let configuration = selection.read_required()?;
+        paths::print_problems(&configuration);
+        let state = paths::state_dir(globals.state.as_deref());
+        Self::start(state, telemetry, configuration, selection.paths()).await
+    }
+
+    /// Starts a gateway without tools, for access to stored records. Creates no files.
+    pub(super) async fn with_records(globals: &Globals, telemetry: &Telemetry) -> Result<Self, CliError> {
+        let state = state_with_records(globals.state.as_deref())?;
+        let here = Self::start(state, telemetry, Configuration::default(), Vec::new()).await?;
+        match here.app.state_problem() {
+            None => Ok(here),
+            Some(why) => Err(CliError::system(format!("cannot read stored records: {why}"))
+                .hint("set another directory with --state, or run as the owner of this one")),
+        }
+    }
+
+    async fn start(
+        state: Option<PathBuf>,
+        telemetry: &Telemetry,
+        configuration: Configuration,
+        files: Vec<PathBuf>,
+    ) -> Result<Self, CliError> {
+        let servers = PoolOptions { supervisor: supervisor() };
+        let options = AppOptions { state, servers, ..AppOptions::default() };
+        let app = Box::pin(wiring::start(configuration, options, telemetry))
+            .await
+            .map_err(|error| CliError::configuration(error.to_string()))?;
+        let about = GatewayInfo {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            configuration: files,
+            ..GatewayInfo::default()
+        };
+        let routes = api::router(&app.api(about), ApiScope::All, &HttpServerOptions::default());
+        Ok(Self { app, routes })
+    }
+
+    pub(super) fn routes(&self) -> Router {
+        self.routes.clone()
+    }
+
+    pub(super) async fn close(self) {
+        let _ = self.app.runtime.shut_down(GRACE).await;
+    }
+}
+
+/// State directory, if it holds a database.
+fn state_with_records(named: Option<&Path>) -> Result<Option<PathBuf>, CliError> {
+    let Some(folder) = paths::state_dir(named) else {
+        return Err(CliError::usage("no state directory").hint("set one with --state"));
+    };
+    if folder.join(DATABASE).exists() {
+        return Ok(Some(folder));
+    }
+    if named.is_some() {
+        let message = format!("no stored records in {}", folder.display());
+        return Err(CliError::not_found("not_found", message).hint("check --state"));
+    }
+    Ok(None)
+}

@@ -1,0 +1,68 @@
+//! Connection to the local socket of a running gateway.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use axum::body::Body;
+use axum::http::{Request, Response};
+use hyper::client::conn::http1;
+use hyper_util::rt::TokioIo;
+use tokio::net::UnixStream;
+
+use super::{ApiBackend, ApiClient, ApiPath, gateway_gone};
+use crate::cli::CliError;
+
+/// Timeout for the status of a gateway.
+const PATIENCE: Duration = Duration::from_millis(500);
+/// Maximum number of sockets that are tried, newest first.
+const MAX_SOCKETS: usize = 64;
+
+/// Local socket of a gateway.
+pub(super) struct GatewaySocket(PathBuf);
+
+impl GatewaySocket {
+    /// Sends a request on a new connection, which is cheap on a local socket.
+    pub(super) async fn send(&self, request: Request<Body>) -> Result<Response<Body>, CliError> {
+        let stream = UnixStream::connect(&self.0).await.map_err(|_| gateway_gone())?;
+        let (mut sender, connection) =
+            http1::handshake(TokioIo::new(stream)).await.map_err(|_| gateway_gone())?;
+        // The connection task ends with the response.
+        tokio::spawn(connection);
+        sender.send_request(request).await.map(|answer| answer.map(Body::new)).map_err(|_| gateway_gone())
+    }
+}
+
+/// Returns the newest gateway with a socket in this directory that serves these files, or any if `files` is
+/// empty.
+pub(super) async fn find(folder: &Path, wanted: &[PathBuf]) -> Option<ApiClient> {
+    let wanted = canonical_paths(wanted.iter().map(PathBuf::as_path));
+    for path in newest_sockets(folder) {
+        let api = ApiClient { backend: ApiBackend::Running(GatewaySocket(path)) };
+        let status = ApiPath::new(&["status"]);
+        // A gateway that does not answer is gone or stuck.
+        let Ok(Ok(status)) = tokio::time::timeout(PATIENCE, api.get(&status)).await else { continue };
+        let files = status["configuration"].as_array().into_iter().flatten();
+        let files = canonical_paths(files.filter_map(|file| file.as_str()).map(Path::new));
+        if wanted.is_empty() || files == wanted {
+            return Some(api);
+        }
+    }
+    None
+}
+
+/// Canonicalizes paths, so that they can be compared.
+fn canonical_paths<'f>(files: impl Iterator<Item = &'f Path>) -> BTreeSet<PathBuf> {
+    files.map(|file| file.canonicalize().unwrap_or_else(|_| file.to_owned())).collect()
+}
+
+/// Sockets in a directory, newest first.
+fn newest_sockets(folder: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    let sockets =
+        entries.filter(|entry| entry.path().extension().is_some_and(|extension| extension == "sock"));
+    let mut sockets: Vec<(SystemTime, PathBuf)> =
+        sockets.filter_map(|entry| Some((entry.metadata().ok()?.modified().ok()?, entry.path()))).collect();
+    sockets.sort_by(|one, other| other.cmp(one));
+    sockets.into_iter().take(MAX_SOCKETS).map(|(_, path)| path).collect()
+}

@@ -1,0 +1,307 @@
+//! Errors of commands: message, details and hint, with an exit code.
+
+use std::fmt::Write;
+use std::io;
+use std::process::ExitCode;
+
+use anstream::eprintln;
+use pegboard::config::{ConfigProblem, ConfigurationError, Severity};
+use pegboard::error::ErrorKind;
+use serde_json::{Map, Value, json};
+
+use super::{Globals, OutputFormat};
+
+/// Reason for a nonzero exit. The codes are stable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ExitReason {
+    /// The tool, chain or agent reported an error, or the system did.
+    Failed = 1,
+    /// Invalid command line.
+    Usage = 2,
+    /// Invalid configuration.
+    Configuration = 3,
+    /// The named item does not exist.
+    NotFound = 4,
+    /// A server cannot be started, reached or used.
+    Unavailable = 5,
+    /// A timeout expired.
+    TimedOut = 6,
+    /// The arguments do not match the tool's schema.
+    Refused = 7,
+    /// A limit was exceeded.
+    OverLimit = 8,
+    /// A bug in Pegboard.
+    Bug = 70,
+    /// The user interrupted the command.
+    Interrupted = 130,
+}
+
+impl From<ExitReason> for ExitCode {
+    fn from(exit: ExitReason) -> Self {
+        Self::from(exit as u8)
+    }
+}
+
+impl From<ErrorKind> for ExitReason {
+    fn from(kind: ErrorKind) -> Self {
+        match kind {
+            ErrorKind::UnknownTool | ErrorKind::UnknownToolbox | ErrorKind::UnknownServer => Self::NotFound,
+            ErrorKind::InvalidParameters => Self::Refused,
+            ErrorKind::LimitExceeded | ErrorKind::QueueTimeout => Self::OverLimit,
+            ErrorKind::Timeout => Self::TimedOut,
+            ErrorKind::CircuitOpen
+            | ErrorKind::AuthRequired
+            | ErrorKind::ServerUnavailable
+            | ErrorKind::TransportError => Self::Unavailable,
+            ErrorKind::Canceled => Self::Interrupted,
+            ErrorKind::NotPermitted | ErrorKind::ExecutionError | ErrorKind::OutputInvalid => Self::Failed,
+            ErrorKind::InternalError => Self::Bug,
+        }
+    }
+}
+
+/// A command failed.
+#[derive(Debug)]
+pub(crate) struct CliError(Box<CliErrorDetails>);
+
+#[derive(Debug)]
+struct CliErrorDetails {
+    exit: ExitReason,
+    /// Stable error code.
+    code: String,
+    /// One-line message.
+    message: String,
+    /// Additional lines.
+    details: Vec<String>,
+    /// Suggested fix.
+    hint: Option<String>,
+    /// Path to the invalid value.
+    path: Option<String>,
+    /// Trace of the failed call.
+    trace_id: Option<String>,
+    /// Problems in files, each with its location.
+    problems: Vec<ConfigProblem>,
+}
+
+impl CliError {
+    /// Creates an error with a code and a message.
+    pub(crate) fn new(exit: ExitReason, code: impl Into<String>, message: impl Into<String>) -> Self {
+        Self(Box::new(CliErrorDetails {
+            exit,
+            code: code.into(),
+            message: message.into(),
+            details: Vec::new(),
+            hint: None,
+            path: None,
+            trace_id: None,
+            problems: Vec::new(),
+        }))
+    }
+
+    /// Invalid command line.
+    pub(crate) fn usage(message: impl Into<String>) -> Self {
+        Self::new(ExitReason::Usage, "usage", message)
+    }
+
+    /// Operating system error.
+    pub(crate) fn system(message: impl Into<String>) -> Self {
+        Self::new(ExitReason::Failed, "system", message)
+    }
+
+    /// Invalid configuration.
+    pub(crate) fn configuration(message: impl Into<String>) -> Self {
+        Self::new(ExitReason::Configuration, ConfigProblem::CODE, message)
+    }
+
+    /// The named item does not exist.
+    pub(crate) fn not_found(code: &str, message: impl Into<String>) -> Self {
+        Self::new(ExitReason::NotFound, code, message)
+    }
+
+    /// The named file cannot be read.
+    pub(crate) fn unreadable(name: &str, error: &io::Error) -> Self {
+        let why = match error.kind() {
+            io::ErrorKind::NotFound => {
+                return Self::not_found("not_found", format!("no such file: {name}"));
+            }
+            io::ErrorKind::IsADirectory => "is a directory".to_owned(),
+            io::ErrorKind::PermissionDenied => "permission denied".to_owned(),
+            io::ErrorKind::InvalidData => "not valid UTF-8".to_owned(),
+            _ => error.to_string(),
+        };
+        Self::usage(format!("cannot read {name}: {why}"))
+    }
+
+    /// A call failed with this kind of error.
+    pub(crate) fn from_kind(kind: ErrorKind, message: impl Into<String>) -> Self {
+        Self::new(ExitReason::from(kind), kind.as_str(), message)
+    }
+
+    /// The user interrupted the command.
+    pub(crate) fn interrupted() -> Self {
+        Self::new(ExitReason::Interrupted, "interrupted", "interrupted")
+    }
+
+    /// Problems in files, each with its location.
+    pub(crate) fn from_problems(problems: Vec<ConfigProblem>) -> Self {
+        let message = match problems.as_slice() {
+            [] => "invalid configuration".to_owned(),
+            [only] => only.message.clone(),
+            several => format!("{} problems", several.len()),
+        };
+        let mut failure = Self::configuration(message);
+        failure.0.problems = problems;
+        failure
+    }
+
+    /// Sets the suggested fix.
+    pub(crate) fn hint(mut self, hint: impl Into<String>) -> Self {
+        self.0.hint = Some(hint.into());
+        self
+    }
+
+    /// Adds a line of detail.
+    pub(crate) fn detail(mut self, line: impl Into<String>) -> Self {
+        self.0.details.push(line.into());
+        self
+    }
+
+    /// Sets the path to the invalid value.
+    pub(crate) fn with_path(mut self, path: Option<String>) -> Self {
+        self.0.path = path;
+        self
+    }
+
+    /// Sets the trace of the failed call.
+    pub(crate) fn with_trace(mut self, trace_id: Option<String>) -> Self {
+        self.0.trace_id = trace_id;
+        self
+    }
+
+    /// Sets the suggested fix unless there is one.
+    pub(crate) fn hint_or(self, hint: &str) -> Self {
+        if self.0.hint.is_some() { self } else { self.hint(hint) }
+    }
+
+    /// Prints all errors but the last and returns the last. Succeeds if there are none.
+    pub(crate) fn report_all(mut failures: Vec<Self>, globals: &Globals) -> Result<ExitCode, Self> {
+        let last = failures.pop();
+        for failure in failures {
+            failure.report(globals.output);
+        }
+        last.map_or(Ok(ExitCode::SUCCESS), Err)
+    }
+
+    /// Exit reason.
+    #[cfg(test)]
+    pub(crate) fn exit(&self) -> ExitReason {
+        self.0.exit
+    }
+
+    /// Returns `true` if the user interrupted the command.
+    pub(crate) fn is_interrupted(&self) -> bool {
+        self.0.exit == ExitReason::Interrupted
+    }
+
+    /// Returns `true` if the error has this kind.
+    pub(crate) fn is_kind(&self, kind: ErrorKind) -> bool {
+        self.0.code == kind.as_str()
+    }
+
+    /// Renders the error as text.
+    pub(crate) fn text(&self) -> String {
+        if !self.0.problems.is_empty() {
+            let problems = self.0.problems.iter().map(ConfigProblem::render);
+            return problems.chain(self.0.details.iter().cloned()).collect::<Vec<_>>().join("\n");
+        }
+        let mut text = format!("error[{}]: {}", self.0.code, self.0.message.replace('\n', "\n  "));
+        for detail in &self.0.details {
+            let _ = write!(text, "\n  {detail}");
+        }
+        if let Some(hint) = &self.0.hint {
+            let _ = write!(text, "\n  help: {hint}");
+        }
+        text
+    }
+
+    /// Renders the error as JSON.
+    pub(crate) fn document(&self) -> Value {
+        let mut error = Map::new();
+        error.insert("code".to_owned(), json!(self.0.code));
+        error.insert("message".to_owned(), json!(self.0.message));
+        let optional = [("hint", &self.0.hint), ("path", &self.0.path), ("trace_id", &self.0.trace_id)];
+        for (key, value) in optional {
+            if let Some(value) = value {
+                error.insert(key.to_owned(), json!(value));
+            }
+        }
+        if !self.0.details.is_empty() {
+            error.insert("details".to_owned(), json!(self.0.details));
+        }
+        if !self.0.problems.is_empty() {
+            let problems = self.0.problems.iter().map(problem_document);
+            error.insert("problems".to_owned(), problems.collect());
+        }
+        json!({"error": error})
+    }
+
+    /// Prints the error to standard error and returns the exit code. JSON output formats get a JSON error.
+    pub(crate) fn report(&self, format: Option<OutputFormat>) -> ExitCode {
+        match format {
+            Some(OutputFormat::Json | OutputFormat::Ndjson) => eprintln!("{}", self.document()),
+            Some(OutputFormat::Text | OutputFormat::Yaml) | None => eprintln!("{}", self.text()),
+        }
+        self.0.exit.into()
+    }
+}
+
+/// Renders a problem in a file as JSON.
+pub(crate) fn problem_document(problem: &ConfigProblem) -> Value {
+    json!({
+        "file": problem.file,
+        "line": problem.line,
+        "column": problem.column,
+        "path": problem.path,
+        "message": problem.message,
+        "hint": problem.help,
+    })
+}
+
+impl From<ConfigurationError> for CliError {
+    fn from(error: ConfigurationError) -> Self {
+        match error {
+            ConfigurationError::Invalid { problems } => {
+                let is_error = |problem: &&ConfigProblem| problem.severity == Severity::Error;
+                let n_errors = problems.iter().filter(is_error).count();
+                let s = if n_errors == 1 { "" } else { "s" };
+                Self::from_problems(problems).detail(format!("{n_errors} error{s}: this file was not loaded"))
+            }
+            error @ ConfigurationError::NoSuchServer { .. } => {
+                Self::not_found("unknown_server", error.to_string())
+            }
+            error @ (ConfigurationError::UnknownSource { .. } | ConfigurationError::NoClientFile { .. }) => {
+                Self::not_found("not_found", error.to_string())
+            }
+            other => Self::configuration(other.to_string()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_has_a_message_details_and_a_hint() {
+        let failure = CliError::from_kind(ErrorKind::ServerUnavailable, "jira exited with 127")
+            .detail("stderr: sh: uvx: not found")
+            .hint("install uv, or set command for jira");
+        insta::assert_snapshot!(failure.text(), @r"
+        error[server_unavailable]: jira exited with 127
+          stderr: sh: uvx: not found
+          help: install uv, or set command for jira
+        ");
+        insta::assert_snapshot!(failure.document(), @r#"{"error":{"code":"server_unavailable","message":"jira exited with 127","hint":"install uv, or set command for jira","details":["stderr: sh: uvx: not found"]}}"#);
+        assert_eq!(failure.0.exit, ExitReason::Unavailable);
+    }
+}

@@ -1,0 +1,170 @@
+//! Human-readable formatting of durations, sizes, counts and tables.
+
+use std::time::Duration;
+
+use serde_json::Value;
+
+/// Dim text. Color codes are stripped where colors are off.
+pub(crate) const DIM: &str = "\u{1b}[2m";
+/// Bold text.
+pub(crate) const BOLD: &str = "\u{1b}[1m";
+/// Success.
+pub(crate) const GREEN: &str = "\u{1b}[32m";
+/// Error.
+pub(crate) const RED: &str = "\u{1b}[31m";
+/// Default style.
+pub(crate) const PLAIN: &str = "\u{1b}[0m";
+
+/// Formats a duration: `412 ms`, `1.8 s`, `3 min 20 s`.
+pub(crate) fn format_millis(millis: u64) -> String {
+    match millis {
+        0..1_000 => format!("{millis} ms"),
+        1_000..60_000 => format!("{}.{} s", millis / 1_000, millis % 1_000 / 100),
+        60_000..3_600_000 => format!("{} min {} s", millis / 60_000, millis % 60_000 / 1_000),
+        3_600_000..86_400_000 => format!("{} h {} min", millis / 3_600_000, millis % 3_600_000 / 60_000),
+        _ => format!("{} d {} h", millis / 86_400_000, millis % 86_400_000 / 3_600_000),
+    }
+}
+
+/// Rounds a JSON number of milliseconds.
+pub(crate) fn json_millis(told: &Value) -> u64 {
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "a number that is too large is told as the largest"
+    )]
+    told.as_f64().map_or(0, |millis| millis.round() as u64)
+}
+
+/// Formats the age of a timestamp: `now`, `4 min ago`, `2 d ago`. Both arguments are in milliseconds.
+pub(crate) fn ago(now: u64, then: u64) -> String {
+    let seconds = now.saturating_sub(then) / 1_000;
+    match seconds {
+        0..5 => "now".to_owned(),
+        5..60 => format!("{seconds} s ago"),
+        60..3_600 => format!("{} min ago", seconds / 60),
+        3_600..86_400 => format!("{} h ago", seconds / 3_600),
+        _ => format!("{} d ago", seconds / 86_400),
+    }
+}
+
+/// Current time in milliseconds since the Unix epoch.
+pub(crate) fn now_millis() -> u64 {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    since.map_or(0, |since| u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
+}
+
+/// Formats a size: `312 B`, `9.8 kB`, `1.2 MB`.
+pub(crate) fn size(bytes: u64) -> String {
+    let tenths = |unit: u64, name: &str| {
+        let tenths = bytes.saturating_mul(10) / unit;
+        if tenths >= 1_000 {
+            format!("{} {name}", tenths / 10)
+        } else {
+            format!("{}.{} {name}", tenths / 10, tenths % 10)
+        }
+    };
+    match bytes {
+        0..1_000 => format!("{bytes} B"),
+        1_000..1_000_000 => tenths(1_000, "kB"),
+        1_000_000..1_000_000_000 => tenths(1_000_000, "MB"),
+        _ => tenths(1_000_000_000, "GB"),
+    }
+}
+
+/// Formats a count with its noun: `1 tool`, `3 tools`.
+pub(crate) fn plural(number: u64, thing: &str) -> String {
+    let s = if number == 1 { "" } else { "s" };
+    format!("{number} {thing}{s}")
+}
+
+/// Formats an elapsed time in whole seconds.
+pub(crate) fn seconds(waited: Duration) -> String {
+    match waited.as_secs() {
+        seconds @ 0..60 => format!("{seconds} s"),
+        seconds => format_millis(seconds * 1_000),
+    }
+}
+
+/// Sanitizes untrusted text: one line, without control characters, at most `max` characters.
+pub(crate) fn one_line(text: &str, max: usize) -> String {
+    let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let is_cut = words.chars().count() > max;
+    let shown = words.chars().take(if is_cut { max.saturating_sub(1) } else { max });
+    shown.filter(|each| !each.is_control()).chain(is_cut.then_some('…')).collect()
+}
+
+/// Sanitizes untrusted text: removes control characters except line breaks and tabs.
+pub(crate) fn strip_control(text: &str) -> String {
+    text.chars().filter(|each| !each.is_control() || matches!(each, '\n' | '\t')).collect()
+}
+
+/// Aligns rows in columns. The last cell of a row may have any length.
+pub(crate) fn columns(rows: &[Vec<String>]) -> String {
+    let n_columns = rows.iter().map(Vec::len).max().unwrap_or_default();
+    let width = |column: usize| {
+        let cells = rows.iter().filter(|row| column + 1 < row.len()).map(|row| visible_width(&row[column]));
+        cells.max().unwrap_or_default()
+    };
+    let widths: Vec<usize> = (0..n_columns).map(width).collect();
+    let mut text = String::new();
+    for row in rows {
+        let mut line = String::new();
+        for (cell, width) in row.iter().zip(&widths) {
+            line.push_str(cell);
+            line.extend(std::iter::repeat_n(' ', width.saturating_sub(visible_width(cell)) + 2));
+        }
+        text.push_str(line.trim_end());
+        text.push('\n');
+    }
+    text
+}
+
+/// Number of visible characters; color codes are not counted.
+pub(crate) fn visible_width(text: &str) -> usize {
+    let mut n_seen = 0;
+    let mut is_colour = false;
+    for each in text.chars() {
+        match (is_colour, each) {
+            (false, '\u{1b}') => is_colour = true,
+            (true, 'm') => is_colour = false,
+            (true, _) => {}
+            (false, _) => n_seen += 1,
+        }
+    }
+    n_seen
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_formatted_for_humans() {
+        let times = [0, 999, 1_000, 1_850, 60_000, 3_725_000, 90_000_000].map(format_millis);
+        assert_eq!(times, ["0 ms", "999 ms", "1.0 s", "1.8 s", "1 min 0 s", "1 h 2 min", "1 d 1 h"]);
+        let sizes = [0, 999, 1_000, 9_849, 123_456, 2_000_000, 3_210_000_000].map(size);
+        assert_eq!(sizes, ["0 B", "999 B", "1.0 kB", "9.8 kB", "123 kB", "2.0 MB", "3.2 GB"]);
+        let times =
+            [0, 30, 120, 7_200, 172_800].map(|seconds| ago(1_000_000_000, 1_000_000_000 - seconds * 1_000));
+        assert_eq!(times, ["now", "30 s ago", "2 min ago", "2 h ago", "2 d ago"]);
+    }
+
+    #[test]
+    fn columns_align_regardless_of_color_codes() {
+        let row = |cells: &[&str]| cells.iter().map(|cell| (*cell).to_owned()).collect();
+        let rows = [
+            row(&["a", "\u{1b}[31mbad\u{1b}[0m", "x"]),
+            row(&["long", "ok", "yy"]),
+            row(&["only, and very long"]),
+        ];
+        assert_eq!(columns(&rows), "a     \u{1b}[31mbad\u{1b}[0m  x\nlong  ok   yy\nonly, and very long\n");
+    }
+
+    #[test]
+    fn untrusted_text_is_sanitized() {
+        assert_eq!(one_line("a\u{1b}[2J\n  b\tc", 80), "a[2J b c");
+        assert_eq!(one_line("abcdef", 4), "abc…");
+        assert_eq!(strip_control("a\u{7}\n\tb\r"), "a\n\tb");
+    }
+}

@@ -1,0 +1,154 @@
+//! Prints state changes of servers.
+
+use std::collections::HashMap;
+use std::convert::Infallible;
+use std::time::Duration;
+
+use pegboard::provider::ServerState;
+use pegboard::runtime::Runtime;
+use pegboard::runtime::event::RuntimeEvent;
+use pegboard::telemetry::write_stderr;
+use tokio::sync::broadcast::Receiver;
+use tokio::sync::broadcast::error::RecvError;
+use tokio::time::Instant;
+
+use crate::cli::format;
+
+/// Width of the name column.
+const NAME_WIDTH: usize = 24;
+
+/// Amount of output.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ReportVerbosity {
+    /// All state changes.
+    All,
+    /// Only failures.
+    FailuresOnly,
+}
+
+/// Prints state changes of servers.
+pub(super) struct ServerReporter {
+    runtime: Runtime,
+    events: Receiver<RuntimeEvent>,
+    verbosity: ReportVerbosity,
+    /// Servers that are starting, with the time since when.
+    starting: HashMap<String, Instant>,
+    /// Last failure printed for each server.
+    failures: HashMap<String, String>,
+}
+
+impl ServerReporter {
+    /// Subscribes to the runtime's events.
+    pub(super) fn new(runtime: &Runtime, verbosity: ReportVerbosity) -> Self {
+        let events = runtime.events().subscribe();
+        Self {
+            runtime: runtime.clone(),
+            events,
+            verbosity,
+            starting: HashMap::new(),
+            failures: HashMap::new(),
+        }
+    }
+
+    /// Prints events as they arrive, forever.
+    pub(super) async fn follow(&mut self) -> Infallible {
+        loop {
+            match self.events.recv().await {
+                Ok(RuntimeEvent::Server { toolbox, server, state }) => {
+                    self.print_state(&toolbox, &server, &state);
+                }
+                // Events dropped under load are not printed.
+                Ok(_) | Err(RecvError::Lagged(_)) => {}
+                Err(RecvError::Closed) => std::future::pending().await,
+            }
+        }
+    }
+
+    fn print_state(&mut self, toolbox: &str, server: &str, state: &ServerState) {
+        let name = format!("{toolbox}/{server}");
+        match state {
+            ServerState::Starting => {
+                self.starting.entry(name).or_insert_with(Instant::now);
+            }
+            ServerState::Ready => {
+                let took = self.starting.remove(&name).map(|begun| begun.elapsed());
+                // A recovery is always printed if the failure was.
+                let was_wrong = self.failures.remove(&name).is_some();
+                if self.verbosity == ReportVerbosity::All || was_wrong {
+                    write_stderr(&came_up(&name, self.n_tools(toolbox, server), took));
+                }
+            }
+            ServerState::Restarting { attempt } => {
+                self.starting.entry(name.clone()).or_insert_with(Instant::now);
+                if *attempt == 1 && self.verbosity == ReportVerbosity::All {
+                    write_stderr(&format!("↻ {name:<NAME_WIDTH$}  exited; restarting"));
+                }
+            }
+            ServerState::NeedsLogin { fix } => self.print_failure(name, "login required", fix),
+            ServerState::Failed { why, fix } => {
+                // The name is already at the start of the line.
+                let its = format!("MCP server '{server}' ");
+                self.print_failure(name, why.strip_prefix(&its).unwrap_or(why), fix);
+            }
+            ServerState::Idle | ServerState::Stopped => {
+                self.starting.remove(&name);
+            }
+        }
+    }
+
+    /// Prints a failure, unless it is the same as before.
+    fn print_failure(&mut self, name: String, why: &str, fix: &str) {
+        self.starting.remove(&name);
+        let told = failed(&name, why, fix);
+        if self.failures.get(&name) != Some(&told) {
+            write_stderr(&told);
+            self.failures.insert(name, told);
+        }
+    }
+
+    fn n_tools(&self, toolbox: &str, server: &str) -> usize {
+        let is_it = |status: &&pegboard::runtime::toolbox::ServerStatus| {
+            status.toolbox.as_str() == toolbox && status.server.as_str() == server
+        };
+        self.runtime.servers().iter().find(is_it).map_or(0, |status| status.n_tools)
+    }
+}
+
+fn came_up(name: &str, n_tools: usize, took: Option<Duration>) -> String {
+    let took = took.map(|took| {
+        let millis = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
+        format!("  {}", format::format_millis(millis))
+    });
+    format!("✓ {name:<NAME_WIDTH$}  {}{}", format::plural(n_tools as u64, "tool"), took.unwrap_or_default())
+}
+
+/// Cause and remedy on two lines.
+fn failed(name: &str, why: &str, fix: &str) -> String {
+    let one_line = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let (why, fix) = (one_line(why), one_line(fix));
+    format!("✗ {name:<NAME_WIDTH$}  {why}\n  help: {fix}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_started_server_is_one_line_and_a_failure_two() {
+        let lines = [
+            came_up("dev/github", 21, Some(Duration::from_micros(340_400))),
+            came_up("dev/clock", 1, None),
+            failed(
+                "dev/jira",
+                "it exited with 127:\n uvx: not found",
+                "Install uv, or set command for jira.",
+            ),
+        ];
+        insta::assert_snapshot!(lines.join("\n"), @r"
+        ✓ dev/github                21 tools  340 ms
+        ✓ dev/clock                 1 tool
+        ✗ dev/jira                  it exited with 127: uvx: not found
+          help: Install uv, or set command for jira.
+        ");
+    }
+}

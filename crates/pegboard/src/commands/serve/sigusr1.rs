@@ -1,0 +1,31 @@
+//! Status line on SIGUSR1.
+
+use pegboard::telemetry::write_stderr;
+use pegboard::wiring::App;
+
+/// Prints the number of calls in flight to standard error on each `SIGUSR1`. Never completes.
+#[cfg(unix)]
+pub(crate) async fn report_on_signal(app: &App) {
+    use tokio::signal::unix::{SignalKind, signal};
+
+    if let Ok(mut asked) = signal(SignalKind::user_defined1()) {
+        while asked.recv().await.is_some() {
+            let runtime = &app.runtime;
+            write_stderr(&format!(
+                "Status  {} calls in flight, {} suspended, {} callers, {} tasks",
+                runtime.calls().len(),
+                runtime.suspended_calls().len(),
+                runtime.callers().len(),
+                tokio::runtime::Handle::current().metrics().num_alive_tasks(),
+            ));
+        }
+    }
+    // Without a handler the signal terminates the process by default.
+    std::future::pending::<()>().await;
+}
+
+/// There is no such signal on this platform.
+#[cfg(not(unix))]
+pub(crate) async fn report_on_signal(_board: &App) {
+    std::future::pending::<()>().await;
+}

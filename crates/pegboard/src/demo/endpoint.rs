@@ -1,0 +1,101 @@
+//! The demo's endpoint after the tour, on a loopback address.
+
+use std::io;
+use std::net::SocketAddr;
+use std::path::Path;
+
+use anstream::eprintln;
+use pegboard::gateway::api::{self, ApiScope, GatewayInfo};
+use pegboard::gateway::serve;
+use pegboard::wire::http::server::{self, HttpServerOptions};
+use pegboard::wiring::App;
+use tokio::net::TcpListener;
+
+use super::tour::GRACE;
+use crate::cli::CliError;
+use crate::commands::serve::{serve_local_api, shutdown_signal};
+
+/// Number of ports that are tried.
+const MAX_PORTS: u16 = 100;
+
+/// Listener of the demo's endpoint.
+pub(super) struct DemoEndpoint {
+    listener: TcpListener,
+    address: SocketAddr,
+    asked: SocketAddr,
+}
+
+impl DemoEndpoint {
+    /// Binds the address, or the next free port.
+    pub(super) async fn open(asked: SocketAddr) -> Result<Self, CliError> {
+        if !asked.ip().is_loopback() {
+            return Err(CliError::usage(format!(
+                "refusing to listen on {asked}: the demo has no authentication"
+            ))
+            .hint("use a loopback address such as 127.0.0.1, or pegboard serve with --token-env"));
+        }
+        let system = |error: io::Error| CliError::system(format!("cannot listen on {asked}: {error}"));
+        let mut address = asked;
+        for port in asked.port()..=asked.port().saturating_add(MAX_PORTS) {
+            address.set_port(port);
+            match TcpListener::bind(address).await {
+                Ok(listener) => {
+                    let address = listener.local_addr().map_err(system)?;
+                    return Ok(Self { listener, address, asked });
+                }
+                Err(error) if error.kind() == io::ErrorKind::AddrInUse => {}
+                Err(error) => return Err(system(error)),
+            }
+        }
+        Err(system(io::ErrorKind::AddrInUse.into()))
+    }
+
+    /// URL for MCP clients.
+    pub(super) fn url(&self) -> String {
+        format!("http://{}/mcp", self.address)
+    }
+
+    /// Serves clients and API requests until shutdown.
+    pub(super) async fn serve(self, app: &App, state: Option<&Path>) -> Result<(), CliError> {
+        let api = app.api(GatewayInfo {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            configuration: Vec::new(),
+            addresses: vec![self.url()],
+        });
+        let options = HttpServerOptions::default();
+        let clients = serve::router(&app.gateway, None, &options);
+        let clients = clients.map_err(|error| CliError::system(error.to_string()))?;
+        let router = api::router(&api, ApiScope::All, &options).merge(clients);
+        eprintln!("{}", self.invitation());
+        tokio::select! {
+            served = server::serve(self.listener, router) => {
+                served.map_err(|error| CliError::system(error.to_string()))?;
+            }
+            () = shutdown_signal() => {}
+            () = serve_local_api(&api, state) => {}
+        }
+        app.runtime.shut_down(GRACE).await;
+        Ok(())
+    }
+
+    /// Lists commands to try.
+    fn invitation(&self) -> String {
+        let endpoint = self.url();
+        let instead = if [0, self.address.port()].contains(&self.asked.port()) {
+            String::new()
+        } else {
+            format!("   ({} is in use)", self.asked)
+        };
+        format!(
+            "Ready  MCP {endpoint}{instead}\n\
+             Try in another terminal, in a directory without a configuration (stop with Ctrl-C here):\n  \
+             pegboard ls\n  \
+             pegboard call shop/price item=lamp\n  \
+             pegboard trace last\n  \
+             curl 'http://{}/api/tools?query=note'\n  \
+             claude mcp add --transport http demo {endpoint}\n  \
+             npx @modelcontextprotocol/inspector --cli {endpoint} --transport http --method tools/list",
+            self.address
+        )
+    }
+}

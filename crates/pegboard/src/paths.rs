@@ -1,0 +1,219 @@
+//! Locations of configuration and state for the current user and directory.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+use pegboard::config::clients::Platform;
+use pegboard::config::inventory::{Inventory, inventory_layers};
+use pegboard::config::{self, Configuration, ConfigurationError, Layers, SourceSpec, SpecContext};
+use pegboard::telemetry::write_stderr;
+
+use crate::cli::{CliError, Globals};
+
+mod probe;
+
+/// Maximum length of a socket's path, and the part of it that depends on the process id.
+#[cfg(unix)]
+const MAX_SOCKET_BYTES: usize = 100;
+#[cfg(unix)]
+const MAX_SOCKET_NAME_BYTES: usize = "/4294967295.sock".len();
+
+/// Reads an environment variable of this process.
+pub(crate) fn env_var(name: &str) -> Option<String> {
+    std::env::var(name).ok()
+}
+
+/// Sources and settings that a command runs with: those named on the command line, or the files that are
+/// found.
+#[derive(Clone, Debug)]
+pub(crate) struct ConfigSelection {
+    folder: PathBuf,
+    specs: Vec<SourceSpec>,
+    /// Toolbox for entries without one.
+    toolbox: Option<String>,
+    settings: Vec<String>,
+}
+
+impl ConfigSelection {
+    /// Returns the selection of the global options.
+    pub(crate) fn from_globals(globals: &Globals) -> Result<Self, CliError> {
+        Self::with_sources(globals, &[], &[])
+    }
+
+    /// Same as [`from_globals`](Self::from_globals), plus the sources and the server command that a command
+    /// was given.
+    pub(crate) fn with_sources(
+        globals: &Globals,
+        sources: &[PathBuf],
+        command: &[String],
+    ) -> Result<Self, CliError> {
+        let mut selection = Self::resolve(globals, sources, command)?;
+        selection.specs = selection.specs.into_iter().map(probe::probe).collect();
+        Ok(selection)
+    }
+
+    /// Same as [`from_globals`](Self::from_globals), for callers that need only file paths: URLs are not
+    /// probed.
+    pub(crate) fn without_probing(globals: &Globals) -> Result<Self, CliError> {
+        Self::resolve(globals, &[], &[])
+    }
+
+    fn resolve(globals: &Globals, sources: &[PathBuf], command: &[String]) -> Result<Self, CliError> {
+        let folder = std::env::current_dir().map_err(|error| {
+            CliError::system(format!("the working directory does not exist: {error}"))
+                .hint("change to another directory")
+        })?;
+        let mut specs = Vec::new();
+        for source in globals.config.iter().chain(sources) {
+            specs.push(parse_source(source, &folder)?);
+        }
+        if !command.is_empty() {
+            specs.push(SourceSpec::Command(command.to_vec()));
+        }
+        Ok(Self { folder, specs, toolbox: None, settings: globals.set.clone() })
+    }
+
+    /// Sets the toolbox for entries without one.
+    pub(crate) fn in_toolbox(mut self, toolbox: Option<String>) -> Self {
+        self.toolbox = toolbox;
+        self
+    }
+
+    fn resolve_context(&self) -> SpecContext<'_> {
+        let toolbox = self.toolbox.as_deref();
+        SpecContext { folder: &self.folder, environment: &env_var, platform: Platform::current(), toolbox }
+    }
+
+    /// All layers, lowest priority first. Files are looked up again on each call; without any file there are
+    /// only the settings.
+    fn layers(&self) -> Result<Layers, ConfigurationError> {
+        let mut layers = if self.specs.is_empty() {
+            match Layers::discover(&self.folder, &[], &env_var) {
+                Err(ConfigurationError::NoConfiguration { .. }) => Layers::new(&self.folder),
+                found => found?,
+            }
+        } else {
+            let user = config::find_user(&env_var);
+            user.iter().fold(Layers::new(&self.folder), |layers, user| layers.user(user))
+        };
+        for spec in &self.specs {
+            layers = spec.add_to(layers, &self.resolve_context())?;
+        }
+        let texts =
+            |(name, value): (OsString, OsString)| Some((name.into_string().ok()?, value.into_string().ok()?));
+        let layers = layers.environment(std::env::vars_os().filter_map(texts));
+        Ok(self.settings.iter().fold(layers, |layers, setting| layers.set(setting.clone())))
+    }
+
+    /// Loads the configuration.
+    pub(crate) fn read(&self) -> Result<Configuration, ConfigurationError> {
+        config::load_layers(&self.layers()?, &env_var)
+    }
+
+    /// Loads the configuration; an error if there is none.
+    pub(crate) fn read_required(&self) -> Result<Configuration, ConfigurationError> {
+        let configuration = self.read()?;
+        if configuration.sources.is_empty() && configuration.toolboxes.is_empty() {
+            return Err(ConfigurationError::NoConfiguration { folder: self.folder.clone() });
+        }
+        Ok(configuration)
+    }
+
+    /// Lists the entries of all sources before they are validated.
+    pub(crate) fn survey(&self) -> Result<Inventory, ConfigurationError> {
+        inventory_layers(Path::new("the configuration"), &self.layers()?, &env_var)
+    }
+
+    /// Loads another source by itself.
+    pub(crate) fn read_source(&self, source: &Path) -> Result<Configuration, ConfigurationError> {
+        config::load_spec(&source_spec(source, &self.folder)?, &self.resolve_context())
+    }
+
+    /// All files that may hold configuration, whether or not they exist.
+    pub(crate) fn candidates(&self) -> Vec<PathBuf> {
+        if self.specs.is_empty() {
+            return config::candidates(&self.folder, &env_var);
+        }
+        let user = config::find_user(&env_var);
+        let named = self.specs.iter().flat_map(|spec| spec.candidates(&self.resolve_context()));
+        user.into_iter().chain(named).collect()
+    }
+
+    /// Files that are loaded now, lowest priority first.
+    pub(crate) fn paths(&self) -> Vec<PathBuf> {
+        let layers = self.layers().unwrap_or_else(|_| Layers::new(&self.folder));
+        layers
+            .files()
+            .into_iter()
+            .map(|file| std::path::absolute(file).unwrap_or_else(|_| file.to_owned()))
+            .collect()
+    }
+
+    /// Same as [`paths`](Self::paths), as text.
+    pub(crate) fn files(&self) -> String {
+        let files: Vec<String> = self.paths().iter().map(|file| file.display().to_string()).collect();
+        if files.is_empty() { "no files".to_owned() } else { files.join(", ") }
+    }
+
+    /// Project directory: that of the highest-priority file, or else the working directory.
+    pub(crate) fn project(&self) -> PathBuf {
+        let folder = self.paths().last().and_then(|file| file.parent()).map(Path::to_owned);
+        folder.filter(|folder| folder != Path::new("")).unwrap_or_else(|| self.folder.clone())
+    }
+}
+
+/// Interprets a source. URLs are probed.
+pub(crate) fn source_spec(source: &Path, folder: &Path) -> Result<SourceSpec, ConfigurationError> {
+    parse_source(source, folder).map(probe::probe)
+}
+
+/// Interprets a source by its name alone. A name with a file extension is a file, whether or not it exists.
+fn parse_source(source: &Path, folder: &Path) -> Result<SourceSpec, ConfigurationError> {
+    match source.to_str() {
+        Some(text) if source.extension().is_none() || text.contains("://") => SourceSpec::parse(text, folder),
+        _ if folder.join(source).is_dir() => Ok(SourceSpec::Folder(folder.join(source))),
+        _ => Ok(SourceSpec::File(source.to_owned())),
+    }
+}
+
+/// Prints the problems of a configuration.
+pub(crate) fn print_problems(configuration: &Configuration) {
+    for problem in &configuration.problems {
+        write_stderr(&problem.to_string());
+    }
+}
+
+/// State directory: the given one, `PEGBOARD_STATE`, or the default of this user.
+pub(crate) fn state_dir(named: Option<&Path>) -> Option<PathBuf> {
+    let variable = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    let user_config_path = || {
+        if cfg!(windows) {
+            return variable("LOCALAPPDATA");
+        }
+        variable("XDG_STATE_HOME").or_else(|| Some(variable("HOME")?.join(".local").join("state")))
+    };
+    let usual = || Some(user_config_path()?.join("pegboard"));
+    named.map(Path::to_owned).or_else(|| variable("PEGBOARD_STATE")).or_else(usual)
+}
+
+/// Directory with the API sockets of running gateways, one per process id.
+///
+/// It is inside the state directory, unless that makes the socket path too long; then it is in the user's
+/// runtime directory.
+#[cfg(unix)]
+pub(crate) fn socket_dir(state: &Path) -> PathBuf {
+    use std::hash::{DefaultHasher, Hash, Hasher};
+
+    let usual = state.join("run");
+    if usual.as_os_str().len() + MAX_SOCKET_NAME_BYTES <= MAX_SOCKET_BYTES {
+        return usual;
+    }
+    let mut hasher = DefaultHasher::new();
+    state.hash(&mut hasher);
+    let user_config_path =
+        std::env::var_os("XDG_RUNTIME_DIR").filter(|folder| !folder.is_empty()).map(PathBuf::from);
+    let user_config_path = user_config_path.unwrap_or_else(|| {
+        std::env::temp_dir().join(format!("pegboard-{}", rustix::process::getuid().as_raw()))
+    });
+    user_config_path.join(format!("pegboard-{:016x}", hasher.finish()))
+}
