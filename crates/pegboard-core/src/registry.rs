@@ -3,8 +3,9 @@
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::fmt;
-use std::sync::{Arc, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Arc, OnceLock};
 
+use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 use serde_json::Value;
 
 use crate::call::{self, Call, CallHandle, CallResult, Invoker, SchemaChecks, ToolRef};
@@ -166,11 +167,11 @@ impl ToolRegistry {
 
     // A panic under the lock cannot leave the map in an inconsistent state.
     fn read(&self) -> RwLockReadGuard<'_, RegistryState> {
-        self.0.read().unwrap_or_else(PoisonError::into_inner)
+        self.0.read()
     }
 
     fn write(&self) -> RwLockWriteGuard<'_, RegistryState> {
-        self.0.write().unwrap_or_else(PoisonError::into_inner)
+        self.0.write()
     }
 }
 

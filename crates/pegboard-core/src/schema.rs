@@ -2,8 +2,9 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::{Arc, LazyLock, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, LazyLock, OnceLock};
 
+use parking_lot::Mutex;
 use pegboard_json::RawJson;
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -306,7 +307,7 @@ impl<'de> Deserialize<'de> for Schema {
 pub(crate) fn cached(json: &Value, rules: SchemaRules) -> Schema {
     static CACHE: LazyLock<Mutex<SchemaCache>> = LazyLock::new(Mutex::default);
     // A panic under the lock can only lose a cache entry.
-    CACHE.lock().unwrap_or_else(PoisonError::into_inner).get(json, rules)
+    CACHE.lock().get(json, rules)
 }
 
 /// Cache of compiled schemas by text, since the order of keywords matters. Has two generations, so that

@@ -2,8 +2,9 @@
 
 use std::collections::VecDeque;
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::broadcast;
 use tokio::time::Instant;
 
@@ -111,7 +112,7 @@ impl ServerLog {
     }
 
     fn buffer(&self) -> MutexGuard<'_, LogBuffer> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }
 

@@ -4,7 +4,9 @@ use std::any::Any;
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Weak};
+
+use parking_lot::Mutex;
 
 /// Type map of values that providers keep for one session, such as a dedicated server instance. Values are
 /// dropped with the session; entries of a dropped provider are removed at the next insertion.
@@ -55,7 +57,7 @@ impl SessionExtensions {
         slot: &ExtensionKey,
         make: impl FnOnce() -> T,
     ) -> Arc<T> {
-        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kept = self.0.lock();
         let found = kept.get(&slot.number).map(|kept| Arc::clone(&kept.value));
         if let Some(found) = found.and_then(|found| found.downcast().ok()) {
             return found;

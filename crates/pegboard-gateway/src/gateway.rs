@@ -2,10 +2,11 @@
 
 use std::collections::BTreeSet;
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use indexmap::IndexMap;
+use parking_lot::Mutex;
 use pegboard_core::id::ToolboxName;
 use pegboard_core::settings::gateway::{Expose, GatewaySettings, Profile};
 use pegboard_runtime::Runtime;
@@ -144,7 +145,7 @@ impl Gateway {
     /// invisible to other principals.
     #[must_use]
     pub fn for_principal(&self, principal: &str) -> Self {
-        let mut by_principal = self.0.by_principal.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut by_principal = self.0.by_principal.lock();
         if let Some(known) = by_principal.iter().find(|other| other.0.principal == principal) {
             return known.clone();
         }
@@ -180,7 +181,7 @@ impl Gateway {
     }
 
     fn by_principal(&self) -> Vec<Self> {
-        self.0.by_principal.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.0.by_principal.lock().clone()
     }
 
     /// Replaces the views without disconnecting clients. Services of existing profiles continue; a removed

@@ -1,10 +1,11 @@
 //! Prompts, resources, completions and resource subscriptions.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::stream::{self, StreamExt};
+use parking_lot::Mutex;
 use pegboard_core::call::{CallContext, CallResult};
 use pegboard_core::provider::{ProviderMethod, ProviderRequest, ProviderUpdate};
 use pegboard_json::RawJson;
@@ -311,12 +312,12 @@ pub(crate) struct ResourceSubscribers(Mutex<HashMap<String, HashSet<ClientSessio
 
 impl ResourceSubscribers {
     pub(crate) fn add(&self, uri: &str, session: &ClientSessionId) {
-        self.lock().entry(uri.to_owned()).or_default().insert(session.clone());
+        self.0.lock().entry(uri.to_owned()).or_default().insert(session.clone());
     }
 
     /// Removes a subscription; returns `true` if it was the last one for the resource.
     pub(crate) fn remove(&self, uri: &str, session: &ClientSessionId) -> bool {
-        let mut all = self.lock();
+        let mut all = self.0.lock();
         let Some(sessions) = all.get_mut(uri) else { return true };
         sessions.remove(session);
         let is_last = sessions.is_empty();
@@ -329,16 +330,12 @@ impl ResourceSubscribers {
     /// Removes a session; returns the URIs without remaining subscribers.
     pub(crate) fn remove_session(&self, session: &ClientSessionId) -> Vec<String> {
         let mut orphaned = Vec::new();
-        self.lock().retain(|uri, sessions| {
+        self.0.lock().retain(|uri, sessions| {
             if sessions.remove(session) && sessions.is_empty() {
                 orphaned.push(uri.clone());
             }
             !sessions.is_empty()
         });
         orphaned
-    }
-
-    fn lock(&self) -> MutexGuard<'_, HashMap<String, HashSet<ClientSessionId>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

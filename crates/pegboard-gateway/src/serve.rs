@@ -1,7 +1,7 @@
 //! Serves a gateway over stdio and HTTP.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use axum::Router;
 use axum::extract::{Path, Request};
@@ -9,6 +9,7 @@ use axum::handler::Handler;
 use axum::http::{StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodRouter, any, any_service};
+use parking_lot::Mutex;
 use pegboard_wire::http::server::{HttpServerOptions, endpoint};
 use pegboard_wire::http::{self, legacy_server};
 use pegboard_wire::link::InputLimits;
@@ -112,7 +113,7 @@ impl ProfileRoutes {
     }
 
     fn route(&self, profile: &str) -> Option<MethodRouter> {
-        let mut routes = self.routes.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut routes = self.routes.lock();
         let Some(service) = self.gateway.service(profile) else {
             routes.remove(profile);
             return None;

@@ -1,8 +1,8 @@
 //! Callers of MCP sessions.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use parking_lot::Mutex;
 use pegboard_runtime::Caller;
 use pegboard_wire::server::ClientSessionId;
 
@@ -13,16 +13,12 @@ pub(crate) struct SessionCallers(Mutex<HashMap<ClientSessionId, Caller>>);
 impl SessionCallers {
     /// Returns the caller of a session; creates it on first use.
     pub(crate) fn get_or_create(&self, session: &ClientSessionId, create: impl FnOnce() -> Caller) -> Caller {
-        self.lock().entry(session.clone()).or_insert_with(create).clone()
+        self.0.lock().entry(session.clone()).or_insert_with(create).clone()
     }
 
     /// Removes a session that has ended, and drops its caller.
     pub(crate) fn remove(&self, session: &ClientSessionId) {
-        let caller = self.lock().remove(session);
+        let caller = self.0.lock().remove(session);
         drop(caller);
-    }
-
-    fn lock(&self) -> MutexGuard<'_, HashMap<ClientSessionId, Caller>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

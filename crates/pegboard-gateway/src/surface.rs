@@ -1,9 +1,10 @@
 //! Surfaces: the tools that clients see, and the meaning of their calls.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use futures_util::future::{BoxFuture, FutureExt};
+use parking_lot::Mutex;
 use pegboard_core::arguments::CallArguments;
 use pegboard_core::call::{Call, CallResult, ToolRef};
 use pegboard_core::settings::gateway::Expose;
@@ -210,7 +211,7 @@ impl<T> Default for CatalogueMemo<T> {
 
 impl<T> CatalogueMemo<T> {
     pub(crate) fn get(&self, snapshot: Arc<Snapshot>, build: impl FnOnce(&Snapshot) -> T) -> Arc<T> {
-        let mut cached = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut cached = self.0.lock();
         if let Some((of, value)) = &*cached
             && Arc::ptr_eq(of, &snapshot)
         {

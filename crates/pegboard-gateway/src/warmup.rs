@@ -1,9 +1,10 @@
 //! Starts servers for a list, and limits the wait for them.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
+use parking_lot::Mutex;
 use pegboard_core::provider::ServerState;
 use pegboard_runtime::SessionMode;
 use tokio::sync::watch;
@@ -29,28 +30,24 @@ pub(crate) struct ServerWarmup(Mutex<Option<WarmupRun>>);
 impl ServerWarmup {
     /// Starts all servers of a profile, once.
     pub(crate) fn start(&self, profile: &Arc<ActiveProfile>) {
-        self.lock().get_or_insert_with(|| WarmupRun::start(profile));
+        self.0.lock().get_or_insert_with(|| WarmupRun::start(profile));
     }
 
     /// Starts servers added since, if there was a warm-up before.
     pub(crate) fn restart(&self, profile: &Arc<ActiveProfile>) {
-        if let Some(run) = &mut *self.lock() {
+        if let Some(run) = &mut *self.0.lock() {
             *run = WarmupRun::start(profile);
         }
     }
 
     /// Waits until a list is as complete as it can be soon; returns at once without a warm-up.
     pub(crate) fn settled(&self, profile: &Arc<ActiveProfile>) -> impl Future<Output = ()> + use<> {
-        let settled = self.lock().as_ref().map(|run| run.settled(profile));
+        let settled = self.0.lock().as_ref().map(|run| run.settled(profile));
         async move {
             if let Some(settled) = settled {
                 settled.await;
             }
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Option<WarmupRun>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

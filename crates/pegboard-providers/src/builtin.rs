@@ -2,9 +2,10 @@
 //!
 //! They exist for one session and record what they receive in its [`AgentProgress`].
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use futures_util::future::{BoxFuture, FutureExt, ready};
+use parking_lot::Mutex;
 use pegboard_core::call::{PrivateTool, ValidCall};
 use pegboard_core::entry::ToolEntry;
 use pegboard_core::error::CallError;
@@ -66,46 +67,42 @@ impl AgentProgress {
 
     /// Records the final report. Only the first valid one counts.
     pub(crate) fn set_report(&self, report: AgentReport) {
-        self.lock_state().report.get_or_insert(report);
+        self.state.lock().report.get_or_insert(report);
     }
 
     /// Returns the final report.
     pub(crate) fn report(&self) -> Option<AgentReport> {
-        self.lock_state().report.clone()
+        self.state.lock().report.clone()
     }
 
     /// Records a hand-off. Only the first one counts.
     pub(crate) fn set_handoff(&self, handoff: Handoff) {
-        self.lock_state().handoff.get_or_insert(handoff);
+        self.state.lock().handoff.get_or_insert(handoff);
     }
 
     /// Returns the recorded hand-off.
     pub(crate) fn handoff(&self) -> Option<Handoff> {
-        self.lock_state().handoff.clone()
+        self.state.lock().handoff.clone()
     }
 
     /// Returns `true` if the agent declared that only the final report is left.
     pub(crate) fn is_completed(&self) -> bool {
-        self.lock_state().is_completed
+        self.state.lock().is_completed
     }
 
     /// Takes the status lines that have not been published.
     pub(crate) fn take_statuses(&self) -> Vec<String> {
-        std::mem::take(&mut self.lock_state().unpublished)
+        std::mem::take(&mut self.state.lock().unpublished)
     }
 
     /// Records a status line. Consecutive duplicates are published once.
     fn record_status(&self, TaskUpdate { line, is_completed }: TaskUpdate) {
-        let mut state = self.lock_state();
+        let mut state = self.state.lock();
         state.is_completed = is_completed;
         if state.status.as_deref() != Some(line.as_str()) {
             state.status = Some(line.clone());
             state.unpublished.push(line);
         }
-    }
-
-    fn lock_state(&self) -> MutexGuard<'_, ProgressState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -5,10 +5,11 @@
 //! [`HttpConnector`], [`SseConnector`], [`WebSocketConnector`] or [`PipeConnector`]. A [`ServerPool`] creates
 //! servers from settings and shares those with equal settings.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use futures_util::future::{BoxFuture, FutureExt};
+use parking_lot::Mutex;
 use pegboard_core::call::CallContext;
 use pegboard_core::error::CallError;
 use pegboard_core::handler::Handler;
@@ -157,7 +158,7 @@ impl McpServer {
         }
         // The task ends when the server is dropped or shut down.
         let listing_writer = tokio::spawn(cache.save_changes(listings, self.handle.stop.clone()));
-        if let Some(previous) = lock(&self.listing_writer).replace(listing_writer) {
+        if let Some(previous) = self.listing_writer.lock().replace(listing_writer) {
             previous.abort();
         }
     }
@@ -186,23 +187,18 @@ impl McpServer {
     }
 
     fn take_supervisor(&self) -> Option<ServerSupervisor> {
-        lock(&self.supervisor).take()
+        self.supervisor.lock().take()
     }
 
     /// Waits for pending saves, at most [`FLUSH_TIMEOUT`].
     async fn flush_listing(&self) {
-        let listing_writer = lock(&self.listing_writer).take();
+        let listing_writer = self.listing_writer.lock().take();
         if let Some(listing_writer) = listing_writer
             && time::timeout(FLUSH_TIMEOUT, listing_writer).await.is_err()
         {
             tracing::warn!(server = %self.handle.settings.name, "The listing of an MCP server was not saved in time.");
         }
     }
-}
-
-fn lock<T>(state: &Mutex<T>) -> MutexGuard<'_, T> {
-    // The lock is only held to take or replace the value.
-    state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Provider for McpServer {

@@ -15,8 +15,9 @@
 //! - **Without one** it is best effort. Children with sessions of their own and no parent left are missed. If
 //!   this process is killed with SIGKILL, programs that do not exit when their stdin closes keep running.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use pegboard_core::server_log::ServerLog;
 use tokio::sync::{SetOnce, oneshot, watch};
 

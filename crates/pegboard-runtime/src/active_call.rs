@@ -1,10 +1,11 @@
 //! One call in flight: the state shared by the pipeline layers, the tool and the caller.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use futures_util::future::{BoxFuture, FutureExt};
+use parking_lot::{Mutex, MutexGuard};
 use pegboard_core::call::{
     Call, CallHandle, CallMeta, CallOrigin, CallResult, Invoker, OperationRef, PrivateTool, SchemaChecks,
     SelectedTool, ValidCall,
@@ -216,7 +217,7 @@ impl ActiveCall {
     }
 
     pub(crate) fn meta(&self) -> MutexGuard<'_, CallMeta> {
-        self.meta.lock().unwrap_or_else(PoisonError::into_inner)
+        self.meta.lock()
     }
 
     pub(crate) fn warn(&self, more: impl IntoIterator<Item = String>) {
@@ -229,7 +230,7 @@ impl ActiveCall {
     }
 
     pub(crate) fn warnings(&self) -> MutexGuard<'_, Vec<String>> {
-        self.warnings.lock().unwrap_or_else(PoisonError::into_inner)
+        self.warnings.lock()
     }
 
     /// Returns the description of the call in events.
@@ -251,11 +252,11 @@ impl ActiveCall {
 
     /// Returns the description in events, if the start was announced.
     pub(crate) fn announced_info(&self) -> Option<Arc<CallInfo>> {
-        self.info.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.info.lock().clone()
     }
 
     pub(crate) fn set_info(&self, info: Arc<CallInfo>) {
-        *self.info.lock().unwrap_or_else(PoisonError::into_inner) = Some(info);
+        *self.info.lock() = Some(info);
     }
 
     /// Sets the span of the call.
@@ -284,11 +285,11 @@ impl ActiveCall {
     }
 
     pub(crate) fn with_operation<T>(&self, look: impl FnOnce(&mut Operation) -> T) -> Option<T> {
-        self.operation.lock().unwrap_or_else(PoisonError::into_inner).as_mut().map(look)
+        self.operation.lock().as_mut().map(look)
     }
 
     pub(crate) fn take_operation(&self) -> Option<Operation> {
-        self.operation.lock().unwrap_or_else(PoisonError::into_inner).take()
+        self.operation.lock().take()
     }
 
     /// Cancels the nested calls that are still in flight.
@@ -299,7 +300,7 @@ impl ActiveCall {
     }
 
     fn has_ended(&self) -> bool {
-        self.operation.lock().unwrap_or_else(PoisonError::into_inner).is_none()
+        self.operation.lock().is_none()
     }
 
     /// Returns the subtree of the operation tree for nested calls.

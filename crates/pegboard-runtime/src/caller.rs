@@ -3,10 +3,11 @@
 use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 
 use arc_swap::ArcSwap;
 use futures_util::future::{BoxFuture, FutureExt};
+use parking_lot::{Mutex, MutexGuard};
 use pegboard_core::arguments::CallArguments;
 use pegboard_core::call::{Call, CallHandle, CallOrigin, Invoker, SelectedTool, ToolRef};
 use pegboard_core::entry::ToolEntry;
@@ -446,7 +447,7 @@ impl Caller {
     }
 
     fn open_toolboxes(&self) -> MutexGuard<'_, BTreeSet<ToolboxName>> {
-        self.0.open_toolboxes.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.open_toolboxes.lock()
     }
 
     pub(crate) fn downgrade(&self) -> WeakCaller {

@@ -1,7 +1,9 @@
 //! The registry of callers, by id.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
+
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::caller::{Caller, WeakCaller};
 
@@ -37,6 +39,6 @@ impl CallerRegistry {
     }
 
     fn callers(&self) -> MutexGuard<'_, HashMap<Arc<str>, Vec<WeakCaller>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }

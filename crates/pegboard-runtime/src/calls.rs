@@ -4,10 +4,11 @@ use std::collections::HashMap;
 use std::fmt;
 use std::num::ParseIntError;
 use std::str::FromStr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use parking_lot::{Mutex, MutexGuard};
 use pegboard_core::error::{CallError, Executed};
 use serde::Serialize;
 use tokio::time::{self, Instant};
@@ -194,7 +195,7 @@ impl ActiveCalls {
     }
 
     fn in_flight(&self) -> MutexGuard<'_, HashMap<CallId, ActiveCallEntry>> {
-        self.in_flight.lock().unwrap_or_else(PoisonError::into_inner)
+        self.in_flight.lock()
     }
 }
 

@@ -1,7 +1,8 @@
 //! Configured chains, published as tools of the `chain` server.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use pegboard_core::chain::ChainSpec;
 use pegboard_core::entry::{ToolAnnotations, ToolEntry};
 use pegboard_core::id::ToolName;
@@ -40,12 +41,12 @@ impl PublishedChains {
 
     /// Returns the chains, in order.
     pub(crate) fn specs(&self) -> Vec<ChainSpec> {
-        self.chains.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.chains.lock().clone()
     }
 
     /// Adds a chain, if it can be published as a tool.
     pub(crate) fn add(&self, chain: ChainSpec) -> Result<(), StartError> {
-        let mut chains = self.chains.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut chains = self.chains.lock();
         let name = chain.name.clone().unwrap_or_default();
         let invalid = |reason: String| Err(StartError::Chain { chain: format!("'{name}'"), reason });
         if let Err(error) = ToolName::new(&name) {
@@ -64,7 +65,7 @@ impl PublishedChains {
 
     /// Recomputes the annotations of the chains from the current catalogue.
     pub(crate) fn update_annotations(&self, snapshot: &Snapshot) {
-        let chains = self.chains.lock().unwrap_or_else(PoisonError::into_inner);
+        let chains = self.chains.lock();
         let find = |name: &str| {
             let found = snapshot.resolve(name, ToolboxScope::All, &|_| false).ok()?;
             Some(Arc::clone(&found.tool.entry))

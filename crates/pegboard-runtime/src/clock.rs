@@ -1,8 +1,8 @@
 //! The clock of one call, which is paused while its caller is asked for input.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
 use tokio::time::{self, Instant};
 
@@ -104,7 +104,7 @@ impl CallClock {
 
     fn state(&self) -> MutexGuard<'_, ClockState> {
         // No code panics while the lock is held.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 }
 

@@ -6,10 +6,11 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::hash::Hash;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use indexmap::{Equivalent, IndexMap};
+use parking_lot::{Mutex, RwLock};
 use pegboard_core::error::ErrorKind;
 use pegboard_core::provider::{ServerState, ToolKind};
 
@@ -219,11 +220,11 @@ struct LabelCounts(Mutex<BTreeMap<&'static str, u64>>);
 
 impl LabelCounts {
     fn add(&self, word: &'static str) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner).entry(word).or_default() += 1;
+        *self.0.lock().entry(word).or_default() += 1;
     }
 
     fn all(&self) -> BTreeMap<&'static str, u64> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.0.lock().clone()
     }
 }
 
@@ -241,13 +242,13 @@ impl<K: Clone + Eq + Hash + Ord, V: Default> Family<K, V> {
     /// Returns the series of a key, creating it if there is room; `None` otherwise.
     fn series<Q: Equivalent<K> + Hash + ?Sized>(&self, key: &Q, owned: impl FnOnce() -> K) -> Option<Arc<V>> {
         {
-            let all = self.series.read().unwrap_or_else(PoisonError::into_inner);
+            let all = self.series.read();
             let found = all.get(key).cloned();
             if found.is_some() || all.len() >= self.max_series {
                 return found;
             }
         }
-        let mut all = self.series.write().unwrap_or_else(PoisonError::into_inner);
+        let mut all = self.series.write();
         // Another thread may have created it in the meantime.
         if let Some(series) = all.get(key) {
             return Some(series.clone());
@@ -256,11 +257,11 @@ impl<K: Clone + Eq + Hash + Ord, V: Default> Family<K, V> {
     }
 
     fn remove<Q: Equivalent<K> + Hash + ?Sized>(&self, key: &Q) {
-        self.series.write().unwrap_or_else(PoisonError::into_inner).swap_remove(key);
+        self.series.write().swap_remove(key);
     }
 
     fn sorted(&self) -> Vec<(K, Arc<V>)> {
-        let all = self.series.read().unwrap_or_else(PoisonError::into_inner);
+        let all = self.series.read();
         let mut all: Vec<_> = all.iter().map(|(key, series)| (key.clone(), series.clone())).collect();
         all.sort_by(|(one, _), (other, _)| one.cmp(other));
         all

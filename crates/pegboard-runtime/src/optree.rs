@@ -8,9 +8,10 @@
 //! builds the [`SessionNode`] outside. Two locks are never held at once.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime};
 
+use parking_lot::{Mutex, MutexGuard};
 use tokio::time::Instant;
 
 pub use self::accounting::{AccountingEntry, AccountingScope, OpUsage, Totals};
@@ -318,7 +319,7 @@ impl OpTree {
 impl OpTreeInner {
     fn state(&self) -> MutexGuard<'_, OpTreeState> {
         // No code panics while the lock is held and the records are inconsistent.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     /// Reserves room for one more operation; returns the evicted ones.
@@ -356,7 +357,7 @@ impl OpTreeInner {
 
 impl Drop for OpTreeInner {
     fn drop(&mut self) {
-        let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let state = self.state.get_mut();
         self.counters.release_slots(state.live.len() + state.finished.len());
     }
 }

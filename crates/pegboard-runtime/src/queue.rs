@@ -13,7 +13,7 @@ mod slots;
 
 /// Synchronization primitives of the queue; its tests substitute others to explore interleavings.
 mod sync {
-    pub(super) use std::sync::{Mutex, MutexGuard};
+    pub(super) use parking_lot::{Mutex, MutexGuard};
 
     pub(super) use tokio::time::{Sleep, sleep};
 }

@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::pin::pin;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
@@ -12,6 +12,7 @@ use futures_util::StreamExt;
 use futures_util::future::join_all;
 use futures_util::stream::FuturesUnordered;
 use indexmap::IndexMap;
+use parking_lot::Mutex;
 use pegboard_core::arguments::CallArguments;
 use pegboard_core::call::{Call, ToolRef};
 use pegboard_core::error::CallError;
@@ -272,7 +273,7 @@ impl RuntimeShared {
 
     /// Stops the background tasks. The active plan cannot be replaced from here on.
     fn close(&self) -> Arc<ActivePlan> {
-        let _shelves = self.listings.lock().unwrap_or_else(PoisonError::into_inner);
+        let _shelves = self.listings.lock();
         self.closing.cancel();
         self.active_plan()
     }
@@ -416,7 +417,7 @@ impl RuntimeShared {
 
     /// Rebuilds the catalogue if a listing has changed.
     pub(crate) fn refresh(&self) {
-        let mut built = self.listings.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut built = self.listings.lock();
         let active_plan = self.active_plan();
         let listings = active_plan.toolboxes.listings();
         let is_same = built.len() == listings.len()

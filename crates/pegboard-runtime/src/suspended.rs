@@ -6,9 +6,10 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use parking_lot::{Mutex, MutexGuard};
 use pegboard_core::call::{CallHandle, CallResult};
 use pegboard_core::error::{CallError, Executed};
 use serde::{Deserialize, Serialize};
@@ -139,7 +140,7 @@ impl SuspendedCallTable {
     }
 
     fn table(&self) -> MutexGuard<'_, HashMap<ResumeToken, SuspendedEntry>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }
 
@@ -152,7 +153,7 @@ struct SuspendedEntryGuard {
 impl Drop for SuspendedEntryGuard {
     fn drop(&mut self) {
         if let Some(table) = self.table.upgrade() {
-            let entry = table.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.token);
+            let entry = table.lock().remove(&self.token);
             drop(entry);
         }
     }

@@ -1,12 +1,13 @@
 //! Toolboxes: groups of servers that are opened together.
 
 use std::collections::{BTreeSet, HashMap};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::StreamExt;
 use futures_util::stream;
 use indexmap::IndexMap;
+use parking_lot::Mutex;
 use pegboard_core::error::{CallError, NotFound};
 use pegboard_core::id::{ServerName, ToolId, ToolboxName};
 use pegboard_core::provider::{ProcessInfo, Provider, ServerOffering, ServerState, ToolKind};
@@ -403,17 +404,17 @@ struct OpenAttempts {
 
 impl OpenAttempts {
     fn n_done(&self) -> u64 {
-        self.last.lock().unwrap_or_else(PoisonError::into_inner).0
+        self.last.lock().0
     }
 
     /// Returns the result of an attempt that ended after attempt number `seen`.
     fn result_after(&self, seen: u64) -> Option<Result<(), CallError>> {
-        let last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let last = self.last.lock();
         if last.0 > seen { last.1.clone() } else { None }
     }
 
     fn record(&self, result: &Result<(), CallError>) {
-        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut last = self.last.lock();
         *last = (last.0 + 1, Some(result.clone()));
     }
 }

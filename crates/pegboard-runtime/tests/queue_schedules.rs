@@ -30,7 +30,21 @@ mod sync {
     use std::task::{Context, Poll};
     use std::time::Duration;
 
-    pub(super) use shuttle::sync::{Mutex, MutexGuard};
+    pub(super) use shuttle::sync::MutexGuard;
+
+    /// A lock without poisoning, as in production.
+    #[derive(Debug)]
+    pub(super) struct Mutex<T>(shuttle::sync::Mutex<T>);
+
+    impl<T> Mutex<T> {
+        pub(super) fn new(value: T) -> Self {
+            Self(shuttle::sync::Mutex::new(value))
+        }
+
+        pub(super) fn lock(&self) -> MutexGuard<'_, T> {
+            self.0.lock().unwrap()
+        }
+    }
 
     /// A timer that elapses after as many polls as it has nanoseconds.
     #[derive(Debug)]

@@ -18,7 +18,7 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use axum::Router;
 use axum::body::Body;
@@ -27,6 +27,7 @@ use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
 use bytes::Bytes;
+use parking_lot::Mutex;
 use serde_json::Value;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
@@ -81,22 +82,22 @@ impl ModelServer {
 
     /// Appends turns to the script.
     pub fn append_turns(&self, turns: impl IntoIterator<Item = ScriptTurn>) {
-        self.state.lock().turns.extend(turns.into_iter().map(script::TurnProgress::new));
+        self.state.script_state.lock().turns.extend(turns.into_iter().map(script::TurnProgress::new));
     }
 
     /// Returns all requests, in order.
     pub fn requests(&self) -> Vec<RecordedModelRequest> {
-        self.state.lock().requests.clone()
+        self.state.script_state.lock().requests.clone()
     }
 
     /// Returns all violations in the requests.
     pub fn violations(&self) -> Vec<String> {
-        self.state.lock().violations.clone()
+        self.state.script_state.lock().violations.clone()
     }
 
     /// Returns the number of turns not yet used.
     pub fn n_unused_turns(&self) -> usize {
-        self.state.lock().turns.iter().filter(|turn| turn.is_pending()).count()
+        self.state.script_state.lock().turns.iter().filter(|turn| turn.is_pending()).count()
     }
 
     /// Waits until this many clients wait for an answer that never comes. A client that disconnects is not
@@ -169,13 +170,9 @@ impl ModelServerState {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, ScriptState> {
-        self.script_state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Records a request with its violations, and returns its number and action.
     fn next(&self, request: RecordedModelRequest) -> Option<(usize, ScriptAction)> {
-        let mut script_state = self.lock();
+        let mut script_state = self.script_state.lock();
         let number = script_state.requests.len() + 1;
         let mut wrong = check::violations(&request);
         let act = script_state.turns.iter_mut().find_map(|turn| turn.take(&request.body));
@@ -213,7 +210,7 @@ async fn messages(State(state): State<Arc<ModelServerState>>, request: Request) 
 
 async fn not_found(State(state): State<Arc<ModelServerState>>, request: Request) -> Response {
     let (method, path) = (request.method(), request.uri().path());
-    state.lock().violations.push(format!("there is no {method} {path}"));
+    state.script_state.lock().violations.push(format!("there is no {method} {path}"));
     StatusCode::NOT_FOUND.into_response()
 }
 

@@ -3,9 +3,10 @@
 use std::collections::VecDeque;
 use std::io;
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use bytes::Bytes;
+use parking_lot::Mutex;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
@@ -180,7 +181,7 @@ async fn serve(listener: TcpListener, state: Arc<RecorderState>) {
 
 async fn serve_connection(mut connection: TcpStream, state: &RecorderState) -> io::Result<()> {
     let Some(request) = read(&mut connection).await? else { return Ok(()) };
-    let reply = state.replies.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
+    let reply = state.replies.lock().pop_front();
     state.recorded.send_modify(|recorded| recorded.push(request));
     let reply = reply.unwrap_or_else(|| CannedResponse::new(500, "text/plain", "there is no answer left"));
     connection.write_all(&reply.bytes).await?;

@@ -1,12 +1,13 @@
 //! The client role: a connection to one server of either protocol era.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use ::http::HeaderMap;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
+use parking_lot::Mutex;
 use tokio::time;
 
 use crate::connection::{Connection, ConnectionLimits, InboundHandler, InboundRequest};
@@ -207,7 +208,7 @@ impl McpClient {
                 .unwrap_or_default();
             match headers::header_parameters(tool.get("inputSchema").as_ref()) {
                 Ok(parameters) => {
-                    let mut known = self.header_parameters.lock().unwrap_or_else(PoisonError::into_inner);
+                    let mut known = self.header_parameters.lock();
                     known.insert(name, parameters);
                     usable.push(tool);
                 }
@@ -234,7 +235,7 @@ impl McpClient {
 
     fn mirrored_parameters(&self, method: &str, params: &RawJson) -> Vec<HeaderParameter> {
         let tool = if method == "tools/call" { params.get("name") } else { None };
-        let known = self.header_parameters.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = self.header_parameters.lock();
         tool.as_ref().and_then(RawJson::text).and_then(|name| known.get(&*name).cloned()).unwrap_or_default()
     }
 }

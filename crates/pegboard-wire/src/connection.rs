@@ -4,12 +4,13 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use http::HeaderMap;
+use parking_lot::{Mutex, MutexGuard};
 use serde::Serialize;
 use tokio::sync::{mpsc, watch};
 use tokio::task::AbortHandle;
@@ -324,7 +325,7 @@ async fn dispatch(
 impl ConnectionShared {
     // A panic while the lock is held cannot leave the table inconsistent.
     fn table(&self) -> MutexGuard<'_, RequestTable> {
-        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+        self.table.lock()
     }
 
     fn close_reason(&self) -> TransportError {
@@ -515,7 +516,7 @@ impl ConnectionShared {
 impl Drop for ConnectionShared {
     /// Aborts work for a peer that can no longer receive the response.
     fn drop(&mut self) {
-        let table = self.table.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let table = self.table.get_mut();
         table.inbound.values().for_each(AbortHandle::abort);
     }
 }

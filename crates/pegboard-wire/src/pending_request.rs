@@ -2,12 +2,13 @@
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::task::{Poll, Waker};
 
 use crate::connection::ConnectionShared;
 use crate::link::TransportError;
 use crate::message::{Id, Notification, RpcError};
+use parking_lot::{Mutex, MutexGuard};
 use pegboard_json::RawJson;
 
 /// An error that ends a request without a result.
@@ -115,6 +116,6 @@ impl ResponseSlot {
 
     // A panic while the lock is held cannot leave the state inconsistent.
     fn state(&self) -> MutexGuard<'_, SlotState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 }

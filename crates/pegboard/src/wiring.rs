@@ -3,8 +3,9 @@
 use std::collections::VecDeque;
 use std::fmt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use pegboard_config::{Configuration, ServerEntry, ToolboxConfig};
 use pegboard_core::entry::ToolEntry;
 use pegboard_core::id::{ServerName, ToolboxName};
@@ -189,7 +190,7 @@ impl App {
         self.gateway.set_views(views);
         let runtime = prepared.apply();
         self.gateway.warm_up_new_servers();
-        let mut last = self.views.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut last = self.views.lock();
         let views = *last != settings;
         *last = settings;
         Ok(ReloadSummary { runtime, views })
@@ -203,7 +204,7 @@ struct KnownSecrets(Mutex<VecDeque<String>>);
 impl KnownSecrets {
     /// Adds secrets, redacts all known ones from the log, and returns them.
     fn add(&self, more: &[Secret], telemetry: &Telemetry) -> Vec<String> {
-        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.0.lock();
         for secret in more.iter().map(Secret::reveal) {
             known.retain(|other| other != secret);
             known.push_back(secret.to_owned());

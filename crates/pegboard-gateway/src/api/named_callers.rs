@@ -1,9 +1,9 @@
 //! Callers that several API requests share by session name.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use pegboard_runtime::Caller;
 use tokio::time::Instant;
 
@@ -40,7 +40,7 @@ impl NamedCallers {
         let now = Instant::now();
         let key = (principal.to_owned(), name.to_owned());
         let (caller, evicted) = {
-            let mut callers = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut callers = self.0.lock();
             let is_expired = |entry: &NamedCaller| now.duration_since(entry.used) > MAX_IDLE;
             let mut evicted: Vec<NamedCaller> =
                 callers.extract_if(|_, entry| is_expired(entry)).map(|(_, entry)| entry).collect();

@@ -2,10 +2,11 @@
 
 use std::collections::HashSet;
 use std::pin::pin;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use futures_util::future::{BoxFuture, FutureExt, try_join_all};
+use parking_lot::Mutex;
 use pegboard_core::call::{CallHandle, CallResult};
 use pegboard_core::client::{
     AskError, Client, InputRequest, InputRequests, InputResponses, Notice, SamplingSupport,
@@ -178,15 +179,13 @@ impl ClientBridge {
     fn take_rounds(&self) -> Option<mpsc::Receiver<PendingInput>> {
         match &self.delivery {
             InputDelivery::Direct(_) => None,
-            InputDelivery::InRounds(_, rounds) => {
-                rounds.lock().unwrap_or_else(PoisonError::into_inner).take()
-            }
+            InputDelivery::InRounds(_, rounds) => rounds.lock().take(),
         }
     }
 
     fn restore_rounds(&self, taken: Option<mpsc::Receiver<PendingInput>>) {
         if let InputDelivery::InRounds(_, rounds) = &self.delivery {
-            *rounds.lock().unwrap_or_else(PoisonError::into_inner) = taken;
+            *rounds.lock() = taken;
         }
     }
 
@@ -221,7 +220,7 @@ impl ClientBridge {
     }
 
     fn set_listener(&self, listener: Option<mpsc::Sender<Notice>>) {
-        *self.listener.lock().unwrap_or_else(PoisonError::into_inner) = listener;
+        *self.listener.lock() = listener;
     }
 
     /// Returns the capability that the client lacks to answer a question.
@@ -256,7 +255,7 @@ impl ClientBridge {
 
     /// Takes the answers that the client sent before it was asked.
     fn take_early_answers(&self, questions: &InputRequests) -> Option<InputResponses> {
-        let mut early_answers = self.early_answers.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut early_answers = self.early_answers.lock();
         let given = early_answers.as_ref()?;
         let answers = questions.keys().map(|name| Some((name.clone(), given.get(name)?)));
         let answers = answers.collect::<Option<InputResponses>>()?;
@@ -293,7 +292,7 @@ impl Client for ClientBridge {
             self.server_task.send_replace(Some(task));
             return;
         }
-        let listener = self.listener.lock().unwrap_or_else(PoisonError::into_inner);
+        let listener = self.listener.lock();
         if let Some(listener) = &*listener {
             // A slow client loses the notice.
             let _ = listener.try_send(notice);

@@ -1,10 +1,11 @@
 //! Calls that wait until their clients return with answers.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use parking_lot::Mutex;
 use pegboard_core::call::CallHandle;
 use pegboard_json::RawJson;
 use pegboard_runtime::Caller;
@@ -41,7 +42,7 @@ impl SuspendedCalls {
         let timeout = Duration::from(runtime.settings().question_timeout) + RESUME_GRACE;
         let token = runtime.suspended_calls().suspend(running, caller.owner(), timeout)?;
         let (state, now) = (RawJson::of(&token).into_bytes(), Instant::now());
-        let mut calls = self.lock();
+        let mut calls = self.0.lock();
         // Calls of clients that never returned have been abandoned.
         calls.retain(|_, call| call.expires > now);
         calls.insert(token, SuspendedCall { bridge, batch, expires: now + timeout });
@@ -59,7 +60,7 @@ impl SuspendedCalls {
             .ok()
             .and_then(|state| state.read().ok())
             .ok_or_else(|| RpcError::invalid_params("requestState belongs to another request"))?;
-        let mut calls = self.lock();
+        let mut calls = self.0.lock();
         if let Some(call) = calls.get(&token)
             && let Some(name) = call.batch.unanswered(answers)
         {
@@ -71,9 +72,5 @@ impl SuspendedCalls {
         let running = running.map_err(RpcError::invalid_params)?;
         call.batch.answer(answers);
         Ok((call.bridge, running))
-    }
-
-    fn lock(&self) -> MutexGuard<'_, HashMap<ResumeToken, SuspendedCall>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,9 +1,10 @@
 //! `get_tools`: finds tools and returns their input schemas.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::sync::{Arc, LazyLock, Mutex, PoisonError};
+use std::sync::{Arc, LazyLock};
 
 use futures_util::future::{FutureExt, join_all, ready};
+use parking_lot::Mutex;
 use pegboard_core::error::ErrorKind;
 use pegboard_core::session_extensions::ExtensionKey;
 use pegboard_core::text::clipped;
@@ -277,7 +278,7 @@ fn is_repeated(caller: &Caller, answer: &Value) -> bool {
     answer.to_string().hash(&mut hasher);
     let (digest, n_calls) = (hasher.finish(), caller.tree().totals().tools_run);
     let last = attachments.get_or_insert_with(&LAST_ANSWER, Mutex::<LastAnswer>::default);
-    let mut last = last.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut last = last.lock();
     let is_same = last.digest == digest && last.n_calls == n_calls;
     let n_times = if is_same { last.n_times.saturating_add(1) } else { 1 };
     *last = LastAnswer { digest, n_times, n_calls };

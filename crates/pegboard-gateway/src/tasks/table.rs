@@ -1,9 +1,10 @@
 //! The table of live tasks.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use indexmap::IndexMap;
+use parking_lot::Mutex;
 use pegboard_core::call::{CallHandle, CallResult};
 use pegboard_core::task::{ServerTask, clamp_lifetime};
 use pegboard_json::RawJson;
@@ -67,7 +68,7 @@ impl TaskTable {
         server_task: &ServerTask,
         call: TaskCall,
     ) -> Result<RawJson, Box<TaskCall>> {
-        let mut tasks = self.lock();
+        let mut tasks = self.tasks.lock();
         let n_own = tasks.values().filter(|entry| *entry.task.owner() == owner).count();
         let is_full = tasks.len() >= MAX_TASKS
             || matches!(owner, TaskOwner::Session(_)) && n_own >= MAX_TASKS_PER_SESSION;
@@ -90,7 +91,7 @@ impl TaskTable {
 
     /// Returns a task of this owner.
     pub(super) fn find(&self, owner: &TaskOwner, id: &str) -> Result<Arc<GatewayTask>, RpcError> {
-        let tasks = self.lock();
+        let tasks = self.tasks.lock();
         let found = tasks.get(id).filter(|entry| entry.task.owner() == owner);
         found.map(|entry| Arc::clone(&entry.task)).ok_or_else(|| {
             let problem = "unknown task: it may have expired, or the gateway was restarted";
@@ -104,7 +105,7 @@ impl TaskTable {
         owner: &TaskOwner,
         cursor: Option<&str>,
     ) -> Result<(Vec<Arc<GatewayTask>>, Option<String>), RpcError> {
-        let tasks = self.lock();
+        let tasks = self.tasks.lock();
         let mut tasks = tasks.values().map(|entry| &entry.task).filter(|task| task.owner() == owner);
         if let Some(cursor) = cursor {
             let last = tasks.find(|task| task.id() == cursor);
@@ -121,7 +122,7 @@ impl TaskTable {
         let belongs_to_session =
             |entry: &TaskEntry| matches!(entry.task.owner(), TaskOwner::Session(of) if of == session);
         let ended: Vec<TaskEntry> = {
-            let mut tasks = self.lock();
+            let mut tasks = self.tasks.lock();
             let ids: Vec<String> = tasks
                 .iter()
                 .filter(|(_, entry)| belongs_to_session(entry))
@@ -135,7 +136,7 @@ impl TaskTable {
 
     /// Evicts the oldest results if the total size exceeds the limit.
     fn evict_results(&self) {
-        let mut tasks = self.lock();
+        let mut tasks = self.tasks.lock();
         let n_bytes = |entry: &TaskEntry| {
             entry.task.with_state(|state| state.outcome.as_ref().map_or(0, TaskOutcome::n_bytes))
         };
@@ -146,11 +147,6 @@ impl TaskTable {
         for id in evicted {
             tasks.shift_remove(&id);
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, IndexMap<String, TaskEntry>> {
-        // Every change of the table is a single call, so a panic cannot leave it half-changed.
-        self.tasks.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -175,7 +171,7 @@ async fn run_task(table: Weak<TaskTable>, task: Arc<GatewayTask>, call: TaskCall
     // The client may fetch the result until then.
     time::sleep_until(task.expires).await;
     if let Some(table) = table.upgrade() {
-        let removed = table.lock().shift_remove(task.id());
+        let removed = table.tasks.lock().shift_remove(task.id());
         drop(removed);
     }
 }

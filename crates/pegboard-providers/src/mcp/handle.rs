@@ -1,10 +1,11 @@
 //! The state of a server that its supervisor, its calls and its owner share.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use futures_util::FutureExt;
+use parking_lot::Mutex;
 use pegboard_core::error::CallError;
 use pegboard_core::provider::{ProcessInfo, ServerState};
 use pegboard_core::session_extensions::SessionExtensions;
@@ -15,7 +16,6 @@ use tokio_util::sync::CancellationToken;
 
 use super::backoff::CIRCUIT_OPEN_THRESHOLD;
 use super::in_flight::InFlightCalls;
-use super::lock;
 use super::subscriptions::ServerSubscriptions;
 use super::updates::ServerUpdates;
 use pegboard_core::settings::mcp::ResolvedMcpServer;
@@ -221,12 +221,12 @@ impl ServerHandle {
 
     /// Returns information about the server, except for its process.
     pub(super) fn process_info(&self) -> ProcessInfo {
-        *lock(&self.process_info)
+        *self.process_info.lock()
     }
 
     /// Records the duration of the last start and the number of restarts.
     pub(super) fn record_start(&self, took: Duration, n_restarts: u64) {
-        let mut process_info = lock(&self.process_info);
+        let mut process_info = self.process_info.lock();
         process_info.started_in = Some(took);
         process_info.n_restarts = Some(n_restarts);
     }

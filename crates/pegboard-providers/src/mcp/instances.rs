@@ -1,9 +1,10 @@
 //! Routing of each session's calls to the shared instance of a server or to a dedicated one.
 
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
 use futures_util::future::{BoxFuture, FutureExt, join_all};
+use parking_lot::{Mutex, MutexGuard};
 use pegboard_core::call::{CallContext, ValidCall};
 use pegboard_core::error::CallError;
 use pegboard_core::handler::Handler;
@@ -76,7 +77,7 @@ impl Drop for InstanceGuard {
             && let Some(instance) = instance.take()
             && matches!(*instance, Instance::Dedicated(_))
         {
-            let mut state = state.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut state = state.lock();
             if state.idle.len() < MAX_IDLE {
                 state.idle.push(instance);
             }
@@ -120,7 +121,7 @@ impl InstanceRouter {
             Some(session) => {
                 let assigned: Arc<Mutex<Option<Arc<Instance>>>> =
                     session.get_or_insert_with(&self.session_key, Mutex::default);
-                let mut assigned = assigned.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut assigned = assigned.lock();
                 match &*assigned {
                     Some(instance) => Arc::clone(instance),
                     None => Arc::clone(assigned.insert(self.assign_instance(session)?)),
@@ -222,7 +223,7 @@ impl InstanceRouter {
     }
 
     fn state(&self) -> MutexGuard<'_, InstanceTable> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 }
 

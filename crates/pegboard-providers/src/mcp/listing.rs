@@ -1,11 +1,12 @@
 //! The listing of a server, kept current while it runs.
 
 use std::future::pending;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::join_all;
+use parking_lot::Mutex;
 use pegboard_core::entry::ToolEntry;
 use pegboard_core::handler::Handler;
 use pegboard_core::id::ServerName;
@@ -162,7 +163,7 @@ impl LiveListing {
 
     /// Waits until a list has changed, or has expired on a server that sends no change notifications.
     async fn wait_until_outdated(&self, live: &LiveConnection, list: ListKind) {
-        let ttl = self.0.status.lock().unwrap_or_else(PoisonError::into_inner).lists[list as usize].ttl;
+        let ttl = self.0.status.lock().lists[list as usize].ttl;
         // A time to live of zero is ignored: serving cached lists is the purpose of a catalogue.
         let ttl = ttl.filter(|ttl| !ttl.is_zero() && !notifies_list_changes(live.client(), list));
         let expired = async {
@@ -242,7 +243,7 @@ impl LiveListing {
 
     /// Returns `true` if the listing comes from the server itself.
     pub(super) fn is_fresh(&self) -> bool {
-        self.0.status.lock().unwrap_or_else(PoisonError::into_inner).is_fresh
+        self.0.status.lock().is_fresh
     }
 
     async fn warn_of_ambiguous_requests(&self, live: &LiveConnection) {
@@ -256,7 +257,7 @@ impl LiveListing {
     /// Modifies the listing and publishes it if it has changed.
     fn modify(&self, modify: impl FnOnce(&mut ServerOffering, &mut ListingStatus)) {
         // Held until the listing is published, so that changes are published in order.
-        let mut status = self.0.status.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut status = self.0.status.lock();
         let mut next = ServerOffering::clone(&self.0.offering.borrow());
         modify(&mut next, &mut status);
         next.warnings = status.warnings();

@@ -2,10 +2,11 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::SystemTime;
 
 use futures_util::future::{BoxFuture, FutureExt};
+use parking_lot::Mutex;
 use pegboard_core::call::CallContext;
 use pegboard_core::error::CallError;
 use pegboard_core::provider::{
@@ -75,7 +76,7 @@ impl ServerPool {
     /// Returns the server for these settings. It starts on first use.
     pub fn server(&self, settings: ResolvedMcpServer) -> Result<SharedServer, InvalidMcpServer> {
         let key = pool_key(&settings);
-        let mut servers = self.servers.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut servers = self.servers.lock();
         servers.retain(|_, server| server.strong_count() > 0);
         if let Some(shared) = servers.get(&key).and_then(Weak::upgrade).and_then(SharedServer::try_acquire) {
             return Ok(shared);

@@ -1,9 +1,10 @@
 //! Connections to child processes over stdin and stdout.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::{BoxFuture, FutureExt};
+use parking_lot::Mutex;
 use pegboard_core::settings::mcp::ServerProgram;
 use pegboard_wire::client::{self, McpClient};
 use pegboard_wire::link::InputLimits;
@@ -59,11 +60,11 @@ impl StdioConnector {
     }
 
     fn set_latest(&self, latest: Option<LatestProcess>) {
-        *self.latest.lock().unwrap_or_else(PoisonError::into_inner) = latest;
+        *self.latest.lock() = latest;
     }
 
     fn latest(&self) -> Option<LatestProcess> {
-        self.latest.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.latest.lock().clone()
     }
 
     async fn spawn_and_connect(

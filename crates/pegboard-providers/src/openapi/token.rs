@@ -1,11 +1,11 @@
 //! OAuth client credentials tokens, cached until they expire.
 
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use http::Method;
+use parking_lot::Mutex;
 use pegboard_core::error::CallError;
 use pegboard_core::settings::mcp::Secret;
 use reqwest::Url;
@@ -74,18 +74,17 @@ impl TokenSource {
         let issued = self.request_token().await?;
         let life = issued.expires_in.map_or(DEFAULT_LIFETIME, Duration::from_secs).min(MAX_LIFETIME);
         let until = Instant::now() + life.saturating_sub(EXPIRY_MARGIN);
-        *self.token.lock().unwrap_or_else(PoisonError::into_inner) =
-            Some((issued.access_token.clone(), until));
+        *self.token.lock() = Some((issued.access_token.clone(), until));
         Ok(issued.access_token)
     }
 
     /// Discards the token after the service rejected it.
     pub(super) fn invalidate(&self) {
-        *self.token.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        *self.token.lock() = None;
     }
 
     fn cached(&self) -> Option<Secret> {
-        let cached = self.token.lock().unwrap_or_else(PoisonError::into_inner);
+        let cached = self.token.lock();
         cached.as_ref().filter(|(_, until)| *until > Instant::now()).map(|(token, _)| token.clone())
     }
 

@@ -2,8 +2,9 @@
 
 use std::collections::VecDeque;
 use std::fmt::Write as _;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::{Mutex, MutexGuard};
 use pegboard_core::redact::Redactor;
 use pegboard_core::server_log::{LogStream, ServerLog};
 use tokio::io::{AsyncRead, AsyncReadExt};
@@ -23,7 +24,7 @@ pub(super) struct StderrTail {
 }
 
 pub(super) fn lock(tail: &Mutex<StderrTail>) -> MutexGuard<'_, StderrTail> {
-    tail.lock().unwrap_or_else(PoisonError::into_inner)
+    tail.lock()
 }
 
 /// Reads stderr to its end, so that the program never blocks, and keeps the tail.

@@ -3,9 +3,10 @@
 use std::fmt;
 use std::io;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
+use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::process::{ChildStdin, ChildStdout};
 
@@ -40,12 +41,8 @@ struct StdinPipe {
 }
 
 impl SharedStdin {
-    fn lock(&self) -> MutexGuard<'_, StdinPipe> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn close(&self) {
-        let StdinPipe { open, waker } = &mut *self.lock();
+        let StdinPipe { open, waker } = &mut *self.0.lock();
         *open = None;
         if let Some(waker) = waker.take() {
             waker.wake();
@@ -57,7 +54,7 @@ impl SharedStdin {
         context: &mut Context<'_>,
         act: impl FnOnce(Pin<&mut ChildStdin>, &mut Context<'_>) -> Poll<io::Result<T>>,
     ) -> Poll<io::Result<T>> {
-        let StdinPipe { open, waker } = &mut *self.lock();
+        let StdinPipe { open, waker } = &mut *self.0.lock();
         let Some(open) = open else {
             let closed = "the program's stdin is closed";
             return Poll::Ready(Err(io::Error::new(io::ErrorKind::BrokenPipe, closed)));
@@ -70,7 +67,7 @@ impl SharedStdin {
 
 impl fmt::Debug for SharedStdin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(if self.lock().open.is_some() { "open" } else { "closed" })
+        f.write_str(if self.0.lock().open.is_some() { "open" } else { "closed" })
     }
 }
 

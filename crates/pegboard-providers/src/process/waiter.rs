@@ -1,8 +1,9 @@
 //! The task that waits for a program and ends it.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::process::{ChildStderr, ChildStdin, ChildStdout};
 use tokio::sync::{SetOnce, oneshot, watch};
 use tokio::task::JoinHandle;

@@ -1,9 +1,10 @@
 //! Resource accounting of sessions: totals, and one entry per tool operation.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use serde::{Serialize, Serializer};
 
 use super::node::OpStatus;
@@ -145,11 +146,11 @@ impl OpCounters {
 
     /// Adds to this session and all ancestors, locking one at a time.
     pub(super) fn add(&self, more: &Totals) {
-        self.self_and_ancestors().for_each(|counters| counters.lock().add(more));
+        self.self_and_ancestors().for_each(|counters| counters.totals.lock().add(more));
     }
 
     pub(super) fn totals(&self) -> Totals {
-        *self.lock()
+        *self.totals.lock()
     }
 
     /// Reserves room for one more operation, if the tree retains fewer than the limit.
@@ -170,9 +171,5 @@ impl OpCounters {
     /// Returns this session and its ancestors.
     fn self_and_ancestors(&self) -> impl Iterator<Item = &Self> {
         std::iter::successors(Some(self), |counters| counters.ancestors.as_deref())
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Totals> {
-        self.totals.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

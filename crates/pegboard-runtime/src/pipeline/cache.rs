@@ -2,9 +2,10 @@
 
 use std::collections::HashMap;
 use std::pin::pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use pegboard_core::call::SchemaChecks;
 use pegboard_core::error::{CallError, Executed};
 use pegboard_core::output::Output;
@@ -207,7 +208,7 @@ enum FlightRole<'f> {
 
 impl SingleFlight {
     fn join(&self, key: CacheKey, active_call: &Arc<ActiveCall>) -> FlightRole<'_> {
-        let mut in_flight = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut in_flight = self.0.lock();
         match in_flight.get(&key) {
             Some(_) if active_call.blocks_others() => FlightRole::Alone,
             // A leader that asked its caller for input has an answer that is private to it.
@@ -258,7 +259,7 @@ impl Leader<'_> {
 
 impl Drop for Leader<'_> {
     fn drop(&mut self) {
-        let mut in_flight = self.single_flight.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut in_flight = self.single_flight.0.lock();
         if in_flight.get(&self.key).is_some_and(|mine| Arc::ptr_eq(&mine.leader, &self.active_call)) {
             in_flight.remove(&self.key);
         }

@@ -1,7 +1,7 @@
 //! The queue as its users see it: acquiring, holding and releasing slots.
 
 use std::pin::Pin;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -74,7 +74,7 @@ struct QueueInner {
 impl QueueInner {
     fn state(&self) -> MutexGuard<'_, QueueScheduler> {
         // No code panics while the lock is held and the counts are inconsistent.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 }
 

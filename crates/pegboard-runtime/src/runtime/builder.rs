@@ -2,9 +2,10 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::AtomicU64;
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Weak};
 
 use arc_swap::ArcSwap;
+use parking_lot::Mutex;
 use pegboard_core::chain::ChainSpec;
 use pegboard_core::entry::ToolEntry;
 use pegboard_core::id::ServerName;

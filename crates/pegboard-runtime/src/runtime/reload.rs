@@ -3,7 +3,7 @@
 //! Calls in flight finish on the plan they started with. A server that is part of both plans continues
 //! undisturbed; one that is not part of the new plan is shut down after its last call.
 
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::StreamExt;
@@ -102,7 +102,7 @@ impl PreparedPlan {
     /// none if the runtime has been shut down in the meantime.
     pub fn apply(self) -> PlanChanges {
         let Self { shared, mut active_plan, secrets } = self;
-        let mut built = shared.listings.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut built = shared.listings.lock();
         if shared.closing.is_cancelled() {
             return PlanChanges::default();
         }

@@ -1,13 +1,12 @@
 //! Cached answers, in memory.
 
-use std::sync::Mutex;
 use std::time::SystemTime;
 
 use bytes::Bytes;
 use futures_util::FutureExt;
+use parking_lot::Mutex;
 use pegboard_core::store::{CacheKey, CacheStore, CachedResult, StoreFuture};
 
-use super::lock;
 use super::ttl_map::{TtlEntry, TtlMap};
 use crate::limits::{CacheLimits, total_len};
 
@@ -48,7 +47,7 @@ impl MemoryCache {
             // A slice would keep its whole source buffer alive.
             answer.body = Bytes::copy_from_slice(&answer.body);
         }
-        let mut answers = lock(&self.answers);
+        let mut answers = self.answers.lock();
         while answers.pop_expired(now).is_some() {}
         // Even if the new answer is not cached, the previous one is outdated.
         answers.remove(&key);
@@ -63,7 +62,7 @@ impl MemoryCache {
 
 impl CacheStore for MemoryCache {
     fn get(&self, key: CacheKey, now: SystemTime) -> StoreFuture<'_, Option<CachedResult>> {
-        async move { Ok(lock(&self.answers).get_live(&key, now).cloned()) }.boxed()
+        async move { Ok(self.answers.lock().get_live(&key, now).cloned()) }.boxed()
     }
 
     fn put(&self, key: CacheKey, answer: CachedResult, now: SystemTime) -> StoreFuture<'_, ()> {
@@ -76,7 +75,7 @@ impl CacheStore for MemoryCache {
 
     fn clear(&self) -> StoreFuture<'_, ()> {
         async move {
-            *lock(&self.answers) = TtlMap::default();
+            *self.answers.lock() = TtlMap::default();
             Ok(())
         }
         .boxed()

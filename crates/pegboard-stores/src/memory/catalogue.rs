@@ -1,13 +1,12 @@
 //! Last known listings of servers, in memory.
 
-use std::sync::Mutex;
 use std::time::SystemTime;
 
 use bytes::Bytes;
 use futures_util::FutureExt;
+use parking_lot::Mutex;
 use pegboard_core::store::{CatalogueStore, StoreFuture};
 
-use super::lock;
 use super::ttl_map::{TtlEntry, TtlMap};
 use crate::limits::{CatalogueLimits, total_len};
 
@@ -42,7 +41,7 @@ impl MemoryCatalogue {
         let n_bytes = total_len([fingerprint.len(), offer.len()]);
         // A slice would keep its whole source buffer alive.
         let value = Bytes::copy_from_slice(offer);
-        let mut offers = lock(&self.offers);
+        let mut offers = self.offers.lock();
         // The expiry is never checked: a listing is valid until the server changes it.
         offers.put(fingerprint, TtlEntry { value, created: now, expires: now, n_bytes });
         while self.limits.are_exceeded_by(offers.usage()) && offers.pop_oldest().is_some() {}
@@ -51,7 +50,7 @@ impl MemoryCatalogue {
 
 impl CatalogueStore for MemoryCatalogue {
     fn load(&self, fingerprint: String) -> StoreFuture<'_, Option<Bytes>> {
-        async move { Ok(lock(&self.offers).get_any(&fingerprint).map(|entry| entry.value.clone())) }.boxed()
+        async move { Ok(self.offers.lock().get_any(&fingerprint).map(|entry| entry.value.clone())) }.boxed()
     }
 
     fn save(&self, fingerprint: String, offer: Bytes, now: SystemTime) -> StoreFuture<'_, ()> {

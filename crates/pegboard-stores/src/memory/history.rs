@@ -1,16 +1,15 @@
 //! Past calls, in memory.
 
 use std::collections::HashMap;
-use std::sync::Mutex;
 use std::time::SystemTime;
 
 use bytes::Bytes;
 use futures_util::FutureExt;
+use parking_lot::Mutex;
 use pegboard_core::store::{
     CallSummary, FinishedCall, HistoryQuery, HistoryStore, SessionSummary, StoreError, StoreFuture,
 };
 
-use super::lock;
 use super::ttl_map::{TtlEntry, TtlMap};
 use crate::limits::{HistoryLimits, past_call_len};
 
@@ -43,7 +42,7 @@ impl MemoryHistory {
 
     fn insert(&self, new: Vec<FinishedCall>, now: SystemTime) -> Result<(), StoreError> {
         self.limits.admit(&new)?;
-        let mut calls = lock(&self.calls);
+        let mut calls = self.calls.lock();
         while calls.pop_expired(now).is_some() {}
         for mut call in new {
             // A slice would keep its whole source buffer alive.
@@ -57,7 +56,7 @@ impl MemoryHistory {
     }
 
     fn sessions_at(&self, owner: Option<&str>, now: SystemTime) -> Vec<SessionSummary> {
-        let calls = lock(&self.calls);
+        let calls = self.calls.lock();
         let summaries = calls.newest_first(now).map(|call| &call.summary);
         let mut sessions: Vec<SessionSummary> = Vec::new();
         let mut positions: HashMap<(&str, &str), usize> = HashMap::new();
@@ -95,12 +94,12 @@ impl HistoryStore for MemoryHistory {
     }
 
     fn get(&self, id: String, now: SystemTime) -> StoreFuture<'_, Option<FinishedCall>> {
-        async move { Ok(lock(&self.calls).get_live(&id, now).cloned()) }.boxed()
+        async move { Ok(self.calls.lock().get_live(&id, now).cloned()) }.boxed()
     }
 
     fn calls(&self, query: HistoryQuery, now: SystemTime) -> StoreFuture<'_, Vec<CallSummary>> {
         async move {
-            let calls = lock(&self.calls);
+            let calls = self.calls.lock();
             let summaries = calls.newest_first(now).map(|call| &call.summary);
             Ok(summaries.filter(|call| matches_query(call, &query)).take(query.limit).cloned().collect())
         }

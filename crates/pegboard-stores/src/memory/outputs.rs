@@ -1,16 +1,15 @@
 //! Outputs too large to return directly, in memory.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::Mutex;
 use std::time::SystemTime;
 
 use bytes::Bytes;
 use futures_util::FutureExt;
+use parking_lot::Mutex;
 use pegboard_core::store::{
     OutputHandle, OutputQuery, OutputStore, OutputSummary, StoreError, StoreFuture, StoreUsage, StoredOutput,
 };
 
-use super::lock;
 use super::ttl_map::{TtlEntry, TtlMap};
 use crate::limits::{OutputLimits, output_len};
 
@@ -58,7 +57,7 @@ impl MemoryOutputs {
     ) -> Result<(), StoreError> {
         // A slice would keep its whole source buffer alive.
         output.body = Bytes::copy_from_slice(&output.body);
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         state.drop_expired(now);
         state.admit(self.limits, &handle, &output)?;
         state.remove(&handle);
@@ -145,12 +144,12 @@ impl OutputStore for MemoryOutputs {
     }
 
     fn get(&self, handle: OutputHandle, now: SystemTime) -> StoreFuture<'_, Option<StoredOutput>> {
-        async move { Ok(lock(&self.state).outputs.get_live(&handle, now).cloned()) }.boxed()
+        async move { Ok(self.state.lock().outputs.get_live(&handle, now).cloned()) }.boxed()
     }
 
     fn list(&self, query: OutputQuery, now: SystemTime) -> StoreFuture<'_, Vec<OutputSummary>> {
         async move {
-            let state = lock(&self.state);
+            let state = self.state.lock();
             let matches_query = |output: &StoredOutput| {
                 query.principal.as_ref().is_none_or(|principal| *principal == output.principal)
             };
@@ -163,7 +162,7 @@ impl OutputStore for MemoryOutputs {
 
     fn remove(&self, handle: OutputHandle) -> StoreFuture<'_, bool> {
         async move {
-            let mut state = lock(&self.state);
+            let mut state = self.state.lock();
             let is_there = state.outputs.get_any(&handle).is_some();
             state.remove(&handle);
             Ok(is_there)
@@ -173,7 +172,7 @@ impl OutputStore for MemoryOutputs {
 
     fn remove_session(&self, session: String) -> StoreFuture<'_, ()> {
         async move {
-            let mut state = lock(&self.state);
+            let mut state = self.state.lock();
             let removed = state.sessions.remove(&session).unwrap_or_default();
             for handle in &removed.handles {
                 state.outputs.remove(handle);
@@ -184,6 +183,6 @@ impl OutputStore for MemoryOutputs {
     }
 
     fn usage(&self) -> StoreFuture<'_, StoreUsage> {
-        async move { Ok(lock(&self.state).outputs.usage()) }.boxed()
+        async move { Ok(self.state.lock().outputs.usage()) }.boxed()
     }
 }

@@ -1,13 +1,12 @@
 //! Resumable sessions, in memory.
 
 use std::collections::HashMap;
-use std::sync::Mutex;
 use std::time::SystemTime;
 
 use futures_util::FutureExt;
+use parking_lot::Mutex;
 use pegboard_core::store::{SessionHandle, SessionRecord, SessionStore, StoreError, StoreFuture};
 
-use super::lock;
 use super::ttl_map::{TtlEntry, TtlMap};
 use crate::limits::SessionLimits;
 use crate::no_such_session;
@@ -47,7 +46,7 @@ impl MemorySessions {
     }
 
     fn bind_handle(&self, handle: SessionHandle, id: String, now: SystemTime) -> Result<String, StoreError> {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         state.drop_expired(now);
         if let Some(bound) = state.ids.get(&handle) {
             return Ok(bound.clone());
@@ -89,12 +88,12 @@ impl SessionStoreState {
 
 impl SessionStore for MemorySessions {
     fn get(&self, id: String, now: SystemTime) -> StoreFuture<'_, Option<SessionRecord>> {
-        async move { Ok(lock(&self.state).sessions.get_live(&id, now).cloned()) }.boxed()
+        async move { Ok(self.state.lock().sessions.get_live(&id, now).cloned()) }.boxed()
     }
 
     fn put(&self, session: SessionRecord, now: SystemTime) -> StoreFuture<'_, ()> {
         async move {
-            let mut state = lock(&self.state);
+            let mut state = self.state.lock();
             state.drop_expired(now);
             state.put(session, self.limits);
             Ok(())
@@ -104,7 +103,7 @@ impl SessionStore for MemorySessions {
 
     fn create(&self, session: SessionRecord, now: SystemTime) -> StoreFuture<'_, bool> {
         async move {
-            let mut state = lock(&self.state);
+            let mut state = self.state.lock();
             state.drop_expired(now);
             let is_new = state.sessions.get_any(&session.id).is_none();
             if is_new {
@@ -117,7 +116,7 @@ impl SessionStore for MemorySessions {
 
     fn find(&self, handle: SessionHandle, now: SystemTime) -> StoreFuture<'_, Option<SessionRecord>> {
         async move {
-            let state = lock(&self.state);
+            let state = self.state.lock();
             let id = state.ids.get(&handle);
             Ok(id.and_then(|id| state.sessions.get_live(id, now)).cloned())
         }
@@ -130,7 +129,7 @@ impl SessionStore for MemorySessions {
 
     fn remove(&self, id: String) -> StoreFuture<'_, bool> {
         async move {
-            let mut state = lock(&self.state);
+            let mut state = self.state.lock();
             state.drop_handles(&id);
             Ok(state.sessions.remove(&id).is_some())
         }
@@ -138,6 +137,6 @@ impl SessionStore for MemorySessions {
     }
 
     fn list(&self, limit: usize, now: SystemTime) -> StoreFuture<'_, Vec<SessionRecord>> {
-        async move { Ok(lock(&self.state).sessions.newest_first(now).take(limit).cloned().collect()) }.boxed()
+        async move { Ok(self.state.lock().sessions.newest_first(now).take(limit).cloned().collect()) }.boxed()
     }
 }

@@ -1,14 +1,13 @@
 //! Slot leases shared by several queues, in memory.
 
 use std::collections::HashMap;
-use std::sync::Mutex;
 use std::time::SystemTime;
 
 use futures_util::FutureExt;
+use parking_lot::Mutex;
 use pegboard_core::store::{LeaseId, SlotStore, StoreError, StoreFuture};
 use uuid::Uuid;
 
-use super::lock;
 use super::ttl_map::{TtlEntry, TtlMap};
 use crate::limits::SlotLimits;
 
@@ -55,7 +54,7 @@ impl MemorySlots {
         now: SystemTime,
         expires: SystemTime,
     ) -> Result<Option<LeaseId>, StoreError> {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         while let Some((_, queue)) = state.leases.pop_expired(now) {
             state.uncount(&queue);
         }
@@ -100,12 +99,12 @@ impl SlotStore for MemorySlots {
     }
 
     fn renew(&self, lease: LeaseId, now: SystemTime, expires: SystemTime) -> StoreFuture<'_, bool> {
-        async move { Ok(lock(&self.state).renew(lease.0, now, expires)) }.boxed()
+        async move { Ok(self.state.lock().renew(lease.0, now, expires)) }.boxed()
     }
 
     fn release(&self, lease: LeaseId) -> StoreFuture<'_, ()> {
         async move {
-            let mut state = lock(&self.state);
+            let mut state = self.state.lock();
             if let Some(queue) = state.leases.remove(&lease.0) {
                 state.uncount(&queue);
             }

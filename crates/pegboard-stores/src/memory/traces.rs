@@ -1,12 +1,11 @@
 //! Trace records, in memory.
 
 use std::collections::BTreeMap;
-use std::sync::Mutex;
 
 use futures_util::FutureExt;
+use parking_lot::Mutex;
 use pegboard_core::store::{StoreError, StoreFuture, StoreUsage, TraceQuery, TraceRecord, TraceStore};
 
-use super::lock;
 use crate::limits::TraceLimits;
 use crate::stored_trace::StoredTrace;
 
@@ -44,7 +43,7 @@ impl MemoryTraces {
 
     fn insert(&self, record: TraceRecord) -> Result<(), StoreError> {
         let text = StoredTrace::new(record, self.limits)?;
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         let place = (text.timestamp, state.n_arrived);
         state.n_arrived += 1;
         state.n_bytes += text.n_bytes();
@@ -77,7 +76,7 @@ impl TraceStore for MemoryTraces {
     fn find(&self, query: TraceQuery) -> StoreFuture<'_, Vec<TraceRecord>> {
         async move {
             let found: Vec<StoredTrace> = {
-                let state = lock(&self.state);
+                let state = self.state.lock();
                 let wanted = state.records.values().rev().filter(|text| matches_query(text, &query));
                 wanted.take(query.limit).cloned().collect()
             };

@@ -4,10 +4,10 @@ use std::error::Error;
 use std::fs::{self, DirBuilder, OpenOptions};
 use std::io;
 use std::path::Path;
-use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use pegboard_core::store::StoreError;
 use rusqlite::{Connection, ErrorCode, OpenFlags, Transaction, TransactionBehavior};
 
@@ -86,7 +86,7 @@ fn create(path: &Path) -> io::Result<()> {
             io::Error::new(error.kind(), format!("cannot create the directory {}: {error}", parent.display()))
         })?;
     }
-    let _creating = CREATING.lock().unwrap_or_else(PoisonError::into_inner);
+    let _creating = CREATING.lock();
     match file.open(path) {
         Ok(_) => Ok(()),
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::convert::Infallible;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
@@ -13,6 +13,7 @@ use axum::routing::{get, post};
 use bytes::Bytes;
 use futures_util::stream;
 use http::StatusCode;
+use parking_lot::{Mutex, MutexGuard};
 use serde::Deserialize;
 use tokio::sync::mpsc;
 use tokio::time;
@@ -45,7 +46,7 @@ struct LegacyEndpoint {
 impl LegacyEndpoint {
     fn sessions(&self) -> MutexGuard<'_, HashMap<String, mpsc::Sender<Arrival>>> {
         // Every change is a single insertion or removal, so a panic cannot leave the map inconsistent.
-        self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
+        self.sessions.lock()
     }
 }
 

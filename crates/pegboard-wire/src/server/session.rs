@@ -1,11 +1,12 @@
 //! Clients of the session era, which open with `initialize`.
 
 use std::collections::HashSet;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use http::HeaderMap;
+use parking_lot::{Mutex, MutexGuard};
 use serde::{Deserialize, Serialize};
 use tokio::sync::broadcast::error::RecvError;
 
@@ -281,7 +282,7 @@ impl ServerSessionState {
 
 fn lock_state(state: &Mutex<ServerSessionState>) -> MutexGuard<'_, ServerSessionState> {
     // Every change of the state is a single call, so a panic cannot leave it inconsistent.
-    state.lock().unwrap_or_else(PoisonError::into_inner)
+    state.lock()
 }
 
 /// Removes the fields of the stateless era from a result. Before it, structured content was an object or

@@ -2,9 +2,9 @@
 
 use std::future::Future;
 use std::io::{IsTerminal, Write};
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use super::Globals;
@@ -51,13 +51,13 @@ impl Spinner {
 
     /// Sets the message.
     pub(crate) fn set_message(&self, what: impl Into<String>) {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner).what = what.into();
+        self.state.lock().what = what.into();
     }
 
     /// Sets the progress; without a total the spinner is shown instead of a bar.
     pub(crate) fn set_progress(&self, done: f64, total: Option<f64>) {
         let share = total.filter(|total| *total > 0.0).map(|total| (done / total).clamp(0.0, 1.0));
-        self.state.lock().unwrap_or_else(PoisonError::into_inner).share = share;
+        self.state.lock().share = share;
     }
 
     /// Draws the spinner until `work` completes.
@@ -79,7 +79,7 @@ impl Spinner {
     }
 
     fn text(&self) -> String {
-        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let state = self.state.lock().clone();
         state.text(self.begun.elapsed())
     }
 }

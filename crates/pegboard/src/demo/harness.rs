@@ -1,7 +1,8 @@
 //! Setup of the demo: servers and a web service behind one MCP endpoint, and clients of it.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use pegboard::config::{AgentEntry, Configuration, ModelProviderEntry, RestEntry, ServerEntry};
 use pegboard::gateway::{Gateway, serve};
 use pegboard::id::{ServerName, ToolName, ToolboxName};
@@ -186,7 +187,7 @@ impl DemoClient {
 
     /// Number of elicitation requests received.
     pub(super) fn n_elicitations(&self) -> usize {
-        *self.answering.0.lock().unwrap_or_else(PoisonError::into_inner)
+        *self.answering.0.lock()
     }
 }
 
@@ -226,7 +227,7 @@ struct ElicitationResponder(Mutex<usize>);
 impl InboundHandler for ElicitationResponder {
     fn request(&self, inbound: InboundRequest) -> BoxFuture<Result<RawJson, RpcError>> {
         let answer = if &*inbound.request.method == "elicitation/create" {
-            *self.0.lock().unwrap_or_else(PoisonError::into_inner) += 1;
+            *self.0.lock() += 1;
             Ok(RawJson::from(json!({"action": "accept", "content": {"name": "Ada"}})))
         } else {
             Err(RpcError::method_not_found(&inbound.request.method))

@@ -1,6 +1,5 @@
 //! Export of spans to an OpenTelemetry collector.
 
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use opentelemetry::trace::{
@@ -13,6 +12,7 @@ use opentelemetry_sdk::error::OTelSdkResult;
 use opentelemetry_sdk::trace::{
     BatchConfigBuilder, BatchSpanProcessor, Sampler, SdkTracerProvider, SpanData, SpanExporter as Export,
 };
+use parking_lot::Mutex;
 use pegboard_core::trace::TraceParent;
 use pegboard_runtime::spans::{self, TracePropagator};
 use tokio::time::Instant;
@@ -138,8 +138,7 @@ impl Export for ThrottledExporter {
         let n_spans = batch.len();
         let result = self.sender.export(batch).await;
         if let Err(error) = &result {
-            let n_lost =
-                self.lost.lock().unwrap_or_else(PoisonError::into_inner).add(n_spans, Instant::now());
+            let n_lost = self.lost.lock().add(n_spans, Instant::now());
             if let Some(n_lost) = n_lost {
                 tracing::warn!(target: "pegboard::telemetry", n_lost, "Cannot export spans to the collector: {error}");
             }

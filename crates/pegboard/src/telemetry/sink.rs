@@ -2,9 +2,10 @@
 
 use std::collections::BTreeSet;
 use std::io::{self, Write};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use arc_swap::ArcSwapOption;
+use parking_lot::Mutex;
 use pegboard_core::redact::Redactor;
 use tracing_subscriber::fmt::MakeWriter;
 
@@ -63,14 +64,14 @@ impl Write for LogLineWriter<'_> {
             Some(redactor) => redactor.text(&text),
             None => text.as_ref().into(),
         };
-        let mut writer = self.0.writer.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut writer = self.0.writer.lock();
         // A line that cannot be written is lost: logging must not fail the caller.
         let _ = writer.write_all(text.as_bytes());
         Ok(bytes.len())
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        let _ = self.0.writer.lock().unwrap_or_else(PoisonError::into_inner).flush();
+        let _ = self.0.writer.lock().flush();
         Ok(())
     }
 }

@@ -1,7 +1,8 @@
 //! Reuse of providers across reloads.
 
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
+use parking_lot::Mutex;
 use pegboard_core::provider::{LocalProvider, Provider, ServerState};
 
 /// Providers by the inputs they were built from. One that was dropped or has stopped is built anew.
@@ -16,7 +17,7 @@ impl<K, P> Default for ReuseCache<K, P> {
 impl<K: PartialEq, P: Provider> ReuseCache<K, P> {
     /// Returns the live provider for these inputs, or builds one.
     pub(super) fn get(&self, description: K, make: impl FnOnce(&K) -> P) -> Arc<P> {
-        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kept = self.0.lock();
         kept.retain(|(_, provider)| provider.strong_count() > 0);
         let is_here = |provider: &Arc<P>| *provider.state().borrow() != ServerState::Stopped;
         let found = kept.iter().find(|(other, _)| *other == description);

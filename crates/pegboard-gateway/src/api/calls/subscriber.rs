@@ -3,9 +3,10 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, LazyLock, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, LazyLock, OnceLock};
 
 use futures_util::future::{BoxFuture, FutureExt};
+use parking_lot::{Mutex, MutexGuard};
 use pegboard_core::client::{AskError, Client, InputRequest, InputRequests, InputResponses, Notice};
 use pegboard_json::RawJson;
 use pegboard_runtime::{CallId, CallStarted};
@@ -36,7 +37,7 @@ pub(in crate::api) struct CallSubscribers(Mutex<HashMap<CallId, Arc<CallSubscrib
 impl CallSubscribers {
     /// Returns the subscriber of a call.
     pub(super) fn get(&self, call: CallId) -> Option<Arc<CallSubscriber>> {
-        self.lock().get(&call).cloned()
+        self.0.lock().get(&call).cloned()
     }
 
     /// Creates a guard that registers a subscriber as soon as its call has an id.
@@ -46,10 +47,6 @@ impl CallSubscribers {
         start_info: Arc<OnceLock<CallStarted>>,
     ) -> SubscriberGuard {
         SubscriberGuard { subscribers: Arc::clone(self), subscriber, start_info }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, HashMap<CallId, Arc<CallSubscriber>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -68,7 +65,7 @@ impl SubscriberGuard {
         Box::new(move |start| {
             let started = json!({"callId": start.id.to_string(), "traceId": start.trace});
             subscriber.send_lossy(StreamItem::new("started", started));
-            subscribers.lock().insert(start.id, subscriber);
+            subscribers.0.lock().insert(start.id, subscriber);
             start_info.get_or_init(|| start);
         })
     }
@@ -77,7 +74,7 @@ impl SubscriberGuard {
 impl Drop for SubscriberGuard {
     fn drop(&mut self) {
         if let Some(start) = self.start_info.get() {
-            self.subscribers.lock().remove(&start.id);
+            self.subscribers.0.lock().remove(&start.id);
         }
     }
 }
@@ -136,7 +133,7 @@ impl CallSubscriber {
     }
 
     fn pending(&self) -> MutexGuard<'_, HashMap<String, PendingQuestions>> {
-        self.pending.lock().unwrap_or_else(PoisonError::into_inner)
+        self.pending.lock()
     }
 }
 

@@ -1,8 +1,9 @@
 //! A program and its descendants, on Windows: a job object, which ends with this process.
 
 use std::process::{Command, Stdio};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use tokio::process::Child;
 use win32job::{ExtendedLimitInfo, Job};
 
@@ -26,7 +27,7 @@ impl ProcessTree {
 
     /// Returns the running processes.
     pub(in crate::process) fn refresh(&mut self) -> Vec<u32> {
-        let job = self.job.lock().unwrap_or_else(PoisonError::into_inner);
+        let job = self.job.lock();
         if let Some(pids) = job.as_ref().and_then(|job| job.query_process_id_list().ok()) {
             return pids.into_iter().filter_map(|pid| u32::try_from(pid).ok()).collect();
         }
@@ -45,7 +46,7 @@ impl ProcessTree {
 
     /// Kills all processes.
     pub(in crate::process) fn kill(&mut self) {
-        let job = self.job.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let job = self.job.lock().take();
         if job.is_none() {
             self.task_kill(&["/T", "/F"]);
         }

@@ -1,8 +1,7 @@
 //! The client's HTTP session, as headers of its requests.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
-
 use http::{HeaderMap, HeaderName, HeaderValue};
+use parking_lot::{Mutex, MutexGuard};
 
 use pegboard_json::RawJson;
 
@@ -63,7 +62,7 @@ impl HttpClientSession {
 
     // A panic while the lock is held cannot leave the state inconsistent.
     fn state(&self) -> MutexGuard<'_, HttpClientSessionState> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }
 

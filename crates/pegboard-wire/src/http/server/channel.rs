@@ -1,10 +1,10 @@
 //! A resumable event stream.
 
 use std::collections::VecDeque;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
 use tokio::time;
 
@@ -138,7 +138,7 @@ impl Channel {
 
     fn state(&self) -> MutexGuard<'_, State> {
         // A panic while the lock is held cannot leave the state inconsistent.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 }
 

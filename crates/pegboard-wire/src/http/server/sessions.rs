@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use axum::body::Body;
@@ -10,6 +10,7 @@ use axum::response::Response;
 use bytes::Bytes;
 use futures_util::stream;
 use http::{HeaderMap, HeaderValue, StatusCode, header};
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::mpsc;
 use tokio::time::{self, Instant};
 use tokio_util::task::AbortOnDropHandle;
@@ -85,7 +86,7 @@ impl Sessions {
             },
             Found::Unnamed => return no_session(&messages),
         };
-        if messages.len() > 1 && !lock(&session.streams).has_batches() {
+        if messages.len() > 1 && !session.streams.lock().has_batches() {
             let error = RpcError::new(
                 code::INVALID_REQUEST,
                 "Invalid request: this revision does not support batches",
@@ -96,7 +97,7 @@ impl Sessions {
         let mut response = session.take(messages, headers, form, self.options.keep_alive).await;
         if let Some(id) = id {
             // A client that was refused has no session.
-            if form == Form::Whole && lock(&session.streams).revision.is_none() {
+            if form == Form::Whole && session.streams.lock().revision.is_none() {
                 self.table().remove(&id);
                 session.end();
             } else if let Ok(id) = HeaderValue::from_str(&id) {
@@ -166,13 +167,13 @@ impl Sessions {
             loop {
                 let Some(session) = weak.upgrade() else { return };
                 let last_seen = session.last_seen();
-                let is_busy = !lock(&session.streams).by_request.is_empty();
+                let is_busy = !session.streams.lock().by_request.is_empty();
                 if is_busy {
                     session.touch();
                 } else if last_seen.elapsed() >= idle {
                     session.end();
                     if let Some(table) = table.upgrade() {
-                        lock(&table).remove(&id);
+                        table.lock().remove(&id);
                     }
                     return;
                 }
@@ -185,13 +186,8 @@ impl Sessions {
     }
 
     fn table(&self) -> MutexGuard<'_, HashMap<String, Arc<Session>>> {
-        lock(&self.table)
+        self.table.lock()
     }
-}
-
-/// Every change under these locks is a single step, so a panic cannot leave the state inconsistent.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 enum Found {
@@ -271,13 +267,13 @@ impl Session {
                 tokio::select! {
                     biased;
                     letter = letters.recv() => match letter {
-                        Some(letter) => lock(&routed).route(&letter),
+                        Some(letter) => routed.lock().route(&letter),
                         None => break,
                     },
-                    Some(cancel) = cancels.recv() => lock(&routed).route(&Letter::new(cancel_notification(&cancel))),
+                    Some(cancel) = cancels.recv() => routed.lock().route(&Letter::new(cancel_notification(&cancel))),
                 }
             }
-            lock(&routed).close_all();
+            routed.lock().close_all();
         });
         let last_seen = Mutex::new(Instant::now());
         let (n_channels, watch) = (AtomicU64::new(1), OnceLock::new());
@@ -286,15 +282,15 @@ impl Session {
 
     /// Closes every stream, so that nothing holds the session any more.
     fn end(&self) {
-        lock(&self.streams).close_all();
+        self.streams.lock().close_all();
     }
 
     fn touch(&self) {
-        *lock(&self.last_seen) = Instant::now();
+        *self.last_seen.lock() = Instant::now();
     }
 
     fn last_seen(&self) -> Instant {
-        *lock(&self.last_seen)
+        *self.last_seen.lock()
     }
 
     /// Passes messages to the serving side and returns its responses to the requests among them.
@@ -313,7 +309,7 @@ impl Session {
             })
             .collect();
         let channel = Arc::new(Channel::new(self.n_channels.fetch_add(1, Ordering::Relaxed)));
-        if !lock(&self.streams).expect_answers(&requests, &channel) {
+        if !self.streams.lock().expect_answers(&requests, &channel) {
             let error = RpcError::new(
                 code::INVALID_REQUEST,
                 "Invalid request: a request with this id is in progress",
@@ -327,7 +323,7 @@ impl Session {
             }
             // No response will come, so the stream that waits for it ends.
             if let Some(id) = cancelled {
-                lock(&self.streams).give_up(&id);
+                self.streams.lock().give_up(&id);
             }
         }
         if requests.is_empty() {
@@ -340,7 +336,7 @@ impl Session {
         match channel.only_message() {
             Some(message) => {
                 // Without an event id the client cannot resume it.
-                lock(&self.streams).ended.retain(|ended| ended.number() != channel.number());
+                self.streams.lock().ended.retain(|ended| ended.number() != channel.number());
                 json(StatusCode::OK, message)
             }
             None => stream_of(self, channel.reader(0), keep_alive),
@@ -349,7 +345,7 @@ impl Session {
 
     /// Returns a reader of the stream that the client last read, or of the general stream.
     fn reader_after(&self, last: Option<(u64, u64)>) -> Option<Reader> {
-        let streams = lock(&self.streams);
+        let streams = self.streams.lock();
         let Some((number, n_seen)) = last else { return Some(streams.general.reader_of_news()) };
         let channel = streams
             .by_request

@@ -1,10 +1,10 @@
 //! Prompts on the terminal.
 
 use std::io::{self, BufRead, IsTerminal, Write};
-#[cfg(unix)]
-use std::sync::{Mutex, PoisonError};
 
+#[cfg(unix)]
 use super::{Echo, Prompter};
+use parking_lot::Mutex;
 
 /// A terminal on standard input. Prompts are written to standard error.
 #[derive(Debug)]
@@ -47,7 +47,7 @@ static SAVED_TERMIOS: Mutex<Option<rustix::termios::Termios>> = Mutex::new(None)
 pub(crate) fn restore() {
     use rustix::termios::{OptionalActions, tcsetattr};
 
-    if let Some(before) = SAVED_TERMIOS.lock().unwrap_or_else(PoisonError::into_inner).take() {
+    if let Some(before) = SAVED_TERMIOS.lock().take() {
         let _ = tcsetattr(io::stdin(), OptionalActions::Now, &before);
     }
 }
@@ -68,7 +68,7 @@ impl HiddenInput {
         let before = tcgetattr(io::stdin()).ok()?;
         let mut silent = before.clone();
         silent.local_modes.remove(LocalModes::ECHO);
-        *SAVED_TERMIOS.lock().unwrap_or_else(PoisonError::into_inner) = Some(before);
+        *SAVED_TERMIOS.lock() = Some(before);
         tcsetattr(io::stdin(), OptionalActions::Now, &silent).ok()?;
         Some(Self)
     }
