@@ -28,7 +28,7 @@ use tokio::time::{self, Instant};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
-use crate::call;
+use crate::call::{CallBuilder, ParentCall};
 use crate::caller::Caller;
 use crate::calls::CallState;
 use crate::catalogue::CatalogueTool;
@@ -280,8 +280,7 @@ impl ActiveCall {
 
     /// Returns this call as the client of its tool, if there is a client behind it.
     pub(crate) fn as_client(&self) -> Option<Arc<dyn Client>> {
-        self.client.as_ref()?;
-        self.this.upgrade().map(|this| this as Arc<dyn Client>)
+        self.client.as_ref().map(|_| self.this() as _)
     }
 
     pub(crate) fn with_operation<T>(&self, look: impl FnOnce(&mut Operation) -> T) -> Option<T> {
@@ -327,12 +326,9 @@ impl ActiveCall {
         self.client.as_deref().unwrap_or(&NoClient)
     }
 
-    /// Starts a nested call, which ends with this one.
-    fn start_child(&self, mut call: Call, start: impl FnOnce(OpTree, Call) -> CallHandle) -> CallHandle {
-        let tree = match self.child_tree() {
-            Ok(tree) => tree,
-            Err(error) => return CallHandle::new(std::future::ready(CallResult::rejected(error))),
-        };
+    /// Prepares a nested call, which ends with this one.
+    fn prepare_child(&self, mut call: Call) -> Result<CallBuilder, CallError> {
+        let tree = self.child_tree()?;
         let context = &mut call.context;
         // Routed through this call, so that its clock is paused, too; its deadline ends both.
         context.client = context.client.take().or_else(|| self.as_client());
@@ -345,15 +341,27 @@ impl ActiveCall {
             context.agents = Arc::clone(&self.agents);
         }
         context.reader = context.reader.take().or_else(|| self.reader.clone());
-        let running = start(tree, call);
+        let parent = ParentCall { call: self.this(), tree };
+        Ok(CallBuilder::new(self.caller.clone(), call).parent(parent))
+    }
+
+    /// Starts a nested call on its own task, so that deeply nested calls do not accumulate on one stack.
+    fn start_child(&self, child: Result<CallBuilder, CallError>) -> CallHandle {
+        let running = match child {
+            Ok(child) => child.start(),
+            Err(error) => return CallHandle::new(std::future::ready(CallResult::rejected(error))),
+        };
         let tasks = self.caller.shared().tasks.clone();
-        // On its own task, so that deeply nested calls do not accumulate on one stack.
         CallHandle::new(async move {
             AbortOnDropHandle::new(tasks.spawn(running)).await.unwrap_or_else(|error| {
                 let reason = format!("the call was aborted: {error}");
                 CallResult::rejected(CallError::Canceled { reason, executed: Executed::Yes })
             })
         })
+    }
+
+    fn this(&self) -> Arc<Self> {
+        self.this.upgrade().expect("a call is borrowed from its `Arc`")
     }
 }
 
@@ -429,7 +437,7 @@ impl Invoker for ActiveCall {
 
     /// Starts a nested call, which ends with this one.
     fn start(&self, call: Call) -> CallHandle {
-        self.start_child(call, |tree, call| call::start(self.caller.clone(), tree, self.this.upgrade(), call))
+        self.start_child(self.prepare_child(call))
     }
 
     fn start_private(
@@ -438,11 +446,8 @@ impl Invoker for ActiveCall {
         call: Call,
     ) -> CallHandle {
         let tool = CatalogueTool::standalone(&server, entry, ToolKind::Agent, &fingerprint);
-        let queues = self.caller.shared().queues.load();
-        let found = ResolvedTool::standalone(tool, queues);
-        self.start_child(call, |tree, call| {
-            call::start_resolved(self.caller.clone(), tree, self.this.upgrade(), call, found)
-        })
+        let tool = ResolvedTool::standalone(tool, self.caller.shared().queues.load());
+        self.start_child(self.prepare_child(call).map(|child| child.tool(tool)))
     }
 
     fn select<'a>(&'a self, word: &'a str) -> BoxFuture<'a, Result<Vec<SelectedTool>, CallError>> {

@@ -3,7 +3,7 @@
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 
-use pegboard_core::call::{Call, CallHandle, CallOrigin, CallResult, SchemaChecks, ValidCall};
+use pegboard_core::call::{Call, CallContext, CallHandle, CallOrigin, CallResult, SchemaChecks, ValidCall};
 use pegboard_core::error::{CallError, ErrorKind, Executed};
 use pegboard_core::output::Output;
 use pegboard_core::provider::ToolKind;
@@ -30,77 +30,81 @@ const MAX_NAME_BYTES: usize = 256;
 /// Maximum recorded length of an error message.
 const MAX_MESSAGE_BYTES: usize = 2_048;
 
-/// Starts a call. Nothing happens until the handle is polled; dropping it cancels the call.
-pub(crate) fn start(caller: Caller, tree: OpTree, parent: Option<Arc<ActiveCall>>, call: Call) -> CallHandle {
-    CallHandle::new(async move {
-        let found = caller.shared().resolve(&caller, &call);
-        run_call(caller, CallPlacement { tree, parent, on_started: None }, call, found).await
-    })
-}
-
-/// Starts a call and invokes a callback with its ids once it is admitted.
-pub(crate) fn start_with_callback(caller: Caller, call: Call, on_started: OnCallStarted) -> CallHandle {
-    CallHandle::new(async move {
-        let found = caller.shared().resolve(&caller, &call);
-        let placement =
-            CallPlacement { tree: caller.tree().clone(), parent: None, on_started: Some(on_started) };
-        run_call(caller, placement, call, found).await
-    })
-}
-
-/// Starts a call of a tool that is already resolved.
-pub(crate) fn start_resolved(
-    caller: Caller,
-    tree: OpTree,
-    parent: Option<Arc<ActiveCall>>,
-    call: Call,
-    found: ResolvedTool,
-) -> CallHandle {
-    CallHandle::new(run_call(caller, CallPlacement { tree, parent, on_started: None }, call, Ok(found)))
-}
-
-/// Starts a call of a tool that is already resolved, with a callback on admission.
-pub(crate) fn start_resolved_with_callback(
+/// A call that is not started yet. Made by [`Caller::prepare`].
+pub struct CallBuilder {
     caller: Caller,
     call: Call,
-    found: ResolvedTool,
-    on_started: OnCallStarted,
-) -> CallHandle {
-    let placement = CallPlacement { tree: caller.tree().clone(), parent: None, on_started: Some(on_started) };
-    CallHandle::new(run_call(caller, placement, call, Ok(found)))
-}
-
-/// Callback on admission. It must not block.
-pub(crate) type OnCallStarted = Box<dyn FnOnce(CallStarted) + Send>;
-
-/// Position of a call in the operation tree, and its admission callback.
-struct CallPlacement {
-    tree: OpTree,
-    parent: Option<Arc<ActiveCall>>,
+    tool: Option<ResolvedTool>,
+    parent: Option<ParentCall>,
     on_started: Option<OnCallStarted>,
 }
 
-async fn run_call(
-    caller: Caller,
-    CallPlacement { tree, parent, on_started }: CallPlacement,
-    call: Call,
-    found: Result<ResolvedTool, CallError>,
-) -> CallResult {
-    let shared = Arc::clone(caller.shared());
-    let record = CallRecord::begin(caller, &tree, parent, &call, found.as_ref().ok());
-    let active_call = Arc::clone(&record.active_call);
-    let permit = match shared.calls.enter(&active_call) {
-        Ok(permit) => permit,
-        Err(error) => return record.end(Err(error)),
-    };
-    if let Some((on_started, started)) = on_started.zip(permit.call_started(&active_call)) {
-        on_started(started);
+/// Callback on admission.
+type OnCallStarted = Box<dyn FnOnce(CallStarted) + Send>;
+
+/// The call that makes a nested call.
+pub(crate) struct ParentCall {
+    pub(crate) call: Arc<ActiveCall>,
+    /// Subtree of the operation tree for the nested call.
+    pub(crate) tree: OpTree,
+}
+
+impl CallBuilder {
+    pub(crate) fn new(caller: Caller, call: Call) -> Self {
+        Self { caller, call, tool: None, parent: None, on_started: None }
     }
-    // Pinned in place: the future is large, and every move would copy it.
-    let work = pin!(resolve_and_execute(&active_call, found, call));
-    let result = run_with_deadline(&active_call, work).instrument(record.span.clone()).await;
-    drop(permit);
-    record.end(result)
+
+    /// Sets the tool; otherwise it is resolved when the call starts.
+    pub(crate) fn tool(self, tool: ResolvedTool) -> Self {
+        Self { tool: Some(tool), ..self }
+    }
+
+    /// Makes this a nested call.
+    pub(crate) fn parent(self, parent: ParentCall) -> Self {
+        Self { parent: Some(parent), ..self }
+    }
+
+    /// Sets the context of the call.
+    pub fn context(mut self, context: CallContext) -> Self {
+        self.call.context = context;
+        self
+    }
+
+    /// Sets a callback that receives the ids of the call once it is admitted, before the tool can emit
+    /// anything. It must not block, and is not invoked for a call that is refused admission.
+    pub fn on_started(self, on_started: impl FnOnce(CallStarted) + Send + 'static) -> Self {
+        Self { on_started: Some(Box::new(on_started)), ..self }
+    }
+
+    /// Returns the caller.
+    pub fn caller(&self) -> &Caller {
+        &self.caller
+    }
+
+    /// Starts the call. Nothing happens until the handle is polled; dropping it cancels the call.
+    pub fn start(self) -> CallHandle {
+        CallHandle::new(self.run())
+    }
+
+    async fn run(self) -> CallResult {
+        let Self { caller, call, tool, parent, on_started } = self;
+        let shared = Arc::clone(caller.shared());
+        let found = tool.map_or_else(|| shared.resolve(&caller, &call), Ok);
+        let record = CallRecord::begin(caller, parent, &call, found.as_ref().ok());
+        let active_call = Arc::clone(&record.active_call);
+        let permit = match shared.calls.enter(&active_call) {
+            Ok(permit) => permit,
+            Err(error) => return record.end(Err(error)),
+        };
+        if let Some((on_started, started)) = on_started.zip(permit.call_started(&active_call)) {
+            on_started(started);
+        }
+        // Pinned in place: the future is large, and every move would copy it.
+        let work = pin!(resolve_and_execute(&active_call, found, call));
+        let result = run_with_deadline(&active_call, work).instrument(record.span.clone()).await;
+        drop(permit);
+        record.end(result)
+    }
 }
 
 /// Runs the call until it completes, is cancelled, or passes the caller's deadline. The deadline clock is
@@ -231,13 +235,7 @@ struct CallRecord {
 }
 
 impl CallRecord {
-    fn begin(
-        caller: Caller,
-        tree: &OpTree,
-        parent: Option<Arc<ActiveCall>>,
-        call: &Call,
-        found: Option<&ResolvedTool>,
-    ) -> Self {
+    fn begin(caller: Caller, parent: Option<ParentCall>, call: &Call, found: Option<&ResolvedTool>) -> Self {
         let shared = Arc::clone(caller.shared());
         let with_payload = call.context.options.trace || shared.settings().trace_payloads;
         let n_bytes_in = call.arguments.n_bytes();
@@ -246,6 +244,7 @@ impl CallRecord {
             || clipped(&call.tool.to_string(), MAX_NAME_BYTES).into(),
             |tool| Arc::clone(&tool.flat_name),
         );
+        let tree = parent.as_ref().map_or(caller.tree(), |parent| &parent.tree);
         let operation = tree.begin(OpStart {
             kind: OpKind::Tool,
             name: Arc::clone(&name),
@@ -254,7 +253,7 @@ impl CallRecord {
             payload: with_payload.then(|| Payload::of(&shared.redacted(call.arguments.value()))),
             started: shared.wall.now(),
         });
-        let active_call = ActiveCall::new(caller, call, parent, operation);
+        let active_call = ActiveCall::new(caller, call, parent.map(|parent| parent.call), operation);
         let mut record = Self {
             active_call,
             span: tracing::Span::none(),

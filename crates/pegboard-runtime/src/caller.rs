@@ -19,8 +19,7 @@ use pegboard_core::settings::AutoOpen;
 use tokio::runtime::Handle;
 use uuid::Uuid;
 
-use crate::call;
-use crate::calls::CallStarted;
+use crate::call::CallBuilder;
 use crate::catalogue::{CatalogueTool, ToolboxScope};
 use crate::event::StoreReason;
 use crate::history::CallerHistory;
@@ -258,14 +257,9 @@ impl Caller {
         Outcome::of(&name, self.start(call).await)
     }
 
-    /// Starts a call and invokes a callback with its ids once it is admitted, before the tool can emit
-    /// anything. The callback is not invoked for a call that is refused admission.
-    pub fn start_with_callback(
-        &self,
-        call: Call,
-        begun: impl FnOnce(CallStarted) + Send + 'static,
-    ) -> CallHandle {
-        call::start_with_callback(self.clone(), call, Box::new(begun))
+    /// Prepares a call, to start it with options that [`Invoker::start`] does not have.
+    pub fn prepare(&self, call: Call) -> CallBuilder {
+        CallBuilder::new(self.clone(), call)
     }
 
     /// Returns the trace id of the call at a path.
@@ -461,7 +455,7 @@ impl Invoker for Caller {
     }
 
     fn start(&self, call: Call) -> CallHandle {
-        call::start(self.clone(), self.0.tree.clone(), None, call)
+        self.prepare(call).start()
     }
 
     fn select<'a>(&'a self, word: &'a str) -> BoxFuture<'a, Result<Vec<SelectedTool>, CallError>> {

@@ -52,6 +52,7 @@ pub mod trace;
 pub mod trace_id;
 pub mod wall_clock;
 
+pub use call::CallBuilder;
 pub use caller::{Caller, CallerOptions, OutputRetention, SessionMode};
 pub use calls::{CallId, CallStarted, CallState, CallStatus, MAX_CALLS, MAX_CALLS_PER_CALLER};
 pub use chains::ChainRun;

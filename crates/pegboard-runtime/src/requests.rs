@@ -15,7 +15,6 @@ use pegboard_core::output::Output;
 use pegboard_core::provider::{Provider, ProviderMethod, ProviderRequest, ProviderUpdate};
 use pegboard_core::settings::ValidatedBy;
 
-use crate::call;
 use crate::caller::Caller;
 use crate::catalogue::CatalogueTool;
 use crate::runtime::ResolvedTool;
@@ -55,7 +54,7 @@ impl Caller {
             context,
             ..Call::new(ToolRef::Name(found.tool.flat_name.to_string()), CallArguments::from(request.params))
         };
-        call::start_resolved(self.clone(), self.tree().clone(), None, call, found)
+        self.prepare(call).tool(found).start()
     }
 
     /// Returns a tool outside the catalogue that forwards one method to the server.

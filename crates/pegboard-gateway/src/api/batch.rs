@@ -9,7 +9,7 @@ use axum::response::Response;
 use futures_util::StreamExt;
 use futures_util::stream;
 use pegboard_core::arguments::CallArguments;
-use pegboard_core::call::{Call, CallContext};
+use pegboard_core::call::Call;
 use pegboard_json::RawJson;
 use pegboard_runtime::{Caller, Runtime};
 use serde_json::json;
@@ -109,11 +109,8 @@ async fn run_one(runtime: Runtime, caller: Caller, call: BatchCall) -> (usize, R
     let BatchCall { index, tool, arguments } = call;
     let start_info = Arc::new(OnceLock::new());
     let started = Instant::now();
-    let call = Call {
-        context: CallContext::default(),
-        ..Call::new(ApiState::tool_ref(&runtime, &tool), CallArguments::from(arguments))
-    };
-    let call_result = caller.start_with_callback(call, record_start(&start_info)).await;
+    let call = Call::new(ApiState::tool_ref(&runtime, &tool), CallArguments::from(arguments));
+    let call_result = caller.prepare(call).on_started(record_start(&start_info)).start().await;
     let response =
         CallResponse { start_info: start_info.get(), duration: started.elapsed(), render: tool_response };
     let base = RawJson::from(json!({"index": index, "tool": tool}));

@@ -8,11 +8,11 @@ use axum::extract::{Path, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::Response;
 use pegboard_core::arguments::CallArguments;
-use pegboard_core::call::{Call, CallContext, CallHandle, CallResult, ToolRef};
+use pegboard_core::call::{Call, CallContext, CallResult, ToolRef};
 use pegboard_core::projection::mcp_result;
 use pegboard_json::RawJson;
 use pegboard_runtime::trace_id::TraceId;
-use pegboard_runtime::{CallId, CallStarted, CallStatus, Caller};
+use pegboard_runtime::{CallBuilder, CallId, CallStarted, CallStatus};
 use serde_json::json;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
@@ -116,18 +116,9 @@ pub(super) async fn start(
     // tool.
     let tool = caller.find_tool(&ApiState::tool_ref(state.runtime()?, &tool)).await?;
     let call = Call::new(ToolRef::Id(tool.id.clone()), CallArguments::from(arguments));
-    let start = move |caller: &Caller, context: CallContext, on_started: StartedCallback| {
-        caller.start_with_callback(Call { context, ..call }, on_started)
-    };
-    let responder = CallResponder { caller, options, start: Box::new(start), render: tool_response };
+    let responder = CallResponder { call: caller.prepare(call), options, render: tool_response };
     responder.respond(&state, format).await
 }
-
-/// Callback that receives the ids of a started call.
-pub(super) type StartedCallback = Box<dyn FnOnce(CallStarted) + Send>;
-
-/// Starts a call.
-type StartCall = Box<dyn FnOnce(&Caller, CallContext, StartedCallback) -> CallHandle + Send>;
 
 /// Per-call options from a request body.
 #[derive(Clone, Copy, Debug, Default)]
@@ -162,9 +153,8 @@ impl RequestedOptions {
 
 /// Starts a call and turns its result into a response.
 pub(super) struct CallResponder {
-    pub(super) caller: Caller,
+    pub(super) call: CallBuilder,
     pub(super) options: RequestedOptions,
-    pub(super) start: StartCall,
     /// Renders the result of the call.
     pub(super) render: fn(&CallResult) -> Result<RawJson, ApiProblem>,
 }
@@ -180,8 +170,8 @@ impl CallResponder {
             ResponseFormat::Document => {
                 let started = Instant::now();
                 let start_info = Arc::new(OnceLock::new());
-                let running = (self.start)(&self.caller, self.options.context(), record_start(&start_info));
-                let call_result = running.await;
+                let call = self.call.context(self.options.context()).on_started(record_start(&start_info));
+                let call_result = call.start().await;
                 let response = CallResponse {
                     start_info: start_info.get(),
                     duration: started.elapsed(),
@@ -194,15 +184,15 @@ impl CallResponder {
     }
 
     fn stream(self, state: &ApiState, format: ResponseFormat) -> Response {
-        let Self { caller, options, start, render } = self;
+        let Self { call, options, render } = self;
         let (sender, receiver) = mpsc::channel(STREAM_BUFFER);
-        let subscriber = CallSubscriber::new(caller.owner(), sender.clone());
+        let subscriber = CallSubscriber::new(call.caller().owner(), sender.clone());
         let mut context = options.context();
         context.client = Some(Arc::clone(&subscriber) as _);
         let start_info = Arc::new(OnceLock::new());
         let (started, subscribers) = (Instant::now(), Arc::clone(&state.api.subscribers));
         let guard = subscribers.register(subscriber, Arc::clone(&start_info));
-        let running = start(&caller, context, guard.on_started());
+        let running = call.context(context).on_started(guard.on_started()).start();
         let work = async move {
             let call_result = running.await;
             let response = CallResponse { start_info: start_info.get(), duration: started.elapsed(), render };
@@ -220,11 +210,11 @@ impl CallResponder {
 }
 
 /// Returns a callback that stores the ids of the call.
-pub(super) fn record_start(start_info: &Arc<OnceLock<CallStarted>>) -> StartedCallback {
+pub(super) fn record_start(start_info: &Arc<OnceLock<CallStarted>>) -> impl FnOnce(CallStarted) + use<> {
     let start_info = Arc::clone(start_info);
-    Box::new(move |start| {
+    move |start| {
         start_info.get_or_init(|| start);
-    })
+    }
 }
 
 /// Response to a finished call.

@@ -5,7 +5,7 @@ use axum::extract::State;
 use axum::http::HeaderMap;
 use axum::response::Response;
 use futures_util::future::join_all;
-use pegboard_core::call::{CallContext, CallResult, Invoker};
+use pegboard_core::call::{CallResult, Invoker};
 use pegboard_core::chain::{ChainSpec, ExecuteOptions, PlannedStep, ToolChain};
 use pegboard_core::error::CallError;
 use pegboard_json::RawJson;
@@ -13,7 +13,7 @@ use pegboard_runtime::names::nearest;
 use pegboard_runtime::{Caller, ChainRun, Runtime};
 use serde_json::{Map, Value, json};
 
-use super::calls::{CallResponder, RequestedOptions, StartedCallback};
+use super::calls::{CallResponder, RequestedOptions};
 use super::extract::{RequestBody, ResponseFormat};
 use super::problem::ApiProblem;
 use super::state::{ApiState, SharedApiState};
@@ -122,13 +122,9 @@ pub(super) async fn run(
     }
     let options = ExecuteOptions { stop_on_failure: !keep_going, ..ExecuteOptions::default() };
     let run = ChainRun { spec, input: input.into(), options };
-    let start = move |caller: &Caller, context: CallContext, on_started: StartedCallback| {
-        caller.run_chain(run, context, on_started)
-    };
     let responder = CallResponder {
-        caller,
+        call: caller.prepare_chain(run),
         options: RequestedOptions::from_body(&body)?,
-        start: Box::new(start),
         render: chain_response,
     };
     responder.respond(&state, format).await

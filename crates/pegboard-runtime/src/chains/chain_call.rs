@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use futures_util::future::{BoxFuture, FutureExt};
 use pegboard_core::arguments::CallArguments;
-use pegboard_core::call::{Call, CallContext, CallHandle, ValidCall};
+use pegboard_core::call::{Call, ValidCall};
 use pegboard_core::chain::{ChainResult, ChainSpec, ExecuteOptions, ToolChain};
 use pegboard_core::entry::ToolEntry;
 use pegboard_core::error::CallError;
@@ -15,9 +15,8 @@ use pegboard_core::provider::ToolKind;
 use pegboard_json::RawJson;
 use serde_json::{Value, json};
 
-use crate::call;
+use crate::call::CallBuilder;
 use crate::caller::Caller;
-use crate::calls::CallStarted;
 use crate::catalogue::CatalogueTool;
 use crate::runtime::ResolvedTool;
 
@@ -38,24 +37,17 @@ pub struct ChainRun {
 }
 
 impl Caller {
-    /// Runs a chain as one call with its steps as nested calls. The structured content of the answer is a
-    /// [`ChainResult`], on success and on failure. The callback receives
-    /// the ids of the call once it is admitted.
-    pub fn run_chain(
-        &self,
-        run: ChainRun,
-        context: CallContext,
-        begun: impl FnOnce(CallStarted) + Send + 'static,
-    ) -> CallHandle {
+    /// Prepares to run a chain as one call with its steps as nested calls. The structured content of the
+    /// answer is a [`ChainResult`](pegboard_core::chain::ChainResult), on success and on failure.
+    pub fn prepare_chain(&self, run: ChainRun) -> CallBuilder {
         let ChainRun { spec, input, options } = run;
         let name = spec.name.clone().filter(|name| ToolName::new(name).is_ok());
         let name = name.unwrap_or_else(|| DEFAULT_NAME.to_owned());
         let entry = ToolEntry::from_handler(name, "", Arc::new(ChainHandler { spec, options }));
         let entry = Arc::new(entry.unmanaged().validating_own_arguments());
         let tool = CatalogueTool::standalone(&server(), entry, ToolKind::Agent, "");
-        let call = Call { context, ..Call::new(&*tool.flat_name, CallArguments::from(input)) };
-        let found = ResolvedTool::standalone(tool, self.shared().queues.load());
-        call::start_resolved_with_callback(self.clone(), call, found, Box::new(begun))
+        let call = Call::new(&*tool.flat_name, CallArguments::from(input));
+        self.prepare(call).tool(ResolvedTool::standalone(tool, self.shared().queues.load()))
     }
 }
 

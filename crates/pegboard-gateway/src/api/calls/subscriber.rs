@@ -14,7 +14,6 @@ use pegboard_wire::era::meta;
 use serde_json::{Map, Value, json};
 use tokio::sync::{mpsc, oneshot};
 
-use super::StartedCallback;
 use crate::api::problem::ApiProblem;
 use crate::api::stream::StreamItem;
 
@@ -59,15 +58,15 @@ pub(super) struct SubscriberGuard {
 
 impl SubscriberGuard {
     /// Returns a callback that sends `started` as the first event and then registers the subscriber.
-    pub(super) fn on_started(&self) -> StartedCallback {
+    pub(super) fn on_started(&self) -> impl FnOnce(CallStarted) + use<> {
         let (subscribers, subscriber, start_info) =
             (Arc::clone(&self.subscribers), Arc::clone(&self.subscriber), Arc::clone(&self.start_info));
-        Box::new(move |start| {
+        move |start| {
             let started = json!({"callId": start.id.to_string(), "traceId": start.trace});
             subscriber.send_lossy(StreamItem::new("started", started));
             subscribers.0.lock().insert(start.id, subscriber);
             start_info.get_or_init(|| start);
-        })
+        }
     }
 }
 
