@@ -30,6 +30,9 @@ use crate::sessions::SessionId;
 use crate::toolbox::OpenedToolbox;
 use crate::trace_id::TraceId;
 
+pub(crate) mod registry;
+mod select;
+
 /// Identity and limits of a new [`Caller`].
 #[derive(Clone, Debug, Default)]
 pub struct CallerOptions {

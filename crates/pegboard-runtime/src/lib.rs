@@ -4,8 +4,8 @@
 //!
 //! - [`catalogue`]: the tool catalogue and name resolution, with [`names`], [`filter`] and [`search`];
 //! - [`toolbox`]: groups of servers that are opened together; [`drain`] tracks their use;
-//! - `call`: the life of one call: record, admit, then the layers of `pipeline`: output limit, cache, queue,
-//!   timeout, execute;
+//! - [`CallBuilder`] starts a call; `call`: the life of one call: record, admit, then the layers of
+//!   `pipeline`: output limit, cache, queue, timeout, execute;
 //! - [`queue`] and [`queues`]: concurrency limits and fair scheduling;
 //! - [`output_query`]: paged reading of stored outputs;
 //! - [`requests`]: requests to servers other than tool calls;
@@ -15,16 +15,11 @@
 //! - [`optree`]: the operation tree of a session;
 //! - [`event`]: the event bus, with [`log`], [`metrics`] and [`spans`] as its consumers.
 
-mod active_call;
-mod agent_recorder;
 mod batch;
 mod call;
 mod caller;
-mod callers;
-mod calls;
 pub mod catalogue;
 mod chains;
-mod clock;
 pub mod drain;
 pub mod event;
 pub mod filter;
@@ -38,22 +33,17 @@ mod outputs;
 mod pipeline;
 pub mod queue;
 pub mod queues;
-pub mod requests;
 mod runtime;
 pub mod search;
-mod select;
-mod session_call;
 pub mod sessions;
-mod shared_slot;
 pub mod spans;
-pub mod suspended;
 pub mod toolbox;
 pub mod trace;
 pub mod trace_id;
 pub mod wall_clock;
 
-pub use call::CallBuilder;
+pub use call::registry::{CallId, CallStarted, CallState, CallStatus, MAX_CALLS, MAX_CALLS_PER_CALLER};
+pub use call::{CallBuilder, requests, suspended};
 pub use caller::{Caller, CallerOptions, OutputRetention, SessionMode};
-pub use calls::{CallId, CallStarted, CallState, CallStatus, MAX_CALLS, MAX_CALLS_PER_CALLER};
 pub use chains::ChainRun;
 pub use runtime::{PlanChanges, PreparedPlan, Runtime, RuntimeBuilder, RuntimePlan, StartError};

@@ -15,7 +15,7 @@ use serde_json::{Map, Value, json};
 use tracing::warn;
 use uuid::Uuid;
 
-use crate::active_call::AdmittedCall;
+use crate::call::admit::AdmittedCall;
 use crate::caller::Caller;
 use crate::event::{RuntimeEvent, StoreReason};
 use crate::output_query::{self, JsonPath, OutputStats};

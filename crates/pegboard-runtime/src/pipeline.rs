@@ -4,12 +4,13 @@ mod cache;
 mod execute;
 mod output_limit;
 mod queue;
+mod shared_slot;
 mod timeout;
 
 use pegboard_core::error::CallError;
 use pegboard_core::output::Output;
 
-use crate::active_call::AdmittedCall;
+use crate::call::admit::AdmittedCall;
 
 pub(crate) use cache::{CacheLayer, SingleFlight};
 pub(crate) use execute::ExecuteLayer;

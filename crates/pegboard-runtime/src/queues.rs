@@ -10,7 +10,7 @@ use pegboard_core::error::CallError;
 use pegboard_core::provider::ToolKind;
 use pegboard_core::settings::QueueSettings;
 
-use crate::active_call::AdmittedCall;
+use crate::call::admit::AdmittedCall;
 use crate::event::RuntimeEvent;
 use crate::queue::{Queue, QueueOptions};
 

@@ -18,10 +18,10 @@ use tokio::sync::watch;
 use tokio::time::{self, Instant};
 use tokio_util::sync::CancellationToken;
 
+use crate::call::requests::ServerId;
 use crate::catalogue::{ListFormat, NameStyle, ServerListing, ToolboxScope};
 use crate::drain::DrainCounter;
 use crate::event::ServerStart;
-use crate::requests::ServerId;
 use crate::runtime::RuntimeShared;
 
 /// Timeout of opening a server.

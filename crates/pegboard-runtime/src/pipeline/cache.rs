@@ -17,7 +17,8 @@ use tokio::sync::watch;
 use tracing::warn;
 
 use super::{Layer, timeout};
-use crate::active_call::{ActiveCall, AdmittedCall};
+use crate::call::active::ActiveCall;
+use crate::call::admit::AdmittedCall;
 use crate::catalogue::CatalogueTool;
 use crate::event::{CacheResult, RuntimeEvent};
 use crate::runtime::DEFAULT_TOOLBOX;

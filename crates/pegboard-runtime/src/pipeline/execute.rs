@@ -6,7 +6,7 @@ use pegboard_core::output::Output;
 use pegboard_core::settings::OutputRule;
 
 use super::Layer;
-use crate::active_call::AdmittedCall;
+use crate::call::admit::AdmittedCall;
 
 /// Runs the tool.
 pub(crate) struct ExecuteLayer;

@@ -5,7 +5,7 @@ use pegboard_core::error::CallError;
 use pegboard_core::output::Output;
 
 use super::Layer;
-use crate::active_call::AdmittedCall;
+use crate::call::admit::AdmittedCall;
 use crate::event::StoreReason;
 use crate::outputs::{self, OutputBody};
 

@@ -7,11 +7,11 @@ use pegboard_core::output::Output;
 use tokio::time::{self, Instant};
 
 use super::Layer;
-use crate::active_call::AdmittedCall;
+use super::shared_slot::SharedSlot;
+use crate::call::admit::AdmittedCall;
 use crate::event::RuntimeEvent;
 use crate::queue::{Priority, QueueError, QueueSlot};
 use crate::queues::NamedQueue;
-use crate::shared_slot::SharedSlot;
 
 /// Waits for a slot of the tool's queue, if it has one.
 pub(crate) struct QueueLayer<R>(pub(crate) R);

@@ -7,9 +7,10 @@ use pegboard_core::output::Output;
 use tokio::time::Instant;
 
 use super::Layer;
-use crate::active_call::{ActiveCall, AdmittedCall};
+use crate::call::active::ActiveCall;
+use crate::call::admit::AdmittedCall;
+use crate::call::clock::ClockReading;
 use crate::catalogue::TimeLimit;
-use crate::clock::ClockReading;
 
 /// Cancels a tool that exceeds its timeout. Time spent waiting for input from the caller does not count.
 pub(crate) struct TimeoutLayer<R>(pub(crate) R);

@@ -21,7 +21,8 @@ use tokio_util::task::TaskTracker;
 use super::plan::{RuntimePlan, StartError};
 use super::{Runtime, RuntimeShared, watch_servers};
 use crate::batch;
-use crate::calls::ActiveCalls;
+use crate::call::registry::ActiveCalls;
+use crate::call::suspended::SuspendedCallTable;
 use crate::catalogue::{Catalogue, CatalogueTool};
 use crate::chains;
 use crate::event::{EventBus, Observer};
@@ -31,7 +32,6 @@ use crate::pipeline::{self, SingleFlight};
 use crate::queues::Queues;
 use crate::sessions::{SessionRegistry, SessionSettings};
 use crate::spans::TracePropagator;
-use crate::suspended::SuspendedCallTable;
 use crate::trace::TraceWriter;
 use crate::wall_clock::WallClock;
 
@@ -192,7 +192,7 @@ impl RuntimeBuilder {
             events: EventBus::new(self.observers),
             spans: self.spans,
             calls: Arc::new(ActiveCalls::new()),
-            callers: crate::callers::CallerRegistry::default(),
+            callers: crate::caller::registry::CallerRegistry::default(),
             suspended: SuspendedCallTable::default(),
             pipeline: pipeline::pipeline(),
             wall,

@@ -6,7 +6,7 @@ use pegboard_core::id::ToolboxName;
 use pegboard_core::server_log::ServerLog;
 
 use super::{ActivePlan, Runtime};
-use crate::calls::{CallId, CallStatus};
+use crate::call::registry::{CallId, CallStatus};
 use crate::event::RuntimeEvent;
 use crate::optree::OpNode;
 use crate::toolbox::{ConfiguredToolbox, ServerStatus, ToolboxServer};

@@ -11,9 +11,9 @@ use pegboard_core::settings::{RuntimeSettings, ServerSettings};
 use pegboard_core::store::StoreError;
 
 use super::DEFAULT_TOOLBOX;
+use crate::call::requests::ServerId;
 use crate::chains::PublishedChains;
 use crate::queues::DEFAULT_QUEUE;
-use crate::requests::ServerId;
 use crate::toolbox::{ToolboxContents, ToolboxServer, Toolboxes};
 
 /// Name of the server that publishes chains.

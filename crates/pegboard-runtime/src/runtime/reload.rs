@@ -15,8 +15,8 @@ use tokio::time;
 
 use super::plan::{ActivePlan, CHAIN_SERVER, RuntimePlan, StartError};
 use super::{PROVIDER_SHUTDOWN_TIMEOUT, Runtime, RuntimeShared, watch_servers};
+use crate::call::requests::ServerId;
 use crate::event::RuntimeEvent;
-use crate::requests::ServerId;
 use crate::toolbox::ToolboxServer;
 
 /// Maximum time to wait for replacement servers to open.

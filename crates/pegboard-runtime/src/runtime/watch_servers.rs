@@ -11,8 +11,8 @@ use tokio::sync::broadcast::error::RecvError;
 use tokio::time;
 
 use super::RuntimeShared;
+use crate::call::requests::{ServerId, ServerUpdate};
 use crate::event::{RuntimeEvent, ServerStart};
-use crate::requests::{ServerId, ServerUpdate};
 use crate::toolbox::ToolboxServer;
 
 /// Debounce interval between two catalogue builds caused by one server.

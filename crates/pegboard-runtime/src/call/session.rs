@@ -11,7 +11,7 @@ use pegboard_json::RawJson;
 use serde_json::{Map, Value};
 use tracing::warn;
 
-use crate::active_call::ActiveCall;
+use super::active::ActiveCall;
 use crate::catalogue::CatalogueTool;
 use crate::sessions::{BindOutcome, CallerContext, EnteredSession, runtime_keys};
 use crate::trace::{CallFailure, TracedCall};

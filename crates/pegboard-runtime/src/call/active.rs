@@ -7,8 +7,7 @@ use std::time::Duration;
 use futures_util::future::{BoxFuture, FutureExt};
 use parking_lot::{Mutex, MutexGuard};
 use pegboard_core::call::{
-    Call, CallHandle, CallMeta, CallOrigin, CallResult, Invoker, OperationRef, PrivateTool, SchemaChecks,
-    SelectedTool, ValidCall,
+    Call, CallHandle, CallMeta, CallOrigin, CallResult, Invoker, OperationRef, PrivateTool, SelectedTool,
 };
 use pegboard_core::client::{
     AskError, Client, InputRequests, InputResponses, NoClient, Notice, SamplingSupport,
@@ -28,15 +27,14 @@ use tokio::time::{self, Instant};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
-use crate::call::{CallBuilder, ParentCall};
+use super::clock::CallClock;
+use super::registry::CallState;
+use super::{CallBuilder, ParentCall};
 use crate::caller::Caller;
-use crate::calls::CallState;
 use crate::catalogue::CatalogueTool;
-use crate::clock::CallClock;
 use crate::event::{CallInfo, RuntimeEvent};
 use crate::optree::{OpTree, Operation};
-use crate::queues::QueueMap;
-use crate::runtime::{ResolvedTool, RuntimeShared};
+use crate::runtime::ResolvedTool;
 
 /// Maximum nesting depth of calls.
 const MAX_DEPTH: usize = 16;
@@ -46,26 +44,6 @@ const MAX_WARNINGS: usize = 100;
 const MAX_INPUT_WAIT: Duration = Duration::from_hours(1);
 /// Maximum length of a progress message.
 const MAX_PROGRESS_BYTES: usize = 512;
-
-/// An admitted call on its way through the pipeline layers.
-pub(crate) struct AdmittedCall {
-    pub(crate) active_call: Arc<ActiveCall>,
-    pub(crate) tool: Arc<CatalogueTool>,
-    pub(crate) call: ValidCall,
-    pub(crate) checks: SchemaChecks,
-    /// The queues at the time the tool was resolved.
-    pub(crate) queues: Arc<QueueMap>,
-}
-
-impl AdmittedCall {
-    pub(crate) fn shared(&self) -> &RuntimeShared {
-        self.active_call.caller.shared()
-    }
-
-    pub(crate) fn info(&self) -> Arc<CallInfo> {
-        self.active_call.info()
-    }
-}
 
 /// State shared by everything that takes part in one call. To the tool it is both the client and the invoker
 /// of nested calls.

@@ -9,7 +9,7 @@ use pegboard_core::text::clipped;
 use tokio::time::Instant;
 use tracing::Span;
 
-use crate::active_call::ActiveCall;
+use super::active::ActiveCall;
 use crate::event::{CallInfo, EventBus, ModelCallEnd, RuntimeEvent};
 use crate::optree::{self, OpError, OpKind, OpStart, OpTree, OpUsage, Operation};
 use crate::spans;

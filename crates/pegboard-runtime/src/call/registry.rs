@@ -15,7 +15,7 @@ use tokio::time::{self, Instant};
 use tokio_util::task::TaskTracker;
 use tokio_util::task::task_tracker::TaskTrackerToken;
 
-use crate::active_call::ActiveCall;
+use super::active::ActiveCall;
 use crate::optree::OpNode;
 use crate::trace_id::TraceId;
 

@@ -1,0 +1,71 @@
+//! Admission of a call: resolves references to stored outputs and validates the arguments.
+
+use std::sync::Arc;
+
+use pegboard_core::call::{Call, CallOrigin, SchemaChecks, ValidCall};
+use pegboard_core::error::CallError;
+use pegboard_core::provider::ToolKind;
+use pegboard_core::settings::ValidatedBy;
+use pegboard_core::validation::Violation;
+
+use super::active::ActiveCall;
+use crate::catalogue::CatalogueTool;
+use crate::event::CallInfo;
+use crate::queues::QueueMap;
+use crate::runtime::RuntimeShared;
+
+/// An admitted call on its way through the pipeline layers.
+pub(crate) struct AdmittedCall {
+    pub(crate) active_call: Arc<ActiveCall>,
+    pub(crate) tool: Arc<CatalogueTool>,
+    pub(crate) call: ValidCall,
+    pub(crate) checks: SchemaChecks,
+    /// The queues at the time the tool was resolved.
+    pub(crate) queues: Arc<QueueMap>,
+}
+
+impl AdmittedCall {
+    pub(crate) fn shared(&self) -> &RuntimeShared {
+        self.active_call.caller.shared()
+    }
+
+    pub(crate) fn info(&self) -> Arc<CallInfo> {
+        self.active_call.info()
+    }
+}
+
+/// Validates the arguments and admits the call.
+pub(super) async fn admit(
+    active_call: &Arc<ActiveCall>,
+    tool: Arc<CatalogueTool>,
+    queues: Arc<QueueMap>,
+    call: Call,
+) -> Result<AdmittedCall, CallError> {
+    let Call { arguments, mut context, checks, .. } = call;
+    let arguments =
+        active_call.caller.shared().outputs.resolve_references(&active_call.caller, arguments).await?;
+    let for_all = active_call.caller.shared().settings().validate_arguments;
+    let judged_by = tool.policy.judge.unwrap_or(match (tool.kind, context.origin, for_all) {
+        _ if tool.entry.validates_own_arguments() => ValidatedBy::Server,
+        (ToolKind::Mcp | ToolKind::Rest, _, Some(judge)) => judge,
+        (ToolKind::Mcp, CallOrigin::Client, None) => ValidatedBy::Server,
+        _ => ValidatedBy::Pegboard,
+    });
+    let input_checks = match judged_by {
+        ValidatedBy::Server => {
+            if !arguments.is_object() {
+                let text = "$: the arguments of a tool must be a JSON object";
+                let violations = vec![Violation::new(text.to_owned(), text)];
+                return Err(CallError::InvalidParameters { violations });
+            }
+            SchemaChecks::None
+        }
+        ValidatedBy::Pegboard => checks,
+    };
+    context.client = active_call.as_client();
+    context.trace_parent = active_call.trace_parent();
+    context.tools = Some(Arc::clone(active_call) as _);
+    let call = ValidCall::admit(Arc::clone(&tool.entry), arguments, context, input_checks)?;
+    active_call.warn(call.warnings().iter().cloned());
+    Ok(AdmittedCall { active_call: Arc::clone(active_call), tool, call, checks, queues })
+}
