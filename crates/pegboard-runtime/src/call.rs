@@ -24,8 +24,12 @@ use session::SessionCall;
 pub(crate) mod active;
 pub(crate) mod admit;
 mod agent_recorder;
+mod client;
 pub(crate) mod clock;
+mod execution;
+mod nested;
 mod record;
+mod recorder;
 pub(crate) mod registry;
 pub mod requests;
 mod session;
@@ -118,11 +122,11 @@ async fn run_with_deadline(
     work: Pin<&mut impl Future<Output = Result<Output, CallError>>>,
 ) -> Result<Output, CallError> {
     let deadline_passes = async {
-        match active_call.deadline() {
+        match active_call.deadline {
             Some(deadline) => {
                 let due = |paused| deadline.checked_add(paused).unwrap_or(deadline);
                 active_call.clock.wait_until(|reading| due(reading.paused)).await;
-                active_call.mark_overdue();
+                active_call.execution.mark_overdue();
             }
             // Without a deadline the call ends by itself, by its timeout or by cancellation.
             None => std::future::pending().await,
@@ -131,10 +135,10 @@ async fn run_with_deadline(
     tokio::select! {
         biased;
         () = active_call.canceled.cancelled() => {
-            Err(CallError::Canceled { reason: "the call was cancelled".to_owned(), executed: active_call.executed() })
+            Err(CallError::Canceled { reason: "the call was cancelled".to_owned(), executed: active_call.execution.executed() })
         }
         result = work => result,
-        () = deadline_passes => Err(CallError::DeadlinePassed { executed: active_call.executed() }),
+        () = deadline_passes => Err(CallError::DeadlinePassed { executed: active_call.execution.executed() }),
     }
 }
 
@@ -144,14 +148,14 @@ async fn resolve_and_execute(
     found: Result<ResolvedTool, CallError>,
     mut call: Call,
 ) -> Result<Output, CallError> {
-    let shared = active_call.caller.shared();
-    active_call.caller.count_call()?;
+    let shared = active_call.caller().shared();
+    active_call.caller().count_call()?;
     let found = match found {
         Ok(found) => found,
         // The tool may belong to a server that has not listed its tools yet.
         Err(error) => {
             let found =
-                shared.resolve_after_opening(&active_call.caller, &call).await.unwrap_or(Err(error))?;
+                shared.resolve_after_opening(active_call.caller(), &call).await.unwrap_or(Err(error))?;
             rename_operation(active_call, &found.tool);
             found
         }
@@ -162,8 +166,10 @@ async fn resolve_and_execute(
             asked: requested.clone(),
             tool: Arc::clone(&found.tool.flat_name),
         });
-        active_call.with_operation(|operation| operation.set_attribute("corrected_from", &requested));
-        active_call.meta().corrected_from = Some(requested);
+        active_call
+            .recorder
+            .with_operation(|operation| operation.set_attribute("corrected_from", &requested));
+        active_call.recorder.meta().corrected_from = Some(requested);
     }
     let session_call = SessionCall::enter(active_call, &found.tool, &mut call).await?;
     let result = match admit(active_call, found.tool, found.queues, call).await {
@@ -180,11 +186,11 @@ async fn resolve_and_execute(
 
 /// Updates the operation when the tool was resolved only after the call began.
 fn rename_operation(active_call: &ActiveCall, tool: &CatalogueTool) {
-    active_call.with_operation(|operation| {
+    active_call.recorder.with_operation(|operation| {
         operation.rename(Arc::clone(&tool.flat_name), Some(tool.id.server.shared()));
     });
-    if let Some(info) = active_call.announced_info() {
-        active_call.set_info(Arc::new(CallInfo {
+    if let Some(info) = active_call.recorder.announced_info() {
+        active_call.recorder.set_info(Arc::new(CallInfo {
             tool: Arc::clone(&tool.flat_name),
             server: tool.id.server.to_string(),
             kind: tool.kind,

@@ -419,7 +419,7 @@ impl Caller {
 
     /// Cancels all its calls; returns their number.
     pub fn cancel_all(&self) -> usize {
-        self.shared().calls.cancel_where(|active_call| Arc::ptr_eq(&active_call.caller.0, &self.0))
+        self.shared().calls.cancel_where(|active_call| Arc::ptr_eq(&active_call.caller().0, &self.0))
     }
 
     pub(crate) fn mark_output_stored(&self) {

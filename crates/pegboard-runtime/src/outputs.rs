@@ -117,7 +117,7 @@ impl OutputStorage {
         };
         let store =
             store.ok_or_else(|| StoreError::Failed { reason: "no output store is configured".to_owned() })?;
-        let caller = &admitted.active_call.caller;
+        let caller = admitted.active_call.caller();
         let handle = OutputHandle(format!("{}/{}", caller.id(), Uuid::new_v4()));
         let now = shared.wall.now();
         let output = StoredOutput {
@@ -253,7 +253,7 @@ pub(crate) async fn store_or_truncate(
     let result = match kept {
         Ok(handle) => {
             let result = handle_result(&handle, &stats, body.content_type, &admitted.tool.flat_name);
-            admitted.active_call.meta().stored = Some(handle);
+            admitted.active_call.recorder.meta().stored = Some(handle);
             result
         }
         Err(error) => {

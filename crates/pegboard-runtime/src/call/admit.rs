@@ -26,11 +26,11 @@ pub(crate) struct AdmittedCall {
 
 impl AdmittedCall {
     pub(crate) fn shared(&self) -> &RuntimeShared {
-        self.active_call.caller.shared()
+        self.active_call.caller().shared()
     }
 
     pub(crate) fn info(&self) -> Arc<CallInfo> {
-        self.active_call.info()
+        self.active_call.recorder.info()
     }
 }
 
@@ -43,8 +43,8 @@ pub(super) async fn admit(
 ) -> Result<AdmittedCall, CallError> {
     let Call { arguments, mut context, checks, .. } = call;
     let arguments =
-        active_call.caller.shared().outputs.resolve_references(&active_call.caller, arguments).await?;
-    let for_all = active_call.caller.shared().settings().validate_arguments;
+        active_call.caller().shared().outputs.resolve_references(active_call.caller(), arguments).await?;
+    let for_all = active_call.caller().shared().settings().validate_arguments;
     let judged_by = tool.policy.judge.unwrap_or(match (tool.kind, context.origin, for_all) {
         _ if tool.entry.validates_own_arguments() => ValidatedBy::Server,
         (ToolKind::Mcp | ToolKind::Rest, _, Some(judge)) => judge,
@@ -63,9 +63,9 @@ pub(super) async fn admit(
         ValidatedBy::Pegboard => checks,
     };
     context.client = active_call.as_client();
-    context.trace_parent = active_call.trace_parent();
+    context.trace_parent = active_call.recorder.trace_parent();
     context.tools = Some(Arc::clone(active_call) as _);
     let call = ValidCall::admit(Arc::clone(&tool.entry), arguments, context, input_checks)?;
-    active_call.warn(call.warnings().iter().cloned());
+    active_call.recorder.add_warnings(call.warnings().iter().cloned());
     Ok(AdmittedCall { active_call: Arc::clone(active_call), tool, call, checks, queues })
 }

@@ -9,7 +9,7 @@ use pegboard_core::text::clipped;
 use tokio::time::Instant;
 use tracing::Span;
 
-use super::active::ActiveCall;
+use super::recorder::CallRecorder;
 use crate::event::{CallInfo, EventBus, ModelCallEnd, RuntimeEvent};
 use crate::optree::{self, OpError, OpKind, OpStart, OpTree, OpUsage, Operation};
 use crate::spans;
@@ -17,7 +17,7 @@ use crate::spans;
 /// Maximum length of a status or warning of an agent.
 const MAX_STATUS_BYTES: usize = 512;
 
-impl AgentRecorder for ActiveCall {
+impl AgentRecorder for CallRecorder {
     fn begin(&self, title: &str) {
         // A nesting error is reported by the first nested call.
         let _ = self.with_operation(|operation| operation.promote_to_session(title));
@@ -78,7 +78,7 @@ impl AgentRecorder for ActiveCall {
     }
 }
 
-impl ActiveCall {
+impl CallRecorder {
     fn events(&self) -> &EventBus {
         &self.caller.shared().events
     }

@@ -75,10 +75,11 @@ impl CallRecord {
     /// Emits the start event.
     fn announce(&self, name: Arc<str>, tool: Option<&Arc<CatalogueTool>>, n_bytes_in: usize) {
         let active_call = &self.active_call;
-        active_call.set_info(Arc::new(CallInfo {
-            session: active_call.caller.id().into(),
-            owner: active_call.caller.shared_owner(),
+        active_call.recorder.set_info(Arc::new(CallInfo {
+            session: active_call.caller().id().into(),
+            owner: active_call.caller().shared_owner(),
             operation: active_call
+                .recorder
                 .with_operation(|operation| operation.path().to_string())
                 .unwrap_or_default(),
             tool: name,
@@ -86,16 +87,20 @@ impl CallRecord {
             kind: tool.map(|tool| tool.kind).unwrap_or_default(),
             n_bytes_in,
         }));
-        active_call.caller.shared().events.emit(|| RuntimeEvent::ToolStarted { call: active_call.info() });
+        active_call
+            .caller()
+            .shared()
+            .events
+            .emit(|| RuntimeEvent::ToolStarted { call: active_call.recorder.info() });
     }
 
     /// Creates the span of the call.
     fn trace(&mut self, call: &Call) {
-        self.span = spans::call_span(&self.active_call.info());
-        if let Some(spans) = &self.active_call.caller.shared().spans
+        self.span = spans::call_span(&self.active_call.recorder.info());
+        if let Some(spans) = &self.active_call.caller().shared().spans
             && let Some(parent) = spans.attach(&self.span, call.context.trace_parent)
         {
-            self.active_call.set_span(parent);
+            self.active_call.recorder.set_span(parent);
         }
     }
 
@@ -103,18 +108,19 @@ impl CallRecord {
         self.is_open = false;
         self.finish(&result);
         let has_run = !matches!(&result, Err(error) if error.executed() == Executed::No);
-        let duration = self.active_call.running_since().filter(|_| has_run).map(|begun| begun.elapsed());
-        let meta = std::mem::take(&mut *self.active_call.meta());
-        let warnings = std::mem::take(&mut *self.active_call.warnings());
+        let duration =
+            self.active_call.execution.running_since().filter(|_| has_run).map(|begun| begun.elapsed());
+        let meta = std::mem::take(&mut *self.active_call.recorder.meta());
+        let warnings = std::mem::take(&mut *self.active_call.recorder.warnings());
         CallResult { result, duration, warnings, meta }
     }
 
     /// Ends the operation and emits the end event.
     fn finish(&self, result: &Result<Output, CallError>) {
         let active_call = &self.active_call;
-        let Some(operation) = active_call.take_operation() else { return };
+        let Some(operation) = active_call.recorder.take_operation() else { return };
         active_call.end_children();
-        let shared = active_call.caller.shared();
+        let shared = active_call.caller().shared();
         let error = match result {
             Ok(output) if output.is_error() => {
                 Some((ErrorKind::ExecutionError, "the tool reported an error".to_owned()))
@@ -127,11 +133,11 @@ impl CallRecord {
             }
         };
         let n_bytes_out = result.as_ref().map_or(0, Output::n_bytes);
-        for warning in &*active_call.warnings() {
+        for warning in &*active_call.recorder.warnings() {
             operation.log(&shared.redactor.load().text(warning));
         }
         let (is_cached, waited) = {
-            let mut meta = active_call.meta();
+            let mut meta = active_call.recorder.meta();
             meta.path = Some(operation.path().to_string());
             if meta.is_joined {
                 operation.set_attribute("joined", "true");
@@ -151,9 +157,9 @@ impl CallRecord {
             ..optree::OpEnd::ok()
         });
         if let (Some(history), false) = (&shared.history, active_call.has_parent()) {
-            history.mark_dirty(&active_call.caller);
+            history.mark_dirty(active_call.caller());
         }
-        if let Some(call) = active_call.announced_info() {
+        if let Some(call) = active_call.recorder.announced_info() {
             let end = CallEnd {
                 error: error.as_ref().map(|(kind, _)| *kind),
                 message: error.map(|(_, text)| text),
@@ -170,7 +176,7 @@ impl CallRecord {
 impl Drop for CallRecord {
     fn drop(&mut self) {
         if self.is_open {
-            let executed = self.active_call.executed();
+            let executed = self.active_call.execution.executed();
             let reason = "the caller dropped the call".to_owned();
             self.finish(&Err(CallError::Canceled { reason, executed }));
         }

@@ -110,7 +110,7 @@ impl ActiveCalls {
             let reason = "Pegboard is shutting down".to_owned();
             return Err(CallError::Canceled { reason, executed: Executed::No });
         }
-        let of_caller = active_call.caller.n_in_flight();
+        let of_caller = active_call.caller().n_in_flight();
         if of_caller.fetch_add(1, Ordering::Relaxed) >= MAX_CALLS_PER_CALLER {
             of_caller.fetch_sub(1, Ordering::Relaxed);
             return Err(CallError::LimitExceeded {
@@ -157,11 +157,11 @@ impl ActiveCalls {
             .collect();
         entries.sort_by_key(|(id, _, _)| *id);
         let status = |(id, active_call, since): (CallId, Arc<ActiveCall>, Instant)| {
-            active_call.with_operation(|operation| CallStatus {
+            active_call.recorder.with_operation(|operation| CallStatus {
                 id,
-                trace: active_call.caller.trace_id(&operation.path()),
-                session: active_call.caller.id().to_owned(),
-                owner: active_call.caller.owner().to_owned(),
+                trace: active_call.caller().trace_id(&operation.path()),
+                session: active_call.caller().id().to_owned(),
+                owner: active_call.caller().owner().to_owned(),
                 state: active_call.state(),
                 operation: operation.path().to_string(),
                 tool: operation.name().to_owned(),
@@ -175,7 +175,7 @@ impl ActiveCalls {
     pub(crate) fn operation(&self, id: CallId) -> Option<OpNode> {
         let active_call = self.in_flight().get(&id).map(|entry| Arc::clone(&entry.active_call))?;
         let (tree, path) =
-            active_call.with_operation(|operation| (operation.tree().clone(), operation.path()))?;
+            active_call.recorder.with_operation(|operation| (operation.tree().clone(), operation.path()))?;
         tree.find(&path)
     }
 
@@ -209,8 +209,8 @@ pub(crate) struct CallPermit {
 impl CallPermit {
     /// Returns the identifiers of the call.
     pub(crate) fn call_started(&self, active_call: &ActiveCall) -> Option<CallStarted> {
-        let path = active_call.with_operation(|operation| operation.path())?;
-        Some(CallStarted { id: self.id, trace: active_call.caller.trace_id(&path) })
+        let path = active_call.recorder.with_operation(|operation| operation.path())?;
+        Some(CallStarted { id: self.id, trace: active_call.caller().trace_id(&path) })
     }
 }
 
@@ -218,7 +218,7 @@ impl Drop for CallPermit {
     fn drop(&mut self) {
         let entry = self.calls.in_flight().remove(&self.id);
         if let Some(entry) = &entry {
-            entry.active_call.caller.n_in_flight().fetch_sub(1, Ordering::Relaxed);
+            entry.active_call.caller().n_in_flight().fetch_sub(1, Ordering::Relaxed);
         }
         // Outside the lock: this may drop the last reference to the caller.
         drop(entry);

@@ -37,18 +37,18 @@ impl SessionCall {
         if !call.context.options.reads_context {
             return Ok(None);
         }
-        let shared = active_call.caller.shared();
+        let shared = active_call.caller().shared();
         let (context, stripped) = split_context(&call.arguments, tool);
         let Some(sessions) = &shared.sessions else {
             // The runtime's keys are removed even if there is no session store to use them.
             call.arguments = stripped;
             return Ok(None);
         };
-        let bound = active_call.caller.bound_session();
+        let bound = active_call.caller().bound_session();
         let entered = sessions
             .enter(
                 &CallerContext::of(&context),
-                active_call.caller.owner(),
+                active_call.caller().owner(),
                 bound.as_ref(),
                 shared.wall.now(),
             )
@@ -58,10 +58,12 @@ impl SessionCall {
                 let violation = Violation::new(text, "$.context.sessionId: not a valid session");
                 CallError::InvalidParameters { violations: vec![violation] }
             })?;
-        active_call.caller.bind_session(&entered.id);
-        active_call.with_operation(|operation| operation.set_attribute("session", entered.id.as_str()));
-        active_call.warn(entered.warning.clone());
-        active_call.meta().session = Some(SessionInfo {
+        active_call.caller().bind_session(&entered.id);
+        active_call
+            .recorder
+            .with_operation(|operation| operation.set_attribute("session", entered.id.as_str()));
+        active_call.recorder.add_warnings(entered.warning.clone());
+        active_call.recorder.meta().session = Some(SessionInfo {
             id: entered.id.to_string(),
             workspace: entered.workspace.id.clone(),
             workspace_source: entered.workspace.source,
@@ -79,7 +81,7 @@ impl SessionCall {
 
     /// Binds the session to its workspace and writes the trace record.
     pub(crate) async fn finish(mut self, result: &Result<Output, CallError>) {
-        let shared = self.active_call.caller.shared();
+        let shared = self.active_call.caller().shared();
         let answer = result.as_ref().ok().filter(|output| !output.is_error());
         let data = answer.and_then(Output::structured);
         if let Some(sessions) = &shared.sessions {
@@ -95,7 +97,7 @@ impl SessionCall {
     }
 
     fn write_trace(&self, response: Option<&Value>, failure: Option<(&str, Option<&str>)>) {
-        let shared = self.active_call.caller.shared();
+        let shared = self.active_call.caller().shared();
         let Some(traces) = &shared.traces else { return };
         let redacted = failure.and_then(|(_, text)| text).map(|text| shared.redactor.load().text(text));
         let call = TracedCall {

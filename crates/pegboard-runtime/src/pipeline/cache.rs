@@ -41,7 +41,7 @@ impl<R: Layer> Layer for CacheLayer<R> {
             match admitted.shared().single_flight.join(cacheable.key, &admitted.active_call) {
                 FlightRole::Leader(leader) => {
                     emit(admitted, CacheResult::Miss);
-                    admitted.active_call.mark_leader();
+                    admitted.active_call.execution.mark_leader();
                     let result = self.0.call(admitted).await;
                     cacheable.store(admitted, &result).await;
                     leader.share(admitted, &result);
@@ -50,7 +50,7 @@ impl<R: Layer> Layer for CacheLayer<R> {
                 FlightRole::Follower(follower) => {
                     if let Some(result) = follow_leader(admitted, follower).await {
                         emit(admitted, CacheResult::Joined);
-                        admitted.active_call.meta().is_joined = true;
+                        admitted.active_call.recorder.meta().is_joined = true;
                         return result;
                     }
                     // The leader is gone or its result is private: try again, possibly as leader.
@@ -72,10 +72,10 @@ async fn follow_leader(admitted: &AdmittedCall, follower: Follower) -> SharedRes
     tokio::select! {
         biased;
         end = &mut end => return end,
-        () = leader.wait_until_running() => {}
+        () = leader.execution.wait_until_running() => {}
     }
     // The tool runs for this call as well, so its timeout starts.
-    admitted.active_call.mark_running();
+    admitted.active_call.execution.mark_running();
     let Some(limit) = timeout::time_limit(admitted) else { return end.await };
     tokio::select! {
         biased;
@@ -103,7 +103,7 @@ impl<'f> CacheableCall<'f> {
         if !is_kept || duplicate_key(arguments).is_some() {
             return None;
         }
-        let caller = &admitted.active_call.caller;
+        let caller = admitted.active_call.caller();
         let scope = match admitted.tool.policy.cache_scope {
             CacheScope::Global => None,
             CacheScope::Tenant if caller.tenant().is_empty() => Some(("principal", caller.principal())),
@@ -129,7 +129,7 @@ impl<'f> CacheableCall<'f> {
             return None;
         }
         let output = Output::from_bytes(&answer.body)?;
-        admitted.active_call.meta().is_cached = true;
+        admitted.active_call.recorder.meta().is_cached = true;
         emit(admitted, CacheResult::Hit { age });
         Some(output)
     }

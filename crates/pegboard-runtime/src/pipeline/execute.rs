@@ -13,13 +13,13 @@ pub(crate) struct ExecuteLayer;
 
 impl Layer for ExecuteLayer {
     async fn call(&self, admitted: &AdmittedCall) -> Result<Output, CallError> {
-        admitted.active_call.mark_running();
+        admitted.active_call.execution.mark_running();
         let mut output = admitted.call.run().await?;
         if admitted.checks == SchemaChecks::None {
             return Ok(output);
         }
         let warnings = output.check(admitted.call.entry().output_schema());
-        admitted.active_call.warn(warnings);
+        admitted.active_call.recorder.add_warnings(warnings);
         if output.mismatches.is_empty() {
             return Ok(output);
         }
@@ -28,7 +28,7 @@ impl Layer for ExecuteLayer {
             // A server's answer is returned as it is; the mismatch is a warning for the operator.
             OutputRule::Warn if output.is_from_server() => {
                 let masked = output.mismatches.drain(..).map(|mismatch| mismatch.masked().to_owned());
-                admitted.active_call.warn(masked);
+                admitted.active_call.recorder.add_warnings(masked);
                 Ok(output)
             }
             OutputRule::Warn => Ok(output),

@@ -39,7 +39,7 @@ impl<R: Layer> Layer for OutputLimitLayer<R> {
         let reason = if body.bytes.len() > max_bytes {
             StoreReason::SizeCap
         } else if let Some(budget) = budget {
-            match admitted.active_call.caller.reserve_tokens(body.n_tokens(), budget) {
+            match admitted.active_call.caller().reserve_tokens(body.n_tokens(), budget) {
                 Ok(()) => return Ok(output),
                 Err(reason) => reason,
             }

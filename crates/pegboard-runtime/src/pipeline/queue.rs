@@ -28,7 +28,7 @@ impl<R: Layer> Layer for QueueLayer<R> {
         if let Some(lendable) = admitted.active_call.lendable_slot(&queue.name) {
             // An ancestor already holds a slot and outlives this call. The semaphore is never closed.
             let lent_slot = lendable.acquire_owned().await;
-            admitted.active_call.hold_slot(&queue.name);
+            admitted.active_call.execution.hold_slot(&queue.name);
             let result = self.0.call(admitted).await;
             drop(lent_slot);
             return result;
@@ -44,7 +44,7 @@ async fn acquire(admitted: &AdmittedCall, queue: &NamedQueue) -> Result<QueuePer
     let events = &admitted.shared().events;
     let priority =
         admitted.call.context().options.priority.map_or(admitted.tool.policy.priority, Priority::new);
-    let acquire = queue.queue.acquire(admitted.active_call.caller.key(), priority);
+    let acquire = queue.queue.acquire(admitted.active_call.caller().key(), priority);
     if let Some(position) = acquire.position() {
         events.emit(|| RuntimeEvent::Queued {
             call: admitted.info(),
@@ -55,7 +55,7 @@ async fn acquire(admitted: &AdmittedCall, queue: &NamedQueue) -> Result<QueuePer
     emit_depth(admitted, queue);
     let slot = acquire.await.map_err(|error| queue_error(queue, error))?;
     if let Some(waited) = slot.wait().waited {
-        admitted.active_call.meta().waited = Some(waited);
+        admitted.active_call.recorder.meta().waited = Some(waited);
         events.emit(|| RuntimeEvent::Dequeued {
             call: admitted.info(),
             queue: Arc::clone(&queue.name),
@@ -67,7 +67,7 @@ async fn acquire(admitted: &AdmittedCall, queue: &NamedQueue) -> Result<QueuePer
         None => None,
         Some(capacity) => acquire_shared_slot(admitted, queue, capacity).await?,
     };
-    admitted.active_call.hold_slot(&queue.name);
+    admitted.active_call.execution.hold_slot(&queue.name);
     Ok(QueuePermit { lease, slot: Some(slot), queue: queue.clone(), events: events.clone() })
 }
 
@@ -89,7 +89,7 @@ async fn acquire_shared_slot(
     };
     let waited = started.elapsed();
     if !waited.is_zero() {
-        *admitted.active_call.meta().waited.get_or_insert_default() += waited;
+        *admitted.active_call.recorder.meta().waited.get_or_insert_default() += waited;
     }
     Ok(lease)
 }

@@ -21,7 +21,7 @@ impl<R: Layer> Layer for TimeoutLayer<R> {
         let passes = async {
             wait_for_timeout(admitted, limit, &admitted.active_call).await;
             // Marked before the tool is dropped, so that it can tell a timeout from a cancellation.
-            admitted.active_call.mark_overdue();
+            admitted.active_call.execution.mark_overdue();
         };
         tokio::select! {
             biased;
@@ -36,7 +36,7 @@ impl<R: Layer> Layer for TimeoutLayer<R> {
 pub(super) async fn wait_for_timeout(admitted: &AdmittedCall, limit: Duration, runner: &ActiveCall) {
     let clock = &admitted.active_call.clock;
     // If the tool has not started, it starts now.
-    let started = admitted.active_call.running_since().unwrap_or_else(Instant::now);
+    let started = admitted.active_call.execution.running_since().unwrap_or_else(Instant::now);
     let before = clock.reading().paused;
     let extends_up_to = admitted.shared().settings().progress.extends_up_to.map(Duration::from);
     let due = |reading: ClockReading| {
