@@ -61,6 +61,10 @@ pub enum OutputRetention {
 }
 
 /// State that a caller keeps between its calls.
+///
+/// This is not the protocol era of a client, and cannot be derived from it: a program that calls the runtime
+/// has no era, a client of either era can have every toolbox open, and a client of the stateless era may have
+/// a caller that keeps state for one request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SessionMode {
     /// A session: the caller opens the toolboxes that it needs.
@@ -102,7 +106,7 @@ struct CallerInner {
 /// The toolboxes that a caller can see.
 #[derive(PartialEq)]
 struct Visibility {
-    memory: SessionMode,
+    mode: SessionMode,
     /// `None` for all.
     toolboxes: Option<BTreeSet<ToolboxName>>,
 }
@@ -147,7 +151,7 @@ impl Caller {
         };
         let (id, key): (Arc<str>, _) = (format!("session-{id}").into(), SessionKey(key));
         let info = SessionIdentity::new(&id, shared.wall.now());
-        let visibility = Visibility { memory: options.session_mode, toolboxes: options.toolboxes.clone() };
+        let visibility = Visibility { mode: options.session_mode, toolboxes: options.toolboxes.clone() };
         let caller = Self(Arc::new(CallerInner {
             shared,
             id,
@@ -198,14 +202,14 @@ impl Caller {
 
     /// Changes the session mode and the visible toolboxes. A stateless caller stays stateless, and toolboxes
     /// that are already open stay open.
-    pub fn set_visibility(&self, memory: SessionMode, toolboxes: Option<&BTreeSet<ToolboxName>>) {
+    pub fn set_visibility(&self, mode: SessionMode, toolboxes: Option<&BTreeSet<ToolboxName>>) {
         let visibility = self.0.visibility.load();
-        let memory = match (visibility.memory, memory) {
-            (SessionMode::Stateless, _) | (_, SessionMode::Stateless) => visibility.memory,
+        let mode = match (visibility.mode, mode) {
+            (SessionMode::Stateless, _) | (_, SessionMode::Stateless) => visibility.mode,
             (SessionMode::Session | SessionMode::AllOpen, wanted) => wanted,
         };
-        if visibility.memory != memory || visibility.toolboxes.as_ref() != toolboxes {
-            self.0.visibility.store(Arc::new(Visibility { memory, toolboxes: toolboxes.cloned() }));
+        if visibility.mode != mode || visibility.toolboxes.as_ref() != toolboxes {
+            self.0.visibility.store(Arc::new(Visibility { mode, toolboxes: toolboxes.cloned() }));
         }
     }
 
@@ -333,7 +337,7 @@ impl Caller {
     pub fn is_toolbox_open(&self, toolbox: &ToolboxName) -> bool {
         let visibility = self.0.visibility.load();
         visibility.has(toolbox)
-            && match (visibility.memory, self.shared().settings().auto_open) {
+            && match (visibility.mode, self.shared().settings().auto_open) {
                 (SessionMode::AllOpen, _)
                 | (SessionMode::Stateless, AutoOpen::Stateless | AutoOpen::Always)
                 | (SessionMode::Session, AutoOpen::Always) => true,
@@ -437,7 +441,7 @@ impl Caller {
     /// Runs a closure with the scope in which names are resolved for this caller.
     pub(crate) fn with_scope<T>(&self, look: impl FnOnce(ToolboxScope<'_>) -> T) -> T {
         let visibility = self.0.visibility.load();
-        if visibility.memory == SessionMode::AllOpen && visibility.toolboxes.is_none() {
+        if visibility.mode == SessionMode::AllOpen && visibility.toolboxes.is_none() {
             return look(ToolboxScope::All);
         }
         look(ToolboxScope::Only(&|toolbox| self.is_toolbox_open(toolbox)))

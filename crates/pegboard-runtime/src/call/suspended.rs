@@ -52,7 +52,7 @@ pub struct ResumeToken(String);
 impl fmt::Debug for ResumeToken {
     /// Redacted: a reader of the log must not be able to resume the call.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Ticket")
+        f.write_str("ResumeToken")
     }
 }
 
