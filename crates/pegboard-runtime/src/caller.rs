@@ -30,51 +30,11 @@ use crate::sessions::SessionId;
 use crate::toolbox::OpenedToolbox;
 use crate::trace_id::TraceId;
 
+mod options;
 pub(crate) mod registry;
 mod select;
 
-/// Identity and limits of a new [`Caller`].
-#[derive(Clone, Debug, Default)]
-pub struct CallerOptions {
-    /// Authenticated identity; empty if anonymous.
-    pub principal: String,
-    /// Tenant of the principal; empty if none.
-    pub tenant: String,
-    /// State kept between calls.
-    pub session_mode: SessionMode,
-    /// Toolboxes that are visible to the caller; `None` for all.
-    pub toolboxes: Option<BTreeSet<ToolboxName>>,
-    /// Maximum number of calls per turn.
-    pub max_calls_per_turn: Option<u32>,
-    /// Retention of stored outputs after the caller is gone.
-    pub output_retention: OutputRetention,
-}
-
-/// Retention of the outputs stored for a caller after the caller is gone.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum OutputRetention {
-    /// They are removed with the caller. Other callers cannot read them.
-    #[default]
-    RemoveWithCaller,
-    /// They are kept until they expire, for readers with another way to reach them.
-    UntilExpiry,
-}
-
-/// State that a caller keeps between its calls.
-///
-/// This is not the protocol era of a client, and cannot be derived from it: a program that calls the runtime
-/// has no era, a client of either era can have every toolbox open, and a client of the stateless era may have
-/// a caller that keeps state for one request.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum SessionMode {
-    /// A session: the caller opens the toolboxes that it needs.
-    Session,
-    /// No state between calls.
-    Stateless,
-    /// A session in which every toolbox is open.
-    #[default]
-    AllOpen,
-}
+pub use options::{CallerOptions, OutputRetention, SessionMode};
 
 /// A source of calls. Clones share state, which is released with the last clone.
 #[derive(Clone)]
@@ -109,29 +69,6 @@ struct Visibility {
     mode: SessionMode,
     /// `None` for all.
     toolboxes: Option<BTreeSet<ToolboxName>>,
-}
-
-impl CallerOptions {
-    /// Returns the owner of the caller's data: the principal within its tenant, as one string.
-    pub fn owner(&self) -> String {
-        // The length prefix separates tenant and principal unambiguously.
-        let Self { tenant, principal, .. } = self;
-        format!("{}:{tenant}:{principal}", tenant.len())
-    }
-
-    /// Returns the principal of an owner, without its tenant.
-    ///
-    /// ```
-    /// use pegboard_runtime::CallerOptions;
-    ///
-    /// let ann = CallerOptions { principal: "ann".into(), tenant: "a:b".into(), ..CallerOptions::default() };
-    /// assert_eq!(CallerOptions::principal_of(&ann.owner()), "ann");
-    /// ```
-    pub fn principal_of(owner: &str) -> &str {
-        let parts = owner.split_once(':').and_then(|(length, rest)| Some((length.parse().ok()?, rest)));
-        let principal = parts.and_then(|(length, rest): (usize, &str)| rest.get(length..)?.strip_prefix(':'));
-        principal.unwrap_or(owner)
-    }
 }
 
 impl Visibility {
