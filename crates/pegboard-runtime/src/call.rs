@@ -39,6 +39,7 @@ pub mod suspended;
 const MAX_NAME_BYTES: usize = 256;
 
 /// A call that is not started yet. Made by [`Caller::prepare`].
+#[must_use = "a call runs only once it is started"]
 pub struct CallBuilder {
     caller: Caller,
     call: Call,
