@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock, Weak};
 
 use arc_swap::ArcSwap;
 use futures_util::future::{BoxFuture, FutureExt};
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use pegboard_core::arguments::CallArguments;
 use pegboard_core::call::{Call, CallHandle, CallOrigin, Invoker, SelectedTool, ToolRef};
 use pegboard_core::entry::ToolEntry;
@@ -264,7 +264,7 @@ impl Caller {
             // The plan may have been replaced while the servers were starting.
             if shared.is_current(&active_plan) {
                 let (name, opened) = opened?;
-                self.open_toolboxes().insert(name);
+                self.0.open_toolboxes.lock().insert(name);
                 return Ok(opened);
             }
         }
@@ -279,7 +279,9 @@ impl Caller {
                 | (SessionMode::Stateless, AutoOpen::Stateless | AutoOpen::Always)
                 | (SessionMode::Session, AutoOpen::Always) => true,
                 (SessionMode::Stateless | SessionMode::Session, AutoOpen::Never)
-                | (SessionMode::Session, AutoOpen::Stateless) => self.open_toolboxes().contains(toolbox),
+                | (SessionMode::Session, AutoOpen::Stateless) => {
+                    self.0.open_toolboxes.lock().contains(toolbox)
+                }
             }
     }
 
@@ -382,10 +384,6 @@ impl Caller {
             return look(ToolboxScope::All);
         }
         look(ToolboxScope::Only(&|toolbox| self.is_toolbox_open(toolbox)))
-    }
-
-    fn open_toolboxes(&self) -> MutexGuard<'_, BTreeSet<ToolboxName>> {
-        self.0.open_toolboxes.lock()
     }
 
     pub(crate) fn downgrade(&self) -> WeakCaller {

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
-use pegboard_core::store::{CallSummary, FinishedCall, HistoryStore, StoreError};
+use pegboard_core::store::{CallSummary, FinishedCall, HistoryStore};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{self, Instant};
 use tokio_util::task::AbortOnDropHandle;
@@ -17,6 +17,7 @@ use uuid::Uuid;
 
 use crate::caller::Caller;
 use crate::optree::{OpNode, OpTree};
+use crate::store_timeout::with_timeout;
 use crate::trace_id::TraceId;
 use crate::wall_clock::WallClock;
 
@@ -202,9 +203,8 @@ impl HistoryWriter {
 
     async fn add(&mut self, calls: Vec<FinishedCall>, now: SystemTime) {
         let n_lost = calls.len();
-        let added = time::timeout(WRITE_TIMEOUT, self.store.add(calls, now)).await;
-        let late = || StoreError::Failed { reason: format!("no response within {WRITE_TIMEOUT:?}") };
-        let Err(error) = added.unwrap_or_else(|_| Err(late())) else { return };
+        let added = with_timeout(WRITE_TIMEOUT, self.store.add(calls, now)).await;
+        let Err(error) = added else { return };
         if self.last_warning.is_none_or(|last| last.elapsed() >= WARN_INTERVAL) {
             self.last_warning = Some(Instant::now());
             tracing::warn!(%error, n_lost, "Past calls are lost.");

@@ -37,6 +37,7 @@ mod runtime;
 pub mod search;
 pub mod sessions;
 pub mod spans;
+mod store_timeout;
 pub mod toolbox;
 pub mod trace;
 pub mod trace_id;

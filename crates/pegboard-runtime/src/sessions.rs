@@ -13,12 +13,12 @@ use std::time::{Duration, SystemTime};
 pub use pegboard_core::call::WorkspaceSource;
 use pegboard_core::store::{SessionHandle, SessionRecord, SessionStore, StoreError};
 use serde_json::Value;
-use tokio::time;
 
 use self::caller_context::workspace_in;
 pub use self::caller_context::{CallPurpose, CallerContext, DEFAULT_WORKSPACE, Workspace, runtime_keys};
 pub(crate) use self::caller_context::{non_blank_text, without_context};
 pub use self::id::SessionId;
+use crate::store_timeout::with_timeout;
 
 /// Maximum length of a session handle, in characters.
 const MAX_HANDLE: usize = 128;
@@ -146,10 +146,10 @@ impl SessionRegistry {
     ) -> Result<EnteredSession, SessionError> {
         let lookup =
             SessionLookup { context, named: SessionRef::of(context.session, connection)?, principal, now };
-        let found = self.with_timeout(self.find(&lookup)).await;
+        let found = with_timeout(self.settings.store_timeout, self.find(&lookup)).await;
         Ok(match found {
             Ok(found) => {
-                let touched = self.with_timeout(self.touch(&found.record, now)).await;
+                let touched = with_timeout(self.settings.store_timeout, self.touch(&found.record, now)).await;
                 lookup.entered(found, touched.err().as_ref())
             }
             Err(error) => lookup.unverified(&error),
@@ -175,7 +175,7 @@ impl SessionRegistry {
         if stored.workspace.as_deref() == Some(workspace) {
             return Ok(None);
         }
-        self.with_timeout(self.rebind(stored, workspace, now)).await
+        with_timeout(self.settings.store_timeout, self.rebind(stored, workspace, now)).await
     }
 
     async fn rebind(
@@ -192,16 +192,6 @@ impl SessionRegistry {
         record.workspace = Some(workspace.to_owned());
         self.store.put(record, now).await?;
         Ok(Some(workspace.to_owned()))
-    }
-
-    async fn with_timeout<T>(
-        &self,
-        operation: impl Future<Output = Result<T, StoreError>>,
-    ) -> Result<T, StoreError> {
-        let store_timeout = self.settings.store_timeout;
-        time::timeout(store_timeout, operation).await.unwrap_or_else(|_| {
-            Err(StoreError::Failed { reason: format!("no response within {store_timeout:?}") })
-        })
     }
 
     async fn find(&self, lookup: &SessionLookup<'_>) -> Result<FoundSession, StoreError> {

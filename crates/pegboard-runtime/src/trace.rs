@@ -8,13 +8,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use indexmap::{IndexMap, IndexSet};
-use pegboard_core::store::{StoreError, TraceRecord, TraceStore};
+use pegboard_core::store::{TraceRecord, TraceStore};
 use serde_json::{Map, Value, json};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{self, Instant};
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::sessions::{CallPurpose, non_blank_text, without_context};
+use crate::store_timeout::with_timeout;
 use pegboard_core::redact::{redacted, redacted_members};
 
 /// Maximum size of the recorded arguments, in bytes of JSON; larger ones are omitted.
@@ -353,7 +354,7 @@ async fn write_all(
                 continue;
             }
         };
-        let Err(error) = append(&*store, record).await else {
+        let Err(error) = with_timeout(WRITE_TIMEOUT, store.append(record)).await else {
             counters.written.fetch_add(1, Ordering::Relaxed);
             continue;
         };
@@ -363,10 +364,4 @@ async fn write_all(
             tracing::warn!(%error, n_failed, "Trace records are lost.");
         }
     }
-}
-
-async fn append(store: &dyn TraceStore, record: TraceRecord) -> Result<(), StoreError> {
-    time::timeout(WRITE_TIMEOUT, store.append(record)).await.unwrap_or_else(|_| {
-        Err(StoreError::Failed { reason: format!("no response within {WRITE_TIMEOUT:?}") })
-    })
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::{self, Instant};
 
@@ -38,7 +38,7 @@ pub(crate) struct ClockReading {
 impl CallClock {
     /// Pauses the clock until the guard is dropped.
     pub(crate) fn pause(&self) -> ClockPause<'_> {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         state.n_pauses += 1;
         state.paused_since.get_or_insert_with(Instant::now);
         state.was_paused = true;
@@ -49,22 +49,22 @@ impl CallClock {
 
     /// Records a progress notification.
     pub(crate) fn record_progress(&self) {
-        self.state().reading.progress = Some(Instant::now());
+        self.state.lock().reading.progress = Some(Instant::now());
     }
 
     /// Sets the deadline of a call that runs as a task.
     pub(crate) fn extend_until(&self, end: Instant) {
-        self.state().reading.extended_until = Some(end);
+        self.state.lock().reading.extended_until = Some(end);
     }
 
     /// Returns `true` if the clock was ever paused.
     pub(crate) fn was_paused(&self) -> bool {
-        self.state().was_paused
+        self.state.lock().was_paused
     }
 
     /// Returns `true` while the clock is paused.
     pub(crate) fn is_paused(&self) -> bool {
-        self.state().paused_since.is_some()
+        self.state.lock().paused_since.is_some()
     }
 
     /// Waits for the first pause. The wait ends with the call, which drops the future.
@@ -77,7 +77,7 @@ impl CallClock {
 
     /// Returns the current reading, including a pause in progress.
     pub(crate) fn reading(&self) -> ClockReading {
-        let state = self.state();
+        let state = self.state.lock();
         let so_far = state.paused_since.map(|since| since.elapsed()).unwrap_or_default();
         ClockReading { paused: state.reading.paused + so_far, ..state.reading }
     }
@@ -87,7 +87,7 @@ impl CallClock {
         loop {
             let resumed = self.resumed.notified();
             let (reading, is_paused) = {
-                let state = self.state();
+                let state = self.state.lock();
                 (state.reading, state.n_pauses > 0)
             };
             let due = due(reading);
@@ -101,11 +101,6 @@ impl CallClock {
             }
         }
     }
-
-    fn state(&self) -> MutexGuard<'_, ClockState> {
-        // No code panics while the lock is held.
-        self.state.lock()
-    }
 }
 
 /// Guard that keeps the clock paused.
@@ -113,7 +108,7 @@ pub(crate) struct ClockPause<'c>(&'c CallClock);
 
 impl Drop for ClockPause<'_> {
     fn drop(&mut self) {
-        let mut state = self.0.state();
+        let mut state = self.0.state.lock();
         state.n_pauses -= 1;
         if state.n_pauses == 0
             && let Some(since) = state.paused_since.take()

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use pegboard_core::error::{CallError, Executed};
 use serde::Serialize;
 use tokio::time::{self, Instant};
@@ -120,7 +120,7 @@ impl ActiveCalls {
             });
         }
         let id = CallId(self.next.fetch_add(1, Ordering::Relaxed));
-        let mut in_flight = self.in_flight();
+        let mut in_flight = self.in_flight.lock();
         if in_flight.len() >= MAX_CALLS {
             of_caller.fetch_sub(1, Ordering::Relaxed);
             return Err(CallError::LimitExceeded {
@@ -134,7 +134,7 @@ impl ActiveCalls {
 
     /// Cancels one call; returns `false` if it is not in flight.
     pub(crate) fn cancel(&self, id: CallId) -> bool {
-        let active_call = self.in_flight().get(&id).map(|entry| Arc::clone(&entry.active_call));
+        let active_call = self.in_flight.lock().get(&id).map(|entry| Arc::clone(&entry.active_call));
         if let Some(active_call) = &active_call {
             active_call.canceled.cancel();
         }
@@ -143,7 +143,8 @@ impl ActiveCalls {
 
     /// Cancels the calls that match; returns their number.
     pub(crate) fn cancel_where(&self, matches: impl Fn(&ActiveCall) -> bool) -> usize {
-        let tracks: Vec<_> = self.in_flight().values().map(|entry| Arc::clone(&entry.active_call)).collect();
+        let tracks: Vec<_> =
+            self.in_flight.lock().values().map(|entry| Arc::clone(&entry.active_call)).collect();
         let matching = tracks.iter().filter(|active_call| matches(active_call));
         matching.inspect(|active_call| active_call.canceled.cancel()).count()
     }
@@ -151,7 +152,8 @@ impl ActiveCalls {
     /// Returns the calls in flight, oldest first.
     pub(crate) fn list(&self) -> Vec<CallStatus> {
         let mut entries: Vec<_> = self
-            .in_flight()
+            .in_flight
+            .lock()
             .iter()
             .map(|(id, entry)| (*id, Arc::clone(&entry.active_call), entry.since))
             .collect();
@@ -173,7 +175,7 @@ impl ActiveCalls {
 
     /// Returns the current operation node of a call.
     pub(crate) fn operation(&self, id: CallId) -> Option<OpNode> {
-        let active_call = self.in_flight().get(&id).map(|entry| Arc::clone(&entry.active_call))?;
+        let active_call = self.in_flight.lock().get(&id).map(|entry| Arc::clone(&entry.active_call))?;
         let (tree, path) =
             active_call.recorder.with_operation(|operation| (operation.tree().clone(), operation.path()))?;
         tree.find(&path)
@@ -192,10 +194,6 @@ impl ActiveCalls {
         // A call that is no longer polled never finishes, so the wait is bounded.
         let _ = time::timeout(CANCEL_GRACE, self.tracker.wait()).await;
         n_canceled
-    }
-
-    fn in_flight(&self) -> MutexGuard<'_, HashMap<CallId, ActiveCallEntry>> {
-        self.in_flight.lock()
     }
 }
 
@@ -216,7 +214,7 @@ impl CallPermit {
 
 impl Drop for CallPermit {
     fn drop(&mut self) {
-        let entry = self.calls.in_flight().remove(&self.id);
+        let entry = self.calls.in_flight.lock().remove(&self.id);
         if let Some(entry) = &entry {
             entry.active_call.caller().n_in_flight().fetch_sub(1, Ordering::Relaxed);
         }

@@ -9,7 +9,7 @@ use std::fmt;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use pegboard_core::call::{CallHandle, CallResult};
 use pegboard_core::error::{CallError, Executed};
 use serde::{Deserialize, Serialize};
@@ -88,7 +88,7 @@ impl SuspendedCallTable {
         let token = ResumeToken(Uuid::new_v4().simple().to_string());
         let (resumed, back) = oneshot::channel();
         let (sender, end) = oneshot::channel();
-        let mut entries = self.table();
+        let mut entries = self.0.lock();
         if entries.len() >= MAX_SUSPENDED {
             return Err(SuspendError::Full);
         }
@@ -105,7 +105,7 @@ impl SuspendedCallTable {
 
     /// Resumes a call of the same principal. A token can be used once.
     pub fn resume(&self, token: &ResumeToken, principal: &str) -> Result<CallHandle, SuspendError> {
-        let mut table = self.table();
+        let mut table = self.0.lock();
         if table.get(token).is_none_or(|entries| entries.principal != principal) {
             return Err(SuspendError::Missing);
         }
@@ -125,7 +125,7 @@ impl SuspendedCallTable {
 
     /// Returns the number of suspended calls.
     pub fn len(&self) -> usize {
-        self.table().len()
+        self.0.lock().len()
     }
 
     /// Returns `true` if no call is suspended.
@@ -135,12 +135,8 @@ impl SuspendedCallTable {
 
     /// Cancels all suspended calls.
     pub(crate) fn clear(&self) {
-        let entries = std::mem::take(&mut *self.table());
+        let entries = std::mem::take(&mut *self.0.lock());
         drop(entries);
-    }
-
-    fn table(&self) -> MutexGuard<'_, HashMap<ResumeToken, SuspendedEntry>> {
-        self.0.lock()
     }
 }
 

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 
 use crate::caller::{Caller, WeakCaller};
 
@@ -13,12 +13,12 @@ pub(crate) struct CallerRegistry(Mutex<HashMap<Arc<str>, Vec<WeakCaller>>>);
 
 impl CallerRegistry {
     pub(crate) fn add(&self, caller: &Caller) {
-        self.callers().entry(caller.id().into()).or_default().push(caller.downgrade());
+        self.0.lock().entry(caller.id().into()).or_default().push(caller.downgrade());
     }
 
     /// Removes the entries of dropped callers.
     pub(crate) fn remove(&self, id: &str) {
-        let mut callers = self.callers();
+        let mut callers = self.0.lock();
         if let Some(alike) = callers.get_mut(id) {
             alike.retain(WeakCaller::is_alive);
             if alike.is_empty() {
@@ -28,17 +28,13 @@ impl CallerRegistry {
     }
 
     pub(crate) fn get(&self, id: &str) -> Option<Caller> {
-        self.callers().get(id)?.iter().find_map(WeakCaller::upgrade)
+        self.0.lock().get(id)?.iter().find_map(WeakCaller::upgrade)
     }
 
     pub(crate) fn list(&self) -> Vec<Caller> {
         let mut callers: Vec<Caller> =
-            self.callers().values().flatten().filter_map(WeakCaller::upgrade).collect();
+            self.0.lock().values().flatten().filter_map(WeakCaller::upgrade).collect();
         callers.sort_by_key(Caller::key);
         callers
-    }
-
-    fn callers(&self) -> MutexGuard<'_, HashMap<Arc<str>, Vec<WeakCaller>>> {
-        self.0.lock()
     }
 }
