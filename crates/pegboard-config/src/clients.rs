@@ -11,7 +11,7 @@ use serde_json::{Map, Value};
 mod entry;
 
 use crate::source::ConfigFormat;
-use crate::suggest::suggest;
+use crate::suggest;
 use crate::to_json::to_json;
 use crate::tree;
 

@@ -44,7 +44,6 @@ mod redact;
 mod schema;
 pub mod source;
 pub mod source_spec;
-mod suggest;
 mod to_json;
 mod tree;
 mod variables;
@@ -58,12 +57,12 @@ pub use error::ConfigurationError;
 pub use find::{candidates, find, find_user, user_folder};
 pub use inputs::MissingInput;
 pub use layers::{Layers, SourceSelection, load_layers};
+pub use pegboard_core::similar::suggest;
 pub use problem::{ConfigProblem, Severity};
 pub use provenance::{EffectiveSetting, SettingSource};
 pub use schema::native_schema;
 pub use source::{ConfigFormat, ConfigSource};
 pub use source_spec::{SourceSpec, SpecContext, load_spec};
-pub use suggest::suggest;
 
 /// Loads a configuration from a file.
 ///

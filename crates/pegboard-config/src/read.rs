@@ -9,7 +9,7 @@ use crate::path::{KeyPath, KeySegment};
 use crate::problem::{ConfigProblem, Severity};
 pub(crate) use crate::source::KeyStrictness;
 use crate::source::SourceText;
-use crate::suggest::suggest;
+use crate::suggest;
 use crate::tree::{DuplicateKey, Node, Span, Value, ValueOrigin};
 use crate::variables::VariableContext;
 

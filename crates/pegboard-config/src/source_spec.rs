@@ -11,7 +11,7 @@ use crate::error::ConfigurationError;
 use crate::find;
 use crate::inventory::{Inventory, inventory_layers, inventory_selection};
 use crate::layers::{Layers, SourceSelection, load_layers};
-use crate::suggest::suggest;
+use crate::suggest;
 
 /// Launchers: a server is named after the program that they run.
 const RUNNERS: [&str; 10] =

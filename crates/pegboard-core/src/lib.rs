@@ -25,6 +25,7 @@
 //! - [`trace`]: W3C trace context of a call;
 //! - [`store`]: persistent state;
 //! - [`redact`]: redaction of secrets;
+//! - [`similar`]: similar names, as suggestions;
 //! - [`text`]: truncation and glob matching of text;
 //! - [`duration`]: human-readable durations.
 //!
@@ -51,6 +52,7 @@ pub mod schema;
 pub mod server_log;
 pub mod session_extensions;
 pub mod settings;
+pub mod similar;
 pub mod store;
 pub mod task;
 pub mod text;

@@ -2,27 +2,12 @@
 
 /// Returns the candidate within edit distance 2 of `word`, or else one that contains it.
 pub(crate) fn nearest<'a>(word: &str, known: &[&'a str]) -> Option<&'a str> {
-    let (distance, closest) = known.iter().map(|candidate| (distance(word, candidate), *candidate)).min()?;
+    let (distance, closest) =
+        known.iter().map(|candidate| (strsim::levenshtein(word, candidate), *candidate)).min()?;
     if distance <= 2 && distance < word.chars().count() {
         return Some(closest);
     }
     known.iter().copied().find(|candidate| word.len() >= 3 && candidate.contains(word))
-}
-
-/// Levenshtein distance between two words.
-fn distance(from: &str, to: &str) -> usize {
-    let to: Vec<char> = to.chars().collect();
-    let mut row: Vec<usize> = (0..=to.len()).collect();
-    for (above, letter) in from.chars().enumerate() {
-        let mut diagonal = above;
-        row[0] = above + 1;
-        for (column, other) in to.iter().enumerate() {
-            let changed = diagonal + usize::from(letter != *other);
-            diagonal = row[column + 1];
-            row[column + 1] = changed.min(diagonal + 1).min(row[column] + 1);
-        }
-    }
-    row[to.len()]
 }
 
 #[cfg(test)]

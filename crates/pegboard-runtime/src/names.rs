@@ -250,27 +250,3 @@ fn assign_unique(desired: impl Iterator<Item = String>, limit: usize) -> Vec<Ass
     }
     names
 }
-
-/// Returns the most similar names, best first; dissimilar ones are excluded.
-///
-/// ```
-/// use pegboard_runtime::names::nearest;
-///
-/// assert_eq!(nearest("read_fil", ["write_file", "read_file", "list"], 3), ["read_file", "write_file"]);
-/// ```
-pub fn nearest<'n>(name: &str, candidates: impl IntoIterator<Item = &'n str>, n_most: usize) -> Vec<&'n str> {
-    let lower = name.to_lowercase();
-    let mut scored: Vec<(f64, &str)> = candidates
-        .into_iter()
-        .filter_map(|candidate| Some((similarity(&lower, candidate)?, candidate)))
-        .collect();
-    scored.sort_by(|a, b| b.0.total_cmp(&a.0).then_with(|| a.1.cmp(b.1)));
-    scored.into_iter().take(n_most).map(|(_, candidate)| candidate).collect()
-}
-
-/// Returns the similarity of a lower-case name and another, from 0 to 1; `None` if below the threshold.
-pub(crate) fn similarity(lower: &str, candidate: &str) -> Option<f64> {
-    const MIN_SIMILARITY: f64 = 0.5;
-    let similarity = strsim::normalized_damerau_levenshtein(lower, &candidate.to_lowercase());
-    (similarity >= MIN_SIMILARITY).then_some(similarity)
-}

@@ -5,8 +5,9 @@
 use std::collections::HashSet;
 
 use pegboard_core::id::{ServerName, ToolId, ToolName, ToolboxName};
+use pegboard_core::similar::nearest;
 use pegboard_runtime::filter::ToolFilter;
-use pegboard_runtime::names::{DEFAULT_LIMIT, agent_mode_names, flat_names, nearest, sanitize};
+use pegboard_runtime::names::{DEFAULT_LIMIT, agent_mode_names, flat_names, sanitize};
 use proptest::prelude::*;
 
 fn id(toolbox: &str, server: &str, name: &str) -> ToolId {

@@ -10,7 +10,7 @@ use super::variable_syntax::InputDefaults;
 use super::{ConfigDialect, FileContext, TranslationNotes, mcphub, native};
 use crate::clients::{KnownClient, client_for_path};
 use crate::path::{KeyPath, KeySegment};
-use crate::suggest::suggest;
+use crate::suggest;
 use crate::tree::{Node, Span, TreeEntry, Value};
 
 /// Keys that hold servers in the files of any client.

@@ -14,7 +14,7 @@ use crate::configuration::{Configuration, ToolboxConfig};
 use crate::inputs::InputDefinition;
 use crate::path::{KeyPath, KeySegment};
 use crate::read::{ConfigReader, KeyStrictness, OnUnsetVariable, field_names};
-use crate::suggest::suggest;
+use crate::suggest;
 use crate::tree::{Node, TreeEntry, Value};
 
 /// Version of the file format.

@@ -10,7 +10,7 @@ use super::server::{check_name, check_queues, expand_entries, is_disabled, read_
 use crate::configuration::{ServerEntry, ToolboxConfig};
 use crate::path::{KeyPath, KeySegment};
 use crate::read::{ConfigReader, OnUnsetVariable};
-use crate::suggest::suggest;
+use crate::suggest;
 use crate::tree::{Node, TreeEntry, Value, ValueOrigin};
 
 /// HTTP methods of operations.

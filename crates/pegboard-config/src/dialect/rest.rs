@@ -9,7 +9,7 @@ use super::server::{DEFAULT_QUEUE, expand_entries, is_disabled, read_split};
 use crate::configuration::{RestEntry, ToolboxConfig};
 use crate::path::{KeyPath, KeySegment};
 use crate::read::{ConfigReader, OnUnsetVariable};
-use crate::suggest::suggest;
+use crate::suggest;
 use crate::tree::{Node, TreeEntry, Value};
 
 /// Reads one tool into its toolbox. A problem leaves out only this tool.

@@ -13,7 +13,7 @@ use crate::path::KeyPath;
 use crate::read::{ConfigReader, OnUnsetVariable, field_names};
 use crate::redact::{secret_ranges, takes_secret_value};
 use crate::source::holds_secrets;
-use crate::suggest::suggest;
+use crate::suggest;
 use crate::tree::{Node, Span, TreeEntry, Value, ValueOrigin};
 
 /// Queue that always exists.

@@ -5,7 +5,7 @@ use crate::dialect::TranslationNotes;
 use crate::path::KeyPath;
 use crate::schema::SchemaPosition;
 use crate::source::holds_secrets;
-use crate::suggest::suggest;
+use crate::suggest;
 use crate::tree::{Node, Span, TreeEntry, Value, json};
 
 /// Prefix of variables that are settings.

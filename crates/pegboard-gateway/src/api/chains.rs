@@ -8,8 +8,8 @@ use futures_util::future::join_all;
 use pegboard_core::call::{CallResult, Invoker};
 use pegboard_core::chain::{ChainSpec, ExecuteOptions, PlannedStep, ToolChain};
 use pegboard_core::error::CallError;
+use pegboard_core::similar::nearest;
 use pegboard_json::RawJson;
-use pegboard_runtime::names::nearest;
 use pegboard_runtime::{Caller, ChainRun, Runtime};
 use serde_json::{Map, Value, json};
 

@@ -4,8 +4,8 @@ use axum::body::Body;
 use axum::extract::{FromRequestParts, Query};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, header};
+use pegboard_core::similar::nearest;
 use pegboard_json::{RawJson, duplicate_member};
-use pegboard_runtime::names::nearest;
 use pegboard_wire::http::server::read_json;
 use serde::de::DeserializeOwned;
 

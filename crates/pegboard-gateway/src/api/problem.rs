@@ -3,8 +3,8 @@
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use pegboard_core::error::{CallError, ErrorKind, NotFound};
+use pegboard_core::similar::nearest;
 use pegboard_core::store::StoreError;
-use pegboard_runtime::names::nearest;
 use pegboard_runtime::trace_id::TraceId;
 use pegboard_wire::http::server::HttpRejection;
 use serde::Serialize;

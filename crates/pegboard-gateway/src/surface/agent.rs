@@ -8,11 +8,11 @@ use pegboard_core::arguments::CallArguments;
 use pegboard_core::call::{Call, CallResult, ToolRef};
 use pegboard_core::error::{CallError, ErrorKind, NotFound};
 use pegboard_core::id::{ToolId, ToolName};
+use pegboard_core::similar::nearest;
 use pegboard_core::text::{clip, clipped};
 use pegboard_json::{RawJson, duplicate_member};
 use pegboard_runtime::SessionMode;
 use pegboard_runtime::catalogue::CatalogueTool;
-use pegboard_runtime::names::nearest;
 use serde_json::json;
 
 use super::{CatalogueMemo, ListRequest, ReplyFuture, Surface, append, context, json_array, json_object};

@@ -9,13 +9,14 @@ use pegboard_core::entry::ToolEntry;
 use pegboard_core::id::{ToolId, ToolName};
 use pegboard_core::schema::Schema;
 use pegboard_core::settings::{ServerSettings, ToolSettings};
+use pegboard_core::similar::nearest;
 use pegboard_json::RawJson;
 use serde_json::Value;
 
 use super::resolve::NameIndex;
 use super::{CatalogueTool, Collision, ListingSlot, ServerListing, Snapshot, ToolPolicy, Warning};
 use crate::filter::ToolFilter;
-use crate::names::{AssignedName, assign_agent_mode_names, assign_flat_names, nearest, server_labels};
+use crate::names::{AssignedName, assign_agent_mode_names, assign_flat_names, server_labels};
 
 /// Maximum number of tools compared with an unknown name.
 const MAX_COMPARED: usize = 200;

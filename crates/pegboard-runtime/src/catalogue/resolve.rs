@@ -7,10 +7,11 @@ use std::sync::Arc;
 
 use pegboard_core::error::NotFound;
 use pegboard_core::id::{ToolId, ToolboxName};
+use pegboard_core::similar::similarity;
 use pegboard_core::text::clipped;
 
 use super::{CatalogueTool, ListingSlot, Warning};
-use crate::names::{sanitize, similarity, try_sanitize};
+use crate::names::{sanitize, try_sanitize};
 
 /// Maximum length of a text that is looked up as a tool name.
 const MAX_NAME_BYTES: usize = 1024;

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use pegboard_core::error::{CallError, NotFound};
 use pegboard_core::id::{ServerName, ToolId, ToolName, ToolboxName};
 use pegboard_core::provider::ServerState;
+use pegboard_core::similar::nearest;
 use pegboard_core::text::{clip, clipped};
 use pegboard_runtime::catalogue::{CatalogueTool, Snapshot};
-use pegboard_runtime::names::nearest;
 use serde::Serialize;
 
 use super::MAX_ECHO_BYTES;
