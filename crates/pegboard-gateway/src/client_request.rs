@@ -11,12 +11,12 @@ use pegboard_core::trace::TraceParent;
 use pegboard_json::RawJson;
 use pegboard_runtime::Caller;
 use pegboard_runtime::requests::ServerId;
+use pegboard_wire::era::Era;
 use pegboard_wire::server::{ClientDescription, ClientSessionId, Peer, ServiceReply};
 use pegboard_wire::{RpcError, code};
 
 use crate::profile::ActiveProfile;
 use crate::result;
-use crate::surface::ClientEra;
 use crate::tasks::{ResultRenderer, TaskCall, TaskOwner, TaskTable, new_server_task, supports_tasks};
 use bridge::{CallStep, ClientBridge, InputBatch};
 use suspended::SuspendedCalls;
@@ -28,7 +28,7 @@ pub(crate) mod suspended;
 pub(crate) struct ClientRequest {
     pub(crate) profile: Arc<ActiveProfile>,
     pub(crate) caller: Caller,
-    pub(crate) era: ClientEra,
+    pub(crate) era: Era,
     pub(crate) client: ClientDescription,
     pub(crate) peer: Peer,
     /// The client's answers to input requests of this call.
@@ -133,10 +133,10 @@ impl ClientRequest {
     /// Returns the client's use of tasks.
     fn task_mode(&self) -> TaskMode {
         match (self.era, self.task) {
-            (ClientEra::Session, None) => TaskMode::Hidden,
-            (ClientEra::Session, Some(time_to_live)) => TaskMode::Requested(time_to_live),
-            (ClientEra::Stateless, _) if supports_tasks(&self.client) => TaskMode::Accepted,
-            (ClientEra::Stateless, _) => TaskMode::Declined,
+            (Era::Session, None) => TaskMode::Hidden,
+            (Era::Session, Some(time_to_live)) => TaskMode::Requested(time_to_live),
+            (Era::Stateless, _) if supports_tasks(&self.client) => TaskMode::Accepted,
+            (Era::Stateless, _) => TaskMode::Declined,
         }
     }
 
@@ -172,17 +172,17 @@ impl ClientRequest {
     ) -> Result<ServiceReply, RpcError> {
         let result = result.map_err(|error| match bridge.missing_capability() {
             // A stateless client may declare the capability in its next request.
-            Some(capability) if self.era == ClientEra::Stateless => capability.missing_error(),
+            Some(capability) if self.era == Era::Stateless => capability.missing_error(),
             _ => error,
         })?;
         // From now on there is a stored output, so `tool_output` is listed.
-        if self.era == ClientEra::Session && !had_stored && self.caller.has_stored_output() {
+        if self.era == Era::Session && !had_stored && self.caller.has_stored_output() {
             self.peer.notify("notifications/tools/list_changed", RawJson::empty_object()).await;
         }
         Ok(ServiceReply::Result(match self.era {
-            ClientEra::Session => result,
+            Era::Session => result,
             // A server's own `resultType` could pass its questions off as the gateway's.
-            ClientEra::Stateless => result.without("resultType"),
+            Era::Stateless => result.without("resultType"),
         }))
     }
 
@@ -215,6 +215,6 @@ impl ClientRequest {
     fn capability_error(&self, call_result: &CallResult) -> Option<RpcError> {
         let error =
             result::upstream_error(call_result).filter(|error| error.code == code::MISSING_CAPABILITY)?;
-        (self.era == ClientEra::Stateless).then_some(error)
+        (self.era == Era::Stateless).then_some(error)
     }
 }

@@ -9,7 +9,7 @@ use pegboard_core::settings::AutoOpen;
 use pegboard_json::RawJson;
 use pegboard_runtime::{Caller, SessionMode};
 use pegboard_wire::RpcError;
-use pegboard_wire::era::{Revision, meta};
+use pegboard_wire::era::{Era, Revision, meta};
 use pegboard_wire::http::headers::{HeaderParameter, header_parameters};
 use pegboard_wire::server::{
     ClientDescription, ClientSessionId, McpService, ServerRequest, ServiceChange, ServiceDescription,
@@ -25,7 +25,7 @@ use crate::profile::{ActiveProfile, ProfileView};
 use crate::resource_index::ListedItems;
 use crate::resources::{ResourceMethod, ResourceRequest, ResourceService};
 use crate::sessions::SessionCallers;
-use crate::surface::{ClientEra, ListRequest, ReplyFuture, Surface, Surfaces};
+use crate::surface::{ListRequest, ReplyFuture, Surface, Surfaces};
 use crate::tasks::{self, TaskTable};
 use crate::warmup::{ServerWarmup, has_pending_servers, wait_for_complete_listings};
 
@@ -134,7 +134,7 @@ impl ProfileService {
         &self,
         surface: Arc<dyn Surface>,
         caller: Caller,
-        era: ClientEra,
+        era: Era,
     ) -> BoxFuture<'static, Result<ServiceReply, RpcError>> {
         if surface.follows_catalogue() {
             self.warm_up();
@@ -156,7 +156,7 @@ impl ProfileService {
         &self,
         surface: &dyn Surface,
         caller: Caller,
-        era: ClientEra,
+        era: Era,
         request: ServerRequest,
     ) -> BoxFuture<'static, Result<ServiceReply, RpcError>> {
         let name = request.params.get("name");
@@ -184,7 +184,7 @@ impl ProfileService {
         })
     }
 
-    fn client_request(&self, caller: Caller, era: ClientEra, request: ServerRequest) -> ClientRequest {
+    fn client_request(&self, caller: Caller, era: Era, request: ServerRequest) -> ClientRequest {
         let trace_parent = request.params.at(&["_meta", "traceparent"]);
         let meta = request_meta(&request);
         ClientRequest {
@@ -253,7 +253,7 @@ impl ProfileService {
         &self,
         method: ResourceMethod,
         caller: Caller,
-        era: ClientEra,
+        era: Era,
         request: ServerRequest,
     ) -> ReplyFuture {
         let resource_request = ResourceRequest {
@@ -301,7 +301,7 @@ impl McpService for ProfileService {
     }
 
     fn call(&self, request: ServerRequest) -> BoxFuture<'static, Result<ServiceReply, RpcError>> {
-        let era = if request.session.is_some() { ClientEra::Session } else { ClientEra::Stateless };
+        let era = request.revision.era();
         let surface = Arc::clone(self.surfaces().for_client(&request.client));
         match &*request.method {
             "tools/list" => {
@@ -401,10 +401,7 @@ async fn watch_tool_lists(
         let caller = profile.caller(SessionMode::Stateless);
         let mut hasher = DefaultHasher::new();
         for surface in surfaces.all() {
-            surface
-                .list(&ListRequest { caller: &caller, era: ClientEra::Stateless })
-                .as_bytes()
-                .hash(&mut hasher);
+            surface.list(&ListRequest { caller: &caller, era: Era::Stateless }).as_bytes().hash(&mut hasher);
         }
         hasher.finish()
     };

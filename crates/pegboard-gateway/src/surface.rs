@@ -12,6 +12,7 @@ use pegboard_json::RawJson;
 use pegboard_runtime::catalogue::Snapshot;
 use pegboard_runtime::{Caller, SessionMode};
 use pegboard_wire::RpcError;
+use pegboard_wire::era::Era;
 use pegboard_wire::server::{ClientDescription, ServiceReply};
 
 use crate::client_request::ClientRequest;
@@ -59,16 +60,7 @@ pub(crate) type ReplyFuture = BoxFuture<'static, Result<ServiceReply, RpcError>>
 /// A request for a list of tools.
 pub(crate) struct ListRequest<'v> {
     pub(crate) caller: &'v Caller,
-    pub(crate) era: ClientEra,
-}
-
-/// Protocol era of a client.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum ClientEra {
-    /// The client has a session.
-    Session,
-    /// Every request is independent.
-    Stateless,
+    pub(crate) era: Era,
 }
 
 /// The surface for every client.

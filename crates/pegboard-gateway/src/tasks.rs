@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use pegboard_core::task::clamp_lifetime;
 use pegboard_json::RawJson;
+use pegboard_wire::era::Era;
 use pegboard_wire::era::Revision;
 use pegboard_wire::server::{ClientDescription, ClientSessionId, ServerRequest, ServiceReply};
 use pegboard_wire::{RpcError, code};
@@ -106,10 +107,10 @@ pub(crate) async fn answer(
     request: ServerRequest,
     principal: String,
 ) -> Result<ServiceReply, RpcError> {
-    let is_known = match (&*request.method, request.revision.is_stateless()) {
-        ("tasks/get" | "tasks/cancel", _) => true,
-        ("tasks/list" | "tasks/result", is_stateless) => !is_stateless,
-        ("tasks/update", is_stateless) => is_stateless,
+    let is_known = match &*request.method {
+        "tasks/get" | "tasks/cancel" => true,
+        "tasks/list" | "tasks/result" => request.revision.era() == Era::Session,
+        "tasks/update" => request.revision.era() == Era::Stateless,
         _ => false,
     };
     if !is_known {

@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use tokio::time;
 
 use crate::connection::{Connection, ConnectionLimits, InboundHandler, InboundRequest};
-use crate::era::{LogLevel, Revision, claimed_revision, meta};
+use crate::era::{LogLevel, Revision, meta};
 use crate::http;
 use crate::http::client::HttpOptions;
 use crate::http::headers::{self, HeaderParameter};
@@ -23,6 +23,7 @@ use pegboard_json::RawJson;
 mod input_rounds;
 mod negotiation;
 
+pub use crate::era::Era;
 pub use negotiation::HandshakeError;
 
 /// Identity, capabilities and timeouts of a client.
@@ -56,22 +57,6 @@ impl ClientOptions {
             limits: ConnectionLimits::default(),
             trace_name: None,
         }
-    }
-}
-
-/// The protocol era of a connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Era {
-    /// Opens with `initialize` and keeps a session.
-    Session,
-    /// Every request is self-contained.
-    Stateless,
-}
-
-impl Era {
-    /// Returns the era that the parameters of a request claim.
-    pub(crate) fn claimed(params: Option<&RawJson>) -> Self {
-        if claimed_revision(params).is_some() { Self::Stateless } else { Self::Session }
     }
 }
 
@@ -156,7 +141,7 @@ impl McpClient {
 
     /// Returns the era of the connection.
     pub fn era(&self) -> Era {
-        if self.server.revision.is_stateless() { Era::Stateless } else { Era::Session }
+        self.server.revision.era()
     }
 
     /// Returns the underlying connection.

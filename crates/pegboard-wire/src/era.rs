@@ -1,4 +1,4 @@
-//! Protocol revisions, and the `_meta` keys of the stateless ones.
+//! Protocol eras and revisions, and the `_meta` keys of the stateless ones.
 
 use std::fmt;
 use std::str::FromStr;
@@ -7,6 +7,22 @@ use serde::Serialize;
 
 use crate::message::{RpcError, code};
 use pegboard_json::RawJson;
+
+/// The protocol era of a connection, a client or a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Era {
+    /// Opens with `initialize` and keeps a session.
+    Session,
+    /// Every request is self-contained.
+    Stateless,
+}
+
+impl Era {
+    /// Returns the era that the parameters of a request claim.
+    pub(crate) fn claimed(params: Option<&RawJson>) -> Self {
+        if claimed_revision(params).is_some() { Self::Stateless } else { Self::Session }
+    }
+}
 
 /// A revision of the protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -43,9 +59,14 @@ impl Revision {
         }
     }
 
+    /// Returns the era of the revision.
+    pub fn era(self) -> Era {
+        if self >= Self::V2026_07_28 { Era::Stateless } else { Era::Session }
+    }
+
     /// Returns `true` if every request is self-contained, without a handshake.
     pub fn is_stateless(self) -> bool {
-        self >= Self::V2026_07_28
+        self.era() == Era::Stateless
     }
 }
 

@@ -11,9 +11,8 @@ use futures_util::future::{BoxFuture, FutureExt, ready};
 use http::HeaderMap;
 use tokio::sync::broadcast;
 
-use crate::client::Era;
 use crate::connection::{Connection, ConnectionLimits};
-use crate::era::{LogLevel, Revision};
+use crate::era::{Era, LogLevel, Revision};
 use crate::http::headers::HeaderParameter;
 use crate::link::{Link, TransportError};
 use crate::message::{Notification, RpcError};

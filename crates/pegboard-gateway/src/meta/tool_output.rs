@@ -5,11 +5,12 @@ use pegboard_core::arguments::CallArguments;
 use pegboard_core::call::{Call, Invoker};
 use pegboard_json::RawJson;
 use pegboard_runtime::Caller;
+use pegboard_wire::era::Era;
 
 use super::MetaTool;
 use crate::client_request::ClientRequest;
 use crate::result;
-use crate::surface::{ClientEra, ListRequest, ReplyFuture};
+use crate::surface::{ListRequest, ReplyFuture};
 
 /// The `tool_output` tool, executed by the runtime.
 pub(super) struct ToolOutput;
@@ -25,9 +26,9 @@ impl MetaTool for ToolOutput {
 
     fn definition_for(&self, request: &ListRequest<'_>) -> Option<RawJson> {
         let is_of_use = match request.era {
-            ClientEra::Session => request.caller.has_stored_output(),
+            Era::Session => request.caller.has_stored_output(),
             // The list of a stateless client must not change after a call, so the tool is listed in advance.
-            ClientEra::Stateless => request.caller.runtime().may_store_outputs(),
+            Era::Stateless => request.caller.runtime().may_store_outputs(),
         };
         if is_of_use { self.definition(request.caller) } else { None }
     }

@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use tokio::time;
 
-use super::{ClientOptions, Era, ServerDescription};
+use super::{ClientOptions, ServerDescription};
 use crate::connection::Connection;
-use crate::era::{Revision, meta};
+use crate::era::{Era, Revision, meta};
 use crate::http::headers;
 use crate::link::TransportError;
 use crate::message::{Notification, RpcError, code};

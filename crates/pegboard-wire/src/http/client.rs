@@ -21,10 +21,10 @@ use tokio::time;
 use tokio_util::sync::DropGuard;
 
 use crate::connection::cancel_notification;
-use crate::http::client::call::{HttpCall, RequestEra};
+use crate::http::client::call::HttpCall;
 use crate::http::client::endpoint::HttpEndpoint;
 use crate::http::client::send_order::SendOrder;
-use crate::http::client::session::{HttpClientSession, without_mirrored_headers};
+use crate::http::client::session::HttpClientSession;
 use crate::link::{Arrival, CLOSE_TIMEOUT, CancelRequest, Letter, Link, Port, TransportError, link};
 use crate::message::{Id, Message};
 
@@ -127,8 +127,8 @@ struct HttpDispatcher {
 /// A request in flight.
 struct InFlightRequest {
     task: AbortHandle,
-    era: RequestEra,
-    headers: HeaderMap,
+    /// Headers of the message that cancels it; `None` if it is not cancelled by a message.
+    cancel_headers: Option<HeaderMap>,
 }
 
 /// Result of a finished task.
@@ -188,13 +188,13 @@ impl HttpDispatcher {
             Message::Request(request) => {
                 let turn = self.order.next_turn();
                 let id = request.id.clone();
-                let era = RequestEra::of(&request);
-                let call = HttpCall::new(server, request, era, headers.clone());
+                let call = HttpCall::new(server, request, headers);
+                let cancel_headers = call.cancel_headers();
                 let task = self.tasks.spawn(async move {
                     turn.wait().await;
                     SendOutcome::RequestDone(call.run().await)
                 });
-                self.in_flight.insert(id, InFlightRequest { task, era, headers });
+                self.in_flight.insert(id, InFlightRequest { task, cancel_headers });
             }
             Message::Notification(notification) => {
                 let is_initialized = &*notification.method == "notifications/initialized";
@@ -227,15 +227,10 @@ impl HttpDispatcher {
     fn cancel(&mut self, cancel: &CancelRequest) {
         let Some(in_flight) = self.in_flight.remove(&cancel.id) else { return };
         in_flight.task.abort();
-        match in_flight.era {
-            // A stateless request is cancelled by closing its stream, and `initialize` must not be cancelled.
-            RequestEra::Stateless | RequestEra::Initialize => {}
-            RequestEra::Session => {
-                let server = Arc::clone(&self.server);
-                let message = cancel_notification(cancel);
-                let headers = without_mirrored_headers(in_flight.headers);
-                self.tasks.spawn(async move { server.send_and_drain(&message, headers).await });
-            }
+        if let Some(headers) = in_flight.cancel_headers {
+            let server = Arc::clone(&self.server);
+            let message = cancel_notification(cancel);
+            self.tasks.spawn(async move { server.send_and_drain(&message, headers).await });
         }
     }
 

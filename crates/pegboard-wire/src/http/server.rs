@@ -15,8 +15,7 @@ use http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, header};
 use tokio::net::TcpListener;
 use tokio::time;
 
-use crate::client::Era;
-use crate::era::Revision;
+use crate::era::{Era, Revision};
 use crate::http::headers;
 use crate::message::{Frame, Id, InvalidMessage, Message, Request, RpcError, code};
 use crate::server::ServiceServer;

@@ -15,9 +15,8 @@ use super::{
     ClientDescription, ClientSessionId, DEFAULT_LOG_LEVEL, McpService, Peer, ServerRequest, ServiceChange,
     ServiceReply, ServiceServer, stateless,
 };
-use crate::client::Era;
 use crate::connection::{Connection, InboundHandler, InboundRequest, WeakConnection};
-use crate::era::{LogLevel, Revision};
+use crate::era::{Era, LogLevel, Revision};
 use crate::link::Link;
 use crate::message::{Id, Notification, Request, RpcError, code};
 use pegboard_json::RawJson;

@@ -6,6 +6,7 @@ use bytes::Bytes;
 use http::{HeaderMap, StatusCode};
 use reqwest::Response;
 
+use crate::era::Era;
 use crate::http::client::HttpTransport;
 use crate::http::client::endpoint::{self, ErrorResponse, ResponseBodyKind, SseStream, SseStreamError};
 use crate::http::client::listen::StreamCursor;
@@ -16,37 +17,11 @@ use crate::message::{Id, Message, Request};
 /// Maximum number of consecutive resumptions that deliver no event.
 const MAX_EMPTY_RESUMES: usize = 10;
 
-/// Path of the `_meta` key that marks a stateless request.
-const STATELESS_META_PATH: [&str; 2] = ["_meta", "io.modelcontextprotocol/protocolVersion"];
-
-/// The era of a request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum RequestEra {
-    /// Self-contained.
-    Stateless,
-    /// Starts a session.
-    Initialize,
-    /// Part of a session, or of the session era.
-    Session,
-}
-
-impl RequestEra {
-    pub(super) fn of(request: &Request) -> Self {
-        if request.params.as_ref().is_some_and(|params| params.at(&STATELESS_META_PATH).is_some()) {
-            Self::Stateless
-        } else if &*request.method == "initialize" {
-            Self::Initialize
-        } else {
-            Self::Session
-        }
-    }
-}
-
 /// A request in flight.
 pub(super) struct HttpCall {
     server: Arc<HttpTransport>,
     request: Request,
-    era: RequestEra,
+    era: Era,
     headers: HeaderMap,
 }
 
@@ -57,13 +32,25 @@ enum StreamEnd {
 }
 
 impl HttpCall {
-    pub(super) fn new(
-        server: Arc<HttpTransport>,
-        request: Request,
-        era: RequestEra,
-        headers: HeaderMap,
-    ) -> Self {
+    pub(super) fn new(server: Arc<HttpTransport>, request: Request, headers: HeaderMap) -> Self {
+        let era = Era::claimed(request.params.as_ref());
         Self { server, request, era, headers }
+    }
+
+    /// Returns `true` if the request starts a session.
+    fn starts_session(&self) -> bool {
+        self.era == Era::Session && &*self.request.method == "initialize"
+    }
+
+    /// Returns `true` if the request is sent with the headers of the session.
+    fn is_in_session(&self) -> bool {
+        self.era == Era::Session && !self.starts_session()
+    }
+
+    /// Returns the headers of the message that cancels the request. There is no such message for a stateless
+    /// request, which is cancelled by closing its stream, nor for `initialize`, which must not be cancelled.
+    pub(super) fn cancel_headers(&self) -> Option<HeaderMap> {
+        self.is_in_session().then(|| without_mirrored_headers(self.headers.clone()))
     }
 
     /// Sends the request and forwards everything up to its response, or the error that ends it.
@@ -79,13 +66,14 @@ impl HttpCall {
         let Ok(permit) = self.server.permits.acquire().await else {
             return Err(TransportError::Closed);
         };
-        let headers = self.request_headers(self.headers.clone());
-        let is_in_session = headers.contains_key(SESSION_ID);
+        let own = self.headers.clone();
+        let headers = if self.is_in_session() { self.server.session.headers_with(own) } else { own };
+        let has_session_id = headers.contains_key(SESSION_ID);
         let body = Message::Request(self.request.clone()).encode();
         let response = self.server.endpoint.post(headers, body).await?;
         if !response.status().is_success() {
             let error_response = self.server.endpoint.error_response(response).await;
-            return self.handle_error_response(error_response, is_in_session).await;
+            return self.handle_error_response(error_response, has_session_id).await;
         }
         if matches!(response.status(), StatusCode::ACCEPTED | StatusCode::NO_CONTENT) {
             let what = format!(
@@ -94,7 +82,7 @@ impl HttpCall {
             );
             return Err(TransportError::protocol(what));
         }
-        if self.era == RequestEra::Initialize {
+        if self.starts_session() {
             self.server.session.begin(response.headers().get(SESSION_ID).cloned(), &self.headers);
         }
         match endpoint::response_body_kind(&response)? {
@@ -105,14 +93,6 @@ impl HttpCall {
                 events.drain().await;
                 Ok(())
             }
-        }
-    }
-
-    /// Returns the headers for this request, given those of its message.
-    fn request_headers(&self, own: HeaderMap) -> HeaderMap {
-        match self.era {
-            RequestEra::Stateless | RequestEra::Initialize => own,
-            RequestEra::Session => self.server.session.headers_with(own),
         }
     }
 
@@ -167,7 +147,7 @@ impl HttpCall {
         mut why: TransportError,
     ) -> Result<SseStream, TransportError> {
         loop {
-            if self.era == RequestEra::Stateless
+            if self.era == Era::Stateless
                 || cursor.last_event_id().is_none()
                 || cursor.n_empty() >= MAX_EMPTY_RESUMES
             {
@@ -201,13 +181,13 @@ impl HttpCall {
     async fn handle_error_response(
         &self,
         error_response: ErrorResponse,
-        is_in_session: bool,
+        has_session_id: bool,
     ) -> Result<(), TransportError> {
         let says_more = match error_response.status {
             StatusCode::UNAUTHORIZED => true,
             StatusCode::FORBIDDEN => error_response.authenticate.is_some(),
             // The session is gone.
-            StatusCode::NOT_FOUND => is_in_session,
+            StatusCode::NOT_FOUND => has_session_id,
             _ => false,
         };
         if !says_more
@@ -216,7 +196,7 @@ impl HttpCall {
             && let Err(error) = response.result
         {
             // An error without a request id concerns the session, if there is one.
-            let is_ours = response.id.as_ref().map_or(!is_in_session, |id| *id == self.request.id);
+            let is_ours = response.id.as_ref().map_or(!has_session_id, |id| *id == self.request.id);
             if is_ours {
                 let answer = Message::response(Some(self.request.id.clone()), Err(error));
                 self.deliver(TransportEvent::Message(answer)).await;
@@ -240,7 +220,7 @@ impl HttpCall {
                         tracing::debug!("Ignoring a response to another request.");
                         continue;
                     }
-                    if self.era == RequestEra::Initialize
+                    if self.starts_session()
                         && let Ok(result) = &response.result
                     {
                         self.server.session.set_protocol_version(result);
