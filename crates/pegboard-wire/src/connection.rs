@@ -21,6 +21,9 @@ use crate::message::{Id, Message, Notification, Request, Response, RpcError};
 use crate::pending_request::{PendingRequest, RequestError, ResponseSlot};
 use pegboard_json::RawJson;
 
+/// Method of the notification that cancels a request.
+const CANCELLED_METHOD: &str = "notifications/cancelled";
+
 /// Pegboard's own error code for a peer that exceeds the limit of concurrent requests.
 const OVERLOADED: i64 = -32_000;
 
@@ -383,15 +386,16 @@ impl ConnectionShared {
         related_request: Option<Id>,
         handler: &dyn InboundHandler,
     ) {
-        match &*notification.method {
-            "notifications/progress" => self.route_progress(&notification),
-            "notifications/cancelled" if self.cancels_inbound(&notification) => {
-                self.cancel_inbound(&notification);
-            }
-            _ => match related_request.as_ref().and_then(|id| self.pending_slot(id)) {
-                Some(slot) => self.enqueue_notification(&slot, notification),
-                None => handler.notification(notification, related_request),
-            },
+        if &*notification.method == "notifications/progress" {
+            return self.route_progress(&notification);
+        }
+        if let Some(task) = cancelled_id(&notification).and_then(|id| self.table().inbound.remove(&id)) {
+            task.abort();
+            return self.n_inbound.send_modify(|n_inbound| *n_inbound -= 1);
+        }
+        match related_request.as_ref().and_then(|id| self.pending_slot(id)) {
+            Some(slot) => self.enqueue_notification(&slot, notification),
+            None => handler.notification(notification, related_request),
         }
     }
 
@@ -424,18 +428,6 @@ impl ConnectionShared {
                 );
             }
             None => increment(&self.stray_notifications),
-        }
-    }
-
-    fn cancels_inbound(&self, notification: &Notification) -> bool {
-        cancelled_id(notification).is_some_and(|id| self.table().inbound.contains_key(&id))
-    }
-
-    fn cancel_inbound(&self, notification: &Notification) {
-        let stopped = cancelled_id(notification).and_then(|id| self.table().inbound.remove(&id));
-        if let Some(task) = stopped {
-            task.abort();
-            self.n_inbound.send_modify(|n_inbound| *n_inbound -= 1);
         }
     }
 
@@ -521,7 +513,11 @@ impl Drop for ConnectionShared {
     }
 }
 
-fn cancelled_id(notification: &Notification) -> Option<Id> {
+/// Returns the id of the request that a `notifications/cancelled` cancels.
+pub(crate) fn cancelled_id(notification: &Notification) -> Option<Id> {
+    if &*notification.method != CANCELLED_METHOD {
+        return None;
+    }
     notification.params.as_ref()?.get("requestId")?.read().ok()
 }
 
@@ -538,7 +534,7 @@ pub(crate) fn cancel_notification(cancel: &CancelRequest) -> Message {
         reason: &'static str,
     }
     let params = CancelledParams { request_id: &cancel.id, reason: "the caller cancelled the request" };
-    Message::notification("notifications/cancelled", Some(RawJson::of(&params)))
+    Message::notification(CANCELLED_METHOD, Some(RawJson::of(&params)))
 }
 
 #[cfg(test)]

@@ -17,7 +17,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::channel::{Channel, Next, Reader, parse_event_id};
 use super::{HttpRejection, HttpServerOptions, error_response, events, json, plain_text, respond};
-use crate::connection::{Connection, cancel_notification};
+use crate::connection::{Connection, cancel_notification, cancelled_id};
 use crate::era::Revision;
 use crate::http::headers;
 use crate::http::sse::KEEP_ALIVE;
@@ -198,16 +198,6 @@ enum Found {
     Unnamed,
 }
 
-/// Returns the request that a message cancels, if any.
-fn cancelled_by(message: &Message) -> Option<Id> {
-    match message {
-        Message::Notification(notification) if &*notification.method == "notifications/cancelled" => {
-            notification.params.as_ref()?.get("requestId")?.read().ok()
-        }
-        Message::Notification(_) | Message::Request(_) | Message::Response(_) => None,
-    }
-}
-
 /// The form of a response that could be sent either way.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Form {
@@ -317,7 +307,10 @@ impl Session {
             return error_response(StatusCode::BAD_REQUEST, requests.into_iter().next(), error);
         }
         for message in messages {
-            let cancelled = cancelled_by(&message);
+            let cancelled = match &message {
+                Message::Notification(notification) => cancelled_id(notification),
+                Message::Request(_) | Message::Response(_) => None,
+            };
             if self.arrivals.send(Arrival::message(message).with_headers(headers.clone())).await.is_err() {
                 return plain_text(StatusCode::NOT_FOUND, "the session has ended");
             }
