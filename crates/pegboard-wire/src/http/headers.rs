@@ -22,7 +22,7 @@ pub const NAME: HeaderName = HeaderName::from_static("mcp-name");
 /// The id of the last event that a client received.
 pub const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
 /// Prefix of headers that mirror tool arguments.
-const PARAMETER_PREFIX: &str = "mcp-param-";
+pub(crate) const PARAMETER_PREFIX: &str = "mcp-param-";
 
 /// A tool argument mirrored in a header.
 #[derive(Clone, Debug, PartialEq, Eq)]

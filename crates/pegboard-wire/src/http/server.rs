@@ -9,13 +9,14 @@ use axum::extract::{Request as HttpRequest, State};
 use axum::response::Response;
 use axum::routing::any;
 use axum::serve::ListenerExt;
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use futures_util::StreamExt;
 use http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, header};
 use tokio::net::TcpListener;
 use tokio::time;
 
 use crate::era::{Era, Revision};
+use crate::http::body::{BodyBuffer, BodyTooLarge};
 use crate::http::headers;
 use crate::message::{Frame, Id, InvalidMessage, Message, Request, RpcError, code};
 use crate::server::ServiceServer;
@@ -170,23 +171,13 @@ pub async fn read_json(headers: &HeaderMap, body: Body, max_bytes: usize) -> Res
 /// Reads a body up to a size limit.
 async fn read(body: Body, max_bytes: usize) -> Result<Bytes, HttpRejection> {
     let mut stream = body.into_data_stream();
-    let mut first: Option<Bytes> = None;
-    let mut whole = BytesMut::new();
+    let mut buffer = BodyBuffer::new(max_bytes, 0);
     while let Some(chunk) = stream.next().await {
         let chunk = chunk.map_err(|_| HttpRejection(StatusCode::BAD_REQUEST, "the body is incomplete"))?;
-        let n_bytes = first.as_ref().map_or(whole.len(), Bytes::len) + chunk.len();
-        if n_bytes > max_bytes {
-            return Err(HttpRejection(StatusCode::PAYLOAD_TOO_LARGE, "the body is too large"));
-        }
-        // A body in one chunk, the usual case, is not copied.
-        if whole.is_empty() && first.is_none() {
-            first = Some(chunk);
-        } else {
-            whole.extend_from_slice(&first.take().unwrap_or_default());
-            whole.extend_from_slice(&chunk);
-        }
+        let too_large = |BodyTooLarge| HttpRejection(StatusCode::PAYLOAD_TOO_LARGE, "the body is too large");
+        buffer.push(chunk).map_err(too_large)?;
     }
-    Ok(first.unwrap_or_else(|| whole.freeze()))
+    Ok(buffer.finish())
 }
 
 /// An HTTP rejection: status and plain-text reason.

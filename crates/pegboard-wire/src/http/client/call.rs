@@ -10,7 +10,8 @@ use crate::era::Era;
 use crate::http::client::HttpTransport;
 use crate::http::client::endpoint::{self, ErrorResponse, ResponseBodyKind, SseStream, SseStreamError};
 use crate::http::client::listen::StreamCursor;
-use crate::http::client::session::{SESSION_ID, without_mirrored_headers};
+use crate::http::client::session::without_mirrored_headers;
+use crate::http::headers::SESSION_ID;
 use crate::link::{Arrival, TransportError, TransportEvent};
 use crate::message::{Id, Message, Request};
 

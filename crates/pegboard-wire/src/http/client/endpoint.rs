@@ -3,18 +3,18 @@
 use std::error::Error;
 use std::time::Duration;
 
-use bytes::{Bytes, BytesMut};
-use http::header::{ACCEPT, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, LOCATION, WWW_AUTHENTICATE};
+use bytes::Bytes;
+use http::header::{ACCEPT, CONTENT_TYPE, HeaderMap, HeaderValue, LOCATION, WWW_AUTHENTICATE};
 use http::{Method, StatusCode};
 use reqwest::{Client, Response, Url, redirect, retry};
 use tokio::time;
 
+use crate::http::body::{BodyBuffer, BodyTooLarge};
 use crate::http::client::HttpOptions;
+use crate::http::headers::LAST_EVENT_ID;
 use crate::http::sse::{EventTooLarge, SseDecoder, SseEvent};
 use crate::link::TransportError;
 use crate::message::{Frame, InvalidMessage, Message};
-
-const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
 
 /// Node and uvicorn close idle connections after 5 s; reusing one while it is being closed loses a request.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(4);
@@ -36,9 +36,6 @@ const ERROR_BODY_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Maximum number of body bytes kept in an error.
 const MAX_ERROR_BODY_BYTES: usize = 64 * 1024;
-
-/// Maximum number of bytes preallocated on the strength of a `Content-Length` header.
-const MAX_PREALLOCATED_BYTES: usize = 256 * 1024;
 
 /// Content type of a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -181,12 +178,9 @@ impl HttpEndpoint {
         if promised > self.max_body as u64 {
             return Err(too_large());
         }
-        let mut buffer = BodyBuffer::default();
+        let mut buffer = BodyBuffer::new(self.max_body, promised);
         while let Some(chunk) = response.chunk().await.map_err(body_error)? {
-            if buffer.len() + chunk.len() > self.max_body {
-                return Err(too_large());
-            }
-            buffer.add(chunk, promised);
+            buffer.push(chunk).map_err(|BodyTooLarge| too_large())?;
         }
         Ok(buffer.finish())
     }
@@ -197,13 +191,12 @@ impl HttpEndpoint {
         let authenticate =
             response.headers().get_all(WWW_AUTHENTICATE).iter().map(|value| header_text(value.as_bytes()));
         let authenticate = authenticate.collect::<Vec<_>>().join(", ");
-        let mut buffer = BodyBuffer::default();
+        let mut buffer = BodyBuffer::new(self.max_body, 0);
         let reading = async {
             while let Ok(Some(chunk)) = response.chunk().await {
-                if buffer.len() + chunk.len() > self.max_body {
+                if buffer.push(chunk).is_err() {
                     break;
                 }
-                buffer.add(chunk, 0);
             }
         };
         let _ = time::timeout(ERROR_BODY_TIMEOUT, reading).await;
@@ -223,36 +216,6 @@ impl HttpEndpoint {
             Ok(Frame::Batch(messages)) => messages,
             Err(garbage) => vec![Err(garbage)],
         }
-    }
-}
-
-/// A body under construction: not copied if it arrives in one chunk.
-#[derive(Default)]
-struct BodyBuffer {
-    first: Bytes,
-    rest: BytesMut,
-}
-
-impl BodyBuffer {
-    fn len(&self) -> usize {
-        self.first.len() + self.rest.len()
-    }
-
-    fn add(&mut self, chunk: Bytes, promised: u64) {
-        if self.len() == 0 {
-            self.first = chunk;
-            return;
-        }
-        if self.rest.is_empty() {
-            let promised = usize::try_from(promised).unwrap_or(usize::MAX).min(MAX_PREALLOCATED_BYTES);
-            self.rest.reserve(promised.max(self.first.len() + chunk.len()));
-            self.rest.extend_from_slice(&std::mem::take(&mut self.first));
-        }
-        self.rest.extend_from_slice(&chunk);
-    }
-
-    fn finish(self) -> Bytes {
-        if self.rest.is_empty() { self.first } else { self.rest.freeze() }
     }
 }
 

@@ -3,13 +3,8 @@
 use http::{HeaderMap, HeaderName, HeaderValue};
 use parking_lot::{Mutex, MutexGuard};
 
+use crate::http::headers::{METHOD, NAME, PARAMETER_PREFIX, PROTOCOL_VERSION, SESSION_ID};
 use pegboard_json::RawJson;
-
-/// The session id header.
-pub(crate) const SESSION_ID: HeaderName = HeaderName::from_static("mcp-session-id");
-
-/// The protocol revision header.
-pub(crate) const PROTOCOL_VERSION: HeaderName = HeaderName::from_static("mcp-protocol-version");
 
 /// The session of a link; empty until the server has answered `initialize`.
 #[derive(Debug, Default)]
@@ -75,8 +70,10 @@ impl HttpClientSessionState {
 
 /// Removes the headers that mirror a request's own body, so that the rest can be reused for related requests.
 pub(crate) fn without_mirrored_headers(mut headers: HeaderMap) -> HeaderMap {
-    let is_own = |name: &str| matches!(name, "mcp-method" | "mcp-name") || name.starts_with("mcp-param-");
-    let own: Vec<HeaderName> = headers.keys().filter(|name| is_own(name.as_str())).cloned().collect();
+    let is_own = |name: &&HeaderName| {
+        **name == METHOD || **name == NAME || name.as_str().starts_with(PARAMETER_PREFIX)
+    };
+    let own: Vec<HeaderName> = headers.keys().filter(is_own).cloned().collect();
     for name in own {
         headers.remove(name);
     }
