@@ -24,6 +24,7 @@ mod input_rounds;
 mod negotiation;
 
 pub use crate::era::Era;
+pub use input_rounds::next_round_params;
 pub use negotiation::HandshakeError;
 
 /// Identity, capabilities and timeouts of a client.

@@ -95,5 +95,8 @@ pub use pegboard_json::{MAX_DEPTH, Malformed, RawJson};
 pub use pending_request::{PendingRequest, RequestError, ResponseEvent};
 pub use state_signer::{InvalidState, StateSigner};
 
+/// Maximum number of input rounds per request, in both roles.
+pub const MAX_INPUT_ROUNDS: usize = 20;
+
 /// Default maximum size of a message in bytes.
 pub const MAX_MESSAGE_BYTES: usize = 16 * 1024 * 1024;

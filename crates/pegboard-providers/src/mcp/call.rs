@@ -12,10 +12,10 @@ use pegboard_core::output::Output;
 use pegboard_core::provider::ProviderRequest;
 use pegboard_core::text::clipped;
 use pegboard_json::RawJson;
-use pegboard_wire::client::{Era, RequestOptions};
+use pegboard_wire::client::{Era, RequestOptions, next_round_params};
 use pegboard_wire::era::{LogLevel, meta};
 use pegboard_wire::link::TransportError;
-use pegboard_wire::{PendingRequest, RequestError, ResponseEvent, RpcError};
+use pegboard_wire::{MAX_INPUT_ROUNDS, PendingRequest, RequestError, ResponseEvent, RpcError};
 
 use super::connect::login_hint;
 use super::handle::{CloseReason, LiveConnection, ServerHandle};
@@ -28,8 +28,6 @@ use super::url_elicitation::complete_url_elicitations;
 
 /// Method of a tool call.
 const CALL_METHOD: &str = "tools/call";
-/// Maximum number of input rounds per call.
-const MAX_ROUNDS: usize = 20;
 /// Maximum length of a server's error message.
 const MAX_ERROR_BYTES: usize = 64 * 1024;
 
@@ -231,7 +229,7 @@ impl ServerCaller {
             Some(tool) => tasks::with_task_request(&call.params, tool, client, context),
             None => call.params.clone(),
         };
-        for round in 0..MAX_ROUNDS {
+        for round in 0..MAX_INPUT_ROUNDS {
             let sent = client.request(call.method, Some(params_to_send.clone()), self.options(call)).await;
             let mut pending = sent.map_err(|failure| match failure {
                 RequestError::Transport(error) if round == 0 => {
@@ -403,11 +401,7 @@ pub(super) async fn read_response(
 async fn params_with_answers(call: &ServerCall<'_>, result: &RawJson) -> Result<RawJson, AttemptError> {
     let input_requests = result.get("inputRequests").unwrap_or_else(RawJson::empty_object);
     let answers = collect_answers(call.context, &input_requests).await?;
-    let params = call.params.with("inputResponses", &answers);
-    Ok(match result.get("requestState") {
-        Some(state) => params.with("requestState", &state),
-        None => params,
-    })
+    Ok(next_round_params(&call.params, result, &answers))
 }
 
 /// Asks the caller the server's questions and returns the answers by name.

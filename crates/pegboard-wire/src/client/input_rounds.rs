@@ -10,9 +10,6 @@ use crate::message::{Id, Request};
 use crate::pending_request::RequestError;
 use pegboard_json::RawJson;
 
-/// Maximum number of input rounds per request.
-const MAX_ROUNDS: usize = 20;
-
 pub(super) async fn call(
     client: &McpClient,
     method: &str,
@@ -20,14 +17,15 @@ pub(super) async fn call(
 ) -> Result<RawJson, RequestError> {
     let params = params.unwrap_or_else(RawJson::empty_object);
     let mut attempt_params = params.clone();
-    for _ in 0..MAX_ROUNDS {
+    for _ in 0..crate::MAX_INPUT_ROUNDS {
         let exchange = client.request(method, Some(attempt_params), RequestOptions::default()).await?;
         let id = exchange.id();
         let result = exchange.response().await?;
         let kind = result.get("resultType");
         match kind.as_ref().and_then(RawJson::text).as_deref() {
             Some("input_required") => {
-                attempt_params = with_input_responses(client, &params, &result, &id).await;
+                let responses = input_responses(client, &result, &id).await;
+                attempt_params = next_round_params(&params, &result, &responses);
             }
             // The result of a task is fetched by its own methods.
             None | Some("complete" | "task") => return Ok(result),
@@ -40,19 +38,24 @@ pub(super) async fn call(
     Err(TransportError::protocol("too many input rounds").into())
 }
 
-/// Returns the parameters with the responses to all input requests, and the server's state unchanged.
-async fn with_input_responses(client: &McpClient, params: &RawJson, result: &RawJson, id: &Id) -> RawJson {
+/// Returns the parameters of the next input round: with the responses to the input requests of `result`, and
+/// with its state unchanged.
+pub fn next_round_params(params: &RawJson, result: &RawJson, responses: &RawJson) -> RawJson {
+    let params = params.with("inputResponses", responses);
+    match result.get("requestState") {
+        Some(state) => params.with("requestState", &state),
+        None => params,
+    }
+}
+
+/// Returns the handler's responses to all input requests of a result, by name.
+async fn input_responses(client: &McpClient, result: &RawJson, id: &Id) -> RawJson {
     let input_requests = result.get("inputRequests").unwrap_or_else(RawJson::empty_object);
     let names = input_requests.names();
     let answers =
         join_all(names.iter().map(|name| answer_input_request(client, &input_requests, name, id))).await;
     let answers = names.iter().zip(answers).filter_map(|(name, answer)| Some((name, answer?)));
-    let answers = answers.fold(RawJson::empty_object(), |all, (name, answer)| all.with(name, &answer));
-    let params = params.with("inputResponses", &answers);
-    match result.get("requestState") {
-        Some(state) => params.with("requestState", &state),
-        None => params,
-    }
+    answers.fold(RawJson::empty_object(), |all, (name, answer)| all.with(name, &answer))
 }
 
 /// Returns the handler's response to one input request; `None` if it refuses.

@@ -26,9 +26,6 @@ const MAX_SUBSCRIPTIONS: usize = 10_000;
 /// Maximum length of a subscribed URI.
 const MAX_URI_BYTES: usize = 8 * 1024;
 
-/// Maximum number of input rounds per request.
-const MAX_ROUNDS: usize = 20;
-
 /// Maximum number of unfinished tasks that a client is notified of.
 const MAX_TRACKED_TASKS: usize = 10_000;
 
@@ -162,7 +159,7 @@ impl ServerSession {
         let method = request.method;
         async move {
             let (mut answers, mut state) = (None, None);
-            for _ in 0..MAX_ROUNDS {
+            for _ in 0..crate::MAX_INPUT_ROUNDS {
                 let request = ServerRequest {
                     method: Arc::clone(&method),
                     params: params.clone(),
