@@ -50,7 +50,19 @@ pub struct InboundRequest {
     pub connection: WeakConnection,
 }
 
-/// Resource limits of a connection.
+/// Role of the local end of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ConnectionRole {
+    /// Sends requests; those of the peer end with the peer's input.
+    Client,
+    /// Serves the requests of the peer.
+    Server {
+        /// Time that requests of the peer may keep running after the peer has closed its input.
+        linger: Duration,
+    },
+}
+
+/// Role and resource limits of a connection.
 #[derive(Clone, Copy, Debug)]
 pub struct ConnectionLimits {
     /// Maximum number of pending requests to the peer.
@@ -59,13 +71,14 @@ pub struct ConnectionLimits {
     pub max_inbound: usize,
     /// Maximum number of unread notifications per pending request.
     pub max_notifications: usize,
-    /// Time that requests of the peer may keep running after the peer has closed its input.
-    pub linger: Duration,
+    /// Role of the local end.
+    pub role: ConnectionRole,
 }
 
 impl Default for ConnectionLimits {
     fn default() -> Self {
-        Self { max_pending: 10_000, max_inbound: 10_000, max_notifications: 10_000, linger: Duration::ZERO }
+        let role = ConnectionRole::Client;
+        Self { max_pending: 10_000, max_inbound: 10_000, max_notifications: 10_000, role }
     }
 }
 
@@ -202,7 +215,7 @@ impl Connection {
     /// itself wait for the work it serves.
     async fn send_error(&self) -> TransportError {
         const SOON: Duration = Duration::from_secs(1);
-        if self.0.limits.linger.is_zero()
+        if self.0.limits.role == ConnectionRole::Client
             && let Ok(reason) = time::timeout(SOON, self.closed()).await
         {
             return reason;
@@ -314,8 +327,10 @@ async fn dispatch(
         }
     }
     // Responses matter only to a peer that still reads.
-    let linger = shared.upgrade().filter(|_| has_ended);
-    let linger = linger.map(|shared| (shared.limits.linger, shared.n_inbound.subscribe()));
+    let linger = shared.upgrade().filter(|_| has_ended).and_then(|shared| match shared.limits.role {
+        ConnectionRole::Client => None,
+        ConnectionRole::Server { linger } => Some((linger, shared.n_inbound.subscribe())),
+    });
     if let Some((linger, mut n_inbound)) = linger {
         // Meanwhile the connection may be dropped; then nothing is left to wait for.
         let _ = time::timeout(linger, n_inbound.wait_for(|n_inbound| *n_inbound == 0)).await;

@@ -88,7 +88,8 @@ pub mod stdio;
 pub mod websocket;
 
 pub use connection::{
-    Connection, ConnectionLimits, ConnectionStats, InboundHandler, InboundRequest, WeakConnection,
+    Connection, ConnectionLimits, ConnectionRole, ConnectionStats, InboundHandler, InboundRequest,
+    WeakConnection,
 };
 pub use message::{Frame, Id, InvalidMessage, Message, Notification, Request, Response, RpcError, code};
 pub use pegboard_json::{MAX_DEPTH, Malformed, RawJson};

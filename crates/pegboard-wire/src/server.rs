@@ -11,7 +11,7 @@ use futures_util::future::{BoxFuture, FutureExt, ready};
 use http::HeaderMap;
 use tokio::sync::broadcast;
 
-use crate::connection::{Connection, ConnectionLimits};
+use crate::connection::{Connection, ConnectionLimits, ConnectionRole};
 use crate::era::{Era, LogLevel, Revision};
 use crate::http::headers::HeaderParameter;
 use crate::link::{Link, TransportError};
@@ -197,10 +197,15 @@ pub struct ServiceServer {
 impl ServiceServer {
     /// Lifetime of signed state: the time a stateless client has to answer input requests.
     const STATE_LIFETIME: Duration = Duration::from_hours(1);
+    /// Time that requests may keep running after the client has closed its input.
+    const LINGER: Duration = Duration::from_secs(5);
 
     /// Creates a server for `service`, with a random key for signed state.
     pub fn new(service: Arc<dyn McpService>) -> Self {
-        let limits = ConnectionLimits { linger: Duration::from_secs(5), ..ConnectionLimits::default() };
+        let limits = ConnectionLimits {
+            role: ConnectionRole::Server { linger: Self::LINGER },
+            ..ConnectionLimits::default()
+        };
         Self { service, signer: StateSigner::random(Self::STATE_LIFETIME), limits, only_era: None }
     }
 

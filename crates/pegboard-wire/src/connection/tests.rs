@@ -28,7 +28,10 @@ async fn dropping_a_connection_aborts_requests_of_the_peer() {
     for last in [None, Some(TransportEvent::EndOfInput)] {
         let (started, mut starts) = mpsc::unbounded_channel();
         let (link, port) = link();
-        let limits = ConnectionLimits { linger: Duration::from_hours(1), ..ConnectionLimits::default() };
+        let limits = ConnectionLimits {
+            role: ConnectionRole::Server { linger: Duration::from_hours(1) },
+            ..ConnectionLimits::default()
+        };
         let connection = Connection::open(link, Arc::new(NeverAnswers(started)), limits);
         let request = Request::new(Id::Number(1), "ping", None);
         port.arrivals.send(Arrival::message(Message::Request(request))).await.expect("the link is open");
