@@ -112,7 +112,8 @@ pub struct ServerRequest {
     pub peer: Peer,
 }
 
-/// The id of a client session. It identifies, but does not authenticate.
+/// The id of a client session; over HTTP its `Mcp-Session-Id`. It does not authenticate, but it names the
+/// session to its transport, so it is not shown to other clients.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ClientSessionId(Arc<str>);
 
@@ -230,12 +231,17 @@ impl ServiceServer {
 
     /// Serves one client until the connection closes.
     pub async fn serve(&self, link: Link) -> TransportError {
-        session::open(self, link).closed().await
+        self.open(link).closed().await
     }
 
     /// Opens a connection that serves one client for as long as it lives.
     pub fn open(&self, link: Link) -> Connection {
-        session::open(self, link)
+        self.open_session(link, ClientSessionId::random())
+    }
+
+    /// Opens a connection under the session id that the transport uses.
+    pub(crate) fn open_session(&self, link: Link, id: ClientSessionId) -> Connection {
+        session::open(self, link, id)
     }
 }
 

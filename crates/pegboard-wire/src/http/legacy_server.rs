@@ -23,7 +23,7 @@ use crate::http::server::{HttpServerOptions, check_host_and_origin, events, plai
 use crate::http::sse::{self, SseEvent};
 use crate::link::{Arrival, CancelRequest, Letter, Port, TransportEvent, link};
 use crate::message::{Frame, Message};
-use crate::server::ServiceServer;
+use crate::server::{ClientSessionId, ServiceServer};
 
 /// Returns a router with the event stream at `/sse` and POSTs at `/message`. `base` is the path where it is
 /// mounted, which clients are told.
@@ -67,7 +67,8 @@ async fn open_stream(State(endpoint): State<Arc<LegacyEndpoint>>, request: Reque
         return rejection.into();
     }
     let (link, Port { letters, cancels, arrivals }) = link();
-    let id = format!("{:032x}", rand::random::<u128>());
+    let session_id = ClientSessionId::random();
+    let id = session_id.as_str().to_owned();
     {
         let mut sessions = endpoint.sessions();
         if sessions.len() >= endpoint.options.max_sessions {
@@ -83,7 +84,7 @@ async fn open_stream(State(endpoint): State<Arc<LegacyEndpoint>>, request: Reque
         letters,
         cancels,
         keep_alive: endpoint.options.keep_alive,
-        _connection: endpoint.server.open(link),
+        _connection: endpoint.server.open_session(link, session_id),
         _open: LegacySessionGuard { id, endpoint },
     };
     events(Body::from_stream(stream::unfold(

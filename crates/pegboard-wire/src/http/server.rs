@@ -243,3 +243,6 @@ fn status_of(error: &RpcError) -> StatusCode {
         _ => StatusCode::OK,
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -30,8 +30,8 @@ const MAX_URI_BYTES: usize = 8 * 1024;
 const MAX_TRACKED_TASKS: usize = 10_000;
 
 /// Serves one client over a link, in either era.
-pub(crate) fn open(server: &ServiceServer, link: Link) -> Connection {
-    let guard = Arc::new(SessionGuard::new(Arc::clone(&server.service)));
+pub(crate) fn open(server: &ServiceServer, link: Link, id: ClientSessionId) -> Connection {
+    let guard = Arc::new(SessionGuard { id, service: Arc::clone(&server.service) });
     let session = Arc::new(ServerSession { guard, server: server.clone(), state: Arc::default() });
     let connection = Connection::open(link, session.clone(), server.limits);
     forward_changes(&session, &connection);
@@ -48,13 +48,7 @@ struct ServerSession {
 /// Ends a session when dropped: held by its connection and by each of its requests.
 pub(super) struct SessionGuard {
     pub(super) id: ClientSessionId,
-    service: Arc<dyn McpService>,
-}
-
-impl SessionGuard {
-    pub(super) fn new(service: Arc<dyn McpService>) -> Self {
-        Self { id: ClientSessionId::random(), service }
-    }
+    pub(super) service: Arc<dyn McpService>,
 }
 
 impl Drop for SessionGuard {

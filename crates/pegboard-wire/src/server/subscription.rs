@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::broadcast::error::RecvError;
 
 use super::session::SessionGuard;
-use super::{Peer, ServiceChange, ServiceDescription, ServiceServer};
+use super::{ClientSessionId, Peer, ServiceChange, ServiceDescription, ServiceServer};
 use crate::era::meta;
 use crate::message::{Id, Request, RpcError, code};
 use pegboard_json::RawJson;
@@ -52,7 +52,7 @@ pub(super) async fn listen(
     }
     let filter = requested.supported_by(&description.capabilities);
     let changes = server.service.changes();
-    let stream = SessionGuard::new(Arc::clone(&server.service));
+    let stream = SessionGuard { id: ClientSessionId::random(), service: Arc::clone(&server.service) };
     server.service.on_resources_watched(&stream.id, &filter.resource_subscriptions).await;
     let tag = subscription_meta(&request.id);
     let acknowledged = tag.with("notifications", &RawJson::of(&filter));

@@ -23,7 +23,7 @@ use crate::http::headers;
 use crate::http::sse::KEEP_ALIVE;
 use crate::link::{Arrival, Letter, Port, link};
 use crate::message::{Id, Message, RpcError, code};
-use crate::server::ServiceServer;
+use crate::server::{ClientSessionId, ServiceServer};
 
 /// Maximum number of ended streams that a session keeps for a reconnecting client.
 const MAX_ENDED_STREAMS: usize = 32;
@@ -152,8 +152,9 @@ impl Sessions {
         if table.len() >= self.options.max_sessions {
             return Err(HttpRejection(StatusCode::SERVICE_UNAVAILABLE, "too many sessions"));
         }
-        let id = format!("{:032x}", rand::random::<u128>());
-        let session = Arc::new(Session::open(&self.server));
+        let id = ClientSessionId::random();
+        let session = Arc::new(Session::open(&self.server, id.clone()));
+        let id = id.as_str().to_owned();
         table.insert(id.clone(), Arc::clone(&session));
         self.watch(id.clone(), &session);
         Ok((session, id))
@@ -238,9 +239,9 @@ fn check_version(headers: &HeaderMap) -> Result<(), HttpRejection> {
 }
 
 impl Session {
-    fn open(server: &ServiceServer) -> Self {
+    fn open(server: &ServiceServer, id: ClientSessionId) -> Self {
         let (link, port) = link();
-        let connection = server.open(link);
+        let connection = server.open_session(link, id);
         let Port { letters, mut cancels, arrivals } = port;
         let streams = Arc::new(Mutex::new(Streams {
             general: Arc::new(Channel::new(0)),
