@@ -36,7 +36,7 @@ enum OutputCommand {
         /// Print only these lines: 10-20, 10- or 10
         #[arg(long, value_name = "LINES")]
         lines: Option<String>,
-        /// Print only the value at this `JSONPath`: $.items[0].name
+        /// Print only the value at this path in the JSON: $.items[0].name
         #[arg(long, value_name = "PATH", conflicts_with = "lines")]
         json_path: Option<String>,
     },
