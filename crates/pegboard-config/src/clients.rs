@@ -86,7 +86,7 @@ pub enum Platform {
 }
 
 impl Platform {
-    /// Every system.
+    /// All platforms.
     pub const ALL: [Self; 3] = [Self::Linux, Self::MacOs, Self::Windows];
 
     /// Returns the platform that this program was compiled for.
@@ -314,7 +314,7 @@ fn resolve_path(
     let first = parts.next()?;
     let mut parts = parts.peekable();
     let base = if first == "~" {
-        let user_suffixes =
+        let home_variables =
             if platform == Platform::Windows { ["USERPROFILE", "HOME"] } else { ["HOME", "USERPROFILE"] };
         let configured = (platform == Platform::Linux && parts.peek() == Some(&".config"))
             .then(|| set("XDG_CONFIG_HOME"))
@@ -322,7 +322,7 @@ fn resolve_path(
         if configured.is_some() {
             parts.next();
         }
-        configured.or_else(|| user_suffixes.into_iter().find_map(set))?
+        configured.or_else(|| home_variables.into_iter().find_map(set))?
     } else if let Some(name) = first.strip_prefix('$') {
         set(name)?
     } else if let Some(name) = first.strip_prefix('%') {
@@ -359,10 +359,10 @@ mod tests {
     #[test]
     fn client_names_are_unique() {
         let mut names: Vec<&str> = clients().iter().flat_map(KnownClient::names).collect();
-        let n_words = names.len();
+        let n_names = names.len();
         names.sort_unstable();
         names.dedup();
-        assert_eq!(names.len(), n_words);
+        assert_eq!(names.len(), n_names);
     }
 
     #[test]
@@ -379,11 +379,7 @@ mod tests {
     fn paths_start_in_the_directories_of_the_platform() {
         let paths = |name: &str, platform| {
             let paths = find_client(name).unwrap().user_paths(&environment, platform);
-            paths
-                .iter()
-                .map(|path_template| path_template.display().to_string())
-                .collect::<Vec<_>>()
-                .join("\n")
+            paths.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join("\n")
         };
         assert_snapshot!(paths("claude-desktop", Platform::Linux), @"
         /home/ada/.config/Claude/claude_desktop_config.json

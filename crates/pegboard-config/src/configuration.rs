@@ -64,7 +64,7 @@ pub struct MergedTree {
 /// Omits the contents, which may include secrets.
 impl fmt::Debug for MergedTree {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Effective").finish_non_exhaustive()
+        f.debug_struct("MergedTree").finish_non_exhaustive()
     }
 }
 

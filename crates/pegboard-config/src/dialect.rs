@@ -226,7 +226,7 @@ pub(crate) struct TranslationNote {
 pub(crate) enum NoteKind {
     /// An error that makes the whole configuration unusable.
     Error { message: String, help: Option<String> },
-    /// A warning without effect.
+    /// A warning.
     Warning { message: String, help: Option<String> },
     /// An unknown key, with the keys that are valid there.
     Unknown { key: String, known: Vec<String> },

@@ -219,7 +219,7 @@ impl ConfigDocument {
             return Err(self
                 .conflict(key_path, EditConflict::new(self.span_at(&segments), "expected an object here")));
         }
-        let splices = self.set_at(&segments, value).map_err(|obstacle| self.conflict(key_path, obstacle))?;
+        let splices = self.set_at(&segments, value).map_err(|conflict| self.conflict(key_path, conflict))?;
         self.apply_splices(key_path, splices, &expected)
     }
 
@@ -242,7 +242,7 @@ impl ConfigDocument {
                 None => Ok(Vec::new()),
             },
         };
-        let splices = splices.map_err(|obstacle| self.conflict(key_path, obstacle))?;
+        let splices = splices.map_err(|conflict| self.conflict(key_path, conflict))?;
         self.apply_splices(key_path, splices, &expected)?;
         Ok(Some(removed))
     }
@@ -333,14 +333,14 @@ impl ConfigDocument {
         node.span
     }
 
-    fn conflict(&self, key_path: &EditPath, obstacle: EditConflict) -> EditError {
+    fn conflict(&self, key_path: &EditPath, conflict: EditConflict) -> EditError {
         let mut text = SourceText::new(&self.path, self.body.clone());
         if let Ok(Some(parsed)) = tree::parse(&self.body, self.format) {
             text.redact(&parsed.root);
         }
         let help = format!("the file was not changed; edit {key_path} by hand");
-        let span_at = (obstacle.span, key_path.to_string());
-        EditError::Unsafe(Box::new(text.problem(Severity::Error, span_at, obstacle.message, Some(help))))
+        let span_at = (conflict.span, key_path.to_string());
+        EditError::Unsafe(Box::new(text.problem(Severity::Error, span_at, conflict.message, Some(help))))
     }
 }
 

@@ -126,12 +126,12 @@ pub fn inventory_layers(
     let configuration = load_layers(layers, environment)?;
     let RawSources { root, texts, sources } = read_layers(layers)?;
     let dialect = sources.first().map_or(ConfigDialect::Native, |source| source.dialect);
-    let mut parts = Vec::new();
+    let mut items = Vec::new();
     let mut toolboxes = Map::new();
     let builder = InventoryBuilder { root: &root, texts: &texts, configuration: &configuration };
-    builder.add_parts(&root, None, &mut parts);
+    builder.add_items(&root, None, &mut items);
     for toolbox in root.get("toolboxes").and_then(Node::entries).unwrap_or_default() {
-        builder.add_parts(&toolbox.value, Some(&toolbox.key), &mut parts);
+        builder.add_items(&toolbox.value, Some(&toolbox.key), &mut items);
         let mut own = to_json(&toolbox.value);
         if let Json::Object(entries) = &mut own {
             entries.retain(|key, _| !SECTIONS.contains(&key.as_str()));
@@ -149,7 +149,7 @@ pub fn inventory_layers(
     Ok(Inventory {
         path: path.to_owned(),
         dialect,
-        items: parts,
+        items,
         toolboxes,
         settings,
         problems: configuration.problems,
@@ -164,10 +164,10 @@ struct InventoryBuilder<'f> {
 }
 
 impl InventoryBuilder<'_> {
-    fn add_parts(&self, parent: &Node, toolbox: Option<&str>, parts: &mut Vec<InventoryItem>) {
+    fn add_items(&self, parent: &Node, toolbox: Option<&str>, inventory: &mut Vec<InventoryItem>) {
         for section in SECTIONS {
-            let Some(builder) = parent.get(section) else { continue };
-            let named: Vec<(String, Span, &Node)> = match &builder.value {
+            let Some(found) = parent.get(section) else { continue };
+            let named: Vec<(String, Span, &Node)> = match &found.value {
                 // Native agents are a list of files; an object belongs to another program.
                 Value::Map(_) if section == "agents" => Vec::new(),
                 Value::Map(entries) => {
@@ -176,16 +176,16 @@ impl InventoryBuilder<'_> {
                 Value::List(items) => {
                     items.iter().filter_map(|item| Some((text(item)?, item.span, item))).collect()
                 }
-                Value::Text(name) => vec![(name.clone(), builder.span, builder)],
+                Value::Text(name) => vec![(name.clone(), found.span, found)],
                 Value::Null | Value::Bool(_) | Value::Number(_) => Vec::new(),
             };
             for (name, span, node) in named {
-                parts.push(self.part((section, toolbox), name, span, node));
+                inventory.push(self.item((section, toolbox), name, span, node));
             }
         }
     }
 
-    fn part(
+    fn item(
         &self,
         (section, toolbox): (&'static str, Option<&str>),
         name: String,
@@ -201,7 +201,7 @@ impl InventoryBuilder<'_> {
                 make_path_absolute(&mut value, folder);
             }
         }
-        let Unusable { obstacle, is_broken, problems } =
+        let Unusable { reason, is_broken, problems } =
             unusability(self.configuration, (section, toolbox), &name).unwrap_or_default();
         InventoryItem {
             section,
@@ -213,7 +213,7 @@ impl InventoryBuilder<'_> {
             is_disabled: value["enabled"] == Json::Bool(false) || value["disabled"] == Json::Bool(true),
             name,
             value,
-            unusable_reason: obstacle,
+            unusable_reason: reason,
             is_broken,
             problems,
             dependencies,
@@ -315,7 +315,7 @@ fn text(node: &Node) -> Option<String> {
 /// The reason why an item is unusable.
 #[derive(Default)]
 struct Unusable {
-    obstacle: Option<String>,
+    reason: Option<String>,
     is_broken: bool,
     problems: Vec<ConfigProblem>,
 }
@@ -326,7 +326,7 @@ fn unusability(
     name: &str,
 ) -> Option<Unusable> {
     let toolbox = configuration.toolboxes.get(toolbox.unwrap_or("default"))?;
-    let (obstacle, needs, problems) = match section {
+    let (reason, needs, problems) = match section {
         "mcpServers" | "openapiSpecs" => match toolbox.servers.get(name)? {
             server @ ServerEntry::Unusable { needs, problems } => (server.unusable_reason(), needs, problems),
             ServerEntry::Mcp { .. } | ServerEntry::OpenApi { .. } => return None,
@@ -337,7 +337,7 @@ fn unusability(
         },
         _ => return None,
     };
-    Some(Unusable { obstacle, is_broken: needs.is_empty(), problems: problems.clone() })
+    Some(Unusable { reason, is_broken: needs.is_empty(), problems: problems.clone() })
 }
 
 /// Returns the command line or the URL: two items with the same one are the same.

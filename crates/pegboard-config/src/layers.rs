@@ -345,9 +345,9 @@ impl MergedSources {
             self.texts.push(text);
             return Ok(None);
         }
-        let place = FileContext { path, project: selection.project.as_deref() };
+        let context = FileContext { path, project: selection.project.as_deref() };
         text.written = dialect.is_translated().then(|| root.clone());
-        let root = dialect.translate(root, &place, &mut self.notes);
+        let root = dialect.translate(root, &context, &mut self.notes);
         text.redact(&root);
         let is_one = dialect != ConfigDialect::Native
             || native::is_configuration(&root, text.strictness, &mut self.notes);

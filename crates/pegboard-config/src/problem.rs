@@ -36,7 +36,7 @@ pub struct ConfigProblem {
 pub enum Severity {
     /// The enclosing server, chain or file is left out.
     Error,
-    /// The problem has no effect.
+    /// Nothing is left out.
     Warning,
 }
 

@@ -108,15 +108,15 @@ fn default_settings() -> Map<String, Json> {
 /// Adds the built-in defaults that are not overridden.
 fn add_defaults(
     value: &Json,
-    collect: Option<&Node>,
+    written: Option<&Node>,
     keys: Vec<String>,
     settings: &mut Vec<(Vec<String>, EffectiveSetting)>,
 ) {
-    match (value, collect) {
+    match (value, written) {
         (Json::Object(entries), None | Some(Node { value: Value::Map(_), .. })) => {
             for (key, value) in entries {
                 let deeper = keys.iter().chain([key]).cloned().collect();
-                add_defaults(value, collect.and_then(|collect| collect.get(key)), deeper, settings);
+                add_defaults(value, written.and_then(|written| written.get(key)), deeper, settings);
             }
         }
         (_, Some(_)) | (Json::Null, None) => {}
@@ -186,7 +186,7 @@ impl SettingsCollector<'_> {
 }
 
 fn format_path(keys: &[String]) -> String {
-    keys.iter().fold(KeyPath::default(), |format_path, key| format_path.key(key)).to_string()
+    keys.iter().fold(KeyPath::default(), |path, key| path.key(key)).to_string()
 }
 
 fn json_of(node: &Node) -> Json {

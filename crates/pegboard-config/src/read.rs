@@ -91,12 +91,12 @@ impl<'r> ConfigReader<'r> {
         root: &Node,
         duplicates: &[DuplicateKey],
     ) -> Self {
-        let with_way = |duplicate: &DuplicateKey| {
+        let with_path = |duplicate: &DuplicateKey| {
             (duplicate.clone(), path_to_key(root, duplicate.first).unwrap_or_default())
         };
         // Finding a path walks the whole tree, so only the first duplicates are located. One more makes the
         // whole file invalid.
-        let mut duplicates = duplicates.iter().map(with_way);
+        let mut duplicates = duplicates.iter().map(with_path);
         let first_duplicates: Vec<(DuplicateKey, KeyPath)> = duplicates.by_ref().take(MAX_PROBLEMS).collect();
         let one_more = duplicates.next();
         let context_of = |text: &SourceText| VariableContext { environment, folder: text.folder.clone() };
@@ -301,17 +301,17 @@ impl<'r> ConfigReader<'r> {
         for path in reference_names(text, "${file:") {
             self.watch(self.text(span).folder.join(path));
         }
-        for fault in filled.unresolved {
-            if on_unset == OnUnsetVariable::Ignore && fault.needs.is_some() {
+        for reference in filled.unresolved {
+            if on_unset == OnUnsetVariable::Ignore && reference.needs.is_some() {
                 continue;
             }
             if let (Some(id), Some(name)) =
-                (reference_names(&text[fault.range.clone()], "${input:").next(), &fault.needs)
-                && !self.missing_inputs.iter().any(|(_, missing_inputs)| missing_inputs == name)
+                (reference_names(&text[reference.range.clone()], "${input:").next(), &reference.needs)
+                && !self.missing_inputs.iter().any(|(_, variable)| variable == name)
             {
                 self.missing_inputs.push((id.to_owned(), name.clone()));
             }
-            if let (Some(part), Some(name)) = (&mut self.part, &fault.needs)
+            if let (Some(part), Some(name)) = (&mut self.part, &reference.needs)
                 && !part.needs.contains(name)
             {
                 part.needs.push(name.clone());
@@ -319,9 +319,13 @@ impl<'r> ConfigReader<'r> {
             // The span of the reference itself, unless it is written with an escape.
             let written = self.text(span).slice(span);
             let location = written
-                .find(&text[fault.range.clone()])
-                .map_or(span, |at| span.beside(span.start + at, span.start + at + fault.range.len()));
-            let text = ProblemText { message: fault.message, help: Some(fault.help), needs: fault.needs };
+                .find(&text[reference.range.clone()])
+                .map_or(span, |at| span.beside(span.start + at, span.start + at + reference.range.len()));
+            let text = ProblemText {
+                message: reference.message,
+                help: Some(reference.help),
+                needs: reference.needs,
+            };
             self.report_error((location, path), text);
         }
         (filled.text, origin)
@@ -340,16 +344,16 @@ impl<'r> ConfigReader<'r> {
         let mut node = node.clone();
         let mut pruned: Vec<Vec<KeySegment>> = Vec::new();
         for _ in 0..MAX_PROBLEMS {
-            let fault = match T::deserialize(NodeDeserializer(&node)) {
+            let error = match T::deserialize(NodeDeserializer(&node)) {
                 Ok(read) => return Some(read),
-                Err(fault) => fault,
+                Err(error) => error,
             };
-            let segments = fault.segments();
+            let segments = error.segments();
             // A missing key is probably one that was removed.
             let is_known =
-                matches!(fault.kind, DeserializeErrorKind::MissingField { .. }) && pruned.contains(&segments);
+                matches!(error.kind, DeserializeErrorKind::MissingField { .. }) && pruned.contains(&segments);
             if !is_known {
-                self.report_fault(&fault, &node, path, beside);
+                self.report_deserialize_error(&error, &node, path, beside);
             }
             if !remove_node(&mut node, &segments) {
                 return None;
@@ -359,12 +363,18 @@ impl<'r> ConfigReader<'r> {
         None
     }
 
-    fn report_fault(&mut self, fault: &DeserializeError, node: &Node, path: &KeyPath, beside: &[&str]) {
-        let segments = fault.segments();
+    fn report_deserialize_error(
+        &mut self,
+        error: &DeserializeError,
+        node: &Node,
+        path: &KeyPath,
+        beside: &[&str],
+    ) {
+        let segments = error.segments();
         let location = path.extended(&segments);
         let (value, key_span) = find_node(node, &segments);
-        let span = if fault.is_of_key() { key_span.unwrap_or(value.span) } else { value.span };
-        let help = match &fault.kind {
+        let span = if error.is_of_key() { key_span.unwrap_or(value.span) } else { value.span };
+        let help = match &error.kind {
             DeserializeErrorKind::UnknownKey { key, known } => {
                 let known: Vec<&str> = known.iter().copied().chain(beside.iter().copied()).collect();
                 return self.unknown_key(key, span, &location, &known);
@@ -376,7 +386,7 @@ impl<'r> ConfigReader<'r> {
             | DeserializeErrorKind::DuplicateField { .. }
             | DeserializeErrorKind::Custom { .. } => None,
         };
-        let mut message = match &fault.kind {
+        let mut message = match &error.kind {
             // The word may be truncated, so that it would not be recognized as a part of a secret.
             DeserializeErrorKind::UnknownVariant { known, .. } if value.origin == ValueOrigin::Secret => {
                 format!("unknown value '***', expected one of {}", known.join(", "))
@@ -385,7 +395,7 @@ impl<'r> ConfigReader<'r> {
             | DeserializeErrorKind::UnknownKey { .. }
             | DeserializeErrorKind::MissingField { .. }
             | DeserializeErrorKind::DuplicateField { .. }
-            | DeserializeErrorKind::Custom { .. } => fault.to_string(),
+            | DeserializeErrorKind::Custom { .. } => error.to_string(),
         };
         if let (Value::Text(text), ValueOrigin::Secret) = (&value.value, value.origin)
             && !text.is_empty()
@@ -420,8 +430,8 @@ impl<'r> ConfigReader<'r> {
     }
 
     fn report_in_part(&mut self, severity: Severity, at: (Span, &KeyPath), text: ProblemText) {
-        let n_told = self.part_problems.len() + self.part.as_ref().map_or(0, |part| part.problems.len());
-        if n_told < MAX_PROBLEMS {
+        let n_reported = self.part_problems.len() + self.part.as_ref().map_or(0, |part| part.problems.len());
+        if n_reported < MAX_PROBLEMS {
             let problem = self.problem(severity, at, text);
             self.part.as_mut().map_or(&mut self.part_problems, |part| &mut part.problems).push(problem);
         }

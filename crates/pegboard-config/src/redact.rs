@@ -16,11 +16,11 @@ pub(crate) fn redact_value(value: &Json, keys: &[&str]) -> Json {
         keys.iter().any(|key| holds_secrets(key)) || keys.last().is_some_and(|key| is_secret_name(key));
     match value {
         Json::Object(entries) => {
-            let redact_value = |(key, value): (&String, &Json)| {
+            let redact_entry = |(key, value): (&String, &Json)| {
                 let keys: Vec<&str> = keys.iter().copied().chain([key.as_str()]).collect();
                 (key.clone(), redact_value(value, &keys))
             };
-            Json::Object(entries.iter().map(redact_value).collect())
+            Json::Object(entries.iter().map(redact_entry).collect())
         }
         Json::Array(items) => {
             let mut is_next_secret = false;

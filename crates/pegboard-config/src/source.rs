@@ -203,7 +203,7 @@ impl SourceText {
         let to = floor_char_boundary(&self.body, start + 1024).min(line_end);
         let shown = match &self.redacted {
             Some(redacted) => {
-                let is_near = |redact: &&Span| redact.start < to && from < redact.end;
+                let is_near = |secret: &&Span| secret.start < to && from < secret.end;
                 let redacted: Vec<Span> = redacted.iter().filter(is_near).copied().collect();
                 redact_spans(&self.body[from..to], from, &redacted)
             }
@@ -334,7 +334,7 @@ pub(crate) fn redact_spans(line: &str, from: usize, redacted: &[Span]) -> String
     let mut name = 0;
     for (at, character) in line.char_indices() {
         let place = from + at;
-        let is_redacted = redacted.iter().any(|redact| redact.start <= place && place < redact.end);
+        let is_redacted = redacted.iter().any(|secret| secret.start <= place && place < secret.end);
         if let Some(behind) = line[at..].strip_prefix("${") {
             // Names of variables are not secrets; defaults may be.
             let named = ["env:", "input:"].iter().find(|kind| behind.starts_with(*kind));

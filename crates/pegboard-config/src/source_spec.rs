@@ -281,9 +281,9 @@ fn in_toolbox(sections: Value, toolbox: Option<&str>) -> Value {
 /// Returns the host of a URL.
 fn host_name(url: &str) -> &str {
     let (_, behind) = url.split_once("://").unwrap_or_default();
-    let host_name = behind.split(['/', '?', '#']).next().unwrap_or_default();
-    let host_name = host_name.rsplit('@').next().unwrap_or_default();
-    host_name.split(':').next().unwrap_or_default()
+    let authority = behind.split(['/', '?', '#']).next().unwrap_or_default();
+    let authority = authority.rsplit('@').next().unwrap_or_default();
+    authority.split(':').next().unwrap_or_default()
 }
 
 /// Returns the host of a URL without `www.`.

@@ -95,7 +95,7 @@ impl VariableContext<'_> {
                 let moved = inside
                     .unresolved
                     .into_iter()
-                    .map(|fault| UnresolvedReference { range: range.clone(), ..fault });
+                    .map(|reference| UnresolvedReference { range: range.clone(), ..reference });
                 filled.unresolved.extend(moved);
             }
             Err(ResolveError { needs, message, help }) => {
@@ -426,7 +426,9 @@ mod tests {
             let unresolved = expand(text).unresolved;
             let reported: Vec<_> = unresolved
                 .iter()
-                .map(|fault| (fault.range.clone(), fault.needs.as_deref(), fault.message.as_str()))
+                .map(|reference| {
+                    (reference.range.clone(), reference.needs.as_deref(), reference.message.as_str())
+                })
                 .collect();
             assert_eq!(reported, [(range, needs, message)], "{text}");
         }

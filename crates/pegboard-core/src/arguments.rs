@@ -105,6 +105,6 @@ impl From<RawJson> for CallArguments {
 
 impl fmt::Debug for CallArguments {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Arguments")
+        f.write_str("CallArguments")
     }
 }

@@ -53,10 +53,11 @@ pub trait Invoker: Send + Sync {
 
     /// Resolves a selector to tools: all tools of a server, or the tool with that name. A server that has not
     /// been listed yet is queried first.
-    fn select<'a>(&'a self, word: &'a str) -> BoxFuture<'a, Result<Vec<SelectedTool>, CallError>> {
-        let found =
-            self.find(word).map(|entry| vec![SelectedTool { tool: word.into(), name: word.into(), entry }]);
-        ready(found.ok_or_else(|| CallError::unknown_tool(word))).boxed()
+    fn select<'a>(&'a self, selector: &'a str) -> BoxFuture<'a, Result<Vec<SelectedTool>, CallError>> {
+        let found = self
+            .find(selector)
+            .map(|entry| vec![SelectedTool { tool: selector.into(), name: selector.into(), entry }]);
+        ready(found.ok_or_else(|| CallError::unknown_tool(selector))).boxed()
     }
 
     /// Starts a call of a private tool, which only the calling tool can use.
@@ -429,7 +430,7 @@ impl WorkspaceSource {
 }
 
 impl CallResult {
-    /// Result of a call that was rejected before the tool ran.
+    /// Creates the result of a call that was rejected before the tool ran.
     pub fn rejected(error: CallError) -> Self {
         Self { result: Err(error), duration: None, warnings: Vec::new(), meta: CallMeta::default() }
     }

@@ -15,7 +15,7 @@ pub trait Client: Send + Sync + 'static {
     fn notify(&self, notice: Notice);
 
     /// Sends several input requests and waits for all responses. Implementations apply their own timeout.
-    fn ask(&self, questions: InputRequests) -> BoxFuture<'_, Result<InputResponses, AskError>>;
+    fn ask(&self, requests: InputRequests) -> BoxFuture<'_, Result<InputResponses, AskError>>;
 
     /// Returns the `_meta` of the client's request, as the protocol defines it: client capabilities, log
     /// level and custom fields.
@@ -112,7 +112,7 @@ pub struct NoClient;
 impl Client for NoClient {
     fn notify(&self, _notice: Notice) {}
 
-    fn ask(&self, _questions: InputRequests) -> BoxFuture<'_, Result<InputResponses, AskError>> {
+    fn ask(&self, _requests: InputRequests) -> BoxFuture<'_, Result<InputResponses, AskError>> {
         ready(Err(AskError::Unsupported)).boxed()
     }
 }

@@ -72,7 +72,7 @@ impl FromStr for HumanDuration {
     }
 }
 
-/// Whole milliseconds; fractions are truncated.
+/// Converts milliseconds to a duration; fractions of a millisecond are truncated.
 fn from_millis<T: From<Duration>>(millis: f64) -> Option<T> {
     Duration::try_from_secs_f64(millis.trunc() / 1_000.0).ok().map(T::from)
 }

@@ -413,9 +413,9 @@ impl<E: std::error::Error> From<E> for ToolError {
         let mut cause = error.source();
         while let Some(inner) = cause {
             // Many errors already end with the message of their cause.
-            let words = inner.to_string();
-            if !text.ends_with(&words) {
-                text = format!("{text}: {words}");
+            let message = inner.to_string();
+            if !text.ends_with(&message) {
+                text = format!("{text}: {message}");
             }
             cause = inner.source();
         }

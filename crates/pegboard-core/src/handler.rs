@@ -56,8 +56,8 @@ where
     }
 }
 
-/// Arguments that passed the schema, or were not checked, and do not deserialize into the function's
-/// parameter.
+/// Returns the error for arguments that passed the schema, or were not checked, and do not deserialize into
+/// the function's parameter.
 #[expect(clippy::needless_pass_by_value, reason = "signature required by map_err")]
 fn argument_mismatch(error: serde_json::Error) -> CallError {
     let masked = "$: the arguments do not match the tool's parameters";

@@ -34,7 +34,7 @@
 //! let parrot = Parrot(ModelInfo::new("birds/parrot".parse()?));
 //! let mut request = ModelRequest { system: "Be brief.".to_owned(), ..ModelRequest::default() };
 //! request.messages.push(ChatMessage::user("Who is there?"));
-//! let reply = parrot.answer(&request, &|piece| print!("{piece:?}")).await?;
+//! let reply = parrot.answer(&request, &|event| print!("{event:?}")).await?;
 //! assert_eq!((reply.text.as_str(), reply.stop), ("Hello!", StopReason::EndOfTurn));
 //! request.messages.push(reply.to_message());
 //! # Ok(())
@@ -105,7 +105,7 @@ pub struct ModelInfo {
 }
 
 impl ModelInfo {
-    /// Creates an entry with just a name.
+    /// Creates the information about a model with just a name.
     pub fn new(name: ModelName) -> Self {
         Self { name, context_window: None, pricing: None }
     }

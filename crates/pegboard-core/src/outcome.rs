@@ -73,8 +73,8 @@ impl Outcome {
     }
 
     /// Creates the outcome of a finished call of the tool `name`.
-    pub fn of(name: &str, ended: CallResult) -> Self {
-        let mut outcome = match ended.result {
+    pub fn of(name: &str, call_result: CallResult) -> Self {
+        let mut outcome = match call_result.result {
             Ok(output) if output.is_error() => {
                 let text = output.text().into_owned();
                 Self {
@@ -100,9 +100,9 @@ impl Outcome {
             },
             Err(error) => Self::of_error(name, &error),
         };
-        outcome.duration = ended.duration;
-        if !ended.warnings.is_empty() {
-            outcome.metadata.insert("warnings".to_owned(), ended.warnings.into());
+        outcome.duration = call_result.duration;
+        if !call_result.warnings.is_empty() {
+            outcome.metadata.insert("warnings".to_owned(), call_result.warnings.into());
         }
         outcome
     }

@@ -29,7 +29,7 @@ use crate::validation::Violation;
 pub struct Output {
     payload: OutputPayload,
     is_error: bool,
-    /// Violations of the tool's output schema. The output is valid otherwise.
+    /// Violations of the tool's output schema; empty if the output is valid or was not validated.
     pub mismatches: Vec<Violation>,
 }
 
@@ -49,7 +49,7 @@ impl Output {
 
     /// Wraps a tool result as a server wrote it, with `content`, `structuredContent`, `isError` and `_meta`.
     pub fn result(raw: RawJson) -> Self {
-        let is_error = raw.get("isError").is_some_and(|says| says.as_str() == "true");
+        let is_error = raw.get("isError").is_some_and(|flag| flag.as_str() == "true");
         Self { payload: OutputPayload::Result(raw), is_error, mismatches: Vec::new() }
     }
 

@@ -18,8 +18,8 @@ const NO_OUTPUT: &str = "(no output)";
 /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
 /// use pegboard_core::{call::{Call, Invoker}, projection::ToolExecuteResult, provider::ToolKind, registry::ToolRegistry};
 ///
-/// let ended = ToolRegistry::new().start(Call::new("missing", serde_json::json!({}))).await;
-/// let result = ToolExecuteResult::of(&ended, ToolKind::Mcp, "github");
+/// let call_result = ToolRegistry::new().start(Call::new("missing", serde_json::json!({}))).await;
+/// let result = ToolExecuteResult::of(&call_result, ToolKind::Mcp, "github");
 /// assert_eq!(result.error.as_deref(), Some("Unknown tool: missing"));
 /// # });
 /// ```
@@ -47,23 +47,23 @@ pub struct ToolExecuteResult {
 
 impl ToolExecuteResult {
     /// Converts the result of a call of a tool of this kind and server.
-    pub fn of(ended: &CallResult, kind: ToolKind, namespace: impl Into<String>) -> Self {
-        let (result, error) = match &ended.result {
+    pub fn of(call_result: &CallResult, kind: ToolKind, namespace: impl Into<String>) -> Self {
+        let (result, error) = match &call_result.result {
             Ok(output) if output.is_error() => (None, Some(text(output))),
             Ok(output) => (Some(text(output)), None),
             Err(error) => (None, Some(error.text())),
         };
         let mut extras = Map::new();
-        if let Err(error) = &ended.result {
+        if let Err(error) = &call_result.result {
             extras.insert("error".to_owned(), error_document(error));
         }
-        if let Some(handle) = &ended.meta.stored {
+        if let Some(handle) = &call_result.meta.stored {
             extras.insert("stored".to_owned(), handle.0.clone().into());
         }
-        if !ended.warnings.is_empty() {
-            extras.insert("warnings".to_owned(), ended.warnings.clone().into());
+        if !call_result.warnings.is_empty() {
+            extras.insert("warnings".to_owned(), call_result.warnings.clone().into());
         }
-        let millis = ended.duration.unwrap_or_default().as_millis();
+        let millis = call_result.duration.unwrap_or_default().as_millis();
         Self {
             ok: error.is_none(),
             result,
@@ -96,12 +96,12 @@ pub struct ContractResult {
 
 impl ContractResult {
     /// Converts the result of a call.
-    pub fn of(ended: &CallResult) -> Self {
-        match &ended.result {
+    pub fn of(call_result: &CallResult) -> Self {
+        match &call_result.result {
             Ok(output) if output.is_error() => {
-                let said = output.text();
+                let message = output.text();
                 let error =
-                    if said.trim().is_empty() { "Unknown error".to_owned() } else { said.into_owned() };
+                    if message.trim().is_empty() { "Unknown error".to_owned() } else { message.into_owned() };
                 Self { success: false, error: Some(error), data: None }
             }
             Ok(output) => Self { success: true, error: None, data: Some(output.data().into_owned()) },
@@ -112,8 +112,8 @@ impl ContractResult {
 
 /// Converts the result of a call into an MCP tool result. A server's result stays unchanged; an error is
 /// reported as text, and in `_meta` for programs.
-pub fn mcp_result(ended: &CallResult) -> RawJson {
-    match &ended.result {
+pub fn mcp_result(call_result: &CallResult) -> RawJson {
+    match &call_result.result {
         Ok(output) => output.to_result(),
         Err(error) => RawJson::of(&json!({
             "content": [{"type": "text", "text": error.text()}],

@@ -269,7 +269,7 @@ pub struct LocalProvider {
     kind: ToolKind,
     /// Reason why the provider is unavailable.
     problem: Option<String>,
-    offer: watch::Sender<Arc<ServerOffering>>,
+    offering: watch::Sender<Arc<ServerOffering>>,
     state: watch::Sender<ServerState>,
 }
 
@@ -281,11 +281,11 @@ impl LocalProvider {
     }
 
     /// Creates a provider with this offering.
-    pub fn from_offering(offer: ServerOffering) -> Self {
+    pub fn from_offering(offering: ServerOffering) -> Self {
         Self {
             kind: ToolKind::default(),
             problem: None,
-            offer: watch::Sender::new(Arc::new(offer)),
+            offering: watch::Sender::new(Arc::new(offering)),
             state: watch::Sender::new(ServerState::Ready),
         }
     }
@@ -312,8 +312,8 @@ impl LocalProvider {
     }
 
     /// Replaces the offering.
-    pub fn replace(&self, offer: ServerOffering) {
-        self.offer.send_replace(Arc::new(offer));
+    pub fn replace(&self, offering: ServerOffering) {
+        self.offering.send_replace(Arc::new(offering));
     }
 }
 
@@ -323,7 +323,7 @@ impl Provider for LocalProvider {
     }
 
     fn offering(&self) -> watch::Receiver<Arc<ServerOffering>> {
-        self.offer.subscribe()
+        self.offering.subscribe()
     }
 
     fn state(&self) -> watch::Receiver<ServerState> {

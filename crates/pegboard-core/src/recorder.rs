@@ -8,7 +8,7 @@ pub trait AgentRecorder: Send + Sync {
     fn begin(&self, title: &str);
 
     /// Records the start of a turn: its number, from 1, and the limit.
-    fn turn(&self, turn: u32, most: u32);
+    fn turn(&self, turn: u32, limit: u32);
 
     /// Records the current activity of the agent, for display.
     fn status(&self, status: &str);
@@ -34,7 +34,7 @@ pub struct NoopRecorder;
 impl AgentRecorder for NoopRecorder {
     fn begin(&self, _title: &str) {}
 
-    fn turn(&self, _turn: u32, _most: u32) {}
+    fn turn(&self, _turn: u32, _limit: u32) {}
 
     fn status(&self, _status: &str) {}
 

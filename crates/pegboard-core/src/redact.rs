@@ -61,8 +61,9 @@ const SECRET_WORDS: [&str; 29] = [
 /// ```
 pub fn is_secret_name(name: &str) -> bool {
     let words = words(name);
-    let sounds_secret = |word: &str| SECRET_WORDS.contains(&word);
-    words.iter().any(|word| sounds_secret(word)) || words.windows(2).any(|pair| sounds_secret(&pair.concat()))
+    let is_secret_word = |word: &str| SECRET_WORDS.contains(&word);
+    words.iter().any(|word| is_secret_word(word))
+        || words.windows(2).any(|pair| is_secret_word(&pair.concat()))
 }
 
 /// Splits a name into lower-case words: `dbAPIKey_2` is `db`, `api`, `key`.
@@ -123,8 +124,8 @@ fn redacted_to(value: &Value, depth: usize) -> Value {
 
 /// Redacts a text; if it is JSON itself, as many servers return, its content is redacted.
 fn redacted_text(text: &str, depth: usize) -> String {
-    let is_one = text.trim_start().starts_with(['{', '[']);
-    match serde_json::from_str::<Value>(text).ok().filter(|_| is_one) {
+    let looks_like_json = text.trim_start().starts_with(['{', '[']);
+    match serde_json::from_str::<Value>(text).ok().filter(|_| looks_like_json) {
         Some(inner) => redacted_to(&inner, depth).to_string(),
         None => text.to_owned(),
     }
@@ -135,8 +136,8 @@ fn members_to<'a>(
     depth: usize,
 ) -> Map<String, Value> {
     let member = |(name, value): (&String, &Value)| {
-        let says_little = matches!(value, Value::Null | Value::Bool(_));
-        let is_secret = !says_little && is_secret_name(name);
+        let reveals_nothing = matches!(value, Value::Null | Value::Bool(_));
+        let is_secret = !reveals_nothing && is_secret_name(name);
         (name.clone(), if is_secret { REDACTED.into() } else { redacted_to(value, depth) })
     };
     members.map(member).collect()

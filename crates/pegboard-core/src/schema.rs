@@ -54,7 +54,7 @@ enum Compiled {
     /// Unusable schema: nothing is validated.
     Skipped(String),
     /// Unusable schema under strict rules: every value is rejected.
-    Refused(String),
+    Rejected(String),
 }
 
 /// Validation rules of a schema.
@@ -201,7 +201,7 @@ impl Schema {
     pub fn accepts(&self, data: &Value) -> bool {
         match self.compiled() {
             Compiled::Anything | Compiled::Skipped(_) => true,
-            Compiled::Refused(_) => false,
+            Compiled::Rejected(_) => false,
             Compiled::Compat => compat::violations(data, self.as_json()).is_empty(),
             Compiled::Full(validator, _) => validator.accepts(data, self.as_json()).unwrap_or(false),
         }
@@ -215,7 +215,7 @@ impl Schema {
             Compiled::Skipped(why) => {
                 ValidationResult { warnings: vec![why.clone()], ..ValidationResult::ok() }
             }
-            Compiled::Refused(why) => ValidationResult::of(vec![Violation::plain(format!("$: {why}"))]),
+            Compiled::Rejected(why) => ValidationResult::of(vec![Violation::plain(format!("$: {why}"))]),
             Compiled::Full(validator, warnings) => {
                 let mut verdict = match validator.accepts(data, self.as_json()) {
                     Ok(true) => ValidationResult::ok(),
@@ -233,7 +233,7 @@ impl Schema {
     /// Returns the reason why the schema cannot be used, if it cannot.
     pub fn problem(&self) -> Option<&str> {
         match self.compiled() {
-            Compiled::Skipped(why) | Compiled::Refused(why) => Some(why),
+            Compiled::Skipped(why) | Compiled::Rejected(why) => Some(why),
             Compiled::Anything | Compiled::Compat | Compiled::Full(..) => None,
         }
     }
@@ -258,7 +258,7 @@ impl Schema {
                 Compiled::Skipped(format!("the schema cannot be used, so nothing was validated: {why}"))
             }
             (Err(why), SchemaStrictness::Strict) => {
-                Compiled::Refused(format!("the schema is rejected: {why}"))
+                Compiled::Rejected(format!("the schema is rejected: {why}"))
             }
         }
     }

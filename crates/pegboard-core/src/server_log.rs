@@ -10,9 +10,9 @@ use tokio::time::Instant;
 
 use crate::text::clipped;
 
-/// Maximum number of lines buffer.
+/// Maximum number of buffered lines.
 const MAX_LINES: usize = 2_000;
-/// Maximum total size of the lines buffer.
+/// Maximum total size of the buffered lines.
 const MAX_BYTES: usize = 1024 * 1024;
 /// Maximum length of a line.
 const MAX_LINE_BYTES: usize = 16 * 1024;

@@ -28,7 +28,7 @@ struct ExtensionEntry {
     value: Arc<dyn Any + Send + Sync>,
 }
 
-/// Unique key of an extension. Its entry lives as long as the key.
+/// Unique key of an extension. Its entries are removed after the key is dropped.
 #[derive(Debug)]
 pub struct ExtensionKey {
     number: u64,
@@ -54,22 +54,22 @@ impl SessionExtensions {
     /// must be quick.
     pub fn get_or_insert_with<T: Any + Send + Sync>(
         &self,
-        slot: &ExtensionKey,
+        key: &ExtensionKey,
         make: impl FnOnce() -> T,
     ) -> Arc<T> {
-        let mut kept = self.0.lock();
-        let found = kept.get(&slot.number).map(|kept| Arc::clone(&kept.value));
+        let mut entries = self.0.lock();
+        let found = entries.get(&key.number).map(|entry| Arc::clone(&entry.value));
         if let Some(found) = found.and_then(|found| found.downcast().ok()) {
             return found;
         }
         let gone: Vec<ExtensionEntry> =
-            kept.extract_if(|_, kept| kept.owner.strong_count() == 0).map(|(_, kept)| kept).collect();
+            entries.extract_if(|_, entry| entry.owner.strong_count() == 0).map(|(_, entry)| entry).collect();
         let new = Arc::new(make());
-        kept.insert(
-            slot.number,
-            ExtensionEntry { owner: Arc::downgrade(&slot.owner), value: Arc::clone(&new) as _ },
+        entries.insert(
+            key.number,
+            ExtensionEntry { owner: Arc::downgrade(&key.owner), value: Arc::clone(&new) as _ },
         );
-        drop(kept);
+        drop(entries);
         // Outside the lock: destructors of removed values may do anything.
         drop(gone);
         new
@@ -78,7 +78,7 @@ impl SessionExtensions {
 
 impl fmt::Debug for SessionExtensions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Attachments")
+        f.write_str("SessionExtensions")
     }
 }
 

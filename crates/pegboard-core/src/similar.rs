@@ -14,14 +14,14 @@ const MAX_TYPO_BYTES: usize = 64;
 ///
 /// assert_eq!(nearest("read_fil", ["write_file", "read_file", "list"], 3), ["read_file", "write_file"]);
 /// ```
-pub fn nearest<'n>(name: &str, candidates: impl IntoIterator<Item = &'n str>, n_most: usize) -> Vec<&'n str> {
+pub fn nearest<'n>(name: &str, candidates: impl IntoIterator<Item = &'n str>, limit: usize) -> Vec<&'n str> {
     let lower = name.to_lowercase();
     let mut scored: Vec<(f64, &str)> = candidates
         .into_iter()
         .filter_map(|candidate| Some((similarity(&lower, candidate)?, candidate)))
         .collect();
     scored.sort_by(|a, b| b.0.total_cmp(&a.0).then_with(|| a.1.cmp(b.1)));
-    scored.into_iter().take(n_most).map(|(_, candidate)| candidate).collect()
+    scored.into_iter().take(limit).map(|(_, candidate)| candidate).collect()
 }
 
 /// Returns the name most similar to `written`, if one is similar enough to be meant.

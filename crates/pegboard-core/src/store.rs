@@ -274,7 +274,7 @@ pub trait CatalogueStore: Send + Sync + 'static {
     /// Returns the offering of the server with this fingerprint, opaque to the store.
     fn load(&self, fingerprint: String) -> StoreFuture<'_, Option<Bytes>>;
     /// Stores the offering of a server, replacing the previous one. A full store drops the oldest.
-    fn save(&self, fingerprint: String, offer: Bytes, now: SystemTime) -> StoreFuture<'_, ()>;
+    fn save(&self, fingerprint: String, offering: Bytes, now: SystemTime) -> StoreFuture<'_, ()>;
 }
 
 /// History of finished calls.

@@ -54,6 +54,6 @@ pub struct ServerTask {
 /// assert_eq!(clamp_lifetime(Some(Duration::MAX)), MAX_LIFETIME);
 /// assert_eq!(clamp_lifetime(Some(Duration::from_secs(90))), Duration::from_secs(90));
 /// ```
-pub fn clamp_lifetime(wanted: Option<Duration>) -> Duration {
-    wanted.unwrap_or(DEFAULT_LIFETIME).clamp(MIN_LIFETIME, MAX_LIFETIME)
+pub fn clamp_lifetime(requested: Option<Duration>) -> Duration {
+    requested.unwrap_or(DEFAULT_LIFETIME).clamp(MIN_LIFETIME, MAX_LIFETIME)
 }

@@ -34,10 +34,13 @@ impl FromStr for TraceParent {
     type Err = InvalidTraceParent;
 
     fn from_str(text: &str) -> Result<Self, InvalidTraceParent> {
-        let is_written_right = text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f' | b'-'));
+        let has_valid_characters = text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f' | b'-'));
         let mut parts = text.split('-');
         let mut part = |n_digits: usize| {
-            parts.next().filter(|part| is_written_right && part.len() == n_digits).ok_or(InvalidTraceParent)
+            parts
+                .next()
+                .filter(|part| has_valid_characters && part.len() == n_digits)
+                .ok_or(InvalidTraceParent)
         };
         let (version, trace_id, span_id, flags) = (part(2)?, part(32)?, part(16)?, part(2)?);
         // Later versions may append fields after the flags.

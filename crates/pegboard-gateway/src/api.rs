@@ -226,6 +226,6 @@ pub fn router(api: &Api, scope: ApiScope, options: &HttpServerOptions) -> Router
 async fn guard(State(state): State<Arc<ApiState>>, request: Request, next: Next) -> Response {
     match check_host_and_origin(request.headers(), request.uri(), &state.options) {
         Ok(()) => next.run(request).await,
-        Err(refusal) => ApiProblem::from(refusal).into_response(),
+        Err(rejection) => ApiProblem::from(rejection).into_response(),
     }
 }

@@ -99,7 +99,7 @@ impl WarmupRun {
     /// Waits until the list is as complete as it can be soon; later additions are sent as changes.
     ///
     /// Servers with a cached listing are not waited for. Nor are servers that take much longer than the
-    /// others: a hanging one must go unnoticed.
+    /// others, so that a hanging one does not delay the list.
     fn settled(&self, profile: &Arc<ActiveProfile>) -> impl Future<Output = ()> + use<> {
         let (started, mut progress, profile) = (self.started, self.progress.clone(), Arc::clone(profile));
         async move {

@@ -83,6 +83,6 @@ fn close(text: &mut Vec<u8>, start: usize, mut members: Vec<(Vec<u8>, Range<usiz
 /// Returns a string literal with as few escapes as possible. A lone surrogate has no text and stays as it is.
 fn minimally_escaped(string: &[u8]) -> Vec<u8> {
     scan::decode_string(string)
-        .and_then(|said| serde_json::to_vec(&said).ok())
+        .and_then(|text| serde_json::to_vec(&text).ok())
         .unwrap_or_else(|| string.to_vec())
 }

@@ -84,7 +84,7 @@ fn first_duplicate(names: &[&[u8]]) -> Option<String> {
         return None;
     }
     let mut seen = HashSet::with_capacity(names.len());
-    let said =
+    let decoded =
         names.iter().map(|name| scan::decode_string(name).unwrap_or_else(|| String::from_utf8_lossy(name)));
-    said.map(Cow::into_owned).find(|name| !seen.insert(name.clone()))
+    decoded.map(Cow::into_owned).find(|name| !seen.insert(name.clone()))
 }

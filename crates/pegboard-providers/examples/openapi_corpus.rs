@@ -37,10 +37,10 @@ async fn main() -> ExitCode {
         let mut problems = problems(&import);
         let n_read = import.tools.len() + import.skipped.len();
         if let Some(n_written) = n_operations(&file).filter(|n_written| *n_written != n_read) {
-            problems.push(format!("{n_written} operations are in it, and {n_read} were found"));
+            problems.push(format!("the document has {n_written} operations, but {n_read} were found"));
         }
         println!(
-            "{file}: {} tools, {} left out, {} warnings, {} ms",
+            "{file}: {} tools, {} skipped, {} warnings, {} ms",
             import.tools.len(),
             import.skipped.len(),
             import.warnings.len(),
@@ -58,10 +58,10 @@ async fn main() -> ExitCode {
         n_wrong += problems.len();
     }
     if n_documents == 0 {
-        println!("WRONG: there are no documents");
+        println!("WRONG: no documents given");
         n_wrong += 1;
     }
-    println!("{n_documents} documents, {n_tools} tools, {n_skipped} operations left out, {n_wrong} wrong");
+    println!("{n_documents} documents, {n_tools} tools, {n_skipped} operations skipped, {n_wrong} wrong");
     if n_wrong == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
@@ -84,17 +84,17 @@ fn problems(import: &OpenApiImport) -> Vec<String> {
     let mut names = std::collections::HashSet::new();
     for tool in &import.tools {
         let entry = &tool.entry;
-        for (which, schema) in [("arguments", entry.input_schema()), ("answer", entry.output_schema())] {
+        for (which, schema) in [("arguments", entry.input_schema()), ("output", entry.output_schema())] {
             if let Some(problem) = schema.problem() {
                 problems.push(format!("{}: the schema of its {which}: {problem}", tool.operation));
             }
         }
         // A string must be rejected, or the schema validates nothing.
         if entry.input_schema().accepts(&json!("no object")) {
-            problems.push(format!("{}: its arguments are not checked", tool.operation));
+            problems.push(format!("{}: its input schema accepts anything", tool.operation));
         }
         if !names.insert(entry.name().to_owned()) {
-            problems.push(format!("{}: its name is there twice", tool.operation));
+            problems.push(format!("{}: duplicate tool name", tool.operation));
         }
     }
     problems

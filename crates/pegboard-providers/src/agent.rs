@@ -92,7 +92,7 @@ impl Default for AgentEnvironment {
 
 impl fmt::Debug for AgentEnvironment {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Surroundings")
+        f.write_str("AgentEnvironment")
     }
 }
 

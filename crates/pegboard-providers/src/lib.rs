@@ -1,6 +1,7 @@
 //! Providers of tools, and the models of agents.
 //!
-//! - [`agent`]: agents, each a model with its own tools; `builtin` and `router` hold the tools that every agent has;
+//! - [`agent`]: agents, each a model with its own tools; `builtin` and `router` are the tools of agent
+//!   sessions;
 //! - [`mcp`]: MCP servers over stdio, HTTP, WebSocket and byte streams;
 //! - [`model`]: models behind the APIs of several vendors;
 //! - [`openapi`]: web services described by an OpenAPI document;

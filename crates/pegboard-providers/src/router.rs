@@ -43,7 +43,7 @@ pub(crate) fn handoff_to(
         "type": "object",
         "properties": {
             "agent": {"type": "string", "enum": names, "description": "The agent that takes over."},
-            "message": {"type": "string", "description": "What it should know beside what you were asked."}
+            "message": {"type": "string", "description": "What it must know in addition to your own task."}
         },
         "required": ["agent"],
         "additionalProperties": false

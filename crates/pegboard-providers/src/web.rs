@@ -161,7 +161,7 @@ impl WebRequest {
 
 impl std::fmt::Debug for WebRequest {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Outgoing")
+        f.debug_struct("WebRequest")
             .field("method", &self.method)
             .field("origin", &origin(&self.url))
             .finish_non_exhaustive()
@@ -289,7 +289,7 @@ impl WebClient {
 
 impl std::fmt::Debug for WebClient {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Web").field("origin", &origin(&self.base)).finish_non_exhaustive()
+        f.debug_struct("WebClient").field("origin", &origin(&self.base)).finish_non_exhaustive()
     }
 }
 

@@ -80,7 +80,7 @@ fn test_program() {
         "leaver" => {
             // The child inherits its pipes.
             role_command(&["as:stubborn"]).spawn().unwrap();
-            wait_long_for_line();
+            wait_for_input();
             std::process::exit(5);
         }
         "hopper" => hop(),
@@ -94,12 +94,12 @@ fn say(line: &str) {
     std::io::stdout().write_all(format!("\n{line}\n").as_bytes()).unwrap();
 }
 
-/// Long enough for any test, but bounded in case a test fails.
+/// Sleeps long enough for any test, but not forever in case a test fails.
 fn wait_long() {
     std::thread::sleep(Duration::from_mins(2));
 }
 
-fn wait_long_for_line() {
+fn wait_for_input() {
     let mut line = String::new();
     std::io::stdin().lock().read_line(&mut line).unwrap();
 }
@@ -608,9 +608,9 @@ async fn killing_the_gateway_leaves_no_processes() {
         let mut gateway = tokio::process::Command::from(gateway).spawn().unwrap();
         let mut lines = BufReader::new(gateway.stdout.take().unwrap()).lines();
         let ready = async { while lines.next_line().await.unwrap().is_some_and(|line| line != "ready") {} };
-        let moment =
+        let delay =
             if attempt % 4 == 3 { TEST_TIMEOUT } else { Duration::from_millis(attempt * attempt % 97) };
-        let _ = timeout(moment, ready).await;
+        let _ = timeout(delay, ready).await;
         gateway.kill().await.unwrap();
         mark.assert_gone_within(END_TIMEOUT).await;
     }

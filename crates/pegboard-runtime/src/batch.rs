@@ -38,7 +38,7 @@ pub(crate) fn entry() -> ToolEntry {
                     "items": {
                         "type": "object",
                         "properties": {
-                            "id": {"type": ["string", "number"], "description": "Yours to choose; it is given back"},
+                            "id": {"type": ["string", "number"], "description": "Your id, returned with the result"},
                             "tool": {"description": "The tool's name, or {toolbox, server, name}"},
                             "parameters": {}
                         }
@@ -46,9 +46,9 @@ pub(crate) fn entry() -> ToolEntry {
                 },
                 "mode": {
                     "enum": ["parallel", "sequential"],
-                    "description": "At the same time (the default), or one after another"
+                    "description": "Concurrently (the default) or in order"
                 },
-                "stopOnError": {"type": "boolean", "description": "One after another, until one fails"}
+                "stopOnError": {"type": "boolean", "description": "Run in order; stop at the first failure"}
             },
             "required": ["calls"]
         }))

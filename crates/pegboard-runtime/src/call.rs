@@ -1,4 +1,4 @@
-//! The life of one call: record, admit, then the layers of the pipeline.
+//! The lifecycle of one call: record, admit, then the layers of the pipeline.
 
 use std::pin::{Pin, pin};
 use std::sync::Arc;

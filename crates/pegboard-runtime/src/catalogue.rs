@@ -193,7 +193,7 @@ pub struct Warning {
 /// use pegboard_runtime::names::DEFAULT_LIMIT;
 /// use pegboard_runtime::drain::DrainCounter;
 ///
-/// let search = ToolEntry::new("search.code", "Finds code", |instructions: Vec<String>| async { Ok(instructions) });
+/// let search = ToolEntry::new("search.code", "Finds code", |words: Vec<String>| async { Ok(words) });
 /// let listing = ServerListing {
 ///     toolbox: ToolboxName::new("dev")?,
 ///     server: ServerName::new("github")?,

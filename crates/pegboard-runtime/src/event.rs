@@ -329,6 +329,6 @@ impl EventBus {
 
 impl fmt::Debug for EventBus {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Events").field("n_observers", &self.0.observers.len()).finish_non_exhaustive()
+        f.debug_struct("EventBus").field("n_observers", &self.0.observers.len()).finish_non_exhaustive()
     }
 }

@@ -109,10 +109,10 @@ impl CallerHistory {
         if let Some((n_ended, _)) = ended.last() {
             self.n_flushed.store(*n_ended, Ordering::Relaxed);
         }
-        ended.into_iter().map(|(_, call)| self.past_call(call, now)).collect()
+        ended.into_iter().map(|(_, call)| self.finished_call(call, now)).collect()
     }
 
-    fn past_call(&self, call: OpNode, now: SystemTime) -> FinishedCall {
+    fn finished_call(&self, call: OpNode, now: SystemTime) -> FinishedCall {
         let summary = CallSummary {
             id: TraceId::of(self.instance_id, &call.op_id).to_string(),
             session: self.session.to_string(),
@@ -207,7 +207,7 @@ impl HistoryWriter {
         let Err(error) = added else { return };
         if self.last_warning.is_none_or(|last| last.elapsed() >= WARN_INTERVAL) {
             self.last_warning = Some(Instant::now());
-            tracing::warn!(%error, n_lost, "Past calls are lost.");
+            tracing::warn!(%error, n_lost, "Cannot write finished calls to the history; they are lost.");
         }
     }
 }

@@ -4,8 +4,8 @@
 //!
 //! - [`catalogue`]: the tool catalogue and name resolution, with [`names`], [`filter`] and [`search`];
 //! - [`toolbox`]: groups of servers that are opened together; [`drain`] tracks their use;
-//! - [`CallBuilder`] starts a call; `call`: the life of one call: record, admit, then the layers of
-//!   `pipeline`: output limit, cache, queue, timeout, execute;
+//! - [`CallBuilder`] starts a call; `call` is its lifecycle: record, admit, then the layers of `pipeline`
+//!   (output limit, cache, queue, timeout, execute);
 //! - [`queue`] and [`queues`]: concurrency limits and fair scheduling;
 //! - [`output_query`]: paged reading of stored outputs;
 //! - [`requests`]: requests to servers other than tool calls;

@@ -78,7 +78,7 @@ impl Observer for EventLogger {
             }
             RuntimeEvent::ModelStarted { call, operation: _, model } => {
                 let model = model.to_string();
-                log_call!(debug, "pegboard::model", call, "request", model, "asked");
+                log_call!(debug, "pegboard::model", call, "request", model, "request sent");
             }
             RuntimeEvent::ModelFinished { call, operation: _, end } => model_finished(call, end),
             RuntimeEvent::Queued { call, queue, place } => {

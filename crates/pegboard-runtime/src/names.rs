@@ -50,11 +50,11 @@ pub(crate) fn try_sanitize(name: &str) -> Option<String> {
         }
         clean.push(character);
     }
-    let try_sanitize = clean.trim_start_matches(|first: char| !first.is_ascii_alphanumeric());
-    match try_sanitize.len() {
+    let trimmed = clean.trim_start_matches(|first: char| !first.is_ascii_alphanumeric());
+    match trimmed.len() {
         0 => None,
         n_bytes if n_bytes == clean.len() => Some(clean),
-        _ => Some(try_sanitize.to_owned()),
+        _ => Some(trimmed.to_owned()),
     }
 }
 

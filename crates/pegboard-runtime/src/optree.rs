@@ -34,6 +34,7 @@ mod text;
 
 /// Maximum length of the name of an operation or server, or of a session title, in bytes.
 const MAX_NAME: usize = 256;
+
 /// Identity of a session.
 ///
 /// ```
@@ -268,8 +269,8 @@ impl OpTree {
     /// Paths are absolute, as returned by the operation, also in the tree of a nested session.
     pub fn find(&self, path: &OpPath) -> Option<OpNode> {
         let mut rest = path.segments();
-        for ancestors in self.0.ancestors.iter().flat_map(|ancestors| ancestors.iter()) {
-            rest.next().filter(|segment| segment == ancestors)?;
+        for ancestor in self.0.ancestors.iter().flat_map(|ancestors| ancestors.iter()) {
+            rest.next().filter(|segment| segment == ancestor)?;
         }
         let mut tree = self.clone();
         let mut record = tree.0.state().find(rest.next()?)?;
@@ -325,21 +326,21 @@ impl OpTreeInner {
     /// Reserves room for one more operation; returns the evicted ones.
     fn make_room(&self, state: &mut OpTreeState) -> Result<Evicted, TreeFull> {
         let n_kept = state.live.len() + state.finished.len();
-        let has_place = self.counters.reserve_slot(self.limits.per_tree).is_some();
-        if has_place && n_kept < self.limits.per_session {
+        let has_room = self.counters.reserve_slot(self.limits.per_tree).is_some();
+        if has_room && n_kept < self.limits.per_session {
             return Ok(Evicted::new());
         }
         // In a full tree more are evicted, so that nested sessions find room, too.
-        let n_going = if has_place { 1 } else { (state.finished.len() / 8).max(1) };
+        let n_going = if has_room { 1 } else { (state.finished.len() / 8).max(1) };
         let oldest = || state.finished.pop_first().map(|(_, record)| record);
         let evicted: Evicted = std::iter::from_fn(oldest).take(n_going).collect();
         if evicted.is_empty() {
             state.n_dropped += 1;
-            self.counters.release_slots(usize::from(has_place));
+            self.counters.release_slots(usize::from(has_room));
             return Err(TreeFull);
         }
         state.n_dropped += evicted.len() as u64;
-        self.counters.release_slots(if has_place { evicted.len() } else { evicted.len() - 1 });
+        self.counters.release_slots(if has_room { evicted.len() } else { evicted.len() - 1 });
         Ok(evicted)
     }
 

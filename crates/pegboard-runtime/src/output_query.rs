@@ -128,7 +128,7 @@ pub fn read_within(
         OutputView::Search(words) => Ok(search::page(text()?, words, 0, max_bytes, budget)),
         OutputView::JsonPath(path) => json_path::page(body, path, (0, 0), max_bytes),
         OutputView::Stats => Ok(OutputPage::complete(stats::summary(body, content_type, max_bytes))),
-        OutputView::Next(PageCursor(place)) => match place {
+        OutputView::Next(PageCursor(position)) => match position {
             CursorPosition::Bytes(range) => Ok(page::lines(text()?, range.clone(), max_bytes)),
             CursorPosition::Grep { grep, at, n_after } => {
                 Ok(grep::page(text()?, grep, (*at, *n_after), max_bytes, budget))

@@ -186,8 +186,8 @@ impl OutputStorage {
             })?;
             n_bytes += filled.as_bytes().len();
             if n_bytes > MAX_REFERENCED_BYTES {
-                let most = format!("$: referenced outputs exceed {MAX_REFERENCED_BYTES} bytes");
-                return Err(invalid_reference(most));
+                let problem = format!("$: referenced outputs exceed {MAX_REFERENCED_BYTES} bytes");
+                return Err(invalid_reference(problem));
             }
             parts.push((span, filled));
         }
@@ -241,16 +241,16 @@ pub(crate) async fn store_or_truncate(
 ) -> Output {
     let shared = admitted.shared();
     let stats = OutputStats::of(&body.bytes);
-    let kept = shared.outputs.store_output(admitted, &body).await;
+    let stored = shared.outputs.store_output(admitted, &body).await;
     shared.events.emit(|| RuntimeEvent::OutputStored {
         call: admitted.info(),
-        handle: kept.as_ref().ok().cloned(),
+        handle: stored.as_ref().ok().cloned(),
         reason,
         n_bytes: stats.n_bytes,
         n_lines: stats.n_lines,
         n_tokens: stats.n_tokens,
     });
-    let result = match kept {
+    let result = match stored {
         Ok(handle) => {
             let result = handle_result(&handle, &stats, body.content_type, &admitted.tool.flat_name);
             admitted.active_call.recorder.meta().stored = Some(handle);

@@ -28,7 +28,7 @@ pub(crate) fn pipeline() -> Pipeline {
     OutputLimitLayer(CacheLayer(QueueLayer(TimeoutLayer(ExecuteLayer))))
 }
 
-/// One stage of a call.
+/// One layer of the pipeline.
 pub(crate) trait Layer: Send + Sync {
     /// Handles a call, delegating to the inner layers.
     fn call(&self, admitted: &AdmittedCall) -> impl Future<Output = Result<Output, CallError>> + Send;

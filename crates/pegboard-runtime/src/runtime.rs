@@ -273,7 +273,7 @@ impl RuntimeShared {
 
     /// Stops the background tasks. The active plan cannot be replaced from here on.
     fn close(&self) -> Arc<ActivePlan> {
-        let _shelves = self.listings.lock();
+        let _listings = self.listings.lock();
         self.closing.cancel();
         self.active_plan()
     }
@@ -392,7 +392,7 @@ impl RuntimeShared {
         let (likely, mut others) =
             toolboxes.unopened_servers(name, |toolbox| caller.is_toolbox_open(toolbox));
         let mut opening: FuturesUnordered<_> = likely.into_iter().map(ToolboxServer::open).collect();
-        let mut patience = pin!(time::sleep(LIKELY_HEAD_START));
+        let mut head_start = pin!(time::sleep(LIKELY_HEAD_START));
         loop {
             tokio::select! {
                 biased;
@@ -402,7 +402,7 @@ impl RuntimeShared {
                         return Some(found);
                     }
                 }
-                () = &mut patience, if !opening.is_empty() && !others.is_empty() => {
+                () = &mut head_start, if !opening.is_empty() && !others.is_empty() => {
                     opening.extend(others.drain(..).map(ToolboxServer::open));
                 }
                 else => {

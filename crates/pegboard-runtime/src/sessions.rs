@@ -375,7 +375,7 @@ impl SessionLookup<'_> {
         }
     }
 
-    fn entered(&self, found: FoundSession, refused: Option<&StoreError>) -> EnteredSession {
+    fn entered(&self, found: FoundSession, touch_error: Option<&StoreError>) -> EnteredSession {
         let requested_name = self.context.session.filter(|name| *name != found.id.as_str());
         EnteredSession {
             notice: found.is_new.then(|| notice(&found.id, requested_name)),
@@ -383,7 +383,7 @@ impl SessionLookup<'_> {
             is_new: found.is_new,
             requested_name: requested_name.map(str::to_owned),
             workspace: self.context.workspace(found.record.workspace.as_deref()),
-            warning: refused.map(|error| format!("The session may expire early: {error}.")),
+            warning: touch_error.map(|error| format!("The session may expire early: {error}.")),
             stored: Some(found.record),
             id: found.id,
         }

@@ -322,10 +322,10 @@ impl Toolboxes {
 }
 
 /// Awaits a future, up to an optional time limit.
-async fn before_limit<T>(limit: Option<Instant>, coming: impl Future<Output = T>) -> Option<T> {
+async fn before_limit<T>(limit: Option<Instant>, future: impl Future<Output = T>) -> Option<T> {
     match limit {
-        Some(limit) => time::timeout_at(limit, coming).await.ok(),
-        None => Some(coming.await),
+        Some(limit) => time::timeout_at(limit, future).await.ok(),
+        None => Some(future.await),
     }
 }
 

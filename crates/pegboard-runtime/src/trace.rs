@@ -261,7 +261,7 @@ pub struct TraceWriter {
     _writer: AbortOnDropHandle<()>,
 }
 
-/// Numbers of records by fate.
+/// Numbers of records by result.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TraceCounts {
     /// Records written to the store.
@@ -291,11 +291,11 @@ impl TraceWriter {
 
     /// Enqueues a record.
     pub fn write(&self, record: TraceRecord) {
-        let place = match self.queue.try_send(TraceMessage::Record(record)) {
-            Ok(()) => &self.counters.taken,
+        let counter = match self.queue.try_send(TraceMessage::Record(record)) {
+            Ok(()) => &self.counters.enqueued,
             Err(_) => &self.counters.dropped,
         };
-        place.fetch_add(1, Ordering::Relaxed);
+        counter.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Waits, up to a timeout, until everything enqueued so far has been attempted.
@@ -311,10 +311,10 @@ impl TraceWriter {
 
     fn n_waiting(&self) -> u64 {
         let TraceCounts { n_written, n_failed, .. } = self.counts();
-        self.counters.taken.load(Ordering::Relaxed).saturating_sub(n_written + n_failed)
+        self.counters.enqueued.load(Ordering::Relaxed).saturating_sub(n_written + n_failed)
     }
 
-    /// Returns the numbers of records by fate.
+    /// Returns the numbers of records by result.
     pub fn counts(&self) -> TraceCounts {
         let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         TraceCounts {
@@ -333,7 +333,7 @@ enum TraceMessage {
 
 #[derive(Debug, Default)]
 struct TraceCounters {
-    taken: AtomicU64,
+    enqueued: AtomicU64,
     written: AtomicU64,
     dropped: AtomicU64,
     failed: AtomicU64,
@@ -361,7 +361,7 @@ async fn write_all(
         let n_failed = counters.failed.fetch_add(1, Ordering::Relaxed) + 1;
         if last_warning.is_none_or(|last| last.elapsed() >= WARN_INTERVAL) {
             last_warning = Some(Instant::now());
-            tracing::warn!(%error, n_failed, "Trace records are lost.");
+            tracing::warn!(%error, n_failed, "Cannot write trace records; they are lost.");
         }
     }
 }

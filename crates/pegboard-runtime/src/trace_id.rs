@@ -18,7 +18,8 @@ const N_BYTES: usize = 16;
 pub struct TraceId(String);
 
 impl TraceId {
-    /// Derives the id of the outermost call on a path. `instance` distinguishes the caller from all others.
+    /// Derives the id of the outermost call on a path. `instance_id` distinguishes the caller from all
+    /// others.
     pub(crate) fn of(instance_id: Uuid, path: &OpPath) -> Self {
         let digest = Sha256::new()
             .chain_update(instance_id.as_bytes())

@@ -89,7 +89,7 @@ fn names_are_looked_up_in_a_fixed_order() {
         listing("dev/rest", &["ask-netdata"]),
         listing("dev/agent", &["writer"]),
     ]);
-    for (asked, expected) in [
+    for (requested, expected) in [
         ("github__search_code", "dev/github/search_code"),
         ("find", "dev/github/search_code"),
         ("list.tools", "dev/github/search_code"),
@@ -117,15 +117,15 @@ fn names_are_looked_up_in_a_fixed_order() {
         ("github__serch_code", "Unknown tool: github__serch_code. Did you mean 'github__search_code'?"),
         ("serch_code", "Unknown tool: serch_code. Did you mean 'github__search_code'?"),
     ] {
-        assert_eq!(resolved(&snapshot, asked), expected, "{asked:?}");
+        assert_eq!(resolved(&snapshot, requested), expected, "{requested:?}");
     }
 }
 
 #[test]
 fn hostile_names_are_harmless() {
     let snapshot = snapshot(&[listing("dev/github", &["search"])]);
-    for asked in ["x".repeat(1_000_000), "<|".repeat(5_000), "\u{0}é\n".repeat(300), "_".repeat(2_000)] {
-        let error = snapshot.resolve(&asked, ToolboxScope::All, &|_| true).unwrap_err().to_string();
+    for requested in ["x".repeat(1_000_000), "<|".repeat(5_000), "\u{0}é\n".repeat(300), "_".repeat(2_000)] {
+        let error = snapshot.resolve(&requested, ToolboxScope::All, &|_| true).unwrap_err().to_string();
         assert!(error.len() < 400, "{} bytes", error.len());
     }
 }
@@ -149,12 +149,12 @@ fn a_plain_name_means_the_only_tool_that_accepts_the_arguments() {
 fn arguments_do_not_disambiguate_too_many_tools() {
     let listings: Vec<ServerListing> =
         (0..65).map(|at| listing(&format!("dev/s{at}"), &["search"])).collect();
-    let asked = |listings: &[ServerListing]| {
+    let is_resolved = |listings: &[ServerListing]| {
         let only_first = |tool: &CatalogueTool| tool.id.server.as_str() == "s0";
         snapshot(listings).resolve("search", ToolboxScope::All, &only_first).is_ok()
     };
-    assert!(asked(&listings[..64]));
-    assert!(!asked(&listings));
+    assert!(is_resolved(&listings[..64]));
+    assert!(!is_resolved(&listings));
 }
 
 #[test]
@@ -162,13 +162,13 @@ fn tools_of_other_toolboxes_do_not_exist() {
     let snapshot =
         snapshot(&[listing("dev/github", &["search"]), listing("prod/github", &["search", "deploy"])]);
     let only = |name: &'static str| move |toolbox: &ToolboxName| toolbox.as_str() == name;
-    let check = |name: &'static str, asked: &str, expected: &str| {
+    let check = |name: &'static str, requested: &str, expected: &str| {
         let only = only(name);
-        let found = match snapshot.resolve(asked, ToolboxScope::Only(&only), &|_| true) {
+        let found = match snapshot.resolve(requested, ToolboxScope::Only(&only), &|_| true) {
             Ok(found) => found.tool.id.to_string(),
             Err(error) => error.to_string(),
         };
-        assert_eq!(found, expected, "{asked} in {name}");
+        assert_eq!(found, expected, "{requested} in {name}");
     };
     check("dev", "dev__github__search", "dev/github/search");
     check(
@@ -216,14 +216,14 @@ fn an_unknown_id_is_reported_with_the_wrong_part() {
 fn servers_with_underscores_are_found_by_agent_and_mode() {
     let snapshot =
         snapshot(&[listing("dev/my", &["files_read"]), listing("dev/my_files", &["read", "list_all"])]);
-    for (asked, expected) in [
+    for (requested, expected) in [
         ("my_files_read", "dev/my/files_read"),
         ("my_files_read_2", "dev/my_files/read"),
         ("my_files_list_all", "dev/my_files/list_all"),
         ("my__files_read", "dev/my/files_read"),
         ("my_files__read", "dev/my_files/read"),
     ] {
-        assert_eq!(resolved(&snapshot, asked), expected, "{asked}");
+        assert_eq!(resolved(&snapshot, requested), expected, "{requested}");
     }
 }
 
@@ -490,9 +490,9 @@ fn listing_snapshot() -> Snapshot {
 #[test]
 fn lists_alter_definitions_only_where_necessary() {
     let snapshot = listing_snapshot();
-    let text = |form: NameStyle, output_schemas: OutputSchemas| {
+    let text = |name_style: NameStyle, output_schemas: OutputSchemas| {
         snapshot
-            .list(ListFormat { name_style: form, output_schemas }, ToolboxScope::All)
+            .list(ListFormat { name_style, output_schemas }, ToolboxScope::All)
             .as_str()
             .replace("},{", "},\n{")
     };
@@ -532,12 +532,12 @@ fn a_list_contains_the_tools_of_its_scope() {
 
 #[test]
 fn instructions_name_agents_first_and_then_every_server() {
-    let said = |listing: ServerListing, words: &str| {
+    let with_instructions = |listing: ServerListing, words: &str| {
         let offer = ServerOffering { instructions: Some(words.to_owned()), ..(*listing.offer).clone() };
         ServerListing { offer: Arc::new(offer), ..listing }
     };
     let snapshot = snapshot(&[
-        said(
+        with_instructions(
             with_settings(
                 listing("dev/github", &["search", "list", "open"]),
                 json!({"tools": {"search": {"instructions": "Quote\nphrases."}, "open": {"instructions": " "}}}),
@@ -548,7 +548,10 @@ fn instructions_name_agents_first_and_then_every_server() {
         listing("prod/files", &["read"]),
         with_settings(listing("dev/web", &["get"]), json!({"tools": {"get": {"instructions": "Rarely."}}})),
         listing("dev/absent", &[]),
-        ServerListing { kind: ToolKind::Agent, ..said(listing("dev/agent", &["writer"]), "Writes.") },
+        ServerListing {
+            kind: ToolKind::Agent,
+            ..with_instructions(listing("dev/agent", &["writer"]), "Writes.")
+        },
     ]);
     assert_snapshot!(snapshot.instructions(ToolboxScope::All), @"
     #### agent
@@ -582,7 +585,7 @@ fn instructions_name_agents_first_and_then_every_server() {
 
     No specific instructions for this server.
     ");
-    let huge = said(listing("dev/huge", &["x"]), &"é".repeat(1_000_000));
+    let huge = with_instructions(listing("dev/huge", &["x"]), &"é".repeat(1_000_000));
     assert!(self::snapshot(&[huge]).instructions(ToolboxScope::All).len() < 20_000);
 }
 

@@ -565,7 +565,7 @@ fn many_threads_share_a_tree() {
 #[derive(Clone, Debug)]
 enum Event {
     Begin(OpKind),
-    OpEnd(usize),
+    End(usize),
     Drop(usize),
     Child(usize),
     NextTurn,
@@ -575,7 +575,7 @@ fn event() -> impl Strategy<Value = Event> {
     let kind = prop::sample::select(vec![OpKind::Llm, OpKind::Tool, OpKind::Session, OpKind::System]);
     prop_oneof![
         4 => kind.prop_map(Event::Begin),
-        2 => any::<usize>().prop_map(Event::OpEnd),
+        2 => any::<usize>().prop_map(Event::End),
         1 => any::<usize>().prop_map(Event::Drop),
         1 => any::<usize>().prop_map(Event::Child),
         1 => Just(Event::NextTurn),
@@ -600,9 +600,9 @@ proptest! {
                     live.push((operation, kind));
                 }
                 Event::NextTurn => tree.next_turn(),
-                Event::OpEnd(_) | Event::Drop(_) | Event::Child(_) if live.is_empty() => {}
+                Event::End(_) | Event::Drop(_) | Event::Child(_) if live.is_empty() => {}
                 Event::Child(at) => tree = live[at % live.len()].0.child("").unwrap_or(tree),
-                Event::OpEnd(at) => {
+                Event::End(at) => {
                     let (operation, kind) = live.swap_remove(at % live.len());
                     n_tools += u64::from(kind == OpKind::Tool);
                     tokens += 3;
@@ -614,8 +614,8 @@ proptest! {
                 }
             }
             prop_assert_eq!((root.totals().tools_run, root.totals().tokens_in), (n_tools, tokens));
-            let text = root.snapshot();
-            prop_assert!(retained_paths(&text).len() <= per_session.min(per_tree));
+            let node = root.snapshot();
+            prop_assert!(retained_paths(&node).len() <= per_session.min(per_tree));
         }
         prop_assert_eq!(paths.len(), n_begun);
         // All room is released: only operations from now on are retained in the end.

@@ -22,8 +22,8 @@ fn text(body: impl AsRef<[u8]>, view: &OutputView) -> String {
 fn pages(body: &[u8], view: OutputView, max_bytes: usize) -> Vec<OutputPage> {
     let mut pages = Vec::new();
     let mut view = Some(view);
-    while let Some(wanted) = view {
-        let page = read(body, "text/plain", &wanted, max_bytes).unwrap();
+    while let Some(current) = view {
+        let page = read(body, "text/plain", &current, max_bytes).unwrap();
         assert!(page.text.len() <= max_bytes, "{} bytes", page.text.len());
         // Cursors pass through a model as text.
         view = page.next.as_ref().map(|cursor| OutputView::Next(cursor.to_string().parse().unwrap()));
@@ -320,7 +320,7 @@ fn a_page_that_cannot_hold_its_cursor_says_so() {
     let pattern = format!("line|{}", "\"".repeat(400));
     let found = page(numbered(500), &grep(&pattern, 0, 1_000), 512);
     assert!(found.text.len() <= 512 && found.next.is_some());
-    assert!(found.text.ends_with("… more matches follow; ask for something narrower"), "{}", found.text);
+    assert!(found.text.ends_with("… more matches follow; narrow the query"), "{}", found.text);
 }
 
 // Search.
@@ -687,8 +687,8 @@ fn a_forged_cursor_reads_some_part_or_nothing() {
         "grep:1:0:0:0:case:needle".to_owned(),
         format!("search:{most}:needle"),
     ] {
-        let reading = page(&body, &OutputView::Next(cursor.parse().unwrap()), 512);
-        assert!(reading.text.len() <= 512 && body.len() >= reading.content().len(), "{cursor}");
+        let found = page(&body, &OutputView::Next(cursor.parse().unwrap()), 512);
+        assert!(found.text.len() <= 512 && body.len() >= found.content().len(), "{cursor}");
     }
     let past = format!("jsonpath:{most}:{most}:$").parse().unwrap();
     assert_eq!(page("[1]", &OutputView::Next(past), 512).text, "There is nothing more to read.");
@@ -881,12 +881,12 @@ fn matches_are_found_wherever_they_are_in_a_line_of_any_length() {
 #[test]
 fn a_search_that_exhausts_its_budget_continues_where_it_stopped() {
     let text = "no match here\n".repeat(10_000) + "needle\n";
-    let effort = WorkBudget::within(std::time::Duration::ZERO);
+    let budget = WorkBudget::within(std::time::Duration::ZERO);
     let grep = Grep::new(GrepPattern::new("needle", Case::Sensitive).unwrap(), 0, 10);
     let mut view = OutputView::Grep(grep);
     let mut n_pages = 0;
     loop {
-        let page = read_within(text.as_bytes(), "text/plain", &view, 1_000, &effort).unwrap();
+        let page = read_within(text.as_bytes(), "text/plain", &view, 1_000, &budget).unwrap();
         n_pages += 1;
         let Some(next) = page.next else {
             assert!(page.text.contains("10001: needle"), "{}", page.text);
@@ -897,10 +897,10 @@ fn a_search_that_exhausts_its_budget_continues_where_it_stopped() {
     }
     assert!(n_pages > 100);
     // Dropping the guard cancels the work.
-    let effort = WorkBudget::unlimited();
-    drop(effort.guard());
+    let budget = WorkBudget::unlimited();
+    drop(budget.guard());
     let first = OutputView::Grep(Grep::new(GrepPattern::new("needle", Case::Sensitive).unwrap(), 0, 10));
-    assert!(read_within(text.as_bytes(), "text/plain", &first, 1_000, &effort).unwrap().next.is_some());
+    assert!(read_within(text.as_bytes(), "text/plain", &first, 1_000, &budget).unwrap().next.is_some());
 }
 
 #[test]

@@ -16,18 +16,18 @@ const AGEING: Duration = Duration::from_millis(10);
 
 #[derive(Clone, Debug)]
 enum Step {
-    Come { session: u64, priority: i8 },
+    Arrive { session: u64, priority: i8 },
     Serve,
     GiveUp(usize),
-    Pass { milliseconds: u64 },
+    Advance { milliseconds: u64 },
 }
 
 fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
-        6 => (0..8_u64, -3..4_i8).prop_map(|(session, priority)| Step::Come { session, priority }),
+        6 => (0..8_u64, -3..4_i8).prop_map(|(session, priority)| Step::Arrive { session, priority }),
         4 => Just(Step::Serve),
         1 => any::<usize>().prop_map(Step::GiveUp),
-        3 => (0..25_u64).prop_map(|milliseconds| Step::Pass { milliseconds }),
+        3 => (0..25_u64).prop_map(|milliseconds| Step::Advance { milliseconds }),
     ]
 }
 
@@ -84,7 +84,7 @@ async fn run_steps(steps: Vec<Step>) {
     let mut model = Model::default();
     for (number, step) in steps.into_iter().enumerate() {
         match step {
-            Step::Come { session, priority } => {
+            Step::Arrive { session, priority } => {
                 let acquire = queue.acquire(SessionKey(session), Priority::new(priority));
                 model.waiting.push(Waiter { number, session, priority, since: Instant::now(), acquire });
             }
@@ -96,7 +96,7 @@ async fn run_steps(steps: Vec<Step>) {
             }
             Step::GiveUp(n) if !model.waiting.is_empty() => drop(model.remove(n % model.waiting.len())),
             Step::GiveUp(_) => {}
-            Step::Pass { milliseconds } => time::advance(Duration::from_millis(milliseconds)).await,
+            Step::Advance { milliseconds } => time::advance(Duration::from_millis(milliseconds)).await,
         }
         assert_eq!(queue.depth().waiting, model.waiting.len());
     }

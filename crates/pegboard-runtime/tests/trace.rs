@@ -16,7 +16,7 @@ use serde_json::{Map, Value, json};
 use tokio::time;
 use tracing::span;
 
-fn facts(arguments: &Value) -> TracedCall<'_> {
+fn traced_call(arguments: &Value) -> TracedCall<'_> {
     let arguments = arguments.as_object().unwrap();
     TracedCall {
         session: Some("s-20260102030405"),
@@ -32,7 +32,7 @@ fn facts(arguments: &Value) -> TracedCall<'_> {
 }
 
 fn record(arguments: &Value) -> TraceRecord {
-    facts(arguments).record().unwrap()
+    traced_call(arguments).record().unwrap()
 }
 
 #[test]
@@ -48,7 +48,7 @@ fn a_record_contains_tool_purpose_and_outcome() {
         "workspaceContext": {"workspaceId": "red"},
     });
     let failure = CallFailure { kind: Some("timeout"), message: Some("too slow"), code: Some("-32001") };
-    let record = TracedCall { outcome: Err(failure), ..facts(&arguments) }.record().unwrap();
+    let record = TracedCall { outcome: Err(failure), ..traced_call(&arguments) }.record().unwrap();
     insta::assert_snapshot!(serde_json::to_string_pretty(&record).unwrap(), @r#"
     {
       "workspaceId": "red",
@@ -102,7 +102,7 @@ fn a_record_contains_tool_purpose_and_outcome() {
 #[test]
 fn the_content_is_a_one_sentence_summary() {
     let check = |arguments: Value, outcome: Result<(), CallFailure<'_>>, expected: &str| {
-        let record = TracedCall { outcome, ..facts(&arguments) }.record().unwrap();
+        let record = TracedCall { outcome, ..traced_call(&arguments) }.record().unwrap();
         assert_eq!(record.content, expected, "{arguments}");
     };
     let failed = Err(CallFailure::default());
@@ -124,7 +124,7 @@ fn the_content_is_a_one_sentence_summary() {
 #[test]
 fn the_mode_is_the_tool_name_or_else_from_the_arguments() {
     let check = |mode: Option<&str>, arguments: Value, expected: &str| {
-        let record = TracedCall { mode, ..facts(&arguments) }.record().unwrap();
+        let record = TracedCall { mode, ..traced_call(&arguments) }.record().unwrap();
         assert_eq!(record.metadata["tool"]["id"], expected, "{arguments}");
     };
     let everywhere = json!({"mode": "a", "params": {"mode": "b"}, "arguments": {"mode": "c"}});
@@ -138,7 +138,7 @@ fn the_mode_is_the_tool_name_or_else_from_the_arguments() {
 #[test]
 fn files_are_listed_once_in_the_order_in_which_they_are_named() {
     let check = |arguments: Value, response: Value, expected: &[&str]| {
-        let record = TracedCall { response: Some(&response), ..facts(&arguments) }.record().unwrap();
+        let record = TracedCall { response: Some(&response), ..traced_call(&arguments) }.record().unwrap();
         assert_eq!(record.metadata["input"]["files"], json!(expected), "{arguments} {response}");
     };
     check(json!({}), json!(null), &[]);
@@ -161,14 +161,14 @@ fn files_are_listed_once_in_the_order_in_which_they_are_named() {
 #[test]
 fn there_is_no_record_without_a_session() {
     let arguments = json!({});
-    assert_eq!(TracedCall { session: None, ..facts(&arguments) }.record(), None);
+    assert_eq!(TracedCall { session: None, ..traced_call(&arguments) }.record(), None);
 }
 
 #[test]
 fn an_error_without_a_message_is_unknown() {
     let check = |failure: CallFailure<'_>, expected: Value| {
         let arguments = json!({});
-        let record = TracedCall { outcome: Err(failure), ..facts(&arguments) }.record().unwrap();
+        let record = TracedCall { outcome: Err(failure), ..traced_call(&arguments) }.record().unwrap();
         assert_eq!(record.metadata["outcome"], json!({"success": false, "error": expected}));
     };
     check(CallFailure::default(), json!({"message": "Unknown error"}));
@@ -191,7 +191,7 @@ fn every_part_of_a_record_is_bounded() {
         "context": {"sessionMemory": long, "additionalContext": [long], "tags": [long]},
     });
     let outcome = Err(CallFailure { kind: Some(&long), message: Some(&long), code: Some(&long) });
-    let record = TracedCall { mode: None, outcome, ..facts(&arguments) }.record().unwrap();
+    let record = TracedCall { mode: None, outcome, ..traced_call(&arguments) }.record().unwrap();
     assert_eq!(record.content.chars().count(), 500);
     assert!(record.content.ends_with('…'));
     let arguments = &record.metadata["input"]["arguments"];

@@ -4,14 +4,14 @@ use pegboard_core::store::{FinishedCall, StoreError, StoreUsage, StoredOutput};
 
 const MIB: u64 = 1024 * 1024;
 
-/// Limits of a cache. Beyond them the oldest answers are evicted.
+/// Limits of a cache. Beyond them the oldest results are evicted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CacheLimits {
-    /// Maximum number of answers.
+    /// Maximum number of results.
     pub max_entries: u64,
     /// Maximum total size in bytes.
     pub max_bytes: u64,
-    /// Maximum size of one answer in bytes; a larger one is not cached.
+    /// Maximum size of one result in bytes; a larger one is not cached.
     pub max_entry_bytes: u64,
 }
 
@@ -117,9 +117,9 @@ impl TraceLimits {
         if n_bytes <= self.max_record_bytes {
             return Ok(());
         }
-        let most = self.max_record_bytes;
+        let limit = self.max_record_bytes;
         Err(StoreError::Full {
-            reason: format!("a trace record of {n_bytes} bytes exceeds the limit of {most}"),
+            reason: format!("a trace record of {n_bytes} bytes exceeds the limit of {limit}"),
         })
     }
 
@@ -194,11 +194,11 @@ impl Default for HistoryLimits {
 impl HistoryLimits {
     /// Checks that each call is small enough.
     pub(crate) fn admit(self, calls: &[FinishedCall]) -> Result<(), StoreError> {
-        let most = self.max_call_bytes;
-        match calls.iter().map(past_call_len).find(|n_bytes| *n_bytes > most) {
+        let limit = self.max_call_bytes;
+        match calls.iter().map(past_call_len).find(|n_bytes| *n_bytes > limit) {
             None => Ok(()),
             Some(n_bytes) => Err(StoreError::Full {
-                reason: format!("a call record of {n_bytes} bytes exceeds the limit of {most}"),
+                reason: format!("a call record of {n_bytes} bytes exceeds the limit of {limit}"),
             }),
         }
     }
@@ -212,7 +212,7 @@ impl HistoryLimits {
 /// Limits of a database, per store.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DatabaseLimits {
-    /// Limits of cached answers.
+    /// Limits of cached results.
     pub cache: CacheLimits,
     /// Limits of stored outputs.
     pub outputs: OutputLimits,

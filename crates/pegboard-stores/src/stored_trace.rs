@@ -26,7 +26,7 @@ impl StoredTrace {
                 format!("the metadata of a trace record is nested more than {MAX_DEPTH} levels deep");
             return Err(StoreError::Failed { reason });
         }
-        let text = Self {
+        let trace = Self {
             workspace: record.workspace_id,
             session: record.session_id,
             kind: record.kind,
@@ -34,8 +34,8 @@ impl StoredTrace {
             timestamp: record.timestamp,
             metadata: record.metadata.to_string(),
         };
-        limits.admit(text.n_bytes())?;
-        Ok(text)
+        limits.admit(trace.n_bytes())?;
+        Ok(trace)
     }
 
     /// Returns the accounted size of the record.

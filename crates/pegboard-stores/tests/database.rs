@@ -145,16 +145,16 @@ async fn two_databases_on_one_file_see_each_others_writes() {
 async fn databases_on_one_file_never_exceed_the_slot_capacity() {
     let (_directory, path) = temp_database_path();
     let databases: Vec<Database> = (0..4).map(|_| Database::open(&path).unwrap()).collect();
-    let wanting = databases.iter().flat_map(|database| {
+    let requests = databases.iter().flat_map(|database| {
         (0..10).map(|_| {
             let database = database.clone();
             tokio::spawn(async move { database.lease("q".to_owned(), 7, at(0), at(10)).await.unwrap() })
         })
     });
-    let leases = futures_util::future::join_all(wanting.collect::<Vec<_>>()).await;
-    let had: Vec<_> = leases.into_iter().filter_map(Result::unwrap).collect();
-    assert_eq!(had.len(), 7);
-    databases[0].release(had[3].clone()).await.unwrap();
+    let leases = futures_util::future::join_all(requests.collect::<Vec<_>>()).await;
+    let acquired: Vec<_> = leases.into_iter().filter_map(Result::unwrap).collect();
+    assert_eq!(acquired.len(), 7);
+    databases[0].release(acquired[3].clone()).await.unwrap();
     assert!(databases[3].lease("q".to_owned(), 7, at(1), at(10)).await.unwrap().is_some());
     assert_eq!(databases[1].lease("q".to_owned(), 7, at(1), at(10)).await.unwrap(), None);
 }
@@ -187,12 +187,12 @@ async fn a_queued_write_completes_after_its_future_and_the_last_clone_are_droppe
     drop(database);
     let database = Database::open(&path).unwrap();
     // The other thread needs some time, but not for ever.
-    let all_there = async {
+    let all_written = async {
         while SessionStore::list(&database, 100, at(0)).await.unwrap().len() < 20 {
             tokio::task::yield_now().await;
         }
     };
-    tokio::time::timeout(Duration::from_mins(1), all_there).await.unwrap();
+    tokio::time::timeout(Duration::from_mins(1), all_written).await.unwrap();
 }
 
 #[tokio::test]

@@ -3,8 +3,8 @@
 //!
 //! Executes the plan of every server, each at a profile of the same name. `scripts/bridge.sh` runs it.
 
-#![expect(clippy::unwrap_used, reason = "who does not get what it expects has failed")]
-#![expect(deprecated, reason = "sampling is used by many servers still")]
+#![expect(clippy::unwrap_used, reason = "a panic is a test failure")]
+#![expect(deprecated, reason = "many servers still use sampling")]
 
 use std::process::Stdio;
 use std::sync::Mutex;

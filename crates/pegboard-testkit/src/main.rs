@@ -35,9 +35,9 @@ const USAGE: &str = "usage: pegboard-testkit stdio [--era session|stateless] | h
      | client URL | client-sse URL | client-ws URL | client-stdio PROGRAM ARGUMENT…
      | hostile MODE | hostile-http MODE [PORT] | measure-start GATEWAY | measure-commands GATEWAY
      | model-server PORT SCRIPT
-Between the word `client…` and what follows there may be:
-  --era session|stateless   do not find out which it is
-  --call TOOL ARGUMENTS     make this call, with JSON arguments; may be repeated";
+Options of the `client…` commands, before the URL or program:
+  --era session|stateless   use this era instead of negotiating it
+  --call TOOL ARGUMENTS     call this tool with JSON arguments; may be repeated";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -127,7 +127,7 @@ async fn run(arguments: &[&str]) -> Result<()> {
 async fn measure(gateway: &Path) -> Result<()> {
     let measured = measure::answers(gateway, &std::env::current_exe()?, MEASURED_ROUNDS).await?;
     let [list, first, later] = measured.ratios();
-    println!("alone:      {:?}\nin a crowd: {:?}", measured.alone, measured.under_load);
+    println!("alone:      {:?}\nunder load: {:?}", measured.alone, measured.under_load);
     println!("ratios:     list {list:.2}, first call {first:.2}, later call {later:.2}");
     Ok(())
 }

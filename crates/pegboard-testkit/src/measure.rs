@@ -58,7 +58,8 @@ impl LoadComparison {
     }
 }
 
-/// Measures both alternately, so that other load on the machine slows both.
+/// Measures the response times with one server and under load, alternately, so that other load on the machine
+/// affects both.
 ///
 /// `gateway` is the Pegboard binary, and `program` the hostile server.
 pub async fn answers(gateway: &Path, program: &Path, n_rounds: usize) -> Result<LoadComparison> {
@@ -91,14 +92,14 @@ async fn measure_once(gateway: &Path, program: &Path, n_hanging: usize) -> Resul
     servers.insert("good".to_owned(), json!({"command": program, "args": ["hostile", "decent"]}));
     std::fs::write(&file, json!({"mcpServers": servers}).to_string())?;
 
-    let begun = Instant::now();
-    let (mut host, client) = start(gateway, &file).await?;
+    let started_at = Instant::now();
+    let (mut child, client) = start(gateway, &file).await?;
     client.call("tools/list", None).await.map_err(Error::other)?;
-    let list = begun.elapsed();
+    let list = started_at.elapsed();
     call(&client, "good").await?;
-    let first = begun.elapsed();
+    let first = started_at.elapsed();
 
-    // They end with the host.
+    // They end with the gateway.
     let hanging = (0..n_hanging).map(|number| {
         let client = client.clone();
         tokio::spawn(async move { call(&client, &format!("hanging_{number}")).await })
@@ -109,9 +110,9 @@ async fn measure_once(gateway: &Path, program: &Path, n_hanging: usize) -> Resul
     }
     let mut later = Vec::new();
     for _ in 0..N_LATER {
-        let begun = Instant::now();
+        let started_at = Instant::now();
         call(&client, "good").await?;
-        later.push(begun.elapsed());
+        later.push(started_at.elapsed());
     }
     later.sort_unstable();
     let later = later[N_LATER / 2];
@@ -120,13 +121,13 @@ async fn measure_once(gateway: &Path, program: &Path, n_hanging: usize) -> Resul
     join_all(hanging).await;
     drop(client);
     // So that the next run does not overlap with the end of this one.
-    host.wait().await?;
+    child.wait().await?;
     std::fs::remove_dir_all(&folder)?;
     Ok(ResponseTimes { list, first, later })
 }
 
 async fn start(gateway: &Path, file: &Path) -> Result<(Child, McpClient)> {
-    let mut host = Command::new(gateway)
+    let mut child = Command::new(gateway)
         .arg("serve")
         .arg(file)
         .args(["--stdio", "--state"])
@@ -137,12 +138,12 @@ async fn start(gateway: &Path, file: &Path) -> Result<(Child, McpClient)> {
         .stderr(Stdio::null())
         .kill_on_drop(true)
         .spawn()?;
-    let missing = || Error::other("the host has no pipes");
-    let (stdin, stdout) = (host.stdin.take().ok_or_else(missing)?, host.stdout.take().ok_or_else(missing)?);
+    let missing = || Error::other("the gateway has no pipes");
+    let (stdin, stdout) = (child.stdin.take().ok_or_else(missing)?, child.stdout.take().ok_or_else(missing)?);
     let (link, _pump) = line_transport(stdout, stdin, InputLimits::client());
     let options = ClientOptions { era: Some(Era::Stateless), ..ClientOptions::new("measure", "1") };
     let client = McpClient::connect(link, Arc::new(RejectingHandler), options).await.map_err(Error::other)?;
-    Ok((host, client))
+    Ok((child, client))
 }
 
 async fn call(client: &McpClient, server: &str) -> Result<()> {

@@ -115,7 +115,7 @@ impl Drop for ModelServer {
     }
 }
 
-/// Serves a script for ever, and prints violations to standard error.
+/// Serves a script forever, and prints violations to standard error.
 pub async fn serve(listener: TcpListener, script: Script) -> io::Result<()> {
     axum::serve(
         listener,
@@ -174,20 +174,20 @@ impl ModelServerState {
     fn next(&self, request: RecordedModelRequest) -> Option<(usize, ScriptAction)> {
         let mut script_state = self.script_state.lock();
         let number = script_state.requests.len() + 1;
-        let mut wrong = check::violations(&request);
-        let act = script_state.turns.iter_mut().find_map(|turn| turn.take(&request.body));
-        if act.is_none() {
-            wrong.push("no matching turn in the script".to_owned());
+        let mut violations = check::violations(&request);
+        let action = script_state.turns.iter_mut().find_map(|turn| turn.take(&request.body));
+        if action.is_none() {
+            violations.push("no matching turn in the script".to_owned());
         }
-        let wrong = wrong.into_iter().map(|violation| format!("request {number}: {violation}"));
-        for violation in wrong {
+        let violations = violations.into_iter().map(|violation| format!("request {number}: {violation}"));
+        for violation in violations {
             if self.prints_violations {
                 eprintln!("{violation}");
             }
             script_state.violations.push(violation);
         }
         script_state.requests.push(request);
-        act.map(|act| (number, act))
+        action.map(|action| (number, action))
     }
 }
 
@@ -220,9 +220,9 @@ async fn answer(state: Arc<ModelServerState>, interface: ModelApi, request: Requ
     let body: Value = serde_json::from_slice(&body).unwrap_or_default();
     let is_streamed = body["stream"] == true;
     let model = body["model"].as_str().unwrap_or_default().to_owned();
-    let asked = responder::ReplyContext { interface, model, is_streamed };
+    let context = responder::ReplyContext { interface, model, is_streamed };
     match state.next(RecordedModelRequest { interface, headers, body }) {
-        Some((number, act)) => responder::respond(act, &asked, number, &state.hanging).await,
+        Some((number, action)) => responder::respond(action, &context, number, &state.hanging).await,
         None => (StatusCode::INTERNAL_SERVER_ERROR, Body::from(Bytes::from_static(b"{}"))).into_response(),
     }
 }

@@ -94,7 +94,8 @@ impl CannedResponse {
         Self { end: AfterReply::Hold, ..Self::raw(bytes) }
     }
 
-    /// Creates a response of raw bytes, followed by others until the client closes the connection.
+    /// Creates a response of raw bytes, followed by `others` repeatedly until the client closes the
+    /// connection.
     pub fn endless(bytes: impl Into<Bytes>, others: impl Into<Bytes>) -> Self {
         Self { endless: others.into(), ..Self::raw(bytes) }
     }
@@ -183,7 +184,7 @@ async fn serve_connection(mut connection: TcpStream, state: &RecorderState) -> i
     let Some(request) = read(&mut connection).await? else { return Ok(()) };
     let reply = state.replies.lock().pop_front();
     state.recorded.send_modify(|recorded| recorded.push(request));
-    let reply = reply.unwrap_or_else(|| CannedResponse::new(500, "text/plain", "there is no answer left"));
+    let reply = reply.unwrap_or_else(|| CannedResponse::new(500, "text/plain", "no response left"));
     connection.write_all(&reply.bytes).await?;
     while !reply.endless.is_empty() {
         connection.write_all(&reply.endless).await?;

@@ -68,7 +68,7 @@ async fn messages_are_checked_field_by_field() {
     let text = |role: &str, text: &str| json!({"role": role, "content": [{"type": "text", "text": text}]});
     let calls = json!({"role": "assistant", "content": [{"type": "tool_use", "id": "a", "name": "add", "input": {}}]});
     let result = json!({"type": "tool_result", "tool_use_id": "a", "content": "3"});
-    let said = json!({"type": "text", "text": "Well?"});
+    let text_block = json!({"type": "text", "text": "Well?"});
     let thinking = |mut body: Value| {
         body["thinking"] = json!({"type": "enabled", "budget_tokens": 1_024});
         body
@@ -76,10 +76,10 @@ async fn messages_are_checked_field_by_field() {
     let user = text("user", "1 + 2?");
     let cases = [
         (with(json!([user])), vec![]),
-        (with(json!([user, calls, {"role": "user", "content": [result, said]}])), vec![]),
+        (with(json!([user, calls, {"role": "user", "content": [result, text_block]}])), vec![]),
         (json!({"model": "m", "messages": [user]}), vec!["body: lacks 'max_tokens'"]),
         (
-            with(json!([user, calls, {"role": "user", "content": [said, result]}])),
+            with(json!([user, calls, {"role": "user", "content": [text_block, result]}])),
             vec!["messages[2].content[1]: is a tool result after other content"],
         ),
         (with(json!([user, calls, user])), vec!["messages[2]: lacks the results of a"]),
@@ -119,11 +119,11 @@ async fn turns_are_matched_by_request_content() {
         answer["choices"][0]["message"]["content"].as_str().unwrap_or("nothing").to_owned()
     };
     let questions = ["the time?", "the weather?", "the weather?", "the time?"];
-    let mut said = Vec::new();
+    let mut answers = Vec::new();
     for question in questions {
-        said.push(ask(question).await);
+        answers.push(ask(question).await);
     }
-    assert_eq!(said, ["Noon.", "Rain.", "Rain.", "nothing"]);
+    assert_eq!(answers, ["Noon.", "Rain.", "Rain.", "nothing"]);
     assert_eq!(
         (server.violations(), server.n_unused_turns()),
         (vec!["request 4: no matching turn in the script".to_owned()], 0)

@@ -171,13 +171,13 @@ impl Connection {
         let is_cancellable = !matches!(method, "initialize" | "server/discover");
         let slot = self.0.register_pending(id, token, is_cancellable)?;
         // From here on, dropping this future cancels the request.
-        let exchange = PendingRequest { id, slot, shared: Arc::clone(&self.0) };
+        let pending = PendingRequest { id, slot, shared: Arc::clone(&self.0) };
         let message = Message::request(Id::Number(id), method, params);
         let letter = Letter { headers, ..Letter::new(message).about(related_request) };
         if self.0.letters.send(letter).await.is_err() {
             return Err(self.send_error().await.into());
         }
-        Ok(exchange)
+        Ok(pending)
     }
 
     /// Sends a notification; `related_request` is the peer's request that it belongs to.

@@ -130,7 +130,7 @@ pub fn unsupported_version(requested: &str) -> RpcError {
 /// Severity of a log message, lowest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
-#[expect(missing_docs, reason = "the words of syslog speak for themselves")]
+#[expect(missing_docs, reason = "the syslog levels are self-explanatory")]
 pub enum LogLevel {
     Debug,
     Info,

@@ -77,7 +77,7 @@ impl StateSigner {
 
 impl std::fmt::Debug for StateSigner {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Seal").field("lifetime", &self.lifetime).finish_non_exhaustive()
+        f.debug_struct("StateSigner").field("lifetime", &self.lifetime).finish_non_exhaustive()
     }
 }
 

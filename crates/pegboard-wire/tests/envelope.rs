@@ -183,8 +183,8 @@ fn deep_nesting_is_rejected_by_id() {
     check(request(1_000_000), "-32600 3: Invalid request: nested deeper than 128 levels");
     check(format!("[{}]", request(127)), "-32600 null: Invalid request: nested deeper than 128 levels");
     check("[".repeat(1000), "-32700 null: Parse error: not JSON, at byte 1000");
-    let refusal = Message::decode("{}".into(), 0).unwrap_err();
-    assert_eq!(refusal.error.message, "Invalid request: nested deeper than 0 levels");
+    let invalid = Message::decode("{}".into(), 0).unwrap_err();
+    assert_eq!(invalid.error.message, "Invalid request: nested deeper than 0 levels");
 }
 
 #[test]

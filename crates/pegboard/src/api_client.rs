@@ -186,8 +186,8 @@ impl ApiClient {
             return Ok(answer);
         }
         let status = answer.status();
-        let told = read_body(answer).await?;
-        Err(api_error::read(status, &told))
+        let body = read_body(answer).await?;
+        Err(api_error::read(status, &body))
     }
 }
 

@@ -21,8 +21,8 @@ impl ChainFileError {
 
     /// Line and column of the error, starting at 1.
     pub fn place(&self) -> Option<(u64, u64)> {
-        let place = self.0.location()?;
-        Some((place.line(), place.column()))
+        let location = self.0.location()?;
+        Some((location.line(), location.column()))
     }
 }
 
@@ -67,9 +67,10 @@ mod tests {
 
     #[test]
     fn an_invalid_chain_is_reported_with_its_location() {
-        let told = ["", "steps: [", "steps:\n  - {tool: a, wth: {}}", "steps: 3", "chain: a", "a: 1\na: 2"]
-            .map(|text| read_chain(text).unwrap_err().to_string());
-        insta::assert_snapshot!(told.join("\n"), @"
+        let messages =
+            ["", "steps: [", "steps:\n  - {tool: a, wth: {}}", "steps: 3", "chain: a", "a: 1\na: 2"]
+                .map(|text| read_chain(text).unwrap_err().to_string());
+        insta::assert_snapshot!(messages.join("\n"), @"
         invalid chain: 1:1: unexpected end of input
         invalid chain: 1:8: unclosed bracket '['
         invalid chain: 2:15: unknown field `wth`, expected one of tool, tool_name, input_mapping, with, as, output_key, timeout, when, for_each, concurrency, parallel, on_partial

@@ -39,7 +39,7 @@ struct ClientFile {
     client: String,
     /// Its file.
     file: String,
-    /// The command that takes its servers over.
+    /// The command that imports its servers.
     import: String,
 }
 

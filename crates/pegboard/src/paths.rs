@@ -120,7 +120,7 @@ impl ConfigSelection {
     }
 
     /// Lists the entries of all sources before they are validated.
-    pub(crate) fn survey(&self) -> Result<Inventory, ConfigurationError> {
+    pub(crate) fn inventory(&self) -> Result<Inventory, ConfigurationError> {
         inventory_layers(Path::new("the configuration"), &self.layers()?, &env_var)
     }
 
@@ -186,14 +186,14 @@ pub(crate) fn print_problems(configuration: &Configuration) {
 /// State directory: the given one, `PEGBOARD_STATE`, or the default of this user.
 pub(crate) fn state_dir(named: Option<&Path>) -> Option<PathBuf> {
     let variable = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
-    let user_config_path = || {
+    let base_dir = || {
         if cfg!(windows) {
             return variable("LOCALAPPDATA");
         }
         variable("XDG_STATE_HOME").or_else(|| Some(variable("HOME")?.join(".local").join("state")))
     };
-    let usual = || Some(user_config_path()?.join("pegboard"));
-    named.map(Path::to_owned).or_else(|| variable("PEGBOARD_STATE")).or_else(usual)
+    let default_dir = || Some(base_dir()?.join("pegboard"));
+    named.map(Path::to_owned).or_else(|| variable("PEGBOARD_STATE")).or_else(default_dir)
 }
 
 /// Directory with the API sockets of running gateways, one per process id.
@@ -204,16 +204,16 @@ pub(crate) fn state_dir(named: Option<&Path>) -> Option<PathBuf> {
 pub(crate) fn socket_dir(state: &Path) -> PathBuf {
     use std::hash::{DefaultHasher, Hash, Hasher};
 
-    let usual = state.join("run");
-    if usual.as_os_str().len() + MAX_SOCKET_NAME_BYTES <= MAX_SOCKET_BYTES {
-        return usual;
+    let default_dir = state.join("run");
+    if default_dir.as_os_str().len() + MAX_SOCKET_NAME_BYTES <= MAX_SOCKET_BYTES {
+        return default_dir;
     }
     let mut hasher = DefaultHasher::new();
     state.hash(&mut hasher);
-    let user_config_path =
+    let runtime_dir =
         std::env::var_os("XDG_RUNTIME_DIR").filter(|folder| !folder.is_empty()).map(PathBuf::from);
-    let user_config_path = user_config_path.unwrap_or_else(|| {
+    let runtime_dir = runtime_dir.unwrap_or_else(|| {
         std::env::temp_dir().join(format!("pegboard-{}", rustix::process::getuid().as_raw()))
     });
-    user_config_path.join(format!("pegboard-{:016x}", hasher.finish()))
+    runtime_dir.join(format!("pegboard-{:016x}", hasher.finish()))
 }

@@ -140,18 +140,18 @@ impl TelemetryOptions {
         default_filter: &str,
     ) -> Self {
         let TelemetrySettings { enabled, otlp_endpoint, service_name, labels, traces, logging } = telemetry;
-        let usual = Self::default();
+        let defaults = Self::default();
         let endpoint = otlp_endpoint.as_ref().filter(|_| *enabled && traces.enabled);
         let level = logging.level.as_deref().filter(|level| !level.trim().is_empty());
         Self {
             filter: level.unwrap_or(default_filter).to_owned(),
             format: logging.format,
             traces_endpoint: endpoint.map(|endpoint| whole_endpoint(endpoint.reveal())),
-            service_name: service_name.clone().unwrap_or(usual.service_name),
+            service_name: service_name.clone().unwrap_or(defaults.service_name),
             labels: labels.iter().map(|(name, value)| (name.clone(), value.clone())).collect(),
             traces_ratio: traces.ratio,
             traces_mcp: settings.trace_mcp,
-            sink: usual.sink,
+            sink: defaults.sink,
         }
     }
 

@@ -294,9 +294,9 @@ impl ProviderFactory {
     /// Returns a server that lists its tools from the last run until it is connected.
     async fn server(&self, name: &ServerName, connection: ResolvedMcpServer) -> Arc<dyn Provider> {
         match self.pool.server(connection) {
-            Ok(lease) => {
-                lease.cache_listing(Arc::clone(&self.catalogue), self.clock.now()).await;
-                Arc::new(lease)
+            Ok(server) => {
+                server.cache_listing(Arc::clone(&self.catalogue), self.clock.now()).await;
+                Arc::new(server)
             }
             Err(error) => self.unusable(name, &error.to_string()),
         }

@@ -86,11 +86,11 @@ fn agent_files(reader: &mut ConfigReader<'_>, item: &Node, key_path: &KeyPath) -
     }
     let help = Some("check the pattern; it is relative to the directory of this file".to_owned());
     match glob::matching_files(folder, &written) {
-        Ok(agent_files) if agent_files.is_empty() => {
+        Ok(files) if files.is_empty() => {
             reader.error(item.span, key_path, "no file matches this pattern", help);
             Vec::new()
         }
-        Ok(agent_files) => agent_files,
+        Ok(files) => files,
         Err(glob::TooManyFiles) => {
             reader.error(item.span, key_path, "the pattern visits too many files", help);
             Vec::new()

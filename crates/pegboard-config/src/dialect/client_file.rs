@@ -64,7 +64,7 @@ pub(super) fn translate(
         DurationUnit::Unknown => client_for_path(file.path)
             .and_then(KnownClient::timeout)
             .map_or(DurationUnit::Unknown, DurationUnit::from),
-        said @ (DurationUnit::Milliseconds | DurationUnit::Seconds) => said,
+        known @ (DurationUnit::Milliseconds | DurationUnit::Seconds) => known,
     };
     let rules = &DialectRules { timeout: unit, ..*rules };
     let mut translator = Translator::new(rules, input_defaults(root), notes);
@@ -217,8 +217,8 @@ pub(crate) fn sanitize_name(written: &str) -> String {
     let is_plain = |each: char| each.is_ascii_alphanumeric() || matches!(each, '-' | '_');
     // A lone dash between words is a separator, too.
     let is_word = |word: &&str| !word.is_empty() && *word != "-";
-    let rules: Vec<&str> = written.split(|each| !is_plain(each)).filter(is_word).collect();
-    let name: String = rules.join("-").chars().take(64).collect();
+    let words: Vec<&str> = written.split(|each| !is_plain(each)).filter(is_word).collect();
+    let name: String = words.join("-").chars().take(64).collect();
     match name.as_str() {
         "" => "server".to_owned(),
         reserved if RESERVED.contains(&reserved) => format!("my-{reserved}"),
@@ -244,12 +244,12 @@ fn skip_reason(dialect: ConfigDialect, node: &Node) -> Option<&'static str> {
 
 /// Returns `true` if the server is Pegboard itself: importing it would create a loop.
 fn is_pegboard(name: &str, node: &Node) -> bool {
-    let rules = |key: &str| match node.get(key).map(|node| &node.value) {
+    let words = |key: &str| match node.get(key).map(|node| &node.value) {
         Some(Value::Text(word)) => vec![word.as_str()],
         Some(Value::List(items)) => items.iter().filter_map(as_text).collect(),
         _ => Vec::new(),
     };
-    let line: Vec<&str> = rules("command").into_iter().chain(rules("args")).collect();
+    let line: Vec<&str> = words("command").into_iter().chain(words("args")).collect();
     let program = line.first().and_then(|command| command.rsplit(['/', '\\']).next()).unwrap_or_default();
     let is_program = program.trim_end_matches(".exe") == "pegboard" && line.contains(&"serve");
     // An entry with this name, host and path was written by `connect --http`.
@@ -263,10 +263,10 @@ fn report_skipped(skipped: &[(&'static str, ListedServer)], notes: &mut Translat
     let mut reasons: Vec<&str> = skipped.iter().map(|(reason, _)| *reason).collect();
     reasons.dedup();
     for reason in reasons {
-        let listed_servers: Vec<&ListedServer> =
+        let servers: Vec<&ListedServer> =
             skipped.iter().filter(|(why, _)| *why == reason).map(|(_, part)| part).collect();
-        let names: Vec<&str> = listed_servers.iter().map(|part| part.name.as_str()).collect();
-        let Some(first) = listed_servers.first() else { continue };
+        let names: Vec<&str> = servers.iter().map(|part| part.name.as_str()).collect();
+        let Some(first) = servers.first() else { continue };
         let message = format!("skipped {}: {reason}", names.join(", "));
         notes.warn(first.name_span, &first.key_path, message, None);
     }
@@ -293,29 +293,29 @@ fn inputs(root: &Node) -> &[Node] {
 
 /// Returns the default values of inputs.
 fn input_defaults(root: &Node) -> InputDefaults {
-    let answer = |input: &Node| {
+    let id_and_default = |input: &Node| {
         let id = as_text(input.get("id")?)?.to_owned();
         Some((id, as_text(input.get("default")?)?.to_owned()))
     };
-    inputs(root).iter().filter_map(answer).collect()
+    inputs(root).iter().filter_map(id_and_default).collect()
 }
 
 /// Converts the input definitions to the native format.
 fn native_inputs(root: &Node) -> Option<TreeEntry> {
-    let question = |input: &Node| {
+    let definition = |input: &Node| {
         let id = input.get("id")?;
         let is_known = |entry: &&TreeEntry| matches!(entry.key.as_str(), "description" | "password");
-        let mut rules: Vec<TreeEntry> = input.entries()?.iter().filter(is_known).cloned().collect();
+        let mut settings: Vec<TreeEntry> = input.entries()?.iter().filter(is_known).cloned().collect();
         if let Some(options) = input.get("options") {
             let value = |option: &Node| option.get("value").unwrap_or(option).clone();
             let values = items(options).unwrap_or_default().iter().map(value).collect();
-            rules.push(entry("options", options.span, Node::new(options.span, Value::List(values))));
+            settings.push(entry("options", options.span, Node::new(options.span, Value::List(values))));
         }
-        Some(entry(as_text(id)?, id.span, map(input.span, rules)))
+        Some(entry(as_text(id)?, id.span, map(input.span, settings)))
     };
-    let questions: Vec<TreeEntry> = inputs(root).iter().filter_map(question).collect();
-    let span = questions.first()?.key_span;
-    Some(entry("inputs", span, map(span, questions)))
+    let definitions: Vec<TreeEntry> = inputs(root).iter().filter_map(definition).collect();
+    let span = definitions.first()?.key_span;
+    Some(entry("inputs", span, map(span, definitions)))
 }
 
 /// Adds Claude Code's servers of a single directory.

@@ -118,11 +118,11 @@ fn rewrite_placeholders(node: &mut Node) {
             }) {
                 let end = start + inner.len() + 4;
                 let name = inner.split('|').next().unwrap_or_default().trim();
-                let to_native = match name.strip_prefix("secret ") {
+                let reference = match name.strip_prefix("secret ") {
                     Some(variable) => format!("${{{variable}}}"),
                     None => format!("${{input:{name}}}"),
                 };
-                text.replace_range(start..end, &to_native);
+                text.replace_range(start..end, &reference);
             }
         }
         Value::List(items) => items.iter_mut().for_each(rewrite_placeholders),

@@ -320,7 +320,7 @@ const DOCKER_CATALOGUE: DialectRules = DialectRules {
 
 /// Returns the rules of a dialect; `None` for those without server entries.
 pub(super) fn rules_for(dialect: ConfigDialect) -> Option<DialectRules> {
-    let row = match dialect {
+    let rules = match dialect {
         ConfigDialect::Native
         | ConfigDialect::Workbench
         | ConfigDialect::OpenApi
@@ -361,5 +361,5 @@ pub(super) fn rules_for(dialect: ConfigDialect) -> Option<DialectRules> {
         ConfigDialect::AgentGateway => AGENTGATEWAY,
         ConfigDialect::Registry | ConfigDialect::DockerCatalog => DOCKER_CATALOGUE,
     };
-    Some(row)
+    Some(rules)
 }

@@ -148,15 +148,15 @@ fn check_root(reader: &mut ConfigReader<'_>, root: &Node) {
 /// Moves the settings under `defaults` to the root. Settings at the root take precedence.
 pub(crate) fn move_defaults(root: &mut Node) {
     let names = field_names::<RuntimeSettings>();
-    let Value::Map(object_entries) = &mut root.value else { return };
-    let there: Vec<String> = object_entries.iter().map(|entry| entry.key.clone()).collect();
-    let defaults = object_entries.iter_mut().find(|entry| entry.key == "defaults");
+    let Value::Map(entries) = &mut root.value else { return };
+    let there: Vec<String> = entries.iter().map(|entry| entry.key.clone()).collect();
+    let defaults = entries.iter_mut().find(|entry| entry.key == "defaults");
     let Some(Value::Map(defaults)) = defaults.map(|entry| &mut entry.value.value) else { return };
     let is_moved = |entry: &TreeEntry| names.contains(&entry.key.as_str()) && !there.contains(&entry.key);
     let (moved, others): (Vec<TreeEntry>, Vec<TreeEntry>) =
         std::mem::take(defaults).into_iter().partition(is_moved);
     *defaults = others;
-    object_entries.extend(moved);
+    entries.extend(moved);
 }
 
 /// Returns the input definitions by ID.
@@ -268,8 +268,8 @@ fn read_chain(
         reader.error(entry.key_span, &key_path, "duplicate chain name in the toolbox", None);
     }
     if let Some(spec) = spec.as_ref().filter(|_| !reader.is_part_invalid()) {
-        for flaw in spec.structural_errors() {
-            report_chain_error(reader, &entry.value, &key_path, flaw);
+        for error in spec.structural_errors() {
+            report_chain_error(reader, &entry.value, &key_path, error);
         }
     }
     let part = reader.end_part(&key_path);
@@ -278,10 +278,10 @@ fn read_chain(
     }
 }
 
-/// Reports an error of a chain at the place it refers to.
-fn report_chain_error(reader: &mut ConfigReader<'_>, chain: &Node, key_path: &KeyPath, flaw: ChainError) {
-    let ChainError { location: place, text } = flaw;
-    match place {
+/// Reports an error of a chain at its location.
+fn report_chain_error(reader: &mut ConfigReader<'_>, chain: &Node, key_path: &KeyPath, error: ChainError) {
+    let ChainError { location, text } = error;
+    match location {
         ChainErrorLocation::Chain => reader.error(chain.span, key_path, format!("the chain {text}"), None),
         ChainErrorLocation::Output => {
             let span = chain.get("output").unwrap_or(chain).span;

@@ -55,19 +55,19 @@ fn describe(
         reader.error(node.span, key_path, format!("a service must be an object, not {}", node.kind()), help);
         return None;
     };
-    let mut expand_entries = expand_entries(reader, node, entries, key_path, (on_unset, "toolSchemas"));
-    if let Value::Map(entries) = &mut expand_entries.value {
+    let mut expanded = expand_entries(reader, node, entries, key_path, (on_unset, "toolSchemas"));
+    if let Value::Map(entries) = &mut expanded.value {
         for entry in entries {
             collect_credential_secrets(reader, entry);
         }
     }
-    let (settings, rules, _): (Option<OpenApiSettings>, _, _) =
-        read_split(reader, &expand_entries, key_path, &OpenApiSettings::FIELDS);
+    let (settings, tools, _): (Option<OpenApiSettings>, _, _) =
+        read_split(reader, &expanded, key_path, &OpenApiSettings::FIELDS);
     let mut settings = settings?;
-    check(reader, &settings, &expand_entries, key_path);
+    check(reader, &settings, &expanded, key_path);
     let written = node.get("spec").unwrap_or(node);
     settings.spec = resolve_spec(&settings.spec, &reader.text(written.span).path);
-    Some((settings, rules?))
+    Some((settings, tools?))
 }
 
 /// Validates the settings of a service.
@@ -114,10 +114,10 @@ fn resolve_spec(spec: &str, file: &Path) -> String {
 fn collect_credential_secrets(reader: &mut ConfigReader<'_>, entry: &mut TreeEntry) {
     let ("credentials", Value::Map(schemes)) = (entry.key.as_str(), &mut entry.value.value) else { return };
     for scheme in schemes {
-        let Value::Map(words) = &mut scheme.value.value else { continue };
-        for word in words.iter_mut().filter(|word| SECRET_FIELDS.contains(&word.key.as_str())) {
-            word.value.origin = ValueOrigin::Secret;
-            if let Value::Text(text) = &word.value.value {
+        let Value::Map(fields) = &mut scheme.value.value else { continue };
+        for field in fields.iter_mut().filter(|field| SECRET_FIELDS.contains(&field.key.as_str())) {
+            field.value.origin = ValueOrigin::Secret;
+            if let Value::Text(text) = &field.value.value {
                 reader.add_secret(text);
             }
         }

@@ -52,12 +52,12 @@ fn describe(
     node: &Node,
     key_path: &KeyPath,
 ) -> Option<ModelProviderSettings> {
-    let Value::Map(object_entries) = &node.value else {
+    let Value::Map(entries) = &node.value else {
         reader.error(node.span, key_path, format!("a provider must be an object, not {}", node.kind()), None);
         return None;
     };
-    let mut object_entries = object_entries.clone();
-    for entry in &mut object_entries {
+    let mut entries = entries.clone();
+    for entry in &mut entries {
         scalars_to_text(reader, entry);
         let key_path = key_path.key(&entry.key);
         reader.expand(&mut entry.value, &key_path, OnUnsetVariable::Report);
@@ -67,7 +67,7 @@ fn describe(
             entry.value.origin = ValueOrigin::Secret;
         }
     }
-    let filled = Node { value: Value::Map(object_entries), ..node.clone() };
+    let filled = Node { value: Value::Map(entries), ..node.clone() };
     let settings: ModelProviderSettings = reader.read(&filled, key_path, &[])?;
     check_address(reader, &settings, node, key_path);
     check_prices(reader, &settings, node, key_path);

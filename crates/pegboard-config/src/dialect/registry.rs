@@ -118,8 +118,8 @@ struct CommandLine {
 
 impl CommandLine {
     fn container(mut self, span: Span, id: &str, version: Option<&str>) -> Node {
-        let is_usual = |word: &String| !["run", "-i", "--rm", "--interactive"].contains(&word.as_str());
-        let before = std::mem::take(&mut self.before).into_iter().filter(is_usual);
+        let is_extra = |word: &String| !["run", "-i", "--rm", "--interactive"].contains(&word.as_str());
+        let before = std::mem::take(&mut self.before).into_iter().filter(is_extra);
         let mut args: Vec<String> = ["run", "-i", "--rm"].map(str::to_owned).to_vec();
         for name in self.env.iter().map(|entry| &entry.key).chain(&self.passed) {
             args.extend(["-e".to_owned(), name.clone()]);
@@ -155,21 +155,21 @@ fn npm(before: &[String], package: String) -> Vec<String> {
 
 /// Returns the arguments of a command line.
 fn arguments(node: Option<&Node>) -> Vec<String> {
-    let mut rules = Vec::new();
+    let mut words = Vec::new();
     for argument in node.and_then(items).unwrap_or_default() {
         let name = text_of(argument, "name", "");
         let is_named = text_of(argument, "type", "") == Some("named");
         let hint = text_of(argument, "valueHint", "value_hint").or(name).unwrap_or("value");
         let value = value(argument, hint.trim_start_matches('-'));
         match (is_named, name, value) {
-            (true, Some(name), Some(value)) => rules.extend([name.to_owned(), value]),
+            (true, Some(name), Some(value)) => words.extend([name.to_owned(), value]),
             // A flag has no value; an optional argument without a value is omitted.
-            (true, Some(name), None) if is_flag(argument) => rules.push(name.to_owned()),
-            (false, _, Some(value)) => rules.push(value),
+            (true, Some(name), None) if is_flag(argument) => words.push(name.to_owned()),
+            (false, _, Some(value)) => words.push(value),
             (_, _, _) => {}
         }
     }
-    rules
+    words
 }
 
 fn is_flag(argument: &Node) -> bool {
@@ -182,7 +182,7 @@ fn is_required(node: &Node) -> bool {
 }
 
 /// Returns the value of an argument or a header: the fixed value, the default, or an input reference.
-fn value(node: &Node, asked: &str) -> Option<String> {
+fn value(node: &Node, id: &str) -> Option<String> {
     let scalar = |key: &str| match &node.get(key)?.value {
         Value::Text(text) => Some(text.clone()),
         Value::Number(number) => Some(number.to_string()),
@@ -195,8 +195,8 @@ fn value(node: &Node, asked: &str) -> Option<String> {
     let plain = |text: String| to_native(&text, VariableSyntax::Plain, &InputDefaults::new());
     let default = scalar("default").map(plain);
     match (default, is_required(node) && !is_flag_only(node)) {
-        (Some(default), _) => Some(format!("${{input:{asked}:-{default}}}")),
-        (None, true) => Some(format!("${{input:{asked}}}")),
+        (Some(default), _) => Some(format!("${{input:{id}:-{default}}}")),
+        (None, true) => Some(format!("${{input:{id}}}")),
         (None, false) => None,
     }
 }

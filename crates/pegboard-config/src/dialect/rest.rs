@@ -74,8 +74,8 @@ fn describe(
         );
         return None;
     };
-    let expand_entries = expand_entries(reader, node, entries, key_path, (on_unset, "parametersSchema"));
-    let (request, tool, _) = read_split(reader, &expand_entries, key_path, &RestToolSettings::FIELDS);
+    let expanded = expand_entries(reader, node, entries, key_path, (on_unset, "parametersSchema"));
+    let (request, tool, _) = read_split(reader, &expanded, key_path, &RestToolSettings::FIELDS);
     Some(RestToolEntry { request: request?, tool: tool? })
 }
 

@@ -55,8 +55,8 @@ pub(super) fn read(
 
 /// Returns `true` if the entry is disabled. Its missing variables are not reported then.
 pub(super) fn is_disabled(node: &Node) -> bool {
-    let says = |key: &str, word: bool| matches!(node.get(key), Some(Node { value: Value::Bool(said), .. }) if *said == word);
-    says("enabled", false) || says("disabled", true)
+    let is_set_to = |key: &str, expected: bool| matches!(node.get(key), Some(Node { value: Value::Bool(found), .. }) if *found == expected);
+    is_set_to("enabled", false) || is_set_to("disabled", true)
 }
 
 pub(super) fn check_name(
@@ -95,10 +95,9 @@ fn describe(
         reader.error(node.span, key_path, format!("a server must be an object, not {}", node.kind()), None);
         return None;
     };
-    let mut expand_entries = expand_entries(reader, node, entries, key_path, (on_unset, "toolSchemas"));
-    environment::merge_environment(reader, &mut expand_entries, key_path, on_unset);
-    let (connection, settings, tools) =
-        read_split(reader, &expand_entries, key_path, &McpServerSettings::FIELDS);
+    let mut expanded = expand_entries(reader, node, entries, key_path, (on_unset, "toolSchemas"));
+    environment::merge_environment(reader, &mut expanded, key_path, on_unset);
+    let (connection, settings, tools) = read_split(reader, &expanded, key_path, &McpServerSettings::FIELDS);
     for tool in tools.get("tools").and_then(Node::entries).unwrap_or_default() {
         check_range(reader, &tool.value, &key_path.key("tools").key(&tool.key), "priority", (-10, 10));
     }
@@ -127,17 +126,17 @@ pub(super) fn expand_entries(
 /// entries of the latter.
 pub(super) fn read_split<A: DeserializeOwned, B: DeserializeOwned>(
     reader: &mut ConfigReader<'_>,
-    expand_entries: &Node,
+    expanded: &Node,
     key_path: &KeyPath,
     fields: &[&str],
 ) -> (Option<A>, Option<B>, Node) {
-    let own = reader.read(&subset(expand_entries, fields), key_path, &[]);
+    let own = reader.read(&subset(expanded, fields), key_path, &[]);
     let is_other = |entry: &&TreeEntry| !fields.contains(&entry.key.as_str());
-    let others = expand_entries.entries().unwrap_or_default().iter().filter(is_other).cloned().collect();
-    let others = Node { value: Value::Map(others), ..expand_entries.clone() };
-    let rules = reader.read(&others, key_path, fields);
+    let others = expanded.entries().unwrap_or_default().iter().filter(is_other).cloned().collect();
+    let others = Node { value: Value::Map(others), ..expanded.clone() };
+    let settings = reader.read(&others, key_path, fields);
     check_range(reader, &others, key_path, "priority", (-10, 10));
-    (own, rules, others)
+    (own, settings, others)
 }
 
 /// Converts numbers and booleans among arguments, variables and headers to the text as written.

@@ -312,9 +312,9 @@ fn set_tools(key_span: Span, value: Node, draft: &mut ServerDraft) {
             denied.push(text(tool.key_span, tool.key));
             continue;
         }
-        if let Value::Map(rules) = &mut tool.value.value {
-            rules.retain(|word| word.key != "enabled" && word.key != "description");
-            if !rules.is_empty() {
+        if let Value::Map(settings) = &mut tool.value.value {
+            settings.retain(|setting| setting.key != "enabled" && setting.key != "description");
+            if !settings.is_empty() {
                 others.push(tool);
             }
         }
@@ -361,6 +361,6 @@ fn format_seconds(seconds: f64) -> String {
 }
 
 /// Creates a list of texts.
-pub(super) fn text_list(span: Span, rules: impl IntoIterator<Item = String>) -> Node {
-    list(span, rules.into_iter().map(|word| text(span, word)).collect())
+pub(super) fn text_list(span: Span, words: impl IntoIterator<Item = String>) -> Node {
+    list(span, words.into_iter().map(|word| text(span, word)).collect())
 }

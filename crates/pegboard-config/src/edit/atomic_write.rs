@@ -61,8 +61,8 @@ pub fn write(path: &Path, old: Option<&str>, new: &str) -> Result<(), WriteError
     }
     let folder = real.parent().filter(|folder| *folder != Path::new("")).unwrap_or(Path::new("."));
     fs::create_dir_all(folder).map_err(unwritable)?;
-    let (create_temp_file, file) = create_temp_file(&real).map_err(unwritable)?;
-    let create_temp_file = TempFile(create_temp_file);
+    let (temp_path, file) = create_temp_file(&real).map_err(unwritable)?;
+    let temp_file = TempFile(temp_path);
     write_temp_file(file, new, present.as_ref()).map_err(unwritable)?;
     // As late as possible, so that a concurrent change is not lost.
     let is_as_read = match old {
@@ -72,8 +72,8 @@ pub fn write(path: &Path, old: Option<&str>, new: &str) -> Result<(), WriteError
     if !is_as_read {
         return Err(WriteError::Changed { path: path.to_owned() });
     }
-    fs::rename(&create_temp_file.0, &real).map_err(unwritable)?;
-    std::mem::forget(create_temp_file);
+    fs::rename(&temp_file.0, &real).map_err(unwritable)?;
+    std::mem::forget(temp_file);
     // Not every platform can sync a directory, and the file is complete either way.
     let _ = File::open(folder).and_then(|folder| folder.sync_all());
     Ok(())
@@ -108,9 +108,9 @@ fn create_temp_file(path: &Path) -> io::Result<(PathBuf, File)> {
     options.write(true).create_new(true);
     let mut last = io::Error::from(io::ErrorKind::AlreadyExists);
     for number in 0..MAX_TRIES {
-        let create_temp_file = path.with_file_name(format!(".{name}.{}-{number}.tmp", std::process::id()));
-        match options.open(&create_temp_file) {
-            Ok(file) => return Ok((create_temp_file, file)),
+        let temp_path = path.with_file_name(format!(".{name}.{}-{number}.tmp", std::process::id()));
+        match options.open(&temp_path) {
+            Ok(file) => return Ok((temp_path, file)),
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => last = error,
             Err(error) => return Err(error),
         }

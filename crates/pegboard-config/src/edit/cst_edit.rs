@@ -34,15 +34,15 @@ pub(super) struct MemberLocation<'p> {
 
 /// Result of following a path as far as it exists.
 struct CstTraversal<'p> {
-    piece: &'p CstNode,
+    node: &'p CstNode,
     location: Option<MemberLocation<'p>>,
     n_segments: usize,
 }
 
 fn traverse<'p>(root: &'p CstNode, segments: &[KeySegment]) -> Result<CstTraversal<'p>, EditConflict> {
-    let mut traverse = CstTraversal { piece: root, location: None, n_segments: 0 };
+    let mut traversal = CstTraversal { node: root, location: None, n_segments: 0 };
     for segment in segments {
-        let container = traverse.piece;
+        let container = traversal.node;
         if container.mark == YamlProperty::Alias {
             return Err(EditConflict::new(container.span, "the value is an alias, defined elsewhere"));
         }
@@ -57,73 +57,73 @@ fn traverse<'p>(root: &'p CstNode, segments: &[KeySegment]) -> Result<CstTravers
             | (KeySegment::Index(_), CstShape::Scalar | CstShape::Map(..)) => None,
         };
         let Some(index) = index else { break };
-        let holder = traverse.location.as_ref().map(|location| location.member);
+        let holder = traversal.location.as_ref().map(|location| location.member);
         let member = &container.members()[index];
-        traverse = CstTraversal {
-            piece: &member.value,
+        traversal = CstTraversal {
+            node: &member.value,
             location: Some(MemberLocation { container, member, index, holder }),
-            n_segments: traverse.n_segments + 1,
+            n_segments: traversal.n_segments + 1,
         };
     }
-    Ok(traverse)
+    Ok(traversal)
 }
 
 /// Sets the value at a path and creates missing parents. `old` is the current value of the whole.
 pub(super) fn put(
-    page: EditText<'_>,
+    source: EditText<'_>,
     root: &CstNode,
     segments: &[KeySegment],
     (old, value): (&Value, &Value),
 ) -> Result<Vec<Splice>, EditConflict> {
-    let traverse = traverse(root, segments)?;
-    let rest = &segments[traverse.n_segments..];
+    let traversal = traverse(root, segments)?;
+    let rest = &segments[traversal.n_segments..];
     let Some((first, inner)) = rest.split_first() else {
-        return replace(page, &traverse, value);
+        return replace(source, &traversal, value);
     };
-    let present = value_at(old, &segments[..traverse.n_segments]);
-    if value_at(old, &segments[..=traverse.n_segments]).is_some() && !inner.is_empty() {
+    let present = value_at(old, &segments[..traversal.n_segments]);
+    if value_at(old, &segments[..=traversal.n_segments]).is_some() && !inner.is_empty() {
         let message = "the value is defined elsewhere in the file";
-        return Err(EditConflict::new(traverse.piece.span, message));
+        return Err(EditConflict::new(traversal.node.span, message));
     }
     if matches!(present, Some(Value::Null) | None) {
-        return replace(page, &traverse, &nest(rest, value));
+        return replace(source, &traversal, &nest(rest, value));
     }
-    let (style, key) = match (&traverse.piece.shape, first) {
+    let (style, key) = match (&traversal.node.shape, first) {
         (CstShape::Map(style, _), KeySegment::Key(key)) => (*style, Some(key.as_str())),
         (CstShape::List(style, members), KeySegment::Index(index)) if *index == members.len() => {
             (*style, None)
         }
         (_, KeySegment::Key(_)) => {
-            return Err(EditConflict::new(traverse.piece.span, "expected an object here"));
+            return Err(EditConflict::new(traversal.node.span, "expected an object here"));
         }
         (_, KeySegment::Index(_)) => {
-            return Err(EditConflict::new(traverse.piece.span, "expected a list here"));
+            return Err(EditConflict::new(traversal.node.span, "expected a list here"));
         }
     };
     let value = nest(inner, value);
-    if traverse.piece.mark == YamlProperty::Alias {
-        return Err(EditConflict::new(traverse.piece.span, "the value is an alias, defined elsewhere"));
+    if traversal.node.mark == YamlProperty::Alias {
+        return Err(EditConflict::new(traversal.node.span, "the value is an alias, defined elsewhere"));
     }
     if style == CollectionStyle::Block {
-        return Ok(yaml::append(page, traverse.piece, key, &value));
+        return Ok(yaml::append(source, traversal.node, key, &value));
     }
-    if may_take_lines(page, &traverse) {
+    if may_take_lines(source, &traversal) {
         let whole = key.map_or_else(
             || Value::Array(vec![value.clone()]),
             |key| Value::Object(Map::from_iter([(key.to_owned(), value.clone())])),
         );
-        return replace(page, &traverse, &whole);
+        return replace(source, &traversal, &whole);
     }
-    Ok(flow::append(page, traverse.piece, &ValuePrinter { format: page.format, key, value: &value }))
+    Ok(flow::append(source, traversal.node, &ValuePrinter { format: source.format, key, value: &value }))
 }
 
 /// Returns `true` for empty YAML brackets that block style may replace.
-fn may_take_lines(page: EditText<'_>, traverse: &CstTraversal<'_>) -> bool {
-    let span = traverse.piece.span;
-    let is_in_lines = traverse.location.as_ref().is_none_or(|location| is_in_lines(location.container));
-    page.format == ConfigFormat::Yaml
+fn may_take_lines(source: EditText<'_>, traversal: &CstTraversal<'_>) -> bool {
+    let span = traversal.node.span;
+    let is_in_lines = traversal.location.as_ref().is_none_or(|location| is_in_lines(location.container));
+    source.format == ConfigFormat::Yaml
         && is_in_lines
-        && page
+        && source
             .text
             .get(span.start + 1..span.end.saturating_sub(1))
             .is_some_and(|inside| inside.trim().is_empty())
@@ -137,39 +137,39 @@ fn is_in_lines(container: &CstNode) -> bool {
 }
 
 fn replace(
-    page: EditText<'_>,
-    traverse: &CstTraversal<'_>,
+    source: EditText<'_>,
+    traversal: &CstTraversal<'_>,
     value: &Value,
 ) -> Result<Vec<Splice>, EditConflict> {
-    let print = ValuePrinter { format: page.format, key: None, value };
-    match &traverse.location {
-        Some(location) if is_in_lines(location.container) => yaml::replace(page, location.member, value),
-        Some(location) => Ok(flow::replace(page, location.member.start, traverse.piece, &print)),
-        None if page.format == ConfigFormat::Yaml => {
-            Ok(vec![yaml::replace_root(page, traverse.piece, value)])
+    let print = ValuePrinter { format: source.format, key: None, value };
+    match &traversal.location {
+        Some(location) if is_in_lines(location.container) => yaml::replace(source, location.member, value),
+        Some(location) => Ok(flow::replace(source, location.member.start, traversal.node, &print)),
+        None if source.format == ConfigFormat::Yaml => {
+            Ok(vec![yaml::replace_root(source, traversal.node, value)])
         }
-        None => Ok(flow::replace(page, traverse.piece.span.start, traverse.piece, &print)),
+        None => Ok(flow::replace(source, traversal.node.span.start, traversal.node, &print)),
     }
 }
 
 /// Removes the value at a path.
 pub(super) fn remove(
-    page: EditText<'_>,
+    source: EditText<'_>,
     root: &CstNode,
     segments: &[KeySegment],
 ) -> Result<Vec<Splice>, EditConflict> {
-    let traverse = traverse(root, segments)?;
-    match &traverse.location {
-        Some(location) if traverse.n_segments == segments.len() => {
+    let traversal = traverse(root, segments)?;
+    match &traversal.location {
+        Some(location) if traversal.n_segments == segments.len() => {
             if is_in_lines(location.container) {
-                yaml::remove(page, location)
+                yaml::remove(source, location)
             } else {
-                Ok(flow::remove(page, location.container, location.index))
+                Ok(flow::remove(source, location.container, location.index))
             }
         }
         _ => {
             let message = "the value is defined elsewhere in the file";
-            Err(EditConflict::new(traverse.piece.span, message))
+            Err(EditConflict::new(traversal.node.span, message))
         }
     }
 }

@@ -30,14 +30,14 @@ pub(super) struct PrintLayout {
 
 impl PrintLayout {
     /// Multi-line layout with this indentation.
-    pub(super) fn lines(page: EditText<'_>, indent: &str) -> Self {
-        Self { lines: Some(page.newline()), indent: indent.to_owned(), unit: unit(page), space: " " }
+    pub(super) fn lines(source: EditText<'_>, indent: &str) -> Self {
+        Self { lines: Some(source.newline()), indent: indent.to_owned(), unit: unit(source), space: " " }
     }
 
     /// Single-line layout.
-    pub(super) fn one_line(page: EditText<'_>) -> Self {
-        let text = page.text.trim();
-        let is_tight = page.format == ConfigFormat::Json && text.contains("\":") && !text.contains("\": ");
+    pub(super) fn one_line(source: EditText<'_>) -> Self {
+        let text = source.text.trim();
+        let is_tight = source.format == ConfigFormat::Json && text.contains("\":") && !text.contains("\": ");
         let space = if is_tight { "" } else { " " };
         Self { lines: None, indent: String::new(), unit: String::new(), space }
     }
@@ -72,9 +72,9 @@ impl ValuePrinter<'_> {
 }
 
 /// Detects the indentation of one level from the first nested line.
-fn unit(page: EditText<'_>) -> String {
+fn unit(source: EditText<'_>) -> String {
     let mut outer = "";
-    for line in page.text.lines() {
+    for line in source.text.lines() {
         let written = line.trim_start_matches([' ', '\t']);
         let indent = &line[..line.len() - written.len()];
         let is_remark = written.is_empty() || written.starts_with(['#', '/', '*']);

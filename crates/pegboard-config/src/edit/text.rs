@@ -31,15 +31,15 @@ impl Splice {
 pub(super) fn apply(text: &str, mut splices: Vec<Splice>) -> String {
     // Splices at the same offset keep their order.
     splices.sort_by_key(|splice| splice.span.start);
-    let mut made = String::with_capacity(text.len());
+    let mut result = String::with_capacity(text.len());
     let mut at = 0;
     for splice in splices {
-        made.push_str(text.get(at..splice.span.start).unwrap_or_default());
-        made.push_str(&splice.text);
+        result.push_str(text.get(at..splice.span.start).unwrap_or_default());
+        result.push_str(&splice.text);
         at = splice.span.end.max(at);
     }
-    made.push_str(text.get(at..).unwrap_or_default());
-    made
+    result.push_str(text.get(at..).unwrap_or_default());
+    result
 }
 
 impl<'t> EditText<'t> {

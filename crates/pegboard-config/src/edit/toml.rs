@@ -16,20 +16,20 @@ use sections::{TomlLine, TomlSection, sections};
 
 /// Sets the value at a path and creates missing parents.
 pub(super) fn put(
-    page: EditText<'_>,
+    source: EditText<'_>,
     segments: &[KeySegment],
     (old, value): (&Value, &Value),
 ) -> Result<Vec<Splice>, EditConflict> {
-    let outline = TomlOutline::new(page);
+    let outline = TomlOutline::new(source);
     let keys = outline.keys(segments)?;
     if let Some((line, n_segments)) = outline.line_for(&keys) {
         if n_segments == segments.len() {
-            let print = ValuePrinter { format: page.format, key: None, value };
-            return Ok(flow::replace(page, line.start, &line.value, &print));
+            let print = ValuePrinter { format: source.format, key: None, value };
+            return Ok(flow::replace(source, line.start, &line.value, &print));
         }
         let (done, rest) = segments.split_at(n_segments);
         let old = cst_edit::value_at(old, done).unwrap_or(&Value::Null);
-        return cst_edit::put(page, &line.value, rest, (old, value));
+        return cst_edit::put(source, &line.value, rest, (old, value));
     }
     // A new value is created with all of its parents.
     let value = &cst_edit::nest(&segments[keys.len()..], value);
@@ -37,26 +37,26 @@ pub(super) fn put(
     let Some((first, others)) = present.split_first() else {
         return Ok(vec![outline.insert(&keys, value)]);
     };
-    let cut = |range: &Range<usize>| page.cut(range.start, range.end);
+    let cut = |range: &Range<usize>| source.cut(range.start, range.end);
     if outline.is_section(&keys) && !value.is_object() {
         // A value that is not a table belongs to the lines of its parent.
         return Ok(std::iter::once(outline.insert(&keys, value)).chain(present.iter().map(cut)).collect());
     }
-    let newline = if page.text[first.clone()].ends_with('\n') { page.newline() } else { "" };
+    let newline = if source.text[first.clone()].ends_with('\n') { source.newline() } else { "" };
     let text = format!("{}{newline}", outline.text_in_place(&keys, first.start, value));
     let splice = Splice::new(first.start, first.end, text);
     Ok(std::iter::once(splice).chain(others.iter().map(cut)).collect())
 }
 
 /// Removes the value at a path.
-pub(super) fn remove(page: EditText<'_>, segments: &[KeySegment]) -> Result<Vec<Splice>, EditConflict> {
-    let outline = TomlOutline::new(page);
+pub(super) fn remove(source: EditText<'_>, segments: &[KeySegment]) -> Result<Vec<Splice>, EditConflict> {
+    let outline = TomlOutline::new(source);
     let keys = outline.keys(segments)?;
     match outline.line_for(&keys) {
         Some((line, n_segments)) if n_segments < segments.len() => {
-            cst_edit::remove(page, &line.value, &segments[n_segments..])
+            cst_edit::remove(source, &line.value, &segments[n_segments..])
         }
-        _ => Ok(outline.ranges(&keys).iter().map(|range| page.cut(range.start, range.end)).collect()),
+        _ => Ok(outline.ranges(&keys).iter().map(|range| source.cut(range.start, range.end)).collect()),
     }
 }
 
@@ -96,13 +96,13 @@ fn dotted(keys: &[String]) -> String {
 
 /// The sections of a text.
 struct TomlOutline<'t> {
-    page: EditText<'t>,
+    source: EditText<'t>,
     sections: Vec<TomlSection>,
 }
 
 impl<'t> TomlOutline<'t> {
-    fn new(page: EditText<'t>) -> Self {
-        Self { page, sections: sections(page.text) }
+    fn new(source: EditText<'t>) -> Self {
+        Self { source, sections: sections(source.text) }
     }
 
     /// Returns the leading keys of a path, unless it leads through an array of tables.
@@ -147,14 +147,14 @@ impl<'t> TomlOutline<'t> {
 
     /// Returns the ranges of whole lines that hold the value at a path.
     fn ranges(&self, keys: &[String]) -> Vec<Range<usize>> {
-        let page = self.page;
+        let source = self.source;
         let mut ranges: Vec<Range<usize>> = Vec::new();
         let mut add = |start: usize, end: usize, floor: usize| {
-            let line = page.line_start(start);
-            let start = page.comments_above(line, floor.min(line));
-            let end = page.next_line(page.end_of_comments(end));
+            let line = source.line_start(start);
+            let start = source.comments_above(line, floor.min(line));
+            let end = source.next_line(source.end_of_comments(end));
             match ranges.last_mut() {
-                Some(last) if page.text.get(last.end..start).is_some_and(|gap| gap.trim().is_empty()) => {
+                Some(last) if source.text.get(last.end..start).is_some_and(|gap| gap.trim().is_empty()) => {
                     last.end = end;
                 }
                 _ => ranges.push(start..end),
@@ -171,10 +171,10 @@ impl<'t> TomlOutline<'t> {
                     if section.key_path(line).starts_with(keys) {
                         add(line.start, line.value.span.end, floor);
                     }
-                    floor = page.next_line(line.value.span.end);
+                    floor = source.next_line(line.value.span.end);
                 }
             }
-            floor = section.end().map_or(floor, |end| page.next_line(end));
+            floor = section.end().map_or(floor, |end| source.next_line(end));
         }
         ranges
     }
@@ -200,14 +200,14 @@ impl<'t> TomlOutline<'t> {
 
     /// Inserts a value that does not exist yet.
     fn insert(&self, keys: &[String], value: &Value) -> Splice {
-        let newline = self.page.newline();
+        let newline = self.source.newline();
         let (parent, name) = keys.split_at(keys.len().saturating_sub(1));
         let dotted_beside = self.lines().filter(|(section, line)| {
             section.keys.len() < parent.len() && section.key_path(line).starts_with(parent)
         });
         if let Some((section, line)) = dotted_beside.last() {
             let text = format!("{newline}{} = {}", dotted(&keys[section.keys.len()..]), self::value(value));
-            return Splice::insert(self.page.end_of_comments(line.value.span.end), text);
+            return Splice::insert(self.source.end_of_comments(line.value.span.end), text);
         }
         let own = self.sections.iter().find(|section| section.keys == parent);
         let mut below = self
@@ -215,7 +215,7 @@ impl<'t> TomlOutline<'t> {
             .iter()
             .filter(|section| section.keys.starts_with(parent) && section.keys.len() > parent.len());
         let has_tables_in_lines = own.is_some_and(|own| {
-            let is_table = |line: &TomlLine| self.page.text[line.value.span.start..].starts_with('{');
+            let is_table = |line: &TomlLine| self.source.text[line.value.span.start..].starts_with('{');
             own.lines.iter().any(is_table)
         });
         match (value, own) {
@@ -231,9 +231,9 @@ impl<'t> TomlOutline<'t> {
                 let text = self.section(parent, &entries);
                 match below.clone().next().and_then(TomlSection::start) {
                     Some(start) => {
-                        let line = self.page.line_start(start);
-                        let value_at = self.page.comments_above(line, 0);
-                        Splice::insert(value_at, format!("{text}{newline}{newline}"))
+                        let line = self.source.line_start(start);
+                        let at = self.source.comments_above(line, 0);
+                        Splice::insert(at, format!("{text}{newline}{newline}"))
                     }
                     None => self.add_section(None, &text),
                 }
@@ -243,30 +243,30 @@ impl<'t> TomlOutline<'t> {
 
     /// Appends a section after another one, or at the end.
     fn add_section(&self, beside: Option<&TomlSection>, text: &str) -> Splice {
-        let newline = self.page.newline();
+        let newline = self.source.newline();
         if let Some(end) = beside.and_then(TomlSection::end) {
-            return Splice::insert(self.page.end_of_comments(end), format!("{newline}{newline}{text}"));
+            return Splice::insert(self.source.end_of_comments(end), format!("{newline}{newline}{text}"));
         }
-        let value_at = self.page.text.trim_end().len();
-        match (value_at, self.page.text.len()) {
+        let at = self.source.text.trim_end().len();
+        match (at, self.source.text.len()) {
             (0, 0) => Splice::insert(0, format!("{text}{newline}")),
             (0, _) => Splice::insert(0, text),
-            _ => Splice::insert(value_at, format!("{newline}{newline}{text}")),
+            _ => Splice::insert(at, format!("{newline}{newline}{text}")),
         }
     }
 
     /// Appends a line to a section.
     fn add_line(&self, section: &TomlSection, text: &str) -> Splice {
-        let newline = self.page.newline();
+        let newline = self.source.newline();
         if let Some(end) = section.end() {
-            let indent = section.lines.last().map_or("", |line| self.page.indentation(line.start));
-            return Splice::insert(self.page.end_of_comments(end), format!("{newline}{indent}{text}"));
+            let indent = section.lines.last().map_or("", |line| self.source.indentation(line.start));
+            return Splice::insert(self.source.end_of_comments(end), format!("{newline}{indent}{text}"));
         }
         // The root section is empty: it ends before the first header.
         match self.sections.iter().find_map(|section| section.header) {
             Some(header) => {
-                let value_at = self.page.comments_above(self.page.line_start(header.start), 0);
-                Splice::insert(value_at, format!("{text}{newline}{newline}"))
+                let at = self.source.comments_above(self.source.line_start(header.start), 0);
+                Splice::insert(at, format!("{text}{newline}{newline}"))
             }
             None => self.add_section(None, text),
         }
@@ -274,7 +274,7 @@ impl<'t> TomlOutline<'t> {
 
     /// Prints a section. Tables that are too long for a line become sections of their own.
     fn section(&self, keys: &[String], entries: &Map<String, Value>) -> String {
-        let newline = self.page.newline();
+        let newline = self.source.newline();
         let mut text = format!("[{}]", dotted(keys));
         let mut below = String::new();
         for (name, value) in entries {

@@ -30,9 +30,8 @@ pub(super) fn parse_variable(
         let key_path = keys.iter().fold(KeyPath::default(), |key_path, key| key_path.key(key));
         let found = resolve_name(step, position, below, keys.last().map(String::as_str));
         let Some(key) = found.filter(|key| !key.is_empty() && written.len() <= MAX_STEPS) else {
-            let resolve_name = position.map(SchemaPosition::names).unwrap_or_default();
-            let spelled: Vec<(String, &str)> =
-                resolve_name.iter().map(|&key| (to_env_name(key), key)).collect();
+            let names = position.map(SchemaPosition::names).unwrap_or_default();
+            let spelled: Vec<(String, &str)> = names.iter().map(|&key| (to_env_name(key), key)).collect();
             let suggestion = suggest(step, spelled.iter().map(|(spelling, _)| spelling.as_str()));
             let help = suggestion.map(|suggestion| {
                 let before = keys.iter().map(|key| to_env_name(key) + "__").collect::<String>();

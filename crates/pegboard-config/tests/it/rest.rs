@@ -27,7 +27,6 @@ fn shown(template: &TextTemplate) -> String {
     parts.collect()
 }
 
-// C50
 #[test]
 fn variables_are_expanded_and_parameters_are_kept() {
     let text = r#"{"restTools": {"a": {

@@ -13,11 +13,11 @@ fn inventory_of(name: &str) -> String {
     summarize(take_inventory(&Path::new("tests/fixtures").join(name), &environment))
 }
 
-fn summarize(survey: Result<Inventory, ConfigurationError>) -> String {
-    let survey = survey.unwrap();
+fn summarize(inventory: Result<Inventory, ConfigurationError>) -> String {
+    let inventory = inventory.unwrap();
     let here = std::env::current_dir().unwrap().join("tests/fixtures").display().to_string();
-    let lines: Vec<String> = survey.items.iter().map(line).collect();
-    format!("{}\n{}", survey.dialect.title(), lines.join("\n")).replace(&here, "HERE")
+    let lines: Vec<String> = inventory.items.iter().map(line).collect();
+    format!("{}\n{}", inventory.dialect.title(), lines.join("\n")).replace(&here, "HERE")
 }
 
 fn line(part: &InventoryItem) -> String {
@@ -104,17 +104,20 @@ fn services_and_tools_are_items() {
 
 #[test]
 fn unknown_keys_are_dropped() {
-    let survey = take_inventory(Path::new("tests/fixtures/roo/.roo/mcp.json"), &environment).unwrap();
-    let keys: Vec<&String> = survey.items[0].value.as_object().unwrap().keys().collect();
+    let inventory = take_inventory(Path::new("tests/fixtures/roo/.roo/mcp.json"), &environment).unwrap();
+    let keys: Vec<&String> = inventory.items[0].value.as_object().unwrap().keys().collect();
     assert_eq!(keys, ["command", "args", "toolsDenied"]);
 }
 
 #[test]
 fn items_of_toolboxes_have_a_toolbox() {
     let path = Path::new("tests/files/good/workbench-config.json");
-    let survey = take_inventory(path, &environment).unwrap();
-    let names: Vec<String> =
-        survey.items.iter().map(|part| format!("{}/{}", part.toolbox.as_ref().unwrap(), part.name)).collect();
+    let inventory = take_inventory(path, &environment).unwrap();
+    let names: Vec<String> = inventory
+        .items
+        .iter()
+        .map(|part| format!("{}/{}", part.toolbox.as_ref().unwrap(), part.name))
+        .collect();
     assert_eq!(names, ["dev/filesystem", "dev/memory", "dev/api", "prod/api", "prod/database"]);
 }
 
@@ -157,10 +160,10 @@ fn the_identity_is_independent_of_name_and_dialect() {
 #[test]
 fn problems_are_attached_to_items() {
     let path = Path::new("tests/fixtures/goose/config.yaml");
-    let survey = take_inventory(path, &environment).unwrap();
-    assert_eq!(survey.items[0].problems.len(), 1);
-    assert_eq!(survey.problems.len(), 2);
-    assert!(survey.items[1].problems.is_empty());
+    let inventory = take_inventory(path, &environment).unwrap();
+    assert_eq!(inventory.items[0].problems.len(), 1);
+    assert_eq!(inventory.problems.len(), 2);
+    assert!(inventory.items[1].problems.is_empty());
 }
 
 #[test]
@@ -199,8 +202,8 @@ fn a_relative_cwd_becomes_absolute() {
     ] {
         let text = format!(r#"{{"servers": {{"a": {{"command": "a", "cwd": "{written}"}}}}}}"#);
         std::fs::write(&path, text).unwrap();
-        let survey = take_inventory(&path, &environment).unwrap();
+        let inventory = take_inventory(&path, &environment).unwrap();
         let here = folder.path().display().to_string();
-        assert_eq!(survey.items[0].value["cwd"].as_str().unwrap().replace(&here, "HERE"), expected);
+        assert_eq!(inventory.items[0].value["cwd"].as_str().unwrap().replace(&here, "HERE"), expected);
     }
 }

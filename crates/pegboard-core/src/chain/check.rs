@@ -43,8 +43,8 @@ pub enum ChainErrorLocation {
 
 impl fmt::Display for ChainError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { location: place, text } = self;
-        match place {
+        let Self { location, text } = self;
+        match location {
             ChainErrorLocation::Chain => write!(f, "Chain {text}."),
             ChainErrorLocation::Output => write!(f, "output: {text}"),
             ChainErrorLocation::Step(index) => write!(f, "Step {index}: {text}."),

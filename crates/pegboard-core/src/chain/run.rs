@@ -177,11 +177,11 @@ impl ChainExecution<'_> {
         let mut call = Call::new(step.tool_name.as_str(), arguments);
         let limit = step.timeout.map(Duration::from);
         call.context.deadline = limit.and_then(|limit| Instant::now().checked_add(limit));
-        let mut ended = self.tools.start(call).await;
-        if let (Err(CallError::DeadlinePassed { .. }), Some(limit)) = (&ended.result, limit) {
-            ended.result = Err(CallError::TimedOut { limit });
+        let mut call_result = self.tools.start(call).await;
+        if let (Err(CallError::DeadlinePassed { .. }), Some(limit)) = (&call_result.result, limit) {
+            call_result.result = Err(CallError::TimedOut { limit });
         }
-        Outcome::of(&step.tool_name, ended)
+        Outcome::of(&step.tool_name, call_result)
     }
 }
 
@@ -197,7 +197,7 @@ fn size(value: &Value) -> usize {
     }
 }
 
-/// Outcome of a step that could not start.
+/// Returns the outcome of a step that could not start.
 fn rejected(problem: String) -> Outcome {
     Outcome {
         status: OutcomeStatus::Failure,

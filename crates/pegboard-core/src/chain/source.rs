@@ -63,7 +63,7 @@ impl InputSource {
         Self::Path(ContextPath::new(path), OnMissing::Omit)
     }
 
-    /// Returns the value at `path`, or `value` if there is none.
+    /// Returns a source for the value at `path`, or `value` if there is none.
     pub fn or(path: impl Into<String>, value: impl Into<Value>) -> Self {
         // A default makes the path optional already.
         let path = path.into();
@@ -73,7 +73,7 @@ impl InputSource {
         )
     }
 
-    /// Returns a string with `{paths}` in it; `{{` and `}}` are literal braces.
+    /// Returns a template source: a string with `{paths}` in it, in which `{{` and `}}` are literal braces.
     pub fn template(text: impl Into<String>) -> Self {
         Self::Template(ContextTemplate::new(text.into()))
     }
@@ -219,7 +219,7 @@ impl ContextTemplate {
     }
 }
 
-/// Error message for a path that does not resolve.
+/// Returns the error message for a path that does not resolve.
 pub(super) fn missing_path(path: &ContextPath) -> String {
     format!("'{}' is not in the context", path.as_str())
 }

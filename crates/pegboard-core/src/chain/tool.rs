@@ -56,32 +56,32 @@ impl ChainSpec {
             .collect();
         let read_only = all(&tools, |tool| tool.read_only);
         let is_read_only = |tool: &ToolAnnotations| tool.read_only == Some(true);
-        let harmless =
+        let destructive =
             |tool: &ToolAnnotations| if is_read_only(tool) { Some(false) } else { tool.destructive };
         // Repeating the chain is idempotent only if nothing has changed in between.
-        let repeatable =
+        let idempotent =
             |tool: &ToolAnnotations| if is_read_only(tool) { Some(true) } else { tool.idempotent };
         ToolAnnotations {
             read_only,
-            destructive: any(&tools, harmless),
-            idempotent: all(&tools, repeatable),
+            destructive: any(&tools, destructive),
+            idempotent: all(&tools, idempotent),
             open_world: any(&tools, |tool| tool.open_world),
         }
     }
 }
 
-/// `Some(true)` if all are true, `Some(false)` if one is false, `None` otherwise.
-fn all(tools: &[Option<ToolAnnotations>], says: impl Fn(&ToolAnnotations) -> Option<bool>) -> Option<bool> {
-    let said = || tools.iter().map(|tool| tool.as_ref().and_then(&says));
-    if said().any(|one| one == Some(false)) {
+/// Returns `Some(true)` if all hints are true, `Some(false)` if one is false, `None` otherwise.
+fn all(tools: &[Option<ToolAnnotations>], hint: impl Fn(&ToolAnnotations) -> Option<bool>) -> Option<bool> {
+    let hints = || tools.iter().map(|tool| tool.as_ref().and_then(&hint));
+    if hints().any(|one| one == Some(false)) {
         return Some(false);
     }
-    said().all(|one| one == Some(true)).then_some(true).filter(|_| !tools.is_empty())
+    hints().all(|one| one == Some(true)).then_some(true).filter(|_| !tools.is_empty())
 }
 
-/// `Some(true)` if one is true, `Some(false)` if all are false, `None` otherwise.
-fn any(tools: &[Option<ToolAnnotations>], says: impl Fn(&ToolAnnotations) -> Option<bool>) -> Option<bool> {
-    all(tools, |tool| says(tool).map(|yes| !yes)).map(|none| !none)
+/// Returns `Some(true)` if one hint is true, `Some(false)` if all are false, `None` otherwise.
+fn any(tools: &[Option<ToolAnnotations>], hint: impl Fn(&ToolAnnotations) -> Option<bool>) -> Option<bool> {
+    all(tools, |tool| hint(tool).map(|yes| !yes)).map(|none| !none)
 }
 
 struct ChainToolHandler(ChainSpec);

@@ -53,10 +53,10 @@ impl FromStr for ModelName {
         let quoted = || text.chars().take(MAX_BYTES).collect::<String>();
         let (provider, model) =
             text.split_once('/').ok_or_else(|| InvalidModelName::NoProvider { name: quoted() })?;
-        let is_right = !model.is_empty()
+        let is_valid = !model.is_empty()
             && model.len() <= MAX_BYTES
             && !model.contains(|each: char| each.is_control() || each.is_whitespace());
-        if !is_right {
+        if !is_valid {
             return Err(InvalidModelName::BadModel { name: quoted() });
         }
         Ok(Self { provider: ModelProviderName::new(provider)?, model: model.into() })

@@ -109,28 +109,28 @@ impl<'s> CostAnalysis<'s> {
     }
 
     /// Counts the subschemas below a node and records their anchors.
-    fn walk(&mut self, node: &'s Value, place: &mut String, is_root: bool) -> Result<(), String> {
+    fn walk(&mut self, node: &'s Value, pointer: &mut String, is_root: bool) -> Result<(), String> {
         let Some(keywords) = node.as_object() else { return Ok(()) };
         self.n_nodes += 1;
         if self.n_nodes > MAX_NODES {
             return Err(format!("it has more than {MAX_NODES} subschemas"));
         }
-        self.note(keywords, place, is_root)?;
+        self.record(keywords, pointer, is_root)?;
         for (keyword, value) in keywords {
             for (name, inner) in vocabulary::subschemas(keyword, value) {
-                let length = place.len();
+                let length = pointer.len();
                 for part in [Some(keyword.as_str()), name.as_deref()].into_iter().flatten() {
-                    place.push('/');
-                    place.push_str(&part.replace('~', "~0").replace('/', "~1"));
+                    pointer.push('/');
+                    pointer.push_str(&part.replace('~', "~0").replace('/', "~1"));
                 }
-                self.walk(inner, place, false)?;
-                place.truncate(length);
+                self.walk(inner, pointer, false)?;
+                pointer.truncate(length);
             }
         }
         Ok(())
     }
 
-    fn note(&mut self, keywords: &Map<String, Value>, place: &str, is_root: bool) -> Result<(), String> {
+    fn record(&mut self, keywords: &Map<String, Value>, pointer: &str, is_root: bool) -> Result<(), String> {
         self.n_patterns += usize::from(keywords.contains_key("pattern"));
         self.n_patterns += keywords.get("patternProperties").and_then(Value::as_object).map_or(0, Map::len);
         if self.n_patterns > MAX_PATTERNS {
@@ -141,10 +141,10 @@ impl<'s> CostAnalysis<'s> {
             let anchor = match (naming, name.strip_prefix('#')) {
                 ("$id", Some(anchor)) => anchor,
                 ("$id", None) if is_root => continue,
-                ("$id", None) => return Err(format!("it has a subschema with its own '$id' (at {place})")),
+                ("$id", None) => return Err(format!("it has a subschema with its own '$id' (at {pointer})")),
                 (_, _) => name,
             };
-            self.budget.names.insert(anchor.to_owned(), place.to_owned());
+            self.budget.names.insert(anchor.to_owned(), pointer.to_owned());
         }
         self.budget.needs_dry_run |= is_unevaluated(keywords);
         Ok(())

@@ -42,19 +42,19 @@ pub(super) fn compile(
             Ok(inner) => return Ok((Validator { inner, budget }, warnings)),
             Err(error) => error,
         };
-        let place = error.instance_path().as_str();
+        let pointer = error.instance_path().as_str();
         let may_drop = rules.strictness == SchemaStrictness::Lenient
             && warnings.len() < MAX_DROPPED_PATTERNS
-            && vocabulary::is_removable_pattern(&schema, place);
-        if !(may_drop && remove(&mut schema, place)) {
+            && vocabulary::is_removable_pattern(&schema, pointer);
+        if !(may_drop && remove(&mut schema, pointer)) {
             return Err(format!(
                 "{} (at {})",
                 error.masked(),
-                if place.is_empty() { "its root" } else { place }
+                if pointer.is_empty() { "its root" } else { pointer }
             ));
         }
         warnings.push(format!(
-            "the pattern at {place} is not checked: it is invalid, too large, or uses look-around or back-references"
+            "the pattern at {pointer} is not checked: it is invalid, too large, or uses look-around or back-references"
         ));
     }
 }
@@ -121,9 +121,9 @@ fn catch_panic<T>(work: impl FnOnce() -> T) -> Result<T, String> {
     catch_unwind(AssertUnwindSafe(work)).map_err(|_| "the validator panicked".to_owned())
 }
 
-/// Removes the value at `place`.
-fn remove(schema: &mut Value, place: &str) -> bool {
-    let Some((parent, name)) = place.rsplit_once('/') else { return false };
+/// Removes the value at a JSON pointer.
+fn remove(schema: &mut Value, pointer: &str) -> bool {
+    let Some((parent, name)) = pointer.rsplit_once('/') else { return false };
     let Some(Value::Object(parent)) = schema.pointer_mut(parent) else { return false };
     parent.shift_remove(&name.replace("~1", "/").replace("~0", "~")).is_some()
 }

@@ -89,7 +89,7 @@ struct RankedError<'a, 's> {
     rule: Option<&'s Value>,
     /// Offending part of the value.
     data: Option<&'s Value>,
-    place: ValuePath,
+    path: ValuePath,
     rank: Vec<usize>,
 }
 
@@ -105,8 +105,8 @@ fn drop_errors_implied_by_type(ranked: &mut Vec<RankedError<'_, '_>>) {
         .iter()
         .filter(|ranked_error| matches!(ranked_error.error.kind(), ValidationErrorKind::Type { .. }))
         .map(|ranked_error| {
-            let place = ranked_error.error.instance_path().as_str().to_owned();
-            (parent(ranked_error.error.evaluation_path().as_str()), place)
+            let path = ranked_error.error.instance_path().as_str().to_owned();
+            (parent(ranked_error.error.evaluation_path().as_str()), path)
         })
         .collect();
     if mistyped.is_empty() {
@@ -114,9 +114,9 @@ fn drop_errors_implied_by_type(ranked: &mut Vec<RankedError<'_, '_>>) {
     }
     ranked.retain(|ranked_error| {
         let keyword = ranked_error.error.evaluation_path().as_str();
-        let is_explained_by = |(node, place): &(String, String)| {
+        let is_explained_by = |(node, path): &(String, String)| {
             let below = keyword.strip_prefix(node.as_str());
-            let inside = ranked_error.error.instance_path().as_str().strip_prefix(place.as_str());
+            let inside = ranked_error.error.instance_path().as_str().strip_prefix(path.as_str());
             below.is_some_and(|rest| rest.starts_with('/') && rest != "/type")
                 && inside.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
         };
@@ -132,10 +132,10 @@ impl<'a, 's> RankedError<'a, 's> {
             node: Some(schema),
             data: Some(data),
             rank: Vec::new(),
-            place: ValuePath::root(),
+            path: ValuePath::root(),
         };
         walk.follow(&error);
-        Self { rule: walk.node, data: walk.data, place: walk.place, rank: walk.rank, error }
+        Self { rule: walk.node, data: walk.data, path: walk.path, rank: walk.rank, error }
     }
 
     fn violations(&self) -> Vec<Violation> {
@@ -158,8 +158,8 @@ impl<'a, 's> RankedError<'a, 's> {
                 let problem = problem(error.kind(), error.instance());
                 let name = literal(error.instance(), LiteralStyle::Json);
                 vec![Violation::new(
-                    format!("{}: property name {name} is not allowed: {problem}", self.place.full),
-                    format!("{}: a property name is not allowed: {problem}", self.place.masked),
+                    format!("{}: property name {name} is not allowed: {problem}", self.path.full),
+                    format!("{}: a property name is not allowed: {problem}", self.path.masked),
                 )]
             }
             ValidationErrorKind::Enum { options } => {
@@ -210,15 +210,15 @@ impl<'a, 's> RankedError<'a, 's> {
 
     fn violation_at(&self, part: &str, masked_part: &str, problem: &str) -> Violation {
         Violation::new(
-            format!("{}{part}: {problem}", self.place.full),
-            format!("{}{masked_part}: {problem}", self.place.masked),
+            format!("{}{part}: {problem}", self.path.full),
+            format!("{}{masked_part}: {problem}", self.path.masked),
         )
     }
 
     fn violation_quoting(&self, value: &Value, problem: &str) -> Violation {
         Violation::new(
-            format!("{}: value {} {problem}", self.place.full, literal(value, LiteralStyle::Json)),
-            format!("{}: value {problem}", self.place.masked),
+            format!("{}: value {} {problem}", self.path.full, literal(value, LiteralStyle::Json)),
+            format!("{}: value {problem}", self.path.masked),
         )
     }
 }
@@ -325,7 +325,7 @@ struct SchemaWalk<'s> {
     /// `None` once the walk has left the supported keywords.
     node: Option<&'s Value>,
     rank: Vec<usize>,
-    place: ValuePath,
+    path: ValuePath,
 }
 
 impl SchemaWalk<'_> {
@@ -396,7 +396,7 @@ impl SchemaWalk<'_> {
             LocationSegment::Property(_) => {}
         }
         self.data = child(self.data, &part);
-        self.place.enter(&part, is_declared);
+        self.path.enter(&part, is_declared);
     }
 }
 

@@ -64,25 +64,26 @@ pub(super) fn reject_unknown_keywords(schema: &Value) -> Result<(), String> {
     reject_unknown_below(schema, "")
 }
 
-fn reject_unknown_below(schema: &Value, place: &str) -> Result<(), String> {
+fn reject_unknown_below(schema: &Value, pointer: &str) -> Result<(), String> {
     for (keyword, value) in schema.as_object().into_iter().flatten() {
-        let place = format!("{place}/{keyword}");
+        let pointer = format!("{pointer}/{keyword}");
         if kind(keyword).is_none() {
-            return Err(format!("unknown keyword '{keyword}' (at {place})"));
+            return Err(format!("unknown keyword '{keyword}' (at {pointer})"));
         }
         for (name, inner) in subschemas(keyword, value) {
-            let place = name.map_or_else(|| place.clone(), |name| format!("{place}/{name}"));
-            reject_unknown_below(inner, &place)?;
+            let pointer = name.map_or_else(|| pointer.clone(), |name| format!("{pointer}/{name}"));
+            reject_unknown_below(inner, &pointer)?;
         }
     }
     Ok(())
 }
 
-/// Returns `true` if `place` is a pattern that can be removed with the schema accepting only more values.
-pub(super) fn is_removable_pattern(schema: &Value, place: &str) -> bool {
+/// Returns `true` if `pointer` is a pattern without which the schema accepts more values, but rejects no
+/// others.
+pub(super) fn is_removable_pattern(schema: &Value, pointer: &str) -> bool {
     let mut node = schema;
     let mut parts =
-        place.split('/').skip(1).map(|part| part.replace("~1", "/").replace("~0", "~")).peekable();
+        pointer.split('/').skip(1).map(|part| part.replace("~1", "/").replace("~0", "~")).peekable();
     while let Some(keyword) = parts.next() {
         let value = &node[&keyword];
         match (keyword.as_str(), kind(&keyword)) {

@@ -211,15 +211,15 @@ impl ReportFormat {
 impl std::str::FromStr for ReportFormat {
     type Err = InvalidReportFormat;
 
-    fn from_str(word: &str) -> Result<Self, InvalidReportFormat> {
-        let found = Self::ALL.into_iter().find(|format| format.as_str() == word);
-        found.ok_or_else(|| InvalidReportFormat { word: word.chars().take(40).collect() })
+    fn from_str(name: &str) -> Result<Self, InvalidReportFormat> {
+        let found = Self::ALL.into_iter().find(|format| format.as_str() == name);
+        found.ok_or_else(|| InvalidReportFormat { name: name.chars().take(40).collect() })
     }
 }
 
 /// A text that is not a valid format.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("invalid format '{word}': expected one of {}", ReportFormat::ALL.map(ReportFormat::as_str).join(", "))]
+#[error("invalid format '{name}': expected one of {}", ReportFormat::ALL.map(ReportFormat::as_str).join(", "))]
 pub struct InvalidReportFormat {
-    word: String,
+    name: String,
 }

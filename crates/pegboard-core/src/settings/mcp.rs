@@ -149,9 +149,9 @@ impl McpServerSettings {
     pub fn normalise(self, name: ServerName) -> Result<ResolvedMcpServer, InvalidMcpServer> {
         let target = match self.target_kind() {
             TargetKind::Program => McpTarget::Program(self.program(&name)?),
-            TargetKind::WebSocket => McpTarget::WebSocket(self.address(&name, "WebSocket")?),
-            TargetKind::Http => McpTarget::Http(self.address(&name, "HTTP")?),
-            TargetKind::Sse => McpTarget::Sse(self.address(&name, "SSE")?),
+            TargetKind::WebSocket => McpTarget::WebSocket(self.endpoint(&name, "WebSocket")?),
+            TargetKind::Http => McpTarget::Http(self.endpoint(&name, "HTTP")?),
+            TargetKind::Sse => McpTarget::Sse(self.endpoint(&name, "SSE")?),
         };
         Ok(ResolvedMcpServer {
             is_enabled: self.enabled.unwrap_or(true) && !self.disabled.unwrap_or(false),
@@ -168,7 +168,7 @@ impl McpServerSettings {
     }
 
     fn target_kind(&self) -> TargetKind {
-        let by_address = || match self.url.as_deref() {
+        let by_url = || match self.url.as_deref() {
             Some(url) if url.starts_with("ws://") || url.starts_with("wss://") => TargetKind::WebSocket,
             Some(url) if url.contains("/sse") => TargetKind::Sse,
             Some(_) | None => TargetKind::Http,
@@ -177,15 +177,15 @@ impl McpServerSettings {
             Some(ServerType::WebSocket) => TargetKind::WebSocket,
             Some(ServerType::Http) => TargetKind::Http,
             Some(ServerType::Sse) => TargetKind::Sse,
-            Some(ServerType::Remote) => by_address(),
-            None if self.url.is_some() => by_address(),
+            Some(ServerType::Remote) => by_url(),
+            None if self.url.is_some() => by_url(),
             Some(ServerType::Stdio) | None => TargetKind::Program,
         }
     }
 
     fn program(&self, name: &ServerName) -> Result<ServerProgram, InvalidMcpServer> {
-        let words = self.command.as_deref().unwrap_or_default();
-        let [command, first @ ..] = words else {
+        let command_line = self.command.as_deref().unwrap_or_default();
+        let [command, first @ ..] = command_line else {
             return Err(InvalidMcpServer::NoCommand { server: name.clone() });
         };
         if command.trim().is_empty() {
@@ -199,7 +199,7 @@ impl McpServerSettings {
         })
     }
 
-    fn address(&self, name: &ServerName, kind: &'static str) -> Result<RemoteEndpoint, InvalidMcpServer> {
+    fn endpoint(&self, name: &ServerName, kind: &'static str) -> Result<RemoteEndpoint, InvalidMcpServer> {
         let url = self.url.as_deref().map(str::trim).filter(|url| !url.is_empty());
         let url = url.ok_or_else(|| InvalidMcpServer::NoUrl { kind, server: name.clone() })?;
         Ok(RemoteEndpoint { url: url.to_owned(), headers: self.headers.clone() })
@@ -350,9 +350,9 @@ impl ResolvedMcpServer {
                 add(program.cwd.as_deref().map_or(&[][..], |cwd| cwd.as_os_str().as_encoded_bytes()));
                 hash_secrets(&program.env, &mut add);
             }
-            McpTarget::WebSocket(address) => address.hash_into(b"websocket", &mut add),
-            McpTarget::Http(address) => address.hash_into(b"http", &mut add),
-            McpTarget::Sse(address) => address.hash_into(b"sse", &mut add),
+            McpTarget::WebSocket(endpoint) => endpoint.hash_into(b"websocket", &mut add),
+            McpTarget::Http(endpoint) => endpoint.hash_into(b"http", &mut add),
+            McpTarget::Sse(endpoint) => endpoint.hash_into(b"sse", &mut add),
             McpTarget::Embedded => {
                 add(b"embedded");
                 add(self.name.as_str().as_bytes());

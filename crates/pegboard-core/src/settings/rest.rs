@@ -54,13 +54,13 @@ pub struct RestToolEntry {
 impl RestToolEntry {
     /// Resolves the entry; fails with all errors.
     pub fn normalise(self, name: ToolName) -> Result<(RestTool, ToolSettings), Vec<InvalidRestTool>> {
-        let patience = match self.tool.timeout.map(Duration::from) {
+        let response_timeout = match self.tool.timeout.map(Duration::from) {
             None => RESPONSE_TIMEOUT,
             Some(Duration::ZERO) => MAX_RESPONSE_TIMEOUT,
             Some(timeout) => timeout,
         };
         let tool = self.request.normalise(name)?;
-        Ok((RestTool { response_timeout: patience, ..tool }, self.tool))
+        Ok((RestTool { response_timeout, ..tool }, self.tool))
     }
 }
 
@@ -293,20 +293,20 @@ fn scalar_text<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::
             f.write_str("a string, number or boolean")
         }
 
-        fn visit_str<E>(self, word: &str) -> Result<String, E> {
-            Ok(word.to_owned())
+        fn visit_str<E>(self, value: &str) -> Result<String, E> {
+            Ok(value.to_owned())
         }
 
-        fn visit_bool<E>(self, word: bool) -> Result<String, E> {
-            Ok(word.to_string())
+        fn visit_bool<E>(self, value: bool) -> Result<String, E> {
+            Ok(value.to_string())
         }
 
-        fn visit_u64<E>(self, word: u64) -> Result<String, E> {
-            Ok(word.to_string())
+        fn visit_u64<E>(self, value: u64) -> Result<String, E> {
+            Ok(value.to_string())
         }
 
-        fn visit_i64<E>(self, word: i64) -> Result<String, E> {
-            Ok(word.to_string())
+        fn visit_i64<E>(self, value: i64) -> Result<String, E> {
+            Ok(value.to_string())
         }
     }
 

@@ -31,14 +31,14 @@ impl<'de> Visitor<'de> for StringOrListVisitor {
         f.write_str(self.0)
     }
 
-    fn visit_str<E>(self, word: &str) -> Result<Self::Value, E> {
-        Ok(Some(vec![word.to_owned()]))
+    fn visit_str<E>(self, text: &str) -> Result<Self::Value, E> {
+        Ok(Some(vec![text.to_owned()]))
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Self::Value, A::Error> {
         let mut strings = Vec::new();
-        while let Some(word) = list.next_element()? {
-            strings.push(word);
+        while let Some(text) = list.next_element()? {
+            strings.push(text);
         }
         Ok(Some(strings))
     }

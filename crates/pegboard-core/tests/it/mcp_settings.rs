@@ -22,9 +22,9 @@ fn summary(text: &str) -> String {
     };
     let target = match &settings.target {
         McpTarget::Program(program) => format!("stdio {} {:?}", program.command, program.args),
-        McpTarget::WebSocket(address) => format!("websocket {}", address.url),
-        McpTarget::Http(address) => format!("http {}", address.url),
-        McpTarget::Sse(address) => format!("sse {}", address.url),
+        McpTarget::WebSocket(endpoint) => format!("websocket {}", endpoint.url),
+        McpTarget::Http(endpoint) => format!("http {}", endpoint.url),
+        McpTarget::Sse(endpoint) => format!("sse {}", endpoint.url),
         McpTarget::Embedded => "embedded".to_owned(),
     };
     if settings.is_enabled { target } else { format!("{target} (disabled)") }

@@ -116,9 +116,9 @@ pub(super) async fn run(
     {
         return Err(problem.at(format!("$.steps[{index}].tool")));
     }
-    let verdict = spec.input_schema.check(&Value::Object(input.clone()));
-    if !verdict.errors.is_empty() {
-        return Err(CallError::InvalidParameters { violations: verdict.errors }.into());
+    let validation = spec.input_schema.check(&Value::Object(input.clone()));
+    if !validation.errors.is_empty() {
+        return Err(CallError::InvalidParameters { violations: validation.errors }.into());
     }
     let options = ExecuteOptions { stop_on_failure: !keep_going, ..ExecuteOptions::default() };
     let run = ChainRun { spec, input: input.into(), options };

@@ -273,11 +273,11 @@ struct LastAnswer {
 
 /// Returns `true` if a session keeps getting the same answer without calling a tool in between.
 fn is_repeated(caller: &Caller, answer: &Value) -> bool {
-    let Some(attachments) = caller.attachments() else { return false };
+    let Some(extensions) = caller.attachments() else { return false };
     let mut hasher = DefaultHasher::new();
     answer.to_string().hash(&mut hasher);
     let (digest, n_calls) = (hasher.finish(), caller.tree().totals().tools_run);
-    let last = attachments.get_or_insert_with(&LAST_ANSWER, Mutex::<LastAnswer>::default);
+    let last = extensions.get_or_insert_with(&LAST_ANSWER, Mutex::<LastAnswer>::default);
     let mut last = last.lock();
     let is_same = last.digest == digest && last.n_calls == n_calls;
     let n_times = if is_same { last.n_times.saturating_add(1) } else { 1 };

@@ -37,7 +37,7 @@ impl InputProblems {
         match value {
             Some(value) if value.is_object() => {
                 if let Some(name) = duplicate_member(&value) {
-                    self.add(path, format_args!("'{}' is there twice", echo(&name)));
+                    self.add(path, format_args!("Duplicate key '{}'", echo(&name)));
                 }
                 Some(value)
             }

@@ -46,7 +46,7 @@ impl MetaTool for OpenToolbox {
     fn call(&self, request: ClientRequest, arguments: RawJson) -> ReplyFuture {
         let toolbox = match read_toolbox(arguments) {
             Ok(toolbox) => toolbox,
-            Err(refusal) => return ready(Ok(refusal.into())).boxed(),
+            Err(error_result) => return ready(Ok(error_result.into())).boxed(),
         };
         async move {
             let result = match request.caller.open(&toolbox).await {

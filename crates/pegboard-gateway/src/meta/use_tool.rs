@@ -61,7 +61,7 @@ impl MetaTool for UseTool {
     fn call(&self, mut request: ClientRequest, arguments: RawJson) -> ReplyFuture {
         let (address, arguments) = match ToolAddress::read(arguments) {
             Ok(read) => read,
-            Err(refusal) => return ready(Ok(refusal.into())).boxed(),
+            Err(error_result) => return ready(Ok(error_result.into())).boxed(),
         };
         let id = match address.id(&request) {
             Ok(id) => id,

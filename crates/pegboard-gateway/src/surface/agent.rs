@@ -167,7 +167,7 @@ impl Surface for AgentSurface {
             return self.call_agent(request, (name, agent), mode, &arguments);
         }
         match self.unknown_agent(name) {
-            Some(refusal) => ready(Ok(refusal.into())).boxed(),
+            Some(error_result) => ready(Ok(error_result.into())).boxed(),
             // It may be a tool name without its server.
             None => call_in_context(request, ToolRef::Name(name.to_owned()), arguments),
         }
@@ -232,7 +232,7 @@ impl ModeCall {
     /// JSON parsers differ in which of two duplicate members they keep, so the call is ambiguous.
     fn duplicate_argument(&self, name: &str) -> RawJson {
         let name = clipped(name, MAX_ECHO_BYTES);
-        let text = format!("Agent '{}': '{name}' is there twice. Give it once.", self.name);
+        let text = format!("Agent '{}': duplicate argument '{name}'. Give it once.", self.name);
         self.error_result(ErrorKind::InvalidParameters, &text)
     }
 

@@ -108,9 +108,9 @@ async fn request_meta_reaches_the_tool() {
         let own = json!({"progressToken": 5, "example.org/tenant": "blue", "tracestate": "a=1"});
         let params = RawJson::from(json!({"name": "s__remarks", "arguments": {}, "_meta": own}));
         let options = RequestOptions { log_level: Some(LogLevel::Debug), ..RequestOptions::default() };
-        let exchange = client.request("tools/call", Some(params), options).await.unwrap();
+        let pending = client.request("tools/call", Some(params), options).await.unwrap();
         let remarks: Value =
-            serde_json::from_str(&text(&exchange.response().await.unwrap().to_value())).unwrap();
+            serde_json::from_str(&text(&pending.response().await.unwrap().to_value())).unwrap();
         let expected = json!({
             "example.org/tenant": "blue",
             "tracestate": "a=1",
@@ -140,9 +140,8 @@ async fn rpc_errors_pass_unchanged_for_directly_called_tools() {
 async fn concurrent_input_requests_are_batched() {
     let (client, _) = connect(&start_gateway().await, None, Era::Stateless).await;
     let first = json!({"name": "s__two", "arguments": {}});
-    let exchange =
-        client.request("tools/call", Some(RawJson::from(first.clone())), RequestOptions::default());
-    let reply = exchange.await.unwrap().response().await.unwrap().to_value();
+    let pending = client.request("tools/call", Some(RawJson::from(first.clone())), RequestOptions::default());
+    let reply = pending.await.unwrap().response().await.unwrap().to_value();
     let messages = |name: &str| reply["inputRequests"][name]["params"]["message"].clone();
     let mut both = [messages("elicitation/create"), messages("elicitation/create-2")];
     both.sort_by_key(Value::to_string);
@@ -153,8 +152,8 @@ async fn concurrent_input_requests_are_batched() {
     again["requestState"] = reply["requestState"].clone();
     again["inputResponses"] =
         json!({"elicitation/create": answer("Ann"), "elicitation/create-2": answer("Bob")});
-    let exchange = client.request("tools/call", Some(RawJson::from(again)), RequestOptions::default());
-    let result = exchange.await.unwrap().response().await.unwrap().to_value();
+    let pending = client.request("tools/call", Some(RawJson::from(again)), RequestOptions::default());
+    let result = pending.await.unwrap().response().await.unwrap().to_value();
     assert_eq!(text(&result), r#""Ann" "Bob""#);
 }
 
@@ -166,8 +165,8 @@ async fn answers_may_precede_input_requests() {
         "name": "s__two", "arguments": {},
         "inputResponses": {"elicitation/create": answer, "of no use": {}},
     });
-    let exchange = client.request("tools/call", Some(RawJson::from(params)), RequestOptions::default());
-    let reply = exchange.await.unwrap().response().await.unwrap().to_value();
+    let pending = client.request("tools/call", Some(RawJson::from(params)), RequestOptions::default());
+    let reply = pending.await.unwrap().response().await.unwrap().to_value();
     assert_eq!(reply["inputRequests"].as_object().unwrap().len(), 1, "one of the two is answered: {reply}");
 }
 

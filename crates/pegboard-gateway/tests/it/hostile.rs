@@ -79,8 +79,8 @@ async fn malformed_names_and_arguments_get_error_results() {
     isError: Unknown tool: nnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnn
     isError: Invalid arguments: $: the arguments of a tool must be a JSON object
     isError: Invalid arguments: $: the arguments of a tool must be a JSON object
-    isError: Invalid tool invocation parameters: 'tool' is there twice
-    isError: Invalid tool invocation parameters: tool: 'name' is there twice
+    isError: Invalid tool invocation parameters: Duplicate key 'tool'
+    isError: Invalid tool invocation parameters: tool: Duplicate key 'name'
     isError: Error executing tool: Tool '\0' not found in server 's' (toolbox 't')
     isError: Error executing tool: Toolbox '\n' is not open: Toolbox '\n' not found. Available toolboxes: t
     isError: Error: Toolbox '\u{7}' not found. Available toolboxes: t
@@ -268,5 +268,5 @@ async fn an_agent_rejects_duplicate_arguments() {
     let (client, _) = connect(&gateway, Some("agent"), Era::Session).await;
     let duplicate = RawJson::parse(r#"{"mode":"x","mode":"y"}"#.into()).unwrap();
     let answer = text(&raw_call(&client, "s", duplicate).await.to_value());
-    assert_eq!(answer, "isError: Agent 's': 'mode' is there twice. Give it once.");
+    assert_eq!(answer, "isError: Agent 's': duplicate argument 'mode'. Give it once.");
 }

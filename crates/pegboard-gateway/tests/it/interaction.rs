@@ -133,10 +133,10 @@ async fn start_gateway_with(endless: &EndlessTool, settings: RuntimeSettings) ->
 async fn transcript(client: &McpClient, name: &str, arguments: Value) -> Vec<String> {
     let params = json!({"name": name, "arguments": arguments, "_meta": {"progressToken": "mine"}});
     let options = RequestOptions { log_level: Some(LogLevel::Info), ..RequestOptions::default() };
-    let mut exchange = client.request("tools/call", Some(RawJson::from(params)), options).await.unwrap();
+    let mut pending = client.request("tools/call", Some(RawJson::from(params)), options).await.unwrap();
     let mut lines = Vec::new();
     loop {
-        match exchange.next_event().await {
+        match pending.next_event().await {
             ResponseEvent::Notification(notice) => {
                 lines.push(format!("{} {}", notice.method, notice.params.unwrap().as_str()));
             }
@@ -268,9 +268,9 @@ async fn incomplete_answers_are_rejected_and_the_call_stays_suspended() {
     let ask = |params: Value| {
         let client = client.clone();
         async move {
-            let exchange =
+            let pending =
                 client.request("tools/call", Some(RawJson::from(params)), RequestOptions::default()).await;
-            exchange.unwrap().response().await
+            pending.unwrap().response().await
         }
     };
     let first = ask(json!({"name": "s__curious", "arguments": {}})).await.unwrap().to_value();
@@ -297,9 +297,9 @@ async fn dropping_a_request_cancels_the_call() {
     for era in ERAS {
         let (client, _) = connect(&gateway, None, era).await;
         let params = RawJson::from(json!({"name": "s__endless", "arguments": {}}));
-        let exchange = client.request("tools/call", Some(params), RequestOptions::default()).await.unwrap();
+        let pending = client.request("tools/call", Some(params), RequestOptions::default()).await.unwrap();
         endless.started.notified().await;
-        drop(exchange);
+        drop(pending);
         time::timeout(Duration::from_secs(10), endless.dropped.notified()).await.unwrap();
     }
     assert_eq!(endless.n_dropped.load(Ordering::SeqCst), 2);

@@ -42,8 +42,8 @@ async fn start_gateway() -> Gateway {
 }
 
 async fn call_once(client: &McpClient, params: Value) -> Result<Value, String> {
-    let exchange = client.request("tools/call", Some(RawJson::from(params)), RequestOptions::default());
-    match exchange.await.unwrap().response().await {
+    let pending = client.request("tools/call", Some(RawJson::from(params)), RequestOptions::default());
+    match pending.await.unwrap().response().await {
         Ok(answer) => Ok(answer.to_value()),
         Err(RequestError::Rpc(error)) => Err(format!("{}: {}", error.code, error.message)),
         Err(failure) => panic!("{failure}"),

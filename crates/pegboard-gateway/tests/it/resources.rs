@@ -138,7 +138,7 @@ async fn a_listing_completed_just_now_is_listed_in_full() {
         let runtime = builder.start().await.unwrap();
         let (client, _) = connect(&gateway(&runtime, json!({})), Some("flat"), era).await;
         server.local.replace(ServerOffering { is_partial: true, ..ServerOffering::default() });
-        wait_until(|| runtime.catalogue().listings().any(|(shelf, _)| shelf.offer.is_partial)).await;
+        wait_until(|| runtime.catalogue().listings().any(|(listing, _)| listing.offer.is_partial)).await;
         // The catalogue is updated only a moment later.
         server.local.replace(whole);
         assert_eq!(names(&client, "prompts/list", "prompts", "name").await, ["a__greet"]);
@@ -259,7 +259,7 @@ async fn log_lines_outside_calls_respect_the_level_of_each_session() {
         features: ServerFeatures { logging: true, ..ServerFeatures::default() },
         ..ServerOffering::default()
     });
-    wait_until(|| runtime.catalogue().listings().any(|(shelf, _)| shelf.offer.features.logging)).await;
+    wait_until(|| runtime.catalogue().listings().any(|(listing, _)| listing.offer.features.logging)).await;
     ask(&debug_client, "logging/setLevel", json!({"level": "debug"})).await.unwrap();
     wait_until(|| {
         a.requests.lock().unwrap().iter().any(|request| request == r#"logging/setLevel {"level":"debug"}"#)

@@ -33,7 +33,7 @@ fn inner(string: &[u8]) -> Option<&[u8]> {
 fn unescaped_equals(mut inner: &[u8], mut text: &[u8]) -> bool {
     while let Some((&byte, rest)) = inner.split_first() {
         let mut buffer = [byte, 0, 0, 0];
-        let said = if byte == b'\\' {
+        let decoded = if byte == b'\\' {
             let Some((character, behind)) = unescape(rest) else { return false };
             inner = behind;
             character.encode_utf8(&mut buffer).as_bytes()
@@ -41,7 +41,7 @@ fn unescaped_equals(mut inner: &[u8], mut text: &[u8]) -> bool {
             inner = rest;
             &buffer[..1]
         };
-        match text.strip_prefix(said) {
+        match text.strip_prefix(decoded) {
             Some(behind) => text = behind,
             None => return false,
         }

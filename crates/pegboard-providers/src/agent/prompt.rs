@@ -13,8 +13,8 @@ use crate::builtin::ReportSpec;
 pub(super) struct Nonce(String);
 
 impl Nonce {
-    pub(super) fn new(mark: String) -> Self {
-        Self(mark)
+    pub(super) fn new(nonce: String) -> Self {
+        Self(nonce)
     }
 
     /// Returns the name of the tag around the final report.

@@ -176,7 +176,7 @@ impl AgentSession<'_> {
             self.answer_skipped_calls(&reply.tool_calls, "not run, because your final report came with it");
             let problem = problem.trim_end_matches('.');
             return Ok(TurnOutcome::Retry(format!(
-                "Your final report was not taken: {problem}. Write it again."
+                "Your final report was not accepted: {problem}. Write it again."
             )));
         }
         if !reply.tool_calls.is_empty() {
@@ -355,7 +355,7 @@ fn tool_result(call: &ToolCall, text: String, verdict: ToolResultStatus) -> Tool
     ToolResult { call_id: call.id.clone(), text, status: verdict }
 }
 
-/// Error message for arguments that are not a JSON object.
+/// Returns the error message for arguments that are not a JSON object.
 fn invalid_payload_message(arguments: &str) -> String {
     let mut text = "invalid tool call payload. parameters must be a JSON object. Original payload".to_owned();
     if arguments.len() > MAX_PAYLOAD_BYTES {

@@ -239,9 +239,9 @@ impl ServerCaller {
             })?;
             guard.set_request_id(pending.id());
             let answered = read_response(&mut pending, live, context).await;
-            if let Err(RequestError::Rpc(refusal)) = &answered
+            if let Err(RequestError::Rpc(error)) = &answered
                 && client.era() == Era::Session
-                && complete_url_elicitations(context, refusal).await
+                && complete_url_elicitations(context, error).await
             {
                 continue;
             }

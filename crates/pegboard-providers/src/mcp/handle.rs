@@ -27,7 +27,7 @@ pub(super) struct ServerHandle {
     state: watch::Sender<ServerState>,
     /// Information about the server, except for its process.
     process_info: Mutex<ProcessInfo>,
-    /// Signals a caller that wants to use a resting server.
+    /// Signals that a caller wants to use a resting server.
     demand: Notify,
     /// Number of callers that wait for the start.
     n_waiters: AtomicUsize,

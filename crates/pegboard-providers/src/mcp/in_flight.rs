@@ -24,7 +24,8 @@ use super::updates::ServerUpdates;
 /// Key in `_meta` that relates a message to a task of a server with sessions.
 pub(super) const RELATED_TASK: &str = "io.modelcontextprotocol/related-task";
 
-/// Wait for the call that a server request names: the request can overtake the registration of the call's id.
+/// Time limit for finding the call that a server request names: the request can overtake the registration of
+/// the call's id.
 const CALL_LOOKUP_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Warning about a server with requests that cannot be attributed to a caller.
@@ -325,11 +326,11 @@ impl InFlightCalls {
     }
 
     /// Finds the call that a message belongs to, given the request it is related to, if any.
-    fn match_call(&self, about: Option<&Id>) -> CallMatch {
+    fn match_call(&self, related: Option<&Id>) -> CallMatch {
         let calls = self.0.calls.borrow();
-        if about.is_some() {
+        if related.is_some() {
             // A message about an ended call goes to no other call.
-            let call = calls.active_calls().find(|call| call.id.as_ref() == about);
+            let call = calls.active_calls().find(|call| call.id.as_ref() == related);
             return call.cloned().map_or(CallMatch::None, CallMatch::One);
         }
         // A caller without a client may be the one that is meant.
@@ -342,10 +343,11 @@ impl InFlightCalls {
     }
 
     /// Waits briefly until the call with this request id is registered.
-    async fn wait_for_request_id(&self, about: Option<&Id>) {
-        if about.is_some() {
+    async fn wait_for_request_id(&self, related: Option<&Id>) {
+        if related.is_some() {
             let mut calls = self.0.calls.subscribe();
-            let has_id = |calls: &InFlightTable| calls.entries.values().any(|call| call.id.as_ref() == about);
+            let has_id =
+                |calls: &InFlightTable| calls.entries.values().any(|call| call.id.as_ref() == related);
             // On timeout the call has ended.
             let _ = time::timeout(CALL_LOOKUP_TIMEOUT, calls.wait_for(has_id)).await;
         }
@@ -366,22 +368,22 @@ impl InFlightCalls {
     }
 
     async fn handle_request(self, inbound: InboundRequest) -> Result<RawJson, RpcError> {
-        let InboundRequest { request, related_request: about, .. } = inbound;
+        let InboundRequest { request, related_request: related, .. } = inbound;
         let task = request.params.as_ref().and_then(|params| params.at(&["_meta", RELATED_TASK, "taskId"]));
         if let Some(task) = task.as_ref().and_then(RawJson::text)
             && let Some(call) = self.find_task_call(&task).await
         {
             return forward_to_caller(&call, request).await;
         }
-        self.wait_for_request_id(about.as_ref()).await;
+        self.wait_for_request_id(related.as_ref()).await;
         let is_roots = &*request.method == "roots/list";
-        if about.is_none() && !is_roots && !self.0.sends_ambiguous_requests.swap(true, Ordering::Relaxed) {
+        if related.is_none() && !is_roots && !self.0.sends_ambiguous_requests.swap(true, Ordering::Relaxed) {
             self.0.ambiguous_request.notify_one();
         }
-        let matched = self.match_call(about.as_ref());
+        let matched = self.match_call(related.as_ref());
         // Servers also request roots on their own account. That must not suspend a call.
         if is_roots
-            && about.is_none()
+            && related.is_none()
             && !matches!(&matched, CallMatch::One(call) if call.accepts_requests_during_call())
         {
             return Ok(empty_roots());
@@ -441,15 +443,15 @@ impl InboundHandler for InFlightCalls {
         }
     }
 
-    fn notification(&self, notification: Notification, about: Option<Id>) {
+    fn notification(&self, notification: Notification, related: Option<Id>) {
         let Some(notification) = self.handle_notification(notification) else { return };
         // The notification may overtake progress that the call has not read yet. Where each call has its own
         // stream, notifications do not arrive here.
-        match (self.match_call(about.as_ref()), &*notification.method, notification.params.as_ref()) {
+        match (self.match_call(related.as_ref()), &*notification.method, notification.params.as_ref()) {
             (CallMatch::One(InFlightCall { client: Some(client), .. }), ..) => {
                 notify_caller(&*client, notification);
             }
-            (CallMatch::None, "notifications/message", Some(params)) if about.is_none() => {
+            (CallMatch::None, "notifications/message", Some(params)) if related.is_none() => {
                 self.publish_update(ProviderUpdate::Log(params.clone()));
             }
             // A log message that may belong to one caller is not sent to another.

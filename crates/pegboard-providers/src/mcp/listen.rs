@@ -152,7 +152,7 @@ async fn follow_streams(
             }
         }
         tokio::select! {
-            happening = current.next() => match happening {
+            event = current.next() => match event {
                 ResponseEvent::Notification(notice) => drop(live.in_flight().handle_notification(notice)),
                 ResponseEvent::End(end) => return end,
             },

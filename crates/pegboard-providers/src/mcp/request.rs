@@ -14,7 +14,7 @@ use super::call::{RetrySafety, ServerCall, ServerCaller};
 use super::handle::LiveConnection;
 use super::listen::supports_subscriptions;
 
-/// Wait for the acknowledgement of a subscription. A server that sends none may still honour it.
+/// Time limit for the acknowledgement of a subscription. A server that sends none may still honour it.
 const SUBSCRIBE_TIMEOUT: Duration = Duration::from_secs(2);
 
 impl ServerCaller {

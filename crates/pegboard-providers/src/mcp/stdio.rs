@@ -16,8 +16,8 @@ use crate::process::{
     CommandSpec, PidHandle, Process, ShutdownOutcome, SpawnError, StderrHandle, SupervisorCommand,
 };
 
-/// Wait for the exit of a process that has closed its stdout: the exit mostly follows, and gives a better
-/// reason.
+/// Time limit for the exit of a process that has closed its stdout: the exit usually follows, and gives a
+/// better reason.
 const EXIT_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// Connector for a child process that speaks MCP over stdin and stdout. Each start is a new process.

@@ -31,9 +31,9 @@ use pegboard_core::settings::mcp::{ResolvedMcpServer, RestartPolicy};
 
 /// Time limit for shutting down the backend of a connection.
 const BACKEND_SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(10);
-/// Wait for the exit of the backend after its connection has closed, to report the better reason.
+/// Time limit for the exit of the backend after its connection has closed, to report the better reason.
 const EXIT_REASON_TIMEOUT: Duration = Duration::from_millis(500);
-/// Wait for responses that are still in transit after the backend has exited.
+/// Time limit for responses that are still in transit after the backend has exited.
 const FINAL_RESPONSE_TIMEOUT: Duration = Duration::from_millis(250);
 /// Minimum delay before another login attempt.
 const MIN_LOGIN_RETRY_DELAY: Duration = Duration::from_secs(1);

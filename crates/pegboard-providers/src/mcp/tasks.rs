@@ -75,16 +75,16 @@ pub(super) fn with_task_request(
     if client.era() == Era::Stateless || !accepts_tasks() {
         return params.clone();
     }
-    let task_use = context.client().task_mode();
+    let task_mode = context.client().task_mode();
     let is_wanted = match TaskSupport::of(tool) {
         TaskSupport::Never => false,
-        TaskSupport::Optional => task_use.accepts_task(),
+        TaskSupport::Optional => task_mode.accepts_task(),
         TaskSupport::Required => true,
     };
     if !is_wanted {
         return params.clone();
     }
-    let lifetime = match task_use {
+    let lifetime = match task_mode {
         TaskMode::Requested(lifetime) => lifetime,
         TaskMode::Hidden | TaskMode::Declined | TaskMode::Accepted => DEFAULT_LIFETIME,
     };

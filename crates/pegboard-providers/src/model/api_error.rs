@@ -145,8 +145,8 @@ fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     let seconds = |number: f64| Duration::try_from_secs_f64(number).ok();
     // The provider's own clock, so that local clock skew does not matter.
     let now = text("date").and_then(parse_timestamp);
-    let until = |parse_timestamp: Timestamp| {
-        let wait = parse_timestamp.duration_since(now?);
+    let until = |time: Timestamp| {
+        let wait = time.duration_since(now?);
         Some(Duration::try_from(wait).unwrap_or_default())
     };
     if let Some(wait) = number("retry-after-ms").and_then(|millis| seconds(millis / 1_000.0)) {
@@ -161,7 +161,7 @@ fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     let used_up = RATE_LIMIT_HEADERS.iter().filter(|(left, _)| number(left) == Some(0.0));
     let resets = used_up.filter_map(|(_, reset)| text(reset));
     let waits = resets.filter_map(|reset| match parse_timestamp(reset) {
-        Some(parse_timestamp) => until(parse_timestamp),
+        Some(time) => until(time),
         None if reset.ends_with(|last: char| last.is_ascii_digit()) => reset.parse().ok().and_then(seconds),
         None => reset.parse::<HumanDuration>().ok().map(Duration::from),
     });
@@ -177,7 +177,7 @@ fn parse_timestamp(text: &str) -> Option<Timestamp> {
 mod tests {
     use super::*;
 
-    fn told(status: u16, headers: &[(&'static str, &'static str)], body: &str) -> String {
+    fn describe(status: u16, headers: &[(&'static str, &'static str)], body: &str) -> String {
         let headers = headers.iter().map(|(name, value)| (name.parse().unwrap(), value.parse().unwrap()));
         let error = from_status(
             &"p/m".parse().unwrap(),
@@ -213,8 +213,8 @@ mod tests {
             (502, "<html>Bad gateway</html>"),
             (529, r#"{"type":"error","error":{"type":"overloaded_error","message":"Overloaded"}}"#),
         ];
-        let told: Vec<String> = cases.iter().map(|(status, body)| told(*status, &[], body)).collect();
-        insta::assert_snapshot!(told.join("\n"), @"
+        let lines: Vec<String> = cases.iter().map(|(status, body)| describe(*status, &[], body)).collect();
+        insta::assert_snapshot!(lines.join("\n"), @"
         Unauthorized: Incorrect API key provided: [redacted] (status 401)
         Unauthorized: not yours (status 403)
         ContextTooLong: too long (status 400)
@@ -255,7 +255,7 @@ mod tests {
             ],
             &[("retry-after", "-1")],
         ];
-        let waits: Vec<String> = cases.iter().map(|headers| told(429, headers, "")).collect();
+        let waits: Vec<String> = cases.iter().map(|headers| describe(429, headers, "")).collect();
         insta::assert_snapshot!(waits.join("\n"), @"
         RateLimited { retry_after: None }: status 429 Too Many Requests
         RateLimited { retry_after: Some(7s) }: status 429 Too Many Requests
@@ -271,6 +271,8 @@ mod tests {
 
     #[test]
     fn an_unrepresentable_retry_after_is_ignored() {
-        assert!(told(429, &[("retry-after", "1e300")], "").starts_with("RateLimited { retry_after: None }"));
+        assert!(
+            describe(429, &[("retry-after", "1e300")], "").starts_with("RateLimited { retry_after: None }")
+        );
     }
 }

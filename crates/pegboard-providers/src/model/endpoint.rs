@@ -112,9 +112,9 @@ impl ModelEndpoint {
         model: &'s ModelName,
         body: Vec<u8>,
     ) -> Result<ModelResponse<'s>, ModelError> {
-        let answer = |kind, reason: String| ModelError::new(model.clone(), kind, reason);
+        let model_error = |kind, reason: String| ModelError::new(model.clone(), kind, reason);
         let client =
-            self.http.client().map_err(|error| answer(ModelErrorKind::Unreachable, error.clone()))?;
+            self.http.client().map_err(|error| model_error(ModelErrorKind::Unreachable, error.clone()))?;
         let request = client
             .post(self.url.clone())
             .header(CONTENT_TYPE, HeaderValue::from_static("application/json"))
@@ -122,7 +122,7 @@ impl ModelEndpoint {
             .headers(self.headers.clone())
             .body(body);
         let response = request.send().await.map_err(|error| {
-            answer(ModelErrorKind::Unreachable, self.network_error("cannot connect", error))
+            model_error(ModelErrorKind::Unreachable, self.network_error("cannot connect", error))
         })?;
         let status = response.status();
         if status.is_success() {
@@ -130,7 +130,7 @@ impl ModelEndpoint {
         }
         if status.is_redirection() {
             let reason = format!("redirects are not followed (status {})", status.as_u16());
-            return Err(answer(ModelErrorKind::Unreachable, reason));
+            return Err(model_error(ModelErrorKind::Unreachable, reason));
         }
         let headers = response.headers().clone();
         let body = read_error_body(response).await;
@@ -156,7 +156,7 @@ impl ModelEndpoint {
 /// Shows the host only, no credentials.
 impl fmt::Debug for ModelEndpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Site({})", self.url.host_str().unwrap_or_default())
+        write!(f, "ModelEndpoint({})", self.url.host_str().unwrap_or_default())
     }
 }
 

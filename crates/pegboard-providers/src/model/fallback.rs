@@ -35,8 +35,8 @@ const INITIAL_BACKOFF: Duration = Duration::from_secs(1);
 /// Several models as one: the first that replies wins, with retries.
 ///
 /// Models are tried in order. While one backs off, the next is asked; as soon as several are ready, the first
-/// in the list has precedence. Only whole requests are retried: the listener receives [`ReplyEvent::Restarted`] before
-/// another reply begins. Its info is that of the first model.
+/// in the list has precedence. Only whole requests are retried: the listener receives
+/// [`ReplyEvent::Restarted`] before another reply begins. Its info is that of the first model.
 #[derive(Debug)]
 pub struct FallbackModel {
     models: Vec<Arc<dyn Model>>,
@@ -57,18 +57,18 @@ impl FallbackModel {
         let mut candidates: Vec<FallbackCandidate<'_>> =
             self.models.iter().map(FallbackCandidate::new).collect();
         let mut failures = FailureLog::default();
-        let has_heard = AtomicBool::new(false);
-        let hear = |piece: ReplyEvent<'_>| {
-            has_heard.store(true, Ordering::Relaxed);
-            listener(piece);
+        let has_output = AtomicBool::new(false);
+        let forward = |event: ReplyEvent<'_>| {
+            has_output.store(true, Ordering::Relaxed);
+            listener(event);
         };
         while let Some(next) = FallbackCandidate::select(&candidates) {
             let candidate = &mut candidates[next];
             time::sleep_until(candidate.ready).await;
-            if has_heard.swap(false, Ordering::Relaxed) {
+            if has_output.swap(false, Ordering::Relaxed) {
                 listener(ReplyEvent::Restarted);
             }
-            let error = match self.attempt(&**candidate.model, request, &hear).await {
+            let error = match self.attempt(&**candidate.model, request, &forward).await {
                 Ok(reply) => return Ok(reply),
                 Err(error) => error,
             };

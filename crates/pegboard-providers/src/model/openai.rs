@@ -56,7 +56,8 @@ impl OpenAiModel {
         Self { endpoint, info }
     }
 
-    /// OpenAI has renamed the field; most other servers only know the old name.
+    /// Returns the field for the token limit: OpenAI has renamed it, but most other servers only know the old
+    /// name.
     fn token_limit_field(&self) -> TokenLimitField {
         let is_theirs =
             self.endpoint.is_hosted_at("api.openai.com") || self.endpoint.is_hosted_at("openai.azure.com");

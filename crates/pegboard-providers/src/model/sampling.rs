@@ -70,8 +70,8 @@ impl SamplingModel {
     ) -> Result<ModelReply, ModelError> {
         let needs_tools = !request.tools.is_empty()
             || request.messages.iter().any(|message| matches!(message, ChatMessage::ToolResults(_)));
-        let lending = self.client.sampling_support();
-        match lending {
+        let support = self.client.sampling_support();
+        match support {
             SamplingSupport::None => {
                 return Err(
                     self.error(ModelErrorKind::Refused, "the calling client does not support sampling")
@@ -86,7 +86,7 @@ impl SamplingModel {
         }
         let question = InputRequest {
             method: "sampling/createMessage".to_owned(),
-            params: params(&self.info, request, lending),
+            params: params(&self.info, request, support),
         };
         let answers = self.client.ask(IndexMap::from([(REQUEST_KEY.to_owned(), question)])).await;
         let answers = answers.map_err(|error| self.request_error(&error))?;
@@ -208,10 +208,10 @@ struct SamplingTool<'r> {
     input_schema: &'r RawJson,
 }
 
-fn params(info: &ModelInfo, request: &ModelRequest, lending: SamplingSupport) -> RawJson {
+fn params(info: &ModelInfo, request: &ModelRequest, support: SamplingSupport) -> RawJson {
     let model = info.name.model();
     RawJson::of(&SamplingParams {
-        messages: request.messages.iter().flat_map(|said| messages(said, lending)).collect(),
+        messages: request.messages.iter().flat_map(|message| messages(message, support)).collect(),
         model_preferences: (model != ANY_MODEL).then(|| json!({"hints": [{"name": model}]})),
         system_prompt: &request.system,
         temperature: request.temperature,
@@ -222,7 +222,7 @@ fn params(info: &ModelInfo, request: &ModelRequest, lending: SamplingSupport) ->
     })
 }
 
-/// Tools offered to the model. Sampling cannot force one tool, so a forced tool is offered alone.
+/// Returns the tools offered to the model. Sampling cannot force one tool, so a forced tool is offered alone.
 fn tools(request: &ModelRequest) -> Vec<SamplingTool<'_>> {
     let is_offered = |name: &str| match &request.tool_choice {
         ToolChoice::Tool(only) => only == name,
@@ -251,13 +251,13 @@ fn tool_choice(request: &ModelRequest) -> Option<Value> {
 
 /// Converts a message; an empty one is dropped. Clients without tool support accept no lists of blocks, so
 /// each block becomes a message.
-fn messages(message: &ChatMessage, lending: SamplingSupport) -> Vec<SamplingMessage> {
+fn messages(message: &ChatMessage, support: SamplingSupport) -> Vec<SamplingMessage> {
     let (role, mut blocks): (_, Vec<RawJson>) = match message {
         ChatMessage::User(parts) => ("user", parts.iter().map(part).collect()),
         ChatMessage::Assistant(turn) => ("assistant", assistant(turn)),
         ChatMessage::ToolResults(results) => ("user", results.iter().map(tool_result).collect()),
     };
-    if lending == SamplingSupport::Tools && blocks.len() > 1 {
+    if support == SamplingSupport::Tools && blocks.len() > 1 {
         blocks = vec![RawJson::of(&blocks)];
     }
     blocks.into_iter().map(|content| SamplingMessage { role, content }).collect()

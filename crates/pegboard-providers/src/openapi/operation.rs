@@ -318,7 +318,7 @@ impl<'l> OperationImporter<'l> {
     }
 }
 
-/// Path parameter that the document does not describe.
+/// Returns a path parameter that the document does not describe.
 fn implicit_path_parameter(name: &str) -> OperationParameter {
     OperationParameter {
         name: name.to_owned(),

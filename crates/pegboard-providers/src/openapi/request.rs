@@ -102,7 +102,9 @@ impl OpenApiOperation {
             .collect();
         for credential in &self.credentials {
             match &**credential {
-                AppliedCredential::Header(name, value) => headers.push(pair(name, value.reveal())),
+                AppliedCredential::Header(name, value) => {
+                    headers.push((name.clone(), value.reveal().to_owned()));
+                }
                 AppliedCredential::Query(name, value) => query.push(pair(name, value.reveal())),
                 AppliedCredential::Cookie(name, value) => cookies.push(pair(name, value.reveal())),
                 AppliedCredential::Token(token_source) => {

@@ -242,7 +242,7 @@ impl<'l> SchemaConverter<'l> {
         }
         let is_nullable =
             ["nullable", "x-nullable"].iter().any(|word| written.get(*word) == Some(&Value::Bool(true)));
-        // A referenced schema declares itself whether it is nullable.
+        // A referenced schema declares for itself whether it is nullable.
         if is_nullable || (purpose == SchemaPurpose::Response && made.contains_key("type")) {
             keyword::make_nullable(made);
         }
@@ -335,7 +335,7 @@ mod tests {
     use super::*;
 
     /// Converts and assembles a schema of a document in this version.
-    fn made(version: &str, schema: &Value, schemas: &Value, purpose: SchemaPurpose) -> Value {
+    fn assembled(version: &str, schema: &Value, schemas: &Value, purpose: SchemaPurpose) -> Value {
         let word = if version == "2.0" { "swagger" } else { "openapi" };
         let documents = DocumentSet::from_root(
             json!({word: version, "here": schema, "components": {"schemas": schemas}}),
@@ -344,19 +344,19 @@ mod tests {
         let here = documents.root().get("here").unwrap();
         let mut all = SchemaConverter::of(&documents);
         let draft = all.draft(here, purpose).unwrap();
-        let made = all.assemble(draft, purpose, 100_000).unwrap().json;
-        assert_eq!(Schema::new(made.clone()).problem(), None, "{made:#}");
-        made
+        let assembled = all.assemble(draft, purpose, 100_000).unwrap().json;
+        assert_eq!(Schema::new(assembled.clone()).problem(), None, "{assembled:#}");
+        assembled
     }
 
     fn check(version: &str, schema: &Value, expected: &Value) {
-        let made = made(
+        let assembled = assembled(
             version,
             schema,
             &json!({"S": {"type": "string"}, "I": {"type": "integer"}}),
             SchemaPurpose::Request,
         );
-        assert_eq!(made, *expected, "{version} {schema}");
+        assert_eq!(assembled, *expected, "{version} {schema}");
     }
 
     #[test]
@@ -413,10 +413,14 @@ mod tests {
             "Node": {"type": "object", "properties": {"next": {"$ref": "#/components/schemas/Node"}, "id": {"$ref": "#/components/schemas/Id"}}},
             "Id": {"type": "integer"},
         });
-        let made =
-            made("3.0.0", &json!({"$ref": "#/components/schemas/Node"}), &schemas, SchemaPurpose::Request);
+        let assembled = assembled(
+            "3.0.0",
+            &json!({"$ref": "#/components/schemas/Node"}),
+            &schemas,
+            SchemaPurpose::Request,
+        );
         assert_eq!(
-            made,
+            assembled,
             json!({
                 "$ref": "#/$defs/Node",
                 "$defs": {"Node": {"type": "object", "properties": {"next": {"$ref": "#/$defs/Node"}, "id": {"type": "integer"}}}},
@@ -433,7 +437,7 @@ mod tests {
             "properties": {"name": {"type": "string"}, "made": {"type": "string", "readOnly": true}},
             "required": ["id", "made", "name"],
         });
-        let sent = made("3.0.0", &written, &schemas, SchemaPurpose::Request);
+        let sent = assembled("3.0.0", &written, &schemas, SchemaPurpose::Request);
         assert_eq!(sent["required"], json!(["name"]));
         assert_eq!(sent["properties"], json!({"name": {"type": "string"}}));
     }
@@ -446,9 +450,9 @@ mod tests {
             "required": ["when"],
             "additionalProperties": false,
         });
-        let told = made("3.0.0", &written, &json!({}), SchemaPurpose::Response);
+        let response = assembled("3.0.0", &written, &json!({}), SchemaPurpose::Response);
         assert_eq!(
-            told,
+            response,
             json!({
                 "type": ["object", "null"],
                 "properties": {"when": {"type": ["string", "null"], "description": "d"}},
@@ -477,12 +481,12 @@ mod tests {
             schemas.insert(format!("L{level}"), json!({"properties": {"a": next, "b": next, "c": next}}));
         }
         schemas.insert("L40".to_owned(), json!({"type": "string"}));
-        let made = made(
+        let assembled = assembled(
             "3.0.0",
             &json!({"$ref": "#/components/schemas/L0"}),
             &Value::Object(schemas),
             SchemaPurpose::Request,
         );
-        assert!(made.to_string().len() < 10_000);
+        assert!(assembled.to_string().len() < 10_000);
     }
 }

@@ -47,13 +47,13 @@ fn v3_url(
         .find(|servers: &Vec<DocumentNode<'_>>| !servers.is_empty())
         .unwrap_or_default();
     let is_meant = |server: &&DocumentNode<'_>| {
-        let is_true = |word: &str| {
+        let mentions = |word: &str| {
             settings
                 .server
                 .as_deref()
                 .is_some_and(|meant| server.text(word).is_some_and(|text| text.contains(meant)))
         };
-        is_true("url") || is_true("description")
+        mentions("url") || mentions("description")
     };
     let Some(server) = servers.iter().find(is_meant).or(servers.first()) else {
         return resolve(documents, "/");

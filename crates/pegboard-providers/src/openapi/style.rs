@@ -11,7 +11,7 @@ pub(super) struct StyleSerializer {
     pub(super) style: SerializationStyle,
     /// `true` if items and members are written separately.
     pub(super) explode: bool,
-    /// Delimiter of items that are not.
+    /// Delimiter of items that are joined.
     pub(super) delimiter: char,
     pub(super) escape: Escape,
 }

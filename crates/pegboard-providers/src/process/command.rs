@@ -65,7 +65,7 @@ impl CommandSpec {
 impl fmt::Debug for CommandSpec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { command, args, env, cwd, supervisor, grace } = self;
-        f.debug_struct("Launch")
+        f.debug_struct("CommandSpec")
             .field("command", command)
             .field("args", args)
             .field("env", &env.keys().collect::<Vec<_>>())

@@ -20,12 +20,12 @@ use super::{Process, ShutdownOutcome, Stdin, Stdout};
 
 /// Grace period for descendants that outlive a program which exited by itself.
 pub(super) const LEFTOVER_GRACE: Duration = Duration::from_millis(500);
-/// Wait for killed processes to disappear.
+/// Time limit for killed processes to disappear.
 const KILL_TIMEOUT: Duration = Duration::from_secs(2);
 /// Initial and maximum interval between checks for remaining processes.
 const POLL_INTERVALS: [Duration; 2] = [Duration::from_millis(5), Duration::from_millis(200)];
-/// Wait for the rest of stderr after an exit. It is in the pipe by then, but another process may hold the
-/// pipe open, so that its end never comes.
+/// Time limit for reading the rest of stderr after an exit. It is in the pipe by then, but another process
+/// may hold the pipe open, so that its end never comes.
 const STDERR_DRAIN_TIMEOUT: Duration = Duration::from_millis(100);
 
 /// A program that was just started.

@@ -10,7 +10,7 @@ use super::parameters::{invalid_parameter, scalar_text};
 
 /// Percent-encodes a text for any part of a URL.
 pub(super) fn percent_encode(text: &str) -> String {
-    let mut percent_encode = String::with_capacity(text.len());
+    let mut encoded = String::with_capacity(text.len());
     for byte in text.bytes() {
         match byte {
             b'A'..=b'Z'
@@ -25,14 +25,14 @@ pub(super) fn percent_encode(text: &str) -> String {
             | b'\''
             | b'('
             | b')' => {
-                percent_encode.push(char::from(byte));
+                encoded.push(char::from(byte));
             }
             _ => {
-                let _ = write!(percent_encode, "%{byte:02X}");
+                let _ = write!(encoded, "%{byte:02X}");
             }
         }
     }
-    percent_encode
+    encoded
 }
 
 /// Appends a parameter to the pairs of a query. Null is omitted.

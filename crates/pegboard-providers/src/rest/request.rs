@@ -117,14 +117,14 @@ mod tests {
         fn arbitrary_values_keep_the_shape_of_a_request(a in any::<String>(), b in any::<String>()) {
             let (tool, given) = (tool(), RawJson::of(&json!({"a": a, "b": b})));
             let filled = fill(&tool, &CallParameters::new(&given, &tool.parameters));
-            let may_stand = !matches!(a.as_str(), "" | "." | "..");
-            prop_assert_eq!(filled.is_ok(), may_stand);
+            let is_valid = !matches!(a.as_str(), "" | "." | "..");
+            prop_assert_eq!(filled.is_ok(), is_valid);
             let Ok(request) = filled else { return Ok(()) };
             let url = &request.url;
             prop_assert_eq!(url.origin().ascii_serialization(), "https://api.example.org:8443");
             let path: Vec<_> = url.path_segments().unwrap().collect();
-            let (percent_encode, mixed) = (query::percent_encode(&a), format!("x-{}", query::percent_encode(&a)));
-            prop_assert_eq!(path, ["p", percent_encode.as_str(), mixed.as_str(), "q"]);
+            let (encoded, mixed) = (query::percent_encode(&a), format!("x-{}", query::percent_encode(&a)));
+            prop_assert_eq!(path, ["p", encoded.as_str(), mixed.as_str(), "q"]);
             let pairs: Vec<_> = url.query_pairs().into_owned().collect();
             prop_assert_eq!(pairs, [("k".to_owned(), b.clone()), ("l".to_owned(), "1".to_owned())]);
             let body: Value = serde_json::from_slice(&request.body.as_ref().unwrap().bytes).unwrap();

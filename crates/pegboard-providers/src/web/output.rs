@@ -91,16 +91,17 @@ enum ContentClass {
     Text,
     Image,
     Audio,
-    /// No content type was sent.
+    /// No content type was sent, or `application/octet-stream`.
     Unspecified,
     Other,
 }
 
 impl MediaType {
     fn of(response: &WebResponse) -> Self {
-        let said = response.headers.get(CONTENT_TYPE).and_then(|said| said.to_str().ok()).unwrap_or_default();
-        let said = said.to_ascii_lowercase();
-        let (essence, parameters) = said.split_once(';').unwrap_or((&said, ""));
+        let content_type =
+            response.headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+        let content_type = content_type.to_ascii_lowercase();
+        let (essence, parameters) = content_type.split_once(';').unwrap_or((&content_type, ""));
         let charset = parameters
             .split(';')
             .find_map(|parameter| parameter.trim().strip_prefix("charset="))

@@ -102,12 +102,12 @@ impl WebResponse {
 
 /// Returns the delay requested with `Retry-After`. A date is relative to the service's own `Date` header.
 pub(crate) fn retry_after(headers: &HeaderMap) -> Option<Duration> {
-    let said = headers.get(RETRY_AFTER)?.to_str().ok()?.trim();
-    if let Ok(seconds) = said.parse() {
+    let value = headers.get(RETRY_AFTER)?.to_str().ok()?.trim();
+    if let Ok(seconds) = value.parse() {
         return Some(Duration::from_secs(seconds));
     }
     let now = headers.get(DATE)?.to_str().ok()?;
-    let (then, now) = (rfc2822::parse(said).ok()?, rfc2822::parse(now).ok()?);
+    let (then, now) = (rfc2822::parse(value).ok()?, rfc2822::parse(now).ok()?);
     // A date in the past means no delay.
     Some(then.timestamp().duration_since(now.timestamp()).try_into().unwrap_or_default())
 }

@@ -140,8 +140,8 @@ async fn a_batch_of_an_agent_is_limited_to_its_tools() {
     ];
     let harness = AgentHarness::new(vec![AgentSettings { tools, ..agent("worker") }], script).await;
     assert_eq!(harness.run("worker", prompt("Work.")).await, "Done.");
-    let heard: Value = serde_json::from_str(&harness.tool_and_user_messages("worker")[0]).unwrap();
-    let results = heard["results"].as_array().unwrap().iter();
+    let response: Value = serde_json::from_str(&harness.tool_and_user_messages("worker")[0]).unwrap();
+    let results = response["results"].as_array().unwrap().iter();
     let lines =
         results.map(|result| format!("{} {} {}", result["ok"], result["output"], result["error"]["code"]));
     assert_snapshot!(lines.collect::<Vec<_>>().join("\n"), @r#"

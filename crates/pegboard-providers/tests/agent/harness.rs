@@ -46,7 +46,7 @@ pub(crate) fn names<const N: usize>(names: [&str; N]) -> Vec<ToolName> {
     names.map(|name| ToolName::new(name).unwrap()).to_vec()
 }
 
-/// Scripts the next act of an agent's model.
+/// Scripts the next turn of an agent's model.
 pub(crate) fn on_turn(agent: &str, act: ScriptAction) -> ScriptTurn {
     ScriptTurn { when: TurnCondition { model: Some(agent.to_owned()), contains: None }, times: 1, act }
 }
@@ -157,9 +157,9 @@ impl AgentHarness {
             models: of_each,
             ..ModelProviderSettings::new(kind)
         };
-        let lent = ModelProviderSettings::new(ModelProviderKind::Sampling);
+        let sampling = ModelProviderSettings::new(ModelProviderKind::Sampling);
         let named = |(name, settings)| (ModelProviderName::new(name).unwrap(), settings);
-        let models = Models::new(&IndexMap::from([("p", provider), ("client", lent)].map(named)));
+        let models = Models::new(&IndexMap::from([("p", provider), ("client", sampling)].map(named)));
         let environment = AgentEnvironment {
             clock: Box::new(|| SystemTime::UNIX_EPOCH),
             nonce: Box::new(|| NONCE.to_owned()),
@@ -201,8 +201,9 @@ impl AgentHarness {
     pub(crate) fn tool_and_user_messages(&self, agent: &str) -> Vec<String> {
         let request = self.requests(agent).pop().unwrap();
         let messages = request["messages"].as_array().unwrap();
-        let heard = messages.iter().filter(|message| message["role"] == "tool" || message["role"] == "user");
-        heard.skip(1).map(|message| message["content"].as_str().unwrap().to_owned()).collect()
+        let selected =
+            messages.iter().filter(|message| message["role"] == "tool" || message["role"] == "user");
+        selected.skip(1).map(|message| message["content"].as_str().unwrap().to_owned()).collect()
     }
 
     /// Returns the requests to an agent's model, in order.

@@ -76,8 +76,8 @@ async fn a_recursive_agent_call_is_refused() {
     ];
     let harness = AgentHarness::new(vec![first, second], script).await;
     assert_eq!(harness.run("first", prompt("Go.")).await, "Neither could I.");
-    let heard = harness.tool_and_user_messages("second");
-    assert_eq!(heard, ["(tool failed: Recursion detected while loading sub-agent: first.ai)"]);
+    let messages = harness.tool_and_user_messages("second");
+    assert_eq!(messages, ["(tool failed: Recursion detected while loading sub-agent: first.ai)"]);
     assert_eq!(harness.requests("first").len(), 2);
 }
 

@@ -175,7 +175,7 @@ async fn a_truncated_report_is_requested_again() {
         vec![on_turn("reader", ScriptAction::Answer(cut)), on_turn("reader", report("sub-agent", "Short."))];
     let harness = AgentHarness::new(vec![reader()], script).await;
     assert_eq!(harness.run("reader", prompt("Read.")).await, "Short.");
-    assert_snapshot!(harness.tool_and_user_messages("reader").join("\n"), @"Your final report was not taken: It was cut off before its end; write a shorter one. Write it again.");
+    assert_snapshot!(harness.tool_and_user_messages("reader").join("\n"), @"Your final report was not accepted: It was cut off before its end; write a shorter one. Write it again.");
 }
 
 #[tokio::test]

@@ -63,8 +63,8 @@ async fn read_back(
 async fn outputs_are_truncated_if_storing_is_disabled() {
     let settings = AgentToolOutputSettings { is_enabled: Some(false), ..AgentToolOutputSettings::default() };
     let (harness, _) = stored(&settings, 4_000).await;
-    let heard = &harness.tool_and_user_messages("reader")[0];
-    assert!(heard.contains("TRUNCATED") && heard.len() < 12_400, "{} bytes", heard.len());
+    let message = &harness.tool_and_user_messages("reader")[0];
+    assert!(message.contains("TRUNCATED") && message.len() < 12_400, "{} bytes", message.len());
 }
 
 #[tokio::test]

@@ -44,7 +44,7 @@ async fn the_system_prompt_explains_the_report() {
 
     # How to work and how to answer
 
-    You have at most 10 turns. In each turn you either call tools, several at once where they do not depend on each other, or you give your final report. Nobody reads what you write beside these, and nobody can answer questions.
+    You have at most 10 turns. In each turn you either call tools, several at once where they do not depend on each other, or you give your final report. Nobody reads what you write besides them, and nobody can answer questions.
 
     Your final report ends your work. Write it as text, not as a tool call, between these two tags exactly as they are:
 
@@ -82,9 +82,9 @@ async fn an_invalid_report_is_rejected_with_a_reason() {
     let harness = AgentHarness::new(vec![settings], script).await;
     assert_eq!(harness.run("writer", prompt("Add.")).await, r#"{"sum":3}"#);
     assert_snapshot!(harness.tool_and_user_messages("writer").join("\n"), @"
-    Your final report was not taken: agent__final_report: received report_format='markdown', expected 'json'. Write it again.
-    Your final report was not taken: final_report(json) requires `content_json` (object). Write it again.
-    Your final report was not taken: final_report(json) schema validation failed: $.sum: expected type integer, got string. Write it again.
+    Your final report was not accepted: agent__final_report: received report_format='markdown', expected 'json'. Write it again.
+    Your final report was not accepted: final_report(json) requires `content_json` (object). Write it again.
+    Your final report was not accepted: final_report(json) schema validation failed: $.sum: expected type integer, got string. Write it again.
     ");
 }
 

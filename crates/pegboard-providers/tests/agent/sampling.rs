@@ -56,7 +56,7 @@ impl InboundHandler for ScriptedClient {
         ready(answer).boxed()
     }
 
-    fn notification(&self, _notification: Notification, _about: Option<Id>) {}
+    fn notification(&self, _notification: Notification, _related_request: Option<Id>) {}
 }
 
 async fn connect(harness: &AgentHarness, era: Era, capabilities: Value) -> (McpClient, Arc<ScriptedClient>) {
@@ -71,7 +71,7 @@ async fn connect(harness: &AgentHarness, era: Era, capabilities: Value) -> (McpC
     let (link, _) = line_transport(reader, writer, InputLimits::client());
     let sampler = Arc::new(ScriptedClient::new());
     let capabilities = RawJson::from(capabilities);
-    let options = ClientOptions { era: Some(era), capabilities, ..ClientOptions::new("lender", "1") };
+    let options = ClientOptions { era: Some(era), capabilities, ..ClientOptions::new("sampler", "1") };
     (McpClient::connect(link, sampler.clone(), options).await.unwrap(), sampler)
 }
 
@@ -105,9 +105,9 @@ async fn a_sub_agent_can_sample_from_a_client_of_either_era() {
         assert_eq!(ask(&client).await, "As I said.", "{era:?}");
         assert_eq!(harness.tool_and_user_messages("first"), ["Moss is a plant."], "{era:?}");
         assert_eq!(harness.activity.n_begun(), 1, "nothing is done twice, {era:?}");
-        let heard = sampler.last_messages();
-        assert_eq!(heard.len(), 2, "{heard:?}");
-        assert!(heard[0].contains("What is moss?") && heard[1].contains("about moss"), "{heard:?}");
+        let messages = sampler.last_messages();
+        assert_eq!(messages.len(), 2, "{messages:?}");
+        assert!(messages[0].contains("What is moss?") && messages[1].contains("about moss"), "{messages:?}");
         let system = sampler.asked.lock().unwrap()[0]["systemPrompt"].as_str().unwrap().to_owned();
         assert!(system.starts_with("You are second."), "{system}");
     }

@@ -363,12 +363,12 @@ const IN_PROGRESS: &str = "server_unavailable: mcp_restart_in_progress:scripted:
 async fn a_call_that_was_never_sent_is_sent_after_the_restart() {
     let mut n_answered = 0;
     for _ in 0..64 {
-        let (said, scripted) = call_during_disconnect(None).await;
-        match said.as_str() {
+        let (text, scripted) = call_during_disconnect(None).await;
+        match text.as_str() {
             "{}" => n_answered += 1,
             other => assert_eq!(other, IN_PROGRESS),
         }
-        assert_eq!(scripted.calls.lock().unwrap().len(), usize::from(said == "{}"));
+        assert_eq!(scripted.calls.lock().unwrap().len(), usize::from(text == "{}"));
     }
     assert!(n_answered > 0);
 }
@@ -378,9 +378,9 @@ async fn a_call_that_waits_for_a_restart_fails_with_it() {
     let failed = "server_unavailable: mcp_restart_failed:scripted: MCP server 'scripted' did not start: there is no such program";
     let mut n_failed_restarts = 0;
     for _ in 0..64 {
-        let (said, scripted) = call_during_disconnect(Some(ScriptedStart::Refuse)).await;
-        assert!([failed, IN_PROGRESS].contains(&said.as_str()), "{said}");
-        n_failed_restarts += usize::from(said == failed);
+        let (text, scripted) = call_during_disconnect(Some(ScriptedStart::Refuse)).await;
+        assert!([failed, IN_PROGRESS].contains(&text.as_str()), "{text}");
+        n_failed_restarts += usize::from(text == failed);
         assert!(scripted.calls.lock().unwrap().is_empty());
     }
     assert!(n_failed_restarts > 0);

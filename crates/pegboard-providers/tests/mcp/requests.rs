@@ -67,8 +67,8 @@ async fn a_request_starts_the_server_and_passes_byte_for_byte() {
             let answer = request(&server, method, json!({"uri": "x:a", "name": "n"})).await.unwrap();
             // The time to live of a response is for the caller.
             assert_eq!(answer.without("ttlMs").without("cacheScope").as_str(), EXACT);
-            let (came, params) = scripted.requests.lock().unwrap().last().cloned().unwrap();
-            assert_eq!((came.as_str(), params.to_value()["uri"].as_str()), (name, Some("x:a")));
+            let (received, params) = scripted.requests.lock().unwrap().last().cloned().unwrap();
+            assert_eq!((received.as_str(), params.to_value()["uri"].as_str()), (name, Some("x:a")));
         }
     }
 }

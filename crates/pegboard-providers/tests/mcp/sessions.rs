@@ -85,8 +85,8 @@ async fn a_server_with_ambiguous_requests_is_split_per_session() {
 
     let (ann, bob) = (call(&callers[0], "hang", &clients[0]), call(&callers[1], "ask", &clients[1]));
     let asked = tokio::select! {
-        said = ann => panic!("{said}"),
-        said = bob => said,
+        text = ann => panic!("{text}"),
+        text = bob => text,
     };
     assert_eq!((asked.as_str(), scripted.n_started()), ("Hello, Bob!", 2));
     // The first session keeps its instance.
@@ -112,8 +112,8 @@ async fn a_session_does_not_take_an_instance_with_calls_of_others() {
         (call(&callers[1], "ask", &clients[1]).await, call(&callers[1], "ask", &clients[1]).await)
     };
     let (first, second) = tokio::select! {
-        said = ann => panic!("{said}"),
-        said = bob => said,
+        text = ann => panic!("{text}"),
+        text = bob => text,
     };
     assert_ne!(first, "Hello, Bob!", "the request is ambiguous");
     assert_eq!((second.as_str(), scripted.n_started()), ("Hello, Bob!", 2));
@@ -135,8 +135,8 @@ async fn a_caller_without_a_session_gets_an_instance_for_the_duration_of_its_cal
         (first, call_text_as(&server, "ask", &clients[1]).await)
     };
     let asked = tokio::select! {
-        said = ann => panic!("{said}"),
-        said = bob => said,
+        text = ann => panic!("{text}"),
+        text = bob => text,
     };
     assert_eq!(asked, ("Hello, Bob!".to_owned(), "Hello, Bob!".to_owned()));
     assert_eq!(scripted.n_started(), 2);

@@ -51,16 +51,16 @@ impl McpService for RecordingService {
 
 /// A client that accepts everything and records notifications.
 struct TaskClient {
-    task_use: TaskMode,
+    task_mode: TaskMode,
     answers: Result<Value, AskError>,
     received: Mutex<Vec<String>>,
 }
 
 impl TaskClient {
-    fn with(task_use: TaskMode) -> Arc<Self> {
+    fn with(task_mode: TaskMode) -> Arc<Self> {
         let content = json!({"confirm": true, "name": "Ann"});
         let answers = Ok(json!({"action": "accept", "content": content}));
-        Arc::new(Self { task_use, answers, received: Mutex::default() })
+        Arc::new(Self { task_mode, answers, received: Mutex::default() })
     }
 
     fn context(self: &Arc<Self>) -> CallContext {
@@ -94,7 +94,7 @@ impl Client for TaskClient {
     }
 
     fn task_mode(&self) -> TaskMode {
-        self.task_use
+        self.task_mode
     }
 }
 
@@ -145,18 +145,18 @@ async fn a_caller_gets_the_final_result_of_a_task() {
         ("greet", json!({"name": "Bob"}), "Hello, Bob!".to_owned()),
     ];
     for era in ERAS {
-        for task_use in [TaskMode::Hidden, TaskMode::Accepted, TaskMode::Requested(Duration::from_mins(3))] {
+        for task_mode in [TaskMode::Hidden, TaskMode::Accepted, TaskMode::Requested(Duration::from_mins(3))] {
             let (server, methods) = fixture(era).await;
             for (tool, arguments, expected) in &cases {
-                let ann = TaskClient::with(task_use);
+                let ann = TaskClient::with(task_mode);
                 let result = call(&server, tool, arguments.clone(), ann.context()).await;
-                assert_eq!(outcome(&result), *expected, "{era:?} {task_use:?} {tool}");
+                assert_eq!(outcome(&result), *expected, "{era:?} {task_mode:?} {tool}");
                 let is_exact =
                     result.is_ok_and(|output| !output.to_result().as_str().contains("related-task"));
                 assert!(is_exact || *tool == "protocol_error_job");
             }
-            assert!(n_requests(&methods, "tasks/get") > 0, "{era:?} {task_use:?}");
-            assert_eq!(n_requests(&methods, "tasks/cancel"), 0, "{era:?} {task_use:?}");
+            assert!(n_requests(&methods, "tasks/get") > 0, "{era:?} {task_mode:?}");
+            assert_eq!(n_requests(&methods, "tasks/cancel"), 0, "{era:?} {task_mode:?}");
         }
     }
 }
@@ -213,7 +213,7 @@ async fn dropping_a_call_cancels_its_task() {
 async fn a_task_with_an_unanswered_input_is_cancelled() {
     let (server, methods) = fixture(Era::Stateless).await;
     let answers = Err(AskError::Refused("no".to_owned()));
-    let ann = Arc::new(TaskClient { task_use: TaskMode::Accepted, answers, received: Mutex::default() });
+    let ann = Arc::new(TaskClient { task_mode: TaskMode::Accepted, answers, received: Mutex::default() });
     let text = outcome_text(&call(&server, "confirm_delete", json!({"filename": "f"}), ann.context()).await);
     assert_eq!(text, "execution_error: the server requested input, but the caller declined: no");
     wait_until(methods, |methods| methods.last().unwrap() == "tasks/cancel").await;

@@ -161,8 +161,8 @@ async fn a_truncated_reply_is_retried_from_the_start() {
         let (server, model) = start_server(kind, acts).await;
         let other = model.clone();
         let fallback = FallbackModel::new(model, vec![other], ModelRetryPolicy::default());
-        let (reply, heard, _) = ask(&fallback, &request(Delivery::Streamed)).await;
-        assert_eq!((describe(&reply).as_str(), heard.as_str()), (r#""three" [] EndOfTurn"#, "three"));
+        let (reply, streamed, _) = ask(&fallback, &request(Delivery::Streamed)).await;
+        assert_eq!((describe(&reply).as_str(), streamed.as_str()), (r#""three" [] EndOfTurn"#, "three"));
         assert_eq!(server.requests()[0].body, server.requests()[1].body);
     }
 }

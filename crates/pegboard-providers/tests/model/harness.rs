@@ -79,18 +79,18 @@ pub(crate) async fn ask(
     model: &dyn Model,
     request: &ModelRequest,
 ) -> (Result<ModelReply, ModelError>, String, String) {
-    let heard = Mutex::new((String::new(), String::new()));
+    let streamed = Mutex::new((String::new(), String::new()));
     let reply = model
         .answer(request, &|piece| {
-            let mut heard = heard.lock().unwrap();
+            let mut streamed = streamed.lock().unwrap();
             match piece {
-                ReplyEvent::Text(text) => heard.0.push_str(text),
-                ReplyEvent::Thinking(thought) => heard.1.push_str(thought),
-                ReplyEvent::Restarted => *heard = Default::default(),
+                ReplyEvent::Text(text) => streamed.0.push_str(text),
+                ReplyEvent::Thinking(thought) => streamed.1.push_str(thought),
+                ReplyEvent::Restarted => *streamed = Default::default(),
             }
         })
         .await;
-    let (text, thoughts) = heard.into_inner().unwrap();
+    let (text, thoughts) = streamed.into_inner().unwrap();
     (reply, text, thoughts)
 }
 
@@ -132,15 +132,15 @@ pub(crate) async fn check_single(
 
 /// Checks the result of one request, and that the request was valid.
 async fn verify(server: &ModelServer, model: &dyn Model, delivery: Delivery, expected: &str) {
-    let (reply, heard, _) = ask(model, &request(delivery)).await;
+    let (reply, streamed, _) = ask(model, &request(delivery)).await;
     assert_eq!(describe(&reply), expected, "{model:?} {delivery:?}");
     assert_eq!(server.violations(), Vec::<String>::new());
     if let Ok(reply) = reply {
-        assert_eq!(heard, reply.text, "{model:?} {delivery:?}");
+        assert_eq!(streamed, reply.text, "{model:?} {delivery:?}");
         let mut ids: Vec<&str> = reply.tool_calls.iter().map(|call| call.id.as_str()).collect();
         assert!(!ids.contains(&""), "{ids:?}");
         ids.sort_unstable();
         ids.dedup();
-        assert_eq!(ids.len(), reply.tool_calls.len(), "ids are there once");
+        assert_eq!(ids.len(), reply.tool_calls.len(), "ids are unique");
     }
 }

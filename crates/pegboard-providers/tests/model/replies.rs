@@ -71,8 +71,8 @@ async fn thoughts_are_streamed_apart_from_the_text() {
     for (kind, delivery) in KINDS.into_iter().flat_map(|kind| DELIVERIES.map(|delivery| (kind, delivery))) {
         let answer = ScriptedReply { thoughts: "1 and 2 …".to_owned(), ..ScriptedReply::text("3") };
         let (_server, model) = start_server(kind, [ScriptAction::Answer(answer)]).await;
-        let (reply, heard, thoughts) = ask(&*model, &request(delivery)).await;
-        assert_eq!((reply.unwrap().text.as_str(), heard.as_str()), ("3", "3"), "{kind:?} {delivery:?}");
+        let (reply, streamed, thoughts) = ask(&*model, &request(delivery)).await;
+        assert_eq!((reply.unwrap().text.as_str(), streamed.as_str()), ("3", "3"), "{kind:?} {delivery:?}");
         assert_eq!(thoughts, "1 and 2 …", "{kind:?} {delivery:?}");
     }
 }

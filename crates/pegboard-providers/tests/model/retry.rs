@@ -64,11 +64,11 @@ impl Model for ScriptedModel {
             let name = self.info.name.clone();
             let time = self.log.1.elapsed().as_secs_f64();
             self.log.0.lock().unwrap().push((name.model().to_owned(), time));
-            let play = {
+            let reply = {
                 let mut replies = self.replies.lock().unwrap();
                 if replies.len() > 1 { replies.pop_front().unwrap() } else { replies[0].clone() }
             };
-            match play {
+            match reply {
                 ScriptedReply::Reply(text) => {
                     listener(ReplyEvent::Text(text));
                     Ok(ModelReply { text: text.to_owned(), ..ModelReply::new(name) })
@@ -240,13 +240,13 @@ async fn text_of_a_failed_reply_is_discarded() {
         ScriptedReply::Fail(LIMITED),
         ScriptedReply::Reply("three"),
     ]];
-    let heard = Mutex::new(Vec::new());
+    let streamed = Mutex::new(Vec::new());
     let model = fallback(&log, &replies, ModelRetryPolicy::default());
     model
-        .answer(&ModelRequest::default(), &|piece| heard.lock().unwrap().push(format!("{piece:?}")))
+        .answer(&ModelRequest::default(), &|piece| streamed.lock().unwrap().push(format!("{piece:?}")))
         .await
         .unwrap();
-    assert_eq!(heard.into_inner().unwrap(), [r#"Text("Well, I th")"#, "Restarted", r#"Text("three")"#]);
+    assert_eq!(streamed.into_inner().unwrap(), [r#"Text("Well, I th")"#, "Restarted", r#"Text("three")"#]);
 }
 
 #[tokio::test(start_paused = true)]

@@ -17,14 +17,14 @@ use crate::harness::{ask, describe, request};
 
 /// Client that supports sampling and answers one request.
 struct SamplingClient {
-    lending: SamplingSupport,
+    support: SamplingSupport,
     answer: Mutex<Option<Result<Value, AskError>>>,
     asked: Mutex<Vec<(String, Value)>>,
 }
 
 impl SamplingClient {
-    fn new(lending: SamplingSupport, answer: Result<Value, AskError>) -> Arc<Self> {
-        Arc::new(Self { lending, answer: Mutex::new(Some(answer)), asked: Mutex::default() })
+    fn new(support: SamplingSupport, answer: Result<Value, AskError>) -> Arc<Self> {
+        Arc::new(Self { support, answer: Mutex::new(Some(answer)), asked: Mutex::default() })
     }
 }
 
@@ -40,7 +40,7 @@ impl Client for SamplingClient {
     }
 
     fn sampling_support(&self) -> SamplingSupport {
-        self.lending
+        self.support
     }
 }
 
@@ -67,9 +67,9 @@ async fn sampling_requests_carry_tools() {
         tool_choice: ToolChoice::Tool("add".to_owned()),
         ..request(Delivery::Streamed)
     };
-    let (reply, heard, _) = ask(&model("client/small", &client), &asked).await;
+    let (reply, streamed, _) = ask(&model("client/small", &client), &asked).await;
     assert_eq!(describe(&reply), r#""Let me see." [add({"a":1}), add({"a":2})] ToolCalls"#);
-    assert_eq!(heard, "Let me see.");
+    assert_eq!(streamed, "Let me see.");
     let reply = reply.unwrap();
     assert_ne!(reply.tool_calls[0].id, reply.tool_calls[1].id);
 
@@ -148,8 +148,8 @@ async fn sampling_errors_map_to_error_kinds() {
             "MalformedReply: a tool call has no name",
         ),
     ];
-    for (lending, answer, expected) in cases {
-        let client = SamplingClient::new(lending, answer);
+    for (support, answer, expected) in cases {
+        let client = SamplingClient::new(support, answer);
         let (reply, ..) = ask(&model("client/default", &client), &request(Delivery::Whole)).await;
         assert_eq!(describe(&reply), expected);
     }

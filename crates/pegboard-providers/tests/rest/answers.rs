@@ -18,7 +18,7 @@ async fn answer(
 // C48
 #[tokio::test]
 async fn an_error_response_gives_status_and_body() {
-    let (_stage, answer) = answer(json!({}), [CannedResponse::new(404, "text/plain", "nope")]).await;
+    let (_harness, answer) = answer(json!({}), [CannedResponse::new(404, "text/plain", "nope")]).await;
     assert_eq!(answer, Err("HTTP 404: nope".to_owned()));
 }
 
@@ -90,10 +90,10 @@ async fn a_busy_service_is_retried() {
         ),
         (json!({"retry": {"anyMethod": true}, "method": "POST"}), vec![busy("0"), done()], 2, ""),
     ];
-    for (settings, replies, n_asked, refusal) in cases {
+    for (settings, replies, n_requests, error) in cases {
         let (harness, answer) = answer(settings.clone(), replies).await;
-        assert_eq!(answer.err().unwrap_or_default(), refusal, "{settings}");
-        assert_eq!(harness.service.recorded().len(), n_asked, "{settings}");
+        assert_eq!(answer.err().unwrap_or_default(), error, "{settings}");
+        assert_eq!(harness.service.recorded().len(), n_requests, "{settings}");
     }
 }
 
@@ -150,7 +150,7 @@ async fn pages_are_concatenated_into_one_list() {
         ),
     ];
     for (pages, note) in cases {
-        let (_stage, answer) = answer(settings.clone(), pages).await;
+        let (_harness, answer) = answer(settings.clone(), pages).await;
         let answer = answer.unwrap();
         assert!(answer.contains(note), "{note}: {answer}");
     }

@@ -231,9 +231,9 @@ async fn methods_determine_annotations() {
         let tool = crate::harness::tool("http://127.0.0.1:1/", &json!({"method": method}));
         serde_json::to_string(tool.annotations()).unwrap()
     };
-    let told =
+    let lines =
         ["GET", "POST", "PUT", "PATCH", "DELETE"].map(|method| format!("{method} {}", annotations(method)));
-    insta::assert_snapshot!(told.join("\n"), @r#"
+    insta::assert_snapshot!(lines.join("\n"), @r#"
     GET {"readOnlyHint":true,"openWorldHint":true}
     POST {"readOnlyHint":false,"openWorldHint":true}
     PUT {"readOnlyHint":false,"idempotentHint":true,"openWorldHint":true}
@@ -254,10 +254,10 @@ fn an_invalid_tool_is_skipped_with_a_warning() {
         tool("port", "https://example.org:99999/", "X-A"),
         tool("fine", "https://example.org/", "X-A"),
     ];
-    let offer = rest::provider(tools, vec!["told before".to_owned()]).offering().borrow().clone();
+    let offer = rest::provider(tools, vec!["an earlier warning".to_owned()]).offering().borrow().clone();
     assert_eq!(offer.tools.iter().map(|tool| tool.name()).collect::<Vec<_>>(), ["fine"]);
     insta::assert_snapshot!(offer.warnings.join("\n"), @r"
-    told before
+    an earlier warning
     REST tool 'host' cannot be used: cannot send header 'Host': it belongs to the connection, and Pegboard sets it
     REST tool 'port' cannot be used: invalid URL: check its host and port
     ");

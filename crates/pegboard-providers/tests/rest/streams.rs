@@ -71,9 +71,9 @@ async fn the_output_is_the_final_answer_or_all_tokens() {
 #[tokio::test]
 async fn tokens_are_reported_as_progress() {
     let (harness, _) = streamed(json!({}), "{\"type\":\"token\",\"content\":\"é\"}\n".repeat(500)).await;
-    let heard = harness.progress.messages();
-    assert_eq!(heard[0], "é");
-    assert_eq!(heard.concat(), "é".repeat(500));
+    let messages = harness.progress.messages();
+    assert_eq!(messages[0], "é");
+    assert_eq!(messages.concat(), "é".repeat(500));
 }
 
 #[tokio::test]

@@ -45,13 +45,13 @@ pub(super) async fn admit(
     let arguments =
         active_call.caller().shared().outputs.resolve_references(active_call.caller(), arguments).await?;
     let for_all = active_call.caller().shared().settings().validate_arguments;
-    let judged_by = tool.policy.judge.unwrap_or(match (tool.kind, context.origin, for_all) {
+    let validated_by = tool.policy.judge.unwrap_or(match (tool.kind, context.origin, for_all) {
         _ if tool.entry.validates_own_arguments() => ValidatedBy::Server,
-        (ToolKind::Mcp | ToolKind::Rest, _, Some(judge)) => judge,
+        (ToolKind::Mcp | ToolKind::Rest, _, Some(validator)) => validator,
         (ToolKind::Mcp, CallOrigin::Client, None) => ValidatedBy::Server,
         _ => ValidatedBy::Pegboard,
     });
-    let input_checks = match judged_by {
+    let input_checks = match validated_by {
         ValidatedBy::Server => {
             if !arguments.is_object() {
                 let text = "$: the arguments of a tool must be a JSON object";

@@ -55,7 +55,7 @@ impl AgentRecorder for CallRecorder {
         };
         let operation = self.child_tree().ok().map(begin);
         let path = operation.as_ref().map(|operation| operation.path().to_string()).unwrap_or_default();
-        let is_heard = self.events().has_listeners();
+        let has_listeners = self.events().has_listeners();
         let mut record = ModelCallRecord {
             model: model.clone(),
             operation,
@@ -64,7 +64,7 @@ impl AgentRecorder for CallRecorder {
             span: Span::none(),
             events: self.events().clone(),
             redactor: shared.redactor.load_full(),
-            call: is_heard.then(|| self.info()),
+            call: has_listeners.then(|| self.info()),
         };
         if let Some(spans) = &shared.spans {
             record.span = spans::model_span(self.caller.id(), model);

@@ -143,9 +143,9 @@ impl ActiveCalls {
 
     /// Cancels the calls that match; returns their number.
     pub(crate) fn cancel_where(&self, matches: impl Fn(&ActiveCall) -> bool) -> usize {
-        let tracks: Vec<_> =
+        let active_calls: Vec<_> =
             self.in_flight.lock().values().map(|entry| Arc::clone(&entry.active_call)).collect();
-        let matching = tracks.iter().filter(|active_call| matches(active_call));
+        let matching = active_calls.iter().filter(|active_call| matches(active_call));
         matching.inspect(|active_call| active_call.canceled.cancel()).count()
     }
 

@@ -145,9 +145,9 @@ fn split_context(arguments: &CallArguments, tool: &CatalogueTool) -> (Map<String
 fn failure_of(result: &Result<Output, CallError>) -> Option<(&'static str, Option<String>)> {
     match result {
         Ok(output) if output.is_error() => {
-            let context = output.text();
-            let has_message = !context.trim().is_empty() && !has_no_content(output);
-            Some(("tool_error", has_message.then(|| context.into_owned())))
+            let text = output.text();
+            let has_message = !text.trim().is_empty() && !has_no_content(output);
+            Some(("tool_error", has_message.then(|| text.into_owned())))
         }
         Ok(_) => None,
         // `Display` gives the masked form: a record is kept for long and read by others.

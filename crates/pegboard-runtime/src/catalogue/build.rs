@@ -52,21 +52,21 @@ impl Snapshot {
         next
     }
 
-    fn add(&mut self, new: &ServerListing, label: String, stock: UnnamedTools) {
+    fn add(&mut self, new: &ServerListing, label: String, unnamed: UnnamedTools) {
         let servers = &mut self.toolboxes.entry(new.toolbox.clone()).or_default().servers;
-        let Entry::Vacant(place) = servers.entry(new.server.clone()) else {
+        let Entry::Vacant(vacant) = servers.entry(new.server.clone()) else {
             self.warnings.push(warning(new, "duplicate server in this toolbox; using the first"));
             return;
         };
-        place.insert(self.slots.len());
+        vacant.insert(self.slots.len());
         let start = self.tools.len();
-        self.tools.extend(stock.tools);
+        self.tools.extend(unnamed.tools);
         self.slots.push(ListingSlot {
             listing: new.clone(),
             label,
             span: start..self.tools.len(),
-            by_name: stock.by_name,
-            warnings: stock.warnings,
+            by_name: unnamed.by_name,
+            warnings: unnamed.warnings,
         });
     }
 

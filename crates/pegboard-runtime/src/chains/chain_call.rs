@@ -87,11 +87,11 @@ impl Handler for ChainHandler {
 
 /// Serializes a chain result, adding the tool name to each step.
 fn result_json(spec: &ChainSpec, result: &ChainResult) -> Value {
-    let mut result_json = json!(result);
+    let mut document = json!(result);
     // Step results are in order, up to the step at which the chain ended.
-    let steps = result_json["step_results"].as_array_mut().into_iter().flatten();
-    for (step, result_json) in spec.steps.iter().zip(steps) {
-        result_json["tool"] = step.tool_name.as_str().into();
+    let steps = document["step_results"].as_array_mut().into_iter().flatten();
+    for (step, step_result) in spec.steps.iter().zip(steps) {
+        step_result["tool"] = step.tool_name.as_str().into();
     }
-    result_json
+    document
 }

@@ -37,7 +37,7 @@ pub(crate) fn entry() -> ToolEntry {
                     }
                 },
                 "input": {"type": "object"},
-                "output": {"type": "string", "description": "What of the context to give back; all of it by default"}
+                "output": {"type": "string", "description": "Path in the context to return; all of it by default"}
             },
             "additionalProperties": false
         }))

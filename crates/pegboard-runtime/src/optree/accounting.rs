@@ -102,9 +102,9 @@ pub struct AccountingEntry {
     pub mcp_server: Option<Arc<str>>,
     /// Name of the tool.
     pub command: Arc<str>,
-    /// Size of the request in characters.
+    /// Size of the request in bytes, despite the name, which the accounting format sets.
     pub characters_in: u64,
-    /// Size of the response in characters.
+    /// Size of the response in bytes.
     pub characters_out: u64,
     /// Error message.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -160,8 +160,8 @@ impl OpCounters {
     }
 
     /// Releases reserved room.
-    pub(super) fn release_slots(&self, n_places: usize) {
-        self.root().n_kept.fetch_sub(n_places, Ordering::Relaxed);
+    pub(super) fn release_slots(&self, n_slots: usize) {
+        self.root().n_kept.fetch_sub(n_slots, Ordering::Relaxed);
     }
 
     fn root(&self) -> &Self {

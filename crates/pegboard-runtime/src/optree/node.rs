@@ -138,7 +138,7 @@ pub struct RequestNode {
     /// Beginning of the payload, if payloads are recorded.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub payload: Option<Arc<str>>,
-    /// Size in characters.
+    /// Size in bytes.
     pub size: u64,
     /// `true` if the payload is truncated.
     pub truncated: bool,
@@ -150,7 +150,7 @@ pub struct ResponseNode {
     /// Beginning of the payload, if payloads are recorded.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub payload: Option<Arc<str>>,
-    /// Size in characters.
+    /// Size in bytes.
     pub size: u64,
     /// `true` if the payload is truncated.
     pub truncated: bool,

@@ -184,7 +184,7 @@ pub struct OpStart {
     pub name: Arc<str>,
     /// Server or provider of the tool or model.
     pub server: Option<Arc<str>>,
-    /// Size of the request in characters.
+    /// Size of the request in bytes.
     pub size: u64,
     /// Request payload, if payloads are recorded.
     pub payload: Option<Payload>,
@@ -204,7 +204,7 @@ impl OpStart {
 pub struct OpEnd {
     /// Success, or the error.
     pub result: Result<(), OpError>,
-    /// Size of the response in characters.
+    /// Size of the response in bytes.
     pub size: u64,
     /// Response payload, if payloads are recorded.
     pub payload: Option<Payload>,

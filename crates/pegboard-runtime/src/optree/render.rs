@@ -140,7 +140,7 @@ fn counted(count: u64, what: &str) -> String {
     format!("{count} {what}{plural}")
 }
 
-/// Formats a number of characters: `950`, `1.2k`, `3.4M`.
+/// Formats a number of bytes: `950`, `1.2k`, `3.4M`.
 fn human_size(size: u64) -> String {
     for (unit, name) in [(1_000_000_000, "G"), (1_000_000, "M"), (1_000, "k")] {
         if size >= unit {

@@ -95,8 +95,8 @@ impl FromStr for PageCursor {
     }
 }
 
-fn grep(fields_of_it: &str) -> Result<CursorPosition, InvalidCursor> {
-    let [at, n_after, context, max_matches, case, pattern] = fields(fields_of_it)?;
+fn grep(rest: &str) -> Result<CursorPosition, InvalidCursor> {
+    let [at, n_after, context, max_matches, case, pattern] = fields(rest)?;
     let case = match case {
         "case" => Case::Sensitive,
         "nocase" => Case::Insensitive,

@@ -111,7 +111,7 @@ impl JsonPathSegment {
                 (Selector::Wildcard, value) => found.extend(children(value)),
                 (Selector::Name(name), Value::Object(members)) => found.extend(members.get(name)),
                 (Selector::Index(index), Value::Array(items)) => {
-                    found.extend(place(*index, items.len()).and_then(|place| items.get(place)));
+                    found.extend(resolve_index(*index, items.len()).and_then(|at| items.get(at)));
                 }
                 (Selector::Slice { start, end, step }, Value::Array(items)) => {
                     found.extend(slice(items, *start, *end, *step));
@@ -133,7 +133,7 @@ fn children(value: &Value) -> Box<dyn Iterator<Item = &Value> + '_> {
 }
 
 /// Resolves an index into a list; a negative one counts from the end.
-fn place(index: i64, n_items: usize) -> Option<usize> {
+fn resolve_index(index: i64, n_items: usize) -> Option<usize> {
     let distance = usize::try_from(index.unsigned_abs()).ok()?;
     if index < 0 { n_items.checked_sub(distance) } else { Some(distance) }
 }
@@ -141,8 +141,8 @@ fn place(index: i64, n_items: usize) -> Option<usize> {
 /// Returns the items of a slice; a step of zero selects none.
 fn slice(items: &[Value], start: Option<i64>, end: Option<i64>, step: i64) -> Vec<&Value> {
     // A bound outside the list is clamped.
-    let bound = |index: i64| match place(index, items.len()) {
-        Some(place) => place.min(items.len()),
+    let bound = |index: i64| match resolve_index(index, items.len()) {
+        Some(at) => at.min(items.len()),
         None if index < 0 => 0,
         None => items.len(),
     };
@@ -155,8 +155,8 @@ fn slice(items: &[Value], start: Option<i64>, end: Option<i64>, step: i64) -> Ve
         return items.get(from..to).unwrap_or_default().iter().step_by(stride).collect();
     }
     // Backwards the start is inclusive and the end exclusive, so both shift by one as range bounds.
-    let above = |index: i64| match place(index, items.len()) {
-        Some(place) => place.saturating_add(1).min(items.len()),
+    let above = |index: i64| match resolve_index(index, items.len()) {
+        Some(at) => at.saturating_add(1).min(items.len()),
         None if index < 0 => 0,
         None => items.len(),
     };
@@ -244,9 +244,9 @@ pub(super) fn page(
 ) -> Result<OutputPage, ReadError> {
     let document = parsed(body)?;
     let found = matches(&document, path, &mut VisitBudget::of(body))?;
-    let place =
+    let cursor_at =
         |n_shown, offset| PageCursor(CursorPosition::JsonPath { path: path.clone(), n_shown, offset });
-    let room = content_capacity(max_bytes, &place(found.len(), body.len().saturating_mul(2)));
+    let room = content_capacity(max_bytes, &cursor_at(found.len(), body.len().saturating_mul(2)));
     let mut content = String::new();
     for (index, value) in found.iter().enumerate().skip(n_shown) {
         let shown = if found.len() == 1 { format_value(value) } else { format!("{value}\n") };
@@ -258,14 +258,19 @@ pub(super) fn page(
         }
         if !content.is_empty() {
             let left = counted_more(found.len() - index, "value");
-            return Ok(OutputPage::partial(content, &left, place(index, 0), max_bytes));
+            return Ok(OutputPage::partial(content, &left, cursor_at(index, 0), max_bytes));
         }
         let part = fit_lines(rest, room);
         let left = match found.len() - index - 1 {
             0 => "the value goes on".to_owned(),
             n_after => format!("the value goes on, then {}", counted_more(n_after, "value")),
         };
-        return Ok(OutputPage::partial(part.to_owned(), &left, place(index, offset + part.len()), max_bytes));
+        return Ok(OutputPage::partial(
+            part.to_owned(),
+            &left,
+            cursor_at(index, offset + part.len()),
+            max_bytes,
+        ));
     }
     Ok(if content.is_empty() {
         OutputPage::empty("There is nothing more to read.")
@@ -276,6 +281,7 @@ pub(super) fn page(
 
 /// Maximum size of a document that is parsed; its tree takes several times as much memory.
 const MAX_DOCUMENT_BYTES: usize = 16 << 20;
+
 /// Formats one value: a string as it is, anything else with one member or item per line.
 fn format_value(value: &Value) -> String {
     match value {

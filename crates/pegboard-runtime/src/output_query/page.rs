@@ -49,7 +49,7 @@ impl OutputPage {
             text += &note;
         } else {
             // Only a page that is small compared with the query has no room for the cursor.
-            write!(text, "… {left}; ask for something narrower").expect("writing to a String cannot fail");
+            write!(text, "… {left}; narrow the query").expect("writing to a String cannot fail");
         }
         Self { text, next: Some(next), n_content_bytes }
     }

@@ -50,8 +50,8 @@ impl ExtractMode {
             OutputView::Auto { .. } => {
                 let is_dense = OutputStats::of(text.as_bytes()).average_line_bytes()
                     >= settings.avg_line_bytes_threshold;
-                let mut n_chunks = chunks(text, max_bytes.max(1), settings.overlap_percent);
-                let is_short = n_chunks.nth(settings.max_chunks).is_none();
+                let mut all_chunks = chunks(text, max_bytes.max(1), settings.overlap_percent);
+                let is_short = all_chunks.nth(settings.max_chunks).is_none();
                 Some(if is_dense || is_short { Self::FullChunked } else { Self::ReadGrep })
             }
             OutputView::Truncate
@@ -103,7 +103,7 @@ impl ExtractRequest<'_> {
         &self,
         view: &OutputView,
         reader: Option<&OutputReader>,
-        diary: Option<&dyn AgentRecorder>,
+        recorder: Option<&dyn AgentRecorder>,
     ) -> Result<Output, CallError> {
         let (stats, mode) = self.inspect(view).await?;
         let (Ok(text), Some(mode)) = (std::str::from_utf8(&self.output.body), mode) else {
@@ -112,14 +112,15 @@ impl ExtractRequest<'_> {
         };
         let why = match reader {
             None => format!("No model is configured for mode {}", mode.name()),
-            Some(reader) => match (Extraction { request: self, reader, diary }).run(mode, text, &stats).await
-            {
-                Ok(found) => return Ok(Output::new(found.into())),
-                Err(problem) => {
-                    let problem = problem.trim_end_matches('.');
-                    format!("The model failed in mode {}: {problem}", mode.name())
+            Some(reader) => {
+                match (Extraction { request: self, reader, recorder }).run(mode, text, &stats).await {
+                    Ok(found) => return Ok(Output::new(found.into())),
+                    Err(problem) => {
+                        let problem = problem.trim_end_matches('.');
+                        format!("The model failed in mode {}: {problem}", mode.name())
+                    }
                 }
-            },
+            }
         };
         let note = format!(
             "{why}, so this is the beginning and the end of the output. To find something in between use mode grep, \
@@ -146,7 +147,7 @@ impl ExtractRequest<'_> {
 struct Extraction<'s> {
     request: &'s ExtractRequest<'s>,
     reader: &'s OutputReader,
-    diary: Option<&'s dyn AgentRecorder>,
+    recorder: Option<&'s dyn AgentRecorder>,
 }
 
 impl Extraction<'_> {
@@ -263,16 +264,16 @@ impl Extraction<'_> {
             let StoredOutput { body, content_type, .. } = &*output;
             output_query::read_within(body, content_type, &view, max_bytes, budget)
         });
-        let reading = read.await.map_err(|error| error.to_string())?.map_err(|error| error.to_string())?;
-        Ok(if reading.text.is_empty() { "nothing".to_owned() } else { reading.text })
+        let page = read.await.map_err(|error| error.to_string())?.map_err(|error| error.to_string())?;
+        Ok(if page.text.is_empty() { "nothing".to_owned() } else { page.text })
     }
 
     async fn ask_model(&self, request: &ModelRequest) -> Result<ModelReply, String> {
         let model = &self.reader.model;
         let n_bytes = request.estimated_tokens().saturating_mul(4);
-        let note = self.diary.unwrap_or(&NoopRecorder).model_request(&model.info().name, n_bytes);
+        let span = self.recorder.unwrap_or(&NoopRecorder).model_request(&model.info().name, n_bytes);
         let reply = model.answer(request, &|_piece| {}).await;
-        note.end(reply.as_ref());
+        span.end(reply.as_ref());
         reply.map_err(|error| error.to_string())
     }
 }
@@ -287,22 +288,22 @@ fn model_request(system: &str, prompt: String) -> ModelRequest {
 }
 
 fn result(call: &ToolCall, answer: Result<String, String>) -> ToolResult {
-    let (text, verdict) = match answer {
+    let (text, status) = match answer {
         Ok(text) => (text, ToolResultStatus::Done),
         Err(problem) => (problem, ToolResultStatus::Failed),
     };
-    ToolResult { call_id: call.id.clone(), text, status: verdict }
+    ToolResult { call_id: call.id.clone(), text, status }
 }
 
 /// Returns the tools of a searching model, with the parameters of the same modes of `tool_output`.
 fn search_tools() -> Vec<ToolSpec> {
-    let offer = |name: &str, description: &str, schema: Value| ToolSpec {
+    let tool_spec = |name: &str, description: &str, schema: Value| ToolSpec {
         name: name.to_owned(),
         description: description.to_owned(),
         input_schema: RawJson::from(schema),
     };
     vec![
-        offer(
+        tool_spec(
             "grep",
             "The lines that match a regular expression, with their numbers.",
             json!({
@@ -316,7 +317,7 @@ fn search_tools() -> Vec<ToolSpec> {
                 "required": ["pattern"]
             }),
         ),
-        offer(
+        tool_spec(
             "read",
             "Some lines, counted from 1.",
             json!({

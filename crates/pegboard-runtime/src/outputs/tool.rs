@@ -57,9 +57,12 @@ impl ReadOutputTool {
             Ok(request) => request,
             Err(error) => return Ok(Output::failure(error.to_string())),
         };
-        let place = call.context().tools.as_ref().and_then(|tools| tools.operation());
-        let caller =
-            self.0.upgrade().zip(place).and_then(|(shared, place)| shared.callers.get(&place.session));
+        let operation = call.context().tools.as_ref().and_then(|tools| tools.operation());
+        let caller = self
+            .0
+            .upgrade()
+            .zip(operation)
+            .and_then(|(shared, operation)| shared.callers.get(&operation.session));
         let Some(caller) = caller else {
             return Ok(Output::failure("Stored outputs belong to a session, and this call has none."));
         };
@@ -81,13 +84,13 @@ impl ReadOutputTool {
                 settings: &settings,
                 max_bytes,
             };
-            let diary = call.context().tools.as_ref().map(|tools| tools.recorder());
-            return extraction.answer(&request.view, reader, diary).await;
+            let recorder = call.context().tools.as_ref().map(|tools| tools.recorder());
+            return extraction.answer(&request.view, reader, recorder).await;
         }
         run_blocking(move |budget| {
             let StoredOutput { body, content_type, .. } = &*output;
             match output_query::read_within(body, content_type, &request.view, max_bytes, budget) {
-                Ok(reading) => Output::new(reading.text.into()),
+                Ok(page) => Output::new(page.text.into()),
                 Err(error) => Output::failure(format!("{error}.")),
             }
         })

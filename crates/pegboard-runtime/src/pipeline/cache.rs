@@ -99,8 +99,9 @@ impl<'f> CacheableCall<'f> {
         let arguments = admitted.call.raw_arguments();
         // JSON readers differ in which of two duplicate keys they take, so such calls have no well-defined
         // key.
-        let is_kept = (entry.is_managed() || entry.cache().is_some()) && admitted.checks == SchemaChecks::All;
-        if !is_kept || duplicate_key(arguments).is_some() {
+        let is_cacheable =
+            (entry.is_managed() || entry.cache().is_some()) && admitted.checks == SchemaChecks::All;
+        if !is_cacheable || duplicate_key(arguments).is_some() {
             return None;
         }
         let caller = admitted.active_call.caller();
@@ -161,27 +162,27 @@ fn emit(admitted: &AdmittedCall, result: CacheResult) {
 /// Returns the cache key: the digest of a canonical document about the call.
 fn cache_key(tool: &CatalogueTool, scope: Option<(&str, &str)>, arguments: &RawJson) -> CacheKey {
     let mut digest = Sha256::new();
-    let mut say = |text: &str| digest.update(text.as_bytes());
+    let mut add = |text: &str| digest.update(text.as_bytes());
     let quoted = |text: &str| RawJson::of(text);
-    say("{");
+    add("{");
     if !tool.fingerprint.is_empty() {
-        say(&format!("\"fingerprint\":{},", quoted(&tool.fingerprint).as_str()));
+        add(&format!("\"fingerprint\":{},", quoted(&tool.fingerprint).as_str()));
     }
-    say("\"kind\":\"tool\",\"parameters\":");
-    say(canonical(arguments).as_str());
+    add("\"kind\":\"tool\",\"parameters\":");
+    add(canonical(arguments).as_str());
     let schema = tool.entry.input_schema();
     if !schema.is_empty() {
-        say(&format!(",\"schema\":\"{}\"", tool.schema_digest()));
+        add(&format!(",\"schema\":\"{}\"", tool.schema_digest()));
     }
     if let Some((kind, id)) = scope {
-        say(&format!(",\"scope\":[{},{}]", quoted(kind).as_str(), quoted(id).as_str()));
+        add(&format!(",\"scope\":[{},{}]", quoted(kind).as_str(), quoted(id).as_str()));
     }
     if tool.id.toolbox.as_str() != DEFAULT_TOOLBOX {
-        say(&format!(",\"toolbox\":{}", quoted(tool.id.toolbox.as_str()).as_str()));
+        add(&format!(",\"toolbox\":{}", quoted(tool.id.toolbox.as_str()).as_str()));
     }
     let (name, namespace) = (quoted(tool.id.name.as_str()), quoted(tool.id.server.as_str()));
     let kind = tool.kind.as_str();
-    say(&format!(
+    add(&format!(
         ",\"tool\":{{\"kind\":\"{kind}\",\"name\":{},\"namespace\":{}}},\"v\":1}}",
         name.as_str(),
         namespace.as_str()

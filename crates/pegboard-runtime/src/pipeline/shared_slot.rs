@@ -36,13 +36,13 @@ impl SharedSlot {
         let store = shared.slots.as_ref()?;
         let mut backoff = BACKOFF.0;
         loop {
-            let (asked, queue_name, tasks, wall) =
+            let (lease_store, queue_name, tasks, wall) =
                 (Arc::clone(store), queue.to_owned(), shared.tasks.clone(), shared.wall);
             // On its own task: a lease granted after the caller is gone must still be released.
             let leasing = shared.tasks.spawn(async move {
                 let now = wall.now();
-                let id = asked.lease(queue_name, capacity, now, now + LEASE_DURATION).await?;
-                Ok::<_, StoreError>(id.map(|id| Self::keep_renewed(asked, id, tasks, wall)))
+                let id = lease_store.lease(queue_name, capacity, now, now + LEASE_DURATION).await?;
+                Ok::<_, StoreError>(id.map(|id| Self::keep_renewed(lease_store, id, tasks, wall)))
             });
             // The task neither panics nor is aborted.
             match leasing.await.unwrap_or(Ok(None)) {

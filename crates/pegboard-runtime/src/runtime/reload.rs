@@ -191,7 +191,7 @@ impl RuntimeShared {
         server.replaced.cancel();
         let (closing, shared) = (self.closing.clone(), Arc::downgrade(self));
         // The same provider may be used elsewhere in the plan.
-        let goes_on =
+        let is_still_used =
             active_plan.toolboxes.servers().any(|(_, other)| Arc::ptr_eq(&other.provider, &server.provider));
         self.tasks.spawn(async move {
             tokio::select! {
@@ -200,7 +200,8 @@ impl RuntimeShared {
                 () = time::sleep(DRAIN_TIMEOUT) => {}
             }
             server.drain_counter.close();
-            if goes_on || time::timeout(PROVIDER_SHUTDOWN_TIMEOUT, server.provider.shut_down()).await.is_err()
+            if is_still_used
+                || time::timeout(PROVIDER_SHUTDOWN_TIMEOUT, server.provider.shut_down()).await.is_err()
             {
                 return;
             }

@@ -149,8 +149,8 @@ async fn duplicate_keys_are_refused() {
         assert_eq!((output.is_error(), output.text().as_ref()), (true, expected));
     }
     // The arguments of a built-in tool are validated when it is called.
-    let twins = r#"{"calls":[{"tool":"t__echo","parameters":{"a":1,"a":2}}]}"#;
-    assert_eq!(lines(&run_batch_text(twins).await.data()), [r#""call_0" t__echo "BAD_REQUEST""#]);
+    let duplicate_keys = r#"{"calls":[{"tool":"t__echo","parameters":{"a":1,"a":2}}]}"#;
+    assert_eq!(lines(&run_batch_text(duplicate_keys).await.data()), [r#""call_0" t__echo "BAD_REQUEST""#]);
 }
 
 #[tokio::test(start_paused = true)]

@@ -91,7 +91,7 @@ async fn the_annotations_of_a_chain_derive_from_its_tools() {
         .start()
         .await
         .unwrap();
-    let says = || async {
+    let annotations = || async {
         tokio::time::sleep(std::time::Duration::from_millis(200)).await;
         let catalogue = runtime.catalogue();
         let chains = catalogue.tools().iter().filter(|tool| tool.id.server.as_str() == "chain");
@@ -99,12 +99,12 @@ async fn the_annotations_of_a_chain_derive_from_its_tools() {
             .map(|tool| (tool.entry.annotations().read_only, tool.entry.annotations().destructive))
             .collect::<Vec<_>>()
     };
-    assert_eq!(says().await, [(Some(true), Some(false)), (Some(false), Some(true)), (None, None)]);
+    assert_eq!(annotations().await, [(Some(true), Some(false)), (Some(false), Some(true)), (None, None)]);
     local.replace(ServerOffering {
         tools: vec![Arc::new(tool("read", &ToolAnnotations::default()))],
         ..ServerOffering::default()
     });
-    assert_eq!(says().await, [(None, None), (None, None), (None, None)]);
+    assert_eq!(annotations().await, [(None, None), (None, None), (None, None)]);
 }
 
 #[tokio::test]

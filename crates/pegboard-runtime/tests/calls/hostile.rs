@@ -118,11 +118,11 @@ async fn a_panic_while_a_tool_is_dropped_stays_within_the_call() {
     let runtime = runtime_with_tools([bomb], json!({"toolTimeout": 10}), json!({})).start().await.unwrap();
     let caller = caller(&runtime);
     assert_eq!(line(&call(&caller, "s__bomb", json!({})).await), "timeout: Tool execution timed out");
-    let ticket = runtime
+    let token = runtime
         .suspended_calls()
         .suspend(caller.start(Call::new("s__bomb", json!({}))), "", Duration::from_mins(1))
         .unwrap();
-    drop(runtime.suspended_calls().resume(&ticket, "").unwrap());
+    drop(runtime.suspended_calls().resume(&token, "").unwrap());
     let _ = runtime
         .suspended_calls()
         .suspend(caller.start(Call::new("s__bomb", json!({}))), "", Duration::from_millis(1))
@@ -276,9 +276,9 @@ async fn ambiguous_arguments_are_not_cached() {
     assert_eq!(refused.result.unwrap_err().text(), "Invalid arguments: $: duplicate key 'id'");
 }
 
-fn caller_of(runtime: &Runtime, principal: &str, tenant: &str, memory: SessionMode) -> Caller {
+fn caller_of(runtime: &Runtime, principal: &str, tenant: &str, session_mode: SessionMode) -> Caller {
     let (principal, tenant) = (principal.to_owned(), tenant.to_owned());
-    runtime.caller(CallerOptions { principal, tenant, session_mode: memory, ..CallerOptions::default() })
+    runtime.caller(CallerOptions { principal, tenant, session_mode, ..CallerOptions::default() })
 }
 
 #[tokio::test]
@@ -363,17 +363,17 @@ async fn secrets_are_recorded_nowhere() {
     let mut events = runtime.events().subscribe();
     call(&caller, "s__leaks", json!({"a": "correct-\"horse\"-battery"})).await;
     call(&caller, "s__says", json!({"text": "{\"token\": \"abcdefghij\"}"})).await;
-    let mut told = serde_json::to_string(&caller.tree().snapshot()).unwrap();
-    told +=
+    let mut recorded = serde_json::to_string(&caller.tree().snapshot()).unwrap();
+    recorded +=
         &serde_json::to_string(&caller.tree().accounting(pegboard_runtime::optree::AccountingScope::Tree))
             .unwrap();
     while let Ok(event) = events.try_recv() {
-        told += &serde_json::to_string(&event).unwrap();
+        recorded += &serde_json::to_string(&event).unwrap();
     }
     for secret in ["horse", "hunter2", "abcdefghij"] {
-        assert!(!told.contains(secret), "{secret}: {told}");
+        assert!(!recorded.contains(secret), "{secret}: {recorded}");
     }
-    assert!(told.contains("[redacted]: 403"), "{told}");
+    assert!(recorded.contains("[redacted]: 403"), "{recorded}");
 }
 
 #[tokio::test]

@@ -18,11 +18,11 @@ async fn one_call_or_all_calls_of_a_caller_can_be_cancelled() {
     let gate = || Call::new("t__gate", json!({}));
     let calls = [ann.start(gate()), ann.start(gate()), bob.start(gate())].map(tokio::spawn);
     settle().await;
-    let under_way = runtime.calls();
-    assert_eq!(under_way.iter().map(|call| call.tool.as_str()).collect::<Vec<_>>(), ["t__gate"; 3]);
-    assert!(runtime.cancel(under_way[0].id));
+    let in_flight = runtime.calls();
+    assert_eq!(in_flight.iter().map(|call| call.tool.as_str()).collect::<Vec<_>>(), ["t__gate"; 3]);
+    assert!(runtime.cancel(in_flight[0].id));
     settle().await;
-    assert!(!runtime.cancel(under_way[0].id));
+    assert!(!runtime.cancel(in_flight[0].id));
     assert_eq!((ann.cancel_all(), log.n_dropped()), (1, 1));
     settle().await;
     assert_eq!((runtime.cancel_all(), runtime.calls().len()), (1, 1));
@@ -54,14 +54,18 @@ async fn a_suspended_call_continues_and_can_be_resumed_by_its_principal() {
     let runtime = test_runtime(&log, json!({}), json!({})).await;
     let caller = caller(&runtime);
     let hour = Duration::from_hours(1);
-    let parking = runtime.suspended_calls();
-    let ticket =
-        parking.suspend(caller.start(Call::new("t__nap", json!({"ms": 1000}))), "ann", hour).unwrap();
-    assert_eq!(parking.resume(&ticket, "bob").err(), Some(SuspendError::Missing));
+    let suspended = runtime.suspended_calls();
+    let token =
+        suspended.suspend(caller.start(Call::new("t__nap", json!({"ms": 1000}))), "ann", hour).unwrap();
+    assert_eq!(suspended.resume(&token, "bob").err(), Some(SuspendError::Missing));
     time::sleep(Duration::from_mins(1)).await;
-    assert_eq!(log.n_done(), 1, "nobody waits, and it goes on");
-    assert_eq!(line(&parking.resume(&ticket, "ann").unwrap().await), "rested");
-    assert_eq!(parking.resume(&ticket, "ann").err(), Some(SuspendError::Missing), "a ticket is good once");
+    assert_eq!(log.n_done(), 1, "it runs without a waiting caller");
+    assert_eq!(line(&suspended.resume(&token, "ann").unwrap().await), "rested");
+    assert_eq!(
+        suspended.resume(&token, "ann").err(),
+        Some(SuspendError::Missing),
+        "a token can be used once"
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -69,11 +73,11 @@ async fn a_suspended_call_that_is_not_resumed_is_cancelled() {
     let log = ExecutionLog::default();
     let runtime = test_runtime(&log, json!({"toolTimeout": 0}), json!({})).await;
     let caller = caller(&runtime);
-    let park = |minutes| {
+    let suspend_for = |minutes| {
         let running = caller.start(Call::new("t__gate", json!({})));
         runtime.suspended_calls().suspend(running, "ann", Duration::from_mins(minutes)).unwrap()
     };
-    let (brief, patient) = (park(1), park(10));
+    let (brief, patient) = (suspend_for(1), suspend_for(10));
     time::sleep(Duration::from_mins(2)).await;
     settle().await;
     assert_eq!((log.n_dropped(), runtime.suspended_calls().len()), (1, 1));

@@ -184,7 +184,7 @@ async fn the_argument_validator_depends_on_tool_and_caller() {
         ),
         (ToolKind::Agent, CallOrigin::Client, json!({"for all": "server"}), false),
     ];
-    for (kind, origin, mut server, is_let_in) in cases {
+    for (kind, origin, mut server, is_admitted) in cases {
         let for_all = server.as_object_mut().unwrap().shift_remove("for all").unwrap_or_default();
         let for_all: RuntimeSettings = serde_json::from_value(json!({"validateArguments": for_all})).unwrap();
         let entry = ToolEntry::from_fn("tool", "", |value: Value| async move { Ok(value) })
@@ -202,7 +202,7 @@ async fn the_argument_validator_depends_on_tool_and_caller() {
             caller(&runtime).start(call)
         };
         let ended = start(wrong.clone()).await;
-        assert_eq!(ended.result.is_ok(), is_let_in, "{kind:?} {origin:?} {server}");
+        assert_eq!(ended.result.is_ok(), is_admitted, "{kind:?} {origin:?} {server}");
         let ended = start(json!("no object")).await;
         assert_eq!(ended.result.map_err(|error| error.kind().as_str()).err(), Some("invalid_parameters"));
     }

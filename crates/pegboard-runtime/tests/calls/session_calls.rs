@@ -69,13 +69,13 @@ async fn a_workspace_is_bound_to_its_session_after_a_successful_call() {
         ("t__echo", Some("kept"), "kept"),
         ("t__echo", None, "kept"),
     ];
-    for (tool, said, expected) in cases {
+    for (tool, requested, expected) in cases {
         let mut context = json!({"primaryGoal": "save"});
-        if let Some(workspace) = said {
+        if let Some(workspace) = requested {
             context["workspaceId"] = workspace.into();
         }
         let ended = in_context(&caller, tool, json!({"context": context})).await;
-        assert_eq!(ended.meta.session.unwrap().workspace, expected, "{tool} {said:?}");
+        assert_eq!(ended.meta.session.unwrap().workspace, expected, "{tool} {requested:?}");
     }
 }
 

@@ -168,7 +168,7 @@ async fn without_storage_the_answer_is_truncated() {
     let off = json!({"toolResponseMaxBytes": 600, "toolOutput": {"enabled": false}});
     let full =
         Arc::new(memory::MemoryOutputs::new(OutputLimits { max_bytes: 10, ..OutputLimits::default() }));
-    let boards = [
+    let runtimes = [
         test_runtime(&ExecutionLog::default(), off, json!({})).await,
         builder(&ExecutionLog::default(), json!({"toolResponseMaxBytes": 600}), json!({}))
             .outputs(full)
@@ -176,7 +176,7 @@ async fn without_storage_the_answer_is_truncated() {
             .await
             .unwrap(),
     ];
-    for runtime in boards {
+    for runtime in runtimes {
         let ended = call(&caller(&runtime), "t__big", json!({"bytes": 1_000})).await;
         let text = line(&ended);
         assert!(text.len() <= 600 && text.contains("[···TRUNCATED 450 bytes···]"), "{text}");

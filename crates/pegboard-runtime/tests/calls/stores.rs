@@ -56,8 +56,8 @@ async fn a_stored_output_survives_a_restart_for_a_returning_caller() {
         let settings = json!({"toolResponseMaxBytes": 100});
         let runtime =
             builder_over(&database, &ExecutionLog::default(), settings, json!({})).start().await.unwrap();
-        for (memory, comes_back) in [(SessionMode::Stateless, true), (SessionMode::Session, false)] {
-            let caller = runtime.caller(CallerOptions { session_mode: memory, ..CallerOptions::default() });
+        for (session_mode, comes_back) in [(SessionMode::Stateless, true), (SessionMode::Session, false)] {
+            let caller = runtime.caller(CallerOptions { session_mode, ..CallerOptions::default() });
             caller.open("default").await.unwrap();
             if is_first {
                 let ended = call(&caller, "t__big", json!({"bytes": 500})).await;
@@ -67,7 +67,7 @@ async fn a_stored_output_survives_a_restart_for_a_returning_caller() {
             let read =
                 call(&caller, "tool_output", json!({"handle": handle, "mode": "head", "lines": 1})).await;
             let is_there = line(&read).starts_with("a line");
-            assert_eq!(is_there, is_first || comes_back, "{memory:?}: {}", line(&read));
+            assert_eq!(is_there, is_first || comes_back, "{session_mode:?}: {}", line(&read));
         }
         runtime.shut_down(std::time::Duration::from_secs(5)).await;
     }

@@ -163,7 +163,11 @@ async fn runtime_with(settings: serde_json::Value, handler: impl Handler) -> Run
         .unwrap()
 }
 
-async fn asked(runtime: &Runtime, client: DelayedClient, deadline: Option<Duration>) -> CallResult {
+async fn call_with_client(
+    runtime: &Runtime,
+    client: DelayedClient,
+    deadline: Option<Duration>,
+) -> CallResult {
     let mut call = Call::new("t__tool", json!({}));
     call.context.client = Some(Arc::new(client));
     call.context.deadline = deadline.map(|deadline| Instant::now() + deadline);
@@ -182,7 +186,7 @@ async fn progress_extends_the_timeout_up_to_a_total_if_configured() {
         let slow = ReportsProgress { n_notices, every: Duration::from_millis(80) };
         let runtime = runtime_with(settings.clone(), slow).await;
         let started = Instant::now();
-        let ended = asked(&runtime, DelayedClient { takes: Duration::ZERO }, None).await;
+        let ended = call_with_client(&runtime, DelayedClient { takes: Duration::ZERO }, None).await;
         let given_up = ended.result.is_err().then(|| started.elapsed());
         assert_eq!(given_up, expected.map(Duration::from_millis), "{settings}");
     }
@@ -193,15 +197,17 @@ async fn input_requests_pause_the_clock() {
     let minute = Duration::from_mins(1);
     let works = Duration::from_millis(90);
     let runtime = runtime_with(json!({"toolTimeout": 100}), AsksForInput { works }).await;
-    let ended = asked(&runtime, DelayedClient { takes: minute }, Some(Duration::from_millis(100))).await;
+    let ended =
+        call_with_client(&runtime, DelayedClient { takes: minute }, Some(Duration::from_millis(100))).await;
     assert_eq!(line(&ended), "yes");
     // The work itself still counts.
     let runtime = runtime_with(json!({"toolTimeout": 80}), AsksForInput { works }).await;
     assert_eq!(
-        line(&asked(&runtime, DelayedClient { takes: minute }, None).await),
+        line(&call_with_client(&runtime, DelayedClient { takes: minute }, None).await),
         "timeout: Tool execution timed out"
     );
-    let ended = asked(&runtime, DelayedClient { takes: minute }, Some(Duration::from_millis(70))).await;
+    let ended =
+        call_with_client(&runtime, DelayedClient { takes: minute }, Some(Duration::from_millis(70))).await;
     assert_eq!(line(&ended), "timeout: The caller's deadline passed before the tool answered");
 }
 
@@ -210,7 +216,7 @@ async fn an_input_request_has_its_own_timeout() {
     let works = Duration::from_millis(90);
     let runtime = runtime_with(json!({"questionTimeout": "2m"}), AsksForInput { works }).await;
     let started = Instant::now();
-    let ended = asked(&runtime, DelayedClient { takes: Duration::from_hours(1) }, None).await;
+    let ended = call_with_client(&runtime, DelayedClient { takes: Duration::from_hours(1) }, None).await;
     assert_eq!(line(&ended), "execution_error: the caller did not respond within 120s");
     assert_eq!(started.elapsed(), Duration::from_mins(2) + works / 2);
 }

@@ -181,11 +181,11 @@ async fn auto_open_depends_on_setting_and_session_mode() {
             .start()
             .await
             .unwrap();
-        for (memory, is_open) in callers {
-            let caller = runtime.caller(CallerOptions { session_mode: memory, ..CallerOptions::default() });
+        for (session_mode, is_open) in callers {
+            let caller = runtime.caller(CallerOptions { session_mode, ..CallerOptions::default() });
             let by_id = use_tool(&caller, id("dev", "s", "x")).await == "x";
             let by_name = line(&caller.start(Call::new("s__x", json!({}))).await) == "x";
-            assert_eq!((by_id, by_name), (is_open, is_open), "{auto_open} {memory:?}");
+            assert_eq!((by_id, by_name), (is_open, is_open), "{auto_open} {session_mode:?}");
         }
     }
 }
@@ -294,8 +294,8 @@ async fn eager_servers_start_in_the_background_with_limited_concurrency() {
     assert_eq!(begun.elapsed(), Duration::ZERO);
     // A call does not wait in line with the others.
     let caller = runtime.caller(CallerOptions::default());
-    let said = use_tool(&caller, id("default", "d", "x")).await;
-    assert_eq!((said.is_empty(), begun.elapsed()), (false, Duration::from_secs(1)), "{said}");
+    let answer = use_tool(&caller, id("default", "d", "x")).await;
+    assert_eq!((answer.is_empty(), begun.elapsed()), (false, Duration::from_secs(1)), "{answer}");
     let servers = loop {
         if let RuntimeEvent::Started { servers } = events.recv().await.unwrap() {
             break servers;

@@ -1,4 +1,4 @@
-//! Cached answers, in memory.
+//! Cached results, in memory.
 
 use std::time::SystemTime;
 
@@ -10,7 +10,7 @@ use pegboard_core::store::{CacheKey, CacheStore, CachedResult, StoreFuture};
 use super::ttl_map::{TtlEntry, TtlMap};
 use crate::limits::{CacheLimits, total_len};
 
-/// An in-memory cache of answers.
+/// An in-memory cache of results.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
@@ -49,7 +49,7 @@ impl MemoryCache {
         }
         let mut answers = self.answers.lock();
         while answers.pop_expired(now).is_some() {}
-        // Even if the new answer is not cached, the previous one is outdated.
+        // Even if the new result is not cached, the previous one is outdated.
         answers.remove(&key);
         if !is_kept {
             return;

@@ -1,4 +1,4 @@
-//! Slot leases shared by several queues, in memory.
+//! Leases of queue slots, in memory.
 
 use std::collections::HashMap;
 use std::time::SystemTime;

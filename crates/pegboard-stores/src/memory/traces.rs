@@ -42,12 +42,12 @@ impl MemoryTraces {
     }
 
     fn insert(&self, record: TraceRecord) -> Result<(), StoreError> {
-        let text = StoredTrace::new(record, self.limits)?;
+        let trace = StoredTrace::new(record, self.limits)?;
         let mut state = self.state.lock();
-        let place = (text.timestamp, state.n_arrived);
+        let key = (trace.timestamp, state.n_arrived);
         state.n_arrived += 1;
-        state.n_bytes += text.n_bytes();
-        state.records.insert(place, text);
+        state.n_bytes += trace.n_bytes();
+        state.records.insert(key, trace);
         while self.limits.are_exceeded_by(state.usage()) {
             let Some((_, oldest)) = state.records.pop_first() else { break };
             state.n_bytes -= oldest.n_bytes();
@@ -63,9 +63,9 @@ impl TraceStoreState {
 }
 
 /// Returns `true` if a record matches the query.
-fn matches_query(text: &StoredTrace, query: &TraceQuery) -> bool {
-    query.workspace.as_ref().is_none_or(|workspace| *workspace == text.workspace)
-        && query.session.as_ref().is_none_or(|session| *session == text.session)
+fn matches_query(trace: &StoredTrace, query: &TraceQuery) -> bool {
+    query.workspace.as_ref().is_none_or(|workspace| *workspace == trace.workspace)
+        && query.session.as_ref().is_none_or(|session| *session == trace.session)
 }
 
 impl TraceStore for MemoryTraces {
@@ -77,7 +77,7 @@ impl TraceStore for MemoryTraces {
         async move {
             let found: Vec<StoredTrace> = {
                 let state = self.state.lock();
-                let wanted = state.records.values().rev().filter(|text| matches_query(text, &query));
+                let wanted = state.records.values().rev().filter(|trace| matches_query(trace, &query));
                 wanted.take(query.limit).cloned().collect()
             };
             found.into_iter().map(StoredTrace::into_record).collect()

@@ -1,4 +1,4 @@
-//! Cached answers, in SQLite.
+//! Cached results, in SQLite.
 
 use std::time::SystemTime;
 
@@ -52,7 +52,7 @@ fn insert(
     now: SystemTime,
 ) -> JobResult<()> {
     let change = begin(connection, Durability::Process)?;
-    // Even if the new answer is not cached, the previous one is outdated.
+    // Even if the new result is not cached, the previous one is outdated.
     change
         .prepare_cached("DELETE FROM cache WHERE expires_at <= ?1 OR key_hash = ?2")?
         .execute((millis(now), key.0))?;

@@ -1,4 +1,4 @@
--- What layout 2 adds to layout 1: what servers offered when they were last there.
+-- Version 2: the last known listing of each server.
 
 CREATE TABLE catalogue (
     fingerprint TEXT PRIMARY KEY,

@@ -53,8 +53,8 @@ impl HistoryStore for Database {
                  ORDER BY started_at DESC, id DESC LIMIT ?6"
             ))?;
             let HistoryQuery { id_prefix, session, owner, limit } = &query;
-            let asked = (millis(now), session, owner, id_prefix, n_characters, sql_limit(*limit));
-            let found = select.query_map(asked, summary_from_row)?;
+            let parameters = (millis(now), session, owner, id_prefix, n_characters, sql_limit(*limit));
+            let found = select.query_map(parameters, summary_from_row)?;
             Ok(found.collect::<rusqlite::Result<_>>()?)
         })
     }

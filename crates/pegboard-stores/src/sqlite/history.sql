@@ -1,4 +1,4 @@
--- What layout 3 adds to layout 2: calls that have ended, and a way to list outputs by age.
+-- Version 3: finished calls, and an index of outputs by age.
 
 CREATE TABLE history (
     id TEXT PRIMARY KEY,

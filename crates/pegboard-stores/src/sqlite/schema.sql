@@ -1,7 +1,7 @@
--- The tables of a database, layout 1.
+-- Version 1: the tables of a database.
 --
--- Moments are milliseconds since 1970. Large columns come last, so that the others are read without them. What
--- expires or is let go by age has an index for it, and tallies say how much there is without counting.
+-- Times are milliseconds since 1970. Large columns come last, so that the others are read without them. Tables with
+-- expiry or eviction by age have an index for it. `tallies` holds precomputed counts and sizes.
 
 CREATE TABLE tallies (
     subject TEXT NOT NULL,
@@ -11,7 +11,7 @@ CREATE TABLE tallies (
     PRIMARY KEY (subject, part)
 ) STRICT, WITHOUT ROWID;
 
--- A tally of nothing is no row.
+-- A tally of zero has no row.
 CREATE TRIGGER tallies_end AFTER UPDATE ON tallies WHEN new.n_kept <= 0 BEGIN
     DELETE FROM tallies WHERE subject = new.subject AND part = new.part;
 END;

@@ -1,4 +1,4 @@
-//! Slot leases shared by several processes, in SQLite.
+//! Leases of queue slots, shared by several processes, in SQLite.
 
 use std::time::SystemTime;
 

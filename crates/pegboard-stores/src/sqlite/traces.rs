@@ -12,8 +12,8 @@ impl TraceStore for Database {
     fn append(&self, record: TraceRecord) -> StoreFuture<'_, ()> {
         let limits = self.limits.traces;
         self.run_to_completion(move |connection| {
-            let text = StoredTrace::new(record, limits)?;
-            insert(connection, limits, &text)
+            let trace = StoredTrace::new(record, limits)?;
+            insert(connection, limits, &trace)
         })
     }
 
@@ -27,13 +27,13 @@ impl TraceStore for Database {
                  WHERE {workspace} AND {session} ORDER BY done_at DESC, id DESC LIMIT ?3"
             ))?;
             let found = select
-                .query_map((&query.workspace, &query.session, sql_limit(query.limit)), text_from_row)?;
-            found.map(|text| Ok(text?.into_record()?)).collect()
+                .query_map((&query.workspace, &query.session, sql_limit(query.limit)), trace_from_row)?;
+            found.map(|trace| Ok(trace?.into_record()?)).collect()
         })
     }
 }
 
-fn text_from_row(row: &Row<'_>) -> rusqlite::Result<StoredTrace> {
+fn trace_from_row(row: &Row<'_>) -> rusqlite::Result<StoredTrace> {
     Ok(StoredTrace {
         workspace: row.get(0)?,
         session: row.get(1)?,
@@ -44,7 +44,7 @@ fn text_from_row(row: &Row<'_>) -> rusqlite::Result<StoredTrace> {
     })
 }
 
-fn insert(connection: &mut Connection, limits: TraceLimits, text: &StoredTrace) -> JobResult<()> {
+fn insert(connection: &mut Connection, limits: TraceLimits, trace: &StoredTrace) -> JobResult<()> {
     let change = begin(connection, Durability::Process)?;
     change
         .prepare_cached(
@@ -52,13 +52,13 @@ fn insert(connection: &mut Connection, limits: TraceLimits, text: &StoredTrace) 
              VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
         )?
         .execute((
-            &text.workspace,
-            &text.session,
-            &text.kind,
-            sql_integer(text.timestamp),
-            sql_integer(text.n_bytes()),
-            &text.content,
-            &text.metadata,
+            &trace.workspace,
+            &trace.session,
+            &trace.kind,
+            sql_integer(trace.timestamp),
+            sql_integer(trace.n_bytes()),
+            &trace.content,
+            &trace.metadata,
         ))?;
     let mut drop_oldest = change.prepare_cached(
         "DELETE FROM traces WHERE id = (SELECT id FROM traces ORDER BY done_at, id LIMIT 1)",

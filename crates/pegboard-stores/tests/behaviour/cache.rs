@@ -1,4 +1,4 @@
-//! Cached answers.
+//! Cached results.
 
 use std::time::SystemTime;
 

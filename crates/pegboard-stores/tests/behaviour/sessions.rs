@@ -107,7 +107,7 @@ async fn the_first_to_bind_a_handle_wins(engine: Engine) {
     for (name, id, expected) in [("it", "a", "a"), ("it", "b", "a"), ("it", "a", "a"), ("other", "a", "a")] {
         assert_eq!(bind(&*sessions, name, id, 1).await, expected, "{name} to {id}");
     }
-    assert_eq!(bind(&*sessions, "it", "unknown", 1).await, "a", "what is bound needs no new session");
+    assert_eq!(bind(&*sessions, "it", "unknown", 1).await, "a", "a bound handle needs no new session");
     assert_eq!(find(&*sessions, "it", 1).await, "a");
 }
 

@@ -247,7 +247,7 @@ impl HostileStdioServer {
                 self.writer.write_message(answer)
             }
             StdioFault::ForeignProgress => {
-                self.tell_progress(message)?;
+                self.send_progress(message)?;
                 self.writer.write_message(answer)
             }
             _ => self.answer_wrongly(answer),
@@ -281,7 +281,7 @@ impl HostileStdioServer {
         }
     }
 
-    fn tell_progress(&mut self, message: &Value) -> io::Result<()> {
+    fn send_progress(&mut self, message: &Value) -> io::Result<()> {
         let own = &message["params"]["_meta"]["progressToken"];
         for token in [&json!("another-client"), &json!(9_000_000), own] {
             let message = if token == own { "mine" } else { "not yours" };

@@ -66,9 +66,13 @@ fn measure_in_folder(pegboard: &Path, folder: &Path, n_rounds: usize) -> Result<
 
 /// Runs a command to success and returns its run time.
 fn run_timed(command: &mut Command) -> Result<Duration> {
-    let begun = Instant::now();
+    let started_at = Instant::now();
     let status = command.status()?;
-    if status.success() { Ok(begun.elapsed()) } else { Err(Error::other(format!("{command:?}: {status}"))) }
+    if status.success() {
+        Ok(started_at.elapsed())
+    } else {
+        Err(Error::other(format!("{command:?}: {status}")))
+    }
 }
 
 /// Kills the gateway when dropped.

@@ -96,7 +96,7 @@ fn whole_call(answer: &ScriptedReply, call: &ScriptedCall, number: usize, at: us
     written
 }
 
-/// The first delta has everything but the arguments, which follow in two.
+/// Returns the deltas of a call: the first has everything but the arguments, which follow in two.
 fn call_deltas(answer: &ScriptedReply, call: &ScriptedCall, number: usize, at: usize) -> Vec<Value> {
     let numbered = |mut delta: Value| {
         if answer.has(Quirk::SameIndex) {

@@ -40,12 +40,12 @@ enum EncodedReply {
 
 /// Executes an action of the script.
 pub(super) async fn respond(
-    act: ScriptAction,
+    action: ScriptAction,
     context: &ReplyContext,
     number: usize,
     hanging: &watch::Sender<usize>,
 ) -> Response {
-    match act {
+    match action {
         ScriptAction::Answer(answer) => {
             let encoded = encode_reply(&answer, context, number);
             if answer.has(Quirk::KeepsOpen) {
@@ -91,7 +91,7 @@ pub(super) async fn respond(
         }
         ScriptAction::Huge => huge(context),
         ScriptAction::Redirect(location) => {
-            let location = HeaderValue::from_str(&location).expect("a script names an address");
+            let location = HeaderValue::from_str(&location).expect("the URL in the script is valid");
             (StatusCode::TEMPORARY_REDIRECT, [(LOCATION, location)]).into_response()
         }
     }
@@ -141,11 +141,11 @@ fn refuse(refusal: &ScriptedError, context: &ReplyContext) -> Response {
         ModelApi::Chat => openai::error(refusal),
         ModelApi::Messages => anthropic::error(refusal),
     };
-    let status = StatusCode::from_u16(refusal.status).expect("a script has a status that exists");
+    let status = StatusCode::from_u16(refusal.status).expect("the status in the script is valid");
     let mut response = (status, [(CONTENT_TYPE, "application/json")], body.to_string()).into_response();
     for (name, value) in &refusal.headers {
-        let name: HeaderName = name.parse().expect("a script names headers");
-        response.headers_mut().insert(name, value.parse().expect("a script has values of headers"));
+        let name: HeaderName = name.parse().expect("the header name in the script is valid");
+        response.headers_mut().insert(name, value.parse().expect("the header value in the script is valid"));
     }
     response
 }

@@ -22,7 +22,7 @@ use tokio::time;
 use crate::support::{AnsweringHandler, connect, pipe_to, serve_http};
 
 /// Waits for the end of a pump, which must come soon, or there is a leak.
-async fn ends(pump: tokio::task::JoinHandle<()>) {
+async fn wait_for_end(pump: tokio::task::JoinHandle<()>) {
     time::timeout(Duration::from_secs(8), pump).await.expect("the transport ends").unwrap();
 }
 
@@ -30,13 +30,13 @@ fn client_over(far_buffer: usize) -> (Connection, tokio::task::JoinHandle<()>, D
     let (near, far) = tokio::io::duplex(far_buffer);
     let (reader, writer) = tokio::io::split(near);
     let (link, pump) = line_transport(reader, writer, InputLimits::client());
-    (Connection::open(link, Arc::new(Pending), ConnectionLimits::default()), pump, far)
+    (Connection::open(link, Arc::new(NeverAnswering), ConnectionLimits::default()), pump, far)
 }
 
 /// A handler that never answers.
-struct Pending;
+struct NeverAnswering;
 
-impl InboundHandler for Pending {
+impl InboundHandler for NeverAnswering {
     fn request(&self, _inbound: InboundRequest) -> BoxFuture<'static, Result<RawJson, RpcError>> {
         std::future::pending().boxed()
     }
@@ -49,7 +49,7 @@ async fn a_flooding_client_that_never_reads_is_bounded_and_dropped() {
     let (mut near, far) = tokio::io::duplex(4 * 1024);
     let (reader, writer) = tokio::io::split(far);
     let (link, pump) = line_transport(reader, writer, InputLimits::server());
-    let server = ServiceServer::new(Arc::new(Breaking));
+    let server = ServiceServer::new(Arc::new(PanickingService));
     let serving = tokio::spawn(async move { server.serve(link).await });
     let flood = async {
         for n in 0..40_000 {
@@ -62,7 +62,7 @@ async fn a_flooding_client_that_never_reads_is_bounded_and_dropped() {
     near.shutdown().await.unwrap();
     drop(near);
     time::timeout(Duration::from_secs(30), serving).await.unwrap().unwrap();
-    ends(pump).await;
+    wait_for_end(pump).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -71,7 +71,7 @@ async fn a_flooding_server_that_never_reads_is_dropped() {
     let flood = tokio::spawn(async move { while far.write_all(b"x\n").await.is_ok() {} });
     tokio::task::yield_now().await;
     drop(connection);
-    ends(pump).await;
+    wait_for_end(pump).await;
     flood.await.unwrap();
 }
 
@@ -81,7 +81,7 @@ async fn an_unanswered_request_does_not_keep_the_connection_alive() {
     far.write_all(b"{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"elicitation/create\"}\n").await.unwrap();
     time::sleep(Duration::from_millis(10)).await;
     drop(connection);
-    ends(pump).await;
+    wait_for_end(pump).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -104,10 +104,11 @@ async fn dropping_the_client_closes_a_server_that_never_answers_the_probe() {
         }
         methods
     });
-    let client = McpClient::connect(link, Arc::new(Pending), ClientOptions::new("test", "1")).await.unwrap();
+    let client =
+        McpClient::connect(link, Arc::new(NeverAnswering), ClientOptions::new("test", "1")).await.unwrap();
     assert_eq!(client.era(), Era::Session);
     drop(client);
-    ends(pump).await;
+    wait_for_end(pump).await;
     assert_eq!(server.await.unwrap(), ["server/discover", "initialize", "notifications/initialized"]);
 }
 
@@ -137,7 +138,7 @@ async fn an_oversized_response_ends_its_request() {
     let (reader, writer) = tokio::io::split(near);
     let (link, _pump) =
         line_transport(reader, writer, InputLimits { max_bytes: 1_000, ..InputLimits::client() });
-    let connection = Connection::open(link, Arc::new(Pending), ConnectionLimits::default());
+    let connection = Connection::open(link, Arc::new(NeverAnswering), ConnectionLimits::default());
     let request = connection.request("tools/list", None).await.unwrap();
     let long = format!("{{\"jsonrpc\":\"2.0\",\"id\":1,\"result\":\"{}\"}}\nbanner\n", "x".repeat(10_000));
     far.write_all(long.as_bytes()).await.unwrap();
@@ -153,7 +154,7 @@ async fn an_invalid_response_ends_its_request_but_an_invalid_request_does_not() 
     let (near, mut far) = tokio::io::duplex(64 * 1024);
     let (reader, writer) = tokio::io::split(near);
     let (link, _pump) = line_transport(reader, writer, InputLimits::client());
-    let connection = Connection::open(link, Arc::new(Pending), ConnectionLimits::default());
+    let connection = Connection::open(link, Arc::new(NeverAnswering), ConnectionLimits::default());
     let [first, second] = [connection.request("a", None), connection.request("b", None)];
     let (first, second) = (first.await.unwrap(), second.await.unwrap());
     let bad = "{\"jsonrpc\":\"2.0\",\"id\":2,\"method\":7}\n{\"jsonrpc\":\"2.0\",\"id\":1}\n";
@@ -165,9 +166,9 @@ async fn an_invalid_response_ends_its_request_but_an_invalid_request_does_not() 
 }
 
 /// A service with bugs.
-struct Breaking;
+struct PanickingService;
 
-impl McpService for Breaking {
+impl McpService for PanickingService {
     fn describe(&self, revision: Revision) -> ServiceDescription {
         assert!(!revision.is_stateless(), "a bug in the description");
         let info = RawJson::from(json!({"name": "b", "version": "1"}));
@@ -186,7 +187,8 @@ impl McpService for Breaking {
 
 #[tokio::test]
 async fn a_bug_in_a_service_costs_one_request() {
-    let (client, _) = connect(pipe_to(ServiceServer::new(Arc::new(Breaking))), Some(Era::Session)).await;
+    let (client, _) =
+        connect(pipe_to(ServiceServer::new(Arc::new(PanickingService))), Some(Era::Session)).await;
     for method in ["early", "late", "server/discover"] {
         let params = (method == "server/discover").then(stateless_meta);
         let failure =
@@ -212,7 +214,7 @@ fn post(url: &str, body: &Value, headers: &[(&str, &str)]) -> reqwest::RequestBu
     headers.iter().fold(request, |request, (name, value)| request.header(*name, *value))
 }
 
-async fn refusal(request: reqwest::RequestBuilder) -> (u16, Value) {
+async fn status_and_code(request: reqwest::RequestBuilder) -> (u16, Value) {
     let response = request.send().await.unwrap();
     let status = response.status().as_u16();
     let body: Value = serde_json::from_slice(&response.bytes().await.unwrap()).unwrap_or_default();
@@ -233,13 +235,13 @@ async fn headers_must_match_the_body() {
     let request = standard("test_simple_text")
         .iter()
         .fold(request, |request, (name, value)| request.header(*name, *value));
-    assert_eq!(refusal(request).await, (400, json!(code::HEADER_MISMATCH)));
+    assert_eq!(status_and_code(request).await, (400, json!(code::HEADER_MISMATCH)));
     for (header, region) in [("01", json!("1")), ("1e0", json!("1")), ("0", json!("1e-17"))] {
         let params = json!({"name": "test_header_parameter", "arguments": {"region": region}, "_meta": meta});
         let body = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params});
         let request =
             post(&url, &body, &standard("test_header_parameter")).header("mcp-param-region", header);
-        assert_eq!(refusal(request).await, (400, json!(code::HEADER_MISMATCH)), "{header}");
+        assert_eq!(status_and_code(request).await, (400, json!(code::HEADER_MISMATCH)), "{header}");
     }
 }
 
@@ -248,7 +250,10 @@ async fn a_stateless_request_cannot_hide_in_a_batch() {
     let url = serve_http(HttpServerOptions::default()).await;
     let request =
         json!({"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": stateless_meta().to_value()});
-    assert_eq!(refusal(post(&url, &json!([request]), &[])).await, (400, json!(code::INVALID_REQUEST)));
+    assert_eq!(
+        status_and_code(post(&url, &json!([request]), &[])).await,
+        (400, json!(code::INVALID_REQUEST))
+    );
 }
 
 #[tokio::test]
@@ -297,7 +302,7 @@ async fn a_cancelled_request_ends_its_stream_and_frees_its_id() {
     let same =
         json!([{"jsonrpc": "2.0", "id": 7, "method": "ping"}, {"jsonrpc": "2.0", "id": 7, "method": "ping"}]);
     assert_eq!(
-        refusal(post(&url, &same, &[("mcp-session-id", &session)])).await,
+        status_and_code(post(&url, &same, &[("mcp-session-id", &session)])).await,
         (400, json!(code::INVALID_REQUEST))
     );
 }
@@ -334,7 +339,7 @@ async fn a_late_probe_response_still_decides_the_era() {
             let message: Value = serde_json::from_str(&line).unwrap();
             assert_ne!(
                 message["method"], "notifications/cancelled",
-                "what opens a connection is never cancelled"
+                "a handshake request is never cancelled"
             );
             if message["method"] == "initialize" {
                 let result = json!({"resultType": "complete", "supportedVersions": ["2026-07-28"], "capabilities": {}});

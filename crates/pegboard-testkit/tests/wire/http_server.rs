@@ -82,9 +82,9 @@ async fn a_session_lives_from_initialize_to_delete() {
     let ping =
         || post(&url, r#"{"jsonrpc":"2.0","id":2,"method":"ping"}"#).header("mcp-session-id", &session);
     assert_eq!(json_of(ping().send().await.unwrap()).await, json!({"jsonrpc": "2.0", "id": 2, "result": {}}));
-    let told = post(&url, r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#)
+    let initialized = post(&url, r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#)
         .header("mcp-session-id", &session);
-    assert_eq!(told.send().await.unwrap().status(), StatusCode::ACCEPTED);
+    assert_eq!(initialized.send().await.unwrap().status(), StatusCode::ACCEPTED);
     let unknown_version = ping().header("mcp-protocol-version", "1999-01-01").send().await.unwrap();
     assert_eq!(unknown_version.status(), StatusCode::BAD_REQUEST);
     let deleted = Client::new().delete(&url).header("mcp-session-id", &session).send().await.unwrap();

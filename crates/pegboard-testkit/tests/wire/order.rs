@@ -19,17 +19,17 @@ async fn progress_of(client: &McpClient, token: String) -> Vec<f64> {
     let params = json!({"name": "test_tool_with_progress", "_meta": {"progressToken": token}});
     let mut request =
         client.request("tools/call", Some(RawJson::from(params)), RequestOptions::default()).await.unwrap();
-    let mut heard = Vec::new();
+    let mut reported = Vec::new();
     loop {
         match request.next_event().await {
             ResponseEvent::Notification(notice) => {
                 let params = notice.params.unwrap().to_value();
                 assert_eq!(params["progressToken"], token, "the caller's own token comes back");
-                heard.push(params["progress"].as_f64().unwrap());
+                reported.push(params["progress"].as_f64().unwrap());
             }
             ResponseEvent::End(result) => {
                 result.unwrap();
-                return heard;
+                return reported;
             }
         }
     }
@@ -47,8 +47,8 @@ async fn progress_arrives_in_order_and_before_the_result() {
         (legacy().await, Era::Session),
     ] {
         let (client, _) = connect(link, Some(era)).await;
-        let heard = join_all((0..30).map(|n| progress_of(&client, format!("token {}", n % 3)))).await;
-        assert_eq!(heard, vec![vec![0.0, 50.0, 100.0]; 30]);
+        let reported = join_all((0..30).map(|n| progress_of(&client, format!("token {}", n % 3)))).await;
+        assert_eq!(reported, vec![vec![0.0, 50.0, 100.0]; 30]);
         assert_eq!(client.connection().stats().stray_notifications, 0);
     }
 }
@@ -105,7 +105,7 @@ async fn dropping_a_request_cancels_it_on_the_server() {
 }
 
 #[tokio::test]
-async fn a_connection_that_ends_ends_every_request() {
+async fn closing_a_connection_fails_every_request() {
     let service = Arc::new(NeverEnding::default());
     let (near, far) = tokio::io::duplex(1024);
     let (reader, writer) = tokio::io::split(near);

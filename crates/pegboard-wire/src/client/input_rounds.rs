@@ -18,9 +18,9 @@ pub(super) async fn call(
     let params = params.unwrap_or_else(RawJson::empty_object);
     let mut attempt_params = params.clone();
     for _ in 0..crate::MAX_INPUT_ROUNDS {
-        let exchange = client.request(method, Some(attempt_params), RequestOptions::default()).await?;
-        let id = exchange.id();
-        let result = exchange.response().await?;
+        let pending = client.request(method, Some(attempt_params), RequestOptions::default()).await?;
+        let id = pending.id();
+        let result = pending.response().await?;
         let kind = result.get("resultType");
         match kind.as_ref().and_then(RawJson::text).as_deref() {
             Some("input_required") => {

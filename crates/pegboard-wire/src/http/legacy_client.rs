@@ -141,8 +141,8 @@ impl Outbox {
         while let Ok(cancel) = cancels.try_recv() {
             self.send(Letter::new(cancel_notification(&cancel)));
         }
-        let leaving = async { while self.tasks.join_next().await.is_some() {} };
-        let _ = time::timeout(CLOSE_TIMEOUT, leaving).await;
+        let draining = async { while self.tasks.join_next().await.is_some() {} };
+        let _ = time::timeout(CLOSE_TIMEOUT, draining).await;
     }
 
     fn send(&mut self, letter: Letter) {

@@ -148,7 +148,7 @@ async fn receive_message(
             .into_iter()
             .map(|message| message.map_or_else(TransportEvent::Malformed, TransportEvent::Message))
             .collect(),
-        Err(garbage) => vec![TransportEvent::Malformed(garbage)],
+        Err(invalid) => vec![TransportEvent::Malformed(invalid)],
     };
     for event in received {
         if arrivals.send(Arrival::new(event).with_headers(parts.headers.clone())).await.is_err() {

@@ -74,11 +74,11 @@ pub fn endpoint(server: ServiceServer, options: HttpServerOptions) -> Router {
 
 /// Serves a router on a listener, with `TCP_NODELAY`, until the listener fails.
 pub async fn serve(listener: TcpListener, application: Router) -> std::io::Result<()> {
-    let prompt = listener.tap_io(|stream| {
+    let listener = listener.tap_io(|stream| {
         // A connection without `TCP_NODELAY` is served all the same.
         let _ = stream.set_nodelay(true);
     });
-    axum::serve(prompt, application).await
+    axum::serve(listener, application).await
 }
 
 struct HttpServerEndpoint {

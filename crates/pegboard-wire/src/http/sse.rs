@@ -116,8 +116,8 @@ pub struct SseDecoder {
     builder: EventBuilder,
     max_bytes: usize,
     mode: DecoderMode,
-    /// `true` if the last line ended with `\r`, so that an immediately following `
-    /// ` belongs to it.
+    /// `true` if the last line ended with a carriage return, so that an immediately following line feed
+    /// belongs to it.
     after_return: bool,
 }
 
@@ -148,8 +148,8 @@ impl SseDecoder {
     }
 
     /// Appends a chunk of the stream.
-    pub fn push(&mut self, piece: &[u8]) {
-        self.buffer.extend_from_slice(piece);
+    pub fn push(&mut self, chunk: &[u8]) {
+        self.buffer.extend_from_slice(chunk);
     }
 
     /// Returns the next complete event; `None` if more bytes are needed.

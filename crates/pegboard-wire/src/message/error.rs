@@ -124,7 +124,7 @@ impl RpcError {
     /// Returns the peer's raw error object, unless the fields have been modified since.
     pub(super) fn unchanged_raw(&self) -> Option<&RawJson> {
         let raw = self.raw.as_ref()?;
-        Self::from_raw(raw.clone()).is_some_and(|came| came == *self).then_some(raw)
+        Self::from_raw(raw.clone()).is_some_and(|original| original == *self).then_some(raw)
     }
 }
 

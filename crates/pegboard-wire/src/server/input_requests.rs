@@ -8,12 +8,17 @@ use crate::pending_request::RequestError;
 use pegboard_json::RawJson;
 
 /// Rejects input requests that need a capability the client has not declared.
-pub(super) fn check_capabilities(client: &ClientDescription, questions: &RawJson) -> Result<(), RpcError> {
-    for name in questions.names() {
-        let method = questions.at(&[&name, "method"]);
+pub(super) fn check_capabilities(
+    client: &ClientDescription,
+    input_requests: &RawJson,
+) -> Result<(), RpcError> {
+    for name in input_requests.names() {
+        let method = input_requests.at(&[&name, "method"]);
         let method = method.as_ref().and_then(RawJson::text).unwrap_or_default();
-        if let Some(lacking) = client.missing_capability(&method, questions.at(&[&name, "params"]).as_ref()) {
-            return Err(lacking.missing_error());
+        if let Some(missing) =
+            client.missing_capability(&method, input_requests.at(&[&name, "params"]).as_ref())
+        {
+            return Err(missing.missing_error());
         }
     }
     Ok(())
@@ -24,11 +29,11 @@ impl ClientDescription {
     /// capability that no client has.
     pub fn missing_capability(&self, method: &str, params: Option<&RawJson>) -> Option<ClientCapability> {
         let has = |path: &[&str]| self.capabilities.at(path).is_some();
-        let says = |name: &str| params.and_then(|params| params.get(name));
+        let param = |name: &str| params.and_then(|params| params.get(name));
         let needed: &[&str] = match method {
             "elicitation/create" => {
-                let is_at_address = says("mode").is_some_and(|mode| mode.text().as_deref() == Some("url"));
-                if is_at_address {
+                let is_url_mode = param("mode").is_some_and(|mode| mode.text().as_deref() == Some("url"));
+                if is_url_mode {
                     &["elicitation", "url"]
                 } else if has(&["elicitation", "url"]) {
                     &["elicitation", "form"]
@@ -37,7 +42,7 @@ impl ClientDescription {
                     &["elicitation"]
                 }
             }
-            "sampling/createMessage" if says("tools").is_some() => &["sampling", "tools"],
+            "sampling/createMessage" if param("tools").is_some() => &["sampling", "tools"],
             "sampling/createMessage" => &["sampling"],
             "roots/list" => &["roots"],
             _ => return Some(ClientCapability(&["experimental"])),
@@ -63,17 +68,17 @@ impl ClientCapability {
 }
 
 /// Sends all input requests to a client with a session at once, and returns its responses by name.
-pub(super) async fn send_input_requests(peer: &Peer, questions: &RawJson) -> Result<RawJson, RpcError> {
-    let names = questions.names();
-    let asked = names.iter().map(|name| async {
-        let method = questions.at(&[name, "method"]);
+pub(super) async fn send_input_requests(peer: &Peer, input_requests: &RawJson) -> Result<RawJson, RpcError> {
+    let names = input_requests.names();
+    let requests = names.iter().map(|name| async {
+        let method = input_requests.at(&[name, "method"]);
         let method = method.as_ref().and_then(RawJson::text).unwrap_or_default().into_owned();
-        peer.request(&method, questions.at(&[name, "params"])).await
+        peer.request(&method, input_requests.at(&[name, "params"])).await
     });
-    let answers = try_join_all(asked).await.map_err(|failure| match failure {
+    let answers = try_join_all(requests).await.map_err(|failure| match failure {
         RequestError::Rpc(error) => error,
         other => RpcError::new(code::INTERNAL_ERROR, format!("The client did not answer: {other}")),
     })?;
-    let with_all = names.iter().zip(&answers);
-    Ok(with_all.fold(RawJson::empty_object(), |all, (name, answer)| all.with(name, answer)))
+    let by_name = names.iter().zip(&answers);
+    Ok(by_name.fold(RawJson::empty_object(), |all, (name, answer)| all.with(name, answer)))
 }

@@ -132,9 +132,9 @@ impl Peer {
             PeerRoute::Session { connection, request_id } => {
                 let request_id = Some(request_id.clone());
                 let connection = connection.upgrade().ok_or(TransportError::Closed)?;
-                let exchange =
+                let pending =
                     connection.request_with(method, params, request_id, http::HeaderMap::new()).await?;
-                exchange.response().await
+                pending.response().await
             }
             PeerRoute::OneWay { .. } | PeerRoute::Stream(_) => Err(TransportError::protocol(
                 "a client without a session accepts no requests; reply with input requests",

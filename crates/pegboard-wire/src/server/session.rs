@@ -152,7 +152,7 @@ impl ServerSession {
         let (session_state, guard) = (Arc::clone(&self.state), Arc::clone(&self.guard));
         let method = request.method;
         async move {
-            let (mut answers, mut state) = (None, None);
+            let (mut input_responses, mut state) = (None, None);
             for _ in 0..crate::MAX_INPUT_ROUNDS {
                 let request = ServerRequest {
                     method: Arc::clone(&method),
@@ -160,7 +160,7 @@ impl ServerSession {
                     revision,
                     session: Some(guard.id.clone()),
                     client: client.clone(),
-                    input_responses: answers.take(),
+                    input_responses: input_responses.take(),
                     state: state.take(),
                     headers: headers.clone(),
                     peer: peer.clone(),
@@ -175,10 +175,10 @@ impl ServerSession {
                         }
                         return Ok(strip_stateless_fields(&result));
                     }
-                    ServiceReply::InputRequired { input_requests: questions, state: kept } => {
-                        check_capabilities(&client, &questions)?;
-                        answers = Some(send_input_requests(&peer, &questions).await?);
-                        state = kept;
+                    ServiceReply::InputRequired { input_requests, state: next_state } => {
+                        check_capabilities(&client, &input_requests)?;
+                        input_responses = Some(send_input_requests(&peer, &input_requests).await?);
+                        state = next_state;
                     }
                 }
             }

@@ -49,17 +49,17 @@ async fn answer(
     peer: Peer,
 ) -> Result<RawJson, RpcError> {
     let params = request.params.clone().unwrap_or_else(RawJson::empty_object);
-    let meta_claims = RequestMeta::parse(&params)?;
+    let request_meta = RequestMeta::parse(&params)?;
     if REMOVED_METHODS.contains(&&*request.method) {
         return Err(RpcError::method_not_found(&request.method));
     }
-    let peer = peer.with_progress(params.at(&["_meta", "progressToken"]), meta_claims.log_level);
-    let describe = || server.service.describe_for(meta_claims.revision, &meta_claims.client);
+    let peer = peer.with_progress(params.at(&["_meta", "progressToken"]), request_meta.log_level);
+    let describe = || server.service.describe_for(request_meta.revision, &request_meta.client);
     match &*request.method {
         "server/discover" => {
             let description = describe();
             let mut discovered = discover_result(&description);
-            if let Some(extra_meta) = server.service.extra_meta(&meta_claims.client) {
+            if let Some(extra_meta) = server.service.extra_meta(&request_meta.client) {
                 discovered = discovered.with("_meta", &extra_meta);
             }
             Ok(with_required_fields(&discovered, &request.method, &description.info))
@@ -69,9 +69,9 @@ async fn answer(
             let purpose = purpose(&request.method, &params);
             let server_request = ServerRequest {
                 method: Arc::clone(&request.method),
-                revision: meta_claims.revision,
+                revision: request_meta.revision,
                 session: None,
-                client: meta_claims.client.clone(),
+                client: request_meta.client.clone(),
                 input_responses: params.get("inputResponses").filter(RawJson::is_object),
                 state: verified_state(&server, &purpose, &params)?,
                 params,
@@ -80,15 +80,15 @@ async fn answer(
             };
             let result = match server.service.call(server_request).await? {
                 ServiceReply::Result(result) => result,
-                ServiceReply::InputRequired { input_requests: questions, state } => {
+                ServiceReply::InputRequired { input_requests, state } => {
                     if !INPUT_METHODS.contains(&&*request.method) {
                         return Err(RpcError::new(
                             code::INTERNAL_ERROR,
                             "This method does not support input requests",
                         ));
                     }
-                    check_capabilities(&meta_claims.client, &questions)?;
-                    input_required(&questions, state.map(|state| server.signer.sign(&purpose, &state)))
+                    check_capabilities(&request_meta.client, &input_requests)?;
+                    input_required(&input_requests, state.map(|state| server.signer.sign(&purpose, &state)))
                 }
             };
             Ok(with_required_fields(&result, &request.method, &server.service.info()))
@@ -169,9 +169,10 @@ fn discover_result(description: &super::ServiceDescription) -> RawJson {
     RawJson::of(&result).with("capabilities", &description.capabilities)
 }
 
-fn input_required(questions: &RawJson, signed: Option<String>) -> RawJson {
+fn input_required(input_requests: &RawJson, signed: Option<String>) -> RawJson {
     let result = RawJson::of(&serde_json::json!({"resultType": "input_required"}));
-    let result = if questions.names().is_empty() { result } else { result.with("inputRequests", questions) };
+    let result =
+        if input_requests.names().is_empty() { result } else { result.with("inputRequests", input_requests) };
     match signed {
         Some(signed) => result.with("requestState", &RawJson::of(&signed)),
         None => result,

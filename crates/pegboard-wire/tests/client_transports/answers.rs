@@ -40,15 +40,17 @@ async fn progress_arrives_in_order_before_the_response() {
     let connection = open_connection(&server.url);
     let mut request =
         send_request(&connection, "tools/call", json!({"_meta": {"progressToken": "mine"}})).await;
-    let mut said = Vec::new();
+    let mut notifications = Vec::new();
     loop {
         match with_timeout(request.next_event()).await {
-            ResponseEvent::Notification(notice) => said.push(notice.params.unwrap().to_value()),
+            ResponseEvent::Notification(notification) => {
+                notifications.push(notification.params.unwrap().to_value());
+            }
             ResponseEvent::End(end) => break assert_eq!(end.unwrap().to_value(), json!({"done": true})),
         }
     }
     let progress = |n: usize| json!({"progressToken": "mine", "progress": n});
-    assert_eq!(said, [progress(1), progress(2), json!({"data": "x"}), progress(3)]);
+    assert_eq!(notifications, [progress(1), progress(2), json!({"data": "x"}), progress(3)]);
 }
 
 #[tokio::test]

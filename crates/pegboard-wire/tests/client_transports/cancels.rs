@@ -8,7 +8,7 @@ use super::support::{
     status, transport_error, with_timeout,
 };
 
-/// Receives one end of a channel, which closes when the other is dropped.
+/// Receives, for each stream, a channel end that closes when the stream is dropped.
 type Guards = mpsc::UnboundedReceiver<oneshot::Receiver<()>>;
 
 /// A server that never answers a call, but opens a stream and reports when that is closed.
@@ -82,7 +82,7 @@ async fn initialize_is_not_cancelled() {
     server.next().await;
     drop(request);
     // What comes next is the next request, not a cancellation.
-    let _exchange = send_request(&connection, "ping", stateless()).await;
+    let _pending = send_request(&connection, "ping", stateless()).await;
     assert_eq!(server.next().await.method_name(), "ping");
 }
 

@@ -28,16 +28,16 @@ async fn serve_echo(endpoint: &'static str) -> ScriptedServer {
             let mut stream = stream.lock().unwrap();
             match seen.method_name().as_str() {
                 "GET" => {
-                    let (said, later) = mpsc::unbounded_channel();
-                    *stream = Some(said);
+                    let (sender, later) = mpsc::unbounded_channel();
+                    *stream = Some(sender);
                     let first = Bytes::from(format!(": hi\n\nevent: endpoint\ndata: {endpoint}\n\n"));
                     return streaming(first, later);
                 }
                 "echo" => {
                     let notice = json!({"jsonrpc": "2.0", "method": "notifications/message", "params": {}});
-                    let said = stream.as_ref().unwrap();
-                    said.send(event(&notice)).unwrap();
-                    said.send(event(&answer(&seen, &json!({"path": seen.path})))).unwrap();
+                    let sender = stream.as_ref().unwrap();
+                    sender.send(event(&notice)).unwrap();
+                    sender.send(event(&answer(&seen, &json!({"path": seen.path})))).unwrap();
                 }
                 "refuse" => return status(400, "no"),
                 "end" => *stream = None,
@@ -50,7 +50,7 @@ async fn serve_echo(endpoint: &'static str) -> ScriptedServer {
 }
 
 fn streaming(first: Bytes, later: mpsc::UnboundedReceiver<Bytes>) -> Response {
-    let later = stream::unfold(later, |mut later| async { later.recv().await.map(|said| (said, later)) });
+    let later = stream::unfold(later, |mut later| async { later.recv().await.map(|event| (event, later)) });
     let body = stream::iter([first]).chain(later).map(Ok::<_, Infallible>);
     response_of_type("text/event-stream", Body::from_stream(body))
 }

@@ -98,8 +98,8 @@ async fn the_server_sends_messages_on_its_own_stream() {
         match seen.method_name().as_str() {
             "initialize" => initialize_response(&seen),
             "GET" => {
-                let question = json!({"jsonrpc": "2.0", "id": "q", "method": "roots/list"});
-                open_ended_stream(vec![event(&notice("a")), "data: junk\n\n".into(), event(&question)], ())
+                let request = json!({"jsonrpc": "2.0", "id": "q", "method": "roots/list"});
+                open_ended_stream(vec![event(&notice("a")), "data: junk\n\n".into(), event(&request)], ())
             }
             _ => accepted(),
         }
@@ -107,8 +107,8 @@ async fn the_server_sends_messages_on_its_own_stream() {
     .await;
     let (connection, mut inbound) = open(client::connect(options(&server.url)).unwrap());
     initialize(&connection).await;
-    let said = with_timeout(inbound.recv()).await.unwrap();
-    assert_eq!(said, ("notifications/message".into(), json!({"data": "a"}), None));
+    let message = with_timeout(inbound.recv()).await.unwrap();
+    assert_eq!(message, ("notifications/message".into(), json!({"data": "a"}), None));
     assert_eq!(with_timeout(inbound.recv()).await.unwrap().0, "roots/list");
     for what in ["initialize", "notifications/initialized"] {
         assert_eq!(server.next().await.method_name(), what);
@@ -124,17 +124,17 @@ async fn the_server_sends_messages_on_its_own_stream() {
 #[tokio::test]
 async fn requests_on_a_response_stream_carry_their_related_request() {
     let server = serve(|seen| async move {
-        let question = json!({"jsonrpc": "2.0", "id": 9, "method": "elicitation/create"});
+        let request = json!({"jsonrpc": "2.0", "id": 9, "method": "elicitation/create"});
         match seen.method_name().as_str() {
-            "tools/call" => events(&[event(&question), event(&answer(&seen, &json!({})))]),
+            "tools/call" => events(&[event(&request), event(&answer(&seen, &json!({})))]),
             _ => accepted(),
         }
     })
     .await;
     let (connection, mut inbound) = open(client::connect(options(&server.url)).unwrap());
     call(&connection, "tools/call", json!({})).await.unwrap();
-    let said = with_timeout(inbound.recv()).await.unwrap();
-    assert_eq!(said, ("elicitation/create".into(), Value::Null, Some(Id::Number(1))));
+    let message = with_timeout(inbound.recv()).await.unwrap();
+    assert_eq!(message, ("elicitation/create".into(), Value::Null, Some(Id::Number(1))));
 }
 
 #[tokio::test]
@@ -234,7 +234,7 @@ async fn a_stream_that_cannot_resume_fails_the_request() {
 
 #[tokio::test]
 async fn a_stateless_stream_does_not_resume() {
-    let mut server = serve_breaking_streams(|_, _| panic!("there is nothing to go on with")).await;
+    let mut server = serve_breaking_streams(|_, _| panic!("a stateless stream is not resumed")).await;
     let error = transport_error(&open_connection(&server.url), "tools/call", stateless()).await.to_string();
     assert_eq!(error, "protocol violation: the event stream ended without a response");
     server.next().await;

@@ -105,8 +105,7 @@ fn an_event() -> impl Strategy<Value = SseEvent> {
     })
 }
 
-/// Normalises an event: every line break becomes `
-/// `, and an empty event is dropped.
+/// Normalises an event: every line break becomes a line feed, and an empty event is dropped.
 fn normal(event: &SseEvent) -> Option<SseEvent> {
     let data = String::from_utf8(event.data.to_vec()).unwrap().replace("\r\n", "\n").replace('\r', "\n");
     let event = SseEvent { data: data.into(), ..event.clone() };

@@ -76,9 +76,9 @@ where
         let body = axum::body::to_bytes(body, usize::MAX).await.unwrap();
         let body = serde_json::from_slice(&body).unwrap_or_default();
         let path = head.uri.path().to_owned();
-        let it = ReceivedRequest { method: head.method, path, headers: head.headers, body, peer };
-        let _ = log.send(it.clone());
-        script(it).await
+        let received = ReceivedRequest { method: head.method, path, headers: head.headers, body, peer };
+        let _ = log.send(received.clone());
+        script(received).await
     };
     let app = Router::new().fallback(handler).into_make_service_with_connect_info::<SocketAddr>();
     tokio::spawn(async move { axum::serve(listener, app).await });
@@ -193,8 +193,8 @@ impl InboundHandler for RecordingHandler {
 
 /// Opens a connection, and returns it with the messages that the server initiates.
 pub(crate) fn open(link: Link) -> (Connection, mpsc::UnboundedReceiver<InboundMessage>) {
-    let (ear, inbound) = mpsc::unbounded_channel();
-    (Connection::open(link, Arc::new(RecordingHandler(ear)), ConnectionLimits::default()), inbound)
+    let (sender, inbound) = mpsc::unbounded_channel();
+    (Connection::open(link, Arc::new(RecordingHandler(sender)), ConnectionLimits::default()), inbound)
 }
 
 pub(crate) fn options(url: &Url) -> HttpOptions {
@@ -232,7 +232,7 @@ pub(crate) async fn call(
 pub(crate) async fn transport_error(connection: &Connection, method: &str, params: Value) -> TransportError {
     match call(connection, method, params).await {
         Err(RequestError::Transport(error)) => error,
-        other => panic!("not lost: {other:?}"),
+        other => panic!("not a transport error: {other:?}"),
     }
 }
 

@@ -19,7 +19,7 @@ use tokio::sync::mpsc;
 use super::support::{call, open, send_request, serve_bytes, transport_error, with_timeout};
 
 /// Starts a server that passes each socket to `script`.
-async fn sockets<S, F>(script: S) -> Url
+async fn serve_websocket<S, F>(script: S) -> Url
 where
     S: Fn(WebSocket) -> F + Clone + Send + Sync + 'static,
     F: Future<Output = ()> + Send + 'static,
@@ -36,7 +36,7 @@ async fn open_connection(url: &Url) -> Connection {
 }
 
 /// Returns the next message of the client, as JSON.
-async fn hear(socket: &mut WebSocket) -> Option<Value> {
+async fn next_message(socket: &mut WebSocket) -> Option<Value> {
     loop {
         match socket.recv().await?.ok()? {
             Message::Text(text) => return serde_json::from_str(&text).ok(),
@@ -52,9 +52,9 @@ fn answer(request: &Value) -> String {
 
 #[tokio::test]
 async fn text_and_binary_messages_are_received() {
-    let url = sockets(|mut socket| async move {
+    let url = serve_websocket(|mut socket| async move {
         assert_eq!(socket.protocol(), Some(&HeaderValue::from_static("mcp")));
-        while let Some(request) = hear(&mut socket).await {
+        while let Some(request) = next_message(&mut socket).await {
             let text = answer(&request);
             let is_even = request["id"].as_i64().unwrap() % 2 == 0;
             let reply = if is_even { Message::text(text) } else { Message::binary(text) };
@@ -76,31 +76,31 @@ async fn text_and_binary_messages_are_received() {
 
 #[tokio::test]
 async fn dropping_sends_a_cancellation_and_a_close_frame() {
-    let (heard, mut said) = mpsc::unbounded_channel();
-    let url = sockets(move |mut socket| {
-        let heard = heard.clone();
+    let (sender, mut received) = mpsc::unbounded_channel();
+    let url = serve_websocket(move |mut socket| {
+        let sender = sender.clone();
         async move {
             while let Some(Ok(message)) = socket.recv().await {
-                heard.send(message).unwrap();
+                sender.send(message).unwrap();
             }
         }
     })
     .await;
     let connection = open_connection(&url).await;
     let request = send_request(&connection, "tools/call", json!({})).await;
-    with_timeout(said.recv()).await.unwrap();
+    with_timeout(received.recv()).await.unwrap();
     drop((request, connection));
-    let cancelled = with_timeout(said.recv()).await.unwrap();
+    let cancelled = with_timeout(received.recv()).await.unwrap();
     let cancelled: Value = serde_json::from_str(cancelled.to_text().unwrap()).unwrap();
     assert_eq!(cancelled["method"], "notifications/cancelled");
     assert_eq!(cancelled["params"]["requestId"], 1);
-    assert!(matches!(with_timeout(said.recv()).await, Some(Message::Close(_))));
+    assert!(matches!(with_timeout(received.recv()).await, Some(Message::Close(_))));
 }
 
 #[tokio::test]
 async fn the_connection_ends_with_the_socket() {
-    let url = sockets(|mut socket| async move {
-        hear(&mut socket).await;
+    let url = serve_websocket(|mut socket| async move {
+        next_message(&mut socket).await;
         let close = CloseFrame { code: 1000, reason: "bye".into() };
         socket.send(Message::Close(Some(close))).await.unwrap();
     })
@@ -112,8 +112,8 @@ async fn the_connection_ends_with_the_socket() {
 
 #[tokio::test]
 async fn an_oversized_message_fails() {
-    let url = sockets(|mut socket| async move {
-        hear(&mut socket).await;
+    let url = serve_websocket(|mut socket| async move {
+        next_message(&mut socket).await;
         let _ = socket.send(Message::text("x".repeat(2000))).await;
     })
     .await;
@@ -129,7 +129,7 @@ async fn headers_are_sent_with_the_handshake() {
     let url = Url::parse(&format!("ws://{}/", listener.local_addr().unwrap())).unwrap();
     let upgrade = |headers: HeaderMap, upgrade: WebSocketUpgrade| async move {
         upgrade.protocols(["mcp"]).on_upgrade(move |mut socket| async move {
-            let request = hear(&mut socket).await.unwrap();
+            let request = next_message(&mut socket).await.unwrap();
             let who = headers["authorization"].to_str().unwrap();
             let reply = json!({"jsonrpc": "2.0", "id": request["id"], "result": who});
             socket.send(Message::text(reply.to_string())).await.unwrap();

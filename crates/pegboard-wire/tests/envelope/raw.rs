@@ -31,7 +31,7 @@ fn invalid_json_is_rejected_at_its_position() {
     "#;
     for text in texts.split('|') {
         let text = text.trim();
-        let at = text.find('!').expect("every text says where it breaks");
+        let at = text.find('!').expect("every text marks its error");
         assert_eq!(RawJson::parse(text.replace('!', "").into()), Err(Malformed::NotJson { at }), "{text}");
     }
     assert_eq!(RawJson::parse("\"\n\"".into()), Err(Malformed::NotJson { at: 1 }));

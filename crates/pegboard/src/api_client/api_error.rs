@@ -62,9 +62,7 @@ impl CliError {
         }
         if let Some(hint) = text("hint") {
             failure = failure.hint(
-                ROUTE_COMMANDS
-                    .iter()
-                    .fold(hint, |hint, (for_programs, here)| hint.replace(for_programs, here)),
+                ROUTE_COMMANDS.iter().fold(hint, |hint, (route, command)| hint.replace(route, command)),
             );
         }
         failure.with_path(text("path")).with_trace(text("traceId"))
@@ -95,7 +93,7 @@ mod tests {
 
     #[test]
     fn api_errors_become_command_line_errors() {
-        let told = [
+        let cases = [
             (
                 404,
                 r#"{"error": {"code": "not_found", "message": "unknown trace 'zz'", "hint": "GET /api/traces lists recent traces"}}"#,
@@ -107,11 +105,11 @@ mod tests {
             (503, r#"{"error": {"code": "server_unavailable", "message": "jira exited with 127"}}"#),
             (500, "<html>"),
         ];
-        let told = told.map(|(status, body)| {
+        let rendered = cases.map(|(status, body)| {
             let failure = read(StatusCode::from_u16(status).unwrap(), body.as_bytes());
             format!("{} {:?}\n{}", failure.text(), failure.exit(), failure.document())
         });
-        insta::assert_snapshot!(told.join("\n"), @r#"
+        insta::assert_snapshot!(rendered.join("\n"), @r#"
         error[not_found]: unknown trace 'zz'
           help: pegboard trace ls lists recent traces NotFound
         {"error":{"code":"not_found","message":"unknown trace 'zz'","hint":"pegboard trace ls lists recent traces"}}

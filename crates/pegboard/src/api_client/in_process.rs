@@ -37,9 +37,9 @@ impl InProcessGateway {
     /// Starts a gateway without tools, for access to stored records. Creates no files.
     pub(super) async fn with_records(globals: &Globals, telemetry: &Telemetry) -> Result<Self, CliError> {
         let state = state_with_records(globals.state.as_deref())?;
-        let here = Self::start(state, telemetry, Configuration::default(), Vec::new()).await?;
-        match here.app.state_problem() {
-            None => Ok(here),
+        let gateway = Self::start(state, telemetry, Configuration::default(), Vec::new()).await?;
+        match gateway.app.state_problem() {
+            None => Ok(gateway),
             Some(why) => Err(CliError::system(format!("cannot read stored records: {why}"))
                 .hint("set another directory with --state, or run as the owner of this one")),
         }

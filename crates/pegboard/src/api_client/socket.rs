@@ -14,7 +14,7 @@ use super::{ApiBackend, ApiClient, ApiPath, gateway_gone};
 use crate::cli::CliError;
 
 /// Timeout for the status of a gateway.
-const PATIENCE: Duration = Duration::from_millis(500);
+const STATUS_TIMEOUT: Duration = Duration::from_millis(500);
 /// Maximum number of sockets that are tried, newest first.
 const MAX_SOCKETS: usize = 64;
 
@@ -33,15 +33,15 @@ impl GatewaySocket {
     }
 }
 
-/// Returns the newest gateway with a socket in this directory that serves these files, or any if `files` is
-/// empty.
+/// Returns the newest gateway with a socket in this directory that serves the files `wanted`, or any gateway
+/// if there are none.
 pub(super) async fn find(folder: &Path, wanted: &[PathBuf]) -> Option<ApiClient> {
     let wanted = canonical_paths(wanted.iter().map(PathBuf::as_path));
     for path in newest_sockets(folder) {
         let api = ApiClient { backend: ApiBackend::Running(GatewaySocket(path)) };
         let status = ApiPath::new(&["status"]);
         // A gateway that does not answer is gone or stuck.
-        let Ok(Ok(status)) = tokio::time::timeout(PATIENCE, api.get(&status)).await else { continue };
+        let Ok(Ok(status)) = tokio::time::timeout(STATUS_TIMEOUT, api.get(&status)).await else { continue };
         let files = status["configuration"].as_array().into_iter().flatten();
         let files = canonical_paths(files.filter_map(|file| file.as_str()).map(Path::new));
         if wanted.is_empty() || files == wanted {

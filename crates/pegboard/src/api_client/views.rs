@@ -77,8 +77,8 @@ impl AnnotationsView {
 }
 
 /// Deserializes a member of an API response.
-pub(crate) fn view<T: DeserializeOwned>(told: &Value, name: &str) -> Result<T, CliError> {
-    T::deserialize(&told[name]).map_err(|error| {
+pub(crate) fn view<T: DeserializeOwned>(response: &Value, name: &str) -> Result<T, CliError> {
+    T::deserialize(&response[name]).map_err(|error| {
         let message = format!("invalid {name} in the gateway's response: {error}");
         CliError::new(ExitReason::Bug, "internal_error", message)
             .hint("the gateway may have another version: pegboard status")

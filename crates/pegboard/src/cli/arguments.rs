@@ -106,15 +106,15 @@ fn slot_for<'a, 's>(
     let first = parts.next().unwrap_or_default();
     let mut shape = member_schema(root, first, first)?;
     let mut slot = arguments.entry(first).or_insert(Value::Null);
-    let mut way = first.to_owned();
+    let mut path = first.to_owned();
     for part in parts {
-        way = format!("{way}.{part}");
-        shape = member_schema(&shape, part, &way)?;
+        path = format!("{path}.{part}");
+        shape = member_schema(&shape, part, &path)?;
         if slot.is_null() {
             *slot = Value::Object(Map::new());
         }
         let Value::Object(object) = slot else {
-            return Err(invalid_argument(&format!("{way}: the parent value is not an object")));
+            return Err(invalid_argument(&format!("{path}: the parent value is not an object")));
         };
         slot = object.entry(part).or_insert(Value::Null);
     }
@@ -125,7 +125,7 @@ fn slot_for<'a, 's>(
 fn member_schema<'s>(
     shape: &ArgumentSchema<'s>,
     name: &str,
-    way: &str,
+    path: &str,
 ) -> Result<ArgumentSchema<'s>, CliError> {
     if let Some(member) = shape.member(name) {
         return Ok(member);
@@ -138,7 +138,7 @@ fn member_schema<'s>(
         Some(meant) => format!("did you mean {meant}?"),
         None => format!("expected {}; pass other arguments as JSON: '{{\"{name}\": …}}'", known.join(", ")),
     };
-    Err(invalid_argument(&format!("{way}: unknown argument")).hint(hint))
+    Err(invalid_argument(&format!("{path}: unknown argument")).hint(hint))
 }
 
 /// Standard input, which can be read only once.
@@ -155,13 +155,13 @@ impl StdinOnce {
         text_of(&mut io::stdin(), "standard input")
     }
 
-    fn read_from(&mut self, place: &str) -> Result<String, CliError> {
-        if place == "-" {
+    fn read_from(&mut self, source: &str) -> Result<String, CliError> {
+        if source == "-" {
             return self.read();
         }
-        let unreadable = |error| CliError::usage(format!("cannot read {place}: {error}"));
-        let mut file = std::fs::File::open(Path::new(place)).map_err(unreadable)?;
-        text_of(&mut file, place)
+        let unreadable = |error| CliError::usage(format!("cannot read {source}: {error}"));
+        let mut file = std::fs::File::open(Path::new(source)).map_err(unreadable)?;
+        text_of(&mut file, source)
     }
 }
 
@@ -309,9 +309,9 @@ mod tests {
             &["-", "-"],
             &["count=@/nowhere/at/all"],
         ];
-        let told: Vec<String> =
+        let messages: Vec<String> =
             cases[..16].iter().map(|words| format!("{words:?} {}", read(words, &schema))).collect();
-        insta::assert_snapshot!(told.join("\n"), @r#"
+        insta::assert_snapshot!(messages.join("\n"), @r#"
         ["count=many"] error[invalid_parameters]: count: 'many' is not an integer
         ["count=1.5"] error[invalid_parameters]: count: '1.5' is not an integer
         ["sure=maybe"] error[invalid_parameters]: sure: 'maybe' is not a boolean

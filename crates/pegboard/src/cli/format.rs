@@ -27,13 +27,9 @@ pub(crate) fn format_millis(millis: u64) -> String {
 }
 
 /// Rounds a JSON number of milliseconds.
-pub(crate) fn json_millis(told: &Value) -> u64 {
-    #[expect(
-        clippy::cast_possible_truncation,
-        clippy::cast_sign_loss,
-        reason = "a number that is too large is told as the largest"
-    )]
-    told.as_f64().map_or(0, |millis| millis.round() as u64)
+pub(crate) fn json_millis(value: &Value) -> u64 {
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "the cast saturates")]
+    value.as_f64().map_or(0, |millis| millis.round() as u64)
 }
 
 /// Formats the age of a timestamp: `now`, `4 min ago`, `2 d ago`. Both arguments are in milliseconds.

@@ -80,8 +80,8 @@ type PromptResult = Result<Option<Value>, PromptCanceled>;
 
 fn open_url(params: &Value, prompter: &mut dyn Prompter) -> PromptResult {
     prompter.print(&format!("  Open {}", one_line(params["url"].as_str().unwrap_or_default(), 2_000)));
-    let is_wanted = confirm("  Continue when done?", prompter)?;
-    Ok(is_wanted.then_some(Value::Null))
+    let is_confirmed = confirm("  Continue when done?", prompter)?;
+    Ok(is_confirmed.then_some(Value::Null))
 }
 
 fn fill_form(params: &Value, prompter: &mut dyn Prompter) -> PromptResult {
@@ -99,8 +99,8 @@ fn fill_form(params: &Value, prompter: &mut dyn Prompter) -> PromptResult {
             content.insert(name.clone(), value);
         }
     }
-    let is_wanted = confirm("  Send this to the tool?", prompter)?;
-    Ok(is_wanted.then_some(content.into()))
+    let is_confirmed = confirm("  Send this to the tool?", prompter)?;
+    Ok(is_confirmed.then_some(content.into()))
 }
 
 fn confirm(question: &str, prompter: &mut dyn Prompter) -> Result<bool, PromptCanceled> {
@@ -146,7 +146,7 @@ impl FormField<'_> {
         match (&self.schema["default"], self.need) {
             (Value::Null, Requirement::Required) => {}
             (Value::Null, Requirement::Optional) => remarks.push("optional".to_owned()),
-            (usual, _) => remarks.push(format!("default {}", text(usual))),
+            (default, _) => remarks.push(format!("default {}", text(default))),
         }
         let title = one_line(title, MAX_CHARACTERS);
         let prompt = format!("  {title} {DIM}({}){PLAIN}: ", remarks.join(", "));
@@ -163,11 +163,11 @@ impl FormField<'_> {
     fn read(&self, line: &str, choices: &[FormChoice]) -> Result<Option<Value>, String> {
         let line = if self.is_secret() { line } else { line.trim() };
         if line.is_empty() {
-            let usual = &self.schema["default"];
-            return match (usual, self.need) {
+            let default = &self.schema["default"];
+            return match (default, self.need) {
                 (Value::Null, Requirement::Required) => Err("a value is required".to_owned()),
                 (Value::Null, Requirement::Optional) => Ok(None),
-                (usual, _) => Ok(Some(usual.clone())),
+                (default, _) => Ok(Some(default.clone())),
             };
         }
         let value = match (choices, self.is_list()) {
@@ -215,8 +215,8 @@ impl FormField<'_> {
         let schema = if self.is_list() { &self.schema["items"] } else { self.schema };
         if let Some(values) = schema["enum"].as_array() {
             let titles = schema["enumNames"].as_array();
-            let title = |place: usize| titles.and_then(|titles| titles.get(place)?.as_str());
-            let choice = |(place, value): (usize, &Value)| FormChoice::new(value, title(place));
+            let title = |index: usize| titles.and_then(|titles| titles.get(index)?.as_str());
+            let choice = |(index, value): (usize, &Value)| FormChoice::new(value, title(index));
             return values.iter().enumerate().map(choice).collect();
         }
         let titled = ["oneOf", "anyOf"].iter().find_map(|key| schema[*key].as_array());
@@ -370,7 +370,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_is_shown() {
+    fn a_url_is_shown() {
         let params = json!({"mode": "url", "message": "Log in", "url": "https://example.org/?a=1", "elicitationId": "1"});
         insta::assert_snapshot!(play(&params, &[""]), @r#"
         Log in

@@ -132,7 +132,7 @@ enum TransportArg {
 }
 
 impl TransportArg {
-    fn word(self) -> &'static str {
+    fn as_str(self) -> &'static str {
         match self {
             Self::Stdio => "stdio",
             Self::Http => "http",
@@ -175,7 +175,7 @@ impl AddServerArgs {
                         return Err(CliError::usage("the stdio transport needs a program, not a URL")
                             .hint(format!("pegboard add {name} -- COMMAND")));
                     }
-                    Some(transport) => drop(entry.insert("type".to_owned(), json!(transport.word()))),
+                    Some(transport) => drop(entry.insert("type".to_owned(), json!(transport.as_str()))),
                     None => {}
                 }
                 entry.insert("url".to_owned(), json!(address));
@@ -188,7 +188,7 @@ impl AddServerArgs {
             (None, Some((command, arguments))) => {
                 if let Some(transport) = self.transport.filter(|transport| *transport != TransportArg::Stdio)
                 {
-                    let word = transport.word();
+                    let word = transport.as_str();
                     return Err(CliError::usage(format!("the {word} transport needs a URL, not a program"))
                         .hint("remove --transport"));
                 }
@@ -279,14 +279,14 @@ fn write_entry(
     let mut file = ConfigFile::open(globals, destination.target)?;
     let toolbox = file.toolbox(destination.toolbox.as_deref())?;
     let path: EditPath = section.path(toolbox.as_deref()).key(name);
-    let word = section.noun();
+    let noun = section.noun();
     let is_there = file.document.get(&path).is_some();
     if is_there && !destination.force {
         let place = display_path(&file.path);
         let failure = CliError::new(
             ExitReason::Usage,
             "name_taken",
-            format!("{word} '{name}' already exists in {place}"),
+            format!("{noun} '{name}' already exists in {place}"),
         );
         return Err(failure.hint("choose another name, or replace it with --force"));
     }
@@ -295,7 +295,7 @@ fn write_entry(
     let verb = if is_there { "Replaced" } else { "Added" };
     let place = display_path(&changed.path);
     let in_box = toolbox.as_ref().map(|toolbox| format!(" (toolbox {toolbox})")).unwrap_or_default();
-    let text = format!("{verb} {word} {name}: {place}{in_box}");
+    let text = format!("{verb} {noun} {name}: {place}{in_box}");
     let document = json!({
         "name": name,
         "section": section.key(),

@@ -10,24 +10,24 @@ use crate::cli::{CliError, EXIT_CODES, print};
 
 /// Text before the list of commands.
 const BEFORE: &str = "\
-# pegboard, for a model at a shell
+# pegboard for language models
 
-Pegboard has tools of many MCP servers, web services, chains and agents behind one command. Find a tool, look at its
-signature, call it:
+Pegboard puts the tools of many MCP servers, web services, chains and agents behind one command. Search for a tool, read
+its signature, and call it:
 
     pegboard tools \"create an issue\" --json      # ranked, with signatures
-    pegboard schema tool create_issue              # its input schema, if the signature leaves something open
+    pegboard schema tool create_issue              # its input schema, if the signature is not enough
     pegboard call create_issue repo=acme/rocket title='It leaks' labels:='[\"bug\"]'
 
-- Addresses are toolbox/server/tool; any unique end of one will do: `create_issue`.
-- key=value is read as the tool's schema says; key:=JSON passes JSON; key=@FILE reads a file; -- '{…}' passes everything.
-- Results are on standard output, everything else on standard error. --json gives documents, also for failures.
-- A wrong name or argument is refused before anything runs, with the fix in the line that begins with help.
-- An answer too large to hand over is stored: `pegboard output grep HANDLE PATTERN`, `pegboard output cat HANDLE`.
-- Several calls at once: one JSON object a line ({\"tool\": …, \"arguments\": {…}}) into `pegboard batch -`.
-- What happened: `pegboard trace last`, `pegboard sessions`, `pegboard logs SERVER`. What is wrong: `pegboard doctor`, and with a file
-  alone: `pegboard validate FILE`.
-- Never wait for a question: say --no-input.
+- An address is toolbox/server/tool; any unambiguous suffix works: `create_issue`.
+- key=value is converted to the type in the tool's schema; key:=JSON passes JSON; key=@FILE reads a file; '{…}' passes all arguments.
+- Results go to standard output, everything else to standard error. With --json, results and errors are JSON documents.
+- An unknown name or an invalid argument is rejected before anything runs; the line that starts with help suggests a fix.
+- Large outputs are stored: `pegboard output grep HANDLE PATTERN`, `pegboard output cat HANDLE`.
+- Run several calls with one JSON object per line ({\"tool\": …, \"arguments\": {…}}): `pegboard batch -`.
+- Inspect calls with `pegboard trace last`, `pegboard sessions` and `pegboard logs SERVER`. Find problems with `pegboard doctor`,
+  or check a single file with `pegboard validate FILE`.
+- Pass --no-input so that no command waits for a prompt.
 ";
 
 #[expect(clippy::unnecessary_wraps, reason = "commands are alike")]

@@ -152,7 +152,7 @@ mod tests {
 
     #[test]
     fn an_invalid_line_is_reported_before_any_call() {
-        let told = |text: &str| match read(text.as_bytes(), "calls.ndjson") {
+        let outcome = |text: &str| match read(text.as_bytes(), "calls.ndjson") {
             Ok(calls) => calls.iter().map(RawJson::as_str).collect::<Vec<_>>().join("|"),
             Err(failure) => failure.text(),
         };
@@ -164,7 +164,7 @@ mod tests {
             "\n{\"tool\": \"a\", \"args\": {}}",
             "\n",
         ];
-        insta::assert_snapshot!(cases.map(told).join("\n"), @r#"
+        insta::assert_snapshot!(cases.map(outcome).join("\n"), @r#"
         {"tool": "a"}|{"tool": "b", "arguments": {"n": 12345678901234567890123}}
         error[usage]: calls.ndjson:2: not JSON, at byte 9
           help: write one call per line: {"tool": "NAME", "arguments": {}}

@@ -121,8 +121,8 @@ impl CallArgs {
 
 /// Fetches a tool with its schemas. Waits for the servers that the name may refer to.
 pub(super) async fn describe(api: &ApiClient, name: &str) -> Result<ToolView, CliError> {
-    let told = api.get(&ApiPath::new(&["tool"]).with("name", &name)).await?;
-    view(&told, "tool")
+    let response = api.get(&ApiPath::new(&["tool"]).with("name", &name)).await?;
+    view(&response, "tool")
 }
 
 /// Adds a general hint to an unknown tool without suggestions.
@@ -136,7 +136,7 @@ pub(super) fn unknown(failure: CliError) -> CliError {
 
 /// Prints the trace of a call.
 async fn print_trace(globals: &Globals, api: &ApiClient, answer: &ToolAnswer) -> Result<(), CliError> {
-    let told = api.get(&ApiPath::new(&["traces", answer.trace()])).await?;
-    notice(globals, trace::text(&told["trace"], TraceLayout::Waterfall).trim_end());
+    let response = api.get(&ApiPath::new(&["traces", answer.trace()])).await?;
+    notice(globals, trace::text(&response["trace"], TraceLayout::Waterfall).trim_end());
     Ok(())
 }

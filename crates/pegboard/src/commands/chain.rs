@@ -87,15 +87,15 @@ impl ChainArgs {
 }
 
 async fn list(globals: &Globals, api: &ApiClient) -> Result<ExitCode, CliError> {
-    let told = api.get(&ApiPath::new(&["chains"])).await?;
+    let response = api.get(&ApiPath::new(&["chains"])).await?;
     let format = globals.data_format();
     match format {
-        OutputFormat::Ndjson => print::list(format, &told["chains"]),
+        OutputFormat::Ndjson => print::list(format, &response["chains"]),
         OutputFormat::Text | OutputFormat::Json | OutputFormat::Yaml => {
-            print::document(format, &told, || rows(&told["chains"]));
+            print::document(format, &response, || rows(&response["chains"]));
         }
     }
-    if told["chains"].as_array().is_none_or(Vec::is_empty) {
+    if response["chains"].as_array().is_none_or(Vec::is_empty) {
         notice(globals, "No chains. Define one under chains in the configuration, or run a file");
     }
     Ok(ExitCode::SUCCESS)
@@ -118,13 +118,13 @@ fn rows(chains: &Value) -> String {
 async fn check(globals: &Globals, api: &ApiClient, chain: &str) -> Result<ExitCode, CliError> {
     let request = ChainRef::read(chain)?.request(&RawJson::empty_object());
     let address = ApiPath::new(&["chains", "check"]);
-    let told = Spinner::new(globals, chain).during(api.post(&address, &request)).await?;
-    let problems: Vec<String> = texts(&told["problems"]).collect();
-    print::document(globals.data_format(), &told, || plan(&told["plan"]));
+    let response = Spinner::new(globals, chain).during(api.post(&address, &request)).await?;
+    let problems: Vec<String> = texts(&response["problems"]).collect();
+    print::document(globals.data_format(), &response, || plan(&response["plan"]));
     match invalid_chain(&problems) {
         None => Ok(ExitCode::SUCCESS),
         Some(failure) => {
-            let mut steps = told["plan"].as_array().into_iter().flatten();
+            let mut steps = response["plan"].as_array().into_iter().flatten();
             let hint = steps.find_map(|step| step["error"]["hint"].as_str());
             Err(match hint {
                 Some(hint) => failure.hint(hint),
@@ -234,7 +234,7 @@ fn print_result(globals: &Globals, answer: &ToolAnswer) -> Result<ExitCode, CliE
     let of_step = errors.iter().position(|error| error.starts_with("Step ")).unwrap_or_default();
     let message = errors.get(of_step).map_or("the chain failed", String::as_str);
     let failure = CliError::from_kind(ErrorKind::ExecutionError, message).with_trace(trace);
-    let others = errors.iter().enumerate().filter(|(place, _)| *place != of_step);
+    let others = errors.iter().enumerate().filter(|(index, _)| *index != of_step);
     Err(others.fold(failure, |failure, (_, error)| failure.detail(error)))
 }
 
@@ -303,8 +303,8 @@ impl ChainRef {
         match self {
             Self::Inline(spec) => Ok(spec.input_schema.as_json().clone()),
             Self::Named(name) => {
-                let told = api.get(&ApiPath::new(&["chains"])).await?;
-                let chains = told["chains"].as_array().into_iter().flatten();
+                let response = api.get(&ApiPath::new(&["chains"])).await?;
+                let chains = response["chains"].as_array().into_iter().flatten();
                 let is_selected = |chain: &&Value| {
                     let own = chain["name"].as_str().unwrap_or_default();
                     let toolbox = chain["toolbox"].as_str().unwrap_or_default();
@@ -352,11 +352,11 @@ mod tests {
 
     #[test]
     fn an_invalid_chain_file_is_reported_with_a_suggestion() {
-        let told = |text: &str| {
+        let message = |text: &str| {
             let error = pegboard::read_chain(text).unwrap_err();
             chain_file_error("a.yaml", &error).text()
         };
-        insta::assert_snapshot!(["steps: [{tool: a, wth: {}}]", "steps: ["].map(told).join("\n"), @"
+        insta::assert_snapshot!(["steps: [{tool: a, wth: {}}]", "steps: ["].map(message).join("\n"), @"
         error[config_invalid]: a.yaml:1:19: unknown field `wth`, expected one of tool, tool_name, input_mapping, with, as, output_key, timeout, when, for_each, concurrency, parallel, on_partial
           help: did you mean with?
         error[config_invalid]: a.yaml:1:8: unclosed bracket '['

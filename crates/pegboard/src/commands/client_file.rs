@@ -50,12 +50,12 @@ impl ClientScope {
     pub(crate) fn path(self, client: &KnownClient) -> Result<PathBuf, CliError> {
         let folder = working_dir()?;
         let of_project = client.project_paths(&folder);
-        let user_config_path = client.user_paths(&paths::env_var, Platform::current());
+        let of_user = client.user_paths(&paths::env_var, Platform::current());
         let places = match (self.user, self.project) {
-            (true, _) => user_config_path,
+            (true, _) => of_user,
             (_, true) => of_project,
-            _ if user_config_path.is_empty() => of_project,
-            _ => user_config_path,
+            _ if of_user.is_empty() => of_project,
+            _ => of_user,
         };
         let there = places.iter().find(|path| path.exists()).or(places.first());
         there.cloned().ok_or_else(|| {
@@ -100,23 +100,23 @@ pub(crate) fn server_key_path(client: &KnownClient, document: &ConfigDocument, n
 
 /// Key path of a server below `servers_key`.
 pub(crate) fn member_key_path(client: &KnownClient, servers_key: &[String], name: &str) -> EditPath {
-    let way = EditPath::from_keys(servers_key.iter().map(String::as_str));
+    let path = EditPath::from_keys(servers_key.iter().map(String::as_str));
     match client.layout() {
-        ServerLayout::Object => way.key(name),
-        ServerLayout::List { .. } => way.named(name),
+        ServerLayout::Object => path.key(name),
+        ServerLayout::List { .. } => path.named(name),
     }
 }
 
 /// Keys that lead to the servers in this file.
 pub(crate) fn servers_key(client: &KnownClient, document: &ConfigDocument) -> Vec<String> {
-    let mut way = client.key_path().to_vec();
+    let mut keys = client.key_path().to_vec();
     // One client nests them one level deeper in newer files.
-    let deeper = EditPath::from_keys(way.iter().map(String::as_str)).key("servers");
+    let deeper = EditPath::from_keys(keys.iter().map(String::as_str)).key("servers");
     let is_deeper = |inside: &Value| inside.as_object().is_some_and(|entries| !entries.contains_key("type"));
-    if way == ["mcp"] && document.get(&deeper).is_some_and(is_deeper) {
-        way.push("servers".to_owned());
+    if keys == ["mcp"] && document.get(&deeper).is_some_and(is_deeper) {
+        keys.push("servers".to_owned());
     }
-    way
+    keys
 }
 
 /// Command that starts this program: its name if it is first on `PATH`, or else its full path.

@@ -146,12 +146,12 @@ impl ConfigFile {
         Self { old, ..self }
     }
 
-    pub(crate) fn set(&mut self, way: &EditPath, value: &Value) -> Result<(), CliError> {
-        self.document.set(way, value).map_err(edit_error)
+    pub(crate) fn set(&mut self, path: &EditPath, value: &Value) -> Result<(), CliError> {
+        self.document.set(path, value).map_err(edit_error)
     }
 
-    pub(crate) fn append(&mut self, way: &EditPath, value: &Value) -> Result<(), CliError> {
-        self.document.append(way, value).map_err(edit_error)
+    pub(crate) fn append(&mut self, path: &EditPath, value: &Value) -> Result<(), CliError> {
+        self.document.append(path, value).map_err(edit_error)
     }
 
     /// Replaces the whole text.
@@ -160,8 +160,8 @@ impl ConfigFile {
         Ok(())
     }
 
-    pub(crate) fn remove(&mut self, way: &EditPath) -> Result<Option<Value>, CliError> {
-        self.document.remove(way).map_err(edit_error)
+    pub(crate) fn remove(&mut self, path: &EditPath) -> Result<Option<Value>, CliError> {
+        self.document.remove(path).map_err(edit_error)
     }
 
     /// Resolves the toolbox for a new entry. The workbench dialect has no entries outside toolboxes.
@@ -192,12 +192,12 @@ impl ConfigFile {
     /// Problems of single entries that are new and not merely unset variables.
     fn problems_of(&self, configuration: &Configuration) -> Vec<ConfigProblem> {
         let obstacles = obstacles(configuration);
-        let needy: BTreeSet<String> =
+        let unusable: BTreeSet<String> =
             obstacles.iter().flat_map(|obstacle| obstacle.problems.iter().map(problem_key)).collect();
         let is_new = |problem: &&ConfigProblem| {
             problem.severity == Severity::Error
                 && !self.known_problems.contains(&problem_key(problem))
-                && !needy.contains(&problem_key(problem))
+                && !unusable.contains(&problem_key(problem))
         };
         configuration.problems.iter().filter(is_new).cloned().collect()
     }
@@ -269,8 +269,8 @@ pub(crate) fn editable_path(path: &Path) -> Result<PathBuf, CliError> {
 
 /// Path of the user's configuration file, existing or not.
 pub(crate) fn user_config_path() -> Result<PathBuf, CliError> {
-    let usual = || Some(config::user_folder(&paths::env_var)?.join("pegboard.yaml"));
-    config::find_user(&paths::env_var).or_else(usual).ok_or_else(|| {
+    let default_path = || Some(config::user_folder(&paths::env_var)?.join("pegboard.yaml"));
+    config::find_user(&paths::env_var).or_else(default_path).ok_or_else(|| {
         CliError::system("no user configuration directory").hint("set HOME, or pass a file: --config FILE")
     })
 }

@@ -109,10 +109,10 @@ impl DoctorArgs {
             .await
             .map_err(|error| CliError::configuration(error.to_string()))?;
         let runtime = &app.runtime;
-        let is_told =
+        let is_reported =
             |status: &ServerStatus| unusable.contains(&format!("{}/{}", status.toolbox, status.server));
         let is_wanted =
-            |status: &&ServerStatus| is_selected(self.server.as_deref(), status) && !is_told(status);
+            |status: &&ServerStatus| is_selected(self.server.as_deref(), status) && !is_reported(status);
         let opening = async {
             let caller = runtime.caller(CallerOptions::default());
             let toolboxes = runtime.toolboxes();
@@ -130,30 +130,30 @@ impl DoctorArgs {
 }
 
 /// Returns `true` if the server is selected.
-fn is_selected(asked: Option<&str>, status: &ServerStatus) -> bool {
-    asked.is_none_or(|asked| is_name_of(asked, status.toolbox.as_str(), status.server.as_str()))
+fn is_selected(selected: Option<&str>, status: &ServerStatus) -> bool {
+    selected.is_none_or(|selected| is_name_of(selected, status.toolbox.as_str(), status.server.as_str()))
 }
 
-/// Returns `true` if `name` is the server's name or address.
-fn is_name_of(asked: &str, toolbox: &str, server: &str) -> bool {
-    asked == server || asked.split_once('/') == Some((toolbox, server))
+/// Returns `true` if `selected` is the server's name or address.
+fn is_name_of(selected: &str, toolbox: &str, server: &str) -> bool {
+    selected == server || selected.split_once('/') == Some((toolbox, server))
 }
 
-fn check_name(asked: &str, configuration: &Configuration) -> Result<(), CliError> {
+fn check_name(selected: &str, configuration: &Configuration) -> Result<(), CliError> {
     let servers = configuration
         .toolboxes
         .iter()
         .flat_map(|(toolbox, described)| described.servers.keys().map(move |server| (toolbox, server)));
     let names: Vec<String> = servers.map(|(toolbox, server)| format!("{toolbox}/{server}")).collect();
     let is_it = |name: &String| {
-        name.split_once('/').is_some_and(|(toolbox, server)| is_name_of(asked, toolbox, server))
+        name.split_once('/').is_some_and(|(toolbox, server)| is_name_of(selected, toolbox, server))
     };
     if names.iter().any(is_it) {
         return Ok(());
     }
     let short = names.iter().filter_map(|name| name.split_once('/')).map(|(_, server)| server);
-    let meant = pegboard::config::suggest(asked, short.chain(names.iter().map(String::as_str)));
-    let failure = CliError::not_found("unknown_server", format!("no server '{asked}'"));
+    let meant = pegboard::config::suggest(selected, short.chain(names.iter().map(String::as_str)));
+    let failure = CliError::not_found("unknown_server", format!("no server '{selected}'"));
     Err(match meant {
         Some(meant) => failure.hint(format!("did you mean {meant}?")),
         None if names.is_empty() => failure.hint("the configuration has no servers"),
@@ -178,7 +178,7 @@ fn add_problem(problem: &ConfigProblem, findings: &mut DoctorFindings) {
 /// unusable.
 fn check_commands(
     configuration: &Configuration,
-    asked: Option<&str>,
+    selected: Option<&str>,
     findings: &mut DoctorFindings,
 ) -> Vec<String> {
     let (mut found, mut unusable) = (Vec::new(), Vec::new());
@@ -190,12 +190,13 @@ fn check_commands(
             }
             let ServerEntry::Mcp { connection, .. } = described else { continue };
             let McpTarget::Program(program) = &connection.target else { continue };
-            let is_wanted = asked.is_none_or(|asked| is_name_of(asked, toolbox.as_str(), server.as_str()));
+            let is_wanted =
+                selected.is_none_or(|selected| is_name_of(selected, toolbox.as_str(), server.as_str()));
             if !connection.is_enabled || !is_wanted {
                 continue;
             }
-            let launch = CommandSpec { cwd: program.cwd.clone(), ..CommandSpec::new(&program.command) };
-            match launch.check() {
+            let spec = CommandSpec { cwd: program.cwd.clone(), ..CommandSpec::new(&program.command) };
+            match spec.check() {
                 Ok(()) => found.push(program.command.clone()),
                 Err(SpawnError::NotInPath { command }) => {
                     let message = format!("{command} is not on PATH; required by {name}");
@@ -265,10 +266,10 @@ fn add_server_state(status: &ServerStatus, findings: &mut DoctorFindings) {
 }
 
 /// Checks for renamed tools and for definitions without a description.
-fn check_names(runtime: &Runtime, asked: Option<&str>, findings: &mut DoctorFindings) {
+fn check_names(runtime: &Runtime, selected: Option<&str>, findings: &mut DoctorFindings) {
     let catalogue = runtime.catalogue();
     let is_wanted =
-        |toolbox: &str, server: &str| asked.is_none_or(|asked| is_name_of(asked, toolbox, server));
+        |toolbox: &str, server: &str| selected.is_none_or(|selected| is_name_of(selected, toolbox, server));
     for collision in catalogue.collisions() {
         let tool = &collision.tool;
         if is_wanted(tool.toolbox.as_str(), tool.server.as_str()) {
@@ -285,8 +286,8 @@ fn check_names(runtime: &Runtime, asked: Option<&str>, findings: &mut DoctorFind
     };
     for tool in tools() {
         let wanted = format!("{}__{}", tool.id.server, tool.id.name);
-        let is_told = catalogue.collisions().iter().any(|collision| collision.tool == tool.id);
-        if *tool.flat_name != wanted && !is_told {
+        let is_reported = catalogue.collisions().iter().any(|collision| collision.tool == tool.id);
+        if *tool.flat_name != wanted && !is_reported {
             let message = format!("{} is listed as {}", tool.id, tool.flat_name);
             let remedy =
                 "clients accept letters, digits, _ and - up to toolNameMaxLength; use a shorter server name";

@@ -107,20 +107,20 @@ impl ClientEntry {
 
 /// Converts the configured servers to the client's format. Prints a note for each that cannot be converted.
 fn expand_servers(globals: &Globals, client: &KnownClient) -> Result<Vec<ClientEntry>, CliError> {
-    let survey = ConfigSelection::from_globals(globals)?.survey()?;
+    let inventory = ConfigSelection::from_globals(globals)?.inventory()?;
     let mut entries: Vec<ClientEntry> = Vec::new();
     let mut left_out = 0;
-    for part in survey.items.iter().filter(|part| !part.is_disabled) {
+    for part in inventory.items.iter().filter(|part| !part.is_disabled) {
         let of_toolbox = part.toolbox.as_ref().map(|toolbox| format!("{toolbox}-{}", part.name));
         let is_free = |name: &str| entries.iter().all(|entry| entry.name != name);
         let name = unused_name(&part.name, of_toolbox, is_free);
-        let made = match part.section {
+        let exported = match part.section {
             "mcpServers" => client.export_entry(&name, &part.value).and_then(|value| {
                 Ok(ClientEntry { shown: client.export_entry(&name, &part.redacted)?, name, value })
             }),
             _ => Err("it is not an MCP server".to_owned()),
         };
-        match made {
+        match exported {
             Ok(entry) => entries.push(entry),
             Err(why) => {
                 left_out += 1;
@@ -161,12 +161,13 @@ impl ConnectOptions {
         let path = self.scope.path(client)?;
         let mut file = ClientConfigFile::open(client, &path)?;
         for entry in entries {
-            let way = server_key_path(client, &file.document, &entry.name);
-            if entry.name != SERVER_NAME && file.document.get(&way).is_some_and(|there| *there != entry.value)
+            let key_path = server_key_path(client, &file.document, &entry.name);
+            if entry.name != SERVER_NAME
+                && file.document.get(&key_path).is_some_and(|there| *there != entry.value)
             {
                 notice(globals, &format!("Replaced {} in {}", entry.name, display_path(&path)));
             }
-            file.document.set(&way, &entry.value).map_err(edit_error)?;
+            file.document.set(&key_path, &entry.value).map_err(edit_error)?;
         }
         if entries.iter().all(|entry| entry.name != SERVER_NAME) {
             // With both, the client would list every server twice.

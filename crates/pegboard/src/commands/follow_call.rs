@@ -27,9 +27,10 @@ pub(super) async fn follow_call(
         match event.name.as_str() {
             "started" => call = text(&event.data, "callId"),
             "progress" => {
-                let far = event.data.to_value();
-                spinner.set_progress(far["done"].as_f64().unwrap_or_default(), far["total"].as_f64());
-                if let Some(message) = far["message"].as_str() {
+                let progress = event.data.to_value();
+                spinner
+                    .set_progress(progress["done"].as_f64().unwrap_or_default(), progress["total"].as_f64());
+                if let Some(message) = progress["message"].as_str() {
                     spinner.set_message(message);
                 }
             }

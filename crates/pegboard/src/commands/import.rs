@@ -52,17 +52,16 @@ impl ImportArgs {
             None => ConfigFile::open(globals, self.target)?,
         };
         let file = if file.is_new() {
-            let schema = init::schema_place();
+            let schema = init::schema_path();
             ConfigFile::create(&file.path, init::heading(&file.path, schema.as_deref()))?
         } else {
             file
         };
         let toolbox = file.toolbox(self.toolbox.as_deref())?;
-        let brought = ImportJob::into(file, find_sources(&self.sources, toolbox.as_deref())?)?;
-        let taken =
-            if self.take_over { brought.take_over(globals, self.http.as_deref())? } else { Vec::new() };
+        let job = ImportJob::into(file, find_sources(&self.sources, toolbox.as_deref())?)?;
+        let taken = if self.take_over { job.take_over(globals, self.http.as_deref())? } else { Vec::new() };
         // Pegboard's file is written first: a client must not refer to a missing file.
-        let mut report = brought.finish(self.target)?;
+        let mut report = job.finish(self.target)?;
         let mut failures = Vec::new();
         for one in taken {
             match one.write(globals, self.target) {
@@ -78,9 +77,9 @@ impl ImportArgs {
 /// Reads the given sources, or those of all clients.
 fn find_sources(named: &[PathBuf], toolbox: Option<&str>) -> Result<ImportSources, CliError> {
     let folder = working_dir()?;
-    let around =
+    let context =
         SpecContext { folder: &folder, environment: &paths::env_var, platform: Platform::current(), toolbox };
-    if named.is_empty() { Ok(ImportSources::all(&around)) } else { ImportSources::named(named, &around) }
+    if named.is_empty() { Ok(ImportSources::all(&context)) } else { ImportSources::named(named, &context) }
 }
 
 /// An import into a configuration file.
@@ -94,25 +93,25 @@ impl ImportJob {
     /// Imports sources into a new file. It is an error if there is nothing to import.
     pub(crate) fn into_new(file: ConfigFile, sources: &[PathBuf]) -> Result<Self, CliError> {
         let sources = find_sources(sources, None)?;
-        let is_itself = |source: &ImportSource| same_file(&source.survey.path, &file.path);
+        let is_itself = |source: &ImportSource| same_file(&source.inventory.path, &file.path);
         if sources.sources.iter().any(is_itself) {
             return Err(CliError::usage("cannot import a file into itself").hint("use another source"));
         }
-        let brought = Self::beside(None, file, sources)?;
-        if !brought.plan.has_new_items() {
+        let job = Self::add_missing(None, file, sources)?;
+        if !job.plan.has_new_items() {
             let failure = CliError::not_found("unknown_server", "no servers to import");
             return Err(failure.hint("remove --from, or use another source"));
         }
-        Ok(brought)
+        Ok(job)
     }
 
     fn into(file: ConfigFile, sources: ImportSources) -> Result<Self, CliError> {
         let present = if file.is_new() { None } else { Some(take_inventory(&file.path, &paths::env_var)?) };
-        Self::beside(present.as_ref(), file, sources)
+        Self::add_missing(present.as_ref(), file, sources)
     }
 
     /// Adds the entries that the file does not have yet.
-    fn beside(
+    fn add_missing(
         present: Option<&Inventory>,
         mut file: ConfigFile,
         sources: ImportSources,

@@ -61,7 +61,7 @@ impl InitArgs {
             );
             return Err(failure.hint("add entries with pegboard add, or replace it with --force"));
         }
-        let schema = schema_place();
+        let schema = schema_path();
         write_schema(self.target)?;
         if !self.from.is_empty() {
             let file = ConfigFile::create(&path, heading(&path, schema.as_deref()))?.replacing(old);
@@ -109,13 +109,13 @@ fn present(path: &Path) -> Result<Option<String>, CliError> {
 }
 
 /// Path of the JSON Schema file: in the user's configuration directory.
-pub(super) fn schema_place() -> Option<PathBuf> {
+pub(super) fn schema_path() -> Option<PathBuf> {
     Some(config::user_folder(&paths::env_var)?.join(SCHEMA))
 }
 
 /// Writes the JSON Schema file, if it changed.
 pub(super) fn write_schema(target: EditTarget) -> Result<(), CliError> {
-    let Some(path) = schema_place().filter(|_| !target.dry_run) else { return Ok(()) };
+    let Some(path) = schema_path().filter(|_| !target.dry_run) else { return Ok(()) };
     let schema = format!("{:#}\n", config::native_schema());
     let old = present(&path)?;
     if old.as_deref() != Some(schema.as_str()) {

@@ -36,7 +36,7 @@ pub(crate) struct LogsArgs {
 struct PrintedLogLine {
     /// Display name of the server.
     name: String,
-    told: Value,
+    record: Value,
 }
 
 /// Selected servers.
@@ -60,8 +60,8 @@ impl LogsArgs {
     }
 
     pub(crate) async fn run(&self, globals: &Globals, api: &ApiClient) -> Result<ExitCode, CliError> {
-        let told = api.get(&ApiPath::new(&["servers"])).await?;
-        let servers: Vec<ServerView> = view(&told, "servers")?;
+        let response = api.get(&ApiPath::new(&["servers"])).await?;
+        let servers: Vec<ServerView> = view(&response, "servers")?;
         let mut servers = SelectedServers::new(match &self.server {
             None => servers,
             Some(name) => vec![find(&servers, name)?],
@@ -73,7 +73,7 @@ impl LogsArgs {
         let format = globals.format_or(OutputFormat::Text);
         match (format, following) {
             (OutputFormat::Json | OutputFormat::Yaml, None) => {
-                let lines: Vec<Value> = lines.into_iter().map(|line| line.told).collect();
+                let lines: Vec<Value> = lines.into_iter().map(|line| line.record).collect();
                 print::document(format, &json!({"lines": lines}), String::new);
             }
             (_, following) => {
@@ -120,7 +120,7 @@ impl SelectedServers {
     async fn follow(&self, api: &ApiClient) -> Result<Vec<(ServerView, ApiEvents)>, CliError> {
         let mut all = Vec::new();
         for server in &self.list {
-            let events = api.follow(&place(server).with("follow", &true).with("lines", &0)).await?;
+            let events = api.follow(&log_path(server).with("follow", &true).with("lines", &0)).await?;
             all.push((server.clone(), events));
         }
         Ok(all)
@@ -130,23 +130,23 @@ impl SelectedServers {
     async fn history(&mut self, api: &ApiClient, n_most: usize) -> Result<Vec<PrintedLogLine>, CliError> {
         let mut lines = Vec::new();
         for server in self.list.clone() {
-            let told = api.get(&place(&server).with("lines", &n_most)).await?;
-            let own = told["lines"].as_array().into_iter().flatten();
+            let response = api.get(&log_path(&server).with("lines", &n_most)).await?;
+            let own = response["lines"].as_array().into_iter().flatten();
             lines.extend(own.filter_map(|line| self.line(&server, line.clone())));
         }
-        lines.sort_by_key(|line| line.told["at"].as_u64());
+        lines.sort_by_key(|line| line.record["at"].as_u64());
         Ok(lines)
     }
 
     /// Returns a line, unless it was already printed.
-    fn line(&mut self, server: &ServerView, mut told: Value) -> Option<PrintedLogLine> {
-        let key = (server.server.clone(), told["number"].as_u64(), told["at"].as_u64());
+    fn line(&mut self, server: &ServerView, mut record: Value) -> Option<PrintedLogLine> {
+        let key = (server.server.clone(), record["number"].as_u64(), record["at"].as_u64());
         if !self.seen.insert(key) {
             return None;
         }
-        told["toolbox"] = server.toolbox.as_str().into();
-        told["server"] = server.server.as_str().into();
-        Some(PrintedLogLine { name: self.name(server), told })
+        record["toolbox"] = server.toolbox.as_str().into();
+        record["server"] = server.server.as_str().into();
+        Some(PrintedLogLine { name: self.name(server), record })
     }
 
     /// Prints new lines until the gateway shuts down or standard output is closed.
@@ -155,8 +155,8 @@ impl SelectedServers {
         globals: &Globals,
         following: Vec<(ServerView, ApiEvents)>,
     ) -> Result<ExitCode, CliError> {
-        let (sender, mut said) = mpsc::channel(MAX_QUEUED);
-        let hearing =
+        let (sender, mut receiver) = mpsc::channel(MAX_QUEUED);
+        let receiving =
             futures_util::future::try_join_all(following.into_iter().map(|(server, mut events)| {
                 let sender = sender.clone();
                 async move {
@@ -170,7 +170,7 @@ impl SelectedServers {
         let format = globals.format_or(OutputFormat::Text);
         let width = self.width;
         let printing = async {
-            while let Some((server, event)) = said.recv().await {
+            while let Some((server, event)) = receiver.recv().await {
                 match event.name.as_str() {
                     "line" => {
                         if let Some(line) = self.line(&server, event.data.to_value()) {
@@ -187,8 +187,8 @@ impl SelectedServers {
             }
         };
         tokio::select! {
-            heard = hearing => {
-                heard?;
+            ended = receiving => {
+                ended?;
                 notice(globals, "The gateway has shut down");
                 Ok(ExitCode::SUCCESS)
             }
@@ -201,23 +201,23 @@ impl PrintedLogLine {
     fn print(&self, format: OutputFormat, width: usize) {
         match format {
             OutputFormat::Text => print::text(&self.text(width)),
-            OutputFormat::Json | OutputFormat::Ndjson => print::text(&self.told.to_string()),
-            OutputFormat::Yaml => print::document(format, &[&self.told], String::new),
+            OutputFormat::Json | OutputFormat::Ndjson => print::text(&self.record.to_string()),
+            OutputFormat::Yaml => print::document(format, &[&self.record], String::new),
         }
     }
 
     fn text(&self, width: usize) -> String {
-        let text = strip_control(self.told["text"].as_str().unwrap_or_default());
-        let level = self.told["level"].as_str().map(|level| format!("{level}: ")).unwrap_or_default();
-        let said = match self.told["stream"].as_str() {
+        let text = strip_control(self.record["text"].as_str().unwrap_or_default());
+        let level = self.record["level"].as_str().map(|level| format!("{level}: ")).unwrap_or_default();
+        let line = match self.record["stream"].as_str() {
             Some("pegboard") => format!("{DIM}pegboard: {text}{PLAIN}"),
             _ => format!("{level}{text}"),
         };
-        if width == 0 { said } else { format!("{DIM}{:<width$}{PLAIN}  {said}", self.name) }
+        if width == 0 { line } else { format!("{DIM}{:<width$}{PLAIN}  {line}", self.name) }
     }
 }
 
-fn place(server: &ServerView) -> ApiPath {
+fn log_path(server: &ServerView) -> ApiPath {
     ApiPath::new(&["servers", &server.toolbox, &server.server, "logs"])
 }
 
@@ -249,10 +249,10 @@ mod tests {
 
     #[test]
     fn a_server_is_found_by_name_or_address() {
-        let told = json!({"servers": [
+        let response = json!({"servers": [
             {"toolbox": "dev", "server": "github"}, {"toolbox": "ops", "server": "github"}, {"toolbox": "ops", "server": "jira"},
         ]});
-        let servers: Vec<ServerView> = view(&told, "servers").unwrap();
+        let servers: Vec<ServerView> = view(&response, "servers").unwrap();
         let found = |name: &str| match find(&servers, name) {
             Ok(server) => server.address(),
             Err(failure) => failure.text(),
@@ -269,10 +269,10 @@ mod tests {
 
     #[test]
     fn lines_of_several_servers_are_prefixed_with_the_name() {
-        let line = |told: Value| PrintedLogLine { name: "jira".to_owned(), told };
-        let said = line(json!({"stream": "message", "level": "error", "text": "no\u{1b}[1m key"}));
-        let noted = line(json!({"stream": "pegboard", "text": "started"}));
-        let all = [said.text(0), said.text(6), noted.text(6)].join("\n");
+        let line = |record: Value| PrintedLogLine { name: "jira".to_owned(), record };
+        let message = line(json!({"stream": "message", "level": "error", "text": "no\u{1b}[1m key"}));
+        let state = line(json!({"stream": "pegboard", "text": "started"}));
+        let all = [message.text(0), message.text(6), state.text(6)].join("\n");
         insta::assert_snapshot!(anstream::adapter::strip_str(&all), @"
         error: no[1m key
         jira    error: no[1m key
@@ -282,12 +282,12 @@ mod tests {
 
     #[test]
     fn lines_of_a_shared_server_are_printed_once() {
-        let told = json!({"servers": [{"toolbox": "dev", "server": "github"}, {"toolbox": "ops", "server": "github"}]});
-        let mut servers = SelectedServers::new(view(&told, "servers").unwrap());
+        let response = json!({"servers": [{"toolbox": "dev", "server": "github"}, {"toolbox": "ops", "server": "github"}]});
+        let mut servers = SelectedServers::new(view(&response, "servers").unwrap());
         let line = json!({"number": 1, "at": 7, "text": "hello"});
-        let [dev, ops] = [0, 1].map(|place: usize| servers.list[place].clone());
+        let [dev, ops] = [0, 1].map(|index: usize| servers.list[index].clone());
         let first = servers.line(&dev, line.clone()).unwrap();
-        assert_eq!((first.name.as_str(), &first.told["toolbox"]), ("dev/github", &json!("dev")));
+        assert_eq!((first.name.as_str(), &first.record["toolbox"]), ("dev/github", &json!("dev")));
         assert!(servers.line(&ops, line).is_none());
     }
 }

@@ -221,14 +221,14 @@ mod tests {
 
     #[test]
     fn a_server_line_shows_transport_and_in_long_form_the_process() {
-        let told = json!({"servers": [
+        let response = json!({"servers": [
             {"toolbox": "dev", "server": "files", "kind": "mcp", "state": "ready", "tools": 3, "transport": "stdio",
              "pid": 4711, "restarts": 2, "startedInMs": 88.5},
             {"toolbox": "dev", "server": "wiki", "kind": "mcp", "state": "idle", "tools": 0, "transport": "http",
              "restarts": 0},
             {"toolbox": "dev", "server": "shop", "kind": "openapi", "state": "ready", "tools": 1},
         ]});
-        let servers: Vec<ServerView> = view(&told, "servers").unwrap();
+        let servers: Vec<ServerView> = view(&response, "servers").unwrap();
         let mut lines = String::new();
         for detail in [LsDetail::Short, LsDetail::Long] {
             for server in &servers {

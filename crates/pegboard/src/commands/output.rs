@@ -127,9 +127,9 @@ async fn find(api: &ApiClient, written: &str) -> Result<ApiPath, CliError> {
     if written.contains('/') {
         return Ok(ApiPath::new(&["outputs", written]));
     }
-    let told = api.get(&ApiPath::new(&["outputs"]).with("limit", &MAX_LISTED)).await?;
+    let response = api.get(&ApiPath::new(&["outputs"]).with("limit", &MAX_LISTED)).await?;
     let handles =
-        told["outputs"].as_array().into_iter().flatten().filter_map(|output| output["handle"].as_str());
+        response["outputs"].as_array().into_iter().flatten().filter_map(|output| output["handle"].as_str());
     let meant: Vec<&str> = handles.filter(|handle| own(handle).starts_with(written)).collect();
     match meant.as_slice() {
         [handle] => Ok(ApiPath::new(&["outputs", handle])),
@@ -181,15 +181,15 @@ async fn pages(globals: &Globals, api: &ApiClient, whole: &ApiPath, part: ApiPat
 }
 
 async fn list(globals: &Globals, api: &ApiClient) -> Result<(), CliError> {
-    let told = api.get(&ApiPath::new(&["outputs"])).await?;
+    let response = api.get(&ApiPath::new(&["outputs"])).await?;
     let format = globals.data_format();
     match format {
-        OutputFormat::Ndjson => print::list(format, &told["outputs"]),
+        OutputFormat::Ndjson => print::list(format, &response["outputs"]),
         OutputFormat::Text | OutputFormat::Json | OutputFormat::Yaml => {
-            print::document(format, &told, || rows(&told["outputs"], now_millis()));
+            print::document(format, &response, || rows(&response["outputs"], now_millis()));
         }
     }
-    if told["outputs"].as_array().is_none_or(Vec::is_empty) {
+    if response["outputs"].as_array().is_none_or(Vec::is_empty) {
         notice(globals, "No outputs are stored. Outputs larger than toolResponseMaxBytes are stored here");
     }
     Ok(())

@@ -63,13 +63,13 @@ struct SelectedAgent {
 impl RunArgs {
     pub(crate) fn run(self, globals: &Globals) -> Result<ExitCode, CliError> {
         let prompt = self.prompt()?;
-        let wanted = ConfigSelection::from_globals(globals)?;
-        let configuration = wanted.read_required()?;
+        let selection = ConfigSelection::from_globals(globals)?;
+        let configuration = selection.read_required()?;
         // Problems are printed as they happen.
         let options =
             TelemetryOptions::from_settings(&configuration.telemetry, &configuration.settings, "error");
         run_with_telemetry_options(globals, options, async |telemetry| {
-            self.answer(globals, telemetry, (configuration, &wanted.project()), &prompt).await
+            self.answer(globals, telemetry, (configuration, &selection.project()), &prompt).await
         })
     }
 
@@ -154,23 +154,23 @@ impl RunArgs {
             prompt.trim().lines().next().unwrap_or_default().chars().take(TITLE_CHARACTERS).collect();
         match agent.input.format {
             InputFormat::Text => {
-                let usual = match (wants_document(globals), io::stdout().is_terminal()) {
+                let default = match (wants_document(globals), io::stdout().is_terminal()) {
                     (true, _) => ReportFormat::Markdown,
                     (false, true) => ReportFormat::Tty,
                     (false, false) => ReportFormat::Pipe,
                 };
-                let format = agent.output.format.unwrap_or(usual);
+                let format = agent.output.format.unwrap_or(default);
                 Ok(json!({"prompt": prompt, "reason": title, "format": format.as_str()}))
             }
             InputFormat::Json => {
-                let mut asked: Map<String, Value> = serde_json::from_str(prompt).map_err(|error| {
+                let mut input: Map<String, Value> = serde_json::from_str(prompt).map_err(|error| {
                     let schema = agent.input.schema.as_ref().map(Value::to_string).unwrap_or_default();
                     let message = format!("agent '{}' expects a JSON object: {error}", agent.name);
                     CliError::from_kind(ErrorKind::InvalidParameters, message)
                         .hint(format!("it must match the schema {schema}"))
                 })?;
-                asked.entry("reason").or_insert_with(|| "asked on the command line".into());
-                Ok(Value::Object(asked))
+                input.entry("reason").or_insert_with(|| "run from the command line".into());
+                Ok(Value::Object(input))
             }
         }
     }
@@ -232,26 +232,26 @@ fn print_result(
 /// Error that lists the problems of an agent and of those it depends on.
 fn unusable(configuration: &Configuration, toolbox: &ToolboxName, name: ToolName) -> CliError {
     let agents = configuration.toolboxes.get(toolbox).map(|toolbox| &toolbox.agents);
-    let (mut waiting, mut seen, mut told) = (vec![name], Vec::new(), Vec::new());
+    let (mut waiting, mut seen, mut all_problems) = (vec![name], Vec::new(), Vec::new());
     while let Some(name) = waiting.pop() {
         let found = agents.and_then(|agents| agents.get(&name));
         let Some(AgentEntry::Unusable { needs, problems, .. }) = found.filter(|_| !seen.contains(&name))
         else {
             continue;
         };
-        told.extend(problems.iter().cloned());
+        all_problems.extend(problems.iter().cloned());
         waiting.extend(needs.iter().rev().cloned());
         seen.push(name);
     }
-    CliError::from_problems(told)
+    CliError::from_problems(all_problems)
 }
 
 /// Checks that the agent, and every agent it may call or hand off to, has a usable model.
 fn check_models(chosen: &SelectedAgent, configuration: &Configuration) -> Result<(), CliError> {
-    let beside = configuration.toolboxes.get(&chosen.toolbox).map(|toolbox| &toolbox.agents);
+    let agents = configuration.toolboxes.get(&chosen.toolbox).map(|toolbox| &toolbox.agents);
     let (mut waiting, mut seen) = (vec![chosen.agent.name.clone()], Vec::new());
     while let Some(name) = waiting.pop() {
-        let Some(AgentEntry::Usable(agent)) = beside.and_then(|agents| agents.get(&name)) else { continue };
+        let Some(AgentEntry::Usable(agent)) = agents.and_then(|agents| agents.get(&name)) else { continue };
         check_models_of(agent, configuration)?;
         seen.push(name);
         let named = agent.agents.iter().chain(&agent.destinations).chain(&agent.handoff);
@@ -261,10 +261,10 @@ fn check_models(chosen: &SelectedAgent, configuration: &Configuration) -> Result
 }
 
 fn check_models_of(agent: &AgentSettings, configuration: &Configuration) -> Result<(), CliError> {
-    let obstacle = |model: &ModelName| agents::obstacle(model, &configuration.providers);
-    let told = |model: &ModelName| Some(format!("model '{model}': {}", obstacle(model)?));
-    let obstacles: Vec<String> = agent.models.iter().filter_map(told).collect();
-    if obstacles.len() < agent.models.len() {
+    let reason = |model: &ModelName| agents::obstacle(model, &configuration.providers);
+    let describe = |model: &ModelName| Some(format!("model '{model}': {}", reason(model)?));
+    let reasons: Vec<String> = agent.models.iter().filter_map(describe).collect();
+    if reasons.len() < agent.models.len() {
         return Ok(());
     }
     let names: Vec<&str> = configuration.providers.keys().map(ModelProviderName::as_str).collect();
@@ -274,7 +274,7 @@ fn check_models_of(agent: &AgentSettings, configuration: &Configuration) -> Resu
         format!("known providers: {}; set another model in its file, or with --model", names.join(", "))
     };
     let message = format!("agent '{}' has no usable model", agent.name);
-    Err(obstacles.into_iter().fold(CliError::configuration(message), CliError::detail).hint(help))
+    Err(reasons.into_iter().fold(CliError::configuration(message), CliError::detail).hint(help))
 }
 
 /// Adds the agent of a file and those it refers to, unless the configuration already has it.

@@ -50,8 +50,8 @@ impl SessionsArgs {
                     Some(id) => id.clone(),
                     None => newest(api).await?,
                 };
-                let told = api.get(&ApiPath::new(&["sessions", &id])).await?;
-                let session = &told["session"];
+                let response = api.get(&ApiPath::new(&["sessions", &id])).await?;
+                let session = &response["session"];
                 print::document(globals.data_format(), session, || text(session, now_millis()));
                 Ok(ExitCode::SUCCESS)
             }
@@ -60,23 +60,23 @@ impl SessionsArgs {
 }
 
 async fn list(globals: &Globals, api: &ApiClient, limit: u16) -> Result<ExitCode, CliError> {
-    let told = api.get(&ApiPath::new(&["sessions"]).with("limit", &limit)).await?;
+    let response = api.get(&ApiPath::new(&["sessions"]).with("limit", &limit)).await?;
     let format = globals.data_format();
     match format {
-        OutputFormat::Ndjson => print::list(format, &told["sessions"]),
+        OutputFormat::Ndjson => print::list(format, &response["sessions"]),
         OutputFormat::Text | OutputFormat::Json | OutputFormat::Yaml => {
-            print::document(format, &told, || rows(&told["sessions"], now_millis()));
+            print::document(format, &response, || rows(&response["sessions"], now_millis()));
         }
     }
-    if told["sessions"].as_array().is_none_or(Vec::is_empty) {
+    if response["sessions"].as_array().is_none_or(Vec::is_empty) {
         notice(globals, "No sessions yet");
     }
     Ok(ExitCode::SUCCESS)
 }
 
 async fn newest(api: &ApiClient) -> Result<String, CliError> {
-    let told = api.get(&ApiPath::new(&["sessions"]).with("limit", &1)).await?;
-    let id = told["sessions"][0]["id"].as_str().map(str::to_owned);
+    let response = api.get(&ApiPath::new(&["sessions"]).with("limit", &1)).await?;
+    let id = response["sessions"][0]["id"].as_str().map(str::to_owned);
     id.ok_or_else(|| CliError::not_found("not_found", "no sessions yet"))
 }
 
@@ -89,14 +89,14 @@ fn rows(sessions: &Value, now: u64) -> String {
             short(session["id"].as_str().unwrap_or_default()),
             if session["live"] == true { "live".to_owned() } else { String::new() },
             ago(now, number("usedAt")),
-            format!("{}{failed}{}", plural(number("calls"), "call"), under_way(session)),
+            format!("{}{failed}{}", plural(number("calls"), "call"), in_flight(session)),
             name(session),
         ]
     });
     columns(&rows.collect::<Vec<_>>())
 }
 
-fn under_way(session: &Value) -> String {
+fn in_flight(session: &Value) -> String {
     match session["underWay"].as_u64() {
         None | Some(0) => String::new(),
         Some(n_calls) => format!(", {n_calls} in flight"),

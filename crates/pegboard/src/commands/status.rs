@@ -34,19 +34,19 @@ impl StatusArgs {
                 "--no-daemon cannot be used with status: it shows a running gateway",
             ));
         }
-        let Some(patience) = self.wait.map(Duration::from) else {
+        let Some(timeout) = self.wait.map(Duration::from) else {
             return print_status(globals, &fetch_status(globals).await?);
         };
-        let (spinner, end) = (Spinner::new(globals, "Waiting for the gateway"), Instant::now() + patience);
+        let (spinner, end) = (Spinner::new(globals, "Waiting for the gateway"), Instant::now() + timeout);
         let settled = async {
             loop {
                 match fetch_status(globals).await {
                     Ok(found) if !is_starting(&found) => return Ok(found),
                     Ok(_) if Instant::now() >= end => {
-                        return Err(timed_out("its servers were not ready", patience));
+                        return Err(timed_out("its servers were not ready", timeout));
                     }
                     Err(_) if Instant::now() >= end => {
-                        return Err(timed_out("no gateway was running", patience));
+                        return Err(timed_out("no gateway was running", timeout));
                     }
                     Ok(_) => spinner.set_message("Waiting for servers"),
                     Err(_) => {}
@@ -58,9 +58,9 @@ impl StatusArgs {
     }
 }
 
-fn timed_out(what: &str, patience: Duration) -> CliError {
-    let patience = HumanDuration::from(patience);
-    CliError::new(ExitReason::TimedOut, "timeout", format!("after {patience} {what}"))
+fn timed_out(what: &str, timeout: Duration) -> CliError {
+    let timeout = HumanDuration::from(timeout);
+    CliError::new(ExitReason::TimedOut, "timeout", format!("after {timeout} {what}"))
 }
 
 /// Fetches the status of the gateway and its servers.

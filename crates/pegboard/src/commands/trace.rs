@@ -43,27 +43,27 @@ impl TraceArgs {
         if self.id == "ls" {
             return self.list(globals, api).await;
         }
-        let told = api.get(&ApiPath::new(&["traces", &self.id])).await?;
+        let response = api.get(&ApiPath::new(&["traces", &self.id])).await?;
         if self.otlp {
-            let spans = otlp::spans(&told["trace"]);
+            let spans = otlp::spans(&response["trace"]);
             print::document(globals.format_or(OutputFormat::Json), &spans, || format!("{spans:#}"));
             return Ok(ExitCode::SUCCESS);
         }
-        let picture = if self.tree && !self.waterfall { TraceLayout::Tree } else { TraceLayout::Waterfall };
-        print::document(globals.data_format(), &told["trace"], || text(&told["trace"], picture));
+        let layout = if self.tree && !self.waterfall { TraceLayout::Tree } else { TraceLayout::Waterfall };
+        print::document(globals.data_format(), &response["trace"], || text(&response["trace"], layout));
         Ok(ExitCode::SUCCESS)
     }
 
     async fn list(&self, globals: &Globals, api: &ApiClient) -> Result<ExitCode, CliError> {
-        let told = api.get(&ApiPath::new(&["traces"]).with("limit", &self.limit)).await?;
+        let response = api.get(&ApiPath::new(&["traces"]).with("limit", &self.limit)).await?;
         let format = globals.data_format();
         match format {
-            OutputFormat::Ndjson => print::list(format, &told["traces"]),
+            OutputFormat::Ndjson => print::list(format, &response["traces"]),
             OutputFormat::Text | OutputFormat::Json | OutputFormat::Yaml => {
-                print::document(format, &told, || list(&told["traces"], now_millis()));
+                print::document(format, &response, || list(&response["traces"], now_millis()));
             }
         }
-        if told["traces"].as_array().is_none_or(Vec::is_empty) {
+        if response["traces"].as_array().is_none_or(Vec::is_empty) {
             notice(globals, "No calls have been made yet");
         }
         Ok(ExitCode::SUCCESS)
@@ -71,12 +71,12 @@ impl TraceArgs {
 }
 
 /// Renders a call and all of its operations.
-pub(super) fn text(trace: &Value, picture: TraceLayout) -> String {
+pub(super) fn text(trace: &Value, layout: TraceLayout) -> String {
     let word = |name: &str| trace[name].as_str().unwrap_or_default();
     let began = ago(now_millis(), trace["op"]["startedAt"].as_u64().unwrap_or_default());
     format!(
         "{}{}{DIM}trace {}  session {}  {began}{PLAIN}\n",
-        TraceDrawing::of_operation(&trace["op"]).text(picture),
+        TraceDrawing::of_operation(&trace["op"]).text(layout),
         sessions::records(&trace["records"], now_millis()),
         word("traceId"),
         sessions::short(word("session")),

@@ -26,7 +26,7 @@ pub(crate) struct ValidateArgs {
     #[arg(long)]
     strict: bool,
     /// Print every value with its source instead, or only those below a key: --origins=mcpServers.github
-    #[arg(long, value_name = "WAY", num_args = 0..=1, require_equals = true, default_missing_value = "")]
+    #[arg(long, value_name = "KEY", num_args = 0..=1, require_equals = true, default_missing_value = "")]
     origins: Option<String>,
 }
 
@@ -39,22 +39,23 @@ impl ValidateArgs {
                 CliError::usage(message).hint("omit FILE to check the configuration with --config and --set")
             );
         }
-        let wanted = ConfigSelection::from_globals(globals)?;
+        let selection = ConfigSelection::from_globals(globals)?;
         if let Some(under) = &self.origins {
-            return self.print_origins(globals, &wanted, under);
+            return self.print_origins(globals, &selection, under);
         }
-        let project = wanted.project();
+        let project = selection.project();
         let mut reports = Vec::new();
         if self.files.is_empty() {
-            let read = match wanted.read_required() {
+            let read = match selection.read_required() {
                 read @ (Ok(_) | Err(ConfigurationError::Invalid { .. })) => read,
                 Err(error) => return Err(error.into()),
             };
-            reports.push(ValidationReport::check(wanted.files(), read, &project).await);
+            reports.push(ValidationReport::check(selection.files(), read, &project).await);
         }
         for file in &self.files {
-            reports
-                .push(ValidationReport::check(display_path(file), wanted.read_source(file), &project).await);
+            reports.push(
+                ValidationReport::check(display_path(file), selection.read_source(file), &project).await,
+            );
         }
         let mode = if self.strict { ValidationMode::Strict } else { ValidationMode::Normal };
         print_reports(globals, &reports, mode);
@@ -64,13 +65,13 @@ impl ValidateArgs {
     fn print_origins(
         &self,
         globals: &Globals,
-        wanted: &ConfigSelection,
+        selection: &ConfigSelection,
         under: &str,
     ) -> Result<ExitCode, CliError> {
         let configurations: Vec<Configuration> = if self.files.is_empty() {
-            vec![wanted.read()?]
+            vec![selection.read()?]
         } else {
-            let read = |file: &PathBuf| wanted.read_source(file).map_err(load_error);
+            let read = |file: &PathBuf| selection.read_source(file).map_err(load_error);
             self.files.iter().map(read).collect::<Result<_, _>>()?
         };
         let settings = origins::under(&configurations, under)?;

@@ -22,26 +22,26 @@ const MAX_PORTS: u16 = 100;
 pub(super) struct DemoEndpoint {
     listener: TcpListener,
     address: SocketAddr,
-    asked: SocketAddr,
+    requested: SocketAddr,
 }
 
 impl DemoEndpoint {
     /// Binds the address, or the next free port.
-    pub(super) async fn open(asked: SocketAddr) -> Result<Self, CliError> {
-        if !asked.ip().is_loopback() {
+    pub(super) async fn open(requested: SocketAddr) -> Result<Self, CliError> {
+        if !requested.ip().is_loopback() {
             return Err(CliError::usage(format!(
-                "refusing to listen on {asked}: the demo has no authentication"
+                "refusing to listen on {requested}: the demo has no authentication"
             ))
             .hint("use a loopback address such as 127.0.0.1, or pegboard serve with --token-env"));
         }
-        let system = |error: io::Error| CliError::system(format!("cannot listen on {asked}: {error}"));
-        let mut address = asked;
-        for port in asked.port()..=asked.port().saturating_add(MAX_PORTS) {
+        let system = |error: io::Error| CliError::system(format!("cannot listen on {requested}: {error}"));
+        let mut address = requested;
+        for port in requested.port()..=requested.port().saturating_add(MAX_PORTS) {
             address.set_port(port);
             match TcpListener::bind(address).await {
                 Ok(listener) => {
                     let address = listener.local_addr().map_err(system)?;
-                    return Ok(Self { listener, address, asked });
+                    return Ok(Self { listener, address, requested });
                 }
                 Err(error) if error.kind() == io::ErrorKind::AddrInUse => {}
                 Err(error) => return Err(system(error)),
@@ -81,10 +81,10 @@ impl DemoEndpoint {
     /// Lists commands to try.
     fn invitation(&self) -> String {
         let endpoint = self.url();
-        let instead = if [0, self.address.port()].contains(&self.asked.port()) {
+        let instead = if [0, self.address.port()].contains(&self.requested.port()) {
             String::new()
         } else {
-            format!("   ({} is in use)", self.asked)
+            format!("   ({} is in use)", self.requested)
         };
         format!(
             "Ready  MCP {endpoint}{instead}\n\

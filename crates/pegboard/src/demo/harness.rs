@@ -172,15 +172,15 @@ impl DemoClient {
             "name": "use_tool", "arguments": {"tool": tool_id(tool)}, "_meta": {"progressToken": "mine"},
         });
         let params = Some(RawJson::from(params));
-        let mut exchange = self.client.request("tools/call", params, RequestOptions::default()).await?;
-        let mut heard = Vec::new();
+        let mut request = self.client.request("tools/call", params, RequestOptions::default()).await?;
+        let mut values = Vec::new();
         loop {
-            match exchange.next_event().await {
+            match request.next_event().await {
                 ResponseEvent::Notification(notice) => {
                     let params = notice.params.map(|params| params.to_value()).unwrap_or_default();
-                    heard.push(params["progress"].clone());
+                    values.push(params["progress"].clone());
                 }
-                ResponseEvent::End(result) => return result.map(|_| heard).map_err(ToolError::from),
+                ResponseEvent::End(result) => return result.map(|_| values).map_err(ToolError::from),
             }
         }
     }

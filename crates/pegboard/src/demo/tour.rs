@@ -112,13 +112,13 @@ async fn list(agent: &DemoClient) -> Result<String> {
 }
 
 fn instructions(agent: &DemoClient) -> Result<String> {
-    let told = agent.instructions();
+    let text = agent.instructions();
     let expected = [
         "- office (2 servers: clock, notes) Time and notes",
         "- market (1 server: shop) Things to buy",
         "- town (3 servers: weather, rest, agent) What it is like outside",
     ];
-    expect(expected.iter().all(|line| told.contains(line)), told)?;
+    expect(expected.iter().all(|line| text.contains(line)), text)?;
     Ok("the instructions describe 3 toolboxes: office, market and town".to_owned())
 }
 
@@ -168,8 +168,8 @@ async fn web_service(agent: &DemoClient) -> Result<String> {
 
 async fn rest_tool(agent: &DemoClient) -> Result<String> {
     let arguments = json!({"city": "Oslo", "sky": "clear"});
-    let heard = success_text(&agent.use_tool("town/rest/tell_others", arguments).await?)?;
-    expect(heard == r#"{"heard":{"city":"Oslo","sky":"clear"}}"#, &heard)?;
+    let reply = success_text(&agent.use_tool("town/rest/tell_others", arguments).await?)?;
+    expect(reply == r#"{"heard":{"city":"Oslo","sky":"clear"}}"#, &reply)?;
     Ok("a request template becomes a tool: POST /reports → Oslo, clear".to_owned())
 }
 
@@ -265,12 +265,9 @@ async fn batch(agent: &DemoClient) -> Result<String> {
         {"id": "b", "tool": "clock__nwo", "parameters": {"city": "Lima"}},
     ]);
     let results = success_json(&agent.call("batch", json!({"calls": calls})).await?)?;
-    let (success_text, bad) = (&results["results"][0]["output"]["cents"], &results["results"][1]["error"]);
+    let (cents, bad) = (&results["results"][0]["output"]["cents"], &results["results"][1]["error"]);
     let hint = "Did you mean one of: clock__now";
-    expect(
-        *success_text == 500 && bad["message"].as_str().is_some_and(|text| text.contains(hint)),
-        &results,
-    )?;
+    expect(*cents == 500 && bad["message"].as_str().is_some_and(|text| text.contains(hint)), &results)?;
     Ok("batch: one call succeeds, the other gets: did you mean clock__now?".to_owned())
 }
 
@@ -289,8 +286,8 @@ async fn question(agent: &DemoClient) -> Result<String> {
 }
 
 async fn progress(agent: &DemoClient) -> Result<String> {
-    let heard = agent.watch("market/shop/stocktake").await?;
-    expect(heard == [1.0, 2.0, 3.0], format_args!("the progress heard is {heard:?}"))?;
+    let values = agent.watch("market/shop/stocktake").await?;
+    expect(values == [1.0, 2.0, 3.0], format_args!("received progress {values:?}"))?;
     Ok("progress notifications arrive in order, before the result".to_owned())
 }
 
@@ -345,7 +342,7 @@ fn op_tree(app: &App) -> Result<(String, String)> {
 
 async fn end(app: &App) -> Result<String> {
     let n_canceled = app.runtime.shut_down(GRACE).await;
-    expect(n_canceled == 0, format_args!("{n_canceled} calls were still under way"))?;
+    expect(n_canceled == 0, format_args!("{n_canceled} calls were still in flight"))?;
     let servers = app.runtime.servers();
     let n_stopped = servers.iter().filter(|server| server.state == ServerState::Stopped).count();
     expect(n_stopped == 6, format_args!("{n_stopped} of 6 servers have ended"))?;

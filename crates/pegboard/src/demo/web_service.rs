@@ -40,10 +40,10 @@ fn think(request: &Value) -> Value {
             json!({"role": "assistant", "content": null, "tool_calls": calls})
         }
         Some(seen) => {
-            let told = messages.first().map(text).unwrap_or_default();
+            let prompt = messages.first().map(text).unwrap_or_default();
             let is_clear = seen.contains(r#""sky":"clear""#);
             let advice = if is_clear { "Leave the umbrella at home." } else { "Take an umbrella." };
-            json!({"role": "assistant", "content": reported(&told, advice).unwrap_or_default()})
+            json!({"role": "assistant", "content": reported(&prompt, advice).unwrap_or_default()})
         }
     };
     let reason = if message["tool_calls"].is_null() { "stop" } else { "tool_calls" };
@@ -55,8 +55,8 @@ fn think(request: &Value) -> Value {
 }
 
 /// Wraps a report in the tags that the agent's prompt asks for.
-fn reported(told: &str, report: &str) -> Option<String> {
-    let opening = &told[told.find("<final-report-")?..];
+fn reported(prompt: &str, report: &str) -> Option<String> {
+    let opening = &prompt[prompt.find("<final-report-")?..];
     let opening = &opening[..=opening.find('>')?];
     let tag = opening[1..].split([' ', '>']).next()?;
     Some(format!("{opening}\n{report}\n</{tag}>"))

@@ -163,17 +163,17 @@ impl Export for ThrottledExporter {
 #[derive(Debug, Default)]
 struct LostSpans {
     n_spans: usize,
-    said: Option<Instant>,
+    warned_at: Option<Instant>,
 }
 
 impl LostSpans {
     /// Counts lost spans; returns the total if a warning is due.
     fn add(&mut self, n_spans: usize, now: Instant) -> Option<usize> {
         self.n_spans = self.n_spans.saturating_add(n_spans);
-        if self.said.is_some_and(|said| now.duration_since(said) < WARNING_INTERVAL) {
+        if self.warned_at.is_some_and(|warned_at| now.duration_since(warned_at) < WARNING_INTERVAL) {
             return None;
         }
-        self.said = Some(now);
+        self.warned_at = Some(now);
         Some(std::mem::take(&mut self.n_spans))
     }
 }

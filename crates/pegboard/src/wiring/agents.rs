@@ -92,7 +92,7 @@ impl AgentProviders {
     ) -> RuntimePlan {
         let (mut usable, mut warnings) = (IndexMap::new(), Vec::new());
         for (name, entry) in agents {
-            let obstacle = entry.unusable_reason().unwrap_or_default();
+            let reason = entry.unusable_reason().unwrap_or_default();
             match entry {
                 AgentEntry::Usable(settings) => {
                     if let Some(settings) = resolver.with_usable_models(*settings, &mut warnings) {
@@ -100,7 +100,7 @@ impl AgentProviders {
                     }
                 }
                 AgentEntry::Unusable { .. } => {
-                    warnings.push(format!("agent '{name}' cannot be used: {obstacle}"));
+                    warnings.push(format!("agent '{name}' cannot be used: {reason}"));
                 }
             }
         }
@@ -141,8 +141,8 @@ impl AgentProviderInputs {
                 LocalProvider::new([])
             }
         };
-        let offer = tools.offering().borrow().as_ref().clone();
-        tools.replace(ServerOffering { warnings, ..offer });
+        let offering = tools.offering().borrow().as_ref().clone();
+        tools.replace(ServerOffering { warnings, ..offering });
         tools
     }
 }
@@ -150,12 +150,12 @@ impl AgentProviderInputs {
 /// Removes agents that refer to a missing agent, transitively.
 fn remove_dependents_of_missing(usable: &mut IndexMap<ToolName, AgentSettings>, warnings: &mut Vec<String>) {
     loop {
-        let needy = usable.values().find_map(|agent| {
+        let dependent = usable.values().find_map(|agent| {
             let mut named = agent.agents.iter().chain(&agent.destinations).chain(&agent.handoff);
             let missing = named.find(|name| !usable.contains_key(*name))?;
             Some((agent.name.clone(), missing.clone()))
         });
-        let Some((name, missing)) = needy else { return };
+        let Some((name, missing)) = dependent else { return };
         warnings.push(format!(
             "agent '{name}' cannot be used: it refers to agent '{missing}', which is unusable"
         ));

@@ -30,8 +30,8 @@ pub struct CheckReport {
 /// # let path = folder.path().join("pegboard.yaml");
 /// std::fs::write(&path, "openapiSpecs: {shop: {spec: gone.yaml}}")?;
 /// let configuration = pegboard::config::load(&path, &|_| None)?;
-/// let looked = pegboard::wiring::check(configuration).await?;
-/// assert_eq!(looked.unusable[0].0.server.as_str(), "shop");
+/// let report = pegboard::wiring::check(configuration).await?;
+/// assert_eq!(report.unusable[0].0.server.as_str(), "shop");
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// # }).unwrap();
 /// ```
@@ -47,13 +47,13 @@ pub async fn check(mut configuration: Configuration) -> Result<CheckReport, AppE
     if let Some(problem) = plan.problem() {
         return Err(problem.into());
     }
-    let mut looked = CheckReport::default();
-    for (place, provider) in plan.providers() {
+    let mut report = CheckReport::default();
+    for (id, provider) in plan.providers() {
         if let ServerState::Failed { why, .. } = &*provider.state().borrow() {
-            looked.unusable.push((place.clone(), why.clone()));
+            report.unusable.push((id.clone(), why.clone()));
         }
         let warnings = provider.offering().borrow().warnings.clone();
-        looked.warnings.extend(warnings.into_iter().map(|warning| (place.clone(), warning)));
+        report.warnings.extend(warnings.into_iter().map(|warning| (id.clone(), warning)));
     }
-    Ok(looked)
+    Ok(report)
 }

@@ -24,7 +24,7 @@ impl RestProviders {
         let mut settings = ServerSettings::default();
         let (mut usable, mut warnings) = (Vec::new(), Vec::new());
         for (name, tool) in tools {
-            let obstacle = tool.unusable_reason().unwrap_or_default();
+            let reason = tool.unusable_reason().unwrap_or_default();
             match tool {
                 RestEntry::Usable { is_enabled: false, .. } => {}
                 RestEntry::Usable { request, settings: its, .. } => {
@@ -32,7 +32,7 @@ impl RestProviders {
                     usable.push(*request);
                 }
                 RestEntry::Unusable { .. } => {
-                    warnings.push(format!("REST tool '{name}' cannot be used: {obstacle}"));
+                    warnings.push(format!("REST tool '{name}' cannot be used: {reason}"));
                 }
             }
         }

@@ -16,17 +16,17 @@ impl<K, P> Default for ReuseCache<K, P> {
 
 impl<K: PartialEq, P: Provider> ReuseCache<K, P> {
     /// Returns the live provider for these inputs, or builds one.
-    pub(super) fn get(&self, description: K, make: impl FnOnce(&K) -> P) -> Arc<P> {
-        let mut kept = self.0.lock();
-        kept.retain(|(_, provider)| provider.strong_count() > 0);
-        let is_here = |provider: &Arc<P>| *provider.state().borrow() != ServerState::Stopped;
-        let found = kept.iter().find(|(other, _)| *other == description);
-        if let Some(provider) = found.and_then(|(_, provider)| provider.upgrade()).filter(is_here) {
+    pub(super) fn get(&self, inputs: K, make: impl FnOnce(&K) -> P) -> Arc<P> {
+        let mut entries = self.0.lock();
+        entries.retain(|(_, provider)| provider.strong_count() > 0);
+        let is_running = |provider: &Arc<P>| *provider.state().borrow() != ServerState::Stopped;
+        let found = entries.iter().find(|(other, _)| *other == inputs);
+        if let Some(provider) = found.and_then(|(_, provider)| provider.upgrade()).filter(is_running) {
             return provider;
         }
-        let provider = Arc::new(make(&description));
-        kept.retain(|(other, _)| *other != description);
-        kept.push((description, Arc::downgrade(&provider)));
+        let provider = Arc::new(make(&inputs));
+        entries.retain(|(other, _)| *other != inputs);
+        entries.push((inputs, Arc::downgrade(&provider)));
         provider
     }
 }

@@ -46,13 +46,13 @@ impl CstBuilder<'_> {
                     ScalarStyle::Literal | ScalarStyle::Folded if keeps_blank_lines(written) => span.end,
                     _ => span.start + written.trim_end().len(),
                 };
-                let piece = CstNode { span: Span::new(span.start, end), shape: CstShape::Scalar, mark };
-                self.put(piece, Some(text.as_ref()))
+                let node = CstNode { span: Span::new(span.start, end), shape: CstShape::Scalar, mark };
+                self.put(node, Some(text.as_ref()))
             }
             Event::Alias(_) => {
-                let piece = CstNode { span, shape: CstShape::Scalar, mark: YamlProperty::Alias };
+                let node = CstNode { span, shape: CstShape::Scalar, mark: YamlProperty::Alias };
                 let name = self.text.get(span.start..span.end).unwrap_or_default().to_owned();
-                self.put(piece, Some(&name))
+                self.put(node, Some(&name))
             }
             Event::SequenceStart(style, anchor, tag) => {
                 self.begin((*style, false), mark(*anchor, tag.is_some()), span.start);
@@ -93,28 +93,28 @@ impl CstBuilder<'_> {
     }
 
     /// Adds a node to its parent. Returns it if it is the root.
-    fn put(&mut self, mut piece: CstNode, text: Option<&str>) -> Option<CstNode> {
-        let Some(open) = self.open.last_mut() else { return Some(piece) };
+    fn put(&mut self, mut node: CstNode, text: Option<&str>) -> Option<CstNode> {
+        let Some(open) = self.open.last_mut() else { return Some(node) };
         if open.is_map {
             match open.key.take() {
-                None => open.key = Some((text.unwrap_or_default().to_owned(), piece.span)),
+                None => open.key = Some((text.unwrap_or_default().to_owned(), node.span)),
                 Some((key, key_span)) => {
-                    if piece.span.start == piece.span.end && piece.mark == YamlProperty::Nothing {
-                        piece.span = after_colon(self.text, key_span.end);
+                    if node.span.start == node.span.end && node.mark == YamlProperty::Nothing {
+                        node.span = after_colon(self.text, key_span.end);
                     }
                     let key = Some((key, key_span.end));
-                    open.members.push(CstMember { start: key_span.start, key, value: piece });
+                    open.members.push(CstMember { start: key_span.start, key, value: node });
                 }
             }
         } else {
             let start = match open.style {
-                CollectionStyle::Flow => piece.span.start,
-                CollectionStyle::Block => dash(self.text, open.members.first(), piece.span.start),
+                CollectionStyle::Flow => node.span.start,
+                CollectionStyle::Block => dash(self.text, open.members.first(), node.span.start),
             };
-            if piece.span.start == piece.span.end && piece.mark == YamlProperty::Nothing {
-                piece.span = Span::new(start + 1, start + 1);
+            if node.span.start == node.span.end && node.mark == YamlProperty::Nothing {
+                node.span = Span::new(start + 1, start + 1);
             }
-            open.members.push(CstMember { start, key: None, value: piece });
+            open.members.push(CstMember { start, key: None, value: node });
         }
         None
     }

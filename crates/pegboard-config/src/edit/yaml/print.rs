@@ -100,7 +100,7 @@ fn needs_no_quotes(text: &str, context: ScalarContext) -> bool {
             || (context == ScalarContext::Line && matches!(each, ' ' | '(' | ')' | '\''))
     };
     // YAML 1.1 parsers read these as booleans and numbers.
-    let is_word_of_old = || {
+    let is_yaml_1_1_literal = || {
         ["y", "n", "yes", "no", "on", "off"].iter().any(|word| text.eq_ignore_ascii_case(word))
             || text.starts_with(|first: char| first.is_ascii_digit() || first == '.')
     };
@@ -109,12 +109,13 @@ fn needs_no_quotes(text: &str, context: ScalarContext) -> bool {
         ScalarContext::Line => !text.contains(": "),
         ScalarContext::Flow => !text.contains(':') || text.contains("://"),
     };
-    let is_sign = text == "-" || text.starts_with("- ") || text.starts_with("---") || text.starts_with("...");
+    let is_indicator =
+        text == "-" || text.starts_with("- ") || text.starts_with("---") || text.starts_with("...");
     text.starts_with(starts_well)
         && text.chars().all(is_harmless)
         && !text.ends_with([':', ' '])
         && has_harmless_colons
-        && !is_sign
+        && !is_indicator
         && matches!(plain_scalar(text), NodeValue::Text(_))
-        && !is_word_of_old()
+        && !is_yaml_1_1_literal()
 }

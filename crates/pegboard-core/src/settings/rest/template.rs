@@ -114,7 +114,7 @@ impl TextTemplate {
 
 impl fmt::Debug for TextTemplate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Template")
+        f.write_str("TextTemplate")
     }
 }
 
@@ -138,8 +138,9 @@ impl UrlTemplate {
         });
         let n_scheme = n_scheme.ok_or(InvalidTemplate::NotHttp)?;
         let template = TextTemplate::parse(text)?;
-        let is_odd = |each: char| each.is_control() || each == '\\';
-        if template.0.iter().any(|part| matches!(part, TemplatePart::Text(text) if text.contains(is_odd))) {
+        let is_invalid = |each: char| each.is_control() || each == '\\';
+        if template.0.iter().any(|part| matches!(part, TemplatePart::Text(text) if text.contains(is_invalid)))
+        {
             return Err(InvalidTemplate::InvalidCharacter);
         }
         let host = text[n_scheme..].split(['/', '?', '#']).next().unwrap_or_default();

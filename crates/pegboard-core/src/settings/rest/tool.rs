@@ -199,10 +199,10 @@ fn is_token(name: &str) -> bool {
 /// Returns the template, or records its error and returns `None`.
 fn parse_or_report<T>(
     path: &[&str],
-    read: Result<T, InvalidTemplate>,
+    parsed: Result<T, InvalidTemplate>,
     errors: &mut Vec<InvalidRestTool>,
 ) -> Option<T> {
-    read.map_err(|error| errors.push(InvalidRestTool::new(path, error.to_string()))).ok()
+    parsed.map_err(|error| errors.push(InvalidRestTool::new(path, error.to_string()))).ok()
 }
 
 /// Builds the schema of the arguments. Parameters in the URL path are required.
@@ -250,7 +250,8 @@ impl DeclaredParameters {
             "patternProperties",
             "additionalProperties",
         ];
-        let is_open = MORE.iter().any(|key| schema.get(key).is_some_and(|said| *said != Value::Bool(false)));
+        let is_open =
+            MORE.iter().any(|key| schema.get(key).is_some_and(|value| *value != Value::Bool(false)));
         let names = || Some(schema.get("properties")?.as_object()?.keys().cloned().collect());
         Self(if is_open { None } else { Some(names().unwrap_or_default()) })
     }

@@ -209,8 +209,8 @@ fn tool_result(result: &ToolResult) -> RawJson {
 
 /// Replaces characters that the API rejects in ids; another model may have generated the id.
 fn sanitize_id(id: &str) -> String {
-    let is_taken = |each: char| each.is_ascii_alphanumeric() || matches!(each, '-' | '_');
-    id.chars().map(|each| if is_taken(each) { each } else { '_' }).collect()
+    let is_allowed = |each: char| each.is_ascii_alphanumeric() || matches!(each, '-' | '_');
+    id.chars().map(|each| if is_allowed(each) { each } else { '_' }).collect()
 }
 
 fn tool(spec: &ToolSpec) -> AnthropicTool<'_> {
@@ -218,7 +218,8 @@ fn tool(spec: &ToolSpec) -> AnthropicTool<'_> {
     AnthropicTool { name, description, input_schema }
 }
 
-/// Omitted without tools, which the API rejects, and for the default choice.
+/// Returns the tool choice; `None` for the default one, and without tools, since the API rejects a choice
+/// then.
 fn tool_choice(request: &ModelRequest) -> Option<Value> {
     if request.tools.is_empty() {
         return None;

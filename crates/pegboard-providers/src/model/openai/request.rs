@@ -95,7 +95,7 @@ fn messages(request: &ModelRequest) -> Vec<Value> {
     messages
 }
 
-/// Plain text, which every server accepts; a list only if there is an image.
+/// Returns plain text, which every server accepts; a list of parts only if there is an image.
 fn content(parts: &[ContentPart]) -> Value {
     let texts: Option<Vec<&str>> = parts
         .iter()
@@ -134,7 +134,8 @@ fn tool(spec: &ToolSpec) -> ChatTool<'_> {
     ChatTool { r#type: "function", function: ChatFunction { name, description, parameters: input_schema } }
 }
 
-/// Omitted without tools, which servers reject, and for the default choice.
+/// Returns the tool choice; `None` for the default one, and without tools, since servers reject a choice
+/// then.
 fn tool_choice(request: &ModelRequest) -> Option<Value> {
     if request.tools.is_empty() {
         return None;

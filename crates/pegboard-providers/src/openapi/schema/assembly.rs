@@ -147,12 +147,12 @@ impl SchemaAssembly {
         {
             if self.can_inline(&name, schema, depth) {
                 let mut definition = self.definitions[&name].json.clone();
-                if let (Value::Object(made), Value::Object(words)) = (&mut definition, &*schema) {
+                if let (Value::Object(made), Value::Object(annotations)) = (&mut definition, &*schema) {
                     made.extend(
-                        words
+                        annotations
                             .iter()
-                            .filter(|(word, _)| *word != "$ref")
-                            .map(|(word, value)| (word.clone(), value.clone())),
+                            .filter(|(keyword, _)| *keyword != "$ref")
+                            .map(|(keyword, value)| (keyword.clone(), value.clone())),
                     );
                 }
                 *schema = definition;
@@ -171,10 +171,10 @@ impl SchemaAssembly {
         let is_plain = schema.as_object().is_some_and(|keywords| {
             keywords.keys().all(|keyword| keyword == "$ref" || ANNOTATIONS.contains(&keyword.as_str()))
         });
-        let has_words_only =
+        let has_only_annotations =
             is_plain && (definition.json.is_object() || schema.as_object().is_some_and(|it| it.len() == 1));
         (self.uses[name] == 1 || is_small)
-            && has_words_only
+            && has_only_annotations
             && depth < MAX_INLINE_DEPTH
             && !self.recursive.contains(name)
     }

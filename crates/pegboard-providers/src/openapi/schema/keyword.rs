@@ -163,14 +163,14 @@ pub(super) fn make_nullable(made: &mut Map<String, Value>) {
         Some(Value::Array(kinds)) if !kinds.iter().any(|kind| kind == "null") => kinds.push("null".into()),
         Some(_) => {}
         None => {
-            let is_word =
+            let is_annotation =
                 |name: &str| matches!(name, "description" | "title" | "deprecated" | "examples" | "default");
-            if made.keys().all(|name| is_word(name)) {
+            if made.keys().all(|name| is_annotation(name)) {
                 return;
             }
-            let (words, rules): (Map<_, _>, Map<_, _>) =
-                std::mem::take(made).into_iter().partition(|(name, _)| is_word(name));
-            *made = words;
+            let (annotations, rules): (Map<_, _>, Map<_, _>) =
+                std::mem::take(made).into_iter().partition(|(name, _)| is_annotation(name));
+            *made = annotations;
             made.insert("anyOf".to_owned(), json!([rules, {"type": "null"}]));
             return;
         }
@@ -184,12 +184,12 @@ pub(super) fn make_nullable(made: &mut Map<String, Value>) {
 
 /// Converts a file to a schema for text, or for bytes with name and type.
 pub(super) fn convert_file(written: &Map<String, Value>, made: &mut Map<String, Value>) {
-    let is_true = |keyword: &str, word: &str| written.get(keyword).is_some_and(|value| value == word);
+    let has_value = |keyword: &str, word: &str| written.get(keyword).is_some_and(|value| value == word);
     let is_bytes = written.contains_key("contentMediaType") && !written.contains_key("contentEncoding");
-    let is_local = is_true("type", "file")
-        || (is_true("format", "binary") && (is_true("type", "string") || !written.contains_key("type")))
-        || (is_bytes && (is_true("type", "string") || !written.contains_key("type")));
-    if !is_local {
+    let is_file = has_value("type", "file")
+        || (has_value("format", "binary") && (has_value("type", "string") || !written.contains_key("type")))
+        || (is_bytes && (has_value("type", "string") || !written.contains_key("type")));
+    if !is_file {
         return;
     }
     let description = made.shift_remove("description");

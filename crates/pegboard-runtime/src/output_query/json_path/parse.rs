@@ -21,16 +21,17 @@ pub enum InvalidJsonPath {
     },
 }
 
-const A_NAME: &str =
+const EXPECTED_NAME: &str =
     "a name or * must follow, as in .name; a name with other characters is written ['like this']";
-const A_SELECTOR: &str =
+const EXPECTED_SELECTOR: &str =
     "a bracket holds an index, a slice, * or a quoted name, as in [0], [1:3], [*] or ['name']";
-const A_NUMBER: &str = "this number is too large";
-const A_STEP: &str = "a step must follow, as in .name or [0]";
-const A_QUOTE: &str = "unterminated quoted name";
-const AN_ESCAPE: &str = "after a backslash one of \\ / ' \" b f n r t or u with four hex digits must follow";
-const A_BRACKET: &str = "a comma or ] must follow";
-const NO_FILTERS: &str = "filters are not supported; select more, or use grep";
+const NUMBER_TOO_LARGE: &str = "this number is too large";
+const EXPECTED_STEP: &str = "a step must follow, as in .name or [0]";
+const UNTERMINATED_NAME: &str = "unterminated quoted name";
+const EXPECTED_ESCAPE: &str =
+    "after a backslash one of \\ / ' \" b f n r t or u with four hex digits must follow";
+const EXPECTED_BRACKET_END: &str = "a comma or ] must follow";
+const FILTERS_UNSUPPORTED: &str = "filters are not supported; select more, or use grep";
 
 /// Parses the segments of a path.
 pub(super) fn segments(text: &str) -> Result<Vec<JsonPathSegment>, InvalidJsonPath> {
@@ -98,7 +99,7 @@ impl<'text> PathParser<'text> {
             // `.[0]` is common and unambiguous.
             if self.has("[") { self.bracket()? } else { vec![self.name_or_wildcard()?] }
         } else {
-            return self.wrong(A_STEP);
+            return self.wrong(EXPECTED_STEP);
         };
         Ok(JsonPathSegment { traversal, selectors })
     }
@@ -110,7 +111,11 @@ impl<'text> PathParser<'text> {
         let ends_name = |c: char| c.is_whitespace() || c.is_control() || ".[]*'\"(),?".contains(c);
         let name = &self.rest()[..self.rest().find(ends_name).unwrap_or(self.rest().len())];
         if name.is_empty() {
-            return self.wrong(if self.rest().starts_with('?') { NO_FILTERS } else { A_NAME });
+            return self.wrong(if self.rest().starts_with('?') {
+                FILTERS_UNSUPPORTED
+            } else {
+                EXPECTED_NAME
+            });
         }
         self.at += name.len();
         Ok(Selector::Name(name.to_owned()))
@@ -127,7 +132,7 @@ impl<'text> PathParser<'text> {
                 return Ok(selectors);
             }
             if !self.has(",") {
-                return self.wrong(A_BRACKET);
+                return self.wrong(EXPECTED_BRACKET_END);
             }
         }
     }
@@ -142,9 +147,9 @@ impl<'text> PathParser<'text> {
                 self.at += 1;
                 self.quoted(quote).map(Selector::Name)
             }
-            Some('?') => self.wrong(NO_FILTERS),
+            Some('?') => self.wrong(FILTERS_UNSUPPORTED),
             Some('-' | ':' | '0'..='9') => self.index_or_slice(),
-            Some(_) | None => self.wrong(A_SELECTOR),
+            Some(_) | None => self.wrong(EXPECTED_SELECTOR),
         }
     }
 
@@ -152,7 +157,7 @@ impl<'text> PathParser<'text> {
         let start = self.number()?;
         self.skip_spaces();
         if !self.has(":") {
-            return start.map_or_else(|| self.wrong(A_SELECTOR), |index| Ok(Selector::Index(index)));
+            return start.map_or_else(|| self.wrong(EXPECTED_SELECTOR), |index| Ok(Selector::Index(index)));
         }
         self.skip_spaces();
         let end = self.number()?;
@@ -174,7 +179,7 @@ impl<'text> PathParser<'text> {
             return Ok(None);
         }
         let number = &rest[..rest.len() - digits.len() + n_digits];
-        let Ok(value) = number.parse() else { return self.wrong(A_NUMBER) };
+        let Ok(value) = number.parse() else { return self.wrong(NUMBER_TOO_LARGE) };
         self.at += number.len();
         Ok(Some(value))
     }
@@ -183,7 +188,7 @@ impl<'text> PathParser<'text> {
     fn quoted(&mut self, quote: char) -> Result<String, InvalidJsonPath> {
         let mut name = String::new();
         loop {
-            let Some(character) = self.rest().chars().next() else { return self.wrong(A_QUOTE) };
+            let Some(character) = self.rest().chars().next() else { return self.wrong(UNTERMINATED_NAME) };
             self.at += character.len_utf8();
             if character == quote {
                 return Ok(name);
@@ -193,7 +198,7 @@ impl<'text> PathParser<'text> {
     }
 
     fn escape(&mut self) -> Result<char, InvalidJsonPath> {
-        let Some(character) = self.rest().chars().next() else { return self.wrong(A_QUOTE) };
+        let Some(character) = self.rest().chars().next() else { return self.wrong(UNTERMINATED_NAME) };
         let meant = match character {
             '\\' | '/' | '\'' | '"' => character,
             'b' => '\u{8}',
@@ -202,7 +207,7 @@ impl<'text> PathParser<'text> {
             'r' => '\r',
             't' => '\t',
             'u' => return self.unicode(),
-            _ => return self.wrong(AN_ESCAPE),
+            _ => return self.wrong(EXPECTED_ESCAPE),
         };
         self.at += 1;
         Ok(meant)
@@ -217,7 +222,7 @@ impl<'text> PathParser<'text> {
         }
         match char::decode_utf16(units).collect::<Result<Vec<_>, _>>().as_deref() {
             Ok([character]) => Ok(*character),
-            Ok(_) | Err(_) => self.wrong(AN_ESCAPE),
+            Ok(_) | Err(_) => self.wrong(EXPECTED_ESCAPE),
         }
     }
 
@@ -229,7 +234,7 @@ impl<'text> PathParser<'text> {
                 self.at += 5;
                 Ok(unit)
             }
-            Some(_) | None => self.wrong(AN_ESCAPE),
+            Some(_) | None => self.wrong(EXPECTED_ESCAPE),
         }
     }
 }

@@ -55,7 +55,7 @@ impl BitWriter {
         }
     }
 
-    /// Huffman codes begin with their most significant bit.
+    /// Writes a Huffman code, most significant bit first.
     fn push_code(&mut self, code: u16, n_bits: u32) {
         for at in (0..n_bits).rev() {
             self.push(&[u8::from(code >> at & 1 == 1)]);

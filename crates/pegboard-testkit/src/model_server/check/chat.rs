@@ -123,24 +123,24 @@ fn check_messages(messages: &[Value], violations: &mut ViolationLog) {
         }
     }
     violations.expect("messages", open.is_empty(), "end before the results of all calls");
-    let is_asked = messages.last().is_some_and(|last| last["role"] != "assistant");
-    violations.expect("messages", is_asked, "end with an assistant message");
+    let ends_with_request = messages.last().is_some_and(|last| last["role"] != "assistant");
+    violations.expect("messages", ends_with_request, "end with an assistant message");
 }
 
 const ROLE: ApiField<'static> = ("role", Required, is_text, "role");
 
 /// Checks an assistant message and returns the ids of its tool calls.
 fn check_assistant<'m>(message: &'m Value, location: &str, violations: &mut ViolationLog) -> Vec<&'m str> {
-    let is_said = |value: &Value| value.is_string() || value.is_null();
+    let is_text_or_null = |value: &Value| value.is_string() || value.is_null();
     let fields: [ApiField<'_>; 3] = [
         ROLE,
-        ("content", Optional, is_said, "text"),
+        ("content", Optional, is_text_or_null, "text"),
         ("tool_calls", Optional, is_nonempty_list, "list of calls"),
     ];
     violations.object(location, message, &fields);
     let calls = items(&message["tool_calls"]);
-    let has_said = !message["content"].is_null() || !calls.is_empty();
-    violations.expect(location, has_said, "has neither content nor calls");
+    let has_content = !message["content"].is_null() || !calls.is_empty();
+    violations.expect(location, has_content, "has neither content nor calls");
     for (at, call) in calls.iter().enumerate() {
         let location = format!("{location}.tool_calls[{at}]");
         let fields: [ApiField<'_>; 3] = [

@@ -111,14 +111,15 @@ fn check_thinking(body: &Value, violations: &mut ViolationLog) {
     }
 }
 
-/// With a thinking budget, the assistant turns of the current tool loop must begin with a thinking block.
+/// Checks that with a thinking budget the assistant turns of the current tool loop begin with a thinking
+/// block.
 fn check_kept_thoughts(messages: &[Value], violations: &mut ViolationLog) {
     let is_plain_user = |message: &Value| {
         message["role"] == "user"
             && !items(&message["content"]).iter().any(|block| block["type"] == "tool_result")
     };
-    let going_on = messages.iter().enumerate().rev().take_while(|(_, message)| !is_plain_user(message));
-    for (at, turn) in going_on.filter(|(_, message)| message["role"] == "assistant") {
+    let tool_loop = messages.iter().enumerate().rev().take_while(|(_, message)| !is_plain_user(message));
+    for (at, turn) in tool_loop.filter(|(_, message)| message["role"] == "assistant") {
         let first = turn["content"][0]["type"].as_str().unwrap_or_default();
         let is_thought = matches!(first, "thinking" | "redacted_thinking");
         violations.expect(&format!("messages[{at}]"), is_thought, "does not begin with a thinking block");

@@ -214,7 +214,7 @@ impl HttpEndpoint {
         match Message::decode(bytes, self.max_depth) {
             Ok(Frame::Single(message)) => vec![Ok(message)],
             Ok(Frame::Batch(messages)) => messages,
-            Err(garbage) => vec![Err(garbage)],
+            Err(invalid) => vec![Err(invalid)],
         }
     }
 }

@@ -49,11 +49,11 @@ impl StreamCursor {
 
     /// Waits before reconnecting: the server's `retry` interval, with backoff while no events arrive.
     pub(super) async fn backoff(&mut self) {
-        let in_flight = self.retry.unwrap_or(Duration::from_secs(BACKOFF_SECONDS[0])).max(MIN_RETRY_DELAY);
+        let interval = self.retry.unwrap_or(Duration::from_secs(BACKOFF_SECONDS[0])).max(MIN_RETRY_DELAY);
         let pause = match self.n_empty {
-            0 => in_flight,
+            0 => interval,
             n_empty => {
-                in_flight.max(Duration::from_secs(BACKOFF_SECONDS[n_empty.min(BACKOFF_SECONDS.len() - 1)]))
+                interval.max(Duration::from_secs(BACKOFF_SECONDS[n_empty.min(BACKOFF_SECONDS.len() - 1)]))
             }
         };
         self.n_empty += 1;

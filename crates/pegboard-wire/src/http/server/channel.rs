@@ -34,7 +34,7 @@ struct State {
     /// Number of the current reader; a newer reader replaces an older one.
     reader: u64,
     /// Readers up to this number are closed, with the time after which they may reconnect.
-    sent_away: Option<(u64, Duration)>,
+    closed_readers: Option<(u64, Duration)>,
 }
 
 /// The next item for a reader.
@@ -42,7 +42,7 @@ pub(super) enum Next {
     /// An encoded event.
     Event(Bytes),
     /// No event within the keep-alive interval.
-    Silence,
+    KeepAlive,
     /// The end of the stream.
     End,
 }
@@ -81,10 +81,10 @@ impl Channel {
     }
 
     /// Closes the current reader after it has read everything; it may reconnect after `retry`.
-    pub(super) fn hang_up(&self, retry: Duration) {
+    pub(super) fn close_reader(&self, retry: Duration) {
         let mut state = self.state();
         // If there is no reader yet, the first one is meant.
-        state.sent_away = Some((state.reader.max(1), retry));
+        state.closed_readers = Some((state.reader.max(1), retry));
         drop(state);
         self.changed.notify_waiters();
     }
@@ -102,7 +102,7 @@ impl Channel {
     }
 
     /// Waits for the first message, or for the end of the channel.
-    pub(super) async fn begun(&self) {
+    pub(super) async fn wait_for_first(&self) {
         loop {
             let changed = self.changed.notified();
             {
@@ -116,7 +116,7 @@ impl Channel {
     }
 
     /// Returns a reader of the unread events.
-    pub(super) fn reader_of_news(self: &std::sync::Arc<Self>) -> Reader {
+    pub(super) fn reader_of_unread(self: &std::sync::Arc<Self>) -> Reader {
         let from = {
             let state = self.state();
             state.n_read.max(state.n_sent - state.kept.len() as u64)
@@ -128,8 +128,12 @@ impl Channel {
     pub(super) fn reader(self: &std::sync::Arc<Self>, from: u64) -> Reader {
         let mut state = self.state();
         state.reader += 1;
-        let reader =
-            Reader { channel: std::sync::Arc::clone(self), next: from, turn: state.reader, told_when: false };
+        let reader = Reader {
+            channel: std::sync::Arc::clone(self),
+            next: from,
+            number: state.reader,
+            sent_retry: false,
+        };
         drop(state);
         // The previous reader wakes up and finds itself replaced.
         self.changed.notify_waiters();
@@ -146,9 +150,9 @@ impl Channel {
 pub(super) struct Reader {
     channel: std::sync::Arc<Channel>,
     next: u64,
-    turn: u64,
+    number: u64,
     /// `true` once the client has received the reconnect time.
-    told_when: bool,
+    sent_retry: bool,
 }
 
 impl Reader {
@@ -163,14 +167,14 @@ impl Reader {
             let changed = self.channel.changed.notified();
             {
                 let mut state = self.channel.state();
-                if state.reader != self.turn {
+                if state.reader != self.number {
                     return Next::End;
                 }
                 let first_kept = state.n_sent - state.kept.len() as u64;
                 // Events that were dropped cannot be replayed, and the reader must not believe that it has
                 // them all.
-                let Some(behind) = self.next.checked_sub(first_kept) else { return Next::End };
-                let position = usize::try_from(behind).unwrap_or(usize::MAX);
+                let Some(offset) = self.next.checked_sub(first_kept) else { return Next::End };
+                let position = usize::try_from(offset).unwrap_or(usize::MAX);
                 if let Some(message) = state.kept.get(position).cloned() {
                     self.next += 1;
                     state.n_read = state.n_read.max(self.next);
@@ -180,21 +184,21 @@ impl Reader {
                         ..SseEvent::message(message.clone())
                     }));
                 }
-                match state.sent_away {
-                    Some((until, retry)) if self.turn <= until && !self.told_when => {
-                        self.told_when = true;
+                match state.closed_readers {
+                    Some((until, retry)) if self.number <= until && !self.sent_retry => {
+                        self.sent_retry = true;
                         return Next::Event(sse::encode(&SseEvent {
                             retry: Some(retry),
                             ..SseEvent::default()
                         }));
                     }
-                    Some((until, _)) if self.turn <= until => return Next::End,
+                    Some((until, _)) if self.number <= until => return Next::End,
                     _ if state.is_closed => return Next::End,
                     _ => {}
                 }
             }
             if time::timeout_at(deadline, changed).await.is_err() {
-                return Next::Silence;
+                return Next::KeepAlive;
             }
         }
     }

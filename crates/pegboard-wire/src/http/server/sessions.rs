@@ -93,11 +93,11 @@ impl Sessions {
             );
             return error_response(StatusCode::BAD_REQUEST, None, error);
         }
-        let form = if prefers_stream(headers) { Form::Stream } else { Form::Whole };
-        let mut response = session.take(messages, headers, form, self.options.keep_alive).await;
+        let format = if prefers_stream(headers) { PostResponseFormat::Stream } else { PostResponseFormat::Json };
+        let mut response = session.handle_messages(messages, headers, format, self.options.keep_alive).await;
         if let Some(id) = id {
-            // A client that was refused has no session.
-            if form == Form::Whole && session.streams.lock().revision.is_none() {
+            // A rejected `initialize` leaves no session.
+            if format == PostResponseFormat::Json && session.streams.lock().revision.is_none() {
                 self.table().remove(&id);
                 session.end();
             } else if let Ok(id) = HeaderValue::from_str(&id) {
@@ -116,7 +116,7 @@ impl Sessions {
         let last =
             headers.get(headers::LAST_EVENT_ID).and_then(|id| id.to_str().ok()).and_then(parse_event_id);
         match session.reader_after(last) {
-            Some(reader) => stream_of(&session, reader, self.options.keep_alive),
+            Some(reader) => stream_response(&session, reader, self.options.keep_alive),
             None => plain_text(StatusCode::NOT_FOUND, "the stream is no longer available"),
         }
     }
@@ -199,18 +199,18 @@ enum Found {
     Unnamed,
 }
 
-/// The form of a response that could be sent either way.
+/// Format of a response: JSON if it is a single message, or an event stream in any case.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Form {
-    Whole,
+enum PostResponseFormat {
+    Json,
     Stream,
 }
 
 /// Returns `true` if the client prefers an event stream to JSON.
 fn prefers_stream(headers: &HeaderMap) -> bool {
     let accepts = headers.get(header::ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or_default();
-    let place = |kind: &str| accepts.find(kind);
-    match (place("text/event-stream"), place("application/json")) {
+    let position = |kind: &str| accepts.find(kind);
+    match (position("text/event-stream"), position("application/json")) {
         (Some(stream), Some(whole)) => stream < whole,
         (Some(_), None) => true,
         (None, _) => false,
@@ -285,11 +285,11 @@ impl Session {
     }
 
     /// Passes messages to the serving side and returns its responses to the requests among them.
-    async fn take(
+    async fn handle_messages(
         self: &Arc<Self>,
         messages: Vec<Message>,
         headers: &HeaderMap,
-        form: Form,
+        format: PostResponseFormat,
         keep_alive: Duration,
     ) -> Response {
         let requests: Vec<Id> = messages
@@ -317,30 +317,30 @@ impl Session {
             }
             // No response will come, so the stream that waits for it ends.
             if let Some(id) = cancelled {
-                self.streams.lock().give_up(&id);
+                self.streams.lock().forget_request(&id);
             }
         }
         if requests.is_empty() {
             return respond(StatusCode::ACCEPTED, "text/plain", Body::empty());
         }
-        if form == Form::Stream {
-            return stream_of(self, channel.reader(0), keep_alive);
+        if format == PostResponseFormat::Stream {
+            return stream_response(self, channel.reader(0), keep_alive);
         }
-        channel.begun().await;
+        channel.wait_for_first().await;
         match channel.only_message() {
             Some(message) => {
                 // Without an event id the client cannot resume it.
                 self.streams.lock().ended.retain(|ended| ended.number() != channel.number());
                 json(StatusCode::OK, message)
             }
-            None => stream_of(self, channel.reader(0), keep_alive),
+            None => stream_response(self, channel.reader(0), keep_alive),
         }
     }
 
     /// Returns a reader of the stream that the client last read, or of the general stream.
     fn reader_after(&self, last: Option<(u64, u64)>) -> Option<Reader> {
         let streams = self.streams.lock();
-        let Some((number, n_seen)) = last else { return Some(streams.general.reader_of_news()) };
+        let Some((number, n_seen)) = last else { return Some(streams.general.reader_of_unread()) };
         let channel = streams
             .by_request
             .values()
@@ -381,7 +381,7 @@ impl Streams {
         let channel = letter.about.as_ref().and_then(|id| self.by_request.get(id)).unwrap_or(&self.general);
         channel.send(message);
         if let Some(retry) = letter.hang_up {
-            channel.hang_up(retry);
+            channel.close_reader(retry);
         }
     }
 
@@ -406,7 +406,7 @@ impl Streams {
     }
 
     /// Forgets a cancelled request, which gets no response.
-    fn give_up(&mut self, id: &Id) {
+    fn forget_request(&mut self, id: &Id) {
         let Some(channel) = self.by_request.remove(id) else { return };
         let n_open = self.n_open.entry(channel.number()).or_default();
         *n_open = n_open.saturating_sub(1);
@@ -423,7 +423,7 @@ impl Streams {
 }
 
 /// Returns a response that streams a channel. A session with a reader is not idle.
-fn stream_of(session: &Arc<Session>, reader: Reader, keep_alive: Duration) -> Response {
+fn stream_response(session: &Arc<Session>, reader: Reader, keep_alive: Duration) -> Response {
     let first = Some(reader.priming());
     let state = (Arc::clone(session), reader, first);
     events(Body::from_stream(stream::unfold(state, move |(session, mut reader, first)| async move {
@@ -432,7 +432,7 @@ fn stream_of(session: &Arc<Session>, reader: Reader, keep_alive: Duration) -> Re
             Some(priming) => priming,
             None => match reader.next(keep_alive).await {
                 Next::Event(event) => event,
-                Next::Silence => Bytes::from_static(KEEP_ALIVE),
+                Next::KeepAlive => Bytes::from_static(KEEP_ALIVE),
                 Next::End => return None,
             },
         };

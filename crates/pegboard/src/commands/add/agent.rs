@@ -24,8 +24,8 @@ impl AddAgentArgs {
         let mut file = ConfigFile::open(globals, self.destination.target)?;
         let path = relative_to_file(&file.path, &self.file)?;
         let toolbox = file.toolbox(self.destination.toolbox.as_deref())?;
-        let way = EntrySection::Agents.path(toolbox.as_deref());
-        let present = file.document.get(&way).and_then(Value::as_array).cloned().unwrap_or_default();
+        let list_path = EntrySection::Agents.path(toolbox.as_deref());
+        let present = file.document.get(&list_path).and_then(Value::as_array).cloned().unwrap_or_default();
         if present.contains(&json!(path)) {
             if self.destination.force {
                 return Ok(ExitCode::SUCCESS);
@@ -37,7 +37,7 @@ impl AddAgentArgs {
                 format!("agent {path} is already in {place}"),
             ));
         }
-        file.document.append(&way, &json!(path)).map_err(edit_error)?;
+        file.document.append(&list_path, &json!(path)).map_err(edit_error)?;
         let changed = file.finish(self.destination.target.write_mode())?;
         let text = format!("Added agent {path}: {}", display_path(&changed.path));
         let document =

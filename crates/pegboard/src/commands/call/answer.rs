@@ -83,8 +83,8 @@ impl ToolAnswer {
 
     /// Prints the answer: verbatim to a pipe, sanitized on a terminal. Binary data is replaced by a note.
     pub(super) fn print(&self) {
-        for content_part in self.parts() {
-            match (content_part, print::is_terminal()) {
+        for part in self.parts() {
+            match (part, print::is_terminal()) {
                 (AnswerPart::Text(text), true) => print::text(&strip_control(&text)),
                 (AnswerPart::Text(text), false) => print::bytes_line(text.as_bytes()),
                 (AnswerPart::Link(link), _) => print::text(&link),
@@ -100,8 +100,8 @@ impl ToolAnswer {
     pub(super) fn save(&self, path: &Path) -> Result<Vec<String>, CliError> {
         let mut files = Vec::new();
         let mut texts = Vec::new();
-        for content_part in self.parts() {
-            match content_part {
+        for part in self.parts() {
+            match part {
                 AnswerPart::Bytes { bytes, kind } => files.push((bytes, kind)),
                 AnswerPart::Text(text) | AnswerPart::Link(text) => texts.push(text),
             }
@@ -110,8 +110,8 @@ impl ToolAnswer {
             files.push((texts.join("\n").into_bytes(), "text".to_owned()));
         }
         let mut saved = Vec::new();
-        for (place, (bytes, kind)) in files.iter().enumerate() {
-            let path = numbered(path, place);
+        for (index, (bytes, kind)) in files.iter().enumerate() {
+            let path = numbered(path, index);
             std::fs::write(&path, bytes)
                 .map_err(|error| CliError::system(format!("cannot write {}: {error}", path.display())))?;
             saved.push(format!("{}  {}  {kind}", path.display(), size(bytes.len() as u64)));
@@ -194,12 +194,12 @@ fn binary_note(bytes: &[u8], kind: &str) -> String {
 }
 
 /// File name with a number for all but the first: `a.png`, `a-2.png`, …
-fn numbered(path: &Path, place: usize) -> PathBuf {
-    if place == 0 {
+fn numbered(path: &Path, index: usize) -> PathBuf {
+    if index == 0 {
         return path.to_owned();
     }
     let stem = path.file_stem().unwrap_or_default().to_string_lossy();
-    let mut name = format!("{stem}-{}", place + 1);
+    let mut name = format!("{stem}-{}", index + 1);
     if let Some(extension) = path.extension() {
         name = format!("{name}.{}", extension.to_string_lossy());
     }

@@ -20,7 +20,7 @@ pub(super) struct ImportItem {
     /// Index of its source.
     pub(super) source: usize,
     pub(super) part: InventoryItem,
-    pub(super) fate: ImportOutcome,
+    pub(super) outcome: ImportOutcome,
 }
 
 /// Outcome of an entry.
@@ -39,8 +39,8 @@ pub(super) enum ImportOutcome {
 impl ImportItem {
     /// Writes a new entry to the file, together with its toolbox and the entries it refers to.
     fn write_to(&self, file: &mut ConfigFile, sources: &ImportSources) -> Result<(), CliError> {
-        let ImportOutcome::New(name) = &self.fate else { return Ok(()) };
-        let toolboxes = &sources.sources[self.source].survey.toolboxes;
+        let ImportOutcome::New(name) = &self.outcome else { return Ok(()) };
+        let toolboxes = &sources.sources[self.source].inventory.toolboxes;
         describe_toolbox(file, self.part.toolbox.as_deref(), toolboxes)?;
         write_item(file, &self.part, name)
     }
@@ -48,18 +48,18 @@ impl ImportItem {
 
 impl ImportPlan {
     pub(super) fn new(present: Option<&Inventory>, sources: &ImportSources) -> Self {
-        let known: Vec<&InventoryItem> = present.iter().flat_map(|survey| &survey.items).collect();
+        let known: Vec<&InventoryItem> = present.iter().flat_map(|inventory| &inventory.items).collect();
         let mut plan = Self { items: Vec::new() };
         for (index, source) in sources.sources.iter().enumerate() {
-            for part in &source.survey.items {
-                let fate = plan.fate(&known, source, part);
-                plan.items.push(ImportItem { source: index, part: part.clone(), fate });
+            for part in &source.inventory.items {
+                let outcome = plan.outcome(&known, source, part);
+                plan.items.push(ImportItem { source: index, part: part.clone(), outcome });
             }
         }
         plan
     }
 
-    fn fate(
+    fn outcome(
         &mut self,
         known: &[&InventoryItem],
         source: &ImportSource,
@@ -75,7 +75,7 @@ impl ImportPlan {
         if let Some(there) = known.iter().find(stands_for) {
             return ImportOutcome::AlreadyPresent(there.name.clone());
         }
-        let mut new_items = self.items.iter_mut().filter_map(|item| match &item.fate {
+        let mut new_items = self.items.iter_mut().filter_map(|item| match &item.outcome {
             ImportOutcome::New(name) if is_same(&item.part, part) => Some((name.clone(), &mut item.part)),
             _ => None,
         });
@@ -83,7 +83,7 @@ impl ImportPlan {
             merge_definitions(first, part);
             return ImportOutcome::Duplicate(name);
         }
-        let new_items = self.items.iter().filter_map(|item| match &item.fate {
+        let new_items = self.items.iter().filter_map(|item| match &item.outcome {
             ImportOutcome::New(name) => Some((name.as_str(), &item.part)),
             _ => None,
         });
@@ -120,41 +120,41 @@ impl ImportPlan {
 
     /// Skips a new entry together with its duplicates, since nothing in the file stands for them.
     fn skip(&mut self, index: usize, reason: &str) {
-        let same = ImportOutcome::Duplicate(match &self.items[index].fate {
+        let same = ImportOutcome::Duplicate(match &self.items[index].outcome {
             ImportOutcome::New(name) => name.clone(),
             ImportOutcome::Duplicate(_) | ImportOutcome::AlreadyPresent(_) | ImportOutcome::Skipped(_) => {
                 return;
             }
         });
         let (first, later) = self.items.split_at_mut(index + 1);
-        first[index].fate = ImportOutcome::Skipped(reason.to_owned());
+        first[index].outcome = ImportOutcome::Skipped(reason.to_owned());
         for item in
-            later.iter_mut().filter(|item| item.fate == same && is_same(&first[index].part, &item.part))
+            later.iter_mut().filter(|item| item.outcome == same && is_same(&first[index].part, &item.part))
         {
-            item.fate = ImportOutcome::Skipped(reason.to_owned());
+            item.outcome = ImportOutcome::Skipped(reason.to_owned());
         }
     }
 
     pub(super) fn has_new_items(&self) -> bool {
-        self.items.iter().any(|item| matches!(item.fate, ImportOutcome::New(_)))
+        self.items.iter().any(|item| matches!(item.outcome, ImportOutcome::New(_)))
     }
 
     /// Plaintext keys in new entries: `github (env.GITHUB_TOKEN)`.
     pub(super) fn plaintext_keys(&self) -> Vec<String> {
         let mut found = Vec::new();
         for item in &self.items {
-            let ImportOutcome::New(name) = &item.fate else { continue };
-            let hiding = ["url", "args", "spec"].into_iter();
-            let hiding = hiding.filter(|key| item.part.value[*key] != item.part.redacted[*key]);
-            found.extend(hiding.map(|key| format!("{name} ({key})")));
+            let ImportOutcome::New(name) = &item.outcome else { continue };
+            let redacted_keys = ["url", "args", "spec"].into_iter();
+            let redacted_keys = redacted_keys.filter(|key| item.part.value[*key] != item.part.redacted[*key]);
+            found.extend(redacted_keys.map(|key| format!("{name} ({key})")));
             for section in ["env", "headers"] {
                 let values = item.part.value[section].as_object();
-                let is_fallback_only = |(key, value): &(&String, &Value)| {
+                let is_plaintext_secret = |(key, value): &(&String, &Value)| {
                     let text = value.as_str().unwrap_or_default();
                     let sounds_secret = is_secret_name(key) || key.to_uppercase().ends_with("KEY");
                     sounds_secret && !text.is_empty() && !text.contains("${")
                 };
-                let keys = values.into_iter().flatten().filter(is_fallback_only);
+                let keys = values.into_iter().flatten().filter(is_plaintext_secret);
                 found.extend(keys.map(|(key, _)| format!("{name} ({section}.{key})")));
             }
         }
@@ -164,7 +164,7 @@ impl ImportPlan {
     /// Problems of the sources that do not belong to an entry.
     pub(super) fn remarks<'s>(&self, sources: &'s ImportSources) -> Vec<&'s ConfigProblem> {
         let of_parts: Vec<&ConfigProblem> = self.items.iter().flat_map(|item| &item.part.problems).collect();
-        let all = sources.sources.iter().flat_map(|source| &source.survey.problems);
+        let all = sources.sources.iter().flat_map(|source| &source.inventory.problems);
         all.filter(|problem| !of_parts.contains(problem)).collect()
     }
 }
@@ -195,11 +195,11 @@ fn covers(one: &InventoryItem, other: &InventoryItem) -> bool {
 
 /// Takes over the more complete definition of the same entry.
 fn merge_definitions(first: &mut InventoryItem, other: &InventoryItem) {
-    let n_told = |part: &InventoryItem| {
+    let n_values = |part: &InventoryItem| {
         let entries = |key: &str| part.value[key].as_object().map_or(0, Map::len);
         entries("env") + entries("headers")
     };
-    if (first.is_disabled && !other.is_disabled) || n_told(other) > n_told(first) {
+    if (first.is_disabled && !other.is_disabled) || n_values(other) > n_values(first) {
         first.value = other.value.clone();
         first.dependencies.clone_from(&other.dependencies);
         first.is_disabled = other.is_disabled;
@@ -227,27 +227,27 @@ fn describe_toolbox(
     toolboxes: &Map<String, Value>,
 ) -> Result<(), CliError> {
     let Some(toolbox) = toolbox else { return Ok(()) };
-    let way = EditPath::from_keys(["toolboxes", toolbox]);
-    if file.document.get(&way).is_some() {
+    let path = EditPath::from_keys(["toolboxes", toolbox]);
+    if file.document.get(&path).is_some() {
         return Ok(());
     }
     let own = toolboxes.get(toolbox).and_then(Value::as_object);
-    own.into_iter().flatten().try_for_each(|(key, value)| file.set(&way.clone().key(key), value))
+    own.into_iter().flatten().try_for_each(|(key, value)| file.set(&path.clone().key(key), value))
 }
 
 /// Writes an entry to the file, together with the entries it refers to.
 fn write_item(file: &mut ConfigFile, part: &InventoryItem, name: &str) -> Result<(), CliError> {
-    for beside in &part.dependencies {
-        let way = EditPath::from_keys([beside.section, &beside.name]);
-        if file.document.get(&way).is_none() {
-            file.set(&way, &beside.value)?;
+    for dependency in &part.dependencies {
+        let path = EditPath::from_keys([dependency.section, &dependency.name]);
+        if file.document.get(&path).is_none() {
+            file.set(&path, &dependency.value)?;
         }
     }
     let toolbox = part.toolbox.as_deref().map(|toolbox| ["toolboxes", toolbox]);
-    let way = EditPath::from_keys(toolbox.into_iter().flatten().chain([part.section]));
+    let path = EditPath::from_keys(toolbox.into_iter().flatten().chain([part.section]));
     if part.section == "agents" {
-        file.append(&way, &part.value)
+        file.append(&path, &part.value)
     } else {
-        file.set(&way.key(name), &part.value)
+        file.set(&path.key(name), &part.value)
     }
 }

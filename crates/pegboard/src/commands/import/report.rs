@@ -57,13 +57,13 @@ impl ImportReport {
             let n_parts = plan.items.iter().filter(|item| item.source == index).count();
             json!({
                 "source": source.label(),
-                "file": source.survey.path,
-                "dialect": source.survey.dialect.title(),
+                "file": source.inventory.path,
+                "dialect": source.inventory.dialect.title(),
                 "parts": n_parts,
             })
         };
         let of_item = |item: &ImportItem| {
-            let (status, name, reason) = match &item.fate {
+            let (status, name, reason) = match &item.outcome {
                 ImportOutcome::New(name) => ("new", Some(name), None),
                 ImportOutcome::Duplicate(name) => ("same", Some(name), None),
                 ImportOutcome::AlreadyPresent(name) => ("there", Some(name), None),
@@ -124,21 +124,21 @@ impl ImportReport {
     /// Renders the totals: `4 sources: 5 new, 2 duplicate → pegboard.yaml`.
     fn summary(&self) -> String {
         let n_of = |is_it: fn(&ImportOutcome) -> bool| {
-            self.plan.items.iter().filter(|item| is_it(&item.fate)).count()
+            self.plan.items.iter().filter(|item| is_it(&item.outcome)).count()
         };
         let kinds = [
-            (n_of(|fate| matches!(fate, ImportOutcome::New(_))), "new"),
-            (n_of(|fate| matches!(fate, ImportOutcome::Duplicate(_))), "duplicate"),
-            (n_of(|fate| matches!(fate, ImportOutcome::AlreadyPresent(_))), "already present"),
-            (n_of(|fate| matches!(fate, ImportOutcome::Skipped(_))), "skipped"),
+            (n_of(|outcome| matches!(outcome, ImportOutcome::New(_))), "new"),
+            (n_of(|outcome| matches!(outcome, ImportOutcome::Duplicate(_))), "duplicate"),
+            (n_of(|outcome| matches!(outcome, ImportOutcome::AlreadyPresent(_))), "already present"),
+            (n_of(|outcome| matches!(outcome, ImportOutcome::Skipped(_))), "skipped"),
         ];
-        let takeover: Vec<String> = kinds
+        let counts: Vec<String> = kinds
             .iter()
             .filter(|(number, _)| *number > 0)
             .map(|(number, what)| format!("{number} {what}"))
             .collect();
         let n_sources = plural(self.sources.sources.len() as u64, "source");
-        let mut summary = format!("{n_sources}: {}", takeover.join(", "));
+        let mut summary = format!("{n_sources}: {}", counts.join(", "));
         if let Some(changed) = self.changed.as_ref().filter(|changed| changed.has_effect) {
             summary = format!("{summary} → {}", display_path(&changed.path));
         }
@@ -165,11 +165,11 @@ impl ImportReport {
                 self.plaintext_keys.join(", ")
             ));
         }
-        for source in self.sources.sources.iter().filter(|source| !source.survey.settings.is_empty()) {
-            let settings = source.survey.settings.join(", ");
+        for source in self.sources.sources.iter().filter(|source| !source.inventory.settings.is_empty()) {
+            let settings = source.inventory.settings.join(", ");
             remarks.push(format!(
                 "{} also sets {settings}, which was not imported",
-                display_path(&source.survey.path)
+                display_path(&source.inventory.path)
             ));
         }
         let undone: BTreeSet<&str> = self
@@ -194,7 +194,7 @@ impl ImportReport {
 /// Short description of an entry's outcome.
 fn describe_outcome(item: &ImportItem) -> String {
     let part = &item.part;
-    let mut words = match &item.fate {
+    let mut words = match &item.outcome {
         ImportOutcome::New(name) if *name == part.name => vec!["new".to_owned()],
         ImportOutcome::New(name) => vec![format!("new as {name}")],
         ImportOutcome::Duplicate(name) => vec![format!("{DIM}same as {name}{PLAIN}")],
@@ -207,8 +207,8 @@ fn describe_outcome(item: &ImportItem) -> String {
     if part.is_disabled {
         words.push("disabled".to_owned());
     }
-    if let (Some(obstacle), ImportOutcome::New(_)) = (&part.unusable_reason, &item.fate) {
-        words.push(obstacle.clone());
+    if let (Some(reason), ImportOutcome::New(_)) = (&part.unusable_reason, &item.outcome) {
+        words.push(reason.clone());
     }
     words.join(", ")
 }

@@ -25,7 +25,7 @@ pub(super) struct ImportSources {
 pub(super) struct ImportSource {
     /// Client that the file belongs to, if any.
     pub(super) client: Option<&'static KnownClient>,
-    pub(super) survey: Inventory,
+    pub(super) inventory: Inventory,
 }
 
 /// File that could not be read.
@@ -37,50 +37,50 @@ pub(super) struct UnreadableSource {
 impl ImportSource {
     /// Label of the source.
     pub(super) fn label(&self) -> String {
-        self.client.map_or_else(|| display_path(&self.survey.path), |client| client.name().to_owned())
+        self.client.map_or_else(|| display_path(&self.inventory.path), |client| client.name().to_owned())
     }
 }
 
 impl ImportSources {
     /// Reads the files of all clients. Unreadable ones are recorded and skipped.
-    pub(super) fn all(around: &SpecContext<'_>) -> Self {
+    pub(super) fn all(context: &SpecContext<'_>) -> Self {
         let mut all = Self::default();
         for client in clients() {
             let first = |places: Vec<PathBuf>| places.into_iter().find(|place| place.is_file());
-            let user_config_path = first(client.user_paths(around.environment, around.platform));
-            let of_project = first(client.project_paths(around.folder));
-            for path in user_config_path.into_iter().chain(of_project) {
-                all.add_file(client, &path, around);
+            let of_user = first(client.user_paths(context.environment, context.platform));
+            let of_project = first(client.project_paths(context.folder));
+            for path in of_user.into_iter().chain(of_project) {
+                all.add_file(client, &path, context);
             }
         }
         all
     }
 
     /// Reads the named sources.
-    pub(super) fn named(named: &[PathBuf], around: &SpecContext<'_>) -> Result<Self, CliError> {
+    pub(super) fn named(named: &[PathBuf], context: &SpecContext<'_>) -> Result<Self, CliError> {
         let mut all = Self::default();
         for name in named {
-            let spec = paths::source_spec(name, around.folder)?;
-            for survey in spec.inventory(around)? {
+            let spec = paths::source_spec(name, context.folder)?;
+            for inventory in spec.inventory(context)? {
                 let client = match &spec {
                     SourceSpec::Client { client, .. } => Some(*client),
-                    _ => client_for_path(&survey.path),
+                    _ => client_for_path(&inventory.path),
                 };
-                all.sources.push(ImportSource { client, survey });
+                all.sources.push(ImportSource { client, inventory });
             }
         }
         Ok(all)
     }
 
-    fn add_file(&mut self, client: &'static KnownClient, path: &Path, around: &SpecContext<'_>) {
+    fn add_file(&mut self, client: &'static KnownClient, path: &Path, context: &SpecContext<'_>) {
         // Some clients share a file.
-        let is_known = self.sources.iter().any(|source| source.survey.path == path)
+        let is_known = self.sources.iter().any(|source| source.inventory.path == path)
             || self.unread.iter().any(|unread| unread.path == path);
         if is_known {
             return;
         }
-        match survey_client(client, path, around) {
-            Ok(Some(survey)) => self.sources.push(ImportSource { client: Some(client), survey }),
+        match inventory_client(client, path, context) {
+            Ok(Some(inventory)) => self.sources.push(ImportSource { client: Some(client), inventory }),
             Ok(None) => {}
             Err(error) => {
                 self.unread.push(UnreadableSource { path: path.to_owned(), why: error.to_string() });
@@ -90,27 +90,28 @@ impl ImportSources {
 }
 
 /// Reads a client's file; `None` if it has no servers.
-fn survey_client(
+fn inventory_client(
     client: &KnownClient,
     path: &Path,
-    around: &SpecContext<'_>,
+    context: &SpecContext<'_>,
 ) -> Result<Option<Inventory>, ConfigurationError> {
     let document = ConfigDocument::read(path)?;
     let of_all = servers_key(client, &document);
-    let ways = [Some(of_all), client.local_key_path(around.folder)];
-    let has_some = |way: Vec<String>| match document.get(&EditPath::from_keys(way.iter().map(String::as_str)))
+    let key_paths = [Some(of_all), client.local_key_path(context.folder)];
+    let has_some = |key_path: Vec<String>| match document
+        .get(&EditPath::from_keys(key_path.iter().map(String::as_str)))
     {
         Some(Value::Object(entries)) => !entries.is_empty(),
         Some(Value::Array(items)) => !items.is_empty(),
         _ => false,
     };
-    if !ways.into_iter().flatten().any(has_some) {
+    if !key_paths.into_iter().flatten().any(has_some) {
         return Ok(None);
     }
-    let view = SourceSelection {
-        project: Some(around.folder.to_owned()),
-        toolbox: around.toolbox.map(str::to_owned),
+    let selection = SourceSelection {
+        project: Some(context.folder.to_owned()),
+        toolbox: context.toolbox.map(str::to_owned),
         only: None,
     };
-    inventory_selection(path, &view, around.environment).map(Some)
+    inventory_selection(path, &selection, context.environment).map(Some)
 }

@@ -41,20 +41,21 @@ pub(super) fn take_over(
 ) -> Result<Vec<Takeover>, CliError> {
     let mut all: Vec<Takeover> = Vec::new();
     for source in &sources.sources {
-        let path = real(&source.survey.path);
+        let path = real(&source.inventory.path);
         // Two sources may be parts of the same file.
         if all.iter().any(|taken| real(&taken.path) == path) {
             continue;
         }
         let is_ours = |item: &&ImportItem| {
-            real(&sources.sources[item.source].survey.path) == path
-                && !matches!(item.fate, ImportOutcome::Skipped(_))
+            real(&sources.sources[item.source].inventory.path) == path
+                && !matches!(item.outcome, ImportOutcome::Skipped(_))
         };
         let Some(client) = source.client else { continue };
         // A global server that is disabled only in this directory still works in others.
         let local = client.local_key_path(&working_dir()?);
         let is_used_elsewhere = |item: &&ImportItem| {
-            let is_for_all = |local| item.part.key_path.as_ref().is_some_and(|way| !way.is_below(local));
+            let is_for_all =
+                |local| item.part.key_path.as_ref().is_some_and(|key_path| !key_path.is_below(local));
             item.part.is_disabled && local.as_deref().is_some_and(is_for_all)
         };
         let items = plan.items.iter().filter(|item| is_ours(item) && !is_used_elsewhere(item));
@@ -78,25 +79,25 @@ fn take_over_file(
     items: &[&ImportItem],
     (own, url): (&Path, Option<&str>),
 ) -> Result<Takeover, CliError> {
-    let path = source.survey.path.clone();
+    let path = source.inventory.path.clone();
     let ClientConfigFile { old, mut document } = ClientConfigFile::open(client, &path)?;
-    let mut ways: Vec<&EditPath> = Vec::new();
-    for way in items.iter().filter_map(|item| item.part.key_path.as_ref()) {
-        if !ways.contains(&way) {
-            ways.push(way);
+    let mut key_paths: Vec<&EditPath> = Vec::new();
+    for key_path in items.iter().filter_map(|item| item.part.key_path.as_ref()) {
+        if !key_paths.contains(&key_path) {
+            key_paths.push(key_path);
         }
     }
     // Servers of a single directory are replaced only for that directory.
     let of_folder = client.local_key_path(&working_dir()?);
-    let of_folder = of_folder.filter(|local| ways.iter().all(|way| way.is_below(local)));
-    let own_way = match &of_folder {
+    let of_folder = of_folder.filter(|local| key_paths.iter().all(|key_path| key_path.is_below(local)));
+    let own_key_path = match &of_folder {
         Some(local) => member_key_path(client, local, SERVER_NAME),
         None => server_key_path(client, &document, SERVER_NAME),
     };
-    document.set(&own_way, &pegboard_entry(globals, client, Some(own), url)?).map_err(edit_error)?;
+    document.set(&own_key_path, &pegboard_entry(globals, client, Some(own), url)?).map_err(edit_error)?;
     // In reverse order, so that indexes stay valid.
-    for way in ways.into_iter().rev().filter(|way| **way != own_way) {
-        document.remove(way).map_err(edit_error)?;
+    for key_path in key_paths.into_iter().rev().filter(|key_path| **key_path != own_key_path) {
+        document.remove(key_path).map_err(edit_error)?;
     }
     let mut names: Vec<String> = Vec::new();
     for item in items {

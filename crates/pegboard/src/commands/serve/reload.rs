@@ -186,8 +186,8 @@ impl ReloadSignal {
         use tokio::signal::unix::{SignalKind, signal};
 
         // On a terminal, SIGHUP means that the terminal is gone.
-        let is_call = !std::io::stdin().is_terminal();
-        Self(is_call.then(|| signal(SignalKind::hangup()).ok()).flatten())
+        let is_reload_request = !std::io::stdin().is_terminal();
+        Self(is_reload_request.then(|| signal(SignalKind::hangup()).ok()).flatten())
     }
 
     async fn next(&mut self) {

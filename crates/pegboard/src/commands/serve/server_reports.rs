@@ -75,7 +75,7 @@ impl ServerReporter {
                 // A recovery is always printed if the failure was.
                 let was_wrong = self.failures.remove(&name).is_some();
                 if self.verbosity == ReportVerbosity::All || was_wrong {
-                    write_stderr(&came_up(&name, self.n_tools(toolbox, server), took));
+                    write_stderr(&ready_line(&name, self.n_tools(toolbox, server), took));
                 }
             }
             ServerState::Restarting { attempt } => {
@@ -99,10 +99,10 @@ impl ServerReporter {
     /// Prints a failure, unless it is the same as before.
     fn print_failure(&mut self, name: String, why: &str, fix: &str) {
         self.starting.remove(&name);
-        let told = failed(&name, why, fix);
-        if self.failures.get(&name) != Some(&told) {
-            write_stderr(&told);
-            self.failures.insert(name, told);
+        let text = failed(&name, why, fix);
+        if self.failures.get(&name) != Some(&text) {
+            write_stderr(&text);
+            self.failures.insert(name, text);
         }
     }
 
@@ -114,7 +114,7 @@ impl ServerReporter {
     }
 }
 
-fn came_up(name: &str, n_tools: usize, took: Option<Duration>) -> String {
+fn ready_line(name: &str, n_tools: usize, took: Option<Duration>) -> String {
     let took = took.map(|took| {
         let millis = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
         format!("  {}", format::format_millis(millis))
@@ -136,8 +136,8 @@ mod tests {
     #[test]
     fn a_started_server_is_one_line_and_a_failure_two() {
         let lines = [
-            came_up("dev/github", 21, Some(Duration::from_micros(340_400))),
-            came_up("dev/clock", 1, None),
+            ready_line("dev/github", 21, Some(Duration::from_micros(340_400))),
+            ready_line("dev/clock", 1, None),
             failed(
                 "dev/jira",
                 "it exited with 127:\n uvx: not found",

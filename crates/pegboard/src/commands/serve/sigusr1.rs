@@ -8,8 +8,8 @@ use pegboard::wiring::App;
 pub(crate) async fn report_on_signal(app: &App) {
     use tokio::signal::unix::{SignalKind, signal};
 
-    if let Ok(mut asked) = signal(SignalKind::user_defined1()) {
-        while asked.recv().await.is_some() {
+    if let Ok(mut signals) = signal(SignalKind::user_defined1()) {
+        while signals.recv().await.is_some() {
             let runtime = &app.runtime;
             write_stderr(&format!(
                 "Status  {} calls in flight, {} suspended, {} callers, {} tasks",
@@ -26,6 +26,6 @@ pub(crate) async fn report_on_signal(app: &App) {
 
 /// There is no such signal on this platform.
 #[cfg(not(unix))]
-pub(crate) async fn report_on_signal(_board: &App) {
+pub(crate) async fn report_on_signal(_app: &App) {
     std::future::pending::<()>().await;
 }

@@ -12,7 +12,7 @@ pub(crate) async fn stdout_closed() {
 
     let (sender, receiver) = oneshot::channel();
     // The thread blocks until the process exits, so it is not a task that shutdown would wait for.
-    let watching = std::thread::Builder::new().name("unread".to_owned()).spawn(move || {
+    let watching = std::thread::Builder::new().name("stdout-closed".to_owned()).spawn(move || {
         let output = std::io::stdout();
         // With no events requested, `poll` reports only hang-ups and errors.
         let mut watched = [PollFd::new(&output, PollFlags::empty())];

@@ -65,14 +65,14 @@ impl TraceDrawing {
         }
         self.rows.push(DrawingRow::new(operation, branch));
         let inner: Vec<&Value> = operations(&operation["childSession"]).collect();
-        for (place, operation) in inner.iter().enumerate() {
-            let (mark, rest) = if place + 1 == inner.len() { ("└ ", "  ") } else { ("├ ", "│ ") };
+        for (index, operation) in inner.iter().enumerate() {
+            let (mark, rest) = if index + 1 == inner.len() { ("└ ", "  ") } else { ("├ ", "│ ") };
             self.add(operation, &format!("{trunk}{mark}"), &format!("{trunk}{rest}"));
         }
     }
 
     /// Renders the drawing.
-    pub(in crate::commands) fn text(&self, picture: TraceLayout) -> String {
+    pub(in crate::commands) fn text(&self, layout: TraceLayout) -> String {
         let begun = self.rows.iter().map(|row| row.started).min().unwrap_or_default();
         let ended = self.rows.iter().map(|row| row.started + row.took).max().unwrap_or_default();
         let width = |of: fn(&DrawingRow) -> usize| self.rows.iter().map(of).max().unwrap_or_default();
@@ -87,7 +87,7 @@ impl TraceDrawing {
                 row.place,
                 format_millis(row.took)
             );
-            if picture == TraceLayout::Waterfall {
+            if layout == TraceLayout::Waterfall {
                 let _ = write!(line, "  {}", row.bar(begun, ended));
             }
             if row.waited > 0 {
@@ -151,12 +151,12 @@ impl DrawingRow {
     /// Renders the time bar: hatched while queued, solid while running.
     fn bar(&self, begun: u64, ended: u64) -> String {
         let whole = ended.saturating_sub(begun).max(1);
-        let place = |at: u64| {
+        let column = |at: u64| {
             usize::try_from(at.saturating_sub(begun).min(whole) * BAR as u64 / whole).unwrap_or(BAR)
         };
-        let from = place(self.started).min(BAR - 1);
-        let to = place(self.started + self.took).clamp(from + 1, BAR);
-        let worked = place(self.started + self.waited.min(self.took)).clamp(from, to - 1);
+        let from = column(self.started).min(BAR - 1);
+        let to = column(self.started + self.took).clamp(from + 1, BAR);
+        let worked = column(self.started + self.waited.min(self.took)).clamp(from, to - 1);
         format!("{}{}{}", " ".repeat(from), "▒".repeat(worked - from), "█".repeat(to - worked))
     }
 }

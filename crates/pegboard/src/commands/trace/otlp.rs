@@ -38,11 +38,7 @@ impl OtlpSpans<'_> {
         let id = self.id(text(&operation["opId"]));
         let started = operation["startedAt"].as_u64().unwrap_or_default().saturating_mul(1_000_000);
         let took = operation["latencyMs"].as_f64().unwrap_or_default();
-        #[expect(
-            clippy::cast_possible_truncation,
-            clippy::cast_sign_loss,
-            reason = "a number that is too large is told as the largest"
-        )]
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "the cast saturates")]
         let took = (took * 1_000_000.0).round() as u64;
         let inner = &operation["childSession"];
         let kind = if inner.is_null() { CLIENT } else { INTERNAL };
@@ -134,9 +130,9 @@ mod tests {
         chain["childSession"] = json!({"turns": [{"ops": [price]}]});
         let trace =
             json!({"traceId": "4bf92f3577b34da6a3ce929d0e0e4736", "session": "session-1", "op": chain});
-        let told = spans(&trace);
-        let spans = told["resourceSpans"][0]["scopeSpans"][0]["spans"].as_array().unwrap();
-        let [outer, inner] = spans.as_slice() else { panic!("{told}") };
+        let document = spans(&trace);
+        let spans = document["resourceSpans"][0]["scopeSpans"][0]["spans"].as_array().unwrap();
+        let [outer, inner] = spans.as_slice() else { panic!("{document}") };
         assert_eq!(inner["parentSpanId"], outer["spanId"]);
         assert!(outer.get("parentSpanId").is_none() && outer["spanId"] != inner["spanId"]);
         let mut inner = inner.clone();

@@ -25,39 +25,43 @@ pub(super) fn under(
         return Ok(all.into_iter().filter(is_under).collect());
     }
     let failure = CliError::not_found("not_found", format!("no value at '{wanted}'"));
-    let ways = all.iter().flat_map(|setting| beginnings(&setting.key_path));
-    Err(match suggest(wanted, ways) {
+    let paths = all.iter().flat_map(|setting| beginnings(&setting.key_path));
+    Err(match suggest(wanted, paths) {
         Some(meant) => failure.hint(format!("did you mean {meant}?")),
         None => failure.hint("list all with pegboard validate --origins"),
     })
 }
 
 /// All prefixes of a key path, and the path itself.
-fn beginnings(way: &str) -> impl Iterator<Item = &str> {
-    way.match_indices(['.', '[']).map(|(end, _)| &way[..end]).chain([way])
+fn beginnings(path: &str) -> impl Iterator<Item = &str> {
+    path.match_indices(['.', '[']).map(|(end, _)| &path[..end]).chain([path])
 }
 
 /// Renders a table of key paths, values and sources.
 pub(super) fn table(settings: &[EffectiveSetting]) -> String {
-    let rows = settings.iter().map(|EffectiveSetting { key_path: way, value, origin }| {
+    let rows = settings.iter().map(|EffectiveSetting { key_path, value, origin }| {
         let value = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-        vec![one_line(way, usize::MAX), one_line(&value, MAX_CHARACTERS), format!("{DIM}{origin}{PLAIN}")]
+        vec![
+            one_line(key_path, usize::MAX),
+            one_line(&value, MAX_CHARACTERS),
+            format!("{DIM}{origin}{PLAIN}"),
+        ]
     });
     columns(&rows.collect::<Vec<_>>())
 }
 
 /// Renders the values as JSON.
 pub(super) fn document(settings: &[EffectiveSetting]) -> Value {
-    let told = |EffectiveSetting { key_path: way, value, origin }: &EffectiveSetting| {
-        let mut told = json!({"path": way, "value": value, "origin": origin.to_string()});
+    let describe = |EffectiveSetting { key_path, value, origin }: &EffectiveSetting| {
+        let mut entry = json!({"path": key_path, "value": value, "origin": origin.to_string()});
         if let SettingSource::File { path, line, column } = origin {
-            told["file"] = display_path(path).into();
-            told["line"] = (*line).into();
-            told["column"] = (*column).into();
+            entry["file"] = display_path(path).into();
+            entry["line"] = (*line).into();
+            entry["column"] = (*column).into();
         }
-        told
+        entry
     };
-    settings.iter().map(told).collect()
+    settings.iter().map(describe).collect()
 }
 
 #[cfg(test)]
@@ -74,13 +78,13 @@ mod tests {
         };
         let text = "mcpServers: {git: {command: a, args: [b]}, github: {url: 'https://x.example/mcp'}}";
         let configurations = [configuration(text)];
-        let ways = |name: &str| {
+        let paths = |name: &str| {
             let found = under(&configurations, name).map_err(|failure| failure.text());
             found.map(|found| found.into_iter().map(|setting| setting.key_path).collect::<Vec<_>>().join(" "))
         };
-        assert_eq!(ways("mcpServers.git").unwrap(), "mcpServers.git.command mcpServers.git.args");
-        assert_eq!(ways("toolTimeout").unwrap(), "toolTimeout");
-        insta::assert_snapshot!(ways("mcpServers.githb").unwrap_err(), @"
+        assert_eq!(paths("mcpServers.git").unwrap(), "mcpServers.git.command mcpServers.git.args");
+        assert_eq!(paths("toolTimeout").unwrap(), "toolTimeout");
+        insta::assert_snapshot!(paths("mcpServers.githb").unwrap_err(), @"
         error[not_found]: no value at 'mcpServers.githb'
           help: did you mean mcpServers.github?
         ");

@@ -134,18 +134,18 @@ impl ValidationReport {
         match wiring::check(configuration).await {
             Err(error) => self.fail(&error.to_string()),
             Ok(CheckReport { unusable, warnings }) => {
-                let told = |(ServerId { toolbox, server }, text): (ServerId, String)| {
+                let note = |(ServerId { toolbox, server }, text): (ServerId, String)| {
                     let text = redact(&secrets, text);
                     EntryNote { part: format!("{toolbox}/{server}"), text }
                 };
-                self.remarks = warnings.into_iter().map(told).collect();
+                self.remarks = warnings.into_iter().map(note).collect();
                 // For an OpenAPI document an unusable service is an error in the document itself.
                 if self.sources.iter().all(|source| source.dialect == ConfigDialect::OpenApi) {
                     for (_, why) in unusable {
                         self.fail(&redact(&secrets, why));
                     }
                 } else {
-                    self.obstacles.extend(unusable.into_iter().map(told));
+                    self.obstacles.extend(unusable.into_iter().map(note));
                 }
             }
         }
@@ -194,7 +194,7 @@ impl ValidationReport {
             eprintln!("{problem}");
         }
         let placed = self.warnings.iter().map(ConfigProblem::render);
-        let others = self.remarks.iter().map(|notice| format!("warning: {}", strip_control(&notice.text())));
+        let others = self.remarks.iter().map(|note| format!("warning: {}", strip_control(&note.text())));
         for warning in placed.chain(others) {
             match mode {
                 ValidationMode::Normal => notice(globals, &warning),
@@ -255,9 +255,9 @@ impl ValidationReport {
             .map(|source| json!({"file": display_path(&source.path), "dialect": source.dialect.title()}))
             .collect();
         let unplaced = self.failures.iter().map(|failure| {
-            let mut told = failure.document()["error"].take();
-            told["file"] = self.name.as_str().into();
-            told
+            let mut error = failure.document()["error"].take();
+            error["file"] = self.name.as_str().into();
+            error
         });
         let problems: Vec<Value> = unplaced.chain(self.problems.iter().map(problem_document)).collect();
         let warnings =
