@@ -1,0 +1,8 @@
+//! REST tools with local web services.
+
+mod harness;
+
+mod answers;
+mod hostile;
+mod requests;
+mod streams;

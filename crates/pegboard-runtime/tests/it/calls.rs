@@ -1,0 +1,19 @@
+//! End-to-end tests of the runtime, with paused time.
+
+mod fixtures;
+
+mod batches;
+mod caches;
+mod chains;
+mod history;
+mod hostile;
+mod lifecycle;
+mod queues;
+mod records;
+mod reloads;
+mod session_calls;
+mod sizes;
+mod stores;
+mod tasks;
+mod times;
+mod toolboxes;

@@ -1,0 +1,151 @@
+//! Chains as tools.
+
+use pegboard_core::chain::{ChainSpec, ToolChain};
+use pegboard_core::entry::{ToolAnnotations, ToolEntry};
+use pegboard_core::provider::{LocalProvider, ServerOffering};
+use pegboard_core::settings::ServerSettings;
+use pegboard_runtime::{CallerOptions, Runtime};
+use serde_json::{Value, json};
+use std::sync::Arc;
+
+use crate::calls::fixtures::{ExecutionLog, builder, call, caller, line};
+
+fn spec(chain: Value) -> ChainSpec {
+    serde_json::from_value(chain).unwrap()
+}
+
+fn greeting() -> ChainSpec {
+    spec(json!({
+        "chain": "greet",
+        "description": "Greets twice",
+        "input_schema": {"type": "object", "properties": {"who": {"type": "string"}}, "required": ["who"]},
+        "steps": [
+            {"tool": "t__echo", "with": {"text": "who"}, "as": "first"},
+            {"tool": "t__echo", "with": {"text": "first.text"}, "as": "second"}
+        ],
+        "output": "second.text"
+    }))
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_chain_is_a_tool_with_its_own_schema() {
+    let runtime =
+        builder(&ExecutionLog::default(), json!({}), json!({})).chain(greeting()).start().await.unwrap();
+    let caller = caller(&runtime);
+    assert_eq!(line(&call(&caller, "chain__greet", json!({"who": "ann"})).await), "ann");
+    let refused = call(&caller, "chain__greet", json!({})).await;
+    assert_eq!(line(&refused), "invalid_parameters: Invalid arguments: $.who: required field missing");
+    let tree = caller.tree().snapshot().to_string();
+    assert!(tree.contains("1-1.1-2"), "{tree}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_step_is_a_nested_call() {
+    let steps = json!({"chain": "naps", "steps": [
+        {"tool": "t__nap", "with": {"ms": {"$const": 80}}, "as": "a"}, {"tool": "t__nap", "with": {"ms": {"$const": 80}}, "as": "b"}
+    ]});
+    let settings = json!({"toolTimeout": 100, "queues": {"default": {"concurrent": 1}}});
+    let runtime =
+        builder(&ExecutionLog::default(), settings, json!({})).chain(spec(steps)).start().await.unwrap();
+    let ended = call(&caller(&runtime), "chain__naps", json!({})).await;
+    assert_eq!(ended.result.unwrap().into_data(), json!({"a": "rested", "b": "rested"}));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_failing_chain_returns_an_error_answer_with_the_reason() {
+    let chain = spec(json!({"chain": "bad", "steps": [{"tool": "t__fail", "as": "x"}]}));
+    let runtime = builder(&ExecutionLog::default(), json!({}), json!({})).chain(chain).start().await.unwrap();
+    let ended = call(&caller(&runtime), "chain__bad", json!({})).await;
+    insta::assert_snapshot!(line(&ended), @r"
+    isError: boom
+    Step 0 ('t__fail') failed: Tool 't__fail' raised an exception: boom
+    ");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_chain_that_calls_itself_is_stopped() {
+    let chain = spec(json!({"chain": "loop", "steps": [{"tool": "chain__loop", "as": "x"}]}));
+    let runtime = builder(&ExecutionLog::default(), json!({}), json!({})).chain(chain).start().await.unwrap();
+    let text = line(&call(&caller(&runtime), "chain__loop", json!({})).await);
+    assert!(text.contains("calls are nested deeper than 16 levels"), "{text}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_annotations_of_a_chain_derive_from_its_tools() {
+    let reads = ToolAnnotations { read_only: Some(true), ..ToolAnnotations::default() };
+    let writes =
+        ToolAnnotations { read_only: Some(false), destructive: Some(true), ..ToolAnnotations::default() };
+    let tool = |name: &'static str, annotations: &ToolAnnotations| {
+        ToolEntry::from_fn(name, "", |value: Value| async move { Ok(value) })
+            .with_annotations(annotations.clone())
+    };
+    let local = Arc::new(LocalProvider::new([tool("read", &reads), tool("write", &writes)]));
+    let chain = |name: &str, steps: [&str; 2]| {
+        spec(json!({"chain": name, "steps": steps.map(|step| json!({"tool": step, "as": step}))}))
+    };
+    let runtime = Runtime::builder()
+        .provide_with("s", Arc::clone(&local) as _, ServerSettings::default())
+        .chain(chain("looks", ["s__read", "s__read"]))
+        .chain(chain("changes", ["s__read", "s__write"]))
+        .chain(chain("unknown", ["s__read", "s__missing"]))
+        .start()
+        .await
+        .unwrap();
+    let annotations = || async {
+        tokio::time::sleep(std::time::Duration::from_millis(200)).await;
+        let catalogue = runtime.catalogue();
+        let chains = catalogue.tools().iter().filter(|tool| tool.id.server.as_str() == "chain");
+        chains
+            .map(|tool| (tool.entry.annotations().read_only, tool.entry.annotations().destructive))
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(annotations().await, [(Some(true), Some(false)), (Some(false), Some(true)), (None, None)]);
+    local.replace(ServerOffering {
+        tools: vec![Arc::new(tool("read", &ToolAnnotations::default()))],
+        ..ServerOffering::default()
+    });
+    assert_eq!(annotations().await, [(None, None), (None, None), (None, None)]);
+}
+
+#[tokio::test]
+async fn a_dry_run_shows_the_plan_and_its_problems() {
+    let runtime = builder(&ExecutionLog::default(), json!({}), json!({})).start().await.unwrap();
+    let caller = runtime.caller(CallerOptions::default());
+    let chain = spec(json!({"chain": "plan", "steps": [
+        {"tool": "t__echo", "with": {"url": "start.url"}, "as": "page"},
+        {"tool": "t__echo", "with": {"x": "page.url"}, "as": "a", "parallel": "g"},
+        {"tool": "t__nowhere", "with": {"x": {"$const": 1}}, "when": "page", "for_each": "page.list", "parallel": "g"}
+    ]}));
+    let plan = ToolChain::from_spec(chain, &caller).plan();
+    insta::assert_snapshot!(plan, @r#"
+    0. t__echo with url = "start.url" -> page (read-only)
+    in parallel:
+      1. t__echo with x = "page.url" -> a (read-only)
+      2. t__nowhere for each of page.list when "page" with x = {"$const":1} -> merged into the context (no such tool)
+    ! Step 2: tool 't__nowhere' not found in registry.
+    "#);
+}
+
+#[tokio::test]
+async fn an_invalid_chain_fails_the_start() {
+    let cases = [
+        (
+            spec(json!({"steps": [{"tool": "x"}]})),
+            "Chain '': Tool names must be non-empty strings. Give the chain a name",
+        ),
+        (spec(json!({"chain": "a", "steps": []})), "Chain 'a': Chain has no steps."),
+        (
+            spec(json!({"chain": "greet", "steps": [{"tool": "x"}]})),
+            "Chain 'greet': another chain in this toolbox has the same name",
+        ),
+    ];
+    for (chain, expected) in cases {
+        let error = builder(&ExecutionLog::default(), json!({}), json!({}))
+            .chain(greeting())
+            .chain(chain)
+            .start()
+            .await
+            .unwrap_err();
+        assert_eq!(error.to_string(), expected);
+    }
+}

@@ -1,0 +1,403 @@
+//! Behaviour specific to a file: persistence, sharing, and damage.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use bytes::Bytes;
+use futures_util::FutureExt;
+use pegboard_core::store::{
+    CacheKey, CacheStore, CachedResult, CatalogueStore, OutputHandle, OutputStore, SessionHandle,
+    SessionRecord, SessionStore, SlotStore, StoreError, StoreUsage, StoredOutput, TraceQuery, TraceRecord,
+    TraceStore,
+};
+use pegboard_stores::limits::{DatabaseLimits, OutputLimits};
+use pegboard_stores::sqlite::Database;
+use rusqlite::Connection;
+use serde_json::json;
+use tempfile::TempDir;
+
+/// Returns the time this many seconds into the test.
+fn at(seconds: u64) -> SystemTime {
+    SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000 + seconds)
+}
+
+fn temp_database_path() -> (TempDir, PathBuf) {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("state.db");
+    (directory, path)
+}
+
+fn answer(body: &'static str) -> CachedResult {
+    CachedResult {
+        body: Bytes::from_static(body.as_bytes()),
+        tool: "add".to_owned(),
+        created: at(0),
+        expires: at(10),
+    }
+}
+
+fn output(body: Vec<u8>) -> StoredOutput {
+    StoredOutput {
+        body: body.into(),
+        content_type: "text/plain".to_owned(),
+        tool: "read".to_owned(),
+        session: "s".to_owned(),
+        principal: String::new(),
+        created: at(0),
+        expires: at(10),
+    }
+}
+
+fn session(id: &str) -> SessionRecord {
+    SessionRecord {
+        id: id.to_owned(),
+        name: "Default Session".to_owned(),
+        principal: String::new(),
+        workspace: None,
+        created: at(0),
+        used: at(0),
+        expires: at(10),
+    }
+}
+
+fn record() -> TraceRecord {
+    TraceRecord {
+        workspace_id: "default".to_owned(),
+        session_id: "a".to_owned(),
+        kind: "tool_call".to_owned(),
+        content: "Successfully executed files.read".to_owned(),
+        timestamp: 5,
+        metadata: json!({"schemaVersion": 1}),
+    }
+}
+
+fn session_handle(name: &str) -> SessionHandle {
+    SessionHandle { principal: String::new(), workspace: "default".to_owned(), name: name.to_owned() }
+}
+
+fn output_handle(number: usize) -> OutputHandle {
+    OutputHandle(format!("session-s/{number}"))
+}
+
+fn reason(path: &Path) -> String {
+    match Database::open(path) {
+        Ok(_) => "opened".to_owned(),
+        Err(StoreError::Unusable { place, reason }) => {
+            assert_eq!(place, path.display().to_string());
+            reason
+        }
+        Err(StoreError::Full { reason } | StoreError::Failed { reason }) => panic!("{reason}"),
+    }
+}
+
+async fn put_one_of_each(database: &Database) {
+    CacheStore::put(database, CacheKey([1; 32]), answer("42"), at(0)).await.unwrap();
+    OutputStore::put(database, output_handle(1), output(b"text".to_vec()), at(0)).await.unwrap();
+    assert!(database.create(session("a"), at(0)).await.unwrap());
+    assert_eq!(database.bind(session_handle("it"), "a".to_owned(), at(0)).await.unwrap(), "a");
+    database.append(record()).await.unwrap();
+    assert!(database.lease("browser".to_owned(), 1, at(0), at(10)).await.unwrap().is_some());
+    database.save("f00d".to_owned(), "offer".into(), at(0)).await.unwrap();
+}
+
+async fn expect_one_of_each(database: &Database) {
+    let cached = CacheStore::get(database, CacheKey([1; 32]), at(1)).await.unwrap();
+    assert_eq!(cached, Some(answer("42")));
+    let kept = OutputStore::get(database, output_handle(1), at(1)).await.unwrap();
+    assert_eq!(kept, Some(output(b"text".to_vec())));
+    assert_eq!(database.usage().await.unwrap().n_entries, 1);
+    assert_eq!(SessionStore::get(database, "a".to_owned(), at(1)).await.unwrap(), Some(session("a")));
+    let found = SessionStore::find(database, session_handle("it"), at(1)).await.unwrap();
+    assert_eq!(found, Some(session("a")));
+    let query = TraceQuery { limit: 10, ..TraceQuery::default() };
+    assert_eq!(TraceStore::find(database, query).await.unwrap(), [record()]);
+    assert_eq!(database.lease("browser".to_owned(), 1, at(1), at(10)).await.unwrap(), None);
+    assert_eq!(database.load("f00d".to_owned()).await.unwrap(), Some("offer".into()));
+}
+
+#[tokio::test]
+async fn data_survives_reopening_the_file() {
+    let (_directory, path) = temp_database_path();
+    let database = Database::open(&path).unwrap();
+    put_one_of_each(&database).await;
+    drop(database);
+    expect_one_of_each(&Database::open(&path).unwrap()).await;
+}
+
+#[tokio::test]
+async fn two_databases_on_one_file_see_each_others_writes() {
+    let (_directory, path) = temp_database_path();
+    let (one, other) = (Database::open(&path).unwrap(), Database::open(&path).unwrap());
+    put_one_of_each(&one).await;
+    expect_one_of_each(&other).await;
+    assert!(!other.create(session("a"), at(1)).await.unwrap());
+    assert!(other.create(session("b"), at(1)).await.unwrap());
+    assert_eq!(other.bind(session_handle("it"), "b".to_owned(), at(1)).await.unwrap(), "a");
+}
+
+#[tokio::test]
+async fn databases_on_one_file_never_exceed_the_slot_capacity() {
+    let (_directory, path) = temp_database_path();
+    let databases: Vec<Database> = (0..4).map(|_| Database::open(&path).unwrap()).collect();
+    let requests = databases.iter().flat_map(|database| {
+        (0..10).map(|_| {
+            let database = database.clone();
+            tokio::spawn(async move { database.lease("q".to_owned(), 7, at(0), at(10)).await.unwrap() })
+        })
+    });
+    let leases = futures_util::future::join_all(requests.collect::<Vec<_>>()).await;
+    let acquired: Vec<_> = leases.into_iter().filter_map(Result::unwrap).collect();
+    assert_eq!(acquired.len(), 7);
+    databases[0].release(acquired[3].clone()).await.unwrap();
+    assert!(databases[3].lease("q".to_owned(), 7, at(1), at(10)).await.unwrap().is_some());
+    assert_eq!(databases[1].lease("q".to_owned(), 7, at(1), at(10)).await.unwrap(), None);
+}
+
+#[tokio::test]
+async fn a_new_file_can_be_opened_by_many_at_once() {
+    for _ in 0..5 {
+        let (_directory, path) = temp_database_path();
+        let opening: Vec<_> = (0..6)
+            .map(|_| {
+                let path = path.clone();
+                std::thread::spawn(move || Database::open(&path))
+            })
+            .collect();
+        for opened in opening {
+            let database = opened.join().unwrap().unwrap();
+            assert_eq!(database.usage().await.unwrap(), StoreUsage::default());
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_queued_write_completes_after_its_future_and_the_last_clone_are_dropped() {
+    let (_directory, path) = temp_database_path();
+    let database = Database::open(&path).unwrap();
+    for number in 0..20 {
+        // After one poll the future has queued its job; then it is dropped.
+        assert_eq!(SessionStore::put(&database, session(&format!("s{number}")), at(0)).now_or_never(), None);
+    }
+    drop(database);
+    let database = Database::open(&path).unwrap();
+    // The other thread needs some time, but not for ever.
+    let all_written = async {
+        while SessionStore::list(&database, 100, at(0)).await.unwrap().len() < 20 {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(Duration::from_mins(1), all_written).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_quota_holds_across_processes() {
+    let (_directory, path) = temp_database_path();
+    let outputs = OutputLimits { max_bytes: 100, ..OutputLimits::default() };
+    let limits = DatabaseLimits { outputs, ..DatabaseLimits::default() };
+    let one = Database::open_with(&path, limits).unwrap();
+    let other = Database::open_with(&path, limits).unwrap();
+    OutputStore::put(&one, output_handle(1), output(vec![0; 60]), at(0)).await.unwrap();
+    let refused = OutputStore::put(&other, output_handle(2), output(vec![0; 60]), at(0)).await;
+    assert!(matches!(refused, Err(StoreError::Full { .. })), "{refused:?}");
+}
+
+#[tokio::test]
+async fn a_large_output_round_trips() {
+    let (_directory, path) = temp_database_path();
+    let database = Arc::new(Database::open(&path).unwrap());
+    let body = patterned(3, 40 * 1024 * 1024);
+    OutputStore::put(&*database, output_handle(1), output(body.clone()), at(0)).await.unwrap();
+    let kept = OutputStore::get(&*database, output_handle(1), at(0)).await.unwrap().unwrap();
+    assert!(kept.body == body, "{} bytes came back", kept.body.len());
+}
+
+/// Database path of a child process, and the number of its first output.
+const CHILD_PATH: &str = "PEGBOARD_STORES_CHILD_PATH";
+const CHILD_FIRST: &str = "PEGBOARD_STORES_CHILD_FIRST";
+/// Number of outputs that a child writes unless it is killed.
+const N_WRITES: usize = 1_000;
+
+/// A body in which every byte identifies the output it belongs to.
+fn patterned(number: usize, n_bytes: usize) -> Vec<u8> {
+    (0..n_bytes).map(|place| u8::try_from((number * 31 + place / 512) % 251).unwrap()).collect()
+}
+
+fn child_body(number: usize) -> Vec<u8> {
+    patterned(number, 2_000 + number * 37 % 30_000)
+}
+
+#[tokio::test]
+#[ignore = "the child process of the test below"]
+async fn writes_outputs_until_it_is_killed() {
+    let (Ok(path), Ok(first)) = (std::env::var(CHILD_PATH), std::env::var(CHILD_FIRST)) else { return };
+    let database = Database::open(Path::new(&path)).unwrap();
+    let first: usize = first.parse().unwrap();
+    for number in first..first + N_WRITES {
+        OutputStore::put(&database, output_handle(number), output(child_body(number)), at(0)).await.unwrap();
+        println!("written {number}");
+    }
+    // A fast child waits to be killed, or for its parent to exit.
+    std::io::stdin().read_to_end(&mut Vec::new()).unwrap();
+}
+
+/// Kills a child once it has reported this many writes; returns the last reported number.
+fn write_and_kill(path: &Path, first: usize, n_writes: usize) -> usize {
+    let mut child = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "database::writes_outputs_until_it_is_killed", "--ignored", "--nocapture"])
+        .env(CHILD_PATH, path)
+        .env(CHILD_FIRST, first.to_string())
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let numbers = lines.filter_map(|line| line.unwrap().strip_prefix("written ")?.parse::<usize>().ok());
+    let last = numbers.take(n_writes).last().unwrap();
+    child.kill().unwrap();
+    assert!(!child.wait().unwrap().success(), "the child was killed in the middle of its work");
+    last
+}
+
+#[tokio::test]
+async fn a_killed_writer_leaves_complete_outputs_and_loses_no_acknowledged_one() {
+    let (_directory, path) = temp_database_path();
+    for (round, n_writes) in [1, 40, 97].into_iter().enumerate() {
+        let first = round * N_WRITES;
+        let last = write_and_kill(&path, first, n_writes);
+        assert_eq!(last, first + n_writes - 1);
+        let database = Database::open(&path).unwrap();
+        for number in first..first + N_WRITES {
+            let kept = OutputStore::get(&database, output_handle(number), at(1)).await.unwrap();
+            match kept {
+                Some(kept) => assert!(kept.body == child_body(number), "output {number} is whole"),
+                None => assert!(number > last, "output {number} was written"),
+            }
+        }
+    }
+    let counted: (u64, u64) = Connection::open(&path)
+        .unwrap()
+        .query_row("SELECT count(*), sum(n_bytes) FROM outputs", (), |row| {
+            Ok((row.get::<_, i64>(0)?.unsigned_abs(), row.get::<_, i64>(1)?.unsigned_abs()))
+        })
+        .unwrap();
+    let usage = Database::open(&path).unwrap().usage().await.unwrap();
+    assert_eq!((usage.n_entries, usage.n_bytes), counted);
+}
+
+#[test]
+fn a_file_that_is_not_a_database_is_refused_and_left_untouched() {
+    let (_directory, path) = temp_database_path();
+    let long = b"A diary. ".repeat(5_000);
+    for contents in [&b"x"[..], b"SQLite format 3\0", &long] {
+        fs::write(&path, contents).unwrap();
+        assert_eq!(reason(&path), "file is not a database");
+        assert_eq!(fs::read(&path).unwrap(), contents);
+    }
+}
+
+#[tokio::test]
+async fn a_damaged_file_is_refused_and_left_untouched() {
+    let (directory, path) = temp_database_path();
+    let database = Database::open(&path).unwrap();
+    for number in 0..20 {
+        OutputStore::put(&database, output_handle(number), output(child_body(number)), at(0)).await.unwrap();
+    }
+    let path = path.with_file_name("copy.db");
+    let copy = Connection::open(directory.path().join("state.db")).unwrap();
+    copy.execute("VACUUM INTO ?1", [path.to_str()]).unwrap();
+    let whole = fs::read(&path).unwrap();
+
+    let mut scribbled = whole.clone();
+    scribbled[4_096..60_000].fill(0xff);
+    let truncated = whole[..whole.len() / 2].to_vec();
+    for damaged in [scribbled, truncated] {
+        fs::write(&path, &damaged).unwrap();
+        let reason = reason(&path);
+        assert!(reason.contains("damaged") || reason.contains("malformed"), "{reason}");
+        assert!(fs::read(&path).unwrap() == damaged, "nothing was written");
+    }
+    fs::write(&path, &whole).unwrap();
+    assert_eq!(Database::open(&path).unwrap().usage().await.unwrap().n_entries, 20);
+}
+
+#[tokio::test]
+async fn a_file_of_an_older_version_is_migrated() {
+    let (_directory, path) = temp_database_path();
+    let database = Database::open(&path).unwrap();
+    put_one_of_each(&database).await;
+    drop(database);
+    let before = "DROP TABLE catalogue; DROP TABLE history; DROP INDEX outputs_by_age; \
+         DELETE FROM tallies WHERE subject IN ('catalogue', 'history'); PRAGMA user_version = 1";
+    Connection::open(&path).unwrap().execute_batch(before).unwrap();
+    let opening: Vec<_> = (0..4)
+        .map(|_| {
+            let path = path.clone();
+            std::thread::spawn(move || Database::open(&path))
+        })
+        .collect();
+    let opened: Vec<Database> = opening.into_iter().map(|opened| opened.join().unwrap().unwrap()).collect();
+    assert_eq!(opened[0].load("f00d".to_owned()).await.unwrap(), None);
+    opened[1].save("f00d".to_owned(), "offer".into(), at(0)).await.unwrap();
+    expect_one_of_each(&opened[2]).await;
+}
+
+#[test]
+fn a_file_of_a_newer_version_or_of_another_program_is_refused() {
+    let (_directory, path) = temp_database_path();
+    drop(Database::open(&path).unwrap());
+    Connection::open(&path).unwrap().pragma_update(None, "user_version", 4).unwrap();
+    assert_eq!(
+        reason(&path),
+        "written by a newer version of Pegboard (schema version 4, this one supports 3); use that version, or \
+         another file"
+    );
+
+    let others = path.with_file_name("others.db");
+    Connection::open(&others).unwrap().execute_batch("CREATE TABLE notes (text TEXT)").unwrap();
+    let before = fs::read(&others).unwrap();
+    assert_eq!(reason(&others), "the file is the database of another program; use another file");
+    assert_eq!(fs::read(&others).unwrap(), before);
+}
+
+#[test]
+fn an_unusable_path_reports_the_reason() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("file");
+    fs::write(&file, "").unwrap();
+    for (path, expected) in [
+        (file.join("state.db"), "the directory"),
+        (file.join("deep").join("state.db"), "the directory"),
+        (directory.path().to_owned(), "not a regular file"),
+        (PathBuf::new(), "cannot make an empty path absolute"),
+    ] {
+        let reason = reason(&path);
+        assert!(reason.contains(expected), "{}: {reason}", path.display());
+    }
+}
+
+#[cfg(unix)]
+#[tokio::test]
+async fn files_are_private_to_the_user() {
+    use std::os::unix::fs::PermissionsExt;
+
+    let directory = tempfile::tempdir().unwrap();
+    let (outer, inner) = (directory.path().join("outer"), directory.path().join("outer/inner"));
+    let path = inner.join(":memory:");
+    let database = Database::open(&path).unwrap();
+    put_one_of_each(&database).await;
+    let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    for (path, expected) in [
+        (outer, 0o700),
+        (inner.clone(), 0o700),
+        (path, 0o600),
+        (inner.join(":memory:-wal"), 0o600),
+        (inner.join(":memory:-shm"), 0o600),
+    ] {
+        assert_eq!(mode(&path), expected, "{}", path.display());
+    }
+}

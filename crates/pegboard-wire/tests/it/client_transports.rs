@@ -1,0 +1,10 @@
+//! The client transports against scripted servers: streamable HTTP of both eras, HTTP+SSE, WebSocket.
+
+mod answers;
+mod cancels;
+mod hostile;
+mod legacy;
+mod sessions;
+mod sse;
+mod support;
+mod websocket;

@@ -1,0 +1,12 @@
+//! Integration tests of the facade and of the commands.
+
+#![expect(clippy::unwrap_used, reason = "a panic is a test failure")]
+
+mod demo;
+mod doctor;
+mod files;
+mod macro_errors;
+mod run;
+mod serve;
+mod telemetry;
+mod tool_macro;
