@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Clients that others have written, of both eras, through Pegboard, to servers of both eras: lists, calls, progress,
-# prompts, resources and word of their changes, errors, and what servers ask in the middle of a call.
+# Runs third-party clients of both eras through Pegboard against servers of both eras: lists, calls, progress, prompts,
+# resources and their change notifications, errors, elicitation and sampling.
 # Needs Node 20 with npm, and Python 3.10; installs Node 22 and the clients under target/.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -28,7 +28,7 @@ built=$(realpath "${CARGO_TARGET_DIR:-target}")/debug
 export PEGBOARD_STATE=$home/state
 rm -rf "$home/state"
 
-# A server over a pipe that has sessions, one that has none, and the fixture, which is told what to be.
+# A session server and a stateless server over stdio, and the fixture in each era.
 for era in session stateless; do
     start "fixture-$era" "$built/pegboard-testkit" http 0 --era "$era"
     wait_for says_address "fixture-$era"
@@ -56,13 +56,13 @@ wait_for says_ready
 url=$(grep -om1 'http://[^ ]*/mcp' "$home/log/gateway")
 stdio=("$built/pegboard" "$home/pegboard.json")
 
-# seen ERA: the last thing that a client says of every server.
+# seen ERA: appends the final lines that a client prints for each server.
 seen() {
     for server in everything python fixture-session fixture-stateless; do
         expected+=("ok $server, $1: lists" "ok $server, $1: an error")
     done
 }
-# client NAME ERA COMMAND…: over HTTP, and over a pipe.
+# client NAME ERA COMMAND…: runs a client over HTTP and over stdio.
 client() {
     local name=$1 era=$2 expected=()
     shift 2
@@ -79,11 +79,11 @@ client 'the TypeScript SDK v2' stateless node "$home/node/client.mjs" v2
 client 'the Rust SDK' session "$built/examples/rmcp_client"
 client 'the Rust SDK' stateless "$built/examples/rmcp_client"
 
-# The Inspector answers no questions: it lists, calls, gets and reads.
+# The Inspector does not answer input requests: it lists, calls, gets and reads.
 inspect() {
     peer "the Inspector, $1, $era" "$3" -- "${inspector[@]}" "$url/$2" --transport http --protocol-era "$era" "${@:4}"
 }
-# It ends with 5 after a tool that said that it went wrong.
+# It exits with 5 after a tool error.
 inspector=(bash -c '"$@" || [ $? = 5 ]' inspector node "$packages/inspector/clients/launcher/build/index.js" --cli)
 for era in legacy modern; do
     inspect 'a list' everything '"trigger-sampling-request"' --method tools/list

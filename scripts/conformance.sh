@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The official MCP conformance suite against the fixture server, both eras, against our client, and against the fixture
-# through Pegboard, which docs/conformance.md tells of. Every check must pass, the unscored ones included.
+# Runs the official MCP conformance suite against the fixture server in both eras, against our client, and against the
+# fixture through Pegboard (docs/conformance.md). Every check must pass, including unscored ones.
 # Needs npm and Python 3; installs Node 22 and the suite under target/.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -57,7 +57,7 @@ before=$(cat docs/conformance.md)
 python3 scripts/conformance/grid.py "$home/node_modules/@modelcontextprotocol/conformance/dist/index.js" \
     "$PWD/target/debug/pegboard" "$fixture" "$home/grid" || failed=1
 if [ "$failed" = 0 ] && [ "$before" != "$(cat docs/conformance.md)" ]; then
-    echo 'docs/conformance.md is not what was measured; it has been written anew, and belongs to the change'
+    echo 'docs/conformance.md is out of date; it has been regenerated, commit it with the change'
     failed=1
 fi
 exit "$failed"

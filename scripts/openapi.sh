@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# OpenAPI documents that others have written: every operation is a tool whose schemas can be used, or is left out for a
-# reason. Then one service is called through Pegboard with arguments made from the tools' own schemas, and holds every
+# Imports third-party OpenAPI documents: every operation becomes a tool with usable schemas, or is skipped with a reason.
+# Then calls one service through Pegboard with arguments generated from the tools' schemas; the service validates every
 # request against its document.
 # Needs Node 20 with npm, and Python 3.10; installs the documents under target/.
 set -euo pipefail
@@ -12,7 +12,7 @@ node_parts=(
     @figma/rest-api-spec@0.43.0
     @netlify/open-api@2.60.0
 )
-# The maker of arguments does not go together with newer ones of hypothesis.
+# hypothesis-jsonschema is not compatible with newer versions of hypothesis.
 python_parts=(openapi-core==0.23.1 hypothesis-jsonschema==0.23.1 hypothesis==6.131.0 mcp==2.3.0)
 
 source scripts/parts.sh

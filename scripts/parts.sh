@@ -1,7 +1,6 @@
-# What the scripts share that run Pegboard with parts that others have written. To be sourced, from the project's root.
+# Functions shared by the scripts that run Pegboard with third-party software. Source it from the project's root.
 
-# install HOME: puts the packages of `node_parts` and `python_parts` under HOME, unless they are there, and makes it
-# `$home`.
+# install HOME: installs the packages of `node_parts` and `python_parts` under HOME if needed, and sets `$home`.
 install() {
     home=$PWD/$1
     mkdir -p "$home/node" "$home/log"
@@ -30,14 +29,14 @@ stop_all() {
 }
 trap stop_all EXIT
 
-# start LOG COMMAND…: runs it in the background until the end of this script.
+# start LOG COMMAND…: runs a command in the background until this script ends.
 start() {
     : >"$home/log/$1"
     "${@:2}" >>"$home/log/$1" 2>&1 </dev/null &
     started+=($!)
 }
 
-# Ports that nobody listens on, as many as asked for: all are held until each is known.
+# free_ports N: prints N free ports, distinct because all are bound before the first is released.
 free_ports() {
     node -e 'const held = Array.from({ length: process.argv[1] }, () => require("net").createServer().listen(0))
         Promise.all(held.map((server) => require("events").once(server, "listening"))).then(() => {
@@ -46,13 +45,13 @@ free_ports() {
         })' "$1"
 }
 
-# wait_for TEST…: until the test holds, for half a minute.
+# wait_for TEST…: waits up to 30 s until the test succeeds.
 wait_for() {
     for _ in $(seq 300); do
         "$@" 2>/dev/null && return
         sleep 0.1
     done
-    echo "peer: '$*' did not come true within 30 s"
+    echo "peer: '$*' did not succeed within 30 s"
     exit 1
 }
 listens() { (exec 3<>"/dev/tcp/127.0.0.1/$1"); }
@@ -60,7 +59,7 @@ says_address() { grep -q '^http://.*/mcp$' "$home/log/$1"; }
 address() { grep -m1 '^http://.*/mcp$' "$home/log/$1"; }
 
 failed=0
-# peer NAME EXPECTED… -- COMMAND…: the command succeeds, and what it prints holds what is expected, in this order.
+# peer NAME EXPECTED… -- COMMAND…: checks that the command succeeds and prints the expected texts in this order.
 peer() {
     local name=$1 expected=() log problem='' rest
     shift

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Our client against servers, and our server against clients, that others have written: both eras, every transport.
+# Runs our client against third-party servers, and third-party clients against our server: both eras, every transport.
 # Needs Node 20 with npm, and Python 3.10; installs the peers under target/.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -15,7 +15,7 @@ python_parts=(mcp==2.3.0)
 
 source scripts/parts.sh
 install target/peers
-# A script finds its packages only from where they are.
+# Node resolves packages from the directory of the script.
 cp scripts/peers/*.mjs "$home/node/"
 everything=$home/node/node_modules/@modelcontextprotocol/server-everything/dist/index.js
 supergateway=$home/node/node_modules/supergateway/dist/index.js
@@ -24,7 +24,7 @@ python=$home/python/bin/python
 cargo build --quiet -p pegboard-testkit
 fixture=$(realpath "${CARGO_TARGET_DIR:-target}")/debug/pegboard-testkit
 
-# What our client should see of server-everything, however it gets there.
+# Expected output of our client against server-everything over any transport.
 everything_calls=(
     --call echo '{"message": "Grüße"}'
     --call trigger-long-running-operation '{"duration": 0.3, "steps": 3}'
@@ -53,11 +53,11 @@ wait_for listens "$sse_port"
 peer 'our client, server-everything over HTTP+SSE' "${asked_seen[@]}" -- \
     "$fixture" client-sse "${asked_calls[@]}" "http://127.0.0.1:$sse_port/sse"
 wait_for listens "$ws_port"
-# Supergateway changes the id of every answer to a question, so the server cannot ask over it.
+# supergateway rewrites the ids of responses to server requests, so elicitation does not work through it.
 peer 'our client, server-everything over WebSocket (supergateway)' "${everything_seen[@]}" -- \
     "$fixture" client-ws "${everything_calls[@]}" "ws://127.0.0.1:$ws_port/message"
 
-# What our client should see of our own server on the Python SDK.
+# Expected output of our client against our server on the Python SDK.
 python_calls=(--call echo '{"message": "hello"}' --call count '{}' --call greet '{}')
 python_seen=(
     'server python-peer, 6 tools' '"Echo: hello"'
@@ -67,7 +67,7 @@ python_seen=(
 wait_for says_address python-http
 python_url=$(address python-http)
 for era in stateless session; do
-    # The era is found out, which is stateless, or it is what we say.
+    # Era by negotiation (stateless), or as specified.
     case $era in
     stateless) revision=2026-07-28 forced=() ;;
     session) revision=2025-11-25 forced=(--era session) ;;

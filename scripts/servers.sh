@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Servers that others have written, through Pegboard: started from one configuration, each called by its flat name over
-# stdio and over HTTP, and ended with everything they started.
+# Runs third-party servers through Pegboard: started from one configuration, called by their flat names over stdio and
+# HTTP, and stopped with their whole process tree.
 # Needs Node 20 with npm, and Python 3.10; installs the servers under target/.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -82,7 +82,7 @@ peer 'a toolbox opened and its tool used' 'servers_failed' 'Echo: hello' -- \
     --call use_tool '{"tool": {"toolbox": "default", "server": "everything", "name": "echo"}, "arguments": {"message": "hello"}}' \
     "$url"
 
-# A workbench's configuration as it is, for clients that others have written.
+# An unmodified workbench configuration, for third-party clients.
 cat >"$home/workbench-config.json" <<END
 {
     "toolboxes": {
@@ -116,7 +116,7 @@ peer 'a workbench configuration, the Python client' '- dev (2 servers: filesyste
     '2 servers: read_text_file list_directory create_entities' 'read: a line of a file' -- \
     "$home/python/bin/python" scripts/peers/workbench.py "$built/pegboard" "$home/files/a.txt"
 
-# The first minute of somebody who has two clients with these servers, and nothing else.
+# First use by a person with two clients that have these servers.
 user=$home/user
 rm -rf "$user" "$home/before"
 mkdir -p "$user/project" "$user/.cursor" "$user/.mcp-inspector" "$home/before"
@@ -146,7 +146,7 @@ peer 'the files of clients come back' 'Restored' 'Restored' -- "${as_user[@]}" "
 peer 'they are as they were' -- diff -r "$user/.cursor" "$home/before/.cursor"
 peer 'they are as they were, too' -- diff -r "$user/.mcp-inspector" "$home/before/.mcp-inspector"
 
-# After a kill that nobody can catch, nothing is left of the servers.
+# SIGKILL leaves no server process behind.
 left() { pgrep -f "$home/(node|python)/" || true; }
 [ -n "$(left)" ] || { echo 'peer: no server ran'; exit 1; }
 kill -KILL "$gateway"

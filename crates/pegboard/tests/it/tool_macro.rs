@@ -190,7 +190,7 @@ mod places {
     macro_rules! constant {
         ($name:ident = $value:literal) => {
             #[doc = concat!("Always ", $value, ".")]
-            #[tool(crate = $crate::places::toolkit::library)]
+            #[tool(crate = $crate::tool_macro::places::toolkit::library)]
             fn $name() -> Result<u8> {
                 Ok($value)
             }

@@ -7,7 +7,9 @@ use pegboard_testkit::model_server::{
 };
 use serde_json::json;
 
-use crate::model::harness::{DELIVERIES, KINDS, ask, check, check_single, model, request, settings, start_server};
+use crate::model::harness::{
+    DELIVERIES, KINDS, ask, check, check_single, model, request, settings, start_server,
+};
 
 #[tokio::test]
 async fn text_is_streamed_and_returned() {

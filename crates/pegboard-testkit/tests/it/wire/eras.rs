@@ -21,7 +21,8 @@ async fn the_newer_era_is_preferred() {
 
 #[tokio::test]
 async fn a_server_with_only_http_sse_is_detected() {
-    let url = crate::wire::support::serve_http(pegboard_wire::http::server::HttpServerOptions::default()).await;
+    let url =
+        crate::wire::support::serve_http(pegboard_wire::http::server::HttpServerOptions::default()).await;
     let http =
         pegboard_wire::http::client::HttpOptions::new(url.replace("/mcp", "/legacy/sse").parse().unwrap());
     let handler = std::sync::Arc::new(crate::wire::support::AnsweringHandler::default());
@@ -151,7 +152,8 @@ async fn change_notifications_arrive_in_a_session_over_every_other_transport() {
 
 #[tokio::test]
 async fn a_task_belongs_to_the_session_that_made_it() {
-    let url = crate::wire::support::serve_http(pegboard_wire::http::server::HttpServerOptions::default()).await;
+    let url =
+        crate::wire::support::serve_http(pegboard_wire::http::server::HttpServerOptions::default()).await;
     let link = || {
         let http = pegboard_wire::http::client::HttpOptions::new(url.parse().unwrap());
         pegboard_wire::http::client::connect(http).unwrap()

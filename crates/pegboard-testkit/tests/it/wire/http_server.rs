@@ -231,7 +231,8 @@ async fn a_service_sees_the_headers_of_each_request() {
             _ => pegboard_wire::http::legacy_client::connect(http).unwrap(),
         };
         let handler = std::sync::Arc::new(crate::wire::support::AnsweringHandler::default());
-        let client = McpClient::connect(link, handler, crate::wire::support::options(Some(era))).await.unwrap();
+        let client =
+            McpClient::connect(link, handler, crate::wire::support::options(Some(era))).await.unwrap();
         for user in ["ada", "grace"] {
             let headers = [("x-user".parse().unwrap(), user.parse().unwrap())].into_iter().collect();
             let options = RequestOptions { headers, ..RequestOptions::default() };

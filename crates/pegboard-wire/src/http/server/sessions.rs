@@ -93,7 +93,8 @@ impl Sessions {
             );
             return error_response(StatusCode::BAD_REQUEST, None, error);
         }
-        let format = if prefers_stream(headers) { PostResponseFormat::Stream } else { PostResponseFormat::Json };
+        let format =
+            if prefers_stream(headers) { PostResponseFormat::Stream } else { PostResponseFormat::Json };
         let mut response = session.handle_messages(messages, headers, format, self.options.keep_alive).await;
         if let Some(id) = id {
             // A rejected `initialize` leaves no session.

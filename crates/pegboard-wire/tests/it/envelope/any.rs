@@ -7,7 +7,7 @@ use proptest::sample::{Index, select};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use crate::decoded;
+use crate::envelope::decoded;
 
 const NUMBER: &str = r"-?(0|[1-9][0-9]{0,25})(\.[0-9]{1,5})?([eE][+-]?[0-9]{1,2})?";
 const SPACE: &str = r"[ \t\r\n]{0,3}";

@@ -4,7 +4,7 @@ use pegboard_wire::{Malformed, RawJson};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use crate::nested;
+use crate::envelope::nested;
 
 fn raw(text: &str) -> RawJson {
     RawJson::parse(text.to_owned().into()).expect("the text is JSON")
