@@ -7,7 +7,7 @@ use super::script::{Quirk, ScriptedCall, ScriptedError, ScriptedReply};
 
 /// Returns the reply as one JSON object.
 pub(super) fn whole(answer: &ScriptedReply, model: &str, number: usize) -> Value {
-    let mut message = json!({"role": "assistant", "content": content(answer)});
+    let mut message = json!({"role": "assistant", text_key(answer): content(answer)});
     if !answer.thoughts.is_empty() {
         message["reasoning_content"] = answer.thoughts.as_str().into();
     }
@@ -50,7 +50,7 @@ pub(super) fn events(answer: &ScriptedReply, model: &str, number: usize) -> Vec<
         } else {
             text.into()
         };
-        chunks.push(chunk(&json!({"content": content}), Value::Null));
+        chunks.push(chunk(&json!({text_key(answer): content}), Value::Null));
     }
     for (at, call) in answer.tool_calls.iter().enumerate() {
         for delta in call_deltas(answer, call, number, at) {
@@ -75,6 +75,11 @@ pub(super) fn events(answer: &ScriptedReply, model: &str, number: usize) -> Vec<
 pub(super) fn error(refusal: &ScriptedError) -> Value {
     let ScriptedError { kind, message, .. } = refusal;
     json!({"error": {"message": message, "type": kind, "param": null, "code": kind}})
+}
+
+/// Returns the key of a message that holds the text.
+fn text_key(answer: &ScriptedReply) -> &'static str {
+    if answer.has(Quirk::RefusalField) { "refusal" } else { "content" }
 }
 
 fn content(answer: &ScriptedReply) -> Value {

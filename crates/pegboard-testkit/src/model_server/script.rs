@@ -240,6 +240,8 @@ pub enum Quirk {
     NullChoices,
     /// The text is a list of parts.
     ListContent,
+    /// The text is a refusal: it arrives as `refusal` in place of `content`.
+    RefusalField,
 }
 
 /// An error response.

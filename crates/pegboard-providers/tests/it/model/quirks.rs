@@ -57,6 +57,15 @@ async fn text_is_read_despite_odd_endings_and_wrappers() {
 }
 
 #[tokio::test]
+async fn a_refusal_is_read_from_its_own_field() {
+    for delivery in DELIVERIES {
+        let reply = ScriptedReply { quirks: vec![Quirk::RefusalField], ..ScriptedReply::text("I cannot") };
+        let expected = r#""I cannot" [] Refused"#;
+        check_single(OpenAiCompatible, delivery, ScriptAction::Answer(reply), expected).await;
+    }
+}
+
+#[tokio::test]
 async fn messages_may_arrive_unstreamed_and_without_ids() {
     for quirk in [Quirk::NotStreamed, Quirk::NoIds, Quirk::NoUsage] {
         let expected = r#""" [add({"a":1}), add({"a":2})] ToolCalls"#;
