@@ -11,6 +11,7 @@ use serde_json::{Map, Value};
 mod entry;
 
 use crate::source::ConfigFormat;
+use crate::source_spec::SpecContext;
 use crate::suggest;
 use crate::to_json::to_json;
 use crate::tree;
@@ -99,18 +100,6 @@ impl Platform {
     }
 }
 
-/// Container of the servers in a file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ServerLayout<'c> {
-    /// An object of servers by name.
-    Object,
-    /// A list of servers, each with its name under this key.
-    List {
-        /// Key of the name.
-        name: &'c str,
-    },
-}
-
 /// Returns all clients, in the order of the table.
 ///
 /// ```
@@ -168,9 +157,9 @@ impl KnownClient {
         }
     }
 
-    /// Container of its servers.
-    pub fn layout(&self) -> ServerLayout<'_> {
-        self.members.as_deref().map_or(ServerLayout::Object, |name| ServerLayout::List { name })
+    /// Returns `true` if its servers are a list, each with its name inside, rather than an object.
+    pub fn lists_servers(&self) -> bool {
+        self.members.is_some()
     }
 
     /// Returns the possible paths of its files: those of the project in `folder`, then those of the user.
@@ -204,6 +193,13 @@ impl KnownClient {
         };
         let paths = self.user.iter().chain(platform_paths);
         paths.filter_map(|path_template| resolve_path(path_template, environment, platform)).collect()
+    }
+
+    /// Returns its existing files: the user's, and then that of the project.
+    pub(crate) fn existing_files(&self, context: &SpecContext<'_>) -> Vec<PathBuf> {
+        let first = |paths: Vec<PathBuf>| paths.into_iter().find(|path| path.is_file());
+        let user = first(self.user_paths(context.environment, context.platform));
+        user.into_iter().chain(first(self.project_paths(context.folder))).collect()
     }
 
     /// Returns the path templates of the table: those of a project, and those of a user on a platform.

@@ -19,6 +19,7 @@ use pegboard_core::settings::{RuntimeSettings, ServerSettings, ToolSettings};
 
 use crate::inputs::MissingInput;
 use crate::problem::{ConfigProblem, Severity};
+use crate::section::EntrySection;
 use crate::source::{ConfigSource, SourceText};
 use crate::tree::Node;
 
@@ -85,6 +86,52 @@ pub struct ToolboxConfig {
     pub chains: IndexMap<String, ChainSpec>,
 }
 
+impl Configuration {
+    /// Returns the unusable servers, REST tools and model providers: the toolbox and section, unless it is a
+    /// model provider, and the name.
+    pub fn unusable_entries(
+        &self,
+    ) -> impl Iterator<Item = (Option<(&ToolboxName, EntrySection)>, &str, &UnusableEntry)> {
+        let of_toolboxes = self.toolboxes.iter().flat_map(|(toolbox, described)| {
+            let servers = described.servers.iter().filter_map(move |(name, server)| {
+                Some((Some((toolbox, EntrySection::Servers)), name.as_str(), server.unusable()?))
+            });
+            let rest_tools = described.rest_tools.iter().filter_map(move |(name, tool)| {
+                Some((Some((toolbox, EntrySection::RestTools)), name.as_str(), tool.unusable()?))
+            });
+            servers.chain(rest_tools)
+        });
+        let providers = self.providers.iter();
+        let providers =
+            providers.filter_map(|(name, provider)| Some((None, name.as_str(), provider.unusable()?)));
+        of_toolboxes.chain(providers)
+    }
+}
+
+/// Problems of an entry that cannot be used.
+#[derive(Clone, Debug)]
+pub struct UnusableEntry {
+    /// Variables that must be set.
+    pub needs: Vec<String>,
+    /// All problems of the entry.
+    pub problems: Vec<ConfigProblem>,
+}
+
+impl UnusableEntry {
+    /// Returns a short reason, such as `needs: GITHUB_TOKEN`.
+    pub fn reason(&self) -> String {
+        if !self.needs.is_empty() {
+            return format!("needs: {}", self.needs.join(", "));
+        }
+        let is_error = |problem: &&ConfigProblem| problem.severity == Severity::Error;
+        let first = self.problems.iter().find(is_error);
+        first.map_or_else(
+            || "its entry is invalid".to_owned(),
+            |first| format!("{}: {}", first.path, first.message),
+        )
+    }
+}
+
 /// An entry of `mcpServers` or `openapiSpecs`.
 #[derive(Clone)]
 pub enum ServerEntry {
@@ -103,20 +150,15 @@ pub enum ServerEntry {
         tools: Box<ServerSettings>,
     },
     /// The entry is invalid.
-    Unusable {
-        /// Variables that must be set.
-        needs: Vec<String>,
-        /// All problems of the entry.
-        problems: Vec<ConfigProblem>,
-    },
+    Unusable(UnusableEntry),
 }
 
 impl ServerEntry {
-    /// Returns a short reason if the server is unusable, such as `needs: GITHUB_TOKEN`.
-    pub fn unusable_reason(&self) -> Option<String> {
+    /// Returns the problems of the server, if it is unusable.
+    pub fn unusable(&self) -> Option<&UnusableEntry> {
         match self {
             Self::Mcp { .. } | Self::OpenApi { .. } => None,
-            Self::Unusable { needs, problems } => Some(unusable_reason(needs, problems)),
+            Self::Unusable(entry) => Some(entry),
         }
     }
 }
@@ -127,20 +169,15 @@ pub enum ModelProviderEntry {
     /// The provider is usable.
     Usable(Box<ModelProviderSettings>),
     /// The entry is invalid.
-    Unusable {
-        /// Variables that must be set.
-        needs: Vec<String>,
-        /// All problems of the entry.
-        problems: Vec<ConfigProblem>,
-    },
+    Unusable(UnusableEntry),
 }
 
 impl ModelProviderEntry {
-    /// Returns a short reason if the provider is unusable, such as `needs: OPENAI_API_KEY`.
-    pub fn unusable_reason(&self) -> Option<String> {
+    /// Returns the problems of the provider, if it is unusable.
+    pub fn unusable(&self) -> Option<&UnusableEntry> {
         match self {
             Self::Usable(_) => None,
-            Self::Unusable { needs, problems } => Some(unusable_reason(needs, problems)),
+            Self::Unusable(entry) => Some(entry),
         }
     }
 }
@@ -152,9 +189,7 @@ impl fmt::Debug for ModelProviderEntry {
             Self::Usable(settings) => {
                 f.debug_struct("Usable").field("kind", &settings.kind).finish_non_exhaustive()
             }
-            Self::Unusable { needs, problems } => {
-                f.debug_struct("Unusable").field("needs", needs).field("problems", problems).finish()
-            }
+            Self::Unusable(entry) => f.debug_tuple("Unusable").field(entry).finish(),
         }
     }
 }
@@ -172,20 +207,15 @@ pub enum RestEntry {
         settings: Box<ToolSettings>,
     },
     /// The entry is invalid.
-    Unusable {
-        /// Variables that must be set.
-        needs: Vec<String>,
-        /// All problems of the entry.
-        problems: Vec<ConfigProblem>,
-    },
+    Unusable(UnusableEntry),
 }
 
 impl RestEntry {
-    /// Returns a short reason if the tool is unusable, such as `needs: API_KEY`.
-    pub fn unusable_reason(&self) -> Option<String> {
+    /// Returns the problems of the tool, if it is unusable.
+    pub fn unusable(&self) -> Option<&UnusableEntry> {
         match self {
             Self::Usable { .. } => None,
-            Self::Unusable { needs, problems } => Some(unusable_reason(needs, problems)),
+            Self::Unusable(entry) => Some(entry),
         }
     }
 }
@@ -231,16 +261,6 @@ impl AgentEntry {
     }
 }
 
-/// Returns a short reason from missing variables or the first error.
-fn unusable_reason(needs: &[String], problems: &[ConfigProblem]) -> String {
-    if !needs.is_empty() {
-        return format!("needs: {}", needs.join(", "));
-    }
-    let is_error = |problem: &&ConfigProblem| problem.severity == Severity::Error;
-    let reason = problems.iter().find(is_error).map(|first| format!("{}: {}", first.path, first.message));
-    reason.unwrap_or_else(|| "its entry is invalid".to_owned())
-}
-
 /// Shows the kind only: arguments and URLs may contain secrets.
 impl fmt::Debug for ServerEntry {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -261,9 +281,7 @@ impl fmt::Debug for ServerEntry {
             Self::OpenApi { service, .. } => {
                 f.debug_struct("OpenApi").field("enabled", &service.enabled).finish_non_exhaustive()
             }
-            Self::Unusable { needs, problems } => {
-                f.debug_struct("Unusable").field("needs", needs).field("problems", problems).finish()
-            }
+            Self::Unusable(entry) => f.debug_tuple("Unusable").field(entry).finish(),
         }
     }
 }

@@ -16,6 +16,7 @@ use crate::to_json::to_json;
 use crate::tree::{self, ParsedTree, Span, Value as NodeValue};
 
 mod atomic_write;
+mod change;
 mod cst;
 mod cst_edit;
 mod diff;
@@ -27,6 +28,7 @@ mod toml;
 mod yaml;
 
 pub use atomic_write::{WriteError, resolve_links, write};
+pub use change::FileChange;
 pub use diff::diff;
 
 use cst::CstNode;

@@ -6,8 +6,7 @@ use pegboard_core::settings::ServerSettings;
 use pegboard_core::settings::mcp::McpServerSettings;
 use serde_json::{Map, Value as Json};
 
-use crate::configuration::{Configuration, RestEntry, ServerEntry};
-use crate::dialect::native::SECTIONS;
+use crate::configuration::{Configuration, UnusableEntry};
 use crate::dialect::{ConfigDialect, root_names};
 use crate::edit::EditPath;
 use crate::error::ConfigurationError;
@@ -16,6 +15,7 @@ use crate::path::{KeyPath, KeySegment};
 use crate::problem::ConfigProblem;
 use crate::read::field_names;
 use crate::redact::redact_value;
+use crate::section::{EntrySection, SECTIONS};
 use crate::source::SourceText;
 use crate::to_json::to_json;
 use crate::tree::{Node, Span, Value};
@@ -48,8 +48,8 @@ pub struct Inventory {
 /// One server, service, tool, chain or agent of a source.
 #[derive(Clone, Debug)]
 pub struct InventoryItem {
-    /// Section of the item: `mcpServers`, `openapiSpecs`, `restTools`, `chains` or `agents`.
-    pub section: &'static str,
+    /// Section of the item.
+    pub section: EntrySection,
     /// Toolbox of the item, if any.
     pub toolbox: Option<String>,
     /// Name of the item.
@@ -165,11 +165,11 @@ struct InventoryBuilder<'f> {
 
 impl InventoryBuilder<'_> {
     fn add_items(&self, parent: &Node, toolbox: Option<&str>, inventory: &mut Vec<InventoryItem>) {
-        for section in SECTIONS {
-            let Some(found) = parent.get(section) else { continue };
+        for section in EntrySection::ALL {
+            let Some(found) = parent.get(section.key()) else { continue };
             let named: Vec<(String, Span, &Node)> = match &found.value {
                 // Native agents are a list of files; an object belongs to another program.
-                Value::Map(_) if section == "agents" => Vec::new(),
+                Value::Map(_) if section == EntrySection::Agents => Vec::new(),
                 Value::Map(entries) => {
                     entries.iter().map(|entry| (entry.key.clone(), entry.key_span, &entry.value)).collect()
                 }
@@ -187,7 +187,7 @@ impl InventoryBuilder<'_> {
 
     fn item(
         &self,
-        (section, toolbox): (&'static str, Option<&str>),
+        (section, toolbox): (EntrySection, Option<&str>),
         name: String,
         span: Span,
         node: &Node,
@@ -197,31 +197,46 @@ impl InventoryBuilder<'_> {
         let written = self.texts.get(span.text);
         if let Some(folder) = written.map(|text| &text.folder) {
             make_absolute(&mut value, folder);
-            if section == "agents" {
+            if section == EntrySection::Agents {
                 make_path_absolute(&mut value, folder);
             }
         }
-        let Unusable { reason, is_broken, problems } =
-            unusability(self.configuration, (section, toolbox), &name).unwrap_or_default();
+        let unusable = self.unusable((section, toolbox), &name);
         InventoryItem {
             section,
             toolbox: toolbox.map(str::to_owned),
-            key_path: written.map(|text| item_path((section, toolbox), &name, text.original_path(span))),
+            key_path: written.map(|text| match text.original_path(span) {
+                Some(written) => item_path(&written),
+                None => section.path(toolbox).key(&name),
+            }),
             identity: identity(section, &value),
-            redacted: redact_value(&value, &[section, &name]),
+            redacted: redact_value(&value, &[section.key(), &name]),
             transport: transport(section, &value),
             is_disabled: value["enabled"] == Json::Bool(false) || value["disabled"] == Json::Bool(true),
             name,
             value,
-            unusable_reason: reason,
-            is_broken,
-            problems,
+            unusable_reason: unusable.map(UnusableEntry::reason),
+            is_broken: unusable.is_some_and(|entry| entry.needs.is_empty()),
+            problems: unusable.map(|entry| entry.problems.clone()).unwrap_or_default(),
             dependencies,
         }
     }
 
+    fn unusable(
+        &self,
+        (section, toolbox): (EntrySection, Option<&str>),
+        name: &str,
+    ) -> Option<&UnusableEntry> {
+        let toolbox = self.configuration.toolboxes.get(toolbox.unwrap_or("default"))?;
+        match section {
+            EntrySection::Servers | EntrySection::OpenApiServices => toolbox.servers.get(name)?.unusable(),
+            EntrySection::RestTools => toolbox.rest_tools.get(name)?.unusable(),
+            EntrySection::Chains | EntrySection::Agents => None,
+        }
+    }
+
     /// Returns the entries of other sections that an item depends on.
-    fn dependencies_of(&self, section: &str, value: &Json) -> Vec<Dependency> {
+    fn dependencies_of(&self, section: EntrySection, value: &Json) -> Vec<Dependency> {
         let mut dependencies = Vec::new();
         for kind in SHARED_SECTIONS {
             let described = self.root.get(kind).and_then(Node::entries).unwrap_or_default();
@@ -230,7 +245,7 @@ impl InventoryBuilder<'_> {
                     "queues" => names_queue(value, &entry.key),
                     "inputs" => value.to_string().contains(&format!("${{input:{}", entry.key)),
                     // The models of an agent are named in its own file.
-                    _ => section == "agents",
+                    _ => section == EntrySection::Agents,
                 };
                 if is_named {
                     let name = entry.key.clone();
@@ -242,14 +257,9 @@ impl InventoryBuilder<'_> {
     }
 }
 
-/// Returns the path of an item as written, or its native path.
-fn item_path((section, toolbox): (&str, Option<&str>), name: &str, written: Option<KeyPath>) -> EditPath {
-    let Some(written) = written else {
-        let toolbox = toolbox.map(|toolbox| ["toolboxes", toolbox]);
-        return EditPath::from_keys(toolbox.into_iter().flatten().chain([section, name]));
-    };
+/// Returns the path of an item as written. A list item is addressed by its index, not by its name.
+fn item_path(written: &KeyPath) -> EditPath {
     match written.segments() {
-        // A list item is addressed by its index, not by its name.
         [item @ .., KeySegment::Key(_)] if matches!(item.last(), Some(KeySegment::Index(_))) => {
             EditPath::from_segments(item)
         }
@@ -264,9 +274,9 @@ fn names_queue(value: &Json, queue: &str) -> bool {
 }
 
 /// Removes keys that only other programs know.
-fn native_fields(section: &str, mut value: Json) -> Json {
+fn native_fields(section: EntrySection, mut value: Json) -> Json {
     let names = field_names::<ServerSettings>();
-    if let (Json::Object(entries), "mcpServers") = (&mut value, section) {
+    if let (Json::Object(entries), EntrySection::Servers) = (&mut value, section) {
         entries.retain(|key, _| {
             McpServerSettings::FIELDS.contains(&key.as_str()) || names.contains(&key.as_str())
         });
@@ -312,70 +322,46 @@ fn text(node: &Node) -> Option<String> {
     if let Value::Text(text) = &node.value { Some(text.clone()) } else { None }
 }
 
-/// The reason why an item is unusable.
-#[derive(Default)]
-struct Unusable {
-    reason: Option<String>,
-    is_broken: bool,
-    problems: Vec<ConfigProblem>,
-}
-
-fn unusability(
-    configuration: &Configuration,
-    (section, toolbox): (&str, Option<&str>),
-    name: &str,
-) -> Option<Unusable> {
-    let toolbox = configuration.toolboxes.get(toolbox.unwrap_or("default"))?;
-    let (reason, needs, problems) = match section {
-        "mcpServers" | "openapiSpecs" => match toolbox.servers.get(name)? {
-            server @ ServerEntry::Unusable { needs, problems } => (server.unusable_reason(), needs, problems),
-            ServerEntry::Mcp { .. } | ServerEntry::OpenApi { .. } => return None,
-        },
-        "restTools" => match toolbox.rest_tools.get(name)? {
-            tool @ RestEntry::Unusable { needs, problems } => (tool.unusable_reason(), needs, problems),
-            RestEntry::Usable { .. } => return None,
-        },
-        _ => return None,
-    };
-    Some(Unusable { reason, is_broken: needs.is_empty(), problems: problems.clone() })
-}
-
 /// Returns the command line or the URL: two items with the same one are the same.
-fn identity(section: &str, value: &Json) -> Option<String> {
+fn identity(section: EntrySection, value: &Json) -> Option<String> {
     let address = |key: &str| value[key].as_str().map(|url| url.trim().trim_end_matches('/').to_owned());
     match section {
-        "mcpServers" => {
+        EntrySection::Servers => {
             if let Some(url) = address("url") {
                 return Some(url);
             }
-            let arguments = |value: &Json| match value {
-                Json::Array(items) => items
-                    .iter()
-                    .map(|item| item.as_str().map_or_else(|| item.to_string(), str::to_owned))
-                    .collect(),
-                Json::String(word) => vec![word.clone()],
-                _ => Vec::new(),
-            };
-            let line: Vec<String> =
-                arguments(&value["command"]).into_iter().chain(arguments(&value["args"])).collect();
+            let line = command_line(value);
             // As JSON, so that different argument lists never look alike.
             (!line.is_empty()).then(|| Json::from(line).to_string())
         }
-        "openapiSpecs" => address("spec"),
-        "restTools" => Some(format!("{} {}", value["method"].as_str().unwrap_or("GET"), address("url")?)),
-        "agents" => value.as_str().map(str::to_owned),
-        _ => None,
+        EntrySection::OpenApiServices => address("spec"),
+        EntrySection::RestTools => {
+            Some(format!("{} {}", value["method"].as_str().unwrap_or("GET"), address("url")?))
+        }
+        EntrySection::Agents => value.as_str().map(str::to_owned),
+        EntrySection::Chains => None,
     }
 }
 
-fn transport(section: &str, value: &Json) -> &'static str {
+/// Returns the command and the arguments of a server.
+pub(crate) fn command_line(server: &Json) -> Vec<String> {
+    let text = |item: &Json| item.as_str().map_or_else(|| item.to_string(), str::to_owned);
+    let words = |key: &str| match &server[key] {
+        Json::Array(items) => items.iter().map(text).collect(),
+        Json::String(word) => vec![word.clone()],
+        _ => Vec::new(),
+    };
+    [words("command"), words("args")].concat()
+}
+
+fn transport(section: EntrySection, value: &Json) -> &'static str {
     let kind = value["type"].as_str().or(value["transport"].as_str()).unwrap_or_default();
     let url = value["url"].as_str().unwrap_or_default();
     match (section, kind) {
-        ("openapiSpecs", _) => "openapi",
-        ("restTools", _) => "rest",
-        ("chains", _) => "chain",
-        ("agents", _) => "agent",
+        (EntrySection::OpenApiServices, _) => "openapi",
+        (EntrySection::RestTools, _) => "rest",
+        (EntrySection::Chains, _) => "chain",
+        (EntrySection::Agents, _) => "agent",
         (_, "stdio" | "local") => "stdio",
         (_, "sse") => "sse",
         (_, "ws" | "websocket") => "websocket",

@@ -14,6 +14,7 @@ use crate::error::ConfigurationError;
 use crate::inputs::MissingInput;
 use crate::problem::{ConfigProblem, Severity};
 use crate::read::{self, ConfigReader};
+use crate::section::SECTIONS;
 use crate::source::{ConfigFormat, ConfigSource, SourceKind, SourceText};
 use crate::tree::{self, DuplicateKey, Node, ParsedTree, Span, Value};
 
@@ -269,7 +270,7 @@ impl MergedSources {
                         (layer.priority, is_named, &mut root.value)
                     {
                         let is_tool =
-                            |key: &str| USER_ONLY_SECTIONS.contains(&key) || native::SECTIONS.contains(&key);
+                            |key: &str| USER_ONLY_SECTIONS.contains(&key) || SECTIONS.contains(&key);
                         entries.retain(|entry| !is_tool(&entry.key));
                     }
                     stack.add(root);

@@ -16,8 +16,8 @@
 //! ")?;
 //! let configuration = pegboard_config::load(&path, &|_| None)?;
 //! let servers = &configuration.toolboxes["default"].servers;
-//! assert_eq!(servers["files"].unusable_reason(), None);
-//! assert_eq!(servers["github"].unusable_reason().unwrap(), "needs: GITHUB_TOKEN");
+//! assert!(servers["files"].unusable().is_none());
+//! assert_eq!(servers["github"].unusable().unwrap().reason(), "needs: GITHUB_TOKEN");
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
@@ -27,12 +27,16 @@
 use std::path::Path;
 
 pub mod agent;
+pub mod backups;
 pub mod clients;
+mod config_file;
 pub mod configuration;
 pub mod dialect;
 pub mod edit;
 pub mod error;
+pub mod export;
 mod find;
+pub mod import;
 mod inputs;
 pub mod inventory;
 mod layers;
@@ -42,6 +46,7 @@ pub mod provenance;
 mod read;
 mod redact;
 mod schema;
+mod section;
 pub mod source;
 pub mod source_spec;
 mod to_json;
@@ -49,8 +54,9 @@ mod tree;
 mod variables;
 
 pub use agent::{AgentFile, load_agent};
+pub use config_file::{ConfigFile, ConfigFileError};
 pub use configuration::{
-    AgentEntry, Configuration, ModelProviderEntry, RestEntry, ServerEntry, ToolboxConfig,
+    AgentEntry, Configuration, ModelProviderEntry, RestEntry, ServerEntry, ToolboxConfig, UnusableEntry,
 };
 pub use dialect::ConfigDialect;
 pub use error::ConfigurationError;
@@ -61,6 +67,7 @@ pub use pegboard_core::similar::suggest;
 pub use problem::{ConfigProblem, Severity};
 pub use provenance::{EffectiveSetting, SettingSource};
 pub use schema::native_schema;
+pub use section::EntrySection;
 pub use source::{ConfigFormat, ConfigSource};
 pub use source_spec::{SourceSpec, SpecContext, load_spec};
 

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use pegboard_core::settings::mcp::Secret;
 use serde::de::DeserializeOwned;
 
+use crate::configuration::UnusableEntry;
 use crate::path::{KeyPath, KeySegment};
 use crate::problem::{ConfigProblem, Severity};
 pub(crate) use crate::source::KeyStrictness;
@@ -56,6 +57,14 @@ pub(crate) struct PartReport {
     pub(crate) needs: Vec<String>,
     /// `true` if the part must be left out. Set even if the limit of reported problems is reached.
     pub(crate) is_invalid: bool,
+}
+
+impl PartReport {
+    /// Returns the entry that was read, unless the part must be left out.
+    pub(crate) fn entry<T>(self, read: Option<T>) -> Result<T, UnusableEntry> {
+        let Self { problems, needs, is_invalid } = self;
+        read.filter(|_| !is_invalid).ok_or(UnusableEntry { needs, problems })
+    }
 }
 
 /// Description of a problem.

@@ -236,9 +236,7 @@ fn client_files(
     (context, selection): (&SpecContext<'_>, SourceSelection),
 ) -> Result<Vec<(PathBuf, SourceSelection)>, ConfigurationError> {
     let folder = absolute(context.folder);
-    let first = |paths: Vec<PathBuf>| paths.into_iter().find(|path| path.is_file());
-    let user = first(client.user_paths(context.environment, context.platform));
-    let files: Vec<PathBuf> = user.into_iter().chain(first(client.project_paths(&folder))).collect();
+    let files = client.existing_files(&SpecContext { folder: &folder, ..*context });
     if files.is_empty() {
         let paths = client.config_paths(context.environment, &folder, context.platform);
         return Err(ConfigurationError::NoClientFile { client: client.title().to_owned(), paths });

@@ -2,7 +2,6 @@
 
 pub(crate) mod add;
 pub(crate) mod agent_help;
-mod backups;
 mod batch;
 mod call;
 mod chain;

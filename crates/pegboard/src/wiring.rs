@@ -279,10 +279,9 @@ impl ProviderFactory {
                 ServerEntry::OpenApi { service, tools } => {
                     (self.services.service(name, &server, *service).await, *tools)
                 }
-                described @ ServerEntry::Unusable { .. } => (
-                    self.unusable(&server, &described.unusable_reason().unwrap_or_default()),
-                    ServerSettings::default(),
-                ),
+                ServerEntry::Unusable(entry) => {
+                    (self.unusable(&server, &entry.reason()), ServerSettings::default())
+                }
             };
             plan = plan.provide_with(server.as_str(), provider, tools);
         }

@@ -3,7 +3,7 @@
 use serde_json::{Map, Value};
 
 use super::KnownClient;
-use crate::inventory::IDENTITY_SETTINGS;
+use crate::inventory::{IDENTITY_SETTINGS, command_line};
 use crate::variables::rewrite_references;
 
 impl KnownClient {
@@ -26,7 +26,7 @@ impl KnownClient {
             return Err(format!("{} cannot express {key}", self.title));
         }
         let server = self.rewrite_references(server)?;
-        let line = ["command", "args"].iter().flat_map(|key| string_list(&server[*key])).collect::<Vec<_>>();
+        let line = command_line(&server);
         let url = server["url"].as_str();
         let mut entry = match (url, line.split_first()) {
             (Some(url), _) if url.starts_with("ws") => {
@@ -67,17 +67,6 @@ impl KnownClient {
             }
             Value::Null | Value::Bool(_) | Value::Number(_) => Ok(value.clone()),
         }
-    }
-}
-
-/// Returns a string, or the items of a list, as strings.
-fn string_list(value: &Value) -> Vec<String> {
-    match value {
-        Value::String(word) => vec![word.clone()],
-        Value::Array(items) => {
-            items.iter().map(|item| item.as_str().map_or_else(|| item.to_string(), str::to_owned)).collect()
-        }
-        _ => Vec::new(),
     }
 }
 

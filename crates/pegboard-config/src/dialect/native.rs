@@ -14,6 +14,7 @@ use crate::configuration::{Configuration, ToolboxConfig};
 use crate::inputs::InputDefinition;
 use crate::path::{KeyPath, KeySegment};
 use crate::read::{ConfigReader, KeyStrictness, OnUnsetVariable, field_names};
+use crate::section::SECTIONS;
 use crate::suggest;
 use crate::tree::{Node, TreeEntry, Value};
 
@@ -21,8 +22,6 @@ use crate::tree::{Node, TreeEntry, Value};
 const FILE_VERSION: u64 = 1;
 /// Toolbox of the sections at the root.
 const DEFAULT_TOOLBOX: &str = "default";
-/// Sections that hold servers, tools, chains and agents.
-pub(crate) const SECTIONS: [&str; 5] = ["mcpServers", "openapiSpecs", "restTools", "chains", "agents"];
 
 /// Keys at the root, beside the settings of the runtime and the gateway.
 const ROOT_SETTINGS: [&str; 13] = [

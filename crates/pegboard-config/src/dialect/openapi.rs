@@ -37,9 +37,9 @@ pub(super) fn read(
     }
     let part = reader.end_part(&key_path);
     let Some(name) = name else { return };
-    let server = match described.filter(|_| !part.is_invalid) {
-        Some((service, tools)) => ServerEntry::OpenApi { service: Box::new(service), tools: Box::new(tools) },
-        None => ServerEntry::Unusable { needs: part.needs, problems: part.problems },
+    let server = match part.entry(described) {
+        Ok((service, tools)) => ServerEntry::OpenApi { service: Box::new(service), tools: Box::new(tools) },
+        Err(unusable) => ServerEntry::Unusable(unusable),
     };
     toolbox.servers.insert(name, server);
 }

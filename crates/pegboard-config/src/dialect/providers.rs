@@ -39,9 +39,9 @@ fn read_provider(
     let part = reader.end_part(&key_path);
     // A duplicate was reported already.
     let Ok(name) = name else { return };
-    let provider = match settings.filter(|_| !part.is_invalid) {
-        Some(settings) => ModelProviderEntry::Usable(Box::new(settings)),
-        None => ModelProviderEntry::Unusable { needs: part.needs, problems: part.problems },
+    let provider = match part.entry(settings) {
+        Ok(settings) => ModelProviderEntry::Usable(Box::new(settings)),
+        Err(unusable) => ModelProviderEntry::Unusable(unusable),
     };
     configuration.providers.entry(name).or_insert(provider);
 }

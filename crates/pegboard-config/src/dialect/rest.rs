@@ -52,11 +52,7 @@ pub(super) fn read(
     };
     let part = reader.end_part(&key_path);
     let Some(name) = name.filter(|name| !toolbox.rest_tools.contains_key(name)) else { return };
-    let tool = match tool.filter(|_| !part.is_invalid) {
-        Some(tool) => tool,
-        None => RestEntry::Unusable { needs: part.needs, problems: part.problems },
-    };
-    toolbox.rest_tools.insert(name, tool);
+    toolbox.rest_tools.insert(name, part.entry(tool).unwrap_or_else(RestEntry::Unusable));
 }
 
 fn describe(

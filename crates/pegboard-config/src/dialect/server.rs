@@ -46,11 +46,7 @@ pub(super) fn read(
     };
     let part = reader.end_part(&key_path);
     let Some(name) = name else { return };
-    let server = match server.filter(|_| !part.is_invalid) {
-        Some(server) => server,
-        None => ServerEntry::Unusable { needs: part.needs, problems: part.problems },
-    };
-    toolbox.servers.insert(name, server);
+    toolbox.servers.insert(name, part.entry(server).unwrap_or_else(ServerEntry::Unusable));
 }
 
 /// Returns `true` if the entry is disabled. Its missing variables are not reported then.

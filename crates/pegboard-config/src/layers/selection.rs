@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use crate::dialect::native::SECTIONS;
+use crate::section::SECTIONS;
 use crate::tree::{Node, Span, TreeEntry, Value};
 
 /// The part of a file to use, and the toolbox it goes into.

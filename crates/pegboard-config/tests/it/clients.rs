@@ -1,7 +1,7 @@
 //! The page about client files, and the table of clients.
 
 use pegboard_config::ConfigDialect;
-use pegboard_config::clients::{KnownClient, Platform, ServerLayout, clients};
+use pegboard_config::clients::{KnownClient, Platform, clients};
 
 const PAGE: &str = include_str!("../../../../docs/clients.md");
 
@@ -18,7 +18,7 @@ fn table() -> String {
             .collect();
         let (project, _) = client.path_templates(Platform::Linux);
         let project: Vec<String> = project.iter().map(|place| format!("`{place}`")).collect();
-        let list = if client.layout() == ServerLayout::Object { "" } else { ", a list" };
+        let list = if client.lists_servers() { ", a list" } else { "" };
         lines.push(format!(
             "| {} | {} | {} | {} | `{}`{list} |",
             client.title(),

@@ -47,7 +47,7 @@ pub(super) fn line(server: &ServerEntry) -> String {
         ServerEntry::OpenApi { service, .. } => {
             format!("openapi {} {}", service.spec, service.base_url.as_deref().unwrap_or_default())
         }
-        ServerEntry::Unusable { .. } => format!("({})", server.unusable_reason().unwrap()),
+        ServerEntry::Unusable(entry) => format!("({})", entry.reason()),
     }
 }
 

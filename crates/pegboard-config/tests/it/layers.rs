@@ -567,7 +567,5 @@ mcpServers:
     };
     let configuration = load_layers(&layers, &answered).unwrap();
     assert_eq!(configuration.missing_inputs, []);
-    assert!(
-        configuration.toolboxes["default"].servers.values().all(|server| server.unusable_reason().is_none())
-    );
+    assert!(configuration.toolboxes["default"].servers.values().all(|server| server.unusable().is_none()));
 }

@@ -66,7 +66,7 @@ fn too_many_duplicate_keys_reject_the_file() {
         let duplicates = "\"command\": \"x\", ".repeat(n_duplicates);
         load_text("a.json", &format!("{{\"mcpServers\": {{\"a\": {{{duplicates}\"command\": \"x\"}}}}}}"))
     };
-    assert!(server(1).unwrap().toolboxes["default"].servers["a"].unusable_reason().is_some());
+    assert!(server(1).unwrap().toolboxes["default"].servers["a"].unusable().is_some());
     assert!(server(100).is_ok());
     assert!(server(101).is_err());
 }

@@ -83,7 +83,7 @@ fn summary(configuration: &Configuration) -> String {
             lines.push(format!("  {name}: {}", server_line(server)));
         }
         for (name, tool) in &toolbox.rest_tools {
-            let line = tool.unusable_reason().map_or("usable".to_owned(), |obstacle| format!("({obstacle})"));
+            let line = tool.unusable().map_or("usable".to_owned(), |entry| format!("({})", entry.reason()));
             lines.push(format!("  tool {name}: {line}"));
         }
         for (name, chain) in &toolbox.chains {
@@ -96,7 +96,7 @@ fn summary(configuration: &Configuration) -> String {
 
 fn server_line(server: &ServerEntry) -> String {
     let ServerEntry::Mcp { connection, tools } = server else {
-        return format!("({})", server.unusable_reason().unwrap());
+        return format!("({})", server.unusable().unwrap().reason());
     };
     let target = match &connection.target {
         McpTarget::Program(program) => {

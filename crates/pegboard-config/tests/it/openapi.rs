@@ -85,7 +85,7 @@ openapiSpecs:
     ");
     assert!(!configuration.problems.iter().any(|problem| problem.render().contains("hush")));
     let servers = &configuration.toolboxes["default"].servers;
-    assert_eq!(servers["variable"].unusable_reason().unwrap(), "needs: NOT_SET");
+    assert_eq!(servers["variable"].unusable().unwrap().reason(), "needs: NOT_SET");
     assert!(matches!(servers["off"], ServerEntry::OpenApi { .. }));
 }
 

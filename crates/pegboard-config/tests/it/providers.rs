@@ -29,7 +29,7 @@ fn summarize(configuration: &Configuration) -> String {
             let (key, headers, models) = (&settings.api_key, &settings.headers, &settings.models);
             format!("{:?} {url} {key:?} {headers:?} {models:?}", settings.kind)
         }
-        ModelProviderEntry::Unusable { .. } => format!("({})", provider.unusable_reason().unwrap()),
+        ModelProviderEntry::Unusable(entry) => format!("({})", entry.reason()),
     };
     let lines = configuration.providers.iter().map(|(name, provider)| format!("{name}: {}", line(provider)));
     let problems = configuration.problems.iter().map(ConfigProblem::render);

@@ -15,7 +15,7 @@ const PAGE: &str = include_str!("../../../../docs/rest.md");
 fn tool<'c>(configuration: &'c Configuration, toolbox: &str, name: &str) -> (&'c RestTool, &'c ToolSettings) {
     match &configuration.toolboxes[toolbox].rest_tools[name] {
         RestEntry::Usable { request, settings, .. } => (request, settings),
-        unusable @ RestEntry::Unusable { .. } => panic!("{:?}", unusable.unusable_reason()),
+        RestEntry::Unusable(entry) => panic!("{}", entry.reason()),
     }
 }
 

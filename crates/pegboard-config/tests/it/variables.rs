@@ -14,9 +14,9 @@ fn an_unset_variable_leaves_out_its_server_alone() {
     }}"#;
     let configuration = load_text("pegboard.json", text).unwrap();
     let servers = &configuration.toolboxes["default"].servers;
-    assert_eq!(servers["a"].unusable_reason().unwrap(), "needs: UNSET, OTHER");
-    assert_eq!(servers["b"].unusable_reason(), None);
-    assert_eq!(servers["c"].unusable_reason(), None);
+    assert_eq!(servers["a"].unusable().unwrap().reason(), "needs: UNSET, OTHER");
+    assert!(servers["b"].unusable().is_none());
+    assert!(servers["c"].unusable().is_none());
 }
 
 #[test]
@@ -93,7 +93,7 @@ mcpServers:
     };
     assert_eq!((connection.is_enabled, tools.priority), (false, 1));
     assert_eq!(
-        servers["b"].unusable_reason().unwrap(),
+        servers["b"].unusable().unwrap().reason(),
         "mcpServers.b.priority: expected an integer, not a string"
     );
 }

@@ -5,7 +5,9 @@ use std::io;
 use std::process::ExitCode;
 
 use anstream::eprintln;
-use pegboard::config::{ConfigProblem, ConfigurationError, Severity};
+use pegboard::config::backups::BackupError;
+use pegboard::config::edit::{EditError, WriteError};
+use pegboard::config::{ConfigFileError, ConfigProblem, ConfigurationError, Severity};
 use pegboard::error::ErrorKind;
 use serde_json::{Map, Value, json};
 
@@ -283,6 +285,54 @@ impl From<ConfigurationError> for CliError {
                 Self::not_found("not_found", error.to_string())
             }
             other => Self::configuration(other.to_string()),
+        }
+    }
+}
+
+impl From<ConfigFileError> for CliError {
+    fn from(error: ConfigFileError) -> Self {
+        let message = error.to_string();
+        match error {
+            ConfigFileError::Unreadable(error) => error.into(),
+            ConfigFileError::InvalidBefore(error) => {
+                Self::from(error).detail("fix this first; the file was not changed")
+            }
+            ConfigFileError::InvalidAfter { path, error } => {
+                let failure = match error {
+                    ConfigurationError::Invalid { problems } => Self::from_problems(problems),
+                    other => other.into(),
+                };
+                failure.detail(format!("{} was not changed", path.display()))
+            }
+            ConfigFileError::Edit(error) => error.into(),
+            ConfigFileError::SeveralToolboxes { names } => {
+                Self::usage(message).hint(format!("choose one with -b: {}", names.join(", ")))
+            }
+            ConfigFileError::NoUrlSupport { .. } => {
+                Self::usage(message).hint("remove --http to have it start a program")
+            }
+        }
+    }
+}
+
+impl From<EditError> for CliError {
+    fn from(EditError::Unsafe(problem): EditError) -> Self {
+        Self::from_problems(vec![*problem])
+    }
+}
+
+impl From<WriteError> for CliError {
+    fn from(error: WriteError) -> Self {
+        Self::system(error.to_string())
+    }
+}
+
+impl From<BackupError> for CliError {
+    fn from(error: BackupError) -> Self {
+        let failure = Self::system(error.to_string());
+        match error.hint() {
+            Some(hint) => failure.hint(hint),
+            None => failure,
         }
     }
 }

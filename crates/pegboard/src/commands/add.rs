@@ -3,10 +3,10 @@
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand, ValueEnum};
-use pegboard::config::edit::EditPath;
+use pegboard::config::EntrySection;
 use serde_json::{Map, Value, json};
 
-use super::config_file::{ConfigFile, EditTarget, EntrySection, display_path};
+use super::config_file::{EditTarget, display_path};
 use crate::cli::{CliError, ExitReason, Globals};
 
 mod agent;
@@ -276,9 +276,9 @@ fn write_entry(
     name: &str,
     entry: &Value,
 ) -> Result<ExitCode, CliError> {
-    let mut file = ConfigFile::open(globals, destination.target)?;
+    let mut file = destination.target.open(globals)?;
     let toolbox = file.toolbox(destination.toolbox.as_deref())?;
-    let path: EditPath = section.path(toolbox.as_deref()).key(name);
+    let path = section.path(toolbox.as_deref()).key(name);
     let noun = section.noun();
     let is_there = file.document.get(&path).is_some();
     if is_there && !destination.force {
@@ -290,10 +290,10 @@ fn write_entry(
         );
         return Err(failure.hint("choose another name, or replace it with --force"));
     }
-    file.set(&path, entry)?;
-    let changed = file.finish(destination.target.write_mode())?;
+    file.document.set(&path, entry)?;
+    let edited = destination.target.finish(&file)?;
     let verb = if is_there { "Replaced" } else { "Added" };
-    let place = display_path(&changed.path);
+    let place = edited.place();
     let in_box = toolbox.as_ref().map(|toolbox| format!(" (toolbox {toolbox})")).unwrap_or_default();
     let text = format!("{verb} {noun} {name}: {place}{in_box}");
     let document = json!({
@@ -302,7 +302,7 @@ fn write_entry(
         "toolbox": toolbox.as_deref().unwrap_or("default"),
         "replaced": is_there,
     });
-    changed.report(globals, &[name], object(document), &text);
+    edited.report(globals, &[name], object(document), &text);
     Ok(ExitCode::SUCCESS)
 }
 

@@ -1,19 +1,16 @@
-//! Edits of the configuration files of clients.
+//! Selection of clients' files, and how clients start Pegboard.
 
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use pegboard::config::clients::{KnownClient, Platform, ServerLayout, clients, find_client, suggest_client};
-use pegboard::config::edit::{ConfigDocument, EditPath};
+use pegboard::config::backups::Backups;
+use pegboard::config::clients::{KnownClient, Platform, clients, find_client, suggest_client};
+use pegboard::config::export::{SERVER_NAME, ServeTarget};
 use pegboard::config::{ConfigurationError, SourceSpec};
-use serde_json::Value;
 
 use super::config_file::working_dir;
 use crate::cli::{CliError, Globals};
 use crate::paths;
-
-/// Name of Pegboard's entry in the files of clients.
-pub(crate) const SERVER_NAME: &str = "pegboard";
 
 /// Selects one of a client's files.
 #[derive(Args, Clone, Copy, Debug, Default)]
@@ -24,13 +21,6 @@ pub(crate) struct ClientScope {
     /// Use the client's project-level file
     #[arg(long, conflicts_with = "user")]
     project: bool,
-}
-
-/// Configuration file of a client.
-pub(crate) struct ClientConfigFile {
-    /// Content on disk; `None` if the file does not exist.
-    pub(crate) old: Option<String>,
-    pub(crate) document: ConfigDocument,
 }
 
 /// Finds a client by name.
@@ -80,47 +70,35 @@ impl ClientScope {
     }
 }
 
-impl ClientConfigFile {
-    /// Reads a client's file, or starts a new one.
-    pub(crate) fn open(client: &KnownClient, path: &Path) -> Result<Self, CliError> {
-        let (old, document) = match ConfigDocument::read(path) {
-            Ok(document) => (Some(document.text()), document),
-            Err(ConfigurationError::NotFound { .. }) => (None, ConfigDocument::new(path, String::new())?),
-            Err(error) => return Err(error.into()),
-        };
-        debug_assert!(old.is_some() || document.format() == client.format(), "the table knows its files");
-        Ok(Self { old, document })
-    }
+/// Opens the backups of clients' files for a change.
+pub(crate) fn open_backups(globals: &Globals) -> Result<Backups, CliError> {
+    Ok(Backups::open_locked(&backup_dir(globals)?)?)
 }
 
-/// Key path of a server in a client's file.
-pub(crate) fn server_key_path(client: &KnownClient, document: &ConfigDocument, name: &str) -> EditPath {
-    member_key_path(client, &servers_key(client, document), name)
+/// Directory of the backups.
+pub(crate) fn backup_dir(globals: &Globals) -> Result<PathBuf, CliError> {
+    let state = paths::state_dir(globals.state.as_deref())
+        .ok_or_else(|| CliError::system("no state directory for backups").hint("set one with --state"))?;
+    Ok(state.join("backups"))
 }
 
-/// Key path of a server below `servers_key`.
-pub(crate) fn member_key_path(client: &KnownClient, servers_key: &[String], name: &str) -> EditPath {
-    let path = EditPath::from_keys(servers_key.iter().map(String::as_str));
-    match client.layout() {
-        ServerLayout::Object => path.key(name),
-        ServerLayout::List { .. } => path.named(name),
+/// Returns the way in which clients connect to Pegboard: a URL, or this program with the configuration file
+/// `file` or that of this command.
+pub(crate) fn serve_target(
+    globals: &Globals,
+    file: Option<&Path>,
+    url: Option<String>,
+) -> Result<ServeTarget, CliError> {
+    match url {
+        Some(url) => Ok(ServeTarget::Url(url)),
+        None => {
+            Ok(ServeTarget::Program { command: program_command()?, args: serve_arguments(globals, file)? })
+        }
     }
-}
-
-/// Keys that lead to the servers in this file.
-pub(crate) fn servers_key(client: &KnownClient, document: &ConfigDocument) -> Vec<String> {
-    let mut keys = client.key_path().to_vec();
-    // One client nests them one level deeper in newer files.
-    let deeper = EditPath::from_keys(keys.iter().map(String::as_str)).key("servers");
-    let is_deeper = |inside: &Value| inside.as_object().is_some_and(|entries| !entries.contains_key("type"));
-    if keys == ["mcp"] && document.get(&deeper).is_some_and(is_deeper) {
-        keys.push("servers".to_owned());
-    }
-    keys
 }
 
 /// Command that starts this program: its name if it is first on `PATH`, or else its full path.
-pub(crate) fn program_command() -> Result<String, CliError> {
+fn program_command() -> Result<String, CliError> {
     let program = std::env::current_exe()
         .map_err(|error| CliError::system(format!("cannot determine the path of this program: {error}")))?;
     let file = format!("{SERVER_NAME}{}", std::env::consts::EXE_SUFFIX);
@@ -132,7 +110,7 @@ pub(crate) fn program_command() -> Result<String, CliError> {
 }
 
 /// Arguments with which a client starts this program, so that it serves the configuration of this command.
-pub(crate) fn serve_arguments(globals: &Globals, file: Option<&Path>) -> Result<Vec<String>, CliError> {
+fn serve_arguments(globals: &Globals, file: Option<&Path>) -> Result<Vec<String>, CliError> {
     let mut arguments = vec!["serve".to_owned(), "--stdio".to_owned()];
     let mut name = |source: String| arguments.extend(["--config".to_owned(), source]);
     if let Some(file) = file {

@@ -185,7 +185,7 @@ fn check_commands(
     for (toolbox, described) in &configuration.toolboxes {
         for (server, described) in &described.servers {
             let name = format!("{toolbox}/{server}");
-            if described.unusable_reason().is_some() {
+            if described.unusable().is_some() {
                 unusable.push(name.clone());
             }
             let ServerEntry::Mcp { connection, .. } = described else { continue };

@@ -3,12 +3,11 @@
 use std::process::ExitCode;
 
 use clap::Args;
+use pegboard::config::{ConfigFile, EntrySection};
 use pegboard::runtime::filter::ToolFilter;
 use serde_json::{Map, Value, json};
 
-use super::config_file::{
-    ConfigEntry, ConfigFile, EditTarget, EntrySection, config_entries, display_path, edit_error, find_entry,
-};
+use super::config_file::{ConfigEntry, EditTarget, config_entries, display_path, find_entry};
 use crate::cli::{CliError, Globals};
 
 /// Arguments of `pegboard enable` and `pegboard disable`.
@@ -30,7 +29,7 @@ pub(crate) enum SwitchState {
 
 impl EnableArgs {
     pub(crate) fn run(self, globals: &Globals, state: SwitchState) -> Result<ExitCode, CliError> {
-        let mut file = ConfigFile::open(globals, self.target)?;
+        let mut file = self.target.open(globals)?;
         for name in &self.names {
             let (part, tool) = find_entry(&config_entries(file.document.value()), name)?;
             match tool {
@@ -47,26 +46,26 @@ impl EnableArgs {
                 }
             }
         }
-        let changed = file.finish(self.target.write_mode())?;
-        let verb = match (state, changed.has_effect) {
+        let edited = self.target.finish(&file)?;
+        let verb = match (state, edited.change.has_effect()) {
             (SwitchState::On, true) => "Enabled",
             (SwitchState::Off, true) => "Disabled",
             (SwitchState::On, false) => "Already enabled",
             (SwitchState::Off, false) => "Already disabled",
         };
-        let text = format!("{verb} {}: {}", self.names.join(", "), display_path(&changed.path));
+        let text = format!("{verb} {}: {}", self.names.join(", "), edited.place());
         let document = Map::from_iter([
             ("names".to_owned(), json!(self.names)),
             ("enabled".to_owned(), json!(state == SwitchState::On)),
         ]);
         let names: Vec<&str> = self.names.iter().map(String::as_str).collect();
-        changed.report(globals, if state == SwitchState::On { &names } else { &[] }, document, &text);
+        edited.report(globals, if state == SwitchState::On { &names } else { &[] }, document, &text);
         Ok(ExitCode::SUCCESS)
     }
 }
 
 /// Switches a server or service, with the key that its entry already uses.
-fn switch(file: &mut ConfigFile, part: &ConfigEntry, state: SwitchState) -> Result<(), CliError> {
+fn switch(file: &mut ConfigFile<'_>, part: &ConfigEntry, state: SwitchState) -> Result<(), CliError> {
     match part.section {
         EntrySection::Servers | EntrySection::OpenApiServices | EntrySection::RestTools => {}
         EntrySection::Chains | EntrySection::Agents => {
@@ -79,37 +78,33 @@ fn switch(file: &mut ConfigFile, part: &ConfigEntry, state: SwitchState) -> Resu
     let (enabled, disabled) = (part.path.clone().key("enabled"), part.path.clone().key("disabled"));
     let has_disabled = file.document.get(&disabled).is_some();
     if has_disabled {
-        file.set(&disabled, &json!(!is_on))?;
+        file.document.set(&disabled, &json!(!is_on))?;
     }
     if file.document.get(&enabled).is_some() || (!has_disabled && !is_on) {
-        file.set(&enabled, &json!(is_on))?;
+        file.document.set(&enabled, &json!(is_on))?;
     }
     Ok(())
 }
 
 /// Switches a single tool of a server.
 fn switch_tool(
-    file: &mut ConfigFile,
+    file: &mut ConfigFile<'_>,
     server: &ConfigEntry,
     tool: &str,
     state: SwitchState,
 ) -> Result<(), CliError> {
     let denied = server.path.clone().key("toolsDenied");
-    let names = |file: &ConfigFile, key: &str| -> Vec<String> {
+    let names = |file: &ConfigFile<'_>, key: &str| -> Vec<String> {
         let list = file.document.get(&server.path.clone().key(key)).and_then(Value::as_array);
         list.into_iter().flatten().filter_map(|name| Some(name.as_str()?.to_owned())).collect()
     };
     let present = names(file, "toolsDenied");
     let matches = |list: &[String]| !ToolFilter::allowing(list.iter().cloned()).permitted(&[tool]).is_empty();
     if state == SwitchState::Off {
-        return if matches(&present) {
-            Ok(())
-        } else {
-            file.document.append(&denied, &json!(tool)).map_err(edit_error)
-        };
+        return if matches(&present) { Ok(()) } else { Ok(file.document.append(&denied, &json!(tool))?) };
     }
     for (at, _) in present.iter().enumerate().rev().filter(|(_, name)| name.eq_ignore_ascii_case(tool)) {
-        file.remove(&denied.clone().index(at))?;
+        file.document.remove(&denied.clone().index(at))?;
     }
     let left = names(file, "toolsDenied");
     if let Some(glob) = left.iter().find(|glob| matches(std::slice::from_ref(glob))) {
@@ -120,12 +115,12 @@ fn switch_tool(
         )));
     }
     if left.is_empty() && !present.is_empty() {
-        file.remove(&denied)?;
+        file.document.remove(&denied)?;
     }
     for key in ["toolsAllowed", "toolFilters"] {
         let allowed = names(file, key);
         if !allowed.is_empty() && !matches(&allowed) {
-            file.document.append(&server.path.clone().key(key), &json!(tool)).map_err(edit_error)?;
+            file.document.append(&server.path.clone().key(key), &json!(tool))?;
         }
     }
     Ok(())

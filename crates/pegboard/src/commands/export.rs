@@ -1,21 +1,15 @@
 //! `pegboard export` and `pegboard connect`: register Pegboard with clients.
 
-use std::path::Path;
 use std::process::ExitCode;
 
 use clap::Args;
-use pegboard::config::ConfigFormat as Notation;
 use pegboard::config::clients::KnownClient;
-use pegboard::config::edit::{self, ConfigDocument};
+use pegboard::config::export::{ClientConfigFile, ClientEntry, ExpandedServers, SERVER_NAME};
 use pegboard::telemetry::write_stderr;
 use serde_json::{Value, json};
 
-use super::backups::Backups;
-use super::client_file::{
-    ClientConfigFile, ClientScope, SERVER_NAME, program_command, require_client, serve_arguments,
-    server_key_path,
-};
-use super::config_file::{display_path, edit_error, unused_name};
+use super::client_file::{ClientScope, open_backups, require_client, serve_target};
+use super::config_file::display_path;
 use crate::cli::{CliError, Globals, OutputFormat, notice, print};
 use crate::paths::ConfigSelection;
 
@@ -62,76 +56,32 @@ struct ConnectOptions {
 impl ExportArgs {
     pub(crate) fn run(self, globals: &Globals) -> Result<ExitCode, CliError> {
         let client = require_client(&self.to)?;
-        let entries = if self.expand {
-            expand_servers(globals, client)?
-        } else {
-            vec![ClientEntry::plain(SERVER_NAME, self.entry.value(globals, client)?)]
-        };
+        let entries =
+            if self.expand { expand_servers(globals, client)? } else { self.entry.entry(globals, client)? };
         if self.write || self.entry.dry_run {
             return self.entry.write(globals, client, &entries);
         }
-        let path = match client.format() {
-            Notation::Json => "it.json",
-            Notation::Yaml => "it.yaml",
-            Notation::Toml => "it.toml",
-        };
-        let mut document = ConfigDocument::new(Path::new(path), String::new())?;
-        for entry in &entries {
-            document
-                .set(&server_key_path(client, &document, &entry.name), &entry.shown)
-                .map_err(edit_error)?;
-        }
-        let whole = document.value().clone();
-        print::document(globals.format_or(OutputFormat::Text), &whole, || document.text());
-        if entries.iter().any(|entry| entry.shown != entry.value) {
+        let document = ClientConfigFile::preview(client, &entries)?;
+        print::document(globals.format_or(OutputFormat::Text), document.value(), || document.text());
+        if entries.iter().any(|entry| entry.redacted != entry.value) {
             notice(globals, "Secrets are redacted here; --write writes them");
         }
         Ok(ExitCode::SUCCESS)
     }
 }
 
-/// Entry of a client's file.
-struct ClientEntry {
-    name: String,
-    value: Value,
-    /// The same, with secrets redacted.
-    shown: Value,
-}
-
-impl ClientEntry {
-    /// Creates an entry without secrets.
-    fn plain(name: &str, value: Value) -> Self {
-        Self { name: name.to_owned(), shown: value.clone(), value }
-    }
-}
-
 /// Converts the configured servers to the client's format. Prints a note for each that cannot be converted.
 fn expand_servers(globals: &Globals, client: &KnownClient) -> Result<Vec<ClientEntry>, CliError> {
     let inventory = ConfigSelection::from_globals(globals)?.inventory()?;
-    let mut entries: Vec<ClientEntry> = Vec::new();
-    let mut left_out = 0;
-    for part in inventory.items.iter().filter(|part| !part.is_disabled) {
-        let of_toolbox = part.toolbox.as_ref().map(|toolbox| format!("{toolbox}-{}", part.name));
-        let is_free = |name: &str| entries.iter().all(|entry| entry.name != name);
-        let name = unused_name(&part.name, of_toolbox, is_free);
-        let exported = match part.section {
-            "mcpServers" => client.export_entry(&name, &part.value).and_then(|value| {
-                Ok(ClientEntry { shown: client.export_entry(&name, &part.redacted)?, name, value })
-            }),
-            _ => Err("it is not an MCP server".to_owned()),
-        };
-        match exported {
-            Ok(entry) => entries.push(entry),
-            Err(why) => {
-                left_out += 1;
-                write_stderr(&format!("{} was skipped: {why}", part.name));
-            }
-        }
+    let ExpandedServers { entries, skipped } = ExpandedServers::new(&inventory, client);
+    for (name, reason) in &skipped {
+        write_stderr(&format!("{name} was skipped: {reason}"));
     }
     if entries.is_empty() {
-        let message = match left_out {
-            0 => "the configuration has no servers",
-            _ => "no configured server can be exported to this client",
+        let message = if skipped.is_empty() {
+            "the configuration has no servers"
+        } else {
+            "no configured server can be exported to this client"
         };
         return Err(CliError::not_found("unknown_server", message));
     }
@@ -141,54 +91,42 @@ fn expand_servers(globals: &Globals, client: &KnownClient) -> Result<Vec<ClientE
 impl ConnectArgs {
     pub(crate) fn run(self, globals: &Globals) -> Result<ExitCode, CliError> {
         let client = require_client(&self.client)?;
-        let entry = ClientEntry::plain(SERVER_NAME, self.entry.value(globals, client)?);
-        self.entry.write(globals, client, &[entry])
+        self.entry.write(globals, client, &self.entry.entry(globals, client)?)
     }
 }
 
 impl ConnectOptions {
     /// Builds the entry for Pegboard.
-    fn value(&self, globals: &Globals, client: &KnownClient) -> Result<Value, CliError> {
-        pegboard_entry(globals, client, None, self.http.as_deref())
+    fn entry(&self, globals: &Globals, client: &KnownClient) -> Result<Vec<ClientEntry>, CliError> {
+        let target = serve_target(globals, None, self.http.clone())?;
+        Ok(vec![ClientEntry::pegboard(client, &target)?])
     }
 
     fn write(
         &self,
         globals: &Globals,
-        client: &KnownClient,
+        client: &'static KnownClient,
         entries: &[ClientEntry],
     ) -> Result<ExitCode, CliError> {
         let path = self.scope.path(client)?;
+        let place = display_path(&path);
         let mut file = ClientConfigFile::open(client, &path)?;
-        for entry in entries {
-            let key_path = server_key_path(client, &file.document, &entry.name);
-            if entry.name != SERVER_NAME
-                && file.document.get(&key_path).is_some_and(|there| *there != entry.value)
-            {
-                notice(globals, &format!("Replaced {} in {}", entry.name, display_path(&path)));
-            }
-            file.document.set(&key_path, &entry.value).map_err(edit_error)?;
+        for name in file.register(entries)? {
+            notice(globals, &format!("Replaced {name} in {place}"));
         }
-        if entries.iter().all(|entry| entry.name != SERVER_NAME) {
-            // With both, the client would list every server twice.
-            file.document
-                .remove(&server_key_path(client, &file.document, SERVER_NAME))
-                .map_err(edit_error)?;
-        }
-        let (old, new) = (file.old.as_deref(), file.document.text());
-        let is_there = old == Some(new.as_str());
-        let diff = edit::diff(Path::new(&display_path(&path)), old.unwrap_or_default(), &new);
-        let is_written = !is_there && !self.dry_run;
+        let change = file.change();
+        let diff = change.diff(&place);
+        let is_written = change.has_effect() && !self.dry_run;
         if is_written {
-            Backups::open_locked(globals)?.write(client.name(), &path, old, &new)?;
+            open_backups(globals)?.write(client, &change)?;
         }
         let names: Vec<&str> = entries.iter().map(|entry| entry.name.as_str()).collect();
         let names = if names == [SERVER_NAME] { String::new() } else { format!(" ({})", names.join(", ")) };
         let mut document = json!({"client": client.name(), "file": path, "changed": is_written});
         match entries {
-            [only] => document["entry"] = only.shown.clone(),
+            [only] => document["entry"] = only.redacted.clone(),
             several => {
-                let shown = several.iter().map(|entry| (entry.name.clone(), entry.shown.clone()));
+                let shown = several.iter().map(|entry| (entry.name.clone(), entry.redacted.clone()));
                 document["entries"] = Value::Object(shown.collect());
             }
         }
@@ -196,34 +134,15 @@ impl ConnectOptions {
             document["diff"] = json!(diff);
         }
         print::document(globals.format_or(OutputFormat::Text), &document, || {
-            match (is_there, self.dry_run) {
-                (true, _) => format!("{} is already connected: {}", client.title(), display_path(&path)),
-                (false, true) => diff,
-                (false, false) => format!("Connected {}: {}{names}", client.title(), display_path(&path)),
+            match (change.has_effect(), self.dry_run) {
+                (false, _) => format!("{} is already connected: {place}", client.title()),
+                (true, true) => diff,
+                (true, false) => format!("Connected {}: {place}{names}", client.title()),
             }
         });
         if is_written && globals.format_or(OutputFormat::Text) == OutputFormat::Text {
             notice(globals, &format!("Undo with: pegboard restore {}", client.name()));
         }
         Ok(ExitCode::SUCCESS)
-    }
-}
-
-/// Entry with which a client uses Pegboard: a URL, or the program with the configuration file `file` or that
-/// of this command.
-pub(super) fn pegboard_entry(
-    globals: &Globals,
-    client: &KnownClient,
-    file: Option<&Path>,
-    url: Option<&str>,
-) -> Result<Value, CliError> {
-    match url {
-        None => {
-            Ok(client.entry_for_program(SERVER_NAME, &program_command()?, &serve_arguments(globals, file)?))
-        }
-        Some(url) => client.entry_for_url(SERVER_NAME, url).ok_or_else(|| {
-            CliError::usage(format!("{} does not support servers with a URL", client.title()))
-                .hint("remove --http to have it start a program")
-        }),
     }
 }

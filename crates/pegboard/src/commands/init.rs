@@ -5,14 +5,12 @@ use std::process::ExitCode;
 
 use clap::Args;
 use pegboard::config::edit::ConfigDocument;
-use pegboard::config::{self, ConfigFormat as Notation, ConfigurationError};
+use pegboard::config::{self, ConfigFile, ConfigFormat as Notation, ConfigurationError};
 use pegboard::telemetry::write_stderr;
 use serde_json::{Map, json};
 
-use super::config_file::{
-    ConfigFile, EditTarget, display_path, editable_path, user_config_path, working_dir, write_error,
-};
-use super::import::ImportJob;
+use super::config_file::{EditTarget, display_path, editable_path, user_config_path, working_dir};
+use super::import::import_into_new;
 use crate::cli::{CliError, ExitReason, Globals};
 use crate::paths;
 
@@ -64,14 +62,14 @@ impl InitArgs {
         let schema = schema_path();
         write_schema(self.target)?;
         if !self.from.is_empty() {
-            let file = ConfigFile::create(&path, heading(&path, schema.as_deref()))?.replacing(old);
-            ImportJob::into_new(file, &self.from)?.finish(self.target)?.print(globals);
+            import_into_new(new_file(&path)?.replacing(old), &self.from, self.target)?.print(globals);
             return Ok(ExitCode::SUCCESS);
         }
-        let file = ConfigFile::create(&path, beginning(&path, schema.as_deref()))?.replacing(old);
-        let changed = file.finish(self.target.write_mode())?;
-        let text = format!("Wrote {}", display_path(&changed.path));
-        changed.report(globals, &[], Map::from_iter([("schema".to_owned(), json!(schema))]), &text);
+        let text = beginning(&path, schema.as_deref());
+        let file = ConfigFile::create(&path, text, &paths::env_var)?.replacing(old);
+        let edited = self.target.finish(&file)?;
+        let text = format!("Wrote {}", edited.place());
+        edited.report(globals, &[], Map::from_iter([("schema".to_owned(), json!(schema))]), &text);
         if !globals.quiet && !self.target.dry_run {
             write_stderr("Next: pegboard add NAME URL   or   pegboard import");
         }
@@ -109,7 +107,7 @@ fn present(path: &Path) -> Result<Option<String>, CliError> {
 }
 
 /// Path of the JSON Schema file: in the user's configuration directory.
-pub(super) fn schema_path() -> Option<PathBuf> {
+fn schema_path() -> Option<PathBuf> {
     Some(config::user_folder(&paths::env_var)?.join(SCHEMA))
 }
 
@@ -119,13 +117,18 @@ pub(super) fn write_schema(target: EditTarget) -> Result<(), CliError> {
     let schema = format!("{:#}\n", config::native_schema());
     let old = present(&path)?;
     if old.as_deref() != Some(schema.as_str()) {
-        config::edit::write(&path, old.as_deref(), &schema).map_err(|error| write_error(&error))?;
+        config::edit::write(&path, old.as_deref(), &schema)?;
     }
     Ok(())
 }
 
+/// Starts a new file without entries.
+pub(super) fn new_file(path: &Path) -> Result<ConfigFile<'static>, ConfigurationError> {
+    ConfigFile::create(path, heading(path, schema_path().as_deref()), &paths::env_var)
+}
+
 /// Lines at the top of a configuration file: the schema reference for editors, and a comment.
-pub(super) fn heading(path: &Path, schema: Option<&Path>) -> String {
+fn heading(path: &Path, schema: Option<&Path>) -> String {
     let schema = schema.map(|path| path.display().to_string());
     let line = |mark: &str| schema.as_ref().map(|schema| format!("{mark}{schema}\n")).unwrap_or_default();
     match notation(path) {

@@ -4,12 +4,12 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Args;
+use pegboard::config::backups::{Backups, OriginalFile};
 use pegboard::config::clients::KnownClient;
 use pegboard::config::edit;
 use serde_json::json;
 
-use super::backups::{Backups, OriginalFile};
-use super::client_file::{ClientScope, require_client};
+use super::client_file::{ClientScope, backup_dir, open_backups, require_client};
 use super::config_file::display_path;
 use crate::cli::{CliError, ExitReason, Globals, OutputFormat, print};
 
@@ -35,16 +35,16 @@ pub(crate) struct RestoreArgs {
 impl RestoreArgs {
     pub(crate) fn run(self, globals: &Globals) -> Result<ExitCode, CliError> {
         if self.clients.is_empty() && !self.all {
-            list(globals, &Backups::open(globals)?);
+            list(globals, &Backups::open(&backup_dir(globals)?)?);
             return Ok(ExitCode::SUCCESS);
         }
-        let mut backups = Backups::open_locked(globals)?;
+        let mut backups = open_backups(globals)?;
         let mut paths = Vec::new();
         for name in &self.clients {
             paths.extend(self.paths(require_client(name)?, &backups)?);
         }
         if self.clients.is_empty() {
-            paths.extend(backups.records().iter().map(|record| record.path.clone()));
+            paths.extend(backups.files().into_iter().map(|(_, path)| path.to_owned()));
         }
         paths.sort();
         paths.dedup();
@@ -61,9 +61,8 @@ impl RestoreArgs {
 
     /// Changed files of a client that match the selection.
     fn paths(&self, client: &KnownClient, backups: &Backups) -> Result<Vec<PathBuf>, CliError> {
-        let of_client = |path: &PathBuf| {
-            backups.records().iter().any(|record| record.path == *path && record.client == client.name())
-        };
+        let changed = backups.files();
+        let of_client = |path: &PathBuf| changed.contains(&(client.name(), path.as_path()));
         let mut paths: Vec<PathBuf> = self.scope.paths(client)?.into_iter().filter(of_client).collect();
         // In the home directory the project's file may be the user's.
         paths.sort();
@@ -89,13 +88,7 @@ impl RestoreArgs {
 
     fn restore(&self, globals: &Globals, backups: &mut Backups, path: &Path) -> Result<(), CliError> {
         let Some(original) = backups.original(path)? else { return Ok(()) };
-        let present = match std::fs::read_to_string(path) {
-            Ok(text) => Some(text),
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,
-            Err(error) => return Err(CliError::system(format!("cannot read {}: {error}", path.display()))),
-        };
-        let is_as_left = present.as_deref() == Some(original.left.as_str());
-        if !is_as_left && !self.force && !self.dry_run {
+        if !original.is_as_left() && !self.force && !self.dry_run {
             let failure = CliError::new(
                 ExitReason::Usage,
                 "file_changed",
@@ -105,10 +98,12 @@ impl RestoreArgs {
                 .detail("the changes would be lost")
                 .hint("review with --dry-run, then use --force; the current content is backed up"));
         }
-        let (old, new) =
-            (present.as_deref().unwrap_or_default(), original.text.as_deref().unwrap_or_default());
-        let diff = self.dry_run.then(|| edit::diff(Path::new(&display_path(path)), old, new));
-        let aside = if self.dry_run { None } else { backups.restore(path, &original, present.as_deref())? };
+        let text = |content: &Option<String>| content.clone().unwrap_or_default();
+        let place = display_path(path);
+        let diff = self
+            .dry_run
+            .then(|| edit::diff(Path::new(&place), &text(&original.present), &text(&original.text)));
+        let aside = if self.dry_run { None } else { backups.restore(path, &original)? };
         print_result(globals, path, &original, &RestoreResult { diff, aside });
         Ok(())
     }
@@ -141,13 +136,7 @@ fn print_result(globals: &Globals, path: &Path, original: &OriginalFile, result:
 }
 
 fn list(globals: &Globals, backups: &Backups) {
-    let mut files: Vec<(&str, &Path)> = Vec::new();
-    for record in backups.records() {
-        let file = (record.client.as_str(), record.path.as_path());
-        if !files.contains(&file) {
-            files.push(file);
-        }
-    }
+    let files = backups.files();
     let document: Vec<_> =
         files.iter().map(|(client, path)| json!({"client": client, "file": path})).collect();
     print::document(globals.format_or(OutputFormat::Text), &document, || {

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use clap::Args;
 use serde_json::{Map, json};
 
-use super::config_file::{ConfigFile, EditTarget, config_entries, display_path, find_entry};
+use super::config_file::{EditTarget, config_entries, find_entry};
 use crate::cli::{CliError, Globals};
 
 /// Arguments of `pegboard rm`.
@@ -20,7 +20,7 @@ pub(crate) struct RmArgs {
 
 impl RmArgs {
     pub(crate) fn run(self, globals: &Globals) -> Result<ExitCode, CliError> {
-        let mut file = ConfigFile::open(globals, self.target)?;
+        let mut file = self.target.open(globals)?;
         let mut removed = Vec::new();
         for name in &self.names {
             let (part, rest) = find_entry(&config_entries(file.document.value()), name)?;
@@ -31,18 +31,18 @@ impl RmArgs {
                 ))
                 .hint(hint));
             }
-            file.remove(&part.path)?;
+            file.document.remove(&part.path)?;
             removed.push(part);
         }
-        let changed = file.finish(self.target.write_mode())?;
+        let edited = self.target.finish(&file)?;
         let names: Vec<String> =
             removed.iter().map(|part| format!("{} {}", part.section.noun(), part.name)).collect();
-        let text = format!("Removed {}: {}", names.join(", "), display_path(&changed.path));
+        let text = format!("Removed {}: {}", names.join(", "), edited.place());
         let parts = removed
             .iter()
             .map(|part| json!({"name": part.name, "section": part.section.key(), "toolbox": part.toolbox.as_deref().unwrap_or("default")}));
         let document = Map::from_iter([("removed".to_owned(), parts.collect())]);
-        changed.report(globals, &[], document, &text);
+        edited.report(globals, &[], document, &text);
         Ok(ExitCode::SUCCESS)
     }
 }

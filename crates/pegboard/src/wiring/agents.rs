@@ -32,7 +32,7 @@ impl ModelResolver {
     pub(super) fn with(providers: IndexMap<ModelProviderName, ModelProviderEntry>) -> Self {
         let usable = providers.iter().filter_map(|(name, provider)| match provider {
             ModelProviderEntry::Usable(settings) => Some((name.clone(), (**settings).clone())),
-            ModelProviderEntry::Unusable { .. } => None,
+            ModelProviderEntry::Unusable(_) => None,
         });
         let usable: IndexMap<_, _> = usable.collect();
         Self { models: Arc::new(Models::new(&usable)), usable: Arc::new(usable), providers }
@@ -70,11 +70,9 @@ pub fn obstacle(
     providers: &IndexMap<ModelProviderName, ModelProviderEntry>,
 ) -> Option<String> {
     let name = model.provider();
-    match providers.get(name).map(ModelProviderEntry::unusable_reason) {
-        None => Some(format!("no provider '{name}'")),
-        Some(Some(why)) => Some(format!("provider '{name}' cannot be used: {why}")),
-        Some(None) => None,
-    }
+    let Some(provider) = providers.get(name) else { return Some(format!("no provider '{name}'")) };
+    let entry = provider.unusable()?;
+    Some(format!("provider '{name}' cannot be used: {}", entry.reason()))
 }
 
 /// Creates the agent providers of toolboxes, and reuses unchanged ones.

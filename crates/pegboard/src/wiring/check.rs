@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use pegboard_config::{AgentEntry, Configuration, RestEntry, ServerEntry};
+use pegboard_config::{AgentEntry, Configuration};
 use pegboard_core::provider::ServerState;
 use pegboard_gateway::ProfileViews;
 use pegboard_providers::mcp::PoolOptions;
@@ -37,8 +37,8 @@ pub struct CheckReport {
 /// ```
 pub async fn check(mut configuration: Configuration) -> Result<CheckReport, AppError> {
     for toolbox in configuration.toolboxes.values_mut() {
-        toolbox.servers.retain(|_, server| !matches!(server, ServerEntry::Unusable { .. }));
-        toolbox.rest_tools.retain(|_, tool| !matches!(tool, RestEntry::Unusable { .. }));
+        toolbox.servers.retain(|_, server| server.unusable().is_none());
+        toolbox.rest_tools.retain(|_, tool| tool.unusable().is_none());
         toolbox.agents.retain(|_, agent| !matches!(agent, AgentEntry::Unusable { .. }));
     }
     ProfileViews::from_settings(&configuration.gateway, &configuration.toolboxes.keys().cloned().collect())?;

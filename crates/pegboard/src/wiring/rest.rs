@@ -24,15 +24,14 @@ impl RestProviders {
         let mut settings = ServerSettings::default();
         let (mut usable, mut warnings) = (Vec::new(), Vec::new());
         for (name, tool) in tools {
-            let reason = tool.unusable_reason().unwrap_or_default();
             match tool {
                 RestEntry::Usable { is_enabled: false, .. } => {}
                 RestEntry::Usable { request, settings: its, .. } => {
                     settings.tools.insert(name.to_string(), *its);
                     usable.push(*request);
                 }
-                RestEntry::Unusable { .. } => {
-                    warnings.push(format!("REST tool '{name}' cannot be used: {reason}"));
+                RestEntry::Unusable(entry) => {
+                    warnings.push(format!("REST tool '{name}' cannot be used: {}", entry.reason()));
                 }
             }
         }

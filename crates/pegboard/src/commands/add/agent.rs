@@ -3,11 +3,12 @@
 use std::process::ExitCode;
 
 use clap::Args;
+use pegboard::config::EntrySection;
 use serde_json::{Value, json};
 
 use super::{EntryDestination, object};
 use crate::cli::{CliError, ExitReason, Globals};
-use crate::commands::config_file::{ConfigFile, EntrySection, display_path, edit_error, relative_to_file};
+use crate::commands::config_file::{display_path, relative_to_file};
 
 /// Arguments of `pegboard add agent`.
 #[derive(Args)]
@@ -21,7 +22,7 @@ pub(super) struct AddAgentArgs {
 
 impl AddAgentArgs {
     pub(super) fn run(self, globals: &Globals) -> Result<ExitCode, CliError> {
-        let mut file = ConfigFile::open(globals, self.destination.target)?;
+        let mut file = self.destination.target.open(globals)?;
         let path = relative_to_file(&file.path, &self.file)?;
         let toolbox = file.toolbox(self.destination.toolbox.as_deref())?;
         let list_path = EntrySection::Agents.path(toolbox.as_deref());
@@ -37,12 +38,12 @@ impl AddAgentArgs {
                 format!("agent {path} is already in {place}"),
             ));
         }
-        file.document.append(&list_path, &json!(path)).map_err(edit_error)?;
-        let changed = file.finish(self.destination.target.write_mode())?;
-        let text = format!("Added agent {path}: {}", display_path(&changed.path));
+        file.document.append(&list_path, &json!(path))?;
+        let edited = self.destination.target.finish(&file)?;
+        let text = format!("Added agent {path}: {}", edited.place());
         let document =
             json!({"name": path, "section": "agents", "toolbox": toolbox.as_deref().unwrap_or("default")});
-        changed.report(globals, &[], object(document), &text);
+        edited.report(globals, &[], object(document), &text);
         Ok(ExitCode::SUCCESS)
     }
 }

@@ -3,11 +3,12 @@
 use std::process::ExitCode;
 
 use clap::Args;
+use pegboard::config::EntrySection;
 use serde_json::{Map, Value, json};
 
 use super::{EntryDestination, parse_headers, write_entry};
 use crate::cli::{CliError, Globals};
-use crate::commands::config_file::{ConfigFile, EntrySection, relative_to_file};
+use crate::commands::config_file::relative_to_file;
 
 /// Arguments of `pegboard add openapi`.
 #[derive(Args)]
@@ -38,7 +39,7 @@ pub(super) struct AddOpenapiArgs {
 
 impl AddOpenapiArgs {
     pub(super) fn run(self, globals: &Globals) -> Result<ExitCode, CliError> {
-        let file = ConfigFile::open(globals, self.destination.target)?;
+        let file = self.destination.target.open(globals)?;
         let spec = relative_to_file(&file.path, &self.spec)?;
         let mut entry = Map::from_iter([("spec".to_owned(), json!(spec))]);
         if let Some(address) = &self.base_url {

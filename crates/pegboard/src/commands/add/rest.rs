@@ -3,11 +3,11 @@
 use std::process::ExitCode;
 
 use clap::Args;
+use pegboard::config::EntrySection;
 use serde_json::{Map, Value, json};
 
 use super::{EntryDestination, parse_headers, write_entry};
 use crate::cli::{CliError, Globals};
-use crate::commands::config_file::EntrySection;
 
 /// JSON types of a parameter.
 const KINDS: [&str; 6] = ["string", "integer", "number", "boolean", "array", "object"];

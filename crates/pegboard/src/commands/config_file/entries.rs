@@ -1,7 +1,7 @@
 //! Entries of a configuration file: servers, services, tools, chains and agents.
 
 use pegboard::config::edit::EditPath;
-use pegboard::config::suggest;
+use pegboard::config::{EntrySection, suggest};
 use serde_json::Value;
 
 use crate::cli::{CliError, ExitReason};
@@ -14,51 +14,6 @@ pub(crate) struct ConfigEntry {
     pub(crate) toolbox: Option<String>,
     pub(crate) name: String,
     pub(crate) path: EditPath,
-}
-
-/// Section of a configuration file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum EntrySection {
-    Servers,
-    OpenApiServices,
-    RestTools,
-    Chains,
-    Agents,
-}
-
-impl EntrySection {
-    const ALL: [Self; 5] =
-        [Self::Servers, Self::OpenApiServices, Self::RestTools, Self::Chains, Self::Agents];
-
-    /// Key of the section.
-    pub(crate) fn key(self) -> &'static str {
-        match self {
-            Self::Servers => "mcpServers",
-            Self::OpenApiServices => "openapiSpecs",
-            Self::RestTools => "restTools",
-            Self::Chains => "chains",
-            Self::Agents => "agents",
-        }
-    }
-
-    /// Noun for one entry.
-    pub(crate) fn noun(self) -> &'static str {
-        match self {
-            Self::Servers => "server",
-            Self::OpenApiServices => "service",
-            Self::RestTools => "tool",
-            Self::Chains => "chain",
-            Self::Agents => "agent",
-        }
-    }
-
-    /// Key path of the section.
-    pub(crate) fn path(self, toolbox: Option<&str>) -> EditPath {
-        match toolbox {
-            Some(toolbox) => EditPath::from_keys(["toolboxes", toolbox, self.key()]),
-            None => EditPath::from_keys([self.key()]),
-        }
-    }
 }
 
 impl ConfigEntry {
@@ -99,13 +54,6 @@ fn toolbox_entries(value: &Value, toolbox: Option<&str>) -> Vec<ConfigEntry> {
         }
     }
     parts
-}
-
-/// Returns an unused name: `wanted`, then `other`, then `wanted` with a number.
-pub(crate) fn unused_name(wanted: &str, other: Option<String>, is_free: impl Fn(&str) -> bool) -> String {
-    let numbered = (2..).map(|number| format!("{wanted}-{number}"));
-    let mut names = std::iter::once(wanted.to_owned()).chain(other).chain(numbered);
-    names.find(|name| is_free(name)).expect("numbers do not end, and names that are taken do")
 }
 
 /// Finds an entry by name and returns the rest of the name: `github`, `dev/github`, `github/create_issue`.

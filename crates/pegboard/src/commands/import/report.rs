@@ -3,37 +3,33 @@
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
+use pegboard::config::ConfigurationError;
+use pegboard::config::import::{Import, ImportItem, ImportOutcome, ImportSource, Takeover};
 use pegboard::telemetry::write_stderr;
 use serde_json::{Value, json};
 
-use super::plan::{ImportItem, ImportOutcome, ImportPlan};
-use super::sources::{ImportSource, ImportSources, UnreadableSource};
-use super::take_over::TakeoverResult;
 use crate::cli::format::{DIM, PLAIN, RED, columns, plural};
 use crate::cli::{Globals, OutputFormat, notice, print};
-use crate::commands::config_file::{FileChange, display_path};
+use crate::commands::config_file::{EditedFile, display_path};
 
 /// Report on an import.
 pub(crate) struct ImportReport {
-    pub(super) sources: ImportSources,
-    pub(super) plan: ImportPlan,
-    /// Pegboard's configuration file.
-    pub(super) path: PathBuf,
-    /// Change of the file; `None` if there was nothing to add.
-    pub(super) changed: Option<FileChange>,
-    /// Locations of plaintext keys in the file.
-    pub(super) plaintext_keys: Vec<String>,
-    pub(super) taken: Vec<TakeoverResult>,
+    pub(super) import: Import<'static>,
+    /// Edit of Pegboard's file; `None` if there was nothing to add.
+    pub(super) edited: Option<EditedFile>,
+    /// Clients' files with Pegboard in place of their servers.
+    pub(super) taken: Vec<Takeover>,
+    pub(super) is_dry_run: bool,
 }
 
 impl ImportReport {
     /// Prints the report: the table as the result, and notes to standard error.
     pub(crate) fn print(&self, globals: &Globals) {
-        for unread in &self.sources.unread {
-            write_stderr(&format!("{} was skipped: {}", display_path(&unread.path), unread.why));
+        for (path, error) in &self.import.sources.unread {
+            write_stderr(&format!("{} was skipped: {error}", display_path(path)));
         }
         if !globals.quiet {
-            for problem in self.plan.remarks(&self.sources) {
+            for problem in self.import.remarks() {
                 write_stderr(&problem.to_string());
             }
         }
@@ -48,15 +44,25 @@ impl ImportReport {
 
     /// Label of an entry's source.
     fn label(&self, item: &ImportItem) -> String {
-        self.sources.sources[item.source].label()
+        label(&self.import.sources.sources[item.source])
+    }
+
+    /// Diff of a client's file, in a dry run.
+    fn diff_of(&self, takeover: &Takeover) -> Option<String> {
+        self.is_dry_run.then(|| takeover.change.diff(&display_path(&takeover.change.path)))
+    }
+
+    /// Clients' files that were written.
+    fn written_clients(&self) -> &[Takeover] {
+        if self.is_dry_run { &[] } else { &self.taken }
     }
 
     fn document(&self) -> Value {
-        let Self { sources, plan, .. } = self;
+        let Import { file, sources, items } = &self.import;
         let of_source = |(index, source): (usize, &ImportSource)| {
-            let n_parts = plan.items.iter().filter(|item| item.source == index).count();
+            let n_parts = items.iter().filter(|item| item.source == index).count();
             json!({
-                "source": source.label(),
+                "source": label(source),
                 "file": source.inventory.path,
                 "dialect": source.inventory.dialect.title(),
                 "parts": n_parts,
@@ -72,7 +78,7 @@ impl ImportReport {
             let part = &item.part;
             json!({
                 "source": self.label(item),
-                "section": part.section,
+                "section": part.section.key(),
                 "toolbox": part.toolbox.as_deref().unwrap_or("default"),
                 "name": part.name,
                 "transport": part.transport,
@@ -83,26 +89,25 @@ impl ImportReport {
                 "obstacle": part.unusable_reason,
             })
         };
-        let of_unread = |unread: &UnreadableSource| json!({"file": unread.path, "reason": unread.why});
-        let of_taken = |takeover: &TakeoverResult| json!({"client": takeover.client.name(), "file": takeover.path, "replaced": takeover.names, "diff": takeover.diff});
-        let changed = self.changed.as_ref();
+        let of_unread = |(path, error): &(PathBuf, ConfigurationError)| json!({"file": path, "reason": error.to_string()});
+        let of_taken = |takeover: &Takeover| json!({"client": takeover.client.name(), "file": takeover.change.path, "replaced": takeover.names, "diff": self.diff_of(takeover)});
         json!({
-            "file": self.path,
-            "changed": changed.is_some_and(|changed| changed.has_effect && changed.diff.is_none()),
-            "diff": changed.and_then(|changed| changed.diff.as_ref()),
+            "file": file.path,
+            "changed": self.edited.as_ref().is_some_and(EditedFile::is_written),
+            "diff": self.edited.as_ref().and_then(|edited| edited.diff.as_ref()),
             "sources": sources.sources.iter().enumerate().map(of_source).collect::<Value>(),
-            "parts": plan.items.iter().map(of_item).collect::<Value>(),
+            "parts": items.iter().map(of_item).collect::<Value>(),
             "unread": sources.unread.iter().map(of_unread).collect::<Value>(),
             "takenOver": self.taken.iter().map(of_taken).collect::<Value>(),
         })
     }
 
     fn text(&self) -> String {
-        if self.plan.items.is_empty() {
+        if self.import.items.is_empty() {
             return "No servers found".to_owned();
         }
         let head = ["SOURCE", "NAME", "KIND"].map(|title| format!("{DIM}{title}{PLAIN}"));
-        let rows = self.plan.items.iter().map(|item| {
+        let rows = self.import.items.iter().map(|item| {
             let part = &item.part;
             let name = match &part.toolbox {
                 Some(toolbox) => format!("{toolbox}/{}", part.name),
@@ -112,8 +117,8 @@ impl ImportReport {
         });
         let table = columns(&std::iter::once(head.to_vec()).chain(rows).collect::<Vec<_>>());
         let mut text = format!("{table}{}", self.summary());
-        let own = self.changed.as_ref().and_then(|changed| changed.diff.as_deref());
-        let diffs = own.into_iter().chain(self.taken.iter().filter_map(|takeover| takeover.diff.as_deref()));
+        let own = self.edited.as_ref().and_then(|edited| edited.diff.clone());
+        let diffs = own.into_iter().chain(self.taken.iter().filter_map(|takeover| self.diff_of(takeover)));
         for diff in diffs.filter(|diff| !diff.is_empty()) {
             text.push_str("\n\n");
             text.push_str(diff.trim_end());
@@ -124,7 +129,7 @@ impl ImportReport {
     /// Renders the totals: `4 sources: 5 new, 2 duplicate → pegboard.yaml`.
     fn summary(&self) -> String {
         let n_of = |is_it: fn(&ImportOutcome) -> bool| {
-            self.plan.items.iter().filter(|item| is_it(&item.outcome)).count()
+            self.import.items.iter().filter(|item| is_it(&item.outcome)).count()
         };
         let kinds = [
             (n_of(|outcome| matches!(outcome, ImportOutcome::New(_))), "new"),
@@ -137,17 +142,17 @@ impl ImportReport {
             .filter(|(number, _)| *number > 0)
             .map(|(number, what)| format!("{number} {what}"))
             .collect();
-        let n_sources = plural(self.sources.sources.len() as u64, "source");
+        let n_sources = plural(self.import.sources.sources.len() as u64, "source");
         let mut summary = format!("{n_sources}: {}", counts.join(", "));
-        if let Some(changed) = self.changed.as_ref().filter(|changed| changed.has_effect) {
-            summary = format!("{summary} → {}", display_path(&changed.path));
+        if let Some(edited) = self.edited.as_ref().filter(|edited| edited.change.has_effect()) {
+            summary = format!("{summary} → {}", edited.place());
         }
-        for takeover in self.taken.iter().filter(|takeover| takeover.diff.is_none()) {
+        for takeover in self.written_clients() {
             let replaced = takeover.names.join(", ");
             summary = format!(
                 "{summary}\n{} now uses Pegboard instead of {replaced}: {}",
                 takeover.client.title(),
-                display_path(&takeover.path)
+                display_path(&takeover.change.path)
             );
         }
         summary
@@ -156,39 +161,41 @@ impl ImportReport {
     /// Notes printed after the table.
     fn remarks(&self) -> Vec<String> {
         let mut remarks = Vec::new();
-        let is_written =
-            self.changed.as_ref().is_some_and(|changed| changed.has_effect && changed.diff.is_none());
-        if !self.plaintext_keys.is_empty() {
-            let place = self.changed.as_ref().map(|changed| display_path(&changed.path)).unwrap_or_default();
+        let plaintext_keys = self.import.plaintext_keys();
+        if !plaintext_keys.is_empty() {
+            let place = self.edited.as_ref().map(EditedFile::place).unwrap_or_default();
             remarks.push(format!(
                 "{place} contains plaintext keys: {}. Keep it out of version control, or replace them with ${{NAME}} and set the variable",
-                self.plaintext_keys.join(", ")
+                plaintext_keys.join(", ")
             ));
         }
-        for source in self.sources.sources.iter().filter(|source| !source.inventory.settings.is_empty()) {
+        for source in
+            self.import.sources.sources.iter().filter(|source| !source.inventory.settings.is_empty())
+        {
             let settings = source.inventory.settings.join(", ");
             remarks.push(format!(
                 "{} also sets {settings}, which was not imported",
                 display_path(&source.inventory.path)
             ));
         }
-        let undone: BTreeSet<&str> = self
-            .taken
-            .iter()
-            .filter(|takeover| takeover.diff.is_none())
-            .map(|takeover| takeover.client.name())
-            .collect();
+        let undone: BTreeSet<&str> =
+            self.written_clients().iter().map(|takeover| takeover.client.name()).collect();
         if !undone.is_empty() {
             let names = undone.into_iter().collect::<Vec<_>>().join(" ");
             remarks.push(format!("Undo with: pegboard restore --all {names}"));
         }
-        if self.plan.items.is_empty() {
+        if self.import.items.is_empty() {
             remarks.push("Add one: pegboard add NAME URL   or   pegboard add NAME -- COMMAND".to_owned());
-        } else if is_written && self.taken.is_empty() {
+        } else if self.taken.is_empty() && self.edited.as_ref().is_some_and(EditedFile::is_written) {
             remarks.push("Next: pegboard ls   or   pegboard connect CLIENT".to_owned());
         }
         remarks
     }
+}
+
+/// Label of a source: its client, or its path.
+fn label(source: &ImportSource) -> String {
+    source.client.map_or_else(|| display_path(&source.inventory.path), |client| client.name().to_owned())
 }
 
 /// Short description of an entry's outcome.

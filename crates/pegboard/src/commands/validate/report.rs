@@ -5,7 +5,7 @@ use std::path::Path;
 use anstream::eprintln;
 use pegboard::config::{
     self, AgentFile, ConfigDialect, ConfigProblem, ConfigSource, Configuration, ConfigurationError,
-    ModelProviderEntry, RestEntry, ServerEntry, Severity,
+    EntrySection, ServerEntry, Severity, UnusableEntry,
 };
 use pegboard::id::ToolboxName;
 use pegboard::providers::rest;
@@ -347,30 +347,17 @@ fn redact(secrets: &[Secret], text: String) -> String {
 
 /// Entries that cannot be used only because variables are not set.
 fn obstacles(configuration: &Configuration) -> Vec<EntryNote> {
-    let mut obstacles = Vec::new();
-    let mut add = |part: String, obstacle: Option<String>, problems: &[ConfigProblem]| {
-        let is_described =
-            |problem: &ConfigProblem| problem.severity == Severity::Warning || problem.needs.is_some();
-        if let Some(text) = obstacle.filter(|_| problems.iter().all(is_described)) {
-            obstacles.push(EntryNote { part, text });
-        }
+    let is_described =
+        |problem: &ConfigProblem| problem.severity == Severity::Warning || problem.needs.is_some();
+    let unusable = configuration.unusable_entries();
+    let only_unset = unusable.filter(|(_, _, entry)| entry.problems.iter().all(is_described));
+    let note = |(place, name, entry): (Option<(&ToolboxName, EntrySection)>, &str, &UnusableEntry)| {
+        let part = match place {
+            Some((toolbox, EntrySection::RestTools)) => format!("{toolbox}/{}/{name}", rest::SERVER),
+            Some((toolbox, _)) => format!("{toolbox}/{name}"),
+            None => format!("providers/{name}"),
+        };
+        EntryNote { part, text: entry.reason() }
     };
-    for (toolbox, described) in &configuration.toolboxes {
-        for (name, server) in &described.servers {
-            if let ServerEntry::Unusable { problems, .. } = server {
-                add(format!("{toolbox}/{name}"), server.unusable_reason(), problems);
-            }
-        }
-        for (name, tool) in &described.rest_tools {
-            if let RestEntry::Unusable { problems, .. } = tool {
-                add(format!("{toolbox}/{}/{name}", rest::SERVER), tool.unusable_reason(), problems);
-            }
-        }
-    }
-    for (name, provider) in &configuration.providers {
-        if let ModelProviderEntry::Unusable { problems, .. } = provider {
-            add(format!("providers/{name}"), provider.unusable_reason(), problems);
-        }
-    }
-    obstacles
+    only_unset.map(note).collect()
 }

@@ -1,16 +1,14 @@
-//! Backups of clients' files, for `pegboard restore`.
+//! Backups of clients' files that Pegboard changes.
 
 use std::fs::{self, File, TryLockError};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use pegboard::config::edit;
 use serde::{Deserialize, Serialize};
 
-use super::config_file::write_error;
-use crate::cli::{CliError, Globals};
-use crate::paths;
+use crate::clients::KnownClient;
+use crate::edit::{self, FileChange, WriteError};
 
 /// File that lists all changes.
 const INDEX: &str = "index.json";
@@ -23,7 +21,7 @@ const LOCK_POLL_INTERVAL: Duration = Duration::from_millis(20);
 const MAX_RECORDS: usize = 1_000;
 
 /// Recorded changes of clients' files.
-pub(crate) struct Backups {
+pub struct Backups {
     folder: PathBuf,
     records: Vec<BackupRecord>,
     /// Held by writers: concurrent writers would reuse each other's ids.
@@ -32,105 +30,163 @@ pub(crate) struct Backups {
 
 /// One change of a file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct BackupRecord {
+struct BackupRecord {
     id: u64,
     /// Client that the file belongs to.
-    pub(crate) client: String,
+    client: String,
     /// Path of the file.
-    pub(crate) path: PathBuf,
+    path: PathBuf,
     /// Set if the file existed before.
-    pub(crate) existed: bool,
+    existed: bool,
     /// Unix permissions of the file before the change.
     mode: Option<u32>,
 }
 
 /// Original content of a file.
-pub(crate) struct OriginalFile {
+pub struct OriginalFile {
     /// Content before the change; `None` if the file did not exist.
-    pub(crate) text: Option<String>,
+    pub text: Option<String>,
+    /// Current content; `None` if the file does not exist.
+    pub present: Option<String>,
     /// Content after the last change.
-    pub(crate) left: String,
+    left: String,
     /// Changes that a restore undoes, oldest first.
     records: Vec<BackupRecord>,
 }
 
+/// Error of backing up or restoring a file.
+#[derive(Debug, thiserror::Error)]
+pub enum BackupError {
+    /// The backups are in use.
+    #[error("another pegboard process is changing clients' files")]
+    Locked,
+    /// The directory of the backups cannot be written.
+    #[error("cannot write a backup to {}: {error}", folder.display())]
+    Unwritable {
+        /// Directory of the backups.
+        folder: PathBuf,
+        /// The underlying error.
+        #[source]
+        error: io::Error,
+    },
+    /// The list of changes is invalid.
+    #[error("cannot read {}: {error}", path.display())]
+    InvalidIndex {
+        /// Path of the list.
+        path: PathBuf,
+        /// The underlying error.
+        #[source]
+        error: serde_json::Error,
+    },
+    /// A file cannot be read or removed.
+    #[error("cannot {action} {}: {error}", path.display())]
+    File {
+        /// The attempted action.
+        action: &'static str,
+        /// Path of the file.
+        path: PathBuf,
+        /// The underlying error.
+        #[source]
+        error: io::Error,
+    },
+    /// A client's file cannot be written.
+    #[error(transparent)]
+    Write(#[from] WriteError),
+}
+
+impl BackupError {
+    /// Returns the suggested fix, if there is one.
+    pub fn hint(&self) -> Option<&'static str> {
+        match self {
+            Self::Locked => Some("wait for it to finish and try again"),
+            Self::InvalidIndex { .. } => {
+                Some("the backups next to it are intact; restore them by hand and move this file away")
+            }
+            Self::Unwritable { .. } => Some("set another directory with --state"),
+            Self::File { .. } | Self::Write(_) => None,
+        }
+    }
+}
+
+impl OriginalFile {
+    /// Returns `true` if the file is as Pegboard left it.
+    pub fn is_as_left(&self) -> bool {
+        self.present.as_deref() == Some(self.left.as_str())
+    }
+}
+
 impl Backups {
-    /// Opens the backups for a change. Waits for other writers.
-    pub(crate) fn open_locked(globals: &Globals) -> Result<Self, CliError> {
-        let folder = folder(globals)?;
-        let unusable = |error: io::Error| CliError::system(format!("{}: {error}", folder.display()));
-        create_private_dir(&folder).map_err(unusable)?;
-        let lock = private_file(&folder.join(LOCK)).map_err(unusable)?;
+    /// Opens the backups in a directory for a change. Waits for other writers.
+    pub fn open_locked(folder: &Path) -> Result<Self, BackupError> {
+        let unwritable = |error| BackupError::Unwritable { folder: folder.to_owned(), error };
+        create_private_dir(folder).map_err(unwritable)?;
+        let lock = private_file(&folder.join(LOCK)).map_err(unwritable)?;
         let begun = Instant::now();
         while let Err(error) = lock.try_lock() {
             match error {
-                TryLockError::Error(error) => return Err(unusable(error)),
+                TryLockError::Error(error) => return Err(unwritable(error)),
                 TryLockError::WouldBlock if begun.elapsed() < LOCK_TIMEOUT => {
                     std::thread::sleep(LOCK_POLL_INTERVAL);
                 }
-                TryLockError::WouldBlock => {
-                    return Err(CliError::system("another pegboard process is changing clients' files")
-                        .hint("wait for it to finish and try again"));
-                }
+                TryLockError::WouldBlock => return Err(BackupError::Locked),
             }
         }
-        Ok(Self { _lock: Some(lock), ..Self::open(globals)? })
+        Ok(Self { _lock: Some(lock), ..Self::open(folder)? })
     }
 
-    /// Opens the backups for reading.
-    pub(crate) fn open(globals: &Globals) -> Result<Self, CliError> {
-        let folder = folder(globals)?;
-        let records = match fs::read(folder.join(INDEX)) {
-            Ok(bytes) => serde_json::from_slice(&bytes).map_err(|error| {
-                CliError::system(format!("cannot read {}: {error}", folder.join(INDEX).display()))
-                    .hint("the backups next to it are intact; restore them by hand and move this file away")
-            })?,
+    /// Opens the backups in a directory for reading.
+    pub fn open(folder: &Path) -> Result<Self, BackupError> {
+        let (folder, path) = (folder.to_owned(), folder.join(INDEX));
+        let records = match fs::read(&path) {
+            Ok(bytes) => {
+                serde_json::from_slice(&bytes).map_err(|error| BackupError::InvalidIndex { path, error })?
+            }
             Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
-            Err(error) => return Err(CliError::system(format!("{}: {error}", folder.display()))),
+            Err(error) => return Err(BackupError::File { action: "read", path, error }),
         };
         Ok(Self { folder, records, _lock: None })
     }
 
-    /// Recorded changes, oldest first.
-    pub(crate) fn records(&self) -> &[BackupRecord] {
-        &self.records
+    /// Changed files with the names of their clients, oldest change first.
+    pub fn files(&self) -> Vec<(&str, &Path)> {
+        let mut files: Vec<(&str, &Path)> = Vec::new();
+        for record in &self.records {
+            let file = (record.client.as_str(), record.path.as_path());
+            if !files.contains(&file) {
+                files.push(file);
+            }
+        }
+        files
     }
 
     /// Changes a client's file and records its previous content.
-    pub(crate) fn write(
-        &mut self,
-        client: &str,
-        path: &Path,
-        old: Option<&str>,
-        new: &str,
-    ) -> Result<(), CliError> {
-        let id = self.records.iter().map(|record| record.id).max().unwrap_or_default() + 1;
+    pub fn write(&mut self, client: &KnownClient, change: &FileChange) -> Result<(), BackupError> {
         let record = BackupRecord {
-            id,
-            client: client.to_owned(),
-            path: path.to_owned(),
-            existed: old.is_some(),
-            mode: mode(path),
+            id: self.records.iter().map(|record| record.id).max().unwrap_or_default() + 1,
+            client: client.name().to_owned(),
+            path: change.path.clone(),
+            existed: change.old.is_some(),
+            mode: mode(&change.path),
         };
-        self.store(&record, "before", old.unwrap_or_default())?;
-        self.store(&record, "after", new)?;
+        self.store(&record, "before", change.old.as_deref().unwrap_or_default())?;
+        self.store(&record, "after", &change.new)?;
         self.records.push(record.clone());
         while self.records.len() > MAX_RECORDS {
             let oldest = self.records.remove(0);
             self.drop_files(&oldest);
         }
         self.save()?;
-        edit::write(path, old, new).map_err(|error| {
+        change.write().map_err(|error| {
             // The file is unchanged, so the record is removed.
             self.records.retain(|kept| *kept != record);
             self.drop_files(&record);
             let _ = self.save();
-            write_error(&error)
+            error.into()
         })
     }
 
     /// Finds the content before the last change. Consecutive changes by Pegboard count as one.
-    pub(crate) fn original(&self, path: &Path) -> Result<Option<OriginalFile>, CliError> {
+    pub fn original(&self, path: &Path) -> Result<Option<OriginalFile>, BackupError> {
         let of_file: Vec<&BackupRecord> = self.records.iter().filter(|record| record.path == path).collect();
         let Some((last, earlier)) = of_file.split_last() else { return Ok(None) };
         let left = self.read(last, "after")?;
@@ -144,20 +200,19 @@ impl Backups {
             records.insert(0, first.clone());
         }
         let text = if first.existed { Some(self.read(first, "before")?) } else { None };
-        Ok(Some(OriginalFile { text, left, records }))
+        let present = match fs::read_to_string(path) {
+            Ok(text) => Some(text),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+            Err(error) => return Err(BackupError::File { action: "read", path: path.to_owned(), error }),
+        };
+        Ok(Some(OriginalFile { text, present, left, records }))
     }
 
-    /// Restores the original content. `present` is the current content; it is backed up if it was changed
-    /// since.
-    pub(crate) fn restore(
-        &mut self,
-        path: &Path,
-        original: &OriginalFile,
-        present: Option<&str>,
-    ) -> Result<Option<PathBuf>, CliError> {
+    /// Restores the original content. Changes since are backed up; returns the path of that backup.
+    pub fn restore(&mut self, path: &Path, original: &OriginalFile) -> Result<Option<PathBuf>, BackupError> {
         let first = original.records.first();
-        let aside = match (present, first) {
-            (Some(present), Some(first)) if present != original.left => {
+        let aside = match (&original.present, first) {
+            (Some(present), Some(first)) if !original.is_as_left() => {
                 let free = |what: &String| !self.file(first, what).exists();
                 let what =
                     (1..=MAX_RECORDS).map(|number| format!("{number}.aside")).find(free).unwrap_or_default();
@@ -167,12 +222,12 @@ impl Backups {
         };
         match &original.text {
             Some(text) => {
-                edit::write(path, present, text).map_err(|error| write_error(&error))?;
+                edit::write(path, original.present.as_deref(), text)?;
                 set_mode(path, first.and_then(|first| first.mode));
             }
             None => match edit::resolve_links(path).and_then(fs::remove_file) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                    return Err(CliError::system(format!("cannot remove {}: {error}", path.display())));
+                    return Err(BackupError::File { action: "remove", path: path.to_owned(), error });
                 }
                 _ => {}
             },
@@ -187,18 +242,14 @@ impl Backups {
         self.folder.join(format!("{:04}.{what}", record.id))
     }
 
-    fn read(&self, record: &BackupRecord, what: &str) -> Result<String, CliError> {
+    fn read(&self, record: &BackupRecord, what: &str) -> Result<String, BackupError> {
         let path = self.file(record, what);
-        fs::read_to_string(&path)
-            .map_err(|error| CliError::system(format!("cannot read backup {}: {error}", path.display())))
+        fs::read_to_string(&path).map_err(|error| BackupError::File { action: "read backup", path, error })
     }
 
     /// Writes a backup file that only this user can read, since it may contain keys.
-    fn store(&self, record: &BackupRecord, what: &str, text: &str) -> Result<PathBuf, CliError> {
-        let write_failed = |error: io::Error| {
-            CliError::system(format!("cannot write a backup to {}: {error}", self.folder.display()))
-                .hint("set another directory with --state")
-        };
+    fn store(&self, record: &BackupRecord, what: &str, text: &str) -> Result<PathBuf, BackupError> {
+        let write_failed = |error| BackupError::Unwritable { folder: self.folder.clone(), error };
         let path = self.file(record, what);
         create_private_dir(&self.folder).map_err(write_failed)?;
         let mut file = private_file(&path).map_err(write_failed)?;
@@ -213,19 +264,12 @@ impl Backups {
         }
     }
 
-    fn save(&self) -> Result<(), CliError> {
+    fn save(&self) -> Result<(), BackupError> {
         let path = self.folder.join(INDEX);
         let old = fs::read_to_string(&path).ok();
         let text = serde_json::to_string_pretty(&self.records).unwrap_or_default() + "\n";
-        edit::write(&path, old.as_deref(), &text).map_err(|error| write_error(&error))
+        Ok(edit::write(&path, old.as_deref(), &text)?)
     }
-}
-
-/// Directory of the backups.
-fn folder(globals: &Globals) -> Result<PathBuf, CliError> {
-    let state = paths::state_dir(globals.state.as_deref())
-        .ok_or_else(|| CliError::system("no state directory for backups").hint("set one with --state"))?;
-    Ok(state.join("backups"))
 }
 
 /// Creates a directory that only this user can access.

@@ -1,0 +1,94 @@
+//! Imports the servers of clients and other sources into a configuration file.
+
+use pegboard_core::redact::is_secret_name;
+use serde_json::Value;
+
+use crate::config_file::{ConfigFile, ConfigFileError};
+use crate::inventory::InventoryItem;
+use crate::problem::ConfigProblem;
+
+mod plan;
+mod sources;
+mod take_over;
+
+pub use sources::{ImportSource, ImportSources};
+pub use take_over::Takeover;
+
+/// Import of entries into a configuration file. Nothing is written.
+pub struct Import<'e> {
+    /// The file with the new entries.
+    pub file: ConfigFile<'e>,
+    /// Sources of the entries.
+    pub sources: ImportSources,
+    /// Entries that were found, in the order of their sources.
+    pub items: Vec<ImportItem>,
+}
+
+/// Entry that was found.
+pub struct ImportItem {
+    /// Index of its source.
+    pub source: usize,
+    /// The entry.
+    pub part: InventoryItem,
+    /// Outcome for the entry.
+    pub outcome: ImportOutcome,
+}
+
+/// Outcome for an entry.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ImportOutcome {
+    /// Added to the file under this name.
+    New(String),
+    /// Duplicate of another found entry, which is added under this name.
+    Duplicate(String),
+    /// Already in the file under this name.
+    AlreadyPresent(String),
+    /// Skipped for this reason.
+    Skipped(String),
+}
+
+impl<'e> Import<'e> {
+    /// Adds the entries of the sources that the file does not have yet.
+    pub fn new(file: ConfigFile<'e>, sources: ImportSources) -> Result<Self, ConfigFileError> {
+        let present = file.inventory()?;
+        let known = present.iter().flat_map(|inventory| &inventory.items).collect::<Vec<_>>();
+        let items = plan::plan(&known, &sources.sources);
+        let mut import = Self { file, sources, items };
+        import.apply()?;
+        Ok(import)
+    }
+
+    /// Returns `true` if there are entries to add.
+    pub fn has_new_items(&self) -> bool {
+        self.items.iter().any(|item| matches!(item.outcome, ImportOutcome::New(_)))
+    }
+
+    /// Locations of plaintext keys in new entries: `github (env.GITHUB_TOKEN)`.
+    pub fn plaintext_keys(&self) -> Vec<String> {
+        let mut found = Vec::new();
+        for item in &self.items {
+            let ImportOutcome::New(name) = &item.outcome else { continue };
+            let redacted_keys = ["url", "args", "spec"].into_iter();
+            let redacted_keys = redacted_keys.filter(|key| item.part.value[*key] != item.part.redacted[*key]);
+            found.extend(redacted_keys.map(|key| format!("{name} ({key})")));
+            for section in ["env", "headers"] {
+                let values = item.part.value[section].as_object();
+                let is_plaintext_secret = |(key, value): &(&String, &Value)| {
+                    let text = value.as_str().unwrap_or_default();
+                    let sounds_secret = is_secret_name(key) || key.to_uppercase().ends_with("KEY");
+                    sounds_secret && !text.is_empty() && !text.contains("${")
+                };
+                let keys = values.into_iter().flatten().filter(is_plaintext_secret);
+                found.extend(keys.map(|(key, _)| format!("{name} ({section}.{key})")));
+            }
+        }
+        found
+    }
+
+    /// Problems of the sources that do not belong to an entry.
+    pub fn remarks(&self) -> Vec<&ConfigProblem> {
+        let of_parts: Vec<&ConfigProblem> = self.items.iter().flat_map(|item| &item.part.problems).collect();
+        let all = self.sources.sources.iter().flat_map(|source| &source.inventory.problems);
+        all.filter(|problem| !of_parts.contains(problem)).collect()
+    }
+}

@@ -1,0 +1,206 @@
+//! Import plan: which entries are added, and under which names.
+
+use serde_json::{Map, Value};
+
+use super::sources::ImportSource;
+use super::{Import, ImportItem, ImportOutcome};
+use crate::config_file::ConfigFileError;
+use crate::edit::{ConfigDocument, EditError, EditPath};
+use crate::error::ConfigurationError;
+use crate::export::unused_name;
+use crate::inventory::{IDENTITY_SETTINGS, InventoryItem};
+use crate::section::EntrySection;
+
+/// Decides on the outcome for every entry of the sources. `known` are the entries of the file.
+pub(super) fn plan(known: &[&InventoryItem], sources: &[ImportSource]) -> Vec<ImportItem> {
+    let mut items = Vec::new();
+    for (index, source) in sources.iter().enumerate() {
+        for part in &source.inventory.items {
+            let outcome = outcome(&mut items, known, source, part);
+            items.push(ImportItem { source: index, part: part.clone(), outcome });
+        }
+    }
+    items
+}
+
+fn outcome(
+    items: &mut [ImportItem],
+    known: &[&InventoryItem],
+    source: &ImportSource,
+    part: &InventoryItem,
+) -> ImportOutcome {
+    if part.is_broken {
+        return ImportOutcome::Skipped(part.unusable_reason.clone().unwrap_or_default());
+    }
+    // An entry that is disabled or has fewer settings does not replace a working one.
+    let stands_for = |there: &&&InventoryItem| {
+        is_same(there, part) && (!there.is_disabled || part.is_disabled) && covers(there, part)
+    };
+    if let Some(there) = known.iter().find(stands_for) {
+        return ImportOutcome::AlreadyPresent(there.name.clone());
+    }
+    let new_items = items.iter_mut().filter_map(|item| match &item.outcome {
+        ImportOutcome::New(name) => Some((name.as_str(), &mut item.part)),
+        ImportOutcome::Duplicate(_) | ImportOutcome::AlreadyPresent(_) | ImportOutcome::Skipped(_) => None,
+    });
+    let mut taken: Vec<(&str, &InventoryItem)> =
+        known.iter().map(|part| (part.name.as_str(), *part)).collect();
+    for (name, first) in new_items {
+        if is_same(first, part) {
+            merge_definitions(first, part);
+            return ImportOutcome::Duplicate(name.to_owned());
+        }
+        taken.push((name, first));
+    }
+    let is_free =
+        |name: &str| !taken.iter().any(|(taken, other)| *taken == name && names_collide(other, part));
+    let of_client = source.client.map(|client| format!("{}-{}", part.name, client.name()));
+    ImportOutcome::New(unused_name(&part.name, of_client, is_free))
+}
+
+impl Import<'_> {
+    /// Writes new entries to the document. Entries that would be invalid there are skipped.
+    pub(super) fn apply(&mut self) -> Result<(), ConfigFileError> {
+        let before = self.file.document.text();
+        for index in 0..self.items.len() {
+            self.apply_item(index)?;
+        }
+        if self.new_problem()?.is_none() {
+            return Ok(());
+        }
+        // At least one entry is invalid, so each is tried by itself.
+        self.replace_text(before)?;
+        for index in 0..self.items.len() {
+            let before = self.file.document.text();
+            self.apply_item(index)?;
+            if let Some(reason) = self.new_problem()? {
+                self.replace_text(before)?;
+                self.skip(index, &reason);
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes a new entry, together with its toolbox and the entries it refers to.
+    fn apply_item(&mut self, index: usize) -> Result<(), EditError> {
+        let item = &self.items[index];
+        let ImportOutcome::New(name) = &item.outcome else { return Ok(()) };
+        let toolboxes = &self.sources.sources[item.source].inventory.toolboxes;
+        describe_toolbox(&mut self.file.document, item.part.toolbox.as_deref(), toolboxes)?;
+        write_item(&mut self.file.document, &item.part, name)
+    }
+
+    fn replace_text(&mut self, text: String) -> Result<(), ConfigFileError> {
+        self.file.document = ConfigDocument::new(&self.file.path, text)?;
+        Ok(())
+    }
+
+    /// First problem that the edit would introduce.
+    fn new_problem(&self) -> Result<Option<String>, ConfigFileError> {
+        match self.file.check() {
+            Ok(_) => Ok(None),
+            Err(ConfigFileError::InvalidAfter {
+                error: ConfigurationError::Invalid { problems }, ..
+            }) => Ok(problems.first().map(|problem| format!("{}: {}", problem.path, problem.message))),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Skips a new entry together with its duplicates, since nothing in the file stands for them.
+    fn skip(&mut self, index: usize, reason: &str) {
+        let ImportOutcome::New(name) = self.items[index].outcome.clone() else { return };
+        let (first, later) = self.items.split_at_mut(index + 1);
+        let first = &mut first[index];
+        first.outcome = ImportOutcome::Skipped(reason.to_owned());
+        let same = ImportOutcome::Duplicate(name);
+        for item in later.iter_mut().filter(|item| item.outcome == same && is_same(&first.part, &item.part)) {
+            item.outcome = ImportOutcome::Skipped(reason.to_owned());
+        }
+    }
+}
+
+/// Returns `true` if two entries are the same server: the same program or URL with the same use, where one
+/// has all `env` and `headers` of the other.
+fn is_same(one: &InventoryItem, other: &InventoryItem) -> bool {
+    let is_elsewhere = one.toolbox.is_some() && other.toolbox.is_some() && one.toolbox != other.toolbox;
+    if one.section != other.section || is_elsewhere {
+        return false;
+    }
+    match (one.section, &one.identity, &other.identity) {
+        (
+            EntrySection::Servers | EntrySection::OpenApiServices | EntrySection::Agents,
+            Some(first),
+            Some(second),
+        ) => {
+            let is_alike = |key: &&str| one.value[*key] == other.value[*key];
+            first == second
+                && IDENTITY_SETTINGS.iter().all(is_alike)
+                && (covers(one, other) || covers(other, one))
+        }
+        _ => one.name == other.name && one.value == other.value,
+    }
+}
+
+/// Returns `true` if `one` has all `env` and `headers` of `other`.
+fn covers(one: &InventoryItem, other: &InventoryItem) -> bool {
+    let entries = |part: &InventoryItem, key: &str| part.value[key].as_object().cloned().unwrap_or_default();
+    ["env", "headers"].iter().all(|key| is_subset(&entries(other, key), &entries(one, key)))
+}
+
+/// Takes over the more complete definition of the same entry.
+fn merge_definitions(first: &mut InventoryItem, other: &InventoryItem) {
+    let n_values = |part: &InventoryItem| {
+        let entries = |key: &str| part.value[key].as_object().map_or(0, Map::len);
+        entries("env") + entries("headers")
+    };
+    if (first.is_disabled && !other.is_disabled) || n_values(other) > n_values(first) {
+        first.value = other.value.clone();
+        first.dependencies.clone_from(&other.dependencies);
+        first.is_disabled = other.is_disabled;
+        first.unusable_reason.clone_from(&other.unusable_reason);
+    }
+}
+
+fn is_subset(inner: &Map<String, Value>, outer: &Map<String, Value>) -> bool {
+    inner.iter().all(|(key, value)| outer.get(key) == Some(value))
+}
+
+/// Returns `true` if two entries must not have the same name.
+fn names_collide(one: &InventoryItem, other: &InventoryItem) -> bool {
+    let kind = |part: &InventoryItem| match part.section {
+        EntrySection::OpenApiServices => EntrySection::Servers,
+        section => section,
+    };
+    one.toolbox == other.toolbox && kind(one) == kind(other)
+}
+
+/// Copies the settings of a new toolbox from the source.
+fn describe_toolbox(
+    document: &mut ConfigDocument,
+    toolbox: Option<&str>,
+    toolboxes: &Map<String, Value>,
+) -> Result<(), EditError> {
+    let Some(toolbox) = toolbox else { return Ok(()) };
+    let path = EditPath::from_keys(["toolboxes", toolbox]);
+    if document.get(&path).is_some() {
+        return Ok(());
+    }
+    let own = toolboxes.get(toolbox).and_then(Value::as_object);
+    own.into_iter().flatten().try_for_each(|(key, value)| document.set(&path.clone().key(key), value))
+}
+
+/// Writes an entry, together with the entries it refers to.
+fn write_item(document: &mut ConfigDocument, part: &InventoryItem, name: &str) -> Result<(), EditError> {
+    for dependency in &part.dependencies {
+        let path = EditPath::from_keys([dependency.section, &dependency.name]);
+        if document.get(&path).is_none() {
+            document.set(&path, &dependency.value)?;
+        }
+    }
+    let path = part.section.path(part.toolbox.as_deref());
+    if part.section == EntrySection::Agents {
+        document.append(&path, &part.value)
+    } else {
+        document.set(&path.key(name), &part.value)
+    }
+}

@@ -1,0 +1,87 @@
+//! Replacement of imported servers by Pegboard in clients' files.
+
+use std::path::{Path, PathBuf};
+
+use super::{Import, ImportItem, ImportOutcome};
+use crate::clients::KnownClient;
+use crate::config_file::ConfigFileError;
+use crate::edit::{EditPath, FileChange};
+use crate::export::{ClientConfigFile, SERVER_NAME, ServeTarget};
+
+/// A client's file with Pegboard in place of its servers.
+pub struct Takeover {
+    /// Client that the file belongs to.
+    pub client: &'static KnownClient,
+    /// Change of the file.
+    pub change: FileChange,
+    /// Names of the replaced servers.
+    pub names: Vec<String>,
+}
+
+impl Import<'_> {
+    /// Replaces the imported servers in clients' files by Pegboard. Writes nothing. `folder` is the current
+    /// directory.
+    pub fn take_over(&self, folder: &Path, target: &ServeTarget) -> Result<Vec<Takeover>, ConfigFileError> {
+        let mut all: Vec<Takeover> = Vec::new();
+        for source in &self.sources.sources {
+            let path = real(&source.inventory.path);
+            // Two sources may be parts of the same file.
+            if all.iter().any(|taken| real(&taken.change.path) == path) {
+                continue;
+            }
+            let Some(client) = source.client else { continue };
+            let is_ours = |item: &&ImportItem| {
+                real(&self.sources.sources[item.source].inventory.path) == path
+                    && !matches!(item.outcome, ImportOutcome::Skipped(_))
+            };
+            // A global server that is disabled only in this directory still works in others.
+            let local = client.local_key_path(folder);
+            let is_used_elsewhere = |item: &&ImportItem| {
+                let is_for_all =
+                    |local| item.part.key_path.as_ref().is_some_and(|key_path| !key_path.is_below(local));
+                item.part.is_disabled && local.as_deref().is_some_and(is_for_all)
+            };
+            let items: Vec<&ImportItem> =
+                self.items.iter().filter(|item| is_ours(item) && !is_used_elsewhere(item)).collect();
+            if !items.is_empty() {
+                let file = ClientConfigFile::open(client, &source.inventory.path)?;
+                all.push(take_over_file(file, &items, local, target)?);
+            }
+        }
+        Ok(all)
+    }
+}
+
+fn real(path: &Path) -> PathBuf {
+    path.canonicalize().unwrap_or_else(|_| path.to_owned())
+}
+
+fn take_over_file(
+    mut file: ClientConfigFile,
+    items: &[&ImportItem],
+    local: Option<Vec<String>>,
+    target: &ServeTarget,
+) -> Result<Takeover, ConfigFileError> {
+    let client = file.client;
+    let mut key_paths: Vec<&EditPath> = Vec::new();
+    let mut names: Vec<String> = Vec::new();
+    for item in items {
+        if let Some(key_path) = item.part.key_path.as_ref().filter(|path| !key_paths.contains(path)) {
+            key_paths.push(key_path);
+        }
+        if !names.contains(&item.part.name) {
+            names.push(item.part.name.clone());
+        }
+    }
+    // Servers of a single directory are replaced only for that directory.
+    let own_key_path = match local.filter(|local| key_paths.iter().all(|path| path.is_below(local))) {
+        Some(local) => client.member_key_path(&local, SERVER_NAME),
+        None => file.key_path(SERVER_NAME),
+    };
+    file.document.set(&own_key_path, &target.entry_for(client)?)?;
+    // In reverse order, so that indexes stay valid.
+    for key_path in key_paths.into_iter().rev().filter(|key_path| **key_path != own_key_path) {
+        file.document.remove(key_path)?;
+    }
+    Ok(Takeover { client, change: file.change(), names })
+}
