@@ -13,7 +13,7 @@ use tower::ServiceExt;
 use crate::cli::{CliError, ExitReason, Globals};
 use crate::paths::{self, ConfigSelection};
 use in_process::InProcessGateway;
-pub(crate) use stream::{ApiEvents, ApiLines};
+pub(crate) use stream::ApiEvents;
 pub(crate) use views::{ServerView, ToolView, ToolboxView, view};
 
 mod api_error;
@@ -57,7 +57,6 @@ pub(crate) enum GatewayNeed {
 enum ResponseKind {
     Document,
     Events,
-    Lines,
 }
 
 impl ApiClient {
@@ -148,12 +147,6 @@ impl ApiClient {
         Ok(ApiEvents::new(answer.into_body()))
     }
 
-    /// Sends `POST` and returns a stream of lines.
-    pub(crate) async fn lines(&self, address: &ApiPath, body: &RawJson) -> Result<ApiLines, CliError> {
-        let answer = self.send(Method::POST, address, Some(body), ResponseKind::Lines).await?;
-        Ok(ApiLines::new(answer.into_body()))
-    }
-
     async fn send(
         &self,
         method: Method,
@@ -164,7 +157,6 @@ impl ApiClient {
         let form = match form {
             ResponseKind::Document => "application/json",
             ResponseKind::Events => "text/event-stream",
-            ResponseKind::Lines => "application/x-ndjson",
         };
         let request = Request::builder()
             .method(method)
@@ -208,9 +200,11 @@ async fn read_json(answer: Response<Body>) -> Result<Value, CliError> {
     if bytes.is_empty() {
         return Ok(Value::Null);
     }
-    serde_json::from_slice(&bytes).map_err(|error| {
-        CliError::from_kind(ErrorKind::InternalError, format!("invalid JSON from the gateway: {error}"))
-    })
+    serde_json::from_slice(&bytes).map_err(invalid_json)
+}
+
+fn invalid_json(error: impl std::fmt::Display) -> CliError {
+    CliError::from_kind(ErrorKind::InternalError, format!("invalid JSON from the gateway: {error}"))
 }
 
 /// Error for a gateway that went away before it answered.

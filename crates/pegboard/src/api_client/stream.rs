@@ -1,75 +1,16 @@
-//! Streamed responses: lines, and server-sent events.
+//! Server-sent events of a streamed response.
 
-use std::collections::VecDeque;
-
-use axum::body::{Body, Bytes};
+use axum::body::Body;
 use http_body_util::BodyExt;
 use pegboard::error::ErrorKind;
 use pegboard::json::RawJson;
+use pegboard::wire::http::sse::SseDecoder;
 
-use super::gateway_gone;
+use super::{gateway_gone, invalid_json};
 use crate::cli::CliError;
 
-/// Maximum length of a line.
-const MAX_LINE: usize = 1024 * 1024 * 1024;
-
-/// Lines of a response body.
-pub(crate) struct ApiLines {
-    body: Body,
-    ready: VecDeque<Bytes>,
-    partial: Vec<u8>,
-    has_ended: bool,
-}
-
-impl ApiLines {
-    /// Reads the lines of a body.
-    pub(super) fn new(body: Body) -> Self {
-        Self { body, ready: VecDeque::new(), partial: Vec::new(), has_ended: false }
-    }
-
-    /// Next line without its line ending; `None` at the end.
-    pub(crate) async fn next(&mut self) -> Result<Option<Bytes>, CliError> {
-        loop {
-            if let Some(line) = self.ready.pop_front() {
-                return Ok(Some(line));
-            }
-            if self.has_ended {
-                return Ok(None);
-            }
-            match self.body.frame().await {
-                Some(Ok(frame)) => {
-                    if let Ok(data) = frame.into_data() {
-                        self.push(&data)?;
-                    }
-                }
-                Some(Err(_)) => return Err(gateway_gone()),
-                None => {
-                    self.has_ended = true;
-                    if !self.partial.is_empty() {
-                        self.ready.push_back(std::mem::take(&mut self.partial).into());
-                    }
-                }
-            }
-        }
-    }
-
-    fn push(&mut self, data: &[u8]) -> Result<(), CliError> {
-        for piece in data.split_inclusive(|byte| *byte == b'\n') {
-            let line = piece.strip_suffix(b"\n");
-            self.partial.extend_from_slice(line.unwrap_or(piece));
-            if line.is_some() {
-                if self.partial.last() == Some(&b'\r') {
-                    self.partial.pop();
-                }
-                self.ready.push_back(std::mem::take(&mut self.partial).into());
-            }
-        }
-        if self.partial.len() > MAX_LINE {
-            return Err(CliError::from_kind(ErrorKind::LimitExceeded, "a line of the response is too long"));
-        }
-        Ok(())
-    }
-}
+/// Maximum size of an event.
+const MAX_EVENT_BYTES: usize = 1024 * 1024 * 1024;
 
 /// A server-sent event with JSON data.
 #[derive(Clone, Debug, PartialEq)]
@@ -81,49 +22,36 @@ pub(crate) struct ApiEvent {
 }
 
 /// Server-sent events of a response body.
-pub(crate) struct ApiEvents(ApiLines);
+pub(crate) struct ApiEvents {
+    body: Body,
+    decoder: SseDecoder,
+}
 
 impl ApiEvents {
     /// Reads the events of a body.
     pub(super) fn new(body: Body) -> Self {
-        Self(ApiLines::new(body))
+        Self { body, decoder: SseDecoder::new(MAX_EVENT_BYTES) }
     }
 
     /// Next event; `None` at the end.
     pub(crate) async fn next(&mut self) -> Result<Option<ApiEvent>, CliError> {
-        let (mut name, mut data) = (String::new(), Vec::new());
-        while let Some(line) = self.0.next().await? {
-            if line.is_empty() {
-                if data.is_empty() {
-                    name.clear();
-                    continue;
-                }
-                let malformed = |error| {
-                    CliError::from_kind(
-                        ErrorKind::InternalError,
-                        format!("invalid JSON from the gateway: {error}"),
-                    )
-                };
-                let data = RawJson::parse(Bytes::from(data)).map_err(malformed)?;
-                return Ok(Some(ApiEvent { name, data }));
+        loop {
+            if let Some(event) = self.decoder.next_event() {
+                let event = event
+                    .map_err(|error| CliError::from_kind(ErrorKind::LimitExceeded, error.to_string()))?;
+                let data = RawJson::parse(event.data).map_err(invalid_json)?;
+                return Ok(Some(ApiEvent { name: event.event.unwrap_or_default(), data }));
             }
-            let (field, value) =
-                line.split_at(line.iter().position(|byte| *byte == b':').unwrap_or(line.len()));
-            let value = value.strip_prefix(b":").unwrap_or(value);
-            let value = value.strip_prefix(b" ").unwrap_or(value);
-            match field {
-                b"event" => name = String::from_utf8_lossy(value).into_owned(),
-                b"data" => {
-                    if !data.is_empty() {
-                        data.push(b'\n');
+            match self.body.frame().await {
+                Some(Ok(frame)) => {
+                    if let Ok(data) = frame.into_data() {
+                        self.decoder.push(&data);
                     }
-                    data.extend_from_slice(value);
                 }
-                // Comments (keep-alive) and ids (for resumption) are ignored.
-                _ => {}
+                Some(Err(_)) => return Err(gateway_gone()),
+                None => return Ok(None),
             }
         }
-        Ok(None)
     }
 }
 
@@ -141,20 +69,11 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn lines_are_reassembled_from_chunks() {
-        let mut lines = ApiLines::new(body(&["{\"a\"", ":1}\n{\"b\":2}\r\n\n", "{\"c\"", ":3}"]));
-        let mut all = Vec::new();
-        while let Some(line) = lines.next().await.unwrap() {
-            all.push(String::from_utf8(line.to_vec()).unwrap());
-        }
-        assert_eq!(all, ["{\"a\":1}", "{\"b\":2}", "", "{\"c\":3}"]);
-    }
-
-    #[tokio::test]
     async fn keep_alive_comments_are_not_events() {
         let text = body(&[
             ": hello\n\n",
-            "event: progress\nid: 7\ndata: {\"done\":\ndata: 1}\n",
+            "event: prog",
+            "ress\nid: 7\ndata: {\"done\":\ndata: 1}\n",
             "\nevent:result\ndata:{}\n\n: bye",
         ]);
         let mut events = ApiEvents::new(text);

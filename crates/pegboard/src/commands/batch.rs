@@ -42,16 +42,13 @@ impl BatchArgs {
             request = request.with("parallel", &RawJson::of(&parallel));
         }
         let spinner = Spinner::new(globals, format!("{n_calls} calls"));
-        let mut answers = spinner.during(api.lines(&ApiPath::new(&["batch"]), &request)).await?;
+        let mut answers = spinner.during(api.events(&ApiPath::new(&["batch"]), &request)).await?;
         let format = globals.format_or(OutputFormat::Ndjson);
         let wants_document = matches!(format, OutputFormat::Json | OutputFormat::Yaml);
         let (mut n_answers, mut n_failed, mut all) = (0, 0, Vec::new());
-        while let Some(line) = spinner.during(answers.next()).await? {
-            if line.is_empty() {
-                continue;
-            }
+        while let Some(event) = spinner.during(answers.next()).await? {
             n_answers += 1;
-            let answer = RawJson::trusted(line);
+            let answer = event.data;
             if wants_document {
                 let index = answer.get("index").and_then(|index| index.read::<usize>().ok());
                 all.push((index, answer.clone()));
