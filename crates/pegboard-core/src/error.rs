@@ -4,7 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use pegboard_json::RawJson;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::validation::Violation;
 
@@ -283,7 +283,7 @@ fn masked(violations: &[Violation]) -> String {
 }
 
 /// Stable identifier of an error situation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ErrorKind {
     /// Unknown tool.

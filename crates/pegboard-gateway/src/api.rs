@@ -25,6 +25,7 @@ use pegboard_wire::http::server::{HttpServerOptions, check_host_and_origin};
 use calls::CallSubscribers;
 use named_callers::NamedCallers;
 pub(crate) use problem::ApiProblem;
+pub use problem::{ApiError, ApiErrorResponse};
 use state::ApiState;
 
 mod batch;

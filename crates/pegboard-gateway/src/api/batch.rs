@@ -117,8 +117,7 @@ async fn run_one(runtime: Runtime, caller: Caller, call: BatchCall) -> (usize, R
     let json = match response.to_json(&call_result) {
         Ok(answer) => answer.members().fold(base, |all, (name, value)| all.with(&name, &value)),
         Err(problem) => {
-            let problem = RawJson::from(problem.document());
-            let all = problem.members().fold(base, |all, (name, value)| all.with(&name, &value));
+            let all = problem.document().members().fold(base, |all, (name, value)| all.with(&name, &value));
             all.with("durationMs", &RawJson::of(&super::stream::duration_millis(response.duration)))
         }
     };

@@ -86,7 +86,7 @@ fn planned_step((step, unavailable): (&PlannedStep, &Option<ApiProblem>)) -> Val
         ("forEach", step.for_each.clone().map(Value::from)),
         ("when", step.when.clone()),
         ("readOnly", step.read_only.map(Value::from)),
-        ("error", unavailable.as_ref().map(|problem| problem.document()["error"].clone())),
+        ("error", unavailable.as_ref().map(|problem| json!(problem.error()))),
     ];
     for (name, value) in others {
         if let Some(value) = value {

@@ -1,46 +1,63 @@
 //! The error response of every API route.
 
-use axum::http::{StatusCode, header};
+use std::borrow::Cow;
+
+use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use pegboard_core::error::{CallError, ErrorKind, NotFound};
 use pegboard_core::similar::nearest;
 use pegboard_core::store::StoreError;
+use pegboard_json::RawJson;
 use pegboard_runtime::trace_id::TraceId;
 use pegboard_wire::http::server::HttpRejection;
-use serde::Serialize;
-use serde_json::{Value, json};
+use serde::{Deserialize, Serialize};
 
+use super::stream::json_response;
 use crate::token::MISSING_TOKEN;
 
 /// Maximum number of suggested names.
 const MAX_SUGGESTIONS: usize = 3;
 
-/// An error response: `{"error": {"code": …, "message": …}}` with a matching HTTP status.
-#[derive(Debug)]
-pub(crate) struct ApiProblem(Box<ProblemBody>);
+/// Body of an error response: `{"error": {"code": …, "message": …}}`.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct ApiErrorResponse {
+    /// The error.
+    pub error: ApiError,
+}
 
-#[derive(Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
-struct ProblemBody {
-    #[serde(skip)]
-    status: StatusCode,
-    code: &'static str,
-    message: String,
+/// Error of a request.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ApiError {
+    /// Stable error code.
+    pub code: Cow<'static, str>,
+    /// Error message.
+    pub message: String,
+    /// Suggested fix.
     #[serde(skip_serializing_if = "Option::is_none")]
-    hint: Option<String>,
+    pub hint: Option<String>,
+    /// JSON path of the offending member.
     #[serde(skip_serializing_if = "Option::is_none")]
-    path: Option<String>,
+    pub path: Option<String>,
+    /// All violations of the schema.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    violations: Vec<String>,
+    pub violations: Vec<String>,
+    /// Trace id of the call.
     #[serde(skip_serializing_if = "Option::is_none")]
-    trace_id: Option<TraceId>,
+    pub trace_id: Option<String>,
+}
+
+/// An error response with its HTTP status.
+#[derive(Debug)]
+pub(crate) struct ApiProblem {
+    status: StatusCode,
+    response: Box<ApiErrorResponse>,
 }
 
 impl ApiProblem {
     fn new(status: StatusCode, code: &'static str, message: impl Into<String>) -> Self {
-        let message = message.into();
-        let (hint, path, violations, trace_id) = (None, None, Vec::new(), None);
-        Self(Box::new(ProblemBody { status, code, message, hint, path, violations, trace_id }))
+        let error = ApiError { code: code.into(), message: message.into(), ..ApiError::default() };
+        Self { status, response: Box::new(ApiErrorResponse { error }) }
     }
 
     /// The request is malformed.
@@ -96,34 +113,38 @@ impl ApiProblem {
     /// Adds a hint.
     #[must_use]
     pub(super) fn hint(mut self, hint: impl Into<String>) -> Self {
-        self.0.hint = Some(hint.into());
+        self.response.error.hint = Some(hint.into());
         self
     }
 
     /// Adds the JSON path of the offending member.
     #[must_use]
     pub(super) fn at(mut self, path: impl Into<String>) -> Self {
-        self.0.path = Some(path.into());
+        self.response.error.path = Some(path.into());
         self
     }
 
     /// Adds the trace id of a call.
     #[must_use]
     pub(super) fn with_trace(mut self, trace: Option<TraceId>) -> Self {
-        self.0.trace_id = trace;
+        self.response.error.trace_id = trace.map(|trace| trace.to_string());
         self
     }
 
+    /// Returns the error.
+    pub(super) fn error(&self) -> &ApiError {
+        &self.response.error
+    }
+
     /// Returns the response body.
-    pub(super) fn document(&self) -> Value {
-        json!({"error": self.0})
+    pub(super) fn document(&self) -> RawJson {
+        RawJson::of(&self.response)
     }
 }
 
 impl IntoResponse for ApiProblem {
     fn into_response(self) -> Response {
-        let headers = [(header::CONTENT_TYPE, "application/json")];
-        (self.0.status, headers, self.document().to_string()).into_response()
+        (self.status, json_response(self.document())).into_response()
     }
 }
 
@@ -131,7 +152,7 @@ impl From<CallError> for ApiProblem {
     fn from(error: CallError) -> Self {
         let kind = error.kind();
         let mut problem = Self::new(status(kind), kind.as_str(), error.text());
-        let body = &mut *problem.0;
+        let body = &mut problem.response.error;
         match &error {
             CallError::NotFound(missing) => {
                 body.message = message_without_suggestions(missing);

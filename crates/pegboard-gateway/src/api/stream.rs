@@ -10,7 +10,6 @@ use bytes::{BufMut, Bytes, BytesMut};
 use futures_util::stream;
 use pegboard_json::RawJson;
 use pegboard_wire::http::sse::{KEEP_ALIVE, SseEvent, encode};
-use serde_json::Value;
 use tokio::sync::mpsc;
 use tokio::time;
 use tokio_util::task::AbortOnDropHandle;
@@ -35,7 +34,7 @@ pub(super) struct StreamItem {
 }
 
 impl StreamItem {
-    pub(super) fn new(event: &'static str, data: Value) -> Self {
+    pub(super) fn new(event: &'static str, data: impl Into<RawJson>) -> Self {
         Self { event, data: data.into() }
     }
 

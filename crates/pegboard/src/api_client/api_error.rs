@@ -2,29 +2,12 @@
 
 use axum::http::StatusCode;
 use pegboard::error::ErrorKind;
+use pegboard::gateway::api::{ApiError, ApiErrorResponse};
 use pegboard::json::RawJson;
-use serde_json::Value;
+use serde::Deserialize;
+use serde::de::value::{self, StrDeserializer};
 
 use crate::cli::{CliError, ExitReason};
-
-/// All kinds, for lookup by code.
-const KINDS: [ErrorKind; 15] = [
-    ErrorKind::UnknownTool,
-    ErrorKind::UnknownToolbox,
-    ErrorKind::UnknownServer,
-    ErrorKind::InvalidParameters,
-    ErrorKind::NotPermitted,
-    ErrorKind::LimitExceeded,
-    ErrorKind::QueueTimeout,
-    ErrorKind::Timeout,
-    ErrorKind::Canceled,
-    ErrorKind::CircuitOpen,
-    ErrorKind::AuthRequired,
-    ErrorKind::ServerUnavailable,
-    ErrorKind::TransportError,
-    ErrorKind::ExecutionError,
-    ErrorKind::OutputInvalid,
-];
 
 /// Commands in place of the API routes that hints mention.
 const ROUTE_COMMANDS: [(&str, &str); 6] = [
@@ -38,45 +21,41 @@ const ROUTE_COMMANDS: [(&str, &str); 6] = [
 
 /// Converts an error response.
 pub(super) fn read(status: StatusCode, body: &[u8]) -> CliError {
-    let document: Value = serde_json::from_slice(body).unwrap_or_default();
-    if document["error"].is_object() {
-        return CliError::from_api(&document["error"]);
+    if let Ok(response) = serde_json::from_slice::<ApiErrorResponse>(body) {
+        return response.error.into();
     }
     let message = format!("the gateway returned {status} without an error message");
     CliError::new(ExitReason::Bug, "internal_error", message)
 }
 
-impl CliError {
-    /// Converts an API error object: `{"code": …, "message": …}`.
-    pub(crate) fn from_api(error: &Value) -> Self {
-        let text = |name: &str| error[name].as_str().map(str::to_owned);
-        let code = text("code").unwrap_or_else(|| "internal_error".to_owned());
-        let message = text("message").unwrap_or_else(|| "no error message".to_owned());
-        let exit = exit(&code);
+impl From<ApiError> for CliError {
+    fn from(error: ApiError) -> Self {
+        let ApiError { code, message, hint, path, violations, trace_id } = error;
         // A bad request to the API is a usage error here.
-        let code = if code == "bad_request" { "usage".to_owned() } else { code };
-        let mut failure = Self::new(exit, code, message.clone());
-        let violations = error["violations"].as_array().into_iter().flatten().filter_map(Value::as_str);
-        for violation in violations.filter(|violation| !message.contains(violation)) {
+        let shown_code = if code == "bad_request" { "usage" } else { &code };
+        let mut failure = Self::new(exit(&code), shown_code, message.clone());
+        for violation in violations.into_iter().filter(|violation| !message.contains(violation)) {
             failure = failure.detail(violation);
         }
-        if let Some(hint) = text("hint") {
+        if let Some(hint) = hint {
             failure = failure.hint(
                 ROUTE_COMMANDS.iter().fold(hint, |hint, (route, command)| hint.replace(route, command)),
             );
         }
-        failure.with_path(text("path")).with_trace(text("traceId"))
+        failure.with_path(path).with_trace(trace_id)
     }
+}
 
+impl CliError {
     /// Converts an error event: `{"error": {…}}`.
     pub(crate) fn from_event(data: &RawJson) -> Self {
-        Self::from_api(&data.to_value()["error"])
+        data.read::<ApiErrorResponse>().unwrap_or_default().error.into()
     }
 }
 
 fn exit(code: &str) -> ExitReason {
-    if let Some(kind) = KINDS.iter().find(|kind| kind.as_str() == code) {
-        return ExitReason::from(*kind);
+    if let Ok(kind) = ErrorKind::deserialize(StrDeserializer::<value::Error>::new(code)) {
+        return kind.into();
     }
     match code {
         "not_running" => ExitReason::Unavailable,

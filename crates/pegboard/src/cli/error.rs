@@ -9,7 +9,8 @@ use pegboard::config::backups::BackupError;
 use pegboard::config::edit::{EditError, WriteError};
 use pegboard::config::{ConfigFileError, ConfigProblem, ConfigurationError, Severity};
 use pegboard::error::ErrorKind;
-use serde_json::{Map, Value, json};
+use serde::{Serialize, Serializer};
+use serde_json::{Value, json};
 
 use super::{Globals, OutputFormat};
 
@@ -66,22 +67,28 @@ impl From<ErrorKind> for ExitReason {
 #[derive(Debug)]
 pub(crate) struct CliError(Box<CliErrorDetails>);
 
-#[derive(Debug)]
+#[derive(Debug, Serialize)]
 struct CliErrorDetails {
+    #[serde(skip)]
     exit: ExitReason,
     /// Stable error code.
     code: String,
     /// One-line message.
     message: String,
-    /// Additional lines.
-    details: Vec<String>,
     /// Suggested fix.
+    #[serde(skip_serializing_if = "Option::is_none")]
     hint: Option<String>,
     /// Path to the invalid value.
+    #[serde(skip_serializing_if = "Option::is_none")]
     path: Option<String>,
     /// Trace of the failed call.
+    #[serde(skip_serializing_if = "Option::is_none")]
     trace_id: Option<String>,
+    /// Additional lines.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    details: Vec<String>,
     /// Problems in files, each with its location.
+    #[serde(skip_serializing_if = "Vec::is_empty", serialize_with = "serialize_problems")]
     problems: Vec<ConfigProblem>,
 }
 
@@ -228,23 +235,7 @@ impl CliError {
 
     /// Renders the error as JSON.
     pub(crate) fn document(&self) -> Value {
-        let mut error = Map::new();
-        error.insert("code".to_owned(), json!(self.0.code));
-        error.insert("message".to_owned(), json!(self.0.message));
-        let optional = [("hint", &self.0.hint), ("path", &self.0.path), ("trace_id", &self.0.trace_id)];
-        for (key, value) in optional {
-            if let Some(value) = value {
-                error.insert(key.to_owned(), json!(value));
-            }
-        }
-        if !self.0.details.is_empty() {
-            error.insert("details".to_owned(), json!(self.0.details));
-        }
-        if !self.0.problems.is_empty() {
-            let problems = self.0.problems.iter().map(problem_document);
-            error.insert("problems".to_owned(), problems.collect());
-        }
-        json!({"error": error})
+        json!({"error": self.0})
     }
 
     /// Prints the error to standard error and returns the exit code. JSON output formats get a JSON error.
@@ -255,6 +246,10 @@ impl CliError {
         }
         self.0.exit.into()
     }
+}
+
+fn serialize_problems<S: Serializer>(problems: &[ConfigProblem], serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_seq(problems.iter().map(problem_document))
 }
 
 /// Renders a problem in a file as JSON.
