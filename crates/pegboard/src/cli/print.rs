@@ -8,7 +8,7 @@ use pegboard::json::RawJson;
 use serde::Serialize;
 use serde_json::Value;
 
-use super::{CliError, OutputFormat};
+use super::{CliError, Globals, OutputFormat, notice};
 
 /// Set once writing to standard output failed.
 static STDOUT_CLOSED: AtomicBool = AtomicBool::new(false);
@@ -65,6 +65,26 @@ pub(crate) fn list(format: OutputFormat, list: &Value) {
     match (format, list) {
         (OutputFormat::Ndjson, Value::Array(items)) => items.iter().for_each(|item| text(&item.to_string())),
         (format, list) => document(format, list, || list.to_string()),
+    }
+}
+
+/// Prints the list that a response holds under `key`, with `when_empty` as a notice if there is none: one item
+/// per line as NDJSON, or else the whole response.
+pub(crate) fn listing(
+    globals: &Globals,
+    response: &Value,
+    key: &str,
+    as_text: impl FnOnce(&Value) -> String,
+    when_empty: &str,
+) {
+    match globals.data_format() {
+        OutputFormat::Ndjson => list(OutputFormat::Ndjson, &response[key]),
+        format @ (OutputFormat::Text | OutputFormat::Json | OutputFormat::Yaml) => {
+            document(format, response, || as_text(&response[key]));
+        }
+    }
+    if response[key].as_array().is_none_or(Vec::is_empty) {
+        notice(globals, when_empty);
     }
 }
 

@@ -88,16 +88,13 @@ impl ChainArgs {
 
 async fn list(globals: &Globals, api: &ApiClient) -> Result<ExitCode, CliError> {
     let response = api.get(&ApiPath::new(&["chains"])).await?;
-    let format = globals.data_format();
-    match format {
-        OutputFormat::Ndjson => print::list(format, &response["chains"]),
-        OutputFormat::Text | OutputFormat::Json | OutputFormat::Yaml => {
-            print::document(format, &response, || rows(&response["chains"]));
-        }
-    }
-    if response["chains"].as_array().is_none_or(Vec::is_empty) {
-        notice(globals, "No chains. Define one under chains in the configuration, or run a file");
-    }
+    print::listing(
+        globals,
+        &response,
+        "chains",
+        rows,
+        "No chains. Define one under chains in the configuration, or run a file",
+    );
     Ok(ExitCode::SUCCESS)
 }
 

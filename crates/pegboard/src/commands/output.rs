@@ -182,16 +182,13 @@ async fn pages(globals: &Globals, api: &ApiClient, whole: &ApiPath, part: ApiPat
 
 async fn list(globals: &Globals, api: &ApiClient) -> Result<(), CliError> {
     let response = api.get(&ApiPath::new(&["outputs"])).await?;
-    let format = globals.data_format();
-    match format {
-        OutputFormat::Ndjson => print::list(format, &response["outputs"]),
-        OutputFormat::Text | OutputFormat::Json | OutputFormat::Yaml => {
-            print::document(format, &response, || rows(&response["outputs"], now_millis()));
-        }
-    }
-    if response["outputs"].as_array().is_none_or(Vec::is_empty) {
-        notice(globals, "No outputs are stored. Outputs larger than toolResponseMaxBytes are stored here");
-    }
+    print::listing(
+        globals,
+        &response,
+        "outputs",
+        |outputs| rows(outputs, now_millis()),
+        "No outputs are stored. Outputs larger than toolResponseMaxBytes are stored here",
+    );
     Ok(())
 }
 

@@ -10,7 +10,7 @@ use serde_json::Value;
 use super::trace::drawing::{TraceDrawing, TraceLayout};
 use crate::api_client::{ApiClient, ApiPath};
 use crate::cli::format::{DIM, PLAIN, ago, columns, now_millis, one_line, plural};
-use crate::cli::{CliError, Globals, OutputFormat, notice, print};
+use crate::cli::{CliError, Globals, print};
 
 /// Default number of sessions listed.
 const N_LISTED: u16 = 50;
@@ -61,16 +61,13 @@ impl SessionsArgs {
 
 async fn list(globals: &Globals, api: &ApiClient, limit: u16) -> Result<ExitCode, CliError> {
     let response = api.get(&ApiPath::new(&["sessions"]).with("limit", &limit)).await?;
-    let format = globals.data_format();
-    match format {
-        OutputFormat::Ndjson => print::list(format, &response["sessions"]),
-        OutputFormat::Text | OutputFormat::Json | OutputFormat::Yaml => {
-            print::document(format, &response, || rows(&response["sessions"], now_millis()));
-        }
-    }
-    if response["sessions"].as_array().is_none_or(Vec::is_empty) {
-        notice(globals, "No sessions yet");
-    }
+    print::listing(
+        globals,
+        &response,
+        "sessions",
+        |sessions| rows(sessions, now_millis()),
+        "No sessions yet",
+    );
     Ok(ExitCode::SUCCESS)
 }
 

@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::sessions;
 use crate::api_client::{ApiClient, ApiPath};
 use crate::cli::format::{DIM, PLAIN, ago, columns, format_millis, json_millis, now_millis, one_line};
-use crate::cli::{CliError, Globals, OutputFormat, notice, print};
+use crate::cli::{CliError, Globals, OutputFormat, print};
 use drawing::{TraceDrawing, TraceLayout, mark};
 
 pub(super) mod drawing;
@@ -56,16 +56,13 @@ impl TraceArgs {
 
     async fn list(&self, globals: &Globals, api: &ApiClient) -> Result<ExitCode, CliError> {
         let response = api.get(&ApiPath::new(&["traces"]).with("limit", &self.limit)).await?;
-        let format = globals.data_format();
-        match format {
-            OutputFormat::Ndjson => print::list(format, &response["traces"]),
-            OutputFormat::Text | OutputFormat::Json | OutputFormat::Yaml => {
-                print::document(format, &response, || list(&response["traces"], now_millis()));
-            }
-        }
-        if response["traces"].as_array().is_none_or(Vec::is_empty) {
-            notice(globals, "No calls have been made yet");
-        }
+        print::listing(
+            globals,
+            &response,
+            "traces",
+            |traces| list(traces, now_millis()),
+            "No calls have been made yet",
+        );
         Ok(ExitCode::SUCCESS)
     }
 }
