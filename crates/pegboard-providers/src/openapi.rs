@@ -84,7 +84,7 @@ pub struct SkippedOperation {
     /// Reason.
     pub reason: String,
     /// `true` if the configuration excludes it.
-    #[serde(rename = "wanted")]
+    #[serde(rename = "excluded")]
     pub is_excluded: bool,
 }
 

@@ -94,7 +94,7 @@ pub struct ServerStatus {
     #[serde(flatten)]
     pub state: ServerState,
     /// Details of the process or connection behind it.
-    #[serde(rename = "particulars")]
+    #[serde(rename = "details")]
     pub process_info: ProcessInfo,
     /// Number of tools that it offers, before the operator's filters.
     pub n_tools: usize,

@@ -51,7 +51,7 @@ pub(super) async fn list(State(state): SharedApiState) -> Result<Response, ApiPr
             "operation": operation,
             "state": state,
             "startedAt": unix_millis(now.checked_sub(running_for).unwrap_or(now)),
-            "sinceMs": duration_millis(running_for),
+            "elapsedMs": duration_millis(running_for),
         })
     });
     Ok(json_response(json!({"calls": calls.collect::<Vec<_>>()})))

@@ -80,7 +80,7 @@ async fn unavailable_reason(state: &ApiState, caller: &Caller, tool: &str) -> Op
 /// Renders one step of a plan.
 fn planned_step((step, unavailable): (&PlannedStep, &Option<ApiProblem>)) -> Value {
     let inputs: Map<String, Value> = step.inputs.iter().cloned().collect();
-    let mut json = json!({"step": step.index, "tool": step.tool, "isThere": step.is_there, "inputs": inputs});
+    let mut json = json!({"step": step.index, "tool": step.tool, "exists": step.is_there, "inputs": inputs});
     let others = [
         ("output", Some(step.output.clone()).filter(|output| !output.is_empty()).map(Value::from)),
         ("forEach", step.for_each.clone().map(Value::from)),

@@ -51,7 +51,7 @@ pub(super) async fn list(
             "session": output.session,
             "bytes": output.n_bytes,
             "contentType": output.content_type,
-            "madeAt": unix_millis(output.created),
+            "createdAt": unix_millis(output.created),
             "expiresAt": unix_millis(output.expires),
         })
     });

@@ -61,7 +61,7 @@ pub(super) async fn status(State(state): SharedApiState) -> Result<Response, Api
         "uptimeMs": duration_millis(uptime),
         "configuration": api.info.configuration,
         "addresses": api.info.addresses,
-        "calls": {"underWay": calls, "parked": n_suspended(&state)},
+        "calls": {"inFlight": calls, "suspended": n_suspended(&state)},
         "callers": callers,
         "servers": server_counts(runtime.servers().into_iter().map(|server| server.state)),
         "tools": runtime.catalogue().tools().len(),

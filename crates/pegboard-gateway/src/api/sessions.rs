@@ -152,7 +152,7 @@ async fn list_sessions(state: &ApiState) -> Result<Vec<SessionListItem>, ApiProb
         let is_top_level = |call: &&CallStatus| call.session == session.id && !call.operation.contains('.');
         let n_running = calls.iter().filter(is_top_level).count();
         if n_running > 0 {
-            session.json["underWay"] = n_running.into();
+            session.json["inFlight"] = n_running.into();
         }
     }
     sessions.sort_by_key(|session| Reverse(session.last_used));

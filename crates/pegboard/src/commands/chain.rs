@@ -161,7 +161,7 @@ fn plan(steps: &Value) -> String {
             format!(" × {}", text_of(&step["forEach"]))
         };
         let missing =
-            if step["isThere"] == false { format!("  {RED}not found{PLAIN}") } else { String::new() };
+            if step["exists"] == false { format!("  {RED}not found{PLAIN}") } else { String::new() };
         let output = word("output");
         let ends = [
             (!output.is_empty()).then(|| format!("→ {output}")),
@@ -335,9 +335,9 @@ mod tests {
     #[test]
     fn a_plan_shows_the_source_of_every_input() {
         let steps = json!([
-            {"step": 0, "tool": "search_code", "isThere": true, "inputs": {"q": "q"}, "output": "hits"},
-            {"step": 1, "tool": "fetch_page", "isThere": false, "inputs": {"url": "item", "depth": {"$const": 1}}, "forEach": "hits.urls"},
-            {"step": 2, "tool": "tell", "isThere": true, "inputs": {"text": {"$template": "{q}!"}, "to": {"$path": "who", "default": "all"}}, "output": "told", "when": "hits"},
+            {"step": 0, "tool": "search_code", "exists": true, "inputs": {"q": "q"}, "output": "hits"},
+            {"step": 1, "tool": "fetch_page", "exists": false, "inputs": {"url": "item", "depth": {"$const": 1}}, "forEach": "hits.urls"},
+            {"step": 2, "tool": "tell", "exists": true, "inputs": {"text": {"$template": "{q}!"}, "to": {"$path": "who", "default": "all"}}, "output": "told", "when": "hits"},
         ]);
         let text = plan(&steps);
         insta::assert_snapshot!(anstream::adapter::strip_str(&text), @r#"

@@ -84,7 +84,7 @@ impl DoctorArgs {
             check_name(server, &configuration)?;
         }
         for source in &configuration.sources {
-            findings.well(CheckArea::Config, format!("{} is valid", source.path.display()));
+            findings.ok(CheckArea::Config, format!("{} is valid", source.path.display()));
         }
         for problem in &configuration.problems {
             add_problem(problem, findings);
@@ -92,7 +92,7 @@ impl DoctorArgs {
         let servers: usize = configuration.toolboxes.values().map(|toolbox| toolbox.servers.len()).sum();
         let plural = |n: usize, one: &str, many: &str| format!("{n} {}", if n == 1 { one } else { many });
         let toolboxes = plural(configuration.toolboxes.len(), "toolbox", "toolboxes");
-        findings.well(CheckArea::Config, format!("{toolboxes}, {}", plural(servers, "server", "servers")));
+        findings.ok(CheckArea::Config, format!("{toolboxes}, {}", plural(servers, "server", "servers")));
         Ok(Some(configuration))
     }
 
@@ -214,7 +214,7 @@ fn check_commands(
     found.sort();
     found.dedup();
     if !found.is_empty() {
-        findings.well(CheckArea::Commands, format!("{} found", found.join(", ")));
+        findings.ok(CheckArea::Commands, format!("{} found", found.join(", ")));
     }
     unusable
 }
@@ -238,7 +238,7 @@ fn add_server_state(status: &ServerStatus, findings: &mut DoctorFindings) {
     match &status.state {
         ServerState::Ready => {
             let s = if status.n_tools == 1 { "" } else { "s" };
-            findings.well(CheckArea::Servers, format!("{name} is ready: {} tool{s}", status.n_tools));
+            findings.ok(CheckArea::Servers, format!("{name} is ready: {} tool{s}", status.n_tools));
             if status.n_tools == 0 {
                 let remedy = "check pegboard logs, toolsAllowed and toolsDenied";
                 findings.warning(CheckArea::Servers, format!("{name} offers no tools"), remedy);
@@ -311,7 +311,7 @@ fn check_names(runtime: &Runtime, selected: Option<&str>, findings: &mut DoctorF
     }
     let n_tools = tools().count();
     if n_tools > 0 {
-        findings.well(CheckArea::Tools, format!("{n_tools} tools are callable"));
+        findings.ok(CheckArea::Tools, format!("{n_tools} tools are callable"));
     }
 }
 
@@ -319,7 +319,7 @@ fn check_names(runtime: &Runtime, selected: Option<&str>, findings: &mut DoctorF
 async fn check_port(findings: &mut DoctorFindings) {
     let Ok(address) = DEFAULT_ADDRESS.parse::<SocketAddr>() else { return };
     match TcpListener::bind(address).await {
-        Ok(_) => findings.well(CheckArea::Ports, format!("{address} is free")),
+        Ok(_) => findings.ok(CheckArea::Ports, format!("{address} is free")),
         Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
             let remedy = "unless it is your gateway, choose another port with pegboard serve --http";
             findings.warning(CheckArea::Ports, format!("{address} is in use"), remedy);
@@ -344,7 +344,7 @@ fn check_state(folder: Option<&Path>, findings: &mut DoctorFindings) {
         std::fs::remove_file(&probe)
     };
     match try_to_write() {
-        Ok(()) => findings.well(CheckArea::State, format!("{} is writable", folder.display())),
+        Ok(()) => findings.ok(CheckArea::State, format!("{} is writable", folder.display())),
         Err(error) => {
             let remedy = "make it writable, or set another directory with --state";
             let message =

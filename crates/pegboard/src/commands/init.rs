@@ -54,7 +54,7 @@ impl InitArgs {
         if old.is_some() && !self.force {
             let failure = CliError::new(
                 ExitReason::Usage,
-                "file_there",
+                "file_exists",
                 format!("{} already exists", display_path(&path)),
             );
             return Err(failure.hint("add entries with pegboard add, or replace it with --force"));

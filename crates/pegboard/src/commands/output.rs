@@ -198,7 +198,7 @@ fn rows(outputs: &Value, now: u64) -> String {
         vec![
             short(&word("handle")),
             size(output["bytes"].as_u64().unwrap_or_default()),
-            ago(now, output["madeAt"].as_u64().unwrap_or_default()),
+            ago(now, output["createdAt"].as_u64().unwrap_or_default()),
             word("tool"),
             word("contentType"),
         ]
@@ -212,7 +212,7 @@ mod tests {
 
     #[test]
     fn outputs_are_listed_with_their_tools() {
-        let outputs = json!([{"handle": "session-1/d33d49fc-069c", "bytes": 1_048_576, "madeAt": 700_000, "tool": "notes__archive",
+        let outputs = json!([{"handle": "session-1/d33d49fc-069c", "bytes": 1_048_576, "createdAt": 700_000, "tool": "notes__archive",
             "contentType": "text/plain"}]);
         insta::assert_snapshot!(rows(&outputs, 1_000_000), @"d33d49fc  1.0 MB  5 min ago  notes__archive  text/plain");
     }

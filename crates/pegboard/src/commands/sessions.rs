@@ -94,7 +94,7 @@ fn rows(sessions: &Value, now: u64) -> String {
 }
 
 fn in_flight(session: &Value) -> String {
-    match session["underWay"].as_u64() {
+    match session["inFlight"].as_u64() {
         None | Some(0) => String::new(),
         Some(n_calls) => format!(", {n_calls} in flight"),
     }
@@ -164,7 +164,7 @@ mod tests {
     #[test]
     fn sessions_are_rendered_with_their_operations() {
         let sessions = json!([
-            {"id": "session-0f2c7a6e-1111", "principal": "ada", "startedAt": 0, "usedAt": 950_000, "calls": 3, "failed": 1, "live": true, "underWay": 2},
+            {"id": "session-0f2c7a6e-1111", "principal": "ada", "startedAt": 0, "usedAt": 950_000, "calls": 3, "failed": 1, "live": true, "inFlight": 2},
             {"id": "notes-1", "name": "notes", "startedAt": 0, "usedAt": 10_000, "calls": 1, "failed": 0, "live": false},
         ]);
         insta::assert_snapshot!(rows(&sessions, 1_000_000), @"

@@ -120,8 +120,8 @@ fn text(found: &Value, servers: &[ServerView]) -> String {
         text,
         "{:<8} {} in flight, {} suspended; {}",
         "calls",
-        number(&calls["underWay"]),
-        number(&calls["parked"]),
+        number(&calls["inFlight"]),
+        number(&calls["suspended"]),
         plural(number(&found["callers"]), "client")
     );
     text
@@ -142,7 +142,7 @@ mod tests {
         ]);
         let found = json!({
             "version": "0.1.0", "pid": 4127, "uptimeMs": 185_000.4, "configuration": ["/home/me/pegboard.yaml"],
-            "addresses": ["http://127.0.0.1:7332/mcp"], "calls": {"underWay": 2, "parked": 1}, "callers": 1,
+            "addresses": ["http://127.0.0.1:7332/mcp"], "calls": {"inFlight": 2, "suspended": 1}, "callers": 1,
             "servers": {"total": 2, "ready": 1, "starting": 0, "idle": 0, "failed": 1, "list": servers}, "tools": 21,
         });
         let servers: Vec<ServerView> = view(&found["servers"], "list").unwrap();

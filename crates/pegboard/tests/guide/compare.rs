@@ -83,8 +83,8 @@ fn only_volatile_values_may_differ() {
     check("began now, used now", "began 1 min ago, used 8 s ago", true);
     check("d52ac39d  now  add", "d52ac39d  now  rm", false);
     check(
-        r#"{"madeAt":1794840522464,"durationMs":1.5}"#,
-        r#"{"madeAt":1794840599999,"durationMs":20}"#,
+        r#"{"createdAt":1794840522464,"durationMs":1.5}"#,
+        r#"{"createdAt":1794840599999,"durationMs":20}"#,
         true,
     );
     check(r#"{"pid": 4711, "startedInMs": 88.5}"#, r#"{"pid": 12, "startedInMs": 120}"#, true);

@@ -113,12 +113,12 @@ fn a_single_server_can_be_checked() {
       "findings": [
         {
           "area": "config",
-          "verdict": "well",
+          "verdict": "ok",
           "message": "~/work/pegboard.yaml is valid"
         },
         {
           "area": "config",
-          "verdict": "well",
+          "verdict": "ok",
           "message": "1 toolbox, 2 servers"
         },
         {

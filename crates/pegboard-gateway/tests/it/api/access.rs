@@ -87,7 +87,7 @@ async fn calls_are_private_to_their_principal() {
         let tools: Vec<&str> =
             calls["calls"].as_array().unwrap().iter().map(|call| call["tool"].as_str().unwrap()).collect();
         assert_eq!(tools, expected);
-        assert_eq!(server.get("/status").await.1["calls"]["underWay"], expected.len());
+        assert_eq!(server.get("/status").await.1["calls"]["inFlight"], expected.len());
     }
     let answers = json!({"id": "1", "answers": {"who": {"action": "accept", "content": {"name": "Ada"}}}});
     assert_eq!(bob.post(&format!("/calls/{call}/answers"), answers.clone()).await.0, 404);

@@ -13,7 +13,7 @@ async fn chains_are_listed_and_planned() {
     insta::assert_snapshot!(chains, @r#"{"chains":[{"toolbox":"dev","name":"report","description":"Lists and adds.","steps":["notes__list","notes__add"]}]}"#);
     let (status, plan) = server.post("/chains/check", json!({"name": "report"})).await;
     assert_eq!(status, 200);
-    insta::assert_snapshot!(plan, @r#"{"name":"report","steps":["notes__list","notes__add"],"problems":[],"plan":[{"step":0,"tool":"notes__list","isThere":true,"inputs":{"topic":"topic"},"output":"found","readOnly":true},{"step":1,"tool":"notes__add","isThere":true,"inputs":{"text":"found"},"output":"added"}]}"#);
+    insta::assert_snapshot!(plan, @r#"{"name":"report","steps":["notes__list","notes__add"],"problems":[],"plan":[{"step":0,"tool":"notes__list","exists":true,"inputs":{"topic":"topic"},"output":"found","readOnly":true},{"step":1,"tool":"notes__add","exists":true,"inputs":{"text":"found"},"output":"added"}]}"#);
     for name in ["chain__report", "dev/report", "dev/chain/report"] {
         assert_eq!(server.post("/chains/check", json!({"name": name})).await.1, plan, "{name}");
     }

@@ -73,10 +73,10 @@ async fn a_session_counts_running_calls() {
     let (api, _runtime, _) = api().await;
     let server = ApiServer::start(&api, ApiScope::All).await;
     call(&server, json!({"tool": "notes__list", "session": "work"})).await;
-    assert!(server.get("/sessions").await.1["sessions"][0].get("underWay").is_none());
+    assert!(server.get("/sessions").await.1["sessions"][0].get("inFlight").is_none());
     let mut hanging = server.stream("/calls", json!({"tool": "notes__hang", "session": "work"})).await;
     hanging.expect("started").await;
-    assert_eq!(server.get("/sessions").await.1["sessions"][0]["underWay"], 1);
+    assert_eq!(server.get("/sessions").await.1["sessions"][0]["inFlight"], 1);
 }
 
 #[tokio::test]

@@ -24,10 +24,10 @@ async fn a_stored_output_can_be_listed_read_and_deleted() {
     let handle = store(&server).await;
     let (_, mut outputs) = server.get("/outputs").await;
     let output = &mut outputs["outputs"][0];
-    for name in ["handle", "session", "madeAt", "expiresAt"] {
+    for name in ["handle", "session", "createdAt", "expiresAt"] {
         assert!(!output[name].take().is_null(), "{name}");
     }
-    insta::assert_snapshot!(output, @r#"{"handle":null,"tool":"notes__add","session":null,"bytes":1909,"contentType":"text/plain","madeAt":null,"expiresAt":null}"#);
+    insta::assert_snapshot!(output, @r#"{"handle":null,"tool":"notes__add","session":null,"bytes":1909,"contentType":"text/plain","createdAt":null,"expiresAt":null}"#);
     let path = format!("/outputs/{handle}");
     let response = server.request(reqwest::Method::GET, &path).send().await.unwrap();
     assert_eq!(response.headers()["content-type"], "text/plain");

@@ -14,7 +14,7 @@ const AREA_WIDTH: usize = 10;
 #[serde(rename_all = "lowercase")]
 pub(super) enum FindingVerdict {
     /// Works.
-    Well,
+    Ok,
     /// Works with limitations.
     Warning,
     /// Does not work.
@@ -68,8 +68,8 @@ pub(super) struct DoctorFindings {
 }
 
 impl DoctorFindings {
-    pub(super) fn well(&mut self, area: CheckArea, message: impl Into<String>) {
-        self.add(area, FindingVerdict::Well, message.into(), None);
+    pub(super) fn ok(&mut self, area: CheckArea, message: impl Into<String>) {
+        self.add(area, FindingVerdict::Ok, message.into(), None);
     }
 
     pub(super) fn warning(&mut self, area: CheckArea, message: impl Into<String>, remedy: impl Into<String>) {
@@ -130,7 +130,7 @@ impl DoctorFindings {
             let title = if last == Some(*area) { "" } else { area.title() };
             last = Some(*area);
             let mark = match verdict {
-                FindingVerdict::Well => "✓",
+                FindingVerdict::Ok => "✓",
                 FindingVerdict::Warning => "!",
                 FindingVerdict::Problem => "✗",
             };

@@ -71,9 +71,9 @@ impl ImportReport {
         let of_item = |item: &ImportItem| {
             let (status, name, reason) = match &item.outcome {
                 ImportOutcome::New(name) => ("new", Some(name), None),
-                ImportOutcome::Duplicate(name) => ("same", Some(name), None),
-                ImportOutcome::AlreadyPresent(name) => ("there", Some(name), None),
-                ImportOutcome::Skipped(reason) => ("left_out", None, Some(reason)),
+                ImportOutcome::Duplicate(name) => ("duplicate", Some(name), None),
+                ImportOutcome::AlreadyPresent(name) => ("present", Some(name), None),
+                ImportOutcome::Skipped(reason) => ("skipped", None, Some(reason)),
             };
             let part = &item.part;
             json!({
@@ -97,7 +97,7 @@ impl ImportReport {
             "diff": self.edited.as_ref().and_then(|edited| edited.diff.as_ref()),
             "sources": sources.sources.iter().enumerate().map(of_source).collect::<Value>(),
             "parts": items.iter().map(of_item).collect::<Value>(),
-            "unread": sources.unread.iter().map(of_unread).collect::<Value>(),
+            "unreadable": sources.unread.iter().map(of_unread).collect::<Value>(),
             "takenOver": self.taken.iter().map(of_taken).collect::<Value>(),
         })
     }

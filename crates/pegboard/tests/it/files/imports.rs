@@ -201,7 +201,7 @@ fn json_output_has_the_same_report() {
           "obstacle": null
         }
       ],
-      "unread": [],
+      "unreadable": [],
       "takenOver": []
     }
     "#);
@@ -471,7 +471,7 @@ fn init_can_start_from_a_client() {
         url: https://example.com/docs/mcp
     "#);
     let before = stage.read("pegboard.yaml");
-    assert!(stage.run("init --from cursor").contains("error[file_there]"));
+    assert!(stage.run("init --from cursor").contains("error[file_exists]"));
     stage.run("init --from cursor --from https://example.com/docs/mcp --force");
     assert_eq!(stage.read("pegboard.yaml"), before);
 }

@@ -409,7 +409,7 @@ fn a_file_is_begun_once() {
     mcpServers: {}
     "#);
     assert_snapshot!(stage.run("init"), @"
-    (stderr) error[file_there]: pegboard.yaml already exists
+    (stderr) error[file_exists]: pegboard.yaml already exists
       help: add entries with pegboard add, or replace it with --force
     (exit 2)
     ");
