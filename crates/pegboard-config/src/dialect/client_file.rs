@@ -2,6 +2,8 @@
 
 use std::path::Path;
 
+use indexmap::IndexMap;
+
 use super::field_rules::{DialectRules, DurationUnit, RootContent};
 use super::recognise::{are_servers, is_server};
 use super::synthetic::{as_text, entry, items, map, text};
@@ -260,13 +262,13 @@ fn is_pegboard(name: &str, node: &Node) -> bool {
 }
 
 fn report_skipped(skipped: &[(&'static str, ListedServer)], notes: &mut TranslationNotes) {
-    let mut reasons: Vec<&str> = skipped.iter().map(|(reason, _)| *reason).collect();
-    reasons.dedup();
-    for reason in reasons {
-        let servers: Vec<&ListedServer> =
-            skipped.iter().filter(|(why, _)| *why == reason).map(|(_, part)| part).collect();
+    let mut by_reason: IndexMap<&str, Vec<&ListedServer>> = IndexMap::new();
+    for (reason, part) in skipped {
+        by_reason.entry(reason).or_default().push(part);
+    }
+    for (reason, servers) in by_reason {
         let names: Vec<&str> = servers.iter().map(|part| part.name.as_str()).collect();
-        let Some(first) = servers.first() else { continue };
+        let first = servers[0];
         let message = format!("skipped {}: {reason}", names.join(", "));
         notes.warn(first.name_span, &first.key_path, message, None);
     }

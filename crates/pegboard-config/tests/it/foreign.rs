@@ -492,3 +492,22 @@ fn pegboard_itself_is_skipped() {
     warning 1 mcp.pegboard: skipped pegboard: this is Pegboard itself
     ");
 }
+
+#[test]
+fn servers_skipped_for_the_same_reason_are_reported_once() {
+    let text = r#"{"context_servers": {
+        "one": {"settings": {}},
+        "pegboard": {"command": "pegboard", "args": ["serve"]},
+        "two": {"settings": {}}
+    }}"#;
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::create_dir(folder.path().join("zed")).unwrap();
+    let path = folder.path().join("zed/settings.json");
+    std::fs::write(&path, text).unwrap();
+    let problems = pegboard_config::load(&path, &environment).unwrap().problems;
+    let messages: Vec<&str> = problems.iter().map(|problem| problem.message.as_str()).collect();
+    assert_eq!(
+        messages,
+        ["skipped one, two: provided by a Zed extension", "skipped pegboard: this is Pegboard itself"]
+    );
+}
