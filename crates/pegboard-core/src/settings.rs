@@ -156,7 +156,7 @@ impl Default for OutputSettings {
 pub struct QueueSettings {
     /// Number of concurrent calls; unlimited by default.
     #[serde(alias = "concurrent", deserialize_with = "slots")]
-    #[schemars(with = "Option<f64>", range(min = 0))]
+    #[schemars(with = "Option<f64>", extend("exclusiveMinimum" = 0))]
     pub max_concurrency: Option<usize>,
     /// Maximum number of waiting calls; further calls are rejected.
     pub max_waiting: usize,

@@ -104,3 +104,17 @@ fn the_schema_accepts_valid_files_only() {
         assert!(!check(name).is_empty(), "{name}");
     }
 }
+
+#[test]
+fn a_queue_without_slots_is_rejected_by_schema_and_reader() {
+    let validator = jsonschema::validator_for(&native_schema()).unwrap();
+    for name in ["concurrent", "maxConcurrency"] {
+        for (number, is_valid) in
+            [(json!(0), false), (json!(-1), false), (json!(0.5), true), (json!(1), true)]
+        {
+            let file = json!({"queues": {"slow": {name: number}}});
+            let is_read = load_text("pegboard.json", &file.to_string()).is_ok();
+            assert_eq!((validator.is_valid(&file), is_read), (is_valid, is_valid), "{file}");
+        }
+    }
+}
