@@ -4,6 +4,8 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
+use pegboard_core::redact::is_secret_name;
+
 use crate::dialect::ConfigDialect;
 use crate::error::ConfigurationError;
 use crate::path::{KeyPath, KeySegment};
@@ -12,7 +14,7 @@ use crate::redact::{secret_ranges, takes_secret_value};
 use crate::tree::{Node, Span, Value};
 
 /// Maximum size of a file.
-pub(crate) const MAX_BYTES: u64 = 32 * 1024 * 1024;
+pub const MAX_BYTES: u64 = 32 * 1024 * 1024;
 
 /// A source file of a configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -282,12 +284,6 @@ fn holds_secrets_in_client_files(key: &str) -> bool {
     NAMES.contains(&key)
 }
 
-/// Returns `true` if a text under this key is a secret in any file.
-fn is_secret(key: &str) -> bool {
-    let key = key.to_lowercase().replace(['-', '_'], "");
-    ["token", "secret", "password", "apikey", "credential"].iter().any(|word| key.contains(word))
-}
-
 fn find_secrets(node: &Node, redacted: &mut Vec<Span>) {
     match &node.value {
         Value::List(items) => {
@@ -307,7 +303,7 @@ fn find_secrets(node: &Node, redacted: &mut Vec<Span>) {
                 let is_text = matches!(entry.value.value, Value::Text(_));
                 if holds_secrets(&entry.key)
                     || holds_secrets_in_client_files(&entry.key)
-                    || (is_text && is_secret(&entry.key))
+                    || (is_text && is_secret_name(&entry.key))
                 {
                     add_scalars(&entry.value, redacted);
                 } else {

@@ -16,6 +16,9 @@ const MAX_DEPTH: usize = 64;
 /// Minimum length of a known secret; shorter ones would match innocent text.
 const MIN_CHARACTERS: usize = 8;
 
+/// Minimum length of a secret word that counts at the end of a longer one; shorter ones would match `oauth`.
+const MIN_ENDING: usize = 5;
+
 /// Words that mark a name as secret, alone or joined with their neighbour.
 const SECRET_WORDS: [&str; 29] = [
     "accesskey",
@@ -51,19 +54,23 @@ const SECRET_WORDS: [&str; 29] = [
 
 /// Returns `true` if the value under this name is probably a secret.
 ///
-/// The name is split into words, in any case convention, and only whole words count.
+/// The name is split into words, in any case convention. A word counts if it is or ends with a secret word, but
+/// not if it only starts with one.
 ///
 /// ```
 /// use pegboard_core::redact::is_secret_name;
 ///
-/// assert!(is_secret_name("X-Api-Key") && is_secret_name("dbPassword") && is_secret_name("ACCESS_TOKEN"));
+/// assert!(is_secret_name("X-Api-Key") && is_secret_name("dbPassword") && is_secret_name("githubtoken"));
 /// assert!(!is_secret_name("tokenizer") && !is_secret_name("max_tokens") && !is_secret_name("key"));
 /// ```
 pub fn is_secret_name(name: &str) -> bool {
     let words = words(name);
-    let is_secret_word = |word: &str| SECRET_WORDS.contains(&word);
-    words.iter().any(|word| is_secret_word(word))
-        || words.windows(2).any(|pair| is_secret_word(&pair.concat()))
+    let is_secret_word = |word: &String| {
+        let ends_with = |secret: &&str| secret.len() >= MIN_ENDING && word.ends_with(*secret);
+        SECRET_WORDS.contains(&word.as_str()) || SECRET_WORDS.iter().any(ends_with)
+    };
+    let is_secret_pair = |pair: &[String]| SECRET_WORDS.contains(&pair.concat().trim_end_matches('s'));
+    words.iter().any(is_secret_word) || words.windows(2).any(is_secret_pair)
 }
 
 /// Splits a name into lower-case words: `dbAPIKey_2` is `db`, `api`, `key`.

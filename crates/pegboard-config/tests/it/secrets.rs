@@ -48,6 +48,11 @@ fn no_secret_is_printed() {
             "providers: {p: {type: anthropic, models: {'${KEY}': {pricing: {input: -1, output: 1}}}}}",
         ),
         ("pegboard.yaml", "providers:\n  p:\n    apiKey: sk-from-outside\n    type: [\n"),
+        ("pegboard.yaml", "mcpServers: {a: {command: x, passwd: sk-from-outside, nonsense: 1}}"),
+        ("pegboard.yaml", "mcpServers: {a: {command: x, githubtoken: sk-from-outside, nonsense: 1}}"),
+        ("pegboard.yaml", "mcpServers: {a: {command: x, refreshTokens: sk-from-outside, nonsense: 1}}"),
+        ("pegboard.yaml", "mcpServers: {a: {command: x, private_key: sk-from-outside, nonsense: 1}}"),
+        ("pegboard.yaml", "mcpServers: {a: {command: x, Authorization: sk-from-outside, nonsense: 1}}"),
     ];
     for (name, text) in texts {
         let printed = match load_text(name, text) {
