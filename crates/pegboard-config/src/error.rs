@@ -3,7 +3,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::problem::{ConfigProblem, Severity};
+use crate::problem::ConfigProblem;
 use crate::source::MAX_BYTES;
 
 /// Error of loading a configuration.
@@ -146,14 +146,5 @@ fn join_paths(paths: &[PathBuf]) -> String {
 
 fn render_all(problems: &[ConfigProblem]) -> String {
     let rendered: Vec<String> = problems.iter().map(ConfigProblem::render).collect();
-    let n_errors = problems.iter().filter(|problem| problem.severity == Severity::Error).count();
-    let s = if n_errors == 1 { "" } else { "s" };
-    let is_of_files = problems.iter().all(|problem| problem.line > 0);
-    let is_of_one = problems.iter().all(|problem| problem.file == problems[0].file);
-    let subject = match (is_of_files, is_of_one) {
-        (true, true) => "this file was",
-        (true, false) => "these files were",
-        (false, _) => "this configuration was",
-    };
-    format!("{}\n{n_errors} error{s}: {subject} not loaded", rendered.join("\n"))
+    format!("{}\n{}", rendered.join("\n"), ConfigProblem::summary(problems))
 }

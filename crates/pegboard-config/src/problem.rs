@@ -85,6 +85,20 @@ impl ConfigProblem {
         }
         text
     }
+
+    /// Summarizes the problems of a configuration that was not loaded because of them.
+    pub fn summary(problems: &[Self]) -> String {
+        let n_errors = problems.iter().filter(|problem| problem.severity == Severity::Error).count();
+        let s = if n_errors == 1 { "" } else { "s" };
+        let is_of_files = problems.iter().all(|problem| problem.line > 0);
+        let is_of_one = problems.iter().all(|problem| problem.file == problems[0].file);
+        let subject = match (is_of_files, is_of_one) {
+            (true, true) => "this file was",
+            (true, false) => "these files were",
+            (false, _) => "this configuration was",
+        };
+        format!("{n_errors} error{s}: {subject} not loaded")
+    }
 }
 
 impl fmt::Display for ConfigProblem {

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use anstream::eprintln;
 use pegboard::config::backups::BackupError;
 use pegboard::config::edit::{EditError, WriteError};
-use pegboard::config::{ConfigFileError, ConfigProblem, ConfigurationError, Severity};
+use pegboard::config::{ConfigFileError, ConfigProblem, ConfigurationError};
 use pegboard::error::ErrorKind;
 use serde::{Serialize, Serializer};
 use serde_json::{Value, json};
@@ -268,10 +268,8 @@ impl From<ConfigurationError> for CliError {
     fn from(error: ConfigurationError) -> Self {
         match error {
             ConfigurationError::Invalid { problems } => {
-                let is_error = |problem: &&ConfigProblem| problem.severity == Severity::Error;
-                let n_errors = problems.iter().filter(is_error).count();
-                let s = if n_errors == 1 { "" } else { "s" };
-                Self::from_problems(problems).detail(format!("{n_errors} error{s}: this file was not loaded"))
+                let summary = ConfigProblem::summary(&problems);
+                Self::from_problems(problems).detail(summary)
             }
             error @ ConfigurationError::NoSuchServer { .. } => {
                 Self::not_found("unknown_server", error.to_string())
@@ -335,6 +333,18 @@ impl From<BackupError> for CliError {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_invalid_setting_of_the_command_line_is_not_reported_as_a_file() {
+        let layers = pegboard::config::Layers::new(std::path::Path::new("/")).set("toolTimeout=soon");
+        let error = pegboard::config::load_layers(&layers, &|_| None).unwrap_err();
+        insta::assert_snapshot!(CliError::from(error).text(), @"
+        error[config_invalid]: --set toolTimeout  toolTimeout
+             | toolTimeout=soon
+             |             ^^^^ duration must be a millisecond number, or a duration like 5m/2h/1d, not 'soon'
+        1 error: this configuration was not loaded
+        ");
+    }
 
     #[test]
     fn an_error_has_a_message_details_and_a_hint() {
