@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use pegboard::config::Configuration;
+use pegboard::config::source::MAX_BYTES;
 use pegboard::telemetry::{Telemetry, write_stderr};
 use pegboard::wiring::App;
 use tokio::time;
@@ -20,8 +21,6 @@ const POLL_INTERVAL: Duration = Duration::from_secs(1);
 /// an editor may still be writing it.
 const SETTLE_INTERVAL: Duration = Duration::from_millis(100);
 const MAX_SETTLE_ROUNDS: usize = 20;
-/// Number of bytes compared per file. No configuration is larger.
-const MAX_BYTES: u64 = 4 * 1024 * 1024;
 
 /// Watching of configuration files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -212,5 +211,22 @@ impl ReloadSignal {
 
     async fn next(&mut self) {
         std::future::pending().await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_change_at_the_end_of_a_large_file_is_noticed() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("pegboard.yaml");
+        let digest_of = |end: &str| {
+            std::fs::write(&path, format!("{}{end}", "# filler\n".repeat(1024 * 1024))).unwrap();
+            digest(std::slice::from_ref(&path))
+        };
+        assert_ne!(digest_of("toolTimeout: 1m"), digest_of("toolTimeout: 2m"));
+        assert_eq!(digest_of("toolTimeout: 2m"), digest_of("toolTimeout: 2m"));
     }
 }
