@@ -152,7 +152,7 @@ impl StdinOnce {
         if std::mem::replace(&mut self.is_read, true) {
             return Err(CliError::usage("standard input can be read only once"));
         }
-        text_of(&mut io::stdin(), "standard input")
+        read_text(io::stdin(), "standard input", MAX_BYTES)
     }
 
     fn read_from(&mut self, source: &str) -> Result<String, CliError> {
@@ -160,17 +160,17 @@ impl StdinOnce {
             return self.read();
         }
         let unreadable = |error| CliError::usage(format!("cannot read {source}: {error}"));
-        let mut file = std::fs::File::open(Path::new(source)).map_err(unreadable)?;
-        text_of(&mut file, source)
+        read_text(std::fs::File::open(Path::new(source)).map_err(unreadable)?, source, MAX_BYTES)
     }
 }
 
-fn text_of(source: &mut impl Read, name: &str) -> Result<String, CliError> {
+/// Reads a text of at most `max_bytes`.
+pub(crate) fn read_text(source: impl Read, name: &str, max_bytes: u64) -> Result<String, CliError> {
     let mut text = String::new();
     let unreadable = |error| CliError::usage(format!("cannot read {name}: {error}"));
-    source.take(MAX_BYTES + 1).read_to_string(&mut text).map_err(unreadable)?;
-    if text.len() as u64 > MAX_BYTES {
-        return Err(CliError::usage(format!("{name} is larger than {} MiB", MAX_BYTES / 1024 / 1024)));
+    source.take(max_bytes + 1).read_to_string(&mut text).map_err(unreadable)?;
+    if text.len() as u64 > max_bytes {
+        return Err(CliError::usage(format!("{name} is larger than {} MiB", max_bytes / 1024 / 1024)));
     }
     Ok(text)
 }

@@ -1,6 +1,6 @@
 //! `pegboard run`: runs an agent once and prints its answer.
 
-use std::io::{self, IsTerminal, Read};
+use std::io::{self, IsTerminal};
 use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -21,6 +21,7 @@ use pegboard::wiring::{self, App, AppOptions, agents};
 use serde_json::{Map, Value, json};
 
 use super::serve::{shutdown_signal, supervisor};
+use crate::cli::arguments::read_text;
 use crate::cli::{CliError, ExitReason, Globals, OutputFormat, print};
 use crate::paths::{self, ConfigSelection};
 use crate::run_with_telemetry_options;
@@ -106,12 +107,7 @@ impl RunArgs {
         let prompt = match self.prompt.as_deref() {
             Some(prompt) if prompt != "-" => prompt.to_owned(),
             None if io::stdin().is_terminal() => String::new(),
-            Some(_) | None => {
-                let mut prompt = String::new();
-                let unreadable = |error| CliError::usage(format!("cannot read standard input: {error}"));
-                io::stdin().take(MAX_PROMPT_BYTES).read_to_string(&mut prompt).map_err(unreadable)?;
-                prompt
-            }
+            Some(_) | None => read_text(io::stdin(), "standard input", MAX_PROMPT_BYTES)?,
         };
         if prompt.trim().is_empty() {
             let hint = "pass it after the agent, or pipe it in";

@@ -237,6 +237,18 @@ async fn a_prompt_can_be_piped_in() {
     assert!(stage.model.requests()[0].body.to_string().contains("Is it piped?"));
 }
 
+#[tokio::test]
+async fn a_piped_prompt_that_is_too_long_is_an_error() {
+    let stage = Stage::new(Script::of([report("pipe", "success", "Yes.")])).await;
+    let mut child = stage.command(&["default/terse", "-", "-q"]).stdin(Stdio::piped()).spawn().unwrap();
+    let prompt = "word ".repeat(1024 * 1024);
+    // The program stops reading at its limit.
+    let _ = child.stdin.take().unwrap().write_all(prompt.as_bytes()).await;
+    let ran = stage.ran(&child.wait_with_output().await.unwrap());
+    assert_eq!((ran.code, ran.said.trim()), (Some(2), "error[usage]: standard input is larger than 4 MiB"));
+    assert_eq!(stage.model.requests(), []);
+}
+
 /// Runs commands that make no model request; returns output and exit codes.
 async fn told(stage: &Stage, commands: &[&[&str]]) -> String {
     let mut told = String::new();
