@@ -215,6 +215,11 @@ impl ServerHandle {
         }
     }
 
+    /// Creates the state of an instance that is dedicated to one session. Its updates go to the same subscribers.
+    pub(super) fn dedicated_to_session(&self) -> Self {
+        Self { updates: self.updates.for_one_session(), ..Self::new(self.settings.clone()) }
+    }
+
     pub(super) fn state(&self) -> watch::Receiver<ServerState> {
         self.state.subscribe()
     }
