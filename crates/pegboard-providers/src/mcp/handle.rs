@@ -328,7 +328,7 @@ impl ServerHandle {
     }
 
     /// Returns the error for a caller that finds the server in this phase.
-    fn unavailable_error(&self, phase: &ServerPhase) -> CallError {
+    pub(super) fn unavailable_error(&self, phase: &ServerPhase) -> CallError {
         let name = &self.settings.name;
         match phase {
             ServerPhase::Down(outage) if outage.is_circuit_open() => CallError::CircuitOpen {

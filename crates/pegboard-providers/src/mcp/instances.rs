@@ -18,7 +18,7 @@ use tokio_util::sync::DropGuard;
 use super::SHUT_DOWN_TIMEOUT;
 use super::call::ServerCall;
 use super::connect::Connector;
-use super::handle::ServerHandle;
+use super::handle::{ServerHandle, ServerPhase};
 use super::listing::LiveListing;
 use super::supervisor::ServerSupervisor;
 
@@ -156,7 +156,10 @@ impl InstanceRouter {
     fn start_dedicated(&self, table: &mut InstanceTable) -> Result<Arc<Instance>, CallError> {
         table.dedicated.retain(|handle| !handle.ended.is_cancelled());
         let shared = &self.shared.handle;
-        if table.dedicated.len() >= MAX_DEDICATED || shared.stop.is_cancelled() {
+        if shared.stop.is_cancelled() {
+            return Err(shared.unavailable_error(&ServerPhase::Stopped));
+        }
+        if table.dedicated.len() >= MAX_DEDICATED {
             let name = &shared.settings.name;
             let reason =
                 format!("MCP server '{name}' has reached the limit of {MAX_DEDICATED} dedicated instances");
