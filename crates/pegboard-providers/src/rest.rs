@@ -185,9 +185,14 @@ impl RestHandler {
         let most = Duration::from(retry.max_wait);
         match web::retry_after(response.headers()) {
             Some(wait) => Some(wait).filter(|wait| *wait <= most),
-            None => Some(most.min(INITIAL_BACKOFF * 2_u32.pow(attempt - 1))),
+            None => Some(most.min(backoff(attempt))),
         }
     }
+}
+
+/// Returns the backoff after an attempt, numbered from 1: it doubles with each one.
+fn backoff(attempt: u32) -> Duration {
+    INITIAL_BACKOFF.saturating_mul(2_u32.saturating_pow(attempt - 1))
 }
 
 /// Converts the method to its HTTP type.
@@ -198,5 +203,16 @@ fn http_method(tool: &RestTool) -> Method {
         rest::HttpMethod::Put => Method::PUT,
         rest::HttpMethod::Patch => Method::PATCH,
         rest::HttpMethod::Delete => Method::DELETE,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_backoff_doubles_and_never_overflows() {
+        assert_eq!([1, 2, 3, 10].map(|attempt| backoff(attempt).as_secs()), [1, 2, 4, 512]);
+        assert!(backoff(u32::MAX) >= backoff(32));
     }
 }
