@@ -8,12 +8,12 @@ use http::Method;
 use pegboard_core::call::ValidCall;
 use pegboard_core::entry::{ToolAnnotations, ToolEntry};
 use pegboard_core::error::CallError;
+use pegboard_core::fingerprint::Fingerprint;
 use pegboard_core::handler::Handler;
 use pegboard_core::output::Output;
 use pegboard_core::provider::{LocalProvider, ServerOffering, ToolKind};
 use pegboard_core::settings::rest::{self, RestTool, RetrySettings};
 use reqwest::Url;
-use sha2::{Digest, Sha256};
 use tokio::time::{self, Duration};
 
 use crate::web::{
@@ -49,19 +49,18 @@ const INITIAL_BACKOFF: Duration = Duration::from_secs(1);
 /// assert_eq!(provider.offering().borrow().tools[0].annotations().read_only, Some(true));
 /// ```
 pub fn provider(tools: Vec<RestTool>, mut warnings: Vec<String>) -> LocalProvider {
-    let mut fingerprint = Sha256::new();
+    let mut fingerprint = Fingerprint::default();
     let mut clients = WebClients::default();
     let mut entries = Vec::new();
     for tool in tools {
-        fingerprint.update(&tool.fingerprint);
+        fingerprint.add(&tool.fingerprint);
         let name = tool.name.clone();
         match entry(tool, &mut clients) {
             Ok(entry) => entries.push(Arc::new(entry)),
             Err(error) => warnings.push(format!("REST tool '{name}' cannot be used: {error}")),
         }
     }
-    let fingerprint =
-        fingerprint.finalize().iter().map(|byte| format!("{byte:02x}")).collect::<Vec<_>>().concat();
+    let fingerprint = fingerprint.finish();
     let offering = ServerOffering { tools: entries, fingerprint, warnings, ..ServerOffering::default() };
     LocalProvider::from_offering(offering).of_kind(ToolKind::Rest)
 }

@@ -14,6 +14,7 @@ use sha2::{Digest, Sha256};
 
 use super::{CacheScope, ServerSettings, StartRule};
 use crate::duration::HumanDuration;
+use crate::fingerprint::Fingerprint;
 use crate::id::ServerName;
 use crate::provider::TransportKind;
 
@@ -335,30 +336,25 @@ impl ResolvedMcpServer {
 
     /// Returns a hash of the settings that identify the server. Reveals no secrets.
     pub fn fingerprint(&self) -> String {
-        let mut digest = Sha256::new();
-        let mut add = |part: &[u8]| {
-            // Length-prefixed, so that different lists never hash alike.
-            digest.update((part.len() as u64).to_be_bytes());
-            digest.update(part);
-        };
+        let mut fingerprint = Fingerprint::default();
         match &self.target {
             McpTarget::Program(program) => {
-                add(b"stdio");
-                add(program.command.as_bytes());
-                add(&program.args.len().to_be_bytes());
-                program.args.iter().for_each(|argument| add(argument.as_bytes()));
-                add(program.cwd.as_deref().map_or(&[][..], |cwd| cwd.as_os_str().as_encoded_bytes()));
-                hash_secrets(&program.env, &mut add);
+                fingerprint.add("stdio");
+                fingerprint.add(&program.command);
+                fingerprint.add_all(&program.args);
+                fingerprint
+                    .add(program.cwd.as_deref().map_or(&[][..], |cwd| cwd.as_os_str().as_encoded_bytes()));
+                add_secrets(&program.env, &mut fingerprint);
             }
-            McpTarget::WebSocket(endpoint) => endpoint.hash_into(b"websocket", &mut add),
-            McpTarget::Http(endpoint) => endpoint.hash_into(b"http", &mut add),
-            McpTarget::Sse(endpoint) => endpoint.hash_into(b"sse", &mut add),
+            McpTarget::WebSocket(endpoint) => endpoint.add_to(&mut fingerprint, "websocket"),
+            McpTarget::Http(endpoint) => endpoint.add_to(&mut fingerprint, "http"),
+            McpTarget::Sse(endpoint) => endpoint.add_to(&mut fingerprint, "sse"),
             McpTarget::Embedded => {
-                add(b"embedded");
-                add(self.name.as_str().as_bytes());
+                fingerprint.add("embedded");
+                fingerprint.add(self.name.as_str());
             }
         }
-        digest.finalize().iter().map(|byte| format!("{byte:02x}")).collect::<Vec<_>>().concat()
+        fingerprint.finish()
     }
 }
 
@@ -435,19 +431,19 @@ impl RemoteEndpoint {
         Self { url: url.into(), headers: IndexMap::new() }
     }
 
-    fn hash_into(&self, kind: &[u8], add: &mut impl FnMut(&[u8])) {
-        add(kind);
-        add(self.url.as_bytes());
-        hash_secrets(&self.headers, add);
+    fn add_to(&self, fingerprint: &mut Fingerprint, kind: &str) {
+        fingerprint.add(kind);
+        fingerprint.add(&self.url);
+        add_secrets(&self.headers, fingerprint);
     }
 }
 
-/// Hashes names and digests of values, independent of their order.
-fn hash_secrets(secrets: &IndexMap<String, Secret>, add: &mut impl FnMut(&[u8])) {
+/// Adds names and values, independent of their order.
+fn add_secrets(secrets: &IndexMap<String, Secret>, fingerprint: &mut Fingerprint) {
     let sorted: BTreeMap<&String, &Secret> = secrets.iter().collect();
     for (name, secret) in sorted {
-        add(name.as_bytes());
-        add(&Sha256::digest(secret.reveal()));
+        fingerprint.add(name);
+        fingerprint.add(Sha256::digest(secret.reveal()));
     }
 }
 

@@ -7,10 +7,10 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use http::header::CONTENT_TYPE;
+use pegboard_core::fingerprint::sha256_hex;
 use pegboard_core::output::Output;
 use pegboard_json::RawJson;
 use serde_json::{Value, json};
-use sha2::{Digest, Sha256};
 
 use super::WebResponse;
 
@@ -204,11 +204,7 @@ fn base64(body: &Bytes) -> String {
 
 /// Creates a URI for a body from its hash. Its URL may contain secrets.
 fn content_uri(body: &Bytes) -> String {
-    let digest = Sha256::digest(body);
-    digest.iter().fold("urn:sha256:".to_owned(), |mut uri, byte| {
-        let _ = write!(uri, "{byte:02x}");
-        uri
-    })
+    format!("urn:sha256:{}", sha256_hex(body))
 }
 
 #[cfg(test)]

@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use serde_json::{Map, Value, json};
-use sha2::{Digest, Sha256};
 
 use super::template::{BodyTemplate, InvalidTemplate, TemplatePart, TextTemplate, UrlTemplate};
 use super::{
     HttpMethod, PaginationSettings, RESPONSE_TIMEOUT, RestToolSettings, RetrySettings, StreamingSettings,
 };
+use crate::fingerprint::Fingerprint;
 use crate::id::ToolName;
 
 /// Default limit on the size of a response.
@@ -164,22 +164,15 @@ impl RestToolSettings {
     }
 
     fn fingerprint(&self, parameters: &Value) -> String {
-        let mut digest = Sha256::new();
-        let mut add = |part: &str| {
-            // Length-prefixed, so that different lists never hash alike.
-            digest.update((part.len() as u64).to_be_bytes());
-            digest.update(part);
-        };
-        add(self.method.as_str());
-        add(self.url.reveal());
-        for (name, value) in &self.headers {
-            add(name);
-            add(value.reveal());
-        }
-        add(&json!([self.body_template, self.query_param_names, self.has_complex_query_params]).to_string());
-        add(&parameters.to_string());
-        add(&format!("{:?} {:?}", self.streaming, self.pagination));
-        digest.finalize().iter().map(|byte| format!("{byte:02x}")).collect::<Vec<_>>().concat()
+        let mut fingerprint = Fingerprint::default();
+        fingerprint.add(self.method.as_str());
+        fingerprint.add(self.url.reveal());
+        fingerprint.add_all(self.headers.iter().flat_map(|(name, value)| [name, value.reveal()]));
+        let request = json!([self.body_template, self.query_param_names, self.has_complex_query_params]);
+        fingerprint.add(request.to_string());
+        fingerprint.add(parameters.to_string());
+        fingerprint.add(format!("{:?} {:?}", self.streaming, self.pagination));
+        fingerprint.finish()
     }
 }
 
