@@ -42,6 +42,7 @@ pub mod provenance;
 mod read;
 mod redact;
 mod schema;
+pub mod settings;
 pub mod source;
 pub mod source_spec;
 mod to_json;

@@ -38,14 +38,17 @@ const INITIAL_BACKOFF: Duration = Duration::from_secs(1);
 /// Creates a provider of REST tools. Invalid tools are skipped and added to `warnings`.
 ///
 /// ```
+/// use pegboard_config::RestEntry;
+/// use pegboard_config::settings::RestToolSettings;
 /// use pegboard_core::id::ToolName;
 /// use pegboard_core::provider::Provider;
-/// use pegboard_core::settings::rest::RestToolEntry;
+/// use pegboard_core::settings::ToolSettings;
 ///
-/// let entry: RestToolEntry =
+/// let written: RestToolSettings =
 ///     serde_json::from_str(r#"{"description": "All things", "url": "https://api.example.org/things"}"#).unwrap();
-/// let (tool, _) = entry.normalise(ToolName::new("things").unwrap()).unwrap();
-/// let provider = pegboard_providers::rest::provider(vec![tool], Vec::new());
+/// let entry = written.resolve(ToolName::new("things").unwrap(), ToolSettings::default()).unwrap();
+/// let RestEntry::Usable { request, .. } = entry else { panic!("it is usable") };
+/// let provider = pegboard_providers::rest::provider(vec![*request], Vec::new());
 /// assert_eq!(provider.offering().borrow().tools[0].annotations().read_only, Some(true));
 /// ```
 pub fn provider(tools: Vec<RestTool>, mut warnings: Vec<String>) -> LocalProvider {
