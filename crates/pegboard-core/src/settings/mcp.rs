@@ -163,15 +163,15 @@ impl McpTarget {
 }
 
 /// Child process that runs a server.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServerProgram {
-    /// Command to run.
+    /// The program: a name to find in `PATH`, or a path relative to `cwd`.
     pub command: String,
-    /// Arguments of the command.
+    /// Arguments, passed without a shell.
     pub args: Vec<String>,
-    /// Environment variables, in addition to the basic ones.
+    /// Environment variables, in addition to the inherited ones.
     pub env: IndexMap<String, Secret>,
-    /// Working directory.
+    /// Working directory; `None` for that of this process.
     pub cwd: Option<PathBuf>,
 }
 
