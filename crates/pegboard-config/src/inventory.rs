@@ -3,7 +3,6 @@
 use std::path::{Path, PathBuf};
 
 use pegboard_core::settings::ServerSettings;
-use pegboard_core::settings::mcp::McpServerSettings;
 use serde_json::{Map, Value as Json};
 
 use crate::configuration::{Configuration, UnusableEntry};
@@ -16,6 +15,7 @@ use crate::problem::ConfigProblem;
 use crate::read::field_names;
 use crate::redact::redact_value;
 use crate::section::{EntrySection, SECTIONS};
+use crate::settings::McpServerSettings;
 use crate::source::SourceText;
 use crate::to_json::to_json;
 use crate::tree::{Node, Span, Value};

@@ -47,6 +47,7 @@ mod read;
 mod redact;
 mod schema;
 mod section;
+pub mod settings;
 pub mod source;
 pub mod source_spec;
 mod to_json;

@@ -4,10 +4,8 @@ use indexmap::IndexMap;
 use pegboard_core::chain::ChainSpec;
 use pegboard_core::settings::cache::CacheSettings;
 use pegboard_core::settings::gateway::GatewaySettings;
-use pegboard_core::settings::mcp::McpServerSettings;
 use pegboard_core::settings::model::ModelProviderSettings;
 use pegboard_core::settings::openapi::OpenApiSettings;
-use pegboard_core::settings::rest::RestToolSettings;
 use pegboard_core::settings::telemetry::TelemetrySettings;
 use pegboard_core::settings::{RuntimeSettings, ServerSettings, ToolSettings};
 use schemars::generate::SchemaSettings;
@@ -16,6 +14,7 @@ use serde_json::{Map, Value, json};
 
 use crate::dialect::{root_names, toolbox_names};
 use crate::inputs::InputDefinition;
+use crate::settings::{McpServerSettings, RestToolSettings};
 
 mod position;
 mod refine;

@@ -25,6 +25,7 @@
 //! - [`trace`]: W3C trace context of a call;
 //! - [`store`]: persistent state;
 //! - [`redact`]: redaction of secrets;
+//! - [`fingerprint`]: hashes that tell settings and contents apart;
 //! - [`similar`]: similar names, as suggestions;
 //! - [`text`]: truncation and glob matching of text;
 //! - [`duration`]: human-readable durations.
@@ -38,6 +39,7 @@ pub mod client;
 pub mod duration;
 pub mod entry;
 pub mod error;
+pub mod fingerprint;
 pub mod handler;
 pub mod id;
 pub mod model;

@@ -16,7 +16,7 @@ pub mod mcp;
 pub mod model;
 pub mod openapi;
 pub mod rest;
-mod string_or_list;
+pub mod string_or_list;
 pub mod telemetry;
 
 /// Defaults for all calls, unless a server or tool overrides them.

@@ -16,6 +16,7 @@ use pegboard_core::client::{Client, NoClient};
 use pegboard_core::duration::Ttl;
 use pegboard_core::entry::ToolEntry;
 use pegboard_core::error::{CallError, ToolError};
+use pegboard_core::fingerprint::sha256_hex;
 use pegboard_core::handler::Handler;
 use pegboard_core::id::{ServerName, ToolName};
 use pegboard_core::model::{ChatMessage, Model, ModelName, ModelRequest, OutputReader};
@@ -25,7 +26,6 @@ use pegboard_core::schema::Schema;
 use pegboard_core::settings::agent::{AgentSettings, ReportFormat};
 use pegboard_json::RawJson;
 use serde_json::{Value, json};
-use sha2::{Digest, Sha256};
 
 use crate::builtin::{self, AgentProgress, AgentReport, ReportContent, ReportSpec, ReportStatus};
 use crate::model::{ModelRetryPolicy, Models};
@@ -127,9 +127,7 @@ impl AgentRegistry {
                 return Err(InvalidAgent::UnknownAgent { name: missing.clone(), by: agent.name.clone() });
             }
         }
-        let digest = Sha256::digest(format!("{registry:?}"));
-        let fingerprint: Vec<String> = digest.iter().take(16).map(|byte| format!("{byte:02x}")).collect();
-        let fingerprint = fingerprint.concat();
+        let fingerprint = sha256_hex(format!("{registry:?}"));
         Ok(Self(Arc::new(AgentRegistryInner {
             agents: registry,
             models: models.into(),

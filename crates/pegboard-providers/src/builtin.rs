@@ -108,24 +108,29 @@ impl AgentProgress {
 
 /// Creates the final report tool.
 pub(crate) fn final_report(progress: &Arc<AgentProgress>) -> PrivateTool {
-    let entry = ToolEntry::from_handler(
-        FINAL_REPORT,
-        "Deliver your final answer. It ends your work.",
-        Arc::new(FinalReportTool(Arc::clone(progress))),
-    );
-    builtin_tool(entry.with_title("Final report").with_input_schema(progress.report_spec.input_schema()))
+    let schema = progress.report_spec.input_schema();
+    let progress = Arc::clone(progress);
+    let handler = BuiltinHandler(move |arguments: &Value| {
+        progress.set_report(progress.report_spec.read(arguments)?);
+        Ok(json!({"ok": true}))
+    });
+    let description = "Deliver your final answer. It ends your work.";
+    let entry = ToolEntry::from_handler(FINAL_REPORT, description, Arc::new(handler));
+    private_tool(SERVER, entry.with_title("Final report").with_input_schema(schema))
 }
 
 /// Creates the task status tool.
 pub(crate) fn task_status(progress: &Arc<AgentProgress>) -> PrivateTool {
-    let entry = ToolEntry::from_handler(
-        TASK_STATUS,
-        include_str!("builtin/task_status.md").trim_end(),
-        Arc::new(TaskStatusTool(Arc::clone(progress))),
-    );
+    let progress = Arc::clone(progress);
+    let handler = BuiltinHandler(move |arguments: &Value| {
+        progress.record_status(TaskUpdate::read(arguments)?);
+        Ok("status shown to user".into())
+    });
+    let description = include_str!("builtin/task_status.md").trim_end();
+    let entry = ToolEntry::from_handler(TASK_STATUS, description, Arc::new(handler));
     let text = |description: &str| json!({"type": "string", "description": description});
     let flag = |description: &str| json!({"type": "boolean", "description": description});
-    builtin_tool(entry.with_title("Task status").with_input_schema(json!({
+    let schema = json!({
         "type": "object",
         "properties": {
             "status": {"type": "string", "enum": STATUSES, "description": "How the task stands."},
@@ -137,12 +142,13 @@ pub(crate) fn task_status(progress: &Arc<AgentProgress>) -> PrivateTool {
         },
         "required": TASK_STATUS_FIELDS,
         "additionalProperties": false
-    })))
+    });
+    private_tool(SERVER, entry.with_title("Task status").with_input_schema(schema))
 }
 
-/// Wraps an entry of the server `agent` that is not queued and validates its own arguments.
-fn builtin_tool(entry: ToolEntry) -> PrivateTool {
-    let server = ServerName::new(SERVER).expect("it is neither empty nor long");
+/// Creates a tool of one session, which is not queued and validates its own arguments.
+pub(crate) fn private_tool(server: &str, entry: ToolEntry) -> PrivateTool {
+    let server = ServerName::new(server).expect("it is neither empty nor long");
     PrivateTool {
         server,
         entry: Arc::new(entry.unmanaged().validating_own_arguments()),
@@ -150,17 +156,12 @@ fn builtin_tool(entry: ToolEntry) -> PrivateTool {
     }
 }
 
-struct FinalReportTool(Arc<AgentProgress>);
+/// Handler that answers at once, with a result or a message for the model.
+pub(crate) struct BuiltinHandler<F>(pub(crate) F);
 
-impl Handler for FinalReportTool {
+impl<F: Fn(&Value) -> Result<Value, String> + Send + Sync + 'static> Handler for BuiltinHandler<F> {
     fn call<'a>(&'a self, call: &'a ValidCall) -> BoxFuture<'a, Result<Output, CallError>> {
-        let answer = match self.0.report_spec.read(call.arguments()) {
-            Ok(report) => {
-                self.0.set_report(report);
-                Output::new(json!({"ok": true}))
-            }
-            Err(problem) => Output::failure(problem),
-        };
+        let answer = (self.0)(call.arguments()).map_or_else(Output::failure, Output::new);
         ready(Ok(answer)).boxed()
     }
 }
@@ -169,21 +170,6 @@ impl Handler for FinalReportTool {
 const STATUSES: [&str; 3] = ["starting", "in-progress", "completed"];
 const TASK_STATUS_FIELDS: [&str; 6] =
     ["status", "done", "pending", "now", "ready_for_final_report", "need_to_run_more_tools"];
-
-struct TaskStatusTool(Arc<AgentProgress>);
-
-impl Handler for TaskStatusTool {
-    fn call<'a>(&'a self, call: &'a ValidCall) -> BoxFuture<'a, Result<Output, CallError>> {
-        let answer = match TaskUpdate::read(call.arguments()) {
-            Ok(update) => {
-                self.0.record_status(update);
-                Output::new("status shown to user".into())
-            }
-            Err(problem) => Output::failure(problem),
-        };
-        ready(Ok(answer)).boxed()
-    }
-}
 
 /// Arguments of the task status tool.
 struct TaskUpdate {

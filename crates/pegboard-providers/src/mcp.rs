@@ -6,6 +6,7 @@
 //! servers from settings and shares those with equal settings.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, SystemTime};
 
 use futures_util::future::{BoxFuture, FutureExt};
@@ -27,11 +28,10 @@ use tokio_util::sync::DropGuard;
 
 pub use connect::{Backend, Connector, ConnectorError, EstablishedConnection, HandshakeOptions};
 pub use pipe::PipeConnector;
-pub use pool::{PoolOptions, ServerPool, SharedServer};
+pub use pool::{PoolOptions, ServerPool};
 pub use remote::{HttpConnector, SseConnector, WebSocketConnector};
 pub use stdio::StdioConnector;
 
-use call::ServerCaller;
 use handle::{CloseReason, ServerHandle, ServerPhase};
 use instances::InstanceRouter;
 use listing::LiveListing;
@@ -71,7 +71,8 @@ const SHUT_DOWN_TIMEOUT: Duration = Duration::from_secs(12);
 /// Time limit for saving the last listing during shutdown.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// An MCP server. Dropping it stops the server without waiting.
+/// A handle to an MCP server. The server is shut down when its last handle is, and stopped without waiting when
+/// that is dropped.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -87,15 +88,24 @@ const FLUSH_TIMEOUT: Duration = Duration::from_secs(2);
 /// assert_eq!(*server.state().borrow(), ServerState::Idle);
 /// ```
 pub struct McpServer {
+    shared: Arc<SharedServer>,
+    /// `false` once this handle has been shut down.
+    is_held: AtomicBool,
+}
+
+/// State of a server that all handles share.
+struct SharedServer {
     handle: Arc<ServerHandle>,
     listing: LiveListing,
     connector: Arc<dyn Connector>,
     /// Present until the server is used for the first time.
     supervisor: Mutex<Option<ServerSupervisor>>,
-    /// Routes calls to instances; `None` for a server that is itself dedicated to one session.
-    instances: Option<Arc<InstanceRouter>>,
+    instances: Arc<InstanceRouter>,
+    is_listing_cached: AtomicBool,
     /// Task that saves the listing, if there is a store for it.
     listing_writer: Mutex<Option<JoinHandle<()>>>,
+    /// Number of handles that have not been shut down.
+    n_holders: AtomicUsize,
     _stop_guard: DropGuard,
 }
 
@@ -115,69 +125,90 @@ impl McpServer {
     pub fn new(settings: ResolvedMcpServer, connector: Arc<dyn Connector>) -> Self {
         let handle = Arc::new(ServerHandle::new(settings));
         let instances = Arc::new(InstanceRouter::new(Arc::clone(&handle), Arc::clone(&connector)));
-        let handler = Arc::clone(&instances) as Arc<dyn Handler>;
-        Self { instances: Some(instances), ..Self::with_handle(handle, connector, handler) }
-    }
-
-    /// Creates an instance of the server `base` for one session. Its updates go to the subscribers of `base`.
-    fn dedicated_to_session(base: &ServerHandle, connector: Arc<dyn Connector>) -> Self {
-        let mut handle = ServerHandle::new(base.settings.clone());
-        handle.updates = base.updates.for_one_session();
-        let handle = Arc::new(handle);
-        let handler = Arc::new(ServerCaller(Arc::clone(&handle)));
-        Self::with_handle(handle, connector.dedicated().unwrap_or(connector), handler)
-    }
-
-    fn with_handle(
-        handle: Arc<ServerHandle>,
-        connector: Arc<dyn Connector>,
-        handler: Arc<dyn Handler>,
-    ) -> Self {
-        let listing = LiveListing::new(&handle, handler);
+        let listing = LiveListing::new(&handle, Some(Arc::clone(&instances) as _));
         let supervisor = ServerSupervisor::new(Arc::clone(&handle), Arc::clone(&connector), listing.clone());
-        let stop = handle.stop.clone().drop_guard();
-        let (supervisor, listing_writer) = (Mutex::new(Some(supervisor)), Mutex::default());
-        Self { handle, listing, connector, supervisor, instances: None, listing_writer, _stop_guard: stop }
+        let shared = Arc::new(SharedServer {
+            listing,
+            connector,
+            supervisor: Mutex::new(Some(supervisor)),
+            instances,
+            is_listing_cached: AtomicBool::new(false),
+            listing_writer: Mutex::default(),
+            n_holders: AtomicUsize::new(1),
+            _stop_guard: handle.stop.clone().drop_guard(),
+            handle,
+        });
+        Self { shared, is_held: AtomicBool::new(true) }
+    }
+
+    /// Returns another handle, unless the last one has been released.
+    fn try_acquire(shared: Arc<SharedServer>) -> Option<Self> {
+        let one_more = |n_holders| (n_holders > 0).then_some(n_holders + 1);
+        shared.n_holders.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more).ok()?;
+        Some(Self { shared, is_held: AtomicBool::new(true) })
+    }
+
+    /// Releases the handle; returns `true` if it was the last one.
+    fn release(&self) -> bool {
+        self.is_held.swap(false, Ordering::Relaxed)
+            && self.shared.n_holders.fetch_sub(1, Ordering::Relaxed) == 1
+    }
+
+    /// Returns `true` if both are handles to the same server.
+    pub fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.shared, &other.shared)
     }
 
     /// Publishes the last known listing from `store` until the server has been listed, and saves every later
     /// listing there. `now` is the current wall-clock time.
     ///
-    /// This does not start the server; the first use of the listing does.
+    /// This does not start the server; the first use of the listing does. Only the first call for a server has
+    /// an effect.
     pub async fn cache_listing(&self, store: Arc<dyn CatalogueStore>, now: SystemTime) {
-        self.spawn_supervisor();
-        let ResolvedMcpServer { name, .. } = self.settings();
-        let (server, fingerprint) = (name.clone(), self.settings().fingerprint());
-        let cache = ListingCache { server, fingerprint, store, clock: (now, Instant::now()) };
-        let mut listings = self.listing.offering();
-        if let Some(last_known) = cache.load(self.listing.handler()).await {
-            self.listing.publish_snapshot(last_known);
+        let SharedServer { handle, listing, instances, .. } = &*self.shared;
+        if self.shared.is_listing_cached.swap(true, Ordering::Relaxed) {
+            return;
         }
-        if self.listing.is_fresh() {
+        self.shared.spawn_supervisor();
+        let (server, fingerprint) = (handle.settings.name.clone(), handle.settings.fingerprint());
+        let cache = ListingCache { server, fingerprint, store, clock: (now, Instant::now()) };
+        let mut listings = listing.offering();
+        let handler = Arc::clone(instances) as Arc<dyn Handler>;
+        if let Some(last_known) = cache.load(&handler).await {
+            listing.publish_snapshot(last_known);
+        }
+        if listing.is_fresh() {
             listings.mark_changed();
         }
         // The task ends when the server is dropped or shut down.
-        let listing_writer = tokio::spawn(cache.save_changes(listings, self.handle.stop.clone()));
-        if let Some(previous) = self.listing_writer.lock().replace(listing_writer) {
-            previous.abort();
-        }
+        let listing_writer = tokio::spawn(cache.save_changes(listings, handle.stop.clone()));
+        *self.shared.listing_writer.lock() = Some(listing_writer);
     }
 
     /// Returns the settings of the server.
     pub fn settings(&self) -> &ResolvedMcpServer {
-        &self.handle.settings
+        &self.shared.handle.settings
     }
 
     /// Probes the server. An unresponsive server is restarted.
     pub async fn probe(&self) -> Health {
-        let Some(live) = self.handle.connection() else { return Health::NotRunning };
-        if probe::is_responsive(live.client(), self.handle.settings.health_probe).await {
+        let Some(live) = self.shared.handle.connection() else { return Health::NotRunning };
+        if probe::is_responsive(live.client(), self.settings().health_probe).await {
             return Health::Responsive;
         }
         live.request_close(CloseReason::Unresponsive);
         Health::Unresponsive
     }
+}
 
+impl Drop for McpServer {
+    fn drop(&mut self) {
+        // The server stops with the last reference to it.
+        self.release();
+    }
+}
+
+impl SharedServer {
     /// Starts the supervisor task, unless it has been started.
     fn spawn_supervisor(&self) {
         if let Some(supervisor) = self.take_supervisor() {
@@ -199,6 +230,20 @@ impl McpServer {
             tracing::warn!(server = %self.handle.settings.name, "The listing of an MCP server was not saved in time.");
         }
     }
+
+    /// Shuts down the server and its dedicated instances.
+    async fn shut_down(&self) {
+        self.handle.stop.cancel();
+        self.flush_listing().await;
+        if self.take_supervisor().is_some() {
+            self.handle.set_phase(ServerPhase::Stopped);
+            return self.instances.shut_down().await;
+        }
+        let ended = async { tokio::join!(self.handle.ended.cancelled(), self.instances.shut_down()) };
+        if time::timeout(SHUT_DOWN_TIMEOUT, ended).await.is_err() {
+            tracing::warn!(server = %self.handle.settings.name, "MCP server did not shut down in time.");
+        }
+    }
 }
 
 impl Provider for McpServer {
@@ -207,22 +252,22 @@ impl Provider for McpServer {
     }
 
     fn offering(&self) -> watch::Receiver<Arc<ServerOffering>> {
-        self.listing.offering()
+        self.shared.listing.offering()
     }
 
     fn state(&self) -> watch::Receiver<ServerState> {
-        self.handle.state()
+        self.shared.handle.state()
     }
 
     /// Returns the information of the shared instance, not that of dedicated ones.
     fn process_info(&self) -> ProcessInfo {
-        ProcessInfo { pid: self.connector.pid(), ..self.handle.process_info() }
+        ProcessInfo { pid: self.shared.connector.pid(), ..self.shared.handle.process_info() }
     }
 
     fn open(&self) -> BoxFuture<'_, Result<(), CallError>> {
         async move {
-            self.spawn_supervisor();
-            self.handle.ready().await.map(drop)
+            self.shared.spawn_supervisor();
+            self.shared.handle.ready().await.map(drop)
         }
         .boxed()
     }
@@ -233,39 +278,24 @@ impl Provider for McpServer {
         context: &'a CallContext,
     ) -> BoxFuture<'a, Result<RawJson, CallError>> {
         async move {
-            self.spawn_supervisor();
-            match &self.instances {
-                Some(instances) => instances.request(request, context).await,
-                None => ServerCaller(Arc::clone(&self.handle)).request(request, context).await,
-            }
+            self.shared.spawn_supervisor();
+            self.shared.instances.request(request, context).await
         }
         .boxed()
     }
 
     fn updates(&self) -> broadcast::Receiver<ProviderUpdate> {
-        self.handle.updates.subscribe()
+        self.shared.handle.updates.subscribe()
     }
 
     fn log(&self) -> ServerLog {
-        self.handle.updates.log().clone()
+        self.shared.handle.updates.log().clone()
     }
 
     fn shut_down(&self) -> BoxFuture<'_, ()> {
         async move {
-            self.handle.stop.cancel();
-            self.flush_listing().await;
-            let instances = async {
-                if let Some(instances) = &self.instances {
-                    instances.shut_down().await;
-                }
-            };
-            if self.take_supervisor().is_some() {
-                self.handle.set_phase(ServerPhase::Stopped);
-                return instances.await;
-            }
-            let ended = async { tokio::join!(self.handle.ended.cancelled(), instances) };
-            if time::timeout(SHUT_DOWN_TIMEOUT, ended).await.is_err() {
-                tracing::warn!(server = %self.handle.settings.name, "MCP server did not shut down in time.");
+            if self.release() {
+                self.shared.shut_down().await;
             }
         }
         .boxed()

@@ -1,26 +1,29 @@
 //! Models of several providers, each a [`Model`].
 //!
-//! [`Models`] creates them from settings: [`OpenAiModel`] for chat completions, [`AnthropicModel`] for the
-//! Messages API, and [`SamplingModel`] for the model of the calling client. A [`FallbackModel`] tries several
-//! of them in order, with retries; use it for conversations.
+//! [`Models`] creates them from settings: models behind chat completions or the Messages API, and
+//! [`SamplingModel`] for the model of the calling client. A [`FallbackModel`] tries several of them in order,
+//! with retries; use it for conversations.
 //!
 //! A model keeps nothing between two requests but its connections. Dropping a request closes its connection,
 //! so the provider stops generating.
 
 use std::sync::Arc;
 
+use futures_util::future::{BoxFuture, FutureExt};
 use indexmap::IndexMap;
 use pegboard_core::client::Client;
-use pegboard_core::model::{Model, ModelInfo, ModelName, ModelProviderName, ModelReply};
+use pegboard_core::model::{
+    Model, ModelError, ModelInfo, ModelName, ModelProviderName, ModelReply, ModelRequest, ReplyListener,
+};
 use pegboard_core::settings::model::{ModelProviderKind, ModelProviderSettings};
 
-pub use anthropic::AnthropicModel;
 pub use endpoint::InvalidModelProvider;
 pub use fallback::{FallbackModel, ModelRetryPolicy};
-pub use openai::OpenAiModel;
 pub use sampling::SamplingModel;
 
-use endpoint::{LazyHttpClient, ModelEndpoint};
+use anthropic::MessageReplyBuilder;
+use endpoint::{LazyHttpClient, ModelEndpoint, ProviderApi};
+use openai::ChatReplyBuilder;
 
 mod anthropic;
 mod api_error;
@@ -64,8 +67,7 @@ struct ConfiguredProvider {
 /// Backend that serves the models of a provider.
 #[derive(Debug)]
 enum ModelBackend {
-    OpenAi(Arc<ModelEndpoint>),
-    Anthropic(Arc<ModelEndpoint>),
+    Http(Arc<ModelEndpoint>),
     Sampling,
     /// The settings are invalid.
     Invalid(InvalidModelProvider),
@@ -95,12 +97,7 @@ impl Models {
         })?;
         let info = provider.settings.model_info(name);
         Ok(match &provider.backend {
-            ModelBackend::OpenAi(endpoint) => {
-                Arc::new(OpenAiModel::with_endpoint(Arc::clone(endpoint), info))
-            }
-            ModelBackend::Anthropic(endpoint) => {
-                Arc::new(AnthropicModel::with_endpoint(Arc::clone(endpoint), info))
-            }
+            ModelBackend::Http(endpoint) => Arc::new(HttpModel { endpoint: Arc::clone(endpoint), info }),
             ModelBackend::Sampling => Arc::new(SamplingModel::new(info, Arc::clone(client))),
             ModelBackend::Invalid(reason) => {
                 return Err(ModelLookupError::InvalidProvider {
@@ -130,15 +127,53 @@ fn backend(
     settings: &ModelProviderSettings,
     http: &Arc<LazyHttpClient>,
 ) -> Result<ModelBackend, InvalidModelProvider> {
-    Ok(match settings.kind {
-        ModelProviderKind::OpenAiCompatible => {
-            ModelBackend::OpenAi(Arc::new(openai::endpoint(name, settings, Arc::clone(http))?))
-        }
-        ModelProviderKind::Anthropic => {
-            ModelBackend::Anthropic(Arc::new(anthropic::endpoint(name, settings, Arc::clone(http))?))
-        }
-        ModelProviderKind::Sampling => ModelBackend::Sampling,
-    })
+    let api = match settings.kind {
+        ModelProviderKind::OpenAiCompatible => ProviderApi::ChatCompletions,
+        ModelProviderKind::Anthropic => ProviderApi::Messages,
+        ModelProviderKind::Sampling => return Ok(ModelBackend::Sampling),
+    };
+    Ok(ModelBackend::Http(Arc::new(ModelEndpoint::new(name, settings, api, Arc::clone(http))?)))
+}
+
+/// Model behind an HTTP API.
+struct HttpModel {
+    endpoint: Arc<ModelEndpoint>,
+    info: ModelInfo,
+}
+
+impl HttpModel {
+    async fn query(
+        &self,
+        request: &ModelRequest,
+        listener: ReplyListener<'_>,
+    ) -> Result<ModelReply, ModelError> {
+        let (endpoint, name) = (&self.endpoint, &self.info.name);
+        let reply = match endpoint.api() {
+            ProviderApi::ChatCompletions => {
+                let response = endpoint.post(name, openai::body(endpoint, name, request)).await?;
+                response.read(ChatReplyBuilder::new(name, endpoint.redactor()), listener).await
+            }
+            ProviderApi::Messages => {
+                let response = endpoint.post(name, anthropic::body(name, request)).await?;
+                response.read(MessageReplyBuilder::new(name, endpoint.redactor()), listener).await
+            }
+        };
+        Ok(with_cost(&self.info, reply?))
+    }
+}
+
+impl Model for HttpModel {
+    fn info(&self) -> &ModelInfo {
+        &self.info
+    }
+
+    fn answer<'a>(
+        &'a self,
+        request: &'a ModelRequest,
+        listener: ReplyListener<'a>,
+    ) -> BoxFuture<'a, Result<ModelReply, ModelError>> {
+        self.query(request, listener).boxed()
+    }
 }
 
 /// A model that is not available.

@@ -113,11 +113,12 @@ impl Process {
     /// code, and the reason is in [`stderr_tail`](Self::stderr_tail).
     ///
     /// ```
+    /// use pegboard_core::settings::mcp::ServerProgram;
     /// use pegboard_providers::process::{CommandSpec, Process};
     ///
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() {
-    /// let missing = Process::start(&CommandSpec::new("no-such-program")).unwrap_err();
+    /// let missing = Process::start(&CommandSpec::new(ServerProgram::new("no-such-program"))).unwrap_err();
     /// assert!(missing.to_string().starts_with("spawn no-such-program ENOENT"));
     /// # }
     /// ```

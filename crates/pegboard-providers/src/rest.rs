@@ -8,12 +8,12 @@ use http::Method;
 use pegboard_core::call::ValidCall;
 use pegboard_core::entry::{ToolAnnotations, ToolEntry};
 use pegboard_core::error::CallError;
+use pegboard_core::fingerprint::Fingerprint;
 use pegboard_core::handler::Handler;
 use pegboard_core::output::Output;
 use pegboard_core::provider::{LocalProvider, ServerOffering, ToolKind};
 use pegboard_core::settings::rest::{self, RestTool, RetrySettings};
 use reqwest::Url;
-use sha2::{Digest, Sha256};
 use tokio::time::{self, Duration};
 
 use crate::web::{
@@ -38,30 +38,32 @@ const INITIAL_BACKOFF: Duration = Duration::from_secs(1);
 /// Creates a provider of REST tools. Invalid tools are skipped and added to `warnings`.
 ///
 /// ```
+/// use pegboard_config::RestEntry;
+/// use pegboard_config::settings::RestToolSettings;
 /// use pegboard_core::id::ToolName;
 /// use pegboard_core::provider::Provider;
-/// use pegboard_core::settings::rest::RestToolEntry;
+/// use pegboard_core::settings::ToolSettings;
 ///
-/// let entry: RestToolEntry =
+/// let written: RestToolSettings =
 ///     serde_json::from_str(r#"{"description": "All things", "url": "https://api.example.org/things"}"#).unwrap();
-/// let (tool, _) = entry.normalise(ToolName::new("things").unwrap()).unwrap();
-/// let provider = pegboard_providers::rest::provider(vec![tool], Vec::new());
+/// let entry = written.resolve(ToolName::new("things").unwrap(), ToolSettings::default()).unwrap();
+/// let RestEntry::Usable { request, .. } = entry else { panic!("it is usable") };
+/// let provider = pegboard_providers::rest::provider(vec![*request], Vec::new());
 /// assert_eq!(provider.offering().borrow().tools[0].annotations().read_only, Some(true));
 /// ```
 pub fn provider(tools: Vec<RestTool>, mut warnings: Vec<String>) -> LocalProvider {
-    let mut fingerprint = Sha256::new();
+    let mut fingerprint = Fingerprint::default();
     let mut clients = WebClients::default();
     let mut entries = Vec::new();
     for tool in tools {
-        fingerprint.update(&tool.fingerprint);
+        fingerprint.add(&tool.fingerprint);
         let name = tool.name.clone();
         match entry(tool, &mut clients) {
             Ok(entry) => entries.push(Arc::new(entry)),
             Err(error) => warnings.push(format!("REST tool '{name}' cannot be used: {error}")),
         }
     }
-    let fingerprint =
-        fingerprint.finalize().iter().map(|byte| format!("{byte:02x}")).collect::<Vec<_>>().concat();
+    let fingerprint = fingerprint.finish();
     let offering = ServerOffering { tools: entries, fingerprint, warnings, ..ServerOffering::default() };
     LocalProvider::from_offering(offering).of_kind(ToolKind::Rest)
 }
@@ -185,9 +187,14 @@ impl RestHandler {
         let most = Duration::from(retry.max_wait);
         match web::retry_after(response.headers()) {
             Some(wait) => Some(wait).filter(|wait| *wait <= most),
-            None => Some(most.min(INITIAL_BACKOFF * 2_u32.pow(attempt - 1))),
+            None => Some(most.min(backoff(attempt))),
         }
     }
+}
+
+/// Returns the backoff after an attempt, numbered from 1: it doubles with each one.
+fn backoff(attempt: u32) -> Duration {
+    INITIAL_BACKOFF.saturating_mul(2_u32.saturating_pow(attempt - 1))
 }
 
 /// Converts the method to its HTTP type.
@@ -198,5 +205,16 @@ fn http_method(tool: &RestTool) -> Method {
         rest::HttpMethod::Put => Method::PUT,
         rest::HttpMethod::Patch => Method::PATCH,
         rest::HttpMethod::Delete => Method::DELETE,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_backoff_doubles_and_never_overflows() {
+        assert_eq!([1, 2, 3, 10].map(|attempt| backoff(attempt).as_secs()), [1, 2, 4, 512]);
+        assert!(backoff(u32::MAX) >= backoff(32));
     }
 }

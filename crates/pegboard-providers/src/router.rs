@@ -5,16 +5,12 @@
 
 use std::sync::Arc;
 
-use futures_util::future::{BoxFuture, FutureExt, ready};
-use pegboard_core::call::{PrivateTool, ValidCall};
+use pegboard_core::call::PrivateTool;
 use pegboard_core::entry::ToolEntry;
-use pegboard_core::error::CallError;
-use pegboard_core::handler::Handler;
-use pegboard_core::id::{ServerName, ToolName};
-use pegboard_core::output::Output;
+use pegboard_core::id::ToolName;
 use serde_json::{Value, json};
 
-use crate::builtin::{AgentProgress, Handoff};
+use crate::builtin::{AgentProgress, BuiltinHandler, Handoff, private_tool};
 
 /// Name of the tool's server.
 const SERVER: &str = "router";
@@ -48,17 +44,16 @@ pub(crate) fn handoff_to(
         "required": ["agent"],
         "additionalProperties": false
     });
-    let handler = HandoffTool {
-        progress: Arc::clone(progress),
-        names: destinations.iter().map(|one| one.name.clone()).collect(),
-    };
-    let entry = ToolEntry::from_handler(HANDOFF_TO, description(destinations), Arc::new(handler))
-        .with_title("Hand over")
-        .with_input_schema(schema)
-        .unmanaged()
-        .validating_own_arguments();
-    let server = ServerName::new(SERVER).expect("it is neither empty nor long");
-    Some(PrivateTool { server, entry: Arc::new(entry), fingerprint: String::new() })
+    let names: Vec<ToolName> = destinations.iter().map(|destination| destination.name.clone()).collect();
+    let progress = Arc::clone(progress);
+    let handler = BuiltinHandler(move |arguments: &Value| {
+        let handoff = read(arguments, &names)?;
+        let answer = format!("Routed to agent: {}", handoff.agent);
+        progress.set_handoff(handoff);
+        Ok(answer.into())
+    });
+    let entry = ToolEntry::from_handler(HANDOFF_TO, description(destinations), Arc::new(handler));
+    Some(private_tool(SERVER, entry.with_title("Hand over").with_input_schema(schema)))
 }
 
 fn description(destinations: &[HandoffDestination]) -> String {
@@ -77,37 +72,17 @@ fn description(destinations: &[HandoffDestination]) -> String {
     text
 }
 
-struct HandoffTool {
-    progress: Arc<AgentProgress>,
-    names: Vec<ToolName>,
-}
-
-impl Handler for HandoffTool {
-    fn call<'a>(&'a self, call: &'a ValidCall) -> BoxFuture<'a, Result<Output, CallError>> {
-        let answer = match self.read(call.arguments()) {
-            Ok(handoff) => {
-                let answer = Output::new(format!("Routed to agent: {}", handoff.agent).into());
-                self.progress.set_handoff(handoff);
-                answer
-            }
-            Err(problem) => Output::failure(problem),
-        };
-        ready(Ok(answer)).boxed()
-    }
-}
-
-impl HandoffTool {
-    fn read(&self, arguments: &Value) -> Result<Handoff, String> {
-        let asked = arguments["agent"].as_str().ok_or("agent must be a string")?.trim();
-        let agent = self.names.iter().find(|name| name.as_str() == asked).ok_or_else(|| {
-            let asked: String = asked.chars().take(MAX_QUOTED_CHARS).collect();
-            format!("Unknown agent: {asked}")
-        })?;
-        let message = match &arguments["message"] {
-            Value::Null => None,
-            Value::String(message) => Some(message.trim().to_owned()).filter(|message| !message.is_empty()),
-            _ => return Err("message must be a string when provided".to_owned()),
-        };
-        Ok(Handoff { agent: agent.clone(), message })
-    }
+/// Reads the arguments of a hand-off to one of these agents.
+fn read(arguments: &Value, names: &[ToolName]) -> Result<Handoff, String> {
+    let asked = arguments["agent"].as_str().ok_or("agent must be a string")?.trim();
+    let agent = names.iter().find(|name| name.as_str() == asked).ok_or_else(|| {
+        let asked: String = asked.chars().take(MAX_QUOTED_CHARS).collect();
+        format!("Unknown agent: {asked}")
+    })?;
+    let message = match &arguments["message"] {
+        Value::Null => None,
+        Value::String(message) => Some(message.trim().to_owned()).filter(|message| !message.is_empty()),
+        _ => return Err("message must be a string when provided".to_owned()),
+    };
+    Ok(Handoff { agent: agent.clone(), message })
 }

@@ -12,6 +12,7 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
+use pegboard_core::settings::mcp::{Secret, ServerProgram};
 use pegboard_providers::process::{
     CommandSpec, GracePeriods, Process, ProcessExit, ShutdownOutcome, SpawnError, Stdin, Stdout,
     SupervisorCommand,
@@ -149,7 +150,7 @@ fn run_gateway() {
     runtime.block_on(async {
         let mark = std::env::var(MARK).unwrap();
         let mut spec = WatchMode::Supervised.spec("hostile");
-        spec.env.insert(MARK.to_owned(), mark);
+        spec.program.env.insert(MARK.to_owned(), Secret::new(mark));
         let (_process, _stdin, stdout) = Process::start(&spec).unwrap();
         wait_for_line(&mut BufReader::new(stdout), "ready").await;
         say("ready");
@@ -182,12 +183,9 @@ impl WatchMode {
         };
         // The supervisor would find its own role first.
         let role = format!("as:{role}");
-        CommandSpec {
-            args: HARNESS.into_iter().chain([role.as_str()]).map(str::to_owned).collect(),
-            supervisor,
-            grace: SHORT_GRACE,
-            ..CommandSpec::new(exe.to_str().unwrap())
-        }
+        let args = HARNESS.into_iter().chain([role.as_str()]).map(str::to_owned).collect();
+        let program = ServerProgram { args, ..ServerProgram::new(exe.to_str().unwrap()) };
+        CommandSpec { program, supervisor, grace: SHORT_GRACE }
     }
 }
 
@@ -201,7 +199,7 @@ impl Mark {
     }
 
     fn on(&self, mut spec: CommandSpec) -> CommandSpec {
-        spec.env.insert(MARK.to_owned(), self.0.clone());
+        spec.program.env.insert(MARK.to_owned(), Secret::new(&self.0));
         spec
     }
 
@@ -319,24 +317,28 @@ async fn spawn_errors_say_why_and_what_to_do() {
     let file = folder.path().join("notes.txt");
     std::fs::write(&file, "no program").unwrap();
     let file = file.to_str().unwrap().to_owned();
-    let env = |name: &str, value: &str| [(name.to_owned(), value.to_owned())].into_iter().collect();
-    let echo = CommandSpec::new("/bin/sh");
-    let specs = [
-        CommandSpec::new(""),
-        CommandSpec::new("no-such\u{1b}program"),
-        CommandSpec::new("/no/such/program"),
-        CommandSpec::new(file),
-        CommandSpec { env: env("PATH", folder.path().to_str().unwrap()), ..CommandSpec::new("notes.txt") },
-        CommandSpec { env: env("PATH", ""), ..CommandSpec::new("sh") },
-        CommandSpec { cwd: Some("/no/such/folder".into()), ..echo.clone() },
-        CommandSpec { env: env("A=B", "c"), ..echo.clone() },
-        CommandSpec { env: env("A", "b\0c"), ..echo.clone() },
-        CommandSpec { args: vec!["-c".to_owned(), "\0".to_owned()], ..echo },
+    let env = |name: &str, value: &str| [(name.to_owned(), Secret::new(value))].into_iter().collect();
+    let echo = ServerProgram::new("/bin/sh");
+    let programs = [
+        ServerProgram::new(""),
+        ServerProgram::new("no-such\u{1b}program"),
+        ServerProgram::new("/no/such/program"),
+        ServerProgram::new(file),
+        ServerProgram {
+            env: env("PATH", folder.path().to_str().unwrap()),
+            ..ServerProgram::new("notes.txt")
+        },
+        ServerProgram { env: env("PATH", ""), ..ServerProgram::new("sh") },
+        ServerProgram { cwd: Some("/no/such/folder".into()), ..echo.clone() },
+        ServerProgram { env: env("A=B", "c"), ..echo.clone() },
+        ServerProgram { env: env("A", "b\0c"), ..echo.clone() },
+        ServerProgram { args: vec!["-c".to_owned(), "\0".to_owned()], ..echo },
     ];
     let folder = folder.path().to_str().unwrap();
-    let texts: Vec<String> = specs
-        .iter()
-        .map(|spec| Process::start(spec).unwrap_err().to_string().replace(folder, "FOLDER"))
+    let start = |program| Process::start(&CommandSpec::new(program));
+    let texts: Vec<String> = programs
+        .into_iter()
+        .map(|program| start(program).unwrap_err().to_string().replace(folder, "FOLDER"))
         .collect();
     insta::assert_snapshot!(texts.join("\n"), @r#"
     the command is empty: specify the program to start
@@ -367,13 +369,13 @@ async fn names_are_searched_in_path_and_paths_resolved_from_cwd() {
     let path = format!("/no/such/folder::{}", folder.display());
     for mode in WATCH_MODES {
         let spec = mode.spec("directory");
-        let by_name = CommandSpec {
-            command: "my-server".to_owned(),
-            env: [("PATH".to_owned(), path.clone())].into_iter().collect(),
-            ..spec.clone()
-        };
+        let mut by_name = spec.clone();
+        "my-server".clone_into(&mut by_name.program.command);
+        by_name.program.env.insert("PATH".to_owned(), Secret::new(&path));
         output_of(&by_name).await;
-        let by_path = CommandSpec { command: "./my-server".to_owned(), cwd: Some(folder.clone()), ..spec };
+        let mut by_path = spec;
+        "./my-server".clone_into(&mut by_path.program.command);
+        by_path.program.cwd = Some(folder.clone());
         let directory = output_of(&by_path).await;
         assert!(directory.contains(folder.to_str().unwrap()), "{directory}");
     }
@@ -385,8 +387,8 @@ async fn a_program_gets_allowed_and_configured_variables_only() {
     assert!(std::env::var_os("CARGO_MANIFEST_DIR").is_some());
     for mode in WATCH_MODES {
         let mut spec = mode.spec("environment");
-        spec.env.insert("HOME".to_owned(), "/somewhere".to_owned());
-        spec.env.insert("API_KEY".to_owned(), "given".to_owned());
+        spec.program.env.insert("HOME".to_owned(), Secret::new("/somewhere"));
+        spec.program.env.insert("API_KEY".to_owned(), Secret::new("given"));
         let seen = output_of(&spec).await;
         let seen: Vec<&str> = seen.lines().collect();
         assert!(seen.contains(&"HOME=/somewhere") && seen.contains(&"API_KEY=given"), "{seen:?}");
@@ -428,12 +430,16 @@ async fn a_program_that_fails_to_exec_is_reported() {
     std::fs::set_permissions(&script, executable).unwrap();
 
     let script = script.to_str().unwrap().to_owned();
-    let supervised = CommandSpec { command: script.clone(), ..WatchMode::Supervised.spec("echo") };
+    let mut supervised = WatchMode::Supervised.spec("echo");
+    supervised.program.command.clone_from(&script);
     let (process, _stdin, _stdout) = Process::start(&supervised).unwrap();
     within(TEST_TIMEOUT, process.exited().wait_for(Option::is_some)).await.unwrap();
     let tail = process.stderr_tail();
     assert!(tail.contains("it or its interpreter does not exist"), "{tail}");
-    assert!(matches!(Process::start(&CommandSpec::new(script)), Err(SpawnError::Refused { .. })));
+    assert!(matches!(
+        Process::start(&CommandSpec::new(ServerProgram::new(script))),
+        Err(SpawnError::Refused { .. })
+    ));
 }
 
 #[tokio::test]
@@ -588,8 +594,8 @@ async fn a_stopped_supervisor_is_continued_to_end_everything() {
 
 #[test]
 fn debug_output_hides_variable_values() {
-    let env = [("API_KEY".to_owned(), "sk-1".to_owned())].into_iter().collect();
-    let shown = format!("{:?}", CommandSpec { env, ..CommandSpec::new("npx") });
+    let env = [("API_KEY".to_owned(), Secret::new("sk-1"))].into_iter().collect();
+    let shown = format!("{:?}", CommandSpec::new(ServerProgram { env, ..ServerProgram::new("npx") }));
     assert!(shown.contains("API_KEY") && !shown.contains("sk-1"), "{shown}");
 }
 

@@ -2,13 +2,13 @@
 
 use indexmap::IndexMap;
 use pegboard_core::id::ToolName;
-use pegboard_core::settings::rest::{InvalidRestTool, RestToolEntry, RestToolSettings};
 use pegboard_core::settings::{QueueSettings, ToolSettings};
 
 use super::server::{DEFAULT_QUEUE, expand_entries, is_disabled, read_split};
 use crate::configuration::{RestEntry, ToolboxConfig};
 use crate::path::{KeyPath, KeySegment};
 use crate::read::{ConfigReader, OnUnsetVariable};
+use crate::settings::{InvalidRestTool, RestToolSettings};
 use crate::suggest;
 use crate::tree::{Node, TreeEntry, Value};
 
@@ -41,12 +41,12 @@ pub(super) fn read(
         reader.error(entry.key_span, &key_path, "duplicate REST tool name in the toolbox", help);
     }
     let described = describe(reader, &entry.value, &key_path, on_unset);
-    if let Some(described) = &described {
-        check_queue(reader, entry, &key_path, &described.tool, queues);
+    if let Some((_, settings)) = &described {
+        check_queue(reader, entry, &key_path, settings, queues);
     }
     let tool = match (&name, described) {
         (Some(name), Some(described)) if !reader.is_part_invalid() => {
-            normalise(reader, name, described, entry, &key_path)
+            resolve(reader, name, described, entry, &key_path)
         }
         _ => None,
     };
@@ -60,7 +60,7 @@ fn describe(
     node: &Node,
     key_path: &KeyPath,
     on_unset: OnUnsetVariable,
-) -> Option<RestToolEntry> {
+) -> Option<(RestToolSettings, ToolSettings)> {
     let Value::Map(entries) = &node.value else {
         reader.error(
             node.span,
@@ -72,7 +72,7 @@ fn describe(
     };
     let expanded = expand_entries(reader, node, entries, key_path, (on_unset, "parametersSchema"));
     let (request, tool, _) = read_split(reader, &expanded, key_path, &RestToolSettings::FIELDS);
-    Some(RestToolEntry { request: request?, tool: tool? })
+    Some((request?, tool?))
 }
 
 fn check_queue(
@@ -96,19 +96,15 @@ fn check_queue(
     }
 }
 
-fn normalise(
+fn resolve(
     reader: &mut ConfigReader<'_>,
     name: &ToolName,
-    described: RestToolEntry,
+    (request, settings): (RestToolSettings, ToolSettings),
     entry: &TreeEntry,
     key_path: &KeyPath,
 ) -> Option<RestEntry> {
-    let is_enabled = described.request.enabled.unwrap_or(true);
-    match described.normalise(name.clone()) {
-        Ok((request, settings)) => {
-            let (request, settings) = (Box::new(request), Box::new(settings));
-            Some(RestEntry::Usable { is_enabled, request, settings })
-        }
+    match request.resolve(name.clone(), settings) {
+        Ok(tool) => Some(tool),
         Err(wrong) => {
             for wrong in &wrong {
                 report_invalid(reader, wrong, entry, key_path);

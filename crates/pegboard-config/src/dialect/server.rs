@@ -2,7 +2,6 @@
 
 use indexmap::IndexMap;
 use pegboard_core::id::ServerName;
-use pegboard_core::settings::mcp::{InvalidMcpServer, McpServerEntry, McpServerSettings};
 use pegboard_core::settings::{QueueSettings, ServerSettings};
 use serde::de::DeserializeOwned;
 
@@ -12,6 +11,7 @@ use crate::configuration::{ServerEntry, ToolboxConfig};
 use crate::path::KeyPath;
 use crate::read::{ConfigReader, OnUnsetVariable, field_names};
 use crate::redact::{secret_ranges, takes_secret_value};
+use crate::settings::{IncompleteServer, McpServerSettings};
 use crate::source::holds_secrets;
 use crate::suggest;
 use crate::tree::{Node, Span, TreeEntry, Value, ValueOrigin};
@@ -35,12 +35,12 @@ pub(super) fn read(
     let (name, _) = reader.expand_text(&entry.key, entry.key_span, &key_path, on_unset);
     let name = check_name(reader, &name, entry.key_span, &key_path, toolbox);
     let described = describe(reader, &entry.value, &key_path, on_unset);
-    if let Some(described) = &described {
-        check_queues(reader, ("MCP server", entry), &key_path, &described.tools, queues);
+    if let Some((_, tools)) = &described {
+        check_queues(reader, ("MCP server", entry), &key_path, tools, queues);
     }
     let server = match (&name, described) {
         (Some(name), Some(described)) if !reader.is_part_invalid() => {
-            normalise(reader, name, described, entry, &key_path)
+            resolve(reader, name, described, entry, &key_path)
         }
         _ => None,
     };
@@ -86,7 +86,7 @@ fn describe(
     node: &Node,
     key_path: &KeyPath,
     on_unset: OnUnsetVariable,
-) -> Option<McpServerEntry> {
+) -> Option<(McpServerSettings, ServerSettings)> {
     let Value::Map(entries) = &node.value else {
         reader.error(node.span, key_path, format!("a server must be an object, not {}", node.kind()), None);
         return None;
@@ -97,7 +97,7 @@ fn describe(
     for tool in tools.get("tools").and_then(Node::entries).unwrap_or_default() {
         check_range(reader, &tool.value, &key_path.key("tools").key(&tool.key), "priority", (-10, 10));
     }
-    Some(McpServerEntry { connection: connection?, tools: settings? })
+    Some((connection?, settings?))
 }
 
 /// Expands the variables of an entry and collects its secrets. The value under `as_written` is kept
@@ -222,24 +222,22 @@ pub(super) fn check_queues(
     }
 }
 
-fn normalise(
+fn resolve(
     reader: &mut ConfigReader<'_>,
     name: &ServerName,
-    described: McpServerEntry,
+    (connection, tools): (McpServerSettings, ServerSettings),
     entry: &TreeEntry,
     key_path: &KeyPath,
 ) -> Option<ServerEntry> {
-    if let (Some(url), Some(written)) = (&described.connection.url, entry.value.get("url"))
+    if let (Some(url), Some(written)) = (&connection.url, entry.value.get("url"))
         && !["http://", "https://", "ws://", "wss://"].iter().any(|scheme| url.trim().starts_with(scheme))
     {
         let help = Some("use a URL such as https://example.com/mcp".to_owned());
         reader.error(written.span, &key_path.key("url"), "invalid server URL", help);
         return None;
     }
-    match described.normalise(name.clone()) {
-        Ok((connection, tools)) => {
-            Some(ServerEntry::Mcp { connection: Box::new(connection), tools: Box::new(tools) })
-        }
+    match connection.resolve(name.clone(), tools) {
+        Ok(server) => Some(server),
         Err(invalid) => {
             let known = field_names::<McpServerSettings>().iter().copied();
             let suggestion = |key: &str| {
@@ -249,7 +247,7 @@ fn normalise(
                 entry.value.entries().unwrap_or_default().iter().find_map(|entry| suggestion(&entry.key));
             let help = match (&invalid, misspelt) {
                 (_, Some(suggestion)) => format!("did you mean {suggestion}?"),
-                (InvalidMcpServer::NoCommand { .. }, None) => "set command or url".to_owned(),
+                (IncompleteServer::NoCommand { .. }, None) => "set command or url".to_owned(),
                 _ => "set url".to_owned(),
             };
             reader.error(entry.key_span, key_path, invalid.to_string(), Some(help));

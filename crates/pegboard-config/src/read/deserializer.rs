@@ -9,7 +9,6 @@ use serde::forward_to_deserialize_any;
 
 use super::error::DeserializeError;
 use crate::path::KeySegment;
-use crate::tree::yaml::plain_scalar;
 use crate::tree::{Node, TreeEntry, Value, ValueOrigin};
 
 /// Deserializes a node.
@@ -23,7 +22,7 @@ impl NodeDeserializer<'_> {
         if let (Value::Text(text), ValueOrigin::Default | ValueOrigin::Secret) =
             (&self.0.value, self.0.origin)
         {
-            let meant = Node { value: plain_scalar(text.trim()), ..self.0.clone() };
+            let meant = Node { value: pegboard_yaml::plain_scalar(text.trim()).into(), ..self.0.clone() };
             if matches!(meant.value, Value::Bool(_) | Value::Number(_)) {
                 return NodeDeserializer(&meant).deserialize_any(visitor);
             }

@@ -23,6 +23,7 @@ mod found;
 mod good;
 mod layers;
 mod limits;
+mod mcp_settings;
 mod openapi;
 mod pages;
 mod providers;

@@ -3,14 +3,14 @@
 use std::path::Path;
 
 use pegboard_config::native_schema;
+use pegboard_config::settings::{McpServerSettings, RestToolSettings};
 use pegboard_core::chain::{ChainSpec, ChainStep};
 use pegboard_core::model::Pricing;
 use pegboard_core::settings::cache::CacheSettings;
 use pegboard_core::settings::gateway::{GatewaySettings, Profile};
-use pegboard_core::settings::mcp::McpServerSettings;
 use pegboard_core::settings::model::{ModelProviderSettings, ModelSettings};
 use pegboard_core::settings::openapi::{Credential, OpenApiSettings};
-use pegboard_core::settings::rest::{PaginationSettings, RestToolSettings, RetrySettings, StreamingSettings};
+use pegboard_core::settings::rest::{PaginationSettings, RetrySettings, StreamingSettings};
 use pegboard_core::settings::telemetry::{LoggingSettings, TelemetrySettings, TracesSettings};
 use pegboard_core::settings::{
     OutputSettings, ProgressRule, QueueSettings, RuntimeSettings, ServerSettings, ToolSettings,

@@ -3,9 +3,9 @@
 use indexmap::IndexMap;
 use schemars::JsonSchema;
 use serde::Deserialize;
-use sha2::{Digest, Sha256};
 
 use super::mcp::Secret;
+use crate::fingerprint::Fingerprint;
 
 /// A web service with operations that become tools.
 ///
@@ -77,30 +77,38 @@ impl OpenApiSettings {
 
     /// Returns a hash of the settings. Reveals no secrets.
     pub fn fingerprint(&self) -> String {
-        let mut digest = Sha256::new();
-        let mut add = |part: &str| {
-            // Length-prefixed, so that different lists never hash alike.
-            digest.update((part.len() as u64).to_be_bytes());
-            digest.update(part);
-        };
-        add(&self.spec);
-        add(self.base_url.as_deref().unwrap_or_default());
-        add(self.server.as_deref().unwrap_or_default());
-        self.server_variables
-            .iter()
-            .for_each(|(name, value)| [name, value].into_iter().for_each(|part| add(part)));
-        for (name, value) in &self.headers {
-            add(name);
-            add(value.reveal());
+        let Self {
+            spec,
+            base_url,
+            server,
+            server_variables,
+            headers,
+            credentials,
+            include_methods,
+            tag_filter,
+            include,
+            exclude,
+            rename,
+            references,
+            enabled: _,
+        } = self;
+        let mut fingerprint = Fingerprint::default();
+        fingerprint.add(spec);
+        fingerprint.add_all(base_url);
+        fingerprint.add_all(server);
+        fingerprint.add_all(server_variables.iter().flat_map(|(name, value)| [name, value]));
+        fingerprint.add_all(headers.iter().flat_map(|(name, value)| [name, value.reveal()]));
+        fingerprint.add_all(credentials.keys());
+        for credential in credentials.values() {
+            credential.add_to(&mut fingerprint);
         }
-        for (name, credential) in &self.credentials {
-            add(name);
-            for secret in credential.secrets() {
-                add(secret.map_or("", Secret::reveal));
-            }
+        for filter in [include_methods, tag_filter, include, exclude] {
+            fingerprint.add([u8::from(filter.is_some())]);
+            fingerprint.add_all(filter.iter().flatten());
         }
-        self.rename.iter().for_each(|(name, value)| [name, value].into_iter().for_each(|part| add(part)));
-        digest.finalize().iter().map(|byte| format!("{byte:02x}")).collect::<Vec<_>>().concat()
+        fingerprint.add_all(rename.iter().flat_map(|(name, value)| [name, value]));
+        fingerprint.add([*references as u8]);
+        fingerprint.finish()
     }
 }
 
@@ -125,9 +133,13 @@ pub struct Credential {
 }
 
 impl Credential {
-    fn secrets(&self) -> [Option<&Secret>; 6] {
-        [&self.value, &self.username, &self.password, &self.client_id, &self.client_secret, &self.token_url]
-            .map(Option::as_ref)
+    fn add_to(&self, fingerprint: &mut Fingerprint) {
+        let Self { value, username, password, client_id, client_secret, token_url, scopes } = self;
+        for secret in [value, username, password, client_id, client_secret, token_url] {
+            fingerprint.add_all(secret.as_ref().map(Secret::reveal));
+        }
+        fingerprint.add([u8::from(scopes.is_some())]);
+        fingerprint.add_all(scopes.iter().flatten());
     }
 }
 
@@ -140,4 +152,41 @@ pub enum References {
     Near,
     /// All files and URLs.
     Anywhere,
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    #[test]
+    fn every_setting_but_enabled_changes_the_fingerprint() {
+        let fingerprint = |text: &str| serde_json::from_str::<OpenApiSettings>(text).unwrap().fingerprint();
+        let different = [
+            "{}",
+            r#"{"spec": "a"}"#,
+            r#"{"baseUrl": "a"}"#,
+            r#"{"baseUrl": ""}"#,
+            r#"{"server": "a"}"#,
+            r#"{"serverVariables": {"a": "b"}}"#,
+            r#"{"headers": {"a": "b"}}"#,
+            r#"{"headers": {"a": "b", "c": "d"}}"#,
+            r#"{"headers": {"a": "b"}, "serverVariables": {"c": "d"}}"#,
+            r#"{"rename": {"a": "b"}}"#,
+            r#"{"credentials": {"a": {"value": "b"}}}"#,
+            r#"{"credentials": {"a": {"username": "b"}}}"#,
+            r#"{"credentials": {"a": {"scopes": ["b"]}}}"#,
+            r#"{"credentials": {"a": {}}}"#,
+            r#"{"includeMethods": ["a"]}"#,
+            r#"{"includeMethods": []}"#,
+            r#"{"tagFilter": ["a"]}"#,
+            r#"{"include": ["a"]}"#,
+            r#"{"exclude": ["a"]}"#,
+            r#"{"references": "anywhere"}"#,
+        ];
+        let all: HashSet<String> = different.iter().map(|text| fingerprint(text)).collect();
+        assert_eq!(all.len(), different.len());
+        assert_eq!(fingerprint(r#"{"enabled": false}"#), fingerprint("{}"));
+    }
 }

@@ -7,17 +7,17 @@ use serde::Deserializer;
 use serde::de::{SeqAccess, Visitor};
 
 /// Deserializes a string, or a list of strings.
-pub(super) fn strings<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Vec<String>>, D::Error> {
+pub fn strings<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Vec<String>>, D::Error> {
     deserializer.deserialize_any(StringOrListVisitor("a string, or a list of strings"))
 }
 
 /// Deserializes a command, or a list of a command and its arguments.
-pub(super) fn command<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Vec<String>>, D::Error> {
+pub fn command<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Vec<String>>, D::Error> {
     deserializer.deserialize_any(StringOrListVisitor("a command, or a list of a command and its arguments"))
 }
 
 /// Schema for both.
-pub(super) fn schema(_: &mut SchemaGenerator) -> Schema {
+pub fn schema(_: &mut SchemaGenerator) -> Schema {
     json_schema!({"type": ["string", "array", "null"], "items": {"type": "string"}})
 }
 

@@ -8,7 +8,6 @@ mod chain_extras;
 mod chain_file;
 mod chain_paths;
 mod durations;
-mod mcp_settings;
 mod projections;
 mod registry;
 mod validation;

@@ -9,13 +9,13 @@ use pegboard_core::arguments::CallArguments;
 use pegboard_core::call::Invoker;
 use pegboard_core::client::{Client, Notice, ProgressUpdate};
 use pegboard_core::error::{CallError, ToolError};
+use pegboard_core::fingerprint::sha256_hex;
 use pegboard_core::model::{
     ChatMessage, Model, ModelErrorKind, ModelReply, ModelRequest, StopReason, ToolCall, ToolChoice,
     ToolResult, ToolResultStatus,
 };
 use pegboard_core::settings::agent::{AgentSettings, ReportFormat};
 use pegboard_core::text::clipped;
-use sha2::{Digest, Sha256};
 
 use super::context_window::{self, CONTEXT_EXCEEDED, ContextBudget};
 use super::prompt::{self, Nonce};
@@ -359,9 +359,7 @@ fn tool_result(call: &ToolCall, text: String, verdict: ToolResultStatus) -> Tool
 fn invalid_payload_message(arguments: &str) -> String {
     let mut text = "invalid tool call payload. parameters must be a JSON object. Original payload".to_owned();
     if arguments.len() > MAX_PAYLOAD_BYTES {
-        let digest = Sha256::digest(arguments.as_bytes());
-        let digest: Vec<String> = digest.iter().map(|byte| format!("{byte:02x}")).collect();
-        let _ = write!(text, " ({} bytes, sha256 {})", arguments.len(), digest.concat());
+        let _ = write!(text, " ({} bytes, sha256 {})", arguments.len(), sha256_hex(arguments));
     }
     text.push_str(": ");
     text.push_str(&clipped(arguments, MAX_PAYLOAD_BYTES));

@@ -13,7 +13,6 @@ use pegboard_core::call::{
 use pegboard_core::entry::ToolEntry;
 use pegboard_core::error::CallError;
 use pegboard_core::handler::Handler;
-use pegboard_core::id::ServerName;
 use pegboard_core::model::{OutputReader, ToolSpec};
 use pegboard_core::output::Output;
 use pegboard_core::recorder::AgentRecorder;
@@ -194,9 +193,7 @@ fn scoped_tool(tool: &SelectedTool, toolset: Weak<Toolset>) -> PrivateTool {
         inner.description(),
         Arc::new(ScopedTool { inner: Arc::clone(&inner), toolset }),
     );
-    let entry = entry.with_input_schema(inner.input_schema().clone()).unmanaged().validating_own_arguments();
-    let server = ServerName::new(builtin::SERVER).expect("it is neither empty nor long");
-    PrivateTool { server, entry: Arc::new(entry), fingerprint: String::new() }
+    builtin::private_tool(builtin::SERVER, entry.with_input_schema(inner.input_schema().clone()))
 }
 
 struct ScopedTool {

@@ -1,14 +1,10 @@
 //! Tool calls and other requests to a server.
 
-use std::sync::Arc;
-
-use futures_util::future::{BoxFuture, FutureExt};
+use futures_util::future::FutureExt;
 use pegboard_core::call::{CallContext, ValidCall};
 use pegboard_core::client::{InputRequest, InputRequests};
 use pegboard_core::entry::ToolEntry;
 use pegboard_core::error::{CallError, ProtocolError, ToolError};
-use pegboard_core::handler::Handler;
-use pegboard_core::output::Output;
 use pegboard_core::provider::ProviderRequest;
 use pegboard_core::text::clipped;
 use pegboard_json::RawJson;
@@ -30,15 +26,6 @@ use super::url_elicitation::complete_url_elicitations;
 const CALL_METHOD: &str = "tools/call";
 /// Maximum length of a server's error message.
 const MAX_ERROR_BYTES: usize = 64 * 1024;
-
-/// Executes the calls of all tools of one server instance, and other requests to it.
-pub(super) struct ServerCaller(pub(super) Arc<ServerHandle>);
-
-impl Handler for ServerCaller {
-    fn call<'a>(&'a self, call: &'a ValidCall) -> BoxFuture<'a, Result<Output, CallError>> {
-        async move { self.execute(&ServerCall::call(call)).await.map(Output::result) }.boxed()
-    }
-}
 
 /// A call or other request to a server.
 pub(super) struct ServerCall<'a> {
@@ -63,7 +50,7 @@ pub(super) enum RetrySafety {
 
 impl<'a> ServerCall<'a> {
     /// Creates a tool call, with the server's name of the tool and the arguments as the caller wrote them.
-    fn call(call: &'a ValidCall) -> Self {
+    pub(super) fn call(call: &'a ValidCall) -> Self {
         let mut params = RawJson::empty_object().with("name", &RawJson::of(call.entry().name()));
         let arguments = call.raw_arguments();
         let existing = call.context().client().request_meta().unwrap_or_else(RawJson::empty_object);
@@ -153,25 +140,25 @@ impl AttemptError {
     }
 }
 
-impl ServerCaller {
+impl ServerHandle {
     /// Executes a call. It is sent once more if the server never received it, or if the connection was lost
     /// and repeating it is safe.
     pub(super) async fn execute(&self, call: &ServerCall<'_>) -> Result<RawJson, CallError> {
-        let live = self.0.ready().await?;
+        let live = self.ready().await?;
         let next = match self.attempt(&live, call).await {
             Ok(result) => return Ok(result),
             Err(AttemptError::NotDelivered { reason }) => {
                 live.request_close(reason);
-                self.0.next_connection(&live).await?
+                self.next_connection(&live).await?
             }
             Err(AttemptError::Rejected(_)) => {
                 // A new session would fail the calls of all others, so it is made only if necessary. Either
                 // way the server has not executed anything yet.
-                if is_responsive(live.client(), self.0.settings.health_probe).await {
+                if is_responsive(live.client(), self.settings.health_probe).await {
                     live
                 } else {
                     live.request_close(CloseReason::SessionExpired);
-                    self.0.next_connection(&live).await?
+                    self.next_connection(&live).await?
                 }
             }
             Err(attempt_error)
@@ -191,12 +178,12 @@ impl ServerCaller {
     async fn reconnect_after_loss(&self, live: &LiveConnection) -> Result<LiveConnection, CallError> {
         let is_closed = live.client().connection().is_closed() || live.closed().now_or_never().is_some();
         if !is_closed {
-            if is_responsive(live.client(), self.0.settings.health_probe).await {
+            if is_responsive(live.client(), self.settings.health_probe).await {
                 return Ok(live.clone());
             }
             live.request_close(CloseReason::Unresponsive);
         }
-        self.0.next_connection(live).await
+        self.next_connection(live).await
     }
 
     /// Executes a call on one connection, until that is closed.
@@ -305,7 +292,7 @@ impl ServerCaller {
         match requested_log_level(&**client) {
             // Stateless callers set the level with every request.
             None if client.needs_input_rounds() => None,
-            None => Some(self.0.subscriptions.log_level().unwrap_or(LogLevel::Info)),
+            None => Some(self.subscriptions.log_level().unwrap_or(LogLevel::Info)),
             Some(level) => Some(level),
         }
     }
@@ -318,7 +305,7 @@ impl ServerCaller {
         };
         if live.client().era() == Era::Session
             && supports_logging(live.client())
-            && self.0.subscriptions.lower_log_level(level)
+            && self.subscriptions.lower_log_level(level)
         {
             send_log_level(live.client(), level).await;
         }
@@ -331,7 +318,7 @@ impl ServerCaller {
         call: &ServerCall<'_>,
         attempt_error: AttemptError,
     ) -> CallError {
-        let (name, noun) = (&self.0.settings.name, call.noun());
+        let (name, noun) = (&self.settings.name, call.noun());
         let failure = match attempt_error {
             AttemptError::Final(error) => return error,
             AttemptError::Rejected(failure) | AttemptError::Failed(failure) => failure,

@@ -215,6 +215,11 @@ impl ServerHandle {
         }
     }
 
+    /// Creates the state of an instance that is dedicated to one session. Its updates go to the same subscribers.
+    pub(super) fn dedicated_to_session(&self) -> Self {
+        Self { updates: self.updates.for_one_session(), ..Self::new(self.settings.clone()) }
+    }
+
     pub(super) fn state(&self) -> watch::Receiver<ServerState> {
         self.state.subscribe()
     }
@@ -323,7 +328,7 @@ impl ServerHandle {
     }
 
     /// Returns the error for a caller that finds the server in this phase.
-    fn unavailable_error(&self, phase: &ServerPhase) -> CallError {
+    pub(super) fn unavailable_error(&self, phase: &ServerPhase) -> CallError {
         let name = &self.settings.name;
         match phase {
             ServerPhase::Down(outage) if outage.is_circuit_open() => CallError::CircuitOpen {

@@ -122,13 +122,16 @@ pub(super) struct FetchedList<T = Arc<ToolEntry>> {
     pub(super) ttl: Option<Duration>,
 }
 
-/// Reads the whole list of tools.
+/// Reads the whole list of tools. Without a handler the client learns of their header parameters, but there are
+/// no entries.
 pub(super) async fn read_tools(
     client: &McpClient,
-    handler: &Arc<dyn Handler>,
+    handler: Option<&Arc<dyn Handler>>,
 ) -> Result<FetchedList, RequestError> {
     let PageReader { items, mut warnings, ttl, .. } = PageReader::read(client, ListKind::Tools).await?;
-    let items = keep_valid(ListKind::Tools, &items, &mut warnings, |item| tool::entry(item, handler));
+    let items = handler.map_or_else(Vec::new, |handler| {
+        keep_valid(ListKind::Tools, &items, &mut warnings, |item| tool::entry(item, handler))
+    });
     Ok(FetchedList { items, warnings: warnings.finish(), ttl })
 }
 

@@ -39,7 +39,8 @@ pub(super) struct LiveListing(Arc<LiveListingInner>);
 
 struct LiveListingInner {
     server: ServerName,
-    handler: Arc<dyn Handler>,
+    /// Handler of the tools; `None` for a dedicated instance: calls come through the shared listing.
+    handler: Option<Arc<dyn Handler>>,
     subscriptions: ServerSubscriptions,
     offering: watch::Sender<Arc<ServerOffering>>,
     status: Mutex<ListingStatus>,
@@ -85,8 +86,8 @@ impl ListingStatus {
 }
 
 impl LiveListing {
-    /// Creates an empty listing; `handler` executes the calls of its tools.
-    pub(super) fn new(handle: &ServerHandle, handler: Arc<dyn Handler>) -> Self {
+    /// Creates an empty listing; `handler` executes the calls of its tools. Without one it has no tools.
+    pub(super) fn new(handle: &ServerHandle, handler: Option<Arc<dyn Handler>>) -> Self {
         let settings = &handle.settings;
         let offering = ServerOffering { fingerprint: settings.fingerprint(), ..ServerOffering::default() };
         Self(Arc::new(LiveListingInner {
@@ -104,14 +105,9 @@ impl LiveListing {
         self.0.offering.subscribe()
     }
 
-    /// Returns the handler of the listed tools.
-    pub(super) fn handler(&self) -> &Arc<dyn Handler> {
-        &self.0.handler
-    }
-
     /// Reads the list of tools.
     pub(super) async fn read_tools(&self, client: &McpClient) -> Result<FetchedList, RequestError> {
-        list::read_tools(client, &self.0.handler).await
+        list::read_tools(client, self.0.handler.as_ref()).await
     }
 
     /// Keeps the listing current. Never completes.

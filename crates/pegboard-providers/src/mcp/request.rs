@@ -10,14 +10,14 @@ use pegboard_wire::client::Era;
 use pegboard_wire::era::LogLevel;
 use tokio::time;
 
-use super::call::{RetrySafety, ServerCall, ServerCaller};
-use super::handle::LiveConnection;
+use super::call::{RetrySafety, ServerCall};
+use super::handle::{LiveConnection, ServerHandle};
 use super::listen::supports_subscriptions;
 
 /// Time limit for the acknowledgement of a subscription. A server that sends none may still honour it.
 const SUBSCRIBE_TIMEOUT: Duration = Duration::from_secs(2);
 
-impl ServerCaller {
+impl ServerHandle {
     /// Executes a request that is not a tool call.
     pub(super) async fn request(
         &self,
@@ -40,22 +40,22 @@ impl ServerCaller {
         context: &CallContext,
     ) -> Result<RawJson, CallError> {
         let uri = text_param(request, "uri")?;
-        self.0.subscriptions.check_limits(&uri)?;
-        let live = self.0.ready().await?;
+        self.subscriptions.check_limits(&uri)?;
+        let live = self.ready().await?;
         match live.client().era() {
             Era::Session => {
                 let result =
                     self.execute(&ServerCall::request(request, context, RetrySafety::Unknown)).await?;
-                self.0.subscriptions.subscribe(&uri);
+                self.subscriptions.subscribe(&uri);
                 Ok(result)
             }
             Era::Stateless if supports_subscriptions(live.client()) => {
-                let version = self.0.subscriptions.subscribe(&uri);
+                let version = self.subscriptions.subscribe(&uri);
                 wait_until_subscribed(&live, version).await;
                 Ok(RawJson::empty_object())
             }
             Era::Stateless => {
-                let name = &self.0.settings.name;
+                let name = &self.settings.name;
                 Err(failure(format!("MCP server '{name}' does not support resource subscriptions")))
             }
         }
@@ -66,7 +66,7 @@ impl ServerCaller {
         request: &ProviderRequest,
         context: &CallContext,
     ) -> Result<RawJson, CallError> {
-        self.0.subscriptions.unsubscribe(&text_param(request, "uri")?);
+        self.subscriptions.unsubscribe(&text_param(request, "uri")?);
         self.forward_setting(request, context).await
     }
 
@@ -77,7 +77,7 @@ impl ServerCaller {
     ) -> Result<RawJson, CallError> {
         let level = request.params.get("level").and_then(|level| level.read::<LogLevel>().ok());
         let level = level.ok_or_else(|| failure("`level` must be a log level, such as info".to_owned()))?;
-        if !self.0.subscriptions.lower_log_level(level) {
+        if !self.subscriptions.lower_log_level(level) {
             return Ok(RawJson::empty_object());
         }
         self.forward_setting(request, context).await
@@ -90,7 +90,7 @@ impl ServerCaller {
         request: &ProviderRequest,
         context: &CallContext,
     ) -> Result<RawJson, CallError> {
-        match self.0.connection() {
+        match self.connection() {
             Some(live) if live.client().era() == Era::Session => {
                 self.execute(&ServerCall::request(request, context, RetrySafety::Unknown)).await
             }

@@ -46,10 +46,7 @@ struct LatestProcess {
 impl StdioConnector {
     /// Creates a connector for a program that this process supervises itself.
     pub fn new(program: &ServerProgram) -> Self {
-        let ServerProgram { command, args, env, cwd } = program;
-        let env = env.iter().map(|(name, value)| (name.clone(), value.reveal().to_owned())).collect();
-        let spec = CommandSpec { args: args.clone(), env, cwd: cwd.clone(), ..CommandSpec::new(command) };
-        Self { spec, latest: Mutex::default() }
+        Self { spec: CommandSpec::new(program.clone()), latest: Mutex::default() }
     }
 
     /// Runs the program under a supervisor process.

@@ -6,9 +6,11 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use http::header::{ACCEPT, CONTENT_TYPE};
+use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE};
 use http::{HeaderMap, HeaderName, HeaderValue};
-use pegboard_core::model::{ModelError, ModelErrorKind, ModelName, ModelProviderName};
+use pegboard_core::model::{
+    ModelError, ModelErrorKind, ModelName, ModelProviderName, ModelReply, ReplyListener,
+};
 use pegboard_core::redact::Redactor;
 use pegboard_core::settings::mcp::Secret;
 use pegboard_core::settings::model::ModelProviderSettings;
@@ -33,6 +35,12 @@ const MAX_EVENT_BYTES: usize = 4 * 1024 * 1024;
 const MAX_ERROR_BODY_BYTES: usize = 64 * 1024;
 const ERROR_BODY_TIMEOUT: Duration = Duration::from_secs(5);
 
+/// Timeout for token usage after the reply is complete.
+const USAGE_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Version of the Messages API, sent with every request.
+const ANTHROPIC_VERSION: HeaderValue = HeaderValue::from_static("2023-06-01");
+
 /// HTTP client shared by all providers, created on first use: loading the system certificates is slow.
 #[derive(Debug, Default)]
 pub(super) struct LazyHttpClient(OnceLock<Result<Client, String>>);
@@ -45,35 +53,67 @@ impl LazyHttpClient {
 
 /// Endpoint of a provider.
 pub(super) struct ModelEndpoint {
+    api: ProviderApi,
     http: Arc<LazyHttpClient>,
     url: Url,
     headers: HeaderMap,
     redactor: Redactor,
 }
 
-/// Header that carries the API key.
-pub(super) enum KeyHeader {
-    /// `Authorization: Bearer`.
-    Bearer,
-    /// A provider-specific header.
-    Named(HeaderName),
+/// API that an endpoint serves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ProviderApi {
+    /// Chat completions of OpenAI.
+    ChatCompletions,
+    /// Messages of Anthropic.
+    Messages,
+}
+
+/// A reply under construction.
+pub(super) trait ReplyBuilder {
+    /// Applies a reply that was not streamed.
+    fn apply_whole(&mut self, json: &[u8], listener: ReplyListener<'_>) -> Result<EventOutcome, ModelError>;
+
+    /// Applies an event of a stream.
+    fn apply_event(&mut self, json: &[u8], listener: ReplyListener<'_>) -> Result<EventOutcome, ModelError>;
+
+    /// Returns `true` if the stream may end here, although further events may follow.
+    fn is_complete(&self) -> bool;
+
+    /// Returns the finished reply.
+    fn finish(self) -> Result<ModelReply, ModelError>;
+}
+
+/// Result of applying an event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum EventOutcome {
+    /// Further events follow.
+    Accepted,
+    /// The reply is complete.
+    Complete,
+    /// The reply ended early.
+    Truncated,
+    /// The event is not part of a reply.
+    Malformed,
 }
 
 impl ModelEndpoint {
-    /// Creates an endpoint that accepts requests at `url`.
+    /// Creates the endpoint of a provider.
     pub(super) fn new(
         provider: &ModelProviderName,
         settings: &ModelProviderSettings,
-        url: Url,
-        key_header: KeyHeader,
+        api: ProviderApi,
         http: Arc<LazyHttpClient>,
     ) -> Result<Self, InvalidModelProvider> {
+        let url = endpoint_url(provider, settings, api)?;
         let mut headers = HeaderMap::new();
         let key = settings.api_key.as_ref().filter(|key| !key.reveal().trim().is_empty());
         if let Some(key) = key {
-            let (name, value) = match key_header {
-                KeyHeader::Bearer => (http::header::AUTHORIZATION, format!("Bearer {}", key.reveal().trim())),
-                KeyHeader::Named(name) => (name, key.reveal().trim().to_owned()),
+            let (name, value) = match api {
+                ProviderApi::ChatCompletions => (AUTHORIZATION, format!("Bearer {}", key.reveal().trim())),
+                ProviderApi::Messages => {
+                    (HeaderName::from_static("x-api-key"), key.reveal().trim().to_owned())
+                }
             };
             let bad = || InvalidModelProvider::InvalidKey { provider: provider.clone() };
             headers.insert(name, sensitive(&value).ok_or_else(bad)?);
@@ -86,18 +126,20 @@ impl ModelEndpoint {
             let key = HeaderName::from_bytes(name.as_bytes()).map_err(|_| bad())?;
             headers.insert(key, sensitive(value.reveal()).ok_or_else(bad)?);
         }
+        if api == ProviderApi::Messages {
+            headers.entry(HeaderName::from_static("anthropic-version")).or_insert(ANTHROPIC_VERSION);
+        }
         let secrets = key.into_iter().chain(settings.headers.values()).map(Secret::reveal);
         let secrets = secrets.chain(url.password());
         // In `Bearer …` the second word is the secret.
         let secrets = secrets.flat_map(|secret| secret.split_whitespace().chain([secret.trim()]));
         let redactor = Redactor::new(secrets);
-        Ok(Self { http, url, headers, redactor })
+        Ok(Self { api, http, url, headers, redactor })
     }
 
-    /// Adds a header, unless the settings already have it.
-    pub(super) fn with_header(mut self, name: HeaderName, value: HeaderValue) -> Self {
-        self.headers.entry(name).or_insert(value);
-        self
+    /// Returns the API of the endpoint.
+    pub(super) fn api(&self) -> ProviderApi {
+        self.api
     }
 
     /// Returns `true` if the endpoint is at this host or a subdomain of it.
@@ -168,14 +210,27 @@ pub(super) struct ModelResponse<'s> {
     n_read: usize,
 }
 
-impl<'s> ModelResponse<'s> {
-    /// Returns `true` if the response is an event stream; the provider decides that.
-    pub(super) fn is_stream(&self) -> bool {
-        self.content_type().starts_with("text/event-stream")
+impl ModelResponse<'_> {
+    /// Reads the reply: an event stream or a whole one, which the provider decides.
+    pub(super) async fn read(
+        self,
+        mut builder: impl ReplyBuilder,
+        listener: ReplyListener<'_>,
+    ) -> Result<ModelReply, ModelError> {
+        let content_type = self.content_type();
+        if content_type.starts_with("text/event-stream") {
+            let events = ModelEventStream { answer: self, decoder: SseDecoder::new(MAX_EVENT_BYTES) };
+            return events.read(builder, listener).await;
+        }
+        let malformed = self.malformed(&format!("not a JSON reply (content type '{content_type}')"));
+        match builder.apply_whole(&self.body().await?, listener)? {
+            EventOutcome::Complete => builder.finish(),
+            EventOutcome::Accepted | EventOutcome::Truncated | EventOutcome::Malformed => Err(malformed),
+        }
     }
 
     /// Reads the whole body.
-    pub(super) async fn body(mut self) -> Result<Bytes, ModelError> {
+    async fn body(mut self) -> Result<Bytes, ModelError> {
         let mut whole = BytesMut::new();
         while let Some(chunk) = self.chunk().await? {
             whole.extend_from_slice(&chunk);
@@ -183,18 +238,13 @@ impl<'s> ModelResponse<'s> {
         Ok(whole.freeze())
     }
 
-    /// Returns the events of the body.
-    pub(super) fn events(self) -> ModelEventStream<'s> {
-        ModelEventStream { answer: self, decoder: SseDecoder::new(MAX_EVENT_BYTES) }
-    }
-
     /// Creates the error for a malformed reply.
-    pub(super) fn malformed(&self, reason: &str) -> ModelError {
+    fn malformed(&self, reason: &str) -> ModelError {
         ModelError::new(self.model.clone(), ModelErrorKind::MalformedReply, reason)
     }
 
     /// Returns the content type, for error messages.
-    pub(super) fn content_type(&self) -> String {
+    fn content_type(&self) -> String {
         let given = self.response.headers().get(CONTENT_TYPE).map(HeaderValue::as_bytes).unwrap_or_default();
         clipped(&String::from_utf8_lossy(given).to_ascii_lowercase(), 100).into_owned()
     }
@@ -213,14 +263,45 @@ impl<'s> ModelResponse<'s> {
 }
 
 /// Stream of server-sent events.
-pub(super) struct ModelEventStream<'s> {
+struct ModelEventStream<'s> {
     answer: ModelResponse<'s>,
     decoder: SseDecoder,
 }
 
 impl ModelEventStream<'_> {
+    async fn read(
+        mut self,
+        mut builder: impl ReplyBuilder,
+        listener: ReplyListener<'_>,
+    ) -> Result<ModelReply, ModelError> {
+        loop {
+            let next = self.next();
+            let event = if builder.is_complete() {
+                // A server that keeps the connection open or drops it does not matter any more.
+                time::timeout(USAGE_TIMEOUT, next).await.ok().and_then(Result::ok).flatten()
+            } else {
+                next.await?
+            };
+            let outcome = match event {
+                Some(event) if event.data.is_empty() => continue,
+                Some(event) => builder.apply_event(&event.data, listener)?,
+                None if builder.is_complete() => EventOutcome::Complete,
+                None => EventOutcome::Truncated,
+            };
+            match outcome {
+                EventOutcome::Accepted => {}
+                EventOutcome::Complete => return builder.finish(),
+                EventOutcome::Malformed => return Err(self.answer.malformed("a stream event is malformed")),
+                EventOutcome::Truncated => {
+                    let (model, kind) = (self.answer.model.clone(), ModelErrorKind::Unreachable);
+                    return Err(ModelError::new(model, kind, "the reply ended early"));
+                }
+            }
+        }
+    }
+
     /// Returns the next event; `None` at the end of the stream.
-    pub(super) async fn next(&mut self) -> Result<Option<SseEvent>, ModelError> {
+    async fn next(&mut self) -> Result<Option<SseEvent>, ModelError> {
         loop {
             match self.decoder.next_event() {
                 Some(Ok(event)) => return Ok(Some(event)),
@@ -232,17 +313,6 @@ impl ModelEventStream<'_> {
                 None => return Ok(None),
             }
         }
-    }
-
-    /// Creates the error for a malformed reply.
-    pub(super) fn malformed(&self, reason: &str) -> ModelError {
-        self.answer.malformed(reason)
-    }
-
-    /// Creates the error for a stream that ended early.
-    pub(super) fn truncated(&self) -> ModelError {
-        let reason = "the reply ended early";
-        ModelError::new(self.answer.model.clone(), ModelErrorKind::Unreachable, reason)
     }
 }
 
@@ -268,19 +338,33 @@ fn sensitive(value: &str) -> Option<HeaderValue> {
     Some(value)
 }
 
-/// Resolves a path against the base URL of a provider.
-pub(super) fn endpoint_url(
+/// Returns the URL that the API of a provider accepts requests at.
+fn endpoint_url(
     provider: &ModelProviderName,
-    base: &str,
-    path: impl FnOnce(&str) -> &'static str,
+    settings: &ModelProviderSettings,
+    api: ProviderApi,
 ) -> Result<Url, InvalidModelProvider> {
+    let base = settings.base_url.as_deref().map(str::trim).filter(|url| !url.is_empty());
+    let base = match api {
+        ProviderApi::ChatCompletions => {
+            base.ok_or_else(|| InvalidModelProvider::MissingUrl { provider: provider.clone() })?
+        }
+        ProviderApi::Messages => base.unwrap_or(ModelProviderSettings::ANTHROPIC_URL),
+    };
     let bad = || InvalidModelProvider::InvalidUrl { provider: provider.clone() };
-    let mut url = Url::parse(base.trim()).map_err(|_| bad())?;
+    let mut url = Url::parse(base).map_err(|_| bad())?;
     if !matches!(url.scheme(), "http" | "https") || !url.has_host() {
         return Err(bad());
     }
     let base = url.path().trim_end_matches('/').to_owned();
-    url.set_path(&format!("{base}{}", path(&base)));
+    let path = match api {
+        ProviderApi::ChatCompletions if base.ends_with("/chat/completions") => "",
+        ProviderApi::ChatCompletions => "/chat/completions",
+        ProviderApi::Messages if base.ends_with("/v1/messages") => "",
+        ProviderApi::Messages if base.ends_with("/v1") => "/messages",
+        ProviderApi::Messages => "/v1/messages",
+    };
+    url.set_path(&format!("{base}{path}"));
     Ok(url)
 }
 

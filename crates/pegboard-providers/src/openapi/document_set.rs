@@ -7,10 +7,10 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use futures_util::future::BoxFuture;
+use pegboard_core::fingerprint::Fingerprint;
 use pegboard_core::settings::openapi::References;
 use reqwest::Url;
 use serde_json::Value;
-use sha2::{Digest, Sha256};
 
 use super::yaml;
 
@@ -217,11 +217,11 @@ impl DocumentSet {
 
     /// Returns a hash of all documents.
     pub(super) fn fingerprint(&self) -> String {
-        let mut digest = Sha256::new();
+        let mut fingerprint = Fingerprint::default();
         for document in &self.documents {
-            digest.update(document.root.to_string());
+            fingerprint.add(document.root.to_string());
         }
-        digest.finalize().iter().map(|byte| format!("{byte:02x}")).collect::<Vec<_>>().concat()
+        fingerprint.finish()
     }
 
     /// Returns the file name of a document without folder and extension.

@@ -1,9 +1,7 @@
 //! Multipart form data.
 
-use std::fmt::Write;
-
 use bytes::{BufMut, Bytes, BytesMut};
-use sha2::{Digest, Sha256};
+use pegboard_core::fingerprint::Fingerprint;
 
 /// Part of a form.
 pub(super) struct FormPart {
@@ -45,16 +43,12 @@ pub(super) fn write(parts: &[FormPart]) -> Result<(String, Bytes), String> {
 
 /// Derives a boundary from all parts, so that it occurs in none of them.
 fn boundary(parts: &[FormPart]) -> String {
-    let mut digest = Sha256::new();
+    let mut fingerprint = Fingerprint::default();
     for part in parts {
-        digest.update(part.name.as_bytes());
-        digest.update(&part.file.bytes);
+        fingerprint.add(&part.name);
+        fingerprint.add(&part.file.bytes);
     }
-    let digest = digest.finalize();
-    digest.iter().take(20).fold("pegboard-".to_owned(), |mut boundary, byte| {
-        let _ = write!(boundary, "{byte:02x}");
-        boundary
-    })
+    format!("pegboard-{}", &fingerprint.finish()[..40])
 }
 
 /// Escapes a quoted name as browsers do.

@@ -58,26 +58,26 @@ fn v3_url(
     let Some(server) = servers.iter().find(is_meant).or(servers.first()) else {
         return resolve(documents, "/");
     };
-    let mut url = server.text("url").unwrap_or("/").to_owned();
-    for (name, variable) in server.get("variables").into_iter().flat_map(DocumentNode::members) {
-        let value = variable_value(name, variable, settings)?;
-        url = url.replace(&format!("{{{name}}}"), &value);
+    let (mut url, mut rest) = (String::new(), server.text("url").unwrap_or("/"));
+    while let Some((before, variable)) = rest.split_once('{') {
+        let (name, after) = variable.split_once('}').unwrap_or((variable, ""));
+        let declared = server.get("variables").and_then(|variables| variables.get(name));
+        url.push_str(before);
+        url.push_str(&variable_value(name, declared, settings)?);
+        rest = after;
     }
-    if let Some((_, rest)) = url.split_once('{') {
-        let name = rest.split('}').next().unwrap_or_default();
-        let value = settings.server_variables.get(name).ok_or_else(|| missing(name))?;
-        url = url.replace(&format!("{{{name}}}"), value);
-    }
+    url.push_str(rest);
     resolve(documents, &url)
 }
 
+/// Returns the value of a variable: configured, or else the default of the document.
 fn variable_value(
     name: &str,
-    variable: DocumentNode<'_>,
+    declared: Option<DocumentNode<'_>>,
     settings: &OpenApiSettings,
 ) -> Result<String, String> {
-    let choices: Vec<&str> = variable
-        .get("enum")
+    let choices: Vec<&str> = declared
+        .and_then(|variable| variable.get("enum"))
         .into_iter()
         .flat_map(DocumentNode::items)
         .filter_map(|choice| choice.value.as_str())
@@ -87,7 +87,7 @@ fn variable_value(
         Some(_) => {
             Err(format!("invalid serverVariables.{}: expected one of {}", clip(name), choices.join(", ")))
         }
-        None => match variable.value.get("default") {
+        None => match declared.and_then(|variable| variable.value.get("default")) {
             Some(Value::String(text)) => Ok(text.clone()),
             Some(Value::Number(number)) => Ok(number.to_string()),
             _ => choices.first().map(|first| (*first).to_owned()).ok_or_else(|| missing(name)),

@@ -1,9 +1,11 @@
 //! OAuth client credentials tokens, cached until they expire.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
+use futures_util::future::{BoxFuture, FutureExt, WeakShared};
 use http::Method;
 use parking_lot::Mutex;
 use pegboard_core::error::CallError;
@@ -32,15 +34,36 @@ const TOKEN_LIMITS: ResponseLimits = ResponseLimits {
 /// Source of tokens for client credentials.
 #[derive(Debug)]
 pub(super) struct TokenSource {
+    request: Arc<TokenRequest>,
+    state: Mutex<TokenState>,
+}
+
+/// Request for a token.
+#[derive(Debug)]
+struct TokenRequest {
     /// Name of the security scheme.
-    name: String,
+    scheme: String,
     url: Url,
     web: WebClient,
     /// Value of the `Authorization` header.
     credentials: Secret,
     scopes: Vec<String>,
-    /// Cached token and its expiry.
-    token: Mutex<Option<(Secret, Instant)>>,
+}
+
+#[derive(Debug, Default)]
+struct TokenState {
+    cached: Option<IssuedToken>,
+    /// The pending request, which all callers share. It ends with the last of them.
+    flight: Option<WeakShared<TokenFlight>>,
+}
+
+type TokenFlight = BoxFuture<'static, Result<IssuedToken, CallError>>;
+
+/// A token and its expiry.
+#[derive(Clone, Debug)]
+struct IssuedToken {
+    token: Secret,
+    expires: Instant,
 }
 
 /// Response of the token endpoint.
@@ -63,34 +86,38 @@ impl TokenSource {
         // Both are form-encoded first, so that they may contain a colon.
         let [id, secret] = [id, secret].map(|part| Escape::Reserved.apply(part.reveal()).into_owned());
         let credentials = Secret::new(format!("Basic {}", BASE64.encode(format!("{id}:{secret}"))));
-        Ok(Self { name: name.to_owned(), url, web, credentials, scopes, token: Mutex::new(None) })
+        let request = TokenRequest { scheme: name.to_owned(), url, web, credentials, scopes };
+        Ok(Self { request: Arc::new(request), state: Mutex::default() })
     }
 
-    /// Returns a valid token.
+    /// Returns a valid token. Concurrent callers share one request for it.
     pub(super) async fn token(&self) -> Result<Secret, CallError> {
-        if let Some(token) = self.cached() {
-            return Ok(token);
-        }
-        let issued = self.request_token().await?;
-        let life = issued.expires_in.map_or(DEFAULT_LIFETIME, Duration::from_secs).min(MAX_LIFETIME);
-        let until = Instant::now() + life.saturating_sub(EXPIRY_MARGIN);
-        *self.token.lock() = Some((issued.access_token.clone(), until));
-        Ok(issued.access_token)
+        let flight = {
+            let mut state = self.state.lock();
+            if let Some(cached) = state.cached.as_ref().filter(|cached| cached.expires > Instant::now()) {
+                return Ok(cached.token.clone());
+            }
+            state.flight.as_ref().and_then(WeakShared::upgrade).unwrap_or_else(|| {
+                let flight = Arc::clone(&self.request).send().boxed().shared();
+                state.flight = flight.downgrade();
+                flight
+            })
+        };
+        let issued = flight.await?;
+        self.state.lock().cached = Some(issued.clone());
+        Ok(issued.token)
     }
 
     /// Discards the token after the service rejected it.
     pub(super) fn invalidate(&self) {
-        *self.token.lock() = None;
+        self.state.lock().cached = None;
     }
+}
 
-    fn cached(&self) -> Option<Secret> {
-        let cached = self.token.lock();
-        cached.as_ref().filter(|(_, until)| *until > Instant::now()).map(|(token, _)| token.clone())
-    }
-
-    async fn request_token(&self) -> Result<TokenResponse, CallError> {
+impl TokenRequest {
+    async fn send(self: Arc<Self>) -> Result<IssuedToken, CallError> {
         let refused = |why: String| CallError::AuthRequired {
-            reason: format!("cannot get a token for '{}': {why}. Check its credentials", self.name),
+            reason: format!("cannot get a token for '{}': {why}. Check its credentials", self.scheme),
         };
         let mut form = "grant_type=client_credentials".to_owned();
         if !self.scopes.is_empty() {
@@ -108,6 +135,9 @@ impl TokenSource {
             return Err(refused(format!("HTTP {}", answer.status.as_u16())));
         }
         // The body may contain the token, so it is not quoted.
-        serde_json::from_slice(&answer.body).map_err(|_| refused("the response contains none".to_owned()))
+        let TokenResponse { access_token: token, expires_in } = serde_json::from_slice(&answer.body)
+            .map_err(|_| refused("the response contains none".to_owned()))?;
+        let lifetime = expires_in.map_or(DEFAULT_LIFETIME, Duration::from_secs).min(MAX_LIFETIME);
+        Ok(IssuedToken { token, expires: Instant::now() + lifetime.saturating_sub(EXPIRY_MARGIN) })
     }
 }

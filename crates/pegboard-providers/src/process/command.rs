@@ -1,35 +1,29 @@
 //! Commands to run, and the errors of starting them.
 
 use std::ffi::OsString;
-use std::fmt;
 use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use indexmap::IndexMap;
 use pegboard_core::redact::{Redactor, may_be_secret};
+use pegboard_core::settings::mcp::ServerProgram;
 
 use super::plan::SpawnPlan;
 
-/// A command to run.
+/// A program to run.
 ///
 /// ```
+/// use pegboard_core::settings::mcp::ServerProgram;
 /// use pegboard_providers::process::CommandSpec;
 ///
 /// let args = vec!["-y".to_owned(), "some-server".to_owned()];
-/// let spec = CommandSpec { args, ..CommandSpec::new("npx") };
+/// let spec = CommandSpec::new(ServerProgram { args, ..ServerProgram::new("npx") });
 /// assert!(spec.supervisor.is_none());
 /// ```
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CommandSpec {
-    /// The program: a name to find in `PATH`, or a path relative to `cwd`.
-    pub command: String,
-    /// Arguments, passed without a shell.
-    pub args: Vec<String>,
-    /// Environment variables, in addition to the inherited ones.
-    pub env: IndexMap<String, String>,
-    /// Working directory; `None` for that of this process.
-    pub cwd: Option<PathBuf>,
+    /// The program.
+    pub program: ServerProgram,
     /// Supervisor; `None` if this process watches the program itself. Ignored on Windows.
     pub supervisor: Option<SupervisorCommand>,
     /// Grace periods of the shutdown.
@@ -37,42 +31,21 @@ pub struct CommandSpec {
 }
 
 impl CommandSpec {
-    /// Creates a command without arguments.
-    pub fn new(command: impl Into<String>) -> Self {
-        Self {
-            command: command.into(),
-            args: Vec::new(),
-            env: IndexMap::new(),
-            cwd: None,
-            supervisor: None,
-            grace: GracePeriods::default(),
-        }
+    /// Creates a command that this process watches itself.
+    pub fn new(program: ServerProgram) -> Self {
+        Self { program, supervisor: None, grace: GracePeriods::default() }
     }
 
     /// Returns a redactor for the secrets in the environment of the program.
     pub(crate) fn redactor(&self) -> Redactor {
-        let secrets = self.env.iter().filter(|(name, value)| may_be_secret(name, value));
+        let variables = self.program.env.iter().map(|(name, value)| (name, value.reveal()));
+        let secrets = variables.filter(|(name, value)| may_be_secret(name, value));
         Redactor::new(secrets.map(|(_, value)| value))
     }
 
     /// Checks that the command can be started: its program and its directory exist.
     pub fn check(&self) -> Result<(), SpawnError> {
         SpawnPlan::resolve(self).map(drop)
-    }
-}
-
-/// Omits the values of variables, which may be secrets.
-impl fmt::Debug for CommandSpec {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { command, args, env, cwd, supervisor, grace } = self;
-        f.debug_struct("CommandSpec")
-            .field("command", command)
-            .field("args", args)
-            .field("env", &env.keys().collect::<Vec<_>>())
-            .field("cwd", cwd)
-            .field("supervisor", supervisor)
-            .field("grace", grace)
-            .finish()
     }
 }
 

@@ -23,11 +23,12 @@ pub(super) struct DirectProcess {
 /// Starts a program as a child of this process, in its own process group.
 pub(super) fn start(plan: &SpawnPlan<'_>) -> Result<SpawnedProcess, SpawnError> {
     let mut command = plan.command(&plan.program);
-    command.args(&plan.spec.args).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command.args(&plan.spec.program.args).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     #[cfg(unix)]
     command.process_group(0);
-    let mut child =
-        command.spawn().map_err(|error| SpawnError::Refused { command: plan.spec.command.clone(), error })?;
+    let mut child = command
+        .spawn()
+        .map_err(|error| SpawnError::Refused { command: plan.spec.program.command.clone(), error })?;
     let pid = child.id().expect("the child has not been awaited");
     Ok(SpawnedProcess {
         stdin: child.stdin.take().expect("stdin is piped"),

@@ -6,6 +6,7 @@
 use std::ffi::{OsStr, OsString};
 
 use indexmap::IndexMap;
+use pegboard_core::settings::mcp::Secret;
 
 /// User, locale and paths.
 const BASICS: &[&str] =
@@ -61,7 +62,7 @@ const PREFIXES: &[&str] = &["LC_", "XDG_"];
 
 /// Builds the environment of a program: the allowed variables of `inherited`, overridden by `explicit`.
 pub(super) fn build(
-    explicit: &IndexMap<String, String>,
+    explicit: &IndexMap<String, Secret>,
     inherited: impl Iterator<Item = (OsString, OsString)>,
 ) -> IndexMap<OsString, OsString> {
     let mut variables: IndexMap<_, _> = inherited.filter(|(name, value)| is_inherited(name, value)).collect();
@@ -69,7 +70,7 @@ pub(super) fn build(
         if cfg!(windows) {
             variables.retain(|taken: &OsString, _| !taken.eq_ignore_ascii_case(name));
         }
-        variables.insert(name.into(), value.into());
+        variables.insert(name.into(), value.reveal().into());
     }
     variables
 }
@@ -97,7 +98,7 @@ mod tests {
     use super::*;
 
     fn check(inherited: &[(&str, &str)], explicit: &[(&str, &str)], expected: &[(&str, &str)]) {
-        let explicit = explicit.iter().map(|&(name, value)| (name.to_owned(), value.to_owned())).collect();
+        let explicit = explicit.iter().map(|&(name, value)| (name.to_owned(), Secret::new(value))).collect();
         let inherited = inherited.iter().map(|&(name, value)| (name.into(), value.into()));
         let expected: IndexMap<OsString, OsString> =
             expected.iter().map(|&(name, value)| (name.into(), value.into())).collect();

@@ -4,6 +4,7 @@ use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf, absolute};
 
 use indexmap::IndexMap;
+use pegboard_core::settings::mcp::ServerProgram;
 
 use super::command::{CommandSpec, SpawnError};
 use super::environment;
@@ -23,14 +24,14 @@ pub(super) struct SpawnPlan<'l> {
 impl<'l> SpawnPlan<'l> {
     /// Checks the command, finds the program and builds its environment.
     pub(super) fn resolve(spec: &'l CommandSpec) -> Result<Self, SpawnError> {
-        check_strings(spec)?;
-        if let Some(directory) = &spec.cwd
+        check_strings(&spec.program)?;
+        if let Some(directory) = &spec.program.cwd
             && !directory.is_dir()
         {
             return Err(SpawnError::DirectoryNotFound(directory.clone()));
         }
-        let environment = environment::build(&spec.env, std::env::vars_os());
-        let program = find_program(spec, &environment)?;
+        let environment = environment::build(&spec.program.env, std::env::vars_os());
+        let program = find_program(&spec.program, &environment)?;
         Ok(Self { spec, program, environment })
     }
 
@@ -38,7 +39,7 @@ impl<'l> SpawnPlan<'l> {
     pub(super) fn command(&self, program: &Path) -> tokio::process::Command {
         let mut command = tokio::process::Command::new(program);
         command.env_clear().envs(&self.environment);
-        if let Some(directory) = &self.spec.cwd {
+        if let Some(directory) = &self.spec.program.cwd {
             command.current_dir(directory);
         }
         command
@@ -46,8 +47,8 @@ impl<'l> SpawnPlan<'l> {
 }
 
 /// Rejects strings that the operating system cannot pass to a program.
-fn check_strings(spec: &CommandSpec) -> Result<(), SpawnError> {
-    let CommandSpec { command, args, env, cwd, supervisor: _, grace: _ } = spec;
+fn check_strings(program: &ServerProgram) -> Result<(), SpawnError> {
+    let ServerProgram { command, args, env, cwd } = program;
     if command.is_empty() {
         return Err(SpawnError::EmptyCommand);
     }
@@ -59,7 +60,8 @@ fn check_strings(spec: &CommandSpec) -> Result<(), SpawnError> {
         "the command".to_owned()
     } else if let Some(index) = args.iter().position(|argument| has_nul(argument)) {
         format!("argument {}", index + 1)
-    } else if let Some((name, _)) = env.iter().find(|(name, value)| has_nul(name) || has_nul(value)) {
+    } else if let Some((name, _)) = env.iter().find(|(name, value)| has_nul(name) || has_nul(value.reveal()))
+    {
         format!("the environment variable {name:?}")
     } else if cwd.as_ref().is_some_and(|cwd| cwd.as_os_str().as_encoded_bytes().contains(&0)) {
         "`cwd`".to_owned()
@@ -71,7 +73,7 @@ fn check_strings(spec: &CommandSpec) -> Result<(), SpawnError> {
 
 /// Returns the absolute path of the program.
 fn find_program(
-    spec: &CommandSpec,
+    program: &ServerProgram,
     environment: &IndexMap<OsString, OsString>,
 ) -> Result<PathBuf, SpawnError> {
     let variable = |name: &str| {
@@ -79,10 +81,10 @@ fn find_program(
             |known: &OsStr| if cfg!(windows) { known.eq_ignore_ascii_case(name) } else { known == name };
         environment.iter().find(|(known, _)| is_name(known)).map(|(_, value)| value.as_os_str())
     };
-    let command = spec.command.clone();
+    let command = program.command.clone();
     let names = file_names(&command, variable("PATHEXT"));
     let to_absolute = |path: PathBuf| {
-        let path = spec.cwd.as_ref().map_or(path.clone(), |cwd| cwd.join(path));
+        let path = program.cwd.as_ref().map_or(path.clone(), |cwd| cwd.join(path));
         // Fails only for an empty path, and if the current directory is gone.
         absolute(&path).unwrap_or(path)
     };

@@ -55,7 +55,7 @@ fn try_start(
     control.set_nonblocking(true)?;
 
     let mut command = plan.command(&supervisor.program);
-    command.args(&supervisor.arguments).arg("--").arg(&plan.program).args(&plan.spec.args);
+    command.args(&supervisor.arguments).arg("--").arg(&plan.program).args(&plan.spec.program.args);
     // The supervisor's own messages go to the stderr of the program.
     command.stdin(OwnedFd::from(child_control)).stdout(Stdio::null()).stderr(child_stderr);
     let control = tokio::net::UnixStream::from_std(control)?;

@@ -92,8 +92,10 @@ fn path_segment(template: &TextTemplate, parameters: &CallParameters<'_>) -> Res
 
 #[cfg(test)]
 mod tests {
+    use pegboard_config::RestEntry;
+    use pegboard_config::settings::RestToolSettings;
     use pegboard_core::id::ToolName;
-    use pegboard_core::settings::rest::RestToolEntry;
+    use pegboard_core::settings::ToolSettings;
     use pegboard_json::RawJson;
     use proptest::prelude::*;
     use serde_json::{Value, json};
@@ -108,8 +110,11 @@ mod tests {
             "bodyTemplate": r#"{"t": "<${parameters.a}>", "v": ${parameters.b}, "end": true}"#,
             "parametersSchema": {"properties": {"a": {}, "b": {}}},
         });
-        let entry: RestToolEntry = serde_json::from_value(written).unwrap();
-        entry.normalise(ToolName::new("it").unwrap()).unwrap().0
+        let written: RestToolSettings = serde_json::from_value(written).unwrap();
+        match written.resolve(ToolName::new("it").unwrap(), ToolSettings::default()).unwrap() {
+            RestEntry::Usable { request, .. } => *request,
+            RestEntry::Unusable { .. } => unreachable!("it was resolved"),
+        }
     }
 
     proptest! {

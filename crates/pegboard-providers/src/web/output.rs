@@ -7,10 +7,10 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use http::header::CONTENT_TYPE;
+use pegboard_core::fingerprint::sha256_hex;
 use pegboard_core::output::Output;
 use pegboard_json::RawJson;
 use serde_json::{Value, json};
-use sha2::{Digest, Sha256};
 
 use super::WebResponse;
 
@@ -147,12 +147,27 @@ impl MediaType {
 
     fn text<'b>(&self, body: &'b Bytes) -> Cow<'b, str> {
         match self.charset.as_str() {
-            "iso-8859-1" | "latin1" | "windows-1252" => body.iter().map(|byte| char::from(*byte)).collect(),
+            "iso-8859-1" | "latin1" | "windows-1252" | "cp1252" => {
+                body.iter().copied().map(windows_1252).collect()
+            }
             _ => match str::from_utf8(body) {
                 Ok(text) => Cow::Borrowed(text.strip_prefix('\u{feff}').unwrap_or(text)),
                 Err(_) => String::from_utf8_lossy(body),
             },
         }
+    }
+}
+
+/// Decodes a byte of windows-1252. ISO 8859-1 is read as such too, as the Encoding Standard requires: it differs
+/// only in control characters.
+fn windows_1252(byte: u8) -> char {
+    const FROM_0X80: [char; 32] = [
+        '€', '\u{81}', '‚', 'ƒ', '„', '…', '†', '‡', 'ˆ', '‰', 'Š', '‹', 'Œ', '\u{8d}', 'Ž', '\u{8f}',
+        '\u{90}', '‘', '’', '“', '”', '•', '–', '—', '˜', '™', 'š', '›', 'œ', '\u{9d}', 'ž', 'Ÿ',
+    ];
+    match byte {
+        0x80..=0x9f => FROM_0X80[usize::from(byte - 0x80)],
+        _ => char::from(byte),
     }
 }
 
@@ -189,11 +204,7 @@ fn base64(body: &Bytes) -> String {
 
 /// Creates a URI for a body from its hash. Its URL may contain secrets.
 fn content_uri(body: &Bytes) -> String {
-    let digest = Sha256::digest(body);
-    digest.iter().fold("urn:sha256:".to_owned(), |mut uri, byte| {
-        let _ = write!(uri, "{byte:02x}");
-        uri
-    })
+    format!("urn:sha256:{}", sha256_hex(body))
 }
 
 #[cfg(test)]
@@ -227,6 +238,7 @@ mod tests {
     fn other_media_types_become_matching_content() {
         insta::assert_snapshot!(result(200, "text/html", "<p>hello</p>"), @r#"{"content":[{"type":"text","text":"<p>hello</p>"}]}"#);
         insta::assert_snapshot!(result(200, "text/plain; charset=ISO-8859-1", &b"caf\xe9"[..]), @r#"{"content":[{"type":"text","text":"café"}]}"#);
+        insta::assert_snapshot!(result(200, "text/plain; charset=windows-1252", &b"\x93caf\xe9\x94 5 \x80"[..]), @r#"{"content":[{"type":"text","text":"“café” 5 €"}]}"#);
         insta::assert_snapshot!(result(200, "", "plain words"), @r#"{"content":[{"type":"text","text":"plain words"}]}"#);
         insta::assert_snapshot!(result(200, "image/png", &[137, 80, 78, 71][..]), @r#"{"content":[{"type":"image","data":"iVBORw==","mimeType":"image/png"}]}"#);
         insta::assert_snapshot!(result(200, "audio/mpeg", &[1, 2, 3][..]), @r#"{"content":[{"type":"audio","data":"AQID","mimeType":"audio/mpeg"}]}"#);

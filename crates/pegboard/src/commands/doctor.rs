@@ -195,8 +195,7 @@ fn check_commands(
             if !connection.is_enabled || !is_wanted {
                 continue;
             }
-            let spec = CommandSpec { cwd: program.cwd.clone(), ..CommandSpec::new(&program.command) };
-            match spec.check() {
+            match CommandSpec::new(program.clone()).check() {
                 Ok(()) => found.push(program.command.clone()),
                 Err(SpawnError::NotInPath { command }) => {
                     let message = format!("{command} is not on PATH; required by {name}");

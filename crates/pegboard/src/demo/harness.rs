@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use parking_lot::Mutex;
+use pegboard::config::settings::RestToolSettings;
 use pegboard::config::{AgentEntry, Configuration, ModelProviderEntry, RestEntry, ServerEntry};
 use pegboard::gateway::{Gateway, serve};
 use pegboard::id::{ServerName, ToolName, ToolboxName};
@@ -10,9 +11,9 @@ use pegboard::json::RawJson;
 use pegboard::model::{Delivery, ModelProviderName};
 use pegboard::prelude::*;
 use pegboard::providers::mcp::PoolOptions;
+use pegboard::settings::ToolSettings;
 use pegboard::settings::agent::AgentSettings;
-use pegboard::settings::mcp::McpServerEntry;
-use pegboard::settings::rest::RestToolEntry;
+use pegboard::settings::mcp::{McpTarget, ResolvedMcpServer, ServerProgram};
 use pegboard::telemetry::Telemetry;
 use pegboard::wiring::{self, App, AppOptions};
 use pegboard_wire::client::{ClientOptions, Era, McpClient, RequestOptions};
@@ -71,7 +72,7 @@ pub(super) async fn set_up(telemetry: &Telemetry) -> Result<App> {
 /// Configures a REST tool for the web service.
 fn report(address: &str) -> Result<(ToolName, RestEntry)> {
     let text = json!({"type": "string"});
-    let entry: RestToolEntry = serde_json::from_value(json!({
+    let settings: RestToolSettings = serde_json::from_value(json!({
         "description": "Tell others what you see outside",
         "method": "POST",
         "url": format!("{address}/reports"),
@@ -81,11 +82,11 @@ fn report(address: &str) -> Result<(ToolName, RestEntry)> {
         },
     }))?;
     let name = ToolName::new("tell_others")?;
-    let (request, settings) = entry.normalise(name.clone()).map_err(|problems| {
+    let entry = settings.resolve(name.clone(), ToolSettings::default()).map_err(|problems| {
         let messages: Vec<String> = problems.into_iter().map(|problem| problem.message).collect();
         ToolError::new(messages.join(". "))
     })?;
-    Ok((name, RestEntry::Usable { is_enabled: true, request: request.into(), settings: settings.into() }))
+    Ok((name, entry))
 }
 
 /// Configures an agent.
@@ -101,11 +102,11 @@ fn guide() -> Result<AgentSettings> {
 }
 
 /// Configures this program as one of the servers.
-fn describe(program: &str, name: ServerName, mut settings: Value) -> Result<ServerEntry> {
-    settings["command"] = json!([program, "demo-server", name]);
-    let entry: McpServerEntry = serde_json::from_value(settings)?;
-    let (connection, tools) = entry.normalise(name)?;
-    Ok(ServerEntry::Mcp { connection: connection.into(), tools: tools.into() })
+fn describe(program: &str, name: ServerName, tools: Value) -> Result<ServerEntry> {
+    let args = vec!["demo-server".to_owned(), name.to_string()];
+    let program = ServerProgram { args, ..ServerProgram::new(program) };
+    let connection = ResolvedMcpServer::new(name, McpTarget::Program(program));
+    Ok(ServerEntry::Mcp { connection: connection.into(), tools: serde_json::from_value(tools)? })
 }
 
 /// MCP client of the endpoint.

@@ -1,9 +1,9 @@
 //! Prints values as YAML.
 
+use pegboard_yaml::{YamlValue, plain_scalar};
 use serde_json::Value;
 
 use crate::edit::print::{MAX_WIDTH, PrintLayout};
-use crate::tree::{Value as NodeValue, yaml::plain_scalar};
 
 /// Prints a key and its value, with lines indented like the key.
 pub(super) fn entry(key: &str, value: &Value, layout: &PrintLayout) -> String {
@@ -116,6 +116,6 @@ fn needs_no_quotes(text: &str, context: ScalarContext) -> bool {
         && !text.ends_with([':', ' '])
         && has_harmless_colons
         && !is_indicator
-        && matches!(plain_scalar(text), NodeValue::Text(_))
+        && matches!(plain_scalar(text), YamlValue::Text(_))
         && !is_yaml_1_1_literal()
 }

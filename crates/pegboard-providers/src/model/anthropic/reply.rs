@@ -9,6 +9,7 @@ use pegboard_json::RawJson;
 use serde::Deserialize;
 use serde_json::json;
 
+use crate::model::endpoint::{EventOutcome, ReplyBuilder};
 use crate::model::{api_error, assign_call_ids};
 
 /// Maximum number of content blocks in a reply.
@@ -59,15 +60,6 @@ struct MessageUsage {
     cache_write: Option<u64>,
 }
 
-/// Result of applying an event.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum EventOutcome {
-    /// The event was applied.
-    Accepted,
-    /// The event is not part of a reply.
-    Malformed,
-}
-
 /// Content block under construction.
 enum ContentBlock {
     Text(String),
@@ -83,83 +75,17 @@ enum ContentBlock {
 }
 
 /// Reply under construction.
-pub(super) struct MessageReplyBuilder<'m> {
+pub(in crate::model) struct MessageReplyBuilder<'m> {
     model: &'m ModelName,
     redactor: &'m Redactor,
     blocks: Vec<ContentBlock>,
     usage: Option<TokenUsage>,
     stop_reason: Option<String>,
-    is_finished: bool,
 }
 
 impl<'m> MessageReplyBuilder<'m> {
-    pub(super) fn new(model: &'m ModelName, redactor: &'m Redactor) -> Self {
-        Self { model, redactor, blocks: Vec::new(), usage: None, stop_reason: None, is_finished: false }
-    }
-
-    /// Returns `true` after the last event.
-    pub(super) fn is_finished(&self) -> bool {
-        self.is_finished
-    }
-
-    /// Applies a reply that was not streamed.
-    pub(super) fn apply_whole(
-        &mut self,
-        json: &[u8],
-        listener: ReplyListener<'_>,
-    ) -> Result<EventOutcome, ModelError> {
-        let Ok(reply) = serde_json::from_slice::<MessageReply>(json) else {
-            return Ok(EventOutcome::Malformed);
-        };
-        if let Some(error) = &reply.error {
-            return Err(api_error::from_error_object(self.model, error, self.redactor));
-        }
-        let Some(content) = reply.content else { return Ok(EventOutcome::Malformed) };
-        for block in content {
-            self.start_block(self.blocks.len(), &block, listener)?;
-        }
-        self.merge_usage(reply.usage);
-        self.stop_reason = reply.stop_reason;
-        Ok(EventOutcome::Accepted)
-    }
-
-    /// Applies an event of a stream.
-    pub(super) fn apply_event(
-        &mut self,
-        json: &[u8],
-        listener: ReplyListener<'_>,
-    ) -> Result<EventOutcome, ModelError> {
-        let Ok(event) = serde_json::from_slice::<MessageEvent>(json) else {
-            return Ok(EventOutcome::Malformed);
-        };
-        match event.kind.as_str() {
-            "message_start" => self.merge_usage(event.message.and_then(|message| message.usage)),
-            "content_block_start" => {
-                let (Some(at), Some(block)) = (event.index, event.content_block) else {
-                    return Ok(EventOutcome::Malformed);
-                };
-                self.start_block(at, &block, listener)?;
-            }
-            "content_block_delta" => {
-                let (Some(at), Some(delta)) = (event.index, event.delta) else {
-                    return Ok(EventOutcome::Malformed);
-                };
-                return Ok(self.apply_delta(at, &delta, listener));
-            }
-            "message_delta" => {
-                self.merge_usage(event.usage);
-                self.stop_reason =
-                    event.delta.and_then(|delta| delta.stop_reason).or(self.stop_reason.take());
-            }
-            "message_stop" => self.is_finished = true,
-            "error" => {
-                let error = event.error.unwrap_or_else(RawJson::empty_object);
-                return Err(api_error::from_error_object(self.model, &error, self.redactor));
-            }
-            // `ping`, the end of a block, and future event types.
-            _ => {}
-        }
-        Ok(EventOutcome::Accepted)
+    pub(in crate::model) fn new(model: &'m ModelName, redactor: &'m Redactor) -> Self {
+        Self { model, redactor, blocks: Vec::new(), usage: None, stop_reason: None }
     }
 
     fn start_block(
@@ -238,8 +164,68 @@ impl<'m> MessageReplyBuilder<'m> {
         });
     }
 
-    /// Returns the finished reply.
-    pub(super) fn finish(self) -> Result<ModelReply, ModelError> {
+    fn malformed(&self, reason: &str) -> ModelError {
+        ModelError::new(self.model.clone(), ModelErrorKind::MalformedReply, reason)
+    }
+}
+
+impl ReplyBuilder for MessageReplyBuilder<'_> {
+    fn apply_whole(&mut self, json: &[u8], listener: ReplyListener<'_>) -> Result<EventOutcome, ModelError> {
+        let Ok(reply) = serde_json::from_slice::<MessageReply>(json) else {
+            return Ok(EventOutcome::Malformed);
+        };
+        if let Some(error) = &reply.error {
+            return Err(api_error::from_error_object(self.model, error, self.redactor));
+        }
+        let Some(content) = reply.content else { return Ok(EventOutcome::Malformed) };
+        for block in content {
+            self.start_block(self.blocks.len(), &block, listener)?;
+        }
+        self.merge_usage(reply.usage);
+        self.stop_reason = reply.stop_reason;
+        Ok(EventOutcome::Complete)
+    }
+
+    fn apply_event(&mut self, json: &[u8], listener: ReplyListener<'_>) -> Result<EventOutcome, ModelError> {
+        let Ok(event) = serde_json::from_slice::<MessageEvent>(json) else {
+            return Ok(EventOutcome::Malformed);
+        };
+        match event.kind.as_str() {
+            "message_start" => self.merge_usage(event.message.and_then(|message| message.usage)),
+            "content_block_start" => {
+                let (Some(at), Some(block)) = (event.index, event.content_block) else {
+                    return Ok(EventOutcome::Malformed);
+                };
+                self.start_block(at, &block, listener)?;
+            }
+            "content_block_delta" => {
+                let (Some(at), Some(delta)) = (event.index, event.delta) else {
+                    return Ok(EventOutcome::Malformed);
+                };
+                return Ok(self.apply_delta(at, &delta, listener));
+            }
+            "message_delta" => {
+                self.merge_usage(event.usage);
+                self.stop_reason =
+                    event.delta.and_then(|delta| delta.stop_reason).or(self.stop_reason.take());
+            }
+            "message_stop" => return Ok(EventOutcome::Complete),
+            "error" => {
+                let error = event.error.unwrap_or_else(RawJson::empty_object);
+                return Err(api_error::from_error_object(self.model, &error, self.redactor));
+            }
+            // `ping`, the end of a block, and future event types.
+            _ => {}
+        }
+        Ok(EventOutcome::Accepted)
+    }
+
+    /// Returns `false`: an event says that the reply is complete.
+    fn is_complete(&self) -> bool {
+        false
+    }
+
+    fn finish(self) -> Result<ModelReply, ModelError> {
         let mut reply = ModelReply { usage: self.usage, ..ModelReply::new(self.model.clone()) };
         let mut thoughts: Vec<RawJson> = Vec::new();
         for block in self.blocks {
@@ -270,10 +256,6 @@ impl<'m> MessageReplyBuilder<'m> {
             _ => StopReason::EndOfTurn,
         };
         Ok(reply)
-    }
-
-    fn malformed(&self, reason: &str) -> ModelError {
-        ModelError::new(self.model.clone(), ModelErrorKind::MalformedReply, reason)
     }
 }
 

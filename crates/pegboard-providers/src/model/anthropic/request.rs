@@ -54,7 +54,7 @@ struct AnthropicTool<'r> {
 }
 
 /// Serializes a request.
-pub(super) fn body(name: &ModelName, request: &ModelRequest) -> Vec<u8> {
+pub(in crate::model) fn body(name: &ModelName, request: &ModelRequest) -> Vec<u8> {
     let max_tokens = request.max_output_tokens.unwrap_or(DEFAULT_MAX_TOKENS);
     let thinking = ThinkingMode::of(name, request, max_tokens);
     let is_thinking = thinking != ThinkingMode::None;

@@ -8,6 +8,7 @@ use pegboard_core::redact::Redactor;
 use pegboard_json::RawJson;
 use serde::Deserialize;
 
+use crate::model::endpoint::{EventOutcome, ReplyBuilder};
 use crate::model::{api_error, assign_call_ids};
 
 /// Maximum number of tool calls in a reply.
@@ -64,15 +65,6 @@ struct ChatUsageDetails {
     cached_tokens: Option<u64>,
 }
 
-/// Result of applying a chunk.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum ChunkOutcome {
-    /// The chunk was applied.
-    Accepted,
-    /// The chunk is not part of a reply.
-    Malformed,
-}
-
 /// Form of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum MessageForm {
@@ -81,7 +73,7 @@ enum MessageForm {
 }
 
 /// Reply under construction.
-pub(super) struct ChatReplyBuilder<'m> {
+pub(in crate::model) struct ChatReplyBuilder<'m> {
     model: &'m ModelName,
     redactor: &'m Redactor,
     reply: ModelReply,
@@ -94,7 +86,7 @@ pub(super) struct ChatReplyBuilder<'m> {
 }
 
 impl<'m> ChatReplyBuilder<'m> {
-    pub(super) fn new(model: &'m ModelName, redactor: &'m Redactor) -> Self {
+    pub(in crate::model) fn new(model: &'m ModelName, redactor: &'m Redactor) -> Self {
         Self {
             model,
             redactor,
@@ -106,23 +98,9 @@ impl<'m> ChatReplyBuilder<'m> {
         }
     }
 
-    /// Returns `true` after the first choice.
-    pub(super) fn has_choice(&self) -> bool {
-        self.has_choice
-    }
-
-    /// Returns `true` after the finish reason.
-    pub(super) fn is_finished(&self) -> bool {
-        self.finish.is_some()
-    }
-
     /// Applies a chunk, or a whole reply.
-    pub(super) fn apply_chunk(
-        &mut self,
-        json: &[u8],
-        listener: ReplyListener<'_>,
-    ) -> Result<ChunkOutcome, ModelError> {
-        let Ok(chunk) = serde_json::from_slice::<ChatChunk>(json) else { return Ok(ChunkOutcome::Malformed) };
+    fn apply_chunk(&mut self, json: &[u8], listener: ReplyListener<'_>) -> Result<EventOutcome, ModelError> {
+        let Ok(chunk) = serde_json::from_slice::<ChatChunk>(json) else { return Ok(EventOutcome::Malformed) };
         if let Some(error) = &chunk.error {
             return Err(api_error::from_error_object(self.model, error, self.redactor));
         }
@@ -130,7 +108,7 @@ impl<'m> ChatReplyBuilder<'m> {
             self.reply.usage = Some(usage.to_usage());
         }
         let Some(choice) = chunk.choices.and_then(|choices| choices.into_iter().next()) else {
-            return Ok(ChunkOutcome::Accepted);
+            return Ok(EventOutcome::Accepted);
         };
         self.has_choice = true;
         if let Some(message) = choice.delta {
@@ -145,7 +123,7 @@ impl<'m> ChatReplyBuilder<'m> {
             }
             self.finish = Some(reason);
         }
-        Ok(ChunkOutcome::Accepted)
+        Ok(EventOutcome::Accepted)
     }
 
     fn apply_message(
@@ -232,8 +210,34 @@ impl<'m> ChatReplyBuilder<'m> {
         }
     }
 
-    /// Returns the finished reply.
-    pub(super) fn finish(mut self) -> Result<ModelReply, ModelError> {
+    fn malformed(&self, reason: &str) -> ModelError {
+        ModelError::new(self.model.clone(), ModelErrorKind::MalformedReply, reason)
+    }
+}
+
+impl ReplyBuilder for ChatReplyBuilder<'_> {
+    fn apply_whole(&mut self, json: &[u8], listener: ReplyListener<'_>) -> Result<EventOutcome, ModelError> {
+        let outcome = self.apply_chunk(json, listener)?;
+        Ok(if self.has_choice && outcome == EventOutcome::Accepted {
+            EventOutcome::Complete
+        } else {
+            EventOutcome::Malformed
+        })
+    }
+
+    fn apply_event(&mut self, json: &[u8], listener: ReplyListener<'_>) -> Result<EventOutcome, ModelError> {
+        if json.trim_ascii() != b"[DONE]" {
+            return self.apply_chunk(json, listener);
+        }
+        Ok(if self.has_choice { EventOutcome::Complete } else { EventOutcome::Truncated })
+    }
+
+    /// Returns `true` after the finish reason. Token usage may follow.
+    fn is_complete(&self) -> bool {
+        self.finish.is_some()
+    }
+
+    fn finish(mut self) -> Result<ModelReply, ModelError> {
         if self.reply.tool_calls.iter().any(|call| call.name.is_empty()) {
             return Err(self.malformed("a tool call has no name"));
         }
@@ -248,10 +252,6 @@ impl<'m> ChatReplyBuilder<'m> {
             _ => StopReason::EndOfTurn,
         };
         Ok(self.reply)
-    }
-
-    fn malformed(&self, reason: &str) -> ModelError {
-        ModelError::new(self.model.clone(), ModelErrorKind::MalformedReply, reason)
     }
 }
 

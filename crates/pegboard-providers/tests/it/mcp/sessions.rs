@@ -73,6 +73,16 @@ async fn a_stateless_caller_gets_an_instance_per_call_of_an_unshared_server() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_unshared_server_that_was_shut_down_says_so() {
+    let scripted = ScriptedServer::new();
+    let server = scripted.provider_with(Era::Session, |settings| settings.is_shared = false);
+    server.open().await.unwrap();
+    server.shut_down().await;
+    let text = call_text_as(&server, "echo", &TestClient::named("Ann")).await;
+    assert_eq!(text, "server_unavailable: MCP server 'scripted' was shut down");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_server_with_ambiguous_requests_is_split_per_session() {
     let scripted = ScriptedServer::new();
     let server = scripted.provider(Era::Session);

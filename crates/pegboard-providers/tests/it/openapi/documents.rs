@@ -120,6 +120,11 @@ async fn the_configured_base_url_overrides_the_document() {
         ),
         (json!({"servers": regions}), json!({}), "GET /eu/x"),
         (json!({"servers": regions}), json!({"serverVariables": {"region": "us"}}), "GET /us/x"),
+        (
+            json!({"servers": [{"url": "SERVICE/{a}/{b}/{a}"}]}),
+            json!({"serverVariables": {"a": "1", "b": "{a}"}}),
+            "GET /1/%7Ba%7D/1/x",
+        ),
         (json!({"servers": several}), json!({"server": "trying"}), "GET /test/x"),
         (
             json!({"servers": [{"url": "https://nobody.invalid"}], "paths": {"/x": {"servers": [{"url": "SERVICE/p"}], "get": {}}}}),

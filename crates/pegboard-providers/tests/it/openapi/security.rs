@@ -133,6 +133,27 @@ async fn a_token_is_cached_and_renewed_after_a_401() {
 }
 
 #[tokio::test]
+async fn concurrent_calls_share_one_request_for_a_token() {
+    let service = Service::start().await;
+    let settings = json!({"credentials": {"o": {"clientId": "me", "clientSecret": "s"}}});
+    let import = service.import(&with_tokens(&service), settings).await;
+    service.answer_next(200, r#"{"access_token": "only", "expires_in": 3600}"#);
+    let (one, other) = tokio::join!(call(&import, 0, json!({})), call(&import, 0, json!({})));
+    assert!(one.is_ok() && other.is_ok());
+    let lines: Vec<String> = service.take_requests().into_iter().map(|seen| seen.line).collect();
+    assert_eq!(lines, ["POST /token", "GET /v1/x", "GET /v1/x"]);
+    // A failure is shared as well, and the next call makes a new request.
+    let settings = json!({"credentials": {"o": {"clientId": "me", "clientSecret": "s"}}});
+    let import = service.import(&with_tokens(&service), settings).await;
+    service.answer_next(500, "");
+    let (one, other) = tokio::join!(call(&import, 0, json!({})), call(&import, 0, json!({})));
+    assert!(one.is_err() && other.is_err());
+    service.answer_next(200, r#"{"access_token": "next"}"#);
+    call(&import, 0, json!({})).await.unwrap();
+    assert_eq!(service.take_requests().len(), 3);
+}
+
+#[tokio::test]
 async fn a_token_error_gives_the_reason_and_no_secret() {
     let service = Service::start().await;
     let settings = json!({"credentials": {"o": {"clientId": "me", "clientSecret": "hush-hush"}}});

@@ -3,12 +3,15 @@
 use std::sync::{Arc, Mutex};
 
 use futures_util::future::{BoxFuture, FutureExt, ready};
+use pegboard_config::RestEntry;
+use pegboard_config::settings::RestToolSettings;
 use pegboard_core::call::{CallContext, SchemaChecks, ValidCall};
 use pegboard_core::client::{AskError, Client, InputRequests, InputResponses, Notice};
 use pegboard_core::entry::ToolEntry;
 use pegboard_core::id::ToolName;
 use pegboard_core::provider::Provider;
-use pegboard_core::settings::rest::RestToolEntry;
+use pegboard_core::settings::ToolSettings;
+use pegboard_core::settings::rest::RestTool;
 use pegboard_json::RawJson;
 use pegboard_providers::rest;
 use pegboard_testkit::recorder::{CannedResponse, RecordedRequest, Recorder};
@@ -64,12 +67,22 @@ impl RestHarness {
 pub(crate) fn tool(url: &str, settings: &Value) -> Arc<ToolEntry> {
     let mut written = json!({"description": "A tool", "url": url});
     written.as_object_mut().unwrap().extend(settings.as_object().unwrap().clone());
-    let entry: RestToolEntry = serde_json::from_value(written).unwrap();
-    let (tool, _) = entry.normalise(ToolName::new("it").unwrap()).unwrap();
-    let provider = rest::provider(vec![tool], Vec::new());
+    let provider = rest::provider(vec![resolve("it", written)], Vec::new());
     let offer = Arc::clone(&provider.offering().borrow());
     assert_eq!(offer.warnings, Vec::<String>::new());
     Arc::clone(&offer.tools[0])
+}
+
+/// Resolves an entry. Its timeout is a setting of the calls.
+pub(crate) fn resolve(name: &str, mut written: Value) -> RestTool {
+    let timeout = written.as_object_mut().unwrap().remove("timeout");
+    let timeout = timeout.map(|timeout| serde_json::from_value(timeout).unwrap());
+    let settings = ToolSettings { timeout, ..ToolSettings::default() };
+    let written: RestToolSettings = serde_json::from_value(written).unwrap();
+    match written.resolve(ToolName::new(name).unwrap(), settings).unwrap() {
+        RestEntry::Usable { request, .. } => *request,
+        RestEntry::Unusable { .. } => unreachable!("it was resolved"),
+    }
 }
 
 /// Creates a schema with these optional parameters of any type.

@@ -2,14 +2,12 @@
 
 use std::collections::HashSet;
 
-use pegboard_core::id::ToolName;
 use pegboard_core::provider::Provider;
-use pegboard_core::settings::rest::RestToolEntry;
 use pegboard_providers::rest;
 use pegboard_testkit::recorder::CannedResponse;
 use serde_json::{Value, json};
 
-use crate::rest::harness::{RestHarness, parameters};
+use crate::rest::harness::{RestHarness, parameters, resolve};
 
 /// Returns the request line of a call, or its error.
 async fn line(path: &str, settings: Value, arguments: Value) -> String {
@@ -245,9 +243,7 @@ async fn methods_determine_annotations() {
 #[test]
 fn an_invalid_tool_is_skipped_with_a_warning() {
     let tool = |name: &str, url: &str, header: &str| {
-        let entry: RestToolEntry =
-            serde_json::from_value(json!({"description": "", "url": url, "headers": {header: "x"}})).unwrap();
-        entry.normalise(ToolName::new(name).unwrap()).unwrap().0
+        resolve(name, json!({"description": "", "url": url, "headers": {header: "x"}}))
     };
     let tools = vec![
         tool("host", "https://example.org/", "Host"),
@@ -268,9 +264,7 @@ fn any_change_of_a_tool_changes_the_fingerprint() {
     let fingerprint = |settings: Value| {
         let mut written = json!({"description": "", "url": "https://example.org/"});
         written.as_object_mut().unwrap().extend(settings.as_object().unwrap().clone());
-        let entry: RestToolEntry = serde_json::from_value(written).unwrap();
-        let tool = entry.normalise(ToolName::new("it").unwrap()).unwrap().0;
-        rest::provider(vec![tool], Vec::new()).offering().borrow().fingerprint.clone()
+        rest::provider(vec![resolve("it", written)], Vec::new()).offering().borrow().fingerprint.clone()
     };
     let changes = [
         json!({}),

@@ -2,16 +2,31 @@
 
 use std::time::Duration;
 
+use pegboard_config::ServerEntry;
+use pegboard_config::settings::McpServerSettings;
 use pegboard_core::id::ServerName;
-use pegboard_core::settings::CacheScope;
-use pegboard_core::settings::mcp::{
-    HealthProbe, McpServerEntry, McpServerSettings, McpTarget, ResolvedMcpServer, RestartPolicy,
-};
+use pegboard_core::settings::mcp::{HealthProbe, McpTarget, ResolvedMcpServer, RestartPolicy};
+use pegboard_core::settings::{CacheScope, ServerSettings};
+use serde::Deserialize;
+use serde_json::{Map, Value};
+
+/// Resolves an entry with the settings of a connection and of its tools.
+fn resolve(text: &str) -> Result<(ResolvedMcpServer, ServerSettings), String> {
+    let entry: Map<String, Value> = serde_json::from_str(text).map_err(|error| error.to_string())?;
+    let (connection, tools): (Map<_, _>, Map<_, _>) =
+        entry.into_iter().partition(|(name, _)| McpServerSettings::FIELDS.contains(&name.as_str()));
+    let connection =
+        McpServerSettings::deserialize(Value::Object(connection)).map_err(|error| error.to_string())?;
+    let tools = ServerSettings::deserialize(Value::Object(tools)).map_err(|error| error.to_string())?;
+    let name = ServerName::new("x").unwrap();
+    match connection.resolve(name, tools).map_err(|error| error.to_string())? {
+        ServerEntry::Mcp { connection, tools } => Ok((*connection, *tools)),
+        other => panic!("{other:?}"),
+    }
+}
 
 fn read(text: &str) -> Result<ResolvedMcpServer, String> {
-    let written: McpServerEntry = serde_json::from_str(text).map_err(|error| error.to_string())?;
-    let resolved = written.normalise(ServerName::new("x").unwrap()).map_err(|error| error.to_string())?;
-    Ok(resolved.0)
+    resolve(text).map(|(connection, _)| connection)
 }
 
 /// Formats resolved settings in one line.
@@ -104,7 +119,7 @@ fn secrets_are_not_printed() {
 /// Covers every field of the configuration entry.
 #[test]
 fn an_entry_holds_connection_and_tool_settings() {
-    let entry: McpServerEntry = serde_json::from_str(
+    let (settings, tools) = resolve(
         r#"{
             "type": "stdio", "command": "npx", "args": ["-y", "github"], "url": "http://unused", "headers": {"A": "b"},
             "env": {"TOKEN": "hush"}, "enabled": true, "toolSchemas": {"search": {"type": "object"}},
@@ -114,7 +129,6 @@ fn an_entry_holds_connection_and_tool_settings() {
         }"#,
     )
     .unwrap();
-    let (settings, tools) = entry.normalise(ServerName::new("github").unwrap()).unwrap();
     assert!(!settings.is_shared && settings.is_enabled);
     assert_eq!(settings.health_probe, HealthProbe::ListTools);
     assert_eq!((settings.health_interval, settings.restart), (None, RestartPolicy::OnDemand));
